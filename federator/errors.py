@@ -1,0 +1,31 @@
+"""Which errors exist, and what each asks of its reader? One class per remedy."""
+
+from __future__ import annotations
+
+
+class FederatorError(Exception):
+    """Root of every error this project raises on purpose; its text is fit for a person."""
+
+
+class InvalidRequest(FederatorError):
+    """The user can mend it: a bad option, script or id. Nothing was queued or changed."""
+
+
+class ConfigError(FederatorError):
+    """The admin can mend it: the message names file, line, key and what was expected."""
+
+
+class SiteUnavailable(FederatorError):
+    """The site or its channel does not answer; the same call may succeed later."""
+
+
+class SiteRefused(FederatorError):
+    """Slurm at the site said no; the workload goes back to the queue."""
+
+
+class StaleState(FederatorError):
+    """The caller acted on an old view (epoch, attempt): read again before acting."""
+
+
+class StoreError(FederatorError):
+    """The event log cannot be read or written; the daemon must not go on."""

@@ -1,0 +1,1 @@
+"""Nouns: frozen values that every other layer speaks in. Nothing here decides or does I/O."""

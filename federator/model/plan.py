@@ -1,0 +1,42 @@
+"""What does a site offer? A placement plan with its score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from federator.model.site import NodeShare
+
+
+class Score(NamedTuple):
+    """Smaller is better, compared from left to right; the sum over a workload's jobs.
+
+    Order of the terms: docs/architecture.md, "Score". Terms that need preemption or data
+    placement are 0 until a plan can have them.
+    """
+
+    preempts: int = 0  # 1 when victims must go
+    victims_priority: int = 0
+    victims: int = 0
+    lost_work_gpu_s: float = 0.0
+    locality_cost: float = 0.0  # sum over pairs of GPUs, spec eq. 2
+    fragmentation: float = 0.0  # GPUs left free on nodes that this plan opens
+    bytes_to_move: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPlan:
+    """Where one job would run: exactly these nodes, with these shares."""
+
+    name: str
+    partition: str
+    nodes: dict[str, NodeShare]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bid:
+    """A plan for every job of a workload that could start now."""
+
+    score: Score
+    jobs: tuple[JobPlan, ...]
+    victims: tuple[int, ...] = ()

@@ -1,0 +1,57 @@
+"""Why is a workload not running? Refusals as values: a code and its numbers, never prose.
+
+Text for people is made at the edge (``federator.cli.words``). Spellings follow Slurm where Slurm
+has the reason, and start with ``Fed`` where the federation adds one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class RefusalKind(Enum):
+    WAIT = "wait"  # not now
+    REJECT = "reject"  # not ever, with the site as it is built
+
+
+class ReasonCode(Enum):
+    """Each names what is missing; see ``Reason`` for the numbers."""
+
+    RESOURCES = "Resources"  # fits the site, but not what is free now
+    NO_PARTITION = "FedPartition"
+    NO_GPU_TYPE = "FedGpuType"  # no node carries an accepted type
+    NO_FEATURE = "FedFeature"
+    NODE_TOO_SMALL = "FedNodeSize"  # no node has that many GPUs, CPUs or that much memory
+    TOO_FEW_NODES = "FedNodes"  # nodes of that size exist, but not so many
+    UNKNOWN_USER = "FedUser"  # the site maps no account for the user
+    SITE_DOWN = "FedSiteDown"
+    NO_ANSWER = "FedNoAnswer"  # the site did not bid in time
+    LAUNCH_REFUSED = "FedLaunch"  # sbatch at the site said no, or the plan no longer held
+    LEASE_OVER = "FedLease"  # did not start within the launch lease
+    NODE_FAILED = "FedNodeFail"
+    LOST = "FedLost"  # the site has no record of it any more
+    ARRAY_LIMIT = "FedArrayLimit"  # --array=…%N
+    NOT_TRIED = "FedNotTried"  # no pass has reached it yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """One cause, for one job of the workload (``job`` is "" when it concerns the whole).
+
+    ``needed`` and ``free`` count what ``unit`` names ("nodes", "GPUs", "CPUs", "MiB"); ``detail``
+    carries names from the request or the site's own words, never a decision.
+    """
+
+    code: ReasonCode
+    job: str = ""
+    needed: int = 0
+    free: int = 0
+    unit: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    kind: RefusalKind
+    reasons: tuple[Reason, ...]

@@ -1,0 +1,171 @@
+"""What does a site look like right now? Nodes, switches and running jobs, as bids see them.
+
+The fields are those of snapshot.json (docs/formats.md), so a snapshot encodes to that file as is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from federator.model.workload import AttemptId, SiteName
+
+
+class NodeState(Enum):
+    """Slurm's node states, reduced to what a placement decides on."""
+
+    IDLE = "idle"
+    MIXED = "mixed"
+    ALLOCATED = "allocated"
+    DRAINED = "drained"  # draining, drained, failing, in maintenance or reserved: takes no new job
+    DOWN = "down"  # down, not responding, powered off, rebooting or unknown
+
+    @property
+    def takes_jobs(self) -> bool:
+        return self in (NodeState.IDLE, NodeState.MIXED, NodeState.ALLOCATED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One node; ``*_alloc`` counts everything that runs there, federated or not."""
+
+    name: str
+    partitions: tuple[str, ...]
+    switch: str = ""  # leaf switch = rack; "" where the site has no topology
+    state: NodeState = NodeState.IDLE
+    cpus: int = 1
+    cpus_alloc: int = 0
+    mem_mib: int = 0
+    mem_mib_alloc: int = 0
+    gpu_type: str = ""  # gres type; "" on CPU nodes and untyped gres
+    gpus: int = 0
+    gpus_alloc: int = 0
+    features: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeShare:
+    """What one job holds, or would hold, on one node."""
+
+    gpus: int = 0
+    cpus: int = 0
+    mem_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningJob:
+    """A federation job that runs at the site; ``id`` is the workload's."""
+
+    id: int
+    tenant: str
+    priority: int
+    preemptible: bool
+    started_at_s: float
+    nodes: dict[str, NodeShare]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A site at one instant. Nodes are in the site's own order."""
+
+    site: SiteName
+    now_s: float
+    nodes: tuple[Node, ...]
+    running: tuple[RunningJob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeClass:
+    """``count`` nodes that are alike in all that never changes while they run."""
+
+    count: int
+    partitions: tuple[str, ...]
+    cpus: int
+    mem_mib: int
+    gpu_type: str
+    gpus: int
+    features: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """All a site could ever give, whatever its nodes are doing: the base of *never fits*."""
+
+    classes: tuple[NodeClass, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSummary:
+    """One line of fsinfo: a partition's nodes of one GPU type, by state."""
+
+    partition: str
+    gpu_type: str
+    nodes_idle: int = 0
+    nodes_mixed: int = 0
+    nodes_allocated: int = 0
+    nodes_drained: int = 0
+    nodes_down: int = 0
+    cpus: int = 0
+    cpus_alloc: int = 0
+    gpus: int = 0
+    gpus_alloc: int = 0
+
+
+class SiteJobState(Enum):
+    """Slurm's job states, as a site reports them. COMPLETING is folded into RUNNING."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    SUSPENDED = "SUSPENDED"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    TIMEOUT = "TIMEOUT"
+    CANCELLED = "CANCELLED"
+    NODE_FAIL = "NODE_FAIL"
+    PREEMPTED = "PREEMPTED"
+    BOOT_FAIL = "BOOT_FAIL"
+    DEADLINE = "DEADLINE"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+
+    @property
+    def ended(self) -> bool:
+        return self not in (SiteJobState.PENDING, SiteJobState.RUNNING, SiteJobState.SUSPENDED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteJob:
+    """One job record of a site (a het component and an array task each have their own)."""
+
+    job_id: int
+    name: str
+    user: str
+    account: str
+    partition: str
+    state: SiteJobState
+    reason: str  # Slurm's word, "" when none
+    comment: str
+    exit_code: int = 0
+    signal: int = 0  # that ended it; 0 when none
+    het_job_id: int = 0  # the leader's id; 0 for an ordinary job
+    het_offset: int = 0
+    array_job_id: int = 0
+    array_task_id: int | None = None
+    submitted_at_s: float = 0.0
+    started_at_s: float = 0.0  # 0 until it has started
+    ended_at_s: float = 0.0  # 0 until it has ended
+    nodes: dict[str, NodeShare] = field(default_factory=dict)  # while it holds them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptReport:
+    """How one attempt stands at its site: all its components taken together."""
+
+    attempt: AttemptId
+    site_job_id: int  # the het leader's
+    state: SiteJobState
+    reason: str = ""
+    exit_code: int = 0
+    signal: int = 0
+    started_at_s: float = 0.0
+    ended_at_s: float = 0.0
+    nodes: tuple[str, ...] = ()

@@ -1,0 +1,138 @@
+"""What does a researcher ask for? A workload, its jobs, and what each job needs on its nodes.
+
+Values copied from one submission; a changed workload is a new value. Terms: docs/glossary.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final, NewType
+
+from federator.errors import InvalidRequest
+
+WorkloadId = NewType("WorkloadId", int)
+TenantName = NewType("TenantName", str)
+SiteName = NewType("SiteName", str)
+NodeName = NewType("NodeName", str)
+
+FIRST_WORKLOAD_ID: Final = WorkloadId(2**32)
+"""Federation ids start above every Slurm job id (26 bits, 32 with federation bits)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One gang: all its nodes start together, on one site, as one het job component.
+
+    Either ``nodes`` is given and the needs are per node, or ``nodes`` is None and the site takes
+    the fewest nodes that hold the totals ``gpus`` and ``cpus``. Both may be given: the totals then
+    spread over exactly ``nodes`` nodes.
+    """
+
+    name: str
+    nodes: int | None = None
+    gpus_per_node: int = 0
+    gpus: int = 0  # total over the nodes; 0 when gpus_per_node says it
+    cpus_per_node: int = 1
+    cpus: int = 0  # total over the nodes; 0 when cpus_per_node says it
+    mem_mib_per_node: int = 0  # 0 leaves it to the partition's default
+    gpu_types: tuple[str, ...] = ()  # any of these; empty accepts any
+    min_gpu_mem_gib: int = 0
+    features: tuple[str, ...] = ()  # all of these, on every node
+    exclusive: bool = False  # whole nodes
+    partition: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.nodes is not None and self.nodes < 1:
+            raise InvalidRequest(f"job {self.name!r}: needs at least 1 node, got {self.nodes}")
+        amounts = (self.gpus_per_node, self.gpus, self.cpus_per_node, self.cpus,
+                   self.mem_mib_per_node, self.min_gpu_mem_gib)  # fmt: skip
+        if min(amounts) < 0:
+            raise InvalidRequest(f"job {self.name!r}: GPUs, CPUs and memory cannot be negative")
+        if self.gpus and self.gpus_per_node and self.nodes is not None:
+            if self.gpus != self.gpus_per_node * self.nodes:
+                raise InvalidRequest(
+                    f"job {self.name!r}: {self.gpus} GPUs in total contradict "
+                    f"{self.gpus_per_node} on each of {self.nodes} nodes"
+                )
+
+    @property
+    def total_gpus(self) -> int:
+        """GPUs over all nodes; exact when ``nodes`` or ``gpus`` is given."""
+        return self.gpus or self.gpus_per_node * (self.nodes or 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One sbatch option in canonical long form, e.g. ``("gres", "gpu:8")`` or ``("exclusive", None)``."""
+
+    name: str  # without the leading dashes
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """What the researcher typed, resolved (command line > environment > script), not interpreted.
+
+    ``components[k]`` holds the options of het job component k; one component is a plain job.
+    """
+
+    components: tuple[tuple[Option, ...], ...]
+    script: str
+    args: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    work_dir: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayTask:
+    """Membership of a job array; the array's id is the id of its first task."""
+
+    array_id: WorkloadId
+    index: int
+    max_running: int = 0  # 0: no throttle (``--array=…%N``)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """The unit that is ranked, bid for and awarded: all of its jobs or none of them."""
+
+    id: WorkloadId
+    name: str
+    user: str
+    tenant: TenantName
+    priority: int  # 1 = highest … 7 (MAST sec. 4.2 has seven levels)
+    jobs: tuple[Job, ...]
+    submission: Submission
+    submitted_at_s: float  # Unix time
+    time_limit_s: float = inf
+    requeue: bool = True  # may start again after a node failure (sbatch --no-requeue: False)
+    array: ArrayTask | None = None
+
+    def __post_init__(self) -> None:
+        if not self.jobs:
+            raise InvalidRequest(f"workload {self.id} has no jobs")
+
+    @property
+    def total_gpus(self) -> int:
+        return sum(job.total_gpus for job in self.jobs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptId:
+    """Names one try to run a workload; ``fed:<workload>:<attempt>`` in the job's comment."""
+
+    workload: WorkloadId
+    attempt: int  # 1, 2, …
+
+    def __str__(self) -> str:
+        return f"fed:{self.workload}:{self.attempt}"
+
+    @classmethod
+    def parse(cls, comment: str) -> AttemptId | None:
+        """Read the attempt a Slurm comment starts with; None when it names none."""
+        head, _, _ = comment.partition(" ")
+        parts = head.split(":")
+        if len(parts) != 3 or parts[0] != "fed" or not (parts[1].isdecimal() and parts[2].isdecimal()):
+            return None
+        return cls(workload=WorkloadId(int(parts[1])), attempt=int(parts[2]))

@@ -1,0 +1,1 @@
+"""Edges to the sites: the agent that runs beside each slurmctld, its protocol and transports."""

@@ -1,0 +1,326 @@
+"""What do daemon, agents and researchers' commands say to each other, and in which bytes?
+
+Frames are ``4-byte big-endian length + MessagePack`` of one tagged struct. On every channel the
+accepting side first writes ``BANNER``, so that whatever a login shell printed before is skipped.
+Unknown fields are ignored, so neighbours of one release apart understand each other; a message
+that changes its meaning raises ``PROTOCOL_VERSION``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from federator.errors import SiteUnavailable
+from federator.model.plan import Bid, JobPlan
+from federator.model.reason import Reason, Refusal
+from federator.model.site import AttemptReport, Capacity, PartitionSummary, Snapshot
+from federator.model.workload import AttemptId, Job, Submission
+
+PROTOCOL_VERSION: Final = 1
+BANNER: Final = b"FEDERATOR-1\n"
+MAX_FRAME_BYTES: Final = 64 * 2**20
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """Base of all that travels."""
+
+
+# ---- researchers' commands → daemon (through the agent of a site, or directly on its host) ----
+
+
+class SubmitCall(Message, tag="submit"):
+    submission: Submission
+    key: str  # made by the client; a retry with the same key gets the same ids
+    as_user: str = ""  # sbatch --uid: only an operator on the daemon's host may
+    test_only: bool = False  # answer with each site's bid, queue nothing
+
+
+class QueueCall(Message, tag="queue"):
+    ids: tuple[str, ...] = ()  # "4294967296", "4294967296_3" (array task); empty: all
+    users: tuple[str, ...] = ()
+    ended: bool = False  # also those that have ended
+
+
+class CancelCall(Message, tag="cancel"):
+    ids: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()  # with no ids: all workloads of these users
+    as_user: str = ""
+
+
+class SitesCall(Message, tag="sites"):
+    """Asks for the state of every site."""
+
+
+Call = SubmitCall | QueueCall | CancelCall | SitesCall
+
+
+class ErrorReply(Message, tag="error"):
+    """The call was refused; nothing was queued or changed."""
+
+    message: str  # one line, fit for the user
+    reasons: dict[str, Refusal] = {}  # by site, where sites refused
+
+
+class SubmitReply(Message, tag="submitted"):
+    id: int  # of the workload, or of the array's first task
+    federation: str
+
+
+class SiteBid(msgspec.Struct, frozen=True, kw_only=True):
+    """One site's answer to ``--test-only``: exactly one of bid and refusal."""
+
+    site: str
+    bid: Bid | None = None
+    refusal: Refusal | None = None
+
+
+class TestOnlyReply(Message, tag="tested"):
+    bids: tuple[SiteBid, ...]
+    winner: str  # "" when no site can start it now
+
+
+class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One workload, for fsqueue."""
+
+    id: int
+    name: str
+    user: str
+    tenant: str
+    priority: int
+    state: str  # a WorkloadState's value, e.g. "PENDING"
+    attempt: int
+    submitted_at_s: float
+    array_id: int = 0  # 0: not a task of an array
+    array_index: int = 0
+    jobs: int = 1  # het components
+    nodes: int = 0  # planned, or asked for; 0: the site chooses
+    gpus: int = 0
+    time_limit_s: float = 0.0  # inf: none
+    site: str = ""
+    site_job_id: int = 0
+    node_names: tuple[str, ...] = ()
+    started_at_s: float = 0.0
+    ended_at_s: float = 0.0
+    unknown_since_s: float = 0.0  # the site has not been heard since; 0: it is heard
+    exit_code: int = 0
+    signal: int = 0
+    reason: Reason | None = None
+    refusals: dict[str, Refusal] = {}  # by site, of the last pass that tried it
+    site_state: str = ""  # Slurm's last word, e.g. "OUT_OF_MEMORY"
+
+
+class QueueReply(Message, tag="queue_is"):
+    rows: tuple[QueueRow, ...]
+    now_s: float
+
+
+class CancelReply(Message, tag="cancelled"):
+    ids: tuple[int, ...]
+    errors: tuple[str, ...] = ()  # one line for each id that could not be cancelled
+
+
+class SiteRow(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    region: str
+    up: bool
+    slurm_version: str = ""
+    down_since_s: float = 0.0
+    partitions: tuple[PartitionSummary, ...] = ()
+
+
+class SitesReply(Message, tag="sites_are"):
+    sites: tuple[SiteRow, ...]
+
+
+Reply = ErrorReply | SubmitReply | TestOnlyReply | QueueReply | CancelReply | SitesReply
+
+
+# ---- daemon → agent ----
+
+
+class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a site needs to know of a workload to bid for it."""
+
+    id: int
+    tenant: str
+    user: str
+    priority: int
+    jobs: tuple[Job, ...]
+    time_limit_s: float
+
+
+class Welcome(Message, tag="welcome"):
+    """First message to an agent. It serves no epoch older than the newest it has seen."""
+
+    protocol: int
+    epoch: int
+    site: str
+    partitions: tuple[str, ...]
+    poll_interval_s: float
+
+
+class Ask(Message, tag="ask"):
+    pass_id: int
+    requests: tuple[JobRequest, ...]  # in rank order; each is bid for as if those before had won
+
+
+class LaunchOrder(Message, tag="launch"):
+    """Submit this attempt, pinned to the plan; the same order twice submits once."""
+
+    attempt: AttemptId
+    user: str
+    tenant: str
+    name: str
+    submission: Submission
+    jobs: tuple[JobPlan, ...]
+    array_index: int | None = None
+
+
+class CancelOrder(Message, tag="cancel_attempt"):
+    """End an attempt, or make sure that it will never start."""
+
+    attempt: AttemptId
+    user: str
+    site_job_id: int = 0  # 0: not known; the agent looks the attempt up
+    pending_only: bool = False  # withdraw it only if it has not started
+
+
+class SnapshotCall(Message, tag="snapshot"):
+    call_id: int
+
+
+class CallAnswer(Message, tag="call_answer"):
+    """The daemon's reply to a ``ClientCall``."""
+
+    call_id: int
+    reply: Reply
+
+
+class Ping(Message, tag="ping"):
+    """Keeps the channel alive; an agent that hears nothing for long ends itself."""
+
+
+ToAgent = Welcome | Ask | LaunchOrder | CancelOrder | SnapshotCall | CallAnswer | Ping
+
+
+# ---- agent → daemon ----
+
+
+class Hello(Message, tag="hello"):
+    """First message of an agent."""
+
+    protocol: int
+    site: str
+    slurm_version: str
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """A site's word on one workload: exactly one of bid and refusal."""
+
+    id: int
+    bid: Bid | None = None
+    refusal: Refusal | None = None
+
+
+class BidsMade(Message, tag="bids"):
+    pass_id: int
+    answers: tuple[Answer, ...]
+
+
+class LaunchAccepted(Message, tag="launched"):
+    attempt: AttemptId
+    site_job_id: int
+
+
+class LaunchDeclined(Message, tag="launch_declined"):
+    """The attempt does not exist at the site and never will."""
+
+    attempt: AttemptId
+    reason: Reason
+
+
+class CancelFailed(Message, tag="cancel_failed"):
+    attempt: AttemptId
+    detail: str
+
+
+class AttemptAbsent(Message, tag="absent"):
+    """Answer to a ``CancelOrder``: the site has no such attempt and will refuse it from now on."""
+
+    attempt: AttemptId
+
+
+class Report(Message, tag="report"):
+    """News of a sweep. ``complete``: every attempt that the site knows is in it."""
+
+    attempts: tuple[AttemptReport, ...]
+    gone: tuple[AttemptId, ...] = ()  # known before; the site's record has expired
+    complete: bool = False
+    capacity: Capacity | None = None  # when it has changed
+    partitions: tuple[PartitionSummary, ...] = ()  # when they have changed
+
+
+class SnapshotAnswer(Message, tag="snapshot_is"):
+    call_id: int
+    snapshot: Snapshot
+
+
+class ClientCall(Message, tag="client_call"):
+    """A researcher's command at the site; ``user`` is the peer of the agent's socket."""
+
+    call_id: int
+    user: str
+    call: Call
+
+
+class Trouble(Message, tag="trouble"):
+    """The agent could not read its Slurm; the site takes no part until a Report follows."""
+
+    detail: str
+
+
+FromAgent = (
+    Hello
+    | BidsMade
+    | LaunchAccepted
+    | LaunchDeclined
+    | CancelFailed
+    | AttemptAbsent
+    | Report
+    | SnapshotAnswer
+    | ClientCall
+    | Trouble
+)
+
+_encoder: Final = msgspec.msgpack.Encoder()
+to_agent_decoder: Final = msgspec.msgpack.Decoder(ToAgent)
+from_agent_decoder: Final = msgspec.msgpack.Decoder(FromAgent)
+call_decoder: Final = msgspec.msgpack.Decoder(Call)
+reply_decoder: Final = msgspec.msgpack.Decoder(Reply)
+
+
+def frame(message: Message) -> bytes:
+    """Encode one message with its length in front."""
+    body = _encoder.encode(message)
+    return len(body).to_bytes(4, "big") + body
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes | None:
+    """Return the body of the next frame, or None at the end of the stream.
+
+    Raises:
+        SiteUnavailable: the stream broke off inside a frame, or a length is beyond all reason.
+    """
+    try:
+        head = await reader.readexactly(4)
+        length = int.from_bytes(head, "big")
+        if length > MAX_FRAME_BYTES:
+            raise SiteUnavailable(f"a frame of {length} bytes was announced, at most {MAX_FRAME_BYTES}")
+        return await reader.readexactly(length)
+    except asyncio.IncompleteReadError as error:
+        if not error.partial:
+            return None
+        raise SiteUnavailable("the channel broke off inside a message") from error

@@ -1,0 +1,1 @@
+"""Three dockerised Slurm clusters of three generations: what the daemon is tried out on."""

@@ -1,0 +1,270 @@
+"""What do the testbed's files contain? Pure functions from layout to text.
+
+Nothing here reads a file or talks to docker. ``site_files`` is the whole of one site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import yaml
+
+from federator.testbed.layout import (
+    ACCOUNT,
+    AGENT_CONFIG,
+    GPU_NODES,
+    HELPER,
+    LOCAL_USER,
+    NODE_GROUPS,
+    RACKS,
+    TENANTS,
+    USERS_GROUP,
+    SiteLayout,
+    StateDir,
+)
+
+FORCED_COMMAND = f"/opt/federator/bin/federator agent --config {AGENT_CONFIG}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """One root-owned file of a container."""
+
+    path: str  # absolute
+    text: str
+    mode: int = 0o644
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteKeys:
+    """The SSH keys one site is set up with, in OpenSSH's text forms."""
+
+    client_public: str
+    host_private: str
+    host_public: str
+
+
+_SLURM_CONF_HEAD = """\
+# The cluster lives on loopback only, so that it goes on when its network is taken away.
+ClusterName={name}
+SlurmctldHost={name}(127.0.0.1)
+SlurmUser=slurm
+AuthType=auth/munge
+AuthInfo=cred_expire=5
+ReturnToService=2
+SlurmctldTimeout=10
+SlurmdTimeout=10
+KillWait=5
+MinJobAge=300
+MailProg=/bin/true
+
+SlurmctldParameters=preempt_send_user_signal
+SlurmdParameters=config_overrides
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+DefMemPerCPU=1000
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+GresTypes=gpu
+TopologyPlugin=topology/tree
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=2,bf_interval=2,\
+nohold_on_prolog_fail
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+
+JobCompType=jobcomp/filetxt
+JobCompLoc=/var/log/slurm/jobcomp.log
+StateSaveLocation=/var/lib/slurm/slurmctld
+SlurmdSpoolDir=/var/lib/slurm/slurmd/%n
+SlurmctldPidFile=/run/slurmctld/slurmctld.pid
+SlurmdPidFile=/run/slurmd-%n.pid
+SlurmctldLogFile=/var/log/slurm/slurmctld.log
+SlurmdLogFile=/var/log/slurm/slurmd-%n.log
+"""
+
+
+def slurm_conf(site: SiteLayout) -> str:
+    """Return slurm.conf; the same text serves all three Slurm generations."""
+    lines = [_SLURM_CONF_HEAD.format(name=site.name)]
+    for group in NODE_GROUPS:
+        last_port = group.first_port + group.count - 1
+        gpu = (
+            f" Gres=gpu:{site.gpu_type}:{group.gpus} Feature=nvlink,{site.gpu_type}"
+            if group.gpus
+            else ""
+        )
+        lines.append(
+            f"NodeName={group.hostlist(site.name)} NodeAddr=127.0.0.1"
+            f" Port=[{group.first_port}-{last_port}]"
+            f" Sockets=2 CoresPerSocket={group.cpus // 2} ThreadsPerCore=1"
+            f" RealMemory={group.mem_mib}{gpu} State=UNKNOWN"
+        )
+    nodes = ",".join(group.hostlist(site.name) for group in NODE_GROUPS)
+    common = f"Nodes={nodes} MaxTime=INFINITE State=UP PriorityTier=1"
+    lines.append(f"PartitionName=fed Default=NO GraceTime=20 {common}")
+    lines.append(f"PartitionName=local Default=YES {common}")
+    return "\n".join(lines) + "\n"
+
+
+def gres_conf(site: SiteLayout) -> str:
+    """Return gres.conf; character devices made by the entrypoint stand in for GPUs."""
+    return (
+        "AutoDetect=off\n"
+        f"NodeName={GPU_NODES.hostlist(site.name)} Name=gpu Type={site.gpu_type}"
+        f" File=/dev/fakegpu[0-{GPU_NODES.gpus - 1}]\n"
+    )
+
+
+def topology_conf(site: SiteLayout) -> str:
+    """Return topology.conf: one leaf switch per rack under one spine."""
+    leaves = [
+        f"SwitchName={rack.name} Nodes={','.join(f'{site.name}-{part}' for part in rack.members)}\n"
+        for rack in RACKS
+    ]
+    return "".join(leaves) + f"SwitchName=spine Switches={','.join(r.name for r in RACKS)}\n"
+
+
+def sshd_config(site: SiteLayout) -> str:
+    """Return sshd_config: one account, keys only, nothing but the forced command."""
+    lines = [
+        "HostKey /etc/ssh/ssh_host_ed25519_key",
+        f"AllowUsers {ACCOUNT}",
+        "PermitRootLogin no",
+        "PubkeyAuthentication yes",
+        "PasswordAuthentication no",
+        "KbdInteractiveAuthentication no",
+        "AuthenticationMethods publickey",
+        "AuthorizedKeysFile .ssh/authorized_keys",
+        "UsePAM no",
+        "DisableForwarding yes",
+        "PermitTTY no",
+        "PermitTunnel no",
+        "PermitUserRC no",
+        "PermitUserEnvironment no",
+        "X11Forwarding no",
+        "ClientAliveInterval 5",
+        "ClientAliveCountMax 3",
+        "MaxStartups 100",
+        "UseDNS no",
+        "PrintMotd no",
+        "PidFile /run/sshd.pid",
+    ]
+    if site.penalties:  # every client of a published port has the same address
+        lines.append("PerSourcePenalties no")
+    return "\n".join(lines) + "\n"
+
+
+def sudoers() -> str:
+    """Return the sudo rule: the account may run one helper, without arguments, as a user."""
+    return (
+        f"Defaults:{ACCOUNT} env_reset, !setenv, !lecture, passwd_tries=0\n"
+        f'Defaults:{ACCOUNT} env_keep = "", env_check = ""\n'
+        f'Defaults:{ACCOUNT} secure_path = "/usr/sbin:/usr/bin:/sbin:/bin"\n'
+        f'{ACCOUNT} ALL=(%{USERS_GROUP}) NOPASSWD: {HELPER} ""\n'
+    )
+
+
+def agent_yaml(site: SiteLayout) -> str:
+    """Return the configuration of the site's agent."""
+    return _yaml(
+        {
+            "site": site.name,
+            "socket": "/run/federator/agent.sock",
+            "state_dir": "/var/lib/federator",
+            "users_group": USERS_GROUP,
+        }
+    )
+
+
+def authorized_keys(client_public: str) -> str:
+    """Return the account's authorized_keys: the key runs the agent and nothing else."""
+    return f'restrict,command="{FORCED_COMMAND}" {client_public.strip()}\n'
+
+
+def accounts(site: SiteLayout) -> str:
+    """Return the table the entrypoint makes accounts from: name, UID, shell, group or ``-``."""
+    rows = [f"{ACCOUNT} {site.account_uid} /bin/sh -"]
+    for user, uid in site.uids:
+        rows.append(f"{user} {uid} /bin/bash {'-' if user == LOCAL_USER else USERS_GROUP}")
+    return "\n".join(rows) + "\n"
+
+
+def node_names(site: SiteLayout) -> str:
+    """Return the table of nodes the entrypoint starts a slurmd for, one per line."""
+    return "".join(f"{name}\n" for group in NODE_GROUPS for name in group.names(site.name))
+
+
+def site_files(site: SiteLayout, keys: SiteKeys) -> tuple[File, ...]:
+    """Return every file that makes the generic image into this site."""
+    return (
+        File(path="/etc/slurm/slurm.conf", text=slurm_conf(site)),
+        File(path="/etc/slurm/gres.conf", text=gres_conf(site)),
+        File(path="/etc/slurm/topology.conf", text=topology_conf(site)),
+        File(path="/etc/ssh/sshd_config", text=sshd_config(site)),
+        File(path="/etc/ssh/ssh_host_ed25519_key", text=keys.host_private, mode=0o600),
+        File(path="/etc/ssh/ssh_host_ed25519_key.pub", text=keys.host_public),
+        File(path="/etc/sudoers.d/federator", text=sudoers(), mode=0o440),
+        File(path=AGENT_CONFIG, text=agent_yaml(site)),
+        File(path=f"/home/{ACCOUNT}/.ssh/authorized_keys", text=authorized_keys(keys.client_public)),
+        File(path="/etc/federator/testbed/accounts", text=accounts(site)),
+        File(path="/etc/federator/testbed/nodes", text=node_names(site)),
+    )
+
+
+def known_hosts(entries: Mapping[int, str]) -> str:
+    """Return known_hosts for published ports of loopback, port to public host key."""
+    lines = [
+        f"[127.0.0.1]:{port} {' '.join(public.split()[:2])}\n"
+        for port, public in sorted(entries.items())
+    ]
+    return "".join(lines)
+
+
+def federation_yaml(state: StateDir, ports: Sequence[tuple[SiteLayout, int]]) -> str:
+    """Return the federation.yaml of a daemon that runs on the host.
+
+    Args:
+        state: where its store, socket and keys are.
+        ports: the sites to list, each with its published SSH port.
+    """
+    document = {
+        "federation": "testbed",
+        "store": f"sqlite:///{state.root}/queue.db",
+        "socket": f"{state.root}/daemon.sock",
+        "policy": {"name": "fifo", "pass_interval_s": 30, "launch_lease_s": 20},
+        "regions": {s.region: {"shared": f"/shared/{s.region}"} for s, _ in ports},
+        "gpus": {
+            "a100": {"mem_gib": 80, "nvlink": True, "weight": 1.0},
+            "h100": {"mem_gib": 80, "nvlink": True, "weight": 2.0},
+        },
+        "sites": {site.name: _site_entry(site, port) for site, port in ports},
+        "tenants": {
+            tenant.name: {
+                "priority": tenant.priority,
+                "quota": {"gpus": tenant.quota_gpus, "cpus": tenant.quota_cpus},
+                "users": list(tenant.users),
+            }
+            for tenant in TENANTS
+        },
+    }
+    return "# Written by `federator testbed up`; edits are lost at the next one.\n" + _yaml(document)
+
+
+def _site_entry(site: SiteLayout, port: int) -> dict[str, object]:
+    return {
+        "region": site.region,
+        "ssh": {
+            "host": "127.0.0.1",
+            "port": port,
+            "user": ACCOUNT,
+            "key": f"keys/{site.name}",
+            "known_hosts": "keys/known_hosts",
+        },
+        "partitions": ["fed"],
+        "poll_interval_s": 0.5,
+    }
+
+
+def _yaml(document: object) -> str:
+    return yaml.safe_dump(document, sort_keys=False, default_flow_style=None)
