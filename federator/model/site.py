@@ -75,23 +75,13 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeClass:
-    """``count`` nodes that are alike in all that never changes while they run."""
-
-    count: int
-    partitions: tuple[str, ...]
-    cpus: int
-    mem_mib: int
-    gpu_type: str
-    gpus: int
-    features: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """All a site could ever give, whatever its nodes are doing: the base of *never fits*."""
+    """All a site could ever give, whatever its nodes are doing: the base of *never fits*.
 
-    classes: tuple[NodeClass, ...]
+    ``nodes`` are the site's nodes as if idle and up.
+    """
+
+    nodes: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

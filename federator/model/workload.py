@@ -37,24 +37,23 @@ class Job:
     cpus: int = 0  # total over the nodes; 0 when cpus_per_node says it
     mem_mib_per_node: int = 0  # 0 leaves it to the partition's default
     gpu_types: tuple[str, ...] = ()  # any of these; empty accepts any
-    min_gpu_mem_gib: int = 0
     features: tuple[str, ...] = ()  # all of these, on every node
     exclusive: bool = False  # whole nodes
-    partition: str | None = None
+    partitions: tuple[str, ...] = ()  # any of these; empty: any that the federation may use
 
     def __post_init__(self) -> None:
         if self.nodes is not None and self.nodes < 1:
             raise InvalidRequest(f"job {self.name!r}: needs at least 1 node, got {self.nodes}")
         amounts = (self.gpus_per_node, self.gpus, self.cpus_per_node, self.cpus,
-                   self.mem_mib_per_node, self.min_gpu_mem_gib)  # fmt: skip
+                   self.mem_mib_per_node)  # fmt: skip
         if min(amounts) < 0:
             raise InvalidRequest(f"job {self.name!r}: GPUs, CPUs and memory cannot be negative")
-        if self.gpus and self.gpus_per_node and self.nodes is not None:
-            if self.gpus != self.gpus_per_node * self.nodes:
-                raise InvalidRequest(
-                    f"job {self.name!r}: {self.gpus} GPUs in total contradict "
-                    f"{self.gpus_per_node} on each of {self.nodes} nodes"
-                )
+        stated_twice = self.gpus and self.gpus_per_node and self.nodes is not None
+        if stated_twice and self.gpus != self.gpus_per_node * (self.nodes or 0):
+            raise InvalidRequest(
+                f"job {self.name!r}: {self.gpus} GPUs in total contradict "
+                f"{self.gpus_per_node} on each of {self.nodes} nodes"
+            )
 
     @property
     def total_gpus(self) -> int:
@@ -64,7 +63,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One sbatch option in canonical long form, e.g. ``("gres", "gpu:8")`` or ``("exclusive", None)``."""
+    """One sbatch option in canonical long form: ``gres``, ``gpu:8``; ``exclusive``, None."""
 
     name: str  # without the leading dashes
     value: str | None = None
@@ -133,6 +132,10 @@ class AttemptId:
         """Read the attempt a Slurm comment starts with; None when it names none."""
         head, _, _ = comment.partition(" ")
         parts = head.split(":")
-        if len(parts) != 3 or parts[0] != "fed" or not (parts[1].isdecimal() and parts[2].isdecimal()):
+        if (
+            len(parts) != 3
+            or parts[0] != "fed"
+            or not (parts[1].isdecimal() and parts[2].isdecimal())
+        ):
             return None
         return cls(workload=WorkloadId(int(parts[1])), attempt=int(parts[2]))

@@ -9,14 +9,14 @@ that changes its meaning raises ``PROTOCOL_VERSION``.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from federator.errors import SiteUnavailable
 from federator.model.plan import Bid, JobPlan
 from federator.model.reason import Reason, Refusal
-from federator.model.site import AttemptReport, Capacity, PartitionSummary, Snapshot
+from federator.model.site import AttemptReport, Capacity, PartitionSummary
 from federator.model.workload import AttemptId, Job, Submission
 
 PROTOCOL_VERSION: Final = 1
@@ -31,40 +31,40 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 # ---- researchers' commands → daemon (through the agent of a site, or directly on its host) ----
 
 
-class SubmitCall(Message, tag="submit"):
+class SubmitCall(Message, frozen=True, kw_only=True, tag="submit"):
     submission: Submission
     key: str  # made by the client; a retry with the same key gets the same ids
     as_user: str = ""  # sbatch --uid: only an operator on the daemon's host may
     test_only: bool = False  # answer with each site's bid, queue nothing
 
 
-class QueueCall(Message, tag="queue"):
+class QueueCall(Message, frozen=True, kw_only=True, tag="queue"):
     ids: tuple[str, ...] = ()  # "4294967296", "4294967296_3" (array task); empty: all
     users: tuple[str, ...] = ()
     ended: bool = False  # also those that have ended
 
 
-class CancelCall(Message, tag="cancel"):
+class CancelCall(Message, frozen=True, kw_only=True, tag="cancel"):
     ids: tuple[str, ...] = ()
     users: tuple[str, ...] = ()  # with no ids: all workloads of these users
     as_user: str = ""
 
 
-class SitesCall(Message, tag="sites"):
+class SitesCall(Message, frozen=True, kw_only=True, tag="sites"):
     """Asks for the state of every site."""
 
 
 Call = SubmitCall | QueueCall | CancelCall | SitesCall
 
 
-class ErrorReply(Message, tag="error"):
+class ErrorReply(Message, frozen=True, kw_only=True, tag="error"):
     """The call was refused; nothing was queued or changed."""
 
     message: str  # one line, fit for the user
     reasons: dict[str, Refusal] = {}  # by site, where sites refused
 
 
-class SubmitReply(Message, tag="submitted"):
+class SubmitReply(Message, frozen=True, kw_only=True, tag="submitted"):
     id: int  # of the workload, or of the array's first task
     federation: str
 
@@ -77,7 +77,7 @@ class SiteBid(msgspec.Struct, frozen=True, kw_only=True):
     refusal: Refusal | None = None
 
 
-class TestOnlyReply(Message, tag="tested"):
+class TestOnlyReply(Message, frozen=True, kw_only=True, tag="tested"):
     bids: tuple[SiteBid, ...]
     winner: str  # "" when no site can start it now
 
@@ -112,12 +112,12 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     site_state: str = ""  # Slurm's last word, e.g. "OUT_OF_MEMORY"
 
 
-class QueueReply(Message, tag="queue_is"):
+class QueueReply(Message, frozen=True, kw_only=True, tag="queue_is"):
     rows: tuple[QueueRow, ...]
     now_s: float
 
 
-class CancelReply(Message, tag="cancelled"):
+class CancelReply(Message, frozen=True, kw_only=True, tag="cancelled"):
     ids: tuple[int, ...]
     errors: tuple[str, ...] = ()  # one line for each id that could not be cancelled
 
@@ -131,7 +131,7 @@ class SiteRow(msgspec.Struct, frozen=True, kw_only=True):
     partitions: tuple[PartitionSummary, ...] = ()
 
 
-class SitesReply(Message, tag="sites_are"):
+class SitesReply(Message, frozen=True, kw_only=True, tag="sites_are"):
     sites: tuple[SiteRow, ...]
 
 
@@ -152,7 +152,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     time_limit_s: float
 
 
-class Welcome(Message, tag="welcome"):
+class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
     """First message to an agent. It serves no epoch older than the newest it has seen."""
 
     protocol: int
@@ -162,12 +162,12 @@ class Welcome(Message, tag="welcome"):
     poll_interval_s: float
 
 
-class Ask(Message, tag="ask"):
+class Ask(Message, frozen=True, kw_only=True, tag="ask"):
     pass_id: int
     requests: tuple[JobRequest, ...]  # in rank order; each is bid for as if those before had won
 
 
-class LaunchOrder(Message, tag="launch"):
+class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
     """Submit this attempt, pinned to the plan; the same order twice submits once."""
 
     attempt: AttemptId
@@ -179,7 +179,7 @@ class LaunchOrder(Message, tag="launch"):
     array_index: int | None = None
 
 
-class CancelOrder(Message, tag="cancel_attempt"):
+class CancelOrder(Message, frozen=True, kw_only=True, tag="cancel_attempt"):
     """End an attempt, or make sure that it will never start."""
 
     attempt: AttemptId
@@ -188,28 +188,24 @@ class CancelOrder(Message, tag="cancel_attempt"):
     pending_only: bool = False  # withdraw it only if it has not started
 
 
-class SnapshotCall(Message, tag="snapshot"):
-    call_id: int
-
-
-class CallAnswer(Message, tag="call_answer"):
+class CallAnswer(Message, frozen=True, kw_only=True, tag="call_answer"):
     """The daemon's reply to a ``ClientCall``."""
 
     call_id: int
     reply: Reply
 
 
-class Ping(Message, tag="ping"):
+class Ping(Message, frozen=True, kw_only=True, tag="ping"):
     """Keeps the channel alive; an agent that hears nothing for long ends itself."""
 
 
-ToAgent = Welcome | Ask | LaunchOrder | CancelOrder | SnapshotCall | CallAnswer | Ping
+ToAgent = Welcome | Ask | LaunchOrder | CancelOrder | CallAnswer | Ping
 
 
 # ---- agent → daemon ----
 
 
-class Hello(Message, tag="hello"):
+class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     """First message of an agent."""
 
     protocol: int
@@ -225,35 +221,35 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     refusal: Refusal | None = None
 
 
-class BidsMade(Message, tag="bids"):
+class BidsMade(Message, frozen=True, kw_only=True, tag="bids"):
     pass_id: int
     answers: tuple[Answer, ...]
 
 
-class LaunchAccepted(Message, tag="launched"):
+class LaunchAccepted(Message, frozen=True, kw_only=True, tag="launched"):
     attempt: AttemptId
     site_job_id: int
 
 
-class LaunchDeclined(Message, tag="launch_declined"):
+class LaunchDeclined(Message, frozen=True, kw_only=True, tag="launch_declined"):
     """The attempt does not exist at the site and never will."""
 
     attempt: AttemptId
     reason: Reason
 
 
-class CancelFailed(Message, tag="cancel_failed"):
+class CancelFailed(Message, frozen=True, kw_only=True, tag="cancel_failed"):
     attempt: AttemptId
     detail: str
 
 
-class AttemptAbsent(Message, tag="absent"):
+class AttemptAbsent(Message, frozen=True, kw_only=True, tag="absent"):
     """Answer to a ``CancelOrder``: the site has no such attempt and will refuse it from now on."""
 
     attempt: AttemptId
 
 
-class Report(Message, tag="report"):
+class Report(Message, frozen=True, kw_only=True, tag="report"):
     """News of a sweep. ``complete``: every attempt that the site knows is in it."""
 
     attempts: tuple[AttemptReport, ...]
@@ -263,12 +259,7 @@ class Report(Message, tag="report"):
     partitions: tuple[PartitionSummary, ...] = ()  # when they have changed
 
 
-class SnapshotAnswer(Message, tag="snapshot_is"):
-    call_id: int
-    snapshot: Snapshot
-
-
-class ClientCall(Message, tag="client_call"):
+class ClientCall(Message, frozen=True, kw_only=True, tag="client_call"):
     """A researcher's command at the site; ``user`` is the peer of the agent's socket."""
 
     call_id: int
@@ -276,7 +267,11 @@ class ClientCall(Message, tag="client_call"):
     call: Call
 
 
-class Trouble(Message, tag="trouble"):
+class Pong(Message, frozen=True, kw_only=True, tag="pong"):
+    """Answer to a ``Ping``."""
+
+
+class Trouble(Message, frozen=True, kw_only=True, tag="trouble"):
     """The agent could not read its Slurm; the site takes no part until a Report follows."""
 
     detail: str
@@ -290,16 +285,16 @@ FromAgent = (
     | CancelFailed
     | AttemptAbsent
     | Report
-    | SnapshotAnswer
     | ClientCall
+    | Pong
     | Trouble
 )
 
 _encoder: Final = msgspec.msgpack.Encoder()
-to_agent_decoder: Final = msgspec.msgpack.Decoder(ToAgent)
-from_agent_decoder: Final = msgspec.msgpack.Decoder(FromAgent)
-call_decoder: Final = msgspec.msgpack.Decoder(Call)
-reply_decoder: Final = msgspec.msgpack.Decoder(Reply)
+to_agent_decoder: Final[msgspec.msgpack.Decoder[ToAgent]] = msgspec.msgpack.Decoder(ToAgent)
+from_agent_decoder: Final[msgspec.msgpack.Decoder[FromAgent]] = msgspec.msgpack.Decoder(FromAgent)
+call_decoder: Final[msgspec.msgpack.Decoder[Call]] = msgspec.msgpack.Decoder(Call)
+reply_decoder: Final[msgspec.msgpack.Decoder[Reply]] = msgspec.msgpack.Decoder(Reply)
 
 
 def frame(message: Message) -> bytes:
@@ -308,7 +303,15 @@ def frame(message: Message) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-async def read_frame(reader: asyncio.StreamReader) -> bytes | None:
+class ByteReader(Protocol):
+    """What asyncio's and asyncssh's readers have in common."""
+
+    async def readexactly(self, n: int, /) -> bytes: ...
+
+    async def readline(self) -> bytes: ...
+
+
+async def read_frame(reader: ByteReader) -> bytes | None:
     """Return the body of the next frame, or None at the end of the stream.
 
     Raises:
@@ -318,9 +321,24 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes | None:
         head = await reader.readexactly(4)
         length = int.from_bytes(head, "big")
         if length > MAX_FRAME_BYTES:
-            raise SiteUnavailable(f"a frame of {length} bytes was announced, at most {MAX_FRAME_BYTES}")
+            raise SiteUnavailable(f"a frame of {length} bytes, more than {MAX_FRAME_BYTES}")
         return await reader.readexactly(length)
     except asyncio.IncompleteReadError as error:
         if not error.partial:
             return None
         raise SiteUnavailable("the channel broke off inside a message") from error
+
+
+async def skip_to_banner(reader: ByteReader) -> None:
+    """Skip what a login shell prints before the agent speaks.
+
+    Raises:
+        SiteUnavailable: the stream ended, or went on too long, without the banner.
+    """
+    for _ in range(100):
+        line = await reader.readline()
+        if line == BANNER:
+            return
+        if not line:
+            break
+    raise SiteUnavailable("no agent answered: the other side is not a Federator agent")

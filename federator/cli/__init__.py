@@ -1,0 +1,1 @@
+"""Commands: ``federator`` for admins; ``fsbatch fsqueue fscancel fsinfo`` for researchers."""

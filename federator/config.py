@@ -1,0 +1,183 @@
+"""What does federation.yaml say? Parsed, checked, and every mistake named by file, line and key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from federator.errors import ConfigError
+from federator.model.workload import SiteName, TenantName
+from federator.policies import POLICIES
+
+_Seconds = Annotated[float, Field(gt=0, le=30 * 86_400)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PolicyConfig(_Strict):
+    """How the queue is ordered and how patient the federation is."""
+
+    name: str = "fifo"
+    pass_interval_s: _Seconds = 300.0
+    launch_lease_s: _Seconds = 60.0
+    bid_timeout_s: _Seconds = 5.0
+
+    @model_validator(mode="after")
+    def _known(self) -> PolicyConfig:
+        if self.name not in POLICIES:
+            raise ValueError(f"unknown policy {self.name!r}; one of {', '.join(POLICIES)}")
+        return self
+
+
+class RegionConfig(_Strict):
+    """Sites that share storage."""
+
+    shared: Path
+
+
+class GpuConfig(_Strict):
+    """What one gres type is worth. Ranking (weight) and capability requests will use it."""
+
+    mem_gib: Annotated[int, Field(gt=0)]
+    nvlink: bool = False
+    weight: Annotated[float, Field(gt=0)] = 1.0
+
+
+class SshConfig(_Strict):
+    """How to reach a site's agent: one account, one key, one pinned host key."""
+
+    host: str
+    port: Annotated[int, Field(gt=0, lt=65536)] = 22
+    user: str = "federator"
+    key: Path
+    known_hosts: Path
+
+
+class SiteConfig(_Strict):
+    """One Slurm cluster. Exactly one of ``ssh`` and ``command`` says how its agent is reached."""
+
+    region: str
+    ssh: SshConfig | None = None
+    command: tuple[str, ...] = ()  # starts the agent as a local process
+    partitions: Annotated[tuple[str, ...], Field(min_length=1)]
+    poll_interval_s: _Seconds = 10.0
+
+    @model_validator(mode="after")
+    def _one_way(self) -> SiteConfig:
+        if (self.ssh is None) == (not self.command):
+            raise ValueError("give exactly one of 'ssh' and 'command'")
+        return self
+
+
+class Amounts(_Strict):
+    """GPUs and CPUs in simultaneous use."""
+
+    gpus: Annotated[int, Field(ge=0)] | None = None
+    cpus: Annotated[int, Field(ge=0)] | None = None
+
+
+class TenantConfig(_Strict):
+    """A Slurm account of the federation. Quota and limit are read, and not enforced yet."""
+
+    priority: Annotated[int, Field(ge=1, le=7)] = 7
+    quota: Amounts = Amounts()
+    limit: Amounts = Amounts()
+    users: tuple[str, ...] = ()
+
+
+class FederationConfig(_Strict):
+    """All of federation.yaml."""
+
+    federation: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
+    store: Annotated[str, Field(pattern=r"^(sqlite:///.+|memory:)$")]
+    socket: Path = Path("/run/federator/daemon.sock")
+    policy: PolicyConfig = PolicyConfig()
+    regions: dict[str, RegionConfig] = {}
+    gpus: dict[str, GpuConfig] = {}
+    sites: Annotated[dict[SiteName, SiteConfig], Field(min_length=1)]
+    tenants: dict[TenantName, TenantConfig] = {}
+
+    @model_validator(mode="after")
+    def _regions_exist(self) -> FederationConfig:
+        for name, site in self.sites.items():
+            if site.region not in self.regions:
+                known = ", ".join(self.regions) or "none"
+                raise ValueError(f"site {name!r} is in region {site.region!r}; regions: {known}")
+        return self
+
+    def tenants_of(self, user: str) -> list[TenantName]:
+        """The tenants a user belongs to, in the file's order; the first is the default."""
+        return [name for name, tenant in self.tenants.items() if user in tenant.users]
+
+
+def load_config(path: Path) -> FederationConfig:
+    """Read federation.yaml; relative key and store paths are taken from the file's folder.
+
+    Raises:
+        ConfigError: one line per mistake, each with file, line, key and what was expected.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    try:
+        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(
+            f"{path}:1: expected a mapping with keys such as 'federation' and 'sites'"
+        )
+    try:
+        config = FederationConfig.model_validate(values)
+    except ValidationError as error:
+        lines = [_explain(path, tree, dict(e)) for e in error.errors()]
+        raise ConfigError("\n".join(lines)) from error
+    return _anchored(config, path.resolve().parent)
+
+
+def _explain(path: Path, tree: yaml.Node | None, error: dict[str, Any]) -> str:
+    keys = [str(key) for key in error["loc"]]
+    line = _line_of(tree, keys)
+    message = str(error["msg"]).removeprefix("Value error, ")
+    found = "" if isinstance(error.get("input"), dict) else f" (found {error.get('input')!r})"
+    if error["type"] == "missing":
+        found = ""
+    return f"{path}:{line}: {'.'.join(keys) or 'file'}: {message}{found}"
+
+
+def _line_of(node: yaml.Node | None, keys: list[str]) -> int:
+    """The line of the innermost of ``keys`` that the file has, counted from 1."""
+    line = 1
+    for key in keys:
+        child = None
+        if isinstance(node, yaml.MappingNode):
+            for name, value in node.value:
+                if name.value == key:
+                    line, child = name.start_mark.line + 1, value
+        elif isinstance(node, yaml.SequenceNode) and key.isdecimal() and int(key) < len(node.value):
+            child = node.value[int(key)]
+            line = child.start_mark.line + 1
+        if child is None:
+            break
+        node = child
+    return line
+
+
+def _anchored(config: FederationConfig, folder: Path) -> FederationConfig:
+    """Make the paths of keys absolute."""
+    sites = {}
+    for name, site in config.sites.items():
+        ssh = site.ssh
+        if ssh is not None:
+            ssh = ssh.model_copy(
+                update={"key": folder / ssh.key, "known_hosts": folder / ssh.known_hosts}
+            )
+        sites[name] = site.model_copy(update={"ssh": ssh})
+    return config.model_copy(update={"sites": sites, "socket": folder / config.socket})

@@ -1,0 +1,1 @@
+"""The daemon: turns happenings into observations and carries out the federation's commands."""

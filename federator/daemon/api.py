@@ -1,0 +1,230 @@
+"""Who may ask the daemon for what? Calls of researchers, checked, made into observations.
+
+A call comes from the agent of a site, which vouches for the user by the peer of its socket, or
+from a process on the daemon's host. There root and the daemon's own user are operators: they may
+act for others (``--uid``) and cancel anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from federator.config import FederationConfig
+from federator.daemon.views import names_of, queue_rows, site_rows
+from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
+from federator.model.lifecycle import TERMINAL
+from federator.model.message import CancelAsked, Draft, Observation, SubmitAsked
+from federator.model.workload import SiteName, TenantName, WorkloadId
+from federator.sched.federation import Federation
+from federator.sites.agent import peer_user
+from federator.sites.protocol import (
+    BANNER,
+    Call,
+    CancelCall,
+    CancelReply,
+    ClientCall,
+    ErrorReply,
+    QueueCall,
+    QueueReply,
+    Reply,
+    SitesCall,
+    SitesReply,
+    SubmitCall,
+    call_decoder,
+    frame,
+    read_frame,
+)
+from federator.sites.slurm.interpret import interpret
+
+log = structlog.get_logger()
+
+
+class Api:
+    """The desk where calls are taken.
+
+    Args:
+        config: names the tenants and their users.
+        federation: read for views, never changed here.
+        observe: takes observations in.
+        clock: returns Unix time.
+    """
+
+    def __init__(
+        self,
+        config: FederationConfig,
+        federation: Federation,
+        observe: Callable[[Observation], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._config = config
+        self._federation = federation
+        self._observe = observe
+        self._clock = clock
+        self._operators = {"root", getpass.getuser()}
+        self._waiting: dict[int, Callable[[Reply], None]] = {}
+        self._cancel_errors: dict[int, tuple[str, ...]] = {}
+        self._next_client = 1
+
+    # ---- calls ----
+
+    def take(self, call: ClientCall, origin: SiteName, answer: Callable[[Reply], None]) -> None:
+        """Take a call made at a site; the answer may come later."""
+        log.debug("call", user=call.user, site=origin, call=type(call.call).__name__)
+        self._take(call.call, call.user, False, answer)
+
+    def _take(self, call: Call, user: str, operator: bool, answer: Callable[[Reply], None]) -> None:
+        try:
+            match call:
+                case SubmitCall():
+                    self._submit(call, self._acting(call.as_user, user, operator), answer)
+                case CancelCall():
+                    self._cancel(call, user, operator, answer)
+                case QueueCall():
+                    rows = queue_rows(self._federation, call)
+                    answer(QueueReply(rows=rows, now_s=self._clock()))
+                case SitesCall():
+                    regions = {name: s.region for name, s in self._config.sites.items()}
+                    answer(SitesReply(sites=site_rows(self._federation, regions)))
+        except FederatorError as error:
+            answer(ErrorReply(message=str(error)))
+
+    def reply(self, client: int, reply: Reply) -> None:
+        """Hand the core's answer to whom it is for."""
+        answer = self._waiting.pop(client, None)
+        errors = self._cancel_errors.pop(client, ())
+        if isinstance(reply, CancelReply):
+            reply = msgspec.structs.replace(reply, errors=errors)
+        if answer is not None:
+            answer(reply)
+
+    def _client(self, answer: Callable[[Reply], None]) -> int:
+        client = self._next_client
+        self._next_client += 1
+        self._waiting[client] = answer
+        return client
+
+    def _acting(self, as_user: str, user: str, operator: bool) -> str:
+        if not as_user or as_user == user:
+            return user
+        if not operator:
+            raise InvalidRequest(f"--uid: {user} may not act for {as_user}")
+        return as_user
+
+    # ---- submissions ----
+
+    def _submit(self, call: SubmitCall, user: str, answer: Callable[[Reply], None]) -> None:
+        if not 8 <= len(call.key) <= 128:
+            raise InvalidRequest("the submit key must have 8 to 128 characters")
+        asked = interpret(call.submission)
+        tenant = self._tenant(user, asked.account)
+        draft = Draft(
+            name=asked.name,
+            user=user,
+            tenant=tenant,
+            priority=self._config.tenants[tenant].priority,
+            jobs=asked.jobs,
+            submission=call.submission,
+            time_limit_s=asked.time_limit_s,
+            requeue=asked.requeue,
+            array_indices=asked.array_indices,
+            array_max_running=asked.array_max_running,
+        )
+        client = self._client(answer)
+        key = f"{user}:{call.key}"  # one user's key cannot meet another's
+        self._observe(SubmitAsked(client=client, key=key, draft=draft, test_only=call.test_only))
+
+    def _tenant(self, user: str, account: str | None) -> TenantName:
+        """The account asked for, if the user may use it; else the user's first."""
+        own = self._config.tenants_of(user)
+        if account is None:
+            if not own:
+                raise InvalidRequest(f"Invalid account: user {user} belongs to no tenant")
+            return own[0]
+        if account not in own:
+            choice = ", ".join(own) or "none"
+            raise InvalidRequest(
+                f"Invalid account or account/partition combination specified: "
+                f"{account!r}; {user} may use: {choice}"
+            )
+        return TenantName(account)
+
+    # ---- cancels ----
+
+    def _cancel(
+        self, call: CancelCall, user: str, operator: bool, answer: Callable[[Reply], None]
+    ) -> None:
+        ids: list[WorkloadId] = []
+        errors: list[str] = []
+        for wanted in call.ids:
+            found = self._named(wanted)
+            if not found:
+                errors.append(f"Invalid job id specified: {wanted}")
+            for id_ in found:
+                entry = self._federation.ledger.entries[id_]
+                if entry.workload.user != user and not operator:
+                    errors.append(f"Access/permission denied: {wanted} belongs to another user")
+                    break
+                if entry.state not in TERMINAL:
+                    ids.append(id_)
+        if not call.ids:
+            ids = self._all_of(call, user, operator)
+        client = self._client(answer)
+        self._cancel_errors[client] = tuple(errors)
+        self._observe(CancelAsked(client=client, ids=tuple(ids), by=user))
+
+    def _named(self, wanted: str) -> list[WorkloadId]:
+        return [id_ for id_, e in self._federation.ledger.entries.items() if wanted in names_of(e)]
+
+    def _all_of(self, call: CancelCall, user: str, operator: bool) -> list[WorkloadId]:
+        """Every live workload of the users named; others' only for an operator."""
+        users = set(call.users)
+        if not operator and users != {user}:
+            raise InvalidRequest(f"{user} may cancel only workloads of {user}")
+        entries = self._federation.ledger.entries.values()
+        return [
+            e.workload.id for e in entries if e.state not in TERMINAL and e.workload.user in users
+        ]
+
+    # ---- processes on the daemon's host ----
+
+    async def serve(self, path: Path) -> asyncio.Server:
+        """Listen on the daemon's own socket."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        server = await asyncio.start_unix_server(self._serve_one, path)
+        path.chmod(0o666)  # who calls is told by the kernel, not by the file's mode
+        return server
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            user = peer_user(writer)
+            writer.write(BANNER)
+            while (body := await read_frame(reader)) is not None:
+                writer.write(frame(await self._answered(body, user)))
+                await writer.drain()
+        except (OSError, SiteUnavailable):
+            pass  # the caller hung up
+        finally:
+            writer.close()
+
+    async def _answered(self, body: bytes, user: str) -> Reply:
+        try:
+            call = call_decoder.decode(body)
+        except msgspec.MsgspecError as error:
+            return ErrorReply(message=f"the request cannot be read: {error}")
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+        def answer(reply: Reply) -> None:
+            if not future.done():
+                future.set_result(reply)
+
+        self._take(call, user, user in self._operators, answer)
+        return await future

@@ -1,0 +1,133 @@
+"""How is a command carried out? Each becomes a message to a site or an answer to a client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from federator.daemon.links import SiteLink
+from federator.model.message import (
+    AnswerCancelled,
+    AnswerRefused,
+    AnswerSubmitted,
+    AnswerTested,
+    AskSite,
+    CancelAt,
+    Command,
+    LaunchAt,
+    Note,
+    Record,
+    Wake,
+)
+from federator.model.workload import SiteName, Workload
+from federator.sites.protocol import (
+    Ask,
+    CancelOrder,
+    CancelReply,
+    ErrorReply,
+    JobRequest,
+    LaunchOrder,
+    Reply,
+    SiteBid,
+    SubmitReply,
+    TestOnlyReply,
+)
+
+log = structlog.get_logger()
+
+
+class Effects:
+    """Carries out all commands but ``Record``, which the loop makes durable before.
+
+    Args:
+        federation: its name, as ``--parsable`` prints it.
+        links: by site.
+        answer: gives a reply to a waiting client.
+        wake: asks for a ``Tick`` at a time.
+    """
+
+    def __init__(
+        self,
+        federation: str,
+        links: Mapping[SiteName, SiteLink],
+        answer: Callable[[int, Reply], None],
+        wake: Callable[[float], None],
+    ) -> None:
+        self._federation = federation
+        self._links = links
+        self._answer = answer
+        self._wake = wake
+
+    def carry_out(self, command: Command) -> None:
+        match command:
+            case Record():
+                pass
+            case Wake():
+                self._wake(command.at_s)
+            case Note():
+                log.info(command.event, **command.fields)
+            case AskSite() | LaunchAt() | CancelAt():
+                self._tell_site(command)
+            case _:
+                self._answer(command.client, self._reply(command))
+
+    def _tell_site(self, command: AskSite | LaunchAt | CancelAt) -> None:
+        link = self._links[command.site]
+        match command:
+            case AskSite():
+                requests = tuple(_request(w) for w in command.workloads)
+                link.send(Ask(pass_id=command.pass_id, requests=requests))
+            case LaunchAt():
+                w = command.workload
+                log.info("launch", attempt=str(command.attempt), site=command.site,
+                         nodes=[n for plan in command.jobs for n in plan.nodes])  # fmt: skip
+                link.send(
+                    LaunchOrder(
+                        attempt=command.attempt,
+                        user=w.user,
+                        tenant=w.tenant,
+                        name=w.name,
+                        submission=w.submission,
+                        jobs=command.jobs,
+                        array_index=w.array.index if w.array is not None else None,
+                    )
+                )
+            case CancelAt():
+                link.send(
+                    CancelOrder(
+                        attempt=command.attempt,
+                        user=command.user,
+                        site_job_id=command.site_job_id,
+                        pending_only=command.pending_only,
+                    )
+                )
+
+    def _reply(
+        self, command: AnswerSubmitted | AnswerRefused | AnswerTested | AnswerCancelled
+    ) -> Reply:
+        match command:
+            case AnswerSubmitted():
+                return SubmitReply(id=command.id, federation=self._federation)
+            case AnswerRefused():
+                reasons = {str(site): refusal for site, refusal in command.refusals.items()}
+                return ErrorReply(message="no site can ever run this job", reasons=reasons)
+            case AnswerTested():
+                bids = tuple(
+                    SiteBid(site=site, bid=answer.bid, refusal=answer.refusal)
+                    for site, answer in command.answers.items()
+                )
+                return TestOnlyReply(bids=bids, winner=command.winner or "")
+            case AnswerCancelled():
+                return CancelReply(ids=command.ids)
+
+
+def _request(workload: Workload) -> JobRequest:
+    return JobRequest(
+        id=workload.id,
+        tenant=workload.tenant,
+        user=workload.user,
+        priority=workload.priority,
+        jobs=workload.jobs,
+        time_limit_s=workload.time_limit_s,
+    )

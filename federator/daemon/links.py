@@ -1,0 +1,213 @@
+"""How does the daemon keep in touch with a site? One channel, kept open, retried for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+from federator.errors import FederatorError, SiteUnavailable
+from federator.model.message import (
+    BidsCame,
+    LaunchConfirmed,
+    LaunchRefused,
+    Observation,
+    SiteAnswer,
+    SiteDown,
+    SiteReported,
+    SiteUp,
+)
+from federator.model.reason import Reason, ReasonCode
+from federator.model.workload import SiteName, WorkloadId
+from federator.sites.protocol import (
+    PROTOCOL_VERSION,
+    AttemptAbsent,
+    BidsMade,
+    CallAnswer,
+    CancelFailed,
+    ClientCall,
+    FromAgent,
+    Hello,
+    LaunchAccepted,
+    LaunchDeclined,
+    Message,
+    Ping,
+    Pong,
+    Reply,
+    Report,
+    Trouble,
+    Welcome,
+    frame,
+    from_agent_decoder,
+    read_frame,
+    skip_to_banner,
+)
+from federator.sites.transport import Channel, Transport
+
+PING_S: Final = 2.0
+SILENCE_S: Final = 6.0  # a site that says nothing for so long is down
+GREETING_S: Final = 60.0  # an older agent may have to finish its launches first
+RETRY_S: Final = (0.5, 1.0, 2.0, 5.0)
+
+log = structlog.get_logger()
+
+
+class Desk(Protocol):
+    """Answers researchers' calls; ``origin`` is the site they were made at."""
+
+    def take(self, call: ClientCall, origin: SiteName, answer: Callable[[Reply], None]) -> None: ...
+
+
+class SiteLink:
+    """The daemon's end of one site's channel.
+
+    Args:
+        site: the site's name.
+        transport: opens a channel to its agent.
+        welcome: what the agent is told first.
+        observe: takes observations in, in the order of the channel.
+        desk: takes the calls of researchers at the site.
+    """
+
+    def __init__(
+        self,
+        site: SiteName,
+        transport: Transport,
+        welcome: Welcome,
+        observe: Callable[[Observation], None],
+        desk: Desk,
+    ) -> None:
+        self.site = site
+        self._transport = transport
+        self._welcome = welcome
+        self._observe = observe
+        self._desk = desk
+        self._channel: Channel | None = None
+        self._version = ""
+        self._troubled = False
+
+    async def run(self) -> None:
+        """Connect and serve until cancelled."""
+        failures = 0
+        while True:
+            try:
+                await self._serve()
+                detail = "the agent ended"
+            except (FederatorError, OSError, msgspec.MsgspecError, TimeoutError) as error:
+                detail = str(error) or type(error).__name__
+            was_up = self._channel is not None
+            await self._hang_up()
+            if was_up or failures == 0:
+                log.warning("site_down", site=self.site, detail=detail)
+                self._observe(SiteDown(site=self.site, detail=detail))
+            failures = 1 if was_up else failures + 1
+            await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S)) - 1])
+
+    def send(self, message: Message) -> None:
+        """Send if the channel is up; else the message is dropped (a reconnect repeats orders)."""
+        if self._channel is not None:
+            self._channel.write(frame(message))
+
+    async def _serve(self) -> None:
+        channel = await self._transport.open()
+        try:
+            await asyncio.wait_for(skip_to_banner(channel.reader), GREETING_S)
+            channel.write(frame(self._welcome))
+            hello = await asyncio.wait_for(self._next(channel), SILENCE_S)
+            if not isinstance(hello, Hello) or hello.site != self.site:
+                raise SiteUnavailable(f"expected the agent of {self.site}, got {hello}")
+            if hello.protocol != PROTOCOL_VERSION:
+                raise SiteUnavailable(
+                    f"agent speaks protocol {hello.protocol}, the daemon {PROTOCOL_VERSION}; "
+                    "install the same release"
+                )
+        except BaseException:
+            await channel.close()
+            raise
+        self._channel, self._version, self._troubled = channel, hello.slurm_version, False
+        log.info("site_up", site=self.site, slurm=hello.slurm_version)
+        self._observe(SiteUp(site=self.site, slurm_version=self._version))
+        pinging = asyncio.create_task(self._ping())
+        try:
+            while (message := await asyncio.wait_for(self._next(channel), SILENCE_S)) is not None:
+                self._take(message)
+        finally:
+            pinging.cancel()
+
+    async def _next(self, channel: Channel) -> FromAgent | None:
+        body = await read_frame(channel.reader)
+        return None if body is None else from_agent_decoder.decode(body)
+
+    async def _ping(self) -> None:
+        while True:
+            self.send(Ping())
+            await asyncio.sleep(PING_S)
+
+    async def _hang_up(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            with contextlib.suppress(OSError):
+                await channel.close()
+
+    def _take(self, message: FromAgent) -> None:
+        match message:
+            case Pong() | Hello():
+                pass
+            case ClientCall():
+                self._desk.take(message, self.site, lambda r: self._answer(message.call_id, r))
+            case Trouble():
+                if not self._troubled:
+                    log.warning("site_trouble", site=self.site, detail=message.detail)
+                    self._observe(SiteDown(site=self.site, detail=message.detail))
+                self._troubled = True
+            case CancelFailed():
+                log.warning("cancel_failed", site=self.site, attempt=str(message.attempt),
+                            detail=message.detail)  # fmt: skip
+            case _:
+                self._observe_message(message)
+
+    def _answer(self, call_id: int, reply: Reply) -> None:
+        self.send(CallAnswer(call_id=call_id, reply=reply))
+
+    def _observe_message(
+        self, message: BidsMade | LaunchAccepted | LaunchDeclined | AttemptAbsent | Report
+    ) -> None:
+        if isinstance(message, Report) and self._troubled:
+            self._troubled = False
+            self._observe(SiteUp(site=self.site, slurm_version=self._version))
+        self._observe(as_observation(self.site, message))
+
+
+def as_observation(
+    site: SiteName, message: BidsMade | LaunchAccepted | LaunchDeclined | AttemptAbsent | Report
+) -> Observation:
+    """Put an agent's message into the words of the core."""
+    match message:
+        case BidsMade():
+            answers = tuple(
+                SiteAnswer(id=WorkloadId(a.id), bid=a.bid, refusal=a.refusal)
+                for a in message.answers
+            )
+            return BidsCame(site=site, pass_id=message.pass_id, answers=answers)
+        case LaunchAccepted():
+            return LaunchConfirmed(
+                site=site, attempt=message.attempt, site_job_id=message.site_job_id
+            )
+        case LaunchDeclined():
+            return LaunchRefused(site=site, attempt=message.attempt, reason=message.reason)
+        case AttemptAbsent():
+            reason = Reason(code=ReasonCode.LOST)
+            return LaunchRefused(site=site, attempt=message.attempt, reason=reason)
+        case Report():
+            return SiteReported(
+                site=site,
+                attempts=message.attempts,
+                gone=message.gone,
+                complete=message.complete,
+                capacity=message.capacity,
+                partitions=message.partitions,
+            )

@@ -1,0 +1,172 @@
+"""How does the daemon run? Observations in, the core decides, the log first, then the effects."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from federator.config import FederationConfig, SiteConfig
+from federator.daemon.api import Api
+from federator.daemon.effects import Effects
+from federator.daemon.links import SiteLink
+from federator.errors import StoreError
+from federator.model.event import decode_event, encode_event
+from federator.model.message import Command, Observation, Record, Tick
+from federator.model.workload import SiteName
+from federator.policies import POLICIES
+from federator.sched.federation import Federation, Rules
+from federator.sites.protocol import PROTOCOL_VERSION, Welcome
+from federator.sites.transport import ProcessTransport, SshTransport, Transport
+from federator.store.base import Store
+from federator.store.memory import MemoryStore
+from federator.store.sqlite import SqliteStore
+
+BATCH: Final = 256  # observations that share one commit
+
+log = structlog.get_logger()
+
+
+def open_store(url: str) -> Store:
+    """Open the store that federation.yaml names.
+
+    Raises:
+        StoreError: it cannot be opened, or another daemon has it.
+    """
+    if url == "memory:":
+        return MemoryStore()
+    return SqliteStore(Path(url.removeprefix("sqlite://")))
+
+
+def open_federation(config: FederationConfig, store: Store) -> Federation:
+    """Rebuild the federation's state from its log.
+
+    Raises:
+        StoreError: a record cannot be read, or does not follow from those before it.
+    """
+    rules = Rules(
+        launch_lease_s=config.policy.launch_lease_s,
+        pass_interval_s=config.policy.pass_interval_s,
+        bid_timeout_s=config.policy.bid_timeout_s,
+    )
+    sites = {name: site.partitions for name, site in config.sites.items()}
+    federation = Federation(sites, POLICIES[config.policy.name], rules)
+    for number, record in enumerate(store.records(), start=1):
+        try:
+            federation.replay([decode_event(record)])
+        except Exception as error:  # whatever is wrong with it, the daemon must not go on
+            raise StoreError(f"event log, record {number}: {error}") from error
+    return federation
+
+
+class Daemon:
+    """One federation daemon.
+
+    Args:
+        config: see ``federator.config``.
+        store: its event log, held by this process alone.
+    """
+
+    def __init__(self, config: FederationConfig, store: Store) -> None:
+        self._config = config
+        self._store = store
+        self._federation = open_federation(config, store)
+        self._inbox: asyncio.Queue[Observation] = asyncio.Queue()
+        self._wakes: list[float] = []
+        self._now_s = 0.0
+        self._api = Api(config, self._federation, self._inbox.put_nowait, self.clock)
+        self._links: dict[SiteName, SiteLink] = {}
+        self._effects = Effects(config.federation, self._links, self._api.reply, self._wake)
+
+    def clock(self) -> float:
+        """Unix time that never runs backwards."""
+        self._now_s = max(self._now_s, time.time())
+        return self._now_s
+
+    async def run(self) -> None:
+        """Serve until cancelled.
+
+        Raises:
+            StoreError: the log failed; nothing that it does not hold was carried out.
+        """
+        await self._carry_out(self._federation.begin_epoch(self.clock()))
+        missing = {e.site for e in self._federation.ledger.entries.values() if e.site}
+        for name in sorted(missing - set(self._config.sites)):
+            raise StoreError(f"the log has workloads at site {name!r}, the configuration has none")
+        for name, site in self._config.sites.items():
+            self._links[name] = self._link(name, site)
+        server = await self._api.serve(self._config.socket)
+        links = [asyncio.create_task(link.run()) for link in self._links.values()]
+        log.info("daemon_started", federation=self._config.federation,
+                 workloads=len(self._federation.ledger.entries),
+                 epoch=self._federation.ledger.epoch, socket=str(self._config.socket))  # fmt: skip
+        try:
+            while True:
+                await self._turn()
+        finally:
+            server.close()
+            for link in links:
+                link.cancel()
+            self._store.close()
+
+    def _link(self, name: SiteName, site: SiteConfig) -> SiteLink:
+        welcome = Welcome(
+            protocol=PROTOCOL_VERSION,
+            epoch=self._federation.ledger.epoch,
+            site=name,
+            partitions=site.partitions,
+            poll_interval_s=site.poll_interval_s,
+        )
+        return SiteLink(name, transport_of(site), welcome, self._inbox.put_nowait, self._api)
+
+    async def _turn(self) -> None:
+        """Take what has come in, decide on all of it, commit once, carry out."""
+        observations = await self._gather()
+        now_s = self.clock()
+        commands: list[Command] = []
+        for observation in observations:
+            commands += self._federation.handle(observation, now_s)
+        await self._carry_out(commands)
+
+    async def _gather(self) -> Sequence[Observation]:
+        """Wait for an observation or the next wake; then take what else is there."""
+        pause_s = max(0.0, self._wakes[0] - time.time()) if self._wakes else None
+        found: list[Observation] = []
+        with contextlib.suppress(TimeoutError):
+            found.append(await asyncio.wait_for(self._inbox.get(), pause_s))
+        while not self._inbox.empty() and len(found) < BATCH:
+            found.append(self._inbox.get_nowait())
+        if self._wakes and self._wakes[0] <= time.time():
+            while self._wakes and self._wakes[0] <= time.time():
+                heapq.heappop(self._wakes)
+            found.append(Tick())
+        return found
+
+    async def _carry_out(self, commands: Sequence[Command]) -> None:
+        records = [encode_event(c.event) for c in commands if isinstance(c, Record)]
+        if records:
+            await asyncio.to_thread(self._store.append, records)
+        for command in commands:
+            self._effects.carry_out(command)
+
+    def _wake(self, at_s: float) -> None:
+        heapq.heappush(self._wakes, at_s)
+
+
+def transport_of(site: SiteConfig) -> Transport:
+    """The way to a site's agent that its configuration names."""
+    if site.ssh is None:
+        return ProcessTransport(argv=site.command)
+    return SshTransport(
+        host=site.ssh.host,
+        port=site.ssh.port,
+        user=site.ssh.user,
+        key=site.ssh.key,
+        known_hosts=site.ssh.known_hosts,
+    )

@@ -1,0 +1,79 @@
+"""What does the event log hold? Every decision and observation that changed a workload.
+
+State is rebuilt by applying these in order; nothing else is needed. A record keeps its meaning
+for ever: a new need gets a new field with a default, or a new tag.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from federator.model.lifecycle import Happening
+from federator.model.plan import JobPlan
+from federator.model.reason import Reason
+from federator.model.workload import AttemptId, Workload, WorkloadId
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    at_s: float  # Unix time at the daemon
+
+
+class EpochBegan(Event, frozen=True, kw_only=True, tag="epoch"):
+    """A daemon took over. Agents refuse messages of older epochs."""
+
+    epoch: int
+
+
+class Submitted(Event, frozen=True, kw_only=True, tag="submitted"):
+    """One submission, acknowledged; an array has one workload for each task."""
+
+    workloads: tuple[Workload, ...]
+    key: str  # the client's submit key
+
+
+class Awarded(Event, frozen=True, kw_only=True, tag="awarded"):
+    """The intent to launch; stored before the site is told."""
+
+    attempt: AttemptId
+    site: str
+    jobs: tuple[JobPlan, ...]
+
+
+class Changed(Event, frozen=True, kw_only=True, tag="changed"):
+    """Anything else that moved a workload along ``lifecycle.TRANSITIONS``.
+
+    ``attempt`` is 0 only for what befalls a workload that is not at any site.
+    """
+
+    workload: WorkloadId
+    happening: Happening
+    attempt: int = 0
+    site_job_id: int = 0
+    started_at_s: float = 0.0
+    ended_at_s: float = 0.0
+    exit_code: int = 0
+    signal: int = 0
+    site_state: str = ""
+    reason: Reason | None = None
+    by: str = ""  # the user who asked for a cancel
+
+
+LogRecord = EpochBegan | Submitted | Awarded | Changed
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final[msgspec.msgpack.Decoder[LogRecord]] = msgspec.msgpack.Decoder(LogRecord)
+
+
+def encode_event(event: LogRecord) -> bytes:
+    return _encoder.encode(event)
+
+
+def decode_event(record: bytes) -> LogRecord:
+    """Decode one log record.
+
+    Raises:
+        msgspec.MsgspecError: the record is damaged or written by a later release.
+    """
+    return _decoder.decode(record)

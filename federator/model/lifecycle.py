@@ -1,0 +1,119 @@
+"""What happens to a workload, and when? The whole life as one table.
+
+``TRANSITIONS`` is the truth: a pair that is absent is illegal. An edge names the effects that the
+daemon must carry out; this module performs none. docs/lifecycle.md shows the table as a drawing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from federator.errors import FederatorError
+
+
+class WorkloadState(Enum):
+    PENDING = "PENDING"
+    AWARDED = "AWARDED"  # intent is in the log; the site has not confirmed the sbatch
+    LAUNCHING = "LAUNCHING"  # the site has the job, it has not started
+    RUNNING = "RUNNING"
+    CANCELLING = "CANCELLING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    TIMEOUT = "TIMEOUT"
+    CANCELLED = "CANCELLED"
+
+
+class Happening(Enum):
+    """News from a site may come late, doubled, or out of order."""
+
+    AWARDED = "awarded"
+    ACCEPTED = "accepted by the site"
+    DECLINED = "declined by the site"
+    STARTED = "started"
+    LEASE_OVER = "launch lease over"
+    WITHDRAWN = "withdrawn before it started"
+    SITE_REQUEUED = "requeued by the site"
+    NODE_FAILED = "node failed"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    TIMED_OUT = "reached its time limit"
+    LOST = "unknown to the site"
+    CANCEL_ASKED = "cancel asked for"
+    CANCELLED = "cancelled"
+
+
+class Effect(Enum):
+    """Work an edge asks of the daemon; each is safe to repeat after a crash."""
+
+    LAUNCH = "order the attempt at its site"
+    WITHDRAW = "cancel the attempt at its site if it has not started"
+    CANCEL = "cancel the attempt at its site"
+    RANK_AGAIN = "a pass is due"
+
+
+class Edge(NamedTuple):
+    to: WorkloadState
+    effects: tuple[Effect, ...] = ()
+
+
+_S, _H, _E = WorkloadState, Happening, Effect
+_FREED = (_E.RANK_AGAIN,)  # nodes came free, or a workload came back: look at the queue
+
+TRANSITIONS: Final[Mapping[tuple[WorkloadState, Happening], Edge]] = MappingProxyType({
+    (_S.PENDING, _H.AWARDED): Edge(_S.AWARDED, (_E.LAUNCH,)),
+    (_S.PENDING, _H.CANCEL_ASKED): Edge(_S.CANCELLED),
+    (_S.AWARDED, _H.ACCEPTED): Edge(_S.LAUNCHING),
+    (_S.AWARDED, _H.DECLINED): Edge(_S.PENDING, _FREED),
+    (_S.AWARDED, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
+    (_S.LAUNCHING, _H.STARTED): Edge(_S.RUNNING),
+    (_S.LAUNCHING, _H.LEASE_OVER): Edge(_S.LAUNCHING, (_E.WITHDRAW,)),
+    (_S.LAUNCHING, _H.WITHDRAWN): Edge(_S.PENDING, _FREED),
+    (_S.LAUNCHING, _H.NODE_FAILED): Edge(_S.PENDING, _FREED),
+    (_S.LAUNCHING, _H.LOST): Edge(_S.FAILED, _FREED),
+    (_S.LAUNCHING, _H.CANCELLED): Edge(_S.CANCELLED, _FREED),
+    (_S.LAUNCHING, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
+    (_S.RUNNING, _H.WITHDRAWN): Edge(_S.PENDING, _FREED),  # it started as we withdrew it
+    (_S.RUNNING, _H.SITE_REQUEUED): Edge(_S.LAUNCHING),
+    (_S.RUNNING, _H.NODE_FAILED): Edge(_S.PENDING, _FREED),
+    (_S.RUNNING, _H.COMPLETED): Edge(_S.COMPLETED, _FREED),
+    (_S.RUNNING, _H.FAILED): Edge(_S.FAILED, _FREED),
+    (_S.RUNNING, _H.TIMED_OUT): Edge(_S.TIMEOUT, _FREED),
+    (_S.RUNNING, _H.CANCELLED): Edge(_S.CANCELLED, _FREED),
+    (_S.RUNNING, _H.LOST): Edge(_S.FAILED, _FREED),
+    (_S.RUNNING, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
+    (_S.CANCELLING, _H.CANCELLED): Edge(_S.CANCELLED, _FREED),
+    (_S.CANCELLING, _H.DECLINED): Edge(_S.CANCELLED, _FREED),  # the order met a refusal: same end
+    (_S.CANCELLING, _H.LOST): Edge(_S.CANCELLED, _FREED),
+    (_S.CANCELLING, _H.COMPLETED): Edge(_S.COMPLETED, _FREED),  # it was quicker
+    (_S.CANCELLING, _H.FAILED): Edge(_S.FAILED, _FREED),
+    (_S.CANCELLING, _H.TIMED_OUT): Edge(_S.TIMEOUT, _FREED),
+    (_S.CANCELLING, _H.NODE_FAILED): Edge(_S.CANCELLED, _FREED),
+    (_S.CANCELLING, _H.ACCEPTED): Edge(_S.CANCELLING, (_E.CANCEL,)),  # now its job id is known
+})  # fmt: skip
+
+TERMINAL: Final = frozenset(WorkloadState) - {state for state, _ in TRANSITIONS}
+AT_SITE: Final = frozenset({_S.AWARDED, _S.LAUNCHING, _S.RUNNING, _S.CANCELLING})
+
+
+class InvalidTransition(FederatorError):
+    """No such edge: a site's late message (log and drop) or our own bug (stop)."""
+
+    def __init__(self, state: WorkloadState, happening: Happening) -> None:
+        self.state, self.happening = state, happening
+        legal = sorted(h.value for s, h in TRANSITIONS if s is state)
+        super().__init__(f"{happening.value!r} is not legal in {state.value}; legal: {legal}")
+
+
+def step(state: WorkloadState, happening: Happening) -> Edge:
+    """Return the edge for ``happening`` in ``state``.
+
+    Raises:
+        InvalidTransition: there is none; the caller's state is unchanged.
+    """
+    try:
+        return TRANSITIONS[state, happening]
+    except KeyError:
+        raise InvalidTransition(state, happening) from None

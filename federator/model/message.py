@@ -1,0 +1,222 @@
+"""What goes into ``Federation.handle`` and what comes out? Observations and commands.
+
+Observations carry no time: ``now_s`` is an argument of ``handle``. Commands are data; the daemon
+carries them out in order, every ``Record`` durably before anything else of the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from federator.model.event import LogRecord
+from federator.model.plan import Bid, JobPlan
+from federator.model.reason import Reason, Refusal
+from federator.model.site import AttemptReport, Capacity, PartitionSummary
+from federator.model.workload import (
+    AttemptId,
+    Job,
+    SiteName,
+    Submission,
+    TenantName,
+    Workload,
+    WorkloadId,
+)
+
+# ---- observations ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A submission that was read and found sound, before it has ids."""
+
+    name: str
+    user: str
+    tenant: TenantName
+    priority: int
+    jobs: tuple[Job, ...]
+    submission: Submission
+    time_limit_s: float
+    requeue: bool
+    array_indices: tuple[int, ...] = ()
+    array_max_running: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitAsked:
+    client: int  # whom to answer
+    key: str
+    draft: Draft
+    test_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelAsked:
+    """``ids`` are workloads that exist; the edge has checked that ``by`` may cancel them."""
+
+    client: int
+    ids: tuple[WorkloadId, ...]
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteUp:
+    site: SiteName
+    slurm_version: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteDown:
+    """The channel is gone, or the agent cannot read its Slurm."""
+
+    site: SiteName
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteReported:
+    """News of a sweep; ``complete``: every attempt that the site knows is in it."""
+
+    site: SiteName
+    attempts: tuple[AttemptReport, ...] = ()
+    gone: tuple[AttemptId, ...] = ()
+    complete: bool = False
+    capacity: Capacity | None = None
+    partitions: tuple[PartitionSummary, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteAnswer:
+    """A site's word on one workload: exactly one of bid and refusal."""
+
+    id: WorkloadId
+    bid: Bid | None = None
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BidsCame:
+    site: SiteName
+    pass_id: int
+    answers: tuple[SiteAnswer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchConfirmed:
+    site: SiteName
+    attempt: AttemptId
+    site_job_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRefused:
+    """The attempt does not exist at the site and never will (also the answer to a cancel)."""
+
+    site: SiteName
+    attempt: AttemptId
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """Time has passed; sent when a ``Wake`` is due."""
+
+
+Observation = (
+    SubmitAsked
+    | CancelAsked
+    | SiteUp
+    | SiteDown
+    | SiteReported
+    | BidsCame
+    | LaunchConfirmed
+    | LaunchRefused
+    | Tick
+)
+
+# ---- commands ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    event: LogRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskSite:
+    site: SiteName
+    pass_id: int
+    workloads: tuple[Workload, ...]  # in rank order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchAt:
+    site: SiteName
+    attempt: AttemptId
+    workload: Workload
+    jobs: tuple[JobPlan, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelAt:
+    site: SiteName
+    attempt: AttemptId
+    user: str
+    site_job_id: int
+    pending_only: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerSubmitted:
+    client: int
+    id: WorkloadId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerTested:
+    client: int
+    answers: dict[SiteName, SiteAnswer]
+    winner: SiteName | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRefused:
+    """No site can ever run it; nothing was queued."""
+
+    client: int
+    refusals: dict[SiteName, Refusal]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerCancelled:
+    client: int
+    ids: tuple[WorkloadId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wake:
+    """Send a ``Tick`` at this time (at once when it has passed)."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Worth a line in the daemon's own log; changes nothing."""
+
+    event: str
+    fields: Mapping[str, object]
+
+
+Command = (
+    Record
+    | AskSite
+    | LaunchAt
+    | CancelAt
+    | AnswerSubmitted
+    | AnswerTested
+    | AnswerRefused
+    | AnswerCancelled
+    | Wake
+    | Note
+)

@@ -1,0 +1,1 @@
+"""Verbs: every decision of the federation and of a site, pure. No clock, no I/O, no randomness."""

@@ -1,0 +1,494 @@
+"""What does the federation do about what it has just seen? ``Federation.handle`` is the only door.
+
+Same history in, same commands out: no clock, I/O or randomness inside. The daemon turns
+happenings into observations and carries out the commands; a simulator does the same with
+simulated sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from federator.model.event import Awarded, Changed, EpochBegan, LogRecord, Submitted
+from federator.model.lifecycle import Effect, Happening, InvalidTransition, WorkloadState
+from federator.model.message import (
+    AnswerCancelled,
+    AnswerRefused,
+    AnswerSubmitted,
+    AnswerTested,
+    AskSite,
+    BidsCame,
+    CancelAsked,
+    CancelAt,
+    Command,
+    Draft,
+    LaunchAt,
+    LaunchConfirmed,
+    LaunchRefused,
+    Note,
+    Observation,
+    Record,
+    SiteAnswer,
+    SiteDown,
+    SiteReported,
+    SiteUp,
+    SubmitAsked,
+    Tick,
+    Wake,
+)
+from federator.model.reason import Reason, ReasonCode, Refusal
+from federator.model.site import AttemptReport, Capacity, PartitionSummary
+from federator.model.workload import (
+    ArrayTask,
+    AttemptId,
+    SiteName,
+    Workload,
+    WorkloadId,
+)
+from federator.sched.auction import auction, best_bid
+from federator.sched.cycle import Pass, Round, Trial, for_site, rank, remember
+from federator.sched.ledger import Entry, Ledger
+from federator.sched.news import happenings
+from federator.sched.policy import Policy
+from federator.sched.site_scheduler import never_fits
+
+CANCEL_AGAIN_S = 10.0
+_HOLDS_NODES = (Happening.ACCEPTED, Happening.STARTED, Happening.SITE_REQUEUED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """Settings of the federation that decisions depend on."""
+
+    launch_lease_s: float = 60.0
+    pass_interval_s: float = 300.0
+    bid_timeout_s: float = 5.0
+    window: int = 500  # workloads asked about in one message to a site
+
+
+@dataclass(slots=True)
+class SiteView:
+    """What the federation knows of a site; volatile, told by its agent."""
+
+    partitions: tuple[str, ...]
+    up: bool = False
+    ready: bool = False  # up, and its first complete report is in
+    since_s: float = 0.0  # of being up or down
+    slurm_version: str = ""
+    capacity: Capacity | None = None
+    summary: tuple[PartitionSummary, ...] = ()
+
+
+@dataclass(slots=True)
+class _Turn:
+    """The commands of one ``handle`` call, as they come."""
+
+    now_s: float
+    commands: list[Command] = field(default_factory=list)
+
+
+class Federation:
+    """The global queue and its decisions.
+
+    Args:
+        sites: the partitions the federation may use, by site, in the order that breaks ties.
+        policy: orders the queue.
+        rules: see ``Rules``.
+    """
+
+    def __init__(
+        self, sites: dict[SiteName, tuple[str, ...]], policy: Policy, rules: Rules
+    ) -> None:
+        self.ledger = Ledger()
+        self.sites = {name: SiteView(partitions=p) for name, p in sites.items()}
+        self._policy = policy
+        self._rules = rules
+        self._pass: Pass | None = None
+        self._trials: dict[int, Trial] = {}
+        self._next_pass_id = 1
+        self._pass_due_s = 0.0
+        self._cancel_sent_s: dict[WorkloadId, float] = {}
+
+    # ---- history ----
+
+    def replay(self, events: Iterable[LogRecord]) -> None:
+        """Take the log in. Commands are not repeated: sites tell what became of them."""
+        for event in events:
+            self.ledger.apply(event)
+
+    def begin_epoch(self, now_s: float) -> list[Command]:
+        """Start a new term as leader; call once after ``replay``."""
+        turn = _Turn(now_s)
+        self._record(turn, EpochBegan(at_s=now_s, epoch=self.ledger.epoch + 1))
+        turn.commands.append(Wake(at_s=now_s))
+        return turn.commands
+
+    # ---- the door ----
+
+    def handle(self, observation: Observation, now_s: float) -> list[Command]:
+        """Decide what to do about one observation.
+
+        Args:
+            observation: what happened.
+            now_s: Unix time; never earlier than in the call before.
+
+        Returns:
+            Commands to carry out in order, records durably first.
+        """
+        turn = _Turn(now_s)
+        match observation:
+            case SubmitAsked():
+                self._submit(turn, observation)
+            case CancelAsked():
+                self._cancel(turn, observation)
+            case SiteUp() | SiteDown():
+                self._site_changed(turn, observation)
+            case SiteReported():
+                self._reported(turn, observation)
+            case BidsCame():
+                self._bids_came(turn, observation)
+            case LaunchConfirmed():
+                self._launch_confirmed(turn, observation)
+            case LaunchRefused():
+                self._launch_refused(turn, observation)
+            case Tick():
+                self._tick(turn)
+        return turn.commands
+
+    # ---- submissions and cancels ----
+
+    def _submit(self, turn: _Turn, asked: SubmitAsked) -> None:
+        known = self.ledger.id_of_key.get(asked.key)
+        if known is not None and not asked.test_only:
+            turn.commands.append(AnswerSubmitted(client=asked.client, id=known))
+            return
+        refusals = self._rejected_by_all(asked.draft)
+        if refusals is not None:
+            turn.commands.append(AnswerRefused(client=asked.client, refusals=refusals))
+            return
+        workloads = self._workloads(asked.draft, turn.now_s)
+        if asked.test_only:
+            self._try_out(turn, asked.client, workloads[0])
+            return
+        self._record(turn, Submitted(at_s=turn.now_s, workloads=workloads, key=asked.key))
+        turn.commands.append(AnswerSubmitted(client=asked.client, id=workloads[0].id))
+
+    def _rejected_by_all(self, draft: Draft) -> dict[SiteName, Refusal] | None:
+        """Each site's reason if none can ever run it; None if one can or is not known yet."""
+        refusals: dict[SiteName, Refusal] = {}
+        for name, site in self.sites.items():
+            if site.capacity is None:
+                return None
+            refusal = never_fits(draft.jobs, site.capacity, site.partitions)
+            if refusal is None:
+                return None
+            refusals[name] = refusal
+        return refusals
+
+    def _workloads(self, draft: Draft, now_s: float) -> tuple[Workload, ...]:
+        first = self.ledger.next_id
+        return tuple(
+            Workload(
+                id=WorkloadId(first + k),
+                name=draft.name,
+                user=draft.user,
+                tenant=draft.tenant,
+                priority=draft.priority,
+                jobs=draft.jobs,
+                submission=draft.submission,
+                submitted_at_s=now_s,
+                time_limit_s=draft.time_limit_s,
+                requeue=draft.requeue,
+                array=None
+                if index is None
+                else ArrayTask(array_id=first, index=index, max_running=draft.array_max_running),
+            )
+            for k, index in enumerate(draft.array_indices or (None,))
+        )
+
+    def _cancel(self, turn: _Turn, asked: CancelAsked) -> None:
+        done: list[WorkloadId] = []
+        for id_ in asked.ids:
+            entry = self.ledger.entries[id_]
+            if self._change(turn, entry, Happening.CANCEL_ASKED, by=asked.by):
+                done.append(id_)
+        turn.commands.append(AnswerCancelled(client=asked.client, ids=tuple(done)))
+
+    # ---- news of sites ----
+
+    def _site_changed(self, turn: _Turn, seen: SiteUp | SiteDown) -> None:
+        site = self.sites[seen.site]
+        if isinstance(seen, SiteUp):
+            site.up, site.ready, site.since_s = True, False, turn.now_s
+            site.slurm_version = seen.slurm_version
+            return
+        if site.up or not site.since_s:
+            site.since_s = turn.now_s
+        site.up = site.ready = False
+        for round_ in self._open_rounds():
+            round_.waiting_for.discard(seen.site)
+        self._conclude(turn)
+
+    def _reported(self, turn: _Turn, report: SiteReported) -> None:
+        site = self.sites[report.site]
+        if report.capacity is not None:
+            site.capacity = report.capacity
+        if report.partitions and report.partitions != site.summary:
+            site.summary = report.partitions
+            self._pass_is_due(turn)  # something came free, perhaps of local users
+        for attempt_report in report.attempts:
+            self._attempt_reported(turn, report.site, attempt_report)
+        for attempt in report.gone:
+            self._attempt_lost(turn, report.site, attempt)
+        if report.complete:
+            self._reconcile(turn, report)
+
+    def _attempt_reported(self, turn: _Turn, site: SiteName, report: AttemptReport) -> None:
+        entry = self._current(report.attempt, site)
+        if entry is None:
+            self._stray(turn, site, report)
+            return
+        for happening in happenings(entry, report):
+            self._change(
+                turn,
+                entry,
+                happening,
+                site_job_id=report.site_job_id,
+                started_at_s=report.started_at_s,
+                ended_at_s=report.ended_at_s if happening not in _HOLDS_NODES else 0.0,
+                exit_code=report.exit_code,
+                signal=report.signal,
+                site_state=report.state.value,
+            )
+
+    def _stray(self, turn: _Turn, site: SiteName, report: AttemptReport) -> None:
+        """An attempt that the ledger has given up, or never knew, is at a site."""
+        known = self.ledger.entries.get(report.attempt.workload)
+        live = not report.state.ended
+        if known is not None and live and report.attempt.attempt <= known.attempt:
+            order = self._cancel_order(known, site, report.attempt, report.site_job_id)
+            turn.commands.append(order)
+        if live:
+            fields = {"site": site, "attempt": str(report.attempt), "job_id": report.site_job_id}
+            turn.commands.append(Note(event="stray_attempt", fields=fields))
+
+    def _attempt_lost(self, turn: _Turn, site: SiteName, attempt: AttemptId) -> None:
+        entry = self._current(attempt, site)
+        if entry is not None and entry.state is not WorkloadState.AWARDED:
+            reason = Reason(code=ReasonCode.LOST, detail=str(entry.site_job_id))
+            self._change(turn, entry, Happening.LOST, ended_at_s=turn.now_s, reason=reason)
+
+    def _reconcile(self, turn: _Turn, report: SiteReported) -> None:
+        """First full report since the channel came up: the site's own records win."""
+        site = self.sites[report.site]
+        site.ready = True
+        told = {r.attempt for r in report.attempts}
+        live = (WorkloadState.LAUNCHING, WorkloadState.RUNNING)
+        for entry in self._entries_at(report.site, *live):
+            if entry.attempt_id not in told:
+                self._attempt_lost(turn, report.site, entry.attempt_id)
+        for entry in self._entries_at(report.site, WorkloadState.AWARDED):
+            turn.commands.append(self._launch_order(entry))
+        for entry in self._entries_at(report.site, WorkloadState.CANCELLING, *live):
+            if entry.state is WorkloadState.CANCELLING or entry.withdrawing:
+                self._order_cancel(turn, entry)
+        self._pass_is_due(turn)
+
+    # ---- launches ----
+
+    def _launch_confirmed(self, turn: _Turn, seen: LaunchConfirmed) -> None:
+        entry = self._current(seen.attempt, seen.site)
+        waits = (WorkloadState.AWARDED, WorkloadState.CANCELLING)
+        if entry is not None and entry.state in waits and not entry.site_job_id:
+            self._change(turn, entry, Happening.ACCEPTED, site_job_id=seen.site_job_id)
+            turn.commands.append(Wake(at_s=turn.now_s + self._rules.launch_lease_s))
+
+    def _launch_refused(self, turn: _Turn, seen: LaunchRefused) -> None:
+        entry = self._current(seen.attempt, seen.site)
+        if entry is None:
+            return
+        if entry.state in (WorkloadState.AWARDED, WorkloadState.CANCELLING):
+            self._change(turn, entry, Happening.DECLINED, reason=seen.reason)
+        else:
+            self._attempt_lost(turn, seen.site, seen.attempt)
+
+    # ---- time ----
+
+    def _tick(self, turn: _Turn) -> None:
+        for entry in self.ledger.in_state(WorkloadState.LAUNCHING):
+            over = turn.now_s >= entry.lease_from_s + self._rules.launch_lease_s
+            if over and not entry.withdrawing and self.sites[entry.site].up:
+                self._change(turn, entry, Happening.LEASE_OVER)
+        for entry in self.ledger.in_state(WorkloadState.CANCELLING):
+            sent_s = self._cancel_sent_s.get(entry.workload.id, 0.0)
+            if turn.now_s >= sent_s + CANCEL_AGAIN_S and self.sites[entry.site].up:
+                self._order_cancel(turn, entry)
+        self._conclude(turn)
+        if turn.now_s >= self._pass_due_s and self._pass is None:
+            self._open_pass(turn)
+
+    def _pass_is_due(self, turn: _Turn) -> None:
+        if self._pass_due_s > turn.now_s or self._pass is not None:
+            self._pass_due_s = min(self._pass_due_s, turn.now_s)
+            turn.commands.append(Wake(at_s=turn.now_s))
+
+    # ---- a scheduling pass ----
+
+    def _open_pass(self, turn: _Turn) -> None:
+        """1. Rank; 2. ask. The rest follows when the answers are in (``_conclude``)."""
+        self._pass_due_s = turn.now_s + self._rules.pass_interval_s
+        turn.commands.append(Wake(at_s=self._pass_due_s))
+        queue = rank(self.ledger, self._policy, turn.now_s)
+        if queue:
+            self._pass = Pass(queue=queue, round=self._ask(turn, queue))
+            self._conclude(turn)
+
+    def _ask(self, turn: _Turn, queue: Sequence[WorkloadId]) -> Round:
+        """One message to every site that is ready."""
+        window = tuple(queue[: self._rules.window])
+        round_ = self._new_round(turn, window)
+        for name in self._ready_sites():
+            workloads = for_site(window, name, self.ledger, turn.now_s)
+            if workloads:
+                round_.waiting_for.add(name)
+                ask = AskSite(site=name, pass_id=round_.pass_id, workloads=workloads)
+                turn.commands.append(ask)
+        return round_
+
+    def _new_round(self, turn: _Turn, order: tuple[WorkloadId, ...]) -> Round:
+        deadline_s = turn.now_s + self._rules.bid_timeout_s
+        round_ = Round(pass_id=self._next_pass_id, order=order, waiting_for=set(),
+                       deadline_s=deadline_s)  # fmt: skip
+        self._next_pass_id += 1
+        turn.commands.append(Wake(at_s=deadline_s))
+        return round_
+
+    def _bids_came(self, turn: _Turn, came: BidsCame) -> None:
+        for round_ in self._open_rounds():
+            if round_.pass_id == came.pass_id:
+                round_.take(came.site, came.answers)
+        self._conclude(turn)
+
+    def _conclude(self, turn: _Turn) -> None:
+        """Settle every round whose answers are in: auction, awards, next round."""
+        for pass_id, trial in list(self._trials.items()):
+            if trial.round.over(turn.now_s):
+                del self._trials[pass_id]
+                self._answer_trial(turn, trial)
+        while self._pass is not None and self._pass.round.over(turn.now_s):
+            self._settle(turn, self._pass)
+
+    def _settle(self, turn: _Turn, pass_: Pass) -> None:
+        round_ = pass_.round
+        order = [w for w in round_.order if self._is_pending(w)]  # some were cancelled meanwhile
+        outcome = auction(order, round_.answers, list(self.sites))
+        for award in outcome.awards:
+            entry = self.ledger.entries[award.id]
+            attempt = AttemptId(workload=award.id, attempt=entry.attempt + 1)
+            entry.refusals = {}
+            self._record(turn, Awarded(at_s=turn.now_s, attempt=attempt, site=award.site,
+                                       jobs=award.bid.jobs), entry)  # fmt: skip
+        down = [name for name, site in self.sites.items() if not site.ready]
+        for id_ in outcome.refused:
+            entry = self.ledger.entries[id_]
+            remember(entry, round_.answers, round_.silent(), down, turn.now_s)
+            self._wake_to_retry(turn, entry)
+        pass_.queue = [*outcome.again, *pass_.queue[len(round_.order) :]]
+        if pass_.queue:
+            pass_.round = self._ask(turn, pass_.queue)
+        else:
+            self._pass = None
+            turn.commands.append(Wake(at_s=self._pass_due_s))
+
+    def _wake_to_retry(self, turn: _Turn, entry: Entry) -> None:
+        """A site that failed the workload is asked again after a while, not at the next pass."""
+        later = [t for t in entry.avoid_until_s.values() if t > turn.now_s]
+        if later:
+            self._pass_due_s = min(self._pass_due_s, *later)
+
+    def _try_out(self, turn: _Turn, client: int, workload: Workload) -> None:
+        round_ = self._new_round(turn, (workload.id,))
+        round_.waiting_for.update(self._ready_sites())
+        for name in self._ready_sites():
+            turn.commands.append(AskSite(site=name, pass_id=round_.pass_id, workloads=(workload,)))
+        self._trials[round_.pass_id] = Trial(client=client, round=round_)
+        self._conclude(turn)
+
+    def _answer_trial(self, turn: _Turn, trial: Trial) -> None:
+        id_ = trial.round.order[0]
+        best = best_bid(id_, trial.round.answers, list(self.sites))
+        answers = {site: by_id[id_] for site, by_id in trial.round.answers.items() if id_ in by_id}
+        for site, refusal in trial.round.silent().items():
+            answers[site] = SiteAnswer(id=id_, refusal=refusal)
+        turn.commands.append(
+            AnswerTested(client=trial.client, answers=answers, winner=best[0] if best else None)
+        )
+
+    # ---- small things ----
+
+    def _change(self, turn: _Turn, entry: Entry, happening: Happening, **fields: object) -> bool:
+        """Record a step of a workload's life; False (and a note) when the table has none."""
+        event = Changed(
+            at_s=turn.now_s,
+            workload=entry.workload.id,
+            happening=happening,
+            attempt=entry.attempt,
+            **fields,  # type: ignore[arg-type]  # keywords of Changed, checked by msgspec's init
+        )
+        try:
+            self._record(turn, event, entry)
+        except InvalidTransition as error:
+            note = {"workload": entry.workload.id, "detail": str(error)}
+            turn.commands.append(Note(event="late_news_dropped", fields=note))
+            return False
+        return True
+
+    def _record(self, turn: _Turn, event: LogRecord, entry: Entry | None = None) -> None:
+        effects = self.ledger.apply(event)
+        turn.commands.append(Record(event=event))
+        for effect in effects:
+            if effect is Effect.RANK_AGAIN:
+                self._pass_is_due(turn)
+            elif entry is not None and effect is Effect.LAUNCH:
+                turn.commands.append(self._launch_order(entry))
+            elif entry is not None:
+                self._order_cancel(turn, entry)
+
+    def _launch_order(self, entry: Entry) -> LaunchAt:
+        return LaunchAt(site=entry.site, attempt=entry.attempt_id, workload=entry.workload,
+                        jobs=entry.plan)  # fmt: skip
+
+    def _order_cancel(self, turn: _Turn, entry: Entry) -> None:
+        self._cancel_sent_s[entry.workload.id] = turn.now_s
+        turn.commands.append(
+            self._cancel_order(entry, entry.site, entry.attempt_id, entry.site_job_id)
+        )
+        turn.commands.append(Wake(at_s=turn.now_s + CANCEL_AGAIN_S))
+
+    def _cancel_order(
+        self, entry: Entry, site: SiteName, attempt: AttemptId, site_job_id: int
+    ) -> CancelAt:
+        withdraw = entry.withdrawing and entry.state is WorkloadState.LAUNCHING
+        return CancelAt(site=site, attempt=attempt, user=entry.workload.user,
+                        site_job_id=site_job_id, pending_only=withdraw)  # fmt: skip
+
+    def _current(self, attempt: AttemptId, site: SiteName) -> Entry | None:
+        """The entry whose present attempt this is, if it is at that site and not over."""
+        entry = self.ledger.entries.get(attempt.workload)
+        if entry is None or entry.attempt != attempt.attempt or entry.site != site:
+            return None
+        return entry
+
+    def _entries_at(self, site: SiteName, *states: WorkloadState) -> list[Entry]:
+        return [e for e in self.ledger.in_state(*states) if e.site == site]
+
+    def _is_pending(self, id_: WorkloadId) -> bool:
+        return self.ledger.entries[id_].state is WorkloadState.PENDING
+
+    def _ready_sites(self) -> list[SiteName]:
+        return [name for name, site in self.sites.items() if site.ready]
+
+    def _open_rounds(self) -> list[Round]:
+        passes = [self._pass.round] if self._pass is not None else []
+        return [*passes, *(trial.round for trial in self._trials.values())]

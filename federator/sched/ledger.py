@@ -1,0 +1,130 @@
+"""What is true now? The state of every workload, rebuilt by applying the event log in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from federator.model.event import Awarded, Changed, EpochBegan, LogRecord, Submitted
+from federator.model.lifecycle import Effect, Happening, WorkloadState, step
+from federator.model.plan import JobPlan
+from federator.model.reason import Reason, Refusal
+from federator.model.workload import (
+    FIRST_WORKLOAD_ID,
+    AttemptId,
+    SiteName,
+    Workload,
+    WorkloadId,
+)
+
+RETRY_AFTER_S = 5.0
+RETRY_AFTER_MAX_S = 600.0
+
+
+@dataclass(slots=True)
+class Entry:
+    """One workload and how it stands. Changed only by ``Ledger.apply``, except ``refusals``."""
+
+    workload: Workload
+    state: WorkloadState = WorkloadState.PENDING
+    attempt: int = 0
+    site: SiteName = SiteName("")
+    plan: tuple[JobPlan, ...] = ()
+    site_job_id: int = 0
+    lease_from_s: float = 0.0  # since when it should be about to start
+    withdrawing: bool = False
+    started_at_s: float = 0.0
+    ended_at_s: float = 0.0
+    exit_code: int = 0
+    signal: int = 0
+    site_state: str = ""
+    reason: Reason | None = None
+    avoid_until_s: dict[SiteName, float] = field(default_factory=dict)
+    failures_at: dict[SiteName, int] = field(default_factory=dict)
+    refusals: dict[SiteName, Refusal] = field(default_factory=dict)  # of the last pass; volatile
+
+    @property
+    def attempt_id(self) -> AttemptId:
+        return AttemptId(workload=self.workload.id, attempt=self.attempt)
+
+
+class Ledger:
+    """All workloads by id, with an index by state. ``apply`` is the only way to change it."""
+
+    def __init__(self) -> None:
+        self.entries: dict[WorkloadId, Entry] = {}
+        self.epoch = 0
+        self.next_id = FIRST_WORKLOAD_ID
+        self.id_of_key: dict[str, WorkloadId] = {}
+        self._by_state: dict[WorkloadState, dict[WorkloadId, None]] = {s: {} for s in WorkloadState}
+
+    def in_state(self, *states: WorkloadState) -> Iterator[Entry]:
+        """Entries in these states, oldest change first within each."""
+        for state in states:
+            for id_ in list(self._by_state[state]):
+                yield self.entries[id_]
+
+    def count(self, state: WorkloadState) -> int:
+        return len(self._by_state[state])
+
+    def apply(self, event: LogRecord) -> tuple[Effect, ...]:
+        """Take one event in; return the effects of its edge.
+
+        Raises:
+            InvalidTransition: the event does not follow from the state; nothing was changed.
+        """
+        if isinstance(event, EpochBegan):
+            self.epoch = event.epoch
+            return ()
+        if isinstance(event, Submitted):
+            for workload in event.workloads:
+                self.entries[workload.id] = Entry(workload=workload)
+                self._by_state[WorkloadState.PENDING][workload.id] = None
+                self.next_id = max(self.next_id, WorkloadId(workload.id + 1))
+            self.id_of_key[event.key] = event.workloads[0].id
+            return (Effect.RANK_AGAIN,)
+        if isinstance(event, Awarded):
+            entry = self.entries[event.attempt.workload]
+            effects = self._move(entry, Happening.AWARDED)
+            entry.attempt = event.attempt.attempt
+            entry.site, entry.plan = SiteName(event.site), event.jobs
+            entry.site_job_id, entry.withdrawing, entry.reason = 0, False, None
+            entry.started_at_s = entry.ended_at_s = 0.0
+            return effects
+        return self._change(event)
+
+    def _change(self, event: Changed) -> tuple[Effect, ...]:
+        entry = self.entries[event.workload]
+        effects = self._move(entry, event.happening)
+        entry.site_job_id = event.site_job_id or entry.site_job_id
+        entry.started_at_s = event.started_at_s or entry.started_at_s
+        entry.ended_at_s = event.ended_at_s or entry.ended_at_s
+        entry.exit_code, entry.signal = event.exit_code, event.signal
+        entry.site_state = event.site_state or entry.site_state
+        entry.reason = event.reason
+        if event.happening in (Happening.ACCEPTED, Happening.SITE_REQUEUED):
+            entry.lease_from_s, entry.withdrawing = event.at_s, False
+        elif event.happening is Happening.LEASE_OVER:
+            entry.withdrawing = True
+        elif event.happening is Happening.STARTED:
+            entry.failures_at.pop(entry.site, None)
+        if entry.state is WorkloadState.PENDING:
+            self._come_back(entry, event.at_s)
+        return effects
+
+    def _come_back(self, entry: Entry, at_s: float) -> None:
+        """Back in the queue: leave the site that failed it alone for a while, longer each time."""
+        failures = entry.failures_at.get(entry.site, 0) + 1
+        entry.failures_at[entry.site] = failures
+        wait_s = min(RETRY_AFTER_MAX_S, RETRY_AFTER_S * 2 ** (failures - 1))
+        entry.avoid_until_s[entry.site] = at_s + wait_s
+        entry.site, entry.plan, entry.site_job_id = SiteName(""), (), 0
+        entry.started_at_s = entry.ended_at_s = 0.0
+        entry.withdrawing = False
+
+    def _move(self, entry: Entry, happening: Happening) -> tuple[Effect, ...]:
+        edge = step(entry.state, happening)
+        del self._by_state[entry.state][entry.workload.id]
+        self._by_state[edge.to][entry.workload.id] = None
+        entry.state = edge.to
+        return edge.effects

@@ -1,0 +1,63 @@
+"""What does a site's report mean for a workload? Happenings, in the order they must have been."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from federator.model.lifecycle import Happening, WorkloadState
+from federator.model.site import AttemptReport, SiteJobState
+from federator.sched.ledger import Entry
+
+_ENDINGS: Final[Mapping[SiteJobState, Happening]] = MappingProxyType({
+    SiteJobState.COMPLETED: Happening.COMPLETED,
+    SiteJobState.FAILED: Happening.FAILED,
+    SiteJobState.OUT_OF_MEMORY: Happening.FAILED,
+    SiteJobState.DEADLINE: Happening.FAILED,
+    SiteJobState.TIMEOUT: Happening.TIMED_OUT,
+    SiteJobState.CANCELLED: Happening.CANCELLED,
+    SiteJobState.NODE_FAIL: Happening.NODE_FAILED,
+    SiteJobState.BOOT_FAIL: Happening.NODE_FAILED,
+    SiteJobState.PREEMPTED: Happening.NODE_FAILED,
+})  # fmt: skip
+
+
+def happenings(entry: Entry, report: AttemptReport) -> list[Happening]:
+    """List what must have happened since the entry's state; empty when nothing is new.
+
+    A report may skip states (a job that ended between two sweeps was never seen running); the
+    steps in between are filled in, so that the lifecycle table stays the only truth.
+    """
+    state = entry.state
+    steps: list[Happening] = []
+    if state is WorkloadState.AWARDED:
+        steps.append(Happening.ACCEPTED)
+        state = WorkloadState.LAUNCHING
+    if state is WorkloadState.CANCELLING:
+        return [_ending(entry, report)] if report.state.ended else []
+    if state is WorkloadState.RUNNING and report.state is SiteJobState.PENDING:
+        return [Happening.SITE_REQUEUED]
+    if report.state is SiteJobState.PENDING:
+        return steps
+    ending = _ending(entry, report) if report.state.ended else None
+    if state is WorkloadState.LAUNCHING and ending not in (
+        Happening.WITHDRAWN,
+        Happening.CANCELLED,
+        Happening.NODE_FAILED,
+    ):
+        steps.append(Happening.STARTED)
+    if ending is not None:
+        steps.append(ending)
+    return steps
+
+
+def _ending(entry: Entry, report: AttemptReport) -> Happening:
+    ending = _ENDINGS[report.state]
+    if entry.state is WorkloadState.CANCELLING:
+        return ending
+    if ending is Happening.CANCELLED and entry.withdrawing:
+        return Happening.WITHDRAWN
+    if ending is Happening.NODE_FAILED and not entry.workload.requeue:
+        return Happening.FAILED
+    return ending

@@ -1,0 +1,308 @@
+"""Which nodes of one site could run this job now? Gang placement on the switch tree.
+
+The rules are MAST's without preemption (OSDI'24 sec. 4.3): one rack if possible, else racks in
+batches, fewest nodes. Where the paper is silent we choose the tightest fit, so that whole nodes
+and racks stay free for gangs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from federator.model.plan import JobPlan, Score
+from federator.model.reason import Reason, ReasonCode
+from federator.model.site import Node, NodeShare
+from federator.model.workload import Job
+
+SAME_RACK_WEIGHT = 1.0
+OTHER_RACK_WEIGHT = 10.0
+
+
+@dataclass(slots=True)
+class FreeNode:
+    """What is left of a node while a pass places jobs on it."""
+
+    node: Node
+    gpus: int
+    cpus: int
+    mem_mib: int
+
+    @classmethod
+    def of(cls, node: Node) -> FreeNode:
+        return cls(
+            node=node,
+            gpus=max(0, node.gpus - node.gpus_alloc),
+            cpus=max(0, node.cpus - node.cpus_alloc),
+            mem_mib=max(0, node.mem_mib - node.mem_mib_alloc),
+        )
+
+    @property
+    def untouched(self) -> bool:
+        """Nothing runs on it."""
+        return self.gpus == self.node.gpus and self.cpus == self.node.cpus
+
+    def take(self, share: NodeShare) -> None:
+        self.gpus -= share.gpus
+        self.cpus -= share.cpus
+        self.mem_mib -= share.mem_mib
+
+    def give_back(self, share: NodeShare) -> None:
+        self.gpus += share.gpus
+        self.cpus += share.cpus
+        self.mem_mib += share.mem_mib
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    plan: JobPlan
+    score: Score
+
+
+def place_job(
+    job: Job, free: Sequence[FreeNode], partitions: Sequence[str]
+) -> Placed | tuple[Reason, ...]:
+    """Choose nodes for one job in the best of the partitions it may use.
+
+    Args:
+        job: what is asked for.
+        free: the site's nodes that take jobs, with what is left of them.
+        partitions: those the federation may use, in the site's order.
+
+    Returns:
+        The plan and its score (smallest wins; ties: first partition), or the reasons of the
+        partition that came nearest.
+    """
+    allowed = [name for name in partitions if not job.partitions or name in job.partitions]
+    if not allowed:
+        wanted = ",".join(job.partitions)
+        return (Reason(code=ReasonCode.NO_PARTITION, job=job.name, detail=wanted),)
+    best: Placed | None = None
+    nearest: tuple[Reason, ...] = ()
+    for partition in allowed:
+        found = _place_in(job, [f for f in free if partition in f.node.partitions], partition)
+        if isinstance(found, Placed):
+            if best is None or found.score < best.score:
+                best = found
+        elif not nearest or _distance(found) > _distance(nearest):
+            nearest = found
+    return best if best is not None else nearest
+
+
+_STAGES = (
+    ReasonCode.NO_PARTITION,
+    ReasonCode.NO_GPU_TYPE,
+    ReasonCode.NO_FEATURE,
+    ReasonCode.NODE_TOO_SMALL,
+    ReasonCode.TOO_FEW_NODES,
+)
+
+
+def _distance(reasons: tuple[Reason, ...]) -> int:
+    """How far a job got before it failed; larger is nearer to a fit."""
+    return _STAGES.index(reasons[0].code)
+
+
+def _place_in(job: Job, free: list[FreeNode], partition: str) -> Placed | tuple[Reason, ...]:
+    suitable = _suitable(job, free, partition)
+    if isinstance(suitable, Reason):
+        return (suitable,)
+    if job.nodes is not None:
+        need = share_per_node(job)
+        chosen = _choose_fixed(job, need, suitable)
+        if isinstance(chosen, Reason):
+            return (chosen,)
+        shares = _spread(job, chosen) if job.gpus or job.cpus else [need] * len(chosen)
+    else:
+        fewest = _choose_fewest(job, suitable)
+        if isinstance(fewest, Reason):
+            return (fewest,)
+        chosen, shares = fewest, _spread(job, fewest)
+    if job.exclusive:
+        shares = [NodeShare(gpus=f.gpus, cpus=f.cpus, mem_mib=s.mem_mib)
+                  for f, s in zip(chosen, shares, strict=True)]  # fmt: skip
+    nodes = {f.node.name: share for f, share in zip(chosen, shares, strict=True)}
+    plan = JobPlan(name=job.name, partition=partition, nodes=nodes)
+    return Placed(plan=plan, score=_score(chosen, shares))
+
+
+def share_per_node(job: Job) -> NodeShare:
+    """What every node must give at the least."""
+    return NodeShare(
+        gpus=job.gpus_per_node,
+        cpus=max(1, job.cpus_per_node),
+        mem_mib=job.mem_mib_per_node,
+    )
+
+
+def _suitable(job: Job, free: list[FreeNode], partition: str) -> list[FreeNode] | Reason:
+    """Nodes of the right kind, whatever is free on them."""
+    if not free:
+        return Reason(code=ReasonCode.NO_PARTITION, job=job.name, detail=partition)
+    wants_gpus = bool(job.gpus or job.gpus_per_node)
+    if wants_gpus:
+        free = [f for f in free if f.node.gpus and
+                (not job.gpu_types or f.node.gpu_type in job.gpu_types)]  # fmt: skip
+        if not free:
+            types = "|".join(job.gpu_types)
+            return Reason(code=ReasonCode.NO_GPU_TYPE, job=job.name, unit="GPUs",
+                          needed=job.total_gpus, detail=types)  # fmt: skip
+    if job.features:
+        wanted = set(job.features)
+        free = [f for f in free if wanted <= set(f.node.features)]
+        if not free:
+            return Reason(code=ReasonCode.NO_FEATURE, job=job.name, detail="&".join(sorted(wanted)))
+    return free
+
+
+def _fits(need: NodeShare, f: FreeNode, exclusive: bool) -> bool:
+    return (
+        f.gpus >= need.gpus
+        and f.cpus >= need.cpus
+        and f.mem_mib >= need.mem_mib
+        and (f.untouched or not exclusive)
+    )
+
+
+def _tightness(f: FreeNode) -> tuple[int, int, str]:
+    return (f.gpus, f.cpus, f.node.name)
+
+
+def _racks(nodes: Iterable[FreeNode]) -> list[list[FreeNode]]:
+    racks: dict[str, list[FreeNode]] = {}
+    for f in nodes:
+        racks.setdefault(f.node.switch, []).append(f)
+    return list(racks.values())
+
+
+def _choose_fixed(job: Job, need: NodeShare, suitable: list[FreeNode]) -> list[FreeNode] | Reason:
+    """Take ``job.nodes`` nodes: from the tightest rack that has them all, else rack by rack."""
+    count = job.nodes or 1
+    fitting = [f for f in suitable if _fits(need, f, job.exclusive)]
+    if not fitting:
+        return _too_small(job, need, suitable)
+    racks = _racks(fitting)
+    whole = [rack for rack in racks if _covers(job, rack, count)]
+    if whole:
+        rack = min(whole, key=lambda r: (sum(f.gpus for f in r), len(r), r[0].node.name))
+        return _pick(job, rack, count)
+    if _covers(job, fitting, count):
+        racks.sort(key=lambda r: (-len(r), r[0].node.name))
+        return _pick(job, [f for rack in racks for f in sorted(rack, key=_tightness)], count, False)
+    return Reason(code=ReasonCode.TOO_FEW_NODES, job=job.name, needed=count,
+                  free=len(fitting), unit="nodes", detail=_per_node(job, need))  # fmt: skip
+
+
+def _covers(job: Job, nodes: list[FreeNode], count: int) -> bool:
+    if len(nodes) < count:
+        return False
+    if not (job.gpus or job.cpus):
+        return True
+    most = sorted(nodes, key=_tightness)[-count:]
+    return sum(f.gpus for f in most) >= job.gpus and sum(f.cpus for f in most) >= job.cpus
+
+
+def _pick(job: Job, nodes: list[FreeNode], count: int, by_fit: bool = True) -> list[FreeNode]:
+    """The tightest ``count`` nodes, or the freest where a total must be covered."""
+    if job.gpus or job.cpus:
+        return sorted(nodes, key=_tightness)[-count:]
+    return sorted(nodes, key=_tightness)[:count] if by_fit else nodes[:count]
+
+
+def _choose_fewest(job: Job, suitable: list[FreeNode]) -> list[FreeNode] | Reason:
+    """Take the fewest nodes that hold the totals; one rack before several, tight before wide."""
+    need = share_per_node(job)
+    least = NodeShare(gpus=max(need.gpus, min(1, job.gpus)), cpus=need.cpus, mem_mib=need.mem_mib)
+    fitting = [f for f in suitable if _fits(least, f, job.exclusive)]
+    if not fitting:
+        return _too_small(job, least, suitable)
+    options = [_fewest_of(job, rack) for rack in _racks(fitting)]
+    found = [option for option in options if option is not None]
+    across = None if found else _fewest_of(job, fitting)
+    if across is not None:
+        found = [across]
+    if not found:
+        if job.gpus:
+            return Reason(code=ReasonCode.TOO_FEW_NODES, job=job.name, needed=job.gpus,
+                          free=sum(f.gpus for f in fitting), unit="GPUs",
+                          detail="|".join(job.gpu_types))  # fmt: skip
+        return Reason(code=ReasonCode.TOO_FEW_NODES, job=job.name, needed=job.cpus,
+                      free=sum(f.cpus for f in fitting), unit="CPUs")  # fmt: skip
+    return min(found, key=lambda c: (len(c), sum(f.gpus for f in c), sum(f.cpus for f in c)))
+
+
+def _fewest_of(job: Job, nodes: list[FreeNode]) -> list[FreeNode] | None:
+    """Freest nodes first until the totals are held; the last one is the tightest that does."""
+    gpus, cpus = job.gpus, job.cpus
+    left = sorted(nodes, key=lambda f: (-f.gpus, -f.cpus, f.node.name))
+    chosen: list[FreeNode] = []
+    while left:
+        closing = [f for f in left if f.gpus >= gpus and f.cpus >= cpus]
+        f = min(closing, key=_tightness) if closing else left[0]
+        left.remove(f)
+        chosen.append(f)
+        gpus, cpus = max(0, gpus - f.gpus), max(0, cpus - f.cpus)
+        if closing:
+            return chosen
+    return None
+
+
+def _spread(job: Job, chosen: list[FreeNode]) -> list[NodeShare]:
+    """Share the totals out, as much as each node has, leaving the per-node minimum for the rest."""
+    need = share_per_node(job)
+    gpus, cpus = job.gpus, job.cpus
+    shares: list[NodeShare] = []
+    for k, f in enumerate(chosen):
+        rest = len(chosen) - k - 1
+        g = max(need.gpus, min(f.gpus, gpus - min(rest, gpus) if rest else gpus))
+        c = max(need.cpus, min(f.cpus, cpus - min(rest, cpus) if rest else cpus))
+        gpus, cpus = max(0, gpus - g), max(0, cpus - c)
+        shares.append(NodeShare(gpus=g, cpus=c, mem_mib=need.mem_mib))
+    return shares
+
+
+def _too_small(job: Job, need: NodeShare, suitable: list[FreeNode]) -> Reason:
+    """The one amount that even the best node lacks (GPUs before CPUs before memory)."""
+    for unit, wanted, best in (
+        ("GPUs", need.gpus, max(f.gpus for f in suitable)),
+        ("CPUs", need.cpus, max(f.cpus for f in suitable)),
+        ("MiB", need.mem_mib, max(f.mem_mib for f in suitable)),
+    ):
+        if wanted > best:
+            return Reason(code=ReasonCode.NODE_TOO_SMALL, job=job.name, needed=wanted,
+                          free=best, unit=unit, detail="on one node")  # fmt: skip
+    return Reason(code=ReasonCode.TOO_FEW_NODES, job=job.name, needed=job.nodes or 1, free=0,
+                  unit="nodes", detail=_per_node(job, need))  # fmt: skip
+
+
+def _per_node(job: Job, need: NodeShare) -> str:
+    if job.exclusive:
+        return "wholly free"
+    if need.gpus:
+        types = " " + "|".join(job.gpu_types) if job.gpu_types else ""
+        return f"{need.gpus}{types} GPUs"
+    return f"{need.cpus} CPUs"
+
+
+def _score(chosen: list[FreeNode], shares: list[NodeShare]) -> Score:
+    left = 0
+    for f, share in zip(chosen, shares, strict=True):
+        if f.gpus - share.gpus > 0:
+            left += f.gpus - share.gpus
+    return Score(locality_cost=locality_cost(chosen, shares), fragmentation=float(left))
+
+
+def locality_cost(chosen: Sequence[FreeNode], shares: Sequence[NodeShare]) -> float:
+    """Sum of w(d) over all pairs of GPUs (of nodes, for a job without GPUs).
+
+    w = 0 inside a node, 1 inside a rack, 10 further (fleet spec, eq. 2).
+    """
+    by_rack: dict[str, list[int]] = {}
+    for f, share in zip(chosen, shares, strict=True):
+        by_rack.setdefault(f.node.switch, []).append(share.gpus)
+    if not any(any(units) for units in by_rack.values()):
+        by_rack = {rack: [1] * len(units) for rack, units in by_rack.items()}
+    sums = [sum(units) for units in by_rack.values()]
+    inside = sum(sum(units) ** 2 - sum(u * u for u in units) for units in by_rack.values()) / 2
+    between = (sum(sums) ** 2 - sum(s * s for s in sums)) / 2
+    return SAME_RACK_WEIGHT * inside + OTHER_RACK_WEIGHT * between

@@ -1,0 +1,132 @@
+"""What has this site been ordered to do? The agent's own memory of attempts, on disk.
+
+It makes an order repeatable: an attempt whose job id is known is never submitted again, one that
+was given up is refused for ever, and one whose outcome is unknown (the agent died inside sbatch)
+is looked for in Slurm first. One agent at a time holds the journal; a newer one takes it over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from federator.errors import SiteUnavailable, StaleState
+from federator.model.workload import AttemptId
+
+KEEP_S: Final = 30 * 86_400.0
+TAKEOVER_S: Final = 40.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """The last word on one attempt: ``intent`` → ``job`` (submitted) or ``void`` (never)."""
+
+    what: str
+    at_s: float
+    job_id: int = 0
+
+
+class Journal:
+    """Append-only JSON lines, fsynced; the last line of an attempt counts.
+
+    Args:
+        folder: the agent's state folder, writable by it alone.
+        now_s: Unix time, to drop marks older than ``KEEP_S``.
+    """
+
+    def __init__(self, folder: Path, now_s: float) -> None:
+        self._path = folder / "journal"
+        self._epoch_path = folder / "epoch"
+        self._marks: dict[AttemptId, Mark] = {}
+        self._load(now_s)
+        self._rewrite()
+        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+
+    def _load(self, now_s: float) -> None:
+        if not self._path.exists():
+            return
+        for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with suppress(ValueError, KeyError, TypeError):  # a torn last line
+                mark = json.loads(line)
+                attempt = AttemptId.parse(mark["attempt"])
+                if attempt is not None and now_s - mark["at_s"] < KEEP_S:
+                    self._marks[attempt] = Mark(
+                        what=mark["what"], at_s=mark["at_s"], job_id=mark["job_id"]
+                    )
+
+    def _rewrite(self) -> None:
+        """Compact: one line for each attempt, put in place in one step."""
+        fresh = self._path.with_suffix(".new")
+        with fresh.open("w", encoding="utf-8") as file:
+            for attempt, mark in self._marks.items():
+                file.write(_line(attempt, mark))
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self._path)
+
+    def get(self, attempt: AttemptId) -> Mark | None:
+        return self._marks.get(attempt)
+
+    def put(self, attempt: AttemptId, mark: Mark) -> None:
+        """Remember; durable when this returns."""
+        os.write(self._file, _line(attempt, mark).encode())
+        os.fsync(self._file)
+        self._marks[attempt] = mark
+
+    def accept_epoch(self, epoch: int) -> None:
+        """Serve this epoch, and none older from now on.
+
+        Raises:
+            StaleState: a newer daemon has been here.
+        """
+        newest = int(self._epoch_path.read_text()) if self._epoch_path.exists() else 0
+        if epoch < newest:
+            raise StaleState(f"epoch {epoch} is over: this site has served epoch {newest}")
+        if epoch > newest:
+            fresh = self._epoch_path.with_suffix(".new")
+            fresh.write_text(str(epoch))
+            fresh.replace(self._epoch_path)
+
+
+def _line(attempt: AttemptId, mark: Mark) -> str:
+    record = {"attempt": str(attempt), "what": mark.what, "at_s": mark.at_s, "job_id": mark.job_id}
+    return json.dumps(record) + "\n"
+
+
+async def take_over(folder: Path) -> int:
+    """Become the one agent of this site; return the lock's file descriptor, to be kept open.
+
+    A running agent is asked to end (SIGTERM); it finishes the sbatch calls it is in first.
+
+    Raises:
+        SiteUnavailable: it did not end in time.
+    """
+    lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    for attempt in range(int(TAKEOVER_S / 0.1)):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if attempt % 10 == 0:
+                _ask_to_end(lock)
+            await asyncio.sleep(0.1)
+        else:
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, str(os.getpid()).encode(), 0)
+            return lock
+    os.close(lock)
+    raise SiteUnavailable(f"an older agent still holds {folder / 'lock'} after {TAKEOVER_S:.0f} s")
+
+
+def _ask_to_end(lock: int) -> None:
+    """The file holds the pid of the process that has the lock, so it cannot be a recycled one."""
+    text = os.pread(lock, 32, 0)
+    if text.isdigit():
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(int(text), signal.SIGTERM)

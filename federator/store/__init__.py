@@ -1,0 +1,1 @@
+"""Where does the event log live? One Protocol, one contract suite, several stores."""
