@@ -15,12 +15,13 @@ clear_leftovers() {
 
 make_accounts() {
     getent group fedusers >/dev/null || groupadd --gid 1900 fedusers
+    # The home of the federation's account exists already and stays root's: its owner could
+    # otherwise replace authorized_keys, and with it the forced command.
     while read -r name uid shell group; do
         getent passwd "$name" >/dev/null && continue
         # A password of "*" matches none; "!" would lock the account for sshd as well.
         useradd --uid "$uid" --user-group --shell "$shell" --password '*' \
-            --home-dir "/home/$name" --create-home "$name" 2>/dev/null
-        chown "$name:" "/home/$name"
+            --key HOME_MODE=0700 --home-dir "/home/$name" --create-home "$name"
         [ "$group" = - ] || usermod --append --groups "$group" "$name"
     done < "$CONF/accounts"
 }
@@ -50,7 +51,14 @@ start_munge() {
         chown munge:munge /etc/munge/munge.key
         chmod 0400 /etc/munge/munge.key
     fi
-    su -s /bin/sh munge -c 'exec munged --force'
+    su -s /bin/sh munge -c 'exec munged --force --origin=127.0.0.2'
+}
+
+fail_lost_jobs() {
+    # Whatever ran here died with the container, and Slurm would take minutes to notice. A node
+    # that goes down loses its jobs at once, and returns when its slurmd registers.
+    until scontrol ping | grep -q 'is UP'; do sleep 0.1; done
+    scontrol update nodename=ALL state=down reason='container restarted'
 }
 
 stop() {
@@ -66,6 +74,8 @@ stop() {
 }
 
 trap stop TERM INT
+restarted=no
+[ ! -e /var/lib/slurm/slurmctld/node_state ] || restarted=yes
 clear_leftovers
 make_accounts
 make_devices
@@ -73,6 +83,7 @@ make_directories
 start_munge
 /usr/sbin/sshd -E /var/log/sshd.log
 slurmctld
+[ "$restarted" = no ] || fail_lost_jobs
 while read -r node; do
     mkdir -p "/var/lib/slurm/slurmd/$node"
     slurmd -N "$node"

@@ -67,6 +67,7 @@ def _row(entry: Entry, site: SiteView | None) -> QueueRow:
         signal=entry.signal,
         reason=_reason(entry),
         refusals={str(s): r for s, r in entry.refusals.items()},
+        offers=entry.offers,
         site_state=entry.site_state,
     )
 

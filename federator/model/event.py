@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from federator.model.lifecycle import Happening
-from federator.model.plan import JobPlan
+from federator.model.plan import JobPlan, Score
 from federator.model.reason import Reason
 from federator.model.workload import AttemptId, Workload, WorkloadId
 
@@ -39,6 +39,7 @@ class Awarded(Event, frozen=True, kw_only=True, tag="awarded"):
     attempt: AttemptId
     site: str
     jobs: tuple[JobPlan, ...]
+    offers: dict[str, Score] = {}  # of every site that bid, the winner's among them
 
 
 class Changed(Event, frozen=True, kw_only=True, tag="changed"):

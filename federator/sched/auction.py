@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from federator.model.message import SiteAnswer
-from federator.model.plan import Bid
+from federator.model.plan import Bid, Score
 from federator.model.workload import SiteName, WorkloadId
 
 Answers = Mapping[SiteName, Mapping[WorkloadId, SiteAnswer]]
@@ -70,3 +70,12 @@ def auction(
 
 def _bidders(id_: WorkloadId, answers: Answers) -> set[SiteName]:
     return {s for s, got in answers.items() if id_ in got and got[id_].bid is not None}
+
+
+def offers_for(id_: WorkloadId, answers: Answers) -> dict[str, Score]:
+    """The score of every site that bid for a workload, for the record."""
+    return {
+        str(site): answer.bid.score
+        for site, got in answers.items()
+        if (answer := got.get(id_)) is not None and answer.bid is not None
+    }

@@ -46,7 +46,7 @@ from federator.model.workload import (
     Workload,
     WorkloadId,
 )
-from federator.sched.auction import auction, best_bid
+from federator.sched.auction import auction, best_bid, offers_for
 from federator.sched.cycle import Pass, Round, Trial, for_site, rank, remember
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.news import happenings
@@ -383,13 +383,14 @@ class Federation:
         round_ = pass_.round
         order = [w for w in round_.order if self._is_pending(w)]  # some were cancelled meanwhile
         outcome = auction(order, round_.answers, list(self.sites))
+        down = [name for name, site in self.sites.items() if not site.ready]
         for award in outcome.awards:
             entry = self.ledger.entries[award.id]
             attempt = AttemptId(workload=award.id, attempt=entry.attempt + 1)
-            entry.refusals = {}
+            remember(entry, round_.answers, round_.silent(), down, turn.now_s)
+            offers = offers_for(award.id, round_.answers)
             self._record(turn, Awarded(at_s=turn.now_s, attempt=attempt, site=award.site,
-                                       jobs=award.bid.jobs), entry)  # fmt: skip
-        down = [name for name, site in self.sites.items() if not site.ready]
+                                       jobs=award.bid.jobs, offers=offers), entry)  # fmt: skip
         for id_ in outcome.refused:
             entry = self.ledger.entries[id_]
             remember(entry, round_.answers, round_.silent(), down, turn.now_s)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from federator.model.event import Awarded, Changed, EpochBegan, LogRecord, Submitted
 from federator.model.lifecycle import Effect, Happening, WorkloadState, step
-from federator.model.plan import JobPlan
+from federator.model.plan import JobPlan, Score
 from federator.model.reason import Reason, Refusal
 from federator.model.workload import (
     FIRST_WORKLOAD_ID,
@@ -30,6 +30,7 @@ class Entry:
     attempt: int = 0
     site: SiteName = SiteName("")
     plan: tuple[JobPlan, ...] = ()
+    offers: dict[str, Score] = field(default_factory=dict)  # of the last award
     site_job_id: int = 0
     lease_from_s: float = 0.0  # since when it should be about to start
     withdrawing: bool = False
@@ -88,6 +89,7 @@ class Ledger:
             effects = self._move(entry, Happening.AWARDED)
             entry.attempt = event.attempt.attempt
             entry.site, entry.plan = SiteName(event.site), event.jobs
+            entry.offers = event.offers
             entry.site_job_id, entry.withdrawing, entry.reason = 0, False, None
             entry.started_at_s = entry.ended_at_s = 0.0
             return effects

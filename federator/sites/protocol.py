@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import msgspec
 
 from federator.errors import SiteUnavailable
-from federator.model.plan import Bid, JobPlan
+from federator.model.plan import Bid, JobPlan, Score
 from federator.model.reason import Reason, Refusal
 from federator.model.site import AttemptReport, Capacity, PartitionSummary
 from federator.model.workload import AttemptId, Job, Submission
@@ -109,6 +109,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     signal: int = 0
     reason: Reason | None = None
     refusals: dict[str, Refusal] = {}  # by site, of the last pass that tried it
+    offers: dict[str, Score] = {}  # of the sites that bid when it was awarded
     site_state: str = ""  # Slurm's last word, e.g. "OUT_OF_MEMORY"
 
 

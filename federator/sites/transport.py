@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,14 @@ class Transport(Protocol):
 
         Raises:
             SiteUnavailable: it cannot be reached, or is not who it should be.
+        """
+        ...
+
+    async def probe(self) -> None:
+        """Go as far as possible without starting an agent.
+
+        Raises:
+            SiteUnavailable: as ``open``.
         """
         ...
 
@@ -70,13 +79,7 @@ class SshTransport:
     known_hosts: Path
 
     async def open(self) -> Channel:
-        where = f"{self.user}@{self.host}:{self.port}"
-        try:
-            connection = await asyncio.wait_for(self._connect(), CONNECT_TIMEOUT_S)
-        except TimeoutError as error:
-            raise SiteUnavailable(f"{where}: no answer within {CONNECT_TIMEOUT_S:.0f} s") from error
-        except (OSError, asyncssh.Error, ValueError) as error:
-            raise SiteUnavailable(f"{where}: {error}") from error
+        connection = await self._connection()
         try:
             process = await asyncio.wait_for(
                 connection.create_process(encoding=None, stderr=asyncssh.DEVNULL),
@@ -84,8 +87,26 @@ class SshTransport:
             )
         except (OSError, asyncssh.Error, TimeoutError) as error:
             connection.abort()
-            raise SiteUnavailable(f"{where}: no session: {error}") from error
+            raise SiteUnavailable(f"{self._where}: no session: {error}") from error
         return _SshChannel(connection, process)
+
+    async def probe(self) -> None:
+        connection = await self._connection()
+        connection.close()
+        await connection.wait_closed()
+
+    @property
+    def _where(self) -> str:
+        return f"{self.user}@{self.host}:{self.port}"
+
+    async def _connection(self) -> asyncssh.SSHClientConnection:
+        try:
+            return await asyncio.wait_for(self._connect(), CONNECT_TIMEOUT_S)
+        except TimeoutError as error:
+            detail = f"no answer within {CONNECT_TIMEOUT_S:.0f} s"
+            raise SiteUnavailable(f"{self._where}: {detail}") from error
+        except (OSError, asyncssh.Error, ValueError) as error:
+            raise SiteUnavailable(f"{self._where}: {error}") from error
 
     async def _connect(self) -> asyncssh.SSHClientConnection:
         return await asyncssh.connect(
@@ -141,3 +162,7 @@ class ProcessTransport:
         except OSError as error:
             raise SiteUnavailable(f"{self.argv[0]}: {error.strerror}") from error
         return _ProcessChannel(process)
+
+    async def probe(self) -> None:
+        if shutil.which(self.argv[0]) is None:
+            raise SiteUnavailable(f"{self.argv[0]}: no such program")

@@ -99,9 +99,7 @@ RACKS: Final = (
 NODES_PER_SITE: Final = sum(group.count for group in NODE_GROUPS)
 
 TENANTS: Final = (
-    Tenant(
-        name="vision", priority=2, quota_gpus=64, quota_cpus=1024, users=("vision1", "vision2")
-    ),
+    Tenant(name="vision", priority=2, quota_gpus=64, quota_cpus=1024, users=("vision1", "vision2")),
     Tenant(name="nlp", priority=3, quota_gpus=64, quota_cpus=1024, users=("nlp1",)),
     Tenant(name="bio", priority=4, quota_gpus=32, quota_cpus=1024, users=("bio1",)),
 )

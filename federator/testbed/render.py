@@ -46,10 +46,12 @@ class SiteKeys:
 
 
 _SLURM_CONF_HEAD = """\
-# The cluster lives on loopback only, so that it goes on when its network is taken away.
+# The cluster lives on loopback, so that it goes on when its network is taken away; IPv6 is allowed
+# because the C library refuses to look up IPv4 alone on a host with no other address.
 ClusterName={name}
 SlurmctldHost={name}(127.0.0.1)
 SlurmUser=slurm
+CommunicationParameters=EnableIPv6
 AuthType=auth/munge
 AuthInfo=cred_expire=5
 ReturnToService=2
@@ -159,7 +161,7 @@ def sudoers() -> str:
     """Return the sudo rule: the account may run one helper, without arguments, as a user."""
     return (
         f"Defaults:{ACCOUNT} env_reset, !setenv, !lecture, passwd_tries=0\n"
-        f'Defaults:{ACCOUNT} env_keep = "", env_check = ""\n'
+        f"Defaults:{ACCOUNT} !env_keep, !env_check\n"
         f'Defaults:{ACCOUNT} secure_path = "/usr/sbin:/usr/bin:/sbin:/bin"\n'
         f'{ACCOUNT} ALL=(%{USERS_GROUP}) NOPASSWD: {HELPER} ""\n'
     )
@@ -197,6 +199,7 @@ def node_names(site: SiteLayout) -> str:
 
 def site_files(site: SiteLayout, keys: SiteKeys) -> tuple[File, ...]:
     """Return every file that makes the generic image into this site."""
+    login = f"/home/{ACCOUNT}/.ssh/authorized_keys"
     return (
         File(path="/etc/slurm/slurm.conf", text=slurm_conf(site)),
         File(path="/etc/slurm/gres.conf", text=gres_conf(site)),
@@ -206,7 +209,7 @@ def site_files(site: SiteLayout, keys: SiteKeys) -> tuple[File, ...]:
         File(path="/etc/ssh/ssh_host_ed25519_key.pub", text=keys.host_public),
         File(path="/etc/sudoers.d/federator", text=sudoers(), mode=0o440),
         File(path=AGENT_CONFIG, text=agent_yaml(site)),
-        File(path=f"/home/{ACCOUNT}/.ssh/authorized_keys", text=authorized_keys(keys.client_public)),
+        File(path=login, text=authorized_keys(keys.client_public)),
         File(path="/etc/federator/testbed/accounts", text=accounts(site)),
         File(path="/etc/federator/testbed/nodes", text=node_names(site)),
     )
@@ -248,7 +251,9 @@ def federation_yaml(state: StateDir, ports: Sequence[tuple[SiteLayout, int]]) ->
             for tenant in TENANTS
         },
     }
-    return "# Written by `federator testbed up`; edits are lost at the next one.\n" + _yaml(document)
+    return "# Written by `federator testbed up`; edits are lost at the next one.\n" + _yaml(
+        document
+    )
 
 
 def _site_entry(site: SiteLayout, port: int) -> dict[str, object]:

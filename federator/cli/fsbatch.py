@@ -1,0 +1,311 @@
+"""``fsbatch``: sbatch for the whole federation, with sbatch's options, output and exit codes."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from federator import __version__
+from federator.cli.client import call
+from federator.cli.words import reason_text, refusal_text
+from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
+from federator.model.workload import Option, Submission
+from federator.sites.protocol import (
+    Call,
+    ErrorReply,
+    QueueCall,
+    QueueReply,
+    QueueRow,
+    Reply,
+    SiteBid,
+    SubmitCall,
+    SubmitReply,
+    TestOnlyReply,
+)
+from federator.sites.slurm.interpret import Interpreted, interpret
+from federator.sites.slurm.options import (
+    MAX_SCRIPT_BYTES,
+    Options,
+    check_script,
+    parse_command_line,
+    parse_environment,
+    parse_script,
+    resolve,
+    split_client,
+)
+
+ATTEMPTS: Final = 3
+POLL_S: Final = 1.0
+ENDED: Final = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"})
+USAGE: Final = "Usage: fsbatch [OPTIONS(0)...] [ : [OPTIONS(N)...]] script(0) [args(0)...]"
+HELP: Final = f"""{USAGE}
+
+Submit a batch script to the federation. It is queued once, for all sites, and starts at the site
+that can run it best. Options are sbatch's, on the command line, as SBATCH_* variables and in
+#SBATCH lines; see man sbatch. These are acted on here:
+
+      --parsable         print only ID;FEDERATION
+  -Q, --quiet            print nothing on success
+      --test-only        show what each site would do, submit nothing
+  -W, --wait             wait for the end; exit with the job's highest exit code
+      --wrap=COMMAND     run a command instead of a script
+      --uid=USER         submit for another user (operators, on the daemon's host)
+  -h, --help             this text
+      --usage            one line of it
+  -V, --version          print the version
+
+Not honoured, because the federation chooses site, nodes and time: -M -w -x -F --reservation -d -b
+--deadline -H -L --switches --priority --gid; each is refused with what to do instead.
+
+Environment:
+  FEDERATOR_SOCKET       where the federation listens, if not at the usual place
+  FED_SUBMIT_KEY         submitting twice with the same key queues one workload
+  SLURM_EXIT_ERROR       exit status on errors (1)
+
+Examples:
+  fsbatch train.sh
+  fsbatch -N4 --gres=gpu:a100:8 -t 12:00:00 -J train train.sh --epochs 3
+  fsbatch -N2 --gres=gpu:8 : -N1 -c16 hetero.sh
+  fsbatch --array=0-31%4 --wrap='python sweep.py $SLURM_ARRAY_TASK_ID'
+  fsbatch --test-only -N2 --gres=gpu:8 train.sh"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A submission with what fsbatch itself is to do about it."""
+
+    submission: Submission
+    read: Interpreted
+    client: frozenset[str]
+    as_user: str = ""
+
+
+def main() -> NoReturn:
+    """Entry point of the command."""
+    sys.exit(run(sys.argv[1:], os.environ))
+
+
+def run(argv: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Carry out one call of fsbatch and return its exit status."""
+    try:
+        command_line = parse_command_line(argv)
+        asked = {option.name for group in command_line.groups for option in group}
+        for name, text in (
+            ("help", HELP),
+            ("usage", USAGE),
+            ("version", f"federator {__version__}"),
+        ):
+            if name in asked:
+                print(text)
+                return 0
+        order = read_order(argv, environment)
+        return _submit(order, environment.get("FED_SUBMIT_KEY") or str(uuid.uuid4()))
+    except FederatorError as error:
+        print(f"fsbatch: error: {error}", file=sys.stderr)
+        if isinstance(error, InvalidRequest) and "option" in str(error).split("'")[0]:
+            print('Try "fsbatch --help" for more information', file=sys.stderr)
+        return _error_status(environment)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _error_status(environment: Mapping[str, str]) -> int:
+    """What sbatch exits with on errors: SLURM_EXIT_ERROR if it is a number above 0, else 1."""
+    text = environment.get("SLURM_EXIT_ERROR", "")
+    return int(text) if text.isdecimal() and 0 < int(text) < 256 else 1
+
+
+# ---- from words to a submission ----
+
+
+def read_order(argv: Sequence[str], environment: Mapping[str, str]) -> Order:
+    """Read command line, environment and script into a checked submission.
+
+    Raises:
+        InvalidRequest: in sbatch's words where sbatch has them.
+    """
+    command_line = parse_command_line(argv)
+    first_words = {option.name: option.value for g in command_line.groups for option in g}
+    operands = command_line.operands
+    wrap = first_words.get("wrap")
+    if wrap is not None:
+        if operands:
+            raise InvalidRequest("Script arguments not permitted with --wrap option")
+        name, script = "wrap", _wrapped(wrap)
+    elif operands:
+        name = os.path.basename(operands[0])
+        work_dir = first_words.get("chdir") or "."
+        script = check_script(_read_file(operands[0], work_dir, environment), operands[0])
+    else:
+        name, script = "sbatch", check_script(sys.stdin.buffer.read(MAX_SCRIPT_BYTES + 1))
+    components = resolve(
+        command_line.groups, parse_environment(environment), parse_script(script, name)
+    )
+    client, components = split_client(components)
+    submission = Submission(
+        components=tuple(_named(component, name) for component in components),
+        script=script,
+        args=operands[1:],
+        environment=_submitted_environment(environment),
+        work_dir=os.getcwd(),
+    )
+    values = {option.name: option.value or "" for option in client}
+    return Order(
+        submission=submission,
+        read=interpret(submission),
+        client=frozenset(values),
+        as_user=values.get("uid", ""),
+    )
+
+
+def _named(component: Options, name: str) -> Options:
+    """Give a component the name sbatch would give it: the script's, ``wrap`` or ``sbatch``."""
+    if any(option.name == "job-name" for option in component):
+        return component
+    return (*component, Option(name="job-name", value=name))
+
+
+def _wrapped(command: str) -> str:
+    script = f"#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{command}\n"
+    return check_script(script.encode("utf-8", "surrogateescape"))
+
+
+def _submitted_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Copy the environment, with the umask and directory that sbatch adds to it."""
+    return {name: value for name, value in environment.items() if name != "FED_SUBMIT_KEY"}
+
+
+def _read_file(path: str, work_dir: str, environment: Mapping[str, str]) -> bytes:
+    found = _find(path, work_dir, environment)
+    try:
+        with open(found, "rb") as file:
+            if stat.S_ISDIR(os.fstat(file.fileno()).st_mode):
+                return b""
+            return file.read(MAX_SCRIPT_BYTES + 1)
+    except IsADirectoryError:
+        return b""  # sbatch: "Batch script is empty!"
+    except (OSError, ValueError) as error:
+        raise InvalidRequest(f"Unable to open file {path}") from error
+
+
+def _find(path: str, work_dir: str, environment: Mapping[str, str]) -> str:
+    """Resolve a script as sbatch does: absolute, beside ``--chdir``, then along PATH."""
+    if path.startswith("/"):
+        return path
+    here = os.path.join(work_dir, path)
+    if path.startswith(".") or os.path.exists(here):
+        return here
+    for folder in environment.get("PATH", "").split(":"):
+        candidate = os.path.join(folder, path)
+        if folder and os.path.isfile(candidate) and os.access(candidate, os.R_OK | os.X_OK):
+            return candidate
+    return here
+
+
+# ---- to the daemon and back ----
+
+
+def _ask(message: Call) -> Reply:
+    """Call the daemon; a broken connection is tried again, with the same key."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return call(message)
+        except SiteUnavailable:
+            if attempt == ATTEMPTS:
+                raise
+            time.sleep(0.2 * attempt)
+    raise AssertionError("unreachable")
+
+
+def _expect(reply: Reply) -> Reply:
+    """Turn the daemon's refusal into an error of ours."""
+    if isinstance(reply, ErrorReply):
+        sites = [f"{site}: {refusal_text(refusal)}" for site, refusal in reply.reasons.items()]
+        raise InvalidRequest("; ".join([reply.message, *sites]))
+    return reply
+
+
+def _submit(order: Order, key: str) -> int:
+    test_only = "test-only" in order.client
+    message = SubmitCall(
+        submission=order.submission, key=key, as_user=order.as_user, test_only=test_only
+    )
+    reply = _expect(_ask(message))
+    if isinstance(reply, TestOnlyReply):
+        return _print_bids(reply)
+    if not isinstance(reply, SubmitReply):
+        raise SiteUnavailable(f"the daemon gave an unexpected answer, {type(reply).__name__}")
+    if "parsable" in order.client:
+        print(f"{reply.id};{reply.federation}", flush=True)
+    elif "quiet" not in order.client:
+        print(f"Submitted batch job {reply.id}", flush=True)
+    if "wait" not in order.client:
+        return 0
+    return _wait(reply.id, len(order.read.array_indices) or 1)
+
+
+def _print_bids(reply: TestOnlyReply) -> int:
+    """Show each site's answer on stderr; 1 when no site could ever run it."""
+    width = max((len(each.site) for each in reply.bids), default=0)
+    for each in reply.bids:
+        mark = "*" if each.site == reply.winner else " "
+        print(f"fsbatch: {mark} {each.site:<{width}}  {_bid_text(each)}", file=sys.stderr)
+    hopeful = any(
+        each.bid is not None or (each.refusal is not None and each.refusal.kind.value == "wait")
+        for each in reply.bids
+    )
+    if reply.winner:
+        print(f"fsbatch: would start now at {reply.winner}", file=sys.stderr)
+    elif hopeful:
+        print("fsbatch: would wait in the federation's queue", file=sys.stderr)
+    else:
+        print("allocation failure: no site can ever run this job", file=sys.stderr)
+    return 0 if hopeful else 1
+
+
+def _bid_text(answer: SiteBid) -> str:
+    if answer.bid is None:
+        return "no answer" if answer.refusal is None else refusal_text(answer.refusal)
+    parts = [
+        f"{sum(share.gpus for share in plan.nodes.values())} GPUs and "
+        f"{sum(share.cpus for share in plan.nodes.values())} CPUs on {','.join(plan.nodes)} "
+        f"in partition {plan.partition}"
+        for plan in answer.bid.jobs
+    ]
+    victims = f"; preempts {len(answer.bid.victims)}" if answer.bid.victims else ""
+    return f"can start now with {' : '.join(parts)}{victims}"
+
+
+def _wait(job_id: int, tasks: int) -> int:
+    """Wait until the workload, or every task of the array, has ended.
+
+    Returns:
+        The highest exit code; 1 for what a signal, a time limit or a cancellation ended.
+    """
+    while True:
+        reply = _expect(_ask(QueueCall(ids=(str(job_id),), ended=True)))
+        if not isinstance(reply, QueueReply):
+            raise SiteUnavailable(f"the daemon gave an unexpected answer, {type(reply).__name__}")
+        if not reply.rows:
+            raise SiteUnavailable(f"job {job_id} is no longer known; its end was not seen")
+        if len(reply.rows) >= tasks and all(row.state in ENDED for row in reply.rows):
+            return max(_exit_status(row) for row in reply.rows)
+        time.sleep(POLL_S)
+
+
+def _exit_status(row: QueueRow) -> int:
+    if row.state == "COMPLETED":
+        return 0
+    if row.reason is not None:
+        print(f"fsbatch: job {row.id}: {reason_text(row.reason)}", file=sys.stderr)
+    return 1 if row.signal or not row.exit_code else row.exit_code
+
+
+if __name__ == "__main__":
+    main()

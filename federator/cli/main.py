@@ -1,0 +1,90 @@
+"""The admin program ``federator``: one noun or verb each; heavy parts are imported when used."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import click
+
+from federator import __version__
+from federator.errors import (
+    ConfigError,
+    FederatorError,
+    InvalidRequest,
+    SiteUnavailable,
+    StoreError,
+)
+
+COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
+    "agent": ("federator.cli.services", "agent", "The service at a site, beside its slurmctld."),
+    "check": ("federator.cli.services", "check", "Validate a federation.yaml."),
+    "daemon": ("federator.cli.services", "daemon", "The federation daemon."),
+    "sites": ("federator.cli.fsinfo", "sites", "The state of every site."),
+    "testbed": ("federator.cli.testbed", "testbed", "Three real Slurm clusters in containers."),
+})  # fmt: skip
+
+
+class _Lazy(click.Group):
+    """Imports a command's module only when it is called: an agent needs no docker SDK."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module, name, _ = COMMANDS[cmd_name]
+        try:
+            command: click.Command = getattr(importlib.import_module(module), name)
+        except ModuleNotFoundError as error:
+            raise click.ClickException(
+                f"'federator {cmd_name}' needs {error.name}, which is not installed here; "
+                "install federator[daemon] (and federator[testbed] for the testbed)"
+            ) from error
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, _, about) in COMMANDS.items()])
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="federator")
+def federator() -> None:
+    """Many Slurm clusters act as one GPU fleet.
+
+    Example: federator check --config /etc/federator/federation.yaml
+    """
+
+
+def exit_status(error: FederatorError) -> int:
+    """The sysexits.h status for an error of an admin command."""
+    match error:
+        case ConfigError():
+            return os.EX_CONFIG
+        case InvalidRequest():
+            return os.EX_USAGE
+        case SiteUnavailable():
+            return os.EX_UNAVAILABLE
+        case StoreError():
+            return os.EX_IOERR
+        case _:
+            return os.EX_SOFTWARE
+
+
+def main() -> None:
+    """Run the program; a known error is one message on stderr and a sysexits status."""
+    try:
+        federator()
+    except FederatorError as error:
+        print(f"federator: error: {error}", file=sys.stderr)
+        sys.exit(exit_status(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""The services: ``federator daemon``, ``federator agent``; and ``federator check``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from federator.errors import ConfigError, SiteUnavailable, StaleState
+
+if TYPE_CHECKING:
+    from federator.config import FederationConfig
+    from federator.daemon.loop import Daemon
+    from federator.sites.agent import AgentConfig
+
+_CONFIG = click.Path(path_type=Path)
+
+
+@click.command()
+@click.option("--config", type=_CONFIG, required=True, help="The federation.yaml.")
+@click.option("--verbose", is_flag=True, help="Log every call too.")
+def daemon(config: Path, verbose: bool) -> None:
+    """Run the federation daemon in the foreground until SIGTERM.
+
+    Example: federator daemon --config /etc/federator/federation.yaml
+    """
+    from federator.config import load_config  # noqa: PLC0415  # an agent has no pydantic
+    from federator.daemon.loop import Daemon, open_store  # noqa: PLC0415
+
+    _log_to_stderr(verbose)
+    loaded = load_config(config)
+    service = Daemon(loaded, open_store(loaded.store))
+    asyncio.run(_until_told(service))
+
+
+async def _until_told(service: Daemon) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await service.run()
+
+
+def _log_to_stderr(verbose: bool) -> None:
+    """For people on a terminal, JSON lines otherwise."""
+    import structlog  # noqa: PLC0415  # an agent has none
+
+    people = sys.stderr.isatty()
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.dev.ConsoleRenderer() if people else structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.DEBUG if verbose else logging.INFO
+        ),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+    )
+
+
+@click.command()
+@click.option("--config", type=_CONFIG, required=True, help="The site's agent.yaml.")
+def agent(config: Path) -> None:
+    """Serve one daemon on standard input and output, then end.
+
+    sshd starts it: it is the forced command of the federation's key.
+
+    Example: federator agent --config /etc/federator/agent.yaml
+    """
+    from federator.sites.agent import AgentConfig  # noqa: PLC0415
+
+    try:
+        settings = msgspec.yaml.decode(config.read_bytes(), type=AgentConfig)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ConfigError(f"{config}: {error}") from error
+    asyncio.run(_serve(settings))
+
+
+async def _serve(settings: AgentConfig) -> None:
+    from federator.sites.agent import Agent  # noqa: PLC0415
+    from federator.sites.journal import Journal, take_over  # noqa: PLC0415
+    from federator.sites.slurm.driver import open_driver  # noqa: PLC0415
+
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=2**20)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    pipe, _ = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        loop.add_signal_handler(number, reader.feed_eof)  # as if the daemon had hung up
+    lock = await take_over(settings.state_dir)
+    try:
+        service = Agent(
+            settings, open_driver(), Journal(settings.state_dir, time.time()), pipe.write
+        )
+        await service.run(reader)
+    except (SiteUnavailable, StaleState) as error:
+        print(f"federator agent: {error}", file=sys.stderr)
+        raise
+    finally:
+        pipe.close()
+        os.close(lock)
+
+
+@click.command()
+@click.option("--config", type=_CONFIG, required=True, help="The federation.yaml.")
+@click.option("--sites", "reach", is_flag=True, help="Also connect to every site's sshd.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def check(config: Path, reach: bool, as_json: bool) -> None:
+    """Validate a federation.yaml; with --sites also that every site lets us in.
+
+    A site is asked for its SSH session only; the running daemon's agent is not disturbed.
+
+    Example: federator check --config federation.yaml --sites
+    """
+    from federator.config import load_config  # noqa: PLC0415
+
+    loaded = load_config(config)
+    results = asyncio.run(_reach(loaded)) if reach else dict.fromkeys(loaded.sites, "not tried")
+    good = all(result in ("ok", "not tried") for result in results.values())
+    if as_json:
+        print(json.dumps({"config": str(config), "ok": good, "sites": results}))
+    else:
+        print(f"{config}: ok ({len(loaded.sites)} sites, {len(loaded.tenants)} tenants)")
+        for name, result in results.items():
+            print(f"{name}: {result}")
+    if not good:
+        sys.exit(os.EX_UNAVAILABLE)
+
+
+async def _reach(loaded: FederationConfig) -> dict[str, str]:
+    from federator.daemon.loop import transport_of  # noqa: PLC0415
+
+    async def one(name: str) -> str:
+        try:
+            await transport_of(loaded.sites[name]).probe()
+        except SiteUnavailable as error:
+            return str(error)
+        return "ok"
+
+    names = list(loaded.sites)
+    return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))

@@ -1,0 +1,80 @@
+"""How is a reason put to a person? Codes and numbers in, one short phrase out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+
+
+def _amount(reason: Reason) -> str:
+    """``16 GPUs of a100|h100, 12 free`` from whatever numbers there are."""
+    unit = f" {reason.unit}" if reason.unit else ""
+    of = f" of {reason.detail}" if reason.detail else ""
+    return f"{reason.needed}{unit}{of}, {reason.free} free"
+
+
+def _named(text: str) -> Callable[[Reason], str]:
+    """``text``, followed by the detail when there is one."""
+    return lambda reason: f"{text}: {reason.detail}" if reason.detail else text
+
+
+def _resources(reason: Reason) -> str:
+    if not reason.needed:
+        return _named("not enough is free now")(reason)
+    return f"needs {_amount(reason)}"
+
+
+def _node_size(reason: Reason) -> str:
+    if not reason.needed:
+        return _named("no node is large enough")(reason)
+    unit = f" {reason.unit}" if reason.unit else ""
+    of = f" of {reason.detail}" if reason.detail else ""
+    return f"needs {reason.needed}{unit}{of} on one node, the largest has {reason.free}"
+
+
+def _too_few(reason: Reason) -> str:
+    unit = reason.unit or "nodes"
+    of = f" with {reason.detail}" if reason.detail else ""
+    return f"needs {reason.needed} {unit}{of}, the site has {reason.free}"
+
+
+def _array_limit(reason: Reason) -> str:
+    return (
+        f"the array may run {reason.needed} tasks at once"
+        if reason.needed
+        else ("the array's limit of running tasks is reached")
+    )
+
+
+_WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
+    ReasonCode.RESOURCES: _resources,
+    ReasonCode.NO_PARTITION: _named("no such partition for federated jobs"),
+    ReasonCode.NO_GPU_TYPE: _named("no GPUs of that type"),
+    ReasonCode.NO_FEATURE: _named("no node has the features"),
+    ReasonCode.NODE_TOO_SMALL: _node_size,
+    ReasonCode.TOO_FEW_NODES: _too_few,
+    ReasonCode.UNKNOWN_USER: _named("the user has no account there"),
+    ReasonCode.SITE_DOWN: _named("the site is down or not connected"),
+    ReasonCode.NO_ANSWER: _named("the site did not answer in time"),
+    ReasonCode.LAUNCH_REFUSED: _named("the site refused the launch"),
+    ReasonCode.LEASE_OVER: _named("did not start within the launch lease"),
+    ReasonCode.NODE_FAILED: _named("a node failed"),
+    ReasonCode.LOST: _named("the site has no record of the job any more"),
+    ReasonCode.ARRAY_LIMIT: _array_limit,
+    ReasonCode.NOT_TRIED: _named("waits for the next scheduling pass"),
+}
+
+
+def reason_text(reason: Reason) -> str:
+    """Say one reason, e.g. ``train+1: needs 16 GPUs of a100|h100, 12 free``."""
+    words = _WORDS.get(reason.code, _named(reason.code.value))(reason)
+    return f"{reason.job}: {words}" if reason.job else words
+
+
+def refusal_text(refusal: Refusal) -> str:
+    """Say a site's refusal, e.g. ``not now: needs 2 nodes, 1 free``; reasons joined by ``; ``."""
+    kind = "not now" if refusal.kind is RefusalKind.WAIT else "never"
+    reasons = "; ".join(reason_text(reason) for reason in refusal.reasons)
+    return f"{kind}: {reasons}" if reasons else kind

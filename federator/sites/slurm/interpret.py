@@ -1,0 +1,289 @@
+"""What does a submission ask of the federation? Jobs, time limit and array, from its options.
+
+Pure, and stricter than sbatch where the federation cannot plan what sbatch would let wait: every
+option is read, passed on or refused as ``option_table`` says, and a refusal names what to do.
+
+Sizing, per het component. N = nodes, n = tasks, c = CPUs per task (1), g = GPUs per node,
+G = GPUs in total. Later rules only apply where earlier ones left a value open:
+
+* N: ``-N`` (of a range the smaller end); ``ceil(n / ntasks-per-node)``; ``G / g``; 1 when GPUs per
+  node are asked for, or tasks per node, or just one task without a total of GPUs. Otherwise the
+  site takes the fewest nodes that hold the totals. With ``-N`` above n, N becomes n, as in sbatch.
+* n: ``-n``; ``ntasks-per-node * N``; ``ntasks-per-gpu * GPUs``; ``G / gpus-per-task``; N; 1.
+* GPUs: g from ``--gres=gpu`` or ``--gpus-per-node``, G from ``--gpus``, or
+  ``gpus-per-task * n`` (g where it divides evenly over N, else G).
+* CPUs per node: ``ceil(n / N) * c`` or ``ntasks-per-node * c``; at least ``--mincpus``, and
+  ``cpus-per-gpu`` for each GPU. Without N the same as totals. ``--overcommit`` asks for one CPU.
+* Memory per node: ``--mem``; ``mem-per-cpu * CPUs``; ``mem-per-gpu * GPUs``; where N
+  is open these two count what one task or one GPU needs, a lower bound. ``--mem=0`` means all of
+  a node's memory, so the job is planned on otherwise empty nodes.
+* ``-C a&b``: every node has all of these features. Other operators are refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from federator.errors import InvalidRequest
+from federator.model.workload import Job, Submission
+from federator.sites.slurm import quantities
+from federator.sites.slurm.option_table import EXCLUSIVE_FAMILIES, OPTIONS, Treatment
+from federator.sites.slurm.options import Options, has_foreign_directives
+from federator.sites.slurm.quantities import Gpus
+
+_BAD_GRES: Final = "Invalid generic resource (gres) specification"
+_WRAP_MARK: Final = "# This script was created by sbatch --wrap."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interpreted:
+    """What the federation plans with; the rest of the submission is for the site."""
+
+    jobs: tuple[Job, ...]
+    name: str
+    account: str | None = None
+    time_limit_s: float = inf
+    requeue: bool = True
+    array_indices: tuple[int, ...] = ()  # empty: no array
+    array_max_running: int = 0  # 0: no throttle
+
+
+class _Given:
+    """The options of one component by name, the last of each."""
+
+    def __init__(self, options: Options) -> None:
+        self._values = {option.name: option.value for option in options}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def text(self, name: str) -> str | None:
+        """Return the value; None when the option is absent."""
+        return self._values.get(name)
+
+    def count(self, name: str) -> int | None:
+        """Return the value as a number of at least 1; None when the option is absent."""
+        text = self._values.get(name)
+        return None if text is None else quantities.count(text, name)
+
+    def gpus(self, name: str) -> Gpus | None:
+        text = self._values.get(name)
+        return None if text is None else quantities.gpus(text)
+
+
+def interpret(submission: Submission) -> Interpreted:
+    """Read a submission as the federation will plan it.
+
+    Raises:
+        InvalidRequest: an option is wrong (in sbatch's words), or cannot be honoured.
+    """
+    if not submission.components:
+        raise InvalidRequest("the submission has no component")
+    for component in submission.components:
+        _refuse_unplannable(component)
+    given = [_Given(component) for component in submission.components]
+    first = given[0]
+    if "ignore-pbs" not in first and has_foreign_directives(submission.script):
+        raise InvalidRequest(
+            "#PBS and #BSUB directives are not read; say it with #SBATCH, or pass --ignore-pbs"
+        )
+    indices, max_running = quantities.array(first.text("array") or "") if first.text(
+        "array") else ((), 0)  # fmt: skip
+    if indices and len(given) > 1:
+        raise InvalidRequest("Batch job submission failed: Invalid job array specification")
+    name = first.text("job-name")
+    if name is None:
+        name = "wrap" if _WRAP_MARK in submission.script[:80] else "sbatch"
+    jobs = tuple(
+        _job(each, name if len(given) == 1 else f"{name}+{k}") for k, each in enumerate(given)
+    )
+    limits = [quantities.time_limit_s(each.text("time") or "-1") for each in given]
+    return Interpreted(
+        jobs=jobs,
+        name=name,
+        account=first.text("account"),
+        time_limit_s=max(limits),
+        requeue="no-requeue" not in first,
+        array_indices=indices,
+        array_max_running=max_running,
+    )
+
+
+def _refuse_unplannable(component: Options) -> None:
+    names = {option.name for option in component}
+    for option in component:
+        spec = OPTIONS.get(option.name)
+        if spec is not None and spec.treatment is Treatment.REFUSED:
+            raise InvalidRequest(f"--{spec.name} is not supported: {spec.instead}")
+        if option.value is not None and "\0" in option.value:
+            raise InvalidRequest(f"--{option.name} holds a NULL character")
+    for family in EXCLUSIVE_FAMILIES:
+        if len(names & family) > 1:
+            *most, last = (f"--{name}" for name in sorted(family))
+            raise InvalidRequest(f"{', '.join(most)} and {last} are mutually exclusive.")
+
+
+# ---- sizing ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GpuWish:
+    """GPUs as asked for; at most one type among them."""
+
+    per_node: int = 0
+    total: int = 0
+    per_task: int = 0
+    gpu_type: str = ""
+
+    @property
+    def any(self) -> bool:
+        return bool(self.per_node or self.total or self.per_task)
+
+
+def _gpu_wish(given: _Given) -> _GpuWish:
+    gres_text = given.text("gres")
+    gres = quantities.gres_gpus(gres_text) if gres_text else None
+    per_node = given.gpus("gpus-per-node")
+    if gres and per_node and gres != per_node:
+        raise InvalidRequest("--gres=gpu and --gpus-per-node ask for different GPUs; use one")
+    total, per_task = given.gpus("gpus"), given.gpus("gpus-per-task")
+    asked = [wish for wish in (gres, per_node, total, per_task) if wish]
+    types = {wish.gpu_type for wish in asked if wish.gpu_type}
+    if len(types) > 1:
+        raise InvalidRequest(f"{_BAD_GRES}: GPU types {' and '.join(sorted(types))} in one job")
+    wish = per_node or gres
+    return _GpuWish(
+        per_node=wish.number if wish else 0,
+        total=total.number if total else 0,
+        per_task=per_task.number if per_task else 0,
+        gpu_type=types.pop() if types else "",
+    )
+
+
+def _nodes(given: _Given, wish: _GpuWish) -> int | None:
+    """N, or None when the site shall choose."""
+    text, tasks = given.text("nodes"), given.count("ntasks")
+    tasks_per_node = given.count("ntasks-per-node")
+    if text is not None:
+        asked = quantities.nodes(text)
+        return min(asked, tasks) if tasks else asked
+    if tasks and tasks_per_node:
+        return -(-tasks // tasks_per_node)
+    if wish.per_node and wish.total:
+        if wish.total % wish.per_node:
+            raise InvalidRequest(_BAD_GRES)
+        return wish.total // wish.per_node
+    if wish.per_node or tasks_per_node:
+        return 1
+    one_task = (tasks or 1) == 1 and not wish.total and "ntasks-per-gpu" not in given
+    return 1 if one_task and not wish.per_task > 1 else None
+
+
+def _tasks(given: _Given, wish: _GpuWish, nodes: int | None) -> int:
+    tasks, per_node = given.count("ntasks"), given.count("ntasks-per-node")
+    per_gpu = given.count("ntasks-per-gpu")
+    gpus = wish.total or wish.per_node * (nodes or 1)
+    if per_gpu and not gpus and not tasks:
+        raise InvalidRequest(_BAD_GRES)
+    if wish.per_task and not (tasks or per_node or wish.total or "nodes" in given):
+        raise InvalidRequest(_BAD_GRES)
+    if tasks:
+        return tasks
+    if per_node:
+        return per_node * (nodes or 1)
+    if per_gpu:
+        return per_gpu * gpus
+    if wish.per_task and wish.total:
+        return max(1, wish.total // wish.per_task)
+    return nodes or 1
+
+
+def _gpus(wish: _GpuWish, nodes: int | None, tasks: int) -> tuple[int, int]:
+    """GPUs per node and in total, of which at least one is 0 unless they agree."""
+    per_node, total = wish.per_node, wish.total
+    if wish.per_task and not per_node:
+        wanted = wish.per_task * tasks
+        if total and total != wanted:
+            raise InvalidRequest(_BAD_GRES)
+        total = wanted
+    if nodes is None:
+        return per_node, total
+    if total and (total < nodes or (per_node and total != per_node * nodes)):
+        raise InvalidRequest(_BAD_GRES)
+    if total and total % nodes == 0:
+        return total // nodes, 0
+    return per_node, 0 if per_node else total
+
+
+def _cpus(given: _Given, nodes: int | None, tasks: int, gpus: tuple[int, int]) -> tuple[int, int]:
+    """CPUs on each node (at least), and in total (0 when the first says it all)."""
+    per_task = given.count("cpus-per-task") or 1
+    at_least = max(given.count("mincpus") or 1, 1)
+    if "overcommit" in given:
+        return at_least, 0
+    per_gpu = given.count("cpus-per-gpu") or 0
+    if nodes is None:
+        total = max(tasks * per_task, per_gpu * gpus[1])
+        least = max(at_least, per_task)
+        return least, total if total > least else 0
+    tasks_on_node = given.count("ntasks-per-node") or 0
+    tasks_on_node = max(-(-tasks // nodes), min(tasks_on_node, tasks))
+    gpus_on_node = gpus[0] or -(-gpus[1] // nodes)
+    return max(at_least, tasks_on_node * per_task, per_gpu * gpus_on_node), 0
+
+
+def _mem_mib(given: _Given, nodes: int | None, cpus: int, gpus: tuple[int, int]) -> int:
+    text = given.text("mem")
+    if text is not None:
+        return quantities.mebibytes(text, "mem")
+    text = given.text("mem-per-cpu")
+    if text is not None:
+        return quantities.mebibytes(text, "mem-per-cpu") * cpus
+    text = given.text("mem-per-gpu")
+    if text is None:
+        return 0
+    each = quantities.mebibytes(text, "mem-per-gpu")
+    if not any(gpus):
+        raise InvalidRequest(_BAD_GRES)
+    return each * (gpus[0] or (1 if nodes is None else -(-gpus[1] // nodes)))
+
+
+def _job(given: _Given, name: str) -> Job:
+    wish = _gpu_wish(given)
+    nodes = _nodes(given, wish)
+    tasks = _tasks(given, wish, nodes)
+    gpus_per_node, gpus = _gpus(wish, nodes, tasks)
+    cpus_per_node, cpus = _cpus(given, nodes, tasks, (gpus_per_node, gpus))
+    mem = _mem_mib(given, nodes, cpus_per_node, (gpus_per_node, gpus))
+    all_memory = mem == 0 and "mem" in given
+    exclusive = given.text("exclusive")
+    if exclusive not in (None, "user", "mcs", "topo"):
+        raise InvalidRequest("Invalid --exclusive specification")
+    return Job(
+        name=name,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        gpus=gpus,
+        cpus_per_node=cpus_per_node,
+        cpus=cpus,
+        mem_mib_per_node=mem,
+        gpu_types=(wish.gpu_type,) if wish.gpu_type and wish.any else (),
+        features=_features(given.text("constraint")),
+        exclusive="exclusive" in given or all_memory,
+        partitions=tuple(p for p in (given.text("partition") or "").split(",") if p),
+    )
+
+
+def _features(text: str | None) -> tuple[str, ...]:
+    """Read ``-C``; names joined by & (or by commas, which Slurm takes for the same)."""
+    if not text:
+        return ()
+    names = text.replace(",", "&").split("&")
+    for name in names:
+        if not name or not name.replace("_", "").replace("-", "").replace(".", "").isalnum():
+            raise InvalidRequest(
+                f"--constraint={text} cannot be planned: join names of features with & only"
+            )
+    return tuple(dict.fromkeys(names))

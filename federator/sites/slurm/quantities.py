@@ -1,0 +1,187 @@
+"""What number does an sbatch value spell? Counts, memory, times, node counts, GPUs, arrays.
+
+Each function takes the text and says in sbatch's words what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from federator.errors import InvalidRequest
+
+MAX_COUNT: Final = 2**31 - 1
+MAX_ARRAY_TASKS: Final = 100_000
+MAX_ARRAY_INDEX: Final = 4_000_000
+_BAD_GRES: Final = "Invalid generic resource (gres) specification"
+_BAD_ARRAY: Final = "Batch job submission failed: Invalid job array specification"
+_UNITS: Final = {"": 2**20, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_MULTIPLES: Final = {"": 1, "K": 2**10, "M": 2**20}
+
+
+def _number(text: str) -> int | None:
+    """Read ASCII digits; None for anything else and for what no count can be."""
+    if not (text.isascii() and text.isdecimal()) or len(text) > 18:
+        return None
+    return int(text)
+
+
+def count(text: str, option: str) -> int:
+    """Read a number of at least 1."""
+    number = _number(text.strip())
+    if not number or number > MAX_COUNT:
+        raise InvalidRequest(f'Invalid numeric value "{text}" for --{option}.')
+    return number
+
+
+def nodes(text: str) -> int:
+    """Read ``-N``: ``4``, ``2k``, ``2-4``; of a range the federation takes the smaller end."""
+    low_text, dash, high_text = text.partition("-")
+    low = _node_count(low_text, text)
+    high = _node_count(high_text, text) if dash else low
+    if low == 0:
+        raise InvalidRequest(f"invalid number of nodes (-N {text})")
+    if high < low:
+        raise InvalidRequest(f"Maximum node count {high} is less than minimum node count {low}")
+    return low
+
+
+def _node_count(text: str, whole: str) -> int:
+    unit = text[-1:].upper() if text[-1:].upper() in ("K", "M") else ""
+    number = _number(text[: len(text) - len(unit)])
+    if number is None or number * _MULTIPLES[unit] > MAX_COUNT:
+        raise InvalidRequest(f'"{whole}" is not a valid node count')
+    return number * _MULTIPLES[unit]
+
+
+def mebibytes(text: str, option: str) -> int:
+    """Read ``4096``, ``4G``, ``512K``, ``1TB``; parts of a MiB count as a whole one."""
+    spelled = text.upper()
+    if len(spelled) > 2 and spelled.endswith("B") and not spelled[-2].isdecimal():
+        spelled = spelled[:-1]
+    unit = spelled[-1:] if spelled[-1:] in ("K", "M", "G", "T") else ""
+    number = _number(spelled[: len(spelled) - len(unit)])
+    if number is None or number > 2**40:
+        raise InvalidRequest(f"Invalid --{option} specification")
+    return -(-number * _UNITS[unit] // 2**20)
+
+
+def time_limit_s(text: str) -> float:
+    """Read minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS; inf for no limit.
+
+    Slurm keeps whole minutes, rounded up; 0 asks for the partition's limit, which is not known
+    here, and counts as none.
+    """
+    if text == "-1" or text.upper() in ("INFINITE", "UNLIMITED"):
+        return inf
+    days_text, dash, clock = text.partition("-")
+    if not dash:
+        days_text, clock = "0", text
+    parts = [_number(part) for part in clock.split(":")] if clock or not dash else [0]
+    days = _number(days_text)
+    numbers = [part for part in parts if part is not None]
+    if days is None or len(numbers) != len(parts) or len(parts) > 3:
+        raise InvalidRequest("Invalid --time specification")
+    scale = (3600, 60, 1) if dash or len(parts) == 3 else (60, 1)
+    seconds = days * 86_400 + sum(n * s for n, s in zip(numbers, scale, strict=False))
+    return float(-(-seconds // 60) * 60) if seconds else inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpus:
+    """A number of GPUs, of one gres type or ("") of any."""
+
+    number: int
+    gpu_type: str = ""
+
+
+def gpus(text: str) -> Gpus:
+    """Read ``--gpus`` and its kin: ``8``, ``a100``, ``a100:8``, ``a100=8``."""
+    return _one_type([_typed(part) for part in text.split(",")])
+
+
+def gres_gpus(text: str) -> Gpus | None:
+    """Read the GPUs of ``--gres``; None when it asks for none, or only for other gres."""
+    found = []
+    for entry in text.split(","):
+        bare = entry.removeprefix("gres:").removeprefix("gres/")
+        name = bare.replace("=", ":").partition(":")[0]
+        if name == "gpu":
+            found.append(_typed(bare[len("gpu") :][1:] or "1"))
+        elif not name:
+            raise InvalidRequest(_BAD_GRES)
+    return _one_type(found) if found else None
+
+
+def _typed(text: str) -> Gpus:
+    fields = text.replace("=", ":").split(":")
+    number = _count_with_unit(fields[-1])
+    if number is None and len(fields) == 1 and _is_type(fields[0]):
+        return Gpus(number=1, gpu_type=fields[0])
+    if number is None or len(fields) > 2 or (len(fields) == 2 and not _is_type(fields[0])):
+        raise InvalidRequest(_BAD_GRES)
+    return Gpus(number=number, gpu_type=fields[0] if len(fields) == 2 else "")
+
+
+def _count_with_unit(text: str) -> int | None:
+    unit = text[-1:].upper() if text[-1:].upper() in ("K", "M") else ""
+    number = _number(text[: len(text) - len(unit)])
+    return None if number is None or number > MAX_COUNT else number * _MULTIPLES[unit]
+
+
+def _is_type(text: str) -> bool:
+    return (
+        bool(text)
+        and text.replace("_", "").replace("-", "").replace(".", "").isalnum()
+        and (text[0] != "-")
+    )
+
+
+def _one_type(found: list[Gpus]) -> Gpus:
+    types = {each.gpu_type for each in found}
+    if len(types) > 1 and "" in types:
+        raise InvalidRequest("Invalid GRES specification (with and without type identification)")
+    if len(types) > 1:
+        raise InvalidRequest(
+            f"GPUs of several types in one job ({', '.join(sorted(types))}) cannot be planned; "
+            "make each type a component of a het job"
+        )
+    return Gpus(number=sum(each.number for each in found), gpu_type=types.pop())
+
+
+def array(text: str) -> tuple[tuple[int, ...], int]:
+    """Read ``--array``: ``0-7``, ``1,3,5-9:2``, ``[1-5]``, each with ``%N`` behind.
+
+    Returns:
+        The indices in ascending order without repetitions, and the most that may run at once
+        (0: any number).
+    """
+    spec, percent, limit_text = text.partition("%")
+    limit = _number(limit_text) if percent else 0
+    if spec.startswith("[") and spec.endswith("]"):
+        spec = spec[1:-1]
+    indices: set[int] = set()
+    for part in spec.split(","):
+        indices.update(_array_range(part))
+        if len(indices) > MAX_ARRAY_TASKS:
+            raise InvalidRequest(f"a job array may have at most {MAX_ARRAY_TASKS} tasks")
+    if limit is None:
+        raise InvalidRequest(_BAD_ARRAY)
+    return tuple(sorted(indices)), limit
+
+
+def _array_range(text: str) -> range:
+    span, colon, step_text = text.partition(":")
+    first_text, dash, last_text = span.partition("-")
+    first = _number(first_text)
+    last = _number(last_text) if dash else first
+    step = _number(step_text) if colon else 1
+    if first is None or last is None or not step or (colon and not dash):
+        raise InvalidRequest(_BAD_ARRAY)
+    if last < first or last > MAX_ARRAY_INDEX:
+        raise InvalidRequest(_BAD_ARRAY)
+    chosen = range(first, last + 1, step)
+    if len(chosen) > MAX_ARRAY_TASKS:
+        raise InvalidRequest(f"a job array may have at most {MAX_ARRAY_TASKS} tasks")
+    return chosen

@@ -1,0 +1,183 @@
+"""How is an attempt handed to a site's sbatch? One call that says everything on its command line.
+
+The submission and its plan become argv, script and environment; nothing passes through a shell.
+
+* argv carries every option of every component, pinned to the plan: ``--nodes=k --nodelist=…`` of
+  equal lengths (with a longer list 22.05 refuses and later ones choose), its partition, the
+  tenant's account, and the attempt as the first word of the comment. The site's own SBATCH_*
+  variables have no say, because none is passed on.
+* ``#SBATCH`` lines of the script's header become ``##SBATCH``, and ``--ignore-pbs`` is set, so
+  that argv alone decides. The body is not touched.
+* The environment is the user's, less what belongs to the submitting machine (``_HOST_ONLY``), plus
+  FED_JOB_ID, FED_ATTEMPT, FED_SITE. PATH keeps the user's order with the site's default behind.
+  A variable longer than the kernel takes (``MAX_VARIABLE_BYTES``) would make every exec of the
+  job fail; it is left out and named in FED_DROPPED_ENV.
+* ``--export``: with NONE or a list, the FED_* names are added as a list, which keeps what both
+  imply (the user's login environment is loaded at the site). NIL stays as it is: it forbids
+  names beside it, so such a job sees no FED_*. ALL needs nothing.
+* An array task is a job of its own: ``--array=<index>``, so that SLURM_ARRAY_TASK_ID is right.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from federator.errors import InvalidRequest
+from federator.model.plan import JobPlan
+from federator.model.workload import Option, Submission
+from federator.sites.protocol import LaunchOrder
+from federator.sites.slurm.option_table import OPTIONS, Treatment
+from federator.sites.slurm.options import DIRECTIVE, Options, header_lines, words_of
+
+DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+MAX_VARIABLE_BYTES: Final = 128 * 1024 - 1  # MAX_ARG_STRLEN less its NUL
+FOLD_ABOVE_NODES: Final = 16
+FED_NAMES: Final = ("FED_JOB_ID", "FED_ATTEMPT", "FED_SITE")
+
+_REPLACED: Final = frozenset({
+    "nodes", "partition", "account", "comment", "job-name", "array", "chdir", "export",
+    "ignore-pbs",
+})  # fmt: skip
+_HOST_ONLY: Final = frozenset({
+    "HOME", "USER", "LOGNAME", "USERNAME", "SHELL", "PWD", "OLDPWD", "MAIL", "HOSTNAME", "HOST",
+    "TMPDIR", "TMP", "TEMP", "TERM", "TERMCAP", "DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY",
+    "LS_COLORS", "SHLVL", "_", "STY", "TMUX", "TMUX_PANE", "WINDOWID", "CUDA_VISIBLE_DEVICES",
+    "FEDERATOR_SOCKET", "FED_SUBMIT_KEY", "INVOCATION_ID", "JOURNAL_STREAM",
+})  # fmt: skip
+_HOST_ONLY_PREFIXES: Final = ("SSH_", "XDG_", "DBUS_", "SLURM_", "SBATCH_", "SUDO_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SbatchCall:
+    """What to run as the user: ``argv`` in ``work_dir``, with the script on standard input.
+
+    With script arguments argv ends in ``/dev/stdin ARG…``, because sbatch takes arguments only
+    after a file; whoever runs it must give a standard input that the user may open.
+    """
+
+    argv: tuple[str, ...]
+    script: str
+    environment: dict[str, str]
+    work_dir: str
+
+
+def render(order: LaunchOrder, site: str, default_path: str = DEFAULT_PATH) -> SbatchCall:
+    """Turn a launch order into the call of sbatch that carries it out.
+
+    Args:
+        order: its ``jobs`` are the plans of the submission's components, in the same order.
+        site: the name of the site, for FED_SITE.
+        default_path: appended to the user's PATH.
+
+    Raises:
+        InvalidRequest: plans and components do not match, or a plan has no nodes.
+    """
+    submission = order.submission
+    if len(order.jobs) != len(submission.components):
+        raise InvalidRequest(
+            f"{order.attempt}: {len(order.jobs)} plans for {len(submission.components)} components"
+        )
+    argv = ["sbatch", "--parsable", "--ignore-pbs"]
+    for k, (options, plan) in enumerate(zip(submission.components, order.jobs, strict=True)):
+        argv += [":"] if k else []
+        argv += _component(order, options, plan, k)
+    if submission.args:
+        argv += ["/dev/stdin", *submission.args]
+    return SbatchCall(
+        argv=tuple(argv),
+        script=without_directives(submission.script),
+        environment=job_environment(order, site, default_path),
+        work_dir=_work_dir(submission, submission.components[0]),
+    )
+
+
+def _component(order: LaunchOrder, options: Options, plan: JobPlan, k: int) -> list[str]:
+    if not plan.nodes:
+        raise InvalidRequest(f"{order.attempt}: the plan for {plan.name!r} has no nodes")
+    kept = [option for option in options if not _is_replaced(option)]
+    values = {option.name: option.value for option in options}
+    own_comment = values.get("comment")
+    pins = [
+        ("nodes", str(len(plan.nodes))),
+        ("nodelist", fold(tuple(plan.nodes))),
+        ("partition", plan.partition),
+        ("account", str(order.tenant)),
+        ("comment", f"{order.attempt} {own_comment}" if own_comment else str(order.attempt)),
+        ("job-name", values.get("job-name") or order.name),
+        ("chdir", _work_dir(order.submission, options)),
+        ("export", _export(values.get("export"))),
+    ]
+    if order.array_index is not None and k == 0:
+        pins.append(("array", str(order.array_index)))
+    return [words_of(option) for option in kept] + [
+        f"--{name}={value}" for name, value in pins if value
+    ]
+
+
+def _is_replaced(option: Option) -> bool:
+    spec = OPTIONS.get(option.name)
+    travels = spec is None or spec.treatment in (Treatment.READ, Treatment.PASSED)
+    return option.name in _REPLACED or not travels
+
+
+def _work_dir(submission: Submission, options: Options) -> str:
+    chosen = [option.value or "" for option in options if option.name == "chdir"]
+    return posixpath.join(submission.work_dir, *chosen[-1:])
+
+
+def _export(asked: str | None) -> str:
+    if asked is None or asked.upper() == "ALL":
+        return "ALL"
+    if asked.upper() == "NIL":
+        return "NIL"
+    names = ",".join(FED_NAMES)
+    return names if asked.upper() == "NONE" else f"{asked},{names}"
+
+
+def fold(nodes: tuple[str, ...]) -> str:
+    """Write a node list; long ones in Slurm's bracket notation."""
+    if len(nodes) <= FOLD_ABOVE_NODES:
+        return ",".join(nodes)
+    from ClusterShell.NodeSet import NodeSet  # noqa: PLC0415 - 30 ms, and seldom needed
+
+    return str(NodeSet.fromlist(list(nodes)))
+
+
+def without_directives(script: str) -> str:
+    """Turn the header's ``#SBATCH`` into ``##SBATCH``; lines stay lines, the body is untouched."""
+    lines = list(header_lines(script))
+    end = min(len(script), sum(len(line) + 1 for line in lines))
+    header = "\n".join(f"#{line}" if line.startswith(DIRECTIVE) else line for line in lines)
+    newline = "\n" if lines and script[end - 1 : end] == "\n" else ""
+    return header + newline + script[end:]
+
+
+def job_environment(
+    order: LaunchOrder, site: str, default_path: str = DEFAULT_PATH
+) -> dict[str, str]:
+    """Choose what the job sees of the environment it was submitted from; see the module."""
+    given: Mapping[str, str] = order.submission.environment
+    kept = {name: value for name, value in given.items() if _travels(name)}
+    dropped = sorted(name for name, value in kept.items() if _too_long(name, value))
+    for name in dropped:
+        del kept[name]
+    path = kept.get("PATH", "").split(":") + default_path.split(":")
+    kept["PATH"] = ":".join(dict.fromkeys(part for part in path if part))
+    kept["FED_JOB_ID"] = str(order.attempt.workload)
+    kept["FED_ATTEMPT"] = str(order.attempt.attempt)
+    kept["FED_SITE"] = site
+    if dropped:
+        kept["FED_DROPPED_ENV"] = ",".join(dropped)[:MAX_VARIABLE_BYTES]
+    return kept
+
+
+def _travels(name: str) -> bool:
+    return bool(name) and name not in _HOST_ONLY and not name.startswith(_HOST_ONLY_PREFIXES)
+
+
+def _too_long(name: str, value: str) -> bool:
+    size = len(name) + 1 + len(value.encode("utf-8", "surrogateescape"))
+    return size > MAX_VARIABLE_BYTES or "\0" in value

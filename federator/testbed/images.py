@@ -1,0 +1,177 @@
+"""Which image does a site run, and how is it made when it is not there yet?
+
+An image's tag is a digest of all that goes into it, so it is built once per content. Third-party
+libraries are fetched on the host for the image's Python: pip in a container would know neither
+this machine's certificates nor its package index.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import docker
+from docker.errors import APIError, BuildError, ImageNotFound
+
+from federator.errors import ConfigError, FederatorError
+from federator.testbed.archive import Entry, digest, installed_libraries, pack
+from federator.testbed.layout import LABEL, REPOSITORY, SiteLayout, StateDir
+
+Progress = Callable[[str, str], None]  # site, what is being done
+
+CONTAINERS: Final = REPOSITORY / "containers"
+LOCK: Final = REPOSITORY / "requirements.lock"
+IMAGE: Final = "federator-site"
+LIBRARIES: Final = ("msgspec", "PyYAML", "ClusterShell", "click")  # what the agent imports
+_PLATFORMS: Final = ("manylinux_2_28", "manylinux_2_17", "manylinux2014", "manylinux_2_5")
+_SCRIPTS: Final = ("entrypoint.sh", "install-package.py", "launch.py")
+_PIN: Final = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)", re.MULTILINE)
+
+
+def base_tag(site: SiteLayout) -> str:
+    """Return the tag of the bare Debian image below the site's."""
+    return f"federator-base:{site.suite}"
+
+
+def requirements(lock: str) -> tuple[str, ...]:
+    """Return what to ask pip for: each library, pinned if ``lock`` pins it."""
+    pins = {_normal(m["name"]): m["version"] for m in _PIN.finditer(lock)}
+    return tuple(
+        f"{name}=={pins[_normal(name)]}" if _normal(name) in pins else name for name in LIBRARIES
+    )
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pip_argv(python: str, machine: str, wanted: tuple[str, ...], target: Path) -> list[str]:
+    """Return the command that fetches ``wanted`` for another Python than the running one."""
+    platforms = [f"--platform={kind}_{machine}" for kind in _PLATFORMS]
+    return [
+        *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+        *("--no-compile", "--no-deps", "--only-binary=:all:", "--implementation=cp"),
+        *(f"--python-version={python}", *platforms, f"--target={target}", *wanted),
+    ]
+
+
+def ensure(site: SiteLayout, state: StateDir, progress: Progress) -> str:
+    """Return the tag of the site's image, building base, libraries and image as needed.
+
+    Raises:
+        ConfigError: what the build needs is not on this machine.
+        FederatorError: a step failed; the message ends with its output.
+    """
+    client = docker.from_env(timeout=900)
+    try:
+        _ensure_base(client, site, progress)
+        context = _context(_ensure_libraries(site, state, progress))
+        tag = f"{IMAGE}:{site.suite}-{digest(context, base_tag(site).encode())[:12]}"
+        if not _exists(client, tag):
+            progress(site.name, f"building image {tag}")
+            _build(client, site, context, tag)
+        return tag
+    finally:
+        client.close()
+
+
+def remove_superseded(client: docker.DockerClient, site: SiteLayout, tag: str) -> None:
+    """Remove the site's images other than ``tag``; one that is still in use stays."""
+    for image in client.images.list(name=IMAGE):
+        for other in image.tags:
+            if other.startswith(f"{IMAGE}:{site.suite}-") and other != tag:
+                with suppress(APIError):
+                    client.images.remove(other)
+
+
+def remove_all(client: docker.DockerClient) -> list[str]:
+    """Remove the sites' images and their bases; returns the tags that were removed."""
+    removed = []
+    for name in (IMAGE, "federator-base"):
+        for image in client.images.list(name=name):
+            for tag in image.tags:
+                client.images.remove(tag, force=True)
+                removed.append(tag)
+    return removed
+
+
+def _exists(client: docker.DockerClient, tag: str) -> bool:
+    try:
+        client.images.get(tag)
+    except ImageNotFound:
+        return False
+    return True
+
+
+def _ensure_base(client: docker.DockerClient, site: SiteLayout, progress: Progress) -> None:
+    tag = base_tag(site)
+    if _exists(client, tag):
+        return
+    progress(site.name, f"making base image {tag} (about half a minute)")
+    _run([str(CONTAINERS / "mkbase.sh"), site.suite, tag], f"base image {tag}")
+
+
+def _ensure_libraries(site: SiteLayout, state: StateDir, progress: Progress) -> Path:
+    wanted = requirements(LOCK.read_text() if LOCK.exists() else "")
+    key = hashlib.sha256("\n".join(wanted).encode()).hexdigest()[:8]
+    target = state.libraries / f"{site.python}-{key}"
+    if target.is_dir():
+        return target
+    progress(site.name, f"fetching libraries for Python {site.python}")
+    unfinished = target.with_name(target.name + ".part")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    argv = pip_argv(site.python, platform.machine(), wanted, unfinished)
+    _run(argv, f"libraries for {site.name}")
+    unfinished.rename(target)
+    return target
+
+
+def _context(libraries: Path) -> bytes:
+    folder = CONTAINERS / "site"
+    entries = [Entry(path="Dockerfile", data=(folder / "Dockerfile").read_bytes())]
+    entries += [
+        Entry(path=name, data=(folder / name).read_bytes(), mode=0o755) for name in _SCRIPTS
+    ]
+    return pack(entries + installed_libraries(libraries, "lib"))
+
+
+def _build(client: docker.DockerClient, site: SiteLayout, context: bytes, tag: str) -> None:
+    try:
+        client.images.build(
+            fileobj=io.BytesIO(context),
+            custom_context=True,
+            tag=tag,
+            buildargs={"BASE": base_tag(site)},
+            labels={LABEL: "1"},
+            rm=True,
+            forcerm=True,
+        )
+    except BuildError as error:
+        lines = "".join(_text(part) for part in error.build_log).splitlines()[-15:]
+        raise FederatorError(f"building {tag} failed:\n" + "\n".join(lines)) from error
+    except APIError as error:
+        raise FederatorError(f"building {tag} failed: {error.explanation}") from error
+
+
+def _text(part: Mapping[str, str]) -> str:
+    return part.get("stream") or part.get("error") or ""
+
+
+def _run(argv: list[str], what: str) -> None:
+    """Run ``argv``, quietly unless it fails."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise ConfigError(f"{what}: {argv[0]} is not installed") from error
+    if done.returncode != 0:
+        tail = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
+        raise FederatorError(f"{what}: {argv[0]} ended with status {done.returncode}:\n{tail}")

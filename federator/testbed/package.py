@@ -1,0 +1,54 @@
+"""How does the working tree's code get into a running site, and when is it there already?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from docker.models.containers import Container
+
+from federator.errors import FederatorError
+from federator.testbed import inside
+from federator.testbed.archive import Entry, digest, pack, python_sources
+from federator.testbed.layout import HELPER, LIB_DIR, REPOSITORY
+
+_HELPER_SOURCE: Final = REPOSITORY / "federator" / "sites" / "slurm" / "site_exec.py"
+_SHEBANG: Final = "#!/usr/bin/python3 -I\n"
+_NO_HELPER: Final = "import sys\n\nsys.exit('fed-site-exec is not part of this working tree')\n"
+_INSTALLER: Final = "/opt/federator/bin/install-package.py"
+
+
+def helper_text(source: str) -> str:
+    """Return the helper as installed: ``source`` under the isolated interpreter's line."""
+    if source.startswith("#!"):
+        source = source.partition("\n")[2]
+    return _SHEBANG + source
+
+
+def package_archive(repository: Path, helper: Path) -> bytes:
+    """Return the package and the helper as one archive, to be unpacked in /opt/federator."""
+    source = helper.read_text(encoding="utf-8") if helper.exists() else _NO_HELPER
+    name = Path(HELPER).name
+    entries = python_sources(repository / "federator", "incoming/federator")
+    entries.append(Entry(path=f"incoming/{name}", data=helper_text(source).encode(), mode=0o755))
+    return pack(entries)
+
+
+def install(container: Container) -> bool:
+    """Put the working tree's package into ``container``; tells whether it was needed.
+
+    Raises:
+        FederatorError: the installer in the container failed.
+    """
+    archive = package_archive(REPOSITORY, _HELPER_SOURCE)
+    wanted = digest(archive)
+    present = inside.run(container, ["cat", f"{LIB_DIR}/federator.sha256"])
+    if present.exit_status == 0 and present.stdout.strip() == wanted:
+        return False
+    inside.run(container, ["rm", "-rf", "/opt/federator/incoming"])
+    container.put_archive("/opt/federator", archive)
+    done = inside.run(container, [_INSTALLER, wanted])
+    if done.exit_status != 0:
+        message = f"{container.name}: installing the package failed:\n{done.stdout.strip()}"
+        raise FederatorError(message)
+    return True

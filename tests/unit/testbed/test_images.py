@@ -1,0 +1,24 @@
+"""An image's libraries follow the lock file and are fetched for the image's own Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from federator.testbed import images
+
+
+def test_locked_versions_are_asked_for_whatever_the_spelling() -> None:
+    lock = "clustershell==1.9.3\npyyaml==6.0.2 \\\n    --hash=sha256:00\nclick==8.1.8 ; extra\n"
+    assert images.requirements(lock) == (
+        "msgspec",
+        "PyYAML==6.0.2",
+        "ClusterShell==1.9.3",
+        "click==8.1.8",
+    )
+
+
+def test_pip_is_asked_for_binaries_of_the_sites_python() -> None:
+    argv = images.pip_argv("3.14", "x86_64", ("msgspec",), Path("/cache"))
+    assert {"--python-version=3.14", "--only-binary=:all:", "--target=/cache"} <= set(argv)
+    assert "--platform=manylinux2014_x86_64" in argv
+    assert argv[-1] == "msgspec"
