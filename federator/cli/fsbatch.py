@@ -152,7 +152,7 @@ def read_order(argv: Sequence[str], environment: Mapping[str, str]) -> Order:
         components=tuple(_named(component, name) for component in components),
         script=script,
         args=operands[1:],
-        environment=_submitted_environment(environment),
+        environment={n: v for n, v in environment.items() if n != "FED_SUBMIT_KEY"},
         work_dir=os.getcwd(),
     )
     values = {option.name: option.value or "" for option in client}
@@ -174,11 +174,6 @@ def _named(component: Options, name: str) -> Options:
 def _wrapped(command: str) -> str:
     script = f"#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{command}\n"
     return check_script(script.encode("utf-8", "surrogateescape"))
-
-
-def _submitted_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Copy the environment, with the umask and directory that sbatch adds to it."""
-    return {name: value for name, value in environment.items() if name != "FED_SUBMIT_KEY"}
 
 
 def _read_file(path: str, work_dir: str, environment: Mapping[str, str]) -> bytes:
@@ -288,14 +283,20 @@ def _wait(job_id: int, tasks: int) -> int:
     Returns:
         The highest exit code; 1 for what a signal, a time limit or a cancellation ended.
     """
+    heard = True
     while True:
-        reply = _expect(_ask(QueueCall(ids=(str(job_id),), ended=True)))
-        if not isinstance(reply, QueueReply):
-            raise SiteUnavailable(f"the daemon gave an unexpected answer, {type(reply).__name__}")
-        if not reply.rows:
-            raise SiteUnavailable(f"job {job_id} is no longer known; its end was not seen")
-        if len(reply.rows) >= tasks and all(row.state in ENDED for row in reply.rows):
-            return max(_exit_status(row) for row in reply.rows)
+        try:
+            reply = _expect(_ask(QueueCall(ids=(str(job_id),), ended=True)))
+        except SiteUnavailable as error:
+            if heard:
+                print(f"fsbatch: {error}; still waiting", file=sys.stderr)
+            heard = False
+        else:
+            heard = True
+            if not isinstance(reply, QueueReply) or not reply.rows:
+                raise InvalidRequest(f"job {job_id} is no longer known; its end was not seen")
+            if len(reply.rows) >= tasks and all(row.state in ENDED for row in reply.rows):
+                return max(_exit_status(row) for row in reply.rows)
         time.sleep(POLL_S)
 
 

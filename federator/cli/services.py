@@ -21,6 +21,7 @@ from federator.errors import ConfigError, SiteUnavailable, StaleState
 if TYPE_CHECKING:
     from federator.config import FederationConfig
     from federator.daemon.loop import Daemon
+    from federator.model.workload import SiteName
     from federator.sites.agent import AgentConfig
 
 _CONFIG = click.Path(path_type=Path)
@@ -100,10 +101,14 @@ async def _serve(settings: AgentConfig) -> None:
     pipe, _ = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         loop.add_signal_handler(number, reader.feed_eof)  # as if the daemon had hung up
-    lock = await take_over(settings.state_dir)
+    folder = Path(settings.state_dir)
+    lock = await take_over(folder)
     try:
         service = Agent(
-            settings, open_driver(), Journal(settings.state_dir, time.time()), pipe.write
+            settings,
+            open_driver(settings.site),
+            Journal(folder, time.time()),
+            pipe.write,
         )
         await service.run(reader)
     except (SiteUnavailable, StaleState) as error:
@@ -143,7 +148,7 @@ def check(config: Path, reach: bool, as_json: bool) -> None:
 async def _reach(loaded: FederationConfig) -> dict[str, str]:
     from federator.daemon.loop import transport_of  # noqa: PLC0415
 
-    async def one(name: str) -> str:
+    async def one(name: SiteName) -> str:
         try:
             await transport_of(loaded.sites[name]).probe()
         except SiteUnavailable as error:

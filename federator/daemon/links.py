@@ -96,7 +96,7 @@ class SiteLink:
         while True:
             try:
                 await self._serve()
-                detail = "the agent ended"
+                detail = f"the agent ended; it said: {self._last_words() or 'nothing'}"
             except (FederatorError, OSError, msgspec.MsgspecError, TimeoutError) as error:
                 detail = str(error) or type(error).__name__
             was_up = self._channel is not None
@@ -125,9 +125,11 @@ class SiteLink:
                     f"agent speaks protocol {hello.protocol}, the daemon {PROTOCOL_VERSION}; "
                     "install the same release"
                 )
-        except BaseException:
+        except (FederatorError, OSError, TimeoutError) as error:
+            await asyncio.sleep(0.1)  # its last words may still be under way
+            detail = f"{error}; it said: {channel.last_words() or 'nothing'}"
             await channel.close()
-            raise
+            raise SiteUnavailable(detail) from error
         self._channel, self._version, self._troubled = channel, hello.slurm_version, False
         log.info("site_up", site=self.site, slurm=hello.slurm_version)
         self._observe(SiteUp(site=self.site, slurm_version=self._version))
@@ -146,6 +148,9 @@ class SiteLink:
         while True:
             self.send(Ping())
             await asyncio.sleep(PING_S)
+
+    def _last_words(self) -> str:
+        return self._channel.last_words() if self._channel is not None else ""
 
     async def _hang_up(self) -> None:
         channel, self._channel = self._channel, None

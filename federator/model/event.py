@@ -13,7 +13,7 @@ import msgspec
 from federator.model.lifecycle import Happening
 from federator.model.plan import JobPlan, Score
 from federator.model.reason import Reason
-from federator.model.workload import AttemptId, Workload, WorkloadId
+from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, Workload, WorkloadId
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -24,6 +24,7 @@ class EpochBegan(Event, frozen=True, kw_only=True, tag="epoch"):
     """A daemon took over. Agents refuse messages of older epochs."""
 
     epoch: int
+    first_id: WorkloadId = FIRST_WORKLOAD_ID  # ids below it are not given out any more
 
 
 class Submitted(Event, frozen=True, kw_only=True, tag="submitted"):

@@ -151,6 +151,7 @@ class AttemptReport:
     """How one attempt stands at its site: all its components taken together."""
 
     attempt: AttemptId
+    user: str  # who owns the job: anyone may write any comment on a job of their own
     site_job_id: int  # the het leader's
     state: SiteJobState
     reason: str = ""

@@ -19,6 +19,18 @@ NodeName = NewType("NodeName", str)
 FIRST_WORKLOAD_ID: Final = WorkloadId(2**32)
 """Federation ids start above every Slurm job id (26 bits, 32 with federation bits)."""
 
+_IDS_SINCE_S: Final = 1_767_225_600.0  # 2026-01-01 UTC
+_IDS_PER_S: Final = 16
+
+
+def first_id_at(now_s: float) -> WorkloadId:
+    """The id with which a log begun at ``now_s`` starts.
+
+    Sites remember attempts by workload id. A log begun anew, after the old one was lost, must not
+    give out the old ids again; at up to 16 workloads a second on average it does not.
+    """
+    return WorkloadId(FIRST_WORKLOAD_ID + int(max(0.0, now_s - _IDS_SINCE_S) * _IDS_PER_S))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:

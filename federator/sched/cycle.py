@@ -104,7 +104,7 @@ def remember(
     refusals = {site: wait(ReasonCode.SITE_DOWN) for site in down} | dict(silent)
     for site, until_s in entry.avoid_until_s.items():
         if until_s > now_s and site not in refusals:
-            refusals[site] = wait(ReasonCode.LAUNCH_REFUSED, int(until_s - now_s))
+            refusals[site] = Refusal(kind=RefusalKind.WAIT, reasons=(entry.setbacks[site],))
     for site, by_id in answers.items():
         answer = by_id.get(entry.workload.id)
         if answer is not None and answer.refusal is not None:

@@ -45,6 +45,7 @@ from federator.model.workload import (
     SiteName,
     Workload,
     WorkloadId,
+    first_id_at,
 )
 from federator.sched.auction import auction, best_bid, offers_for
 from federator.sched.cycle import Pass, Round, Trial, for_site, rank, remember
@@ -118,9 +119,14 @@ class Federation:
             self.ledger.apply(event)
 
     def begin_epoch(self, now_s: float) -> list[Command]:
-        """Start a new term as leader; call once after ``replay``."""
+        """Start a new term as leader; call once after ``replay``.
+
+        Epochs and first ids grow with time, so that they do so even across a log that was lost.
+        """
         turn = _Turn(now_s)
-        self._record(turn, EpochBegan(at_s=now_s, epoch=self.ledger.epoch + 1))
+        epoch = max(self.ledger.epoch + 1, int(now_s))
+        first_id = self.ledger.next_id if self.ledger.epoch else first_id_at(now_s)
+        self._record(turn, EpochBegan(at_s=now_s, epoch=epoch, first_id=first_id))
         turn.commands.append(Wake(at_s=now_s))
         return turn.commands
 
@@ -246,7 +252,9 @@ class Federation:
 
     def _attempt_reported(self, turn: _Turn, site: SiteName, report: AttemptReport) -> None:
         entry = self._current(report.attempt, site)
-        if entry is None:
+        if entry is not None and report.user != entry.workload.user:
+            return  # somebody else's job, with a comment that pretends
+        if entry is None or entry.site_job_id not in (0, report.site_job_id):
             self._stray(turn, site, report)
             return
         for happening in happenings(entry, report):
@@ -266,6 +274,8 @@ class Federation:
         """An attempt that the ledger has given up, or never knew, is at a site."""
         known = self.ledger.entries.get(report.attempt.workload)
         live = not report.state.ended
+        if known is not None and report.user != known.workload.user:
+            return
         if known is not None and live and report.attempt.attempt <= known.attempt:
             order = self._cancel_order(known, site, report.attempt, report.site_job_id)
             turn.commands.append(order)
@@ -309,6 +319,8 @@ class Federation:
         if entry is None:
             return
         if entry.state in (WorkloadState.AWARDED, WorkloadState.CANCELLING):
+            fields = {"site": seen.site, "attempt": str(seen.attempt), "detail": seen.reason.detail}
+            turn.commands.append(Note(event="launch_declined", fields=fields))
             self._change(turn, entry, Happening.DECLINED, reason=seen.reason)
         else:
             self._attempt_lost(turn, seen.site, seen.attempt)

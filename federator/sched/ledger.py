@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from federator.model.event import Awarded, Changed, EpochBegan, LogRecord, Submitted
 from federator.model.lifecycle import Effect, Happening, WorkloadState, step
 from federator.model.plan import JobPlan, Score
-from federator.model.reason import Reason, Refusal
+from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.workload import (
     FIRST_WORKLOAD_ID,
     AttemptId,
@@ -42,6 +42,7 @@ class Entry:
     reason: Reason | None = None
     avoid_until_s: dict[SiteName, float] = field(default_factory=dict)
     failures_at: dict[SiteName, int] = field(default_factory=dict)
+    setbacks: dict[SiteName, Reason] = field(default_factory=dict)  # why a site is avoided
     refusals: dict[SiteName, Refusal] = field(default_factory=dict)  # of the last pass; volatile
 
     @property
@@ -76,6 +77,7 @@ class Ledger:
         """
         if isinstance(event, EpochBegan):
             self.epoch = event.epoch
+            self.next_id = max(self.next_id, event.first_id)
             return ()
         if isinstance(event, Submitted):
             for workload in event.workloads:
@@ -110,6 +112,7 @@ class Ledger:
             entry.withdrawing = True
         elif event.happening is Happening.STARTED:
             entry.failures_at.pop(entry.site, None)
+            entry.setbacks.pop(entry.site, None)
         if entry.state is WorkloadState.PENDING:
             self._come_back(entry, event.at_s)
         return effects
@@ -120,6 +123,7 @@ class Ledger:
         entry.failures_at[entry.site] = failures
         wait_s = min(RETRY_AFTER_MAX_S, RETRY_AFTER_S * 2 ** (failures - 1))
         entry.avoid_until_s[entry.site] = at_s + wait_s
+        entry.setbacks[entry.site] = entry.reason or Reason(code=ReasonCode.LEASE_OVER)
         entry.site, entry.plan, entry.site_job_id = SiteName(""), (), 0
         entry.started_at_s = entry.ended_at_s = 0.0
         entry.withdrawing = False

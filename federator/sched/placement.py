@@ -42,6 +42,9 @@ class FreeNode:
         """Nothing runs on it."""
         return self.gpus == self.node.gpus and self.cpus == self.node.cpus
 
+    def has(self, share: NodeShare) -> bool:
+        return self.gpus >= share.gpus and self.cpus >= share.cpus and self.mem_mib >= share.mem_mib
+
     def take(self, share: NodeShare) -> None:
         self.gpus -= share.gpus
         self.cpus -= share.cpus
@@ -108,11 +111,10 @@ def _place_in(job: Job, free: list[FreeNode], partition: str) -> Placed | tuple[
     if isinstance(suitable, Reason):
         return (suitable,)
     if job.nodes is not None:
-        need = share_per_node(job)
-        chosen = _choose_fixed(job, need, suitable)
+        chosen = _choose_fixed(job, _least(job), suitable)
         if isinstance(chosen, Reason):
             return (chosen,)
-        shares = _spread(job, chosen) if job.gpus or job.cpus else [need] * len(chosen)
+        shares = _spread(job, chosen)
     else:
         fewest = _choose_fewest(job, suitable)
         if isinstance(fewest, Reason):
@@ -133,6 +135,12 @@ def share_per_node(job: Job) -> NodeShare:
         cpus=max(1, job.cpus_per_node),
         mem_mib=job.mem_mib_per_node,
     )
+
+
+def _least(job: Job) -> NodeShare:
+    """What a node must have free to be of any use; a share of a GPU total is at least one."""
+    need = share_per_node(job)
+    return NodeShare(gpus=max(need.gpus, min(1, job.gpus)), cpus=need.cpus, mem_mib=need.mem_mib)
 
 
 def _suitable(job: Job, free: list[FreeNode], partition: str) -> list[FreeNode] | Reason:
@@ -156,12 +164,7 @@ def _suitable(job: Job, free: list[FreeNode], partition: str) -> list[FreeNode] 
 
 
 def _fits(need: NodeShare, f: FreeNode, exclusive: bool) -> bool:
-    return (
-        f.gpus >= need.gpus
-        and f.cpus >= need.cpus
-        and f.mem_mib >= need.mem_mib
-        and (f.untouched or not exclusive)
-    )
+    return f.has(need) and (f.untouched or not exclusive)
 
 
 def _tightness(f: FreeNode) -> tuple[int, int, str]:
@@ -198,21 +201,27 @@ def _covers(job: Job, nodes: list[FreeNode], count: int) -> bool:
         return False
     if not (job.gpus or job.cpus):
         return True
-    most = sorted(nodes, key=_tightness)[-count:]
+    most = _freest(job, nodes)[:count]
     return sum(f.gpus for f in most) >= job.gpus and sum(f.cpus for f in most) >= job.cpus
 
 
 def _pick(job: Job, nodes: list[FreeNode], count: int, by_fit: bool = True) -> list[FreeNode]:
     """The tightest ``count`` nodes, or the freest where a total must be covered."""
     if job.gpus or job.cpus:
-        return sorted(nodes, key=_tightness)[-count:]
+        return _freest(job, nodes)[:count]
     return sorted(nodes, key=_tightness)[:count] if by_fit else nodes[:count]
+
+
+def _freest(job: Job, nodes: list[FreeNode]) -> list[FreeNode]:
+    """Those with the most of what ``job`` wants in total first."""
+    if job.gpus:
+        return sorted(nodes, key=lambda f: (-f.gpus, -f.cpus, f.node.name))
+    return sorted(nodes, key=lambda f: (-f.cpus, -f.gpus, f.node.name))
 
 
 def _choose_fewest(job: Job, suitable: list[FreeNode]) -> list[FreeNode] | Reason:
     """Take the fewest nodes that hold the totals; one rack before several, tight before wide."""
-    need = share_per_node(job)
-    least = NodeShare(gpus=max(need.gpus, min(1, job.gpus)), cpus=need.cpus, mem_mib=need.mem_mib)
+    least = _least(job)
     fitting = [f for f in suitable if _fits(least, f, job.exclusive)]
     if not fitting:
         return _too_small(job, least, suitable)
@@ -234,7 +243,7 @@ def _choose_fewest(job: Job, suitable: list[FreeNode]) -> list[FreeNode] | Reaso
 def _fewest_of(job: Job, nodes: list[FreeNode]) -> list[FreeNode] | None:
     """Freest nodes first until the totals are held; the last one is the tightest that does."""
     gpus, cpus = job.gpus, job.cpus
-    left = sorted(nodes, key=lambda f: (-f.gpus, -f.cpus, f.node.name))
+    left = _freest(job, nodes)
     chosen: list[FreeNode] = []
     while left:
         closing = [f for f in left if f.gpus >= gpus and f.cpus >= cpus]
@@ -248,14 +257,17 @@ def _fewest_of(job: Job, nodes: list[FreeNode]) -> list[FreeNode] | None:
 
 
 def _spread(job: Job, chosen: list[FreeNode]) -> list[NodeShare]:
-    """Share the totals out, as much as each node has, leaving the per-node minimum for the rest."""
+    """Share the totals out, as much as each node has, leaving the per-node minimum for the rest.
+
+    Every node of ``chosen`` has that minimum free (``_least``), and all together have the totals.
+    """
     need = share_per_node(job)
     gpus, cpus = job.gpus, job.cpus
     shares: list[NodeShare] = []
     for k, f in enumerate(chosen):
         rest = len(chosen) - k - 1
-        g = max(need.gpus, min(f.gpus, gpus - min(rest, gpus) if rest else gpus))
-        c = max(need.cpus, min(f.cpus, cpus - min(rest, cpus) if rest else cpus))
+        g = max(need.gpus, min(f.gpus, max(0, gpus - rest * max(1, need.gpus))))
+        c = max(need.cpus, min(f.cpus, max(0, cpus - rest * need.cpus)))
         gpus, cpus = max(0, gpus - g), max(0, cpus - c)
         shares.append(NodeShare(gpus=g, cpus=c, mem_mib=need.mem_mib))
     return shares

@@ -29,21 +29,36 @@ def place_all(
     jobs: Sequence[Job], free: Sequence[FreeNode], partitions: Sequence[str]
 ) -> Bid | tuple[Reason, ...]:
     """Place all jobs of a workload or none; on success ``free`` has lost what the bid holds."""
-    by_name = {f.node.name: f for f in free}
-    placed: list[Placed] = []
-    # The largest first: a small component must not take the node that a gang needs.
+    # The largest first: a small component must not take the node that a gang needs. Whoever then
+    # finds no place is tried before all others.
     order = sorted(range(len(jobs)), key=lambda k: (-jobs[k].total_gpus, -(jobs[k].nodes or 1), k))
+    reasons: tuple[Reason, ...] = ()
+    for _ in jobs:
+        result = _place_in_order(jobs, order, free, partitions)
+        if isinstance(result, Bid):
+            return result
+        unplaced, reasons = result
+        if unplaced == order[0]:  # it had all nodes to itself
+            break
+        order = [unplaced, *(k for k in order if k != unplaced)]
+    return reasons
+
+
+def _place_in_order(
+    jobs: Sequence[Job], order: Sequence[int], free: Sequence[FreeNode], partitions: Sequence[str]
+) -> Bid | tuple[int, tuple[Reason, ...]]:
+    """As ``place_all``, in one order; else the first job without a place, and why."""
+    by_name = {f.node.name: f for f in free}
     found: dict[int, Placed] = {}
     for k in order:
         result = place_job(jobs[k], free, partitions)
         if not isinstance(result, Placed):
-            _give_back((p.plan for p in placed), by_name)
-            return result
+            _give_back((p.plan for p in found.values()), by_name)
+            return k, result
         for name, share in result.plan.nodes.items():
             by_name[name].take(share)
-        placed.append(result)
         found[k] = result
-    score = Score(*(sum(terms) for terms in zip(*(p.score for p in placed), strict=True)))
+    score = Score(*(sum(terms) for terms in zip(*(p.score for p in found.values()), strict=True)))
     return Bid(score=score, jobs=tuple(found[k].plan for k in range(len(jobs))))
 
 
@@ -97,7 +112,7 @@ class SiteScheduler:
         for plan in jobs:
             for name, share in plan.nodes.items():
                 f = free.get(name)
-                if f is None or f.gpus < share.gpus or f.cpus < share.cpus:
+                if f is None or not f.has(share):
                     return Reason(code=ReasonCode.LAUNCH_REFUSED, job=plan.name, unit="GPUs",
                                   needed=share.gpus, free=f.gpus if f else 0,
                                   detail=f"node {name} was taken")  # fmt: skip

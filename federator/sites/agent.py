@@ -68,9 +68,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """agent.yaml of a site."""
 
     site: str
-    socket: Path  # researchers' commands connect here
-    state_dir: Path
-    users_group: str = "fedusers"
+    socket: str  # researchers' commands connect here
+    state_dir: str  # the journal's folder, writable by the agent alone
 
 
 class Agent:
@@ -110,7 +109,8 @@ class Agent:
         self._told: dict[AttemptId, AttemptReport] | None = None  # None: tell all
         self._told_capacity: Capacity | None = None
         self._told_partitions: tuple[PartitionSummary, ...] = ()
-        self._accepted_lately: dict[AttemptId, int] = {}  # since the last sweep began: job ids
+        self._accepted_lately: dict[AttemptId, tuple[str, int]] = {}  # user and job id, since
+        # the last sweep began
         self._calls: dict[int, asyncio.Future[Reply]] = {}
         self._next_call = 0
 
@@ -134,7 +134,7 @@ class Agent:
         finally:
             server.close()
             with contextlib.suppress(FileNotFoundError):
-                self._config.socket.unlink()
+                Path(self._config.socket).unlink()
             for job in jobs:
                 job.cancel()
             if self._tasks:
@@ -213,22 +213,36 @@ class Agent:
                 self._send(Trouble(detail=str(error)))
                 return False
             self._swept_at_s = self._clock()
-            self._known = {report.attempt: report for report in sweep.attempts}
-            self._scheduler.update(sweep.nodes, self._visible(sweep))
+            self._known = self._genuine(sweep.attempts)
+            self._scheduler.update(sweep.nodes, self._visible())
             self._report(sweep)
             return True
 
-    def _visible(self, sweep: Sweep) -> set[AttemptId]:
+    def _genuine(self, reports: tuple[AttemptReport, ...]) -> dict[AttemptId, AttemptReport]:
+        """By attempt, without jobs whose comment only pretends: the journal knows the job id.
+
+        Where the journal knows none (it was lost, or sbatch is under way) the earliest job counts;
+        whoever uses its report compares the user.
+        """
+        known: dict[AttemptId, AttemptReport] = {}
+        for report in reports:
+            mark = self._journal.get(report.attempt)
+            job_id = mark.job_id if mark is not None else 0
+            if job_id in (0, report.site_job_id):
+                known.setdefault(report.attempt, report)
+        return known
+
+    def _visible(self) -> set[AttemptId]:
         """Attempts that the nodes already show, or no longer hold."""
-        return {r.attempt for r in sweep.attempts if r.state is not SiteJobState.PENDING}
+        return {a for a, r in self._known.items() if r.state is not SiteJobState.PENDING}
 
     def _report(self, sweep: Sweep) -> None:
         told = self._told
-        news = [r for r in sweep.attempts if told is None or told.get(r.attempt) != r]
+        news = [r for a, r in self._known.items() if told is None or told.get(a) != r]
         if told is None:  # a complete report must not miss what was accepted as it was made
             news += [
-                AttemptReport(attempt=a, site_job_id=j, state=SiteJobState.PENDING)
-                for a, j in self._accepted_lately.items()
+                AttemptReport(attempt=a, user=user, site_job_id=j, state=SiteJobState.PENDING)
+                for a, (user, j) in self._accepted_lately.items()
                 if a not in self._known
             ]
         gone = [] if told is None else [a for a, r in told.items()
@@ -278,9 +292,9 @@ class Agent:
         async with self._lock_of(order.attempt), self._slots:
             mark = self._journal.get(order.attempt)
             if mark is not None and mark.what == "intent":
-                mark = await self._find(order.attempt, mark)
+                mark = await self._find(order, mark)
             if mark is not None and mark.what == "job":
-                self._accepted(order.attempt, mark.job_id)
+                self._accepted(order, mark.job_id)
             elif mark is not None and mark.what == "void":
                 self._declined(order.attempt, "given up before")
             elif obstacle is not None:
@@ -298,17 +312,17 @@ class Agent:
             self._declined(order.attempt, str(error))
             return
         except SiteUnavailable as error:
-            mark = await self._find(order.attempt, intent)
+            mark = await self._find(order, intent)
             if mark is None:
                 self._declined(order.attempt, str(error))
                 return
             job_id = mark.job_id
-        self._accepted(order.attempt, job_id)
+        self._accepted(order, job_id)
 
-    def _accepted(self, attempt: AttemptId, job_id: int) -> None:
-        self._journal.put(attempt, Mark(what="job", at_s=self._clock(), job_id=job_id))
-        self._accepted_lately[attempt] = job_id
-        self._send(LaunchAccepted(attempt=attempt, site_job_id=job_id))
+    def _accepted(self, order: LaunchOrder, job_id: int) -> None:
+        self._journal.put(order.attempt, Mark(what="job", at_s=self._clock(), job_id=job_id))
+        self._accepted_lately[order.attempt] = (order.user, job_id)
+        self._send(LaunchAccepted(attempt=order.attempt, site_job_id=job_id))
         self._watch_until_s = self._clock() + WATCH_FOR_S
         self._wake.set()
 
@@ -321,12 +335,12 @@ class Agent:
         self._journal.put(attempt, Mark(what="void", at_s=self._clock()))
         self._scheduler.release(attempt)
 
-    async def _find(self, attempt: AttemptId, intent: Mark) -> Mark | None:
+    async def _find(self, order: LaunchOrder | CancelOrder, intent: Mark) -> Mark | None:
         """Look in Slurm for an attempt that was begun; wait until the answer is certain."""
         while True:
             swept = await self._sweep()
-            report = self._known.get(attempt)
-            if report is not None:
+            report = self._known.get(order.attempt)
+            if report is not None and report.user == order.user:
                 return Mark(what="job", at_s=self._clock(), job_id=report.site_job_id)
             if swept and self._clock() > intent.at_s + INTENT_HORIZON_S:
                 return None
@@ -352,11 +366,12 @@ class Agent:
         """The job to cancel; None when the site has none and must never have one."""
         if order.site_job_id:
             return order.site_job_id
-        if order.attempt in self._known:
-            return self._known[order.attempt].site_job_id
+        report = self._known.get(order.attempt)
+        if report is not None and report.user == order.user:
+            return report.site_job_id
         mark = self._journal.get(order.attempt)
         if mark is not None and mark.what == "intent":
-            mark = await self._find(order.attempt, mark)
+            mark = await self._find(order, mark)
         if mark is not None and mark.what == "job":
             return mark.job_id
         return None
@@ -367,7 +382,7 @@ class Agent:
     # ---- researchers at this site ----
 
     async def _serve_researchers(self) -> asyncio.Server:
-        path = self._config.socket
+        path = Path(self._config.socket)
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
         server = await asyncio.start_unix_server(self._serve_one, path)

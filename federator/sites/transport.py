@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,29 @@ class Channel(Protocol):
     async def drain(self) -> None: ...
 
     async def close(self) -> None: ...
+
+    def last_words(self) -> str:
+        """What the agent wrote to its standard error last; "" when nothing."""
+        ...
+
+
+class _Complaints:
+    """Reads an agent's standard error as it comes and keeps its last lines."""
+
+    def __init__(self, reader: ByteReader) -> None:
+        self._lines: deque[str] = deque(maxlen=3)
+        self._task = asyncio.create_task(self._read(reader))
+
+    async def _read(self, reader: ByteReader) -> None:
+        with suppress(Exception):  # a channel may break in many ways; what was read stays
+            while line := await reader.readline():
+                self._lines.append(line.decode(errors="replace").strip()[:300])
+
+    def text(self) -> str:
+        return " / ".join(self._lines)
+
+    def end(self) -> None:
+        self._task.cancel()
 
 
 class Transport(Protocol):
@@ -53,7 +77,11 @@ class _SshChannel:
     ) -> None:
         self._connection = connection
         self._process = process
+        self._complaints = _Complaints(process.stderr)
         self.reader: ByteReader = process.stdout
+
+    def last_words(self) -> str:
+        return self._complaints.text()
 
     def write(self, data: bytes) -> None:
         self._process.stdin.write(data)
@@ -62,6 +90,7 @@ class _SshChannel:
         await self._process.stdin.drain()
 
     async def close(self) -> None:
+        self._complaints.end()
         self._process.close()
         self._connection.abort()
         with suppress(Exception):  # whatever a dead peer does to a closing channel
@@ -82,7 +111,7 @@ class SshTransport:
         connection = await self._connection()
         try:
             process = await asyncio.wait_for(
-                connection.create_process(encoding=None, stderr=asyncssh.DEVNULL),
+                connection.create_process(encoding=None),
                 CONNECT_TIMEOUT_S,
             )
         except (OSError, asyncssh.Error, TimeoutError) as error:
@@ -128,18 +157,24 @@ class _ProcessChannel:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
         assert process.stdin is not None
+        assert process.stderr is not None
         self._process = process
         self._stdin = process.stdin
+        self._complaints = _Complaints(process.stderr)
         self.reader: ByteReader = process.stdout
 
     def write(self, data: bytes) -> None:
         self._stdin.write(data)
+
+    def last_words(self) -> str:
+        return self._complaints.text()
 
     async def drain(self) -> None:
         await self._stdin.drain()
 
     async def close(self) -> None:
         """Close its input, upon which an agent ends by itself; kill it if it does not."""
+        self._complaints.end()
         self._stdin.close()
         try:
             await asyncio.wait_for(self._process.wait(), 5.0)
@@ -157,7 +192,10 @@ class ProcessTransport:
     async def open(self) -> Channel:
         try:
             process = await asyncio.create_subprocess_exec(
-                *self.argv, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+                *self.argv,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
             )
         except OSError as error:
             raise SiteUnavailable(f"{self.argv[0]}: {error.strerror}") from error

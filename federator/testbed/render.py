@@ -174,7 +174,6 @@ def agent_yaml(site: SiteLayout) -> str:
             "site": site.name,
             "socket": "/run/federator/agent.sock",
             "state_dir": "/var/lib/federator",
-            "users_group": USERS_GROUP,
         }
     )
 

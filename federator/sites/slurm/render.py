@@ -52,13 +52,13 @@ _HOST_ONLY_PREFIXES: Final = ("SSH_", "XDG_", "DBUS_", "SLURM_", "SBATCH_", "SUD
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SbatchCall:
-    """What to run as the user: ``argv`` in ``work_dir``, with the script on standard input.
+    """What the site's helper runs as the user, in ``work_dir`` (their home where it is not there).
 
-    With script arguments argv ends in ``/dev/stdin ARG…``, because sbatch takes arguments only
-    after a file; whoever runs it must give a standard input that the user may open.
+    ``argv`` holds long options and ``:`` between components; ``args`` are the script's own.
     """
 
     argv: tuple[str, ...]
+    args: tuple[str, ...]
     script: str
     environment: dict[str, str]
     work_dir: str
@@ -80,14 +80,13 @@ def render(order: LaunchOrder, site: str, default_path: str = DEFAULT_PATH) -> S
         raise InvalidRequest(
             f"{order.attempt}: {len(order.jobs)} plans for {len(submission.components)} components"
         )
-    argv = ["sbatch", "--parsable", "--ignore-pbs"]
+    argv = ["--ignore-pbs"]
     for k, (options, plan) in enumerate(zip(submission.components, order.jobs, strict=True)):
         argv += [":"] if k else []
         argv += _component(order, options, plan, k)
-    if submission.args:
-        argv += ["/dev/stdin", *submission.args]
     return SbatchCall(
         argv=tuple(argv),
+        args=submission.args,
         script=without_directives(submission.script),
         environment=job_environment(order, site, default_path),
         work_dir=_work_dir(submission, submission.components[0]),
@@ -107,7 +106,7 @@ def _component(order: LaunchOrder, options: Options, plan: JobPlan, k: int) -> l
         ("account", str(order.tenant)),
         ("comment", f"{order.attempt} {own_comment}" if own_comment else str(order.attempt)),
         ("job-name", values.get("job-name") or order.name),
-        ("chdir", _work_dir(order.submission, options)),
+        ("chdir", _work_dir(order.submission, options) if "chdir" in values else None),
         ("export", _export(values.get("export"))),
     ]
     if order.array_index is not None and k == 0:

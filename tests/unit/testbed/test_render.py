@@ -150,7 +150,6 @@ def test_agent_yaml_has_the_agreed_keys() -> None:
         "site": "alpine",
         "socket": "/run/federator/agent.sock",
         "state_dir": "/var/lib/federator",
-        "users_group": "fedusers",
     }
 
 

@@ -1,0 +1,335 @@
+"""How is one Slurm asked and told? Commands of the site's own clients, over any ``Runner``.
+
+Reading costs two commands per sweep: squeue, then `scontrol show nodes` (in this order, so that
+the nodes already show the jobs). Only when jobs of the federation have started, what they hold is
+looked up as well. Writing goes through the site's helper, as the real user.
+
+Timeouts: with slurmctld down, a command gives up by itself after 9-10 s, with MessageTimeout=10
+(sbatch and scancel too; `scontrol show job ID` asks twice and needs 18-20 s).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, TypeVar
+
+from federator.errors import SiteRefused, SiteUnavailable
+from federator.model.site import AttemptReport, Node, RunningJob, SiteJob, Snapshot
+from federator.model.workload import SiteName
+from federator.sites.slurm.parse_base import Reading, problem
+from federator.sites.slurm.parse_jobs import (
+    SQUEUE_FORMAT,
+    Layout,
+    holders,
+    parse_jobs,
+    parse_layout,
+    parse_layouts,
+)
+from federator.sites.slurm.parse_nodes import parse_nodes, parse_topology
+from federator.sites.slurm.parse_site import (
+    Partition,
+    SlurmConfig,
+    parse_config,
+    parse_partitions,
+    parse_version,
+)
+from federator.sites.slurm.reports import attempt_reports
+from federator.sites.slurm.runner import Completed, Runner
+
+_T = TypeVar("_T")
+
+HELPER: Final = ("/usr/bin/sudo", "-n", "-u")
+HELPER_PATH: Final = "/usr/local/libexec/fed-site-exec"
+ENVIRONMENT: Final[Mapping[str, str]] = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "LC_ALL": "C",
+    "SLURM_TIME_FORMAT": "%s",
+}
+READ_TIMEOUT_S: Final = 25.0
+WRITE_TIMEOUT_S: Final = 100.0  # the helper ends its commands after 30 s each, itself after 90 s
+LOOKUPS_AT_ONCE: Final = 4  # more jobs than this are looked up by one dump of all
+
+_USER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?")
+# What Slurm says when it cannot be asked, as opposed to saying no. After most of these it is not
+# known whether the request was carried out.
+_UNREACHABLE: Final = re.compile(
+    r"Unable to contact slurm|controller not responding|Socket timed out|temporarily unable"
+    r"|Zero Bytes were transmitted|[Mm]unge|authentication (?:error|failure)|Connection refused"
+    r"|Connection reset|Insane message length|in standby mode|Unexpected message|Transport endpoint"
+    r"|Incompatible (?:protocol|versions)|Unable to establish config"
+)
+
+
+class BatchCall(Protocol):
+    """One submission as sbatch takes it; ``render.SbatchCall`` is one."""
+
+    @property
+    def argv(self) -> Sequence[str]: ...
+    @property
+    def args(self) -> Sequence[str]: ...
+    @property
+    def script(self) -> str: ...
+    @property
+    def environment(self) -> Mapping[str, str]: ...
+    @property
+    def work_dir(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmSweep:
+    """One look at a site. The jobs were read before the nodes, so that the nodes show them."""
+
+    taken_at_s: float
+    nodes: tuple[Node, ...]
+    jobs: tuple[SiteJob, ...]  # of the asked partitions, live or ended not long ago
+    problems: tuple[str, ...] = ()
+    jobs_complete: bool = True  # no job's record was skipped: what is absent is not there
+
+    @property
+    def attempts(self) -> tuple[AttemptReport, ...]:
+        return attempt_reports(self.jobs)
+
+    def snapshot(self, site: SiteName, running: tuple[RunningJob, ...] = ()) -> Snapshot:
+        """Return what bids are made on; ``running`` is what the caller knows of the jobs."""
+        return Snapshot(site=site, now_s=self.taken_at_s, nodes=self.nodes, running=running)
+
+
+class SlurmClient:
+    """Asks and tells one Slurm; the same for 22.05, 24.11 and 26.05.
+
+    Every method raises ``SiteUnavailable`` when Slurm cannot be asked or answers nonsense.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        *,
+        partitions: Sequence[str] = (),
+        environment: Mapping[str, str] = ENVIRONMENT,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Make a client.
+
+        Args:
+            runner: carries the commands out.
+            partitions: jobs of these only; none means all. Slurm prints fewer jobs faster.
+            environment: of every command, complete; add SLURM_CONF for an unusual site.
+            clock: Unix time at the site.
+        """
+        self._runner = runner
+        self._partitions = tuple(partitions)
+        self._environment = dict(environment)
+        self._clock = clock
+        self._switch_of: dict[str, str] | None = None
+        self._named: frozenset[str] = frozenset()  # the nodes when the topology was read
+        self._held: dict[tuple[int, float], Layout | str] = {}  # by job and start; or why unknown
+
+    # ---- reading ----
+
+    async def version(self) -> str:
+        """Return the release of the site's client commands, e.g. ``24.11.5``."""
+        return _sound(parse_version, await self._read("scontrol", "--version"))
+
+    async def config(self) -> SlurmConfig:
+        """Return the settings of slurmctld that matter to us."""
+        return _sound(parse_config, await self._read("scontrol", "show", "config"))
+
+    async def partitions(self) -> Reading[Partition]:
+        """Return every partition, also hidden ones."""
+        return parse_partitions(await self._read("scontrol", "-a", "-o", "show", "partitions"))
+
+    async def topology(self) -> dict[str, str]:
+        """Return the leaf switch of each node; later sweeps use it. Empty: no topology."""
+        self._switch_of = parse_topology(await self._read("scontrol", "show", "topology"))
+        return dict(self._switch_of)
+
+    async def nodes(self) -> Reading[Node]:
+        """Return every node, with its leaf switch; the topology is read again for new nodes."""
+        text = await self._read("scontrol", "-a", "-d", "-o", "show", "nodes")
+        reading = parse_nodes(text, self._switch_of)
+        names = frozenset(node.name for node in reading.records)
+        if self._switch_of is None or not names <= self._named:
+            await self.topology()
+            self._named = names
+            reading = parse_nodes(text, self._switch_of)
+        return reading
+
+    async def jobs(self) -> Reading[SiteJob]:
+        """Return the jobs, and of the federation's also what they hold on each node."""
+        argv = ["squeue", "--local", "-h", "-a", "-t", "all", "-O", SQUEUE_FORMAT]
+        if self._partitions:
+            argv += ["-p", ",".join(self._partitions)]
+        done = await self._run(argv)
+        try:
+            reading = parse_jobs(done.stdout)
+        except ValueError as error:
+            raise SiteUnavailable(f"squeue cannot be read: {error}") from error
+        return await self._with_layouts(reading)
+
+    async def sweep(self) -> SlurmSweep:
+        """Return jobs and nodes, as one look."""
+        jobs = await self.jobs()
+        taken_at_s = self._clock()
+        nodes = await self.nodes()
+        return SlurmSweep(
+            taken_at_s=taken_at_s,
+            nodes=nodes.records,
+            jobs=jobs.records,
+            problems=jobs.problems + nodes.problems,
+            jobs_complete=jobs.complete,
+        )
+
+    # ---- what jobs hold ----
+
+    async def _with_layouts(self, reading: Reading[SiteJob]) -> Reading[SiteJob]:
+        """Fill in the shares of the federation's running jobs; each start is looked up once."""
+        running = {(job.job_id, job.started_at_s): job for job in holders(reading.records)}
+        self._held = {key: held for key, held in self._held.items() if key in running}
+        await self._look_up([job for key, job in running.items() if key not in self._held])
+        jobs = tuple(self._filled(job) for job in reading.records)
+        unknown = tuple(held for held in self._held.values() if isinstance(held, str))
+        return replace(reading, records=jobs, problems=reading.problems + unknown)
+
+    def _filled(self, job: SiteJob) -> SiteJob:
+        held = self._held.get((job.job_id, job.started_at_s))
+        if not job.nodes or not isinstance(held, dict):
+            return job
+        return replace(
+            job, nodes={name: held.get(name, share) for name, share in job.nodes.items()}
+        )
+
+    async def _look_up(self, jobs: list[SiteJob]) -> None:
+        """Remember what ``jobs`` hold. Those that a dump leaves unclear are asked for singly."""
+        if len(jobs) > LOOKUPS_AT_ONCE:
+            text = await self._read("scontrol", "-a", "-d", "-o", "show", "jobs")
+            layouts, _ = parse_layouts(text)
+            jobs = [job for job in jobs if not self._remember(job, layouts)]
+        for start in range(0, len(jobs), LOOKUPS_AT_ONCE):
+            batch = jobs[start : start + LOOKUPS_AT_ONCE]
+            await asyncio.gather(*(self._look_up_one(job) for job in batch))
+
+    async def _look_up_one(self, job: SiteJob) -> None:
+        argv = ["scontrol", "-a", "-d", "-o", "show", "job", str(job.job_id)]
+        done = await self._run(argv, may_fail=True)
+        if done.exit_status != 0:
+            return  # it ended meanwhile; if not, the next sweep asks again
+        try:
+            layout = parse_layout(done.stdout.decode("utf-8", "replace"), job.job_id)
+            if not self._remember(job, {job.job_id: layout}):
+                raise ValueError("squeue and scontrol name different nodes")
+        except ValueError as error:
+            why = problem("what is held by job", str(job.job_id), error)
+            self._held[job.job_id, job.started_at_s] = why
+
+    def _remember(self, job: SiteJob, layouts: Mapping[int, Layout]) -> bool:
+        """Keep a job's layout, if it speaks of the very nodes that squeue names."""
+        layout = layouts.get(job.job_id)
+        if layout is None or layout.keys() != job.nodes.keys():
+            return False
+        self._held[job.job_id, job.started_at_s] = layout
+        return True
+
+    # ---- writing, through the helper ----
+
+    async def submit(self, user: str, call: BatchCall) -> int:
+        """Submit as ``user``; return the (leader's) job id.
+
+        Raises:
+            SiteRefused: Slurm, sudo or the helper said no; there is no job.
+            SiteUnavailable: it is not known whether there is one; look the attempt up.
+        """
+        answer = await self._help(
+            user,
+            op="sbatch",
+            argv=list(call.argv),
+            args=list(call.args),
+            script=call.script,
+            environment=dict(call.environment),
+            work_dir=call.work_dir,
+        )
+        job_id = answer.get("job_id")
+        if not isinstance(job_id, int):
+            raise SiteUnavailable(f"the site's helper named no job: {answer}")
+        return job_id
+
+    async def cancel(self, user: str, job_id: int, *, pending_only: bool = False) -> None:
+        """End a job (all components, given the leader); one that is not there is no error.
+
+        With ``pending_only`` a job that has started is left alone; only a later sweep can tell.
+
+        Raises:
+            SiteRefused: the job is another's, or not of the federation.
+        """
+        await self._help(user, op="scancel", job_id=job_id, pending_only=pending_only)
+
+    async def signal(self, user: str, job_id: int, name: str, *, batch_only: bool) -> None:
+        """Send a signal, e.g. ``USR1``, to the batch script alone or to its steps as well.
+
+        Raises:
+            SiteRefused: as ``cancel``; or the job has not started.
+        """
+        await self._help(user, op="signal", job_id=job_id, signal=name, batch_only=batch_only)
+
+    async def _help(self, user: str, **request: object) -> dict[str, object]:
+        """Have the site's helper do one thing as ``user``."""
+        if not _USER.fullmatch(user):
+            raise SiteRefused(f"{user[:60]!r} is no name of a user")
+        done = await self._runner.run(
+            [*HELPER, user, HELPER_PATH],
+            stdin=json.dumps(request).encode(),
+            timeout_s=WRITE_TIMEOUT_S,
+            env=self._environment,
+        )
+        answer = _answer(done, user)
+        if "error" in answer:
+            text = str(answer["error"])
+            own_failure = answer.get("exit_status") in _HELPER_FAILED
+            raise (SiteUnavailable if own_failure or _UNREACHABLE.search(text) else SiteRefused)(
+                text
+            )
+        return answer
+
+    # ---- commands ----
+
+    async def _read(self, *argv: str) -> str:
+        return (await self._run(argv)).stdout.decode("utf-8", "replace")
+
+    async def _run(self, argv: Sequence[str], *, may_fail: bool = False) -> Completed:
+        done = await self._runner.run(tuple(argv), timeout_s=READ_TIMEOUT_S, env=self._environment)
+        if done.exit_status != 0:
+            said = done.stderr.decode("utf-8", "replace").strip()
+            if not may_fail or _UNREACHABLE.search(said):
+                raise SiteUnavailable(f"{' '.join(argv)[:80]}: exit {done.exit_status}: {said}")
+        return done
+
+
+_HELPER_FAILED: Final = (70, 124)  # site_exec: sbatch's answer is unreadable, or it did not end
+
+
+def _answer(done: Completed, user: str) -> dict[str, object]:
+    """Read the helper's answer; without one, sudo said no or the helper died."""
+    said = done.stderr.decode("utf-8", "replace").strip()
+    if done.exit_status != 0 and not done.stdout:
+        if re.search(r"^sudo: ", said, re.MULTILINE):
+            raise SiteRefused(f"the site does not let us act for {user}: {said}")
+        raise SiteUnavailable(f"the site's helper failed: exit {done.exit_status}: {said}")
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError as error:
+        raise SiteUnavailable(f"the site's helper answered {done.stdout[:200]!r}") from error
+    if not isinstance(answer, dict):
+        raise SiteUnavailable(f"the site's helper answered {done.stdout[:200]!r}")
+    return answer
+
+
+def _sound(parse: Callable[[str], _T], text: str) -> _T:
+    """Parse what a command printed; nonsense means that the site cannot be asked."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise SiteUnavailable(str(error)) from error

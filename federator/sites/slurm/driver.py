@@ -1,0 +1,48 @@
+"""How does an agent use its Slurm? ``SiteDriver`` on top of the client and the renderer."""
+
+from __future__ import annotations
+
+from federator.errors import InvalidRequest, SiteRefused, SiteUnavailable
+from federator.sites.base import Sweep
+from federator.sites.protocol import LaunchOrder
+from federator.sites.slurm.client import SlurmClient
+from federator.sites.slurm.render import render
+from federator.sites.slurm.runner import SubprocessRunner
+
+
+class SlurmDriver:
+    """One Slurm, as ``federator.sites.base.SiteDriver``.
+
+    Args:
+        site: the site's name, for the jobs' environment.
+        client: asks and tells its Slurm.
+    """
+
+    def __init__(self, site: str, client: SlurmClient) -> None:
+        self._site = site
+        self._client = client
+
+    async def version(self) -> str:
+        return await self._client.version()
+
+    async def sweep(self) -> Sweep:
+        found = await self._client.sweep()
+        if not found.jobs_complete:
+            # A job left out would look as if it had vanished: better no news than that.
+            raise SiteUnavailable(f"jobs cannot be read: {'; '.join(found.problems)[:500]}")
+        return Sweep(nodes=found.nodes, attempts=found.attempts, problems=found.problems)
+
+    async def launch(self, order: LaunchOrder) -> int:
+        try:
+            call = render(order, self._site)
+        except InvalidRequest as error:
+            raise SiteRefused(str(error)) from error
+        return await self._client.submit(order.user, call)
+
+    async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> None:
+        await self._client.cancel(user, job_id, pending_only=pending_only)
+
+
+def open_driver(site: str) -> SlurmDriver:
+    """The driver for the Slurm of this machine."""
+    return SlurmDriver(site, SlurmClient(SubprocessRunner()))

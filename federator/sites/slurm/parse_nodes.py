@@ -1,0 +1,189 @@
+"""What do `scontrol -d show nodes -o` and `scontrol show topology` say? Text to nodes, racks.
+
+One line per node. Everything read here stands before the only free text that Slurm prints (Reason,
+Comment, Extra come last), and the first match wins, so an admin's words cannot pass for a field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from federator.model.site import Node, NodeState
+from federator.sites.slurm.parse_base import (
+    ABSENT,
+    Reading,
+    expand_hosts,
+    parse_count,
+    parse_gpus,
+    problem,
+)
+
+# Atomic groups: each key is the first of its name, and a line that does not match fails at once.
+_NODE: Final = re.compile(
+    r"NodeName=(?P<name>\S+) "
+    r"(?>.*?\bCPUAlloc=)(?P<cpus_alloc>\d+) "
+    r"(?>.*?\bCPU(?:Efctv|Tot)=)(?P<cpus>\d+) "
+    r"(?>.*? ActiveFeatures=)(?P<features>\S*) "
+    r"(?>.*?\bGres=)(?P<gres>\S*)"
+    r"(?>(?P<between>.*?) RealMemory=)(?P<mem>\d+) "
+    r"(?>.*?\bAllocMem=)(?P<mem_alloc>\d+) "
+    r"(?>.*?\bState=)(?P<state>\S+) "
+    r"(?P<rest>.*)"
+)
+_GRES_USED: Final = re.compile(r" GresUsed=(\S*)")  # absent on CPU nodes from 24.11 on
+_PARTITIONS: Final = re.compile(r" Partitions=(\S*)")
+
+_BASES: Final = {
+    "IDLE": NodeState.IDLE,
+    "MIXED": NodeState.MIXED,
+    "ALLOCATED": NodeState.ALLOCATED,
+    "DOWN": NodeState.DOWN,
+    "ERROR": NodeState.DOWN,
+    "FUTURE": NodeState.DOWN,
+    "UNKNOWN": NodeState.DOWN,
+}
+_DRAINING: Final = frozenset(
+    {"DRAIN", "FAIL", "MAINTENANCE", "MAINT", "RESERVED", "REBOOT_REQUESTED", "BLOCKED",
+     "POWER_DRAIN", "POWER_DOWN"}
+)  # fmt: skip
+_GONE: Final = frozenset(
+    {"NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_UP", "REBOOT",
+     "REBOOT_ISSUED", "INVAL", "INVALID_REG", "FUTURE", "DYNAMIC_FUTURE"}
+)  # fmt: skip
+_HARMLESS: Final = frozenset(
+    {"CLOUD", "COMPLETING", "DYNAMIC_NORM", "EXTERNAL", "PERFCTRS", "PLANNED", "RESUME", "UNDRAIN",
+     "REBOOT_CANCEL"}
+)  # fmt: skip
+_SUFFIXES: Final = {
+    "*": NodeState.DOWN,  # does not respond
+    "~": NodeState.DOWN,  # powered off
+    "#": NodeState.DOWN,  # powering up
+    "!": NodeState.DRAINED,  # will be powered off
+    "%": NodeState.DOWN,  # powering off
+    "$": NodeState.DRAINED,  # in maintenance
+    "@": NodeState.DRAINED,  # will be rebooted
+    "^": NodeState.DOWN,  # reboots
+    "-": None,  # planned by the backfill scheduler
+    "+": None,
+}
+
+
+def parse_state(text: str) -> NodeState:
+    """Return what ``IDLE+DRAIN``, ``MIXED*`` or ``DOWN*+CLOUD`` means for a placement.
+
+    The worst of base state and flags counts: down, then drained, then the base. PLANNED changes
+    nothing (the backfill scheduler means to use the node later; a job may run until then).
+
+    Raises:
+        ValueError: a word is none of Slurm's; what such a node takes is not known.
+    """
+    state: NodeState | None = None
+    worst: set[NodeState] = set()
+    for index, decorated in enumerate(text.split("+")):
+        word = decorated.rstrip("*~#!%$@^-")
+        worst.update(s for s in map(_SUFFIXES.get, decorated[len(word) :]) if s is not None)
+        if index == 0:
+            state = _BASES.get(word)
+        elif word in _GONE:
+            worst.add(NodeState.DOWN)
+        elif word in _DRAINING:
+            worst.add(NodeState.DRAINED)
+        elif word not in _HARMLESS:
+            raise ValueError(f"unknown node state {text[:60]!r}")
+    if state is None:
+        raise ValueError(f"unknown node state {text[:60]!r}")
+    for bad in (NodeState.DOWN, NodeState.DRAINED):
+        if bad in worst or state is bad:
+            return bad
+    return state
+
+
+def parse_nodes(text: str, switch_of: Mapping[str, str] | None = None) -> Reading[Node]:
+    """Read `scontrol -d show nodes -o`; nodes come in the site's own order.
+
+    A node of unknown state is kept as drained, with a problem: it takes no job, yet what runs
+    there is seen. Where a node has GPUs of several types, the most numerous type is reported.
+
+    Args:
+        text: the command's stdout.
+        switch_of: leaf switch by node name, from ``parse_topology``.
+    """
+    nodes: list[Node] = []
+    problems: list[str] = []
+    complete = True
+    for line in text.split("\n"):
+        if not line.strip():
+            continue
+        try:
+            nodes.append(_node(line, switch_of or {}, problems))
+        except ValueError as error:
+            complete = False
+            problems.append(problem("node", line, error))
+    return Reading(records=tuple(nodes), problems=tuple(problems), complete=complete)
+
+
+def _node(line: str, switch_of: Mapping[str, str], problems: list[str]) -> Node:
+    match = _NODE.match(line)
+    if match is None:
+        raise ValueError("a field is missing")
+    field = match.groupdict()
+    try:
+        state = parse_state(field["state"])
+    except ValueError as error:
+        problems.append(problem("the state of node", field["name"], error))
+        state = NodeState.DRAINED
+    gpu_type, gpus, gpus_alloc = _gpus(field["gres"], _first(_GRES_USED, field["between"]))
+    partitions = _first(_PARTITIONS, " " + field["rest"].partition(" BootTime=")[0])
+    return Node(
+        name=field["name"],
+        partitions=_words(partitions),
+        switch=switch_of.get(field["name"], ""),
+        state=state,
+        cpus=parse_count(field["cpus"]),
+        cpus_alloc=parse_count(field["cpus_alloc"]),
+        mem_mib=parse_count(field["mem"]),
+        mem_mib_alloc=parse_count(field["mem_alloc"]),
+        gpu_type=gpu_type,
+        gpus=gpus,
+        gpus_alloc=gpus_alloc,
+        features=_words(field["features"]),
+    )
+
+
+def _gpus(configured: str, used: str) -> tuple[str, int, int]:
+    """Return type, count and count in use of a node's (most numerous) GPUs."""
+    have, busy = parse_gpus(configured), parse_gpus(used)
+    if not have:
+        return "", 0, 0
+    kind = max(have, key=lambda name: have[name])
+    return kind, have[kind], busy.get(kind, 0)
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str:
+    match = pattern.search(text)
+    return match[1] if match else ""
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return () if text in ABSENT else tuple(word for word in text.split(",") if word)
+
+
+def parse_topology(text: str) -> dict[str, str]:
+    """Read `scontrol show topology`: the leaf switch, or block, of each node.
+
+    A line that cannot be read puts its nodes on no switch; a site without topology prints none.
+    """
+    switch_of: dict[str, str] = {}
+    for line in text.splitlines():
+        field = dict(word.partition("=")[::2] for word in line.split())
+        leaf = field.get("SwitchName") if field.get("Level") == "0" else field.get("BlockName")
+        if not leaf:
+            continue
+        try:
+            hosts = expand_hosts(field.get("Nodes", ""))
+        except ValueError:
+            continue
+        switch_of.update(dict.fromkeys(hosts, leaf))
+    return switch_of

@@ -1,0 +1,72 @@
+"""How does each attempt stand? A site's job records, taken together per attempt.
+
+Rules for the components of one het job (a plain job is a het job of one):
+
+* any component runs: RUNNING; else any is suspended: SUSPENDED; else any is pending: PENDING
+  (Slurm starts a het job as a whole, and requeues it component by component);
+* all have ended: the worst outcome, in the order of ``_WORST_FIRST``. What the site did comes
+  before what the job did, because only the latter is the researcher's to mend;
+* exit code and signal are the leader's, which runs the batch script; so is the reason, if any;
+* the attempt started when its last component did, and ended when its last component did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from federator.model.site import AttemptReport, SiteJob, SiteJobState
+from federator.model.workload import AttemptId
+
+_LIVE_FIRST: Final = (SiteJobState.RUNNING, SiteJobState.SUSPENDED, SiteJobState.PENDING)
+_WORST_FIRST: Final = (
+    SiteJobState.NODE_FAIL,
+    SiteJobState.BOOT_FAIL,
+    SiteJobState.PREEMPTED,
+    SiteJobState.OUT_OF_MEMORY,
+    SiteJobState.TIMEOUT,
+    SiteJobState.DEADLINE,
+    SiteJobState.FAILED,
+    SiteJobState.CANCELLED,
+    SiteJobState.COMPLETED,
+)
+
+
+def attempt_reports(jobs: Iterable[SiteJob]) -> tuple[AttemptReport, ...]:
+    """Return one report per job, or het job, whose comment names an attempt; by job id.
+
+    Two jobs that name one attempt give two reports. Anyone may write any comment on a job of their
+    own: whoever acts on a report compares its ``user`` and job id with what was launched.
+    """
+    groups: dict[int, list[SiteJob]] = {}
+    for job in jobs:
+        groups.setdefault(job.het_job_id or job.job_id, []).append(job)
+    reports = (_report(leader, groups[leader]) for leader in sorted(groups))
+    return tuple(report for report in reports if report is not None)
+
+
+def _report(leader_id: int, components: list[SiteJob]) -> AttemptReport | None:
+    components = sorted(components, key=lambda job: (job.het_offset, job.job_id))
+    leader = components[0]  # of those the site still knows
+    attempt = next(filter(None, (AttemptId.parse(job.comment) for job in components)), None)
+    if attempt is None:
+        return None
+    state = combined_state(job.state for job in components)
+    return AttemptReport(
+        attempt=attempt,
+        user=leader.user,
+        site_job_id=leader_id,
+        state=state,
+        reason=next((job.reason for job in components if job.reason), ""),
+        exit_code=leader.exit_code,
+        signal=leader.signal,
+        started_at_s=max(job.started_at_s for job in components),
+        ended_at_s=max(job.ended_at_s for job in components) if state.ended else 0.0,
+        nodes=tuple(dict.fromkeys(name for job in components for name in job.nodes)),
+    )
+
+
+def combined_state(states: Iterable[SiteJobState]) -> SiteJobState:
+    """Return the state of a het job from those of its components (at least one)."""
+    present = set(states)
+    return next(state for state in _LIVE_FIRST + _WORST_FIRST if state in present)

@@ -1,0 +1,1 @@
+"""Tests, by tier: unit mirrors the tree; property, scenarios, contract, slurm, bench beside it."""

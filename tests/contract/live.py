@@ -1,0 +1,102 @@
+"""Who breaks and mends a live site of the testbed? Root in its container."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from typing import Final
+
+from federator.errors import SiteUnavailable
+from federator.model.site import NodeState
+from federator.sites.slurm.client import SlurmClient
+from tests.contract.runners import DockerRunner
+from tests.contract.situation import SLEEP, Condition
+
+SITES: Final = {"22.05": "alpine", "24.11": "boreal", "26.05": "cedar"}
+PREFIX: Final = os.environ.get("FEDERATOR_TESTBED_PREFIX", "federator-")
+PATIENCE_S: Final = 90.0
+PID_FILE: Final = "/run/slurmctld/slurmctld.pid"
+
+
+class NoHands:
+    """A recording needs no hands; the foreign job's id is what the recording asks about."""
+
+    def __init__(self, foreign_job_id: int) -> None:
+        self._foreign_job_id = foreign_job_id
+
+    async def wait(self, condition: Condition) -> None: ...
+
+    async def drain(self, node: str, reason: str) -> None: ...
+
+    async def kill_node(self, node: str) -> None: ...
+
+    async def stop_controller(self) -> None: ...
+
+    async def start_controller(self) -> None: ...
+
+    async def submit_foreign(self, _user: str) -> int:
+        return self._foreign_job_id
+
+
+@dataclass(frozen=True, slots=True)
+class LiveHands:
+    """Acts in a container of the testbed; ``restore`` undoes all of it."""
+
+    site: str
+
+    @property
+    def container(self) -> str:
+        return PREFIX + self.site
+
+    def _watcher(self) -> SlurmClient:
+        return SlurmClient(DockerRunner(self.container))
+
+    async def root(self, *argv: str, stdin: bytes = b"") -> str:
+        """Run a command as root in the container; what it prints."""
+        runner = DockerRunner(self.container, user="root")
+        done = await runner.run(argv, stdin=stdin, timeout_s=30, env={})
+        return done.stdout.decode().strip()
+
+    async def wait(self, condition: Condition) -> None:
+        """Look again and again until the site is as wished."""
+        watcher = self._watcher()
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                try:
+                    if condition(await watcher.sweep()):
+                        return
+                except SiteUnavailable:
+                    pass
+                await asyncio.sleep(0.5)
+
+    async def drain(self, node: str, reason: str) -> None:
+        await self.root("scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}")
+
+    async def kill_node(self, node: str) -> None:
+        await self.root("sh", "-c", f"kill -9 $(cat /run/slurmd-{node}.pid)")
+
+    async def stop_controller(self) -> None:
+        stop = f"p=$(cat {PID_FILE}); kill $p; while kill -0 $p 2>/dev/null; do sleep 0.1; done"
+        await self.root("sh", "-c", stop)
+
+    async def start_controller(self) -> None:
+        await self.root("slurmctld")
+        await self.wait(lambda sweep: bool(sweep.nodes))
+
+    async def submit_foreign(self, user: str, /) -> int:
+        argv = ("runuser", "-u", user, "--", "sbatch", "--parsable", "-D", "/tmp", "-p", "local",
+                "--comment=mine")  # fmt: skip
+        return int(await self.root(*argv, stdin=SLEEP.encode()))
+
+    async def restore(self) -> None:
+        """Make the site idle and whole again."""
+        if not await self.root("sh", "-c", f"kill -0 $(cat {PID_FILE}) && echo up"):
+            await self.root("slurmctld")
+        for user in ("vision1", "vision2"):
+            await self.root("scancel", "-u", user)
+        g7, g8 = f"{self.site}-g7", f"{self.site}-g8"
+        await self.root("sh", "-c", f"kill -0 $(cat /run/slurmd-{g7}.pid) || slurmd -N {g7}")
+        for node in (g7, g8):
+            await self.root("scontrol", "update", f"nodename={node}", "state=resume")
+        await self.wait(lambda sweep: all(n.state is NodeState.IDLE for n in sweep.nodes))

@@ -1,0 +1,143 @@
+"""Who carries out a client's commands in tests? A container, or a recording of one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from federator.sites.slurm.runner import Completed
+
+TRANSCRIPTS = Path(__file__).parent / "transcripts"
+_STREAM = re.compile(rb"\n== (stdout|stderr) (\d+)\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One command and what came of it."""
+
+    argv: tuple[str, ...]
+    stdin: bytes
+    done: Completed
+
+    def encode(self) -> bytes:
+        """Return the text of one transcript file: argv by line, then byte-counted streams."""
+        head = "".join(f"arg {arg}\n" for arg in self.argv)
+        parts = [head.encode(), b"exit %d" % self.done.exit_status]
+        streams = (
+            ("stdin", self.stdin),
+            ("stdout", self.done.stdout),
+            ("stderr", self.done.stderr),
+        )
+        for name, data in streams:
+            parts.append(b"\n== %s %d\n" % (name.encode(), len(data)))
+            parts.append(data)
+        return b"".join(parts) + b"\n"
+
+    @classmethod
+    def decode(cls, data: bytes) -> Exchange:
+        """Read a transcript file."""
+        head, at = data[: data.index(b"\n== ")], data.index(b"\n== ")
+        streams: dict[str, bytes] = {}
+        for _ in range(3):
+            end = data.index(b"\n", at + 1)
+            _, name, size = data[at + 1 : end].decode().split(" ")
+            streams[name] = data[end + 1 : end + 1 + int(size)]
+            at = end + 1 + int(size)
+        lines = head.decode().split("\n")
+        done = Completed(
+            exit_status=int(lines[-1].removeprefix("exit ")),
+            stdout=streams["stdout"],
+            stderr=streams["stderr"],
+        )
+        argv = tuple(line.removeprefix("arg ") for line in lines[:-1])
+        return cls(argv=argv, stdin=streams["stdin"], done=done)
+
+
+class DockerRunner:
+    """Runs commands in a site's container, as the account of the federation."""
+
+    def __init__(self, container: str, user: str = "federator") -> None:
+        self._container = container
+        self._user = user
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        timeout_s: float,
+        env: Mapping[str, str],
+    ) -> Completed:
+        """See ``Runner.run``."""
+        settings = [word for name, value in env.items() for word in ("-e", f"{name}={value}")]
+        command = ["docker", "exec", "-i", "-u", self._user, *settings, self._container, *argv]
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await asyncio.wait_for(process.communicate(stdin), timeout_s)
+        return Completed(exit_status=process.returncode or 0, stdout=out, stderr=err)
+
+
+@dataclass(slots=True)
+class RecordingRunner:
+    """Passes everything on and keeps it."""
+
+    inner: DockerRunner
+    exchanges: list[Exchange] = field(default_factory=list)
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        timeout_s: float,
+        env: Mapping[str, str],
+    ) -> Completed:
+        """See ``Runner.run``."""
+        done = await self.inner.run(argv, stdin=stdin, timeout_s=timeout_s, env=env)
+        self.exchanges.append(Exchange(argv=tuple(argv), stdin=stdin, done=done))
+        return done
+
+
+class ReplayRunner:
+    """Answers from transcripts; a command that was never recorded fails the test.
+
+    The same command asked again gets the next recorded answer; the last one is given for ever.
+    """
+
+    def __init__(self, exchanges: Sequence[Exchange]) -> None:
+        self._exchanges = tuple(exchanges)
+        self._answers: dict[tuple[tuple[str, ...], bytes], list[Completed]] = {}
+        self.asked: list[tuple[str, ...]] = []
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Start again with the first answers."""
+        self._answers.clear()
+        for x in self._exchanges:
+            self._answers.setdefault((x.argv, x.stdin), []).append(x.done)
+
+    @classmethod
+    def of(cls, release: str) -> ReplayRunner:
+        """Return the recording of a Slurm release, e.g. ``22.05``."""
+        files = sorted((TRANSCRIPTS / release).glob("*.txt"))
+        return cls([Exchange.decode(path.read_bytes()) for path in files])
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        timeout_s: float,  # noqa: ARG002 - part of the protocol
+        env: Mapping[str, str],  # noqa: ARG002
+    ) -> Completed:
+        """See ``Runner.run``."""
+        self.asked.append(tuple(argv))
+        answers = self._answers[tuple(argv), stdin]
+        return answers.pop(0) if len(answers) > 1 else answers[0]

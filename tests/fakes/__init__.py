@@ -1,0 +1,1 @@
+"""Stand-ins for what a test must not touch: the clock, Slurm, the network."""

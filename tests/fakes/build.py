@@ -1,0 +1,106 @@
+"""How does a test say "two racks of four nodes" or "a gang of two"? Short builders of nouns."""
+
+from __future__ import annotations
+
+from math import inf
+
+from federator.model.message import Draft
+from federator.model.plan import JobPlan
+from federator.model.site import Node, NodeShare
+from federator.model.workload import (
+    FIRST_WORKLOAD_ID,
+    AttemptId,
+    Job,
+    Submission,
+    TenantName,
+    Workload,
+    WorkloadId,
+)
+
+
+def rack(
+    switch: str,
+    count: int,
+    *,
+    gpus: int = 8,
+    cpus: int = 64,
+    mem_mib: int = 512_000,
+    gpu_type: str = "a100",
+    partitions: tuple[str, ...] = ("gpu",),
+    features: tuple[str, ...] = (),
+) -> tuple[Node, ...]:
+    """Idle nodes ``<switch>1`` … under one leaf switch."""
+    return tuple(
+        Node(
+            name=f"{switch}{k}",
+            partitions=partitions,
+            switch=switch,
+            cpus=cpus,
+            mem_mib=mem_mib,
+            gpu_type=gpu_type if gpus else "",
+            gpus=gpus,
+            features=features,
+        )
+        for k in range(1, count + 1)
+    )
+
+
+def gang(nodes: int, gpus_per_node: int = 8, name: str = "train", cpus_per_node: int = 1) -> Job:
+    return Job(name=name, nodes=nodes, gpus_per_node=gpus_per_node, cpus_per_node=cpus_per_node)
+
+
+def submission(jobs: int = 1) -> Submission:
+    return Submission(components=((),) * jobs, script="#!/bin/sh\ntrue\n")
+
+
+def draft(
+    *jobs: Job,
+    name: str = "train",
+    user: str = "ada",
+    priority: int = 3,
+    requeue: bool = True,
+    array_indices: tuple[int, ...] = (),
+    array_max_running: int = 0,
+) -> Draft:
+    """A sound submission; one gang of one node with 8 GPUs when no job is given."""
+    jobs = jobs or (gang(1),)
+    return Draft(
+        name=name,
+        user=user,
+        tenant=TenantName("vision"),
+        priority=priority,
+        jobs=jobs,
+        submission=submission(len(jobs)),
+        time_limit_s=3600.0,
+        requeue=requeue,
+        array_indices=array_indices,
+        array_max_running=array_max_running,
+    )
+
+
+def workload(
+    number: int = 0, *jobs: Job, priority: int = 3, submitted_at_s: float = 0.0, user: str = "ada"
+) -> Workload:
+    """The ``number``-th workload of a federation."""
+    return Workload(
+        id=WorkloadId(FIRST_WORKLOAD_ID + number),
+        name=f"w{number}",
+        user=user,
+        tenant=TenantName("vision"),
+        priority=priority,
+        jobs=jobs or (gang(1),),
+        submission=submission(max(1, len(jobs))),
+        submitted_at_s=submitted_at_s,
+        time_limit_s=inf,
+    )
+
+
+def attempt(number: int = 0, nth: int = 1) -> AttemptId:
+    """The ``nth`` try of the ``number``-th workload."""
+    return AttemptId(workload=WorkloadId(FIRST_WORKLOAD_ID + number), attempt=nth)
+
+
+def plan_on(*names: str, gpus: int = 8, cpus: int = 1, job: str = "train") -> tuple[JobPlan, ...]:
+    """A plan of one job with the same share of every node."""
+    share = NodeShare(gpus=gpus, cpus=cpus)
+    return (JobPlan(name=job, partition="gpu", nodes=dict.fromkeys(names, share)),)

@@ -1,0 +1,405 @@
+"""How does the whole federation behave? ``Federation.handle`` against sites, in virtual time.
+
+No asyncio, no network: what happens next is the earliest entry of a heap of (time, seq). Messages
+take ``LATENCY_S`` each way and stay in order; a channel that is down loses them. Invariants are
+checked after every event.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from federator.errors import SiteRefused
+from federator.model.event import LogRecord, decode_event, encode_event
+from federator.model.lifecycle import TERMINAL, WorkloadState
+from federator.model.message import (
+    AnswerCancelled,
+    AnswerRefused,
+    AnswerSubmitted,
+    AnswerTested,
+    AskSite,
+    BidsCame,
+    CancelAsked,
+    CancelAt,
+    Command,
+    Draft,
+    LaunchAt,
+    LaunchConfirmed,
+    LaunchRefused,
+    Note,
+    Observation,
+    Record,
+    SiteDown,
+    SiteReported,
+    SiteUp,
+    SubmitAsked,
+    Tick,
+    Wake,
+)
+from federator.model.reason import Reason, ReasonCode
+from federator.model.site import AttemptReport, Capacity, Node, PartitionSummary, SiteJobState
+from federator.model.workload import AttemptId, SiteName, WorkloadId
+from federator.policies.fifo import Fifo
+from federator.sched.federation import Federation, Rules
+from federator.sched.ledger import Entry, Ledger
+from federator.sched.site_scheduler import SiteScheduler, summarise
+from tests.fakes.clock import VirtualClock
+from tests.fakes.slurm import SimulatedJob, SimulatedSlurm
+
+LATENCY_S: Final = 0.01
+POLL_S: Final = 10.0
+LIVELOCK: Final = 5_000  # events at one instant
+
+Answer = AnswerSubmitted | AnswerRefused | AnswerTested | AnswerCancelled
+SiteCommand = AskSite | LaunchAt | CancelAt
+
+
+class LoopbackAgent:
+    """One channel's worth of agent: what ``federator.sites.agent`` does, without waiting.
+
+    Args:
+        site: its name.
+        slurm: its cluster.
+        marks: its journal, which outlives the channel: job ids of attempts, 0 for given up.
+    """
+
+    def __init__(
+        self, site: SiteName, slurm: SimulatedSlurm, marks: dict[AttemptId, int],
+        partitions: Sequence[str],
+    ) -> None:  # fmt: skip
+        self._site = site
+        self._slurm = slurm
+        self._marks = marks
+        self._scheduler = SiteScheduler(partitions)
+        self._told: dict[AttemptId, AttemptReport] | None = None
+        self._told_shape: tuple[Capacity | None, tuple[PartitionSummary, ...]] = (None, ())
+        self.refuses = False  # sbatch says no
+
+    def sweep(self) -> SiteReported:
+        """Look at Slurm; the first report is complete."""
+        known = {r.attempt: r for r in self._slurm.reports()}
+        nodes = self._slurm.nodes()
+        visible = {a for a, r in known.items() if r.state is not SiteJobState.PENDING}
+        self._scheduler.update(nodes, visible)
+        told, old_shape = self._told, self._told_shape
+        shape = (self._scheduler.capacity, summarise(nodes, self._scheduler.partitions))
+        self._told, self._told_shape = known, shape
+        old = told or {}
+        gone = (a for a, r in old.items() if a not in known and not r.state.ended)
+        return SiteReported(
+            site=self._site,
+            attempts=tuple(r for a, r in known.items() if old.get(a) != r),
+            gone=tuple(gone),
+            complete=told is None,
+            capacity=shape[0] if shape[0] != old_shape[0] else None,
+            partitions=shape[1] if shape[1] != old_shape[1] else (),
+        )
+
+    def do(self, command: SiteCommand) -> list[Observation]:
+        match command:
+            case AskSite():
+                answers = self._scheduler.bid((w.id, w.jobs) for w in command.workloads)
+                came = BidsCame(site=self._site, pass_id=command.pass_id, answers=answers)
+                return [self.sweep(), came]
+            case LaunchAt():
+                return [self._launch(command)]
+            case CancelAt():
+                return self._cancel(command)
+
+    def _launch(self, order: LaunchAt) -> Observation:
+        attempt = order.attempt
+        if attempt not in self._marks:
+            obstacle = self._scheduler.holds(order.jobs)
+            if obstacle is None and self.refuses:
+                obstacle = Reason(code=ReasonCode.LAUNCH_REFUSED, detail="sbatch said no")
+            if obstacle is not None:
+                self._marks[attempt] = 0
+                return LaunchRefused(site=self._site, attempt=attempt, reason=obstacle)
+            self._scheduler.hold(attempt, order.jobs)
+            self._marks[attempt] = self._slurm.submit(attempt, order.workload.user, order.jobs)
+        job_id = self._marks[attempt]
+        if not job_id:
+            reason = Reason(code=ReasonCode.LAUNCH_REFUSED, detail="given up before")
+            return LaunchRefused(site=self._site, attempt=attempt, reason=reason)
+        return LaunchConfirmed(site=self._site, attempt=attempt, site_job_id=job_id)
+
+    def _cancel(self, order: CancelAt) -> list[Observation]:
+        job_id = order.site_job_id or self._marks.get(order.attempt, 0)
+        if not job_id:
+            self._marks[order.attempt] = 0
+            self._scheduler.release(order.attempt)
+            absent = Reason(code=ReasonCode.LOST)
+            return [LaunchRefused(site=self._site, attempt=order.attempt, reason=absent)]
+        try:
+            self._slurm.cancel(job_id, pending_only=order.pending_only)
+        except SiteRefused:
+            return []  # the agent says CancelFailed, which the daemon only logs
+        return []
+
+
+@dataclass(slots=True)
+class _Site:
+    slurm: SimulatedSlurm
+    marks: dict[AttemptId, int]
+    agent: LoopbackAgent | None = None  # None while the channel is down
+    refuses: bool = False
+
+
+class Loopback:
+    """A federation of simulated sites.
+
+    Args:
+        sites: the nodes of each, in the order that breaks ties.
+        rules: of the federation.
+        duration_s: how long every job runs; None: until the test ends it.
+    """
+
+    def __init__(
+        self,
+        sites: Mapping[str, Sequence[Node]],
+        rules: Rules | None = None,
+        duration_s: float | None = None,
+    ) -> None:
+        self.clock = VirtualClock()
+        self.duration_s = duration_s
+        self.log: list[LogRecord] = []
+        self.history: list[tuple[Observation | None, float]] = []  # None: the epoch began
+        self.commands: list[Command] = []
+        self.answers: dict[int, Answer] = {}
+        self._rules = rules or Rules()
+        self._nodes = {SiteName(name): tuple(nodes) for name, nodes in sites.items()}
+        self.sites = {name: self._new_site(nodes) for name, nodes in self._nodes.items()}
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._seq = 0
+        self._wakes: set[float] = set()
+        self._clients = 0
+        self._last_report: dict[SiteName, SiteReported] = {}
+        self.shared_nodes = False  # True once local users or broken nodes may be in the way
+        self.federation = self.new_federation()
+        self._begin()
+        for name in self.sites:
+            self.site_up(name)
+        self.run_for(1.0)
+
+    def new_federation(self) -> Federation:
+        """One with this configuration and no history."""
+        partitions: dict[SiteName, tuple[str, ...]] = dict.fromkeys(self._nodes, ("gpu",))
+        return Federation(partitions, Fifo(), self._rules)
+
+    def _new_site(self, nodes: Sequence[Node]) -> _Site:
+        return _Site(slurm=SimulatedSlurm(nodes, self.clock, self._job_started), marks={})
+
+    # ---- what researchers do ----
+
+    def ask(self, wanted: Draft, key: str = "", test_only: bool = False) -> Answer | None:
+        """Submit, and let the answer come."""
+        self._clients += 1
+        client = self._clients
+        asked = SubmitAsked(client=client, key=key or f"key-{client}", draft=wanted,
+                            test_only=test_only)  # fmt: skip
+        self.observe(asked)
+        if test_only:
+            self.run_for(1.0)
+        return self.answers.get(client)
+
+    def submit(self, wanted: Draft, key: str = "") -> WorkloadId:
+        """Submit what is expected to be queued; return its id."""
+        answer = self.ask(wanted, key)
+        assert isinstance(answer, AnswerSubmitted), answer
+        return answer.id
+
+    def cancel(self, *ids: WorkloadId) -> None:
+        self._clients += 1
+        self.observe(CancelAsked(client=self._clients, ids=ids, by="ada"))
+
+    # ---- what befalls sites and daemon ----
+
+    def slurm(self, site: str) -> SimulatedSlurm:
+        return self.sites[SiteName(site)].slurm
+
+    def refuse_launches(self, site: str, refuses: bool = True) -> None:
+        found = self.sites[SiteName(site)]
+        found.refuses = refuses
+        if found.agent is not None:
+            found.agent.refuses = refuses
+
+    def site_down(self, site: str) -> None:
+        """The channel breaks; what is on its way is lost, the cluster runs on."""
+        name = SiteName(site)
+        if self.sites[name].agent is not None:
+            self.sites[name].agent = None
+            self.observe(SiteDown(site=name))
+
+    def site_up(self, site: str) -> None:
+        name = SiteName(site)
+        found = self.sites[name]
+        if found.agent is None:
+            found.agent = LoopbackAgent(name, found.slurm, found.marks, ("gpu",))
+            found.agent.refuses = found.refuses
+            self.observe(SiteUp(site=name))
+            self._report(name, found.agent)
+            self._later(POLL_S, self._poll(name, found.agent))
+
+    def restart(self) -> None:
+        """Kill the daemon and start one on the same log; every channel is made anew."""
+        up = [name for name, site in self.sites.items() if site.agent is not None]
+        for name in up:
+            self.sites[name].agent = None
+        self.federation = self.new_federation()
+        self.federation.replay(decode_event(encode_event(event)) for event in self.log)
+        self._begin()
+        for name in up:
+            self.site_up(name)
+
+    def repeat_last_report(self, site: str, after_s: float = 0.0) -> None:
+        """News of a site comes twice."""
+        name = SiteName(site)
+        found = self.sites[name]
+        report, agent = self._last_report.get(name), found.agent
+        if report is not None and agent is not None:
+            again = replace(report, complete=False)
+            self._later(after_s, lambda: self._from_site(name, agent, again))
+
+    # ---- time ----
+
+    def run_for(self, seconds: float) -> None:
+        until_s = self.clock.now_s + seconds
+        at_once = 0
+        while self._heap and self._heap[0][0] <= until_s:
+            at_s, _, act = heapq.heappop(self._heap)
+            at_once = at_once + 1 if at_s <= self.clock.now_s else 0
+            assert at_once < LIVELOCK, "the federation wakes itself for ever"
+            self.clock.now_s = max(self.clock.now_s, at_s)
+            act()
+            self.check_invariants()
+        self.clock.now_s = until_s
+
+    def run_until_all_end(self, limit_s: float = 20_000.0) -> None:
+        """Run until every workload has ended.
+
+        Raises:
+            AssertionError: some live on at the limit.
+        """
+        until_s = self.clock.now_s + limit_s
+        while any(e.state not in TERMINAL for e in self.federation.ledger.entries.values()):
+            assert self.clock.now_s < until_s, f"never ended: {self.states()}"
+            self.run_for(POLL_S)
+
+    def observe(self, observation: Observation) -> None:
+        self.history.append((observation, self.clock.now_s))
+        self._carry_out(self.federation.handle(observation, self.clock.now_s))
+
+    def _begin(self) -> None:
+        self._wakes.clear()
+        self.history.append((None, self.clock.now_s))
+        self._carry_out(self.federation.begin_epoch(self.clock.now_s))
+
+    def _later(self, after_s: float, act: Callable[[], None]) -> None:
+        self._seq += 1
+        heapq.heappush(self._heap, (self.clock.now_s + after_s, self._seq, act))
+
+    def _tick(self, at_s: float) -> None:
+        if at_s in self._wakes:
+            self._wakes.discard(at_s)
+            self.observe(Tick())
+
+    def _carry_out(self, commands: Sequence[Command]) -> None:
+        self.commands += commands
+        for command in commands:
+            match command:
+                case Record():
+                    self.log.append(command.event)
+                case Wake():
+                    self._wake(max(self.clock.now_s, command.at_s))
+                case Note():
+                    pass
+                case AskSite() | LaunchAt() | CancelAt():
+                    self._to_site(command)
+                case _:
+                    self.answers[command.client] = command
+
+    def _wake(self, at_s: float) -> None:
+        if at_s not in self._wakes:
+            self._wakes.add(at_s)
+            self._later(at_s - self.clock.now_s, lambda: self._tick(at_s))
+
+    # ---- channels ----
+
+    def _to_site(self, command: SiteCommand) -> None:
+        agent = self.sites[command.site].agent
+        if agent is not None:
+            self._later(LATENCY_S, lambda: self._arrive(command, agent))
+
+    def _arrive(self, command: SiteCommand, agent: LoopbackAgent) -> None:
+        if self.sites[command.site].agent is agent:
+            for observation in agent.do(command):
+                self._send(command.site, agent, observation)
+            if not isinstance(command, AskSite):
+                self._report(command.site, agent)
+
+    def _report(self, site: SiteName, agent: LoopbackAgent) -> None:
+        report = agent.sweep()
+        if report.attempts or report.gone or report.complete or report.partitions:
+            self._last_report[site] = report
+            self._send(site, agent, report)
+
+    def _poll(self, site: SiteName, agent: LoopbackAgent) -> Callable[[], None]:
+        def poll() -> None:
+            if self.sites[site].agent is agent:
+                self._report(site, agent)
+                self._later(POLL_S, poll)
+
+        return poll
+
+    def _send(self, site: SiteName, agent: LoopbackAgent, observation: Observation) -> None:
+        self._later(LATENCY_S, lambda: self._from_site(site, agent, observation))
+
+    def _from_site(self, site: SiteName, agent: LoopbackAgent, observation: Observation) -> None:
+        if self.sites[site].agent is agent:
+            self.observe(observation)
+
+    def _job_started(self, job: SimulatedJob) -> None:
+        if self.duration_s is not None:
+            site = next(s for s in self.sites.values() if job.job_id in s.slurm.jobs
+                        and s.slurm.jobs[job.job_id] is job)  # fmt: skip
+            self._later(self.duration_s, lambda: site.slurm.end(job.attempt))
+
+    # ---- looking ----
+
+    def entry(self, id_: WorkloadId) -> Entry:
+        return self.federation.ledger.entries[id_]
+
+    def state(self, id_: WorkloadId) -> WorkloadState:
+        return self.entry(id_).state
+
+    def states(self) -> dict[WorkloadId, str]:
+        return {id_: e.state.value for id_, e in self.federation.ledger.entries.items()}
+
+    def live_jobs(self, id_: WorkloadId) -> list[tuple[SiteName, SimulatedJob]]:
+        """The jobs that exist for a workload, at any site, and have not ended."""
+        return [(name, job) for name, site in self.sites.items() for job in site.slurm.live()
+                if job.attempt.workload == id_]  # fmt: skip
+
+    def replayed(self) -> Ledger:
+        """The ledger as the log alone tells it."""
+        ledger = Ledger()
+        for event in self.log:
+            ledger.apply(decode_event(encode_event(event)))
+        return ledger
+
+    def check_invariants(self) -> None:
+        for id_, entry in self.federation.ledger.entries.items():
+            live = self.live_jobs(id_)
+            assert len(live) <= 1, f"{id_} is alive more than once: {live}"
+            if entry.state in TERMINAL or entry.state is WorkloadState.PENDING:
+                assert not live, f"{id_} is {entry.state.value}, but alive: {live}"
+        for name, site in self.sites.items():
+            for node in site.slurm.nodes():
+                assert node.gpus_alloc <= node.gpus, f"{name}: {node.name} is over-allocated"
+                assert node.cpus_alloc <= node.cpus, f"{name}: {node.name} is over-allocated"
+            if site.slurm.starts_jobs and not self.shared_nodes:
+                waiting = [j for j in site.slurm.live() if j.state is SiteJobState.PENDING]
+                assert not waiting, f"{name}: launched where there was no room: {waiting}"

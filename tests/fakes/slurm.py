@@ -1,0 +1,212 @@
+"""What would a Slurm do? An in-memory one: pinned jobs start when their nodes are free.
+
+``SimulatedSlurm`` is the cluster itself, synchronous; ``SimulatedSite`` shows it to an agent as a
+``SiteDriver`` and can be told to fail. Jobs end when the test says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from federator.errors import SiteRefused, SiteUnavailable
+from federator.model.plan import JobPlan
+from federator.model.site import AttemptReport, Node, NodeShare, NodeState, SiteJobState
+from federator.model.workload import AttemptId
+from federator.sites.base import Sweep
+from federator.sites.protocol import LaunchOrder
+
+
+@dataclass(slots=True)
+class SimulatedJob:
+    job_id: int
+    attempt: AttemptId
+    user: str
+    jobs: tuple[JobPlan, ...]
+    state: SiteJobState = SiteJobState.PENDING
+    exit_code: int = 0
+    started_at_s: float = 0.0
+    ended_at_s: float = 0.0
+
+    @property
+    def live(self) -> bool:
+        return not self.state.ended
+
+
+class SimulatedSlurm:
+    """One cluster.
+
+    Args:
+        nodes: as they are when nothing runs.
+        clock: returns Unix time.
+        on_start: told of every job that starts.
+    """
+
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        clock: Callable[[], float],
+        on_start: Callable[[SimulatedJob], None] = lambda _: None,
+    ) -> None:
+        self._empty = {node.name: node for node in nodes}
+        self._clock = clock
+        self._on_start = on_start
+        self._local: dict[str, NodeShare] = {}
+        self._last_id = 100
+        self.jobs: dict[int, SimulatedJob] = {}
+        self.starts_jobs = True  # False: something local always gets in between
+
+    # ---- what sbatch, scancel and life do ----
+
+    def submit(self, attempt: AttemptId, user: str, jobs: Sequence[JobPlan]) -> int:
+        self._last_id += 1
+        job = SimulatedJob(job_id=self._last_id, attempt=attempt, user=user, jobs=tuple(jobs))
+        self.jobs[job.job_id] = job
+        self.start_what_can()
+        return job.job_id
+
+    def cancel(self, job_id: int, *, pending_only: bool) -> None:
+        job = self.jobs.get(job_id)
+        if job is None:
+            raise SiteRefused(f"scancel: Invalid job id {job_id}")
+        if job.live and (job.state is SiteJobState.PENDING or not pending_only):
+            self._end(job, SiteJobState.CANCELLED, 0)
+
+    def end(self, attempt: AttemptId, state: SiteJobState = SiteJobState.COMPLETED,
+            exit_code: int = 0) -> None:  # fmt: skip
+        """End an attempt's job as the test wants it; harmless when it has ended."""
+        for job in self.jobs.values():
+            if job.attempt == attempt and job.live:
+                self._end(job, state, exit_code)
+
+    def requeue(self, attempt: AttemptId) -> None:
+        """As ``scontrol requeue``: the same job id waits again."""
+        for job in self.jobs.values():
+            if job.attempt == attempt:
+                job.state, job.started_at_s, job.ended_at_s = SiteJobState.PENDING, 0.0, 0.0
+        self.start_what_can()
+
+    def forget(self, attempt: AttemptId) -> None:
+        """The records of an attempt expire, or are lost."""
+        self.jobs = {k: job for k, job in self.jobs.items() if job.attempt != attempt}
+
+    def fail_node(self, name: str) -> None:
+        self._empty[name] = replace(self._empty[name], state=NodeState.DOWN)
+        for job in [j for j in self.running() if any(name in p.nodes for p in j.jobs)]:
+            self._end(job, SiteJobState.NODE_FAIL, 1)
+
+    def repair_node(self, name: str) -> None:
+        self._empty[name] = replace(self._empty[name], state=NodeState.IDLE)
+        self.start_what_can()
+
+    def take_locally(self, name: str, share: NodeShare) -> None:
+        """A local user's job takes part of a node; an empty share ends it."""
+        self._local[name] = share
+        self.start_what_can()
+
+    def start_what_can(self) -> None:
+        """Start pending jobs whose pinned nodes have room, oldest first."""
+        if not self.starts_jobs:
+            return
+        for job in self.jobs.values():
+            if job.state is SiteJobState.PENDING and self._has_room(job):
+                job.state, job.started_at_s = SiteJobState.RUNNING, self._clock()
+                self._on_start(job)
+
+    def _end(self, job: SimulatedJob, state: SiteJobState, exit_code: int) -> None:
+        job.state, job.exit_code, job.ended_at_s = state, exit_code, self._clock()
+        self.start_what_can()
+
+    def _has_room(self, job: SimulatedJob) -> bool:
+        nodes = {node.name: node for node in self.nodes()}
+        for plan in job.jobs:
+            for name, share in plan.nodes.items():
+                n = nodes[name]
+                if not n.state.takes_jobs or n.gpus - n.gpus_alloc < share.gpus:
+                    return False
+                if n.cpus - n.cpus_alloc < share.cpus:
+                    return False
+                nodes[name] = _with(n, share)
+        return True
+
+    # ---- what sinfo and squeue show ----
+
+    def running(self) -> list[SimulatedJob]:
+        return [job for job in self.jobs.values() if job.state is SiteJobState.RUNNING]
+
+    def live(self) -> list[SimulatedJob]:
+        return [job for job in self.jobs.values() if job.live]
+
+    def nodes(self) -> tuple[Node, ...]:
+        nodes = dict(self._empty)
+        held = [item for job in self.running() for p in job.jobs for item in p.nodes.items()]
+        for name, share in [*held, *self._local.items()]:
+            nodes[name] = _with(nodes[name], share)
+        return tuple(nodes.values())
+
+    def reports(self) -> tuple[AttemptReport, ...]:
+        return tuple(
+            AttemptReport(
+                attempt=job.attempt,
+                user=job.user,
+                site_job_id=job.job_id,
+                state=job.state,
+                exit_code=job.exit_code,
+                started_at_s=job.started_at_s,
+                ended_at_s=job.ended_at_s,
+                nodes=tuple(name for plan in job.jobs for name in plan.nodes),
+            )
+            for job in self.jobs.values()
+        )
+
+
+def _with(node: Node, share: NodeShare) -> Node:
+    used = replace(
+        node,
+        gpus_alloc=node.gpus_alloc + share.gpus,
+        cpus_alloc=node.cpus_alloc + share.cpus,
+        mem_mib_alloc=node.mem_mib_alloc + share.mem_mib,
+    )
+    if not node.state.takes_jobs or share == NodeShare():
+        return used
+    return replace(used, state=NodeState.MIXED)
+
+
+class SimulatedSite:
+    """A ``SiteDriver`` over a ``SimulatedSlurm``, with faults to order."""
+
+    def __init__(self, slurm: SimulatedSlurm) -> None:
+        self.slurm = slurm
+        self.submitted: list[AttemptId] = []  # every sbatch that reached Slurm
+        self.down = False  # slurmctld does not answer
+        self.refusal = ""  # sbatch says no
+        self.reply_is_lost = False  # sbatch reaches Slurm, its answer does not come back
+        self.order_is_lost = False  # sbatch never reaches Slurm, which is not known
+
+    async def version(self) -> str:
+        self._answer()
+        return "25.05.3"
+
+    async def sweep(self) -> Sweep:
+        self._answer()
+        return Sweep(nodes=self.slurm.nodes(), attempts=self.slurm.reports())
+
+    async def launch(self, order: LaunchOrder) -> int:
+        self._answer()
+        if self.refusal:
+            raise SiteRefused(self.refusal)
+        if self.order_is_lost:
+            raise SiteUnavailable("sbatch: no answer of slurmctld")
+        self.submitted.append(order.attempt)
+        job_id = self.slurm.submit(order.attempt, order.user, order.jobs)
+        if self.reply_is_lost:
+            raise SiteUnavailable("sbatch: no answer of slurmctld")
+        return job_id
+
+    async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> None:  # noqa: ARG002
+        self._answer()
+        self.slurm.cancel(job_id, pending_only=pending_only)
+
+    def _answer(self) -> None:
+        if self.down:
+            raise SiteUnavailable("slurmctld does not answer")

@@ -1,0 +1,164 @@
+"""A daemon of the tests' own on the running testbed, and the researchers' commands beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from federator.testbed import inside, layout
+from federator.testbed.layout import StateDir
+
+Row = dict[str, Any]
+LIVE = {"PENDING", "AWARDED", "LAUNCHING", "RUNNING", "CANCELLING"}
+T = TypeVar("T")
+BIN = Path(sys.executable).parent
+
+
+def within(timeout_s: float, attempt: Callable[[], T]) -> T:
+    """The first true answer of ``attempt``, asked until the deadline."""
+    deadline = time.monotonic() + timeout_s
+    answer = attempt()
+    while not answer and time.monotonic() < deadline:
+        time.sleep(0.1)
+        answer = attempt()
+    assert answer, f"not within {timeout_s:g} s; the last answer was {answer!r}"
+    return answer
+
+
+class Running:
+    """One federation: its daemon process, its folder, and the commands that talk to it."""
+
+    def __init__(self, folder: Path, **policy: float) -> None:
+        settings = yaml.safe_load(StateDir.default().federation.read_text())
+        testbed = StateDir.default().root
+        for site in settings["sites"].values():
+            for key in ("key", "known_hosts"):
+                site["ssh"][key] = str(testbed / site["ssh"][key])
+        settings["store"] = f"sqlite://{folder}/queue.db"
+        settings["socket"] = str(folder / "daemon.sock")
+        settings["policy"] |= policy
+        self.folder = folder
+        self.config = folder / "federation.yaml"
+        self.config.write_text(yaml.safe_dump(settings))
+        self.process: subprocess.Popen[bytes] | None = None
+
+    # ---- the daemon ----
+
+    def start(self) -> None:
+        """Start the daemon and wait until every site has reported."""
+        log = (self.folder / "daemon.log").open("ab")
+        self.process = subprocess.Popen(
+            [str(BIN / "federator"), "daemon", "--config", str(self.config)],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+        )  # fmt: skip
+        within(60, self.all_up)
+
+    def kill(self) -> None:
+        """SIGKILL: no goodbye."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(10)
+
+    def log(self) -> str:
+        return (self.folder / "daemon.log").read_text()
+
+    # ---- commands on the daemon's host ----
+
+    def run(
+        self, program: str, *arguments: str, stdin: str = "", cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "FEDERATOR_SOCKET": str(self.folder / "daemon.sock"),
+        }
+        return subprocess.run(
+            [str(BIN / program), *arguments], input=stdin, text=True, capture_output=True,
+            check=False, timeout=120, env=environment, cwd=cwd or self.folder,
+        )  # fmt: skip
+
+    def all_up(self) -> bool:
+        told = self.run("fsinfo", "--json")
+        return told.returncode == 0 and all(s["up"] for s in json.loads(told.stdout)["sites"])
+
+    def submit(self, script: str, *options: str, user: str = "vision1") -> int:
+        """Submit a script from standard input; the id."""
+        done = self.run("fsbatch", "--parsable", f"--uid={user}", *options, stdin=script)
+        assert done.returncode == 0, done.stderr
+        id_, federation = done.stdout.strip().split(";")
+        assert federation == "testbed"
+        return int(id_)
+
+    def rows(self, *ids: int) -> list[Row]:
+        chosen = ("-j", ",".join(map(str, ids))) if ids else ()
+        told = self.run("fsqueue", "-t", "all", "--json", *chosen)
+        assert told.returncode == 0, told.stderr
+        rows: list[Row] = json.loads(told.stdout)["jobs"]
+        return rows
+
+    def row(self, id_: int) -> Row:
+        (row,) = self.rows(id_)
+        return row
+
+    def await_state(self, id_: int, *states: str, timeout_s: float = 40) -> Row:
+        """The row once it is in one of ``states``."""
+
+        def look() -> Row | None:
+            row = self.row(id_)
+            return row if row["state"] in states else None
+
+        found = within(timeout_s, look)
+        assert found is not None
+        return found
+
+    def await_end(self, *ids: int, timeout_s: float = 60) -> list[Row]:
+        def look() -> list[Row] | None:
+            rows = self.rows(*ids)
+            return None if any(r["state"] in LIVE for r in rows) else rows
+
+        found = within(timeout_s, look)
+        assert found is not None
+        return found
+
+
+# ---- the sites, seen without the federation ----
+
+
+def at(site: str, *command: str, user: str | None = None, stdin: str = "") -> str:
+    """Output of a command at a site that must succeed."""
+    done = inside.execute(layout.site(site), command, user=user, stdin=stdin)
+    assert done.exit_status == 0, f"{site}: {command}: {done.stderr}"
+    return done.stdout
+
+
+def slurm_job(site: str, job_id: int) -> dict[str, str]:
+    """Fields of ``scontrol show job`` (fine for the names that these tests choose)."""
+    text = at(site, "scontrol", "-d", "-o", "show", "job", str(job_id))
+    return dict(word.split("=", 1) for word in text.split() if "=" in word)
+
+
+def federation_jobs(site: str) -> list[dict[str, str]]:
+    """Every job that Slurm remembers with an attempt in its comment."""
+    text = at(site, "scontrol", "-o", "show", "jobs")
+    jobs = [dict(w.split("=", 1) for w in line.split() if "=" in w) for line in text.splitlines()]
+    return [job for job in jobs if job.get("Comment", "").startswith("fed:")]
+
+
+def output_of(row: Row, user: str = "vision1") -> str:
+    """What a job wrote, where sbatch would have put it."""
+    name = f"/home/{user}/slurm-{row['site_job_id']}.out"
+    return at(row["site"], "cat", name)

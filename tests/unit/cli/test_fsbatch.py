@@ -1,0 +1,264 @@
+"""Does fsbatch speak and exit like sbatch?"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from federator.cli import fsbatch
+from federator.cli.words import reason_text, refusal_text
+from federator.errors import SiteUnavailable
+from federator.model.plan import Bid, JobPlan, Score
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.site import NodeShare
+from federator.sites.protocol import (
+    Call,
+    ErrorReply,
+    QueueCall,
+    QueueReply,
+    QueueRow,
+    Reply,
+    SiteBid,
+    SubmitCall,
+    SubmitReply,
+)
+from federator.sites.protocol import TestOnlyReply as BidsReply
+
+ID = 2**32
+WAITS = Refusal(
+    kind=RefusalKind.WAIT,
+    reasons=(
+        Reason(code=ReasonCode.RESOURCES, needed=16, free=12, unit="GPUs", detail="a100|h100"),
+    ),
+)
+NEVER = Refusal(
+    kind=RefusalKind.REJECT, reasons=(Reason(code=ReasonCode.NO_GPU_TYPE, detail="b200"),)
+)
+
+
+class Daemon:
+    """Answers calls from a list and remembers them."""
+
+    def __init__(self) -> None:
+        self.answers: list[Reply | SiteUnavailable] = []
+        self.calls: list[Call] = []
+
+    def __call__(self, message: Call) -> Reply:
+        self.calls.append(message)
+        answer = self.answers.pop(0)
+        if isinstance(answer, SiteUnavailable):
+            raise answer
+        return answer
+
+    @property
+    def submitted(self) -> SubmitCall:
+        message = self.calls[0]
+        assert isinstance(message, SubmitCall)
+        return message
+
+
+@pytest.fixture
+def daemon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Daemon:
+    fake = Daemon()
+    monkeypatch.setattr(fsbatch, "call", fake)
+    monkeypatch.setattr("federator.cli.fsbatch.time.sleep", lambda _: None)
+    monkeypatch.chdir(tmp_path)
+    fake.answers = [SubmitReply(id=ID, federation="demo")]
+    return fake
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[bytes], str]:
+    def write(content: bytes) -> str:
+        (tmp_path / "train.sh").write_bytes(content)
+        return "train.sh"
+
+    return write
+
+
+def row(state: str = "COMPLETED", exit_code: int = 0, signal: int = 0) -> QueueRow:
+    return QueueRow(
+        id=ID, name="n", user="u", tenant="t", priority=1, state=state, attempt=1,
+        submitted_at_s=0.0, exit_code=exit_code, signal=signal,
+    )  # fmt: skip
+
+
+def test_a_file_is_submitted_under_its_own_name(
+    daemon: Daemon, script: Callable[[bytes], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = script(b"#!/bin/sh\n#SBATCH -N2\n")
+    environment = {"A": "1", "FED_SUBMIT_KEY": "k", "SBATCH_TIMELIMIT": "5"}
+    assert fsbatch.run(["-c4", name, "x", "-y"], environment) == 0
+    assert capsys.readouterr().out == f"Submitted batch job {ID}\n"
+    sent = daemon.submitted
+    options = {o.name: o.value for o in sent.submission.components[0]}
+    assert options == {"nodes": "2", "time": "5", "cpus-per-task": "4", "job-name": "train.sh"}
+    assert (sent.key, sent.submission.args) == ("k", ("x", "-y"))
+    assert sent.submission.work_dir == os.getcwd()
+    assert sent.submission.environment["A"] == "1"
+
+
+def test_wrap_builds_the_script_sbatch_builds(daemon: Daemon) -> None:
+    assert fsbatch.run(["--wrap=hostname"], {}) == 0
+    assert daemon.submitted.submission.script == (
+        "#!/bin/sh\n# This script was created by sbatch --wrap.\n\nhostname\n"
+    )
+    assert daemon.submitted.submission.components[0][-1].value == "wrap"
+
+
+def test_standard_input_is_a_script_named_sbatch(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"#!/bin/sh\n")))
+    assert fsbatch.run([], {}) == 0
+    assert daemon.submitted.submission.components[0][-1].value == "sbatch"
+
+
+def test_parsable_and_quiet_change_the_output(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fsbatch.run(["--parsable", "--wrap=x"], {}) == 0
+    assert capsys.readouterr().out == f"{ID};demo\n"
+    daemon.answers = [SubmitReply(id=ID, federation="demo")]
+    assert fsbatch.run(["-Q", "--wrap=x"], {}) == 0
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"echo\n", "This does not look like a batch script."),
+        (b"#!/bin/sh\r\n", "Batch script contains DOS line breaks"),
+        (b"#!/bin/sh\n\0", "The Slurm controller does not allow scripts that contain the NULL"),
+        (b"\x7fELF\0", "This does not look like a batch script."),
+        (b"", "Batch script is empty!"),
+        (b"#!/bin/sh\n#SBATCH --gres=gpu:-1\n", "Invalid generic resource (gres) specification"),
+        (b"#!/bin/sh\n#SBATCH -N0\n", "invalid number of nodes (-N 0)"),
+        (b"#!/bin/sh\n#SBATCH --gpu-per-node=8\n", "unrecognized option '--gpu-per-node=8'"),
+    ],
+)
+def test_bad_scripts_never_reach_the_daemon(
+    daemon: Daemon,
+    script: Callable[[bytes], str],
+    capsys: pytest.CaptureFixture[str],
+    content: bytes,
+    complaint: str,
+) -> None:
+    assert fsbatch.run([script(content)], {}) == 1
+    shown = capsys.readouterr()
+    assert shown.err.startswith(f"fsbatch: error: {complaint}")
+    assert (shown.out, daemon.calls) == ("", [])
+
+
+def test_a_missing_file_is_named(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fsbatch.run(["none.sh"], {"SLURM_EXIT_ERROR": "3"}) == 3
+    assert capsys.readouterr().err == "fsbatch: error: Unable to open file none.sh\n"
+
+
+def test_script_and_wrap_exclude_each_other(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fsbatch.run(["--wrap=x", "a.sh"], {}) == 1
+    assert "Script arguments not permitted with --wrap option" in capsys.readouterr().err
+
+
+def test_a_broken_connection_is_tried_again_with_the_same_key(daemon: Daemon) -> None:
+    daemon.answers = [SiteUnavailable("x"), SiteUnavailable("x"), *daemon.answers]
+    assert fsbatch.run(["--wrap=x"], {}) == 0
+    keys = {message.key for message in daemon.calls if isinstance(message, SubmitCall)}
+    assert (len(daemon.calls), len(keys)) == (3, 1)
+
+
+def test_an_unreachable_daemon_is_an_error(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon.answers = [SiteUnavailable("Unable to contact the federation")] * 3
+    assert fsbatch.run(["--wrap=x"], {}) == 1
+    assert capsys.readouterr().err == "fsbatch: error: Unable to contact the federation\n"
+
+
+def test_the_daemons_refusal_is_shown(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon.answers = [ErrorReply(message="no site fits", reasons={"alpine": NEVER})]
+    assert fsbatch.run(["--wrap=x"], {}) == 1
+    assert capsys.readouterr().err == (
+        "fsbatch: error: no site fits; alpine: never: no GPUs of that type: b200\n"
+    )
+
+
+def test_uid_asks_for_another_user(daemon: Daemon) -> None:
+    fsbatch.run(["--uid=vision1", "--wrap=x"], {})
+    assert daemon.submitted.as_user == "vision1"
+    assert "uid" not in {o.name for o in daemon.submitted.submission.components[0]}
+
+
+@pytest.mark.parametrize(
+    ("rows", "status"),
+    [
+        ([row()], 0),
+        ([row("FAILED", 3)], 3),
+        ([row("FAILED", 0, 9)], 1),
+        ([row("TIMEOUT")], 1),
+        ([row(), row("FAILED", 7), row("FAILED", 2)], 7),
+    ],
+)
+def test_wait_exits_with_the_highest_exit_code(
+    daemon: Daemon, rows: list[QueueRow], status: int
+) -> None:
+    daemon.answers += [
+        QueueReply(rows=(row("PENDING"),), now_s=0.0),
+        SiteUnavailable("x"),
+        QueueReply(rows=tuple(rows), now_s=0.0),
+    ]
+    array = [f"--array=1-{len(rows)}"] if len(rows) > 1 else []
+    assert fsbatch.run(["-W", *array, "--wrap=x"], {}) == status
+    assert daemon.calls[-1] == QueueCall(ids=(str(ID),), ended=True)
+
+
+def test_test_only_shows_each_site_and_queues_nothing(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = JobPlan(name="j", partition="gpu", nodes={"a1": NodeShare(gpus=8, cpus=16)})
+    bid = Bid(score=Score(), jobs=(plan,))
+    daemon.answers = [
+        BidsReply(
+            bids=(SiteBid(site="alpine", bid=bid), SiteBid(site="boreal", refusal=WAITS)),
+            winner="alpine",
+        )
+    ]
+    assert fsbatch.run(["--test-only", "--wrap=x"], {}) == 0
+    assert capsys.readouterr().err == (
+        "fsbatch: * alpine  can start now with 8 GPUs and 16 CPUs on a1 in partition gpu\n"
+        "fsbatch:   boreal  not now: needs 16 GPUs of a100|h100, 12 free\n"
+        "fsbatch: would start now at alpine\n"
+    )
+    assert daemon.submitted.test_only
+
+
+def test_test_only_fails_when_every_site_rejects(daemon: Daemon) -> None:
+    daemon.answers = [BidsReply(bids=(SiteBid(site="a", refusal=NEVER),), winner="")]
+    assert fsbatch.run(["--test-only", "--wrap=x"], {}) == 1
+
+
+@pytest.mark.parametrize("word", ["--help", "-h", "--usage", "--version", "-V"])
+def test_help_needs_neither_script_nor_daemon(
+    daemon: Daemon, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fsbatch.run([word], {}) == 0
+    assert capsys.readouterr().out
+    assert not daemon.calls
+
+
+@pytest.mark.parametrize("code", ReasonCode)
+def test_every_reason_has_words_of_its_own(code: ReasonCode) -> None:
+    text = reason_text(Reason(code=code, job="t+1", needed=2, free=1, unit="nodes", detail="d"))
+    assert text.startswith("t+1: ")
+    assert code.value not in text
+
+
+def test_refusals_join_their_reasons() -> None:
+    assert refusal_text(WAITS) == "not now: needs 16 GPUs of a100|h100, 12 free"
+    assert refusal_text(Refusal(kind=RefusalKind.REJECT, reasons=())) == "never"

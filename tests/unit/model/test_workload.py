@@ -1,0 +1,59 @@
+"""What a workload accepts, and how attempts are named."""
+
+from __future__ import annotations
+
+import pytest
+
+from federator.errors import InvalidRequest
+from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, Job, WorkloadId
+from tests.fakes.build import attempt, gang, workload
+
+
+def test_an_attempt_is_read_back_from_the_comment_it_prints() -> None:
+    named = attempt(3, 2)
+    assert str(named) == f"fed:{FIRST_WORKLOAD_ID + 3}:2"
+    assert AttemptId.parse(str(named)) == named
+
+
+def test_an_attempt_is_found_in_front_of_the_users_own_comment() -> None:
+    assert AttemptId.parse("fed:4294967296:1 nightly run") == attempt()
+
+
+@pytest.mark.parametrize(
+    "comment",
+    ["", "fed", "fed:1", "fed:1:2:3", "fed:x:1", "fed:1:-1", "fed:1:1x", "my fed:1:1", "Fed:1:1",
+     "fed::1", "fed:+1:1"],
+)  # fmt: skip
+def test_another_comment_names_no_attempt(comment: str) -> None:
+    assert AttemptId.parse(comment) is None
+
+
+def test_ids_lie_above_every_slurm_job_id() -> None:
+    assert WorkloadId(2**32) <= FIRST_WORKLOAD_ID
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"nodes": 0}, "at least 1 node"),
+        ({"gpus_per_node": -1}, "negative"),
+        ({"mem_mib_per_node": -1}, "negative"),
+        ({"nodes": 2, "gpus": 8, "gpus_per_node": 8}, "contradict"),
+    ],
+)
+def test_a_job_that_cannot_be_is_refused_by_name(wrong: dict[str, int], words: str) -> None:
+    with pytest.raises(InvalidRequest, match=rf"'train'.*{words}"):
+        Job(name="train", **wrong)  # type: ignore[arg-type]  # amounts only
+
+
+def test_a_workload_counts_the_gpus_of_all_its_jobs() -> None:
+    totals = Job(name="any", gpus=5)
+    assert workload(0, gang(2, 8), totals).total_gpus == 21
+
+
+def test_a_workload_without_jobs_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="no jobs"):
+        type(workload())(
+            id=FIRST_WORKLOAD_ID, name="", user="ada", tenant=workload().tenant, priority=1,
+            jobs=(), submission=workload().submission, submitted_at_s=0.0,
+        )  # fmt: skip

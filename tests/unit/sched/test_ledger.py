@@ -1,0 +1,129 @@
+"""What the log alone makes true."""
+
+from __future__ import annotations
+
+import pytest
+
+from federator.model.event import Awarded, Changed, EpochBegan, Submitted
+from federator.model.lifecycle import Effect, Happening, InvalidTransition, WorkloadState
+from federator.model.workload import FIRST_WORKLOAD_ID, SiteName, WorkloadId
+from federator.sched.ledger import RETRY_AFTER_MAX_S, RETRY_AFTER_S, Entry, Ledger
+from tests.fakes.build import attempt, plan_on, workload
+
+ID = FIRST_WORKLOAD_ID
+A = SiteName("alpine")
+
+
+def ledger_with_one() -> Ledger:
+    ledger = Ledger()
+    ledger.apply(Submitted(at_s=0.0, workloads=(workload(),), key="k"))
+    return ledger
+
+
+def award(ledger: Ledger, nth: int = 1, site: str = "alpine") -> tuple[Effect, ...]:
+    return ledger.apply(Awarded(at_s=1.0, attempt=attempt(0, nth), site=site, jobs=plan_on("a1")))
+
+
+def change(ledger: Ledger, happening: Happening, at_s: float = 2.0, **fields: float) -> Entry:
+    event = Changed(at_s=at_s, workload=ID, happening=happening, **fields)  # type: ignore[arg-type]
+    ledger.apply(event)
+    return ledger.entries[ID]
+
+
+def test_the_first_id_is_above_every_slurm_job_id_and_ids_never_repeat() -> None:
+    ledger = Ledger()
+    assert ledger.next_id == FIRST_WORKLOAD_ID
+    ledger.apply(Submitted(at_s=0.0, workloads=(workload(0), workload(1)), key="k"))
+    assert ledger.next_id == FIRST_WORKLOAD_ID + 2
+    assert ledger.id_of_key["k"] == FIRST_WORKLOAD_ID
+
+
+def test_a_new_workload_waits_and_makes_a_pass_due() -> None:
+    ledger = Ledger()
+    effects = ledger.apply(Submitted(at_s=0.0, workloads=(workload(),), key="k"))
+    assert effects == (Effect.RANK_AGAIN,)
+    assert [e.workload.id for e in ledger.in_state(WorkloadState.PENDING)] == [ID]
+
+
+def test_an_award_keeps_site_plan_and_attempt() -> None:
+    ledger = ledger_with_one()
+    assert award(ledger) == (Effect.LAUNCH,)
+    entry = ledger.entries[ID]
+    assert (entry.site, entry.plan, entry.attempt_id) == (A, plan_on("a1"), attempt())
+    assert (ledger.count(WorkloadState.PENDING), ledger.count(WorkloadState.AWARDED)) == (0, 1)
+
+
+def test_an_illegal_event_changes_nothing() -> None:
+    ledger = ledger_with_one()
+    award(ledger)
+    with pytest.raises(InvalidTransition):
+        award(ledger, 2, "baker")
+    entry = ledger.entries[ID]
+    assert (entry.attempt, entry.site, entry.state) == (1, A, WorkloadState.AWARDED)
+
+
+def test_the_epoch_is_the_last_that_began() -> None:
+    ledger = Ledger()
+    for epoch in (1, 2):
+        ledger.apply(EpochBegan(at_s=0.0, epoch=epoch))
+    assert ledger.epoch == 2
+
+
+def test_who_comes_back_avoids_the_site_for_twice_as_long_each_time() -> None:
+    ledger = ledger_with_one()
+    waits = []
+    for nth in range(1, 10):
+        award(ledger, nth)
+        entry = change(ledger, Happening.DECLINED, at_s=100.0)
+        waits.append(entry.avoid_until_s[A] - 100.0)
+    assert waits[:3] == [RETRY_AFTER_S, 2 * RETRY_AFTER_S, 4 * RETRY_AFTER_S]
+    assert waits[-1] == RETRY_AFTER_MAX_S
+
+
+def test_a_start_forgives_the_sites_failures() -> None:
+    ledger = ledger_with_one()
+    award(ledger, 1)
+    change(ledger, Happening.DECLINED)
+    award(ledger, 2)
+    change(ledger, Happening.ACCEPTED, site_job_id=7)
+    assert change(ledger, Happening.STARTED, started_at_s=3.0).failures_at == {}
+    back = change(ledger, Happening.NODE_FAILED, at_s=100.0)
+    assert back.avoid_until_s[A] == 100.0 + RETRY_AFTER_S
+
+
+def test_who_is_back_in_the_queue_is_at_no_site() -> None:
+    ledger = ledger_with_one()
+    award(ledger)
+    change(ledger, Happening.ACCEPTED, site_job_id=7)
+    change(ledger, Happening.STARTED, started_at_s=3.0)
+    entry = change(ledger, Happening.NODE_FAILED)
+    assert entry.state is WorkloadState.PENDING
+    assert (entry.site, entry.plan, entry.site_job_id, entry.started_at_s) == ("", (), 0, 0.0)
+    assert entry.attempt == 1  # the next one is new
+
+
+def test_the_lease_runs_from_the_sites_acceptance_and_again_after_a_requeue() -> None:
+    ledger = ledger_with_one()
+    award(ledger)
+    assert change(ledger, Happening.ACCEPTED, at_s=5.0).lease_from_s == 5.0
+    assert change(ledger, Happening.LEASE_OVER, at_s=70.0).withdrawing
+    change(ledger, Happening.STARTED)
+    entry = change(ledger, Happening.SITE_REQUEUED, at_s=90.0)
+    assert (entry.lease_from_s, entry.withdrawing) == (90.0, False)
+
+
+def test_exit_code_and_signal_are_those_of_the_end() -> None:
+    ledger = ledger_with_one()
+    award(ledger)
+    change(ledger, Happening.ACCEPTED, site_job_id=7)
+    change(ledger, Happening.STARTED, started_at_s=3.0)
+    entry = change(ledger, Happening.FAILED, ended_at_s=9.0, exit_code=2, signal=9)
+    assert (entry.exit_code, entry.signal, entry.started_at_s, entry.ended_at_s) == (2, 9, 3.0, 9.0)
+
+
+def test_every_workload_is_in_the_index_of_its_state_and_no_other() -> None:
+    ledger = ledger_with_one()
+    award(ledger)
+    change(ledger, Happening.DECLINED)
+    assert sum(ledger.count(state) for state in WorkloadState) == 1
+    assert WorkloadId(ID) in {e.workload.id for e in ledger.in_state(*WorkloadState)}

@@ -1,0 +1,149 @@
+"""Where one job goes on the nodes of one site."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from federator.model.reason import ReasonCode
+from federator.model.site import Node
+from federator.model.workload import Job
+from federator.sched.placement import FreeNode, Placed, place_job
+from tests.fakes.build import gang, rack
+
+
+def placed(job: Job, *nodes: Node, partitions: tuple[str, ...] = ("gpu",)) -> Placed:
+    result = place_job(job, [FreeNode.of(n) for n in nodes], partitions)
+    assert isinstance(result, Placed), result
+    return result
+
+
+def refused(job: Job, *nodes: Node, partitions: tuple[str, ...] = ("gpu",)) -> ReasonCode:
+    result = place_job(job, [FreeNode.of(n) for n in nodes], partitions)
+    assert not isinstance(result, Placed), result
+    return result[0].code
+
+
+def busy(node: Node, gpus: int, cpus: int = 0) -> Node:
+    return replace(node, gpus_alloc=gpus, cpus_alloc=cpus)
+
+
+def names(found: Placed) -> set[str]:
+    return set(found.plan.nodes)
+
+
+def test_a_gang_stays_in_one_rack_when_one_has_room() -> None:
+    found = placed(gang(2), *rack("a", 1), *rack("b", 3), *rack("c", 2))
+    assert names(found) == {"c1", "c2"}  # the tighter of the two racks
+
+
+def test_a_gang_larger_than_a_rack_takes_the_largest_racks_first() -> None:
+    found = placed(gang(4), *rack("a", 1), *rack("b", 3), *rack("c", 2))
+    assert {name[0] for name in names(found)} == {"b", "c"}
+
+
+def test_a_small_job_takes_the_tightest_node() -> None:
+    a1, a2 = rack("a", 2)
+    assert names(placed(gang(1, 2), a1, busy(a2, 5))) == {"a2"}
+
+
+def test_totals_take_the_fewest_nodes() -> None:
+    a1, a2, a3 = rack("a", 3)
+    assert names(placed(Job(name="t", gpus=8), busy(a1, 4), busy(a2, 4), a3)) == {"a3"}
+    spread = placed(Job(name="t", gpus=12), busy(a1, 4), busy(a2, 4), a3)
+    assert sum(s.gpus for s in spread.plan.nodes.values()) == 12
+    assert len(spread.plan.nodes) == 2
+
+
+def test_totals_over_a_given_number_of_nodes_use_each_of_them() -> None:
+    found = placed(Job(name="t", nodes=3, gpus=8), *rack("a", 3))
+    assert sorted(s.gpus for s in found.plan.nodes.values()) == [1, 1, 6]
+
+
+def test_a_cpu_total_over_gpu_nodes_is_met_by_nodes_that_have_the_cpus() -> None:
+    few = rack("a", 2, gpus=16, cpus=4)
+    many = (replace(node, switch="a") for node in rack("b", 2, gpus=8, cpus=64))
+    job = Job(name="t", nodes=2, gpus_per_node=8, cpus=100)
+    assert names(placed(job, *few, *many)) == {"b1", "b2"}
+
+
+def test_a_gpu_total_over_a_given_number_of_nodes_skips_nodes_without_a_free_gpu() -> None:
+    a1, a2, a3 = rack("a", 3)
+    found = placed(Job(name="t", nodes=2, gpus=8), busy(a1, 8), a2, busy(a3, 7))
+    assert {name: s.gpus for name, s in found.plan.nodes.items()} == {"a2": 7, "a3": 1}
+
+
+def test_a_total_counts_what_the_per_node_minimum_already_gives() -> None:
+    a1, a2 = rack("a", 2)
+    job = Job(name="t", gpus=8, gpus_per_node=2)
+    found = placed(job, busy(a1, 1), busy(a2, 4))
+    assert sum(s.gpus for s in found.plan.nodes.values()) == 8
+
+
+def test_a_cpu_job_is_spread_by_cpus_and_leaves_gpus_alone() -> None:
+    found = placed(Job(name="t", cpus=100), *rack("a", 2))
+    assert [s.gpus for s in found.plan.nodes.values()] == [0, 0]
+    assert sum(s.cpus for s in found.plan.nodes.values()) == 100
+
+
+def test_an_exclusive_job_takes_all_of_untouched_nodes() -> None:
+    a1, a2, a3 = rack("a", 3)
+    job = Job(name="t", nodes=1, gpus_per_node=2, exclusive=True)
+    found = placed(job, busy(a1, 1), busy(a2, 0, cpus=1), a3)
+    assert [(s.gpus, s.cpus) for s in found.plan.nodes.values()] == [(8, 64)]
+    assert refused(job, busy(a1, 1), busy(a2, 0, cpus=1)) is ReasonCode.TOO_FEW_NODES
+
+
+def test_the_gpu_type_asked_for_is_the_one_given() -> None:
+    a100, h100 = rack("a", 1), rack("h", 1, gpu_type="h100")
+    job = Job(name="t", nodes=1, gpus_per_node=8, gpu_types=("h100",))
+    assert names(placed(job, *a100, *h100)) == {"h1"}
+    assert refused(job, *a100) is ReasonCode.NO_GPU_TYPE
+
+
+def test_every_feature_asked_for_is_on_every_node() -> None:
+    plain, both = rack("a", 1, features=("ib",)), rack("b", 1, features=("ib", "nvlink"))
+    job = Job(name="t", nodes=1, features=("ib", "nvlink"))
+    assert names(placed(job, *plain, *both)) == {"b1"}
+    assert refused(job, *plain) is ReasonCode.NO_FEATURE
+
+
+def test_what_one_node_lacks_is_named_with_its_numbers() -> None:
+    result = place_job(gang(1, 9), [FreeNode.of(n) for n in rack("a", 2)], ("gpu",))
+    assert not isinstance(result, Placed)
+    (reason,) = result
+    assert (reason.code, reason.needed, reason.free, reason.unit) == (
+        ReasonCode.NODE_TOO_SMALL, 9, 8, "GPUs",
+    )  # fmt: skip
+
+
+def test_too_few_nodes_says_how_many_there_are() -> None:
+    result = place_job(gang(3), [FreeNode.of(n) for n in rack("a", 2)], ("gpu",))
+    assert not isinstance(result, Placed)
+    assert (result[0].code, result[0].needed, result[0].free) == (ReasonCode.TOO_FEW_NODES, 3, 2)
+
+
+def test_only_partitions_that_both_sides_allow_are_used() -> None:
+    nodes = rack("a", 1, partitions=("gpu", "long"))
+    job = Job(name="t", nodes=1, partitions=("long", "other"))
+    assert placed(job, *nodes, partitions=("gpu", "long")).plan.partition == "long"
+    assert refused(job, *nodes, partitions=("gpu",)) is ReasonCode.NO_PARTITION
+
+
+def test_on_equal_scores_the_sites_first_partition_wins() -> None:
+    nodes = rack("a", 1, partitions=("gpu", "long"))
+    assert placed(gang(1), *nodes, partitions=("long", "gpu")).plan.partition == "long"
+
+
+def test_the_reason_told_is_of_the_partition_that_came_nearest() -> None:
+    near = rack("a", 1, gpus=4, partitions=("gpu",))
+    far = rack("b", 1, gpus=0, partitions=("cpu",))
+    assert refused(gang(1), *near, *far, partitions=("cpu", "gpu")) is ReasonCode.NODE_TOO_SMALL
+
+
+def test_the_score_counts_pairs_of_gpus_and_gpus_left_over() -> None:
+    alone = placed(gang(1, 6), *rack("a", 1))
+    assert (alone.score.locality_cost, alone.score.fragmentation) == (0.0, 2.0)
+    one_rack = placed(gang(2, 8), *rack("a", 2))
+    assert one_rack.score.locality_cost == 64.0
+    two_racks = placed(gang(2, 8), *rack("a", 1), *rack("b", 1))
+    assert two_racks.score.locality_cost == 640.0

@@ -1,0 +1,147 @@
+"""What one site bids, and what it keeps for orders that Slurm does not show yet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from federator.model.plan import Bid
+from federator.model.reason import ReasonCode, RefusalKind
+from federator.model.site import Node, NodeShare, NodeState
+from federator.model.workload import Job, WorkloadId
+from federator.sched.placement import FreeNode
+from federator.sched.site_scheduler import (
+    SiteScheduler,
+    capacity_of,
+    never_fits,
+    place_all,
+    summarise,
+)
+from tests.fakes.build import attempt, gang, plan_on, rack
+
+
+def site(*nodes: Node) -> SiteScheduler:
+    scheduler = SiteScheduler(("gpu",))
+    scheduler.update(nodes, ())
+    return scheduler
+
+
+def bids(scheduler: SiteScheduler, *jobs: Job) -> list[bool]:
+    """Whether each of these one-job workloads, asked together, gets a bid."""
+    requests = [(WorkloadId(k), (job,)) for k, job in enumerate(jobs)]
+    return [answer.bid is not None for answer in scheduler.bid(requests)]
+
+
+def test_each_bid_counts_those_before_it_as_won() -> None:
+    assert bids(site(*rack("a", 3)), gang(2), gang(2), gang(1), gang(1)) == [
+        True, False, True, False,
+    ]  # fmt: skip
+
+
+def test_asking_promises_nothing() -> None:
+    scheduler = site(*rack("a", 2))
+    assert bids(scheduler, gang(2)) == bids(scheduler, gang(2)) == [True]
+
+
+def test_a_held_node_is_not_offered_again_until_a_sweep_shows_it() -> None:
+    nodes = rack("a", 2)
+    scheduler = site(*nodes)
+    scheduler.hold(attempt(), plan_on("a1"))
+    assert bids(scheduler, gang(2)) == [False]
+    scheduler.update(nodes, ())  # a sweep from before the job started
+    assert bids(scheduler, gang(2)) == [False]
+    scheduler.update((replace(nodes[0], gpus_alloc=8), nodes[1]), (attempt(),))
+    assert bids(scheduler, gang(2), gang(1)) == [False, True]
+    scheduler.update(nodes, (attempt(),))
+    assert bids(scheduler, gang(2)) == [True]
+
+
+def test_a_hold_given_up_is_free_again() -> None:
+    scheduler = site(*rack("a", 1))
+    scheduler.hold(attempt(), plan_on("a1"))
+    scheduler.release(attempt())
+    scheduler.release(attempt())
+    assert bids(scheduler, gang(1)) == [True]
+
+
+def test_a_plan_that_was_overtaken_names_the_node() -> None:
+    a1, a2 = rack("a", 2)
+    scheduler = site(a1, replace(a2, gpus_alloc=1))
+    assert scheduler.holds(plan_on("a1")) is None
+    reason = scheduler.holds(plan_on("a1", "a2"))
+    assert reason is not None
+    assert reason.code is ReasonCode.LAUNCH_REFUSED
+    assert (reason.needed, reason.free) == (8, 7)
+    assert "a2" in reason.detail
+
+
+def test_a_plan_on_nodes_that_take_no_jobs_is_overtaken() -> None:
+    (a1,) = rack("a", 1)
+    assert site(replace(a1, state=NodeState.DRAINED)).holds(plan_on("a1")) is not None
+    assert site().holds(plan_on("a1")) is not None
+
+
+def test_a_plan_whose_memory_was_taken_is_overtaken() -> None:
+    (a1,) = rack("a", 1, mem_mib=1000)
+    (plan,) = plan_on("a1", gpus=1)
+    plan = replace(plan, nodes={"a1": NodeShare(gpus=1, cpus=1, mem_mib=800)})
+    assert site(a1).holds((plan,)) is None
+    assert site(replace(a1, mem_mib_alloc=300)).holds((plan,)) is not None
+
+
+def test_two_jobs_of_one_plan_do_not_count_the_same_gpus() -> None:
+    scheduler = site(*rack("a", 1))
+    assert scheduler.holds(plan_on("a1", gpus=4) + plan_on("a1", gpus=4)) is None
+    assert scheduler.holds(plan_on("a1", gpus=5) + plan_on("a1", gpus=4)) is not None
+
+
+def test_busy_means_wait_and_impossible_means_reject() -> None:
+    (a1,) = rack("a", 1)
+    requests = [(WorkloadId(1), (gang(1),)), (WorkloadId(2), (gang(2),))]
+    wait, reject = site(replace(a1, gpus_alloc=1)).bid(requests)
+    assert wait.refusal is not None
+    assert reject.refusal is not None
+    assert wait.refusal.kind is RefusalKind.WAIT
+    assert wait.refusal.reasons[0].code is ReasonCode.RESOURCES
+    assert reject.refusal.kind is RefusalKind.REJECT
+    assert reject.refusal.reasons[0].code is ReasonCode.TOO_FEW_NODES
+
+
+def test_nodes_that_are_down_today_still_count_for_ever() -> None:
+    down = tuple(replace(n, state=NodeState.DOWN) for n in rack("a", 2))
+    (answer,) = site(*down).bid([(WorkloadId(1), (gang(2),))])
+    assert answer.refusal is not None
+    assert answer.refusal.kind is RefusalKind.WAIT
+
+
+def test_a_workload_is_placed_whole_or_not_at_all() -> None:
+    free = [FreeNode.of(n) for n in rack("a", 2)]
+    before = [(f.gpus, f.cpus, f.mem_mib) for f in free]
+    assert not isinstance(place_all((gang(1), gang(2, 8, "serve")), free, ("gpu",)), Bid)
+    assert [(f.gpus, f.cpus, f.mem_mib) for f in free] == before
+
+
+def test_a_bid_lists_the_jobs_as_they_were_asked_for() -> None:
+    free = [FreeNode.of(n) for n in rack("a", 3)]
+    bid = place_all((gang(1, 2, "small"), gang(2, 8, "large")), free, ("gpu",))
+    assert isinstance(bid, Bid)
+    assert [plan.name for plan in bid.jobs] == ["small", "large"]
+    assert not set(bid.jobs[0].nodes) & set(bid.jobs[1].nodes)
+
+
+def test_a_het_workload_is_not_rejected_because_of_the_order_its_jobs_are_tried_in() -> None:
+    picky = Job(name="picky", nodes=1, gpus_per_node=3, features=("ib",))
+    large = Job(name="large", nodes=1, gpus_per_node=4)
+    nodes = rack("a", 1, gpus=4, cpus=8, features=("ib",)) + rack("b", 1, gpus=4, cpus=64)
+    assert never_fits((large, picky), capacity_of(nodes), ("gpu",)) is None
+
+
+def test_the_summary_counts_nodes_by_state_and_gpu_type() -> None:
+    a1, a2 = rack("a", 2, partitions=("gpu", "local"))
+    (h1,) = rack("h", 1, gpu_type="h100")
+    busy = replace(a2, state=NodeState.MIXED, gpus_alloc=3, cpus_alloc=6)
+    rows = summarise((a1, busy, replace(h1, state=NodeState.DOWN)), ("gpu",))
+    assert [(r.gpu_type, r.nodes_idle, r.nodes_mixed, r.nodes_down) for r in rows] == [
+        ("a100", 1, 1, 0),
+        ("h100", 0, 0, 1),
+    ]
+    assert (rows[0].gpus, rows[0].gpus_alloc, rows[0].cpus_alloc) == (16, 3, 6)

@@ -1,0 +1,169 @@
+"""Does the federation plan with what the researcher asked for?"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import pytest
+
+from federator.errors import InvalidRequest
+from federator.model.workload import Submission
+from federator.sites.slurm.interpret import Interpreted, interpret
+from federator.sites.slurm.options import parse_command_line, resolve
+
+
+def read(words: str, script: str = "#!/bin/sh\n") -> Interpreted:
+    components = resolve(parse_command_line(words.split()).groups, (), ())
+    return interpret(Submission(components=components, script=script))
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("", {"nodes": 1, "cpus_per_node": 1}),
+        ("-N2", {"nodes": 2, "cpus_per_node": 1}),
+        ("-N2-4", {"nodes": 2}),
+        ("-N1k", {"nodes": 1024}),
+        ("-n2 -N3", {"nodes": 2}),
+        ("-n8 --ntasks-per-node=3", {"nodes": 3, "cpus_per_node": 3}),
+        ("-N2 --ntasks-per-node=3 -c2", {"nodes": 2, "cpus_per_node": 6}),
+        ("-N2 -n7", {"nodes": 2, "cpus_per_node": 4}),
+        ("-n4 -c2", {"nodes": None, "cpus": 8, "cpus_per_node": 2}),
+        ("-c 16", {"nodes": 1, "cpus_per_node": 16, "cpus": 0}),
+        ("-N4 --gres=gpu:8", {"nodes": 4, "gpus_per_node": 8, "gpu_types": ()}),
+        ("--gres=gpu:a100:8", {"nodes": 1, "gpus_per_node": 8, "gpu_types": ("a100",)}),
+        ("--gres=gpu:a100=2", {"gpus_per_node": 2, "gpu_types": ("a100",)}),
+        ("--gres=gpu", {"gpus_per_node": 1}),
+        ("--gres=gpu:0", {"gpus_per_node": 0}),
+        ("--gres=gres/gpu:2,shard:4", {"gpus_per_node": 2}),
+        ("--gres=shard:4", {"gpus_per_node": 0}),
+        ("--gres=gpu:a100:1,gpu:a100:2", {"gpus_per_node": 3, "gpu_types": ("a100",)}),
+        ("--gpus-per-node=h100:8 -N2", {"gpus_per_node": 8, "nodes": 2, "gpu_types": ("h100",)}),
+        ("-G 16", {"nodes": None, "gpus": 16}),
+        ("--gpus=a100:8", {"nodes": None, "gpus": 8, "gpu_types": ("a100",)}),
+        ("-G16 -N2", {"nodes": 2, "gpus_per_node": 8, "gpus": 0}),
+        ("-G3 -N2", {"nodes": 2, "gpus_per_node": 0, "gpus": 3}),
+        ("-G4 --gpus-per-node=2", {"nodes": 2, "gpus_per_node": 2}),
+        ("-n4 -N2 --gpus-per-task=2", {"nodes": 2, "gpus_per_node": 4}),
+        ("-n4 --gpus-per-task=1 -c3", {"nodes": None, "gpus": 4, "cpus": 12}),
+        ("-G4 --gpus-per-task=2", {"gpus": 4, "nodes": None, "cpus": 2}),
+        ("-N2 --gpus-per-node=2 --ntasks-per-gpu=2 -c3", {"cpus_per_node": 12}),
+        ("-N1 --gres=gpu:4 --cpus-per-gpu=8", {"cpus_per_node": 32}),
+        ("-G4 --cpus-per-gpu=8", {"cpus": 32}),
+        ("--mincpus=12", {"cpus_per_node": 12}),
+        ("-N1 -n64 -O", {"cpus_per_node": 1}),
+        ("--mem=2G", {"mem_mib_per_node": 2048}),
+        ("--mem=5K", {"mem_mib_per_node": 1}),
+        ("--mem=5GB", {"mem_mib_per_node": 5120}),
+        ("--mem=0", {"mem_mib_per_node": 0, "exclusive": True}),
+        ("-c4 --mem-per-cpu=100", {"mem_mib_per_node": 400}),
+        ("--gres=gpu:4 --mem-per-gpu=1G", {"mem_mib_per_node": 4096}),
+        ("--exclusive", {"exclusive": True}),
+        ("-C nvlink&ib", {"features": ("nvlink", "ib")}),
+        ("-p gpu,cpu", {"partitions": ("gpu", "cpu")}),
+    ],
+)
+def test_options_become_the_needs_of_a_job(words: str, expected: dict[str, Any]) -> None:
+    (job,) = read(words).jobs
+    assert {key: getattr(job, key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 5400), ("1:30", 120), ("2:00:00", 7200), ("1-12", 129_600), ("1-0:30", 88_200),
+        ("1-2:3:4", 93_840), ("1-", 86_400), ("0:30", 60), ("0", inf), ("-1", inf),
+        ("infinite", inf), ("UNLIMITED", inf),
+    ],
+)  # fmt: skip
+def test_time_limits_are_read_and_rounded_up_to_minutes(text: str, seconds: float) -> None:
+    assert read(f"--time={text}").time_limit_s == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "indices", "limit"),
+    [
+        ("0-3", (0, 1, 2, 3), 0), ("1,3,5-9:2", (1, 3, 5, 7, 9), 0), ("1-3%2", (1, 2, 3), 2),
+        ("[1-2]", (1, 2), 0), ("1,1,1", (1,), 0), ("7", (7,), 0),
+    ],
+)  # fmt: skip
+def test_arrays_become_indices(text: str, indices: tuple[int, ...], limit: int) -> None:
+    found = read(f"--array={text}")
+    assert (found.array_indices, found.array_max_running) == (indices, limit)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("--gres=gpu:-1", "Invalid generic resource (gres) specification"),
+        ("--gres=gpu:a:-1", "Invalid generic resource (gres) specification"),
+        ("--gres=gpu::1", "Invalid generic resource (gres) specification"),
+        ("--gpus=-1", "Invalid generic resource (gres) specification"),
+        ("--gres=gpu:a,gpu:3", "Invalid GRES specification (with and without type identificat"),
+        ("--gpus=a:1,b:1", "GPUs of several types in one job (a, b) cannot be planned"),
+        ("-G1 -N2", "Invalid generic resource (gres) specification"),
+        ("-G3 --gpus-per-node=2", "Invalid generic resource (gres) specification"),
+        ("--gpus-per-task=1", "Invalid generic resource (gres) specification"),
+        ("--ntasks-per-gpu=1", "Invalid generic resource (gres) specification"),
+        ("--nodes=0", "invalid number of nodes (-N 0)"),
+        ("--nodes=0-3", "invalid number of nodes (-N 0-3)"),
+        ("--nodes=4-2", "Maximum node count 2 is less than minimum node count 4"),
+        ("--nodes=abc", '"abc" is not a valid node count'),
+        ("-n -1", 'Invalid numeric value "-1" for --ntasks.'),
+        ("-n 0", 'Invalid numeric value "0" for --ntasks.'),
+        ("-c 1x", 'Invalid numeric value "1x" for --cpus-per-task.'),
+        ("--ntasks-per-node=0", 'Invalid numeric value "0" for --ntasks-per-node.'),
+        ("--time=abc", "Invalid --time specification"),
+        ("--time=1:2:3:4", "Invalid --time specification"),
+        ("--time=1-2-3", "Invalid --time specification"),
+        ("--time=5:", "Invalid --time specification"),
+        ("--time=-5", "Invalid --time specification"),
+        ("--mem=foo", "Invalid --mem specification"),
+        ("--mem=-5", "Invalid --mem specification"),
+        ("--mem=1.5G", "Invalid --mem specification"),
+        ("--mem=1G --mem-per-cpu=1G", "--mem, --mem-per-cpu and --mem-per-gpu are mutually excl"),
+        ("--exclusive=foo", "Invalid --exclusive specification"),
+        ("--array=x", "Batch job submission failed: Invalid job array specification"),
+        ("--array=7-0", "Batch job submission failed: Invalid job array specification"),
+        ("--array=0-7:0", "Batch job submission failed: Invalid job array specification"),
+        ("--array=-1", "Batch job submission failed: Invalid job array specification"),
+        ("--array=0-100000", "a job array may have at most 100000 tasks"),
+        ("-a 1-3 : -n1", "Batch job submission failed: Invalid job array specification"),
+        ("-C a|b", "--constraint=a|b cannot be planned"),
+        ("-M all", "--clusters is not supported: the federation chooses the site"),
+        ("-w n1", "--nodelist is not supported: the federation chooses the nodes"),
+        ("-x n1", "--exclude is not supported"),
+        ("-d afterok:1", "--dependency is not supported"),
+        ("--begin=now+1", "--begin is not supported"),
+        ("-H", "--hold is not supported"),
+        ("--reservation=r", "--reservation is not supported"),
+        ("--gid=0", "--gid is not supported"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_with_a_reason(words: str, complaint: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        read(words)
+    assert str(refused.value).startswith(complaint)
+
+
+def test_het_components_become_jobs_with_names_of_their_own() -> None:
+    found = read("-J t -N2 --gres=gpu:8 -t 10 : -N1 -c8 -t 20")
+    assert [(job.name, job.nodes, job.gpus_per_node) for job in found.jobs] == [
+        ("t+0", 2, 8),
+        ("t+1", 1, 0),
+    ]
+    assert found.time_limit_s == 1200
+
+
+def test_name_account_and_requeue_are_read() -> None:
+    found = read("-J n -A acc --no-requeue")
+    assert (found.name, found.account, found.requeue) == ("n", "acc", False)
+    assert read("").requeue
+
+
+def test_directives_of_other_schedulers_are_refused_unless_ignored() -> None:
+    script = "#!/bin/sh\n#PBS -l nodes=2\n"
+    with pytest.raises(InvalidRequest, match="--ignore-pbs"):
+        read("", script)
+    assert read("--ignore-pbs", script).jobs

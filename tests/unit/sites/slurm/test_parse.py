@@ -1,0 +1,282 @@
+"""Slurm's texts become values, and nothing else passes for one."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from federator.model.site import NodeShare, NodeState, SiteJobState
+from federator.sites.slurm.parse_base import (
+    count_ids,
+    expand_hosts,
+    fold_hosts,
+    parse_duration_s,
+    parse_exit,
+    parse_gpus,
+    parse_time_s,
+)
+from federator.sites.slurm.parse_jobs import parse_jobs, parse_layout, parse_layouts
+from federator.sites.slurm.parse_nodes import parse_nodes, parse_state, parse_topology
+from federator.sites.slurm.parse_site import parse_config, parse_partitions, parse_version
+from tests.unit.sites.slurm.texts import job_line, node_line, squeue_record
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", ()),
+        ("(null)", ()),
+        ("g1", ("g1",)),
+        ("g[1-3],c1", ("c1", "g1", "g2", "g3")),
+        ("g[08-10]", ("g08", "g09", "g10")),
+        ("r[1-2]n[1-2]", ("r1n1", "r1n2", "r2n1", "r2n2")),
+        ("a,b,a", ("a", "b")),
+    ],
+)
+def test_host_lists_expand(text: str, names: tuple[str, ...]) -> None:
+    assert set(expand_hosts(text)) == set(names)
+    assert len(expand_hosts(text)) == len(names)
+
+
+@pytest.mark.parametrize(
+    "text", ["g[1-", "g]1[", "@group", "g 1", "g[1-999999999]", "a[1-400]b[1-400]", "g[b-a]", "*"]
+)
+def test_what_is_no_host_list_is_refused_before_it_eats_memory(text: str) -> None:
+    with pytest.raises(ValueError, match=r"host|range"):
+        expand_hosts(text)
+
+
+def test_folding_undoes_expanding() -> None:
+    assert fold_hosts(expand_hosts("g[1-3,7]")) == "g[1-3,7]"
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus"),
+    [
+        ("(null)", {}),
+        ("", {}),
+        ("N/A", {}),
+        ("gpu:0", {"": 0}),
+        ("gpu:8", {"": 8}),
+        ("gpu", {"": 1}),
+        ("gpu:a100:8(S:0-1)", {"a100": 8}),
+        ("gpu:a100:4(IDX:0-3)", {"a100": 4}),
+        ("gpu:a100:0(IDX:N/A)", {"a100": 0}),
+        ("gpu:a100:2(IDX:0,5),gpu:v100:1(IDX:7),shard:8,mps:100", {"a100": 2, "v100": 1}),
+        ("gpu:a100:no_consume:4", {"a100": 4}),
+        ("gres:gpu:a100:4", {"a100": 4}),
+        ("shard:a100:16(8/16)", {}),
+    ],
+)
+def test_every_dialect_of_gres_counts_gpus(gres: str, gpus: dict[str, int]) -> None:
+    assert parse_gpus(gres) == gpus
+
+
+def test_a_gres_count_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="no number"):
+        parse_gpus("gpu:a100:many")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "signal"),
+    [("3:0", 3, 0), ("0:15", 0, 15), ("768", 3, 0), ("15", 0, 15), ("137", 0, 9)],
+)
+def test_exit_codes_of_all_releases_are_read(text: str, code: int, signal: int) -> None:
+    assert parse_exit(text) == (code, signal)
+
+
+def test_times_are_unix_times_or_absent() -> None:
+    assert parse_time_s("1795210722") == 1795210722.0
+    assert parse_time_s("N/A") == parse_time_s("Unknown") == 0.0
+    with pytest.raises(ValueError, match="no number"):
+        parse_time_s("2026-11-20T21:38:42")
+
+
+def test_durations_are_seconds_or_unlimited() -> None:
+    assert parse_duration_s("1-02:03:04") == 93784.0
+    assert parse_duration_s("00:20:00") == 1200.0
+    assert parse_duration_s("UNLIMITED") == inf
+
+
+def test_cpu_ids_are_counted() -> None:
+    assert (count_ids("0-31"), count_ids("0,2-3"), count_ids("")) == (32, 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        ("IDLE", NodeState.IDLE),
+        ("MIXED", NodeState.MIXED),
+        ("ALLOCATED", NodeState.ALLOCATED),
+        ("IDLE+PLANNED", NodeState.IDLE),
+        ("MIXED-", NodeState.MIXED),
+        ("IDLE+CLOUD", NodeState.IDLE),
+        ("ALLOCATED+COMPLETING", NodeState.ALLOCATED),
+        ("IDLE+DRAIN", NodeState.DRAINED),
+        ("MIXED+DRAIN", NodeState.DRAINED),
+        ("IDLE+MAINTENANCE+RESERVED", NodeState.DRAINED),
+        ("IDLE+RESERVED", NodeState.DRAINED),
+        ("IDLE+FAIL", NodeState.DRAINED),
+        ("IDLE+REBOOT_REQUESTED", NodeState.DRAINED),
+        ("IDLE@", NodeState.DRAINED),
+        ("DOWN", NodeState.DOWN),
+        ("DOWN+DRAIN", NodeState.DOWN),
+        ("DOWN*+CLOUD", NodeState.DOWN),
+        ("MIXED*", NodeState.DOWN),
+        ("IDLE+NOT_RESPONDING", NodeState.DOWN),
+        ("DOWN+NOT_RESPONDING", NodeState.DOWN),
+        ("IDLE+CLOUD+POWERED_DOWN", NodeState.DOWN),
+        ("IDLE+POWERING_UP", NodeState.DOWN),
+        ("IDLE~", NodeState.DOWN),
+        ("DOWN^", NodeState.DOWN),
+        ("IDLE+DRAIN+INVALID_REG", NodeState.DOWN),
+        ("UNKNOWN", NodeState.DOWN),
+        ("FUTURE", NodeState.DOWN),
+    ],
+)
+def test_node_states_reduce_to_what_a_placement_needs(text: str, state: NodeState) -> None:
+    assert parse_state(text) is state
+
+
+def test_a_node_of_unknown_state_takes_no_job_and_is_reported() -> None:
+    reading = parse_nodes(node_line("n1", state="IDLE+FROZEN"))
+    assert [node.state for node in reading.records] == [NodeState.DRAINED]
+    assert "FROZEN" in reading.problems[0]
+    assert reading.complete
+
+
+def test_one_odd_node_does_not_hide_the_others() -> None:
+    odd = node_line("n2").replace("CPUAlloc=0", "CPUAlloc=some")
+    reading = parse_nodes("\n".join([node_line("n1"), odd, node_line("n3")]) + "\n")
+    assert [node.name for node in reading.records] == ["n1", "n3"]
+    assert len(reading.problems) == 1
+    assert "NodeName=n2" in reading.problems[0]
+    assert not reading.complete
+
+
+def test_words_in_a_reason_are_no_fields() -> None:
+    line = node_line("n1", end=" Reason=State=IDLE GresUsed=gpu:a100:8 Partitions=x [root@now]")
+    (node,) = parse_nodes(line).records
+    assert (node.state, node.gpus_alloc, node.partitions) == (NodeState.MIXED, 3, ("fed", "local"))
+
+
+def test_a_node_without_gpus_may_lack_gres_used() -> None:
+    line = node_line("c1", gres="(null)", used=None, end=" Reason=GresUsed=gpu:a100:8")
+    (node,) = parse_nodes(line).records
+    assert (node.gpu_type, node.gpus, node.gpus_alloc) == ("", 0, 0)
+
+
+def test_of_several_gpu_types_the_most_numerous_counts() -> None:
+    line = node_line("n1", gres="gpu:t4:2,gpu:a100:6", used="gpu:t4:1(IDX:0),gpu:a100:5(IDX:2-6)")
+    (node,) = parse_nodes(line).records
+    assert (node.gpu_type, node.gpus, node.gpus_alloc) == ("a100", 6, 5)
+
+
+def test_a_node_in_no_partition_and_without_features_is_read() -> None:
+    (node,) = parse_nodes(node_line("n1", partitions=None, features="(null)")).records
+    assert (node.partitions, node.features) == ((), ())
+
+
+def test_leaf_switches_and_blocks_are_both_racks() -> None:
+    switches = (
+        "SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[1-2]\n"
+        "SwitchName=spine Level=1 LinkSpeed=1 Nodes=n[1-2] Switches=s1\n"
+        "SwitchName=odd Level=0 LinkSpeed=1 Nodes=n[3\n"
+    )
+    assert parse_topology(switches) == {"n1": "s1", "n2": "s1"}
+    blocks = "BlockName=b1 BlockIndex=0 Nodes=n[1-2] BlockSize=2\nAggregatedBlock=x Nodes=n[1-2]\n"
+    assert parse_topology(blocks) == {"n1": "b1", "n2": "b1"}
+    assert parse_topology("") == {}
+
+
+def test_a_version_is_read_whatever_the_packager_calls_slurm() -> None:
+    assert parse_version("slurm-wlm 22.05.8\n") == "22.05.8"
+    assert parse_version("slurm 24.11.5") == "24.11.5"
+    with pytest.raises(ValueError, match="scontrol --version"):
+        parse_version("bash: scontrol: command not found")
+
+
+def test_settings_fall_back_to_slurms_defaults() -> None:
+    config = parse_config("ClusterName = c\nSLURM_VERSION = 24.11.5\nPrivateData = jobs,nodes\n")
+    assert (config.message_timeout_s, config.private_data) == (10.0, ("jobs", "nodes"))
+    with pytest.raises(ValueError, match="ClusterName"):
+        parse_config("slurm_load_ctl_conf error")
+
+
+def test_a_partition_that_is_down_or_odd_is_told_apart() -> None:
+    text = "PartitionName=a State=DOWN Nodes=n1 MaxTime=1-00:00:00\nPartitionName=b Nodes=n1\n"
+    reading = parse_partitions(text)
+    assert [(p.name, p.up, p.max_time_s) for p in reading.records] == [("a", False, 86400.0)]
+    assert len(reading.problems) == 1
+
+
+def test_completing_counts_as_running_and_holds_its_nodes() -> None:
+    (job,) = parse_jobs(squeue_record(State="COMPLETING", NodeList="n[1-2]")).records
+    assert job.state is SiteJobState.RUNNING
+    assert set(job.nodes) == {"n1", "n2"}
+
+
+def test_a_requeued_jobs_estimated_start_is_no_start() -> None:
+    (job,) = parse_jobs(squeue_record(State="PENDING", NodeList="", StartTime="99")).records
+    assert (job.started_at_s, job.nodes) == (0.0, {})
+
+
+def test_a_job_of_unknown_state_is_taken_to_run_and_reported() -> None:
+    reading = parse_jobs(squeue_record(State="HOVERING"))
+    assert [job.state for job in reading.records] == [SiteJobState.RUNNING]
+    assert "HOVERING" in reading.problems[0]
+    assert reading.complete
+
+
+def test_one_odd_job_does_not_hide_the_others() -> None:
+    output = squeue_record(JobID="1") + squeue_record(JobID="x") + squeue_record(JobID="3")
+    reading = parse_jobs(output)
+    assert [job.job_id for job in reading.records] == [1, 3]
+    assert len(reading.problems) == 1
+    assert not reading.complete
+
+
+def test_output_that_breaks_off_is_refused_as_a_whole() -> None:
+    with pytest.raises(ValueError, match="no record"):
+        parse_jobs(squeue_record() + squeue_record()[:-20])
+
+
+def test_bytes_that_are_no_unicode_cost_no_framing() -> None:
+    output = squeue_record(JobID="1", Name=b"\xff\xfe" * 32) + squeue_record(JobID="2")
+    assert [job.job_id for job in parse_jobs(output).records] == [1, 2]
+
+
+def test_a_layout_gives_each_group_of_nodes_its_share() -> None:
+    text = job_line(
+        5, "Nodes=n1 CPU_IDs=0-3 Mem=100 GRES=gpu:a100:2(IDX:0-1)",
+        "Nodes=n[2-3] CPU_IDs=0,2 Mem=0 GRES=",
+    )  # fmt: skip
+    small = NodeShare(cpus=2)
+    expected = {"n1": NodeShare(gpus=2, cpus=4, mem_mib=100), "n2": small, "n3": small}
+    assert parse_layout(text, 5) == expected
+    assert parse_layouts(text) == ({5: expected}, {})
+
+
+def test_a_record_that_says_twice_what_it_holds_is_refused() -> None:
+    fake = "x JOB_GRES=gpu:8 Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:8 MinCPUsNode=1"
+    layouts, refused = parse_layouts(job_line(5, name=fake) + job_line(6))
+    assert set(layouts) == {6}
+    assert set(refused) == {5}
+
+
+def test_a_record_forged_in_a_name_discredits_only_the_id_it_claims() -> None:
+    forged = "x\n" + job_line(6).rstrip("\n")
+    layouts, refused = parse_layouts(job_line(5, name=forged) + job_line(6) + job_line(7))
+    assert set(layouts) == {7}
+    assert set(refused) == {5, 6}
+
+
+def test_line_breaks_do_not_hide_the_layout_of_a_job_asked_for_singly() -> None:
+    text = job_line(5, name="a\nJobId=77\nb")
+    assert parse_layout(text, 5) == {"n1": NodeShare(gpus=1, cpus=1)}
+
+
+def test_a_job_without_record_has_no_layout() -> None:
+    with pytest.raises(ValueError, match="no record"):
+        parse_layout("", 5)

@@ -1,0 +1,126 @@
+"""Does the site get exactly the attempt that was planned?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from federator.errors import InvalidRequest
+from federator.model.plan import JobPlan
+from federator.model.site import NodeShare
+from federator.model.workload import AttemptId, Submission, TenantName, WorkloadId
+from federator.sites.protocol import LaunchOrder
+from federator.sites.slurm.options import parse_command_line, resolve
+from federator.sites.slurm.render import fold, render, without_directives
+
+SCRIPT = "#!/bin/sh\n#SBATCH -N9\n\n# x\n#SBATCH -p z\necho\n#SBATCH -n3\n"
+
+
+def plan(*nodes: str, partition: str = "gpu") -> JobPlan:
+    return JobPlan(name="j", partition=partition, nodes={n: NodeShare(cpus=1) for n in nodes})
+
+
+def order(words: list[str], *plans: JobPlan, **changes: Any) -> LaunchOrder:
+    submission = Submission(
+        components=resolve(parse_command_line(words).groups, (), ()),
+        script=SCRIPT,
+        args=changes.pop("args", ()),
+        environment=changes.pop("environment", {}),
+        work_dir="/home/u/run",
+    )
+    return LaunchOrder(
+        attempt=AttemptId(workload=WorkloadId(2**32), attempt=2),
+        user="u",
+        tenant=TenantName("vision"),
+        name="train",
+        submission=submission,
+        jobs=plans or (plan("n1"),),
+        **changes,
+    )
+
+
+def test_argv_pins_the_plan_and_keeps_the_users_other_options_in_order() -> None:
+    words = ["-N2", "--mem=1G", "-A", "mine", "-p", "x", "--gres=gpu:8", "--comment=my own"]
+    call = render(order(words, plan("n1", "n2")), "alpine")
+    assert call.argv == (
+        "sbatch", "--parsable", "--ignore-pbs", "--mem=1G", "--gres=gpu:8", "--nodes=2",
+        "--nodelist=n1,n2", "--partition=gpu", "--account=vision",
+        "--comment=fed:4294967296:2 my own", "--job-name=train", "--chdir=/home/u/run",
+        "--export=ALL",
+    )  # fmt: skip
+
+
+def test_components_are_separated_and_each_is_pinned() -> None:
+    argv = render(order(["-N1", ":", "-N2"], plan("a"), plan("b", "c")), "s").argv
+    at = argv.index(":")
+    assert "--nodelist=a" in argv[:at]
+    assert {"--nodelist=b,c", "--nodes=2", "--comment=fed:4294967296:2"} <= set(argv[at:])
+
+
+def test_an_array_task_is_submitted_alone() -> None:
+    assert "--array=7" in render(order(["-a", "0-9"], array_index=7), "s").argv
+    assert "--array=0-9" not in render(order(["-a", "0-9"], array_index=7), "s").argv
+
+
+def test_hostile_values_stay_single_words() -> None:
+    argv = render(order(["-J", "a; rm -rf / $(x)\n--uid=0"]), "s").argv
+    assert "--job-name=a; rm -rf / $(x)\n--uid=0" in argv
+
+
+def test_arguments_of_the_script_follow_the_script() -> None:
+    assert render(order([], args=("-x", "y z")), "s").argv[-3:] == ("/dev/stdin", "-x", "y z")
+
+
+def test_directives_of_the_header_are_neutralised_and_the_body_is_kept() -> None:
+    assert without_directives(SCRIPT) == (
+        "#!/bin/sh\n##SBATCH -N9\n\n# x\n##SBATCH -p z\necho\n#SBATCH -n3\n"
+    )
+    assert without_directives("#!/bin/sh\n#SBATCH -N9") == "#!/bin/sh\n##SBATCH -N9"
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ([], "--export=ALL"),
+        (["--export=ALL,A=1"], "--export=ALL,A=1,FED_JOB_ID,FED_ATTEMPT,FED_SITE"),
+        (["--export=A,B=2"], "--export=A,B=2,FED_JOB_ID,FED_ATTEMPT,FED_SITE"),
+        (["--export=NONE"], "--export=FED_JOB_ID,FED_ATTEMPT,FED_SITE"),
+        (["--export=NIL"], "--export=NIL"),
+    ],
+)
+def test_export_keeps_its_meaning_and_lets_the_federation_through(
+    asked: list[str], expected: str
+) -> None:
+    assert expected in render(order(asked), "s").argv
+
+
+def test_environment_leaves_the_submitting_machine_behind() -> None:
+    given = {
+        "HOME": "/h", "SLURM_JOB_ID": "1", "SBATCH_QOS": "q", "SSH_TTY": "t", "A": "1",
+        "PATH": "/opt/x:/usr/bin", "BIG": "x" * 200_000, "FED_SITE": "forged",
+    }  # fmt: skip
+    assert render(order([], environment=given), "alpine").environment == {
+        "A": "1",
+        "PATH": "/opt/x:/usr/bin:/usr/local/bin:/bin",
+        "FED_JOB_ID": "4294967296",
+        "FED_ATTEMPT": "2",
+        "FED_SITE": "alpine",
+        "FED_DROPPED_ENV": "BIG",
+    }
+
+
+def test_relative_chdir_starts_where_the_researcher_stood() -> None:
+    assert render(order(["-D", "sub"]), "s").work_dir == "/home/u/run/sub"
+    assert render(order(["-D", "/data"]), "s").work_dir == "/data"
+
+
+def test_long_node_lists_are_folded() -> None:
+    assert fold(tuple(f"n{k}" for k in range(1, 33))) == "n[1-32]"
+
+
+def test_plans_that_do_not_match_the_components_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="1 plans for 2 components"):
+        render(order(["-N1", ":", "-N1"], plan("a")), "s")
+    with pytest.raises(InvalidRequest, match="no nodes"):
+        render(order([], plan()), "s")

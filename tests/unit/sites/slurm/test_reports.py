@@ -1,0 +1,108 @@
+"""A het job is one attempt, whatever its components do."""
+
+from __future__ import annotations
+
+import pytest
+
+from federator.model.site import NodeShare, SiteJob, SiteJobState
+from federator.model.workload import AttemptId, WorkloadId
+from federator.sites.slurm.reports import attempt_reports, combined_state
+
+S = SiteJobState
+ATTEMPT = AttemptId(workload=WorkloadId(2**32 + 1), attempt=2)
+
+
+def job(  # noqa: PLR0913 - one parameter per field
+    job_id: int,
+    state: SiteJobState = S.RUNNING,
+    *,
+    leader: int = 0,
+    comment: str = str(ATTEMPT),
+    exit_code: int = 0,
+    started_at_s: float = 0.0,
+    ended_at_s: float = 0.0,
+    reason: str = "",
+    nodes: tuple[str, ...] = (),
+) -> SiteJob:
+    return SiteJob(
+        job_id=job_id,
+        name="j",
+        user="vision1",
+        account="vision",
+        partition="fed",
+        state=state,
+        reason=reason,
+        comment=comment,
+        exit_code=exit_code,
+        het_job_id=leader,
+        het_offset=job_id - leader if leader else 0,
+        started_at_s=started_at_s,
+        ended_at_s=ended_at_s,
+        nodes=dict.fromkeys(nodes, NodeShare()),
+    )
+
+
+@pytest.mark.parametrize(
+    ("states", "combined"),
+    [
+        ([S.PENDING, S.PENDING], S.PENDING),
+        ([S.RUNNING, S.PENDING], S.RUNNING),
+        ([S.COMPLETED, S.RUNNING], S.RUNNING),
+        ([S.SUSPENDED, S.PENDING], S.SUSPENDED),
+        ([S.CANCELLED, S.PENDING], S.PENDING),
+        ([S.COMPLETED, S.COMPLETED], S.COMPLETED),
+        ([S.COMPLETED, S.CANCELLED], S.CANCELLED),
+        ([S.CANCELLED, S.FAILED], S.FAILED),
+        ([S.FAILED, S.TIMEOUT], S.TIMEOUT),
+        ([S.FAILED, S.PREEMPTED], S.PREEMPTED),
+        ([S.CANCELLED, S.NODE_FAIL, S.PREEMPTED], S.NODE_FAIL),
+        ([S.OUT_OF_MEMORY, S.FAILED], S.OUT_OF_MEMORY),
+        ([S.BOOT_FAIL, S.DEADLINE], S.BOOT_FAIL),
+    ],
+)
+def test_components_combine_by_the_documented_rules(
+    states: list[SiteJobState], combined: SiteJobState
+) -> None:
+    assert combined_state(states) is combined
+    assert combined_state(reversed(states)) is combined
+
+
+@pytest.mark.parametrize("state", list(SiteJobState))
+def test_every_state_alone_stays_what_it_is(state: SiteJobState) -> None:
+    assert combined_state([state]) is state
+
+
+def test_a_plain_job_is_reported_as_it_is() -> None:
+    only = job(7, started_at_s=5.0, nodes=("n1", "n2"), reason="Prolog")
+    (report,) = attempt_reports([only])
+    assert (report.attempt, report.site_job_id, report.state) == (ATTEMPT, 7, S.RUNNING)
+    assert (report.started_at_s, report.ended_at_s) == (5.0, 0.0)
+    assert (report.nodes, report.reason) == (("n1", "n2"), "Prolog")
+
+
+def test_jobs_that_name_no_attempt_are_left_out() -> None:
+    assert attempt_reports([job(1, comment="mine"), job(2, comment="fed:x:1")]) == ()
+
+
+def test_an_ended_het_job_has_its_leaders_exit_code_and_its_last_end() -> None:
+    leader = job(7, S.FAILED, leader=7, exit_code=3, started_at_s=1.0, ended_at_s=4.0)
+    other = job(8, S.CANCELLED, leader=7, exit_code=9, started_at_s=2.0, ended_at_s=5.0)
+    (report,) = attempt_reports([other, leader])
+    assert (report.site_job_id, report.state, report.exit_code) == (7, S.FAILED, 3)
+    assert (report.started_at_s, report.ended_at_s) == (2.0, 5.0)
+
+
+def test_a_het_job_has_no_end_while_a_component_runs() -> None:
+    (report,) = attempt_reports(
+        [job(7, S.FAILED, leader=7, ended_at_s=4.0), job(8, leader=7, nodes=("n3",))]
+    )
+    assert (report.state, report.ended_at_s, report.nodes) == (S.RUNNING, 0.0, ("n3",))
+
+
+def test_a_het_job_whose_leader_is_forgotten_keeps_its_id() -> None:
+    (report,) = attempt_reports([job(8, leader=7)])
+    assert report.site_job_id == 7
+
+
+def test_two_jobs_of_one_attempt_are_two_reports() -> None:
+    assert [r.site_job_id for r in attempt_reports([job(9), job(7)])] == [7, 9]

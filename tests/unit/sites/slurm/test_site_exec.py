@@ -1,0 +1,271 @@
+"""The helper does what it may in the user's name, and refuses all else."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import pwd
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from federator.sites.slurm import site_exec
+
+Json = dict[str, object]
+USER = pwd.getpwuid(os.getuid())
+
+
+def request(**changes: object) -> Json:
+    base: Json = {
+        "op": "sbatch",
+        "argv": ["--comment=fed:7:1", "--nodes=1"],
+        "args": [],
+        "script": "#!/bin/sh\n",
+        "environment": {"PATH": "/usr/bin:/bin", "MINE": "é"},
+        "work_dir": "/",
+    }
+    return {**base, **changes}
+
+
+def answer(value: object) -> Json:
+    return site_exec.answer_to(json.dumps(value).encode())
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
+    """Put a shell script in the place of one of Slurm's commands."""
+
+    def install(name: str, script: str) -> Path:
+        path = tmp_path / name.lower()
+        path.write_text("#!/bin/sh\n" + script)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setattr(site_exec, name, str(path))
+        return tmp_path
+
+    monkeypatch.chdir(tmp_path)  # sbatch changes the directory of this process
+    return install
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--nodes=1"],
+        ["--comment=mine"],
+        ["--comment"],
+        ["--comment=fed:7:1", "--comment=fed:8:1"],
+        ["--comment=fed:7:1", ":", "--nodes=1"],
+        ["--comment=fed:7:1", "-N1"],
+        ["--comment=fed:7:1", "job.sh"],
+        ["--comment=fed:7:1", "--"],
+        ["--comment=fed:7:1", "--uid=0"],
+        ["--comment=fed:7:1", "--ui=0"],
+        ["--comment=fed:7:1", "--gid=0"],
+        ["--comment=fed:7:1", "-M", "other"],
+        ["--comment=fed:7:1", "--clusters=other"],
+        ["--comment=fed:7:1", "--cluster=other"],
+        ["--comment=fed:7:1", "--clu=other"],
+        ["--comment=fed:7:1", "--comm=mine"],
+        ["--comment=fed:7:1", "--wrap=id"],
+        ["--comment=fed:7:1", "--wait"],
+        ["--comment=fed:7:1", "--test-only"],
+        ["--comment=fed:7:1", "--name=a\0b"],
+        ["--comment=fed:7:1", 5],
+        ["--comment=fed:7:1", "--name=" + "x" * 131072],
+        ["--comment=fed:7:1"] * 5000,
+        "--comment=fed:7:1",
+    ],
+)
+def test_an_argv_that_could_do_more_is_refused(argv: object) -> None:
+    assert answer(request(argv=argv))["exit_status"] == site_exec.USAGE
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--comment=fed:7:1 my own words"],
+        ["--comment=fed:7:1", "--wait-all-nodes=1", "--exclusive", "--job-name=a\nb"],
+        ["--comment=fed:7:1", ":", "--comment=fed:7:1", "--gres=gpu:1"],
+    ],
+)
+def test_an_argv_of_long_options_is_accepted(argv: list[str]) -> None:
+    site_exec.check_argv(argv)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"op": "rm"},
+        {"op": ["sbatch"]},
+        {"op": None},
+        {"extra": 1},
+        {"script": 5},
+        {"script": "x" * (4 * 2**20 + 1)},
+        {"script": "\ud800"},
+        {"args": ["a\0"]},
+        {"args": [1]},
+        {"environment": {"A": 1}},
+        {"environment": {"": "x"}},
+        {"environment": {"A=B": "x"}},
+        {"environment": {"A": "x\0"}},
+        {"environment": {"A": "x" * 131072}},
+        {"environment": []},
+        {"work_dir": None},
+    ],
+)
+def test_a_request_of_the_wrong_form_is_refused(changed: Json) -> None:
+    refused = answer(request(**changed))
+    assert refused["exit_status"] == site_exec.USAGE
+    assert refused["error"]
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"7", b"\xff", b"[" * 100_000])
+def test_what_is_no_request_is_refused(raw: bytes) -> None:
+    assert site_exec.answer_to(raw)["exit_status"] == site_exec.USAGE
+
+
+def test_too_long_a_request_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site_exec, "MAX_REQUEST_BYTES", 10)
+    assert "too long" in str(answer(request())["error"])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"op": "scancel", "job_id": 7},
+        {"op": "scancel", "job_id": "7", "pending_only": False},
+        {"op": "scancel", "job_id": True, "pending_only": False},
+        {"op": "scancel", "job_id": 0, "pending_only": False},
+        {"op": "scancel", "job_id": -7, "pending_only": False},
+        {"op": "scancel", "job_id": 2**32, "pending_only": False},
+        {"op": "scancel", "job_id": 7, "pending_only": 1},
+        {"op": "signal", "job_id": 7, "signal": "9", "batch_only": True},
+        {"op": "signal", "job_id": 7, "signal": "USR1 --full", "batch_only": True},
+    ],
+)
+def test_a_job_or_signal_of_the_wrong_form_is_refused(value: Json) -> None:
+    assert answer(value)["exit_status"] == site_exec.USAGE
+
+
+def test_a_submission_reaches_sbatch_as_it_is(program: Callable[[str, str], Path]) -> None:
+    where = program(
+        "SBATCH",
+        'printf "%s\\n" "$@" > argv; cat > script; env | sort > env; echo chatter; echo "7;c1"\n',
+    )
+    given = {"MINE": "é", "SBATCH_UID": "0", "SLURM_CONF": "/x", "USER": "root", "HOME": "/x"}
+    accepted = request(
+        environment=given, args=["two words", "--uid=0"], script="#!/bin/sh\né", work_dir=str(where)
+    )
+    assert answer(accepted) == {"job_id": 7}
+    assert (where / "argv").read_text().splitlines() == [
+        "--parsable", "--comment=fed:7:1", "--nodes=1", "/dev/stdin", "two words", "--uid=0",
+    ]  # fmt: skip
+    assert (where / "script").read_text() == "#!/bin/sh\né"
+    seen = dict(line.split("=", 1) for line in (where / "env").read_text().splitlines())
+    assert (seen["MINE"], seen["USER"], seen["HOME"]) == ("é", USER.pw_name, USER.pw_dir)
+    assert (seen["PWD"], seen["PATH"]) == (str(where), "/usr/local/bin:/usr/bin:/bin")
+    assert not [name for name in seen if name.startswith(("SBATCH_", "SLURM_"))]
+    assert "VIRTUAL_ENV" not in seen
+
+
+def test_a_work_dir_that_is_not_there_gives_way_to_home(
+    program: Callable[[str, str], Path],
+) -> None:
+    program("SBATCH", "echo 7\n")
+    assert answer(request(work_dir="/nonexistent")) == {"job_id": 7, "work_dir": USER.pw_dir}
+    assert answer(request(work_dir="relative"))["work_dir"] == USER.pw_dir
+    assert answer(request(work_dir="/\0"))["work_dir"] == USER.pw_dir
+
+
+def test_sbatchs_own_words_and_status_come_back(program: Callable[[str, str], Path]) -> None:
+    program("SBATCH", "echo 'sbatch: error: no such partition' >&2; exit 1\n")
+    assert answer(request()) == {"error": "sbatch: error: no such partition", "exit_status": 1}
+
+
+def test_an_sbatch_that_names_no_job_is_unreadable(program: Callable[[str, str], Path]) -> None:
+    program("SBATCH", "echo Submitted\n")
+    assert answer(request())["exit_status"] == site_exec.UNREADABLE
+
+
+def test_an_sbatch_that_is_missing_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site_exec, "SBATCH", "/nonexistent/sbatch")
+    monkeypatch.chdir("/")
+    assert answer(request())["exit_status"] == site_exec.UNREADABLE
+
+
+def test_an_sbatch_that_hangs_is_killed(
+    program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = program("SBATCH", "echo $$ > pid; exec sleep 60\n")
+    monkeypatch.setattr(site_exec, "TIMEOUT_S", 0.3)
+    assert answer(request(work_dir=str(where)))["exit_status"] == site_exec.TIMED_OUT
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((where / "pid").read_text()), 0)
+
+
+def ask_scancel(**changes: object) -> Json:
+    return answer({"op": "scancel", "job_id": 7, "pending_only": False, **changes})
+
+
+def test_an_own_federated_job_is_cancelled(program: Callable[[str, str], Path]) -> None:
+    program("SQUEUE", f"printf '{USER.pw_uid}|RUNNING|fed:7:1   \\n'\n")
+    where = program("SCANCEL", 'printf "%s\\n" "$@" > scancelled\n')
+    assert ask_scancel(pending_only=True) == {"job_id": 7}
+    assert (where / "scancelled").read_text().split() == ["--state=PENDING", "7"]
+    assert ask_scancel() == {"job_id": 7}
+    assert (where / "scancelled").read_text().split() == ["7"]
+
+
+def test_an_own_federated_job_is_signalled(program: Callable[[str, str], Path]) -> None:
+    program("SQUEUE", f"printf '{USER.pw_uid}|RUNNING|fed:7:1   \\n'\n")
+    where = program("SCANCEL", 'printf "%s\\n" "$@" > scancelled\n')
+    value: Json = {"op": "signal", "job_id": 7, "signal": "USR1", "batch_only": True}
+    assert answer(value) == {"job_id": 7}
+    assert (where / "scancelled").read_text().split() == ["--signal=USR1", "--batch", "7"]
+    answer({**value, "batch_only": False})
+    assert (where / "scancelled").read_text().split() == ["--signal=USR1", "--full", "7"]
+
+
+def test_a_pending_job_is_not_signalled(program: Callable[[str, str], Path]) -> None:
+    program("SQUEUE", f"printf '{USER.pw_uid}|PENDING|fed:7:1   \\n'\n")
+    refused = answer({"op": "signal", "job_id": 7, "signal": "USR1", "batch_only": True})
+    assert refused["error"] == "job 7 is PENDING"
+
+
+@pytest.mark.parametrize(
+    ("uid", "comment", "words"),
+    [
+        (USER.pw_uid + 1, "fed:7:1", "belongs to another user"),
+        (USER.pw_uid, "mine", "not of the federation"),
+        (USER.pw_uid, "", "not of the federation"),
+        (USER.pw_uid + 1, f"\\n{USER.pw_uid}|RUNNING|fed:7:1", "belongs to another user"),
+    ],
+)
+def test_any_other_job_is_left_alone(
+    program: Callable[[str, str], Path], uid: int, comment: str, words: str
+) -> None:
+    program("SQUEUE", f"printf '{uid}|RUNNING|{comment}   \\n'\n")
+    where = program("SCANCEL", "touch scancelled\n")
+    assert words in str(ask_scancel()["error"])
+    assert not (where / "scancelled").exists()
+
+
+def test_a_job_that_is_gone_is_absent(program: Callable[[str, str], Path]) -> None:
+    program("SQUEUE", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1\n")
+    assert ask_scancel() == {"job_id": 7, "absent": True}
+
+
+def test_a_silent_slurmctld_is_passed_on(program: Callable[[str, str], Path]) -> None:
+    program("SQUEUE", "echo 'error: Unable to contact slurm controller' >&2; exit 1\n")
+    assert ask_scancel()["exit_status"] == 1
+
+
+def test_the_helper_is_python_3_6_of_the_standard_library_alone() -> None:
+    source = Path(site_exec.__file__).read_text(encoding="utf-8")
+    tree = ast.parse(source, feature_version=(3, 6))
+    imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import)
+                for name in node.names}  # fmt: skip
+    assert imported <= {"json", "os", "pwd", "re", "signal", "subprocess", "sys"}
+    assert source.startswith("#!/usr/bin/python3 -I\n")

@@ -1,0 +1,89 @@
+"""What the documents say of the code is what the code says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from federator.model.lifecycle import TERMINAL, TRANSITIONS
+from federator.model.reason import ReasonCode
+from federator.testbed.layout import REPOSITORY
+
+DOCS = REPOSITORY / "docs"
+PAGES = sorted([*REPOSITORY.glob("*.md"), *DOCS.rglob("*.md")])
+NAMES = [page.relative_to(REPOSITORY).as_posix() for page in PAGES]
+
+_EDGE = re.compile(r"^ *(\S+) --> (\S+?)(?:: (.+))?$", re.MULTILINE)
+_CODE_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors that a page's headings give, as GitHub makes them."""
+    headings = _HEADING.findall(_CODE_BLOCK.sub("", text_of(page)))
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+def drawn() -> list[tuple[str, str, str]]:
+    """Every arrow of the state diagram: from, to, happening."""
+    (diagram,) = re.findall(r"^```mermaid\n(.*?)^```$", text_of(DOCS / "lifecycle.md"), re.M | re.S)
+    return _EDGE.findall(diagram)
+
+
+def test_the_state_diagram_draws_every_transition_and_no_other() -> None:
+    found = [edge for edge in drawn() if edge[2]]
+    table = {(s.value, edge.to.value, h.value) for (s, h), edge in TRANSITIONS.items()}
+    assert set(found) == table
+    assert len(found) == len(table), "an arrow is drawn twice"
+
+
+def test_the_state_diagram_starts_pending_and_ends_in_the_terminal_states() -> None:
+    bare = {(start, end) for start, end, happening in drawn() if not happening}
+    assert bare == {("[*]", "PENDING")} | {(state.value, "[*]") for state in TERMINAL}
+
+
+def test_every_reason_is_explained_once_and_no_other() -> None:
+    explained = re.findall(r"^\| `(\w+)` \|", text_of(DOCS / "reasons.md"), re.MULTILINE)
+    assert sorted(explained) == sorted(code.value for code in ReasonCode)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_link_inside_the_project_leads_somewhere(page: Path) -> None:
+    broken = []
+    for link in _LINK.findall(_CODE_BLOCK.sub("", text_of(page))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors_of(target)):
+            broken.append(link)
+    assert not broken
+
+
+def test_every_page_of_the_documents_can_be_reached_from_the_readme() -> None:
+    seen: set[Path] = set()
+    to_read = [REPOSITORY / "README.md"]
+    while to_read:
+        page = to_read.pop()
+        if page in seen:
+            continue
+        seen.add(page)
+        for link in _LINK.findall(text_of(page)):
+            target = (page.parent / link.partition("#")[0]).resolve()
+            to_read += target.glob("*.md") if target.is_dir() else []
+            to_read += [target] if target.suffix == ".md" and target.exists() else []
+    assert seen >= set(PAGES)
+
+
+def test_every_test_that_a_promise_names_exists() -> None:
+    rows = re.findall(r"\((\S+\.py)\): `(test_\w+)`", text_of(DOCS / "properties.md"))
+    assert rows
+    missing = [name for path, name in rows if f"def {name}(" not in text_of(DOCS / path)]
+    assert not missing
