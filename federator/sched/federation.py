@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from federator.model.event import Awarded, Changed, EpochBegan, LogRecord, Submitted
-from federator.model.lifecycle import Effect, Happening, InvalidTransition, WorkloadState
+from federator.model.lifecycle import AT_SITE, Effect, Happening, InvalidTransition, WorkloadState
 from federator.model.message import (
     AnswerCancelled,
     AnswerRefused,
@@ -128,6 +128,8 @@ class Federation:
         first_id = self.ledger.next_id if self.ledger.epoch else first_id_at(now_s)
         self._record(turn, EpochBegan(at_s=now_s, epoch=epoch, first_id=first_id))
         turn.commands.append(Wake(at_s=now_s))
+        for entry in self.ledger.in_state(WorkloadState.LAUNCHING):
+            self._wake_at_lease_end(turn, entry)
         return turn.commands
 
     # ---- the door ----
@@ -234,6 +236,7 @@ class Federation:
         site.up = site.ready = False
         for round_ in self._open_rounds():
             round_.waiting_for.discard(seen.site)
+            round_.answers.pop(seen.site, None)
         self._conclude(turn)
 
     def _reported(self, turn: _Turn, report: SiteReported) -> None:
@@ -277,8 +280,10 @@ class Federation:
         if known is not None and report.user != known.workload.user:
             return
         if known is not None and live and report.attempt.attempt <= known.attempt:
-            order = self._cancel_order(known, site, report.attempt, report.site_job_id)
-            turn.commands.append(order)
+            turn.commands.append(
+                CancelAt(site=site, attempt=report.attempt, user=known.workload.user,
+                         site_job_id=report.site_job_id, pending_only=False)
+            )  # fmt: skip
         if live:
             fields = {"site": site, "attempt": str(report.attempt), "job_id": report.site_job_id}
             turn.commands.append(Note(event="stray_attempt", fields=fields))
@@ -294,14 +299,14 @@ class Federation:
         site = self.sites[report.site]
         site.ready = True
         told = {r.attempt for r in report.attempts}
-        live = (WorkloadState.LAUNCHING, WorkloadState.RUNNING)
+        live = (WorkloadState.LAUNCHING, WorkloadState.RUNNING, WorkloadState.CANCELLING)
         for entry in self._entries_at(report.site, *live):
-            if entry.attempt_id not in told:
+            if entry.site_job_id and entry.attempt_id not in told:
                 self._attempt_lost(turn, report.site, entry.attempt_id)
         for entry in self._entries_at(report.site, WorkloadState.AWARDED):
             turn.commands.append(self._launch_order(entry))
-        for entry in self._entries_at(report.site, WorkloadState.CANCELLING, *live):
-            if entry.state is WorkloadState.CANCELLING or entry.withdrawing:
+        for entry in self._to_cancel():
+            if entry.site == report.site:
                 self._order_cancel(turn, entry)
         self._pass_is_due(turn)
 
@@ -312,7 +317,6 @@ class Federation:
         waits = (WorkloadState.AWARDED, WorkloadState.CANCELLING)
         if entry is not None and entry.state in waits and not entry.site_job_id:
             self._change(turn, entry, Happening.ACCEPTED, site_job_id=seen.site_job_id)
-            turn.commands.append(Wake(at_s=turn.now_s + self._rules.launch_lease_s))
 
     def _launch_refused(self, turn: _Turn, seen: LaunchRefused) -> None:
         entry = self._current(seen.attempt, seen.site)
@@ -332,7 +336,7 @@ class Federation:
             over = turn.now_s >= entry.lease_from_s + self._rules.launch_lease_s
             if over and not entry.withdrawing and self.sites[entry.site].up:
                 self._change(turn, entry, Happening.LEASE_OVER)
-        for entry in self.ledger.in_state(WorkloadState.CANCELLING):
+        for entry in self._to_cancel():
             sent_s = self._cancel_sent_s.get(entry.workload.id, 0.0)
             if turn.now_s >= sent_s + CANCEL_AGAIN_S and self.sites[entry.site].up:
                 self._order_cancel(turn, entry)
@@ -455,7 +459,12 @@ class Federation:
             note = {"workload": entry.workload.id, "detail": str(error)}
             turn.commands.append(Note(event="late_news_dropped", fields=note))
             return False
+        if entry.state is WorkloadState.LAUNCHING:
+            self._wake_at_lease_end(turn, entry)
         return True
+
+    def _wake_at_lease_end(self, turn: _Turn, entry: Entry) -> None:
+        turn.commands.append(Wake(at_s=entry.lease_from_s + self._rules.launch_lease_s))
 
     def _record(self, turn: _Turn, event: LogRecord, entry: Entry | None = None) -> None:
         effects = self.ledger.apply(event)
@@ -474,24 +483,28 @@ class Federation:
 
     def _order_cancel(self, turn: _Turn, entry: Entry) -> None:
         self._cancel_sent_s[entry.workload.id] = turn.now_s
+        withdraw = entry.state is not WorkloadState.CANCELLING
         turn.commands.append(
-            self._cancel_order(entry, entry.site, entry.attempt_id, entry.site_job_id)
-        )
+            CancelAt(site=entry.site, attempt=entry.attempt_id, user=entry.workload.user,
+                     site_job_id=entry.site_job_id, pending_only=withdraw)
+        )  # fmt: skip
         turn.commands.append(Wake(at_s=turn.now_s + CANCEL_AGAIN_S))
-
-    def _cancel_order(
-        self, entry: Entry, site: SiteName, attempt: AttemptId, site_job_id: int
-    ) -> CancelAt:
-        withdraw = entry.withdrawing and entry.state is WorkloadState.LAUNCHING
-        return CancelAt(site=site, attempt=attempt, user=entry.workload.user,
-                        site_job_id=site_job_id, pending_only=withdraw)  # fmt: skip
 
     def _current(self, attempt: AttemptId, site: SiteName) -> Entry | None:
         """The entry whose present attempt this is, if it is at that site and not over."""
         entry = self.ledger.entries.get(attempt.workload)
         if entry is None or entry.attempt != attempt.attempt or entry.site != site:
             return None
-        return entry
+        return entry if entry.state in AT_SITE else None
+
+    def _to_cancel(self) -> list[Entry]:
+        """Those whose cancel or withdrawal their site has not confirmed.
+
+        One that started as it was withdrawn is not among them: it runs on.
+        """
+        launching = self.ledger.in_state(WorkloadState.LAUNCHING)
+        cancelling = self.ledger.in_state(WorkloadState.CANCELLING)
+        return [*(e for e in launching if e.withdrawing), *cancelling]
 
     def _entries_at(self, site: SiteName, *states: WorkloadState) -> list[Entry]:
         return [e for e in self.ledger.in_state(*states) if e.site == site]

@@ -167,8 +167,10 @@ def _fits(need: NodeShare, f: FreeNode, exclusive: bool) -> bool:
     return f.has(need) and (f.untouched or not exclusive)
 
 
-def _tightness(f: FreeNode) -> tuple[int, int, str]:
-    return (f.gpus, f.cpus, f.node.name)
+def _tightness(f: FreeNode) -> tuple[int, int, int, str]:
+    """Nodes with few free GPUs first; among equals the smaller node, so CPU nodes before full
+    GPU nodes."""
+    return (f.gpus, f.node.gpus, f.cpus, f.node.name)
 
 
 def _racks(nodes: Iterable[FreeNode]) -> list[list[FreeNode]]:
@@ -282,7 +284,8 @@ def _too_small(job: Job, need: NodeShare, suitable: list[FreeNode]) -> Reason:
     ):
         if wanted > best:
             return Reason(code=ReasonCode.NODE_TOO_SMALL, job=job.name, needed=wanted,
-                          free=best, unit=unit, detail="on one node")  # fmt: skip
+                          free=best, unit=unit,
+                          detail="|".join(job.gpu_types) if unit == "GPUs" else "")  # fmt: skip
     return Reason(code=ReasonCode.TOO_FEW_NODES, job=job.name, needed=job.nodes or 1, free=0,
                   unit="nodes", detail=_per_node(job, need))  # fmt: skip
 

@@ -11,6 +11,8 @@ from federator.errors import SiteRefused, SiteUnavailable
 from federator.model.site import NodeShare, NodeState, SiteJobState
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sites.slurm.client import SlurmClient
+from federator.testbed import cluster, layout
+from federator.testbed.layout import StateDir
 from tests.contract.live import PREFIX, SITES, LiveHands, NoHands
 from tests.contract.runners import TRANSCRIPTS, DockerRunner, ReplayRunner
 from tests.contract.situation import FIRST_WORKLOAD, HOSTILE_NAME, Scene, play
@@ -41,6 +43,8 @@ async def _replay(release: str) -> Scene:
 
 async def _play_live(site: str) -> Scene:
     hands = LiveHands(site)
+    if PREFIX == "federator-":
+        cluster.up(StateDir.default(), layout.SITES, lambda _site, _doing: None)
     try:
         return await play(site, SlurmClient(DockerRunner(PREFIX + site)), hands)
     finally:
@@ -247,12 +251,10 @@ def test_a_sweep_makes_a_snapshot(scene: Scene) -> None:
     assert snapshot.now_s == scene.busy.taken_at_s > 0
 
 
-def test_a_steady_sweep_costs_two_commands(release: tuple[str, str]) -> None:
-    if release[0] == "live":
-        pytest.skip("counted on recordings")
-
+@pytest.mark.parametrize("version", SITES)
+def test_a_steady_sweep_costs_two_commands(version: str) -> None:
     async def sweep_again() -> list[tuple[str, ...]]:
-        runner = ReplayRunner.of(release[1])
+        runner = ReplayRunner.of(version)
         client = SlurmClient(runner)
         await client.sweep()
         before = len(runner.asked)

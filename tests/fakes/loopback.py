@@ -277,6 +277,17 @@ class Loopback:
             self.check_invariants()
         self.clock.now_s = until_s
 
+    def run_until(self, true: Callable[[], bool], limit_s: float = 100.0) -> None:
+        """Run in small steps until a condition holds.
+
+        Raises:
+            AssertionError: it does not within the limit.
+        """
+        until_s = self.clock.now_s + limit_s
+        while not true():
+            assert self.clock.now_s < until_s, f"it never came to that: {self.states()}"
+            self.run_for(LATENCY_S / 2)
+
     def run_until_all_end(self, limit_s: float = 20_000.0) -> None:
         """Run until every workload has ended.
 

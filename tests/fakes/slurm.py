@@ -54,6 +54,7 @@ class SimulatedSlurm:
         self._local: dict[str, NodeShare] = {}
         self._last_id = 100
         self.jobs: dict[int, SimulatedJob] = {}
+        self.refuses_cancels = False
         self.starts_jobs = True  # False: something local always gets in between
 
     # ---- what sbatch, scancel and life do ----
@@ -66,6 +67,8 @@ class SimulatedSlurm:
         return job.job_id
 
     def cancel(self, job_id: int, *, pending_only: bool) -> None:
+        if self.refuses_cancels:
+            raise SiteRefused("scancel: Kill job error")
         job = self.jobs.get(job_id)
         if job is None:
             raise SiteRefused(f"scancel: Invalid job id {job_id}")

@@ -34,6 +34,7 @@ from federator.sites.slurm.options import Options, has_foreign_directives
 from federator.sites.slurm.quantities import Gpus
 
 _BAD_GRES: Final = "Invalid generic resource (gres) specification"
+MAX_OPTION_BYTES: Final = 64 * 1024  # an argument of a command may have 128 KiB on Linux
 _WRAP_MARK: Final = "# This script was created by sbatch --wrap."
 
 
@@ -83,6 +84,11 @@ def interpret(submission: Submission) -> Interpreted:
         raise InvalidRequest("the submission has no component")
     for component in submission.components:
         _refuse_unplannable(component)
+        for option in component:
+            if len((option.value or "").encode()) > MAX_OPTION_BYTES:
+                raise InvalidRequest(
+                    f"the value of --{option.name} is longer than {MAX_OPTION_BYTES} bytes"
+                )
     given = [_Given(component) for component in submission.components]
     first = given[0]
     if "ignore-pbs" not in first and has_foreign_directives(submission.script):

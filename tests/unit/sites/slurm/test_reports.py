@@ -12,7 +12,7 @@ S = SiteJobState
 ATTEMPT = AttemptId(workload=WorkloadId(2**32 + 1), attempt=2)
 
 
-def job(  # noqa: PLR0913 - one parameter per field
+def job(
     job_id: int,
     state: SiteJobState = S.RUNNING,
     *,

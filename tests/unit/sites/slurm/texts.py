@@ -23,7 +23,7 @@ def _bytes(value: str | bytes) -> bytes:
     return value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass")
 
 
-def node_line(  # noqa: PLR0913 - one parameter per field
+def node_line(
     name: str,
     *,
     state: str = "MIXED",

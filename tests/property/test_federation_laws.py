@@ -1,0 +1,199 @@
+"""Laws that hold for every history: of submissions, cancels, faults and time.
+
+``Loopback`` checks after every event that no workload is alive twice or at two sites, that no
+ended or waiting one is alive at all, and that no node is over-allocated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from federator.model.lifecycle import TERMINAL
+from federator.model.message import Command, Record
+from federator.model.site import NodeShare, SiteJobState
+from federator.sched.federation import Rules
+from tests.fakes.build import draft, gang, rack
+from tests.fakes.loopback import Loopback
+
+SITES = ("alpine", "baker", "crest")
+HISTORIES = settings(max_examples=80, deadline=None,
+                     suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
+
+Act = tuple[str, int, int]
+CALM = ("submit", "submit", "submit", "array", "het", "wait", "wait", "cancel")
+FAULTS = ("site down", "site up", "refuse", "accept", "restart", "repeat", "fail job",
+          "local job", "fail node", "repair node", "requeue", "stall", "go on")  # fmt: skip
+
+
+def acts(names: tuple[str, ...]) -> st.SearchStrategy[list[Act]]:
+    act = st.tuples(st.sampled_from(names), st.integers(0, 50), st.integers(0, 50))
+    return st.lists(act, max_size=25)
+
+
+def fresh(duration_s: float | None = 25.0) -> Loopback:
+    sites = {"alpine": rack("a", 3), "baker": rack("b", 2) + rack("c", 1), "crest": rack("d", 2)}
+    return Loopback(sites, Rules(launch_lease_s=20.0, pass_interval_s=60.0), duration_s)
+
+
+def play(f: Loopback, history: list[Act]) -> None:
+    for name, x, y in history:
+        ACTS[name](f, x, y)
+        f.check_invariants()
+
+
+def _submit(f: Loopback, x: int, y: int) -> None:
+    f.ask(draft(gang(1 + x % 3, 1 + y % 8), priority=1 + y % 7, requeue=y % 5 > 0))
+
+
+def _array(f: Loopback, x: int, y: int) -> None:
+    tasks = tuple(range(1 + x % 4))
+    f.ask(draft(gang(1, 1 + y % 8), array_indices=tasks, array_max_running=y % 3))
+
+
+def _het(f: Loopback, x: int, y: int) -> None:
+    f.ask(draft(gang(1 + x % 2, 1 + y % 8), gang(1, 1 + x % 8, "serve")))
+
+
+def _wait(f: Loopback, x: int, y: int) -> None:
+    f.run_for(x * 0.005 if y % 3 else x * 1.0)
+
+
+def _cancel(f: Loopback, x: int, y: int) -> None:
+    live = [i for i, e in f.federation.ledger.entries.items() if e.state not in TERMINAL]
+    if live:
+        f.cancel(live[x % len(live)])
+
+
+def _restart(f: Loopback, x: int, y: int) -> None:
+    f.restart()
+
+
+def _repeat(f: Loopback, x: int, y: int) -> None:
+    f.repeat_last_report(SITES[x % 3], after_s=float(y))
+
+
+def _fail_job(f: Loopback, x: int, y: int) -> None:
+    running = f.slurm(SITES[x % 3]).running()
+    ends = (SiteJobState.FAILED, SiteJobState.TIMEOUT, SiteJobState.CANCELLED,
+            SiteJobState.NODE_FAIL, SiteJobState.OUT_OF_MEMORY)  # fmt: skip
+    if running:
+        f.slurm(SITES[x % 3]).end(running[0].attempt, ends[y % len(ends)], 1)
+
+
+def _local(f: Loopback, x: int, y: int) -> None:
+    """A local user takes what is free of a node."""
+    f.shared_nodes = True
+    slurm = f.slurm(SITES[x % 3])
+    node = slurm.nodes()[y % len(slurm.nodes())]
+    slurm.take_locally(node.name, NodeShare())
+    node = slurm.nodes()[y % len(slurm.nodes())]
+    slurm.take_locally(node.name, NodeShare(gpus=node.gpus - node.gpus_alloc))
+
+
+def _node(f: Loopback, x: int, y: int, broken: bool) -> None:
+    f.shared_nodes = True
+    slurm = f.slurm(SITES[x % 3])
+    name = slurm.nodes()[y % len(slurm.nodes())].name
+    if broken:
+        slurm.fail_node(name)
+    else:
+        slurm.repair_node(name)
+
+
+def _requeue(f: Loopback, x: int, y: int) -> None:
+    running = f.slurm(SITES[x % 3]).running()
+    if running:
+        f.slurm(SITES[x % 3]).requeue(running[0].attempt)
+
+
+def _stall(f: Loopback, x: int, starts: bool) -> None:
+    f.shared_nodes = True
+    slurm = f.slurm(SITES[x % 3])
+    slurm.starts_jobs = starts
+    slurm.start_what_can()
+
+
+ACTS: dict[str, Callable[[Loopback, int, int], None]] = {
+    "submit": _submit,
+    "array": _array,
+    "het": _het,
+    "wait": _wait,
+    "cancel": _cancel,
+    "site down": lambda f, x, _: f.site_down(SITES[x % 3]),
+    "site up": lambda f, x, _: f.site_up(SITES[x % 3]),
+    "refuse": lambda f, x, _: f.refuse_launches(SITES[x % 3]),
+    "accept": lambda f, x, _: f.refuse_launches(SITES[x % 3], False),
+    "restart": _restart,
+    "repeat": _repeat,
+    "fail job": _fail_job,
+    "local job": _local,
+    "fail node": lambda f, x, y: _node(f, x, y, True),
+    "repair node": lambda f, x, y: _node(f, x, y, False),
+    "requeue": _requeue,
+    "stall": lambda f, x, _: _stall(f, x, False),
+    "go on": lambda f, x, _: _stall(f, x, True),
+}
+
+
+def stop_faults(f: Loopback) -> None:
+    for site in SITES:
+        slurm = f.slurm(site)
+        slurm.starts_jobs = True
+        for node in slurm.nodes():
+            slurm.repair_node(node.name)
+            slurm.take_locally(node.name, NodeShare())
+        f.refuse_launches(site, False)
+        f.site_up(site)
+
+
+@HISTORIES
+@given(acts(CALM + FAULTS))
+def test_whatever_happens_every_workload_ends_once_faults_stop(history: list[Act]) -> None:
+    f = fresh()
+    play(f, history)
+    stop_faults(f)
+    f.run_until_all_end()
+
+
+@HISTORIES
+@given(acts(CALM))
+def test_without_local_users_whatever_is_launched_starts_at_once(history: list[Act]) -> None:
+    f = fresh()
+    play(f, history)
+    f.run_until_all_end()
+    assert not f.shared_nodes  # so ``check_invariants`` has looked for jobs that wait in Slurm
+
+
+@HISTORIES
+@given(acts(CALM + FAULTS))
+def test_the_log_alone_tells_how_every_workload_stands(history: list[Act]) -> None:
+    f = fresh()
+    play(f, history)
+    told, known = f.replayed(), f.federation.ledger
+    assert (told.epoch, told.next_id, told.id_of_key) == (
+        known.epoch, known.next_id, known.id_of_key,
+    )  # fmt: skip
+    assert told.entries.keys() == known.entries.keys()
+    for id_, entry in known.entries.items():
+        again = told.entries[id_]
+        again.refusals = entry.refusals  # volatile: of the last pass
+        assert again == entry
+
+
+@HISTORIES
+@given(acts(tuple(a for a in CALM + FAULTS if a != "restart")))
+def test_the_same_history_gives_the_same_commands(history: list[Act]) -> None:
+    f = fresh()
+    play(f, history)
+    twin = f.new_federation()
+    commands: list[Command] = []
+    for observation, now_s in f.history:
+        if observation is None:
+            commands += twin.begin_epoch(now_s)
+        else:
+            commands += twin.handle(observation, now_s)
+    assert commands == f.commands
+    assert [c.event for c in commands if isinstance(c, Record)] == f.log

@@ -1,0 +1,259 @@
+"""Laws that hold for every job on every site."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from federator.model.plan import JobPlan
+from federator.model.site import Node, NodeShare
+from federator.model.workload import Job, WorkloadId
+from federator.sched.placement import (
+    FreeNode,
+    Placed,
+    locality_cost,
+    place_job,
+    share_per_node,
+)
+from federator.sched.site_scheduler import SiteScheduler, capacity_of, never_fits
+from tests.fakes.build import attempt
+
+FEW = settings(max_examples=120, deadline=None)
+
+
+@st.composite
+def nodes(draw: st.DrawFn, most: int = 8) -> tuple[Node, ...]:
+    """A small site with local jobs here and there."""
+    count = draw(st.integers(1, most))
+    return tuple(_node(draw, k) for k in range(count))
+
+
+def _node(draw: st.DrawFn, k: int) -> Node:
+    gpus, cpus = draw(st.sampled_from([0, 4, 8])), draw(st.sampled_from([4, 16]))
+    return Node(
+        name=f"n{k}",
+        partitions=("gpu",),
+        switch=draw(st.sampled_from(["r1", "r2", "r3"])),
+        cpus=cpus,
+        cpus_alloc=draw(st.integers(0, cpus)),
+        mem_mib=1000,
+        mem_mib_alloc=draw(st.sampled_from([0, 0, 900])),
+        gpu_type=draw(st.sampled_from(["a100", "h100"])) if gpus else "",
+        gpus=gpus,
+        gpus_alloc=draw(st.integers(0, gpus)),
+        features=draw(st.sampled_from([(), ("ib",)])),
+    )
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> Job:
+    """Per node, in total, or both."""
+    shape = draw(
+        st.sampled_from(["per node", "gpus", "cpus", "gpus over nodes", "cpus over nodes"])
+    )
+    count = draw(st.integers(1, 4))
+    over = {"nodes": count} if "node" in shape else {}
+    amounts: dict[str, int] = dict(over)
+    if shape == "per node":
+        amounts |= {
+            "gpus_per_node": draw(st.integers(0, 8)),
+            "cpus_per_node": draw(st.integers(1, 8)),
+        }
+    elif shape.startswith("gpus"):
+        amounts |= {"gpus": draw(st.integers(count if over else 1, 20))}
+    else:
+        amounts |= {
+            "cpus": draw(st.integers(count, 40)),
+            "gpus_per_node": draw(st.sampled_from([0, 2])),
+        }
+    return Job(
+        name="train",
+        mem_mib_per_node=draw(st.sampled_from([0, 500])),
+        gpu_types=draw(st.sampled_from([(), ("h100",)])),
+        features=draw(st.sampled_from([(), ("ib",)])),
+        exclusive=draw(st.sampled_from([False, False, True])) and shape == "per node",
+        **amounts,  # type: ignore[arg-type]  # amounts only
+    )
+
+
+def place(job: Job, site: Sequence[Node]) -> Placed | None:
+    found = place_job(job, [FreeNode.of(n) for n in site], ("gpu",))
+    return found if isinstance(found, Placed) else None
+
+
+def usable(job: Job, site: Sequence[Node]) -> list[FreeNode]:
+    """The nodes that could be part of any plan, found the long way."""
+    need = share_per_node(job)
+    least_gpus = max(need.gpus, 1 if job.gpus else 0)
+    return [
+        f
+        for f in map(FreeNode.of, site)
+        if f.gpus >= least_gpus
+        and f.cpus >= need.cpus
+        and f.mem_mib >= need.mem_mib
+        and (not (job.gpus or job.gpus_per_node) or f.node.gpus)
+        and (not (job.gpus or job.gpus_per_node) or not job.gpu_types
+             or f.node.gpu_type in job.gpu_types)
+        and set(job.features) <= set(f.node.features)
+        and (not job.exclusive or f.untouched)
+    ]  # fmt: skip
+
+
+def holds_totals(job: Job, group: Sequence[FreeNode]) -> bool:
+    return sum(f.gpus for f in group) >= job.gpus and sum(f.cpus for f in group) >= job.cpus
+
+
+def fewest(job: Job, group: Sequence[FreeNode]) -> int | None:
+    """The size of the smallest set of nodes that holds the job; None when there is none."""
+    sizes = [job.nodes] if job.nodes is not None else list(range(1, len(group) + 1))
+    for size in sizes:
+        if any(holds_totals(job, some) for some in combinations(group, size)):
+            return size
+    return None
+
+
+def by_rack(group: Sequence[FreeNode]) -> list[list[FreeNode]]:
+    return [[f for f in group if f.node.switch == r] for r in {f.node.switch for f in group}]
+
+
+@FEW
+@given(jobs(), nodes())
+def test_a_plan_never_takes_more_than_is_free(job: Job, site: tuple[Node, ...]) -> None:
+    found = place(job, site)
+    assume(found is not None and found.plan)
+    assert found is not None
+    allowed = {f.node.name: f for f in usable(job, site)}
+    for name, share in found.plan.nodes.items():
+        assert name in allowed
+        assert allowed[name].has(share)
+
+
+@FEW
+@given(jobs(), nodes())
+def test_a_plan_gives_what_was_asked_for(job: Job, site: tuple[Node, ...]) -> None:
+    found = place(job, site)
+    assume(found is not None)
+    assert found is not None
+    shares = list(found.plan.nodes.values())
+    need = share_per_node(job)
+    if job.nodes is not None:
+        assert len(shares) == job.nodes
+    assert all(s.gpus >= need.gpus and s.cpus >= need.cpus for s in shares)
+    if not job.exclusive:
+        assert sum(s.gpus for s in shares) == (job.gpus or need.gpus * len(shares))
+        assert sum(s.cpus for s in shares) == max(job.cpus, need.cpus * len(shares))
+
+
+@FEW
+@given(jobs(), nodes(most=6))
+def test_what_fits_is_placed_and_what_does_not_is_refused(job: Job, site: tuple[Node, ...]) -> None:
+    assert (place(job, site) is not None) == (fewest(job, usable(job, site)) is not None)
+
+
+@FEW
+@given(jobs(), nodes(most=6))
+def test_one_rack_is_used_whenever_one_has_room(job: Job, site: tuple[Node, ...]) -> None:
+    found = place(job, site)
+    assume(found is not None)
+    assert found is not None
+    group = usable(job, site)
+    if any(fewest(job, rack) is not None for rack in by_rack(group)):
+        switches = {f.node.switch for f in group if f.node.name in found.plan.nodes}
+        assert len(switches) == 1
+
+
+@FEW
+@given(jobs(), nodes(most=6))
+def test_no_plan_of_the_same_breadth_has_fewer_nodes(job: Job, site: tuple[Node, ...]) -> None:
+    found = place(job, site)
+    assume(found is not None)
+    assert found is not None
+    group = usable(job, site)
+    in_a_rack = [n for rack in by_rack(group) if (n := fewest(job, rack)) is not None]
+    assert len(found.plan.nodes) == (min(in_a_rack) if in_a_rack else fewest(job, group))
+
+
+def taken(plans: Sequence[JobPlan]) -> dict[str, NodeShare]:
+    sums: dict[str, NodeShare] = {}
+    for plan in plans:
+        for name, s in plan.nodes.items():
+            old = sums.get(name, NodeShare())
+            sums[name] = NodeShare(gpus=old.gpus + s.gpus, cpus=old.cpus + s.cpus,
+                                   mem_mib=old.mem_mib + s.mem_mib)  # fmt: skip
+    return sums
+
+
+def scheduler(site: Sequence[Node]) -> SiteScheduler:
+    found = SiteScheduler(("gpu",))
+    found.update(site, ())
+    return found
+
+
+QUEUE = st.lists(st.lists(jobs(), min_size=1, max_size=2), min_size=1, max_size=6)
+
+
+@FEW
+@given(QUEUE, nodes())
+def test_the_bids_of_one_list_never_count_anything_twice(
+    queue: list[list[Job]], site: tuple[Node, ...]
+) -> None:
+    answers = scheduler(site).bid((WorkloadId(k), w) for k, w in enumerate(queue))
+    plans = [plan for a in answers if a.bid is not None for plan in a.bid.jobs]
+    free = {n.name: FreeNode.of(n) for n in site}
+    assert all(free[name].has(share) for name, share in taken(plans).items())
+
+
+@FEW
+@given(QUEUE, nodes(), st.sets(st.integers(0, 5)))
+def test_a_bid_stays_valid_when_earlier_ones_of_its_list_lose(
+    queue: list[list[Job]], site: tuple[Node, ...], lost: set[int]
+) -> None:
+    answers = scheduler(site).bid((WorkloadId(k), w) for k, w in enumerate(queue))
+    late = scheduler(site)
+    for k, answer in enumerate(answers):
+        if answer.bid is not None and k not in lost:
+            assert late.holds(answer.bid.jobs) is None
+            late.hold(attempt(k), answer.bid.jobs)
+
+
+@FEW
+@given(jobs(), nodes(), st.data())
+def test_what_never_fits_is_never_placed_whatever_is_free(
+    job: Job, site: tuple[Node, ...], data: st.DataObject
+) -> None:
+    capacity = capacity_of(site)
+    if never_fits((job,), capacity, ("gpu",)) is not None:
+        for _ in range(3):
+            used = [
+                replace(n, gpus_alloc=data.draw(st.integers(0, n.gpus))) for n in capacity.nodes
+            ]
+            assert place(job, used) is None
+
+
+@FEW
+@given(st.lists(jobs(), min_size=1, max_size=3), nodes())
+def test_what_is_placed_now_is_never_rejected_for_ever(
+    workload: list[Job], site: tuple[Node, ...]
+) -> None:
+    (answer,) = scheduler(site).bid([(WorkloadId(1), workload)])
+    if answer.bid is not None:
+        assert never_fits(workload, capacity_of(site), ("gpu",)) is None
+
+
+@FEW
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5)), min_size=1, max_size=6))
+def test_the_locality_cost_is_the_sum_over_pairs_of_gpus(where: list[tuple[str, int]]) -> None:
+    chosen = [FreeNode.of(Node(name=f"n{k}", partitions=(), switch=rack, gpus=8))
+              for k, (rack, _) in enumerate(where)]  # fmt: skip
+    shares = [NodeShare(gpus=gpus) for _, gpus in where]
+    units = [1] * len(where) if not any(gpus for _, gpus in where) else [g for _, g in where]
+    gpus = [(k, where[k][0]) for k, count in enumerate(units) for _ in range(count)]
+    cost = 0.0
+    for (node_1, rack_1), (node_2, rack_2) in combinations(gpus, 2):
+        if node_1 != node_2:
+            cost += 1.0 if rack_1 == rack_2 else 10.0
+    assert locality_cost(chosen, shares) == cost
