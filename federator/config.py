@@ -11,7 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from federator.errors import ConfigError
 from federator.model.workload import SiteName, TenantName
 from federator.policies import POLICIES
+from federator.sched.policy import Policy
 
+_PLANNED = {"mast": "fifo"}  # policies of the file format that are still to come, and a stand-in
+_Positive = Annotated[float, Field(gt=0)]
 _Seconds = Annotated[float, Field(gt=0, le=30 * 86_400)]
 
 
@@ -19,19 +22,55 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class CreditConfig(_Strict):
+    """Weights of MAST's credit. Read, and not used before the credit ranking is there."""
+
+    per_hour_waited: float = 1.0
+    age_cap_h: _Positive = 168.0
+    fair_share: float = 24.0
+    usage_window_h: _Positive = 168.0
+
+
+class PreemptionConfig(_Strict):
+    """Limits of preemption. Read, and not used before preemption is there."""
+
+    grace_s: _Seconds = 120.0
+    cooldown_s: _Seconds = 3600.0
+    budget_frac: Annotated[float, Field(ge=0, le=1)] = 0.05
+    budget_window_s: _Seconds = 600.0
+
+
 class PolicyConfig(_Strict):
     """How the queue is ordered and how patient the federation is."""
 
     name: str = "fifo"
+    credit: CreditConfig = CreditConfig()
+    preemption: PreemptionConfig = PreemptionConfig()
     pass_interval_s: _Seconds = 300.0
     launch_lease_s: _Seconds = 60.0
     bid_timeout_s: _Seconds = 5.0
 
     @model_validator(mode="after")
     def _known(self) -> PolicyConfig:
-        if self.name not in POLICIES:
-            raise ValueError(f"unknown policy {self.name!r}; one of {', '.join(POLICIES)}")
+        known = (*POLICIES, *_PLANNED)
+        if self.name not in known:
+            raise ValueError(f"unknown policy {self.name!r}; one of {', '.join(known)}")
         return self
+
+    @property
+    def order(self) -> Policy:
+        """The policy that ranks the queue: for a planned one, what stands in for it."""
+        return POLICIES[_PLANNED.get(self.name, self.name)]
+
+    @property
+    def warning(self) -> str:
+        """What an admin should know of the policy; "" when all is well."""
+        if self.name not in _PLANNED:
+            return ""
+        return (
+            f"policy {self.name!r} is not there yet: the queue is ordered by priority, then "
+            "submission; quota, credit and preemption settings have no effect"
+        )
 
 
 class RegionConfig(_Strict):
@@ -110,13 +149,20 @@ class FederationConfig(_Strict):
                 raise ValueError(f"site {name!r} is in region {site.region!r}; regions: {known}")
         return self
 
+    @model_validator(mode="after")
+    def _no_root(self) -> FederationConfig:
+        for name, tenant in self.tenants.items():
+            if "root" in tenant.users:
+                raise ValueError(f"tenant {name!r} lists root; any site's root could then use it")
+        return self
+
     def tenants_of(self, user: str) -> list[TenantName]:
         """The tenants a user belongs to, in the file's order; the first is the default."""
         return [name for name, tenant in self.tenants.items() if user in tenant.users]
 
 
 def load_config(path: Path) -> FederationConfig:
-    """Read federation.yaml; relative key and store paths are taken from the file's folder.
+    """Read federation.yaml; relative paths of keys and socket are taken from the file's folder.
 
     Raises:
         ConfigError: one line per mistake, each with file, line, key and what was expected.

@@ -21,7 +21,7 @@ from federator.sites.protocol import CancelCall, CancelReply, ErrorReply
 @click.option("-Q", "--quiet", is_flag=True, help="Say nothing of ids that do not exist.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was cancelled as JSON.")
 @click.version_option(__version__, prog_name="fscancel")
-def fscancel(  # noqa: PLR0913  # one parameter for each option of scancel
+def fscancel(  # one parameter for each option of scancel
     ids: tuple[str, ...], user: str | None, me: bool, verbose: bool, quiet: bool, as_json: bool
 ) -> None:
     """Cancel jobs by id (an array's id cancels all its tasks), or all of a user's.

@@ -14,7 +14,7 @@ import msgspec
 
 from federator import __version__
 from federator.cli.client import call
-from federator.cli.words import reason_text, refusal_text
+from federator.cli.words import printable, reason_text, refusal_text
 from federator.errors import FederatorError, InvalidRequest
 from federator.sites.protocol import ErrorReply, QueueCall, QueueReply, QueueRow
 
@@ -42,7 +42,7 @@ _HEADER: Final = (
 @click.option("--why", is_flag=True, help="Each site's reason for every job that waits.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/formats.md).")
 @click.version_option(__version__, prog_name="fsqueue")
-def fsqueue(  # noqa: PLR0913  # one parameter for each option of squeue
+def fsqueue(  # noqa: PLR0913, PLR0917  # one parameter for each option of squeue
     positional: tuple[str, ...],
     jobs: str | None,
     users: str | None,
@@ -133,11 +133,6 @@ def _line(row: QueueRow, now_s: float) -> str:
     )
 
 
-def printable(text: str) -> str:
-    """Names come from users and sites: control characters must not reach a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text)
-
-
 def _elapsed(row: QueueRow, now_s: float) -> str:
     if not row.started_at_s:
         return "0:00"
@@ -173,7 +168,7 @@ def _why(row: QueueRow) -> list[str]:
     lines = [f"{site or 'federation'}: {refusal_text(r)}" for site, r in row.refusals.items()]
     if not row.refusals and row.reason is not None:
         lines.append(reason_text(row.reason))
-    return [f"{'':>14}   {printable(line)}" for line in lines]
+    return [f"{'':>14}   {line}" for line in lines]
 
 
 def main() -> None:

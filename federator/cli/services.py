@@ -91,8 +91,8 @@ def agent(config: Path) -> None:
 
 
 async def _serve(settings: AgentConfig) -> None:
-    from federator.sites.agent import Agent  # noqa: PLC0415
-    from federator.sites.journal import Journal, take_over  # noqa: PLC0415
+    from federator.sites.agent import Agent, await_welcome  # noqa: PLC0415
+    from federator.sites.journal import Journal, check_epoch, take_over  # noqa: PLC0415
     from federator.sites.slurm.driver import open_driver  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()
@@ -102,6 +102,8 @@ async def _serve(settings: AgentConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         loop.add_signal_handler(number, reader.feed_eof)  # as if the daemon had hung up
     folder = Path(settings.state_dir)
+    welcome = await await_welcome(reader, pipe.write)
+    check_epoch(folder, welcome.epoch)  # before an agent of the present daemon is disturbed
     lock = await take_over(folder)
     try:
         service = Agent(
@@ -110,7 +112,7 @@ async def _serve(settings: AgentConfig) -> None:
             Journal(folder, time.time()),
             pipe.write,
         )
-        await service.run(reader)
+        await service.run(reader, welcome)
     except (SiteUnavailable, StaleState) as error:
         print(f"federator agent: {error}", file=sys.stderr)
         raise
@@ -136,9 +138,20 @@ def check(config: Path, reach: bool, as_json: bool) -> None:
     results = asyncio.run(_reach(loaded)) if reach else dict.fromkeys(loaded.sites, "not tried")
     good = all(result in ("ok", "not tried") for result in results.values())
     if as_json:
-        print(json.dumps({"config": str(config), "ok": good, "sites": results}))
+        print(
+            json.dumps(
+                {
+                    "config": str(config),
+                    "ok": good,
+                    "sites": results,
+                    "warnings": [loaded.policy.warning] if loaded.policy.warning else [],
+                }
+            )
+        )
     else:
         print(f"{config}: ok ({len(loaded.sites)} sites, {len(loaded.tenants)} tenants)")
+        if loaded.policy.warning:
+            print(f"{config}: warning: {loaded.policy.warning}")
         for name, result in results.items():
             print(f"{name}: {result}")
     if not good:

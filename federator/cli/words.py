@@ -70,7 +70,12 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
 def reason_text(reason: Reason) -> str:
     """Say one reason, e.g. ``train+1: needs 16 GPUs of a100|h100, 12 free``."""
     words = _WORDS.get(reason.code, _named(reason.code.value))(reason)
-    return f"{reason.job}: {words}" if reason.job else words
+    return printable(f"{reason.job}: {words}" if reason.job else words)
+
+
+def printable(text: str) -> str:
+    """Names come from users and sites: control characters must not reach a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def refusal_text(refusal: Refusal) -> str:

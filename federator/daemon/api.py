@@ -168,6 +168,8 @@ class Api:
                 errors.append(f"Invalid job id specified: {wanted}")
             for id_ in found:
                 entry = self._federation.ledger.entries[id_]
+                if call.users and entry.workload.user not in call.users:
+                    continue
                 if entry.workload.user != user and not operator:
                     errors.append(f"Access/permission denied: {wanted} belongs to another user")
                     break

@@ -50,7 +50,7 @@ from federator.sites.transport import Channel, Transport
 
 PING_S: Final = 2.0
 SILENCE_S: Final = 6.0  # a site that says nothing for so long is down
-GREETING_S: Final = 60.0  # an older agent may have to finish its launches first
+GREETING_S: Final = 75.0  # an older agent may have to finish its launches first
 RETRY_S: Final = (0.5, 1.0, 2.0, 5.0)
 
 log = structlog.get_logger()
@@ -115,9 +115,9 @@ class SiteLink:
     async def _serve(self) -> None:
         channel = await self._transport.open()
         try:
-            await asyncio.wait_for(skip_to_banner(channel.reader), GREETING_S)
+            await asyncio.wait_for(skip_to_banner(channel.reader), SILENCE_S)
             channel.write(frame(self._welcome))
-            hello = await asyncio.wait_for(self._next(channel), SILENCE_S)
+            hello = await asyncio.wait_for(self._next(channel), GREETING_S)
             if not isinstance(hello, Hello) or hello.site != self.site:
                 raise SiteUnavailable(f"expected the agent of {self.site}, got {hello}")
             if hello.protocol != PROTOCOL_VERSION:

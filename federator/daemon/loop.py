@@ -16,11 +16,11 @@ from federator.config import FederationConfig, SiteConfig
 from federator.daemon.api import Api
 from federator.daemon.effects import Effects
 from federator.daemon.links import SiteLink
-from federator.errors import StoreError
+from federator.errors import ConfigError, StoreError
 from federator.model.event import decode_event, encode_event
+from federator.model.lifecycle import AT_SITE
 from federator.model.message import Command, Observation, Record, Tick
 from federator.model.workload import SiteName
-from federator.policies import POLICIES
 from federator.sched.federation import Federation, Rules
 from federator.sites.protocol import PROTOCOL_VERSION, Welcome
 from federator.sites.transport import ProcessTransport, SshTransport, Transport
@@ -56,7 +56,7 @@ def open_federation(config: FederationConfig, store: Store) -> Federation:
         bid_timeout_s=config.policy.bid_timeout_s,
     )
     sites = {name: site.partitions for name, site in config.sites.items()}
-    federation = Federation(sites, POLICIES[config.policy.name], rules)
+    federation = Federation(sites, config.policy.order, rules)
     for number, record in enumerate(store.records(), start=1):
         try:
             federation.replay([decode_event(record)])
@@ -93,16 +93,22 @@ class Daemon:
         """Serve until cancelled.
 
         Raises:
+            ConfigError: a site is missing that still has workloads.
             StoreError: the log failed; nothing that it does not hold was carried out.
         """
+        needed = {entry.site for entry in self._federation.ledger.in_state(*AT_SITE)}
+        for name in sorted(needed - set(self._config.sites)):
+            raise ConfigError(
+                f"the log has live workloads at site {name!r}, which the configuration lacks; "
+                "leave the site in until they have ended"
+            )
         await self._carry_out(self._federation.begin_epoch(self.clock()))
-        missing = {e.site for e in self._federation.ledger.entries.values() if e.site}
-        for name in sorted(missing - set(self._config.sites)):
-            raise StoreError(f"the log has workloads at site {name!r}, the configuration has none")
         for name, site in self._config.sites.items():
             self._links[name] = self._link(name, site)
         server = await self._api.serve(self._config.socket)
         links = [asyncio.create_task(link.run()) for link in self._links.values()]
+        if self._config.policy.warning:
+            log.warning("policy", detail=self._config.policy.warning)
         log.info("daemon_started", federation=self._config.federation,
                  workloads=len(self._federation.ledger.entries),
                  epoch=self._federation.ledger.epoch, socket=str(self._config.socket))  # fmt: skip

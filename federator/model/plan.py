@@ -20,7 +20,7 @@ class Score(NamedTuple):
     victims: int = 0
     lost_work_gpu_s: float = 0.0
     locality_cost: float = 0.0  # sum over pairs of GPUs, spec eq. 2
-    fragmentation: float = 0.0  # GPUs left free on nodes that this plan opens
+    fragmentation: float = 0.0  # GPUs left free on the nodes of this plan
     bytes_to_move: float = 0.0
 
 

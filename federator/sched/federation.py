@@ -271,6 +271,7 @@ class Federation:
                 exit_code=report.exit_code,
                 signal=report.signal,
                 site_state=report.state.value,
+                reason=_reason_for(happening, report),
             )
 
     def _stray(self, turn: _Turn, site: SiteName, report: AttemptReport) -> None:
@@ -303,8 +304,12 @@ class Federation:
         for entry in self._entries_at(report.site, *live):
             if entry.site_job_id and entry.attempt_id not in told:
                 self._attempt_lost(turn, report.site, entry.attempt_id)
-        for entry in self._entries_at(report.site, WorkloadState.AWARDED):
-            turn.commands.append(self._launch_order(entry))
+        # Orders may have been lost with the channel. Repeating them is harmless, and tells the
+        # agent which nodes a job that waits in Slurm's queue is pinned to.
+        for entry in self._entries_at(report.site, WorkloadState.AWARDED, WorkloadState.LAUNCHING):
+            if not entry.withdrawing:
+                turn.commands.append(self._launch_order(entry))
+        turn.commands.append(Wake(at_s=turn.now_s))  # leases may have run out meanwhile
         for entry in self._to_cancel():
             if entry.site == report.site:
                 self._order_cancel(turn, entry)
@@ -451,7 +456,7 @@ class Federation:
             workload=entry.workload.id,
             happening=happening,
             attempt=entry.attempt,
-            **fields,  # type: ignore[arg-type]  # keywords of Changed, checked by msgspec's init
+            **fields,  # type: ignore[arg-type]  # keywords of Changed
         )
         try:
             self._record(turn, event, entry)
@@ -518,3 +523,13 @@ class Federation:
     def _open_rounds(self) -> list[Round]:
         passes = [self._pass.round] if self._pass is not None else []
         return [*passes, *(trial.round for trial in self._trials.values())]
+
+
+def _reason_for(happening: Happening, report: AttemptReport) -> Reason | None:
+    """Why the site sent a workload back to the queue, in the federation's words."""
+    if happening is Happening.NODE_FAILED:
+        nodes = ",".join(report.nodes)
+        return Reason(code=ReasonCode.NODE_FAILED, detail=nodes or report.state.value)
+    if happening is Happening.WITHDRAWN:
+        return Reason(code=ReasonCode.LEASE_OVER)
+    return None

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from federator.errors import FederatorError, SiteRefused, SiteUnavailable, StaleState
-from federator.model.reason import Reason, ReasonCode
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import AttemptReport, Capacity, PartitionSummary, SiteJobState
 from federator.model.workload import AttemptId, WorkloadId
 from federator.sched.site_scheduler import SiteScheduler, summarise
@@ -64,6 +64,15 @@ FRESH_S: Final = 1.0  # bids are made on a sweep no older than this
 LAUNCHES_AT_ONCE: Final = 8
 
 
+def has_account(user: str) -> bool:
+    """True if the machine knows the user."""
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        return False
+    return True
+
+
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """agent.yaml of a site."""
 
@@ -81,21 +90,25 @@ class Agent:
         journal: held by this agent alone.
         write: sends bytes to the daemon.
         clock: returns Unix time.
+        knows_user: tells whether a user has an account at this site.
     """
 
-    def __init__(
+    def __init__(  # each is one edge of the agent
         self,
         config: AgentConfig,
         driver: SiteDriver,
         journal: Journal,
         write: Callable[[bytes], None],
+        *,
         clock: Callable[[], float] = time.time,
+        knows_user: Callable[[str], bool] = has_account,
     ) -> None:
         self._config = config
         self._driver = driver
         self._journal = journal
         self._write = write
         self._clock = clock
+        self._knows_user = knows_user
         self._scheduler = SiteScheduler(())
         self._poll_interval_s = 10.0
         self._swept_at_s = 0.0
@@ -105,6 +118,7 @@ class Agent:
         self._slots = asyncio.Semaphore(LAUNCHES_AT_ONCE)
         self._attempt_locks: dict[AttemptId, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._known: dict[AttemptId, AttemptReport] = {}
         self._told: dict[AttemptId, AttemptReport] | None = None  # None: tell all
         self._told_capacity: Capacity | None = None
@@ -116,36 +130,37 @@ class Agent:
 
     # ---- life ----
 
-    async def run(self, reader: ByteReader) -> None:
+    async def run(self, reader: ByteReader, welcome: Welcome) -> None:
         """Serve one daemon until its channel ends; launches under way are finished first.
 
         Raises:
-            StaleState: the daemon's epoch is over.
+            StaleState: the daemon's epoch is over, or it takes this site for another.
             SiteUnavailable: Slurm does not answer at all, or the daemon fell silent.
         """
-        welcome = await self._greet(reader)
+        await self._introduce(welcome)
         self._scheduler = SiteScheduler(welcome.partitions)
         self._poll_interval_s = welcome.poll_interval_s
-        await self._sweep()
-        jobs = [asyncio.create_task(self._sweep_for_ever())]
         server = await self._serve_researchers()
+        lasting = [
+            asyncio.create_task(self._obey(reader)),
+            asyncio.create_task(self._sweep_for_ever()),
+        ]
         try:
-            await self._obey(reader)
+            await asyncio.wait([*lasting, self._failure], return_when=asyncio.FIRST_COMPLETED)
         finally:
             server.close()
             with contextlib.suppress(FileNotFoundError):
                 Path(self._config.socket).unlink()
-            for job in jobs:
-                job.cancel()
+            for task in lasting[1:]:
+                task.cancel()
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=INTENT_HORIZON_S)
+            lasting[0].cancel()
+        for ended in (self._failure, *lasting):
+            if ended.done() and not ended.cancelled():
+                ended.result()  # raises what ended it
 
-    async def _greet(self, reader: ByteReader) -> Welcome:
-        self._write(BANNER)
-        body = await asyncio.wait_for(read_frame(reader), SILENCE_S)
-        welcome = to_agent_decoder.decode(body) if body is not None else None
-        if not isinstance(welcome, Welcome):
-            raise SiteUnavailable("the daemon did not introduce itself")
+    async def _introduce(self, welcome: Welcome) -> None:
         version = await self._driver.version()
         self._send(Hello(protocol=PROTOCOL_VERSION, site=self._config.site, slurm_version=version))
         if welcome.protocol != PROTOCOL_VERSION or welcome.site != self._config.site:
@@ -154,7 +169,6 @@ class Agent:
                 f"this is protocol {PROTOCOL_VERSION} at site {self._config.site!r}"
             )
         self._journal.accept_epoch(welcome.epoch)
-        return welcome
 
     async def _obey(self, reader: ByteReader) -> None:
         while True:
@@ -164,14 +178,14 @@ class Agent:
                 raise SiteUnavailable(f"no word of the daemon for {SILENCE_S:.0f} s") from error
             if body is None:
                 return
-            await self._do(to_agent_decoder.decode(body))
+            self._do(to_agent_decoder.decode(body))
 
-    async def _do(self, message: ToAgent) -> None:
+    def _do(self, message: ToAgent) -> None:
         match message:
             case Ping():
                 self._send(Pong())
             case Ask():
-                await self._bid(message)
+                self._start(self._bid(message))  # it may sweep first; pings must not wait
             case LaunchOrder():
                 self._take_order(message)
             case CancelOrder():
@@ -189,11 +203,19 @@ class Agent:
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        """What nobody foresaw ends the agent: a new one starts from what is on disk."""
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self._failure.done():
+            self._failure.set_exception(error)
 
     # ---- sweeps ----
 
     async def _sweep_for_ever(self) -> None:
+        await self._sweep()
         while True:
             watching = self._clock() < self._watch_until_s
             pause_s = min(WATCH_S, self._poll_interval_s) if watching else self._poll_interval_s
@@ -219,16 +241,15 @@ class Agent:
             return True
 
     def _genuine(self, reports: tuple[AttemptReport, ...]) -> dict[AttemptId, AttemptReport]:
-        """By attempt, without jobs whose comment only pretends: the journal knows the job id.
+        """By attempt, without jobs whose comment only pretends.
 
-        Where the journal knows none (it was lost, or sbatch is under way) the earliest job counts;
-        whoever uses its report compares the user.
+        The journal knows for whom an attempt is and, once sbatch has answered, its job id. Where it
+        knows neither (it was lost) the earliest job counts, and the daemon compares the user.
         """
         known: dict[AttemptId, AttemptReport] = {}
         for report in reports:
-            mark = self._journal.get(report.attempt)
-            job_id = mark.job_id if mark is not None else 0
-            if job_id in (0, report.site_job_id):
+            mark = self._journal.get(report.attempt) or Mark(what="", at_s=0.0)
+            if mark.job_id in (0, report.site_job_id) and mark.user in ("", report.user):
                 known.setdefault(report.attempt, report)
         return known
 
@@ -272,21 +293,30 @@ class Agent:
     async def _bid(self, ask: Ask) -> None:
         if self._clock() - self._swept_at_s > FRESH_S:
             await self._sweep()
-        requests = [(WorkloadId(r.id), r.jobs) for r in ask.requests]
+        strangers = {r.user for r in ask.requests if not self._knows_user(r.user)}
+        requests = [(WorkloadId(r.id), r.jobs) for r in ask.requests if r.user not in strangers]
         answers = self._scheduler.bid(requests)
-        made = tuple(Answer(id=a.id, bid=a.bid, refusal=a.refusal) for a in answers)
-        self._send(BidsMade(pass_id=ask.pass_id, answers=made))
+        made = [Answer(id=a.id, bid=a.bid, refusal=a.refusal) for a in answers]
+        made += [Answer(id=r.id, refusal=_stranger(r.user))
+                 for r in ask.requests if r.user in strangers]  # fmt: skip
+        self._send(BidsMade(pass_id=ask.pass_id, answers=tuple(made)))
 
     # ---- launches ----
 
     def _take_order(self, order: LaunchOrder) -> None:
         """Check the plan and hold its nodes at once, before the next message is read."""
         obstacle = None
-        if self._journal.get(order.attempt) is None:
+        mark = self._journal.get(order.attempt)
+        if mark is None:
             obstacle = self._scheduler.holds(order.jobs)
-        if obstacle is None:
+        if obstacle is None and (mark is None or mark.what == "intent" or self._waits(order)):
             self._scheduler.hold(order.attempt, order.jobs)
         self._start(self._launch(order, obstacle))
+
+    def _waits(self, order: LaunchOrder) -> bool:
+        """The attempt is in Slurm's queue, so its nodes do not show it yet."""
+        report = self._known.get(order.attempt)
+        return report is not None and report.state is SiteJobState.PENDING
 
     async def _launch(self, order: LaunchOrder, obstacle: Reason | None) -> None:
         async with self._lock_of(order.attempt), self._slots:
@@ -295,45 +325,58 @@ class Agent:
                 mark = await self._find(order, mark)
             if mark is not None and mark.what == "job":
                 self._accepted(order, mark.job_id)
+                if order.attempt not in self._known and await self._sweep():
+                    self._gone(order.attempt)
             elif mark is not None and mark.what == "void":
-                self._declined(order.attempt, "given up before")
+                self._declined(order, "given up before")
             elif obstacle is not None:
-                self._void(order.attempt)
+                self._void(order)
                 self._send(LaunchDeclined(attempt=order.attempt, reason=obstacle))
             else:
                 await self._submit(order)
 
     async def _submit(self, order: LaunchOrder) -> None:
-        intent = Mark(what="intent", at_s=self._clock())
+        intent = Mark(what="intent", at_s=self._clock(), user=order.user)
         self._journal.put(order.attempt, intent)
         try:
             job_id = await self._driver.launch(order)
         except SiteRefused as error:
-            self._declined(order.attempt, str(error))
+            self._declined(order, str(error))
             return
         except SiteUnavailable as error:
             mark = await self._find(order, intent)
             if mark is None:
-                self._declined(order.attempt, str(error))
+                self._declined(order, str(error))
                 return
             job_id = mark.job_id
         self._accepted(order, job_id)
 
     def _accepted(self, order: LaunchOrder, job_id: int) -> None:
-        self._journal.put(order.attempt, Mark(what="job", at_s=self._clock(), job_id=job_id))
+        self._journal.put(
+            order.attempt,
+            Mark(what="job", at_s=self._clock(), user=order.user, job_id=job_id),
+        )
         self._accepted_lately[order.attempt] = (order.user, job_id)
         self._send(LaunchAccepted(attempt=order.attempt, site_job_id=job_id))
         self._watch_until_s = self._clock() + WATCH_FOR_S
         self._wake.set()
 
-    def _declined(self, attempt: AttemptId, detail: str) -> None:
-        self._void(attempt)
+    def _declined(self, order: LaunchOrder, detail: str) -> None:
+        self._void(order)
         reason = Reason(code=ReasonCode.LAUNCH_REFUSED, detail=detail[:500])
-        self._send(LaunchDeclined(attempt=attempt, reason=reason))
+        self._send(LaunchDeclined(attempt=order.attempt, reason=reason))
 
-    def _void(self, attempt: AttemptId) -> None:
-        self._journal.put(attempt, Mark(what="void", at_s=self._clock()))
-        self._scheduler.release(attempt)
+    def _void(self, order: LaunchOrder | CancelOrder) -> None:
+        """Remember that the attempt is not here and must never be."""
+        void = Mark(what="void", at_s=self._clock(), user=order.user)
+        self._journal.put(order.attempt, void)
+        self._scheduler.release(order.attempt)
+
+    def _gone(self, attempt: AttemptId) -> None:
+        """Slurm has forgotten a job that the journal knows: how it ended cannot be told."""
+        if attempt not in self._known:
+            self._scheduler.release(attempt)
+            self._send(Report(attempts=(), gone=(attempt,)))
 
     async def _find(self, order: LaunchOrder | CancelOrder, intent: Mark) -> Mark | None:
         """Look in Slurm for an attempt that was begun; wait until the answer is certain."""
@@ -351,12 +394,13 @@ class Agent:
     async def _cancel(self, order: CancelOrder) -> None:
         async with self._lock_of(order.attempt):
             job_id = await self._job_of(order)
-            if job_id is None:
-                self._void(order.attempt)
-                self._send(AttemptAbsent(attempt=order.attempt))
-                return
             try:
-                await self._driver.cancel(order.user, job_id, pending_only=order.pending_only)
+                if job_id is None or not await self._driver.cancel(
+                    order.user, job_id, pending_only=order.pending_only
+                ):
+                    self._void(order)
+                    self._send(AttemptAbsent(attempt=order.attempt))
+                    return
             except FederatorError as error:
                 self._send(CancelFailed(attempt=order.attempt, detail=str(error)))
             self._watch_until_s = self._clock() + WATCH_FOR_S
@@ -411,6 +455,28 @@ class Agent:
         self._calls[self._next_call] = future
         self._send(ClientCall(call_id=self._next_call, user=user, call=call))
         return await future
+
+
+async def await_welcome(reader: ByteReader, write: Callable[[bytes], None]) -> Welcome:
+    """Speak first, and read what the daemon says of itself.
+
+    Raises:
+        SiteUnavailable: it said nothing, or something else.
+    """
+    write(BANNER)
+    try:
+        body = await asyncio.wait_for(read_frame(reader), SILENCE_S)
+    except TimeoutError as error:
+        raise SiteUnavailable("the daemon did not introduce itself") from error
+    welcome = to_agent_decoder.decode(body) if body is not None else None
+    if not isinstance(welcome, Welcome):
+        raise SiteUnavailable("the daemon did not introduce itself")
+    return welcome
+
+
+def _stranger(user: str) -> Refusal:
+    reason = Reason(code=ReasonCode.UNKNOWN_USER, detail=user)
+    return Refusal(kind=RefusalKind.REJECT, reasons=(reason,))
 
 
 def peer_user(writer: asyncio.StreamWriter) -> str:

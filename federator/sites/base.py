@@ -36,8 +36,11 @@ class SiteDriver(Protocol):
         """
         ...
 
-    async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> None:
+    async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:
         """End a job; with ``pending_only`` only if it has not started.
+
+        Returns:
+            False if Slurm has no such job (any more).
 
         Raises:
             SiteRefused: Slurm said no.

@@ -21,7 +21,7 @@ from federator.errors import SiteUnavailable, StaleState
 from federator.model.workload import AttemptId
 
 KEEP_S: Final = 30 * 86_400.0
-TAKEOVER_S: Final = 40.0
+TAKEOVER_S: Final = 60.0  # more than an agent takes to end (agent.INTENT_HORIZON_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,7 @@ class Mark:
 
     what: str
     at_s: float
+    user: str = ""  # for whom
     job_id: int = 0
 
 
@@ -58,7 +59,10 @@ class Journal:
                 attempt = AttemptId.parse(mark["attempt"])
                 if attempt is not None and now_s - mark["at_s"] < KEEP_S:
                     self._marks[attempt] = Mark(
-                        what=mark["what"], at_s=mark["at_s"], job_id=mark["job_id"]
+                        what=mark["what"],
+                        at_s=mark["at_s"],
+                        user=mark["user"],
+                        job_id=mark["job_id"],
                     )
 
     def _rewrite(self) -> None:
@@ -86,18 +90,31 @@ class Journal:
         Raises:
             StaleState: a newer daemon has been here.
         """
-        newest = int(self._epoch_path.read_text()) if self._epoch_path.exists() else 0
-        if epoch < newest:
-            raise StaleState(f"epoch {epoch} is over: this site has served epoch {newest}")
-        if epoch > newest:
+        if epoch > check_epoch(self._epoch_path.parent, epoch):
             fresh = self._epoch_path.with_suffix(".new")
-            fresh.write_text(str(epoch))
+            with fresh.open("w") as file:
+                file.write(str(epoch))
+                file.flush()
+                os.fsync(file.fileno())
             fresh.replace(self._epoch_path)
 
 
+def check_epoch(folder: Path, epoch: int) -> int:
+    """Return the newest epoch that this site has served.
+
+    Raises:
+        StaleState: it is newer than ``epoch``.
+    """
+    path = folder / "epoch"
+    newest = int(path.read_text()) if path.exists() else 0
+    if epoch < newest:
+        raise StaleState(f"epoch {epoch} is over: this site has served epoch {newest}")
+    return newest
+
+
 def _line(attempt: AttemptId, mark: Mark) -> str:
-    record = {"attempt": str(attempt), "what": mark.what, "at_s": mark.at_s, "job_id": mark.job_id}
-    return json.dumps(record) + "\n"
+    record = {"attempt": str(attempt), "what": mark.what, "at_s": mark.at_s}
+    return json.dumps(record | {"user": mark.user, "job_id": mark.job_id}) + "\n"
 
 
 async def take_over(folder: Path) -> int:

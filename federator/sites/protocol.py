@@ -46,8 +46,7 @@ class QueueCall(Message, frozen=True, kw_only=True, tag="queue"):
 
 class CancelCall(Message, frozen=True, kw_only=True, tag="cancel"):
     ids: tuple[str, ...] = ()
-    users: tuple[str, ...] = ()  # with no ids: all workloads of these users
-    as_user: str = ""
+    users: tuple[str, ...] = ()  # only workloads of these users; with no ids: all of theirs
 
 
 class SitesCall(Message, frozen=True, kw_only=True, tag="sites"):

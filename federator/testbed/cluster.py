@@ -31,6 +31,10 @@ from federator.testbed.layout import (
     StateDir,
 )
 
+# slurmd of 24.11 and later reads a user's login environment (--export=NONE) in a namespace of its
+# own; without this it dies of "clone: Operation not permitted".
+CAPABILITIES: Final = ["SYS_ADMIN"]
+
 START_TIMEOUT_S: Final = 60.0
 HEAL_TIMEOUT_S: Final = 10.0  # for a running site with nodes amiss, before it is made anew
 _POLL_S: Final = 0.1
@@ -182,6 +186,7 @@ def _create(
         volumes={str(state.shared(site.region)): {"bind": f"/shared/{site.region}", "mode": "rw"}},
         labels={LABEL: "1", _CONFIG_LABEL: config},
         init=True,
+        cap_add=CAPABILITIES,
     )
 
 
@@ -194,7 +199,9 @@ def _files_archive(site: SiteLayout, state: StateDir) -> bytes:
 
 def _config_digest(site: SiteLayout, state: StateDir, image: str, files: bytes) -> str:
     port = state_dir.site_ports(state)[site.name]
-    return digest(image.encode(), files, str(port).encode(), str(state.root).encode())
+    capabilities = ",".join(CAPABILITIES)
+    settings = (str(port), str(state.root), capabilities)
+    return digest(image.encode(), files, *(setting.encode() for setting in settings))
 
 
 def _await_nodes(container: Container, site: SiteLayout, timeout_s: float) -> None:

@@ -257,15 +257,16 @@ class SlurmClient:
             raise SiteUnavailable(f"the site's helper named no job: {answer}")
         return job_id
 
-    async def cancel(self, user: str, job_id: int, *, pending_only: bool = False) -> None:
-        """End a job (all components, given the leader); one that is not there is no error.
+    async def cancel(self, user: str, job_id: int, *, pending_only: bool = False) -> bool:
+        """End a job (all components, given the leader); False if Slurm has none (any more).
 
         With ``pending_only`` a job that has started is left alone; only a later sweep can tell.
 
         Raises:
             SiteRefused: the job is another's, or not of the federation.
         """
-        await self._help(user, op="scancel", job_id=job_id, pending_only=pending_only)
+        answer = await self._help(user, op="scancel", job_id=job_id, pending_only=pending_only)
+        return not answer.get("absent", False)
 
     async def signal(self, user: str, job_id: int, name: str, *, batch_only: bool) -> None:
         """Send a signal, e.g. ``USR1``, to the batch script alone or to its steps as well.

@@ -39,8 +39,8 @@ class SlurmDriver:
             raise SiteRefused(str(error)) from error
         return await self._client.submit(order.user, call)
 
-    async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> None:
-        await self._client.cancel(user, job_id, pending_only=pending_only)
+    async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:
+        return await self._client.cancel(user, job_id, pending_only=pending_only)
 
 
 def open_driver(site: str) -> SlurmDriver:

@@ -11,10 +11,19 @@ GPUs per node are printed by `scontrol -d show job` only (squeue knows them nowh
 They are read once per start of a job, and a record in which the fields that enclose them do not
 occur exactly once is refused, so a hostile text can hide its own job's GPUs and nothing else.
 
-Measured inside the testbed's containers with 300 jobs, of them 64 running (medians of 7 runs, wall
-ms of the command alone + ms of parsing in Python; `tests/bench/bench_slurm_queries.py`):
+Measured inside the testbed's containers with 300 one-GPU jobs, 64 of them running: medians of 7
+runs, ms of the command + ms of parsing (`tests/bench/bench_slurm_queries.py`, 2 cores, 2026-11-20).
 
-MEASURED_TABLE
+========================  =============  =============  =============  =========================
+way                       22.05.8        24.11.5        26.05.5        verdict
+========================  =============  =============  =============  =========================
+squeue -O, this format    11.8 + 1.7     10.4 + 0.6     10.0 + 0.6     safe: chosen on all three
+squeue -o, no user text    8.1 + 0.2      7.8 + 0.1      7.6 + 0.1     no comment, no exit code
+scontrol -d show jobs -o  25.1 + 1.8     25.0 + 1.3     25.3 + 2.1     can be forged; GPUs only
+squeue --json             48.7 + 5.7    135.3 + 13.6   144.6 + 13.8    safe, 4 to 14 times slower
+========================  =============  =============  =============  =========================
+
+(JSON is v0.0.38 on 22.05, which leaves bytes that are no UTF-8 as they are, and v0.0.42 later.)
 """
 
 from __future__ import annotations

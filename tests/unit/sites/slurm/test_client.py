@@ -1,0 +1,181 @@
+"""What the client makes of answers that no healthy site gives; the healthy ones: tests/contract."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from federator.errors import SiteRefused, SiteUnavailable
+from federator.model.site import NodeShare
+from federator.sites.slurm.client import ENVIRONMENT, SlurmClient
+from federator.sites.slurm.runner import Completed
+from tests.unit.sites.slurm.texts import job_line, node_line, squeue_record
+
+Answer = Callable[[Sequence[str]], Completed]
+
+
+def printed(stdout: bytes | str, exit_status: int = 0, stderr: bytes = b"") -> Completed:
+    data = stdout if isinstance(stdout, bytes) else stdout.encode()
+    return Completed(exit_status=exit_status, stdout=data, stderr=stderr)
+
+
+@dataclass
+class FakeRunner:
+    """Answers by function, and keeps what it was asked."""
+
+    answer: Answer
+
+    def __post_init__(self) -> None:
+        self.asked: list[tuple[str, ...]] = []
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",  # noqa: ARG002 - part of the protocol
+        timeout_s: float,
+        env: Mapping[str, str],
+    ) -> Completed:
+        assert timeout_s > 0
+        assert env == ENVIRONMENT
+        self.asked.append(tuple(argv))
+        return self.answer(argv)
+
+
+def client_of(answer: Answer) -> tuple[SlurmClient, FakeRunner]:
+    runner = FakeRunner(answer)
+    return SlurmClient(runner), runner
+
+
+def running(*ids: int) -> bytes:
+    return b"".join(squeue_record(JobID=str(i), Comment=f"fed:{i}:1") for i in ids)
+
+
+def site(ids: Sequence[int], layouts: Mapping[int, str]) -> Answer:
+    """Return a site with running jobs, and what scontrol prints of each."""
+
+    def answer(argv: Sequence[str]) -> Completed:
+        if argv[0] == "squeue":
+            return printed(running(*ids))
+        if argv[-1] == "jobs":
+            return printed("".join(layouts.values()))
+        if argv[-2] == "job":
+            found = layouts.get(int(argv[-1]))
+            return printed(found or "", 0 if found else 1, b"Invalid job id specified")
+        return printed(node_line("n1") if argv[-1] == "nodes" else "")
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "output", [b"squeue: a new line of chatter\n", running(1)[:-5], b"1|2\n" + running(1)]
+)
+def test_job_lists_that_break_off_are_not_believed_in_part(output: bytes) -> None:
+    client, _ = client_of(lambda _argv: printed(output))
+    with pytest.raises(SiteUnavailable, match="squeue cannot be read"):
+        asyncio.run(client.jobs())
+
+
+def test_a_few_starts_are_looked_up_one_by_one_and_only_once() -> None:
+    client, runner = client_of(site([5, 6], {5: job_line(5), 6: job_line(6)}))
+    first, second = asyncio.run(client.jobs()), asyncio.run(client.jobs())
+    assert [argv[-2:] for argv in runner.asked[1:3]] == [("job", "5"), ("job", "6")]
+    assert len(runner.asked) == 4
+    assert [job.nodes for job in second.records] == [{"n1": NodeShare(gpus=1, cpus=1)}] * 2
+    assert first.records == second.records
+
+
+def test_many_starts_are_looked_up_by_one_dump() -> None:
+    ids = range(1, 21)
+    client, runner = client_of(site(ids, {i: job_line(i) for i in ids}))
+    assert all(job.nodes["n1"].gpus for job in asyncio.run(client.jobs()).records)
+    assert len(runner.asked) == 2
+
+
+def test_a_job_whose_id_another_record_claims_is_asked_for_singly() -> None:
+    ids = range(1, 7)
+    layouts = {i: job_line(i) for i in ids} | {1: job_line(1, name="x\n" + job_line(3))}
+    client, runner = client_of(site(ids, layouts))
+    held = {job.job_id: job.nodes["n1"].gpus for job in asyncio.run(client.jobs()).records}
+    assert held[3] == 1
+    assert ("job", "3") in [argv[-2:] for argv in runner.asked]
+
+
+def test_a_job_that_ends_before_it_is_looked_up_is_no_problem() -> None:
+    client, _ = client_of(site([5], {}))
+    reading = asyncio.run(client.jobs())
+    assert (reading.problems, reading.records[0].nodes) == ((), {"n1": NodeShare()})
+
+
+def test_a_layout_on_other_nodes_than_squeue_says_is_not_believed() -> None:
+    elsewhere = job_line(5, "Nodes=n9 CPU_IDs=0 Mem=0 GRES=gpu:a100:8")
+    client, _ = client_of(site([5], {5: elsewhere}))
+    reading = asyncio.run(client.jobs())
+    assert reading.records[0].nodes == {"n1": NodeShare()}
+    assert "different nodes" in reading.problems[0]
+
+
+def test_a_sweep_reads_the_jobs_before_the_nodes() -> None:
+    client, runner = client_of(site([5], {5: job_line(5)}))
+    asyncio.run(client.sweep())
+    order = [argv[-1] for argv in runner.asked if argv[0] == "squeue" or argv[-1] == "nodes"]
+    assert order[-1] == "nodes"
+    assert len(order) == 2
+
+
+def test_jobs_of_other_partitions_are_not_asked_for() -> None:
+    runner = FakeRunner(lambda _argv: printed(b""))
+    asyncio.run(SlurmClient(runner, partitions=("fed", "cpu")).jobs())
+    assert runner.asked[0][-2:] == ("-p", "fed,cpu")
+
+
+@pytest.mark.parametrize("user", ["", "-u", "#0", "a b", "root\n", "a/b"])
+def test_a_user_that_sudo_could_misread_is_refused(user: str) -> None:
+    client, runner = client_of(lambda _argv: printed(b"{}"))
+    with pytest.raises(SiteRefused, match="no name of a user"):
+        asyncio.run(client.cancel(user, 7))
+    assert runner.asked == []
+
+
+@pytest.mark.parametrize(
+    "done",
+    [
+        printed(b""),
+        printed(b"Traceback", 0),
+        printed(b"[]"),
+        printed(b"", 1, b"Traceback (most recent call last)"),
+        printed(b'{"error": "sbatch did not end within 30 s", "exit_status": 124}'),
+        printed(b'{"error": "sbatch printed no job id", "exit_status": 70}'),
+        printed(b'{"error": "Socket timed out on send/recv operation", "exit_status": 1}'),
+    ],
+)
+def test_after_an_unclear_answer_nothing_is_known(done: Completed) -> None:
+    client, _ = client_of(lambda _argv: done)
+    with pytest.raises(SiteUnavailable):
+        asyncio.run(client.cancel("vision1", 7))
+
+
+def test_what_sudo_says_no_to_is_refused() -> None:
+    client, _ = client_of(lambda _argv: printed(b"", 1, b"hint\nsudo: a password is required\n"))
+    with pytest.raises(SiteRefused, match="act for vision1"):
+        asyncio.run(client.cancel("vision1", 7))
+
+
+def test_an_answer_without_a_job_id_is_unclear() -> None:
+    @dataclass(frozen=True)
+    class Call:
+        argv: Sequence[str] = ("--comment=fed:7:1",)
+        args: Sequence[str] = ()
+        script: str = "#!/bin/sh\n"
+        work_dir: str = "/"
+
+        @property
+        def environment(self) -> Mapping[str, str]:
+            return {}
+
+    client, _ = client_of(lambda _argv: printed(b"{}"))
+    with pytest.raises(SiteUnavailable, match="named no job"):
+        asyncio.run(client.submit("vision1", Call()))

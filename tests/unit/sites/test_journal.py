@@ -1,0 +1,102 @@
+"""What an agent remembers of its orders, whatever befalls it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from federator.errors import StaleState
+from federator.sites.journal import KEEP_S, Journal, Mark, take_over
+from tests.fakes.build import attempt
+
+HOLDER = """
+import asyncio, signal, sys
+from pathlib import Path
+from federator.sites.journal import take_over
+async def hold():
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    await take_over(Path(sys.argv[1]))
+    print("held", flush=True)
+    await ended.wait()
+asyncio.run(hold())
+"""
+
+
+def journal(folder: Path, now_s: float = 1000.0) -> Journal:
+    return Journal(folder, now_s)
+
+
+def test_the_last_word_on_an_attempt_survives_a_restart(tmp_path: Path) -> None:
+    first = journal(tmp_path)
+    assert first.get(attempt()) is None
+    first.put(attempt(), Mark(what="intent", at_s=900.0))
+    first.put(attempt(), Mark(what="job", at_s=901.0, job_id=7))
+    first.put(attempt(1), Mark(what="void", at_s=902.0))
+    again = journal(tmp_path)
+    assert again.get(attempt()) == Mark(what="job", at_s=901.0, job_id=7)
+    assert again.get(attempt(1)) == Mark(what="void", at_s=902.0)
+
+
+@pytest.mark.parametrize("torn", [b'{"attempt": "fed:429', b"\x00\x00\xff", b"7\n", b'{"attempt": 7}\n',
+                                  b'[]\n', b'{"attempt": "fed:1:1", "what": "job"}\n'])  # fmt: skip
+def test_a_torn_line_costs_only_itself(tmp_path: Path, torn: bytes) -> None:
+    journal(tmp_path).put(attempt(), Mark(what="job", at_s=900.0, job_id=7))
+    with (tmp_path / "journal").open("ab") as file:
+        file.write(torn)
+    again = journal(tmp_path)
+    again.put(attempt(1), Mark(what="void", at_s=901.0))
+    last = journal(tmp_path)
+    assert last.get(attempt()) == Mark(what="job", at_s=900.0, job_id=7)
+    assert last.get(attempt(1)) == Mark(what="void", at_s=901.0)
+
+
+def test_marks_are_dropped_only_when_they_are_old(tmp_path: Path) -> None:
+    first = journal(tmp_path)
+    first.put(attempt(), Mark(what="void", at_s=0.0))
+    first.put(attempt(1), Mark(what="void", at_s=10.0))
+    later = journal(tmp_path, now_s=KEEP_S + 5.0)
+    assert later.get(attempt()) is None
+    assert later.get(attempt(1)) is not None
+
+
+def test_reopening_keeps_one_line_for_each_attempt(tmp_path: Path) -> None:
+    first = journal(tmp_path)
+    for at_s in (1.0, 2.0, 3.0):
+        first.put(attempt(), Mark(what="intent", at_s=at_s))
+    journal(tmp_path)
+    assert len((tmp_path / "journal").read_text().splitlines()) == 1
+
+
+def test_an_older_epoch_is_refused_for_ever(tmp_path: Path) -> None:
+    journal(tmp_path).accept_epoch(5)
+    again = journal(tmp_path)
+    again.accept_epoch(5)
+    with pytest.raises(StaleState, match="epoch 4 is over: this site has served epoch 5"):
+        again.accept_epoch(4)
+    again.accept_epoch(6)
+    with pytest.raises(StaleState):
+        journal(tmp_path).accept_epoch(5)
+
+
+def test_a_newer_agent_takes_over_from_one_that_runs(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    lock = asyncio.run(take_over(tmp_path))
+    assert (tmp_path / "lock").read_text() == str(os.getpid())
+    assert holder.wait(timeout=10) == 0
+    holder.stdout.close()
+    os.close(lock)
+
+
+def test_what_a_dead_agent_held_is_free(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text("999999999")
+    os.close(asyncio.run(take_over(tmp_path)))
