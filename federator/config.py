@@ -6,7 +6,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+from yaml.constructor import ConstructorError
+from yaml.reader import ReaderError
 
 from federator.errors import ConfigError
 from federator.model.workload import SiteName, TenantName
@@ -50,12 +60,13 @@ class PolicyConfig(_Strict):
     launch_lease_s: _Seconds = 60.0
     bid_timeout_s: _Seconds = 5.0
 
-    @model_validator(mode="after")
-    def _known(self) -> PolicyConfig:
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
         known = (*POLICIES, *_PLANNED)
-        if self.name not in known:
-            raise ValueError(f"unknown policy {self.name!r}; one of {', '.join(known)}")
-        return self
+        if name not in known:
+            raise ValueError(f"unknown policy; one of {', '.join(known)}")
+        return name
 
     @property
     def order(self) -> Policy:
@@ -146,7 +157,11 @@ class FederationConfig(_Strict):
         for name, site in self.sites.items():
             if site.region not in self.regions:
                 known = ", ".join(self.regions) or "none"
-                raise ValueError(f"site {name!r} is in region {site.region!r}; regions: {known}")
+                raise PydanticCustomError(
+                    "region",
+                    "unknown region '{region}'; one of {known}",
+                    {"region": site.region, "known": known, "at": ("sites", name, "region")},
+                )
         return self
 
     @model_validator(mode="after")
@@ -161,6 +176,34 @@ class FederationConfig(_Strict):
         return [name for name, tenant in self.tenants.items() if user in tenant.users]
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML in which every key counts once, and every mistake has a line."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise ConstructorError(None, None, f"{key.value}: given twice", key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except ValueError as error:  # such as a date in month 13
+            raise ConstructorError(None, None, str(error), node.start_mark) from error
+
+
+def _not_yaml(text: str, error: yaml.YAMLError) -> str:
+    line, problem = 1, " ".join(str(error).split())
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        line, problem = error.problem_mark.line + 1, error.problem or problem
+    elif isinstance(error, ReaderError):
+        line = text.count("\n", 0, error.position) + 1
+    return f"{line}: not YAML as expected: {problem}"
+
+
 def load_config(path: Path) -> FederationConfig:
     """Read federation.yaml; relative paths of keys and socket are taken from the file's folder.
 
@@ -172,10 +215,10 @@ def load_config(path: Path) -> FederationConfig:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     try:
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
-        values = yaml.safe_load(text)
+        tree = yaml.compose(text, Loader=_Loader)
+        values = yaml.load(text, Loader=_Loader)  # noqa: S506  # it is a SafeLoader
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{path}:{_not_yaml(text, error)}") from error
     if not isinstance(values, dict):
         raise ConfigError(
             f"{path}:1: expected a mapping with keys such as 'federation' and 'sites'"
@@ -189,7 +232,7 @@ def load_config(path: Path) -> FederationConfig:
 
 
 def _explain(path: Path, tree: yaml.Node | None, error: dict[str, Any]) -> str:
-    keys = [str(key) for key in error["loc"]]
+    keys = [str(key) for key in error.get("ctx", {}).get("at", error["loc"])]
     line = _line_of(tree, keys)
     message = str(error["msg"]).removeprefix("Value error, ")
     found = "" if isinstance(error.get("input"), dict) else f" (found {error.get('input')!r})"

@@ -51,6 +51,7 @@ from federator.sites.transport import Channel, Transport
 PING_S: Final = 2.0
 SILENCE_S: Final = 6.0  # a site that says nothing for so long is down
 GREETING_S: Final = 75.0  # an older agent may have to finish its launches first
+_EXPECTED: Final = (FederatorError, OSError, msgspec.MsgspecError, TimeoutError)
 RETRY_S: Final = (0.5, 1.0, 2.0, 5.0)
 
 log = structlog.get_logger()
@@ -97,8 +98,10 @@ class SiteLink:
             try:
                 await self._serve()
                 detail = f"the agent ended; it said: {self._last_words() or 'nothing'}"
-            except (FederatorError, OSError, msgspec.MsgspecError, TimeoutError) as error:
+            except Exception as error:  # whatever a site does, its link lives on
                 detail = str(error) or type(error).__name__
+                if not isinstance(error, _EXPECTED):
+                    log.exception("link_fault", site=self.site)
             was_up = self._channel is not None
             await self._hang_up()
             if was_up or failures == 0:

@@ -40,7 +40,6 @@ from federator.model.message import (
 from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.site import AttemptReport, Capacity, PartitionSummary
 from federator.model.workload import (
-    ArrayTask,
     AttemptId,
     SiteName,
     Workload,
@@ -50,7 +49,7 @@ from federator.model.workload import (
 from federator.sched.auction import auction, best_bid, offers_for
 from federator.sched.cycle import Pass, Round, Trial, for_site, rank, remember
 from federator.sched.ledger import Entry, Ledger
-from federator.sched.news import happenings
+from federator.sched.news import happenings, reason_for
 from federator.sched.policy import Policy
 from federator.sched.site_scheduler import never_fits
 
@@ -175,7 +174,7 @@ class Federation:
         if refusals is not None:
             turn.commands.append(AnswerRefused(client=asked.client, refusals=refusals))
             return
-        workloads = self._workloads(asked.draft, turn.now_s)
+        workloads = asked.draft.workloads(self.ledger.next_id, turn.now_s)
         if asked.test_only:
             self._try_out(turn, asked.client, workloads[0])
             return
@@ -193,27 +192,6 @@ class Federation:
                 return None
             refusals[name] = refusal
         return refusals
-
-    def _workloads(self, draft: Draft, now_s: float) -> tuple[Workload, ...]:
-        first = self.ledger.next_id
-        return tuple(
-            Workload(
-                id=WorkloadId(first + k),
-                name=draft.name,
-                user=draft.user,
-                tenant=draft.tenant,
-                priority=draft.priority,
-                jobs=draft.jobs,
-                submission=draft.submission,
-                submitted_at_s=now_s,
-                time_limit_s=draft.time_limit_s,
-                requeue=draft.requeue,
-                array=None
-                if index is None
-                else ArrayTask(array_id=first, index=index, max_running=draft.array_max_running),
-            )
-            for k, index in enumerate(draft.array_indices or (None,))
-        )
 
     def _cancel(self, turn: _Turn, asked: CancelAsked) -> None:
         done: list[WorkloadId] = []
@@ -271,7 +249,7 @@ class Federation:
                 exit_code=report.exit_code,
                 signal=report.signal,
                 site_state=report.state.value,
-                reason=_reason_for(happening, report),
+                reason=reason_for(happening, report),
             )
 
     def _stray(self, turn: _Turn, site: SiteName, report: AttemptReport) -> None:
@@ -523,13 +501,3 @@ class Federation:
     def _open_rounds(self) -> list[Round]:
         passes = [self._pass.round] if self._pass is not None else []
         return [*passes, *(trial.round for trial in self._trials.values())]
-
-
-def _reason_for(happening: Happening, report: AttemptReport) -> Reason | None:
-    """Why the site sent a workload back to the queue, in the federation's words."""
-    if happening is Happening.NODE_FAILED:
-        nodes = ",".join(report.nodes)
-        return Reason(code=ReasonCode.NODE_FAILED, detail=nodes or report.state.value)
-    if happening is Happening.WITHDRAWN:
-        return Reason(code=ReasonCode.LEASE_OVER)
-    return None

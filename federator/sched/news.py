@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from federator.model.lifecycle import Happening, WorkloadState
+from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, SiteJobState
 from federator.sched.ledger import Entry
 
@@ -61,3 +62,13 @@ def _ending(entry: Entry, report: AttemptReport) -> Happening:
     if ending is Happening.NODE_FAILED and not entry.workload.requeue:
         return Happening.FAILED
     return ending
+
+
+def reason_for(happening: Happening, report: AttemptReport) -> Reason | None:
+    """Why the site sent a workload back to the queue, in the federation's words."""
+    if happening is Happening.NODE_FAILED:
+        nodes = ",".join(report.nodes)
+        return Reason(code=ReasonCode.NODE_FAILED, detail=nodes or report.state.value)
+    if happening is Happening.WITHDRAWN:
+        return Reason(code=ReasonCode.LEASE_OVER)
+    return None

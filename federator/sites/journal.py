@@ -54,7 +54,7 @@ class Journal:
         if not self._path.exists():
             return
         for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
-            with suppress(ValueError, KeyError, TypeError):  # a torn last line
+            with suppress(ValueError, KeyError, TypeError, AttributeError):  # a torn last line
                 mark = json.loads(line)
                 attempt = AttemptId.parse(mark["attempt"])
                 if attempt is not None and now_s - mark["at_s"] < KEEP_S:

@@ -71,6 +71,25 @@ class Transport(Protocol):
         ...
 
 
+class _SshReader:
+    """asyncssh's reader, with its errors in our words."""
+
+    def __init__(self, reader: asyncssh.SSHReader[bytes]) -> None:
+        self._reader = reader
+
+    async def readexactly(self, n: int, /) -> bytes:
+        try:
+            return await self._reader.readexactly(n)
+        except asyncssh.Error as error:
+            raise SiteUnavailable(f"the SSH connection broke: {error}") from error
+
+    async def readline(self) -> bytes:
+        try:
+            return await self._reader.readline()
+        except asyncssh.Error as error:
+            raise SiteUnavailable(f"the SSH connection broke: {error}") from error
+
+
 class _SshChannel:
     def __init__(
         self, connection: asyncssh.SSHClientConnection, process: asyncssh.SSHClientProcess[bytes]
@@ -78,7 +97,7 @@ class _SshChannel:
         self._connection = connection
         self._process = process
         self._complaints = _Complaints(process.stderr)
-        self.reader: ByteReader = process.stdout
+        self.reader: ByteReader = _SshReader(process.stdout)
 
     def last_words(self) -> str:
         return self._complaints.text()

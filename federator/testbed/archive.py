@@ -17,7 +17,7 @@ _SKIPPED_FILES = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ArchivedFile:
     """One regular file of an archive; ``path`` is relative to where it is unpacked."""
 
     path: str
@@ -25,7 +25,7 @@ class Entry:
     mode: int = 0o644
 
 
-def pack(entries: Iterable[Entry]) -> bytes:
+def pack(entries: Iterable[ArchivedFile]) -> bytes:
     """Return a root-owned tar archive of ``entries`` and every directory above them."""
     files = sorted(entries, key=lambda entry: entry.path)
     parents = {
@@ -58,18 +58,20 @@ def digest(*parts: bytes) -> str:
     return whole.hexdigest()
 
 
-def python_sources(package: Path, prefix: str) -> list[Entry]:
+def python_sources(package: Path, prefix: str) -> list[ArchivedFile]:
     """Return every ``*.py`` below ``package``, to be unpacked below ``prefix``."""
     return [
-        Entry(path=f"{prefix}/{path.relative_to(package).as_posix()}", data=path.read_bytes())
+        ArchivedFile(
+            path=f"{prefix}/{path.relative_to(package).as_posix()}", data=path.read_bytes()
+        )
         for path in sorted(package.rglob("*.py"))
     ]
 
 
-def installed_libraries(target: Path, prefix: str) -> list[Entry]:
+def installed_libraries(target: Path, prefix: str) -> list[ArchivedFile]:
     """Return what ``pip install --target`` left, less scripts and notes about this machine."""
     return [
-        Entry(path=f"{prefix}/{path.relative_to(target).as_posix()}", data=path.read_bytes())
+        ArchivedFile(path=f"{prefix}/{path.relative_to(target).as_posix()}", data=path.read_bytes())
         for path in sorted(target.rglob("*"))
         if path.is_file()
         and path.name not in _SKIPPED_FILES

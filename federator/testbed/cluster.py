@@ -20,7 +20,7 @@ from docker.models.containers import Container
 from federator.errors import ConfigError, FederatorError, SiteUnavailable
 from federator.testbed import images, inside, package, render
 from federator.testbed import state as state_dir
-from federator.testbed.archive import Entry, digest, pack
+from federator.testbed.archive import ArchivedFile, digest, pack
 from federator.testbed.images import Progress
 from federator.testbed.layout import (
     LABEL,
@@ -193,7 +193,8 @@ def _create(
 def _files_archive(site: SiteLayout, state: StateDir) -> bytes:
     files = render.site_files(site, state_dir.site_keys(state, site))
     return pack(
-        Entry(path=file.path.lstrip("/"), data=file.text.encode(), mode=file.mode) for file in files
+        ArchivedFile(path=file.path.lstrip("/"), data=file.text.encode(), mode=file.mode)
+        for file in files
     )
 
 

@@ -23,7 +23,7 @@ import docker
 from docker.errors import APIError, BuildError, ImageNotFound
 
 from federator.errors import ConfigError, FederatorError
-from federator.testbed.archive import Entry, digest, installed_libraries, pack
+from federator.testbed.archive import ArchivedFile, digest, installed_libraries, pack
 from federator.testbed.layout import LABEL, REPOSITORY, SiteLayout, StateDir
 
 Progress = Callable[[str, str], None]  # site, what is being done
@@ -137,9 +137,9 @@ def _ensure_libraries(site: SiteLayout, state: StateDir, progress: Progress) -> 
 
 def _context(libraries: Path) -> bytes:
     folder = CONTAINERS / "site"
-    entries = [Entry(path="Dockerfile", data=(folder / "Dockerfile").read_bytes())]
+    entries = [ArchivedFile(path="Dockerfile", data=(folder / "Dockerfile").read_bytes())]
     entries += [
-        Entry(path=name, data=(folder / name).read_bytes(), mode=0o755) for name in _SCRIPTS
+        ArchivedFile(path=name, data=(folder / name).read_bytes(), mode=0o755) for name in _SCRIPTS
     ]
     return pack(entries + installed_libraries(libraries, "lib"))
 

@@ -9,7 +9,7 @@ from docker.models.containers import Container
 
 from federator.errors import FederatorError
 from federator.testbed import inside
-from federator.testbed.archive import Entry, digest, pack, python_sources
+from federator.testbed.archive import ArchivedFile, digest, pack, python_sources
 from federator.testbed.layout import ACCOUNT, HELPER, LIB_DIR, REPOSITORY
 
 _HELPER_SOURCE: Final = REPOSITORY / "federator" / "sites" / "slurm" / "site_exec.py"
@@ -30,7 +30,9 @@ def package_archive(repository: Path, helper: Path) -> bytes:
     source = helper.read_text(encoding="utf-8") if helper.exists() else _NO_HELPER
     name = Path(HELPER).name
     entries = python_sources(repository / "federator", "incoming/federator")
-    entries.append(Entry(path=f"incoming/{name}", data=helper_text(source).encode(), mode=0o755))
+    entries.append(
+        ArchivedFile(path=f"incoming/{name}", data=helper_text(source).encode(), mode=0o755)
+    )
     return pack(entries)
 
 

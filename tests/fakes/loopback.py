@@ -119,7 +119,10 @@ class LoopbackAgent:
                 self._marks[attempt] = 0
                 return LaunchRefused(site=self._site, attempt=attempt, reason=obstacle)
             self._scheduler.hold(attempt, order.jobs)
-            self._marks[attempt] = self._slurm.submit(attempt, order.workload.user, order.jobs)
+            user = order.workload.user
+            self._marks[attempt] = self._slurm.submit(attempt, user, order.jobs)
+        elif self._waits(attempt):
+            self._scheduler.hold(attempt, order.jobs)
         job_id = self._marks[attempt]
         if not job_id:
             reason = Reason(code=ReasonCode.LAUNCH_REFUSED, detail="given up before")
@@ -128,16 +131,20 @@ class LoopbackAgent:
 
     def _cancel(self, order: CancelAt) -> list[Observation]:
         job_id = order.site_job_id or self._marks.get(order.attempt, 0)
-        if not job_id:
-            self._marks[order.attempt] = 0
-            self._scheduler.release(order.attempt)
-            absent = Reason(code=ReasonCode.LOST)
-            return [LaunchRefused(site=self._site, attempt=order.attempt, reason=absent)]
         try:
-            self._slurm.cancel(job_id, pending_only=order.pending_only)
+            if job_id and self._slurm.cancel(job_id, pending_only=order.pending_only):
+                return []
         except SiteRefused:
             return []  # the agent says CancelFailed, which the daemon only logs
-        return []
+        self._marks[order.attempt] = 0
+        self._scheduler.release(order.attempt)
+        absent = Reason(code=ReasonCode.LOST)
+        return [LaunchRefused(site=self._site, attempt=order.attempt, reason=absent)]
+
+    def _waits(self, attempt: AttemptId) -> bool:
+        """The attempt is in Slurm's queue, so its nodes do not show it yet."""
+        waiting = (j for j in self._slurm.live() if j.state is SiteJobState.PENDING)
+        return any(job.attempt == attempt for job in waiting)
 
 
 @dataclass(slots=True)

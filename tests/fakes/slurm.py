@@ -66,14 +66,16 @@ class SimulatedSlurm:
         self.start_what_can()
         return job.job_id
 
-    def cancel(self, job_id: int, *, pending_only: bool) -> None:
+    def cancel(self, job_id: int, *, pending_only: bool) -> bool:
+        """As ``SiteDriver.cancel``."""
         if self.refuses_cancels:
             raise SiteRefused("scancel: Kill job error")
         job = self.jobs.get(job_id)
         if job is None:
-            raise SiteRefused(f"scancel: Invalid job id {job_id}")
+            return False
         if job.live and (job.state is SiteJobState.PENDING or not pending_only):
             self._end(job, SiteJobState.CANCELLED, 0)
+        return True
 
     def end(self, attempt: AttemptId, state: SiteJobState = SiteJobState.COMPLETED,
             exit_code: int = 0) -> None:  # fmt: skip
@@ -97,6 +99,9 @@ class SimulatedSlurm:
         self._empty[name] = replace(self._empty[name], state=NodeState.DOWN)
         for job in [j for j in self.running() if any(name in p.nodes for p in j.jobs)]:
             self._end(job, SiteJobState.NODE_FAIL, 1)
+
+    def add_node(self, node: Node) -> None:
+        self._empty[node.name] = node
 
     def repair_node(self, name: str) -> None:
         self._empty[name] = replace(self._empty[name], state=NodeState.IDLE)
@@ -206,9 +211,9 @@ class SimulatedSite:
             raise SiteUnavailable("sbatch: no answer of slurmctld")
         return job_id
 
-    async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> None:  # noqa: ARG002
+    async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:  # noqa: ARG002
         self._answer()
-        self.slurm.cancel(job_id, pending_only=pending_only)
+        return self.slurm.cancel(job_id, pending_only=pending_only)
 
     def _answer(self) -> None:
         if self.down:

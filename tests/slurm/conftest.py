@@ -25,7 +25,7 @@ def clear() -> None:
     for site in layout.SITES:
         at(site.name, "scancel", "--partition=fed,local")
     for site in layout.SITES:
-        within(30, lambda name=site.name: not at(name, "squeue", "--noheader"))  # type: ignore[misc]
+        within(90, lambda name=site.name: not at(name, "squeue", "--noheader"))  # type: ignore[misc]
 
 
 @pytest.fixture

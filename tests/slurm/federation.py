@@ -55,11 +55,11 @@ class Running:
 
     def start(self) -> None:
         """Start the daemon and wait until every site has reported."""
-        log = (self.folder / "daemon.log").open("ab")
-        self.process = subprocess.Popen(
-            [str(BIN / "federator"), "daemon", "--config", str(self.config)],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-        )  # fmt: skip
+        with (self.folder / "daemon.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [str(BIN / "federator"), "daemon", "--config", str(self.config)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
         within(60, self.all_up)
 
     def kill(self) -> None:

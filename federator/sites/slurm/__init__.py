@@ -1,0 +1,1 @@
+"""Slurm as a site: options in, job scripts out, records read, whatever its release."""

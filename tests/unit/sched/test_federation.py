@@ -639,7 +639,7 @@ def test_a_launching_workload_survives_a_restart_of_the_daemon() -> None:
     f.slurm("alpine").start_what_can()
     f.run_for(15.0)
     assert f.state(id_) is WorkloadState.RUNNING
-    assert launches(f, id_) == [ALPINE]
+    assert len(f.slurm("alpine").jobs) == 1
 
 
 def test_a_cancel_survives_a_restart_of_the_daemon() -> None:

@@ -43,8 +43,17 @@ def test_the_last_word_on_an_attempt_survives_a_restart(tmp_path: Path) -> None:
     assert again.get(attempt(1)) == Mark(what="void", at_s=902.0)
 
 
-@pytest.mark.parametrize("torn", [b'{"attempt": "fed:429', b"\x00\x00\xff", b"7\n", b'{"attempt": 7}\n',
-                                  b'[]\n', b'{"attempt": "fed:1:1", "what": "job"}\n'])  # fmt: skip
+TORN = (
+    b'{"attempt": "fed:429',
+    b"\x00\x00\xff",
+    b"7\n",
+    b"[]\n",
+    b'{"attempt": 7}\n',
+    b'{"attempt": "fed:1:1", "what": "job"}\n',
+)
+
+
+@pytest.mark.parametrize("torn", TORN)
 def test_a_torn_line_costs_only_itself(tmp_path: Path, torn: bytes) -> None:
     journal(tmp_path).put(attempt(), Mark(what="job", at_s=900.0, job_id=7))
     with (tmp_path / "journal").open("ab") as file:

@@ -6,17 +6,23 @@ import io
 import tarfile
 from pathlib import Path
 
-from federator.testbed.archive import Entry, digest, installed_libraries, pack, python_sources
+from federator.testbed.archive import (
+    ArchivedFile,
+    digest,
+    installed_libraries,
+    pack,
+    python_sources,
+)
 
 
 def test_archive_does_not_depend_on_the_order_of_entries() -> None:
-    one, two = Entry(path="b/c", data=b"1"), Entry(path="a", data=b"2", mode=0o755)
+    one, two = ArchivedFile(path="b/c", data=b"1"), ArchivedFile(path="a", data=b"2", mode=0o755)
     assert pack([one, two]) == pack([two, one])
 
 
 def test_archive_holds_parents_root_owned_and_modes() -> None:
     with tarfile.open(
-        fileobj=io.BytesIO(pack([Entry(path="a/b/c", data=b"x", mode=0o600)]))
+        fileobj=io.BytesIO(pack([ArchivedFile(path="a/b/c", data=b"x", mode=0o600)]))
     ) as tar:
         members = {member.name: (member.isdir(), member.uid, member.mode) for member in tar}
     assert members == {

@@ -1,0 +1,270 @@
+"""Who may ask for what, and what the answer is."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+from pathlib import Path
+
+import pytest
+
+from federator.config import FederationConfig
+from federator.daemon.api import Api
+from federator.daemon.effects import Effects
+from federator.model.lifecycle import WorkloadState
+from federator.model.message import Observation
+from federator.model.reason import RefusalKind
+from federator.model.workload import Option, SiteName, Submission, WorkloadId
+from federator.sites.protocol import (
+    Call,
+    CancelCall,
+    CancelReply,
+    ClientCall,
+    ErrorReply,
+    QueueCall,
+    QueueReply,
+    Reply,
+    SitesCall,
+    SitesReply,
+    SubmitCall,
+    SubmitReply,
+    frame,
+    read_frame,
+    reply_decoder,
+    skip_to_banner,
+)
+from federator.sites.protocol import (
+    TestOnlyReply as TrialReply,
+)
+from tests.fakes.build import rack
+from tests.fakes.loopback import Loopback
+
+CONFIG = FederationConfig.model_validate({
+    "federation": "demo",
+    "store": "memory:",
+    "regions": {"west": {"shared": "/shared"}},
+    "sites": {
+        name: {"region": "west", "partitions": ["gpu"], "command": ["agent"]}
+        for name in ("alpine", "baker")
+    },
+    "tenants": {
+        "vision": {"priority": 2, "users": ["ada", "bob"]},
+        "nlp": {"priority": 5, "users": ["ada"]},
+    },
+})  # fmt: skip
+
+
+class Desk:
+    """An ``Api`` over a simulated federation; ``ask`` is a researcher's command at alpine."""
+
+    def __init__(self) -> None:
+        self.federation = Loopback({"alpine": rack("a", 2), "baker": rack("b", 2)})
+        self.api = Api(CONFIG, self.federation.federation, self.observe, self.federation.clock)
+        self._effects = Effects("demo", {}, self.api.reply, lambda _: None)
+
+    def observe(self, observation: Observation) -> None:
+        self.federation.observe(observation)
+        self.pass_on_answers()
+
+    def pass_on_answers(self) -> None:
+        answers, self.federation.answers = self.federation.answers, {}
+        for answer in answers.values():
+            self._effects.carry_out(answer)
+
+    def ask(self, call: Call, user: str = "ada") -> Reply:
+        replies: list[Reply] = []
+        self.api.take(ClientCall(call_id=1, user=user, call=call), SiteName("alpine"),
+                      replies.append)  # fmt: skip
+        self.federation.run_for(1.0)
+        self.pass_on_answers()
+        (reply,) = replies
+        return reply
+
+    def submit(
+        self, user: str = "ada", key: str = "key-00001", **options: str | None
+    ) -> WorkloadId:
+        reply = self.ask(submit_call(**options), user)
+        assert isinstance(reply, SubmitReply), reply
+        return WorkloadId(reply.id)
+
+    def refusal(self, call: Call, user: str = "ada") -> str:
+        reply = self.ask(call, user)
+        assert isinstance(reply, ErrorReply), reply
+        return reply.message
+
+    def cancel(self, call: CancelCall, user: str = "ada") -> CancelReply:
+        reply = self.ask(call, user)
+        assert isinstance(reply, CancelReply), reply
+        return reply
+
+    def queue(self, call: QueueCall) -> list[int]:
+        reply = self.ask(call)
+        assert isinstance(reply, QueueReply)
+        return [row.id for row in reply.rows]
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def submit_call(key: str = "key-00001", test_only: bool = False, as_user: str = "",
+                **options: str | None) -> SubmitCall:  # fmt: skip
+    given = {"nodes": "1", "gres": "gpu:8"} | options
+    component = tuple(Option(name=n.replace("_", "-"), value=v) for n, v in given.items())
+    submission = Submission(components=(component,), script="#!/bin/sh\ntrue\n")
+    return SubmitCall(submission=submission, key=key, test_only=test_only, as_user=as_user)
+
+
+# ---- submissions ----
+
+
+def test_a_submission_is_queued_for_the_users_first_tenant(desk: Desk) -> None:
+    id_ = desk.submit()
+    workload = desk.federation.entry(id_).workload
+    assert (workload.user, workload.tenant, workload.priority) == ("ada", "vision", 2)
+    assert desk.federation.state(id_) is WorkloadState.RUNNING
+
+
+def test_an_account_of_ones_own_is_used(desk: Desk) -> None:
+    workload = desk.federation.entry(desk.submit(account="nlp")).workload
+    assert (workload.tenant, workload.priority) == ("nlp", 5)
+
+
+def test_an_account_of_others_is_refused_with_the_choice(desk: Desk) -> None:
+    message = desk.refusal(submit_call(account="nlp"), user="bob")
+    assert "Invalid account" in message
+    assert "vision" in message
+
+
+def test_a_user_without_a_tenant_is_refused(desk: Desk) -> None:
+    assert "eve belongs to no tenant" in desk.refusal(submit_call(), user="eve")
+
+
+def test_the_same_key_again_gives_the_same_id(desk: Desk) -> None:
+    assert desk.submit() == desk.submit()
+
+
+def test_the_key_of_one_user_does_not_meet_anothers(desk: Desk) -> None:
+    assert desk.submit("ada") != desk.submit("bob")
+
+
+@pytest.mark.parametrize("key", ["", "short", "x" * 129])
+def test_a_key_that_could_repeat_by_chance_is_refused(desk: Desk, key: str) -> None:
+    assert "submit key" in desk.refusal(submit_call(key))
+
+
+def test_a_wrong_option_is_refused_in_one_line(desk: Desk) -> None:
+    message = desk.refusal(submit_call(nodes="many"))
+    assert "\n" not in message
+    assert not desk.federation.federation.ledger.entries
+
+
+def test_a_job_that_no_site_can_run_is_refused_with_each_sites_reason(desk: Desk) -> None:
+    reply = desk.ask(submit_call(nodes="3"))
+    assert isinstance(reply, ErrorReply)
+    assert {site: r.kind for site, r in reply.reasons.items()} == {
+        "alpine": RefusalKind.REJECT, "baker": RefusalKind.REJECT,
+    }  # fmt: skip
+
+
+def test_a_trial_shows_every_sites_bid(desk: Desk) -> None:
+    reply = desk.ask(submit_call(test_only=True))
+    assert isinstance(reply, TrialReply)
+    assert (reply.winner, sorted(b.site for b in reply.bids)) == ("alpine", ["alpine", "baker"])
+    assert not desk.federation.federation.ledger.entries
+
+
+def test_nobody_at_a_site_may_act_for_another(desk: Desk) -> None:
+    for user in ("ada", "root"):  # root of a site is no operator of the federation
+        assert "may not act for bob" in desk.refusal(submit_call(as_user="bob"), user=user)
+
+
+# ---- cancels ----
+
+
+def test_ones_own_workload_is_cancelled(desk: Desk) -> None:
+    id_ = desk.submit()
+    assert desk.cancel(CancelCall(ids=(str(id_),))) == CancelReply(ids=(id_,))
+    assert desk.federation.state(id_) is WorkloadState.CANCELLED
+
+
+def test_another_users_workload_is_not(desk: Desk) -> None:
+    id_ = desk.submit()
+    reply = desk.cancel(CancelCall(ids=(str(id_),)), user="bob")
+    assert reply.ids == ()
+    assert "belongs to another user" in reply.errors[0]
+    assert desk.federation.state(id_) is WorkloadState.RUNNING
+
+
+def test_an_id_that_does_not_exist_spoils_nothing_else(desk: Desk) -> None:
+    id_ = desk.submit()
+    reply = desk.cancel(CancelCall(ids=("7", str(id_), "x")))
+    assert reply.ids == (id_,)
+    assert reply.errors == ("Invalid job id specified: 7", "Invalid job id specified: x")
+
+
+def test_one_task_of_an_array_is_cancelled_by_its_index(desk: Desk) -> None:
+    first = desk.submit(array="3-5")
+    assert desk.cancel(CancelCall(ids=(f"{first}_4",))).ids == (first + 1,)
+
+
+def test_an_array_is_cancelled_by_its_id(desk: Desk) -> None:
+    first = desk.submit(array="3-5")
+    assert desk.cancel(CancelCall(ids=(str(first),))).ids == (first, first + 1, first + 2)
+
+
+def test_all_of_ones_own_are_cancelled_and_no_others(desk: Desk) -> None:
+    mine, theirs = desk.submit("ada"), desk.submit("bob")
+    assert desk.cancel(CancelCall(users=("ada",))).ids == (mine,)
+    assert "may cancel only" in desk.refusal(CancelCall(users=("bob",)))
+    assert desk.federation.state(theirs) is WorkloadState.RUNNING
+
+
+def test_ids_named_with_a_user_are_only_those_of_the_user(desk: Desk) -> None:
+    id_ = desk.submit("ada")
+    assert desk.cancel(CancelCall(ids=(str(id_),), users=("bob",))).ids == ()
+
+
+# ---- views ----
+
+
+def test_the_queue_shows_live_workloads_and_on_request_ended_ones(desk: Desk) -> None:
+    done, live = desk.submit("ada"), desk.submit("bob")
+    desk.cancel(CancelCall(ids=(str(done),)))
+    assert desk.queue(QueueCall()) == [live]
+    assert desk.queue(QueueCall(ended=True)) == [done, live]
+    assert desk.queue(QueueCall(users=("ada",), ended=True)) == [done]
+    assert desk.queue(QueueCall(ids=(str(live), "12"))) == [live]
+
+
+def test_the_sites_are_shown_with_their_regions(desk: Desk) -> None:
+    reply = desk.ask(SitesCall())
+    assert isinstance(reply, SitesReply)
+    assert [(s.name, s.region, s.up) for s in reply.sites] == [
+        ("alpine", "west", True), ("baker", "west", True),
+    ]  # fmt: skip
+
+
+# ---- the daemon's own socket ----
+
+
+@pytest.mark.asyncio
+async def test_an_operator_on_the_daemons_host_acts_for_others(desk: Desk, tmp_path: Path) -> None:
+    server = await desk.api.serve(tmp_path / "run" / "daemon.sock")
+    reader, writer = await asyncio.open_unix_connection(tmp_path / "run" / "daemon.sock")
+    await skip_to_banner(reader)
+    writer.write(frame(submit_call(as_user="bob")))
+    body = await read_frame(reader)
+    assert body is not None
+    reply = reply_decoder.decode(body)
+    assert isinstance(reply, SubmitReply)
+    assert desk.federation.entry(WorkloadId(reply.id)).workload.user == "bob"
+    writer.write((3).to_bytes(4, "big") + b"???")
+    body = await read_frame(reader)
+    assert body is not None
+    assert isinstance(reply_decoder.decode(body), ErrorReply)
+    writer.close()
+    await writer.wait_closed()
+    server.close()
+    assert getpass.getuser()

@@ -1,0 +1,106 @@
+"""What researchers see of a workload and of a site."""
+
+from __future__ import annotations
+
+from federator.daemon.views import queue_rows, site_rows
+from federator.model.reason import ReasonCode
+from federator.model.site import SiteJobState
+from federator.model.workload import Job, SiteName, WorkloadId
+from federator.sites.protocol import QueueCall, QueueRow
+from tests.fakes.build import draft, gang, rack
+from tests.fakes.loopback import Loopback
+
+
+def federation() -> Loopback:
+    return Loopback({"alpine": rack("a", 2)})
+
+
+def row(f: Loopback, id_: WorkloadId) -> QueueRow:
+    (found,) = queue_rows(f.federation, QueueCall(ids=(str(id_),), ended=True))
+    return found
+
+
+def test_a_running_workload_shows_where_it_runs() -> None:
+    f = federation()
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(1.0)
+    seen = row(f, id_)
+    assert (seen.state, seen.site, seen.site_job_id, seen.attempt) == ("RUNNING", "alpine", 101, 1)
+    assert (seen.node_names, seen.nodes, seen.gpus) == (("a1", "a2"), 2, 16)
+    assert seen.started_at_s > 0
+    assert seen.unknown_since_s == 0.0
+    assert list(seen.offers) == ["alpine"]
+
+
+def test_a_waiting_workload_shows_what_it_asked_for_and_why_it_waits() -> None:
+    f = federation()
+    f.submit(draft(gang(2)))
+    f.run_for(1.0)
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(1.0)
+    seen = row(f, id_)
+    assert (seen.state, seen.site, seen.nodes, seen.gpus) == ("PENDING", "", 2, 16)
+    assert seen.reason is not None
+    assert seen.reason.code is ReasonCode.RESOURCES
+    assert (seen.reason.needed, seen.reason.free) == (8, 0)
+    assert list(seen.refusals) == ["alpine"]
+
+
+def test_a_workload_that_no_pass_has_reached_says_so() -> None:
+    f = federation()
+    f.federation = f.new_federation()
+    id_ = f.submit(draft())
+    reason = row(f, id_).reason
+    assert reason is not None
+    assert reason.code is ReasonCode.NOT_TRIED
+
+
+def test_a_job_whose_nodes_the_site_chooses_shows_none_before() -> None:
+    f = federation()
+    f.site_down("alpine")
+    id_ = f.submit(draft(Job(name="t", gpus=4)))
+    seen = row(f, id_)
+    assert (seen.nodes, seen.gpus) == (0, 4)
+
+
+def test_what_runs_at_an_unheard_site_is_unknown_since_then() -> None:
+    f = federation()
+    id_ = f.submit(draft())
+    f.run_for(10.0)
+    f.site_down("alpine")
+    down_s = f.clock.now_s
+    f.run_for(10.0)
+    assert row(f, id_).unknown_since_s == down_s
+    f.site_up("alpine")
+    f.run_for(1.0)
+    assert row(f, id_).unknown_since_s == 0.0
+
+
+def test_an_end_shows_slurms_own_word_and_exit_code() -> None:
+    f = federation()
+    id_ = f.submit(draft())
+    f.run_for(1.0)
+    f.slurm("alpine").end(f.entry(id_).attempt_id, SiteJobState.OUT_OF_MEMORY, 137)
+    f.run_for(15.0)
+    seen = row(f, id_)
+    assert (seen.state, seen.site_state, seen.exit_code) == ("FAILED", "OUT_OF_MEMORY", 137)
+    assert seen.ended_at_s > seen.started_at_s
+
+
+def test_a_task_of_an_array_is_found_by_every_name_it_has() -> None:
+    f = federation()
+    first = f.submit(draft(gang(1, 1), array_indices=(4, 9)))
+    for name in (f"{first}_9", str(first + 1)):
+        (found,) = queue_rows(f.federation, QueueCall(ids=(name,)))
+        assert (found.id, found.array_id, found.array_index) == (first + 1, first, 9)
+    assert len(queue_rows(f.federation, QueueCall(ids=(str(first),)))) == 2
+
+
+def test_a_site_shows_since_when_it_is_down() -> None:
+    f = federation()
+    regions = {SiteName("alpine"): "west"}
+    (up,) = site_rows(f.federation, regions)
+    assert (up.up, up.down_since_s, up.partitions[0].gpus) == (True, 0.0, 16)
+    f.site_down("alpine")
+    (down,) = site_rows(f.federation, regions)
+    assert (down.up, down.down_since_s) == (False, f.clock.now_s)

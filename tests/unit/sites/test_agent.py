@@ -1,0 +1,456 @@
+"""The agent against a simulated Slurm, through streams in memory and in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import pytest
+
+from federator.errors import StaleState
+from federator.model.reason import ReasonCode, RefusalKind
+from federator.model.site import NodeShare
+from federator.model.workload import AttemptId
+from federator.sites.agent import INTENT_HORIZON_S, Agent, AgentConfig, await_welcome
+from federator.sites.journal import Journal, Mark
+from federator.sites.protocol import (
+    BANNER,
+    PROTOCOL_VERSION,
+    Ask,
+    AttemptAbsent,
+    BidsMade,
+    CancelFailed,
+    CancelOrder,
+    Hello,
+    JobRequest,
+    LaunchAccepted,
+    LaunchDeclined,
+    LaunchOrder,
+    Message,
+    Ping,
+    Pong,
+    Report,
+    Trouble,
+    Welcome,
+    frame,
+    from_agent_decoder,
+)
+from tests.fakes.build import attempt, gang, plan_on, rack, submission
+from tests.fakes.clock import VirtualClock, run_virtual
+from tests.fakes.slurm import SimulatedSite, SimulatedSlurm
+
+_M = TypeVar("_M", bound=Message)
+PING_EVERY_S = 5.0
+
+
+class Daemon:
+    """The daemon's end of one agent's channel, and the site behind it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = VirtualClock()
+        self.slurm = SimulatedSlurm(rack("a", 4), self.clock)
+        self.site = SimulatedSite(self.slurm)
+        self.said: list[Message] = []  # by the agent
+        self.epoch = 1
+        self._folder = folder
+        self._reader: asyncio.StreamReader | None = None
+
+    def tell(self, message: Message) -> None:
+        assert self._reader is not None
+        self._reader.feed_data(frame(message))
+
+    def hang_up(self) -> None:
+        assert self._reader is not None
+        self._reader.feed_eof()
+
+    def heard(self, kind: type[_M]) -> list[_M]:
+        return [message for message in self.said if isinstance(message, kind)]
+
+    async def wait_for(self, kind: type[_M], count: int = 1) -> _M:
+        """The ``count``-th message of a kind, as soon as it is there."""
+        for _ in range(1000):
+            if len(self.heard(kind)) >= count:
+                return self.heard(kind)[count - 1]
+            await asyncio.sleep(0.1)
+        raise AssertionError(f"the agent never said {kind.__name__}: {self.said}")
+
+    def serve(self, script: Callable[[], Awaitable[None]]) -> None:
+        """Run an agent on this channel until the script is over."""
+        run_virtual(self.clock, self._serve(script))
+
+    async def _serve(self, script: Callable[[], Awaitable[None]]) -> None:
+        self._reader = asyncio.StreamReader()
+        config = AgentConfig(
+            site="alpine", socket=str(self._folder / "sock"), state_dir=str(self._folder)
+        )
+        journal = Journal(self._folder, self.clock())
+        agent = Agent(
+            config, self.site, journal, self._take, clock=self.clock,
+            knows_user=lambda user: user != "stranger",
+        )  # fmt: skip
+        self.tell(Welcome(protocol=PROTOCOL_VERSION, epoch=self.epoch, site="alpine",
+                          partitions=("gpu",), poll_interval_s=10.0))  # fmt: skip
+        welcome = await await_welcome(self._reader, self._take)
+        running = asyncio.create_task(agent.run(self._reader, welcome))
+        pinging = asyncio.create_task(self._ping())
+        try:
+            acting = asyncio.ensure_future(self._act(script))
+            await asyncio.wait({running, acting}, return_when=asyncio.FIRST_COMPLETED)
+            if not acting.done():
+                acting.cancel()
+                await running  # raises what ended it
+            await acting
+        finally:
+            pinging.cancel()
+            self.hang_up()
+            await asyncio.wait({running})
+        await running
+
+    async def _act(self, script: Callable[[], Awaitable[None]]) -> None:
+        await self.wait_for(Report)
+        await script()
+
+    async def _ping(self) -> None:
+        while True:
+            await asyncio.sleep(PING_EVERY_S)
+            self.tell(Ping())
+
+    def _take(self, data: bytes) -> None:
+        if data != BANNER:
+            self.said.append(from_agent_decoder.decode(data[4:]))
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Daemon:
+    return Daemon(tmp_path)
+
+
+def order(number: int = 0, *nodes: str) -> LaunchOrder:
+    return LaunchOrder(attempt=attempt(number), user="ada", tenant="vision", name="train",
+                       submission=submission(), jobs=plan_on(*(nodes or ("a1",))))  # fmt: skip
+
+
+def cancel(number: int = 0, job_id: int = 0, pending_only: bool = False) -> CancelOrder:
+    return CancelOrder(attempt=attempt(number), user="ada", site_job_id=job_id,
+                       pending_only=pending_only)  # fmt: skip
+
+
+def ask(pass_id: int, *nodes: int) -> Ask:
+    requests = tuple(
+        JobRequest(id=k, tenant="vision", user="ada", priority=3, jobs=(gang(n),),
+                   time_limit_s=60.0)
+        for k, n in enumerate(nodes)
+    )  # fmt: skip
+    return Ask(pass_id=pass_id, requests=requests)
+
+
+def attempts_of(report: Report) -> list[AttemptId]:
+    return [told.attempt for told in report.attempts]
+
+
+# ---- greeting ----
+
+
+def test_it_introduces_itself_and_reports_completely_first(daemon: Daemon) -> None:
+    daemon.slurm.submit(attempt(), "ada", plan_on("a1"))
+
+    async def script() -> None:
+        pass
+
+    daemon.serve(script)
+    hello, report = daemon.said[:2]
+    assert hello == Hello(protocol=PROTOCOL_VERSION, site="alpine", slurm_version="25.05.3")
+    assert isinstance(report, Report)
+    assert report.complete
+    assert attempts_of(report) == [attempt()]
+    assert report.capacity is not None
+    assert report.partitions[0].gpus == 32
+
+
+def test_later_reports_tell_only_what_is_new(daemon: Daemon) -> None:
+    async def script() -> None:
+        daemon.slurm.submit(attempt(), "ada", plan_on("a1"))
+        second = await daemon.wait_for(Report, 2)
+        assert (second.complete, attempts_of(second), second.capacity) == (
+            False, [attempt()], None,
+        )  # fmt: skip
+        await asyncio.sleep(60.0)
+        assert len(daemon.heard(Report)) == 2
+        daemon.slurm.forget(attempt())
+        third = await daemon.wait_for(Report, 3)
+        assert third.gone == (attempt(),)
+
+    daemon.serve(script)
+
+
+def test_an_older_epoch_is_refused(daemon: Daemon) -> None:
+    async def script() -> None:
+        pass
+
+    daemon.epoch = 2
+    daemon.serve(script)
+    daemon.epoch = 1
+    daemon.said.clear()
+    with pytest.raises(StaleState, match="epoch 1 is over"):
+        daemon.serve(script)
+    assert not daemon.heard(Report)
+
+
+def test_it_answers_pings(daemon: Daemon) -> None:
+    async def script() -> None:
+        await daemon.wait_for(Pong, 3)
+
+    daemon.serve(script)
+
+
+# ---- launches ----
+
+
+def test_a_launch_order_submits_once_and_says_the_job_id(daemon: Daemon) -> None:
+    async def script() -> None:
+        daemon.tell(order())
+        accepted = await daemon.wait_for(LaunchAccepted)
+        assert (accepted.attempt, accepted.site_job_id) == (attempt(), 101)
+
+    daemon.serve(script)
+    assert daemon.site.submitted == [attempt()]
+
+
+def test_the_same_order_twice_submits_once(daemon: Daemon) -> None:
+    async def script() -> None:
+        daemon.tell(order())
+        daemon.tell(order())
+        second = await daemon.wait_for(LaunchAccepted, 2)
+        assert second.site_job_id == 101
+
+    daemon.serve(script)
+    daemon.serve(script)  # and again after the agent was restarted
+    assert daemon.site.submitted == [attempt()]
+
+
+def test_a_lost_sbatch_reply_is_found_in_slurm_and_not_submitted_again(daemon: Daemon) -> None:
+    daemon.site.reply_is_lost = True
+
+    async def script() -> None:
+        daemon.tell(order())
+        accepted = await daemon.wait_for(LaunchAccepted)
+        assert accepted.site_job_id == 101
+
+    daemon.serve(script)
+    assert daemon.site.submitted == [attempt()]
+
+
+def test_an_agent_that_died_in_sbatch_looks_the_attempt_up(daemon: Daemon, tmp_path: Path) -> None:
+    Journal(tmp_path, 0.0).put(attempt(), Mark(what="intent", at_s=daemon.clock()))
+    daemon.slurm.submit(attempt(), "ada", plan_on("a1"))
+
+    async def script() -> None:
+        daemon.tell(order())
+        accepted = await daemon.wait_for(LaunchAccepted)
+        assert accepted.site_job_id == 101
+
+    daemon.serve(script)
+    assert daemon.site.submitted == []
+
+
+def test_a_job_of_another_user_with_the_same_comment_is_not_taken_for_the_attempt(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    Journal(tmp_path, 0.0).put(attempt(), Mark(what="intent", at_s=daemon.clock() - 3600.0))
+    daemon.slurm.submit(attempt(), "mallory", plan_on("a4"))
+
+    async def script() -> None:
+        daemon.tell(order())
+        accepted = await daemon.wait_for(LaunchAccepted)
+        assert accepted.site_job_id == 102
+
+    daemon.serve(script)
+    assert daemon.site.submitted == [attempt()]
+
+
+def test_an_order_that_never_reached_slurm_is_given_up_only_when_that_is_certain(
+    daemon: Daemon,
+) -> None:
+    daemon.site.order_is_lost = True
+
+    async def script() -> None:
+        began_s = daemon.clock()
+        daemon.tell(order())
+        await daemon.wait_for(LaunchDeclined)
+        assert daemon.clock() - began_s >= INTENT_HORIZON_S
+        daemon.site.order_is_lost = False
+        daemon.tell(order())
+        await daemon.wait_for(LaunchDeclined, 2)
+
+    daemon.serve(script)
+    assert daemon.site.submitted == []
+
+
+def test_a_refusal_of_sbatch_is_passed_on_in_its_own_words(daemon: Daemon) -> None:
+    daemon.site.refusal = "sbatch: error: Invalid qos specification"
+
+    async def script() -> None:
+        daemon.tell(order())
+        declined = await daemon.wait_for(LaunchDeclined)
+        assert "Invalid qos" in declined.reason.detail
+
+    daemon.serve(script)
+    assert daemon.slurm.jobs == {}
+
+
+def test_a_plan_that_a_local_user_overtook_is_declined_unsubmitted(daemon: Daemon) -> None:
+    daemon.slurm.take_locally("a1", NodeShare(gpus=1))
+
+    async def script() -> None:
+        daemon.tell(order())
+        declined = await daemon.wait_for(LaunchDeclined)
+        assert "a1" in declined.reason.detail
+
+    daemon.serve(script)
+    assert daemon.site.submitted == []
+
+
+def test_two_orders_for_the_same_node_do_not_both_go_through(daemon: Daemon) -> None:
+    async def script() -> None:
+        daemon.tell(order(0, "a1"))
+        daemon.tell(order(1, "a1"))
+        await daemon.wait_for(LaunchAccepted)
+        declined = await daemon.wait_for(LaunchDeclined)
+        assert declined.attempt == attempt(1)
+
+    daemon.serve(script)
+
+
+# ---- cancels ----
+
+
+def test_a_cancelled_attempt_is_refused_for_ever_after(daemon: Daemon) -> None:
+    async def script() -> None:
+        daemon.tell(cancel())
+        absent = await daemon.wait_for(AttemptAbsent)
+        assert absent.attempt == attempt()
+        daemon.tell(order())
+        await daemon.wait_for(LaunchDeclined)
+
+    async def after_a_restart() -> None:
+        daemon.tell(order())
+        await daemon.wait_for(LaunchDeclined, 2)
+
+    daemon.serve(script)
+    daemon.serve(after_a_restart)
+    assert daemon.site.submitted == []
+
+
+def test_a_cancel_right_behind_its_order_ends_the_job(daemon: Daemon) -> None:
+    async def script() -> None:
+        daemon.tell(order())
+        daemon.tell(cancel())
+        await asyncio.sleep(1.0)
+        assert not daemon.slurm.live()
+
+    daemon.serve(script)
+
+
+def test_a_withdrawal_spares_what_has_started(daemon: Daemon) -> None:
+    async def script() -> None:
+        daemon.tell(order())
+        accepted = await daemon.wait_for(LaunchAccepted)
+        daemon.tell(cancel(0, accepted.site_job_id, pending_only=True))
+        await asyncio.sleep(30.0)
+        assert daemon.slurm.live()
+        daemon.tell(cancel(0, accepted.site_job_id))
+        await asyncio.sleep(30.0)
+        assert not daemon.slurm.live()
+
+    daemon.serve(script)
+
+
+def test_a_refused_scancel_is_told(daemon: Daemon) -> None:
+    daemon.slurm.refuses_cancels = True
+
+    async def script() -> None:
+        daemon.tell(cancel(0, 77))
+        failed = await daemon.wait_for(CancelFailed)
+        assert "scancel" in failed.detail
+
+    daemon.serve(script)
+
+
+# ---- bids ----
+
+
+def test_it_bids_in_order_on_fresh_nodes(daemon: Daemon) -> None:
+    async def script() -> None:
+        await asyncio.sleep(5.0)
+        daemon.slurm.take_locally("a1", NodeShare(gpus=8))
+        daemon.tell(ask(7, 2, 2, 1))
+        bids = await daemon.wait_for(BidsMade)
+        assert bids.pass_id == 7
+        assert [a.bid is not None for a in bids.answers] == [True, False, True]
+
+    daemon.serve(script)
+
+
+def test_what_it_has_accepted_is_not_offered_again(daemon: Daemon) -> None:
+    daemon.slurm.starts_jobs = False
+
+    async def script() -> None:
+        daemon.tell(order(0, "a1", "a2", "a3"))
+        await daemon.wait_for(LaunchAccepted)
+        await asyncio.sleep(30.0)
+        daemon.tell(ask(1, 2, 1))
+        bids = await daemon.wait_for(BidsMade)
+        assert [a.bid is not None for a in bids.answers] == [False, True]
+
+    daemon.serve(script)
+
+
+def test_a_user_without_an_account_at_the_site_is_rejected_there(daemon: Daemon) -> None:
+    async def script() -> None:
+        (known,) = ask(1, 1).requests
+        stranger = msgspec.structs.replace(known, id=9, user="stranger")
+        daemon.tell(Ask(pass_id=1, requests=(stranger, known)))
+        bids = await daemon.wait_for(BidsMade)
+        answers = {a.id: a for a in bids.answers}
+        assert answers[0].bid is not None
+        refusal = answers[9].refusal
+        assert refusal is not None
+        assert refusal.kind is RefusalKind.REJECT
+        assert refusal.reasons[0].code is ReasonCode.UNKNOWN_USER
+
+    daemon.serve(script)
+
+
+# ---- trouble ----
+
+
+def test_trouble_is_told_and_after_it_everything_again(daemon: Daemon) -> None:
+    async def script() -> None:
+        daemon.tell(order())
+        await daemon.wait_for(Report, 2)
+        daemon.site.down = True
+        trouble = await daemon.wait_for(Trouble)
+        assert "slurmctld" in trouble.detail
+        daemon.site.down = False
+        told = len(daemon.heard(Report))
+        report = await daemon.wait_for(Report, told + 1)
+        assert report.complete
+        assert attempts_of(report) == [attempt()]
+        assert report.capacity is not None
+
+    daemon.serve(script)
+
+
+def test_a_node_that_changes_for_good_changes_the_capacity_told(daemon: Daemon) -> None:
+    async def script() -> None:
+        (extra,) = rack("b", 1)
+        daemon.slurm.add_node(replace(extra, gpus=4))
+        report = await daemon.wait_for(Report, 2)
+        assert report.capacity is not None
+        assert len(report.capacity.nodes) == 5
+
+    daemon.serve(script)

@@ -1,0 +1,80 @@
+"""House rules that no linter knows, checked over the source tree (shared style, section 1)."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import federator
+
+ROOT = Path(federator.__file__).parent
+MODULES = sorted(ROOT.rglob("*.py"))
+MODULE_LINES = 400
+FUNCTION_LINES = 40
+EXCUSED_FUNCTION_LINES = 60  # with a comment on the line of its ``def`` that says why
+
+_EMPTY = {
+    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}  # fmt: skip
+
+
+def docstring_lines(tree: ast.Module) -> set[int]:
+    lines: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                lines |= set(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    return lines
+
+
+def code_lines(source: str) -> set[int]:
+    """Numbers of the lines that hold code: no blank lines, comments or docstrings."""
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in _EMPTY:
+            lines |= set(range(token.start[0], token.end[0] + 1))
+    return lines - docstring_lines(ast.parse(source))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_module_says_which_question_it_answers(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_module_is_short(path: Path) -> None:
+    lines = len(code_lines(path.read_text()))
+    assert lines <= MODULE_LINES, f"{name_of(path)} has {lines} code lines; split it"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_function_is_short(path: Path) -> None:
+    source = path.read_text()
+    code, text = code_lines(source), source.splitlines()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = sum(node.lineno <= n <= (node.end_lineno or 0) for n in code)
+            excused = "#" in text[node.lineno - 1]
+            limit = EXCUSED_FUNCTION_LINES if excused else FUNCTION_LINES
+            assert lines <= limit, f"{name_of(path)}: {node.name} has {lines} code lines"
+
+
+def test_a_class_name_means_one_thing_in_the_whole_package() -> None:
+    names = Counter(
+        node.name
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
