@@ -16,16 +16,17 @@ from federator.model.message import Command, Record
 from federator.model.site import NodeShare, SiteJobState
 from federator.sched.federation import Rules
 from tests.fakes.build import draft, gang, rack
-from tests.fakes.loopback import Loopback
+from tests.fakes.loopback import LATENCY_S, Loopback
 
 SITES = ("alpine", "baker", "crest")
-HISTORIES = settings(max_examples=80, deadline=None,
+HISTORIES = settings(max_examples=200, deadline=None,
                      suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
 
 Act = tuple[str, int, int]
 CALM = ("submit", "submit", "submit", "array", "het", "wait", "wait", "cancel")
-FAULTS = ("site down", "site up", "refuse", "accept", "restart", "repeat", "fail job",
-          "local job", "fail node", "repair node", "requeue", "stall", "go on")  # fmt: skip
+FAULTS = ("cut off", "cut off", "site down", "site up", "refuse", "accept", "restart", "repeat",
+          "fail job", "local job", "fail node", "repair node", "requeue", "stall",
+          "go on")  # fmt: skip
 
 
 def acts(names: tuple[str, ...]) -> st.SearchStrategy[list[Act]]:
@@ -58,7 +59,18 @@ def _het(f: Loopback, x: int, y: int) -> None:
 
 
 def _wait(f: Loopback, x: int, y: int) -> None:
-    f.run_for(x * 0.005 if y % 3 else x * 1.0)
+    """Half the time so short that messages are still on their way."""
+    f.run_for(x % 10 * LATENCY_S / 2 if y % 2 else x * 1.0)
+
+
+def _cut_off(f: Loopback, x: int, y: int) -> None:
+    """A channel, or the daemon, dies while a launch is somewhere on its way."""
+    _submit(f, x, y)
+    f.run_for(x % 10 * LATENCY_S / 2)
+    if y % 4:
+        f.site_down(SITES[y % 3])
+    else:
+        f.restart()
 
 
 def _cancel(f: Loopback, x: int, y: int) -> None:
@@ -122,6 +134,7 @@ ACTS: dict[str, Callable[[Loopback, int, int], None]] = {
     "het": _het,
     "wait": _wait,
     "cancel": _cancel,
+    "cut off": _cut_off,
     "site down": lambda f, x, _: f.site_down(SITES[x % 3]),
     "site up": lambda f, x, _: f.site_up(SITES[x % 3]),
     "refuse": lambda f, x, _: f.refuse_launches(SITES[x % 3]),
@@ -184,7 +197,7 @@ def test_the_log_alone_tells_how_every_workload_stands(history: list[Act]) -> No
 
 
 @HISTORIES
-@given(acts(tuple(a for a in CALM + FAULTS if a != "restart")))
+@given(acts(tuple(a for a in CALM + FAULTS if a not in ("restart", "cut off"))))
 def test_the_same_history_gives_the_same_commands(history: list[Act]) -> None:
     f = fresh()
     play(f, history)

@@ -23,9 +23,10 @@ def testbed() -> StateDir:
 def clear() -> None:
     """End every job at every site and wait until the nodes are idle again."""
     for site in layout.SITES:
-        at(site.name, "scancel", "--partition=fed,local")
+        for partition in ("fed", "local"):
+            at(site.name, "scancel", f"--partition={partition}")
     for site in layout.SITES:
-        within(90, lambda name=site.name: not at(name, "squeue", "--noheader"))  # type: ignore[misc]
+        within(30, lambda name=site.name: not at(name, "squeue", "--noheader"))  # type: ignore[misc]
 
 
 @pytest.fixture

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -80,10 +81,8 @@ class Desk:
         (reply,) = replies
         return reply
 
-    def submit(
-        self, user: str = "ada", key: str = "key-00001", **options: str | None
-    ) -> WorkloadId:
-        reply = self.ask(submit_call(**options), user)
+    def submit(self, user: str = "ada", **options: str) -> WorkloadId:
+        reply = self.ask(submit_call(options=options), user)
         assert isinstance(reply, SubmitReply), reply
         return WorkloadId(reply.id)
 
@@ -108,10 +107,14 @@ def desk() -> Desk:
     return Desk()
 
 
-def submit_call(key: str = "key-00001", test_only: bool = False, as_user: str = "",
-                **options: str | None) -> SubmitCall:  # fmt: skip
-    given = {"nodes": "1", "gres": "gpu:8"} | options
-    component = tuple(Option(name=n.replace("_", "-"), value=v) for n, v in given.items())
+def submit_call(
+    key: str = "key-00001",
+    options: Mapping[str, str] = MappingProxyType({}),
+    test_only: bool = False,
+    as_user: str = "",
+) -> SubmitCall:
+    given = {"nodes": "1", "gres": "gpu:8"} | dict(options)
+    component = tuple(Option(name=name, value=value) for name, value in given.items())
     submission = Submission(components=(component,), script="#!/bin/sh\ntrue\n")
     return SubmitCall(submission=submission, key=key, test_only=test_only, as_user=as_user)
 
@@ -132,7 +135,7 @@ def test_an_account_of_ones_own_is_used(desk: Desk) -> None:
 
 
 def test_an_account_of_others_is_refused_with_the_choice(desk: Desk) -> None:
-    message = desk.refusal(submit_call(account="nlp"), user="bob")
+    message = desk.refusal(submit_call(options={"account": "nlp"}), user="bob")
     assert "Invalid account" in message
     assert "vision" in message
 
@@ -155,13 +158,13 @@ def test_a_key_that_could_repeat_by_chance_is_refused(desk: Desk, key: str) -> N
 
 
 def test_a_wrong_option_is_refused_in_one_line(desk: Desk) -> None:
-    message = desk.refusal(submit_call(nodes="many"))
+    message = desk.refusal(submit_call(options={"nodes": "many"}))
     assert "\n" not in message
     assert not desk.federation.federation.ledger.entries
 
 
 def test_a_job_that_no_site_can_run_is_refused_with_each_sites_reason(desk: Desk) -> None:
-    reply = desk.ask(submit_call(nodes="3"))
+    reply = desk.ask(submit_call(options={"nodes": "3"}))
     assert isinstance(reply, ErrorReply)
     assert {site: r.kind for site, r in reply.reasons.items()} == {
         "alpine": RefusalKind.REJECT, "baker": RefusalKind.REJECT,
@@ -267,4 +270,3 @@ async def test_an_operator_on_the_daemons_host_acts_for_others(desk: Desk, tmp_p
     writer.close()
     await writer.wait_closed()
     server.close()
-    assert getpass.getuser()
