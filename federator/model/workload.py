@@ -46,7 +46,7 @@ class Job:
     gpus_per_node: int = 0
     gpus: int = 0  # total over the nodes; 0 when gpus_per_node says it
     cpus_per_node: int = 1
-    cpus: int = 0  # total over the nodes; 0 when cpus_per_node says it
+    cpus: int = 0  # total over the nodes, in whole cpus_per_node; 0 when that says it
     mem_mib_per_node: int = 0  # 0 leaves it to the partition's default
     gpu_types: tuple[str, ...] = ()  # any of these; empty accepts any
     features: tuple[str, ...] = ()  # all of these, on every node

@@ -319,8 +319,10 @@ class Federation:
             over = turn.now_s >= entry.lease_from_s + self._rules.launch_lease_s
             if over and not entry.withdrawing and self.sites[entry.site].up:
                 self._change(turn, entry, Happening.LEASE_OVER)
-        for entry in self._to_cancel():
-            sent_s = self._cancel_sent_s.get(entry.workload.id, 0.0)
+        wanted = {entry.workload.id: entry for entry in self._to_cancel()}
+        self._cancel_sent_s = {w: s for w, s in self._cancel_sent_s.items() if w in wanted}
+        for id_, entry in wanted.items():
+            sent_s = self._cancel_sent_s.get(id_, 0.0)
             if turn.now_s >= sent_s + CANCEL_AGAIN_S and self.sites[entry.site].up:
                 self._order_cancel(turn, entry)
         self._conclude(turn)

@@ -34,6 +34,7 @@ class Entry:
     site_job_id: int = 0
     lease_from_s: float = 0.0  # since when it should be about to start
     withdrawing: bool = False
+    withdrawn_at_s: float = 0.0  # when the withdrawal was ordered
     started_at_s: float = 0.0
     ended_at_s: float = 0.0
     exit_code: int = 0
@@ -109,7 +110,7 @@ class Ledger:
         if event.happening in (Happening.ACCEPTED, Happening.SITE_REQUEUED):
             entry.lease_from_s, entry.withdrawing = event.at_s, False
         elif event.happening is Happening.LEASE_OVER:
-            entry.withdrawing = True
+            entry.withdrawing, entry.withdrawn_at_s = True, event.at_s
         elif event.happening is Happening.STARTED:
             entry.failures_at.pop(entry.site, None)
             entry.setbacks.pop(entry.site, None)

@@ -11,6 +11,7 @@ from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, SiteJobState
 from federator.sched.ledger import Entry
 
+WITHDRAWAL_TAKES_S: Final = 60.0  # a cancel later than this was somebody else's
 _ENDINGS: Final[Mapping[SiteJobState, Happening]] = MappingProxyType({
     SiteJobState.COMPLETED: Happening.COMPLETED,
     SiteJobState.FAILED: Happening.FAILED,
@@ -57,7 +58,8 @@ def _ending(entry: Entry, report: AttemptReport) -> Happening:
     ending = _ENDINGS[report.state]
     if entry.state is WorkloadState.CANCELLING:
         return ending
-    if ending is Happening.CANCELLED and entry.withdrawing:
+    soon = report.ended_at_s <= entry.withdrawn_at_s + WITHDRAWAL_TAKES_S
+    if ending is Happening.CANCELLED and entry.withdrawing and soon:
         return Happening.WITHDRAWN
     if ending is Happening.NODE_FAILED and not entry.workload.requeue:
         return Happening.FAILED

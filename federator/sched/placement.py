@@ -204,7 +204,13 @@ def _covers(job: Job, nodes: list[FreeNode], count: int) -> bool:
     if not (job.gpus or job.cpus):
         return True
     most = _freest(job, nodes)[:count]
-    return sum(f.gpus for f in most) >= job.gpus and sum(f.cpus for f in most) >= job.cpus
+    cpus = sum(_whole_cpus(job, f) for f in most)
+    return sum(f.gpus for f in most) >= job.gpus and cpus >= job.cpus
+
+
+def _whole_cpus(job: Job, f: FreeNode) -> int:
+    """CPUs of a node that a total can use: tasks take theirs (``cpus_per_node``) on one node."""
+    return f.cpus - f.cpus % max(1, job.cpus_per_node)
 
 
 def _pick(job: Job, nodes: list[FreeNode], count: int, by_fit: bool = True) -> list[FreeNode]:
@@ -248,11 +254,11 @@ def _fewest_of(job: Job, nodes: list[FreeNode]) -> list[FreeNode] | None:
     left = _freest(job, nodes)
     chosen: list[FreeNode] = []
     while left:
-        closing = [f for f in left if f.gpus >= gpus and f.cpus >= cpus]
+        closing = [f for f in left if f.gpus >= gpus and _whole_cpus(job, f) >= cpus]
         f = min(closing, key=_tightness) if closing else left[0]
         left.remove(f)
         chosen.append(f)
-        gpus, cpus = max(0, gpus - f.gpus), max(0, cpus - f.cpus)
+        gpus, cpus = max(0, gpus - f.gpus), max(0, cpus - _whole_cpus(job, f))
         if closing:
             return chosen
     return None
@@ -269,7 +275,7 @@ def _spread(job: Job, chosen: list[FreeNode]) -> list[NodeShare]:
     for k, f in enumerate(chosen):
         rest = len(chosen) - k - 1
         g = max(need.gpus, min(f.gpus, max(0, gpus - rest * max(1, need.gpus))))
-        c = max(need.cpus, min(f.cpus, max(0, cpus - rest * need.cpus)))
+        c = max(need.cpus, min(_whole_cpus(job, f), max(0, cpus - rest * need.cpus)))
         gpus, cpus = max(0, gpus - g), max(0, cpus - c)
         shares.append(NodeShare(gpus=g, cpus=c, mem_mib=need.mem_mib))
     return shares

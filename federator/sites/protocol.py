@@ -317,6 +317,7 @@ async def read_frame(reader: ByteReader) -> bytes | None:
     Raises:
         SiteUnavailable: the stream broke off inside a frame, or a length is beyond all reason.
     """
+    head = b""
     try:
         head = await reader.readexactly(4)
         length = int.from_bytes(head, "big")
@@ -324,7 +325,7 @@ async def read_frame(reader: ByteReader) -> bytes | None:
             raise SiteUnavailable(f"a frame of {length} bytes, more than {MAX_FRAME_BYTES}")
         return await reader.readexactly(length)
     except asyncio.IncompleteReadError as error:
-        if not error.partial:
+        if not head and not error.partial:
             return None
         raise SiteUnavailable("the channel broke off inside a message") from error
 
@@ -337,7 +338,7 @@ async def skip_to_banner(reader: ByteReader) -> None:
     """
     for _ in range(100):
         line = await reader.readline()
-        if line == BANNER:
+        if line.endswith(BANNER):  # a prompt may stand before it
             return
         if not line:
             break

@@ -76,3 +76,10 @@ def test_a_node_failure_ends_what_may_not_be_requeued() -> None:
 def test_running_on_while_it_is_being_cancelled_is_no_news() -> None:
     entry = Entry(workload=workload(), state=WorkloadState.CANCELLING)
     assert happenings(entry, report(SiteJobState.RUNNING)) == []
+
+
+def test_a_cancel_long_after_a_withdrawal_was_somebody_elses() -> None:
+    entry = Entry(workload=workload(), state=WorkloadState.RUNNING, withdrawing=True,
+                  withdrawn_at_s=100.0)  # fmt: skip
+    late = replace(report(SiteJobState.CANCELLED), ended_at_s=5000.0)
+    assert happenings(entry, late) == [Happening.CANCELLED]

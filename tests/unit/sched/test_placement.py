@@ -147,3 +147,10 @@ def test_the_score_counts_pairs_of_gpus_and_gpus_left_over() -> None:
     assert one_rack.score.locality_cost == 64.0
     two_racks = placed(gang(2, 8), *rack("a", 1), *rack("b", 1))
     assert two_racks.score.locality_cost == 640.0
+
+
+def test_a_cpu_total_counts_only_the_cpus_that_whole_tasks_can_use() -> None:
+    """Three tasks of 20 CPUs need three nodes with 30 free each, though two have 60 together."""
+    nodes = [busy(n, 0, cpus=n.cpus - 30) for n in rack("a", 3)]  # 30 free: one task each
+    found = placed(Job(name="t", cpus=60, cpus_per_node=20), *nodes)
+    assert [share.cpus for share in found.plan.nodes.values()] == [20, 20, 20]
