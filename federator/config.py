@@ -144,7 +144,7 @@ class FederationConfig(_Strict):
     """All of federation.yaml."""
 
     federation: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
-    store: Annotated[str, Field(pattern=r"^(sqlite:///.+|memory:)$")]
+    store: str  # sqlite:///ABSOLUTE/PATH, or memory: for trials
     socket: Path = Path("/run/federator/daemon.sock")
     policy: PolicyConfig = PolicyConfig()
     regions: dict[str, RegionConfig] = {}
@@ -163,6 +163,15 @@ class FederationConfig(_Strict):
                     {"region": site.region, "known": known, "at": ("sites", name, "region")},
                 )
         return self
+
+    @field_validator("store")
+    @classmethod
+    def _known_store(cls, url: str) -> str:
+        if url.startswith("redis://"):
+            raise ValueError("the Redis store is not there yet; use sqlite:///PATH")
+        if url != "memory:" and not (url.startswith("sqlite:///") and len(url) > len("sqlite:///")):
+            raise ValueError("expected sqlite:///PATH")
+        return url
 
     @model_validator(mode="after")
     def _no_root(self) -> FederationConfig:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
+import msgspec
+
 from federator import __version__
 from federator.cli.client import call
 from federator.cli.words import reason_text, refusal_text
@@ -52,6 +54,7 @@ that can run it best. Options are sbatch's, on the command line, as SBATCH_* var
 
       --parsable         print only ID;FEDERATION
   -Q, --quiet            print nothing on success
+      --json             print the id, or the bids of --test-only, as JSON
       --test-only        show what each site would do, submit nothing
   -W, --wait             wait for the end; exit with the job's highest exit code
       --wrap=COMMAND     run a command instead of a script
@@ -233,10 +236,13 @@ def _submit(order: Order, key: str) -> int:
     )
     reply = _expect(_ask(message))
     if isinstance(reply, TestOnlyReply):
-        return _print_bids(reply)
+        return _print_bids(reply, as_json="json" in order.client)
     if not isinstance(reply, SubmitReply):
         raise SiteUnavailable(f"the daemon gave an unexpected answer, {type(reply).__name__}")
-    if "parsable" in order.client:
+    if "json" in order.client:
+        answer = {"schema": 1, "id": reply.id, "federation": reply.federation}
+        print(msgspec.json.encode(answer).decode(), flush=True)
+    elif "parsable" in order.client:
         print(f"{reply.id};{reply.federation}", flush=True)
     elif "quiet" not in order.client:
         print(f"Submitted batch job {reply.id}", flush=True)
@@ -245,16 +251,20 @@ def _submit(order: Order, key: str) -> int:
     return _wait(reply.id, len(order.read.array_indices) or 1)
 
 
-def _print_bids(reply: TestOnlyReply) -> int:
-    """Show each site's answer on stderr; 1 when no site could ever run it."""
-    width = max((len(each.site) for each in reply.bids), default=0)
-    for each in reply.bids:
-        mark = "*" if each.site == reply.winner else " "
-        print(f"fsbatch: {mark} {each.site:<{width}}  {_bid_text(each)}", file=sys.stderr)
+def _print_bids(reply: TestOnlyReply, *, as_json: bool) -> int:
+    """Show each site's answer on stderr (JSON: stdout); 1 when no site could ever run it."""
     hopeful = any(
         each.bid is not None or (each.refusal is not None and each.refusal.kind.value == "wait")
         for each in reply.bids
     )
+    if as_json:
+        answer = {"schema": 1, "winner": reply.winner or None, "bids": reply.bids}
+        print(msgspec.json.encode(answer).decode(), flush=True)
+        return 0 if hopeful else 1
+    width = max((len(each.site) for each in reply.bids), default=0)
+    for each in reply.bids:
+        mark = "*" if each.site == reply.winner else " "
+        print(f"fsbatch: {mark} {each.site:<{width}}  {_bid_text(each)}", file=sys.stderr)
     if reply.winner:
         print(f"fsbatch: would start now at {reply.winner}", file=sys.stderr)
     elif hopeful:

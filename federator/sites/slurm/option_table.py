@@ -56,6 +56,7 @@ _ACCEPTED: Final = (
     ("gpu-bind", "", _R, _PASS), ("gpu-freq", "", _R, _PASS), ("gpus", "G", _R, _READ),
     ("gpus-per-node", "", _R, _READ), ("gpus-per-task", "", _R, _READ), ("gres", "", _R, _READ),
     ("gres-flags", "", _R, _PASS), ("help", "h", _N, _CLIENT), ("hint", "", _R, _PASS),
+    ("json", "", _N, _CLIENT),  # fsbatch's own
     ("ignore-pbs", "", _N, _READ), ("input", "i", _R, _PASS), ("job-name", "J", _R, _READ),
     ("mail-type", "", _R, _PASS), ("mail-user", "", _R, _PASS), ("mcs-label", "", _R, _PASS),
     ("mem", "", _R, _READ), ("mem-bind", "", _R, _PASS), ("mem-per-cpu", "", _R, _READ),

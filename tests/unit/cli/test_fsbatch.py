@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -262,3 +263,15 @@ def test_every_reason_has_words_of_its_own(code: ReasonCode) -> None:
 def test_refusals_join_their_reasons() -> None:
     assert refusal_text(WAITS) == "not now: needs 16 GPUs of a100|h100, 12 free"
     assert refusal_text(Refusal(kind=RefusalKind.REJECT, reasons=())) == "never"
+
+
+def test_json_gives_the_id_and_the_bids_to_programs(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fsbatch.run(["--json", "--wrap=x"], {}) == 0
+    assert json.loads(capsys.readouterr().out) == {"schema": 1, "id": ID, "federation": "demo"}
+    daemon.answers = [BidsReply(bids=(SiteBid(site="a", refusal=NEVER),), winner="")]
+    assert fsbatch.run(["--json", "--test-only", "--wrap=x"], {}) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["winner"] is None
+    assert told["bids"][0]["refusal"]["kind"] == "reject"
