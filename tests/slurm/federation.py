@@ -18,6 +18,7 @@ from federator.testbed import inside, layout
 from federator.testbed.layout import StateDir
 
 Row = dict[str, Any]
+AGENT_CONFIG = "/etc/federator/agent.yaml"
 LIVE = {"PENDING", "AWARDED", "LAUNCHING", "RUNNING", "CANCELLING"}
 T = TypeVar("T")
 BIN = Path(sys.executable).parent
@@ -37,12 +38,18 @@ def within(timeout_s: float, attempt: Callable[[], T]) -> T:
 class Running:
     """One federation: its daemon process, its folder, and the commands that talk to it."""
 
-    def __init__(self, folder: Path, **policy: float) -> None:
+    def __init__(self, folder: Path, local: tuple[str, ...] = (), **policy: float) -> None:
+        """Make a federation; the agents of ``local`` sites are processes of the daemon's host."""
         settings = yaml.safe_load(StateDir.default().federation.read_text())
         testbed = StateDir.default().root
         for site in settings["sites"].values():
             for key in ("key", "known_hosts"):
                 site["ssh"][key] = str(testbed / site["ssh"][key])
+        for name in local:
+            agent = ["/opt/federator/bin/federator", "agent", "--config", AGENT_CONFIG]
+            argv = inside.exec_argv(layout.site(name), agent, user="federator", stdin=True)
+            del settings["sites"][name]["ssh"]
+            settings["sites"][name]["command"] = argv
         settings["store"] = f"sqlite://{folder}/queue.db"
         settings["socket"] = str(folder / "daemon.sock")
         settings["policy"] |= policy

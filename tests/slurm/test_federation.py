@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from federator.testbed import layout
+from federator.testbed.layout import StateDir
+from tests.slurm.conftest import clear
 from tests.slurm.federation import (
     Running,
     at,
@@ -162,6 +164,38 @@ def test_commands_work_inside_a_site_under_the_callers_own_name(federation: Runn
     assert output_of(row, "nlp1").split() == ["hello", "/home/nlp1"]
     assert str(id_) in at("alpine", "fsqueue", "-t", "all", user="nlp1")
     assert "boreal" in at("cedar", "fsinfo", user="nlp1")
+
+
+def test_output_lands_in_the_shared_folder_that_it_was_submitted_from(
+    federation: Running,
+) -> None:
+    """Both western sites mount it, so that whichever runs the job writes where sbatch would."""
+    folder = "/shared/west/vision1"
+    submit = f"cd {folder} && fsbatch --parsable --gres=gpu:a100:1 --wrap 'pwd; hostname'"
+    id_ = int(at("alpine", "sh", "-c", submit, user="vision1").split(";")[0])
+    (row,) = federation.await_end(id_)
+    name = f"{folder}/slurm-{row['site_job_id']}.out"
+    assert at("alpine", "cat", name).split() == [folder, row["site"]]
+    at("alpine", "rm", name)
+
+
+def test_export_none_gives_the_login_environment_and_names_the_job(federation: Running) -> None:
+    ids = [federation.submit("#!/bin/sh\necho $FED_JOB_ID $HOME\n", "--export=NONE",
+                             f"--gres=gpu:{kind}:1") for kind in ("a100", "h100")]  # fmt: skip
+    for row in federation.await_end(*ids, timeout_s=90):
+        assert output_of(row).split() == [str(row["id"]), "/home/vision1"]
+
+
+def test_an_agent_may_be_a_local_process(testbed: StateDir, tmp_path: Path) -> None:
+    clear()
+    running = Running(tmp_path, local=("alpine",))
+    running.start()
+    try:
+        id_ = running.submit("#!/bin/sh\ntrue\n", "--gres=gpu:a100:1")
+        (row,) = running.await_end(id_)
+        assert (row["site"], row["state"]) == ("alpine", "COMPLETED")
+    finally:
+        running.stop()
 
 
 def test_a_user_cannot_touch_anothers_job(federation: Running) -> None:
