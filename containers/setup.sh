@@ -1,9 +1,26 @@
 # Shell functions that ./quickstart and ./test share: what a fresh Debian or Ubuntu machine needs.
 # Source it from the repository's root.
 
-as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+# Where Debian keeps dockerd, iptables and debootstrap; a plain user's PATH lacks it.
+export PATH=$PATH:/usr/sbin:/sbin
 
 say() { printf '[%4d s] %s\n' "$SECONDS" "$*" >&2; }
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; return; fi
+  command -v sudo >/dev/null 2>&1 || {
+    echo "this needs root: run it as root, or install sudo: $*" >&2
+    return 1
+  }
+  sudo "$@"
+}
+
+apt_install() {
+  say "installing $*"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2 || return
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+    "$@" >&2
+}
 
 # need_packages PROGRAM:PACKAGE… — installs the packages whose program is missing.
 need_packages() {
@@ -11,47 +28,78 @@ need_packages() {
   for pair in "$@"; do
     command -v "${pair%%:*}" >/dev/null 2>&1 || missing+=("${pair##*:}")
   done
-  [ "${#missing[@]}" = 0 ] && return 0
-  say "installing ${missing[*]}"
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-    "${missing[@]}" >&2
+  [ "${#missing[@]}" = 0 ] || apt_install "${missing[@]}"
 }
 
 # make_venv EXTRAS — the project and its libraries in .venv, at the versions of requirements.lock.
 make_venv() {
-  local stamp
+  local stamp said
   stamp=$(cat pyproject.toml requirements.lock | sha256sum)
   # What ./test installed (dev) holds all that ./quickstart needs.
   if [ -x .venv/bin/python ]; then
     case "$(cat .venv/stamp 2>/dev/null)" in "$1 $stamp" | "dev $stamp") return 0 ;; esac
   fi
+  need_packages python3:python3 || return
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
     echo "Python 3.11 or later is needed, this is $(python3 --version)" >&2
     return 1
   }
-  python3 -c 'import ensurepip' 2>/dev/null || {
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv >&2
-  }
+  python3 -c 'import ensurepip' 2>/dev/null || apt_install python3-venv || return
   say "installing the project into .venv"
-  python3 -m venv .venv
-  .venv/bin/pip install -q --disable-pip-version-check -c requirements.lock -e ".[$1]" 2>&1 |
-    grep -v '^WARNING' >&2 || true
-  .venv/bin/python -c 'import federator.config, docker' || return 1
+  rm -f .venv/stamp
+  python3 -m venv .venv || return
+  said=$(.venv/bin/pip install -q --disable-pip-version-check -c requirements.lock \
+    -e ".[$1]" 2>&1) || {
+    printf '%s\ninstalling into .venv failed\n' "$said" >&2
+    return 1
+  }
+  .venv/bin/python -c 'import federator.config, docker' || return
   echo "$1 $stamp" >.venv/stamp
 }
 
-# start_dockerd — a Docker engine, if none answers.
+# start_dockerd — a Docker engine that answers this user.
 start_dockerd() {
-  need_packages dockerd:docker.io debootstrap:debootstrap iptables:iptables
+  # Only where no image registry answers is it needed.
+  need_packages debootstrap:debootstrap || say "going on without debootstrap"
   docker info >/dev/null 2>&1 && return 0
-  say "starting dockerd"
-  as_root setsid sh -c 'exec dockerd >/var/log/dockerd-federator.log 2>&1 </dev/null' &
+  as_root true || return
+  # The engine's package brings the command line in some releases, and not in others.
+  need_packages dockerd:docker.io iptables:iptables || return
+  need_packages docker:docker-cli || return
+  as_root docker info >/dev/null 2>&1 || _launch_dockerd || return
+  docker info >/dev/null 2>&1 && return 0
+  cat >&2 <<TXT
+The Docker engine runs, but does not answer to you, $(id -un). Join its group (whoever is in it can
+become root), once:
+  sudo usermod --append --groups docker $(id -un)
+and log in again; or start here and now with
+  sg docker -c $0
+TXT
+  return 1
+}
+
+_launch_dockerd() {
+  say "starting the Docker engine"
+  local log="journalctl --unit docker"
+  if [ -d /run/systemd/system ] && systemctl cat docker.service >/dev/null 2>&1; then
+    as_root systemctl start docker >&2 || return
+  else
+    log=/var/log/dockerd-federator.log
+    as_root sh -c "setsid dockerd >$log 2>&1 </dev/null &"
+  fi
   for _ in $(seq 60); do
-    docker info >/dev/null 2>&1 && return 0
+    as_root docker info >/dev/null 2>&1 && return 0
     sleep 0.5
   done
-  echo "dockerd did not start; see /var/log/dockerd-federator.log" >&2
+  echo "the Docker engine did not start; see $log" >&2
   return 1
+}
+
+# daemon_pid STATE_DIR — prints the process id of the federation daemon left running there, if any.
+daemon_pid() {
+  local pid
+  pid=$(cat "$1/daemon.pid" 2>/dev/null) || return 1
+  case $pid in '' | *[!0-9]*) return 1 ;; esac
+  cat "/proc/$pid/cmdline" 2>/dev/null | tr '\0' ' ' | grep -q 'federator daemon' || return 1
+  echo "$pid"
 }

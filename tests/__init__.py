@@ -1,1 +1,1 @@
-"""Tests, by tier: unit mirrors the tree; property, scenarios, contract, slurm, bench beside it."""
+"""Tests, by tier: unit mirrors the tree; property, contract, slurm and bench beside it."""

@@ -7,9 +7,10 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from federator.errors import SiteUnavailable
+from federator.errors import InvalidRequest, SiteUnavailable
 from federator.sites.protocol import (
     BANNER,
+    MAX_CALL_BYTES,
     MAX_FRAME_BYTES,
     Call,
     Reply,
@@ -49,11 +50,17 @@ def call(message: Call) -> Reply:
         SiteUnavailable: it cannot be reached, or the connection broke before the answer came.
     """
     path = socket_path()
+    data = frame(message)
+    if len(data) > MAX_CALL_BYTES:
+        raise InvalidRequest(
+            f"the request has {len(data)} bytes, more than {MAX_CALL_BYTES}: "
+            "shorten the script or the environment (--export)"
+        )
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
             peer.settimeout(TIMEOUT_S)
             peer.connect(str(path))
-            peer.sendall(frame(message))
+            peer.sendall(data)
             if _read(peer, len(BANNER)) != BANNER:
                 raise SiteUnavailable(f"{path} is no socket of the federation")
             length = int.from_bytes(_read(peer, 4), "big")

@@ -15,9 +15,11 @@ import msgspec
 
 from federator import __version__
 from federator.cli.client import call
-from federator.cli.words import reason_text, refusal_text
+from federator.cli.words import is_utf8, printable, reason_text, refusal_text, unexpected
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
-from federator.model.workload import Option, Submission
+from federator.model.lifecycle import TERMINAL, WorkloadState
+from federator.model.reason import RefusalKind
+from federator.model.workload import Option, ScriptEncoding, Submission
 from federator.sites.protocol import (
     Call,
     ErrorReply,
@@ -34,6 +36,7 @@ from federator.sites.slurm.interpret import Interpreted, interpret
 from federator.sites.slurm.options import (
     MAX_SCRIPT_BYTES,
     Options,
+    UsageError,
     check_script,
     parse_command_line,
     parse_environment,
@@ -44,7 +47,8 @@ from federator.sites.slurm.options import (
 
 ATTEMPTS: Final = 3
 POLL_S: Final = 1.0
-ENDED: Final = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"})
+ENDED: Final = frozenset(state.value for state in TERMINAL)
+_OWN_VARIABLES: Final = frozenset({"FED_SUBMIT_KEY", "FED_DROPPED_ENV"})
 USAGE: Final = "Usage: fsbatch [OPTIONS(0)...] [ : [OPTIONS(N)...]] script(0) [args(0)...]"
 HELP: Final = f"""{USAGE}
 
@@ -110,8 +114,8 @@ def run(argv: Sequence[str], environment: Mapping[str, str]) -> int:
         order = read_order(argv, environment)
         return _submit(order, environment.get("FED_SUBMIT_KEY") or str(uuid.uuid4()))
     except FederatorError as error:
-        print(f"fsbatch: error: {error}", file=sys.stderr)
-        if isinstance(error, InvalidRequest) and "option" in str(error).split("'")[0]:
+        print(printable(f"fsbatch: error: {error}"), file=sys.stderr)
+        if isinstance(error, UsageError):
             print('Try "fsbatch --help" for more information', file=sys.stderr)
         return _error_status(environment)
     except KeyboardInterrupt:
@@ -151,12 +155,15 @@ def read_order(argv: Sequence[str], environment: Mapping[str, str]) -> Order:
         command_line.groups, parse_environment(environment), parse_script(script, name)
     )
     client, components = split_client(components)
+    encoding: ScriptEncoding = "utf-8" if is_utf8(script) else "latin-1"
     submission = Submission(
         components=tuple(_named(component, name) for component in components),
-        script=script,
+        script=script.encode("utf-8", "surrogateescape").decode(encoding),
+        script_encoding=encoding,
         args=operands[1:],
-        environment={n: v for n, v in environment.items() if n != "FED_SUBMIT_KEY"},
-        work_dir=os.getcwd(),
+        environment=_travelling(environment),
+        work_dir=_work_dir(),
+        umask=_umask(),
     )
     values = {option.name: option.value or "" for option in client}
     return Order(
@@ -165,6 +172,34 @@ def read_order(argv: Sequence[str], environment: Mapping[str, str]) -> Order:
         client=frozenset(values),
         as_user=values.get("uid", ""),
     )
+
+
+def _travelling(environment: Mapping[str, str]) -> dict[str, str]:
+    """Leave out variables that are not UTF-8, and name them in FED_DROPPED_ENV."""
+    kept, dropped = {}, []
+    for name, value in environment.items():
+        if not is_utf8(name) or not is_utf8(value):
+            dropped.append(printable(name))
+        elif name and name not in _OWN_VARIABLES:
+            kept[name] = value
+    if dropped:
+        kept["FED_DROPPED_ENV"] = ",".join(sorted(dropped))
+    return kept
+
+
+def _work_dir() -> str:
+    try:
+        return os.getcwd()
+    except OSError as error:
+        raise InvalidRequest(
+            f"getcwd failed: {error.strerror}; submit from a directory that exists"
+        ) from error
+
+
+def _umask() -> int:
+    umask = os.umask(0o077)  # it can only be read by setting it
+    os.umask(umask)
+    return umask
 
 
 def _named(component: Options, name: str) -> Options:
@@ -230,6 +265,8 @@ def _expect(reply: Reply) -> Reply:
 
 
 def _submit(order: Order, key: str) -> int:
+    if not is_utf8(key) or not is_utf8(order.as_user):
+        raise InvalidRequest("FED_SUBMIT_KEY and --uid must be UTF-8")
     test_only = "test-only" in order.client
     message = SubmitCall(
         submission=order.submission, key=key, as_user=order.as_user, test_only=test_only
@@ -238,12 +275,12 @@ def _submit(order: Order, key: str) -> int:
     if isinstance(reply, TestOnlyReply):
         return _print_bids(reply, as_json="json" in order.client)
     if not isinstance(reply, SubmitReply):
-        raise SiteUnavailable(f"the daemon gave an unexpected answer, {type(reply).__name__}")
+        raise unexpected(reply)
     if "json" in order.client:
         answer = {"schema": 1, "id": reply.id, "federation": reply.federation}
         print(msgspec.json.encode(answer).decode(), flush=True)
     elif "parsable" in order.client:
-        print(f"{reply.id};{reply.federation}", flush=True)
+        print(printable(f"{reply.id};{reply.federation}"), flush=True)
     elif "quiet" not in order.client:
         print(f"Submitted batch job {reply.id}", flush=True)
     if "wait" not in order.client:
@@ -254,7 +291,7 @@ def _submit(order: Order, key: str) -> int:
 def _print_bids(reply: TestOnlyReply, *, as_json: bool) -> int:
     """Show each site's answer on stderr (JSON: stdout); 1 when no site could ever run it."""
     hopeful = any(
-        each.bid is not None or (each.refusal is not None and each.refusal.kind.value == "wait")
+        each.bid is not None or (each.refusal is not None and each.refusal.kind is RefusalKind.WAIT)
         for each in reply.bids
     )
     if as_json:
@@ -264,9 +301,10 @@ def _print_bids(reply: TestOnlyReply, *, as_json: bool) -> int:
     width = max((len(each.site) for each in reply.bids), default=0)
     for each in reply.bids:
         mark = "*" if each.site == reply.winner else " "
-        print(f"fsbatch: {mark} {each.site:<{width}}  {_bid_text(each)}", file=sys.stderr)
+        line = f"fsbatch: {mark} {each.site:<{width}}  {_bid_text(each)}"
+        print(printable(line), file=sys.stderr)
     if reply.winner:
-        print(f"fsbatch: would start now at {reply.winner}", file=sys.stderr)
+        print(printable(f"fsbatch: would start now at {reply.winner}"), file=sys.stderr)
     elif hopeful:
         print("fsbatch: would wait in the federation's queue", file=sys.stderr)
     else:
@@ -299,7 +337,7 @@ def _wait(job_id: int, tasks: int) -> int:
             reply = _expect(_ask(QueueCall(ids=(str(job_id),), ended=True)))
         except SiteUnavailable as error:
             if heard:
-                print(f"fsbatch: {error}; still waiting", file=sys.stderr)
+                print(printable(f"fsbatch: {error}; still waiting"), file=sys.stderr)
             heard = False
         else:
             heard = True
@@ -311,7 +349,7 @@ def _wait(job_id: int, tasks: int) -> int:
 
 
 def _exit_status(row: QueueRow) -> int:
-    if row.state == "COMPLETED":
+    if row.state == WorkloadState.COMPLETED.value:
         return 0
     if row.reason is not None:
         print(f"fsbatch: job {row.id}: {reason_text(row.reason)}", file=sys.stderr)

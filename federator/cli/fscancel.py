@@ -9,6 +9,7 @@ import click
 from federator import __version__
 from federator.cli.client import call
 from federator.cli.fsqueue import my_name
+from federator.cli.words import listed, printable, unexpected
 from federator.errors import FederatorError, InvalidRequest
 from federator.sites.protocol import CancelCall, CancelReply, ErrorReply
 
@@ -28,13 +29,17 @@ def fscancel(  # one parameter for each option of scancel
 
     Examples: fscancel 4294967297 · fscancel 4294967300_3 · fscancel --me
     """
-    users = tuple(name for name in (user, my_name() if me else None) if name)
+    users = (*listed(user), *((my_name(),) if me else ()))
     if not ids and not users:
         raise InvalidRequest("No job identification provided")
-    reply = call(CancelCall(ids=tuple(i for word in ids for i in word.split(",")), users=users))
+    wanted = tuple(id_ for word in ids for id_ in listed(word))
+    if ids and not wanted:  # an empty variable must not widen --me to everything
+        raise InvalidRequest("Invalid job id specified: it is empty")
+    reply = call(CancelCall(ids=wanted, users=users))
     if isinstance(reply, ErrorReply):
         raise InvalidRequest(reply.message)
-    assert isinstance(reply, CancelReply)
+    if not isinstance(reply, CancelReply):
+        raise unexpected(reply)
     if as_json:
         import json  # noqa: PLC0415
 
@@ -44,7 +49,7 @@ def fscancel(  # one parameter for each option of scancel
             print(f"fscancel: Terminating job {id_}", file=sys.stderr)
     errors = [] if quiet else list(reply.errors)
     for error in errors:
-        print(f"fscancel: error: Kill job error: {error}", file=sys.stderr)
+        print(printable(f"fscancel: error: Kill job error: {error}"), file=sys.stderr)
     if errors:
         sys.exit(1)
 
@@ -54,7 +59,7 @@ def main() -> None:
     try:
         fscancel()
     except FederatorError as error:
-        print(f"fscancel: error: {error}", file=sys.stderr)
+        print(printable(f"fscancel: error: {error}"), file=sys.stderr)
         sys.exit(1)
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from federator import __version__
 from federator.cli.client import call
+from federator.cli.words import printable, unexpected
 from federator.errors import FederatorError, InvalidRequest
 from federator.model.site import PartitionSummary
 from federator.sites.protocol import ErrorReply, SiteRow, SitesCall, SitesReply
@@ -50,7 +51,8 @@ def _show(noheader: bool, as_json: bool) -> None:
     reply = call(SitesCall())
     if isinstance(reply, ErrorReply):
         raise InvalidRequest(reply.message)
-    assert isinstance(reply, SitesReply)
+    if not isinstance(reply, SitesReply):
+        raise unexpected(reply)
     if as_json:
         print(msgspec.json.encode({"schema": 1, "sites": reply.sites}).decode())
         return
@@ -58,7 +60,7 @@ def _show(noheader: bool, as_json: bool) -> None:
         print(_HEADER)
     for site in reply.sites:
         for line in _lines(site):
-            print(line)
+            print(printable(line))
 
 
 def _lines(site: SiteRow) -> list[str]:
@@ -86,7 +88,7 @@ def main() -> None:
     try:
         fsinfo()
     except FederatorError as error:
-        print(f"fsinfo: error: {error}", file=sys.stderr)
+        print(printable(f"fsinfo: error: {error}"), file=sys.stderr)
         sys.exit(1)
 
 

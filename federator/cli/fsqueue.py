@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -14,15 +15,22 @@ import msgspec
 
 from federator import __version__
 from federator.cli.client import call
-from federator.cli.words import printable, reason_text, refusal_text
+from federator.cli.words import listed, printable, reason_text, refusal_text, unexpected
 from federator.errors import FederatorError, InvalidRequest
+from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.sites.protocol import ErrorReply, QueueCall, QueueReply, QueueRow
 
+_S = WorkloadState
 SHORT: Final[Mapping[str, str]] = MappingProxyType({
-    "PENDING": "PD", "AWARDED": "CF", "LAUNCHING": "CF", "RUNNING": "R", "CANCELLING": "CG",
-    "COMPLETED": "CD", "FAILED": "F", "TIMEOUT": "TO", "CANCELLED": "CA",
+    _S.PENDING.value: "PD", _S.AWARDED.value: "CF", _S.LAUNCHING.value: "CF",
+    _S.RUNNING.value: "R", _S.CANCELLING.value: "CG", _S.COMPLETED.value: "CD",
+    _S.FAILED.value: "F", _S.TIMEOUT.value: "TO", _S.CANCELLED.value: "CA",
 })  # fmt: skip
 """Slurm's two-letter codes; CF: the site has it and it has not started."""
+
+STATES: Final = frozenset(state.value for state in WorkloadState)
+ENDED: Final = frozenset(state.value for state in TERMINAL)
+_PLAIN_NODE: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 _HEADER: Final = (
     f"{'JOBID':>14} {'NAME':<12} {'USER':<8} {'ACCOUNT':<8} {'ST':<2} {'TIME':>10} "
@@ -59,13 +67,16 @@ def fsqueue(  # noqa: PLR0913, PLR0917  # one parameter for each option of squeu
     """
     wanted_states = _states(states)
     question = QueueCall(
-        ids=(*positional, *_listed(jobs)),
-        users=(*_listed(users), *((my_name(),) if me else ())),
-        ended=wanted_states != {"live"},
+        ids=(*(id_ for word in positional for id_ in listed(word)), *listed(jobs)),
+        users=(*listed(users), *((my_name(),) if me else ())),
+        ended=not wanted_states.isdisjoint(ENDED),
     )
     while True:
         reply = _ask(question)
-        rows = [r for r in reply.rows if _shown(r, wanted_states)]
+        rows = [r for r in reply.rows if r.state in wanted_states or r.state not in STATES]
+        if reply.left_off:
+            note = f"the {reply.left_off} oldest jobs are left off; ask for fewer (-j, -u)"
+            print(f"fsqueue: {note}", file=sys.stderr)
         if as_json:
             answer = {"schema": 1, "now_s": reply.now_s, "jobs": rows}
             print(msgspec.json.encode(answer, enc_hook=str).decode())
@@ -81,12 +92,9 @@ def _ask(question: QueueCall) -> QueueReply:
     reply = call(question)
     if isinstance(reply, ErrorReply):
         raise InvalidRequest(reply.message)
-    assert isinstance(reply, QueueReply)
+    if not isinstance(reply, QueueReply):
+        raise unexpected(reply)
     return reply
-
-
-def _listed(text: str | None) -> tuple[str, ...]:
-    return tuple(part for part in (text or "").split(",") if part)
 
 
 def my_name() -> str:
@@ -98,37 +106,35 @@ def my_name() -> str:
         return f"#{os.getuid()}"
 
 
-def _states(text: str | None) -> set[str]:
+def _states(text: str | None) -> frozenset[str]:
+    """The states asked for by name or code; the live ones when none are."""
     if text is None:
-        return {"live"}
-    codes = {code: state for state, code in SHORT.items()} | {"CF": "LAUNCHING"}
-    wanted = {codes.get(s.upper(), s.upper()) for s in _listed(text)}
-    unknown = wanted - set(SHORT) - {"ALL"}
-    if unknown or not wanted:
+        return STATES - ENDED
+    asked = {word.upper() for word in listed(text)}
+    wanted = {state for state, code in SHORT.items() if asked & {state, code, "ALL"}}
+    unknown = asked - STATES - set(SHORT.values()) - {"ALL"}
+    if unknown or not asked:
         raise InvalidRequest(f"Invalid job state specified: {','.join(sorted(unknown)) or text!r}")
-    return wanted | ({"AWARDED"} if "LAUNCHING" in wanted else set())
-
-
-def _shown(row: QueueRow, states: set[str]) -> bool:
-    return bool(states & {"live", "ALL", row.state})
+    return frozenset(wanted)
 
 
 def render(rows: list[QueueRow], now_s: float, *, header: bool, why: bool) -> str:
-    """The table as text; ``now_s`` is the daemon's clock."""
+    """The table as text, safe for a terminal; ``now_s`` is the daemon's clock."""
     lines = [_HEADER] if header else []
     for row in rows:
         lines.append(_line(row, now_s))
         if why:
             lines += _why(row)
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def _line(row: QueueRow, now_s: float) -> str:
     job_id = f"{row.array_id}_{row.array_index}" if row.array_id else str(row.id)
     site_job = str(row.site_job_id or "")
+    state = SHORT.get(row.state, "?")
     return (
-        f"{job_id:>14} {printable(row.name)[:12]:<12} {row.user[:8]:<8} {row.tenant[:8]:<8} "
-        f"{SHORT[row.state]:<2} {_elapsed(row, now_s):>10} {row.nodes or '-':>5} {row.gpus:>5} "
+        f"{job_id:>14} {row.name[:12]:<12} {row.user[:8]:<8} {row.tenant[:8]:<8} "
+        f"{state:<2} {_elapsed(row, now_s):>10} {row.nodes or '-':>5} {row.gpus:>5} "
         f"{row.site:<8} {site_job:>10} {_where(row, now_s)}"
     )
 
@@ -146,24 +152,29 @@ def _elapsed(row: QueueRow, now_s: float) -> str:
 
 
 def _where(row: QueueRow, now_s: float) -> str:
-    nodes = ",".join(row.node_names)
-    if len(row.node_names) > 3:
-        from ClusterShell.NodeSet import NodeSet  # noqa: PLC0415  # slow to import
-
-        nodes = str(NodeSet.fromlist(row.node_names))
+    nodes = _folded(row.node_names)
     if row.unknown_since_s:
         return f"{nodes} (unknown for {int(now_s - row.unknown_since_s)} s: site not heard)"
-    if row.state == "PENDING" and row.reason is not None:
+    if row.state == _S.PENDING.value and row.reason is not None:
         return f"({row.reason.code.value})"
-    if row.state == "FAILED":
+    if row.state == _S.FAILED.value:
         detail = row.reason.code.value if row.reason else row.site_state
         ending = f"signal {row.signal}" if row.signal else f"exit {row.exit_code}"
         return f"{nodes} ({detail}: {ending})"
     return nodes
 
 
+def _folded(names: Sequence[str]) -> str:
+    """Write many names in Slurm's bracket notation; only plain ones, for sites make them up."""
+    if len(names) <= 3 or not all(map(_PLAIN_NODE.fullmatch, names)):
+        return ",".join(names)
+    from ClusterShell.NodeSet import NodeSet  # noqa: PLC0415  # slow to import
+
+    return str(NodeSet.fromlist(list(names)))
+
+
 def _why(row: QueueRow) -> list[str]:
-    if row.state != "PENDING":
+    if row.state != _S.PENDING.value:
         return [f"{'':>14}   {reason_text(row.reason)}"] if row.reason is not None else []
     lines = [f"{site or 'federation'}: {refusal_text(r)}" for site, r in row.refusals.items()]
     if not row.refusals and row.reason is not None:
@@ -176,7 +187,7 @@ def main() -> None:
     try:
         fsqueue()
     except FederatorError as error:
-        print(f"fsqueue: error: {error}", file=sys.stderr)
+        print(printable(f"fsqueue: error: {error}"), file=sys.stderr)
         sys.exit(1)
 
 

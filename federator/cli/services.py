@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from federator.errors import ConfigError, SiteUnavailable, StaleState
+from federator.errors import ConfigError, SiteUnavailable
 
 if TYPE_CHECKING:
     from federator.config import FederationConfig
@@ -108,14 +108,11 @@ async def _serve(settings: AgentConfig) -> None:
     try:
         service = Agent(
             settings,
-            open_driver(settings.site),
+            open_driver(settings.site, welcome.partitions),
             Journal(folder, time.time()),
             pipe.write,
         )
         await service.run(reader, welcome)
-    except (SiteUnavailable, StaleState) as error:
-        print(f"federator agent: {error}", file=sys.stderr)
-        raise
     finally:
         pipe.close()
         os.close(lock)

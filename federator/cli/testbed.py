@@ -69,7 +69,7 @@ def up(names: tuple[str, ...], as_json: bool) -> None:
 @click.option("--state", "with_state", is_flag=True, help="Remove keys and shared folders, too.")
 @click.option("--images", "with_images", is_flag=True, help="Remove the images, too.")
 def down(with_state: bool, with_images: bool) -> None:
-    """Remove the containers, their network and the daemon's store.
+    """Remove the containers, their network and the daemon's store; its log stays.
 
     \b
     Example:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from federator.errors import InvalidRequest, SiteUnavailable
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 
 
@@ -76,6 +77,33 @@ def reason_text(reason: Reason) -> str:
 def printable(text: str) -> str:
     """Names come from users and sites: control characters must not reach a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def is_utf8(text: str) -> bool:
+    """Tell whether a word from outside can travel; other bytes are surrogates in it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def listed(text: str | None) -> tuple[str, ...]:
+    """Read ids or names, separated by commas.
+
+    Raises:
+        InvalidRequest: it holds bytes that are not UTF-8.
+    """
+    if not is_utf8(text or ""):
+        raise InvalidRequest(f"{printable(text or '')!r} holds bytes that are not UTF-8")
+    return tuple(part for part in (text or "").split(",") if part)
+
+
+def unexpected(reply: object) -> SiteUnavailable:
+    """The error for an answer that is none to the question."""
+    return SiteUnavailable(
+        f"the daemon gave an unexpected answer, {type(reply).__name__}; is it of another release?"
+    )
 
 
 def refusal_text(refusal: Refusal) -> str:

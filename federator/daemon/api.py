@@ -8,24 +8,22 @@ act for others (``--uid``) and cancel anything.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import getpass
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import structlog
 
 from federator.config import FederationConfig
-from federator.daemon.views import names_of, queue_rows, site_rows
-from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
+from federator.daemon.views import find, queue_rows, site_rows
+from federator.errors import FederatorError, InvalidRequest
 from federator.model.lifecycle import TERMINAL
 from federator.model.message import CancelAsked, Draft, Observation, SubmitAsked
 from federator.model.workload import SiteName, TenantName, WorkloadId
 from federator.sched.federation import Federation
-from federator.sites.agent import peer_user
 from federator.sites.protocol import (
-    BANNER,
     Call,
     CancelCall,
     CancelReply,
@@ -37,13 +35,19 @@ from federator.sites.protocol import (
     SitesCall,
     SitesReply,
     SubmitCall,
-    call_decoder,
-    frame,
-    read_frame,
 )
+from federator.sites.researchers import ResearcherSocket, user_of
 from federator.sites.slurm.interpret import interpret
 
+MAX_ROWS: Final = 20_000  # of one answer, the newest; about 10 MB
+MAX_IDS: Final = 1_000
+
 log = structlog.get_logger()
+
+
+def operators() -> frozenset[str]:
+    """Who may act for others: root, and the account that the daemon really runs as."""
+    return frozenset({"root", user_of(os.geteuid())})
 
 
 class Api:
@@ -67,7 +71,7 @@ class Api:
         self._federation = federation
         self._observe = observe
         self._clock = clock
-        self._operators = {"root", getpass.getuser()}
+        self._operators = operators()
         self._waiting: dict[int, Callable[[Reply], None]] = {}
         self._cancel_errors: dict[int, tuple[str, ...]] = {}
         self._next_client = 1
@@ -87,13 +91,22 @@ class Api:
                 case CancelCall():
                     self._cancel(call, user, operator, answer)
                 case QueueCall():
-                    rows = queue_rows(self._federation, call)
-                    answer(QueueReply(rows=rows, now_s=self._clock()))
+                    answer(self._queue(call))
                 case SitesCall():
                     regions = {name: s.region for name, s in self._config.sites.items()}
                     answer(SitesReply(sites=site_rows(self._federation, regions)))
         except FederatorError as error:
             answer(ErrorReply(message=str(error)))
+        except Exception:  # a fault of ours in one call must not end the caller's channel
+            log.exception("call_fault", user=user, call=type(call).__name__)
+            answer(ErrorReply(message="the daemon failed on this request; its log says how"))
+
+    def _queue(self, call: QueueCall) -> QueueReply:
+        if len(call.ids) > MAX_IDS:
+            raise InvalidRequest(f"{len(call.ids)} job ids in one request, at most {MAX_IDS}")
+        rows = queue_rows(self._federation, call)
+        left_off = max(0, len(rows) - MAX_ROWS)
+        return QueueReply(rows=rows[left_off:], now_s=self._clock(), left_off=left_off)
 
     def reply(self, client: int, reply: Reply) -> None:
         """Hand the core's answer to whom it is for."""
@@ -160,10 +173,12 @@ class Api:
     def _cancel(
         self, call: CancelCall, user: str, operator: bool, answer: Callable[[Reply], None]
     ) -> None:
+        if len(call.ids) > MAX_IDS:
+            raise InvalidRequest(f"{len(call.ids)} job ids in one request, at most {MAX_IDS}")
         ids: list[WorkloadId] = []
         errors: list[str] = []
         for wanted in call.ids:
-            found = self._named(wanted)
+            found = find(self._federation.ledger, wanted)
             if not found:
                 errors.append(f"Invalid job id specified: {wanted}")
             for id_ in found:
@@ -181,9 +196,6 @@ class Api:
         self._cancel_errors[client] = tuple(errors)
         self._observe(CancelAsked(client=client, ids=tuple(ids), by=user))
 
-    def _named(self, wanted: str) -> list[WorkloadId]:
-        return [id_ for id_, e in self._federation.ledger.entries.items() if wanted in names_of(e)]
-
     def _all_of(self, call: CancelCall, user: str, operator: bool) -> list[WorkloadId]:
         """Every live workload of the users named; others' only for an operator."""
         users = set(call.users)
@@ -197,31 +209,14 @@ class Api:
     # ---- processes on the daemon's host ----
 
     async def serve(self, path: Path) -> asyncio.Server:
-        """Listen on the daemon's own socket."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
-        server = await asyncio.start_unix_server(self._serve_one, path)
-        path.chmod(0o666)  # who calls is told by the kernel, not by the file's mode
-        return server
+        """Listen on the daemon's own socket.
 
-    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            user = peer_user(writer)
-            writer.write(BANNER)
-            while (body := await read_frame(reader)) is not None:
-                writer.write(frame(await self._answered(body, user)))
-                await writer.drain()
-        except (OSError, SiteUnavailable):
-            pass  # the caller hung up
-        finally:
-            writer.close()
+        Raises:
+            ConfigError: the path cannot be listened at.
+        """
+        return await ResearcherSocket(self._answered).listen(path)
 
-    async def _answered(self, body: bytes, user: str) -> Reply:
-        try:
-            call = call_decoder.decode(body)
-        except msgspec.MsgspecError as error:
-            return ErrorReply(message=f"the request cannot be read: {error}")
+    async def _answered(self, user: str, call: Call) -> Reply:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
         def answer(reply: Reply) -> None:

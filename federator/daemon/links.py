@@ -10,7 +10,7 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
-from federator.errors import FederatorError, SiteUnavailable
+from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
 from federator.model.message import (
     BidsCame,
     LaunchConfirmed,
@@ -30,6 +30,7 @@ from federator.sites.protocol import (
     CallAnswer,
     CancelFailed,
     ClientCall,
+    ErrorReply,
     FromAgent,
     Hello,
     LaunchAccepted,
@@ -90,6 +91,7 @@ class SiteLink:
         self._channel: Channel | None = None
         self._version = ""
         self._troubled = False
+        self._problems: tuple[str, ...] = ()
 
     async def run(self) -> None:
         """Connect and serve until cancelled."""
@@ -112,8 +114,14 @@ class SiteLink:
 
     def send(self, message: Message) -> None:
         """Send if the channel is up; else the message is dropped (a reconnect repeats orders)."""
-        if self._channel is not None:
-            self._channel.write(frame(message))
+        if self._channel is None:
+            return
+        data = frame(message)
+        try:
+            self._channel.write(data)
+        except OSError as error:  # it broke a moment ago; the reader will see it next
+            log.info("message_dropped", site=self.site, type=type(message).__name__,
+                     detail=str(error))  # fmt: skip
 
     async def _serve(self) -> None:
         channel = await self._transport.open()
@@ -179,14 +187,21 @@ class SiteLink:
                 self._observe_message(message)
 
     def _answer(self, call_id: int, reply: Reply) -> None:
-        self.send(CallAnswer(call_id=call_id, reply=reply))
+        try:
+            self.send(CallAnswer(call_id=call_id, reply=reply))
+        except InvalidRequest as error:
+            self.send(CallAnswer(call_id=call_id, reply=ErrorReply(message=str(error))))
 
     def _observe_message(
         self, message: BidsMade | LaunchAccepted | LaunchDeclined | AttemptAbsent | Report
     ) -> None:
-        if isinstance(message, Report) and self._troubled:
-            self._troubled = False
-            self._observe(SiteUp(site=self.site, slurm_version=self._version))
+        if isinstance(message, Report):
+            if self._troubled:
+                self._troubled = False
+                self._observe(SiteUp(site=self.site, slurm_version=self._version))
+            if message.problems != self._problems:
+                self._problems = message.problems
+                log.warning("site_problems", site=self.site, problems=list(message.problems))
         self._observe(as_observation(self.site, message))
 
 

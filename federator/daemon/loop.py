@@ -80,13 +80,17 @@ class Daemon:
         self._inbox: asyncio.Queue[Observation] = asyncio.Queue()
         self._wakes: list[float] = []
         self._now_s = 0.0
+        self._monotonic_s = time.monotonic()
         self._api = Api(config, self._federation, self._inbox.put_nowait, self.clock)
         self._links: dict[SiteName, SiteLink] = {}
         self._effects = Effects(config.federation, self._links, self._api.reply, self._wake)
 
     def clock(self) -> float:
-        """Unix time that never runs backwards."""
-        self._now_s = max(self._now_s, time.time())
+        """Unix time that never stands still or runs backwards, even if the wall clock is set."""
+        monotonic_s = time.monotonic()
+        elapsed_s = monotonic_s - self._monotonic_s
+        self._monotonic_s = monotonic_s
+        self._now_s = max(self._now_s + elapsed_s, time.time())
         return self._now_s
 
     async def run(self) -> None:
@@ -142,14 +146,15 @@ class Daemon:
 
     async def _gather(self) -> Sequence[Observation]:
         """Wait for an observation or the next wake; then take what else is there."""
-        pause_s = max(0.0, self._wakes[0] - time.time()) if self._wakes else None
+        pause_s = max(0.0, self._wakes[0] - self.clock()) if self._wakes else None
         found: list[Observation] = []
         with contextlib.suppress(TimeoutError):
             found.append(await asyncio.wait_for(self._inbox.get(), pause_s))
         while not self._inbox.empty() and len(found) < BATCH:
             found.append(self._inbox.get_nowait())
-        if self._wakes and self._wakes[0] <= time.time():
-            while self._wakes and self._wakes[0] <= time.time():
+        now_s = self.clock()
+        if self._wakes and self._wakes[0] <= now_s:
+            while self._wakes and self._wakes[0] <= now_s:
                 heapq.heappop(self._wakes)
             found.append(Tick())
         return found

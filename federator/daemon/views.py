@@ -2,40 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count
 
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.reason import Reason, ReasonCode
-from federator.model.workload import Job, SiteName
+from federator.model.workload import Job, SiteName, WorkloadId
 from federator.sched.federation import Federation, SiteView
-from federator.sched.ledger import Entry
+from federator.sched.ledger import Entry, Ledger
 from federator.sites.protocol import QueueCall, QueueRow, SiteRow
 
 
 def queue_rows(federation: Federation, call: QueueCall) -> tuple[QueueRow, ...]:
     """The workloads a call asks for, by id."""
-    wanted = set(call.ids)
-    rows = []
-    for entry in federation.ledger.entries.values():
-        if not call.ended and entry.state in TERMINAL:
-            continue
-        if call.users and entry.workload.user not in call.users:
-            continue
-        if wanted and not wanted & names_of(entry):
-            continue
-        rows.append(_row(entry, federation.sites.get(entry.site)))
-    return tuple(rows)
+    ledger = federation.ledger
+    if call.ids:
+        ids = sorted({id_ for name in call.ids for id_ in find(ledger, name)})
+        entries = [ledger.entries[id_] for id_ in ids]
+    elif call.ended:
+        entries = list(ledger.entries.values())
+    else:
+        live = (state for state in WorkloadState if state not in TERMINAL)
+        entries = sorted(ledger.in_state(*live), key=lambda e: e.workload.id)
+    return tuple(
+        _row(entry, federation.sites.get(entry.site))
+        for entry in entries
+        if (call.ended or entry.state not in TERMINAL)
+        and (not call.users or entry.workload.user in call.users)
+    )
 
 
-def names_of(entry: Entry) -> set[str]:
-    """What a user may call a workload: its id, and as an array task ARRAY and ARRAY_INDEX."""
-    names = {str(entry.workload.id)}
-    array = entry.workload.array
-    if array is not None:
-        names = {str(array.array_id), f"{array.array_id}_{array.index}"}
-        if entry.workload.id != array.array_id:
-            names.add(str(entry.workload.id))
-    return names
+def find(ledger: Ledger, name: str) -> list[WorkloadId]:
+    """The workloads a user calls ``ID``, ``ARRAY`` (all its tasks) or ``ARRAY_INDEX``."""
+    head, _, index = name.partition("_")
+    if not (head.isascii() and head.isdecimal() and len(head) < 20):
+        return []
+    first = ledger.entries.get(WorkloadId(int(head)))
+    if first is None:
+        return []
+    array = first.workload.array
+    if array is None or array.array_id != first.workload.id:
+        return [] if index else [first.workload.id]
+    tasks = _tasks(ledger, array.array_id)
+    return [id_ for id_, number in tasks if index in ("", str(number))]
+
+
+def _tasks(ledger: Ledger, array_id: WorkloadId) -> Iterator[tuple[WorkloadId, int]]:
+    """Id and index of each of an array's tasks; the ids follow one another."""
+    for number in count(array_id):
+        entry = ledger.entries.get(WorkloadId(number))
+        array = None if entry is None else entry.workload.array
+        if entry is None or array is None or array.array_id != array_id:
+            return
+        yield entry.workload.id, array.index
 
 
 def _row(entry: Entry, site: SiteView | None) -> QueueRow:

@@ -6,6 +6,7 @@ for ever: a new need gets a new field with a default, or a new tag.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -13,7 +14,56 @@ import msgspec
 from federator.model.lifecycle import Happening
 from federator.model.plan import JobPlan, Score
 from federator.model.reason import Reason
-from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, Workload, WorkloadId
+from federator.model.workload import (
+    FIRST_WORKLOAD_ID,
+    ArrayTask,
+    AttemptId,
+    Job,
+    Submission,
+    TenantName,
+    Workload,
+    WorkloadId,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A submission that was read and found sound, before it has ids."""
+
+    name: str
+    user: str
+    tenant: TenantName
+    priority: int
+    jobs: tuple[Job, ...]
+    submission: Submission
+    time_limit_s: float
+    requeue: bool
+    array_indices: tuple[int, ...] = ()
+    array_max_running: int = 0
+
+    def workloads(self, first: WorkloadId, now_s: float) -> tuple[Workload, ...]:
+        """What it becomes: one workload, or one for each task of its array, with ids in order.
+
+        All share one ``Submission`` and one tuple of jobs, however many they are.
+        """
+        return tuple(
+            Workload(
+                id=WorkloadId(first + k),
+                name=self.name,
+                user=self.user,
+                tenant=self.tenant,
+                priority=self.priority,
+                jobs=self.jobs,
+                submission=self.submission,
+                submitted_at_s=now_s,
+                time_limit_s=self.time_limit_s,
+                requeue=self.requeue,
+                array=None
+                if index is None
+                else ArrayTask(array_id=first, index=index, max_running=self.array_max_running),
+            )
+            for k, index in enumerate(self.array_indices or (None,))
+        )
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -28,10 +78,15 @@ class EpochBegan(Event, frozen=True, kw_only=True, tag="epoch"):
 
 
 class Submitted(Event, frozen=True, kw_only=True, tag="submitted"):
-    """One submission, acknowledged; an array has one workload for each task."""
+    """One submission, acknowledged. It is kept once, however many tasks an array has."""
 
-    workloads: tuple[Workload, ...]
+    draft: Draft
+    first_id: WorkloadId  # the others follow in order
     key: str  # the client's submit key
+
+    def workloads(self) -> tuple[Workload, ...]:
+        """What was queued; all of them share the draft's submission."""
+        return self.draft.workloads(self.first_id, self.at_s)
 
 
 class Awarded(Event, frozen=True, kw_only=True, tag="awarded"):

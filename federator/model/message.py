@@ -9,59 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from federator.model.event import Draft as Draft  # noqa: PLC0414 - what SubmitAsked carries
 from federator.model.event import LogRecord
 from federator.model.plan import Bid, JobPlan
 from federator.model.reason import Reason, Refusal
 from federator.model.site import AttemptReport, Capacity, PartitionSummary
-from federator.model.workload import (
-    ArrayTask,
-    AttemptId,
-    Job,
-    SiteName,
-    Submission,
-    TenantName,
-    Workload,
-    WorkloadId,
-)
+from federator.model.workload import AttemptId, SiteName, Workload, WorkloadId
 
 # ---- observations ----
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
-    """A submission that was read and found sound, before it has ids."""
-
-    name: str
-    user: str
-    tenant: TenantName
-    priority: int
-    jobs: tuple[Job, ...]
-    submission: Submission
-    time_limit_s: float
-    requeue: bool
-    array_indices: tuple[int, ...] = ()
-    array_max_running: int = 0
-
-    def workloads(self, first: WorkloadId, now_s: float) -> tuple[Workload, ...]:
-        """What it becomes: one workload, or one for each task of its array, with ids in order."""
-        return tuple(
-            Workload(
-                id=WorkloadId(first + k),
-                name=self.name,
-                user=self.user,
-                tenant=self.tenant,
-                priority=self.priority,
-                jobs=self.jobs,
-                submission=self.submission,
-                submitted_at_s=now_s,
-                time_limit_s=self.time_limit_s,
-                requeue=self.requeue,
-                array=None
-                if index is None
-                else ArrayTask(array_id=first, index=index, max_running=self.array_max_running),
-            )
-            for k, index in enumerate(self.array_indices or (None,))
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,4 +54,8 @@ class Reason:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     kind: RefusalKind
-    reasons: tuple[Reason, ...]
+    reasons: tuple[Reason, ...]  # at least one
+
+    def __post_init__(self) -> None:
+        if not self.reasons:
+            raise ValueError("a refusal needs at least one reason")

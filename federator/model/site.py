@@ -30,7 +30,7 @@ class Node:
     """One node; ``*_alloc`` counts everything that runs there, federated or not."""
 
     name: str
-    partitions: tuple[str, ...]
+    partitions: tuple[str, ...]  # those that take jobs
     switch: str = ""  # leaf switch = rack; "" where the site has no topology
     state: NodeState = NodeState.IDLE
     cpus: int = 1
@@ -41,6 +41,7 @@ class Node:
     gpus: int = 0
     gpus_alloc: int = 0
     features: tuple[str, ...] = ()
+    closed_partitions: tuple[str, ...] = ()  # it is in them too, but they take no job now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +79,7 @@ class Snapshot:
 class Capacity:
     """All a site could ever give, whatever its nodes are doing: the base of *never fits*.
 
-    ``nodes`` are the site's nodes as if idle and up.
+    ``nodes`` are the site's nodes as if they and their partitions were idle and up.
     """
 
     nodes: tuple[Node, ...]

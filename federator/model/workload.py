@@ -5,9 +5,10 @@ Values copied from one submission; a changed workload is a new value. Terms: doc
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from math import inf
-from typing import Final, NewType
+from typing import Final, Literal, NewType
 
 from federator.errors import InvalidRequest
 
@@ -21,6 +22,13 @@ FIRST_WORKLOAD_ID: Final = WorkloadId(2**32)
 
 _IDS_SINCE_S: Final = 1_767_225_600.0  # 2026-01-01 UTC
 _IDS_PER_S: Final = 16
+
+MAX_AMOUNT: Final = 2**53
+"""Of any one resource of a job. Counts up to here are exact in every number that meets them."""
+
+ScriptEncoding = Literal["utf-8", "latin-1"]
+_ATTEMPT: Final = re.compile(r"fed:([0-9]{1,19}):([0-9]{1,19})(?: .*)?", re.ASCII | re.DOTALL)
+_WIRE_LIMIT: Final = 2**63  # every reader of a message holds integers below it
 
 
 def first_id_at(now_s: float) -> WorkloadId:
@@ -60,12 +68,26 @@ class Job:
                    self.mem_mib_per_node)  # fmt: skip
         if min(amounts) < 0:
             raise InvalidRequest(f"job {self.name!r}: GPUs, CPUs and memory cannot be negative")
+        self._refuse_beyond_reason()
         stated_twice = self.gpus and self.gpus_per_node and self.nodes is not None
         if stated_twice and self.gpus != self.gpus_per_node * (self.nodes or 0):
             raise InvalidRequest(
                 f"job {self.name!r}: {self.gpus} GPUs in total contradict "
                 f"{self.gpus_per_node} on each of {self.nodes} nodes"
             )
+
+    def _refuse_beyond_reason(self) -> None:
+        nodes = self.nodes or 1
+        for what, amount in (
+            ("nodes", nodes),
+            ("GPUs", max(self.gpus, self.gpus_per_node * nodes)),
+            ("CPUs", max(self.cpus, self.cpus_per_node * nodes)),
+            ("MiB of memory", self.mem_mib_per_node * nodes),
+        ):
+            if amount > MAX_AMOUNT:
+                raise InvalidRequest(
+                    f"job {self.name!r}: {amount} {what} in all; ask for at most {MAX_AMOUNT}"
+                )
 
     @property
     def total_gpus(self) -> int:
@@ -85,14 +107,26 @@ class Option:
 class Submission:
     """What the researcher typed, resolved (command line > environment > script), not interpreted.
 
-    ``components[k]`` holds the options of het job component k; one component is a plain job.
+    ``components[k]`` holds the options of het job component k; one component is a plain job. What
+    may stand in it is for ``sites.slurm.interpret`` to say, through which every submission comes.
     """
 
     components: tuple[tuple[Option, ...], ...]
     script: str
+    script_encoding: ScriptEncoding = "utf-8"  # latin-1 spells any bytes, where it is not UTF-8
     args: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
-    work_dir: str = ""
+    work_dir: str = "/"
+    umask: int = 0o022  # of the shell it was typed in; the job's too
+
+    @property
+    def script_bytes(self) -> bytes:
+        """The script as it was read, to the byte.
+
+        Raises:
+            UnicodeEncodeError: the text is not of ``script_encoding``.
+        """
+        return self.script.encode(self.script_encoding, "surrogateescape")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,13 +175,14 @@ class AttemptId:
 
     @classmethod
     def parse(cls, comment: str) -> AttemptId | None:
-        """Read the attempt a Slurm comment starts with; None when it names none."""
-        head, _, _ = comment.partition(" ")
-        parts = head.split(":")
-        if (
-            len(parts) != 3
-            or parts[0] != "fed"
-            or not (parts[1].isdecimal() and parts[2].isdecimal())
-        ):
+        """Read the attempt a Slurm comment starts with; None when it names none.
+
+        Anyone may write any comment: numbers that no message can carry name no attempt.
+        """
+        match = _ATTEMPT.fullmatch(comment)
+        if match is None:
             return None
-        return cls(workload=WorkloadId(int(parts[1])), attempt=int(parts[2]))
+        workload, attempt = int(match[1]), int(match[2])
+        if max(workload, attempt) >= _WIRE_LIMIT:
+            return None
+        return cls(workload=WorkloadId(workload), attempt=attempt)

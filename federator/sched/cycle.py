@@ -60,22 +60,30 @@ def wait(code: ReasonCode, needed: int = 0) -> Refusal:
     return Refusal(kind=RefusalKind.WAIT, reasons=(Reason(code=code, needed=needed),))
 
 
-def rank(ledger: Ledger, policy: Policy, now_s: float) -> list[WorkloadId]:
-    """The pending workloads in the policy's order, without array tasks beyond their throttle."""
+def rank(
+    ledger: Ledger, policy: Policy, now_s: float
+) -> tuple[list[WorkloadId], dict[WorkloadId, Refusal]]:
+    """Put the pending workloads into the policy's order.
+
+    Returns:
+        Those to try, first to try first; and why the others are not tried: array tasks beyond
+        their throttle.
+    """
     pending = [entry.workload for entry in ledger.in_state(WorkloadState.PENDING)]
     ordered = policy.order(pending, now_s)
     room = _array_room(ledger, ordered)
-    kept: list[WorkloadId] = []
+    queue: list[WorkloadId] = []
+    throttled: dict[WorkloadId, Refusal] = {}
     for workload in ordered:
         if workload.array is not None and workload.array.max_running:
             left = room[workload.array.array_id]
             if left <= 0:
-                refusal = wait(ReasonCode.ARRAY_LIMIT, workload.array.max_running)
-                ledger.entries[workload.id].refusals = {SiteName(""): refusal}
+                limit = workload.array.max_running
+                throttled[workload.id] = wait(ReasonCode.ARRAY_LIMIT, limit)
                 continue
             room[workload.array.array_id] = left - 1
-        kept.append(workload.id)
-    return kept
+        queue.append(workload.id)
+    return queue, throttled
 
 
 def _array_room(ledger: Ledger, pending: Sequence[Workload]) -> dict[WorkloadId, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from federator.model.event import Awarded, Changed, EpochBegan, LogRecord, Submitted
+from federator.model.event import Awarded, Changed, Draft, EpochBegan, LogRecord, Submitted
 from federator.model.lifecycle import AT_SITE, Effect, Happening, InvalidTransition, WorkloadState
 from federator.model.message import (
     AnswerCancelled,
@@ -22,7 +22,6 @@ from federator.model.message import (
     CancelAsked,
     CancelAt,
     Command,
-    Draft,
     LaunchAt,
     LaunchConfirmed,
     LaunchRefused,
@@ -38,7 +37,7 @@ from federator.model.message import (
     Wake,
 )
 from federator.model.reason import Reason, ReasonCode, Refusal
-from federator.model.site import AttemptReport, Capacity, PartitionSummary
+from federator.model.site import AttemptReport, PartitionSummary
 from federator.model.workload import (
     AttemptId,
     SiteName,
@@ -50,6 +49,7 @@ from federator.sched.auction import auction, best_bid, offers_for
 from federator.sched.cycle import Pass, Round, Trial, for_site, rank, remember
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.news import happenings, reason_for
+from federator.sched.placement import Room
 from federator.sched.policy import Policy
 from federator.sched.site_scheduler import never_fits
 
@@ -76,7 +76,7 @@ class SiteView:
     ready: bool = False  # up, and its first complete report is in
     since_s: float = 0.0  # of being up or down
     slurm_version: str = ""
-    capacity: Capacity | None = None
+    empty: Room | None = None  # all it could ever give; None until it has told
     summary: tuple[PartitionSummary, ...] = ()
 
 
@@ -174,20 +174,22 @@ class Federation:
         if refusals is not None:
             turn.commands.append(AnswerRefused(client=asked.client, refusals=refusals))
             return
-        workloads = asked.draft.workloads(self.ledger.next_id, turn.now_s)
+        submitted = Submitted(
+            at_s=turn.now_s, draft=asked.draft, first_id=self.ledger.next_id, key=asked.key
+        )
         if asked.test_only:
-            self._try_out(turn, asked.client, workloads[0])
+            self._try_out(turn, asked.client, submitted.workloads()[0])
             return
-        self._record(turn, Submitted(at_s=turn.now_s, workloads=workloads, key=asked.key))
-        turn.commands.append(AnswerSubmitted(client=asked.client, id=workloads[0].id))
+        self._record(turn, submitted)
+        turn.commands.append(AnswerSubmitted(client=asked.client, id=submitted.first_id))
 
     def _rejected_by_all(self, draft: Draft) -> dict[SiteName, Refusal] | None:
         """Each site's reason if none can ever run it; None if one can or is not known yet."""
         refusals: dict[SiteName, Refusal] = {}
         for name, site in self.sites.items():
-            if site.capacity is None:
+            if site.empty is None:
                 return None
-            refusal = never_fits(draft.jobs, site.capacity, site.partitions)
+            refusal = never_fits(draft.jobs, site.empty, site.partitions)
             if refusal is None:
                 return None
             refusals[name] = refusal
@@ -220,7 +222,7 @@ class Federation:
     def _reported(self, turn: _Turn, report: SiteReported) -> None:
         site = self.sites[report.site]
         if report.capacity is not None:
-            site.capacity = report.capacity
+            site.empty = Room(report.capacity.nodes)
         if report.partitions and report.partitions != site.summary:
             site.summary = report.partitions
             self._pass_is_due(turn)  # something came free, perhaps of local users
@@ -340,7 +342,9 @@ class Federation:
         """1. Rank; 2. ask. The rest follows when the answers are in (``_conclude``)."""
         self._pass_due_s = turn.now_s + self._rules.pass_interval_s
         turn.commands.append(Wake(at_s=self._pass_due_s))
-        queue = rank(self.ledger, self._policy, turn.now_s)
+        queue, throttled = rank(self.ledger, self._policy, turn.now_s)
+        for id_, refusal in throttled.items():
+            self.ledger.entries[id_].refusals = {SiteName(""): refusal}
         if queue:
             self._pass = Pass(queue=queue, round=self._ask(turn, queue))
             self._conclude(turn)

@@ -67,9 +67,6 @@ class Ledger:
             for id_ in list(self._by_state[state]):
                 yield self.entries[id_]
 
-    def count(self, state: WorkloadState) -> int:
-        return len(self._by_state[state])
-
     def apply(self, event: LogRecord) -> tuple[Effect, ...]:
         """Take one event in; return the effects of its edge.
 
@@ -81,11 +78,11 @@ class Ledger:
             self.next_id = max(self.next_id, event.first_id)
             return ()
         if isinstance(event, Submitted):
-            for workload in event.workloads:
+            for workload in event.workloads():
                 self.entries[workload.id] = Entry(workload=workload)
                 self._by_state[WorkloadState.PENDING][workload.id] = None
                 self.next_id = max(self.next_id, WorkloadId(workload.id + 1))
-            self.id_of_key[event.key] = event.workloads[0].id
+            self.id_of_key[event.key] = event.first_id
             return (Effect.RANK_AGAIN,)
         if isinstance(event, Awarded):
             entry = self.entries[event.attempt.workload]

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from federator.model.plan import JobPlan, Score
 from federator.model.reason import Reason, ReasonCode
@@ -17,6 +20,11 @@ from federator.model.workload import Job
 
 SAME_RACK_WEIGHT = 1.0
 OTHER_RACK_WEIGHT = 10.0
+KINDS_KEPT = 256  # by a room: users may ask for kinds without end
+
+_free_gpus: Final = attrgetter("gpus")
+_free_cpus: Final = attrgetter("cpus")
+_free_mem: Final = attrgetter("mem_mib")
 
 
 @dataclass(slots=True)
@@ -56,20 +64,89 @@ class FreeNode:
         self.mem_mib += share.mem_mib
 
 
+class Room:
+    """What is left of one site while jobs are placed on it.
+
+    Which nodes are of the right kind for a job does not change as they fill up: they are looked
+    up once for each kind.
+
+    Args:
+        nodes: those that take jobs.
+    """
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self.nodes = [FreeNode.of(node) for node in nodes]
+        self.by_name = {f.node.name: f for f in self.nodes}
+        self._in: dict[tuple[str, ...], list[FreeNode]] = {}
+        self._of_kind: dict[_Kind, list[FreeNode] | ReasonCode] = {}
+
+    def take(self, plan: JobPlan) -> None:
+        """Count what a plan holds as gone; nodes that are not here are passed over."""
+        for name, share in plan.nodes.items():
+            if name in self.by_name:
+                self.by_name[name].take(share)
+
+    def give_back(self, plan: JobPlan) -> None:
+        """Undo ``take``."""
+        for name, share in plan.nodes.items():
+            if name in self.by_name:
+                self.by_name[name].give_back(share)
+
+    def nodes_in(self, partitions: tuple[str, ...]) -> list[FreeNode]:
+        """The nodes that are in any of these partitions."""
+        if partitions not in self._in:
+            wanted = set(partitions)
+            self._in[partitions] = [
+                f for f in self.nodes if not wanted.isdisjoint(f.node.partitions)
+            ]
+        return self._in[partitions]
+
+    def of_kind(self, kind: _Kind) -> list[FreeNode] | ReasonCode:
+        """The nodes of a kind, whatever is free on them; or of what there is none."""
+        if kind not in self._of_kind:
+            if len(self._of_kind) >= KINDS_KEPT:
+                self._of_kind.clear()
+            self._of_kind[kind] = self._find(kind)
+        return self._of_kind[kind]
+
+    def _find(self, kind: _Kind) -> list[FreeNode] | ReasonCode:
+        found = self.nodes_in((kind.partition,))
+        if not found:
+            return ReasonCode.NO_PARTITION
+        if kind.with_gpus:
+            types = kind.gpu_types
+            found = [f for f in found if f.node.gpus and (not types or f.node.gpu_type in types)]
+            if not found:
+                return ReasonCode.NO_GPU_TYPE
+        if kind.features:
+            wanted = set(kind.features)
+            found = [f for f in found if wanted.issubset(f.node.features)]
+            if not found:
+                return ReasonCode.NO_FEATURE
+        return found
+
+
+class _Kind(NamedTuple):
+    """What about a node must be right for a job, however full the node is."""
+
+    partition: str
+    with_gpus: bool
+    gpu_types: tuple[str, ...]
+    features: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
     plan: JobPlan
     score: Score
 
 
-def place_job(
-    job: Job, free: Sequence[FreeNode], partitions: Sequence[str]
-) -> Placed | tuple[Reason, ...]:
+def place_job(job: Job, room: Room, partitions: Sequence[str]) -> Placed | tuple[Reason, ...]:
     """Choose nodes for one job in the best of the partitions it may use.
 
     Args:
         job: what is asked for.
-        free: the site's nodes that take jobs, with what is left of them.
+        room: the site's nodes that take jobs, with what is left of them; it is not changed.
         partitions: those the federation may use, in the site's order.
 
     Returns:
@@ -83,7 +160,7 @@ def place_job(
     best: Placed | None = None
     nearest: tuple[Reason, ...] = ()
     for partition in allowed:
-        found = _place_in(job, [f for f in free if partition in f.node.partitions], partition)
+        found = _place_in(job, room, partition)
         if isinstance(found, Placed):
             if best is None or found.score < best.score:
                 best = found
@@ -106,8 +183,8 @@ def _distance(reasons: tuple[Reason, ...]) -> int:
     return _STAGES.index(reasons[0].code)
 
 
-def _place_in(job: Job, free: list[FreeNode], partition: str) -> Placed | tuple[Reason, ...]:
-    suitable = _suitable(job, free, partition)
+def _place_in(job: Job, room: Room, partition: str) -> Placed | tuple[Reason, ...]:
+    suitable = _suitable(job, room, partition)
     if isinstance(suitable, Reason):
         return (suitable,)
     if job.nodes is not None:
@@ -143,28 +220,25 @@ def _least(job: Job) -> NodeShare:
     return NodeShare(gpus=max(need.gpus, min(1, job.gpus)), cpus=need.cpus, mem_mib=need.mem_mib)
 
 
-def _suitable(job: Job, free: list[FreeNode], partition: str) -> list[FreeNode] | Reason:
+def _suitable(job: Job, room: Room, partition: str) -> list[FreeNode] | Reason:
     """Nodes of the right kind, whatever is free on them."""
-    if not free:
-        return Reason(code=ReasonCode.NO_PARTITION, job=job.name, detail=partition)
-    wants_gpus = bool(job.gpus or job.gpus_per_node)
-    if wants_gpus:
-        free = [f for f in free if f.node.gpus and
-                (not job.gpu_types or f.node.gpu_type in job.gpu_types)]  # fmt: skip
-        if not free:
-            types = "|".join(job.gpu_types)
-            return Reason(code=ReasonCode.NO_GPU_TYPE, job=job.name, unit="GPUs",
-                          needed=job.total_gpus, detail=types)  # fmt: skip
-    if job.features:
-        wanted = set(job.features)
-        free = [f for f in free if wanted <= set(f.node.features)]
-        if not free:
-            return Reason(code=ReasonCode.NO_FEATURE, job=job.name, detail="&".join(sorted(wanted)))
-    return free
+    with_gpus = bool(job.gpus or job.gpus_per_node)
+    found = room.of_kind(_Kind(partition, with_gpus, job.gpu_types, job.features))
+    if found is ReasonCode.NO_GPU_TYPE:
+        return Reason(code=found, job=job.name, unit="GPUs", needed=job.total_gpus,
+                      detail="|".join(job.gpu_types))  # fmt: skip
+    if isinstance(found, ReasonCode):
+        missing = (
+            partition if found is ReasonCode.NO_PARTITION else "&".join(sorted(set(job.features)))
+        )
+        return Reason(code=found, job=job.name, detail=missing)
+    return found
 
 
-def _fits(need: NodeShare, f: FreeNode, exclusive: bool) -> bool:
-    return f.has(need) and (f.untouched or not exclusive)
+def _fitting(job: Job, need: NodeShare, suitable: list[FreeNode]) -> list[FreeNode]:
+    gpus, cpus, mem_mib = need.gpus, need.cpus, need.mem_mib  # a site has thousands of nodes
+    found = [f for f in suitable if f.gpus >= gpus and f.cpus >= cpus and f.mem_mib >= mem_mib]
+    return [f for f in found if f.untouched] if job.exclusive else found
 
 
 def _tightness(f: FreeNode) -> tuple[int, int, int, str]:
@@ -183,29 +257,49 @@ def _racks(nodes: Iterable[FreeNode]) -> list[list[FreeNode]]:
 def _choose_fixed(job: Job, need: NodeShare, suitable: list[FreeNode]) -> list[FreeNode] | Reason:
     """Take ``job.nodes`` nodes: from the tightest rack that has them all, else rack by rack."""
     count = job.nodes or 1
-    fitting = [f for f in suitable if _fits(need, f, job.exclusive)]
+    fitting = _fitting(job, need, suitable)
     if not fitting:
         return _too_small(job, need, suitable)
     racks = _racks(fitting)
     whole = [rack for rack in racks if _covers(job, rack, count)]
     if whole:
-        rack = min(whole, key=lambda r: (sum(f.gpus for f in r), len(r), r[0].node.name))
+        rack = min(whole, key=lambda r: (sum(map(_free_gpus, r)), len(r), r[0].node.name))
         return _pick(job, rack, count)
     if _covers(job, fitting, count):
-        racks.sort(key=lambda r: (-len(r), r[0].node.name))
-        return _pick(job, [f for rack in racks for f in sorted(rack, key=_tightness)], count, False)
+        return _pick(job, fitting, count) if _has_totals(job) else _rack_by_rack(racks, count)
     return Reason(code=ReasonCode.TOO_FEW_NODES, job=job.name, needed=count,
                   free=len(fitting), unit="nodes", detail=_per_node(job, need))  # fmt: skip
+
+
+def _rack_by_rack(racks: list[list[FreeNode]], count: int) -> list[FreeNode]:
+    """The largest racks first, and the tightest nodes of each; ``racks`` is put into order."""
+    racks.sort(key=lambda r: (-len(r), r[0].node.name))
+    chosen: list[FreeNode] = []
+    for rack in racks:
+        chosen += nsmallest(count - len(chosen), rack, key=_tightness)
+        if len(chosen) == count:
+            break
+    return chosen
+
+
+def _has_totals(job: Job) -> bool:
+    return bool(job.gpus or job.cpus)
 
 
 def _covers(job: Job, nodes: list[FreeNode], count: int) -> bool:
     if len(nodes) < count:
         return False
-    if not (job.gpus or job.cpus):
+    if not _has_totals(job):
         return True
-    most = _freest(job, nodes)[:count]
-    cpus = sum(_whole_cpus(job, f) for f in most)
-    return sum(f.gpus for f in most) >= job.gpus and cpus >= job.cpus
+    if not _hold_totals(job, nodes):
+        return False
+    return _hold_totals(job, _freest(job, nodes, count))
+
+
+def _hold_totals(job: Job, nodes: list[FreeNode]) -> bool:
+    if sum(map(_free_gpus, nodes)) < job.gpus or sum(map(_free_cpus, nodes)) < job.cpus:
+        return False
+    return sum(_whole_cpus(job, f) for f in nodes) >= job.cpus if job.cpus else True
 
 
 def _whole_cpus(job: Job, f: FreeNode) -> int:
@@ -213,26 +307,29 @@ def _whole_cpus(job: Job, f: FreeNode) -> int:
     return f.cpus - f.cpus % max(1, job.cpus_per_node)
 
 
-def _pick(job: Job, nodes: list[FreeNode], count: int, by_fit: bool = True) -> list[FreeNode]:
+def _pick(job: Job, nodes: list[FreeNode], count: int) -> list[FreeNode]:
     """The tightest ``count`` nodes, or the freest where a total must be covered."""
-    if job.gpus or job.cpus:
-        return _freest(job, nodes)[:count]
-    return sorted(nodes, key=_tightness)[:count] if by_fit else nodes[:count]
+    if _has_totals(job):
+        return _freest(job, nodes, count)
+    return nsmallest(count, nodes, key=_tightness)
 
 
-def _freest(job: Job, nodes: list[FreeNode]) -> list[FreeNode]:
-    """Those with the most of what ``job`` wants in total first."""
+def _freest(job: Job, nodes: list[FreeNode], count: int) -> list[FreeNode]:
+    """The ``count`` with the most of what ``job`` wants in total, those with the most first."""
     if job.gpus:
-        return sorted(nodes, key=lambda f: (-f.gpus, -f.cpus, f.node.name))
-    return sorted(nodes, key=lambda f: (-f.cpus, -f.gpus, f.node.name))
+        return nsmallest(count, nodes, key=lambda f: (-f.gpus, -f.cpus, f.node.name))
+    return nsmallest(count, nodes, key=lambda f: (-f.cpus, -f.gpus, f.node.name))
 
 
 def _choose_fewest(job: Job, suitable: list[FreeNode]) -> list[FreeNode] | Reason:
     """Take the fewest nodes that hold the totals; one rack before several, tight before wide."""
     least = _least(job)
-    fitting = [f for f in suitable if _fits(least, f, job.exclusive)]
+    fitting = _fitting(job, least, suitable)
     if not fitting:
         return _too_small(job, least, suitable)
+    closing = _closing(job, fitting, job.gpus, job.cpus)
+    if closing:
+        return [min(closing, key=_tightness)]
     options = [_fewest_of(job, rack) for rack in _racks(fitting)]
     found = [option for option in options if option is not None]
     across = None if found else _fewest_of(job, fitting)
@@ -245,23 +342,32 @@ def _choose_fewest(job: Job, suitable: list[FreeNode]) -> list[FreeNode] | Reaso
                           detail="|".join(job.gpu_types))  # fmt: skip
         return Reason(code=ReasonCode.TOO_FEW_NODES, job=job.name, needed=job.cpus,
                       free=sum(f.cpus for f in fitting), unit="CPUs")  # fmt: skip
-    return min(found, key=lambda c: (len(c), sum(f.gpus for f in c), sum(f.cpus for f in c)))
+    return min(found, key=lambda c: (len(c), sum(map(_free_gpus, c)), sum(map(_free_cpus, c))))
 
 
 def _fewest_of(job: Job, nodes: list[FreeNode]) -> list[FreeNode] | None:
     """Freest nodes first until the totals are held; the last one is the tightest that does."""
+    if not _hold_totals(job, nodes):
+        return None
     gpus, cpus = job.gpus, job.cpus
-    left = _freest(job, nodes)
-    chosen: list[FreeNode] = []
-    while left:
-        closing = [f for f in left if f.gpus >= gpus and _whole_cpus(job, f) >= cpus]
-        f = min(closing, key=_tightness) if closing else left[0]
-        left.remove(f)
-        chosen.append(f)
-        gpus, cpus = max(0, gpus - f.gpus), max(0, cpus - _whole_cpus(job, f))
+    left = _freest(job, nodes, len(nodes))
+    for k, freest in enumerate(left):
+        closing = _closing(job, left[k:], gpus, cpus) if _may_close(job, freest, gpus, cpus) else []
         if closing:
-            return chosen
+            return [*left[:k], min(closing, key=_tightness)]
+        gpus, cpus = max(0, gpus - freest.gpus), max(0, cpus - _whole_cpus(job, freest))
     return None
+
+
+def _may_close(job: Job, freest: FreeNode, gpus: int, cpus: int) -> bool:
+    """False when not even the node with the most of what is wanted holds what is left of it."""
+    return freest.gpus >= gpus if job.gpus else _whole_cpus(job, freest) >= cpus
+
+
+def _closing(job: Job, nodes: list[FreeNode], gpus: int, cpus: int) -> list[FreeNode]:
+    """Those that hold so much alone."""
+    found = [f for f in nodes if f.gpus >= gpus and f.cpus >= cpus]
+    return [f for f in found if _whole_cpus(job, f) >= cpus] if cpus else found
 
 
 def _spread(job: Job, chosen: list[FreeNode]) -> list[NodeShare]:
@@ -283,11 +389,12 @@ def _spread(job: Job, chosen: list[FreeNode]) -> list[NodeShare]:
 
 def _too_small(job: Job, need: NodeShare, suitable: list[FreeNode]) -> Reason:
     """The one amount that even the best node lacks (GPUs before CPUs before memory)."""
-    for unit, wanted, best in (
-        ("GPUs", need.gpus, max(f.gpus for f in suitable)),
-        ("CPUs", need.cpus, max(f.cpus for f in suitable)),
-        ("MiB", need.mem_mib, max(f.mem_mib for f in suitable)),
+    for unit, wanted, free in (
+        ("GPUs", need.gpus, _free_gpus),
+        ("CPUs", need.cpus, _free_cpus),
+        ("MiB", need.mem_mib, _free_mem),
     ):
+        best = max(map(free, suitable))
         if wanted > best:
             return Reason(code=ReasonCode.NODE_TOO_SMALL, job=job.name, needed=wanted,
                           free=best, unit=unit,

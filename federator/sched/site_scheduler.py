@@ -8,72 +8,102 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from federator.model.message import SiteAnswer
 from federator.model.plan import Bid, JobPlan, Score
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import Capacity, Node, NodeState, PartitionSummary
 from federator.model.workload import AttemptId, Job, WorkloadId
-from federator.sched.placement import FreeNode, Placed, place_job
+from federator.sched.placement import Placed, Room, place_job
+
+FEWEST_ORDERS: Final = 4  # in which the jobs of one workload are tried, when one finds no place
+PLACEMENTS: Final = 256  # of the jobs of one workload, beyond which no more orders are tried
+Reasons = tuple[Reason, ...]
+Requests = Iterable[tuple[WorkloadId, Sequence[Job]]]
 
 
 def capacity_of(nodes: Iterable[Node]) -> Capacity:
-    """The site as if every node were up and idle."""
+    """The site as if every node were up and idle, and every partition open."""
     empty = (
-        replace(n, state=NodeState.IDLE, cpus_alloc=0, mem_mib_alloc=0, gpus_alloc=0) for n in nodes
-    )
+        replace(n, state=NodeState.IDLE, cpus_alloc=0, mem_mib_alloc=0, gpus_alloc=0,
+                partitions=n.partitions + n.closed_partitions, closed_partitions=())
+        for n in nodes
+    )  # fmt: skip
     return Capacity(nodes=tuple(empty))
 
 
-def place_all(
-    jobs: Sequence[Job], free: Sequence[FreeNode], partitions: Sequence[str]
-) -> Bid | tuple[Reason, ...]:
-    """Place all jobs of a workload or none; on success ``free`` has lost what the bid holds."""
+def place_all(jobs: Sequence[Job], room: Room, partitions: Sequence[str]) -> Bid | Reasons:
+    """Place all jobs of a workload or none; on success ``room`` has lost what the bid holds."""
     # The largest first: a small component must not take the node that a gang needs. Whoever then
-    # finds no place is tried before all others.
+    # finds no place is tried before all others, unless that comes to an order tried before.
     order = sorted(range(len(jobs)), key=lambda k: (-jobs[k].total_gpus, -(jobs[k].nodes or 1), k))
-    reasons: tuple[Reason, ...] = ()
-    for _ in jobs:
-        result = _place_in_order(jobs, order, free, partitions)
+    if len(jobs) > 1 and (short := _short_in_total(jobs, room, partitions)) is not None:
+        alone = place_job(jobs[order[0]], room, partitions)
+        return (short,) if isinstance(alone, Placed) else alone
+    shapes = [replace(job, name="") for job in jobs]
+    tried: set[tuple[Job, ...]] = set()
+    reasons: Reasons = ()
+    for _ in range(orders_to_try(len(jobs))):
+        result = _place_in_order(jobs, order, room, partitions)
         if isinstance(result, Bid):
             return result
         unplaced, reasons = result
-        if unplaced == order[0]:  # it had all nodes to itself
-            break
+        tried.add(tuple(shapes[k] for k in order))
         order = [unplaced, *(k for k in order if k != unplaced)]
+        if tuple(shapes[k] for k in order) in tried:
+            break
     return reasons
 
 
+def orders_to_try(jobs: int) -> int:
+    """As many as there are jobs, so that each may go first; fewer when they are very many."""
+    return max(FEWEST_ORDERS, min(jobs, PLACEMENTS // max(1, jobs)))
+
+
+def _short_in_total(jobs: Sequence[Job], room: Room, partitions: Sequence[str]) -> Reason | None:
+    """What all jobs together need at the least and all nodes together have not; None: nothing."""
+    nodes = room.nodes_in(tuple(partitions))
+    cpus = sum(max(job.cpus, max(1, job.cpus_per_node) * (job.nodes or 1)) for job in jobs)
+    for unit, needed, free in (
+        ("nodes", sum(job.nodes or 1 for job in jobs if job.exclusive), len(nodes)),
+        ("GPUs", sum(job.total_gpus for job in jobs), sum(f.gpus for f in nodes)),
+        ("CPUs", cpus, sum(f.cpus for f in nodes)),
+    ):
+        if needed > free:
+            return Reason(code=ReasonCode.TOO_FEW_NODES, needed=needed, free=free, unit=unit)
+    return None
+
+
 def _place_in_order(
-    jobs: Sequence[Job], order: Sequence[int], free: Sequence[FreeNode], partitions: Sequence[str]
-) -> Bid | tuple[int, tuple[Reason, ...]]:
+    jobs: Sequence[Job], order: Sequence[int], room: Room, partitions: Sequence[str]
+) -> Bid | tuple[int, Reasons]:
     """As ``place_all``, in one order; else the first job without a place, and why."""
-    by_name = {f.node.name: f for f in free}
     found: dict[int, Placed] = {}
     for k in order:
-        result = place_job(jobs[k], free, partitions)
+        result = place_job(jobs[k], room, partitions)
         if not isinstance(result, Placed):
-            _give_back((p.plan for p in found.values()), by_name)
+            for placed in found.values():
+                room.give_back(placed.plan)
             return k, result
-        for name, share in result.plan.nodes.items():
-            by_name[name].take(share)
+        room.take(result.plan)
         found[k] = result
     score = Score(*(sum(terms) for terms in zip(*(p.score for p in found.values()), strict=True)))
     return Bid(score=score, jobs=tuple(found[k].plan for k in range(len(jobs))))
 
 
-def _give_back(plans: Iterable[JobPlan], by_name: dict[str, FreeNode]) -> None:
-    for plan in plans:
-        for name, share in plan.nodes.items():
-            by_name[name].give_back(share)
+def never_fits(jobs: Sequence[Job], empty: Room, partitions: Sequence[str]) -> Refusal | None:
+    """Refuse for good what would not fit even an empty site; None when it would.
 
-
-def never_fits(
-    jobs: Sequence[Job], capacity: Capacity, partitions: Sequence[str]
-) -> Refusal | None:
-    """Refuse for good what would not fit even an empty site; None when it would."""
-    result = place_all(jobs, [FreeNode.of(n) for n in capacity.nodes], partitions)
+    Args:
+        jobs: of one workload.
+        empty: room on all of the site's ``Capacity``; afterwards it is as it was.
+        partitions: those the federation may use.
+    """
+    result = place_all(jobs, empty, partitions)
     if isinstance(result, Bid):
+        for plan in result.jobs:
+            empty.give_back(plan)
         return None
     return Refusal(kind=RefusalKind.REJECT, reasons=result)
 
@@ -89,12 +119,15 @@ class SiteScheduler:
         self.partitions = tuple(partitions)
         self.nodes: tuple[Node, ...] = ()
         self.capacity = Capacity(nodes=())
+        self._empty = Room(())  # of ``capacity``
         self._holds: dict[AttemptId, tuple[JobPlan, ...]] = {}
 
     def update(self, nodes: Iterable[Node], visible: Collection[AttemptId]) -> None:
         """Take a sweep's nodes; ``visible`` attempts are counted in them, so their holds end."""
         self.nodes = tuple(nodes)
-        self.capacity = capacity_of(self.nodes)
+        capacity = capacity_of(self.nodes)
+        if capacity != self.capacity:
+            self.capacity, self._empty = capacity, Room(capacity.nodes)
         for attempt in [a for a in self._holds if a in visible]:
             del self._holds[attempt]
 
@@ -108,53 +141,64 @@ class SiteScheduler:
 
     def holds(self, jobs: Iterable[JobPlan]) -> Reason | None:
         """Check that a plan still fits; None when it does, else what is in its way."""
-        free = {f.node.name: f for f in self._free()}
+        room = self._free()
         for plan in jobs:
             for name, share in plan.nodes.items():
-                f = free.get(name)
+                f = room.by_name.get(name)
                 if f is None or not f.has(share):
                     return Reason(code=ReasonCode.LAUNCH_REFUSED, job=plan.name, unit="GPUs",
                                   needed=share.gpus, free=f.gpus if f else 0,
                                   detail=f"node {name} was taken")  # fmt: skip
-                f.take(share)
+            room.take(plan)
         return None
 
-    def bid(self, requests: Iterable[tuple[WorkloadId, Sequence[Job]]]) -> tuple[SiteAnswer, ...]:
+    def bid(self, requests: Requests) -> tuple[SiteAnswer, ...]:
         """Answer each request in order, as if all bids made before it had won."""
-        free = self._free()
-        return tuple(self._answer(id_, jobs, free) for id_, jobs in requests)
+        room = self._free()
+        never: dict[tuple[Job, ...], Refusal | None] = {}
+        return tuple(self._answer(id_, tuple(jobs), room, never) for id_, jobs in requests)
 
-    def _answer(self, id_: WorkloadId, jobs: Sequence[Job], free: list[FreeNode]) -> SiteAnswer:
-        result = place_all(jobs, free, self.partitions)
+    def _answer(
+        self,
+        id_: WorkloadId,
+        jobs: tuple[Job, ...],
+        room: Room,
+        never: dict[tuple[Job, ...], Refusal | None],
+    ) -> SiteAnswer:
+        result = place_all(jobs, room, self.partitions)
         if isinstance(result, Bid):
             return SiteAnswer(id=id_, bid=result)
-        refusal = never_fits(jobs, self.capacity, self.partitions)
+        if jobs not in never:  # many requests of one list ask for the same
+            never[jobs] = never_fits(jobs, self._empty, self.partitions)
+        refusal = never[jobs]
         if refusal is None:
             reasons = tuple(replace(r, code=ReasonCode.RESOURCES) for r in result)
             refusal = Refusal(kind=RefusalKind.WAIT, reasons=reasons)
         return SiteAnswer(id=id_, refusal=refusal)
 
-    def _free(self) -> list[FreeNode]:
-        free = [FreeNode.of(n) for n in self.nodes if n.state.takes_jobs]
-        by_name = {f.node.name: f for f in free}
+    def _free(self) -> Room:
+        room = Room(n for n in self.nodes if n.state.takes_jobs)
         for plans in self._holds.values():
             for plan in plans:
-                for name, share in plan.nodes.items():
-                    if name in by_name:
-                        by_name[name].take(share)
-        return free
+                room.take(plan)
+        return room
 
 
 def summarise(nodes: Iterable[Node], partitions: Sequence[str]) -> tuple[PartitionSummary, ...]:
-    """Count a site's nodes by partition, GPU type and state, for fsinfo."""
+    """Count a site's nodes by partition, GPU type and state, for fsinfo.
+
+    In a partition that takes no jobs, nodes that would take some count as drained.
+    """
     rows: dict[tuple[str, str], dict[str, int]] = {}
     for node in nodes:
-        for partition in node.partitions:
+        for partition in node.partitions + node.closed_partitions:
             if partition not in partitions:
                 continue
+            closed = partition in node.closed_partitions and node.state.takes_jobs
+            state = NodeState.DRAINED if closed else node.state
             row = rows.setdefault((partition, node.gpu_type), {})
             for key, amount in (
-                (f"nodes_{node.state.value}", 1),
+                (f"nodes_{state.value}", 1),
                 ("cpus", node.cpus),
                 ("cpus_alloc", node.cpus_alloc),
                 ("gpus", node.gpus),

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pwd
-import socket as sockets
-import struct
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +23,7 @@ from federator.model.site import AttemptReport, Capacity, PartitionSummary, Site
 from federator.model.workload import AttemptId, WorkloadId
 from federator.sched.site_scheduler import SiteScheduler, summarise
 from federator.sites.base import SiteDriver, Sweep
-from federator.sites.journal import Journal, Mark
+from federator.sites.journal import Journal, Mark, Step
 from federator.sites.protocol import (
     BANNER,
     PROTOCOL_VERSION,
@@ -33,6 +32,7 @@ from federator.sites.protocol import (
     AttemptAbsent,
     BidsMade,
     ByteReader,
+    Call,
     CallAnswer,
     CancelFailed,
     CancelOrder,
@@ -50,11 +50,11 @@ from federator.sites.protocol import (
     ToAgent,
     Trouble,
     Welcome,
-    call_decoder,
     frame,
     read_frame,
     to_agent_decoder,
 )
+from federator.sites.researchers import ResearcherSocket
 
 SILENCE_S: Final = 15.0  # without a word of the daemon the agent ends
 INTENT_HORIZON_S: Final = 45.0  # an sbatch older than this has succeeded or never will
@@ -62,6 +62,7 @@ WATCH_S: Final = 0.25  # sweep interval while a launch is on its way
 WATCH_FOR_S: Final = 8.0
 FRESH_S: Final = 1.0  # bids are made on a sweep no older than this
 LAUNCHES_AT_ONCE: Final = 8
+CALL_S: Final = 30.0
 
 
 def has_account(user: str) -> bool:
@@ -123,6 +124,8 @@ class Agent:
         self._told: dict[AttemptId, AttemptReport] | None = None  # None: tell all
         self._told_capacity: Capacity | None = None
         self._told_partitions: tuple[PartitionSummary, ...] = ()
+        self._told_problems: tuple[str, ...] = ()
+        self._sees_all_nodes = True
         self._accepted_lately: dict[AttemptId, tuple[str, int]] = {}  # user and job id, since
         # the last sweep began
         self._calls: dict[int, asyncio.Future[Reply]] = {}
@@ -140,7 +143,7 @@ class Agent:
         await self._introduce(welcome)
         self._scheduler = SiteScheduler(welcome.partitions)
         self._poll_interval_s = welcome.poll_interval_s
-        server = await self._serve_researchers()
+        server = await ResearcherSocket(self._relay).listen(Path(self._config.socket))
         lasting = [
             asyncio.create_task(self._obey(reader)),
             asyncio.create_task(self._sweep_for_ever()),
@@ -236,6 +239,7 @@ class Agent:
                 return False
             self._swept_at_s = self._clock()
             self._known = self._genuine(sweep.attempts)
+            self._sees_all_nodes = sweep.nodes_complete
             self._scheduler.update(sweep.nodes, self._visible())
             self._report(sweep)
             return True
@@ -248,8 +252,10 @@ class Agent:
         """
         known: dict[AttemptId, AttemptReport] = {}
         for report in reports:
-            mark = self._journal.get(report.attempt) or Mark(what="", at_s=0.0)
-            if mark.job_id in (0, report.site_job_id) and mark.user in ("", report.user):
+            mark = self._journal.get(report.attempt)
+            if mark is None or (
+                mark.job_id in (0, report.site_job_id) and mark.user == report.user
+            ):
                 known.setdefault(report.attempt, report)
         return known
 
@@ -270,9 +276,12 @@ class Agent:
                                         if a not in self._known and not r.state.ended]  # fmt: skip
         capacity = self._scheduler.capacity
         partitions = summarise(sweep.nodes, self._scheduler.partitions)
-        new_capacity = capacity if capacity != self._told_capacity or told is None else None
+        new_capacity = None
+        if sweep.nodes_complete and (capacity != self._told_capacity or told is None):
+            new_capacity = capacity
         changed = partitions != self._told_partitions or told is None
-        if told is None or news or gone or new_capacity is not None or changed:
+        new_problems = sweep.problems != self._told_problems
+        if told is None or news or gone or new_capacity is not None or changed or new_problems:
             self._send(
                 Report(
                     attempts=tuple(news),
@@ -280,8 +289,10 @@ class Agent:
                     complete=told is None,
                     capacity=new_capacity,
                     partitions=partitions if changed else (),
+                    problems=tuple(p[:300] for p in sweep.problems[:20]),
                 )
             )
+        self._told_problems = sweep.problems
         self._told, self._told_capacity, self._told_partitions = (
             dict(self._known),
             capacity,
@@ -296,10 +307,16 @@ class Agent:
         strangers = {r.user for r in ask.requests if not self._knows_user(r.user)}
         requests = [(WorkloadId(r.id), r.jobs) for r in ask.requests if r.user not in strangers]
         answers = self._scheduler.bid(requests)
-        made = [Answer(id=a.id, bid=a.bid, refusal=a.refusal) for a in answers]
+        made = [Answer(id=a.id, bid=a.bid, refusal=self._softened(a.refusal)) for a in answers]
         made += [Answer(id=r.id, refusal=_stranger(r.user))
                  for r in ask.requests if r.user in strangers]  # fmt: skip
         self._send(BidsMade(pass_id=ask.pass_id, answers=tuple(made)))
+
+    def _softened(self, refusal: Refusal | None) -> Refusal | None:
+        """With nodes that could not be read, *never* cannot be said."""
+        if refusal is None or self._sees_all_nodes:
+            return refusal
+        return replace(refusal, kind=RefusalKind.WAIT)
 
     # ---- launches ----
 
@@ -309,7 +326,7 @@ class Agent:
         mark = self._journal.get(order.attempt)
         if mark is None:
             obstacle = self._scheduler.holds(order.jobs)
-        if obstacle is None and (mark is None or mark.what == "intent" or self._waits(order)):
+        if obstacle is None and (mark is None or mark.step is Step.INTENT or self._waits(order)):
             self._scheduler.hold(order.attempt, order.jobs)
         self._start(self._launch(order, obstacle))
 
@@ -321,13 +338,13 @@ class Agent:
     async def _launch(self, order: LaunchOrder, obstacle: Reason | None) -> None:
         async with self._lock_of(order.attempt), self._slots:
             mark = self._journal.get(order.attempt)
-            if mark is not None and mark.what == "intent":
+            if mark is not None and mark.step is Step.INTENT:
                 mark = await self._find(order, mark)
-            if mark is not None and mark.what == "job":
+            if mark is not None and mark.step is Step.JOB:
                 self._accepted(order, mark.job_id)
                 if order.attempt not in self._known and await self._sweep():
                     self._gone(order.attempt)
-            elif mark is not None and mark.what == "void":
+            elif mark is not None and mark.step is Step.VOID:
                 self._declined(order, "given up before")
             elif obstacle is not None:
                 self._void(order)
@@ -336,7 +353,7 @@ class Agent:
                 await self._submit(order)
 
     async def _submit(self, order: LaunchOrder) -> None:
-        intent = Mark(what="intent", at_s=self._clock(), user=order.user)
+        intent = Mark(step=Step.INTENT, at_s=self._clock(), user=order.user)
         self._journal.put(order.attempt, intent)
         try:
             job_id = await self._driver.launch(order)
@@ -354,7 +371,7 @@ class Agent:
     def _accepted(self, order: LaunchOrder, job_id: int) -> None:
         self._journal.put(
             order.attempt,
-            Mark(what="job", at_s=self._clock(), user=order.user, job_id=job_id),
+            Mark(step=Step.JOB, at_s=self._clock(), user=order.user, job_id=job_id),
         )
         self._accepted_lately[order.attempt] = (order.user, job_id)
         self._send(LaunchAccepted(attempt=order.attempt, site_job_id=job_id))
@@ -368,7 +385,7 @@ class Agent:
 
     def _void(self, order: LaunchOrder | CancelOrder) -> None:
         """Remember that the attempt is not here and must never be."""
-        void = Mark(what="void", at_s=self._clock(), user=order.user)
+        void = Mark(step=Step.VOID, at_s=self._clock(), user=order.user)
         self._journal.put(order.attempt, void)
         self._scheduler.release(order.attempt)
 
@@ -384,7 +401,7 @@ class Agent:
             swept = await self._sweep()
             report = self._known.get(order.attempt)
             if report is not None and report.user == order.user:
-                return Mark(what="job", at_s=self._clock(), job_id=report.site_job_id)
+                return replace(intent, step=Step.JOB, job_id=report.site_job_id)
             if swept and self._clock() > intent.at_s + INTENT_HORIZON_S:
                 return None
             await asyncio.sleep(1.0)
@@ -414,9 +431,9 @@ class Agent:
         if report is not None and report.user == order.user:
             return report.site_job_id
         mark = self._journal.get(order.attempt)
-        if mark is not None and mark.what == "intent":
+        if mark is not None and mark.step is Step.INTENT:
             mark = await self._find(order, mark)
-        if mark is not None and mark.what == "job":
+        if mark is not None and mark.step is Step.JOB:
             return mark.job_id
         return None
 
@@ -425,36 +442,19 @@ class Agent:
 
     # ---- researchers at this site ----
 
-    async def _serve_researchers(self) -> asyncio.Server:
-        path = Path(self._config.socket)
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
-        server = await asyncio.start_unix_server(self._serve_one, path)
-        path.chmod(0o666)  # who calls is told by the kernel, not by the file's mode
-        return server
-
-    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            user = peer_user(writer)
-            writer.write(BANNER)
-            while (body := await read_frame(reader)) is not None:
-                writer.write(frame(await self._relay(user, body)))
-                await writer.drain()
-        except (OSError, SiteUnavailable):
-            pass  # the researcher hung up
-        finally:
-            writer.close()
-
-    async def _relay(self, user: str, body: bytes) -> Reply:
-        try:
-            call = call_decoder.decode(body)
-        except msgspec.MsgspecError as error:
-            return ErrorReply(message=f"the request cannot be read: {error}")
+    async def _relay(self, user: str, call: Call) -> Reply:
+        """Hand a researcher's call to the daemon and wait for its answer."""
         self._next_call += 1
+        call_id = self._next_call
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._calls[self._next_call] = future
-        self._send(ClientCall(call_id=self._next_call, user=user, call=call))
-        return await future
+        self._calls[call_id] = future
+        self._send(ClientCall(call_id=call_id, user=user, call=call))
+        try:
+            return await asyncio.wait_for(future, CALL_S)
+        except TimeoutError:
+            return ErrorReply(message=f"the daemon did not answer within {CALL_S:.0f} s")
+        finally:
+            self._calls.pop(call_id, None)
 
 
 async def await_welcome(reader: ByteReader, write: Callable[[bytes], None]) -> Welcome:
@@ -477,14 +477,3 @@ async def await_welcome(reader: ByteReader, write: Callable[[bytes], None]) -> W
 def _stranger(user: str) -> Refusal:
     reason = Reason(code=ReasonCode.UNKNOWN_USER, detail=user)
     return Refusal(kind=RefusalKind.REJECT, reasons=(reason,))
-
-
-def peer_user(writer: asyncio.StreamWriter) -> str:
-    """The user name of the process at the other end of a unix socket; "#UID" when it has none."""
-    peer: sockets.socket = writer.get_extra_info("socket")
-    size = struct.calcsize("3i")
-    _, uid, _ = struct.unpack("3i", peer.getsockopt(sockets.SOL_SOCKET, sockets.SO_PEERCRED, size))
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"#{uid}"

@@ -16,6 +16,7 @@ class Sweep:
     nodes: tuple[Node, ...]
     attempts: tuple[AttemptReport, ...]  # of the federation, live or ended not long ago
     problems: tuple[str, ...] = ()  # records that could not be read
+    nodes_complete: bool = True  # no node is among them
 
 
 class SiteDriver(Protocol):

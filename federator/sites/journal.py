@@ -14,6 +14,7 @@ import os
 import signal
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Final
 
@@ -24,13 +25,21 @@ KEEP_S: Final = 30 * 86_400.0
 TAKEOVER_S: Final = 60.0  # more than an agent takes to end (agent.INTENT_HORIZON_S)
 
 
+class Step(Enum):
+    """``INTENT`` is followed by ``JOB`` or ``VOID``; those two are final."""
+
+    INTENT = "intent"  # sbatch was begun; its outcome is not known
+    JOB = "job"  # submitted
+    VOID = "void"  # not here, and never
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """The last word on one attempt: ``intent`` → ``job`` (submitted) or ``void`` (never)."""
+    """The last word on one attempt."""
 
-    what: str
+    step: Step
     at_s: float
-    user: str = ""  # for whom
+    user: str  # for whom
     job_id: int = 0
 
 
@@ -59,7 +68,7 @@ class Journal:
                 attempt = AttemptId.parse(mark["attempt"])
                 if attempt is not None and now_s - mark["at_s"] < KEEP_S:
                     self._marks[attempt] = Mark(
-                        what=mark["what"],
+                        step=Step(mark["step"]),
                         at_s=mark["at_s"],
                         user=mark["user"],
                         job_id=mark["job_id"],
@@ -113,7 +122,7 @@ def check_epoch(folder: Path, epoch: int) -> int:
 
 
 def _line(attempt: AttemptId, mark: Mark) -> str:
-    record = {"attempt": str(attempt), "what": mark.what, "at_s": mark.at_s}
+    record = {"attempt": str(attempt), "step": mark.step.value, "at_s": mark.at_s}
     return json.dumps(record | {"user": mark.user, "job_id": mark.job_id}) + "\n"
 
 

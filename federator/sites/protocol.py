@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from federator.errors import SiteUnavailable
+from federator.errors import InvalidRequest, SiteUnavailable
 from federator.model.plan import Bid, JobPlan, Score
 from federator.model.reason import Reason, Refusal
 from federator.model.site import AttemptReport, Capacity, PartitionSummary
@@ -22,6 +22,7 @@ from federator.model.workload import AttemptId, Job, Submission
 PROTOCOL_VERSION: Final = 1
 BANNER: Final = b"FEDERATOR-1\n"
 MAX_FRAME_BYTES: Final = 64 * 2**20
+MAX_CALL_BYTES: Final = 8 * 2**20  # of a researcher's command; a script has at most 4 MiB
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -115,6 +116,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
 class QueueReply(Message, frozen=True, kw_only=True, tag="queue_is"):
     rows: tuple[QueueRow, ...]
     now_s: float
+    left_off: int = 0  # rows that one answer does not hold; ask for fewer
 
 
 class CancelReply(Message, frozen=True, kw_only=True, tag="cancelled"):
@@ -257,6 +259,7 @@ class Report(Message, frozen=True, kw_only=True, tag="report"):
     complete: bool = False
     capacity: Capacity | None = None  # when it has changed
     partitions: tuple[PartitionSummary, ...] = ()  # when they have changed
+    problems: tuple[str, ...] = ()  # records of the sweep that could not be read
 
 
 class ClientCall(Message, frozen=True, kw_only=True, tag="client_call"):
@@ -298,8 +301,14 @@ reply_decoder: Final[msgspec.msgpack.Decoder[Reply]] = msgspec.msgpack.Decoder(R
 
 
 def frame(message: Message) -> bytes:
-    """Encode one message with its length in front."""
+    """Encode one message with its length in front.
+
+    Raises:
+        InvalidRequest: it is larger than the other side would take.
+    """
     body = _encoder.encode(message)
+    if len(body) > MAX_FRAME_BYTES:
+        raise InvalidRequest(f"a message of {len(body)} bytes, more than {MAX_FRAME_BYTES}")
     return len(body).to_bytes(4, "big") + body
 
 
@@ -311,7 +320,7 @@ class ByteReader(Protocol):
     async def readline(self) -> bytes: ...
 
 
-async def read_frame(reader: ByteReader) -> bytes | None:
+async def read_frame(reader: ByteReader, limit: int = MAX_FRAME_BYTES) -> bytes | None:
     """Return the body of the next frame, or None at the end of the stream.
 
     Raises:
@@ -321,8 +330,8 @@ async def read_frame(reader: ByteReader) -> bytes | None:
     try:
         head = await reader.readexactly(4)
         length = int.from_bytes(head, "big")
-        if length > MAX_FRAME_BYTES:
-            raise SiteUnavailable(f"a frame of {length} bytes, more than {MAX_FRAME_BYTES}")
+        if length > limit:
+            raise SiteUnavailable(f"a frame of {length} bytes, more than {limit}")
         return await reader.readexactly(length)
     except asyncio.IncompleteReadError as error:
         if not head and not error.partial:

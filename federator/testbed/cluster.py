@@ -108,7 +108,7 @@ def up(state: StateDir, sites: Sequence[SiteLayout], progress: Progress) -> list
 
 
 def down(state: StateDir, *, with_state: bool = False, with_images: bool = False) -> None:
-    """Remove containers and network, and the daemon's files; more if asked to."""
+    """Remove containers and network, and the daemon's store; more if asked to."""
     with connect() as client:
         with ThreadPoolExecutor(len(SITES)) as pool:
             list(pool.map(_remove, _containers(client, all_states=True)))

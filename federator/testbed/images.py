@@ -34,6 +34,7 @@ IMAGE: Final = "federator-site"
 LIBRARIES: Final = ("msgspec", "PyYAML", "ClusterShell", "click")  # what the agent imports
 _PLATFORMS: Final = ("manylinux_2_28", "manylinux_2_17", "manylinux2014", "manylinux_2_5")
 _SCRIPTS: Final = ("entrypoint.sh", "install-package.py", "launch.py")
+_OURS: Final = "federator: "  # begins what the Dockerfile has to say itself
 _PIN: Final = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)", re.MULTILINE)
 
 
@@ -75,13 +76,20 @@ def ensure(site: SiteLayout, state: StateDir, progress: Progress) -> str:
     try:
         _ensure_base(client, site, progress)
         context = _context(_ensure_libraries(site, state, progress))
-        tag = f"{IMAGE}:{site.suite}-{digest(context, base_tag(site).encode())[:12]}"
+        tag = f"{IMAGE}:{site.suite}-{_content_digest(context, site)[:12]}"
         if not _exists(client, tag):
             progress(site.name, f"building image {tag}")
             _build(client, site, context, tag)
         return tag
     finally:
         client.close()
+
+
+def why_failed(log: str) -> str:
+    """Return what our own check in the Dockerfile says, or else the end of a build's log."""
+    lines = log.splitlines()
+    ours = [line.removeprefix(_OURS) for line in lines if line.startswith(_OURS)]
+    return "\n".join(ours or lines[-15:])
 
 
 def remove_superseded(client: docker.DockerClient, site: SiteLayout, tag: str) -> None:
@@ -144,20 +152,29 @@ def _context(libraries: Path) -> bytes:
     return pack(entries + installed_libraries(libraries, "lib"))
 
 
+def _build_args(site: SiteLayout) -> dict[str, str]:
+    """Return the base and the versions that the build demands of the Debian release."""
+    return {"BASE": base_tag(site), "SLURM": site.slurm, "PYTHON": site.python}
+
+
+def _content_digest(context: bytes, site: SiteLayout) -> str:
+    return digest(context, *(value.encode() for value in _build_args(site).values()))
+
+
 def _build(client: docker.DockerClient, site: SiteLayout, context: bytes, tag: str) -> None:
     try:
         client.images.build(
             fileobj=io.BytesIO(context),
             custom_context=True,
             tag=tag,
-            buildargs={"BASE": base_tag(site)},
+            buildargs=_build_args(site),
             labels={LABEL: "1"},
             rm=True,
             forcerm=True,
         )
     except BuildError as error:
-        lines = "".join(_text(part) for part in error.build_log).splitlines()[-15:]
-        raise FederatorError(f"building {tag} failed:\n" + "\n".join(lines)) from error
+        log = "".join(_text(part) for part in error.build_log)
+        raise FederatorError(f"building {tag} failed:\n{why_failed(log)}") from error
     except APIError as error:
         raise FederatorError(f"building {tag} failed: {error.explanation}") from error
 

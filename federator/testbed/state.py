@@ -24,7 +24,7 @@ from federator.testbed.layout import SITES, TENANTS, SiteLayout, StateDir
 # container is down.
 _FIRST_PORT: Final = 20_000
 _PORTS: Final = 10_000
-_DAEMON_FILES: Final = ("queue.db*", "daemon.*")
+_DAEMON_FILES: Final = ("queue.db*", "daemon.sock", "daemon.pid")
 
 
 @contextmanager
@@ -97,7 +97,7 @@ def write_federation(state: StateDir, sites: Sequence[SiteLayout]) -> None:
 
 
 def remove_daemon_files(state: StateDir) -> None:
-    """Remove the daemon's store and sockets; keys, ports and shared folders stay."""
+    """Remove the daemon's store and socket; its log, keys, ports and shared folders stay."""
     for pattern in _DAEMON_FILES:
         for path in state.root.glob(pattern):
             path.unlink()

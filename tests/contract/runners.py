@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from pathlib import Path
 from federator.sites.slurm.runner import Completed
 
 TRANSCRIPTS = Path(__file__).parent / "transcripts"
+LATER = frozenset({"umask"})  # parts of a request that are younger than the recordings
 _STREAM = re.compile(rb"\n== (stdout|stderr) (\d+)\n")
 
 
@@ -105,6 +107,14 @@ class RecordingRunner:
         return done
 
 
+def _asked(stdin: bytes) -> bytes:
+    """Return a request to the site's helper without what had no name when it was recorded."""
+    if not stdin:
+        return stdin
+    request = json.loads(stdin)
+    return json.dumps({k: v for k, v in request.items() if k not in LATER}).encode()
+
+
 class ReplayRunner:
     """Answers from transcripts; a command that was never recorded fails the test.
 
@@ -121,7 +131,7 @@ class ReplayRunner:
         """Start again with the first answers."""
         self._answers.clear()
         for x in self._exchanges:
-            self._answers.setdefault((x.argv, x.stdin), []).append(x.done)
+            self._answers.setdefault((x.argv, _asked(x.stdin)), []).append(x.done)
 
     @classmethod
     def of(cls, release: str) -> ReplayRunner:
@@ -139,5 +149,5 @@ class ReplayRunner:
     ) -> Completed:
         """See ``Runner.run``."""
         self.asked.append(tuple(argv))
-        answers = self._answers[tuple(argv), stdin]
+        answers = self._answers[tuple(argv), _asked(stdin)]
         return answers.pop(0) if len(answers) > 1 else answers[0]

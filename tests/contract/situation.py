@@ -58,6 +58,7 @@ class Call:
     script: str = SLEEP
     environment: Mapping[str, str] = field(default_factory=lambda: {"PATH": "/usr/bin:/bin"})
     work_dir: str = "/tmp"
+    umask: int = 0o022
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import pytest
 
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.model.site import NodeShare, NodeState, SiteJobState
-from federator.model.workload import AttemptId, SiteName, WorkloadId
+from federator.model.workload import AttemptId, WorkloadId
 from federator.sites.slurm.client import SlurmClient
 from federator.testbed import cluster, layout
 from federator.testbed.layout import StateDir
@@ -38,7 +38,9 @@ def scene(release: tuple[str, str]) -> Scene:
 
 async def _replay(release: str) -> Scene:
     foreign = int((TRANSCRIPTS / release / "foreign_job_id").read_text())
-    return await play(SITES[release], SlurmClient(ReplayRunner.of(release)), NoHands(foreign))
+    return await play(
+        SITES[release], SlurmClient(ReplayRunner.of(release), layouts=True), NoHands(foreign)
+    )
 
 
 async def _play_live(site: str) -> Scene:
@@ -46,7 +48,7 @@ async def _play_live(site: str) -> Scene:
     if PREFIX == "federator-":
         cluster.up(StateDir.default(), layout.SITES, lambda _site, _doing: None)
     try:
-        return await play(site, SlurmClient(DockerRunner(PREFIX + site)), hands)
+        return await play(site, SlurmClient(DockerRunner(PREFIX + site), layouts=True), hands)
     finally:
         await hands.restore()
 
@@ -245,10 +247,10 @@ def test_a_silent_slurmctld_is_unavailable_not_a_refusal(scene: Scene, what: str
     assert "Unable to contact slurm controller" in str(error)
 
 
-def test_a_sweep_makes_a_snapshot(scene: Scene) -> None:
-    snapshot = scene.busy.snapshot(SiteName(scene.site))
-    assert (snapshot.site, snapshot.nodes) == (scene.site, scene.busy.nodes)
-    assert snapshot.now_s == scene.busy.taken_at_s > 0
+def test_a_healthy_site_is_read_in_full_with_every_partition_open(scene: Scene) -> None:
+    assert scene.idle.nodes_complete
+    assert scene.idle.jobs_complete
+    assert {partition for n in scene.idle.nodes for partition in n.closed_partitions} == set()
 
 
 @pytest.mark.parametrize("version", SITES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from federator.model.message import Draft
+from federator.model.event import Draft
 from federator.model.plan import JobPlan
 from federator.model.site import Node, NodeShare
 from federator.model.workload import (

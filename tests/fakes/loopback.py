@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from federator.errors import SiteRefused
-from federator.model.event import LogRecord, decode_event, encode_event
+from federator.model.event import Draft, LogRecord, decode_event, encode_event
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.message import (
     AnswerCancelled,
@@ -25,7 +25,6 @@ from federator.model.message import (
     CancelAsked,
     CancelAt,
     Command,
-    Draft,
     LaunchAt,
     LaunchConfirmed,
     LaunchRefused,

@@ -13,7 +13,6 @@ from federator.sites.slurm import site_exec
 from federator.sites.slurm.parse_base import (
     count_ids,
     expand_hosts,
-    fold_hosts,
     parse_duration_s,
     parse_exit,
     parse_gpus,
@@ -22,6 +21,7 @@ from federator.sites.slurm.parse_base import (
 from federator.sites.slurm.parse_jobs import parse_jobs, parse_layout, parse_layouts
 from federator.sites.slurm.parse_nodes import parse_nodes, parse_state, parse_topology
 from federator.sites.slurm.parse_site import parse_config, parse_partitions, parse_version
+from federator.sites.slurm.render import fold
 from tests.unit.sites.slurm.texts import FREE, job_line, node_line, squeue_record
 
 WORDS = st.sampled_from(
@@ -31,7 +31,10 @@ WORDS = st.sampled_from(
 )  # fmt: skip
 HOSTILE = st.one_of(st.text(), st.lists(WORDS).map("".join), st.lists(WORDS).map(" ".join))
 NAMES = st.lists(
-    st.from_regex(r"[a-z]{1,3}[0-9]{1,3}(x[0-9]{1,2})?", fullmatch=True), min_size=1, unique=True
+    st.from_regex(r"[a-z]{1,3}[0-9]{1,3}(x[0-9]{1,2})?", fullmatch=True),
+    min_size=1,
+    unique=True,
+    max_size=40,
 )
 
 
@@ -68,7 +71,7 @@ def test_no_bytes_make_the_job_parser_fail_but_by_value_error(output: bytes) -> 
 
 @given(NAMES)
 def test_host_lists_survive_folding_and_expanding(names: list[str]) -> None:
-    assert sorted(expand_hosts(fold_hosts(tuple(names)))) == sorted(names)
+    assert sorted(expand_hosts(fold(tuple(names)))) == sorted(names)
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True), st.integers(0, 99)))

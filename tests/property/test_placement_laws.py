@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, permutations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,11 +15,12 @@ from federator.model.workload import Job, WorkloadId
 from federator.sched.placement import (
     FreeNode,
     Placed,
+    Room,
     locality_cost,
     place_job,
     share_per_node,
 )
-from federator.sched.site_scheduler import SiteScheduler, capacity_of, never_fits
+from federator.sched.site_scheduler import SiteScheduler, capacity_of, never_fits, place_all
 from tests.fakes.build import attempt
 
 FEW = settings(max_examples=120, deadline=None)
@@ -84,7 +85,7 @@ def jobs(draw: st.DrawFn) -> Job:
 
 
 def place(job: Job, site: Sequence[Node]) -> Placed | None:
-    found = place_job(job, [FreeNode.of(n) for n in site], ("gpu",))
+    found = place_job(job, Room(site), ("gpu",))
     return found if isinstance(found, Placed) else None
 
 
@@ -229,7 +230,7 @@ def test_what_never_fits_is_never_placed_whatever_is_free(
     job: Job, site: tuple[Node, ...], data: st.DataObject
 ) -> None:
     capacity = capacity_of(site)
-    if never_fits((job,), capacity, ("gpu",)) is not None:
+    if never_fits((job,), Room(capacity.nodes), ("gpu",)) is not None:
         for _ in range(3):
             used = [
                 replace(n, gpus_alloc=data.draw(st.integers(0, n.gpus))) for n in capacity.nodes
@@ -244,7 +245,30 @@ def test_what_is_placed_now_is_never_rejected_for_ever(
 ) -> None:
     (answer,) = scheduler(site).bid([(WorkloadId(1), workload)])
     if answer.bid is not None:
-        assert never_fits(workload, capacity_of(site), ("gpu",)) is None
+        assert never_fits(workload, Room(capacity_of(site).nodes), ("gpu",)) is None
+
+
+def fits_in_order(workload: Sequence[Job], site: tuple[Node, ...]) -> bool:
+    room = Room(site)
+    for job in workload:
+        found = place_job(job, room, ("gpu",))
+        if not isinstance(found, Placed):
+            return False
+        room.take(found.plan)
+    return True
+
+
+@FEW
+@given(st.lists(jobs(), min_size=2, max_size=4), nodes())
+def test_what_is_refused_for_its_totals_fits_in_no_order(
+    workload: list[Job], site: tuple[Node, ...]
+) -> None:
+    room = Room(site)
+    result = place_all(workload, room, ("gpu",))
+    if isinstance(result, tuple):
+        assert [f.gpus for f in room.nodes] == [f.gpus for f in Room(site).nodes]
+        if not result[0].job:
+            assert not any(fits_in_order(order, site) for order in permutations(workload))
 
 
 @FEW

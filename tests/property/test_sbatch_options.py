@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from federator.errors import InvalidRequest
-from federator.model.workload import Option, Submission
+from federator.model.site import AttemptReport, SiteJobState
+from federator.model.workload import AttemptId, Option, Submission
+from federator.sites.protocol import (
+    Ask,
+    JobRequest,
+    QueueReply,
+    QueueRow,
+    Report,
+    SubmitCall,
+    frame,
+)
 from federator.sites.slurm.interpret import interpret
 from federator.sites.slurm.option_table import OPTIONS, Arity, Treatment
 from federator.sites.slurm.options import (
@@ -25,6 +36,13 @@ from federator.sites.slurm.render import without_directives
 NAMES = sorted(OPTIONS)
 VALUES = st.text(max_size=12)
 NUMBERS = st.from_regex(r"[a-z0-9:,=\-%|&\[\]KMG]{0,9}", fullmatch=True)
+SCRIPTS = st.one_of(st.text(), st.text().map(lambda text: f"#!/bin/sh\n{text}"))
+ANYTHING = st.text(st.characters(), max_size=9)  # surrogates too
+LARGE = st.one_of(
+    st.integers(1, 2**31 - 1).map(str), st.sampled_from(["2147483647", "1000000T", "2147483647K"])
+)
+AMOUNTS = ("nodes", "ntasks", "cpus-per-task", "gpus", "gpus-per-node", "gpus-per-task", "mem",
+           "mem-per-cpu", "mem-per-gpu", "cpus-per-gpu", "ntasks-per-gpu", "time")  # fmt: skip
 
 
 @st.composite
@@ -52,7 +70,7 @@ def test_the_strongest_source_that_speaks_decides(name: str, speakers: int) -> N
     assert resolve(line, environment, script) == ((Option(name=name, value=strongest),),)
 
 
-@given(st.lists(st.lists(options(st.one_of(NUMBERS, VALUES)), max_size=5), max_size=3), st.text())
+@given(st.lists(st.lists(options(st.one_of(NUMBERS, VALUES)), max_size=5), max_size=3), SCRIPTS)
 def test_interpret_raises_nothing_but_invalid_request(
     components: list[list[Option]], script: str
 ) -> None:
@@ -68,6 +86,52 @@ def test_interpret_survives_every_value_of_the_options_it_reads(values: dict[str
     component = tuple(Option(name=name, value=value) for name, value in values.items())
     with suppress(InvalidRequest):
         interpret(Submission(components=(component,), script="#!/bin/sh\n"))
+
+
+@given(
+    component=st.lists(st.builds(Option, name=st.one_of(st.sampled_from(NAMES), ANYTHING),
+                                 value=st.one_of(st.none(), ANYTHING)), max_size=2).map(tuple),
+    script=st.one_of(st.just("#!/bin/sh\n"), ANYTHING.map(lambda text: f"#!/bin/sh\n{text}")),
+    script_encoding=st.sampled_from(["utf-8", "latin-1"]),
+    args=st.lists(ANYTHING, max_size=2).map(tuple),
+    environment=st.dictionaries(ANYTHING, ANYTHING, max_size=2),
+    work_dir=st.one_of(ANYTHING, ANYTHING.map(lambda text: f"/{text}")),
+    umask=st.integers(),
+)  # fmt: skip
+def test_what_a_client_made_by_hand_sends_can_travel_or_is_refused(
+    component: tuple[Option, ...], **fields: Any
+) -> None:
+    submission = Submission(components=(component,), **fields)
+    with suppress(InvalidRequest):
+        interpret(submission)
+        if fields["script"].isascii():  # surrogates cannot come over the wire, only from tests
+            assert frame(SubmitCall(submission=submission, key="k"))
+
+
+@example({"ntasks": "2000000000", "cpus-per-task": "2000000000", "mem-per-cpu": "1000000T"})
+@example({"nodes": "2000000000", "gpus-per-node": "2000000000K"})
+@given(st.dictionaries(st.sampled_from(AMOUNTS), LARGE, min_size=1, max_size=5))
+def test_amounts_that_are_accepted_can_be_encoded(values: dict[str, str]) -> None:
+    component = tuple(Option(name=name, value=value) for name, value in values.items())
+    with suppress(InvalidRequest):
+        found = interpret(Submission(components=(component,), script="#!/bin/sh\n"))
+        request = JobRequest(
+            id=1, tenant="t", user="u", priority=1, jobs=found.jobs, time_limit_s=found.time_limit_s
+        )
+        row = QueueRow(
+            id=1, name="n", user="u", tenant="t", priority=1, state="PENDING", attempt=0,
+            submitted_at_s=0.0, gpus=sum(job.total_gpus for job in found.jobs),
+        )  # fmt: skip
+        assert frame(Ask(pass_id=1, requests=(request,)))
+        assert frame(QueueReply(rows=(row,), now_s=0.0))
+
+
+@given(st.one_of(st.text(), st.from_regex(r"fed:\d{1,30}:\d{1,30}( .*)?", fullmatch=True)))
+def test_the_attempt_that_any_comment_names_can_be_encoded(comment: str) -> None:
+    attempt = AttemptId.parse(comment)
+    if attempt is not None:
+        report = AttemptReport(attempt=attempt, user="u", site_job_id=1, state=SiteJobState.RUNNING)
+        assert frame(Report(attempts=(report,)))
 
 
 @given(st.lists(st.text()))
@@ -96,5 +160,9 @@ def test_neutralising_keeps_every_line_and_the_whole_body(lines: list[str], end:
 def test_any_bytes_are_a_script_or_refused(content: bytes) -> None:
     with suppress(InvalidRequest):
         text = check_script(content)
+        submission = Submission(
+            components=((),), script=content.decode("latin-1"), script_encoding="latin-1"
+        )
+        assert submission.script_bytes == content
         assert text.encode("utf-8", "surrogateescape") == content
         parse_script(text)

@@ -1,40 +1,80 @@
-"""Fixtures of the tests that need real Slurm: a clean testbed and a daemon on it."""
+"""Fixtures of the tests that need real Slurm: a clean testbed, and daemons on it.
+
+``federation`` is shared by the tests of a module and meant for those that submit and look;
+``alone`` is one test's own and may be killed. Never both in one module: a site has one agent.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from federator.testbed import cluster, layout
 from federator.testbed.layout import StateDir
-from tests.slurm.federation import Running, at, within
+from tests.slurm.federation import AGENT, Running, at, within
+from tests.slurm.gate import Gate, restore
+
+_CLEAR = f"""
+scancel --partition=fed; scancel --partition=local
+squeue --noheader; pgrep --list-full --exact --full '{AGENT}' || true
+"""
 
 
 @pytest.fixture(scope="session")
 def testbed() -> StateDir:
-    """The three sites, up."""
+    """The three sites, up; what a run that was killed left behind is mended."""
     state = StateDir.default()
     cluster.up(state, layout.SITES, lambda _site, _doing: None)
+    for site in layout.SITES:
+        restore(site.name)
     return state
 
 
 def clear() -> None:
-    """End every job at every site and wait until the nodes are idle again."""
-    for site in layout.SITES:
-        for partition in ("fed", "local"):
-            at(site.name, "scancel", f"--partition={partition}")
-    for site in layout.SITES:
-        within(30, lambda name=site.name: not at(name, "squeue", "--noheader"))  # type: ignore[misc]
+    """End every job at every site and wait until queues are empty and no agent is left."""
+
+    def empty(site: str) -> None:
+        within(60, lambda: not at(site, "sh", "-c", _CLEAR))
+
+    with ThreadPoolExecutor(len(layout.SITES)) as pool:
+        list(pool.map(empty, [site.name for site in layout.SITES]))
+
+
+def lasting(running: Running) -> Iterator[Running]:
+    """Start it, and leave no trace of it whatever happens meanwhile."""
+    clear()
+    try:
+        running.start()
+        yield running
+    finally:
+        running.tidy()
+        running.stop()
+        clear()
+
+
+@pytest.fixture(scope="module")
+def shared(testbed: StateDir, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    yield from lasting(Running(tmp_path_factory.mktemp("shared")))
 
 
 @pytest.fixture
-def federation(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
+def federation(shared: Running) -> Iterator[Running]:
+    """The module's daemon; what a test leaves at work is cancelled."""
+    yield shared
+    shared.cancel_all()
+
+
+@pytest.fixture
+def alone(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
     """A daemon with an empty log; a short lease, so that withdrawing can be waited for."""
-    clear()
-    running = Running(tmp_path, launch_lease_s=6.0, pass_interval_s=10.0)
-    running.start()
-    yield running
-    running.stop()
-    clear()
+    yield from lasting(Running(tmp_path, launch_lease_s=6.0, pass_interval_s=10.0))
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.remove()

@@ -18,10 +18,12 @@ from federator.testbed import inside, layout
 from federator.testbed.layout import StateDir
 
 Row = dict[str, Any]
-AGENT_CONFIG = "/etc/federator/agent.yaml"
 LIVE = {"PENDING", "AWARDED", "LAUNCHING", "RUNNING", "CANCELLING"}
 T = TypeVar("T")
 BIN = Path(sys.executable).parent
+# An agent's command line in its container, for pgrep.
+AGENT = "[^ ]*python3 -I /opt/federator/bin/federator agent .*"
+STARTS = "starts-of-tests"  # in each home; every start of a traced job is a line of it
 
 
 def within(timeout_s: float, attempt: Callable[[], T]) -> T:
@@ -46,7 +48,7 @@ class Running:
             for key in ("key", "known_hosts"):
                 site["ssh"][key] = str(testbed / site["ssh"][key])
         for name in local:
-            agent = ["/opt/federator/bin/federator", "agent", "--config", AGENT_CONFIG]
+            agent = ["/opt/federator/bin/federator", "agent", "--config", layout.AGENT_CONFIG]
             argv = inside.exec_argv(layout.site(name), agent, user="federator", stdin=True)
             del settings["sites"][name]["ssh"]
             settings["sites"][name]["command"] = argv
@@ -62,12 +64,16 @@ class Running:
 
     def start(self) -> None:
         """Start the daemon and wait until every site has reported."""
+        self.spawn()
+        within(60, self.all_up)
+
+    def spawn(self) -> None:
+        """Start the daemon; its sites come up when they do."""
         with (self.folder / "daemon.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [str(BIN / "federator"), "daemon", "--config", str(self.config)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
-        within(60, self.all_up)
 
     def kill(self) -> None:
         """SIGKILL: no goodbye."""
@@ -78,7 +84,11 @@ class Running:
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(10)
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
 
     def log(self) -> str:
         return (self.folder / "daemon.log").read_text()
@@ -141,6 +151,47 @@ class Running:
         assert found is not None
         return found
 
+    # ---- afterwards ----
+
+    def cancel_all(self) -> None:
+        """Cancel what is at work and wait for its end."""
+        live = [row["id"] for row in self.rows() if row["state"] in LIVE]
+        if live:
+            self.run("fscancel", *map(str, live))
+            self.await_end(*live)
+
+    def tidy(self) -> None:
+        """Remove what jobs wrote in their homes, as far as the daemon can tell which these are."""
+        told = self.run("fsqueue", "-t", "all", "--json")
+        rows = json.loads(told.stdout)["jobs"] if told.returncode == 0 else []
+        for site in layout.SITES:
+            names = [f"/home/*/{STARTS}"]
+            names += [f"/home/{row['user']}/slurm-{row['site_job_id']}[._]*" for row in rows
+                      if row["site"] == site.name and row["site_job_id"]]  # fmt: skip
+            at(site.name, "sh", "-c", f"rm -f {' '.join(names)}")
+
+
+# ---- jobs that tell of themselves ----
+
+
+def traced(seconds: float = 0) -> str:
+    """A script that notes each of its starts in its home."""
+    return (
+        f'#!/bin/sh\necho "$FED_JOB_ID $FED_ATTEMPT $SLURM_JOB_ID" >>"$HOME/{STARTS}"\n'
+        f"sleep {seconds}\n"
+    )
+
+
+def starts(*ids: int, user: str = "vision1") -> list[tuple[int, int, str, int]]:
+    """Every start of traced jobs at any site: id, attempt, site, the site's job id; sorted."""
+    found = []
+    for site in layout.SITES:
+        text = at(site.name, "sh", "-c", f"cat /home/{user}/{STARTS} 2>/dev/null || true")
+        for line in text.splitlines():
+            id_, attempt, job_id = map(int, line.split())
+            found.append((id_, attempt, site.name, job_id))
+    return sorted(start for start in found if start[0] in ids)
+
 
 # ---- the sites, seen without the federation ----
 
@@ -163,6 +214,21 @@ def federation_jobs(site: str) -> list[dict[str, str]]:
     text = at(site, "scontrol", "-o", "show", "jobs")
     jobs = [dict(w.split("=", 1) for w in line.split() if "=" in w) for line in text.splitlines()]
     return [job for job in jobs if job.get("Comment", "").startswith("fed:")]
+
+
+def fill(site: str, seconds: int = 300) -> None:
+    """Local users take every GPU node of a site."""
+    nodes = layout.GPU_NODES.count
+    at(site, "sbatch", "--partition=local", f"--nodes={nodes}", "--gres=gpu:8", "--exclusive",
+       "--output=/dev/null", f"--wrap=sleep {seconds}", user=layout.LOCAL_USER)  # fmt: skip
+    running = ("squeue", "--noheader", "--states=R", "--partition=local")
+    within(15, lambda: at(site, *running))
+
+
+def agents(site: str) -> list[int]:
+    """Process ids of the agents at a site."""
+    return [int(pid) for pid in
+            at(site, "sh", "-c", f"pgrep --exact --full '{AGENT}' || true").split()]  # fmt: skip
 
 
 def output_of(row: Row, user: str = "vision1") -> str:

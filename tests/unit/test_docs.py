@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
+from federator import config
 from federator.model.lifecycle import TERMINAL, TRANSITIONS
 from federator.model.reason import ReasonCode
 from federator.testbed.layout import REPOSITORY
@@ -52,6 +54,15 @@ def test_the_state_diagram_starts_pending_and_ends_in_the_terminal_states() -> N
 def test_every_reason_is_explained_once_and_no_other() -> None:
     explained = re.findall(r"^\| `(\w+)` \|", text_of(DOCS / "reasons.md"), re.MULTILINE)
     assert sorted(explained) == sorted(code.value for code in ReasonCode)
+
+
+def test_every_key_of_federation_yaml_is_explained() -> None:
+    _, _, section = text_of(DOCS / "formats.md").partition("### federation.yaml")
+    rows = re.findall(r"^\| (`.*?) \|", section.partition("\n### ")[0], re.MULTILINE)
+    models = [m for m in vars(config).values() if isinstance(m, type) and issubclass(m, BaseModel)]
+    keys = {name for model in models for name in model.model_fields}
+    assert len(keys) > 30
+    assert keys <= set(re.findall(r"\w+", " ".join(rows)))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

@@ -1,8 +1,9 @@
 """How is one Slurm asked and told? Commands of the site's own clients, over any ``Runner``.
 
 Reading costs two commands per sweep: squeue, then `scontrol show nodes` (in this order, so that
-the nodes already show the jobs). Only when jobs of the federation have started, what they hold is
-looked up as well. Writing goes through the site's helper, as the real user.
+the nodes already show the jobs). `scontrol show partitions` comes before them when it was last
+asked more than ``PARTITIONS_FRESH_S`` ago. With ``layouts``, what jobs of the federation hold is
+looked up once they have started. Writing goes through the site's helper, as the real user.
 
 Timeouts: with slurmctld down, a command gives up by itself after 9-10 s, with MessageTimeout=10
 (sbatch and scancel too; `scontrol show job ID` asks twice and needs 18-20 s).
@@ -19,8 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeVar
 
 from federator.errors import SiteRefused, SiteUnavailable
-from federator.model.site import AttemptReport, Node, RunningJob, SiteJob, Snapshot
-from federator.model.workload import SiteName
+from federator.model.site import AttemptReport, Node, SiteJob
 from federator.sites.slurm.parse_base import Reading, problem
 from federator.sites.slurm.parse_jobs import (
     SQUEUE_FORMAT,
@@ -53,6 +53,7 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
 READ_TIMEOUT_S: Final = 25.0
 WRITE_TIMEOUT_S: Final = 100.0  # the helper ends its commands after 30 s each, itself after 90 s
 LOOKUPS_AT_ONCE: Final = 4  # more jobs than this are looked up by one dump of all
+PARTITIONS_FRESH_S: Final = 30.0  # admins close partitions by hand, and seldom
 
 _USER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?")
 # What Slurm says when it cannot be asked, as opposed to saying no. After most of these it is not
@@ -78,6 +79,8 @@ class BatchCall(Protocol):
     def environment(self) -> Mapping[str, str]: ...
     @property
     def work_dir(self) -> str: ...
+    @property
+    def umask(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,18 +88,15 @@ class SlurmSweep:
     """One look at a site. The jobs were read before the nodes, so that the nodes show them."""
 
     taken_at_s: float
-    nodes: tuple[Node, ...]
+    nodes: tuple[Node, ...]  # their ``partitions`` are those that take and start jobs
     jobs: tuple[SiteJob, ...]  # of the asked partitions, live or ended not long ago
-    problems: tuple[str, ...] = ()
-    jobs_complete: bool = True  # no job's record was skipped: what is absent is not there
+    problems: tuple[str, ...] = ()  # one line for each record that was skipped or guessed at
+    nodes_complete: bool = True  # no node's record was skipped: what is absent is not there
+    jobs_complete: bool = True  # the same of jobs
 
     @property
     def attempts(self) -> tuple[AttemptReport, ...]:
         return attempt_reports(self.jobs)
-
-    def snapshot(self, site: SiteName, running: tuple[RunningJob, ...] = ()) -> Snapshot:
-        """Return what bids are made on; ``running`` is what the caller knows of the jobs."""
-        return Snapshot(site=site, now_s=self.taken_at_s, nodes=self.nodes, running=running)
 
 
 class SlurmClient:
@@ -112,6 +112,7 @@ class SlurmClient:
         partitions: Sequence[str] = (),
         environment: Mapping[str, str] = ENVIRONMENT,
         clock: Callable[[], float] = time.time,
+        layouts: bool = False,
     ) -> None:
         """Make a client.
 
@@ -120,11 +121,16 @@ class SlurmClient:
             partitions: jobs of these only; none means all. Slurm prints fewer jobs faster.
             environment: of every command, complete; add SLURM_CONF for an unusual site.
             clock: Unix time at the site.
+            layouts: also tell what each job of the federation holds on its nodes, which costs a
+                command for each start; without, a job's shares are empty.
         """
         self._runner = runner
         self._partitions = tuple(partitions)
         self._environment = dict(environment)
         self._clock = clock
+        self._layouts = layouts
+        self._partition_states: Reading[Partition] | None = None
+        self._partitions_read_s = 0.0
         self._switch_of: dict[str, str] | None = None
         self._named: frozenset[str] = frozenset()  # the nodes when the topology was read
         self._held: dict[tuple[int, float], Layout | str] = {}  # by job and start; or why unknown
@@ -160,7 +166,7 @@ class SlurmClient:
         return reading
 
     async def jobs(self) -> Reading[SiteJob]:
-        """Return the jobs, and of the federation's also what they hold on each node."""
+        """Return the jobs; with ``layouts`` the federation's show what they hold on each node."""
         argv = ["squeue", "--local", "-h", "-a", "-t", "all", "-O", SQUEUE_FORMAT]
         if self._partitions:
             argv += ["-p", ",".join(self._partitions)]
@@ -169,20 +175,29 @@ class SlurmClient:
             reading = parse_jobs(done.stdout)
         except ValueError as error:
             raise SiteUnavailable(f"squeue cannot be read: {error}") from error
-        return await self._with_layouts(reading)
+        return await self._with_layouts(reading) if self._layouts else reading
 
     async def sweep(self) -> SlurmSweep:
         """Return jobs and nodes, as one look."""
+        partitions = await self._recent_partitions()
         jobs = await self.jobs()
         taken_at_s = self._clock()
         nodes = await self.nodes()
         return SlurmSweep(
             taken_at_s=taken_at_s,
-            nodes=nodes.records,
+            nodes=_without_closed(nodes.records, partitions.records),
             jobs=jobs.records,
-            problems=jobs.problems + nodes.problems,
+            problems=jobs.problems + nodes.problems + partitions.problems,
+            nodes_complete=nodes.complete,
             jobs_complete=jobs.complete,
         )
+
+    async def _recent_partitions(self) -> Reading[Partition]:
+        known, now_s = self._partition_states, self._clock()
+        if known is None or not 0 <= now_s - self._partitions_read_s < PARTITIONS_FRESH_S:
+            known = await self.partitions()
+            self._partition_states, self._partitions_read_s = known, now_s
+        return known
 
     # ---- what jobs hold ----
 
@@ -251,6 +266,7 @@ class SlurmClient:
             script=call.script,
             environment=dict(call.environment),
             work_dir=call.work_dir,
+            umask=call.umask,
         )
         job_id = answer.get("job_id")
         if not isinstance(job_id, int):
@@ -326,6 +342,24 @@ def _answer(done: Completed, user: str) -> dict[str, object]:
     if not isinstance(answer, dict):
         raise SiteUnavailable(f"the site's helper answered {done.stdout[:200]!r}")
     return answer
+
+
+def _without_closed(nodes: tuple[Node, ...], partitions: tuple[Partition, ...]) -> tuple[Node, ...]:
+    """Move partitions that take or start no jobs out of each node's ``partitions``.
+
+    A partition whose state is not known stays: Slurm itself has the last word at the launch.
+    """
+    closed = {partition.name for partition in partitions if not partition.up}
+    if not closed:
+        return nodes
+    return tuple(
+        replace(
+            node,
+            partitions=tuple(name for name in node.partitions if name not in closed),
+            closed_partitions=tuple(name for name in node.partitions if name in closed),
+        )
+        for node in nodes
+    )
 
 
 def _sound(parse: Callable[[str], _T], text: str) -> _T:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from federator.errors import InvalidRequest, SiteRefused, SiteUnavailable
 from federator.sites.base import Sweep
 from federator.sites.protocol import LaunchOrder
@@ -30,7 +32,12 @@ class SlurmDriver:
         if not found.jobs_complete:
             # A job left out would look as if it had vanished: better no news than that.
             raise SiteUnavailable(f"jobs cannot be read: {'; '.join(found.problems)[:500]}")
-        return Sweep(nodes=found.nodes, attempts=found.attempts, problems=found.problems)
+        return Sweep(
+            nodes=found.nodes,
+            attempts=found.attempts,
+            problems=found.problems,
+            nodes_complete=found.nodes_complete,
+        )
 
     async def launch(self, order: LaunchOrder) -> int:
         try:
@@ -43,6 +50,6 @@ class SlurmDriver:
         return await self._client.cancel(user, job_id, pending_only=pending_only)
 
 
-def open_driver(site: str) -> SlurmDriver:
-    """The driver for the Slurm of this machine."""
-    return SlurmDriver(site, SlurmClient(SubprocessRunner()))
+def open_driver(site: str, partitions: Sequence[str]) -> SlurmDriver:
+    """The driver for the Slurm of this machine, seeing the jobs of these partitions."""
+    return SlurmDriver(site, SlurmClient(SubprocessRunner(), partitions=partitions))

@@ -3,6 +3,9 @@
 Pure, and stricter than sbatch where the federation cannot plan what sbatch would let wait: every
 option is read, passed on or refused as ``option_table`` says, and a refusal names what to do.
 
+``interpret`` is the one gate. fsbatch asks it before it sends, the daemon before it queues; what a
+client made by hand sends meets the same checks, and after it nobody checks a submission again.
+
 Sizing, per het component. N = nodes, n = tasks, c = CPUs per task (1), g = GPUs per node,
 G = GPUs in total. Later rules only apply where earlier ones left a value open:
 
@@ -27,10 +30,16 @@ from math import inf
 from typing import Final
 
 from federator.errors import InvalidRequest
-from federator.model.workload import Job, Submission
+from federator.model.workload import Job, Option, Submission
 from federator.sites.slurm import quantities
-from federator.sites.slurm.option_table import EXCLUSIVE_FAMILIES, OPTIONS, Treatment
-from federator.sites.slurm.options import Options, has_foreign_directives
+from federator.sites.slurm.option_table import EXCLUSIVE_FAMILIES, OPTIONS, Arity, Treatment
+from federator.sites.slurm.options import (
+    Options,
+    UsageError,
+    check_components,
+    check_script,
+    has_foreign_directives,
+)
 from federator.sites.slurm.quantities import Gpus
 
 _BAD_GRES: Final = "Invalid generic resource (gres) specification"
@@ -74,24 +83,27 @@ class _Given:
         return None if text is None else quantities.gpus(text)
 
 
-def interpret(submission: Submission) -> Interpreted:
-    """Read a submission as the federation will plan it.
+def interpret(submission: Submission, extra_long: frozenset[str] = frozenset()) -> Interpreted:
+    """Check a submission, and read it as the federation will plan it.
+
+    Args:
+        submission: from anywhere; nothing about it is taken for granted.
+        extra_long: options of a site's own (SPANK); they are passed on.
 
     Raises:
-        InvalidRequest: an option is wrong (in sbatch's words), or cannot be honoured.
+        InvalidRequest: an option is wrong (in sbatch's words), or cannot be honoured; or no site's
+            sbatch could be handed the submission as it is.
     """
     if not submission.components:
         raise InvalidRequest("the submission has no component")
+    check_components(len(submission.components))
     for component in submission.components:
-        _refuse_unplannable(component)
-        for option in component:
-            if len((option.value or "").encode()) > MAX_OPTION_BYTES:
-                raise InvalidRequest(
-                    f"the value of --{option.name} is longer than {MAX_OPTION_BYTES} bytes"
-                )
+        _check_options(component, extra_long)
+    _check_surroundings(submission)
+    script = _script_text(submission)
     given = [_Given(component) for component in submission.components]
     first = given[0]
-    if "ignore-pbs" not in first and has_foreign_directives(submission.script):
+    if "ignore-pbs" not in first and has_foreign_directives(script):
         raise InvalidRequest(
             "#PBS and #BSUB directives are not read; say it with #SBATCH, or pass --ignore-pbs"
         )
@@ -101,7 +113,7 @@ def interpret(submission: Submission) -> Interpreted:
         raise InvalidRequest("Batch job submission failed: Invalid job array specification")
     name = first.text("job-name")
     if name is None:
-        name = "wrap" if _WRAP_MARK in submission.script[:80] else "sbatch"
+        name = "wrap" if _WRAP_MARK in script[:80] else "sbatch"
     jobs = tuple(
         _job(each, name if len(given) == 1 else f"{name}+{k}") for k, each in enumerate(given)
     )
@@ -117,18 +129,74 @@ def interpret(submission: Submission) -> Interpreted:
     )
 
 
-def _refuse_unplannable(component: Options) -> None:
+# ---- checks ----
+
+
+def _check_options(component: Options, extra_long: frozenset[str]) -> None:
     names = {option.name for option in component}
     for option in component:
-        spec = OPTIONS.get(option.name)
-        if spec is not None and spec.treatment is Treatment.REFUSED:
-            raise InvalidRequest(f"--{spec.name} is not supported: {spec.instead}")
-        if option.value is not None and "\0" in option.value:
-            raise InvalidRequest(f"--{option.name} holds a NULL character")
+        _check_name(option, extra_long)
+        size = _checked_size(option.value or "", f"--{option.name}")
+        if size > MAX_OPTION_BYTES:
+            raise InvalidRequest(
+                f"the value of --{option.name} is longer than {MAX_OPTION_BYTES} bytes"
+            )
     for family in EXCLUSIVE_FAMILIES:
         if len(names & family) > 1:
             *most, last = (f"--{name}" for name in sorted(family))
             raise InvalidRequest(f"{', '.join(most)} and {last} are mutually exclusive.")
+
+
+def _check_name(option: Option, extra_long: frozenset[str]) -> None:
+    """Only whole names: a site's sbatch would complete an abbreviation, and find what we refuse."""
+    if option.name in extra_long:
+        return
+    spec = OPTIONS.get(option.name)
+    if spec is None:
+        raise UsageError(f"unrecognized option '--{option.name[:60]}'")
+    if spec.treatment is Treatment.REFUSED:
+        raise InvalidRequest(f"--{spec.name} is not supported: {spec.instead}")
+    if spec.arity is Arity.NONE and option.value is not None:
+        raise UsageError(f"option '--{spec.name}' doesn't allow an argument")
+    if spec.arity is Arity.REQUIRED and option.value is None:  # it would swallow the next word
+        raise UsageError(f"option '--{spec.name}' requires an argument")
+
+
+def _check_surroundings(submission: Submission) -> None:
+    """Check what a process is given: arguments, environment, directory, umask."""
+    for arg in submission.args:
+        _checked_size(arg, "an argument of the script")
+    for name, value in submission.environment.items():
+        _checked_size(name, "the name of an environment variable")
+        if not name or "=" in name:
+            raise InvalidRequest(f"{name[:60]!r} is no name of an environment variable")
+        _checked_size(value, f"the environment variable {name[:60]}")
+    _checked_size(submission.work_dir, "the working directory")
+    if not submission.work_dir.startswith("/"):
+        raise InvalidRequest(
+            f"the working directory must be absolute, got {submission.work_dir[:60]!r}"
+        )
+    if not 0 <= submission.umask <= 0o777:
+        raise InvalidRequest(f"the umask must lie in 0 to 0o777, got {submission.umask:#o}")
+
+
+def _checked_size(text: str, what: str) -> int:
+    """Return the length in bytes of what can be a C string, and can travel."""
+    if "\0" in text:
+        raise InvalidRequest(f"{what} holds a NULL character")
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{what} holds bytes that are not UTF-8") from error
+
+
+def _script_text(submission: Submission) -> str:
+    """Check the script as fsbatch did; bytes that are not UTF-8 come as surrogates."""
+    try:
+        content = submission.script_bytes
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"the script is not {submission.script_encoding}") from error
+    return check_script(content)
 
 
 # ---- sizing ----

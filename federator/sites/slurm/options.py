@@ -46,6 +46,10 @@ _WORD_ENDS: Final = _BLANKS + "#"
 _LONG_NAMES: Final = {**{name: name for name in OPTIONS}, **ALIASES}
 
 
+class UsageError(InvalidRequest):
+    """An option is spelt wrongly; the list of options helps."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandLine:
     """The words after ``fsbatch``: options by het group, then the script and its arguments."""
@@ -66,11 +70,11 @@ def _long_option(word: str, rest: list[str], extra_long: frozenset[str]) -> Opti
     arity = OPTIONS[canonical].arity
     if equals:
         if arity is Arity.NONE:
-            raise InvalidRequest(f"option '--{canonical}' doesn't allow an argument")
+            raise UsageError(f"option '--{canonical}' doesn't allow an argument")
         return Option(name=canonical, value=value)
     if arity is Arity.REQUIRED:
         if not rest:
-            raise InvalidRequest(f"option '--{canonical}' requires an argument")
+            raise UsageError(f"option '--{canonical}' requires an argument")
         return Option(name=canonical, value=rest.pop())
     return Option(name=canonical)
 
@@ -79,10 +83,10 @@ def _unabbreviate(name: str, word: str) -> str:
     found = [long for long in _LONG_NAMES if name and long.startswith(name)]
     meant = {_LONG_NAMES[long] for long in found}
     if not meant:
-        raise InvalidRequest(f"unrecognized option '{word}'")
+        raise UsageError(f"unrecognized option '{word}'")
     if len(meant) > 1:
         possibilities = " ".join(f"'--{long}'" for long in sorted(found))
-        raise InvalidRequest(f"option '--{name}' is ambiguous; possibilities: {possibilities}")
+        raise UsageError(f"option '--{name}' is ambiguous; possibilities: {possibilities}")
     return meant.pop()
 
 
@@ -92,7 +96,7 @@ def _short_options(word: str, rest: list[str]) -> Iterable[Option]:
     while at < len(word):
         letter, at = word[at], at + 1
         if letter not in SHORT:
-            raise InvalidRequest(f"invalid option -- '{letter}'")
+            raise UsageError(f"invalid option -- '{letter}'")
         name = SHORT[letter]
         arity = OPTIONS[name].arity
         if arity is Arity.NONE:
@@ -101,7 +105,7 @@ def _short_options(word: str, rest: list[str]) -> Iterable[Option]:
         value: str | None = word[at:] or None
         if value is None and arity is Arity.REQUIRED:
             if not rest:
-                raise InvalidRequest(f"option requires an argument -- '{letter}'")
+                raise UsageError(f"option requires an argument -- '{letter}'")
             value = rest.pop()
         yield Option(name=name, value=value)
         return
@@ -120,7 +124,7 @@ def parse_words(
         The options in order, and the words that are left; a ``--`` between is dropped.
 
     Raises:
-        InvalidRequest: getopt would complain; in its words.
+        UsageError: getopt would complain; in its words.
     """
     options: list[Option] = []
     rest = list(reversed(words))
@@ -155,11 +159,12 @@ def parse_command_line(
         if not rest or rest[0] != ":":
             break
         rest = rest[1:]
-    _check_components(len(groups))
+    check_components(len(groups))
     return CommandLine(groups=tuple(groups), operands=rest)
 
 
-def _check_components(count: int) -> None:
+def check_components(count: int) -> None:
+    """Refuse more het components than Slurm takes."""
     if count > MAX_COMPONENTS:
         raise InvalidRequest(f"{count} het job components, at most {MAX_COMPONENTS}")
 
@@ -270,7 +275,7 @@ def parse_script(
             groups[-1].append(word)
     while len(groups) > 1 and not groups[-1]:  # a separator that nothing follows
         groups.pop()
-    _check_components(len(groups))
+    check_components(len(groups))
     return tuple(_script_options(words, extra_long) for words in groups)
 
 

@@ -68,11 +68,6 @@ def expand_hosts(text: str) -> tuple[str, ...]:
         raise ValueError(f"{text[:60]!r} is no host list: {error}") from error
 
 
-def fold_hosts(names: tuple[str, ...]) -> str:
-    """Return the host list of ``names``, e.g. for ``--nodelist``."""
-    return str(NodeSet.fromlist(list(names), resolver=RESOLVER_NOGROUP))
-
-
 def _check_size(text: str) -> None:
     """Refuse a host list that would expand beyond all reason, before anything expands it."""
     sizes = [sum(_range_size(part) for part in group.split(",")) for group in _RANGES.findall(text)]

@@ -10,10 +10,12 @@ from math import inf
 from typing import Final
 
 from federator.errors import InvalidRequest
+from federator.model.workload import MAX_AMOUNT
 
 MAX_COUNT: Final = 2**31 - 1
-MAX_ARRAY_TASKS: Final = 100_000
-MAX_ARRAY_INDEX: Final = 4_000_000
+MAX_MINUTES: Final = 2**31 - 1
+MAX_ARRAY_TASKS: Final = 10_000  # each is a workload of its own
+MAX_ARRAY_INDEX: Final = 4_000_000  # Slurm's
 _BAD_GRES: Final = "Invalid generic resource (gres) specification"
 _BAD_ARRAY: Final = "Batch job submission failed: Invalid job array specification"
 _UNITS: Final = {"": 2**20, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -62,7 +64,7 @@ def mebibytes(text: str, option: str) -> int:
         spelled = spelled[:-1]
     unit = spelled[-1:] if spelled[-1:] in ("K", "M", "G", "T") else ""
     number = _number(spelled[: len(spelled) - len(unit)])
-    if number is None or number > 2**40:
+    if number is None or number * _UNITS[unit] > MAX_AMOUNT * 2**20:
         raise InvalidRequest(f"Invalid --{option} specification")
     return -(-number * _UNITS[unit] // 2**20)
 
@@ -85,7 +87,10 @@ def time_limit_s(text: str) -> float:
         raise InvalidRequest("Invalid --time specification")
     scale = (3600, 60, 1) if dash or len(parts) == 3 else (60, 1)
     seconds = days * 86_400 + sum(n * s for n, s in zip(numbers, scale, strict=False))
-    return float(-(-seconds // 60) * 60) if seconds else inf
+    minutes = -(-seconds // 60)
+    if minutes > MAX_MINUTES:
+        raise InvalidRequest("Invalid --time specification: for no limit say UNLIMITED")
+    return float(minutes * 60) if minutes else inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +122,8 @@ def gres_gpus(text: str) -> Gpus | None:
 def _typed(text: str) -> Gpus:
     fields = text.replace("=", ":").split(":")
     number = _count_with_unit(fields[-1])
-    if number is None and len(fields) == 1 and _is_type(fields[0]):
+    too_many = number is None and fields[-1].rstrip("kKmM").isdecimal()  # no type, if alone
+    if number is None and len(fields) == 1 and _is_type(fields[0]) and not too_many:
         return Gpus(number=1, gpu_type=fields[0])
     if number is None or len(fields) > 2 or (len(fields) == 2 and not _is_type(fields[0])):
         raise InvalidRequest(_BAD_GRES)
@@ -127,7 +133,11 @@ def _typed(text: str) -> Gpus:
 def _count_with_unit(text: str) -> int | None:
     unit = text[-1:].upper() if text[-1:].upper() in ("K", "M") else ""
     number = _number(text[: len(text) - len(unit)])
-    return None if number is None or number > MAX_COUNT else number * _MULTIPLES[unit]
+    return (
+        None
+        if number is None or number > MAX_COUNT // _MULTIPLES[unit]
+        else (number * _MULTIPLES[unit])
+    )
 
 
 def _is_type(text: str) -> bool:
@@ -161,14 +171,12 @@ def array(text: str) -> tuple[tuple[int, ...], int]:
     limit = _number(limit_text) if percent else 0
     if spec.startswith("[") and spec.endswith("]"):
         spec = spec[1:-1]
-    indices: set[int] = set()
-    for part in spec.split(","):
-        indices.update(_array_range(part))
-        if len(indices) > MAX_ARRAY_TASKS:
-            raise InvalidRequest(f"a job array may have at most {MAX_ARRAY_TASKS} tasks")
-    if limit is None:
+    ranges = [_array_range(part) for part in spec.split(",")]
+    if limit is None or limit > MAX_COUNT:
         raise InvalidRequest(_BAD_ARRAY)
-    return tuple(sorted(indices)), limit
+    if sum(map(len, ranges)) > MAX_ARRAY_TASKS:  # known before anything is expanded
+        raise InvalidRequest(f"a job array may have at most {MAX_ARRAY_TASKS} tasks")
+    return tuple(sorted({index for each in ranges for index in each})), limit
 
 
 def _array_range(text: str) -> range:
@@ -181,7 +189,4 @@ def _array_range(text: str) -> range:
         raise InvalidRequest(_BAD_ARRAY)
     if last < first or last > MAX_ARRAY_INDEX:
         raise InvalidRequest(_BAD_ARRAY)
-    chosen = range(first, last + 1, step)
-    if len(chosen) > MAX_ARRAY_TASKS:
-        raise InvalidRequest(f"a job array may have at most {MAX_ARRAY_TASKS} tasks")
-    return chosen
+    return range(first, last + 1, step)

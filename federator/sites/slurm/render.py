@@ -11,7 +11,10 @@ The submission and its plan become argv, script and environment; nothing passes 
 * The environment is the user's, less what belongs to the submitting machine (``_HOST_ONLY``), plus
   FED_JOB_ID, FED_ATTEMPT, FED_SITE. PATH keeps the user's order with the site's default behind.
   A variable longer than the kernel takes (``MAX_VARIABLE_BYTES``) would make every exec of the
-  job fail; it is left out and named in FED_DROPPED_ENV.
+  job fail; it is left out and named in FED_DROPPED_ENV, behind those that fsbatch left out.
+* The umask is that of the shell where the job was submitted, as with sbatch.
+* Bytes of the script that are not UTF-8 are surrogates in ``SbatchCall.script``; JSON carries them
+  to the site's helper, which makes them bytes again.
 * ``--export``: with NONE or a list, the FED_* names are added as a list, which keeps what both
   imply (the user's login environment is loaded at the site). NIL stays as it is: it forbids
   names beside it, so such a job sees no FED_*. ALL needs nothing.
@@ -36,6 +39,8 @@ DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 MAX_VARIABLE_BYTES: Final = 128 * 1024 - 1  # MAX_ARG_STRLEN less its NUL
 FOLD_ABOVE_NODES: Final = 16
 FED_NAMES: Final = ("FED_JOB_ID", "FED_ATTEMPT", "FED_SITE")
+DROPPED_NAMES: Final = "FED_DROPPED_ENV"
+MAX_DROPPED_NAMES: Final = 16 * 1024  # characters, of at most 4 bytes each
 
 _REPLACED: Final = frozenset({
     "nodes", "partition", "account", "comment", "job-name", "array", "chdir", "export",
@@ -62,6 +67,7 @@ class SbatchCall:
     script: str
     environment: dict[str, str]
     work_dir: str
+    umask: int = 0o022
 
 
 def render(order: LaunchOrder, site: str, default_path: str = DEFAULT_PATH) -> SbatchCall:
@@ -87,9 +93,10 @@ def render(order: LaunchOrder, site: str, default_path: str = DEFAULT_PATH) -> S
     return SbatchCall(
         argv=tuple(argv),
         args=submission.args,
-        script=without_directives(submission.script),
+        script=without_directives(submission.script_bytes.decode("utf-8", "surrogateescape")),
         environment=job_environment(order, site, default_path),
         work_dir=_work_dir(submission, submission.components[0]),
+        umask=submission.umask,
     )
 
 
@@ -163,13 +170,14 @@ def job_environment(
     dropped = sorted(name for name, value in kept.items() if _too_long(name, value))
     for name in dropped:
         del kept[name]
+    dropped = [name for name in kept.get(DROPPED_NAMES, "").split(",") if name] + dropped
     path = kept.get("PATH", "").split(":") + default_path.split(":")
     kept["PATH"] = ":".join(dict.fromkeys(part for part in path if part))
     kept["FED_JOB_ID"] = str(order.attempt.workload)
     kept["FED_ATTEMPT"] = str(order.attempt.attempt)
     kept["FED_SITE"] = site
     if dropped:
-        kept["FED_DROPPED_ENV"] = ",".join(dropped)[:MAX_VARIABLE_BYTES]
+        kept[DROPPED_NAMES] = ",".join(dropped)[:MAX_DROPPED_NAMES]
     return kept
 
 
@@ -178,5 +186,9 @@ def _travels(name: str) -> bool:
 
 
 def _too_long(name: str, value: str) -> bool:
-    size = len(name) + 1 + len(value.encode("utf-8", "surrogateescape"))
+    size = (
+        len(name.encode("utf-8", "surrogateescape"))
+        + 1
+        + len(value.encode("utf-8", "surrogateescape"))
+    )
     return size > MAX_VARIABLE_BYTES or "\0" in value

@@ -6,12 +6,14 @@ account run it as a mapped user, without arguments. It reads one JSON request fr
 strictly, runs Slurm's commands without a shell, and writes one JSON answer:
 
     {"op": "sbatch", "argv": ["--comment=fed:7:1", ":", ...], "args": [], "script": "#!...",
-     "environment": {...}, "work_dir": "/..."}          -> {"job_id": 7} (and "work_dir" if another)
+     "environment": {...}, "work_dir": "/...", "umask": 18}
+                                                        -> {"job_id": 7} (and "work_dir" if another)
     {"op": "scancel", "job_id": 7, "pending_only": false}                         -> {"job_id": 7}
     {"op": "signal", "job_id": 7, "signal": "USR1", "batch_only": true}           -> {"job_id": 7}
                                       refused or failed -> {"error": "...", "exit_status": 1}
 
-A job that is not there (any more) is answered with {"job_id": 7, "absent": true}.
+A job that is not there (any more) is answered with {"job_id": 7, "absent": true}. Bytes that are
+no UTF-8 are lone surrogates (Python's surrogateescape), which JSON escapes as "\\udcXX".
 Stand-alone on purpose: standard library only, Python 3.6 or later (hence the quoted annotations).
 """
 
@@ -145,20 +147,22 @@ def go_to(work_dir: str, home: str) -> str:
 
 
 def sbatch(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
-    argv, args, script, environment, work_dir = take(
-        request, argv=list, args=list, script=str, environment=dict, work_dir=str
+    argv, args, script, environment, work_dir, umask = take(
+        request, argv=list, args=list, script=str, environment=dict, work_dir=str, umask=int
     )
     check_argv(argv)
     check_texts(args, "args")
     check_environment(environment)
     text = encode(script)
     check(len(text) <= MAX_SCRIPT_BYTES, "the script is too long")
+    check(0 <= umask <= 0o777, "umask is out of range")
     environment = {n: v for n, v in environment.items() if not n.startswith(DROPPED)}
     environment.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
     used = go_to(work_dir, user["HOME"])
     environment.update(user, PWD=used)
     # sbatch takes a script's arguments only after a file; this pipe is the user's own.
     operands = ["/dev/stdin", *args] if args else []
+    os.umask(umask)  # sbatch hands it on to the job
     status, out, err = run([SBATCH, "--parsable", *argv, *operands], environment, text)
     if status != 0:
         raise Refused(err or "sbatch failed without a word", status)

@@ -16,6 +16,7 @@ from federator.errors import SiteUnavailable
 from federator.model.plan import Bid, JobPlan, Score
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import NodeShare
+from federator.model.workload import Option
 from federator.sites.protocol import (
     Call,
     ErrorReply,
@@ -26,6 +27,7 @@ from federator.sites.protocol import (
     SiteBid,
     SubmitCall,
     SubmitReply,
+    frame,
 )
 from federator.sites.protocol import TestOnlyReply as BidsReply
 
@@ -262,7 +264,116 @@ def test_every_reason_has_words_of_its_own(code: ReasonCode) -> None:
 
 def test_refusals_join_their_reasons() -> None:
     assert refusal_text(WAITS) == "not now: needs 16 GPUs of a100|h100, 12 free"
-    assert refusal_text(Refusal(kind=RefusalKind.REJECT, reasons=())) == "never"
+    both = Refusal(kind=RefusalKind.REJECT, reasons=(*NEVER.reasons, *WAITS.reasons))
+    assert refusal_text(both) == (
+        "never: no GPUs of that type: b200; needs 16 GPUs of a100|h100, 12 free"
+    )
+
+
+# ---- what is not UTF-8, or not there ----
+
+
+def test_a_script_that_is_not_utf8_is_sent_to_the_byte(
+    daemon: Daemon, script: Callable[[bytes], str]
+) -> None:
+    content = b"#!/bin/sh\n#SBATCH -J h\xc3\xa9\n# caf\xe9\necho\n"
+    assert fsbatch.run([script(content)], {}) == 0
+    assert frame(daemon.submitted)
+    sent = daemon.submitted.submission
+    assert sent.script_bytes == content
+    assert sent.components[0] == (Option(name="job-name", value="hé"),)
+
+
+def test_variables_that_are_not_utf8_are_left_out_and_named(daemon: Daemon) -> None:
+    given = {"A": "é", "B": "\udce9", "C\udce9": "x", "": "x", "FED_DROPPED_ENV": "OLD"}
+    assert fsbatch.run(["--wrap=x"], given) == 0
+    assert frame(daemon.submitted)
+    assert daemon.submitted.submission.environment == {"A": "é", "FED_DROPPED_ENV": "B,C?"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "environment"),
+    [
+        (["--wrap=x", "-J", "\udce9"], {}),
+        (["--wrap=x", "--uid=\udce9"], {}),
+        (["--wrap=x"], {"FED_SUBMIT_KEY": "\udce9"}),
+        (["--wrap=x"], {"SBATCH_COMMENT": "x", "SBATCH_QOS": "\udce9"}),
+        (["train.sh", "\udce9"], {}),
+        (["\udce9.sh"], {}),
+        (["--\udce9"], {}),
+    ],
+)
+def test_words_that_are_not_utf8_are_refused_in_one_line(
+    daemon: Daemon,
+    script: Callable[[bytes], str],
+    capsys: pytest.CaptureFixture[str],
+    argv: list[str],
+    environment: dict[str, str],
+) -> None:
+    script(b"#!/bin/sh\n")
+    assert fsbatch.run(argv, environment) == 1
+    assert capsys.readouterr().err.startswith("fsbatch: error: ")
+    assert daemon.calls == []
+
+
+def test_a_directory_that_is_gone_is_one_line(
+    daemon: Daemon,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert fsbatch.run(["--wrap=x"], {}) == 1
+    assert capsys.readouterr().err == (
+        "fsbatch: error: getcwd failed: No such file or directory; "
+        "submit from a directory that exists\n"
+    )
+
+
+def test_the_umask_travels_and_stays(daemon: Daemon) -> None:
+    before = os.umask(0o027)
+    try:
+        assert fsbatch.run(["--wrap=x"], {}) == 0
+        assert daemon.submitted.submission.umask == 0o027
+        assert os.umask(0o027) == 0o027
+    finally:
+        os.umask(before)
+
+
+# ---- words ----
+
+
+@pytest.mark.parametrize(
+    ("argv", "hint"),
+    [(["--foo"], True), (["-Z"], True), (["-N"], True), (["--wrap=x", "a.sh"], False),
+     (["--wrap=x", "--array=x"], False)],
+)  # fmt: skip
+def test_the_list_of_options_is_pointed_to_when_an_option_is_misspelt(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str], argv: list[str], hint: bool
+) -> None:
+    assert fsbatch.run(argv, {}) == 1
+    assert ('Try "fsbatch --help"' in capsys.readouterr().err) == hint
+
+
+def test_what_a_site_says_reaches_the_terminal_without_control_characters(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = JobPlan(name="j", partition="g\x1b[2J", nodes={"a\x9b1": NodeShare()})
+    daemon.answers = [
+        BidsReply(
+            bids=(SiteBid(site="alp\x07", bid=Bid(score=Score(), jobs=(plan,))),), winner="alp\x07"
+        )
+    ]
+    assert fsbatch.run(["--test-only", "--wrap=x"], {}) == 0
+    shown = capsys.readouterr().err
+    assert all(line.isprintable() for line in shown.splitlines())
+    assert "partition g?[2J" in shown
+
+
+def test_the_ended_states_are_those_of_the_lifecycle() -> None:
+    assert {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"} == fsbatch.ENDED
 
 
 def test_json_gives_the_id_and_the_bids_to_programs(

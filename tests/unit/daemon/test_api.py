@@ -10,7 +10,7 @@ from types import MappingProxyType
 import pytest
 
 from federator.config import FederationConfig
-from federator.daemon.api import Api
+from federator.daemon.api import Api, operators
 from federator.daemon.effects import Effects
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import Observation
@@ -270,3 +270,35 @@ async def test_an_operator_on_the_daemons_host_acts_for_others(desk: Desk, tmp_p
     writer.close()
     await writer.wait_closed()
     server.close()
+
+
+def test_an_inherited_logname_makes_nobody_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "ada")
+    monkeypatch.setenv("USER", "ada")
+    assert "ada" not in operators()
+
+
+def test_a_fault_of_ours_in_one_call_is_an_answer_not_the_end_of_the_channel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object) -> None:
+        raise IndexError
+
+    monkeypatch.setattr("federator.daemon.api.queue_rows", fails)
+    assert "its log says how" in Desk().refusal(QueueCall())
+
+
+def test_a_request_with_too_many_ids_is_refused() -> None:
+    ids = tuple(map(str, range(2000)))
+    assert "at most 1000" in Desk().refusal(CancelCall(ids=ids))
+    assert "at most 1000" in Desk().refusal(QueueCall(ids=ids))
+
+
+def test_one_answer_holds_a_bounded_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("federator.daemon.api.MAX_ROWS", 2)
+    desk = Desk()
+    first = desk.submit(array="0-2")
+    reply = desk.ask(QueueCall(ended=True))
+    assert isinstance(reply, QueueReply)
+    assert (len(reply.rows), reply.left_off) == (2, 1)
+    assert reply.rows[-1].id == first + 2  # the newest stay

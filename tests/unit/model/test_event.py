@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -16,11 +18,11 @@ from federator.model.event import (
 )
 from federator.model.lifecycle import Happening
 from federator.model.reason import Reason, ReasonCode
-from tests.fakes.build import attempt, gang, plan_on, workload
+from tests.fakes.build import attempt, draft, gang, plan_on, workload
 
 EVENTS: list[LogRecord] = [
     EpochBegan(at_s=1.5, epoch=3),
-    Submitted(at_s=2.0, workloads=(workload(0, gang(2), gang(1, 4, "serve")),), key="k"),
+    Submitted(at_s=2.0, draft=draft(gang(2), gang(1, 4, "serve")), first_id=workload().id, key="k"),
     Awarded(at_s=3.0, attempt=attempt(), site="alpine", jobs=plan_on("a1", "a2")),
     Changed(at_s=4.0, workload=workload().id, happening=Happening.DECLINED, attempt=1,
             reason=Reason(code=ReasonCode.LAUNCH_REFUSED, detail="taken")),
@@ -36,3 +38,11 @@ def test_an_event_survives_the_log(event: LogRecord) -> None:
 def test_a_torn_record_is_refused(event: LogRecord) -> None:
     with pytest.raises(msgspec.MsgspecError):
         decode_event(encode_event(event)[:-1])
+
+
+def test_an_array_costs_the_log_one_script_however_many_tasks_it_has() -> None:
+    one = draft(array_indices=tuple(range(10_000)))
+    script = "#!/bin/sh\n" + "#" * 6_000
+    large = replace(one, submission=replace(one.submission, script=script))
+    record = encode_event(Submitted(at_s=2.0, draft=large, first_id=workload().id, key="k"))
+    assert len(record) < 50_000

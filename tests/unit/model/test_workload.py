@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from federator.errors import InvalidRequest
-from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, Job, WorkloadId
+from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, Job, Submission, WorkloadId
 from tests.fakes.build import attempt, gang, workload
 
 
@@ -22,10 +22,18 @@ def test_an_attempt_is_found_in_front_of_the_users_own_comment() -> None:
 @pytest.mark.parametrize(
     "comment",
     ["", "fed", "fed:1", "fed:1:2:3", "fed:x:1", "fed:1:-1", "fed:1:1x", "my fed:1:1", "Fed:1:1",
-     "fed::1", "fed:+1:1"],
+     "fed::1", "fed:+1:1", "fed:99999999999999999999999:1", "fed:1:9223372036854775808",
+     "fed:\u0661:1", "fed:1:\u00b2"],
 )  # fmt: skip
 def test_another_comment_names_no_attempt(comment: str) -> None:
     assert AttemptId.parse(comment) is None
+
+
+def test_the_largest_numbers_that_can_travel_name_an_attempt() -> None:
+    largest = 2**63 - 1
+    assert AttemptId.parse(f"fed:{largest}:{largest}") == AttemptId(
+        workload=WorkloadId(largest), attempt=largest
+    )
 
 
 def test_ids_lie_above_every_slurm_job_id() -> None:
@@ -39,11 +47,23 @@ def test_ids_lie_above_every_slurm_job_id() -> None:
         ({"gpus_per_node": -1}, "negative"),
         ({"mem_mib_per_node": -1}, "negative"),
         ({"nodes": 2, "gpus": 8, "gpus_per_node": 8}, "contradict"),
+        ({"nodes": 2**53 + 1}, "9007199254740993 nodes in all; ask for at most 9007199254740992"),
+        ({"gpus": 2**53 + 1}, "GPUs in all"),
+        ({"cpus": 2**71}, "CPUs in all"),
+        ({"nodes": 2**30, "gpus_per_node": 2**30}, "GPUs in all"),
+        ({"nodes": 2**30, "cpus_per_node": 2**30}, "CPUs in all"),
+        ({"mem_mib_per_node": 2**71}, "MiB of memory in all"),
     ],
 )
 def test_a_job_that_cannot_be_is_refused_by_name(wrong: dict[str, int], words: str) -> None:
     with pytest.raises(InvalidRequest, match=rf"'train'.*{words}"):
         Job(name="train", **wrong)  # type: ignore[arg-type]  # amounts only
+
+
+def test_a_script_is_kept_to_the_byte() -> None:
+    assert Submission(components=((),), script="é").script_bytes == "é".encode()
+    odd = Submission(components=((),), script="\xe9\xff", script_encoding="latin-1")
+    assert odd.script_bytes == b"\xe9\xff"
 
 
 def test_a_workload_counts_the_gpus_of_all_its_jobs() -> None:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from federator.model.event import Awarded, Changed, EpochBegan, Submitted
+from federator.model.event import (
+    Awarded,
+    Changed,
+    EpochBegan,
+    Submitted,
+    decode_event,
+    encode_event,
+)
 from federator.model.lifecycle import Effect, Happening, InvalidTransition, WorkloadState
-from federator.model.workload import FIRST_WORKLOAD_ID, SiteName, WorkloadId
+from federator.model.workload import FIRST_WORKLOAD_ID, SiteName
 from federator.sched.ledger import RETRY_AFTER_MAX_S, RETRY_AFTER_S, Entry, Ledger
-from tests.fakes.build import attempt, plan_on, workload
+from tests.fakes.build import attempt, draft, plan_on
 
 ID = FIRST_WORKLOAD_ID
 A = SiteName("alpine")
@@ -16,7 +23,7 @@ A = SiteName("alpine")
 
 def ledger_with_one() -> Ledger:
     ledger = Ledger()
-    ledger.apply(Submitted(at_s=0.0, workloads=(workload(),), key="k"))
+    ledger.apply(Submitted(at_s=0.0, draft=draft(), first_id=ID, key="k"))
     return ledger
 
 
@@ -33,14 +40,28 @@ def change(ledger: Ledger, happening: Happening, at_s: float = 2.0, **fields: fl
 def test_the_first_id_is_above_every_slurm_job_id_and_ids_never_repeat() -> None:
     ledger = Ledger()
     assert ledger.next_id == FIRST_WORKLOAD_ID
-    ledger.apply(Submitted(at_s=0.0, workloads=(workload(0), workload(1)), key="k"))
+    ledger.apply(Submitted(at_s=0.0, draft=draft(array_indices=(3, 5)), first_id=ID, key="k"))
     assert ledger.next_id == FIRST_WORKLOAD_ID + 2
     assert ledger.id_of_key["k"] == FIRST_WORKLOAD_ID
 
 
+def test_the_tasks_of_an_array_share_one_submission() -> None:
+    event = Submitted(at_s=9.0, draft=draft(array_indices=(3, 5), array_max_running=1),
+                      first_id=ID, key="k")  # fmt: skip
+    ledger = Ledger()
+    ledger.apply(decode_event(encode_event(event)))
+    first, second = (e.workload for e in ledger.entries.values())
+    assert first.submission is second.submission
+    assert first.jobs is second.jobs
+    assert [w.array and (w.array.array_id, w.array.index) for w in (first, second)] == [
+        (ID, 3), (ID, 5),
+    ]  # fmt: skip
+    assert (second.id, second.submitted_at_s) == (ID + 1, 9.0)
+
+
 def test_a_new_workload_waits_and_makes_a_pass_due() -> None:
     ledger = Ledger()
-    effects = ledger.apply(Submitted(at_s=0.0, workloads=(workload(),), key="k"))
+    effects = ledger.apply(Submitted(at_s=0.0, draft=draft(), first_id=ID, key="k"))
     assert effects == (Effect.RANK_AGAIN,)
     assert [e.workload.id for e in ledger.in_state(WorkloadState.PENDING)] == [ID]
 
@@ -50,7 +71,8 @@ def test_an_award_keeps_site_plan_and_attempt() -> None:
     assert award(ledger) == (Effect.LAUNCH,)
     entry = ledger.entries[ID]
     assert (entry.site, entry.plan, entry.attempt_id) == (A, plan_on("a1"), attempt())
-    assert (ledger.count(WorkloadState.PENDING), ledger.count(WorkloadState.AWARDED)) == (0, 1)
+    assert list(ledger.in_state(WorkloadState.PENDING)) == []
+    assert list(ledger.in_state(WorkloadState.AWARDED)) == [entry]
 
 
 def test_an_illegal_event_changes_nothing() -> None:
@@ -125,5 +147,4 @@ def test_every_workload_is_in_the_index_of_its_state_and_no_other() -> None:
     ledger = ledger_with_one()
     award(ledger)
     change(ledger, Happening.DECLINED)
-    assert sum(ledger.count(state) for state in WorkloadState) == 1
-    assert WorkloadId(ID) in {e.workload.id for e in ledger.in_state(*WorkloadState)}
+    assert [e.workload.id for e in ledger.in_state(*WorkloadState)] == [ID]

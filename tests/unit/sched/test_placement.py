@@ -7,18 +7,18 @@ from dataclasses import replace
 from federator.model.reason import ReasonCode
 from federator.model.site import Node
 from federator.model.workload import Job
-from federator.sched.placement import FreeNode, Placed, place_job
-from tests.fakes.build import gang, rack
+from federator.sched.placement import KINDS_KEPT, Placed, Room, place_job
+from tests.fakes.build import gang, plan_on, rack
 
 
 def placed(job: Job, *nodes: Node, partitions: tuple[str, ...] = ("gpu",)) -> Placed:
-    result = place_job(job, [FreeNode.of(n) for n in nodes], partitions)
+    result = place_job(job, Room(nodes), partitions)
     assert isinstance(result, Placed), result
     return result
 
 
 def refused(job: Job, *nodes: Node, partitions: tuple[str, ...] = ("gpu",)) -> ReasonCode:
-    result = place_job(job, [FreeNode.of(n) for n in nodes], partitions)
+    result = place_job(job, Room(nodes), partitions)
     assert not isinstance(result, Placed), result
     return result[0].code
 
@@ -108,7 +108,7 @@ def test_every_feature_asked_for_is_on_every_node() -> None:
 
 
 def test_what_one_node_lacks_is_named_with_its_numbers() -> None:
-    result = place_job(gang(1, 9), [FreeNode.of(n) for n in rack("a", 2)], ("gpu",))
+    result = place_job(gang(1, 9), Room(rack("a", 2)), ("gpu",))
     assert not isinstance(result, Placed)
     (reason,) = result
     assert (reason.code, reason.needed, reason.free, reason.unit) == (
@@ -117,7 +117,7 @@ def test_what_one_node_lacks_is_named_with_its_numbers() -> None:
 
 
 def test_too_few_nodes_says_how_many_there_are() -> None:
-    result = place_job(gang(3), [FreeNode.of(n) for n in rack("a", 2)], ("gpu",))
+    result = place_job(gang(3), Room(rack("a", 2)), ("gpu",))
     assert not isinstance(result, Placed)
     assert (result[0].code, result[0].needed, result[0].free) == (ReasonCode.TOO_FEW_NODES, 3, 2)
 
@@ -154,3 +154,40 @@ def test_a_cpu_total_counts_only_the_cpus_that_whole_tasks_can_use() -> None:
     nodes = [busy(n, 0, cpus=n.cpus - 30) for n in rack("a", 3)]  # 30 free: one task each
     found = placed(Job(name="t", cpus=60, cpus_per_node=20), *nodes)
     assert [share.cpus for share in found.plan.nodes.values()] == [20, 20, 20]
+
+
+def test_a_gang_over_racks_of_one_size_fills_them_one_after_the_other() -> None:
+    sizes = [rack(name, 3) for name in "abcd"]
+    found = placed(gang(8), *(node for nodes in sizes for node in nodes))
+    assert sorted(names(found)) == ["a1", "a2", "a3", "b1", "b2", "b3", "c1", "c2"]
+
+
+def test_a_room_gives_back_exactly_what_a_plan_took() -> None:
+    room = Room(rack("a", 2))
+    plan = plan_on("a1", "elsewhere", gpus=3)[0]
+    room.take(plan)
+    assert [f.gpus for f in room.nodes] == [5, 8]
+    room.give_back(plan)
+    assert [(f.gpus, f.cpus) for f in room.nodes] == [(8, 64), (8, 64)]
+
+
+def test_what_fills_up_is_of_the_same_kind_as_before() -> None:
+    """Kinds are looked up once; what is free is looked at for every job."""
+    room = Room(rack("a", 2))
+    first = place_job(gang(1), room, ("gpu",))
+    assert isinstance(first, Placed)
+    room.take(first.plan)
+    second = place_job(gang(1), room, ("gpu",))
+    assert isinstance(second, Placed)
+    assert not names(first) & names(second)
+    room.take(second.plan)
+    assert not isinstance(place_job(gang(1), room, ("gpu",)), Placed)
+
+
+def test_a_room_forgets_kinds_that_nobody_will_ask_for_again() -> None:
+    room = Room(rack("a", 1))
+    for k in range(3 * KINDS_KEPT):
+        assert not isinstance(
+            place_job(Job(name="t", nodes=1, features=(f"f{k}",)), room, ("gpu",)), Placed
+        )
+    assert len(room._of_kind) <= KINDS_KEPT

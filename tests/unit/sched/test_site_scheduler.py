@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from federator.model.plan import Bid
-from federator.model.reason import ReasonCode, RefusalKind
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import Node, NodeShare, NodeState
 from federator.model.workload import Job, WorkloadId
-from federator.sched.placement import FreeNode
+from federator.sched import site_scheduler
+from federator.sched.placement import Placed, Room, place_job
 from federator.sched.site_scheduler import (
     SiteScheduler,
     capacity_of,
     never_fits,
+    orders_to_try,
     place_all,
     summarise,
 )
@@ -23,6 +27,10 @@ def site(*nodes: Node) -> SiteScheduler:
     scheduler = SiteScheduler(("gpu",))
     scheduler.update(nodes, ())
     return scheduler
+
+
+def amounts(room: Room) -> list[tuple[int, int, int]]:
+    return [(f.gpus, f.cpus, f.mem_mib) for f in room.nodes]
 
 
 def bids(scheduler: SiteScheduler, *jobs: Job) -> list[bool]:
@@ -114,15 +122,22 @@ def test_nodes_that_are_down_today_still_count_for_ever() -> None:
 
 
 def test_a_workload_is_placed_whole_or_not_at_all() -> None:
-    free = [FreeNode.of(n) for n in rack("a", 2)]
-    before = [(f.gpus, f.cpus, f.mem_mib) for f in free]
-    assert not isinstance(place_all((gang(1), gang(2, 8, "serve")), free, ("gpu",)), Bid)
-    assert [(f.gpus, f.cpus, f.mem_mib) for f in free] == before
+    room = Room(rack("a", 2))
+    before = amounts(room)
+    assert not isinstance(place_all((gang(1, 6), gang(2, 4, "serve")), room, ("gpu",)), Bid)
+    assert amounts(room) == before
+
+
+def test_what_fits_an_empty_site_leaves_it_empty() -> None:
+    room = Room(rack("a", 2))
+    before = amounts(room)
+    assert never_fits((gang(1), gang(1, 2, "serve")), room, ("gpu",)) is None
+    assert amounts(room) == before
 
 
 def test_a_bid_lists_the_jobs_as_they_were_asked_for() -> None:
-    free = [FreeNode.of(n) for n in rack("a", 3)]
-    bid = place_all((gang(1, 2, "small"), gang(2, 8, "large")), free, ("gpu",))
+    room = Room(rack("a", 3))
+    bid = place_all((gang(1, 2, "small"), gang(2, 8, "large")), room, ("gpu",))
     assert isinstance(bid, Bid)
     assert [plan.name for plan in bid.jobs] == ["small", "large"]
     assert not set(bid.jobs[0].nodes) & set(bid.jobs[1].nodes)
@@ -132,7 +147,81 @@ def test_a_het_workload_is_not_rejected_because_of_the_order_its_jobs_are_tried_
     picky = Job(name="picky", nodes=1, gpus_per_node=3, features=("ib",))
     large = Job(name="large", nodes=1, gpus_per_node=4)
     nodes = rack("a", 1, gpus=4, cpus=8, features=("ib",)) + rack("b", 1, gpus=4, cpus=64)
-    assert never_fits((large, picky), capacity_of(nodes), ("gpu",)) is None
+    assert never_fits((large, picky), Room(nodes), ("gpu",)) is None
+
+
+def test_what_all_jobs_together_lack_is_told_of_the_whole() -> None:
+    refusal = never_fits([gang(1, 8, f"j{k}") for k in range(3)], Room(rack("a", 2)), ("gpu",))
+    assert refusal is not None
+    (reason,) = refusal.reasons
+    assert (reason.code, reason.job) == (ReasonCode.TOO_FEW_NODES, "")
+    assert (reason.needed, reason.free, reason.unit) == (24, 16, "GPUs")
+
+
+def test_a_job_that_fits_nowhere_is_told_before_what_all_lack_together() -> None:
+    refusal = never_fits([gang(1, 9, "large"), gang(1, 8)], Room(rack("a", 2)), ("gpu",))
+    assert refusal is not None
+    assert refusal.reasons[0].code is ReasonCode.NODE_TOO_SMALL
+    assert refusal.reasons[0].job == "large"
+
+
+def test_whole_nodes_asked_for_by_all_jobs_are_added_up() -> None:
+    whole = Job(name="t", nodes=2, exclusive=True)
+    refusal = never_fits([whole, whole], Room(rack("a", 3)), ("gpu",))
+    assert refusal is not None
+    assert (refusal.reasons[0].needed, refusal.reasons[0].unit) == (4, "nodes")
+
+
+@pytest.mark.parametrize(("differ", "orders"), [(False, 1), (True, 6)])
+def test_many_jobs_are_tried_in_few_orders(
+    monkeypatch: pytest.MonkeyPatch, differ: bool, orders: int
+) -> None:
+    """Two jobs of 5 GPUs never share a node, though all their GPUs together are there."""
+    tries = 0
+
+    def counted(job: Job, room: Room, partitions: tuple[str, ...]) -> Placed | tuple[Reason, ...]:
+        nonlocal tries
+        tries += 1
+        return place_job(job, room, partitions)
+
+    monkeypatch.setattr(site_scheduler, "place_job", counted)
+    jobs = [
+        Job(name=f"j{k}", nodes=2, gpus_per_node=5, mem_mib_per_node=k if differ else 0)
+        for k in range(40)
+    ]
+    assert never_fits(jobs, Room(rack("a", 70)), ("gpu",)) is not None
+    assert tries <= orders * 36
+
+
+@pytest.mark.parametrize(("jobs", "orders"), [(0, 4), (2, 4), (16, 16), (40, 6), (128, 4)])
+def test_each_of_a_few_jobs_may_go_first(jobs: int, orders: int) -> None:
+    assert orders_to_try(jobs) == orders
+
+
+def test_requests_that_ask_for_the_same_are_held_against_the_empty_site_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def counted(jobs: tuple[Job, ...], empty: Room, partitions: tuple[str, ...]) -> Refusal | None:
+        asked.append(jobs[0].name)
+        return never_fits(jobs, empty, partitions)
+
+    monkeypatch.setattr(site_scheduler, "never_fits", counted)
+    scheduler = site(*rack("a", 1))
+    assert bids(scheduler, gang(1), gang(2), gang(2), gang(1), gang(1)) == [True] + [False] * 4
+    assert len(asked) == 2
+
+
+def test_a_closed_partition_means_wait_and_shows_as_drained() -> None:
+    """Its nodes and the site's capacity are what they were: an admin opens it again."""
+    closed = tuple(replace(n, partitions=(), closed_partitions=n.partitions) for n in rack("a", 2))
+    assert capacity_of(closed) == capacity_of(rack("a", 2))
+    (answer,) = site(*closed).bid([(WorkloadId(1), (gang(1),))])
+    assert answer.refusal is not None
+    assert answer.refusal.kind is RefusalKind.WAIT
+    (row,) = summarise(closed, ("gpu",))
+    assert (row.nodes_idle, row.nodes_drained, row.gpus) == (0, 2, 16)
 
 
 def test_the_summary_counts_nodes_by_state_and_gpu_type() -> None:

@@ -16,7 +16,7 @@ from federator.model.reason import ReasonCode, RefusalKind
 from federator.model.site import NodeShare
 from federator.model.workload import AttemptId
 from federator.sites.agent import INTENT_HORIZON_S, Agent, AgentConfig, await_welcome
-from federator.sites.journal import Journal, Mark
+from federator.sites.journal import Journal, Mark, Step
 from federator.sites.protocol import (
     BANNER,
     PROTOCOL_VERSION,
@@ -245,7 +245,7 @@ def test_a_lost_sbatch_reply_is_found_in_slurm_and_not_submitted_again(daemon: D
 
 
 def test_an_agent_that_died_in_sbatch_looks_the_attempt_up(daemon: Daemon, tmp_path: Path) -> None:
-    Journal(tmp_path, 0.0).put(attempt(), Mark(what="intent", at_s=daemon.clock()))
+    Journal(tmp_path, 0.0).put(attempt(), Mark(step=Step.INTENT, user="ada", at_s=daemon.clock()))
     daemon.slurm.submit(attempt(), "ada", plan_on("a1"))
 
     async def script() -> None:
@@ -260,7 +260,9 @@ def test_an_agent_that_died_in_sbatch_looks_the_attempt_up(daemon: Daemon, tmp_p
 def test_a_job_of_another_user_with_the_same_comment_is_not_taken_for_the_attempt(
     daemon: Daemon, tmp_path: Path
 ) -> None:
-    Journal(tmp_path, 0.0).put(attempt(), Mark(what="intent", at_s=daemon.clock() - 3600.0))
+    Journal(tmp_path, 0.0).put(
+        attempt(), Mark(step=Step.INTENT, user="ada", at_s=daemon.clock() - 3600.0)
+    )
     daemon.slurm.submit(attempt(), "mallory", plan_on("a4"))
 
     async def script() -> None:

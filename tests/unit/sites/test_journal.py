@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from federator.errors import StaleState
-from federator.sites.journal import KEEP_S, Journal, Mark, take_over
+from federator.sites.journal import KEEP_S, Journal, Mark, Step, take_over
 from tests.fakes.build import attempt
 
 HOLDER = """
@@ -35,12 +35,12 @@ def journal(folder: Path, now_s: float = 1000.0) -> Journal:
 def test_the_last_word_on_an_attempt_survives_a_restart(tmp_path: Path) -> None:
     first = journal(tmp_path)
     assert first.get(attempt()) is None
-    first.put(attempt(), Mark(what="intent", at_s=900.0))
-    first.put(attempt(), Mark(what="job", at_s=901.0, job_id=7))
-    first.put(attempt(1), Mark(what="void", at_s=902.0))
+    first.put(attempt(), Mark(step=Step.INTENT, user="ada", at_s=900.0))
+    first.put(attempt(), Mark(step=Step.JOB, user="ada", at_s=901.0, job_id=7))
+    first.put(attempt(1), Mark(step=Step.VOID, user="ada", at_s=902.0))
     again = journal(tmp_path)
-    assert again.get(attempt()) == Mark(what="job", at_s=901.0, job_id=7)
-    assert again.get(attempt(1)) == Mark(what="void", at_s=902.0)
+    assert again.get(attempt()) == Mark(step=Step.JOB, user="ada", at_s=901.0, job_id=7)
+    assert again.get(attempt(1)) == Mark(step=Step.VOID, user="ada", at_s=902.0)
 
 
 TORN = (
@@ -49,26 +49,26 @@ TORN = (
     b"7\n",
     b"[]\n",
     b'{"attempt": 7}\n',
-    b'{"attempt": "fed:1:1", "what": "job"}\n',
+    b'{"attempt": "fed:1:1", "step": "job"}\n',
 )
 
 
 @pytest.mark.parametrize("torn", TORN)
 def test_a_torn_line_costs_only_itself(tmp_path: Path, torn: bytes) -> None:
-    journal(tmp_path).put(attempt(), Mark(what="job", at_s=900.0, job_id=7))
+    journal(tmp_path).put(attempt(), Mark(step=Step.JOB, user="ada", at_s=900.0, job_id=7))
     with (tmp_path / "journal").open("ab") as file:
         file.write(torn)
     again = journal(tmp_path)
-    again.put(attempt(1), Mark(what="void", at_s=901.0))
+    again.put(attempt(1), Mark(step=Step.VOID, user="ada", at_s=901.0))
     last = journal(tmp_path)
-    assert last.get(attempt()) == Mark(what="job", at_s=900.0, job_id=7)
-    assert last.get(attempt(1)) == Mark(what="void", at_s=901.0)
+    assert last.get(attempt()) == Mark(step=Step.JOB, user="ada", at_s=900.0, job_id=7)
+    assert last.get(attempt(1)) == Mark(step=Step.VOID, user="ada", at_s=901.0)
 
 
 def test_marks_are_dropped_only_when_they_are_old(tmp_path: Path) -> None:
     first = journal(tmp_path)
-    first.put(attempt(), Mark(what="void", at_s=0.0))
-    first.put(attempt(1), Mark(what="void", at_s=10.0))
+    first.put(attempt(), Mark(step=Step.VOID, user="ada", at_s=0.0))
+    first.put(attempt(1), Mark(step=Step.VOID, user="ada", at_s=10.0))
     later = journal(tmp_path, now_s=KEEP_S + 5.0)
     assert later.get(attempt()) is None
     assert later.get(attempt(1)) is not None
@@ -77,7 +77,7 @@ def test_marks_are_dropped_only_when_they_are_old(tmp_path: Path) -> None:
 def test_reopening_keeps_one_line_for_each_attempt(tmp_path: Path) -> None:
     first = journal(tmp_path)
     for at_s in (1.0, 2.0, 3.0):
-        first.put(attempt(), Mark(what="intent", at_s=at_s))
+        first.put(attempt(), Mark(step=Step.INTENT, user="ada", at_s=at_s))
     journal(tmp_path)
     assert len((tmp_path / "journal").read_text().splitlines()) == 1
 

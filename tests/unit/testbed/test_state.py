@@ -70,12 +70,12 @@ def test_federation_file_and_known_hosts_name_the_same_ports(state: StateDir) ->
     assert pinned == {f"[127.0.0.1]:{s['ssh']['port']}" for s in document["sites"].values()}
 
 
-def test_taking_down_keeps_keys_but_not_the_store(state: StateDir) -> None:
-    for name in ("queue.db", "queue.db-wal", "daemon.sock"):
+def test_taking_down_keeps_keys_and_log_but_not_the_store(state: StateDir) -> None:
+    for name in ("queue.db", "queue.db-wal", "daemon.sock", "daemon.log"):
         (state.root / name).touch()
     state_dir.remove_daemon_files(state)
     left = set(os.listdir(state.root))
-    assert {"keys", "shared"} <= left
+    assert {"keys", "shared", "daemon.log"} <= left
     assert not left & {"queue.db", "queue.db-wal", "daemon.sock"}
 
 

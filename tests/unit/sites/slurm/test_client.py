@@ -10,8 +10,9 @@ import pytest
 
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.model.site import NodeShare
-from federator.sites.slurm.client import ENVIRONMENT, SlurmClient
+from federator.sites.slurm.client import ENVIRONMENT, PARTITIONS_FRESH_S, SlurmClient
 from federator.sites.slurm.runner import Completed
+from tests.fakes.clock import VirtualClock
 from tests.unit.sites.slurm.texts import job_line, node_line, squeue_record
 
 Answer = Callable[[Sequence[str]], Completed]
@@ -47,7 +48,7 @@ class FakeRunner:
 
 def client_of(answer: Answer) -> tuple[SlurmClient, FakeRunner]:
     runner = FakeRunner(answer)
-    return SlurmClient(runner), runner
+    return SlurmClient(runner, layouts=True), runner
 
 
 def running(*ids: int) -> bytes:
@@ -65,7 +66,7 @@ def site(ids: Sequence[int], layouts: Mapping[int, str]) -> Answer:
         if argv[-2] == "job":
             found = layouts.get(int(argv[-1]))
             return printed(found or "", 0 if found else 1, b"Invalid job id specified")
-        return printed(node_line("n1") if argv[-1] == "nodes" else "")
+        return printed(node_line("n1") + "\n" if argv[-1] == "nodes" else "")
 
     return answer
 
@@ -126,6 +127,67 @@ def test_a_sweep_reads_the_jobs_before_the_nodes() -> None:
     assert len(order) == 2
 
 
+def test_without_layouts_nothing_is_looked_up_and_shares_are_empty() -> None:
+    runner = FakeRunner(site([5, 6], {5: job_line(5), 6: job_line(6)}))
+    reading = asyncio.run(SlurmClient(runner).jobs())
+    assert [job.nodes for job in reading.records] == [{"n1": NodeShare()}] * 2
+    assert [argv[0] for argv in runner.asked] == ["squeue"]
+
+
+def partitioned(states: Mapping[str, str], nodes: str = "") -> FakeRunner:
+    """A site with one node in ``fed`` and ``local``; ``states`` may be changed later."""
+
+    def answer(argv: Sequence[str]) -> Completed:
+        if argv[-1] == "partitions":
+            return printed("".join(f"PartitionName={n} State={s}\n" for n, s in states.items()))
+        return printed((nodes or node_line("n1")) if argv[-1] == "nodes" else "")
+
+    return FakeRunner(answer)
+
+
+@pytest.mark.parametrize("state", ["DOWN", "DRAIN", "INACTIVE"])
+def test_a_partition_that_starts_no_jobs_is_none_of_its_nodes_partitions(state: str) -> None:
+    runner = partitioned({"fed": state, "local": "UP"})
+    (node,) = asyncio.run(SlurmClient(runner).sweep()).nodes
+    assert (node.partitions, node.closed_partitions) == (("local",), ("fed",))
+
+
+def test_a_partition_that_cannot_be_read_stays_open_and_is_reported() -> None:
+    sweep = asyncio.run(SlurmClient(partitioned({"fed": "UP MaxTime=soon", "local": "UP"})).sweep())
+    assert sweep.nodes[0].partitions == ("fed", "local")
+    assert "PartitionName=fed" in sweep.problems[0]
+    assert sweep.nodes_complete
+
+
+def test_partitions_are_asked_for_again_once_they_may_have_changed() -> None:
+    states, clock = {"fed": "UP", "local": "UP"}, VirtualClock()
+    runner = partitioned(states)
+    client = SlurmClient(runner, clock=clock)
+
+    def open_partitions() -> tuple[str, ...]:
+        return asyncio.run(client.sweep()).nodes[0].partitions
+
+    assert open_partitions() == ("fed", "local")
+    states["fed"] = "DOWN"
+    clock.advance(PARTITIONS_FRESH_S - 1)
+    assert open_partitions() == ("fed", "local")
+    clock.advance(1)
+    assert open_partitions() == ("local",)
+    states["fed"] = "UP"
+    clock.now_s -= 1000  # somebody set the clock
+    assert open_partitions() == ("fed", "local")
+    assert [argv[-1] for argv in runner.asked].count("partitions") == 3
+
+
+def test_a_node_that_cannot_be_read_makes_the_sweep_incomplete() -> None:
+    odd = node_line("n2").replace("CPUAlloc=0", "CPUAlloc=some")
+    runner = partitioned({"fed": "UP"}, node_line("n1") + "\n" + odd)
+    sweep = asyncio.run(SlurmClient(runner).sweep())
+    assert [node.name for node in sweep.nodes] == ["n1"]
+    assert (sweep.nodes_complete, sweep.jobs_complete) == (False, True)
+    assert "NodeName=n2" in sweep.problems[0]
+
+
 def test_jobs_of_other_partitions_are_not_asked_for() -> None:
     runner = FakeRunner(lambda _argv: printed(b""))
     asyncio.run(SlurmClient(runner, partitions=("fed", "cpu")).jobs())
@@ -171,6 +233,7 @@ def test_an_answer_without_a_job_id_is_unclear() -> None:
         args: Sequence[str] = ()
         script: str = "#!/bin/sh\n"
         work_dir: str = "/"
+        umask: int = 0o022
 
         @property
         def environment(self) -> Mapping[str, str]:

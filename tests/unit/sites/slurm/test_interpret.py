@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from math import inf
 from typing import Any
 
 import pytest
 
 from federator.errors import InvalidRequest
-from federator.model.workload import Submission
+from federator.model.workload import Option, Submission
 from federator.sites.slurm.interpret import Interpreted, interpret
-from federator.sites.slurm.options import parse_command_line, resolve
+from federator.sites.slurm.options import (
+    MAX_COMPONENTS,
+    MAX_SCRIPT_BYTES,
+    parse_command_line,
+    resolve,
+)
+
+SCRIPT = "#!/bin/sh\ntrue\n"
 
 
 def read(words: str, script: str = "#!/bin/sh\n") -> Interpreted:
@@ -128,7 +136,18 @@ def test_arrays_become_indices(text: str, indices: tuple[int, ...], limit: int) 
         ("--array=7-0", "Batch job submission failed: Invalid job array specification"),
         ("--array=0-7:0", "Batch job submission failed: Invalid job array specification"),
         ("--array=-1", "Batch job submission failed: Invalid job array specification"),
-        ("--array=0-100000", "a job array may have at most 100000 tasks"),
+        ("--array=0-10000", "a job array may have at most 10000 tasks"),
+        ("--array=0-9999,1", "a job array may have at most 10000 tasks"),
+        ("--array=4000001", "Batch job submission failed: Invalid job array specification"),
+        ("--array=1%99999999999", "Batch job submission failed: Invalid job array specification"),
+        ("-n2000000000 -c2000000000 --mem-per-cpu=1000000T", "job 'sbatch': 4000000000000000000"),
+        ("-N2000000000 --gpus-per-node=2000000000", "job 'sbatch': 4000000000000000000 GPUs"),
+        ("-N2000000000 --mem=1000000G", "job 'sbatch': 2048000000000000000 MiB of memory in all"),
+        ("--gpus=2000000000 --cpus-per-gpu=2000000000", "job 'sbatch': 4000000000000000000 CPUs"),
+        ("--gpus=2000000000M", "Invalid generic resource (gres) specification"),
+        ("--mem=1099511627776T", "Invalid --mem specification"),
+        ("--time=999999999999999999-0", "Invalid --time specification: for no limit say UNLIMI"),
+        ("--time=2147483648", "Invalid --time specification"),
         ("-a 1-3 : -n1", "Batch job submission failed: Invalid job array specification"),
         ("-C a|b", "--constraint=a|b cannot be planned"),
         ("-M all", "--clusters is not supported: the federation chooses the site"),
@@ -145,6 +164,86 @@ def test_what_cannot_be_honoured_is_refused_with_a_reason(words: str, complaint:
     with pytest.raises(InvalidRequest) as refused:
         read(words)
     assert str(refused.value).startswith(complaint)
+
+
+def test_a_long_array_is_refused_before_it_is_expanded() -> None:
+    started = time.perf_counter()
+    with pytest.raises(InvalidRequest, match="at most 10000 tasks"):
+        read("--array=" + ",".join(["0-4000000"] * 6000))
+    assert time.perf_counter() - started < 1.0
+
+
+def test_the_largest_array_is_accepted() -> None:
+    assert read("--array=0-4000000:401").array_indices[-1] == 3_999_975
+    assert len(read("--array=0-9999").array_indices) == 10_000
+
+
+# ---- what only a client made by hand sends ----
+
+
+@pytest.mark.parametrize(
+    ("option", "complaint"),
+    [
+        (Option(name="gpus-per-nod", value="8"), "unrecognized option '--gpus-per-nod'"),
+        (Option(name="begi", value="now+1"), "unrecognized option '--begi'"),
+        (Option(name="reservatio", value="r"), "unrecognized option '--reservatio'"),
+        (Option(name="", value="x"), "unrecognized option '--'"),
+        (Option(name="qos"), "option '--qos' requires an argument"),
+        (Option(name="contiguous", value="x"), "option '--contiguous' doesn't allow an argument"),
+        (Option(name="comment", value="a\0b"), "--comment holds a NULL character"),
+        (Option(name="comment", value="caf\udce9"), "--comment holds bytes that are not UTF-8"),
+        (Option(name="comment", value="é" * 32769), "the value of --comment is longer than 65536"),
+    ],
+)
+def test_options_that_the_reader_never_makes_are_refused(option: Option, complaint: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        interpret(Submission(components=((option,),), script=SCRIPT))
+    assert str(refused.value).startswith(complaint)
+
+
+def test_options_of_a_site_pass_when_they_are_named() -> None:
+    own = Submission(components=((Option(name="fed-ckpt", value="x"),),), script=SCRIPT)
+    assert interpret(own, frozenset({"fed-ckpt"})).jobs
+    with pytest.raises(InvalidRequest, match="unrecognized"):
+        interpret(own)
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"components": ()}, "the submission has no component"),
+        ({"components": ((),) * (MAX_COMPONENTS + 1)}, "129 het job components, at most 128"),
+        ({"args": ("a\0",)}, "an argument of the script holds a NULL character"),
+        ({"args": ("\udcff",)}, "an argument of the script holds bytes that are not UTF-8"),
+        ({"environment": {"A": "x\0"}}, "the environment variable A holds a NULL character"),
+        ({"environment": {"A\0": "x"}}, "the name of an environment variable holds a NULL"),
+        ({"environment": {"": "x"}}, "'' is no name of an environment variable"),
+        ({"environment": {"A=B": "x"}}, "'A=B' is no name of an environment variable"),
+        ({"environment": {"A": "\udcff"}}, "the environment variable A holds bytes that are not"),
+        ({"work_dir": ""}, "the working directory must be absolute, got ''"),
+        ({"work_dir": "home/u"}, "the working directory must be absolute, got 'home/u'"),
+        ({"work_dir": "/\0"}, "the working directory holds a NULL character"),
+        ({"umask": -1}, "the umask must lie in 0 to 0o777"),
+        ({"umask": 0o1000}, "the umask must lie in 0 to 0o777, got 0o1000"),
+        ({"script": ""}, "Batch script is empty!"),
+        ({"script": "echo\n"}, "This does not look like a batch script."),
+        ({"script": "#!/bin/sh\n\0"}, "The Slurm controller does not allow scripts that contain"),
+        ({"script": "#!/bin/sh\r\n"}, "Batch script contains DOS line breaks"),
+        ({"script": SCRIPT + "é" * (MAX_SCRIPT_BYTES // 2)}, "Script from STDIN is too big"),
+        ({"script": SCRIPT + "\u20ac", "script_encoding": "latin-1"}, "the script is not latin-1"),
+    ],
+)
+def test_a_submission_that_no_site_could_carry_out_is_refused(
+    changed: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        interpret(Submission(**{"components": ((),), "script": SCRIPT, **changed}))
+    assert str(refused.value).startswith(complaint)
+
+
+def test_a_script_that_is_not_utf8_is_accepted() -> None:
+    odd = Submission(components=((),), script="#!/bin/sh\n# caf\xe9\n", script_encoding="latin-1")
+    assert interpret(odd).name == "sbatch"
 
 
 def test_het_components_become_jobs_with_names_of_their_own() -> None:

@@ -11,6 +11,7 @@ from federator.errors import InvalidRequest
 from federator.model.workload import Option
 from federator.sites.slurm.options import (
     MAX_SCRIPT_BYTES,
+    UsageError,
     check_script,
     parse_command_line,
     parse_environment,
@@ -76,7 +77,7 @@ def test_colons_separate_het_components() -> None:
     ],
 )
 def test_bad_options_are_refused_in_the_words_of_getopt(words: list[str], complaint: str) -> None:
-    with pytest.raises(InvalidRequest) as refused:
+    with pytest.raises(UsageError) as refused:
         parse_command_line(words)
     assert str(refused.value).startswith(complaint)
 

@@ -28,6 +28,7 @@ def order(words: list[str], *plans: JobPlan, **changes: Any) -> LaunchOrder:
         args=changes.pop("args", ()),
         environment=changes.pop("environment", {}),
         work_dir="/home/u/run",
+        **changes.pop("submission", {}),
     )
     return LaunchOrder(
         attempt=AttemptId(workload=WorkloadId(2**32), attempt=2),
@@ -110,6 +111,15 @@ def test_environment_leaves_the_submitting_machine_behind() -> None:
         "FED_SITE": "alpine",
         "FED_DROPPED_ENV": "BIG",
     }
+
+
+def test_variables_that_fsbatch_left_out_stay_named() -> None:
+    given = {"BIG": "x" * 200_000, "FED_DROPPED_ENV": "LATIN"}
+    assert render(order([], environment=given), "s").environment["FED_DROPPED_ENV"] == "LATIN,BIG"
+
+
+def test_the_umask_is_the_researchers() -> None:
+    assert render(order([], submission={"umask": 0o077}), "s").umask == 0o077
 
 
 def test_relative_chdir_starts_where_the_researcher_stood() -> None:

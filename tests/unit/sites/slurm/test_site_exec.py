@@ -7,12 +7,17 @@ import json
 import os
 import pwd
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from federator.model.plan import JobPlan
+from federator.model.site import NodeShare
+from federator.model.workload import AttemptId, Submission, WorkloadId
+from federator.sites.protocol import LaunchOrder, SubmitCall, call_decoder, frame
 from federator.sites.slurm import site_exec
+from federator.sites.slurm.render import render
 
 Json = dict[str, object]
 USER = pwd.getpwuid(os.getuid())
@@ -26,6 +31,7 @@ def request(**changes: object) -> Json:
         "script": "#!/bin/sh\n",
         "environment": {"PATH": "/usr/bin:/bin", "MINE": "é"},
         "work_dir": "/",
+        "umask": 0o022,
     }
     return {**base, **changes}
 
@@ -35,7 +41,9 @@ def answer(value: object) -> Json:
 
 
 @pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
+def program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str, str], Path]]:
     """Put a shell script in the place of one of Slurm's commands."""
 
     def install(name: str, script: str) -> Path:
@@ -46,7 +54,9 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
         return tmp_path
 
     monkeypatch.chdir(tmp_path)  # sbatch changes the directory of this process
-    return install
+    umask = os.umask(0o022)  # and its umask
+    yield install
+    os.umask(umask)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +123,11 @@ def test_an_argv_of_long_options_is_accepted(argv: list[str]) -> None:
         {"environment": {"A": "x" * 131072}},
         {"environment": []},
         {"work_dir": None},
+        {"umask": None},
+        {"umask": "077"},
+        {"umask": True},
+        {"umask": -1},
+        {"umask": 0o1000},
     ],
 )
 def test_a_request_of_the_wrong_form_is_refused(changed: Json) -> None:
@@ -168,6 +183,40 @@ def test_a_submission_reaches_sbatch_as_it_is(program: Callable[[str, str], Path
     assert (seen["PWD"], seen["PATH"]) == (str(where), "/usr/local/bin:/usr/bin:/bin")
     assert not [name for name in seen if name.startswith(("SBATCH_", "SLURM_"))]
     assert "VIRTUAL_ENV" not in seen
+
+
+def test_sbatch_runs_under_the_researchers_umask(program: Callable[[str, str], Path]) -> None:
+    where = program("SBATCH", "umask > umask; echo 7\n")
+    assert answer(request(umask=0o077, work_dir=str(where))) == {"job_id": 7}
+    assert int((where / "umask").read_text(), 8) == 0o077
+    assert stat.S_IMODE((where / "umask").stat().st_mode) == 0o600
+
+
+def test_bytes_that_are_not_utf8_reach_sbatch(program: Callable[[str, str], Path]) -> None:
+    content = b"#!/bin/sh\n# caf\xe9 \xff\xed\xb3\xbf \xc3\xa9\n"
+    submission = Submission(
+        components=((),), script=content.decode("latin-1"), script_encoding="latin-1"
+    )
+    order = LaunchOrder(
+        attempt=AttemptId(workload=WorkloadId(7), attempt=1),
+        user="u",
+        tenant="t",
+        name="n",
+        submission=from_wire(submission),
+        jobs=(JobPlan(name="n", partition="p", nodes={"n1": NodeShare()}),),
+    )
+    where = program("SBATCH", "cat > script; echo 7\n")
+    call = render(order, "alpine")
+    given = {"argv": list(call.argv), "script": call.script, "environment": call.environment}
+    assert answer(request(**given, work_dir=str(where))) == {"job_id": 7}
+    assert (where / "script").read_bytes() == content
+
+
+def from_wire(submission: Submission) -> Submission:
+    sent = frame(SubmitCall(submission=submission, key="k"))
+    received = call_decoder.decode(sent[4:])
+    assert isinstance(received, SubmitCall)
+    return received.submission
 
 
 def test_a_work_dir_that_is_not_there_gives_way_to_home(

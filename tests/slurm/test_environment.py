@@ -1,0 +1,114 @@
+"""A job of the federation sees what plain sbatch would show it: names, values, limits.
+
+The same options go to fsbatch and, with the plan's nodes, to the sbatch of the site that ran it.
+Names are compared in both directions.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import chain
+
+import pytest
+
+from tests.slurm.federation import Row, Running, at, output_of, within
+
+pytestmark = pytest.mark.slurm
+
+Environment = dict[str, str]
+PRINT = "#!/bin/sh\nenv -0\n"
+GPU_NAMES = {"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES"}
+# Values that name the job itself, or its hour; 22.05 still calls a het group a pack group, too.
+OWN = re.compile(
+    r"SLURM_(JOB_?ID(_(HET|PACK)_GROUP_\d+)?|(HET|ARRAY)_JOB_ID|JOB_SLUID|TASK_PID"
+    r"|JOB_(START|END)_TIME)"
+)
+# The attempt is in the job's comment, where plain sbatch was given none. sbatch calls a job whose
+# script comes from standard input "sbatch", and before 26.05 told all but the job; ours is told.
+ONLY_OURS = {"SLURM_JOB_COMMENT", "SLURM_JOB_NAME"}
+# Every task of the federation is an array of one.
+ARRAY_BOUNDS = {"SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_MAX"}
+
+SHAPES: dict[str, list[list[str]]] = {
+    "two nodes": [["-N2", "-n4", "--gres=gpu:{gpu}:2", "--time=3", "--job-name=env"]],
+    "gpus in total": [["--gpus={gpu}:4", "-c2", "--time=3"]],
+    "het": [["-N1", "-n2", "--gres=gpu:{gpu}:4", "--time=3"], ["-N1", "-n1", "-c16", "--time=3"]],
+}
+
+
+def environment(text: str) -> Environment:
+    """What ``env -0`` printed, as far as Slurm makes it."""
+    pairs = dict(entry.split("=", 1) for entry in text.split("\0") if "=" in entry)
+    return {k: v for k, v in pairs.items() if k.startswith("SLURM") or k in GPU_NAMES}
+
+
+def differing(ours: Environment, theirs: Environment) -> set[str]:
+    """Names in both whose values differ, but for those of one job alone."""
+    both = ours.keys() & theirs.keys()
+    return {name for name in both if ours[name] != theirs[name] and not OWN.fullmatch(name)}
+
+
+def joined(components: list[list[str]]) -> list[str]:
+    return list(chain.from_iterable([":", *words] for words in components))[1:]
+
+
+def plain(row: Row, components: list[list[str]], node_names: list[str], script: str) -> Row:
+    """Run the same with the site's own sbatch on the same nodes, in the order of the plan."""
+    names = iter(node_names)
+    placed = []
+    for words in components:
+        count = 2 if "-N2" in words else 1
+        nodes = ",".join(next(names) for _ in range(count))
+        placed.append(["--partition=fed", "--account=vision", f"--nodelist={nodes}", *words])
+    id_ = at(row["site"], "sbatch", "--parsable", *joined(placed), user="vision1",
+             stdin=script).strip()  # fmt: skip
+    within(20, lambda: not at(row["site"], "squeue", "--noheader", f"--jobs={id_}"))
+    return dict(row, site_job_id=int(id_))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_environment_is_that_of_plain_sbatch(federation: Running, shape: str) -> None:
+    """At alpine (22.05) and cedar (26.05); of a het job, the leader's."""
+    asked = [[[word.format(gpu=gpu) for word in words] for words in SHAPES[shape]]
+             for gpu in ("a100", "h100")]  # fmt: skip
+    ids = [federation.submit(PRINT, *joined(components)) for components in asked]
+    for row, components in zip(federation.await_end(*ids), asked, strict=True):
+        output = output_of(row)
+        ours = environment(output)
+        theirs = environment(output_of(plain(row, components, row["node_names"], PRINT)))
+        assert set(theirs) - set(ours) == set()
+        assert set(ours) - set(theirs) <= ONLY_OURS
+        assert {k: (ours[k], theirs[k]) for k in differing(ours, theirs)} == {}
+        assert f"FED_JOB_ID={row['id']}\0" in output
+        assert f"FED_SITE={row['site']}\0" in output
+
+
+def test_environment_of_an_array_task_is_that_of_plain_sbatch(federation: Running) -> None:
+    """But for the array's bounds, since each task is an array of its own (docs)."""
+    words = ["--array=2,5", "-c4", "--time=3"]
+    id_ = federation.submit(PRINT, *words)
+    rows = sorted(federation.await_end(id_), key=lambda row: int(row["array_index"]))
+    assert [row["array_index"] for row in rows] == [2, 5]
+    assert rows[0]["node_names"] == rows[1]["node_names"]
+    plain_row = plain(rows[0], [words], rows[0]["node_names"], PRINT)
+    for row in rows:
+        index = row["array_index"]
+        ours, theirs = (
+            environment(at(r["site"], "cat", f"/home/vision1/slurm-{r['site_job_id']}_{index}.out"))
+            for r in (row, plain_row)
+        )
+        assert set(theirs) - set(ours) == set()
+        assert set(ours) - set(theirs) <= ONLY_OURS
+        assert differing(ours, theirs) <= ARRAY_BOUNDS
+        assert ours["SLURM_ARRAY_TASK_ID"] == str(index)
+        assert ours["SLURM_ARRAY_JOB_ID"] == ours["SLURM_JOB_ID"] == str(row["site_job_id"])
+
+
+def test_umask_is_that_of_the_submission(federation: Running) -> None:
+    """As with sbatch: the job has it, and its output file is made under it."""
+    submit = "umask 077; fsbatch --parsable --gres=gpu:a100:1 --wrap umask"
+    id_ = int(at("alpine", "sh", "-c", submit, user="vision1").split(";")[0])
+    (row,) = federation.await_end(id_)
+    assert output_of(row).strip() == "0077"
+    name = f"/home/vision1/slurm-{row['site_job_id']}.out"
+    assert at(row["site"], "stat", "--format=%a", name).strip() == "600"

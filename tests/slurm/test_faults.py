@@ -1,0 +1,156 @@
+"""What the federation promises when sites, agents or the daemon fail, or others are quicker.
+
+Each test has a daemon of its own. Jobs note their starts themselves, so "once" is counted in what
+ran, not in what anybody says of it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from federator.testbed.layout import StateDir
+from tests.slurm.conftest import lasting
+from tests.slurm.federation import (
+    Running,
+    agents,
+    at,
+    federation_jobs,
+    fill,
+    slurm_job,
+    starts,
+    traced,
+    within,
+)
+from tests.slurm.gate import Gate
+
+pytestmark = pytest.mark.slurm
+GANG = ("--gres=gpu:a100:8", "--nodes=2")
+
+
+def jobs_of(site: str, id_: int) -> list[dict[str, str]]:
+    """What Slurm remembers of a workload at a site."""
+    return [j for j in federation_jobs(site) if j["Comment"].startswith(f"fed:{id_}:")]
+
+
+def test_nodes_taken_as_sbatch_is_called_send_the_job_elsewhere(alone: Running, gate: Gate) -> None:
+    """alpine has bid and its agent calls sbatch; before Slurm hears of it, local users are in."""
+    gate.close("alpine")
+    id_ = alone.submit(traced(2), *GANG)
+    within(10, lambda: gate.held("alpine"))
+    assert (alone.row(id_)["state"], alone.row(id_)["site"]) == ("AWARDED", "alpine")
+    fill("alpine")
+    gate.open("alpine")
+    row = alone.await_state(id_, "LAUNCHING")
+    waits = slurm_job("alpine", row["site_job_id"])
+    assert (waits["JobState"], waits["Partition"]) == ("PENDING", "fed")
+    assert waits["Reason"] in {"Resources", "Priority", "None"}
+    (row,) = alone.await_end(id_)
+    assert (row["state"], row["site"], row["attempt"]) == ("COMPLETED", "boreal", 2)
+    (withdrawn,) = jobs_of("alpine", id_)
+    assert withdrawn["JobState"] == "CANCELLED"
+    assert starts(id_) == [(id_, 2, "boreal", row["site_job_id"])]
+
+
+def test_nodes_taken_before_the_order_comes_are_seen_by_the_agent(alone: Running) -> None:
+    """boreal's agent is stopped, so the pass waits for its bid while alpine's grows old."""
+    (stopped,) = agents("boreal")
+    at("boreal", "kill", "-STOP", str(stopped))
+    try:
+        id_ = alone.submit(traced(2), *GANG)
+        fill("alpine")
+        within(15, lambda: "launch_declined" in alone.log())
+    finally:
+        at("boreal", "kill", "-CONT", str(stopped))
+    (declined,) = [line for line in alone.log().splitlines() if "launch_declined" in line]
+    assert "node alpine-g1 was taken" in declined
+    (row,) = alone.await_end(id_)
+    assert (row["state"], row["site"], row["attempt"]) == ("COMPLETED", "boreal", 2)
+    assert jobs_of("alpine", id_) == []  # sbatch was never called
+    assert starts(id_) == [(id_, 2, "boreal", row["site_job_id"])]
+
+
+def test_daemon_killed_at_work_loses_nothing_and_doubles_nothing(
+    alone: Running, gate: Gate
+) -> None:
+    """SIGKILL while jobs run, others are inside sbatch, and others wait for their turn at it."""
+    running = [alone.submit(traced(12), "--gres=gpu:4") for _ in range(4)]
+    for id_ in running:
+        alone.await_state(id_, "RUNNING")
+    gate.close("alpine", "boreal")
+    launching = [alone.submit(traced(1), "--gres=gpu:a100:1") for _ in range(12)]
+    for id_ in launching:
+        alone.await_state(id_, "AWARDED")
+    held = within(10, lambda: {**gate.held("alpine"), **gate.held("boreal")})
+    alone.kill()
+    alone.spawn()
+    within(10, lambda: alone.run("fsqueue").returncode == 0)
+    assert {row["state"] for row in alone.rows(*launching)} == {"AWARDED"}
+    still = {**gate.held("alpine"), **gate.held("boreal")}
+    assert held.items() <= still.items()
+    assert starts(*launching) == []
+    gate.open("alpine", "boreal")
+    rows = alone.await_end(*running, *launching, timeout_s=90)
+    assert {row["state"] for row in rows} == {"COMPLETED"}
+    told = [(row["id"], row["attempt"], row["site"], row["site_job_id"]) for row in rows]
+    assert starts(*running, *launching) == sorted(told)
+    assert len(told) == 16
+
+
+def test_agent_killed_inside_sbatch_doubles_nothing(alone: Running, gate: Gate) -> None:
+    """SIGKILL of the agent. One sbatch outlives it and is found; the other dies with it.
+
+    For the second the new agent cannot know that; it looks until no sbatch can be left
+    (``INTENT_HORIZON_S``), and only then submits it anew.
+    """
+    gate.close("alpine")
+    outlives, dies = (alone.submit(traced(1), "--gres=gpu:a100:1") for _ in range(2))
+    within(10, lambda: len(gate.held("alpine")) == 2)
+    held = gate.held("alpine")
+    assert {row["state"] for row in alone.rows(outlives, dies)} == {"AWARDED"}
+    (agent,) = agents("alpine")
+    at("alpine", "kill", "-KILL", str(agent), str(held[f"fed:{dies}:1"]))
+    within(20, lambda: [a for a in agents("alpine") if a != agent] and alone.all_up())
+    assert {row["state"] for row in alone.rows(outlives, dies)} == {"AWARDED"}
+    gate.open("alpine")
+    (first,) = alone.await_end(outlives)
+    assert (first["state"], first["attempt"]) == ("COMPLETED", 1)
+    assert alone.row(dies)["state"] == "AWARDED"
+    (second,) = alone.await_end(dies, timeout_s=75)
+    assert second["state"] == "COMPLETED"
+    told = [(row["id"], row["attempt"], row["site"], row["site_job_id"]) for row in (first, second)]
+    assert starts(outlives, dies) == sorted(told)
+
+
+@pytest.mark.parametrize("cut", ["pause", "network"])
+def test_unreachable_site_does_not_stop_the_others(alone: Running, cut: str) -> None:
+    id_ = alone.submit("#!/bin/sh\nsleep 12\n", "--gres=gpu:h100:2")
+    alone.await_state(id_, "RUNNING")
+    lost, found = {
+        "pause": (["pause", "federator-cedar"], ["unpause", "federator-cedar"]),
+        "network": (["network", "disconnect", "federator-testbed", "federator-cedar"],
+                    ["network", "connect", "federator-testbed", "federator-cedar"]),
+    }[cut]  # fmt: skip
+    subprocess.run(["docker", *lost], check=True)
+    try:
+        within(20, lambda: alone.row(id_)["unknown_since_s"])
+        other = alone.submit("#!/bin/sh\ntrue\n", "--gres=gpu:1")
+        (row,) = alone.await_end(other)
+        assert row["state"] == "COMPLETED"
+        assert alone.row(id_)["state"] == "RUNNING"
+        assert "unknown for" in alone.run("fsqueue").stdout
+    finally:
+        subprocess.run(["docker", *found], check=True)
+    (row,) = alone.await_end(id_, timeout_s=120)
+    assert row["state"] == "COMPLETED"
+    assert row["attempt"] == 1
+    assert row["unknown_since_s"] == 0
+
+
+def test_an_agent_may_be_a_local_process(testbed: StateDir, tmp_path: Path) -> None:
+    for running in lasting(Running(tmp_path, local=("alpine",))):
+        id_ = running.submit("#!/bin/sh\ntrue\n", "--gres=gpu:a100:1")
+        (row,) = running.await_end(id_)
+        assert (row["site"], row["state"]) == ("alpine", "COMPLETED")

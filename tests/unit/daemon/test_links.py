@@ -1,0 +1,198 @@
+"""A site may do what it likes to its channel; the daemon lives on and tells the core."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from federator.daemon import links
+from federator.daemon.links import SiteLink
+from federator.errors import SiteUnavailable
+from federator.model.message import Observation, SiteDown
+from federator.model.workload import SiteName
+from federator.sites.protocol import (
+    BANNER,
+    PROTOCOL_VERSION,
+    ByteReader,
+    ClientCall,
+    Hello,
+    Message,
+    Ping,
+    Reply,
+    Report,
+    SitesCall,
+    SitesReply,
+    Trouble,
+    Welcome,
+    frame,
+)
+from federator.sites.transport import Channel
+from tests.fakes.clock import VirtualClock, run_virtual
+
+SITE = SiteName("alpine")
+WELCOME = Welcome(
+    protocol=PROTOCOL_VERSION, epoch=1, site=SITE, partitions=("gpu",), poll_interval_s=1.0
+)
+HELLO = Hello(protocol=PROTOCOL_VERSION, site=SITE, slurm_version="24.11.5")
+
+
+class FakeChannel:
+    """The daemon's end of a channel whose other end the test plays."""
+
+    def __init__(self, greeting: bytes = BANNER) -> None:
+        self.stream = asyncio.StreamReader()
+        self.stream.feed_data(greeting)
+        self.reader: ByteReader = self.stream
+        self.written: list[bytes] = []
+        self.broken = False
+
+    def say(self, *messages: Message) -> None:
+        for message in messages:
+            self.stream.feed_data(frame(message))
+
+    def write(self, data: bytes) -> None:
+        if self.broken:
+            raise BrokenPipeError("Channel not open for sending")
+        self.written.append(data)
+
+    async def drain(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def last_words(self) -> str:
+        return "out of cheese"
+
+
+class FakeTransport:
+    """Opens the channels that the test has prepared, one after the other."""
+
+    def __init__(self, channels: list[FakeChannel]) -> None:
+        self.channels = channels
+
+    async def open(self) -> Channel:
+        if not self.channels:
+            raise SiteUnavailable("nobody there")
+        return self.channels.pop(0)
+
+    async def probe(self) -> None: ...
+
+
+class Played:
+    """A link, what it observed, and the calls that came over it."""
+
+    def __init__(self, *channels: FakeChannel) -> None:
+        self.seen: list[Observation] = []
+        self.link = SiteLink(SITE, FakeTransport(list(channels)), WELCOME, self.seen.append, self)
+
+    def take(self, call: ClientCall, origin: SiteName, answer: Callable[[Reply], None]) -> None:
+        assert (call.user, origin) == ("ada", SITE)
+        answer(SitesReply(sites=()))
+
+    async def running(self, script: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(self.link.run())
+        await script
+        assert not task.done(), "a link never ends by itself"
+        task.cancel()
+
+
+def play(script: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    run_virtual(VirtualClock(), script())
+
+
+def kinds(seen: list[Observation]) -> list[str]:
+    return [type(o).__name__ for o in seen]
+
+
+def test_a_site_is_up_once_its_agent_has_introduced_itself() -> None:
+    async def script() -> None:
+        channel = FakeChannel()
+        channel.say(HELLO, Report(attempts=(), complete=True))
+        played = Played(channel)
+        await played.running(asyncio.sleep(1.0))
+        assert kinds(played.seen) == ["SiteUp", "SiteReported"]
+        assert channel.written[0] == frame(WELCOME)
+        assert frame(Ping()) in channel.written
+
+    play(script)
+
+
+def test_a_silent_site_is_down_and_is_tried_again() -> None:
+    async def script() -> None:
+        first, second = FakeChannel(), FakeChannel()
+        first.say(HELLO)
+        second.say(HELLO)
+        played = Played(first, second)
+        await played.running(asyncio.sleep(links.SILENCE_S + 2.0))
+        assert kinds(played.seen) == ["SiteUp", "SiteDown", "SiteUp"]
+
+    play(script)
+
+
+@pytest.mark.parametrize(
+    "noise", [b"\xff" * 8, b"\x00\x00\x00\x01\xc1", frame(WELCOME)], ids=["length", "type", "tag"]
+)
+def test_nonsense_from_a_site_takes_only_that_site_down(noise: bytes) -> None:
+    async def script() -> None:
+        channel = FakeChannel()
+        channel.say(HELLO)
+        channel.stream.feed_data(noise)
+        played = Played(channel)
+        await played.running(asyncio.sleep(1.0))
+        assert kinds(played.seen) == ["SiteUp", "SiteDown"]
+
+    play(script)
+
+
+def test_a_write_to_a_channel_that_has_just_broken_is_dropped() -> None:
+    async def script() -> None:
+        channel = FakeChannel()
+        channel.say(HELLO)
+        played = Played(channel)
+
+        async def break_it() -> None:
+            await asyncio.sleep(0.5)
+            channel.broken = True
+            played.link.send(Ping())
+
+        await played.running(break_it())
+
+    play(script)
+
+
+def test_the_last_words_of_an_agent_that_cannot_start_are_told() -> None:
+    async def script() -> None:
+        channel = FakeChannel(greeting=b"Welcome to alpine\n")
+        channel.stream.feed_eof()
+        played = Played(channel)
+        await played.running(asyncio.sleep(1.0))
+        (down,) = played.seen
+        assert isinstance(down, SiteDown)
+        assert "out of cheese" in down.detail
+
+    play(script)
+
+
+def test_trouble_is_told_once_and_ends_with_a_report() -> None:
+    async def script() -> None:
+        channel = FakeChannel()
+        trouble = Trouble(detail="slurmctld does not answer")
+        channel.say(HELLO, trouble, trouble, Report(attempts=(), complete=True))
+        played = Played(channel)
+        await played.running(asyncio.sleep(1.0))
+        assert kinds(played.seen) == ["SiteUp", "SiteDown", "SiteUp", "SiteReported"]
+
+    play(script)
+
+
+def test_a_call_of_a_researcher_is_answered_over_the_same_channel() -> None:
+    async def script() -> None:
+        channel = FakeChannel()
+        channel.say(HELLO, ClientCall(call_id=7, user="ada", call=SitesCall()))
+        played = Played(channel)
+        await played.running(asyncio.sleep(1.0))
+        assert any(b"call_answer" in data for data in channel.written)
+
+    play(script)
