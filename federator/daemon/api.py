@@ -19,8 +19,9 @@ import structlog
 from federator.config import FederationConfig
 from federator.daemon.views import find, queue_rows, site_rows
 from federator.errors import FederatorError, InvalidRequest
+from federator.model.event import Draft
 from federator.model.lifecycle import TERMINAL
-from federator.model.message import CancelAsked, Draft, Observation, SubmitAsked
+from federator.model.message import CancelAsked, Observation, SubmitAsked
 from federator.model.workload import SiteName, TenantName, WorkloadId
 from federator.sched.federation import Federation
 from federator.sites.protocol import (

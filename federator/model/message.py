@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from federator.model.event import Draft as Draft  # noqa: PLC0414 - what SubmitAsked carries
-from federator.model.event import LogRecord
+from federator.model.event import Draft, LogRecord
 from federator.model.plan import Bid, JobPlan
 from federator.model.reason import Reason, Refusal
 from federator.model.site import AttemptReport, Capacity, PartitionSummary

@@ -15,7 +15,6 @@ from federator.errors import InvalidRequest
 WorkloadId = NewType("WorkloadId", int)
 TenantName = NewType("TenantName", str)
 SiteName = NewType("SiteName", str)
-NodeName = NewType("NodeName", str)
 
 FIRST_WORKLOAD_ID: Final = WorkloadId(2**32)
 """Federation ids start above every Slurm job id (26 bits, 32 with federation bits)."""

@@ -25,7 +25,7 @@ async def record(release: str) -> None:
     runner = RecordingRunner(DockerRunner(PREFIX + site))
     hands = LiveHands(site)
     try:
-        scene = await play(site, SlurmClient(runner), hands)
+        scene = await play(site, SlurmClient(runner, layouts=True), hands)
     finally:
         await hands.restore()
     folder = TRANSCRIPTS / release

@@ -50,9 +50,11 @@ def lasting(running: Running) -> Iterator[Running]:
         running.start()
         yield running
     finally:
-        running.tidy()
-        running.stop()
-        clear()
+        try:
+            running.tidy()
+        finally:
+            running.stop()
+            clear()
 
 
 @pytest.fixture(scope="module")

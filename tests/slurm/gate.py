@@ -36,8 +36,11 @@ exec {ASIDE} <&3
 _RESTORE: Final = f"""
 [ -e {ASIDE} ] || exit 0
 touch {FOLDER}/open
-for pid in $(cat {FOLDER}/fed:* 2>/dev/null); do
-  while kill -0 "$pid" 2>/dev/null && grep -q {FOLDER} "/proc/$pid/cmdline"; do sleep 0.05; done
+for waiting in {FOLDER}/fed:*; do
+  for turn in $(seq 20); do
+    [ -e "$waiting" ] && kill -0 "$(cat "$waiting")" 2>/dev/null || break
+    sleep 0.05
+  done
 done
 mv -f {ASIDE} {HELPER} && rm -rf {FOLDER}
 """

@@ -144,6 +144,7 @@ def test_plain_sbatch_over_two_nodes_sees_all_gpus(site: SiteLayout) -> None:
 
     within(60, ended)
     lines = said(site, "cat", out, user="vision1").splitlines()
+    said(site, "rm", out, user="vision1")
     assert len(lines) == 2
     for line in lines:
         node, devices = line.split()
