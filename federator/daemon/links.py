@@ -92,6 +92,7 @@ class SiteLink:
         self._version = ""
         self._troubled = False
         self._problems: tuple[str, ...] = ()
+        self._reported = False
 
     async def run(self) -> None:
         """Connect and serve until cancelled."""
@@ -109,7 +110,9 @@ class SiteLink:
             if was_up or failures == 0:
                 log.warning("site_down", site=self.site, detail=detail)
                 self._observe(SiteDown(site=self.site, detail=detail))
-            failures = 1 if was_up else failures + 1
+            # An agent that ends before its first report is as good as one that does not start.
+            failures = 1 if self._reported else failures + 1
+            self._reported = False
             await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S)) - 1])
 
     def send(self, message: Message) -> None:
@@ -196,6 +199,7 @@ class SiteLink:
         self, message: BidsMade | LaunchAccepted | LaunchDeclined | AttemptAbsent | Report
     ) -> None:
         if isinstance(message, Report):
+            self._reported = True
             if self._troubled:
                 self._troubled = False
                 self._observe(SiteUp(site=self.site, slurm_version=self._version))

@@ -57,7 +57,8 @@ from federator.sites.protocol import (
 from federator.sites.researchers import ResearcherSocket
 
 SILENCE_S: Final = 15.0  # without a word of the daemon the agent ends
-INTENT_HORIZON_S: Final = 45.0  # an sbatch older than this has succeeded or never will
+INTENT_HORIZON_S: Final = 45.0  # an sbatch older than this has succeeded or never will:
+# the helper calls it within 12 s or not at all, and ends it after 30 s
 WATCH_S: Final = 0.25  # sweep interval while a launch is on its way
 WATCH_FOR_S: Final = 8.0
 FRESH_S: Final = 1.0  # bids are made on a sweep no older than this

@@ -12,7 +12,9 @@ from pathlib import Path
 from federator.sites.slurm.runner import Completed
 
 TRANSCRIPTS = Path(__file__).parent / "transcripts"
-LATER = frozenset({"umask"})  # parts of a request that are younger than the recordings
+LATER = frozenset(
+    {"umask", "start_by_s"}
+)  # parts of a request that are younger than the recordings
 _STREAM = re.compile(rb"\n== (stdout|stderr) (\d+)\n")
 
 

@@ -6,7 +6,7 @@ account run it as a mapped user, without arguments. It reads one JSON request fr
 strictly, runs Slurm's commands without a shell, and writes one JSON answer:
 
     {"op": "sbatch", "argv": ["--comment=fed:7:1", ":", ...], "args": [], "script": "#!...",
-     "environment": {...}, "work_dir": "/...", "umask": 18}
+     "environment": {...}, "work_dir": "/...", "umask": 18, "start_by_s": 1795213807.5}
                                                         -> {"job_id": 7} (and "work_dir" if another)
     {"op": "scancel", "job_id": 7, "pending_only": false}                         -> {"job_id": 7}
     {"op": "signal", "job_id": 7, "signal": "USR1", "batch_only": true}           -> {"job_id": 7}
@@ -24,6 +24,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from typing import Any
 
 SBATCH = "/usr/bin/sbatch"
@@ -147,9 +148,10 @@ def go_to(work_dir: str, home: str) -> str:
 
 
 def sbatch(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
-    argv, args, script, environment, work_dir, umask = take(
-        request, argv=list, args=list, script=str, environment=dict, work_dir=str, umask=int
-    )
+    argv, args, script, environment, work_dir, umask, start_by_s = take(
+        request, argv=list, args=list, script=str, environment=dict, work_dir=str, umask=int,
+        start_by_s=float,
+    )  # fmt: skip
     check_argv(argv)
     check_texts(args, "args")
     check_environment(environment)
@@ -163,6 +165,8 @@ def sbatch(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, obje
     # sbatch takes a script's arguments only after a file; this pipe is the user's own.
     operands = ["/dev/stdin", *args] if args else []
     os.umask(umask)  # sbatch hands it on to the job
+    # Whoever asked may have given the attempt up by then, and may have it run elsewhere.
+    check(time.time() <= start_by_s, "too late: the site took too long to call sbatch")
     status, out, err = run([SBATCH, "--parsable", *argv, *operands], environment, text)
     if status != 0:
         raise Refused(err or "sbatch failed without a word", status)

@@ -32,6 +32,7 @@ def request(**changes: object) -> Json:
         "environment": {"PATH": "/usr/bin:/bin", "MINE": "é"},
         "work_dir": "/",
         "umask": 0o022,
+        "start_by_s": 4e9,
     }
     return {**base, **changes}
 
@@ -316,5 +317,12 @@ def test_the_helper_is_python_3_6_of_the_standard_library_alone() -> None:
     tree = ast.parse(source, feature_version=(3, 6))
     imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import)
                 for name in node.names}  # fmt: skip
-    assert imported <= {"json", "os", "pwd", "re", "signal", "subprocess", "sys"}
+    assert imported <= {"json", "os", "pwd", "re", "signal", "subprocess", "sys", "time"}
     assert source.startswith("#!/usr/bin/python3 -I\n")
+
+
+def test_sbatch_is_not_called_after_its_time(program: Callable[[str, str], Path]) -> None:
+    folder = program("SBATCH", "touch called; echo 7\n")
+    refused = answer(request(start_by_s=1.0))
+    assert "too late" in str(refused["error"])
+    assert not (folder / "called").exists()
