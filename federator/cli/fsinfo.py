@@ -22,8 +22,8 @@ _HEADER: Final = (
 )
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--noheader", is_flag=True, help="No header line.")
+@click.command(context_settings={"help_option_names": ["--help"]})
+@click.option("-h", "--noheader", is_flag=True, help="No header line.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/formats.md).")
 @click.version_option(__version__, prog_name="fsinfo")
 def fsinfo(noheader: bool, as_json: bool) -> None:

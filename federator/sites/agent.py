@@ -62,6 +62,7 @@ INTENT_HORIZON_S: Final = 45.0  # an sbatch older than this has succeeded or nev
 WATCH_S: Final = 0.25  # sweep interval while a launch is on its way
 WATCH_FOR_S: Final = 8.0
 FRESH_S: Final = 1.0  # bids are made on a sweep no older than this
+REST_PER_SWEEP: Final = 4.0  # however much happens, slurmctld is left alone four times as long
 LAUNCHES_AT_ONCE: Final = 8
 CALL_S: Final = 30.0
 
@@ -114,6 +115,7 @@ class Agent:
         self._scheduler = SiteScheduler(())
         self._poll_interval_s = 10.0
         self._swept_at_s = 0.0
+        self._rest_s = 0.0
         self._watch_until_s = 0.0
         self._sweep_lock = asyncio.Lock()
         self._wake = asyncio.Event()
@@ -221,10 +223,11 @@ class Agent:
     async def _sweep_for_ever(self) -> None:
         await self._sweep()
         while True:
+            await asyncio.sleep(self._rest_s)
             watching = self._clock() < self._watch_until_s
             pause_s = min(WATCH_S, self._poll_interval_s) if watching else self._poll_interval_s
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause_s)
+                await asyncio.wait_for(self._wake.wait(), max(0.0, pause_s - self._rest_s))
             self._wake.clear()
             await self._sweep()
 
@@ -232,6 +235,9 @@ class Agent:
         """Look at Slurm once and report what is new; False when it did not answer."""
         async with self._sweep_lock:
             self._accepted_lately.clear()
+            if not self._tasks:
+                self._attempt_locks.clear()  # nobody holds one or waits for one
+            began_s = self._clock()
             try:
                 sweep = await self._driver.sweep()
             except SiteUnavailable as error:
@@ -239,6 +245,7 @@ class Agent:
                 self._send(Trouble(detail=str(error)))
                 return False
             self._swept_at_s = self._clock()
+            self._rest_s = REST_PER_SWEEP * max(0.0, self._swept_at_s - began_s)
             self._known = self._genuine(sweep.attempts)
             self._sees_all_nodes = sweep.nodes_complete
             self._scheduler.update(sweep.nodes, self._visible())
@@ -303,7 +310,7 @@ class Agent:
     # ---- bids ----
 
     async def _bid(self, ask: Ask) -> None:
-        if self._clock() - self._swept_at_s > FRESH_S:
+        if self._clock() - self._swept_at_s > max(FRESH_S, self._rest_s):
             await self._sweep()
         strangers = {r.user for r in ask.requests if not self._knows_user(r.user)}
         requests = [(WorkloadId(r.id), r.jobs) for r in ask.requests if r.user not in strangers]
