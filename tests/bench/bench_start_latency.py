@@ -2,7 +2,7 @@
 
 Run by ``./test bench``. Each job notes the time it starts; all clocks are this machine's. Prints
 median, P95 and maximum over the jobs, and the ratio of the medians. The exit status is 1 if the
-P95 of fsbatch is above ``BOUND_S`` (issue 2: submit to running on an idle testbed).
+P95 of fsbatch is above ``BOUND_S``, the bound for submit to running on an idle testbed.
 """
 
 from __future__ import annotations
