@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
@@ -45,12 +44,9 @@ def daemon(config: Path, verbose: bool) -> None:
 
 
 async def _until_told(service: Daemon) -> None:
-    task = asyncio.current_task()
-    assert task is not None
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
-        await service.run()
+        asyncio.get_running_loop().add_signal_handler(number, service.stop)
+    await service.run()
 
 
 def _log_to_stderr(verbose: bool) -> None:
@@ -91,6 +87,7 @@ def agent(config: Path) -> None:
 
 
 async def _serve(settings: AgentConfig) -> None:
+    from federator.sites.accounts import Accounts  # noqa: PLC0415
     from federator.sites.agent import Agent, await_welcome  # noqa: PLC0415
     from federator.sites.journal import Journal, check_epoch, take_over  # noqa: PLC0415
     from federator.sites.slurm.driver import open_driver  # noqa: PLC0415
@@ -111,6 +108,7 @@ async def _serve(settings: AgentConfig) -> None:
             open_driver(settings.site, welcome.partitions),
             Journal(folder, time.time()),
             pipe.write,
+            knows_user=Accounts().has,
         )
         await service.run(reader, welcome)
     finally:

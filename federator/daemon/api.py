@@ -40,7 +40,8 @@ from federator.sites.protocol import (
 from federator.sites.researchers import ResearcherSocket, user_of
 from federator.sites.slurm.interpret import interpret
 
-MAX_ROWS: Final = 20_000  # of one answer, the newest; about 10 MB
+MAX_ROWS: Final = 5_000  # of one answer, the newest; some 3 MB
+MAX_CANCELS: Final = 20_000  # of one request
 MAX_IDS: Final = 1_000
 
 log = structlog.get_logger()
@@ -105,9 +106,8 @@ class Api:
     def _queue(self, call: QueueCall) -> QueueReply:
         if len(call.ids) > MAX_IDS:
             raise InvalidRequest(f"{len(call.ids)} job ids in one request, at most {MAX_IDS}")
-        rows = queue_rows(self._federation, call)
-        left_off = max(0, len(rows) - MAX_ROWS)
-        return QueueReply(rows=rows[left_off:], now_s=self._clock(), left_off=left_off)
+        rows, left_off = queue_rows(self._federation, call, MAX_ROWS)
+        return QueueReply(rows=rows, now_s=self._clock(), left_off=left_off)
 
     def reply(self, client: int, reply: Reply) -> None:
         """Hand the core's answer to whom it is for."""
@@ -178,8 +178,10 @@ class Api:
             raise InvalidRequest(f"{len(call.ids)} job ids in one request, at most {MAX_IDS}")
         ids: list[WorkloadId] = []
         errors: list[str] = []
-        for wanted in call.ids:
+        for wanted in dict.fromkeys(call.ids):
             found = find(self._federation.ledger, wanted)
+            if len(ids) + len(found) > MAX_CANCELS:
+                raise InvalidRequest(f"more than {MAX_CANCELS} jobs at once; cancel fewer")
             if not found:
                 errors.append(f"Invalid job id specified: {wanted}")
             for id_ in found:
@@ -193,6 +195,7 @@ class Api:
                     ids.append(id_)
         if not call.ids:
             ids = self._all_of(call, user, operator)
+        ids = list(dict.fromkeys(ids))
         client = self._client(answer)
         self._cancel_errors[client] = tuple(errors)
         self._observe(CancelAsked(client=client, ids=tuple(ids), by=user))

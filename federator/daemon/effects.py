@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from federator.daemon.links import SiteLink
+from federator.errors import InvalidRequest
 from federator.model.message import (
     AnswerCancelled,
     AnswerRefused,
@@ -68,7 +69,10 @@ class Effects:
             case Note():
                 log.info(command.event, **command.fields)
             case AskSite() | LaunchAt() | CancelAt():
-                self._tell_site(command)
+                try:
+                    self._tell_site(command)
+                except InvalidRequest as error:  # too large for a frame: the site stays silent
+                    log.error("order_too_large", site=command.site, detail=str(error))
             case _:
                 self._answer(command.client, self._reply(command))
 

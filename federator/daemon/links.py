@@ -93,11 +93,12 @@ class SiteLink:
         self._troubled = False
         self._problems: tuple[str, ...] = ()
         self._reported = False
+        self._stopping = False
 
     async def run(self) -> None:
-        """Connect and serve until cancelled."""
+        """Connect and serve until ``stop``."""
         failures = 0
-        while True:
+        while not self._stopping:
             try:
                 await self._serve()
                 detail = f"the agent ended; it said: {self._last_words() or 'nothing'}"
@@ -115,6 +116,10 @@ class SiteLink:
             self._reported = False
             await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S)) - 1])
 
+    def stop(self) -> None:
+        """Do not connect again; the task that runs ``run`` is to be cancelled as well."""
+        self._stopping = True
+
     def send(self, message: Message) -> None:
         """Send if the channel is up; else the message is dropped (a reconnect repeats orders)."""
         if self._channel is None:
@@ -131,7 +136,7 @@ class SiteLink:
         try:
             await asyncio.wait_for(skip_to_banner(channel.reader), SILENCE_S)
             channel.write(frame(self._welcome))
-            hello = await asyncio.wait_for(self._next(channel), GREETING_S)
+            hello = await self._next(channel, GREETING_S)
             if not isinstance(hello, Hello) or hello.site != self.site:
                 raise SiteUnavailable(f"expected the agent of {self.site}, got {hello}")
             if hello.protocol != PROTOCOL_VERSION:
@@ -139,7 +144,7 @@ class SiteLink:
                     f"agent speaks protocol {hello.protocol}, the daemon {PROTOCOL_VERSION}; "
                     "install the same release"
                 )
-        except (FederatorError, OSError, TimeoutError) as error:
+        except Exception as error:  # whatever it was, the channel must be closed
             await asyncio.sleep(0.1)  # its last words may still be under way
             detail = f"{error}; it said: {channel.last_words() or 'nothing'}"
             await channel.close()
@@ -149,13 +154,13 @@ class SiteLink:
         self._observe(SiteUp(site=self.site, slurm_version=self._version))
         pinging = asyncio.create_task(self._ping())
         try:
-            while (message := await asyncio.wait_for(self._next(channel), SILENCE_S)) is not None:
+            while (message := await self._next(channel, SILENCE_S)) is not None:
                 self._take(message)
         finally:
             pinging.cancel()
 
-    async def _next(self, channel: Channel) -> FromAgent | None:
-        body = await read_frame(channel.reader)
+    async def _next(self, channel: Channel, patience_s: float) -> FromAgent | None:
+        body = await read_frame(channel.reader, patience_s=patience_s)
         return None if body is None else from_agent_decoder.decode(body)
 
     async def _ping(self) -> None:

@@ -82,6 +82,7 @@ class Daemon:
         self._now_s = 0.0
         self._monotonic_s = time.monotonic()
         self._api = Api(config, self._federation, self._inbox.put_nowait, self.clock)
+        self._stopping = False
         self._links: dict[SiteName, SiteLink] = {}
         self._effects = Effects(config.federation, self._links, self._api.reply, self._wake)
 
@@ -93,8 +94,13 @@ class Daemon:
         self._now_s = max(self._now_s + elapsed_s, time.time())
         return self._now_s
 
+    def stop(self) -> None:
+        """End ``run`` after the turn it is in; what that turn records is committed."""
+        self._stopping = True
+        self._inbox.put_nowait(Tick())
+
     async def run(self) -> None:
-        """Serve until cancelled.
+        """Serve until ``stop``.
 
         Raises:
             ConfigError: a site is missing that still has workloads.
@@ -117,12 +123,14 @@ class Daemon:
                  workloads=len(self._federation.ledger.entries),
                  epoch=self._federation.ledger.epoch, socket=str(self._config.socket))  # fmt: skip
         try:
-            while True:
+            while not self._stopping:
                 await self._turn()
         finally:
             server.close()
-            for link in links:
-                link.cancel()
+            for link in self._links.values():
+                link.stop()
+            for task in links:
+                task.cancel()
             self._store.close()
 
     def _link(self, name: SiteName, site: SiteConfig) -> SiteLink:

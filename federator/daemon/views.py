@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import count
+from collections.abc import Mapping, Sequence
 
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.reason import Reason, ReasonCode
@@ -13,8 +12,10 @@ from federator.sched.ledger import Entry, Ledger
 from federator.sites.protocol import QueueCall, QueueRow, SiteRow
 
 
-def queue_rows(federation: Federation, call: QueueCall) -> tuple[QueueRow, ...]:
-    """The workloads a call asks for, by id."""
+def queue_rows(
+    federation: Federation, call: QueueCall, limit: int
+) -> tuple[tuple[QueueRow, ...], int]:
+    """The workloads a call asks for, by id; the newest ``limit``, and how many are left off."""
     ledger = federation.ledger
     if call.ids:
         ids = sorted({id_ for name in call.ids for id_ in find(ledger, name)})
@@ -24,37 +25,31 @@ def queue_rows(federation: Federation, call: QueueCall) -> tuple[QueueRow, ...]:
     else:
         live = (state for state in WorkloadState if state not in TERMINAL)
         entries = sorted(ledger.in_state(*live), key=lambda e: e.workload.id)
-    return tuple(
-        _row(entry, federation.sites.get(entry.site))
+    wanted = [
+        entry
         for entry in entries
         if (call.ended or entry.state not in TERMINAL)
         and (not call.users or entry.workload.user in call.users)
-    )
+    ]
+    left_off = max(0, len(wanted) - limit)
+    rows = tuple(_row(e, federation.sites.get(e.site)) for e in wanted[left_off:])
+    return rows, left_off
 
 
-def find(ledger: Ledger, name: str) -> list[WorkloadId]:
+def find(ledger: Ledger, name: str) -> Sequence[WorkloadId]:
     """The workloads a user calls ``ID``, ``ARRAY`` (all its tasks) or ``ARRAY_INDEX``."""
     head, _, index = name.partition("_")
     if not (head.isascii() and head.isdecimal() and len(head) < 20):
-        return []
-    first = ledger.entries.get(WorkloadId(int(head)))
-    if first is None:
-        return []
-    array = first.workload.array
-    if array is None or array.array_id != first.workload.id:
-        return [] if index else [first.workload.id]
-    tasks = _tasks(ledger, array.array_id)
-    return [id_ for id_, number in tasks if index in ("", str(number))]
-
-
-def _tasks(ledger: Ledger, array_id: WorkloadId) -> Iterator[tuple[WorkloadId, int]]:
-    """Id and index of each of an array's tasks; the ids follow one another."""
-    for number in count(array_id):
-        entry = ledger.entries.get(WorkloadId(number))
-        array = None if entry is None else entry.workload.array
-        if entry is None or array is None or array.array_id != array_id:
-            return
-        yield entry.workload.id, array.index
+        return ()
+    id_ = WorkloadId(int(head))
+    tasks = ledger.array_tasks.get(id_)
+    if tasks is None:
+        return () if index or id_ not in ledger.entries else (id_,)
+    if not index:
+        return tuple(tasks.values())
+    known = index.isascii() and index.isdecimal() and len(index) < 10
+    task = tasks.get(int(index)) if known else None
+    return () if task is None else (task,)
 
 
 def _row(entry: Entry, site: SiteView | None) -> QueueRow:

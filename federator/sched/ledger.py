@@ -58,6 +58,7 @@ class Ledger:
         self.entries: dict[WorkloadId, Entry] = {}
         self.epoch = 0
         self.next_id = FIRST_WORKLOAD_ID
+        self.array_tasks: dict[WorkloadId, dict[int, WorkloadId]] = {}  # by array id and index
         self.id_of_key: dict[str, WorkloadId] = {}
         self._by_state: dict[WorkloadState, dict[WorkloadId, None]] = {s: {} for s in WorkloadState}
 
@@ -82,6 +83,9 @@ class Ledger:
                 self.entries[workload.id] = Entry(workload=workload)
                 self._by_state[WorkloadState.PENDING][workload.id] = None
                 self.next_id = max(self.next_id, WorkloadId(workload.id + 1))
+                if workload.array is not None:
+                    tasks = self.array_tasks.setdefault(workload.array.array_id, {})
+                    tasks[workload.array.index] = workload.id
             self.id_of_key[event.key] = event.first_id
             return (Effect.RANK_AGAIN,)
         if isinstance(event, Awarded):

@@ -59,7 +59,8 @@ def _ending(entry: Entry, report: AttemptReport) -> Happening:
     if entry.state is WorkloadState.CANCELLING:
         return ending
     soon = report.ended_at_s <= entry.withdrawn_at_s + WITHDRAWAL_TAKES_S
-    if ending is Happening.CANCELLED and entry.withdrawing and soon:
+    ours = entry.state is WorkloadState.LAUNCHING or soon  # repeated until it has an effect
+    if ending is Happening.CANCELLED and entry.withdrawing and ours:
         return Happening.WITHDRAWN
     if ending is Happening.NODE_FAILED and not entry.workload.requeue:
         return Happening.FAILED

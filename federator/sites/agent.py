@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import pwd
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -17,7 +16,13 @@ from typing import Any, Final
 
 import msgspec
 
-from federator.errors import FederatorError, SiteRefused, SiteUnavailable, StaleState
+from federator.errors import (
+    FederatorError,
+    InvalidRequest,
+    SiteRefused,
+    SiteUnavailable,
+    StaleState,
+)
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import AttemptReport, Capacity, PartitionSummary, SiteJobState
 from federator.model.workload import AttemptId, WorkloadId
@@ -64,16 +69,8 @@ WATCH_FOR_S: Final = 8.0
 FRESH_S: Final = 1.0  # bids are made on a sweep no older than this
 REST_PER_SWEEP: Final = 4.0  # however much happens, slurmctld is left alone four times as long
 LAUNCHES_AT_ONCE: Final = 8
+CANCELS_AT_ONCE: Final = 4
 CALL_S: Final = 30.0
-
-
-def has_account(user: str) -> bool:
-    """True if the machine knows the user."""
-    try:
-        pwd.getpwnam(user)
-    except KeyError:
-        return False
-    return True
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -103,8 +100,8 @@ class Agent:
         journal: Journal,
         write: Callable[[bytes], None],
         *,
+        knows_user: Callable[[str], bool],
         clock: Callable[[], float] = time.time,
-        knows_user: Callable[[str], bool] = has_account,
     ) -> None:
         self._config = config
         self._driver = driver
@@ -120,6 +117,8 @@ class Agent:
         self._sweep_lock = asyncio.Lock()
         self._wake = asyncio.Event()
         self._slots = asyncio.Semaphore(LAUNCHES_AT_ONCE)
+        self._cancel_slots = asyncio.Semaphore(CANCELS_AT_ONCE)
+        self._cancels: set[CancelOrder] = set()  # under way or waiting for a slot
         self._attempt_locks: dict[AttemptId, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -179,7 +178,7 @@ class Agent:
     async def _obey(self, reader: ByteReader) -> None:
         while True:
             try:
-                body = await asyncio.wait_for(read_frame(reader), SILENCE_S)
+                body = await read_frame(reader, patience_s=SILENCE_S)
             except TimeoutError as error:
                 raise SiteUnavailable(f"no word of the daemon for {SILENCE_S:.0f} s") from error
             if body is None:
@@ -195,7 +194,9 @@ class Agent:
             case LaunchOrder():
                 self._take_order(message)
             case CancelOrder():
-                self._start(self._cancel(message))
+                if message not in self._cancels:  # the daemon repeats what takes long
+                    self._cancels.add(message)
+                    self._start(self._cancel(message))
             case CallAnswer():
                 future = self._calls.pop(message.call_id, None)
                 if future is not None and not future.done():
@@ -312,13 +313,16 @@ class Agent:
     async def _bid(self, ask: Ask) -> None:
         if self._clock() - self._swept_at_s > max(FRESH_S, self._rest_s):
             await self._sweep()
-        strangers = {r.user for r in ask.requests if not self._knows_user(r.user)}
+        strangers = {user for user in {r.user for r in ask.requests} if not self._knows_user(user)}
         requests = [(WorkloadId(r.id), r.jobs) for r in ask.requests if r.user not in strangers]
         answers = self._scheduler.bid(requests)
         made = [Answer(id=a.id, bid=a.bid, refusal=self._softened(a.refusal)) for a in answers]
         made += [Answer(id=r.id, refusal=_stranger(r.user))
                  for r in ask.requests if r.user in strangers]  # fmt: skip
-        self._send(BidsMade(pass_id=ask.pass_id, answers=tuple(made)))
+        try:
+            self._send(BidsMade(pass_id=ask.pass_id, answers=tuple(made)))
+        except InvalidRequest:  # beyond a frame: no bid is better than no agent
+            self._send(BidsMade(pass_id=ask.pass_id, answers=()))
 
     def _softened(self, refusal: Refusal | None) -> Refusal | None:
         """With nodes that could not be read, *never* cannot be said."""
@@ -417,12 +421,16 @@ class Agent:
     # ---- cancels ----
 
     async def _cancel(self, order: CancelOrder) -> None:
+        try:
+            await self._cancel_once(order)
+        finally:
+            self._cancels.discard(order)
+
+    async def _cancel_once(self, order: CancelOrder) -> None:
         async with self._lock_of(order.attempt):
             job_id = await self._job_of(order)
             try:
-                if job_id is None or not await self._driver.cancel(
-                    order.user, job_id, pending_only=order.pending_only
-                ):
+                if job_id is None or not await self._end(order, job_id):
                     self._void(order)
                     self._send(AttemptAbsent(attempt=order.attempt))
                     return
@@ -430,6 +438,10 @@ class Agent:
                 self._send(CancelFailed(attempt=order.attempt, detail=str(error)))
             self._watch_until_s = self._clock() + WATCH_FOR_S
             self._wake.set()
+
+    async def _end(self, order: CancelOrder, job_id: int) -> bool:
+        async with self._cancel_slots:
+            return await self._driver.cancel(order.user, job_id, pending_only=order.pending_only)
 
     async def _job_of(self, order: CancelOrder) -> int | None:
         """The job to cancel; None when the site has none and must never have one."""

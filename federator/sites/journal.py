@@ -8,6 +8,7 @@ is looked for in Slurm first. One agent at a time holds the journal; a newer one
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import json
 import os
@@ -83,13 +84,21 @@ class Journal:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self._path)
+        _sync_folder(self._path.parent)
 
     def get(self, attempt: AttemptId) -> Mark | None:
         return self._marks.get(attempt)
 
     def put(self, attempt: AttemptId, mark: Mark) -> None:
-        """Remember; durable when this returns."""
-        os.write(self._file, _line(attempt, mark).encode())
+        """Remember; durable when this returns.
+
+        Raises:
+            OSError: it could not be written; nothing may be done that relies on it.
+        """
+        # The newline in front keeps a line that was torn before from swallowing this one.
+        data = b"\n" + _line(attempt, mark).encode()
+        if os.write(self._file, data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
         os.fsync(self._file)
         self._marks[attempt] = mark
 
@@ -106,6 +115,7 @@ class Journal:
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(self._epoch_path)
+            _sync_folder(self._epoch_path.parent)
 
 
 def check_epoch(folder: Path, epoch: int) -> int:
@@ -119,6 +129,15 @@ def check_epoch(folder: Path, epoch: int) -> int:
     if epoch < newest:
         raise StaleState(f"epoch {epoch} is over: this site has served epoch {newest}")
     return newest
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in ``folder`` durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _line(attempt: AttemptId, mark: Mark) -> str:

@@ -22,6 +22,7 @@ from federator.model.workload import AttemptId, Job, Submission
 PROTOCOL_VERSION: Final = 1
 BANNER: Final = b"FEDERATOR-1\n"
 MAX_FRAME_BYTES: Final = 64 * 2**20
+_CHUNK: Final = 64 * 1024
 MAX_CALL_BYTES: Final = 8 * 2**20  # of a researcher's command; a script has at most 4 MiB
 
 
@@ -320,19 +321,31 @@ class ByteReader(Protocol):
     async def readline(self) -> bytes: ...
 
 
-async def read_frame(reader: ByteReader, limit: int = MAX_FRAME_BYTES) -> bytes | None:
+async def read_frame(
+    reader: ByteReader, limit: int = MAX_FRAME_BYTES, patience_s: float | None = None
+) -> bytes | None:
     """Return the body of the next frame, or None at the end of the stream.
+
+    Args:
+        reader: where it comes from.
+        limit: bytes; a longer frame is not read.
+        patience_s: how long nothing at all may come; a large frame on a slow line takes longer.
 
     Raises:
         SiteUnavailable: the stream broke off inside a frame, or a length is beyond all reason.
     """
     head = b""
     try:
-        head = await reader.readexactly(4)
+        head = await asyncio.wait_for(reader.readexactly(4), patience_s)
         length = int.from_bytes(head, "big")
         if length > limit:
             raise SiteUnavailable(f"a frame of {length} bytes, more than {limit}")
-        return await reader.readexactly(length)
+        parts = []
+        while length:
+            part = await asyncio.wait_for(reader.readexactly(min(length, _CHUNK)), patience_s)
+            parts.append(part)
+            length -= len(part)
+        return b"".join(parts)
     except asyncio.IncompleteReadError as error:
         if not head and not error.partial:
             return None

@@ -65,6 +65,7 @@ _UNREACHABLE: Final = re.compile(
     r"Unable to contact slurm|controller not responding|Socket timed out|temporarily unable"
     r"|Zero Bytes were transmitted|[Mm]unge|authentication (?:error|failure)|Connection refused"
     r"|Connection reset|Insane message length|in standby mode|Unexpected message|Transport endpoint"
+    r"|Message (?:receive|send) failure|timed out|Header lengths|Broken pipe|Unspecified error"
     r"|Incompatible (?:protocol|versions)|Unable to establish config"
 )
 

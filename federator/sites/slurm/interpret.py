@@ -44,6 +44,7 @@ from federator.sites.slurm.quantities import Gpus
 
 _BAD_GRES: Final = "Invalid generic resource (gres) specification"
 MAX_OPTION_BYTES: Final = 64 * 1024  # an argument of a command may have 128 KiB on Linux
+MAX_NAME_BYTES: Final = 256
 _WRAP_MARK: Final = "# This script was created by sbatch --wrap."
 
 
@@ -114,6 +115,8 @@ def interpret(submission: Submission, extra_long: frozenset[str] = frozenset()) 
     name = first.text("job-name")
     if name is None:
         name = "wrap" if _WRAP_MARK in script[:80] else "sbatch"
+    if len(name.encode()) > MAX_NAME_BYTES:  # it travels with every question to every site
+        raise InvalidRequest(f"the job name is longer than {MAX_NAME_BYTES} bytes")
     jobs = tuple(
         _job(each, name if len(given) == 1 else f"{name}+{k}") for k, each in enumerate(given)
     )

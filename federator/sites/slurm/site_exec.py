@@ -168,8 +168,10 @@ def sbatch(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, obje
     # Whoever asked may have given the attempt up by then, and may have it run elsewhere.
     check(time.time() <= start_by_s, "too late: the site took too long to call sbatch")
     status, out, err = run([SBATCH, "--parsable", *argv, *operands], environment, text)
+    if status < 0 or (status != 0 and not err):  # killed, perhaps after it had submitted
+        raise Refused(f"sbatch ended with {status} without a word", UNREADABLE)
     if status != 0:
-        raise Refused(err or "sbatch failed without a word", status)
+        raise Refused(err, status)
     # Plug-ins of the site may chatter before the id.
     ids = re.findall(rb"^([0-9]{1,18})(?:;\S+)?$", out, re.M)
     if not ids:

@@ -48,6 +48,7 @@ class FakeChannel:
         self.reader: ByteReader = self.stream
         self.written: list[bytes] = []
         self.broken = False
+        self.closed = False
 
     def say(self, *messages: Message) -> None:
         for message in messages:
@@ -60,7 +61,8 @@ class FakeChannel:
 
     async def drain(self) -> None: ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        self.closed = True
 
     def last_words(self) -> str:
         return "out of cheese"
@@ -194,5 +196,16 @@ def test_a_call_of_a_researcher_is_answered_over_the_same_channel() -> None:
         played = Played(channel)
         await played.running(asyncio.sleep(1.0))
         assert any(b"call_answer" in data for data in channel.written)
+
+    play(script)
+
+
+def test_a_greeting_that_cannot_be_read_closes_the_channel() -> None:
+    async def script() -> None:
+        channel = FakeChannel()
+        channel.stream.feed_data(b"\x00\x00\x00\x01\xc1")
+        played = Played(channel)
+        await played.running(asyncio.sleep(0.4))
+        assert channel.closed
 
     play(script)

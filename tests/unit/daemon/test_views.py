@@ -16,7 +16,13 @@ def federation() -> Loopback:
 
 
 def row(f: Loopback, id_: WorkloadId) -> QueueRow:
-    (found,) = queue_rows(f.federation, QueueCall(ids=(str(id_),), ended=True))
+    (found,) = rows(f, QueueCall(ids=(str(id_),), ended=True))
+    return found
+
+
+def rows(f: Loopback, call: QueueCall) -> tuple[QueueRow, ...]:
+    found, left_off = queue_rows(f.federation, call, 100)
+    assert left_off == 0
     return found
 
 
@@ -91,9 +97,10 @@ def test_a_task_of_an_array_is_found_by_every_name_it_has() -> None:
     f = federation()
     first = f.submit(draft(gang(1, 1), array_indices=(4, 9)))
     for name in (f"{first}_9", str(first + 1)):
-        (found,) = queue_rows(f.federation, QueueCall(ids=(name,)))
+        (found,) = rows(f, QueueCall(ids=(name,)))
         assert (found.id, found.array_id, found.array_index) == (first + 1, first, 9)
-    assert len(queue_rows(f.federation, QueueCall(ids=(str(first),)))) == 2
+    assert len(rows(f, QueueCall(ids=(str(first),)))) == 2
+    assert rows(f, QueueCall(ids=(f"{first}_5", f"{first}_x", "x", "9" * 30))) == ()
 
 
 def test_a_site_shows_since_when_it_is_down() -> None:

@@ -83,3 +83,11 @@ def test_a_cancel_long_after_a_withdrawal_was_somebody_elses() -> None:
                   withdrawn_at_s=100.0)  # fmt: skip
     late = replace(report(SiteJobState.CANCELLED), ended_at_s=5000.0)
     assert happenings(entry, late) == [Happening.CANCELLED]
+
+
+def test_a_withdrawal_that_took_effect_late_is_still_ours() -> None:
+    """It is repeated until it has an effect, for instance once the site is back."""
+    entry = Entry(workload=workload(), state=WorkloadState.LAUNCHING, withdrawing=True,
+                  withdrawn_at_s=100.0)  # fmt: skip
+    late = replace(report(SiteJobState.CANCELLED), ended_at_s=5000.0)
+    assert happenings(entry, late) == [Happening.WITHDRAWN]

@@ -109,3 +109,18 @@ def test_a_newer_agent_takes_over_from_one_that_runs(tmp_path: Path) -> None:
 def test_what_a_dead_agent_held_is_free(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text("999999999")
     os.close(asyncio.run(take_over(tmp_path)))
+
+
+def test_a_mark_that_was_written_only_in_part_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = journal(tmp_path)
+    whole = os.write
+    with monkeypatch.context() as patched:
+        patched.setattr("os.write", lambda file, data: whole(file, data[:10]))
+        with pytest.raises(OSError, match="No space left"):
+            kept.put(attempt(1), Mark(step=Step.VOID, user="ada", at_s=0.0))
+    kept.put(attempt(2), Mark(step=Step.VOID, user="ada", at_s=0.0))
+    again = journal(tmp_path)
+    assert again.get(attempt(1)) is None
+    assert again.get(attempt(2)) is not None  # the torn line has swallowed nothing

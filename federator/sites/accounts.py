@@ -1,0 +1,44 @@
+"""Which users have an account at this site? Asked of the machine, and remembered for a minute."""
+
+from __future__ import annotations
+
+import pwd
+import time
+from collections.abc import Callable
+from typing import Final
+
+FRESH_S: Final = 60.0  # a look-up may go to a directory server
+
+
+def _look_up(user: str) -> bool:
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        return False
+    return True
+
+
+class Accounts:
+    """Answers from memory where the answer is fresh.
+
+    Args:
+        look_up: asks the machine.
+        clock: returns seconds.
+    """
+
+    def __init__(
+        self,
+        look_up: Callable[[str], bool] = _look_up,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._look_up = look_up
+        self._clock = clock
+        self._known: dict[str, tuple[bool, float]] = {}  # user: the answer, and when it was got
+
+    def has(self, user: str) -> bool:
+        """True if the user has an account here."""
+        known, got_at_s = self._known.get(user, (False, -FRESH_S))
+        if self._clock() - got_at_s >= FRESH_S:
+            known = self._look_up(user)
+            self._known[user] = (known, self._clock())
+        return known
