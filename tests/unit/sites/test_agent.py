@@ -15,7 +15,13 @@ from federator.errors import StaleState
 from federator.model.reason import ReasonCode, RefusalKind
 from federator.model.site import NodeShare
 from federator.model.workload import AttemptId
-from federator.sites.agent import INTENT_HORIZON_S, Agent, AgentConfig, await_welcome
+from federator.sites.agent import (
+    CANCELS_AT_ONCE,
+    INTENT_HORIZON_S,
+    Agent,
+    AgentConfig,
+    await_welcome,
+)
 from federator.sites.journal import Journal, Mark, Step
 from federator.sites.protocol import (
     BANNER,
@@ -456,3 +462,29 @@ def test_a_node_that_changes_for_good_changes_the_capacity_told(daemon: Daemon) 
         assert len(report.capacity.nodes) == 5
 
     daemon.serve(script)
+
+
+def test_many_cancels_are_made_a_few_at_a_time_and_a_repeated_one_once(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, most, calls = 0, 0, 0
+
+    async def slow(user: str, job_id: int, *, pending_only: bool) -> bool:
+        nonlocal running, most, calls
+        running, calls = running + 1, calls + 1
+        most = max(most, running)
+        await asyncio.sleep(5.0)
+        running -= 1
+        return False
+
+    monkeypatch.setattr(daemon.site, "cancel", slow)
+
+    async def script() -> None:
+        for _ in range(2):  # the daemon repeats what it has not heard of for ten seconds
+            for k in range(40):
+                daemon.tell(cancel(k, job_id=1000 + k))
+        await daemon.wait_for(AttemptAbsent, 40)
+
+    daemon.serve(script)
+    assert most == CANCELS_AT_ONCE
+    assert calls == 40

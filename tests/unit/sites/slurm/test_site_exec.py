@@ -326,3 +326,11 @@ def test_sbatch_is_not_called_after_its_time(program: Callable[[str, str], Path]
     refused = answer(request(start_by_s=1.0))
     assert "too late" in str(refused["error"])
     assert not (folder / "called").exists()
+
+
+def test_an_sbatch_that_was_killed_is_no_refusal(program: Callable[[str, str], Path]) -> None:
+    """It may have submitted before: the caller must look, not give up."""
+    program("SBATCH", "kill -9 $$\n")
+    assert answer(request())["exit_status"] == site_exec.UNREADABLE
+    program("SBATCH", "exit 1\n")
+    assert answer(request())["exit_status"] == site_exec.UNREADABLE
