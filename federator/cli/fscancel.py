@@ -9,6 +9,7 @@ import click
 from federator import __version__
 from federator.cli.client import call
 from federator.cli.fsqueue import my_name
+from federator.cli.usage import run
 from federator.cli.words import listed, printable, unexpected
 from federator.errors import FederatorError, InvalidRequest
 from federator.sites.protocol import CancelCall, CancelReply, ErrorReply
@@ -57,7 +58,7 @@ def fscancel(  # one parameter for each option of scancel
 def main() -> None:
     """Run the command; errors are one line and exit status 1, as scancel's."""
     try:
-        fscancel()
+        run(fscancel, "fscancel", usage_status=1)
     except FederatorError as error:
         print(printable(f"fscancel: error: {error}"), file=sys.stderr)
         sys.exit(1)

@@ -11,6 +11,7 @@ import msgspec
 
 from federator import __version__
 from federator.cli.client import call
+from federator.cli.usage import run
 from federator.cli.words import printable, unexpected
 from federator.errors import FederatorError, InvalidRequest
 from federator.model.site import PartitionSummary
@@ -86,7 +87,7 @@ def _partition(p: PartitionSummary) -> str:
 def main() -> None:
     """Run the command; errors are one line and exit status 1, as sinfo's."""
     try:
-        fsinfo()
+        run(fsinfo, "fsinfo", usage_status=1)
     except FederatorError as error:
         print(printable(f"fsinfo: error: {error}"), file=sys.stderr)
         sys.exit(1)

@@ -15,6 +15,7 @@ import msgspec
 
 from federator import __version__
 from federator.cli.client import call
+from federator.cli.usage import run
 from federator.cli.words import listed, printable, reason_text, refusal_text, unexpected
 from federator.errors import FederatorError, InvalidRequest
 from federator.model.lifecycle import TERMINAL, WorkloadState
@@ -185,7 +186,7 @@ def _why(row: QueueRow) -> list[str]:
 def main() -> None:
     """Run the command; errors are one line and exit status 1, as squeue's."""
     try:
-        fsqueue()
+        run(fsqueue, "fsqueue", usage_status=1)
     except FederatorError as error:
         print(printable(f"fsqueue: error: {error}"), file=sys.stderr)
         sys.exit(1)

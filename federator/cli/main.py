@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from federator import __version__
+from federator.cli.usage import run
 from federator.errors import (
     ConfigError,
     FederatorError,
@@ -80,7 +81,7 @@ def exit_status(error: FederatorError) -> int:
 def main() -> None:
     """Run the program; a known error is one message on stderr and a sysexits status."""
     try:
-        federator()
+        run(federator, "federator", usage_status=os.EX_USAGE)
     except FederatorError as error:
         print(f"federator: error: {error}", file=sys.stderr)
         sys.exit(exit_status(error))

@@ -111,6 +111,8 @@ async def _serve(settings: AgentConfig) -> None:
             knows_user=Accounts().has,
         )
         await service.run(reader, welcome)
+    except OSError as error:
+        raise SiteUnavailable(f"the agent's own files in {folder}: {error}") from error
     finally:
         pipe.close()
         os.close(lock)
