@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import reprlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -19,26 +25,86 @@ from yaml.constructor import ConstructorError
 from yaml.reader import ReaderError
 
 from federator.errors import ConfigError
-from federator.model.workload import SiteName, TenantName
+from federator.model.tenant import Allowance, Tenancy, Tenant
+from federator.model.workload import MAX_AMOUNT, SiteName, TenantName
 from federator.policies import POLICIES
+from federator.sched.credit import CreditWeights
 from federator.sched.policy import Policy
 
-_PLANNED = {"mast": "fifo"}  # policies of the file format that are still to come, and a stand-in
-_Positive = Annotated[float, Field(gt=0)]
+_SHOWN: Final = 80  # characters of any one name or value that a message shows
+_LISTED: Final = 10  # names that a message lists
+
+_ACCOUNT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _Seconds = Annotated[float, Field(gt=0, le=30 * 86_400)]
+_Hours = Annotated[float, Field(gt=0, le=100 * 365 * 24)]
+_Count = Annotated[int, Field(ge=0, le=MAX_AMOUNT, strict=True)]  # strict: "yes" is no count
+_Credit = Annotated[float, Field(ge=0, le=1e9)]  # bounded, so that no sum overflows
+
+_Mistake = tuple[tuple[str, ...], str]  # keys that lead to it, counted from the model; message
+
+
+def _refuse(mistakes: Iterable[_Mistake]) -> None:
+    """Raise for mistakes that no single key shows; ``_explain`` gives each its line."""
+    found = tuple(mistakes)
+    if found:
+        text = "; ".join(f"{'.'.join(map(_brief, keys))}: {message}" for keys, message in found)
+        raise PydanticCustomError("mistakes", "{text}", {"text": text, "mistakes": found})
+
+
+def _brief(text: str, most: int = _SHOWN) -> str:
+    """One line of at most ``most`` characters."""
+    text = text[: most + 1]
+    text = text if text.isprintable() else repr(text)[1:-1]
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _some(names: Iterable[str]) -> str:
+    """The first few of the names, for a message."""
+    known = list(names)
+    more = f", … ({len(known)} in all)" if len(known) > _LISTED else ""
+    return (", ".join(map(_brief, known[:_LISTED])) or "none") + more
+
+
+def _tenant_name(name: str) -> str:
+    if not _ACCOUNT.fullmatch(name):
+        raise ValueError("expected a name of 1 to 64 of A-Z a-z 0-9 . _ -, the first no . _ -")
+    return name
+
+
+_TenantName = Annotated[TenantName, AfterValidator(_tenant_name)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class CreditConfig(_Strict):
-    """Weights of MAST's credit. Read, and not used before the credit ranking is there."""
+    """What a workload's credit consists of, and over which time a tenant's usage counts.
 
-    per_hour_waited: float = 1.0
-    age_cap_h: _Positive = 168.0
-    fair_share: float = 24.0
-    usage_window_h: _Positive = 168.0
+    Usage is the average over ``usage_window_h``; with ``usage_half_life_h`` it decays instead.
+    """
+
+    per_hour_waited: _Credit = 1.0
+    age_cap_h: _Hours = 168.0
+    fair_share: _Credit = 24.0
+    usage_window_h: _Hours = 168.0
+    usage_half_life_h: _Hours | None = None
+    per_nice: _Credit = 0.01  # credit lost by each unit of --nice
+
+    @model_validator(mode="after")
+    def _one_average(self) -> CreditConfig:
+        if self.usage_half_life_h is not None and "usage_window_h" in self.model_fields_set:
+            _refuse([(("usage_half_life_h",), "give this or 'usage_window_h', not both")])
+        return self
+
+    @property
+    def weights(self) -> CreditWeights:
+        return CreditWeights(
+            per_hour_waited=self.per_hour_waited,
+            age_cap_h=self.age_cap_h,
+            fair_share=self.fair_share,
+            per_nice=self.per_nice,
+        )
 
 
 class PreemptionConfig(_Strict):
@@ -53,7 +119,7 @@ class PreemptionConfig(_Strict):
 class PolicyConfig(_Strict):
     """How the queue is ordered and how patient the federation is."""
 
-    name: str = "fifo"
+    name: str = "mast"
     credit: CreditConfig = CreditConfig()
     preemption: PreemptionConfig = PreemptionConfig()
     pass_interval_s: _Seconds = 300.0
@@ -63,25 +129,14 @@ class PolicyConfig(_Strict):
     @field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
-        known = (*POLICIES, *_PLANNED)
-        if name not in known:
-            raise ValueError(f"unknown policy; one of {', '.join(known)}")
+        if name not in POLICIES:
+            raise ValueError(f"unknown policy; one of {', '.join(POLICIES)}")
         return name
 
     @property
     def order(self) -> Policy:
-        """The policy that ranks the queue: for a planned one, what stands in for it."""
-        return POLICIES[_PLANNED.get(self.name, self.name)]
-
-    @property
-    def warning(self) -> str:
-        """What an admin should know of the policy; "" when all is well."""
-        if self.name not in _PLANNED:
-            return ""
-        return (
-            f"policy {self.name!r} is not there yet: the queue is ordered by priority, then "
-            "submission; quota, credit and preemption settings have no effect"
-        )
+        """The policy that ranks the queue."""
+        return POLICIES[self.name](self.credit.weights)
 
 
 class RegionConfig(_Strict):
@@ -91,11 +146,11 @@ class RegionConfig(_Strict):
 
 
 class GpuConfig(_Strict):
-    """What one gres type is worth. Ranking (weight) and capability requests will use it."""
+    """What one gres type is: ``weight`` counts in usage; capability requests will use the rest."""
 
     mem_gib: Annotated[int, Field(gt=0)]
     nvlink: bool = False
-    weight: Annotated[float, Field(gt=0)] = 1.0
+    weight: Annotated[float, Field(gt=0, le=1e9)] = 1.0
 
 
 class SshConfig(_Strict):
@@ -124,20 +179,61 @@ class SiteConfig(_Strict):
         return self
 
 
-class Amounts(_Strict):
-    """GPUs and CPUs in simultaneous use."""
+class LimitConfig(_Strict):
+    """The most of each resource in simultaneous use; what is left out is not limited."""
 
-    gpus: Annotated[int, Field(ge=0)] | None = None
-    cpus: Annotated[int, Field(ge=0)] | None = None
+    gpus: _Count | None = None
+    cpus: _Count | None = None
+    gpu_types: dict[str, _Count] = {}  # of ``gpus``
+
+    @property
+    def bounds(self) -> dict[str, int]:
+        """The amounts that are bounded, by their key."""
+        plain = {"gpus": self.gpus, "cpus": self.cpus}
+        typed = {f"gpu_types.{name}": amount for name, amount in self.gpu_types.items()}
+        return {key: amount for key, amount in plain.items() if amount is not None} | typed
+
+    @property
+    def allowance(self) -> Allowance:
+        bounds = self.bounds
+        return Allowance(
+            gpus=bounds.get("gpus", inf), cpus=bounds.get("cpus", inf), gpu_types=self.gpu_types
+        )
+
+
+class QuotaConfig(LimitConfig):
+    """What a tenant is guaranteed in simultaneous use.
+
+    GPUs are what a federation shares, so CPUs count only where the admin says so, and GPUs always:
+    ``quota: {gpus: 64}`` guarantees 64 GPUs with whatever CPUs they need, and
+    ``quota: {cpus: 1024}`` guarantees 1024 CPUs and no GPU. A tenant without the key ``quota`` is
+    guaranteed nothing of its own.
+    """
+
+    @property
+    def bounds(self) -> dict[str, int]:
+        return {"gpus": 0} | super().bounds
+
+    @model_validator(mode="after")
+    def _says_something(self) -> QuotaConfig:
+        if self.gpus is None and self.cpus is None and not self.gpu_types:
+            raise ValueError("give 'gpus' or 'cpus'; a tenant without a quota has no such key")
+        return self
 
 
 class TenantConfig(_Strict):
-    """A Slurm account of the federation. Quota and limit are read, and not enforced yet."""
+    """A Slurm account of the federation."""
 
     priority: Annotated[int, Field(ge=1, le=7)] = 7
-    quota: Amounts = Amounts()
-    limit: Amounts = Amounts()
+    parent: _TenantName | None = None
+    quota: QuotaConfig | None = None
+    limit: LimitConfig = LimitConfig()
     users: tuple[str, ...] = ()
+
+    @property
+    def amounts(self) -> dict[str, LimitConfig]:
+        """Quota and limit, by their key."""
+        return ({} if self.quota is None else {"quota": self.quota}) | {"limit": self.limit}
 
 
 class FederationConfig(_Strict):
@@ -150,19 +246,7 @@ class FederationConfig(_Strict):
     regions: dict[str, RegionConfig] = {}
     gpus: dict[str, GpuConfig] = {}
     sites: Annotated[dict[SiteName, SiteConfig], Field(min_length=1)]
-    tenants: dict[TenantName, TenantConfig] = {}
-
-    @model_validator(mode="after")
-    def _regions_exist(self) -> FederationConfig:
-        for name, site in self.sites.items():
-            if site.region not in self.regions:
-                known = ", ".join(self.regions) or "none"
-                raise PydanticCustomError(
-                    "region",
-                    "unknown region '{region}'; one of {known}",
-                    {"region": site.region, "known": known, "at": ("sites", name, "region")},
-                )
-        return self
+    tenants: dict[_TenantName, TenantConfig] = {}
 
     @field_validator("store")
     @classmethod
@@ -174,15 +258,129 @@ class FederationConfig(_Strict):
         return url
 
     @model_validator(mode="after")
-    def _no_root(self) -> FederationConfig:
-        for name, tenant in self.tenants.items():
-            if "root" in tenant.users:
-                raise ValueError(f"tenant {name!r} lists root; any site's root could then use it")
+    def _fits_together(self) -> FederationConfig:
+        _refuse([*self._region_mistakes(), *self._parent_mistakes(), *self._tenant_mistakes()])
         return self
+
+    def _region_mistakes(self) -> Iterator[_Mistake]:
+        for name, site in self.sites.items():
+            if site.region not in self.regions:
+                known = _some(self.regions)
+                message = f"unknown region '{_brief(site.region)}'; one of {known}"
+                yield ("sites", name, "region"), message
+
+    def _parent_mistakes(self) -> Iterator[_Mistake]:
+        parents = {n: t.parent for n, t in self.tenants.items() if t.parent is not None}
+        for name, parent in parents.items():
+            if parent not in self.tenants:
+                message = f"unknown tenant '{parent}'; one of {_some(self.tenants)}"
+                yield ("tenants", name, "parent"), message
+        for circle in _circles(parents):
+            message = f"parents form a circle: {_some([*circle, circle[0]])}"
+            if len(circle) == 1:
+                message = "a tenant cannot be its own parent"
+            yield ("tenants", circle[0], "parent"), message
+
+    def _tenant_mistakes(self) -> Iterator[_Mistake]:
+        for name, tenant in self.tenants.items():
+            at = ("tenants", name)
+            if "root" in tenant.users:
+                yield (*at, "users"), "lists root; any site's root could then use the tenant"
+            for key, amounts in tenant.amounts.items():
+                for keys, message in self._type_mistakes(amounts):
+                    yield (*at, key, *keys), message
+            limits = tenant.limit.bounds
+            for key, quota in tenant.quota.bounds.items() if tenant.quota else ():
+                if key in limits and limits[key] < quota:
+                    message = (
+                        f"limit.{_brief(key)} {limits[key]} is below quota.{_brief(key)} {quota}"
+                    )
+                    yield (*at, "limit", *key.split(".", 1)), message
+
+    def _type_mistakes(self, amounts: LimitConfig) -> Iterator[_Mistake]:
+        total = amounts.bounds.get("gpus", inf)
+        absent = "" if amounts.gpus is not None else " (not given, so none)"
+        for name, amount in amounts.gpu_types.items():
+            at = ("gpu_types", name)
+            if name not in self.gpus:
+                yield at, f"unknown GPU type; one of {_some(self.gpus)} (see the key 'gpus')"
+            elif amount > total:
+                yield at, f"{amount} of this type, of gpus {total} in all{absent}"
 
     def tenants_of(self, user: str) -> list[TenantName]:
         """The tenants a user belongs to, in the file's order; the first is the default."""
         return [name for name, tenant in self.tenants.items() if user in tenant.users]
+
+    def tenancy(self) -> Tenancy:
+        """The tenants as the core knows them."""
+        tenants = [
+            Tenant(
+                name=name,
+                priority=tenant.priority,
+                quota=tenant.quota.allowance if tenant.quota else None,
+                limit=tenant.limit.allowance,
+                parent=tenant.parent,
+            )
+            for name, tenant in self.tenants.items()
+        ]
+        return Tenancy(tenants, {name: gpu.weight for name, gpu in self.gpus.items()})
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """One line for each thing that is allowed, and probably not what the admin means."""
+        lines = [*self._broken_promises()]
+        if self.policy.name == "mast":
+            lines += [
+                f"tenant {name} has no quota, nor has an ancestor: all its work is over quota"
+                for name, tenant in self.tenants.items()
+                if all(t.quota is None for t in (tenant, *self._ancestors(tenant).values()))
+            ]
+        if "preemption" in self.policy.model_fields_set:
+            lines.append("policy.preemption is read and not used yet")
+        return tuple(lines)
+
+    def _broken_promises(self) -> Iterator[str]:
+        """Quotas that cannot all be had at once, because of those above them."""
+        sums: dict[TenantName, Counter[str]] = {}
+        for name, tenant in self.tenants.items():
+            above = self._ancestors(tenant)
+            quota = tenant.quota.bounds if tenant.quota else {}
+            for ancestor, limits in ((a, t.limit.bounds) for a, t in above.items()):
+                for key in (k for k in quota if quota[k] > limits.get(k, inf)):
+                    yield (
+                        f"tenant {name}: quota.{_brief(key)} {quota[key]} is above "
+                        f"limit.{_brief(key)} {limits[key]} of its ancestor {ancestor}"
+                    )
+            holder = next((a for a, t in above.items() if t.quota is not None), None)
+            if holder is not None:
+                sums.setdefault(holder, Counter()).update(quota)
+        for name, tenant in self.tenants.items():
+            for key, own in tenant.quota.bounds.items() if tenant.quota else ():
+                if name in sums and sums[name][key] > own:
+                    yield (
+                        f"tenant {name}: quotas below it sum to {_brief(key)} {sums[name][key]}, "
+                        f"more than its own {own}"
+                    )
+
+    def _ancestors(self, tenant: TenantConfig) -> dict[TenantName, TenantConfig]:
+        """Nearest first."""
+        above: dict[TenantName, TenantConfig] = {}
+        while (name := tenant.parent) is not None:
+            tenant = above[name] = self.tenants[name]
+        return above
+
+
+def _circles(parents: Mapping[TenantName, TenantName]) -> Iterator[list[TenantName]]:
+    """Every circle of parents, once."""
+    seen: set[TenantName] = set()
+    for start in parents:
+        name, path = start, list[TenantName]()
+        while name in parents and name not in seen:
+            seen.add(name)
+            path.append(name)
+            name = parents[name]
+        if name in path:
+            yield path[path.index(name) :]
 
 
 class _Loader(yaml.SafeLoader):
@@ -210,7 +408,7 @@ def _not_yaml(text: str, error: yaml.YAMLError) -> str:
         line, problem = error.problem_mark.line + 1, error.problem or problem
     elif isinstance(error, ReaderError):
         line = text.count("\n", 0, error.position) + 1
-    return f"{line}: not YAML as expected: {problem}"
+    return f"{line}: not YAML as expected: {_brief(problem, 3 * _SHOWN)}"
 
 
 def load_config(path: Path) -> FederationConfig:
@@ -235,19 +433,36 @@ def load_config(path: Path) -> FederationConfig:
     try:
         config = FederationConfig.model_validate(values)
     except ValidationError as error:
-        lines = [_explain(path, tree, dict(e)) for e in error.errors()]
+        lines = [line for e in error.errors() for line in _explain(path, tree, dict(e))]
         raise ConfigError("\n".join(lines)) from error
     return _anchored(config, path.resolve().parent)
 
 
-def _explain(path: Path, tree: yaml.Node | None, error: dict[str, Any]) -> str:
-    keys = [str(key) for key in error.get("ctx", {}).get("at", error["loc"])]
-    line = _line_of(tree, keys)
+def _explain(path: Path, tree: yaml.Node | None, error: dict[str, Any]) -> Iterator[str]:
+    """One line for each mistake of one error of pydantic."""
+    keys = [str(key) for key in error["loc"] if key != "[key]"]
+    if error["type"] == "mistakes":
+        for below, message in error["ctx"]["mistakes"]:
+            yield _line(path, tree, [*keys, *below], message)
+        return
     message = str(error["msg"]).removeprefix("Value error, ")
-    found = "" if isinstance(error.get("input"), dict) else f" (found {error.get('input')!r})"
-    if error["type"] == "missing":
-        found = ""
-    return f"{path}:{line}: {'.'.join(keys) or 'file'}: {message}{found}"
+    if error["type"] != "missing" and not isinstance(error.get("input"), dict):
+        message += f" (found {_found(error.get('input'))})"
+    yield _line(path, tree, keys, message)
+
+
+def _line(path: Path, tree: yaml.Node | None, keys: list[str], message: str) -> str:
+    where = ".".join(map(_brief, keys)) or "file"
+    return f"{path}:{_line_of(tree, keys)}: {where}: {message}"
+
+
+def _found(value: object) -> str:
+    shown = reprlib.Repr()
+    shown.maxstring = shown.maxother = _SHOWN
+    try:
+        return _brief(shown.repr(value))
+    except ValueError:  # an integer of thousands of digits
+        return "too large a number"
 
 
 def _line_of(node: yaml.Node | None, keys: list[str]) -> int:

@@ -67,11 +67,18 @@ that can run it best. Options are sbatch's, on the command line, as SBATCH_* var
       --usage            one line of it
   -V, --version          print the version
 
+These lower a job in the federation's queue, and nothing raises one:
+
+      --nice[=N]         lower its credit, as sbatch's: N is 0 to 2147483645, 100 if left out
+      --fed-priority=N   rank it at level N (1 to 7, 7 is lowest) or below, not at its tenant's;
+                         not known to sbatch, which refuses a script with it
+
 Not honoured, because the federation chooses site, nodes and time: -M -w -x -F --reservation -d -b
 --deadline -H -L --switches --priority --gid; each is refused with what to do instead.
 
 Environment:
   FEDERATOR_SOCKET       where the federation listens, if not at the usual place
+  SBATCH_FED_PRIORITY    as --fed-priority; sbatch does not mind it
   FED_SUBMIT_KEY         submitting twice with the same key queues one workload
   SLURM_EXIT_ERROR       exit status on errors (1)
 

@@ -141,14 +141,14 @@ def check(config: Path, reach: bool, as_json: bool) -> None:
                     "config": str(config),
                     "ok": good,
                     "sites": results,
-                    "warnings": [loaded.policy.warning] if loaded.policy.warning else [],
+                    "warnings": loaded.warnings,
                 }
             )
         )
     else:
         print(f"{config}: ok ({len(loaded.sites)} sites, {len(loaded.tenants)} tenants)")
-        if loaded.policy.warning:
-            print(f"{config}: warning: {loaded.policy.warning}")
+        for warning in loaded.warnings:
+            print(f"{config}: warning: {warning}")
         for name, result in results.items():
             print(f"{name}: {result}")
     if not good:

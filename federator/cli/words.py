@@ -49,6 +49,11 @@ def _array_limit(reason: Reason) -> str:
     )
 
 
+def _limit(reason: Reason) -> str:
+    of = f" of tenant {reason.detail}" if reason.detail else ""
+    return f"the limit{of}: needs {reason.needed} {reason.unit}, {reason.free} left of it"
+
+
 _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.RESOURCES: _resources,
     ReasonCode.NO_PARTITION: _named("no such partition for federated jobs"),
@@ -64,6 +69,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.NODE_FAILED: _named("a node failed"),
     ReasonCode.LOST: _named("the site has no record of the job any more"),
     ReasonCode.ARRAY_LIMIT: _array_limit,
+    ReasonCode.LIMIT: _limit,
     ReasonCode.NOT_TRIED: _named("waits for the next scheduling pass"),
 }
 

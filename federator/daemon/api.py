@@ -138,17 +138,25 @@ class Api:
             raise InvalidRequest("the submit key must have 8 to 128 characters")
         asked = interpret(call.submission)
         tenant = self._tenant(user, asked.account)
+        priority = self._config.tenants[tenant].priority
+        if asked.asks_priority and asked.asked_priority < priority:
+            raise InvalidRequest(
+                f"--fed-priority={asked.asked_priority} is above the tenant's priority {priority}; "
+                "it can only lower it"
+            )
         draft = Draft(
             name=asked.name,
             user=user,
             tenant=tenant,
-            priority=self._config.tenants[tenant].priority,
+            priority=max(priority, asked.asked_priority),
             jobs=asked.jobs,
             submission=call.submission,
             time_limit_s=asked.time_limit_s,
             requeue=asked.requeue,
             array_indices=asked.array_indices,
             array_max_running=asked.array_max_running,
+            asked_priority=asked.asked_priority,
+            nice=asked.nice,
         )
         client = self._client(answer)
         key = f"{user}:{call.key}"  # one user's key cannot meet another's

@@ -19,9 +19,10 @@ from federator.model.message import (
     LaunchAt,
     Note,
     Record,
+    Request,
     Wake,
 )
-from federator.model.workload import SiteName, Workload
+from federator.model.workload import SiteName
 from federator.sites.protocol import (
     Ask,
     CancelOrder,
@@ -80,7 +81,7 @@ class Effects:
         link = self._links[command.site]
         match command:
             case AskSite():
-                requests = tuple(_request(w) for w in command.workloads)
+                requests = tuple(map(_job_request, command.requests))
                 link.send(Ask(pass_id=command.pass_id, requests=requests))
             case LaunchAt():
                 w = command.workload
@@ -126,12 +127,13 @@ class Effects:
                 return CancelReply(ids=command.ids)
 
 
-def _request(workload: Workload) -> JobRequest:
+def _job_request(request: Request) -> JobRequest:
+    workload = request.workload
     return JobRequest(
         id=workload.id,
         tenant=workload.tenant,
         user=workload.user,
-        priority=workload.priority,
+        priority=request.priority,
         jobs=workload.jobs,
         time_limit_s=workload.time_limit_s,
     )

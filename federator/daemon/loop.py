@@ -22,6 +22,8 @@ from federator.model.lifecycle import AT_SITE
 from federator.model.message import Command, Observation, Record, Tick
 from federator.model.workload import SiteName
 from federator.sched.federation import Federation, Rules
+from federator.sched.ledger import Ledger
+from federator.sched.usage import DecayedAverage, UsageAverage, WindowAverage
 from federator.sites.protocol import PROTOCOL_VERSION, Welcome
 from federator.sites.transport import ProcessTransport, SshTransport, Transport
 from federator.store.base import Store
@@ -56,7 +58,14 @@ def open_federation(config: FederationConfig, store: Store) -> Federation:
         bid_timeout_s=config.policy.bid_timeout_s,
     )
     sites = {name: site.partitions for name, site in config.sites.items()}
-    federation = Federation(sites, config.policy.order, rules)
+    credit = config.policy.credit
+    usage: UsageAverage
+    if credit.usage_half_life_h is not None:
+        usage = DecayedAverage(credit.usage_half_life_h * 3600.0)
+    else:
+        usage = WindowAverage(credit.usage_window_h * 3600.0)
+    ledger = Ledger(config.tenancy(), usage)
+    federation = Federation(sites, config.policy.order, rules, ledger)
     for number, record in enumerate(store.records(), start=1):
         try:
             federation.replay([decode_event(record)])
@@ -117,8 +126,8 @@ class Daemon:
             self._links[name] = self._link(name, site)
         server = await self._api.serve(self._config.socket)
         links = [asyncio.create_task(link.run()) for link in self._links.values()]
-        if self._config.policy.warning:
-            log.warning("policy", detail=self._config.policy.warning)
+        for warning in self._config.warnings:
+            log.warning("configuration", detail=warning)
         log.info("daemon_started", federation=self._config.federation,
                  workloads=len(self._federation.ledger.entries),
                  epoch=self._federation.ledger.epoch, socket=str(self._config.socket))  # fmt: skip

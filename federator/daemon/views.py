@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.reason import Reason, ReasonCode
 from federator.model.workload import Job, SiteName, WorkloadId
-from federator.sched.federation import Federation, SiteView
+from federator.sched.federation import Federation
 from federator.sched.ledger import Entry, Ledger
+from federator.sched.site_view import SiteView
 from federator.sites.protocol import QueueCall, QueueRow, SiteRow
 
 

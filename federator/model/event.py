@@ -40,6 +40,8 @@ class Draft:
     requeue: bool
     array_indices: tuple[int, ...] = ()
     array_max_running: int = 0
+    asked_priority: int = 1  # the user's own demotion, see ``Workload``
+    nice: int = 0
 
     def workloads(self, first: WorkloadId, now_s: float) -> tuple[Workload, ...]:
         """What it becomes: one workload, or one for each task of its array, with ids in order.
@@ -56,6 +58,8 @@ class Draft:
                 jobs=self.jobs,
                 submission=self.submission,
                 submitted_at_s=now_s,
+                asked_priority=self.asked_priority,
+                nice=self.nice,
                 time_limit_s=self.time_limit_s,
                 requeue=self.requeue,
                 array=None
@@ -95,6 +99,9 @@ class Awarded(Event, frozen=True, kw_only=True, tag="awarded"):
     attempt: AttemptId
     site: str
     jobs: tuple[JobPlan, ...]
+    priority: int = 0  # at which it went, with its standing and credit; 0: of an older release
+    within_quota: bool = False
+    credit: float = 0.0
     offers: dict[str, Score] = {}  # of every site that bid, the winner's among them
 
 

@@ -119,10 +119,18 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A workload to bid for, at the priority that it has now."""
+
+    workload: Workload
+    priority: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AskSite:
     site: SiteName
     pass_id: int
-    workloads: tuple[Workload, ...]  # in rank order
+    requests: tuple[Request, ...]  # in rank order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

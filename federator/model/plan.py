@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from federator.model.site import NodeShare
@@ -31,6 +31,7 @@ class JobPlan:
     name: str
     partition: str
     nodes: dict[str, NodeShare]
+    gpu_types: dict[str, int] = field(default_factory=dict)  # GPUs by type, where nodes have one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

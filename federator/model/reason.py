@@ -32,6 +32,7 @@ class ReasonCode(Enum):
     NODE_FAILED = "FedNodeFail"
     LOST = "FedLost"  # the site has no record of it any more
     ARRAY_LIMIT = "FedArrayLimit"  # --array=…%N
+    LIMIT = "FedLimit"  # the tenant, or an ancestor, may use no more at once
     NOT_TRIED = "FedNotTried"  # no pass has reached it yet
 
 

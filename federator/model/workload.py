@@ -145,10 +145,12 @@ class Workload:
     name: str
     user: str
     tenant: TenantName
-    priority: int  # 1 = highest … 7 (MAST sec. 4.2 has seven levels)
+    priority: int  # 1 = highest … 7 (MAST sec. 4.2 has seven levels), when it was submitted
     jobs: tuple[Job, ...]
     submission: Submission
     submitted_at_s: float  # Unix time
+    asked_priority: int = 1  # never ranked above this level (--fed-priority)
+    nice: int = 0  # lowers its credit (--nice); never negative
     time_limit_s: float = inf
     requeue: bool = True  # may start again after a node failure (sbatch --no-requeue: False)
     array: ArrayTask | None = None
@@ -156,6 +158,11 @@ class Workload:
     def __post_init__(self) -> None:
         if not self.jobs:
             raise InvalidRequest(f"workload {self.id} has no jobs")
+        if self.nice < 0 or not 1 <= self.asked_priority <= 7:
+            raise InvalidRequest(
+                f"workload {self.id}: expected nice of at least 0 and a priority of 1 to 7, "
+                f"got {self.nice} and {self.asked_priority}"
+            )
 
     @property
     def total_gpus(self) -> int:

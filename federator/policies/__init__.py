@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
 from federator.policies.fifo import Fifo
+from federator.policies.mast import Mast
+from federator.sched.credit import CreditWeights
 from federator.sched.policy import Policy
 
-POLICIES: Final[Mapping[str, Policy]] = MappingProxyType({"fifo": Fifo()})
+POLICIES: Final[Mapping[str, Callable[[CreditWeights], Policy]]] = MappingProxyType(
+    {
+        "mast": Mast,
+        "fifo": lambda _: Fifo(),
+    }
+)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from federator.model.workload import Workload
+from federator.model.lifecycle import WorkloadState
+from federator.sched.ledger import Ledger
+from federator.sched.policy import Ranked, RankedList, Ranking
 
 
 @dataclass(frozen=True, slots=True)
 class Fifo:
-    """Order by (priority, submission time, id); priority 1 goes first."""
+    """Order by (priority, submission time, id); priority 1 goes first. Quotas do not
+    count; limits do, whatever the policy."""
 
-    def order(self, pending: Iterable[Workload], now_s: float) -> list[Workload]:  # noqa: ARG002
-        return sorted(pending, key=lambda w: (w.priority, w.submitted_at_s, w.id))
+    def rank(self, ledger: Ledger, now_s: float) -> Ranking:  # noqa: ARG002
+        waiting = (entry.workload for entry in ledger.in_state(WorkloadState.PENDING))
+        order = sorted(waiting, key=lambda w: (w.priority, w.submitted_at_s, w.id))
+        return RankedList(Ranked(w.id, w.priority, within_quota=False) for w in order)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from federator.model.message import SiteAnswer
@@ -21,11 +21,15 @@ class Award:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """``again``: refused only because of a hold that was lost; worth asking once more."""
+    """What became of each workload of a round.
+
+    ``again``: refused only because of a hold that was lost; worth asking once more.
+    """
 
     awards: tuple[Award, ...]
     again: tuple[WorkloadId, ...]
     refused: tuple[WorkloadId, ...]
+    held_back: tuple[WorkloadId, ...] = ()  # a site would take it, but it was not admitted
 
 
 def best_bid(
@@ -44,9 +48,15 @@ def best_bid(
 
 
 def auction(
-    order: Sequence[WorkloadId], answers: Answers, site_order: Sequence[SiteName]
+    order: Sequence[WorkloadId],
+    answers: Answers,
+    site_order: Sequence[SiteName],
+    admit: Callable[[Award], bool] = lambda _: True,
 ) -> Outcome:
     """Award in rank order. A site's bids stay valid when it loses an earlier one.
+
+    ``admit`` has the last word on each award, in rank order, knowing what a plan really takes; an
+    award that it admits is made.
 
     A workload that no site bid for is asked again when a site that refused it had held room for
     an earlier workload of this round which then went elsewhere: now there is more room. The first
@@ -55,17 +65,25 @@ def auction(
     awards: list[Award] = []
     again: list[WorkloadId] = []
     refused: list[WorkloadId] = []
+    held_back: list[Award] = []
     lost_a_hold: set[SiteName] = set()
     for id_ in order:
         best = best_bid(id_, answers, site_order)
         if best is not None:
-            awards.append(Award(id=id_, site=best[0], bid=best[1]))
-            lost_a_hold |= _bidders(id_, answers) - {best[0]}
+            award = Award(id=id_, site=best[0], bid=best[1])
+            admitted = admit(award)
+            (awards if admitted else held_back).append(award)
+            lost_a_hold |= _bidders(id_, answers) - ({award.site} if admitted else set())
         elif any(site in lost_a_hold and id_ in answers[site] for site in answers):
             again.append(id_)
         else:
             refused.append(id_)
-    return Outcome(awards=tuple(awards), again=tuple(again), refused=tuple(refused))
+    return Outcome(
+        awards=tuple(awards),
+        again=tuple(again),
+        refused=tuple(refused),
+        held_back=tuple(award.id for award in held_back),
+    )
 
 
 def _bidders(id_: WorkloadId, answers: Answers) -> set[SiteName]:

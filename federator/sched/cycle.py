@@ -6,15 +6,18 @@ never logged. What it decides is logged as ``Awarded`` before any site is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from federator.model.event import Awarded
 from federator.model.lifecycle import AT_SITE, WorkloadState
-from federator.model.message import SiteAnswer
+from federator.model.message import Request, SiteAnswer
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
-from federator.model.workload import SiteName, Workload, WorkloadId
+from federator.model.tenant import LOWEST_PRIORITY, Amounts
+from federator.model.workload import AttemptId, SiteName, WorkloadId
+from federator.sched.auction import Award, offers_for
 from federator.sched.ledger import Entry, Ledger
-from federator.sched.policy import Policy
+from federator.sched.policy import Ranked
 
 
 @dataclass(slots=True)
@@ -40,12 +43,76 @@ class Round:
         return {site: wait(ReasonCode.NO_ANSWER) for site in sorted(self.waiting_for)}
 
 
-@dataclass(slots=True)
 class Pass:
-    """The workloads of one pass that are not settled yet, first to try first."""
+    """One pass: what is left of the ranking, and what the present round has of it.
 
-    queue: list[WorkloadId]
-    round: Round
+    Args:
+        ranking: of the moment the pass began; standing and credit hold for the whole pass.
+        ledger: read for what has changed meanwhile.
+    """
+
+    def __init__(self, ranking: Iterable[Ranked], ledger: Ledger) -> None:
+        self.round = Round(pass_id=0, order=(), waiting_for=set(), deadline_s=0.0)
+        self.standing: dict[WorkloadId, Ranked] = {}  # of those in the present round
+        self._rest: Iterator[Ranked] = iter(ranking)
+        self._ledger = ledger
+        self._array_tasks = running_tasks(ledger)
+
+    def next_window(self, again: Sequence[WorkloadId], size: int) -> tuple[WorkloadId, ...]:
+        """The workloads to ask about next: those of the last round once more, then in rank order.
+
+        What may not be tried now, for a limit of its tenant or its array, is told why and left
+        out.
+        """
+        self.standing = {id_: self.standing[id_] for id_ in again}
+        while len(self.standing) < size and (ranked := next(self._rest, None)) is not None:
+            entry = self._ledger.entries[ranked.id]
+            if entry.state is not WorkloadState.PENDING:
+                continue
+            refusal = self._held_back(entry)
+            if refusal is not None:
+                entry.refusals = {SiteName(""): refusal}
+            else:
+                self.standing[ranked.id] = ranked
+        return tuple(self.standing)
+
+    def awarded(self, award: Award, now_s: float) -> Awarded | Refusal:
+        """The event of an award; or why not, since its plan takes more than the tenant may have.
+
+        Within quota is what was so in the scan, and still is with all that the plan really takes
+        (whole nodes, say, or GPUs of a type with a quota of its own).
+        """
+        entry, ranked = self._ledger.entries[award.id], self.standing[award.id]
+        holdings = self._ledger.holdings
+        row = self._ledger.tenancy.row(entry.workload.tenant)
+        charge = holdings.charge_for(row, award.bid.jobs)
+        refusal = limit_refusal(self._ledger, row, charge.amounts)
+        if refusal is not None:
+            return refusal
+        within_quota = ranked.within_quota and holdings.keeps_quota(charge)
+        return Awarded(
+            at_s=now_s,
+            attempt=AttemptId(workload=award.id, attempt=entry.attempt + 1),
+            site=award.site,
+            jobs=award.bid.jobs,
+            priority=ranked.priority if within_quota == ranked.within_quota else LOWEST_PRIORITY,
+            within_quota=within_quota,
+            credit=ranked.credit,
+            offers=offers_for(award.id, self.round.answers),
+        )
+
+    def _held_back(self, entry: Entry) -> Refusal | None:
+        ledger, workload = self._ledger, entry.workload
+        request = ledger.tenancy.request(workload.jobs)
+        refusal = limit_refusal(ledger, ledger.tenancy.row(workload.tenant), request)
+        array = workload.array
+        if refusal is not None or array is None or not array.max_running:
+            return refusal
+        tasks = self._array_tasks.get(array.array_id, 0)
+        if tasks >= array.max_running:
+            return wait(ReasonCode.ARRAY_LIMIT, array.max_running)
+        self._array_tasks[array.array_id] = tasks + 1
+        return None
 
 
 @dataclass(slots=True)
@@ -60,48 +127,44 @@ def wait(code: ReasonCode, needed: int = 0) -> Refusal:
     return Refusal(kind=RefusalKind.WAIT, reasons=(Reason(code=code, needed=needed),))
 
 
-def rank(
-    ledger: Ledger, policy: Policy, now_s: float
-) -> tuple[list[WorkloadId], dict[WorkloadId, Refusal]]:
-    """Put the pending workloads into the policy's order.
-
-    Returns:
-        Those to try, first to try first; and why the others are not tried: array tasks beyond
-        their throttle.
-    """
-    pending = [entry.workload for entry in ledger.in_state(WorkloadState.PENDING)]
-    ordered = policy.order(pending, now_s)
-    room = _array_room(ledger, ordered)
-    queue: list[WorkloadId] = []
-    throttled: dict[WorkloadId, Refusal] = {}
-    for workload in ordered:
-        if workload.array is not None and workload.array.max_running:
-            left = room[workload.array.array_id]
-            if left <= 0:
-                limit = workload.array.max_running
-                throttled[workload.id] = wait(ReasonCode.ARRAY_LIMIT, limit)
-                continue
-            room[workload.array.array_id] = left - 1
-        queue.append(workload.id)
-    return queue, throttled
+def limit_refusal(ledger: Ledger, row: int, amounts: Amounts) -> Refusal | None:
+    """Why a tenant may not have this much more now; None when no limit stands against it."""
+    beyond = ledger.holdings.beyond_limit(row, amounts)
+    if beyond is None:
+        return None
+    at, resource = beyond
+    tenancy = ledger.tenancy
+    limit = tenancy.limits[at]
+    assert limit is not None
+    reason = Reason(
+        code=ReasonCode.LIMIT,
+        needed=amounts[resource],
+        free=max(0, int(limit[resource]) - ledger.holdings.used(at)[resource]),
+        unit=tenancy.unit(resource),
+        detail=tenancy.tenants[at].name,
+    )
+    return Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
 
 
-def _array_room(ledger: Ledger, pending: Sequence[Workload]) -> dict[WorkloadId, int]:
-    """How many more tasks of each throttled array may leave the queue."""
-    room = {w.array.array_id: w.array.max_running for w in pending if w.array is not None}
+def running_tasks(ledger: Ledger) -> dict[WorkloadId, int]:
+    """How many tasks of each array are at sites."""
+    tasks: dict[WorkloadId, int] = {}
     for entry in ledger.in_state(*AT_SITE):
         array = entry.workload.array
-        if array is not None and array.array_id in room:
-            room[array.array_id] -= 1
-    return room
+        if array is not None:
+            tasks[array.array_id] = tasks.get(array.array_id, 0) + 1
+    return tasks
 
 
 def for_site(
-    window: Sequence[WorkloadId], site: SiteName, ledger: Ledger, now_s: float
-) -> tuple[Workload, ...]:
+    window: Iterable[Ranked], site: SiteName, ledger: Ledger, now_s: float
+) -> tuple[Request, ...]:
     """Those of the window that this site may bid for now."""
-    entries = (ledger.entries[id_] for id_ in window)
-    return tuple(e.workload for e in entries if e.avoid_until_s.get(site, 0.0) <= now_s)
+    return tuple(
+        Request(workload=entry.workload, priority=ranked.priority)
+        for ranked in window
+        if (entry := ledger.entries[ranked.id]).avoid_until_s.get(site, 0.0) <= now_s
+    )
 
 
 def remember(

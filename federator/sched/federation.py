@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from federator.model.event import Awarded, Changed, Draft, EpochBegan, LogRecord, Submitted
+from federator.model.event import Changed, Draft, EpochBegan, LogRecord, Submitted
 from federator.model.lifecycle import AT_SITE, Effect, Happening, InvalidTransition, WorkloadState
 from federator.model.message import (
     AnswerCancelled,
@@ -28,6 +28,7 @@ from federator.model.message import (
     Note,
     Observation,
     Record,
+    Request,
     SiteAnswer,
     SiteDown,
     SiteReported,
@@ -37,7 +38,7 @@ from federator.model.message import (
     Wake,
 )
 from federator.model.reason import Reason, ReasonCode, Refusal
-from federator.model.site import AttemptReport, PartitionSummary
+from federator.model.site import AttemptReport
 from federator.model.workload import (
     AttemptId,
     SiteName,
@@ -45,13 +46,14 @@ from federator.model.workload import (
     WorkloadId,
     first_id_at,
 )
-from federator.sched.auction import auction, best_bid, offers_for
-from federator.sched.cycle import Pass, Round, Trial, for_site, rank, remember
+from federator.sched.auction import Award, auction, best_bid
+from federator.sched.cycle import Pass, Round, Trial, for_site, remember
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.news import happenings, reason_for
 from federator.sched.placement import Room
-from federator.sched.policy import Policy
+from federator.sched.policy import Policy, Ranked
 from federator.sched.site_scheduler import never_fits
+from federator.sched.site_view import SiteView
 
 CANCEL_AGAIN_S = 10.0
 _HOLDS_NODES = (Happening.ACCEPTED, Happening.STARTED, Happening.SITE_REQUEUED)
@@ -68,19 +70,6 @@ class Rules:
 
 
 @dataclass(slots=True)
-class SiteView:
-    """What the federation knows of a site; volatile, told by its agent."""
-
-    partitions: tuple[str, ...]
-    up: bool = False
-    ready: bool = False  # up, and its first complete report is in
-    since_s: float = 0.0  # of being up or down
-    slurm_version: str = ""
-    empty: Room | None = None  # all it could ever give; None until it has told
-    summary: tuple[PartitionSummary, ...] = ()
-
-
-@dataclass(slots=True)
 class _Turn:
     """The commands of one ``handle`` call, as they come."""
 
@@ -93,14 +82,19 @@ class Federation:
 
     Args:
         sites: the partitions the federation may use, by site, in the order that breaks ties.
-        policy: orders the queue.
+        policy: ranks the queue.
         rules: see ``Rules``.
+        ledger: an empty one, that knows the tenants; by default none has a quota.
     """
 
     def __init__(
-        self, sites: dict[SiteName, tuple[str, ...]], policy: Policy, rules: Rules
+        self,
+        sites: dict[SiteName, tuple[str, ...]],
+        policy: Policy,
+        rules: Rules,
+        ledger: Ledger | None = None,
     ) -> None:
-        self.ledger = Ledger()
+        self.ledger = Ledger() if ledger is None else ledger
         self.sites = {name: SiteView(partitions=p) for name, p in sites.items()}
         self._policy = policy
         self._rules = rules
@@ -162,6 +156,10 @@ class Federation:
             case Tick():
                 self._tick(turn)
         return turn.commands
+
+    def ranked(self, now_s: float) -> Sequence[Ranked]:
+        """All pending workloads in the order in which a pass would try them now; a report."""
+        return self._policy.rank(self.ledger, now_s).listed()
 
     # ---- submissions and cancels ----
 
@@ -342,24 +340,24 @@ class Federation:
         """1. Rank; 2. ask. The rest follows when the answers are in (``_conclude``)."""
         self._pass_due_s = turn.now_s + self._rules.pass_interval_s
         turn.commands.append(Wake(at_s=self._pass_due_s))
-        queue, throttled = rank(self.ledger, self._policy, turn.now_s)
-        for id_, refusal in throttled.items():
-            self.ledger.entries[id_].refusals = {SiteName(""): refusal}
-        if queue:
-            self._pass = Pass(queue=queue, round=self._ask(turn, queue))
-            self._conclude(turn)
+        self._pass = Pass(self._policy.rank(self.ledger, turn.now_s), self.ledger)
+        self._ask(turn, self._pass, again=())
+        self._conclude(turn)
 
-    def _ask(self, turn: _Turn, queue: Sequence[WorkloadId]) -> Round:
-        """One message to every site that is ready."""
-        window = tuple(queue[: self._rules.window])
-        round_ = self._new_round(turn, window)
+    def _ask(self, turn: _Turn, pass_: Pass, again: Sequence[WorkloadId]) -> None:
+        """One message to every site that is ready; or the pass is over."""
+        window = pass_.next_window(again, self._rules.window)
+        if not window:
+            self._pass = None
+            turn.commands.append(Wake(at_s=self._pass_due_s))
+            return
+        pass_.round = round_ = self._new_round(turn, window)
         for name in self._ready_sites():
-            workloads = for_site(window, name, self.ledger, turn.now_s)
-            if workloads:
+            requests = for_site(pass_.standing.values(), name, self.ledger, turn.now_s)
+            if requests:
                 round_.waiting_for.add(name)
-                ask = AskSite(site=name, pass_id=round_.pass_id, workloads=workloads)
+                ask = AskSite(site=name, pass_id=round_.pass_id, requests=requests)
                 turn.commands.append(ask)
-        return round_
 
     def _new_round(self, turn: _Turn, order: tuple[WorkloadId, ...]) -> Round:
         deadline_s = turn.now_s + self._rules.bid_timeout_s
@@ -381,31 +379,33 @@ class Federation:
             if trial.round.over(turn.now_s):
                 del self._trials[pass_id]
                 self._answer_trial(turn, trial)
-        while self._pass is not None and self._pass.round.over(turn.now_s):
-            self._settle(turn, self._pass)
+        while (pass_ := self._pass) is not None and pass_.round.over(turn.now_s):
+            self._settle(turn, pass_)
 
     def _settle(self, turn: _Turn, pass_: Pass) -> None:
         round_ = pass_.round
         order = [w for w in round_.order if self._is_pending(w)]  # some were cancelled meanwhile
-        outcome = auction(order, round_.answers, list(self.sites))
         down = [name for name, site in self.sites.items() if not site.ready]
-        for award in outcome.awards:
-            entry = self.ledger.entries[award.id]
-            attempt = AttemptId(workload=award.id, attempt=entry.attempt + 1)
-            remember(entry, round_.answers, round_.silent(), down, turn.now_s)
-            offers = offers_for(award.id, round_.answers)
-            self._record(turn, Awarded(at_s=turn.now_s, attempt=attempt, site=award.site,
-                                       jobs=award.bid.jobs, offers=offers), entry)  # fmt: skip
+        silent = round_.silent()
+        outcome = auction(
+            order, round_.answers, list(self.sites), lambda a: self._award(turn, pass_, a, down)
+        )
         for id_ in outcome.refused:
             entry = self.ledger.entries[id_]
-            remember(entry, round_.answers, round_.silent(), down, turn.now_s)
+            remember(entry, round_.answers, silent, down, turn.now_s)
             self._wake_to_retry(turn, entry)
-        pass_.queue = [*outcome.again, *pass_.queue[len(round_.order) :]]
-        if pass_.queue:
-            pass_.round = self._ask(turn, pass_.queue)
-        else:
-            self._pass = None
-            turn.commands.append(Wake(at_s=self._pass_due_s))
+        self._ask(turn, pass_, outcome.again)
+
+    def _award(self, turn: _Turn, pass_: Pass, award: Award, down: Sequence[SiteName]) -> bool:
+        """Record the award, unless what its plan really takes is beyond the tenant's limit."""
+        entry, round_ = self.ledger.entries[award.id], pass_.round
+        awarded = pass_.awarded(award, turn.now_s)
+        if isinstance(awarded, Refusal):
+            entry.refusals = {SiteName(""): awarded}
+            return False
+        remember(entry, round_.answers, round_.silent(), down, turn.now_s)
+        self._record(turn, awarded, entry)
+        return True
 
     def _wake_to_retry(self, turn: _Turn, entry: Entry) -> None:
         """A site that failed the workload is asked again after a while, not at the next pass."""
@@ -415,9 +415,10 @@ class Federation:
 
     def _try_out(self, turn: _Turn, client: int, workload: Workload) -> None:
         round_ = self._new_round(turn, (workload.id,))
+        request = Request(workload=workload, priority=self.ledger.tenancy.level(workload))
         round_.waiting_for.update(self._ready_sites())
         for name in self._ready_sites():
-            turn.commands.append(AskSite(site=name, pass_id=round_.pass_id, workloads=(workload,)))
+            turn.commands.append(AskSite(site=name, pass_id=round_.pass_id, requests=(request,)))
         self._trials[round_.pass_id] = Trial(client=client, round=round_)
         self._conclude(turn)
 

@@ -1,4 +1,8 @@
-"""What is true now? The state of every workload, rebuilt by applying the event log in order."""
+"""What is true now? The state of every workload, rebuilt by applying the event log in order.
+
+What tenants hold and what waits are kept along with it, in the one place through which every
+change comes: a workload is charged when it enters a site and released when it has left, once.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from federator.model.event import Awarded, Changed, EpochBegan, LogRecord, Submitted
-from federator.model.lifecycle import Effect, Happening, WorkloadState, step
+from federator.model.lifecycle import AT_SITE, Effect, Happening, WorkloadState, step
 from federator.model.plan import JobPlan, Score
 from federator.model.reason import Reason, ReasonCode, Refusal
+from federator.model.tenant import Tenancy
 from federator.model.workload import (
     FIRST_WORKLOAD_ID,
     AttemptId,
@@ -16,9 +21,13 @@ from federator.model.workload import (
     Workload,
     WorkloadId,
 )
+from federator.sched.backlog import Backlog
+from federator.sched.holdings import Charge, Holdings
+from federator.sched.usage import UsageAverage, WindowAverage
 
 RETRY_AFTER_S = 5.0
 RETRY_AFTER_MAX_S = 600.0
+_WEEK_S = 7 * 86_400.0
 
 
 @dataclass(slots=True)
@@ -30,7 +39,8 @@ class Entry:
     attempt: int = 0
     site: SiteName = SiteName("")
     plan: tuple[JobPlan, ...] = ()
-    offers: dict[str, Score] = field(default_factory=dict)  # of the last award
+    award: Awarded | None = None  # the last one, with the offers and the standing it went at
+    charge: Charge | None = None  # what it holds, from the award until it has left the site
     site_job_id: int = 0
     lease_from_s: float = 0.0  # since when it should be about to start
     withdrawing: bool = False
@@ -47,14 +57,27 @@ class Entry:
     refusals: dict[SiteName, Refusal] = field(default_factory=dict)  # of the last pass; volatile
 
     @property
+    def offers(self) -> dict[str, Score]:
+        """Of every site that bid for the last award."""
+        return self.award.offers if self.award is not None else {}
+
+    @property
     def attempt_id(self) -> AttemptId:
         return AttemptId(workload=self.workload.id, attempt=self.attempt)
 
 
 class Ledger:
-    """All workloads by id, with an index by state. ``apply`` is the only way to change it."""
+    """All workloads by id, with an index by state. ``apply`` is the only way to change it.
 
-    def __init__(self) -> None:
+    Args:
+        tenancy: the tenants, as configured now.
+        usage: empty; by default an average over a week.
+    """
+
+    def __init__(self, tenancy: Tenancy | None = None, usage: UsageAverage | None = None) -> None:
+        self.tenancy = Tenancy() if tenancy is None else tenancy
+        self.holdings = Holdings(self.tenancy, usage or WindowAverage(_WEEK_S))
+        self.backlog = Backlog(self.tenancy)
         self.entries: dict[WorkloadId, Entry] = {}
         self.epoch = 0
         self.next_id = FIRST_WORKLOAD_ID
@@ -81,6 +104,7 @@ class Ledger:
         if isinstance(event, Submitted):
             for workload in event.workloads():
                 self.entries[workload.id] = Entry(workload=workload)
+                self.backlog.add(workload)
                 self._by_state[WorkloadState.PENDING][workload.id] = None
                 self.next_id = max(self.next_id, WorkloadId(workload.id + 1))
                 if workload.array is not None:
@@ -90,10 +114,10 @@ class Ledger:
             return (Effect.RANK_AGAIN,)
         if isinstance(event, Awarded):
             entry = self.entries[event.attempt.workload]
-            effects = self._move(entry, Happening.AWARDED)
+            effects = self._move(entry, Happening.AWARDED, event.at_s)
             entry.attempt = event.attempt.attempt
-            entry.site, entry.plan = SiteName(event.site), event.jobs
-            entry.offers = event.offers
+            entry.site, entry.plan, entry.award = SiteName(event.site), event.jobs, event
+            self._charge(entry, event)
             entry.site_job_id, entry.withdrawing, entry.reason = 0, False, None
             entry.started_at_s = entry.ended_at_s = 0.0
             return effects
@@ -101,7 +125,7 @@ class Ledger:
 
     def _change(self, event: Changed) -> tuple[Effect, ...]:
         entry = self.entries[event.workload]
-        effects = self._move(entry, event.happening)
+        effects = self._move(entry, event.happening, event.at_s)
         entry.site_job_id = event.site_job_id or entry.site_job_id
         entry.started_at_s = event.started_at_s or entry.started_at_s
         entry.ended_at_s = event.ended_at_s or entry.ended_at_s
@@ -130,9 +154,27 @@ class Ledger:
         entry.started_at_s = entry.ended_at_s = 0.0
         entry.withdrawing = False
 
-    def _move(self, entry: Entry, happening: Happening) -> tuple[Effect, ...]:
+    def _charge(self, entry: Entry, event: Awarded) -> None:
+        row = self.tenancy.row(entry.workload.tenant)
+        entry.charge = self.holdings.charge_for(row, event.jobs)
+        self.holdings.add(entry.charge, event.within_quota, event.at_s)
+        self.backlog.touch(row)
+
+    def _release(self, entry: Entry, at_s: float) -> None:
+        if entry.charge is not None and entry.award is not None:
+            self.holdings.release(entry.charge, entry.award.within_quota, at_s)
+            self.backlog.touch(entry.charge.row)
+        entry.charge = None
+
+    def _move(self, entry: Entry, happening: Happening, at_s: float) -> tuple[Effect, ...]:
         edge = step(entry.state, happening)
         del self._by_state[entry.state][entry.workload.id]
         self._by_state[edge.to][entry.workload.id] = None
+        if entry.state is WorkloadState.PENDING:
+            self.backlog.remove(entry.workload)
+        if edge.to is WorkloadState.PENDING:
+            self.backlog.add(entry.workload)
+        if edge.to not in AT_SITE:
+            self._release(entry, at_s)
         entry.state = edge.to
         return edge.effects

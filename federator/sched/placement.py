@@ -201,8 +201,17 @@ def _place_in(job: Job, room: Room, partition: str) -> Placed | tuple[Reason, ..
         shares = [NodeShare(gpus=f.gpus, cpus=f.cpus, mem_mib=s.mem_mib)
                   for f, s in zip(chosen, shares, strict=True)]  # fmt: skip
     nodes = {f.node.name: share for f, share in zip(chosen, shares, strict=True)}
-    plan = JobPlan(name=job.name, partition=partition, nodes=nodes)
+    plan = JobPlan(name=job.name, partition=partition, nodes=nodes,
+                   gpu_types=_gpus_by_type(chosen, shares))  # fmt: skip
     return Placed(plan=plan, score=_score(chosen, shares))
+
+
+def _gpus_by_type(chosen: Sequence[FreeNode], shares: Sequence[NodeShare]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for f, share in zip(chosen, shares, strict=True):
+        if share.gpus and f.node.gpu_type:
+            found[f.node.gpu_type] = found.get(f.node.gpu_type, 0) + share.gpus
+    return found
 
 
 def share_per_node(job: Job) -> NodeShare:

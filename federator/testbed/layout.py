@@ -52,7 +52,7 @@ class Rack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tenant:
+class TenantLayout:
     """One tenant of the federation with its users; priority 1 is the highest."""
 
     name: str
@@ -99,9 +99,11 @@ RACKS: Final = (
 NODES_PER_SITE: Final = sum(group.count for group in NODE_GROUPS)
 
 TENANTS: Final = (
-    Tenant(name="vision", priority=2, quota_gpus=64, quota_cpus=1024, users=("vision1", "vision2")),
-    Tenant(name="nlp", priority=3, quota_gpus=64, quota_cpus=1024, users=("nlp1",)),
-    Tenant(name="bio", priority=4, quota_gpus=32, quota_cpus=1024, users=("bio1",)),
+    TenantLayout(
+        name="vision", priority=2, quota_gpus=64, quota_cpus=1024, users=("vision1", "vision2")
+    ),
+    TenantLayout(name="nlp", priority=3, quota_gpus=64, quota_cpus=1024, users=("nlp1",)),
+    TenantLayout(name="bio", priority=4, quota_gpus=32, quota_cpus=1024, users=("bio1",)),
 )
 
 

@@ -234,7 +234,7 @@ def federation_yaml(state: StateDir, ports: Sequence[tuple[SiteLayout, int]]) ->
         "federation": "testbed",
         "store": f"sqlite:///{state.root}/queue.db",
         "socket": f"{state.root}/daemon.sock",
-        "policy": {"name": "fifo", "pass_interval_s": 30, "launch_lease_s": 20},
+        "policy": {"name": "mast", "pass_interval_s": 30, "launch_lease_s": 20},
         "regions": {s.region: {"shared": f"/shared/{s.region}"} for s, _ in ports},
         "gpus": {
             "a100": {"mem_gib": 80, "nvlink": True, "weight": 1.0},

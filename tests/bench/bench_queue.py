@@ -16,7 +16,7 @@ from pathlib import Path
 from federator.model.event import decode_event, encode_event
 from federator.model.message import Record, SubmitAsked
 from federator.model.workload import SiteName
-from federator.policies import POLICIES
+from federator.policies.fifo import Fifo
 from federator.sched.federation import Federation, Rules
 from federator.store.sqlite import SqliteStore
 from tests.fakes.build import draft, gang
@@ -37,7 +37,7 @@ def submit_each() -> float:
     """Seconds for SUBMISSIONS, each committed before the next: one client after the other."""
     with tempfile.TemporaryDirectory() as folder:
         store = SqliteStore(Path(folder) / "queue.db")
-        federation = Federation(SITES, POLICIES["fifo"], Rules())
+        federation = Federation(SITES, Fifo(), Rules())
         began_s = time.perf_counter()
         for k in range(SUBMISSIONS):
             asked = SubmitAsked(client=k, key=f"key-{k:08}", draft=draft(gang(1)))
@@ -62,14 +62,14 @@ def append_each() -> float:
 
 def replay() -> float:
     """Seconds to rebuild the state of WAITING workloads from their log."""
-    federation = Federation(SITES, POLICIES["fifo"], Rules())
+    federation = Federation(SITES, Fifo(), Rules())
     records = []
     for k in range(WAITING):
         asked = SubmitAsked(client=k, key=f"key-{k:08}", draft=draft(gang(1)))
         records += [encode_event(c.event) for c in federation.handle(asked, float(k))
                     if isinstance(c, Record)]  # fmt: skip
     began_s = time.perf_counter()
-    Federation(SITES, POLICIES["fifo"], Rules()).replay(map(decode_event, records))
+    Federation(SITES, Fifo(), Rules()).replay(map(decode_event, records))
     return time.perf_counter() - began_s
 
 

@@ -100,7 +100,9 @@ class LoopbackAgent:
     def do(self, command: SiteCommand) -> list[Observation]:
         match command:
             case AskSite():
-                answers = self._scheduler.bid((w.id, w.jobs) for w in command.workloads)
+                answers = self._scheduler.bid(
+                    (r.workload.id, r.workload.jobs) for r in command.requests
+                )
                 came = BidsCame(site=self._site, pass_id=command.pass_id, answers=answers)
                 return [self.sweep(), came]
             case LaunchAt():

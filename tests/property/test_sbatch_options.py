@@ -5,11 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from federator.errors import InvalidRequest
 from federator.model.site import AttemptReport, SiteJobState
+from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from federator.model.workload import AttemptId, Option, Submission
 from federator.sites.protocol import (
     Ask,
@@ -21,9 +23,10 @@ from federator.sites.protocol import (
     frame,
 )
 from federator.sites.slurm.interpret import interpret
-from federator.sites.slurm.option_table import OPTIONS, Arity, Treatment
+from federator.sites.slurm.option_table import ALIASES, OPTIONS, OWN, Arity, Treatment
 from federator.sites.slurm.options import (
     DIRECTIVE,
+    UsageError,
     check_script,
     header_lines,
     parse_command_line,
@@ -86,6 +89,34 @@ def test_interpret_survives_every_value_of_the_options_it_reads(values: dict[str
     component = tuple(Option(name=name, value=value) for name, value in values.items())
     with suppress(InvalidRequest):
         interpret(Submission(components=(component,), script="#!/bin/sh\n"))
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(["nice", "fed-priority"]),
+                                st.one_of(st.integers().map(str), NUMBERS)),
+                min_size=1, max_size=3))  # fmt: skip
+def test_whatever_a_user_asks_for_a_workload_is_only_lowered(
+    components: list[dict[str, str]],
+) -> None:
+    given_ = tuple(tuple(Option(name=n, value=v) for n, v in each.items()) for each in components)
+    with suppress(InvalidRequest):
+        found = interpret(Submission(components=given_, script="#!/bin/sh\n"))
+        assert 0 <= found.nice < 2**31
+        assert HIGHEST_PRIORITY <= found.asked_priority <= LOWEST_PRIORITY
+
+
+THEIRS = [name for name in (*OPTIONS, *ALIASES) if name not in OWN]
+
+
+@given(st.sampled_from(THEIRS).flatmap(lambda name: st.integers(1, len(name)).map(
+    lambda end: name[:end])))  # fmt: skip
+def test_an_abbreviation_that_sbatch_completes_never_means_an_option_of_ours(prefix: str) -> None:
+    meant = {ALIASES.get(name, name) for name in THEIRS if name.startswith(prefix)}
+    if prefix in OPTIONS or len(meant) == 1:
+        (option,) = parse_command_line([f"--{prefix}", "1"]).groups[0]
+        assert option.name == (prefix if prefix in OPTIONS else meant.pop())
+    elif prefix not in ALIASES:
+        with pytest.raises(UsageError, match="ambiguous"):
+            parse_command_line([f"--{prefix}", "1"])
 
 
 @given(

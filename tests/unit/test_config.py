@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 
 import pytest
+import yaml
 
-from federator.config import FederationConfig, load_config
+from federator.config import CreditConfig, FederationConfig, load_config
 from federator.errors import ConfigError
+from federator.model.tenant import UNLIMITED, Allowance
 from federator.model.workload import SiteName, TenantName
+from federator.policies.fifo import Fifo
+from federator.policies.mast import Mast
+from federator.sched.credit import CreditWeights
 
 GOOD = """\
 federation: demo
@@ -88,6 +95,7 @@ def test_a_users_first_tenant_is_the_default(tmp_path: Path) -> None:
         ("    command: [federator, agent]\n", "", 15, "sites.baker", "exactly one of"),
         ("priority: 2", "priority: 8", 20, "tenants.vision.priority", "7"),
         ("users: [ada, bob]", "users: {ada: 1}", 20, "tenants.vision.users", "valid"),
+        ("users: [ada, bob]", "users: [root]", 20, "tenants.vision.users", "root"),
         ("tenants:", "tenant:", 19, "tenant", "not permitted"),
     ],
 )  # fmt: skip
@@ -150,3 +158,310 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match=r"federation\.yaml: cannot be read"):
         load_config(path)
+
+
+# ---- numbers ----
+
+
+@pytest.mark.parametrize("number", [".nan", ".inf", "-.inf"])
+@pytest.mark.parametrize(
+    ("old", "new", "line", "key"),
+    [
+        ("lease_s: 30", "lease_s: NUMBER", 5, "policy.launch_lease_s"),
+        ("launch_lease_s: 30", "credit: {fair_share: NUMBER}", 5, "policy.credit.fair_share"),
+        ("launch_lease_s: 30", "credit: {usage_half_life_h: NUMBER}", 5,
+         "policy.credit.usage_half_life_h"),
+        ("launch_lease_s: 30", "preemption: {budget_frac: NUMBER}", 5,
+         "policy.preemption.budget_frac"),
+        ("mem_gib: 80", "mem_gib: NUMBER", 9, "gpus.a100.mem_gib"),
+        ("nvlink: true", "weight: NUMBER", 9, "gpus.a100.weight"),
+        ("    region: west", "    region: west\n    poll_interval_s: NUMBER", 13,
+         "sites.alpine.poll_interval_s"),
+        ("priority: 2", "priority: NUMBER", 20, "tenants.vision.priority"),
+        ("priority: 2", "quota: {gpus: NUMBER}", 20, "tenants.vision.quota.gpus"),
+        ("priority: 2", "limit: {gpu_types: {a100: NUMBER}}", 20,
+         "tenants.vision.limit.gpu_types.a100"),
+    ],
+)  # fmt: skip
+def test_what_is_no_finite_number_is_refused(
+    tmp_path: Path, number: str, old: str, new: str, line: int, key: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, old, new.replace("NUMBER", number))
+    (message,) = str(caught.value).splitlines()
+    assert message.startswith(f"{tmp_path / 'federation.yaml'}:{line}: {key}: "), message
+
+
+@pytest.mark.parametrize(
+    ("credit", "key", "words"),
+    [
+        ("per_hour_waited: -1", ".per_hour_waited", "greater than or equal to 0 (found -1)"),
+        ("fair_share: -0.5", ".fair_share", "greater than or equal to 0"),
+        ("fair_share: 1.0e+300", ".fair_share", "less than or equal to 1000000000"),
+        ("per_nice: -0.01", ".per_nice", "greater than or equal to 0"),
+        ("age_cap_h: 0", ".age_cap_h", "greater than 0"),
+        ("usage_window_h: 0", ".usage_window_h", "greater than 0"),
+        ("usage_half_life_h: 0", ".usage_half_life_h", "greater than 0"),
+        ("usage_half_life_h: 1.0e+9", ".usage_half_life_h", "less than or equal to 876000"),
+        ("usage_half_life_d: 7", ".usage_half_life_d", "not permitted"),
+        ("per_nice: " + "9" * 4000, ".per_nice", "number (found 9999"),
+        ("per_nice: 0x" + "f" * 5000, ".per_nice", "(found too large a number)"),
+    ],
+    ids=lambda text: text[:24],
+)
+def test_credit_settings_out_of_range_are_refused(
+    tmp_path: Path, credit: str, key: str, words: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, "launch_lease_s: 30", f"credit: {{{credit}}}")
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / 'federation.yaml'}:5: policy.credit{key}: "), message
+    assert words in message
+    assert len(message) < len(str(tmp_path)) + 300
+
+
+def test_usage_is_averaged_or_decays_but_not_both(tmp_path: Path) -> None:
+    both = "credit:\n    usage_window_h: 168\n    usage_half_life_h: 24"
+    with pytest.raises(
+        ConfigError, match=r":7: policy\.credit\.usage_half_life_h: .*'usage_window_h', not both"
+    ):
+        load(tmp_path, "launch_lease_s: 30", both)
+    credit = load(tmp_path, "launch_lease_s: 30", "credit: {usage_half_life_h: 24}").policy.credit
+    assert credit.usage_half_life_h == 24.0
+
+
+def test_the_policy_gets_the_weights_of_the_credit(tmp_path: Path) -> None:
+    config = load(tmp_path, "  name: fifo", "  credit: {per_hour_waited: 2, per_nice: 0}")
+    assert config.policy.name == "mast"
+    weights = CreditWeights(per_hour_waited=2.0, age_cap_h=168.0, fair_share=24.0, per_nice=0.0)
+    assert config.policy.order == Mast(weights)
+    assert load(tmp_path).policy.order == Fifo()
+
+
+def test_the_defaults_of_the_file_are_those_of_the_credit() -> None:
+    assert CreditConfig().weights == CreditWeights()
+
+
+# ---- tenants ----
+
+
+def with_tenants(folder: Path, tenants: str, *, policy: str = "{name: mast}") -> FederationConfig:
+    """``tenants`` begins on line 4, below the key of that name."""
+    head = f"federation: demo\npolicy: {policy}\ntenants:\n"
+    tail = (
+        "store: 'memory:'\nregions: {west: {shared: /shared}}\n"
+        "gpus: {a100: {mem_gib: 80}, h100: {mem_gib: 80, weight: 2}}\n"
+        "sites: {alpine: {region: west, partitions: [gpu], command: [agent]}}\n"
+    )
+    lines = "".join(f"  {line}\n" for line in tenants.splitlines())
+    return load_config(write(folder, head + lines + tail))
+
+
+def mistakes(folder: Path, tenants: str) -> list[str]:
+    """What is wrong, without the file's name."""
+    with pytest.raises(ConfigError) as caught:
+        with_tenants(folder, tenants)
+    lines = str(caught.value).splitlines()
+    assert all(line.startswith(f"{folder / 'federation.yaml'}:") for line in lines), lines
+    return [line.removeprefix(f"{folder / 'federation.yaml'}:") for line in lines]
+
+
+def quota_and_limit(config: FederationConfig, name: str) -> tuple[Allowance | None, Allowance]:
+    tenancy = config.tenancy()
+    tenant = tenancy.tenants[tenancy.row(TenantName(name))]
+    return tenant.quota, tenant.limit
+
+
+def test_a_tenant_without_a_quota_is_guaranteed_nothing_and_has_no_limit(tmp_path: Path) -> None:
+    for tenant in ("a: {}", "a: {quota: }"):
+        assert quota_and_limit(with_tenants(tmp_path, tenant), "a") == (None, UNLIMITED)
+
+
+def test_a_quota_in_gpus_does_not_count_cpus(tmp_path: Path) -> None:
+    quota, _ = quota_and_limit(with_tenants(tmp_path, "a: {quota: {gpus: 64}}"), "a")
+    assert quota == Allowance(gpus=64, cpus=inf)
+
+
+def test_a_quota_in_cpus_guarantees_no_gpu(tmp_path: Path) -> None:
+    quota, _ = quota_and_limit(with_tenants(tmp_path, "a: {quota: {cpus: 1024}}"), "a")
+    assert quota == Allowance(gpus=0, cpus=1024)
+
+
+def test_a_limit_leaves_open_what_it_does_not_name(tmp_path: Path) -> None:
+    _, limit = quota_and_limit(with_tenants(tmp_path, "a: {limit: {gpu_types: {h100: 8}}}"), "a")
+    assert limit == Allowance(gpus=inf, cpus=inf, gpu_types={"h100": 8})
+
+
+def test_a_limit_of_zero_is_a_limit(tmp_path: Path) -> None:
+    _, limit = quota_and_limit(with_tenants(tmp_path, "a: {limit: {gpus: 0}}"), "a")
+    assert limit == Allowance(gpus=0)
+
+
+def test_the_tenancy_has_parents_priorities_and_the_weights_of_gpus(tmp_path: Path) -> None:
+    tenancy = with_tenants(tmp_path, "b: {parent: a, priority: 3}\na: {quota: {gpus: 1}}").tenancy()
+    assert [(t.name, t.parent, t.priority) for t in tenancy.tenants] == [
+        ("b", "a", 3),
+        ("a", None, 7),
+    ]
+    assert tenancy.chain(0) == (0, 1)
+    assert tenancy.gpu_weights == {"a100": 1.0, "h100": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("tenants", "expected"),
+    [
+        ("a: {quota: {gpus: -1}}", "4: tenants.a.quota.gpus: Input should be greater than"),
+        ("a: {quota: {gpus: 1.5}}", "4: tenants.a.quota.gpus: Input should be a valid integer"),
+        ("a: {quota: {gpus: yes}}", "4: tenants.a.quota.gpus: Input should be a valid integer"),
+        ("a: {quota: {gpus: '64'}}", "4: tenants.a.quota.gpus: Input should be a valid integer"),
+        (f"a: {{quota: {{cpus: {2**53 + 1}}}}}", "4: tenants.a.quota.cpus: Input should be less"),
+        ("a:\n  quota: {}", "5: tenants.a.quota: give 'gpus' or 'cpus'"),
+        ("a:\n  limit:", "5: tenants.a.limit: Input should be a valid"),
+        ("a: {quota: 64}", "4: tenants.a.quota: Input should be a valid dictionary"),
+        ("a: {quota: {gpu: 64}}", "4: tenants.a.quota.gpu: Extra inputs are not permitted"),
+        (
+            "a:\n  limit:\n    gpu_types: {b200: 8}",
+            "6: tenants.a.limit.gpu_types.b200: unknown GPU type; one of a100, h100",
+        ),
+        (
+            "a:\n  quota:\n    gpus: 8\n    gpu_types:\n      h100: 16",
+            "8: tenants.a.quota.gpu_types.h100: 16 of this type, of gpus 8 in all",
+        ),
+        (
+            "a: {quota: {gpu_types: {h100: 16}}}",
+            "4: tenants.a.quota.gpu_types.h100: 16 of this type, of gpus 0 in all (not given",
+        ),
+        ("a: {limit: {gpus: 8, gpu_types: {h100: 9}}}", "4: tenants.a.limit.gpu_types.h100: 9 of"),
+        ("a: {}\nb: {parent: c}", "5: tenants.b.parent: unknown tenant 'c'; one of a, b"),
+        ("a: {parent: a}", "4: tenants.a.parent: a tenant cannot be its own parent"),
+        (
+            "z: {parent: a}\na: {parent: b}\nb:\n  parent: c\nc: {parent: a}",
+            "5: tenants.a.parent: parents form a circle: a, b, c, a",
+        ),
+        (
+            "a:\n  quota: {gpus: 64}\n  limit:\n    gpus: 32",
+            "7: tenants.a.limit.gpus: limit.gpus 32 is below quota.gpus 64",
+        ),
+        (
+            "a: {quota: {gpus: 9, gpu_types: {h100: 4}}, limit: {gpu_types: {h100: 2}}}",
+            "4: tenants.a.limit.gpu_types.h100: limit.gpu_types.h100 2 is below quota.gpu_types.h",
+        ),
+        ("'': {}", "4: tenants.: expected a name of 1 to 64 of"),
+        ("'a b': {}", "4: tenants.a b: expected a name of 1 to 64 of"),
+        ("-a: {}", "4: tenants.-a: expected a name of 1 to 64 of"),
+        ("année: {}", "4: tenants.année: expected a name of 1 to 64 of"),
+        ("'a\\n': {}", "4: tenants.a\\n: expected a name of 1 to 64 of"),
+        ('"a\\n": {}', "4: tenants.a\\n: expected a name of 1 to 64 of"),
+        ("2024: {}", "4: tenants.2024: Input should be a valid string"),
+        (f"{'a' * 65}: {{}}", f"4: tenants.{'a' * 65}: expected a name of 1 to 64 of"),
+        ("a: {parent: b c}", "4: tenants.a.parent: expected a name of 1 to 64 of"),
+    ],
+)  # fmt: skip
+def test_a_mistake_of_a_tenant_is_named_by_line_and_key(
+    tmp_path: Path, tenants: str, expected: str
+) -> None:
+    (line,) = mistakes(tmp_path, tenants)
+    assert line.startswith(expected), line
+
+
+def test_all_mistakes_between_tenants_are_told_at_once(tmp_path: Path) -> None:
+    tenants = "a: {parent: x}\nb: {quota: {gpus: 2}, limit: {gpus: 1}}\nc: {parent: c}"
+    assert [line[:2] for line in mistakes(tmp_path, tenants)] == ["4:", "6:", "5:"]
+
+
+def test_a_limit_in_cpus_may_stand_beside_a_quota_in_gpus(tmp_path: Path) -> None:
+    config = with_tenants(tmp_path, "a: {quota: {gpus: 64}, limit: {gpus: 128, cpus: 2048}}")
+    assert quota_and_limit(config, "a")[1] == Allowance(gpus=128, cpus=2048)
+
+
+@pytest.mark.parametrize(
+    "tenants",
+    [
+        "? " + "a" * 10**6 + "\n: {}",
+        "a" * 10**5 + ": {}",
+        "a: {parent: " + "b" * 10**6 + "}",
+        "a: {users: {" + "'u': 1, " * 10**4 + "}}",
+        "a: {quota: {gpu_types: {? " + "x" * 10**5 + " : 1}}}",
+        "a: {quota: " + "x" * 10**5 + "}",
+        "a: !!binary " + "QUFB" * 10**4,
+        "a: !" + "x" * 10**5 + " {}",
+        "? " + "x" * 10**4 + "\n: {}\n? " + "x" * 10**4 + "\n: {}",
+    ],
+    ids=lambda tenants: tenants[:20],
+)
+def test_names_and_values_without_end_give_short_messages(tmp_path: Path, tenants: str) -> None:
+    for line in mistakes(tmp_path, tenants):
+        assert len(line) < 450, line
+
+
+def test_only_the_first_few_of_many_tenants_are_listed(tmp_path: Path) -> None:
+    many = "".join(f"t{number}: {{}}\n" for number in range(1000))
+    (line,) = mistakes(tmp_path, many + "x: {parent: y}")
+    assert "one of t0, t1, t2, t3, t4, t5, t6, t7, t8, t9, … (1001 in all)" in line
+
+
+# ---- what is allowed, and probably not meant ----
+
+
+def warnings_of(folder: Path, tenants: Mapping[str, object], policy: str = "{name: mast}") -> str:
+    text = yaml.safe_dump(dict(tenants), default_flow_style=None)
+    return "\n".join(with_tenants(folder, text, policy=policy).warnings)
+
+
+def test_a_sound_file_warns_of_nothing(tmp_path: Path) -> None:
+    assert load(tmp_path).warnings == ()
+    quotas = {
+        "all": {"quota": {"gpus": 64}, "limit": {"gpus": 99}},
+        "vision": {"parent": "all", "quota": {"gpus": 40, "cpus": 99}},
+        "nlp": {"parent": "all", "quota": {"gpus": 24, "gpu_types": {"h100": 24}}},
+        "interns": {"parent": "vision"},
+    }
+    assert warnings_of(tmp_path, quotas) == ""
+
+
+def test_quotas_beyond_their_parents_quota_are_warned_of(tmp_path: Path) -> None:
+    quotas = {
+        "all": {"quota": {"gpus": 64, "cpus": 100, "gpu_types": {"h100": 8}}},
+        "vision": {"parent": "all", "quota": {"gpus": 40, "cpus": 50}},
+        "nlp": {"parent": "all", "quota": {"gpus": 32, "cpus": 50, "gpu_types": {"h100": 9}}},
+    }
+    assert warnings_of(tmp_path, quotas).splitlines() == [
+        "tenant all: quotas below it sum to gpus 72, more than its own 64",
+        "tenant all: quotas below it sum to gpu_types.h100 9, more than its own 8",
+    ]
+
+
+def test_a_tenant_without_a_quota_passes_on_what_its_parent_has(tmp_path: Path) -> None:
+    quotas = {
+        "all": {"quota": {"gpus": 8}},
+        "middle": {"parent": "all"},
+        "low": {"parent": "middle", "quota": {"gpus": 9}},
+        "lower": {"parent": "low", "quota": {"gpus": 9}},
+    }
+    assert warnings_of(tmp_path, quotas) == (
+        "tenant all: quotas below it sum to gpus 9, more than its own 8"
+    )
+
+
+def test_a_quota_above_an_ancestors_limit_is_warned_of(tmp_path: Path) -> None:
+    quotas = {
+        "all": {"limit": {"gpus": 8}},
+        "middle": {"parent": "all"},
+        "low": {"parent": "middle", "quota": {"gpus": 9}},
+    }
+    assert "tenant low: quota.gpus 9 is above limit.gpus 8 of its ancestor all" in warnings_of(
+        tmp_path, quotas
+    )
+
+
+def test_a_tenant_without_any_quota_is_warned_of_under_mast(tmp_path: Path) -> None:
+    tenants = {"a": {}, "b": {"quota": {"gpus": 0}}, "c": {"parent": "b"}}
+    assert warnings_of(tmp_path, tenants) == (
+        "tenant a has no quota, nor has an ancestor: all its work is over quota"
+    )
+    assert warnings_of(tmp_path, tenants, "{name: fifo}") == ""
+
+
+def test_preemption_settings_are_warned_of_when_given(tmp_path: Path) -> None:
+    words = "policy.preemption is read and not used yet"
+    assert warnings_of(tmp_path, {}, "{preemption: {grace_s: 60}}") == words

@@ -21,6 +21,9 @@ G = GPUs in total. Later rules only apply where earlier ones left a value open:
   is open these two count what one task or one GPU needs, a lower bound. ``--mem=0`` means all of
   a node's memory, so the job is planned on otherwise empty nodes.
 * ``-C a&b``: every node has all of these features. Other operators are refused.
+
+One for the whole workload: the longest ``--time`` of its components, the largest ``--nice`` and
+the lowest ``--fed-priority``.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from math import inf
 from typing import Final
 
 from federator.errors import InvalidRequest
+from federator.model.tenant import HIGHEST_PRIORITY
 from federator.model.workload import Job, Option, Submission
 from federator.sites.slurm import quantities
 from federator.sites.slurm.option_table import EXCLUSIVE_FAMILIES, OPTIONS, Arity, Treatment
@@ -59,6 +63,9 @@ class Interpreted:
     requeue: bool = True
     array_indices: tuple[int, ...] = ()  # empty: no array
     array_max_running: int = 0  # 0: no throttle
+    nice: int = 0  # lowers its credit
+    asked_priority: int = HIGHEST_PRIORITY  # never ranked above this level
+    asks_priority: bool = False  # whether that was said; 1 holds for everyone else
 
 
 class _Given:
@@ -78,6 +85,13 @@ class _Given:
         """Return the value as a number of at least 1; None when the option is absent."""
         text = self._values.get(name)
         return None if text is None else quantities.count(text, name)
+
+    def nice(self) -> int:
+        return quantities.nice(self._values["nice"]) if "nice" in self._values else 0
+
+    def priority(self) -> int:
+        text = self._values.get("fed-priority")
+        return HIGHEST_PRIORITY if text is None else quantities.priority(text)
 
     def gpus(self, name: str) -> Gpus | None:
         text = self._values.get(name)
@@ -129,6 +143,9 @@ def interpret(submission: Submission, extra_long: frozenset[str] = frozenset()) 
         requeue="no-requeue" not in first,
         array_indices=indices,
         array_max_running=max_running,
+        nice=max(each.nice() for each in given),
+        asked_priority=max(each.priority() for each in given),
+        asks_priority=any("fed-priority" in each for each in given),
     )
 
 

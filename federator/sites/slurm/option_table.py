@@ -52,7 +52,9 @@ _ACCEPTED: Final = (
     ("cpu-freq", "", _R, _PASS), ("cpus-per-gpu", "", _R, _READ), ("cpus-per-task", "c", _R, _READ),
     ("delay-boot", "", _R, _PASS), ("distribution", "m", _R, _PASS), ("error", "e", _R, _PASS),
     ("exclusive", "", _O, _READ), ("export", "", _R, _READ), ("extra", "", _R, _PASS),
-    ("extra-node-info", "B", _R, _PASS), ("get-user-env", "", _O, _PASS),
+    ("extra-node-info", "B", _R, _PASS),
+    ("fed-priority", "", _R, _READ),  # the federation's own
+    ("get-user-env", "", _O, _PASS),
     ("gpu-bind", "", _R, _PASS), ("gpu-freq", "", _R, _PASS), ("gpus", "G", _R, _READ),
     ("gpus-per-node", "", _R, _READ), ("gpus-per-task", "", _R, _READ), ("gres", "", _R, _READ),
     ("gres-flags", "", _R, _PASS), ("help", "h", _N, _CLIENT), ("hint", "", _R, _PASS),
@@ -61,7 +63,7 @@ _ACCEPTED: Final = (
     ("mail-type", "", _R, _PASS), ("mail-user", "", _R, _PASS), ("mcs-label", "", _R, _PASS),
     ("mem", "", _R, _READ), ("mem-bind", "", _R, _PASS), ("mem-per-cpu", "", _R, _READ),
     ("mem-per-gpu", "", _R, _READ), ("mem-update", "", _R, _PASS), ("mincpus", "", _R, _READ),
-    ("network", "", _R, _PASS), ("nice", "", _O, _PASS), ("no-kill", "k", _O, _PASS),
+    ("network", "", _R, _PASS), ("nice", "", _O, _READ), ("no-kill", "k", _O, _PASS),
     ("no-requeue", "", _N, _READ), ("nodes", "N", _R, _READ), ("ntasks", "n", _R, _READ),
     ("ntasks-per-core", "", _R, _PASS), ("ntasks-per-gpu", "", _R, _READ),
     ("ntasks-per-node", "", _R, _READ), ("ntasks-per-socket", "", _R, _PASS),
@@ -101,7 +103,7 @@ _REFUSED: Final = (
     ("nodefile", "F", _R, _NODES),
     ("nodelist", "w", _R, _NODES),
     ("ntasks-per-tres", "", _R, "use --ntasks-per-gpu"),
-    ("priority", "", _R, "the priority is the tenant's; fsqueue shows it"),
+    ("priority", "", _R, "the priority is the tenant's; --fed-priority and --nice can lower it"),
     ("reservation", "", _R, "reservations belong to one site; use that site's sbatch"),
     ("switches", "", _R, "the federation already packs a job under as few switches as it can"),
     ("tres-per-task", "", _R, "use --cpus-per-task and --gpus-per-task"),
@@ -116,6 +118,9 @@ OPTIONS: Final = {
 """By canonical long name."""
 
 SHORT: Final = {spec.short: spec.name for spec in OPTIONS.values() if spec.short}
+
+OWN: Final = frozenset({"fed-priority", "json"})
+"""Options that no sbatch knows; they do not take part in what abbreviations of its own mean."""
 
 ALIASES: Final = {"cluster": "clusters", "tasks-per-node": "ntasks-per-node"}
 """Other long names that sbatch accepts, and the canonical one."""
@@ -170,6 +175,7 @@ ENVIRONMENT: Final = (
     ("SBATCH_TRES_BIND", "tres-bind"), ("SBATCH_TRES_PER_TASK", "tres-per-task"),
     ("SBATCH_USE_MIN_NODES", "use-min-nodes"), ("SBATCH_WAIT", "wait"),
     ("SBATCH_WAIT_ALL_NODES", "wait-all-nodes"), ("SBATCH_WCKEY", "wckey"),
+    ("SBATCH_FED_PRIORITY", "fed-priority"),  # the federation's own
 )  # fmt: skip
 """Input variables and their options, in the order in which sbatch reads them.
 

@@ -29,6 +29,7 @@ from federator.sites.slurm.option_table import (
     ENVIRONMENT,
     EXCLUSIVE_FAMILIES,
     OPTIONS,
+    OWN,
     REPLACES,
     SHORT,
     Arity,
@@ -80,7 +81,9 @@ def _long_option(word: str, rest: list[str], extra_long: frozenset[str]) -> Opti
 
 
 def _unabbreviate(name: str, word: str) -> str:
-    found = [long for long in _LONG_NAMES if name and long.startswith(name)]
+    """Complete a name as sbatch does; where it knows none, an option of the federation is meant."""
+    matching = [long for long in _LONG_NAMES if name and long.startswith(name)]
+    found = [long for long in matching if long not in OWN] or matching
     meant = {_LONG_NAMES[long] for long in found}
     if not meant:
         raise UsageError(f"unrecognized option '{word}'")

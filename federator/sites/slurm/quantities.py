@@ -1,4 +1,4 @@
-"""What number does an sbatch value spell? Counts, memory, times, node counts, GPUs, arrays.
+"""What number does an sbatch value spell? Counts, memory, times, GPUs, arrays, ranks.
 
 Each function takes the text and says in sbatch's words what is wrong with it.
 """
@@ -10,10 +10,13 @@ from math import inf
 from typing import Final
 
 from federator.errors import InvalidRequest
+from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from federator.model.workload import MAX_AMOUNT
 
 MAX_COUNT: Final = 2**31 - 1
 MAX_MINUTES: Final = 2**31 - 1
+MAX_NICE: Final = 2**31 - 3  # Slurm's NICE_OFFSET - 3
+DEFAULT_NICE: Final = 100
 MAX_ARRAY_TASKS: Final = 10_000  # each is a workload of its own
 MAX_ARRAY_INDEX: Final = 4_000_000  # Slurm's
 _BAD_GRES: Final = "Invalid generic resource (gres) specification"
@@ -190,3 +193,33 @@ def _array_range(text: str) -> range:
     if last < first or last > MAX_ARRAY_INDEX:
         raise InvalidRequest(_BAD_ARRAY)
     return range(first, last + 1, step)
+
+
+def nice(text: str | None) -> int:
+    """Read ``--nice``: 100 where no value is given.
+
+    sbatch takes garbage for 0, and an administrator's negative value; both are refused here.
+    """
+    if text is None:
+        return DEFAULT_NICE
+    spelled = text.strip()
+    number = _number(spelled[1:] if spelled[:1] in ("+", "-") else spelled)
+    if number and spelled.startswith("-"):
+        raise InvalidRequest(
+            f'Invalid --nice value "{text}": must be non-negative, '
+            "in the federation's queue a job can only be lowered"
+        )
+    if number is None or number > MAX_NICE:
+        raise InvalidRequest(f'Invalid --nice value "{text}", must be between 0 and {MAX_NICE}')
+    return number
+
+
+def priority(text: str) -> int:
+    """Read ``--fed-priority``: a level of the federation, 1 to 7."""
+    number = _number(text.strip())
+    if number is None or not HIGHEST_PRIORITY <= number <= LOWEST_PRIORITY:
+        raise InvalidRequest(
+            f'Invalid --fed-priority value "{text}", '
+            f"must be between {HIGHEST_PRIORITY} and {LOWEST_PRIORITY} (lowest)"
+        )
+    return number

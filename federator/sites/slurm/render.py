@@ -6,6 +6,8 @@ The submission and its plan become argv, script and environment; nothing passes 
   equal lengths (with a longer list 22.05 refuses and later ones choose), its partition, the
   tenant's account, and the attempt as the first word of the comment. The site's own SBATCH_*
   variables have no say, because none is passed on.
+* ``--nice`` and ``--fed-priority`` lower the workload in the federation's queue; when it is
+  launched they have done their work, and the site is not told.
 * ``#SBATCH`` lines of the script's header become ``##SBATCH``, and ``--ignore-pbs`` is set, so
   that argv alone decides. The body is not touched.
 * The environment is the user's, less what belongs to the submitting machine (``_HOST_ONLY``), plus
@@ -44,7 +46,7 @@ MAX_DROPPED_NAMES: Final = 16 * 1024  # characters, of at most 4 bytes each
 
 _REPLACED: Final = frozenset({
     "nodes", "partition", "account", "comment", "job-name", "array", "chdir", "export",
-    "ignore-pbs",
+    "ignore-pbs", "nice", "fed-priority",
 })  # fmt: skip
 _HOST_ONLY: Final = frozenset({
     "HOME", "USER", "LOGNAME", "USERNAME", "SHELL", "PWD", "OLDPWD", "MAIL", "HOSTNAME", "HOST",

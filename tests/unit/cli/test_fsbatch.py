@@ -105,6 +105,44 @@ def test_a_file_is_submitted_under_its_own_name(
     assert sent.submission.environment["A"] == "1"
 
 
+def test_a_demotion_is_sent_from_wherever_it_is_said(
+    daemon: Daemon, script: Callable[[bytes], str]
+) -> None:
+    name = script(b"#!/bin/sh\n#SBATCH --fed-priority=3 --nice\n")
+    assert fsbatch.run([name], {"SBATCH_FED_PRIORITY": "5"}) == 0
+    options = {o.name: o.value for o in daemon.submitted.submission.components[0]}
+    assert options == {"fed-priority": "5", "nice": None, "job-name": "train.sh"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "environment", "complaint"),
+    [
+        (["--nice=-1"], {}, 'Invalid --nice value "-1": must be non-negative'),
+        (["--fed-priority=8"], {}, 'Invalid --fed-priority value "8"'),
+        ([], {"SBATCH_FED_PRIORITY": ""}, 'Invalid --fed-priority value ""'),
+    ],
+)
+def test_what_is_no_demotion_never_reaches_the_daemon(
+    daemon: Daemon,
+    capsys: pytest.CaptureFixture[str],
+    argv: list[str],
+    environment: dict[str, str],
+    complaint: str,
+) -> None:
+    assert fsbatch.run([*argv, "--wrap=x"], environment) == 1
+    assert capsys.readouterr().err.startswith(f"fsbatch: error: {complaint}")
+    assert daemon.calls == []
+
+
+def test_help_names_what_lowers_a_job(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fsbatch.run(["--help"], {}) == 0
+    shown = capsys.readouterr().out
+    assert "--nice[=N]" in shown
+    assert "--fed-priority=N" in shown
+    assert "SBATCH_FED_PRIORITY" in shown
+    assert max(map(len, shown.splitlines())) <= 100
+
+
 def test_wrap_builds_the_script_sbatch_builds(daemon: Daemon) -> None:
     assert fsbatch.run(["--wrap=hostname"], {}) == 0
     assert daemon.submitted.submission.script == (

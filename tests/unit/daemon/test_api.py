@@ -134,6 +134,33 @@ def test_an_account_of_ones_own_is_used(desk: Desk) -> None:
     assert (workload.tenant, workload.priority) == ("nlp", 5)
 
 
+def test_a_user_may_lower_a_workload_below_the_tenants_priority(desk: Desk) -> None:
+    id_ = desk.submit(**{"fed-priority": "6", "nice": "50"})
+    workload = desk.federation.entry(id_).workload
+    assert (workload.priority, workload.asked_priority, workload.nice) == (6, 6, 50)
+
+
+def test_a_workload_that_asks_for_nothing_is_not_lowered(desk: Desk) -> None:
+    workload = desk.federation.entry(desk.submit()).workload
+    assert (workload.priority, workload.asked_priority, workload.nice) == (2, 1, 0)
+
+
+def test_the_tenants_own_priority_may_be_asked_for(desk: Desk) -> None:
+    workload = desk.federation.entry(desk.submit(**{"fed-priority": "2"})).workload
+    assert (workload.priority, workload.asked_priority) == (2, 2)
+
+
+@pytest.mark.parametrize("test_only", [False, True])
+def test_a_priority_above_the_tenants_is_refused_with_the_tenants(
+    desk: Desk, test_only: bool
+) -> None:
+    call = submit_call(options={"account": "nlp", "fed-priority": "1"}, test_only=test_only)
+    assert desk.refusal(call) == (
+        "--fed-priority=1 is above the tenant's priority 5; it can only lower it"
+    )
+    assert not desk.federation.federation.ledger.entries
+
+
 def test_an_account_of_others_is_refused_with_the_choice(desk: Desk) -> None:
     message = desk.refusal(submit_call(options={"account": "nlp"}), user="bob")
     assert "Invalid account" in message

@@ -102,6 +102,34 @@ def test_arrays_become_indices(text: str, indices: tuple[int, ...], limit: int) 
 
 
 @pytest.mark.parametrize(
+    ("words", "nice"),
+    [
+        ("", 0), ("--nice", 100), ("--nice=0", 0), ("--nice=-0", 0), ("--nice=+7", 7),
+        ("--nice=2147483645", 2147483645), ("--nice=5 --nice", 100),
+        ("--nice=5 : --nice=9 : -n1", 9), ("-n1 : --nice", 100),
+    ],
+)  # fmt: skip
+def test_the_largest_nice_of_the_components_lowers_the_whole_workload(
+    words: str, nice: int
+) -> None:
+    assert read(words).nice == nice
+
+
+@pytest.mark.parametrize(
+    ("words", "priority"),
+    [
+        ("", 1), ("--fed-priority=1", 1), ("--fed-priority=7", 7), ("--fed-priority 4", 4),
+        ("--fed-priority=5 : --fed-priority=3", 5), ("-n1 : --fed-priority=6", 6),
+    ],
+)  # fmt: skip
+def test_the_lowest_level_asked_for_by_a_component_holds_for_the_whole_workload(
+    words: str, priority: int
+) -> None:
+    found = read(words)
+    assert (found.asked_priority, found.asks_priority) == (priority, words != "")
+
+
+@pytest.mark.parametrize(
     ("words", "complaint"),
     [
         ("--gres=gpu:-1", "Invalid generic resource (gres) specification"),
@@ -122,6 +150,19 @@ def test_arrays_become_indices(text: str, indices: tuple[int, ...], limit: int) 
         ("-n 0", 'Invalid numeric value "0" for --ntasks.'),
         ("-c 1x", 'Invalid numeric value "1x" for --cpus-per-task.'),
         ("--ntasks-per-node=0", 'Invalid numeric value "0" for --ntasks-per-node.'),
+        ("--nice=-5", 'Invalid --nice value "-5": must be non-negative, in the federation'),
+        ("--nice=-99999999999999999999", 'Invalid --nice value "-99999999999999999999"'),
+        ("--nice=2147483646", 'Invalid --nice value "2147483646", must be between 0 and 214748364'),
+        ("--nice=abc", 'Invalid --nice value "abc", must be between 0 and 2147483645'),
+        ("--nice=", 'Invalid --nice value "", must be between 0 and 2147483645'),
+        ("--nice=--5", 'Invalid --nice value "--5", must be between 0 and 2147483645'),
+        ("--nice=1 : --nice=-1", 'Invalid --nice value "-1": must be non-negative'),
+        ("--fed-priority=0", 'Invalid --fed-priority value "0", must be between 1 and 7 (lowest)'),
+        ("--fed-priority=8", 'Invalid --fed-priority value "8", must be between 1 and 7 (lowest)'),
+        ("--fed-priority=-1", 'Invalid --fed-priority value "-1", must be between 1 and 7'),
+        ("--fed-priority=low", 'Invalid --fed-priority value "low", must be between 1 and 7'),
+        ("--fed-priority=", 'Invalid --fed-priority value "", must be between 1 and 7'),
+        ("--priority=1", "--priority is not supported: the priority is the tenant's"),
         ("--time=abc", "Invalid --time specification"),
         ("--time=1:2:3:4", "Invalid --time specification"),
         ("--time=1-2-3", "Invalid --time specification"),

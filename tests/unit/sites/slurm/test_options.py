@@ -35,6 +35,12 @@ def pairs(options: tuple[Option, ...]) -> list[tuple[str, str | None]]:
         (["-sON2"], [("oversubscribe", None), ("overcommit", None), ("nodes", "2")]),
         (["--part=gpu"], [("partition", "gpu")]),
         (["--gpus-per-nod=8"], [("gpus-per-node", "8")]),  # an unambiguous prefix, as for getopt
+        (["--j=a"], [("job-name", "a")]),  # as for sbatch, which has no --json
+        (["--js"], [("json", None)]),
+        (["--fed-pri=5"], [("fed-priority", "5")]),
+        (["--fed-priority", "5"], [("fed-priority", "5")]),
+        (["--nice", "-N2"], [("nice", None), ("nodes", "2")]),
+        (["--nice=5"], [("nice", "5")]),
         (["--exclusive"], [("exclusive", None)]),
         (["--exclusive=user"], [("exclusive", "user")]),
         (["-koff"], [("no-kill", "off")]),
@@ -98,6 +104,7 @@ def test_options_of_a_site_pass_when_they_are_named() -> None:
         (r"#SBATCH -J a\ b", [("job-name", "a b")]),
         ("#SBATCH -J a\\", [("job-name", "a\\")]),
         ("#SBATCH-N2", [("nodes", "2")]),
+        ("#SBATCH --fed-priority=5 --nice", [("fed-priority", "5"), ("nice", None)]),
         ("#SBATCH -J a:b", [("job-name", "a:b")]),
         (" #SBATCH -N2", []),
         ("##SBATCH -N2", []),
@@ -166,6 +173,13 @@ def test_command_line_beats_environment_beats_script() -> None:
         {"nodes": "1", "partition": "a", "qos": "q", "time": "3"}
     ]
     assert resolved("", environment, script)[0]["time"] == "2"
+
+
+def test_a_demotion_follows_the_order_of_force_of_all_options() -> None:
+    script, environment = "#SBATCH --fed-priority=3\n", {"SBATCH_FED_PRIORITY": "5"}
+    assert resolved("", {}, script) == [{"fed-priority": "3"}]
+    assert resolved("", environment, script) == [{"fed-priority": "5"}]
+    assert resolved("--fed-priority=4", environment, script) == [{"fed-priority": "4"}]
 
 
 HET = "#SBATCH -n2 -J zero\n#SBATCH hetjob\n#SBATCH -n1 -J one --comment=c1\n"

@@ -11,7 +11,7 @@ from federator.model.plan import JobPlan
 from federator.model.site import NodeShare
 from federator.model.workload import AttemptId, Submission, TenantName, WorkloadId
 from federator.sites.protocol import LaunchOrder
-from federator.sites.slurm.options import parse_command_line, resolve
+from federator.sites.slurm.options import parse_command_line, parse_script, resolve
 from federator.sites.slurm.render import fold, render, without_directives
 
 SCRIPT = "#!/bin/sh\n#SBATCH -N9\n\n# x\n#SBATCH -p z\necho\n#SBATCH -n3\n"
@@ -24,11 +24,10 @@ def plan(*nodes: str, partition: str = "gpu") -> JobPlan:
 def order(words: list[str], *plans: JobPlan, **changes: Any) -> LaunchOrder:
     submission = Submission(
         components=resolve(parse_command_line(words).groups, (), ()),
-        script=SCRIPT,
         args=changes.pop("args", ()),
         environment=changes.pop("environment", {}),
         work_dir="/home/u/run",
-        **changes.pop("submission", {}),
+        **{"script": SCRIPT, **changes.pop("submission", {})},
     )
     return LaunchOrder(
         attempt=AttemptId(workload=WorkloadId(2**32), attempt=2),
@@ -62,6 +61,18 @@ def test_components_are_separated_and_each_is_pinned() -> None:
 def test_an_array_task_is_submitted_alone() -> None:
     assert "--array=7" in render(order(["-a", "0-9"], array_index=7), "s").argv
     assert "--array=0-9" not in render(order(["-a", "0-9"], array_index=7), "s").argv
+
+
+def test_what_lowers_a_workload_in_the_global_queue_never_reaches_a_site() -> None:
+    script = "#!/bin/sh\n#SBATCH --fed-priority=5 --nice=3\necho\n"
+    words = ["--nice=7", "--fed-priority=6", ":", "--nice"]
+    given = {"SBATCH_FED_PRIORITY": "5"}
+    call = render(
+        order(words, plan("a"), plan("b"), environment=given, submission={"script": script}), "s"
+    )
+    assert not [word for word in call.argv if "nice" in word or "fed-priority" in word]
+    assert "SBATCH_FED_PRIORITY" not in call.environment
+    assert parse_script(call.script) == ((),)
 
 
 def test_hostile_values_stay_single_words() -> None:

@@ -1,0 +1,204 @@
+"""Who shares the fleet? Tenants with their priority, guaranteed quota, limit and parent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from types import MappingProxyType
+from typing import Final
+
+from federator.errors import InvalidRequest
+from federator.model.workload import Job, TenantName, Workload
+
+HIGHEST_PRIORITY: Final = 1
+LOWEST_PRIORITY: Final = 7
+"""Over-quota workloads rank here, whatever their tenant (MAST sec. 4.2 has seven levels)."""
+
+Amounts = tuple[int, ...]
+"""One number for each of ``Tenancy.resources``."""
+
+Bound = tuple[float, ...]
+"""The most of each of ``Tenancy.resources``; ``inf``: no bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """The most of each resource in use at once; ``inf``: as much as there is."""
+
+    gpus: float = inf
+    cpus: float = inf
+    gpu_types: Mapping[str, float] = field(default_factory=dict)  # GPUs of one type, of ``gpus``
+
+    def __post_init__(self) -> None:
+        for amount in (self.gpus, self.cpus, *self.gpu_types.values()):
+            if not amount >= 0:  # NaN fails too
+                raise InvalidRequest(f"an allowance cannot be negative or no number, got {self}")
+
+
+UNLIMITED: Final = Allowance()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """A Slurm account of the federation.
+
+    ``quota`` is guaranteed; None guarantees nothing of its own. What a tenant and all below it use
+    within quota also fits into the quota of every ancestor that has one. ``limit`` (burst) is
+    never exceeded, by borrowing neither; an ancestor's holds for the sum as well.
+    """
+
+    name: TenantName
+    priority: int = LOWEST_PRIORITY
+    quota: Allowance | None = None
+    limit: Allowance = UNLIMITED
+    parent: TenantName | None = None
+
+    def __post_init__(self) -> None:
+        if not HIGHEST_PRIORITY <= self.priority <= LOWEST_PRIORITY:
+            raise InvalidRequest(
+                f"tenant {self.name[:64]!r}: priority {self.priority}; expected 1 to 7"
+            )
+
+
+class Tenancy:
+    """All tenants as rows, and the resources that any quota or limit counts.
+
+    A tenant that the configuration does not name (any more) gets a row when it is first met: no
+    quota, no limit, lowest priority. Its workloads run on what is left over.
+
+    Args:
+        tenants: in the order of the configuration.
+        gpu_weights: what an hour of a GPU of each type counts in usage; 1 for types not named.
+
+    Raises:
+        InvalidRequest: a name given twice, an unknown parent, or parents that form a circle.
+    """
+
+    def __init__(
+        self,
+        tenants: Iterable[Tenant] = (),
+        gpu_weights: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        self.tenants: list[Tenant] = []
+        self.gpu_weights = dict(gpu_weights)
+        self._row_of: dict[TenantName, int] = {}
+        self._chains: list[tuple[int, ...]] = []
+        self._family: list[int] = []
+        for tenant in tenants:
+            if tenant.name in self._row_of:
+                raise InvalidRequest(f"tenant {tenant.name[:64]!r} is given twice")
+            self._row_of[tenant.name] = len(self.tenants)
+            self.tenants.append(tenant)
+        bounded = [b for t in self.tenants for b in (t.quota, t.limit) if b is not None]
+        types = sorted({name for bound in bounded for name in bound.gpu_types})
+        self.resources: tuple[str, ...] = ("gpus", "cpus", *types)
+        self._types = types
+        for row in range(len(self.tenants)):
+            self._chains.append(self._climb(row))
+        for row in range(len(self.tenants)):
+            self._family.append(self._root(row))
+        self.quotas = [None if t.quota is None else self._vector(t.quota) for t in self.tenants]
+        self.limits = [self._limit(t) for t in self.tenants]
+        rows = range(len(self.tenants))
+        self._quota_rows = [self._bounding(row, self.quotas) for row in rows]
+        self._limit_rows = [self._bounding(row, self.limits) for row in rows]
+
+    def __len__(self) -> int:
+        return len(self.tenants)
+
+    def __contains__(self, name: TenantName) -> bool:
+        return name in self._row_of
+
+    def row(self, name: TenantName) -> int:
+        """The row of a tenant; a new one for a name never met."""
+        row = self._row_of.get(name)
+        if row is None:
+            row = self._row_of[name] = len(self.tenants)
+            self.tenants.append(Tenant(name=name))
+            self._chains.append((row,))
+            self._family.append(row)
+            self.quotas.append(None)
+            self.limits.append(None)
+            self._quota_rows.append(())
+            self._limit_rows.append(())
+        return row
+
+    def chain(self, row: int) -> tuple[int, ...]:
+        """The tenant and its ancestors, nearest first."""
+        return self._chains[row]
+
+    def quota_rows(self, row: int) -> tuple[int, ...]:
+        """Those of the chain whose quota bounds the tenant; empty: nothing is guaranteed."""
+        return self._quota_rows[row]
+
+    def limit_rows(self, row: int) -> tuple[int, ...]:
+        """Those of the chain whose limit bounds the tenant."""
+        return self._limit_rows[row]
+
+    def family(self, row: int) -> int:
+        """The row that stands for all tenants whose quotas depend on one another."""
+        return self._family[row]
+
+    def unit(self, resource: int) -> str:
+        """What one of ``resources`` is counted in, e.g. "GPUs", "CPUs", "h100 GPUs"."""
+        units = ("GPUs", "CPUs", *(f"{name} GPUs" for name in self._types))
+        return units[resource]
+
+    def level(self, workload: Workload) -> int:
+        """The priority of a workload within quota: its tenant's, or lower as its user asked."""
+        return max(self.tenants[self.row(workload.tenant)].priority, workload.asked_priority)
+
+    # ---- amounts ----
+
+    def request(self, jobs: Sequence[Job]) -> Amounts:
+        """What a workload asks for, as far as it is known before it is placed.
+
+        A job that accepts several GPU types counts against no one type's quota until it has been
+        placed on one. CPUs of a job that leaves the number of nodes open count as for one node.
+        """
+        typed = dict.fromkeys(self._types, 0)
+        gpus = cpus = 0
+        for job in jobs:
+            gpus += job.total_gpus
+            cpus += max(job.cpus, max(1, job.cpus_per_node) * (job.nodes or 1))
+            if len(job.gpu_types) == 1 and job.gpu_types[0] in typed:
+                typed[job.gpu_types[0]] += job.total_gpus
+        return (gpus, cpus, *typed.values())
+
+    def amounts(self, gpus: int, cpus: int, gpu_types: Mapping[str, int]) -> Amounts:
+        """What a placed workload holds."""
+        return (gpus, cpus, *(gpu_types.get(name, 0) for name in self._types))
+
+    def weighted_gpus(self, gpus: int, gpu_types: Mapping[str, int]) -> float:
+        """GPUs as usage counts them; those of no known type count 1 each."""
+        typed = sum(n * self.gpu_weights.get(name, 1.0) for name, n in gpu_types.items())
+        return typed + gpus - sum(gpu_types.values())
+
+    def _vector(self, allowance: Allowance) -> Bound:
+        types = (allowance.gpu_types.get(name, inf) for name in self._types)
+        return (allowance.gpus, allowance.cpus, *types)
+
+    def _limit(self, tenant: Tenant) -> Bound | None:
+        vector = self._vector(tenant.limit)
+        return None if set(vector) == {inf} else vector
+
+    def _bounding(self, row: int, bounds: Sequence[Bound | None]) -> tuple[int, ...]:
+        return tuple(r for r in self._chains[row] if bounds[r] is not None)
+
+    def _climb(self, row: int) -> tuple[int, ...]:
+        chain = [row]
+        while (parent := self.tenants[chain[-1]].parent) is not None:
+            at = self._row_of.get(parent)
+            if at is None:
+                child = self.tenants[chain[-1]].name
+                raise InvalidRequest(f"tenant {child[:64]!r}: unknown parent {parent[:64]!r}")
+            if at in chain:
+                raise InvalidRequest(f"tenant {parent[:64]!r} is its own ancestor")
+            chain.append(at)
+        return tuple(chain)
+
+    def _root(self, row: int) -> int:
+        """The highest of the chain with a quota, which all below it share; else itself."""
+        rows = [r for r in self._chains[row] if self.tenants[r].quota is not None]
+        return rows[-1] if rows else row

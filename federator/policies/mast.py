@@ -1,0 +1,24 @@
+"""MAST's order: priority under quota, then credit; the default policy of the federation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from federator.sched.credit import CreditWeights
+from federator.sched.ledger import Ledger
+from federator.sched.policy import Ranking
+from federator.sched.ranking import CreditRanking
+
+
+@dataclass(frozen=True, slots=True)
+class Mast:
+    """The GMS-scan pass of MAST (OSDI'24) sec. 4.2.
+
+    Args:
+        weights: of the credit.
+    """
+
+    weights: CreditWeights = CreditWeights()
+
+    def rank(self, ledger: Ledger, now_s: float) -> Ranking:
+        return CreditRanking(ledger.backlog, ledger.holdings, self.weights, now_s)

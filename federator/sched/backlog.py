@@ -1,0 +1,207 @@
+"""Which workloads wait? By tenant and by shape, in lanes in which only the submission time differs.
+
+The credit order inside a lane is the submission order and never changes: age grows alike, fair
+share and nice are the same. So quota and order are settled lane by lane, and what depends on the
+number of waiting workloads is left to sorted arrays. With a nice or a demotion of its own a
+workload is in another lane; should all differ in what they ask for, every lane holds one workload,
+and ranking costs what plain sorting costs.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from federator.model.tenant import LOWEST_PRIORITY, Amounts, Tenancy
+from federator.model.workload import Workload
+
+Place = tuple[float, int]
+"""(submitted_at_s, id): where a workload stands in its lane."""
+
+_COMPACT_AT = 64  # taken workloads at the head of a lane before its arrays are cut
+
+
+class Shape(NamedTuple):
+    """What sets one lane apart from another of the same tenant."""
+
+    request: Amounts
+    asked_priority: int
+    nice: int
+
+
+class Lane:
+    """Waiting workloads of one tenant and one shape, in the order of their submission.
+
+    ``within``: so many of the first are within quota; set by the quota scan.
+    """
+
+    __slots__ = ("_head", "_ids", "_submitted", "row", "shape", "version", "within")
+
+    def __init__(self, row: int, shape: Shape) -> None:
+        self.row = row
+        self.shape = shape
+        self.within = 0
+        self.version = 0  # changes whenever positions may have moved
+        self._submitted = array("d")
+        self._ids = array("q")
+        self._head = 0  # those before it have been taken
+
+    def __len__(self) -> int:
+        return len(self._ids) - self._head
+
+    def place(self, position: int) -> Place:
+        k = self._head + position
+        return self._submitted[k], self._ids[k]
+
+    def places(self, stop: int) -> Iterator[Place]:
+        """The places of the first ``stop`` workloads, as they are now."""
+        end = self._head + stop
+        return zip(self._submitted[self._head : end], self._ids[self._head : end], strict=True)
+
+    def after(self, place: Place) -> int:
+        """The position of the first workload that stands behind ``place``."""
+        return self._find(place, behind=True) - self._head
+
+    def add(self, place: Place) -> None:
+        """Put a workload where its submission time belongs; usually at the end."""
+        if not self._ids or place > self.place(len(self) - 1):
+            self._submitted.append(place[0])
+            self._ids.append(place[1])
+            return
+        k = self._find(place, behind=True)
+        self._submitted.insert(k, place[0])
+        self._ids.insert(k, place[1])
+        self.version += 1
+
+    def remove(self, place: Place) -> None:
+        """Take a workload out.
+
+        Raises:
+            KeyError: it is not in this lane.
+        """
+        k = self._find(place, behind=False)
+        if k >= len(self._ids) or self._ids[k] != place[1]:
+            raise KeyError(place[1])
+        self.version += 1
+        if k - self._head < self.within:
+            self.within -= 1
+        if k > self._head:
+            del self._submitted[k], self._ids[k]
+            return
+        self._head += 1
+        if self._head >= _COMPACT_AT and self._head * 2 > len(self._ids):
+            del self._submitted[: self._head], self._ids[: self._head]
+            self._head = 0
+
+    def columns(self) -> tuple[array[float], array[int]]:
+        """Copies of the submission times and ids."""
+        return self._submitted[self._head :], self._ids[self._head :]
+
+    def _find(self, place: Place, *, behind: bool) -> int:
+        at_s, id_ = place
+        low = bisect_left(self._submitted, at_s, self._head)
+        high = bisect_right(self._submitted, at_s, low)
+        return (bisect_right if behind else bisect_left)(self._ids, id_, low, high)
+
+
+class Head(NamedTuple):
+    """The first workload of a tenant, as the last scan left it."""
+
+    priority: int
+    place: Place
+
+
+class Run(NamedTuple):
+    """Neighbours of one lane that rank by credit alone."""
+
+    priority: int
+    within_quota: bool
+    start: int  # position of the first
+    stop: int  # position behind the last
+
+
+class Backlog:
+    """All waiting workloads.
+
+    Args:
+        tenancy: the tenants; one that is met for the first time gets a row.
+    """
+
+    def __init__(self, tenancy: Tenancy) -> None:
+        self.tenancy = tenancy
+        self.stale: set[int] = set()  # families whose quota scan no longer holds
+        self.moving: set[int] = set()  # families whose order time alone may change
+        self.heads: dict[int, Head] = {}  # by row; of tenants of all other families
+        self._lanes: dict[int, dict[Shape, Lane]] = {}  # by row
+        self._families: dict[int, set[int]] = {}  # rows with lanes, by family
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, workload: Workload) -> None:
+        """A workload waits from now on; one that comes back keeps its place."""
+        row = self.tenancy.row(workload.tenant)
+        lanes = self._lanes.get(row)
+        if lanes is None:
+            lanes = self._lanes[row] = {}
+            self._families.setdefault(self.tenancy.family(row), set()).add(row)
+        shape = self._shape(workload)
+        lane = lanes.get(shape)
+        if lane is None:
+            lane = lanes[shape] = Lane(row, shape)
+        lane.add((workload.submitted_at_s, workload.id))
+        self._count += 1
+        self.touch(row)
+
+    def remove(self, workload: Workload) -> None:
+        """A workload waits no more."""
+        row = self.tenancy.row(workload.tenant)
+        shape = self._shape(workload)
+        lanes = self._lanes[row]
+        lanes[shape].remove((workload.submitted_at_s, workload.id))
+        if not len(lanes[shape]):
+            del lanes[shape]
+            if not lanes:
+                del self._lanes[row]
+                self._families[self.tenancy.family(row)].discard(row)
+        self._count -= 1
+        self.touch(row)
+
+    def touch(self, row: int) -> None:
+        """What the tenant holds, or has waiting, has changed."""
+        self.stale.add(self.tenancy.family(row))
+        self.heads.pop(row, None)
+
+    def rows(self) -> Iterator[int]:
+        """Tenants that have workloads waiting."""
+        return iter(self._lanes)
+
+    def lanes(self, row: int) -> list[Lane]:
+        return list(self._lanes.get(row, {}).values())
+
+    def lane_of(self, workload: Workload) -> Lane | None:
+        """The lane that a waiting workload is in."""
+        lanes = self._lanes.get(self.tenancy.row(workload.tenant), {})
+        return lanes.get(self._shape(workload))
+
+    def rows_of(self, family: int) -> tuple[int, ...]:
+        """The tenants of a family that have workloads waiting."""
+        return tuple(sorted(self._families.get(family, ())))
+
+    def level(self, lane: Lane) -> int:
+        """The priority of what is within quota in a lane: the tenant's, or lower as asked."""
+        return max(self.tenancy.tenants[lane.row].priority, lane.shape.asked_priority)
+
+    def runs(self, lane: Lane) -> Iterator[Run]:
+        """What is within quota in a lane, and what is over it."""
+        if lane.within:
+            yield Run(self.level(lane), True, 0, lane.within)
+        if lane.within < (stop := len(lane)):
+            yield Run(LOWEST_PRIORITY, False, lane.within, stop)
+
+    def _shape(self, workload: Workload) -> Shape:
+        request = self.tenancy.request(workload.jobs)
+        return Shape(request, workload.asked_priority, workload.nice)
