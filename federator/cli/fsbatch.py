@@ -266,7 +266,10 @@ def _ask(message: Call) -> Reply:
 def _expect(reply: Reply) -> Reply:
     """Turn the daemon's refusal into an error of ours."""
     if isinstance(reply, ErrorReply):
-        sites = [f"{site}: {refusal_text(refusal)}" for site, refusal in reply.reasons.items()]
+        sites = [
+            f"{site or 'federation'}: {refusal_text(refusal)}"
+            for site, refusal in reply.reasons.items()
+        ]
         raise InvalidRequest("; ".join([reply.message, *sites]))
     return reply
 

@@ -15,6 +15,7 @@ import msgspec
 
 from federator import __version__
 from federator.cli.client import call
+from federator.cli.rank_words import rank_text
 from federator.cli.usage import run
 from federator.cli.words import listed, printable, reason_text, refusal_text, unexpected
 from federator.errors import FederatorError, InvalidRequest
@@ -48,7 +49,9 @@ _HEADER: Final = (
 @click.option("-h", "--noheader", is_flag=True, help="No header line.")
 @click.option("-i", "--iterate", type=click.FloatRange(min=0.1), metavar="SECONDS",
               help="Repeat for ever.")  # fmt: skip
-@click.option("--why", is_flag=True, help="Each site's reason for every job that waits.")
+@click.option(
+    "--why", is_flag=True, help="For every job that waits its rank, and each site's reason."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/formats.md).")
 @click.version_option(__version__, prog_name="fsqueue")
 def fsqueue(  # noqa: PLR0913, PLR0917  # one parameter for each option of squeue
@@ -71,6 +74,7 @@ def fsqueue(  # noqa: PLR0913, PLR0917  # one parameter for each option of squeu
         ids=(*(id_ for word in positional for id_ in listed(word)), *listed(jobs)),
         users=(*listed(users), *((my_name(),) if me else ())),
         ended=not wanted_states.isdisjoint(ENDED),
+        why=why,
     )
     while True:
         reply = _ask(question)
@@ -129,12 +133,16 @@ def render(rows: list[QueueRow], now_s: float, *, header: bool, why: bool) -> st
     return "\n".join(map(printable, lines))
 
 
+def shown_id(row: QueueRow) -> str:
+    """As squeue writes it: ``ARRAY_INDEX`` for a task of an array."""
+    return f"{row.array_id}_{row.array_index}" if row.array_id else str(row.id)
+
+
 def _line(row: QueueRow, now_s: float) -> str:
-    job_id = f"{row.array_id}_{row.array_index}" if row.array_id else str(row.id)
     site_job = str(row.site_job_id or "")
     state = SHORT.get(row.state, "?")
     return (
-        f"{job_id:>14} {row.name[:12]:<12} {row.user[:8]:<8} {row.tenant[:8]:<8} "
+        f"{shown_id(row):>14} {row.name[:12]:<12} {row.user[:8]:<8} {row.tenant[:8]:<8} "
         f"{state:<2} {_elapsed(row, now_s):>10} {row.nodes or '-':>5} {row.gpus:>5} "
         f"{row.site:<8} {site_job:>10} {_where(row, now_s)}"
     )
@@ -153,7 +161,7 @@ def _elapsed(row: QueueRow, now_s: float) -> str:
 
 
 def _where(row: QueueRow, now_s: float) -> str:
-    nodes = _folded(row.node_names)
+    nodes = folded(row.node_names)
     if row.unknown_since_s:
         return f"{nodes} (unknown for {int(now_s - row.unknown_since_s)} s: site not heard)"
     if row.state == _S.PENDING.value and row.reason is not None:
@@ -165,7 +173,7 @@ def _where(row: QueueRow, now_s: float) -> str:
     return nodes
 
 
-def _folded(names: Sequence[str]) -> str:
+def folded(names: Sequence[str]) -> str:
     """Write many names in Slurm's bracket notation; only plain ones, for sites make them up."""
     if len(names) <= 3 or not all(map(_PLAIN_NODE.fullmatch, names)):
         return ",".join(names)
@@ -177,7 +185,8 @@ def _folded(names: Sequence[str]) -> str:
 def _why(row: QueueRow) -> list[str]:
     if row.state != _S.PENDING.value:
         return [f"{'':>14}   {reason_text(row.reason)}"] if row.reason is not None else []
-    lines = [f"{site or 'federation'}: {refusal_text(r)}" for site, r in row.refusals.items()]
+    lines = [rank_text(row.rank, row.tenant)] if row.rank is not None else []
+    lines += [f"{site or 'federation'}: {refusal_text(r)}" for site, r in row.refusals.items()]
     if not row.refusals and row.reason is not None:
         lines.append(reason_text(row.reason))
     return [f"{'':>14}   {line}" for line in lines]

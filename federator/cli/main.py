@@ -25,7 +25,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
     "agent": ("federator.cli.services", "agent", "The service at a site, beside its slurmctld."),
     "check": ("federator.cli.services", "check", "Validate a federation.yaml."),
     "daemon": ("federator.cli.services", "daemon", "The federation daemon."),
+    "explain": ("federator.cli.explain", "explain", "Why a workload is where it is."),
+    "rank": ("federator.cli.rank", "rank", "Offline: the order of a queue, and why."),
     "sites": ("federator.cli.fsinfo", "sites", "The state of every site."),
+    "tenants": ("federator.cli.tenants", "tenants", "Quota, limit and use of every tenant."),
     "testbed": ("federator.cli.testbed", "testbed", "Three real Slurm clusters in containers."),
 })  # fmt: skip
 

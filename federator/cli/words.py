@@ -51,7 +51,7 @@ def _array_limit(reason: Reason) -> str:
 
 def _limit(reason: Reason) -> str:
     of = f" of tenant {reason.detail}" if reason.detail else ""
-    return f"the limit{of}: needs {reason.needed} {reason.unit}, {reason.free} left of it"
+    return f"needs {reason.needed} {reason.unit}, the limit{of} leaves {reason.free}"
 
 
 _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {

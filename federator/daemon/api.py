@@ -17,7 +17,8 @@ import msgspec
 import structlog
 
 from federator.config import FederationConfig
-from federator.daemon.views import find, queue_rows, site_rows
+from federator.daemon.tenant_views import tenant_rows
+from federator.daemon.views import RankView, find, queue_rows, site_rows
 from federator.errors import FederatorError, InvalidRequest
 from federator.model.event import Draft
 from federator.model.lifecycle import TERMINAL
@@ -36,11 +37,13 @@ from federator.sites.protocol import (
     SitesCall,
     SitesReply,
     SubmitCall,
+    TenantsCall,
+    TenantsReply,
 )
 from federator.sites.researchers import ResearcherSocket, user_of
 from federator.sites.slurm.interpret import interpret
 
-MAX_ROWS: Final = 5_000  # of one answer, the newest; some 3 MB
+MAX_ROWS: Final = 5_000  # of one answer, the newest; some 3 MB, twice that with their ranks
 MAX_CANCELS: Final = 20_000  # of one request
 MAX_IDS: Final = 1_000
 
@@ -74,6 +77,8 @@ class Api:
         self._observe = observe
         self._clock = clock
         self._operators = operators()
+        policy = config.policy
+        self._ranks = RankView(federation, policy.name, policy.credit.weights)
         self._waiting: dict[int, Callable[[Reply], None]] = {}
         self._cancel_errors: dict[int, tuple[str, ...]] = {}
         self._next_client = 1
@@ -97,6 +102,8 @@ class Api:
                 case SitesCall():
                     regions = {name: s.region for name, s in self._config.sites.items()}
                     answer(SitesReply(sites=site_rows(self._federation, regions)))
+                case TenantsCall():
+                    answer(self._tenants())
         except FederatorError as error:
             answer(ErrorReply(message=str(error)))
         except Exception:  # a fault of ours in one call must not end the caller's channel
@@ -106,8 +113,17 @@ class Api:
     def _queue(self, call: QueueCall) -> QueueReply:
         if len(call.ids) > MAX_IDS:
             raise InvalidRequest(f"{len(call.ids)} job ids in one request, at most {MAX_IDS}")
-        rows, left_off = queue_rows(self._federation, call, MAX_ROWS)
-        return QueueReply(rows=rows, now_s=self._clock(), left_off=left_off)
+        now_s = self._clock()
+        ranks = self._ranks.at(now_s) if call.why else None
+        rows, left_off = queue_rows(self._federation, call, MAX_ROWS, ranks)
+        return QueueReply(rows=rows, now_s=now_s, left_off=left_off)
+
+    def _tenants(self) -> TenantsReply:
+        now_s = self._clock()
+        users = {name: tenant.users for name, tenant in self._config.tenants.items()}
+        weights = self._config.policy.credit.weights
+        rows = tenant_rows(self._federation, users, weights, self._ranks.at(now_s), now_s)
+        return TenantsReply(rows=rows, now_s=now_s, policy=self._config.policy.name)
 
     def reply(self, client: int, reply: Reply) -> None:
         """Hand the core's answer to whom it is for."""

@@ -116,7 +116,9 @@ class Effects:
                 return SubmitReply(id=command.id, federation=self._federation)
             case AnswerRefused():
                 reasons = {str(site): refusal for site, refusal in command.refusals.items()}
-                return ErrorReply(message="no site can ever run this job", reasons=reasons)
+                who = "the federation" if "" in reasons else "no site"
+                never = "never" if "" in reasons else "ever"
+                return ErrorReply(message=f"{who} can {never} run this job", reasons=reasons)
             case AnswerTested():
                 bids = tuple(
                     SiteBid(site=site, bid=answer.bid, refusal=answer.refusal)

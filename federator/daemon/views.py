@@ -3,20 +3,164 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Final
 
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.reason import Reason, ReasonCode
-from federator.model.workload import Job, SiteName, WorkloadId
+from federator.model.workload import Job, SiteName, Workload, WorkloadId
+from federator.sched.credit import CreditWeights, usage_shares
 from federator.sched.federation import Federation
+from federator.sched.holdings import Charge, Holdings
 from federator.sched.ledger import Entry, Ledger
+from federator.sched.policy import Ranked
 from federator.sched.site_view import SiteView
-from federator.sites.protocol import QueueCall, QueueRow, SiteRow
+from federator.sched.standing import QuotaReport, Standing, standings
+from federator.sched.usage import WindowAverage
+from federator.sites.protocol import (
+    QueueCall,
+    QueueRank,
+    QueueRow,
+    SetbackRow,
+    ShortfallRow,
+    SiteRow,
+)
+
+RANKS_KEPT_S: Final = 5.0
+_BY_QUOTA: Final = frozenset({"mast"})  # the policies whose ranks speak of quota and credit
+
+
+class RankSnapshot:
+    """How all live workloads rank at one instant, with the numbers that say why.
+
+    It keeps a copy of what quotas hold and promise: an answer of later must not explain the order
+    of then with the numbers of now.
+
+    Args:
+        federation: ranked here, once.
+        policy: its name in federation.yaml.
+        weights: of the credit, if the policy has one.
+        at_s: Unix time.
+    """
+
+    def __init__(
+        self, federation: Federation, policy: str, weights: CreditWeights, at_s: float
+    ) -> None:
+        self.at_s = at_s
+        self.by_quota = policy in _BY_QUOTA
+        self.policy = policy
+        self._weights = weights
+        self._tenancy = federation.ledger.tenancy
+        with federation.ledger.backlog.unchanged():
+            self._look(federation, at_s)
+
+    def _look(self, federation: Federation, at_s: float) -> None:
+        ledger = federation.ledger
+        self._ranked = federation.ranked(at_s)  # before the lanes are looked at: it scans them
+        self._position = {ranked.id: k for k, ranked in enumerate(self._ranked)}
+        self._standings = standings(ledger)
+        self._shares = usage_shares(ledger.holdings.averages(at_s))
+        self._report = QuotaReport(_as_now(ledger.holdings), ledger.backlog)
+        self._report.promised(0)  # sums now what the scan has just promised
+        lanes = {row: ledger.backlog.lanes(row) for row in ledger.backlog.rows()}
+        self.pending = {  # by tenant's row: all, and those within quota
+            row: (sum(map(len, of_row)), sum(lane.within for lane in of_row))
+            for row, of_row in lanes.items()
+        }
+
+    def rank(self, entry: Entry) -> QueueRank | None:
+        """The rank of a live workload; None of one that has come to the queue since."""
+        if entry.state in AT_SITE:
+            return self._at_site(entry)
+        k = self._position.get(entry.workload.id)
+        if k is None or entry.state is not WorkloadState.PENDING:
+            return None
+        return self._waiting(entry.workload, self._ranked[k], k + 1)
+
+    def _waiting(self, w: Workload, ranked: Ranked, position: int) -> QueueRank:
+        row = self._tenancy.row(w.tenant)
+        over = self.by_quota and not ranked.within_quota
+        return QueueRank(
+            policy=self.policy,
+            ranked_at_s=self.at_s,
+            priority=ranked.priority,
+            tenant_priority=self._tenancy.tenants[row].priority,
+            asked_priority=w.asked_priority,
+            within_quota=ranked.within_quota,
+            credit=ranked.credit,
+            position=position,
+            of=len(self._ranked),
+            waited_s=max(0.0, self.at_s - w.submitted_at_s),
+            shortfall=self._shortfall(w, row) if over else None,
+            age_term=ranked.age_term,
+            fair_share_term=ranked.fair_share_term,
+            nice_term=ranked.nice_term,
+            per_hour_waited=self._weights.per_hour_waited if self.by_quota else 0.0,
+            age_cap_h=self._weights.age_cap_h if self.by_quota else 0.0,
+            usage_share_frac=float(self._shares[row]),
+        )
+
+    def _at_site(self, entry: Entry) -> QueueRank | None:
+        award, w = entry.award, entry.workload
+        if award is None:
+            return None
+        now = self._standings.get(w.id)
+        if now is None or not self.by_quota:  # awarded since, or as it will stay
+            now = Standing(priority=award.priority or w.priority, within_quota=award.within_quota)
+        return QueueRank(
+            policy=self.policy,
+            ranked_at_s=self.at_s,
+            priority=now.priority,
+            tenant_priority=self._tenancy.tenants[self._tenancy.row(w.tenant)].priority,
+            asked_priority=w.asked_priority,
+            within_quota=now.within_quota,
+            credit=award.credit,
+            awarded_at_s=award.at_s,
+            awarded_priority=award.priority,
+            awarded_within_quota=award.within_quota,
+        )
+
+    def _shortfall(self, w: Workload, row: int) -> ShortfallRow:
+        return ShortfallRow(**asdict(self._report.shortfall_of(row, self._tenancy.request(w.jobs))))
+
+
+def _as_now(holdings: Holdings) -> Holdings:
+    """A copy of what tenants hold, that stays as it is."""
+    copy = Holdings(holdings.tenancy, WindowAverage(1.0))
+    for row in reversed(range(len(holdings.tenancy))):
+        charge = Charge(row=row, amounts=tuple(holdings.own(row)), weighted_gpus=0.0)
+        copy.add(charge, within_quota=False, at_s=0.0)
+    return copy
+
+
+class RankView:
+    """Ranks for whoever asks why; made when asked for, and kept for ``RANKS_KEPT_S``.
+
+    With 100,000 pending one ranking takes some 0.1 s, and the daemon does nothing else meanwhile.
+    """
+
+    def __init__(self, federation: Federation, policy: str, weights: CreditWeights) -> None:
+        self._federation = federation
+        self._policy = policy
+        self._weights = weights
+        self._kept: RankSnapshot | None = None
+
+    def at(self, now_s: float) -> RankSnapshot:
+        """The snapshot of now, or one that is not much older."""
+        kept = self._kept
+        if kept is None or not 0 <= now_s - kept.at_s < RANKS_KEPT_S:
+            kept = RankSnapshot(self._federation, self._policy, self._weights, now_s)
+            self._kept = kept
+        return kept
 
 
 def queue_rows(
-    federation: Federation, call: QueueCall, limit: int
+    federation: Federation, call: QueueCall, limit: int, ranks: RankSnapshot | None = None
 ) -> tuple[tuple[QueueRow, ...], int]:
-    """The workloads a call asks for, by id; the newest ``limit``, and how many are left off."""
+    """The workloads a call asks for, by id; the newest ``limit``, and how many are left off.
+
+    With ``ranks`` each says why it ranks as it does.
+    """
     ledger = federation.ledger
     if call.ids:
         ids = sorted({id_ for name in call.ids for id_ in find(ledger, name)})
@@ -33,7 +177,7 @@ def queue_rows(
         and (not call.users or entry.workload.user in call.users)
     ]
     left_off = max(0, len(wanted) - limit)
-    rows = tuple(_row(e, federation.sites.get(e.site)) for e in wanted[left_off:])
+    rows = tuple(_row(e, federation.sites.get(e.site), ranks) for e in wanted[left_off:])
     return rows, left_off
 
 
@@ -53,8 +197,9 @@ def find(ledger: Ledger, name: str) -> Sequence[WorkloadId]:
     return () if task is None else (task,)
 
 
-def _row(entry: Entry, site: SiteView | None) -> QueueRow:
+def _row(entry: Entry, site: SiteView | None, ranks: RankSnapshot | None) -> QueueRow:
     w = entry.workload
+    rank = ranks.rank(entry) if ranks is not None else None
     planned = tuple(name for plan in entry.plan for name in plan.nodes)
     unknown = site is not None and not site.ready and entry.state in AT_SITE
     return QueueRow(
@@ -62,7 +207,7 @@ def _row(entry: Entry, site: SiteView | None) -> QueueRow:
         name=w.name,
         user=w.user,
         tenant=w.tenant,
-        priority=w.priority,
+        priority=_priority(entry, rank),
         state=entry.state.value,
         attempt=entry.attempt,
         submitted_at_s=w.submitted_at_s,
@@ -84,7 +229,28 @@ def _row(entry: Entry, site: SiteView | None) -> QueueRow:
         refusals={str(s): r for s, r in entry.refusals.items()},
         offers=entry.offers,
         site_state=entry.site_state,
+        rank=rank,
+        setbacks=_setbacks(entry) if ranks is not None else {},
     )
+
+
+def _priority(entry: Entry, rank: QueueRank | None) -> int:
+    """At which it went to its site; of a pending workload that of its rank, if it was asked for."""
+    if entry.state is WorkloadState.PENDING:
+        return rank.priority if rank is not None else entry.workload.priority
+    awarded = entry.award.priority if entry.award is not None else 0
+    return awarded or entry.workload.priority
+
+
+def _setbacks(entry: Entry) -> dict[str, SetbackRow]:
+    return {
+        str(site): SetbackRow(
+            reason=reason,
+            failures=entry.failures_at.get(site, 0),
+            avoid_until_s=entry.avoid_until_s.get(site, 0.0),
+        )
+        for site, reason in entry.setbacks.items()
+    }
 
 
 def _nodes(job: Job) -> int:

@@ -64,7 +64,7 @@ _FREED = (_E.RANK_AGAIN,)  # nodes came free, or a workload came back: look at t
 
 TRANSITIONS: Final[Mapping[tuple[WorkloadState, Happening], Edge]] = MappingProxyType({
     (_S.PENDING, _H.AWARDED): Edge(_S.AWARDED, (_E.LAUNCH,)),
-    (_S.PENDING, _H.CANCEL_ASKED): Edge(_S.CANCELLED),
+    (_S.PENDING, _H.CANCEL_ASKED): Edge(_S.CANCELLED, _FREED),  # of quota it was promised
     (_S.AWARDED, _H.ACCEPTED): Edge(_S.LAUNCHING),
     (_S.AWARDED, _H.DECLINED): Edge(_S.PENDING, _FREED),
     (_S.AWARDED, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),

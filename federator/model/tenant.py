@@ -72,7 +72,8 @@ class Tenancy:
         gpu_weights: what an hour of a GPU of each type counts in usage; 1 for types not named.
 
     Raises:
-        InvalidRequest: a name given twice, an unknown parent, or parents that form a circle.
+        InvalidRequest: a name given twice, an unknown parent, parents that form a circle, or a
+            weight that is negative or no number.
     """
 
     def __init__(
@@ -82,6 +83,11 @@ class Tenancy:
     ) -> None:
         self.tenants: list[Tenant] = []
         self.gpu_weights = dict(gpu_weights)
+        for name, weight in self.gpu_weights.items():
+            if not 0 <= weight < inf:  # NaN fails too
+                raise InvalidRequest(
+                    f"GPU type {name[:64]!r}: weight {weight}; expected a number of at least 0"
+                )
         self._row_of: dict[TenantName, int] = {}
         self._chains: list[tuple[int, ...]] = []
         self._family: list[int] = []
@@ -147,7 +153,9 @@ class Tenancy:
 
     def level(self, workload: Workload) -> int:
         """The priority of a workload within quota: its tenant's, or lower as its user asked."""
-        return max(self.tenants[self.row(workload.tenant)].priority, workload.asked_priority)
+        row = self._row_of.get(workload.tenant)  # a question gives nobody a row
+        own = LOWEST_PRIORITY if row is None else self.tenants[row].priority
+        return max(own, workload.asked_priority)
 
     # ---- amounts ----
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from federator.model.tenant import LOWEST_PRIORITY, Amounts, Tenancy
@@ -55,11 +56,6 @@ class Lane:
         k = self._head + position
         return self._submitted[k], self._ids[k]
 
-    def places(self, stop: int) -> Iterator[Place]:
-        """The places of the first ``stop`` workloads, as they are now."""
-        end = self._head + stop
-        return zip(self._submitted[self._head : end], self._ids[self._head : end], strict=True)
-
     def after(self, place: Place) -> int:
         """The position of the first workload that stands behind ``place``."""
         return self._find(place, behind=True) - self._head
@@ -95,9 +91,10 @@ class Lane:
             del self._submitted[: self._head], self._ids[: self._head]
             self._head = 0
 
-    def columns(self) -> tuple[array[float], array[int]]:
-        """Copies of the submission times and ids."""
-        return self._submitted[self._head :], self._ids[self._head :]
+    def append_to(self, submitted: array[float], ids: array[int]) -> None:
+        """Write submission times and ids behind those of other lanes."""
+        submitted.extend(self._submitted[self._head :])
+        ids.extend(self._ids[self._head :])
 
     def _find(self, place: Place, *, behind: bool) -> int:
         at_s, id_ = place
@@ -111,6 +108,7 @@ class Head(NamedTuple):
 
     priority: int
     place: Place
+    lane: Lane
 
 
 class Run(NamedTuple):
@@ -174,6 +172,20 @@ class Backlog:
         """What the tenant holds, or has waiting, has changed."""
         self.stale.add(self.tenancy.family(row))
         self.heads.pop(row, None)
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Undo what quota scans do inside: a question must not disturb a pass that is open."""
+        families = self.stale | self.moving
+        lanes = [x for f in families for row in self.rows_of(f) for x in self.lanes(row)]
+        within = [(lane, lane.within) for lane in lanes]
+        stale, moving, heads = set(self.stale), set(self.moving), dict(self.heads)
+        try:
+            yield
+        finally:
+            for lane, number in within:
+                lane.within = number
+            self.stale, self.moving, self.heads = stale, moving, heads
 
     def rows(self) -> Iterator[int]:
         """Tenants that have workloads waiting."""

@@ -69,10 +69,10 @@ def usage_shares(used_gpus: F64) -> F64:
         (T,) in [0, 1], adding up to 1; all 0 while nobody has used anything.
 
     Raises:
-        ValueError: a value is negative or no number.
+        ValueError: a value is negative, infinite or no number.
     """
-    if not (used_gpus >= 0).all():  # NaN fails too
-        raise ValueError("usage must consist of non-negative numbers")
+    if not ((used_gpus >= 0) & (used_gpus < np.inf)).all():  # NaN fails too
+        raise ValueError("usage must consist of finite non-negative numbers")
     total = used_gpus.sum()
     return used_gpus / total if total > 0 else np.zeros_like(used_gpus)
 

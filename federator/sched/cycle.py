@@ -16,6 +16,7 @@ from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.tenant import LOWEST_PRIORITY, Amounts
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.auction import Award, offers_for
+from federator.sched.holdings import Holdings
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.policy import Ranked
 
@@ -86,8 +87,9 @@ class Pass:
         holdings = self._ledger.holdings
         row = self._ledger.tenancy.row(entry.workload.tenant)
         charge = holdings.charge_for(row, award.bid.jobs)
-        refusal = limit_refusal(self._ledger, row, charge.amounts)
+        refusal = limit_refusal(holdings, row, charge.amounts)
         if refusal is not None:
+            self._give_back_task(entry)
             return refusal
         within_quota = ranked.within_quota and holdings.keeps_quota(charge)
         return Awarded(
@@ -101,10 +103,15 @@ class Pass:
             offers=offers_for(award.id, self.round.answers),
         )
 
+    def _give_back_task(self, entry: Entry) -> None:
+        array = entry.workload.array
+        if array is not None and array.array_id in self._array_tasks:
+            self._array_tasks[array.array_id] -= 1
+
     def _held_back(self, entry: Entry) -> Refusal | None:
         ledger, workload = self._ledger, entry.workload
         request = ledger.tenancy.request(workload.jobs)
-        refusal = limit_refusal(ledger, ledger.tenancy.row(workload.tenant), request)
+        refusal = limit_refusal(ledger.holdings, ledger.tenancy.row(workload.tenant), request)
         array = workload.array
         if refusal is not None or array is None or not array.max_running:
             return refusal
@@ -127,19 +134,19 @@ def wait(code: ReasonCode, needed: int = 0) -> Refusal:
     return Refusal(kind=RefusalKind.WAIT, reasons=(Reason(code=code, needed=needed),))
 
 
-def limit_refusal(ledger: Ledger, row: int, amounts: Amounts) -> Refusal | None:
+def limit_refusal(holdings: Holdings, row: int, amounts: Amounts) -> Refusal | None:
     """Why a tenant may not have this much more now; None when no limit stands against it."""
-    beyond = ledger.holdings.beyond_limit(row, amounts)
+    beyond = holdings.beyond_limit(row, amounts)
     if beyond is None:
         return None
     at, resource = beyond
-    tenancy = ledger.tenancy
+    tenancy = holdings.tenancy
     limit = tenancy.limits[at]
     assert limit is not None
     reason = Reason(
         code=ReasonCode.LIMIT,
         needed=amounts[resource],
-        free=max(0, int(limit[resource]) - ledger.holdings.used(at)[resource]),
+        free=max(0, int(limit[resource]) - holdings.used(at)[resource]),
         unit=tenancy.unit(resource),
         detail=tenancy.tenants[at].name,
     )

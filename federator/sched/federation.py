@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from federator.model.event import Changed, Draft, EpochBegan, LogRecord, Submitted
+from federator.model.event import Changed, EpochBegan, LogRecord, Submitted
 from federator.model.lifecycle import AT_SITE, Effect, Happening, InvalidTransition, WorkloadState
 from federator.model.message import (
     AnswerCancelled,
@@ -46,13 +46,13 @@ from federator.model.workload import (
     WorkloadId,
     first_id_at,
 )
+from federator.sched.admission import never_runs
 from federator.sched.auction import Award, auction, best_bid
 from federator.sched.cycle import Pass, Round, Trial, for_site, remember
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.news import happenings, reason_for
 from federator.sched.placement import Room
 from federator.sched.policy import Policy, Ranked
-from federator.sched.site_scheduler import never_fits
 from federator.sched.site_view import SiteView
 
 CANCEL_AGAIN_S = 10.0
@@ -158,7 +158,10 @@ class Federation:
         return turn.commands
 
     def ranked(self, now_s: float) -> Sequence[Ranked]:
-        """All pending workloads in the order in which a pass would try them now; a report."""
+        """All pending workloads in the order in which a pass would try them now, for a report.
+
+        It leaves the backlog's quota scan renewed; see ``Backlog.unchanged``.
+        """
         return self._policy.rank(self.ledger, now_s).listed()
 
     # ---- submissions and cancels ----
@@ -168,7 +171,7 @@ class Federation:
         if known is not None and not asked.test_only:
             turn.commands.append(AnswerSubmitted(client=asked.client, id=known))
             return
-        refusals = self._rejected_by_all(asked.draft)
+        refusals = never_runs(asked.draft, self.ledger.tenancy, self.sites)
         if refusals is not None:
             turn.commands.append(AnswerRefused(client=asked.client, refusals=refusals))
             return
@@ -180,18 +183,6 @@ class Federation:
             return
         self._record(turn, submitted)
         turn.commands.append(AnswerSubmitted(client=asked.client, id=submitted.first_id))
-
-    def _rejected_by_all(self, draft: Draft) -> dict[SiteName, Refusal] | None:
-        """Each site's reason if none can ever run it; None if one can or is not known yet."""
-        refusals: dict[SiteName, Refusal] = {}
-        for name, site in self.sites.items():
-            if site.empty is None:
-                return None
-            refusal = never_fits(draft.jobs, site.empty, site.partitions)
-            if refusal is None:
-                return None
-            refusals[name] = refusal
-        return refusals
 
     def _cancel(self, turn: _Turn, asked: CancelAsked) -> None:
         done: list[WorkloadId] = []

@@ -16,13 +16,13 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from heapq import heapify, heappop, heapreplace
 from math import inf
 from operator import le, sub
 from typing import Final
 
-from federator.model.tenant import Amounts
+from federator.model.tenant import LOWEST_PRIORITY, Amounts
 from federator.sched.backlog import Backlog, Head, Lane
 from federator.sched.credit import CreditWeights
 from federator.sched.holdings import Holdings
@@ -67,6 +67,9 @@ class GmsScan:
         backlog = self._backlog
         for family in backlog.stale | backlog.moving:
             rows = backlog.rows_of(family)
+            if not rows:
+                backlog.moving.discard(family)
+                continue
             lanes = [lane for row in rows for lane in backlog.lanes(row)]
             timeless = len(rows) == 1 and len({lane.shape.nice for lane in lanes}) == 1
             self._scan(lanes, timeless)
@@ -85,29 +88,30 @@ class GmsScan:
         return age_term + fair_share - self._weights.nice_term(lane.shape.nice)
 
     def _scan(self, lanes: Sequence[Lane], timeless: bool) -> None:
-        heap: list[tuple[Key, Lane, Iterator[Key], Rooms]] = []
         rooms_of = self._rooms(lanes)
+        if timeless and _all_fit(lanes, rooms_of[lanes[0].row]):
+            for lane in lanes:
+                lane.within = len(lane)
+            return
+        heap: list[tuple[Key, Lane, Rooms]] = []
         for lane in lanes:
             lane.within = 0
             rooms = rooms_of[lane.row]
-            fit = _fit(lane.shape.request, rooms)
-            if fit:
-                keys = self._keys(lane, min(fit, len(lane)), timeless)
-                heap.append((next(keys), lane, keys, rooms))
+            if rooms and _fits(lane.shape.request, rooms):
+                heap.append((self._key(lane, timeless), lane, rooms))
         heapify(heap)
         while heap:
-            _, lane, keys, rooms = heap[0]
+            _, lane, rooms = heap[0]
             request = lane.shape.request
             if len(heap) == 1:  # nobody else is in the way
-                lane.within = min(lane.within + _fit(request, rooms), len(lane))
+                lane.within = min(lane.within + _most(request, rooms), len(lane))
                 return
-            if all(all(map(le, request, left)) for left in rooms):
+            if _fits(request, rooms):
                 for left in rooms:
                     left[:] = map(sub, left, request)
                 lane.within += 1
-                following = next(keys, None)
-                if following is not None:
-                    heapreplace(heap, (following, lane, keys, rooms))
+                if lane.within < len(lane):
+                    heapreplace(heap, (self._key(lane, timeless), lane, rooms))
                     continue
             heappop(heap)
 
@@ -124,30 +128,48 @@ class GmsScan:
             rooms[row] = [left[at] for at in tenancy.quota_rows(row)]
         return rooms
 
-    def _keys(self, lane: Lane, stop: int, timeless: bool) -> Iterator[Key]:
-        """The keys of the first ``stop`` workloads of a lane; more can never fit."""
+    def _key(self, lane: Lane, timeless: bool) -> Key:
+        """The key of the first workload of a lane that is not within quota yet."""
+        place = lane.place(lane.within)
         own = self._backlog.tenancy.tenants[lane.row].priority
         lowered = max(0, lane.shape.asked_priority - own)
-        if timeless:
-            return ((lowered, *place) for place in lane.places(stop))
-        return ((lowered, -self.credit(lane, place[0]), *place) for place in lane.places(stop))
+        return (lowered, *place) if timeless else (lowered, -self.credit(lane, place[0]), *place)
 
     def _head(self, lanes: Sequence[Lane]) -> Head:
-        firsts = ((next(self._backlog.runs(lane)), lane) for lane in lanes)  # the best of each
-        return min(Head(run.priority, lane.place(run.start)) for run, lane in firsts)
+        level = self._backlog.level
+        return min(
+            Head(level(lane) if lane.within else LOWEST_PRIORITY, lane.place(0), lane)
+            for lane in lanes
+        )
 
 
-def _fit(request: Amounts, rooms: Rooms) -> int:
-    """How many such requests fit into what is left everywhere; none where no quota is.
+def _fits(request: Amounts, rooms: Rooms) -> bool:
+    """Tell whether a request fits into what is left everywhere.
 
     A resource that is overdrawn fits nobody, whoever asks for none of it: adding the request would
     exceed the quota, as the paper has it.
     """
-    most = inf if rooms else 0
-    for left in rooms:
-        for amount, room in zip(request, left, strict=True):
-            if room < amount:
-                return 0
-            if amount and room < inf:
-                most = min(most, room // amount)
-    return _UNBOUNDED if most == inf else int(most)
+    return all(all(map(le, request, left)) for left in rooms)
+
+
+def _most(request: Amounts, rooms: Rooms) -> int:
+    """How many such requests, one after the other, fit into what is left everywhere."""
+    if not _fits(request, rooms):
+        return 0
+    each = (
+        room // amount
+        for left in rooms
+        for amount, room in zip(request, left, strict=True)
+        if amount and room < inf
+    )
+    return int(min(each, default=_UNBOUNDED))
+
+
+def _all_fit(lanes: Sequence[Lane], rooms: Rooms) -> bool:
+    """Tell whether everything fits at once, in whatever order; the lanes share these rooms."""
+    totals = [0] * len(lanes[0].shape.request)
+    for lane in lanes:
+        number = len(lane)
+        for k, amount in enumerate(lane.shape.request):
+            totals[k] += number * amount
+    return bool(rooms) and _fits(tuple(totals), rooms)

@@ -7,6 +7,7 @@ the same order, to the last tie: larger credit, then earlier submission, then sm
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
@@ -126,8 +127,7 @@ class CreditRanking:
         if head is None:
             heap.extend(self._items(row))
             return
-        lanes = self._backlog.lanes(row)  # alike in nice, or there were no head
-        credit = self._scan.credit(lanes[0], head.place[0])
+        credit = self._scan.credit(head.lane, head.place[0])
         heap.append((head.priority, -credit, *head.place, row))
 
     def _items(self, row: int) -> Iterator[_Item]:
@@ -143,12 +143,10 @@ class CreditRanking:
         """All at once, as arrays. To be called before the queue changes."""
         lanes = [lane for row in self._backlog.rows() for lane in self._backlog.lanes(row)]
         lengths = np.array([len(lane) for lane in lanes], dtype=np.intp)
-        pairs = [lane.columns() for lane in lanes]
-        empty = np.zeros(0)
-        submitted = np.concatenate([np.frombuffer(times) for times, _ in pairs] or [empty])
-        ids = np.concatenate(
-            [np.frombuffer(ids, dtype=np.int64) for _, ids in pairs] or [empty.astype(np.int64)]
-        )
+        times, numbers = array("d"), array("q")
+        for lane in lanes:
+            lane.append_to(times, numbers)
+        submitted, ids = np.array(times), np.array(numbers, dtype=np.int64)
         of_lane = np.repeat(np.arange(len(lanes)), lengths)
         position = np.arange(ids.size) - (np.cumsum(lengths) - lengths)[of_lane]
         within = position < np.array([lane.within for lane in lanes], dtype=np.intp)[of_lane]

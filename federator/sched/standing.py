@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from federator.model.lifecycle import AT_SITE
 from federator.model.tenant import LOWEST_PRIORITY, Amounts
 from federator.model.workload import TenantName, Workload, WorkloadId
-from federator.sched.holdings import fits
+from federator.sched.backlog import Backlog
+from federator.sched.holdings import Holdings, fits
 from federator.sched.ledger import Entry, Ledger
 
 
@@ -30,7 +31,7 @@ class Shortfall:
     tenant: TenantName = TenantName("")
     unit: str = ""
     held: int = 0  # at sites
-    promised: int = 0  # to workloads that come before it
+    promised: int = 0  # to waiting workloads: those before it, and smaller ones that still fit
     asked: int = 0
     quota: int = 0
 
@@ -76,21 +77,26 @@ class QuotaReport:
     """Explains over-quota workloads; valid until the queue changes, and after a quota scan only.
 
     Args:
-        ledger: with every lane's ``within`` as the scan left it.
+        holdings: what tenants hold.
+        backlog: what waits, with every lane's ``within`` as the scan left it.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._promised: dict[int, list[int]] = {}
+    def __init__(self, holdings: Holdings, backlog: Backlog) -> None:
+        self._holdings = holdings
+        self._backlog = backlog
+        self._promised: dict[int, list[int]] | None = None  # by row
 
     def shortfall(self, workload: Workload) -> Shortfall:
         """What keeps a waiting workload over quota."""
-        tenancy = self._ledger.tenancy
-        row = tenancy.row(workload.tenant)
-        asked = tenancy.request(workload.jobs)
+        tenancy = self._backlog.tenancy
+        return self.shortfall_of(tenancy.row(workload.tenant), tenancy.request(workload.jobs))
+
+    def shortfall_of(self, row: int, asked: Amounts) -> Shortfall:
+        """What keeps a tenant's workloads over quota that ask for this much."""
+        tenancy = self._backlog.tenancy
         for at in tenancy.quota_rows(row):
             quota = tenancy.quotas[at] or ()
-            held, promised = self._ledger.holdings.used(at), self.promised(at)
+            held, promised = self._holdings.used(at), self.promised(at)
             for k, bound in enumerate(quota):
                 if held[k] + promised[k] + asked[k] > bound:
                     return Shortfall(
@@ -101,15 +107,20 @@ class QuotaReport:
 
     def promised(self, row: int) -> list[int]:
         """What the scan gave to waiting workloads of a tenant and its descendants."""
-        if row not in self._promised:
-            backlog = self._ledger.backlog
-            tenancy = self._ledger.tenancy
-            total = [0] * len(tenancy.resources)
-            for lane in (lane for r in backlog.rows() for lane in backlog.lanes(r)):
-                if row in tenancy.chain(lane.row):
-                    _add(total, lane.shape.request, lane.within)
-            self._promised[row] = total
-        return self._promised[row]
+        if self._promised is None:
+            self._promised = self._sum()
+        return self._promised.get(row) or self._nothing()
+
+    def _sum(self) -> dict[int, list[int]]:
+        sums: dict[int, list[int]] = {}
+        backlog = self._backlog
+        for lane in (lane for row in backlog.rows() for lane in backlog.lanes(row) if lane.within):
+            for at in backlog.tenancy.chain(lane.row):
+                _add(sums.setdefault(at, self._nothing()), lane.shape.request, lane.within)
+        return sums
+
+    def _nothing(self) -> list[int]:
+        return [0] * len(self._backlog.tenancy.resources)
 
 
 def _add(total: list[int], amounts: Amounts, times: int) -> None:

@@ -1,7 +1,7 @@
 """How much has each tenant used lately? Averages over a window, or with exponential decay.
 
-Both are exact for usage that changes in steps, as it does when workloads start and end; their size
-does not depend on how many workloads there were.
+Usage changes in steps, when workloads start and end. With decay the average of that is exact; the
+window's is but for one bucket, see there. Size does not depend on how many workloads there were.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class WindowAverage:
     """The plain average over the last ``window_s`` seconds.
 
     Use is summed in buckets of 1/168 of the window. The bucket that the window's far end cuts
-    counts in proportion: as if its use had been even.
+    counts in proportion: as if its use had been even. That errs by at most a quarter of the bucket
+    at the greatest use in it, 1/672 of that use.
 
     Args:
         window_s: above 0.

@@ -44,6 +44,7 @@ class QueueCall(Message, frozen=True, kw_only=True, tag="queue"):
     ids: tuple[str, ...] = ()  # "4294967296", "4294967296_3" (array task); empty: all
     users: tuple[str, ...] = ()
     ended: bool = False  # also those that have ended
+    why: bool = False  # fill ``rank`` and ``setbacks``, which costs the daemon a ranking
 
 
 class CancelCall(Message, frozen=True, kw_only=True, tag="cancel"):
@@ -55,7 +56,11 @@ class SitesCall(Message, frozen=True, kw_only=True, tag="sites"):
     """Asks for the state of every site."""
 
 
-Call = SubmitCall | QueueCall | CancelCall | SitesCall
+class TenantsCall(Message, frozen=True, kw_only=True, tag="tenants"):
+    """Asks for quota, use and share of every tenant."""
+
+
+Call = SubmitCall | QueueCall | CancelCall | SitesCall | TenantsCall
 
 
 class ErrorReply(Message, frozen=True, kw_only=True, tag="error"):
@@ -83,8 +88,60 @@ class TestOnlyReply(Message, frozen=True, kw_only=True, tag="tested"):
     winner: str  # "" when no site can start it now
 
 
+class ShortfallRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a waiting workload is over quota: ``held + promised + asked > quota`` of ``unit``."""
+
+    tenant: str = ""  # whose quota: its tenant's or an ancestor's; "": none has one
+    unit: str = ""
+    held: int = 0  # at sites
+    promised: int = 0  # to workloads that come before it
+    asked: int = 0
+    quota: int = 0
+
+
+class QueueRank(msgspec.Struct, frozen=True, kw_only=True):
+    """How a live workload ranks, and why, at one instant.
+
+    ``credit == age_term + fair_share_term - nice_term`` while it is pending; at a site ``credit``
+    is that of its award. A policy without quota and credit leaves their fields at the default.
+    """
+
+    policy: str
+    ranked_at_s: float
+    priority: int  # as it ranks now: its tenant's, lower as its user asked, or 7 when over quota
+    tenant_priority: int
+    asked_priority: int = 1  # its user wants no higher one
+    within_quota: bool = False
+    credit: float = 0.0
+    position: int = 0  # 1: the first to be tried; 0: it is at a site
+    of: int = 0  # so many are pending; what follows only of a pending workload
+    waited_s: float = 0.0
+    shortfall: ShortfallRow | None = None  # when over quota
+    age_term: float = 0.0
+    fair_share_term: float = 0.0
+    nice_term: float = 0.0
+    per_hour_waited: float = 0.0  # of the policy: what an hour adds to the age term
+    age_cap_h: float = 0.0  # of the policy: waiting longer adds nothing
+    usage_share_frac: float = 0.0  # its tenant's part of all use
+    awarded_at_s: float = 0.0  # the last three only at a site
+    awarded_priority: int = 0  # 0: of an older release, not known
+    awarded_within_quota: bool = False
+
+
+class SetbackRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A site failed the workload and is left alone for a while."""
+
+    reason: Reason
+    failures: int = 0  # there, since it last started there
+    avoid_until_s: float = 0.0  # in the past: the site is asked again
+
+
 class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One workload, for fsqueue."""
+    """One workload, for fsqueue.
+
+    ``priority`` is the one at which it was awarded; of a pending workload the one at which it
+    ranks now, if ``why`` was asked, else the one it was submitted with.
+    """
 
     id: int
     name: str
@@ -112,6 +169,8 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     refusals: dict[str, Refusal] = {}  # by site, of the last pass that tried it
     offers: dict[str, Score] = {}  # of the sites that bid when it was awarded
     site_state: str = ""  # Slurm's last word, e.g. "OUT_OF_MEMORY"
+    rank: QueueRank | None = None  # this and the next only with ``why``; of a live workload
+    setbacks: dict[str, SetbackRow] = {}  # by site
 
 
 class QueueReply(Message, frozen=True, kw_only=True, tag="queue_is"):
@@ -138,7 +197,43 @@ class SitesReply(Message, frozen=True, kw_only=True, tag="sites_are"):
     sites: tuple[SiteRow, ...]
 
 
-Reply = ErrorReply | SubmitReply | TestOnlyReply | QueueReply | CancelReply | SitesReply
+class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One tenant. Amounts are by resource: "gpus", "cpus", and GPU types that any quota counts.
+
+    ``used``: what the tenant and its descendants hold at sites. ``borrowed``: what its own
+    workloads hold there that stand over quota now. ``lent``: the part of its idle quota that
+    borrowers use.
+    """
+
+    name: str
+    parent: str = ""
+    depth: int = 0  # number of its ancestors
+    configured: bool = True  # False: met in the log, not in federation.yaml
+    priority: int
+    users: tuple[str, ...] = ()
+    quota: dict[str, int | None] | None = None  # None: it has none; of one resource: not counted
+    limit: dict[str, int | None]  # None: unlimited
+    used: dict[str, int]
+    used_own: dict[str, int]  # without descendants
+    borrowed: dict[str, int]
+    lent: dict[str, int]
+    pending: int = 0  # workloads of its own, as the next
+    pending_within: int | None = None  # within quota; None where the policy knows no quota
+    pending_over: int | None = None
+    average_gpus: float = 0.0  # weighted, its own, over the accounting window
+    usage_share_frac: float = 0.0  # of the sum over tenants
+    fair_share_term: float | None = None  # of its workloads' credit; None: no credit
+
+
+class TenantsReply(Message, frozen=True, kw_only=True, tag="tenants_are"):
+    rows: tuple[TenantRow, ...]  # children behind their parent, in the file's order
+    now_s: float
+    policy: str = ""
+
+
+Reply = (
+    ErrorReply | SubmitReply | TestOnlyReply | QueueReply | CancelReply | SitesReply | TenantsReply
+)
 
 
 # ---- daemon → agent ----

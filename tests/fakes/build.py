@@ -7,6 +7,7 @@ from math import inf
 from federator.model.event import Draft
 from federator.model.plan import JobPlan
 from federator.model.site import Node, NodeShare
+from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import (
     FIRST_WORKLOAD_ID,
     AttemptId,
@@ -61,13 +62,16 @@ def draft(
     requeue: bool = True,
     array_indices: tuple[int, ...] = (),
     array_max_running: int = 0,
+    tenant: str = "vision",
+    asked_priority: int = 1,
+    nice: int = 0,
 ) -> Draft:
     """A sound submission; one gang of one node with 8 GPUs when no job is given."""
     jobs = jobs or (gang(1),)
     return Draft(
         name=name,
         user=user,
-        tenant=TenantName("vision"),
+        tenant=TenantName(tenant),
         priority=priority,
         jobs=jobs,
         submission=submission(len(jobs)),
@@ -75,23 +79,52 @@ def draft(
         requeue=requeue,
         array_indices=array_indices,
         array_max_running=array_max_running,
+        asked_priority=asked_priority,
+        nice=nice,
     )
 
 
 def workload(
-    number: int = 0, *jobs: Job, priority: int = 3, submitted_at_s: float = 0.0, user: str = "ada"
+    number: int = 0,
+    *jobs: Job,
+    priority: int = 3,
+    submitted_at_s: float = 0.0,
+    user: str = "ada",
+    tenant: str = "vision",
+    asked_priority: int = 1,
+    nice: int = 0,
 ) -> Workload:
     """The ``number``-th workload of a federation."""
     return Workload(
         id=WorkloadId(FIRST_WORKLOAD_ID + number),
         name=f"w{number}",
         user=user,
-        tenant=TenantName("vision"),
+        tenant=TenantName(tenant),
         priority=priority,
         jobs=jobs or (gang(1),),
         submission=submission(max(1, len(jobs))),
         submitted_at_s=submitted_at_s,
+        asked_priority=asked_priority,
+        nice=nice,
         time_limit_s=inf,
+    )
+
+
+def tenant(
+    name: str = "vision",
+    quota: Allowance | float | None = None,
+    *,
+    priority: int = 3,
+    limit: float = inf,
+    parent: str | None = None,
+) -> Tenant:
+    """A tenant with a quota, and perhaps a limit, of so many GPUs."""
+    return Tenant(
+        name=TenantName(name),
+        priority=priority,
+        quota=Allowance(gpus=quota) if isinstance(quota, int | float) else quota,
+        limit=Allowance(gpus=limit),
+        parent=None if parent is None else TenantName(parent),
     )
 
 

@@ -40,10 +40,12 @@ from federator.model.message import (
 )
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, Capacity, Node, PartitionSummary, SiteJobState
+from federator.model.tenant import Tenancy, Tenant
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.policies.fifo import Fifo
 from federator.sched.federation import Federation, Rules
 from federator.sched.ledger import Entry, Ledger
+from federator.sched.policy import Policy
 from federator.sched.site_scheduler import SiteScheduler, summarise
 from tests.fakes.clock import VirtualClock
 from tests.fakes.slurm import SimulatedJob, SimulatedSlurm
@@ -163,6 +165,8 @@ class Loopback:
         sites: the nodes of each, in the order that breaks ties.
         rules: of the federation.
         duration_s: how long every job runs; None: until the test ends it.
+        policy: ranks the queue; first come, first served by default.
+        tenants: those with a quota, a limit or a priority.
     """
 
     def __init__(
@@ -170,6 +174,8 @@ class Loopback:
         sites: Mapping[str, Sequence[Node]],
         rules: Rules | None = None,
         duration_s: float | None = None,
+        policy: Policy = Fifo(),  # noqa: B008  # frozen
+        tenants: Sequence[Tenant] = (),
     ) -> None:
         self.clock = VirtualClock()
         self.duration_s = duration_s
@@ -178,6 +184,8 @@ class Loopback:
         self.commands: list[Command] = []
         self.answers: dict[int, Answer] = {}
         self._rules = rules or Rules()
+        self._policy = policy
+        self._tenants = tuple(tenants)
         self._nodes = {SiteName(name): tuple(nodes) for name, nodes in sites.items()}
         self.sites = {name: self._new_site(nodes) for name, nodes in self._nodes.items()}
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
@@ -195,7 +203,11 @@ class Loopback:
     def new_federation(self) -> Federation:
         """One with this configuration and no history."""
         partitions: dict[SiteName, tuple[str, ...]] = dict.fromkeys(self._nodes, ("gpu",))
-        return Federation(partitions, Fifo(), self._rules)
+        return Federation(partitions, self._policy, self._rules, self.new_ledger())
+
+    def new_ledger(self) -> Ledger:
+        """An empty one that knows the tenants."""
+        return Ledger(Tenancy(self._tenants))
 
     def _new_site(self, nodes: Sequence[Node]) -> _Site:
         return _Site(slurm=SimulatedSlurm(nodes, self.clock, self._job_started), marks={})
@@ -404,7 +416,7 @@ class Loopback:
 
     def replayed(self) -> Ledger:
         """The ledger as the log alone tells it."""
-        ledger = Ledger()
+        ledger = self.new_ledger()
         for event in self.log:
             ledger.apply(decode_event(encode_event(event)))
         return ledger

@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import yaml
@@ -40,8 +41,17 @@ def within(timeout_s: float, attempt: Callable[[], T]) -> T:
 class Running:
     """One federation: its daemon process, its folder, and the commands that talk to it."""
 
-    def __init__(self, folder: Path, local: tuple[str, ...] = (), **policy: float) -> None:
-        """Make a federation; the agents of ``local`` sites are processes of the daemon's host."""
+    def __init__(
+        self,
+        folder: Path,
+        local: tuple[str, ...] = (),
+        tenants: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
+        **policy: float,
+    ) -> None:
+        """Make a federation; the agents of ``local`` sites are processes of the daemon's host.
+
+        ``tenants`` holds settings that differ from the testbed's, by tenant.
+        """
         settings = yaml.safe_load(StateDir.default().federation.read_text())
         testbed = StateDir.default().root
         for site in settings["sites"].values():
@@ -55,6 +65,8 @@ class Running:
         settings["store"] = f"sqlite://{folder}/queue.db"
         settings["socket"] = str(folder / "daemon.sock")
         settings["policy"] |= policy
+        for name, differing in tenants.items():
+            settings["tenants"].setdefault(name, {}).update(differing)
         self.folder = folder
         self.config = folder / "federation.yaml"
         self.config.write_text(yaml.safe_dump(settings))

@@ -20,9 +20,11 @@ from federator.model.message import (
 )
 from federator.model.reason import ReasonCode, RefusalKind
 from federator.model.site import AttemptReport, NodeShare, SiteJobState
-from federator.model.workload import AttemptId, Job, SiteName, WorkloadId
+from federator.model.tenant import Allowance, Tenant
+from federator.model.workload import AttemptId, Job, SiteName, TenantName, WorkloadId
+from federator.policies.mast import Mast
 from federator.sched.federation import Rules
-from tests.fakes.build import draft, gang, rack
+from tests.fakes.build import draft, gang, rack, tenant
 from tests.fakes.loopback import Loopback
 
 ALPINE, BAKER = SiteName("alpine"), SiteName("baker")
@@ -689,3 +691,150 @@ def test_a_job_that_wants_what_no_site_has_says_what() -> None:
     answer = f.ask(draft(Job(name="t", nodes=1, gpus_per_node=1, gpu_types=("b200",))))
     assert isinstance(answer, AnswerRefused)
     assert answer.refusals[ALPINE].reasons[0].detail == "b200"
+
+
+# ---- quotas and limits ----
+
+
+def shared_by(*tenants: Tenant, nodes: int = 4, rules: Rules | None = None) -> Loopback:
+    """One site, large enough that only tenants are in each other's way."""
+    return Loopback({"alpine": rack("a", nodes)}, rules, None, Mast(), tenants)
+
+
+def why(f: Loopback, id_: WorkloadId) -> tuple[ReasonCode, int, int, str, str]:
+    (refusal,) = f.entry(id_).refusals.values()
+    (reason,) = refusal.reasons
+    return (reason.code, reason.needed, reason.free, reason.unit, reason.detail)
+
+
+def states(f: Loopback, *ids: WorkloadId) -> list[WorkloadState]:
+    f.run_for(1.0)
+    return [f.state(i) for i in ids]
+
+
+RUNS, WAITS = WorkloadState.RUNNING, WorkloadState.PENDING
+
+
+def test_a_limit_holds_back_the_third_of_three_until_one_of_them_ends() -> None:
+    f = shared_by(tenant("vision", 16, limit=16))
+    ids = [f.submit(draft()) for _ in range(3)]
+    assert states(f, *ids) == [RUNS, RUNS, WAITS]
+    assert why(f, ids[2]) == (ReasonCode.LIMIT, 8, 0, "GPUs", "vision")
+    f.slurm("alpine").end(f.entry(ids[0]).attempt_id)
+    f.run_for(20.0)
+    assert states(f, *ids) == [WorkloadState.COMPLETED, RUNS, RUNS]
+
+
+def test_a_limit_holds_over_several_awards_of_one_round() -> None:
+    f = shared_by(tenant("vision", limit=20))
+    f.site_down("alpine")
+    ids = [f.submit(draft(gang(1, gpus))) for gpus in (8, 8, 8, 4)]
+    f.site_up("alpine")
+    assert states(f, *ids) == [RUNS, RUNS, WAITS, RUNS]  # a smaller one still fits
+    assert why(f, ids[2])[:3] == (ReasonCode.LIMIT, 8, 0)
+
+
+def test_a_limit_of_the_parent_holds_for_the_sum_of_its_children() -> None:
+    lab = (tenant("lab", limit=16), tenant("vision", parent="lab"), tenant("speech", parent="lab"))
+    f = shared_by(*lab)
+    ids = [f.submit(draft(tenant=name)) for name in ("vision", "speech", "vision")]
+    assert states(f, *ids) == [RUNS, RUNS, WAITS]
+    assert why(f, ids[2]) == (ReasonCode.LIMIT, 8, 0, "GPUs", "lab")
+
+
+def test_one_tenants_limit_holds_up_nobody_else() -> None:
+    f = shared_by(tenant("vision", limit=8), tenant("speech"))
+    first, second = f.submit(draft()), f.submit(draft())
+    other = f.submit(draft(tenant="speech"))
+    assert states(f, first, second, other) == [RUNS, WAITS, RUNS]
+
+
+def test_a_limit_counts_what_an_exclusive_plan_really_takes() -> None:
+    f = shared_by(tenant("vision", limit=12))
+    exclusive = Job(name="train", nodes=1, gpus_per_node=2, exclusive=True)
+    first, second = f.submit(draft(exclusive)), f.submit(draft(exclusive))
+    assert states(f, first, second) == [RUNS, WAITS]  # 2 asked for each, 8 taken by the first
+    assert why(f, second) == (ReasonCode.LIMIT, 8, 4, "GPUs", "vision")
+    third = f.submit(draft(gang(1, 4)))
+    assert states(f, second, third) == [WAITS, RUNS]
+
+
+def test_an_exclusive_plan_that_takes_more_than_the_quota_goes_over_quota() -> None:
+    f = shared_by(tenant("vision", 4, priority=2))
+    exclusive = f.submit(draft(Job(name="train", nodes=1, gpus_per_node=2, exclusive=True)))
+    assert states(f, exclusive) == [RUNS]
+    award = f.entry(exclusive).award
+    assert award is not None
+    assert (award.priority, award.within_quota) == (7, False)  # 8 GPUs of 4
+
+
+def test_a_plan_on_a_type_with_a_quota_of_its_own_counts_against_it() -> None:
+    typed = Tenant(name=TenantName("vision"), priority=2,
+                   quota=Allowance(gpus=64, gpu_types={"a100": 8}))  # fmt: skip
+    f = shared_by(typed)
+    ids = [f.submit(draft()) for _ in range(2)]  # of any type; this site has a100 alone
+    assert states(f, *ids) == [RUNS, RUNS]
+    awards = [f.entry(i).award for i in ids]
+    assert [(a.priority, a.within_quota) for a in awards if a] == [(2, True), (7, False)]
+
+
+def test_who_is_over_quota_borrows_what_nobody_within_quota_wants() -> None:
+    f = shared_by(tenant("vision", 8, priority=2), tenant("speech", 16, priority=5), nodes=2)
+    f.site_down("alpine")
+    mine, borrowed = f.submit(draft()), f.submit(draft())
+    f.run_for(1.0)
+    guaranteed = f.submit(draft(tenant="speech"))
+    f.site_up("alpine")
+    assert states(f, mine, borrowed, guaranteed) == [RUNS, WAITS, RUNS]
+    f.cancel(guaranteed)
+    f.run_for(20.0)
+    assert f.state(borrowed) is RUNS
+    award = f.entry(borrowed).award
+    assert award is not None
+    assert (award.priority, award.within_quota) == (7, False)
+
+
+def test_an_award_keeps_the_standing_and_the_credit_it_went_at() -> None:
+    f = shared_by(tenant("vision", 8, priority=2))
+    id_ = f.submit(draft(nice=100))
+    assert states(f, id_) == [RUNS]
+    award = f.entry(id_).award
+    assert award is not None
+    assert (award.priority, award.within_quota) == (2, True)
+    assert award.credit == pytest.approx(24.0 - 1.0, abs=0.01)
+
+
+def test_an_array_keeps_to_its_throttle_and_its_tenant_to_the_limit() -> None:
+    f = shared_by(tenant("vision", limit=20))
+    wanted = draft(gang(1, 8), array_indices=(0, 1, 2, 3), array_max_running=3)
+    first = f.submit(wanted)
+    tasks = [WorkloadId(first + k) for k in range(4)]
+    assert states(f, *tasks) == [RUNS, RUNS, WAITS, WAITS]
+    assert why(f, tasks[2])[0] is ReasonCode.LIMIT
+    small = draft(gang(1, 1), array_indices=(0, 1, 2), array_max_running=2)
+    first = f.submit(small)
+    few = [WorkloadId(first + k) for k in range(3)]
+    assert states(f, *few) == [RUNS, RUNS, WAITS]
+    assert why(f, few[2])[0] is ReasonCode.ARRAY_LIMIT
+
+
+def test_what_is_held_survives_a_restart_of_the_daemon_and_so_does_the_limit() -> None:
+    f = shared_by(tenant("vision", 8, limit=16))
+    ids = [f.submit(draft()) for _ in range(3)]
+    assert states(f, *ids) == [RUNS, RUNS, WAITS]
+    held = list(f.federation.ledger.holdings.used(0))
+    f.restart()
+    assert states(f, *ids) == [RUNS, RUNS, WAITS]
+    assert list(f.federation.ledger.holdings.used(0)) == held == [16, 2]
+    assert list(f.federation.ledger.holdings.within(0)) == [8, 1]
+
+
+def test_a_refused_launch_gives_back_what_it_held() -> None:
+    f = shared_by(tenant("vision", 8, limit=8))
+    f.refuse_launches("alpine")
+    id_ = f.submit(draft())
+    assert states(f, id_) == [WAITS]
+    assert list(f.federation.ledger.holdings.used(0)) == [0, 0]
+    f.refuse_launches("alpine", False)
+    f.run_for(30.0)
+    assert f.state(id_) is RUNS

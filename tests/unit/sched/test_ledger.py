@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from federator.model.event import (
@@ -13,9 +14,10 @@ from federator.model.event import (
     encode_event,
 )
 from federator.model.lifecycle import Effect, Happening, InvalidTransition, WorkloadState
-from federator.model.workload import FIRST_WORKLOAD_ID, SiteName
+from federator.model.tenant import Tenancy
+from federator.model.workload import FIRST_WORKLOAD_ID, SiteName, TenantName
 from federator.sched.ledger import RETRY_AFTER_MAX_S, RETRY_AFTER_S, Entry, Ledger
-from tests.fakes.build import attempt, draft, plan_on
+from tests.fakes.build import attempt, draft, plan_on, tenant
 
 ID = FIRST_WORKLOAD_ID
 A = SiteName("alpine")
@@ -148,3 +150,62 @@ def test_every_workload_is_in_the_index_of_its_state_and_no_other() -> None:
     award(ledger)
     change(ledger, Happening.DECLINED)
     assert [e.workload.id for e in ledger.in_state(*WorkloadState)] == [ID]
+
+
+# ---- what is held ----
+
+
+def test_an_award_is_charged_and_released_once_when_the_workload_has_left() -> None:
+    ledger = ledger_with_one()
+    holdings, row = ledger.holdings, ledger.tenancy.row(TenantName("vision"))
+    award(ledger)
+    assert list(holdings.used(row)) == [8, 1]
+    for happening in (Happening.ACCEPTED, Happening.STARTED, Happening.CANCEL_ASKED):
+        change(ledger, happening)
+        assert list(holdings.used(row)) == [8, 1]
+    assert change(ledger, Happening.CANCELLED).charge is None
+    assert list(holdings.used(row)) == [0, 0]
+    with pytest.raises(InvalidTransition):
+        change(ledger, Happening.CANCELLED)
+    assert list(holdings.used(row)) == [0, 0]
+
+
+def test_what_waits_is_in_the_backlog_and_nothing_else_is() -> None:
+    ledger = ledger_with_one()
+    assert len(ledger.backlog) == 1
+    award(ledger)
+    assert len(ledger.backlog) == 0
+    change(ledger, Happening.DECLINED)
+    assert len(ledger.backlog) == 1
+    change(ledger, Happening.CANCEL_ASKED)
+    assert len(ledger.backlog) == 0
+
+
+def test_a_record_of_an_award_from_an_older_release_replays_as_over_quota() -> None:
+    now = Awarded(at_s=1.0, attempt=attempt(), site="alpine", jobs=plan_on("a1"), priority=3,
+                  within_quota=True, credit=24.0)  # fmt: skip
+    fields = msgspec.msgpack.decode(encode_event(now))
+    for new in ("priority", "within_quota", "credit", "offers"):
+        fields.pop(new, None)
+    for plan in fields["jobs"]:
+        plan.pop("gpu_types", None)
+    old = decode_event(msgspec.msgpack.encode(fields))
+    assert isinstance(old, Awarded)
+    assert (old.priority, old.within_quota, old.credit) == (0, False, 0.0)
+    ledger = Ledger(Tenancy([tenant("vision", 8)]))
+    ledger.apply(Submitted(at_s=0.0, draft=draft(), first_id=ID, key="k"))
+    ledger.apply(old)
+    assert (list(ledger.holdings.used(0)), list(ledger.holdings.within(0))) == ([8, 1], [0, 0])
+    change(ledger, Happening.DECLINED)
+    assert list(ledger.holdings.used(0)) == [0, 0]
+
+
+def test_a_submission_of_an_older_release_asks_for_no_demotion() -> None:
+    event = Submitted(at_s=0.0, draft=draft(), first_id=ID, key="k")
+    fields = msgspec.msgpack.decode(encode_event(event))
+    for new in ("asked_priority", "nice"):
+        del fields["draft"][new]
+    ledger = Ledger()
+    ledger.apply(decode_event(msgspec.msgpack.encode(fields)))
+    found = ledger.entries[ID].workload
+    assert (found.asked_priority, found.nice) == (1, 0)

@@ -1,0 +1,146 @@
+"""federator explain: everything about one workload, in words and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+
+import click
+import msgspec
+
+from federator.cli.client import call
+from federator.cli.fsqueue import ENDED, folded, shown_id
+from federator.cli.rank_words import (
+    counted,
+    credit_text,
+    duration,
+    number,
+    position_text,
+    priority_text,
+    standing_text,
+)
+from federator.cli.words import listed, printable, reason_text, refusal_text, unexpected
+from federator.errors import InvalidRequest
+from federator.model.lifecycle import WorkloadState
+from federator.model.plan import Score
+from federator.sites.protocol import ErrorReply, QueueCall, QueueReply, QueueRow, SetbackRow
+
+Line = tuple[str, str]
+"""A label, and what there is to say."""
+
+
+@click.command()
+@click.argument("workload", metavar="WORKLOAD")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/formats.md).")
+def explain(workload: str, as_json: bool) -> None:
+    """Why a workload is where it is: its place in the queue, what each site says, how it went.
+
+    WORKLOAD is an id, a task of an array (ID_INDEX), or an array's id for all of its tasks.
+
+    Example: federator explain 4294967297
+    """
+    reply = call(QueueCall(ids=listed(workload), ended=True, why=True))
+    if isinstance(reply, ErrorReply):
+        raise InvalidRequest(printable(reply.message))
+    if not isinstance(reply, QueueReply):
+        raise unexpected(reply)
+    if not reply.rows:
+        raise InvalidRequest(f"Invalid job id specified: {printable(workload)}")
+    if as_json:
+        answer = {"schema": 1, "now_s": reply.now_s, "jobs": reply.rows}
+        print(msgspec.json.encode(answer, enc_hook=str).decode())
+        return
+    print("\n\n".join(render(row, reply.now_s) for row in reply.rows))
+
+
+def render(row: QueueRow, now_s: float) -> str:
+    """The story of one workload, safe for a terminal."""
+    head = f"Workload {shown_id(row)} {row.name!r} of {row.user}, tenant {row.tenant}"
+    if row.array_id:
+        head += f" (id {row.id})"
+    lines = [*_state(row, now_s), *_rank(row), *_at_site(row), *_sites(row), *_setbacks(row, now_s)]
+    width = max(len(label) for label, _ in lines) + 2
+    return "\n".join(
+        printable(line) for line in (head, *(f"  {label:<{width}}{text}" for label, text in lines))
+    )
+
+
+def _state(row: QueueRow, now_s: float) -> Iterator[Line]:
+    times = {
+        "submitted": row.submitted_at_s, "started": row.started_at_s, "ended": row.ended_at_s,
+    }  # fmt: skip
+    told = [f"{what} {duration(now_s - at_s)} ago" for what, at_s in times.items() if at_s]
+    yield "State", ", ".join([row.state, *told])
+    if row.state in ENDED:
+        yield "Ended", _ending(row)
+    wants = [counted(row.nodes, "nodes")] if row.nodes else []
+    wants += [counted(row.gpus, "GPUs")] if row.gpus else []
+    wants += [counted(row.jobs, "het components")] if row.jobs > 1 else []
+    wants += [f"time limit {duration(row.time_limit_s)}"] if 0 < row.time_limit_s < inf else []
+    if wants:
+        yield "Size", ", ".join(wants)
+
+
+def _ending(row: QueueRow) -> str:
+    words = [row.site_state] if row.site_state else []
+    words.append(f"signal {row.signal}" if row.signal else f"exit code {row.exit_code}")
+    words += [reason_text(row.reason)] if row.reason is not None else []
+    return ", ".join(words)
+
+
+def _rank(row: QueueRow) -> Iterator[Line]:
+    rank = row.rank
+    if rank is None:
+        if row.state == WorkloadState.PENDING.value:
+            yield "Rank", "not known yet: it came to the queue a moment ago; ask again"
+        return
+    if rank.position:
+        yield "Position", position_text(rank)
+        yield "Priority", priority_text(rank, row.tenant).removeprefix("priority ")
+        credit = credit_text(rank, row.tenant)
+        if credit:
+            yield "Credit", credit.removeprefix("credit ")
+    else:
+        yield "Standing", standing_text(rank)
+
+
+def _at_site(row: QueueRow) -> Iterator[Line]:
+    if not row.attempt:
+        return
+    if not row.site:
+        yield "Attempts", f"{row.attempt} so far"
+        return
+    job = f", job {row.site_job_id}" if row.site_job_id else ""
+    nodes = f", on {folded(row.node_names)}" if row.node_names else ""
+    yield "Attempt", f"{row.attempt}, at {row.site}{job}{nodes}"
+    if row.unknown_since_s:
+        yield "", "the site is not heard: what became of it is not known"
+    for site, score in row.offers.items():
+        yield f"Bid of {site}", _score(score) + (", taken" if site == row.site else "")
+
+
+def _score(score: Score) -> str:
+    terms = [f"{name} {number(v)}" for name, v in score._asdict().items() if v]
+    return ", ".join(terms) or "as good as can be (all terms 0)"
+
+
+def _sites(row: QueueRow) -> Iterator[Line]:
+    if row.state != WorkloadState.PENDING.value:
+        return
+    for site, refusal in row.refusals.items():
+        yield (f"Site {site}" if site else "Federation"), refusal_text(refusal)
+    if not row.refusals and row.reason is not None:
+        yield "Reason", reason_text(row.reason)
+
+
+def _setbacks(row: QueueRow, now_s: float) -> Iterator[Line]:
+    for site, setback in row.setbacks.items():
+        yield f"Setback at {site}", _setback(setback, now_s)
+
+
+def _setback(setback: SetbackRow, now_s: float) -> str:
+    text = reason_text(setback.reason)
+    if setback.failures > 1:
+        text += f"; {setback.failures} times in a row"
+    left_s = setback.avoid_until_s - now_s
+    return f"{text}; asked again in {duration(left_s)}" if left_s >= 1 else text

@@ -1,0 +1,49 @@
+"""Which submissions are refused at once? Those that could not run even if nothing else did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from federator.model.event import Draft
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.tenant import Amounts, Tenancy
+from federator.model.workload import SiteName
+from federator.sched.site_scheduler import never_fits
+from federator.sched.site_view import SiteView
+
+
+def never_runs(
+    draft: Draft, tenancy: Tenancy, sites: Mapping[SiteName, SiteView]
+) -> dict[SiteName, Refusal] | None:
+    """Why it can never run; None if it can, or if a site has not told yet what it has.
+
+    Returns:
+        Each site's reason when none is large enough; under the name "" the federation's own, when
+        a limit of the tenant or of an ancestor is lower than the request.
+    """
+    beyond = None
+    if draft.tenant in tenancy:  # others have no limit, and a question gives nobody a row
+        row = tenancy.row(draft.tenant)
+        beyond = _beyond_any_limit(tenancy, row, tenancy.request(draft.jobs))
+    if beyond is not None:
+        return {SiteName(""): beyond}
+    refusals: dict[SiteName, Refusal] = {}
+    for name, site in sites.items():
+        if site.empty is None:
+            return None
+        refusal = never_fits(draft.jobs, site.empty, site.partitions)
+        if refusal is None:
+            return None
+        refusals[name] = refusal
+    return refusals
+
+
+def _beyond_any_limit(tenancy: Tenancy, row: int, request: Amounts) -> Refusal | None:
+    for at in tenancy.limit_rows(row):
+        limit = tenancy.limits[at] or ()
+        for k, (asked, most) in enumerate(zip(request, limit, strict=True)):
+            if asked > most:
+                reason = Reason(code=ReasonCode.LIMIT, needed=asked, free=int(most),
+                                unit=tenancy.unit(k), detail=tenancy.tenants[at].name)  # fmt: skip
+                return Refusal(kind=RefusalKind.REJECT, reasons=(reason,))
+    return None
