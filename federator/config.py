@@ -335,6 +335,11 @@ class FederationConfig(_Strict):
                 for name, tenant in self.tenants.items()
                 if all(t.quota is None for t in (tenant, *self._ancestors(tenant).values()))
             ]
+        lines += [
+            f"tenant {name}: its quota names no gpus, so it is guaranteed none"
+            for name, tenant in self.tenants.items()
+            if tenant.quota is not None and tenant.quota.gpus is None
+        ]
         if "preemption" in self.policy.model_fields_set:
             lines.append("policy.preemption is read and not used yet")
         return tuple(lines)

@@ -303,6 +303,7 @@ def _print_bids(reply: TestOnlyReply, *, as_json: bool) -> int:
     hopeful = any(
         each.bid is not None or (each.refusal is not None and each.refusal.kind is RefusalKind.WAIT)
         for each in reply.bids
+        if each.site
     )
     if as_json:
         answer = {"schema": 1, "winner": reply.winner or None, "bids": reply.bids}
@@ -311,7 +312,7 @@ def _print_bids(reply: TestOnlyReply, *, as_json: bool) -> int:
     width = max((len(each.site) for each in reply.bids), default=0)
     for each in reply.bids:
         mark = "*" if each.site == reply.winner else " "
-        line = f"fsbatch: {mark} {each.site:<{width}}  {_bid_text(each)}"
+        line = f"fsbatch: {mark} {each.site or 'federation':<{width}}  {_bid_text(each)}"
         print(printable(line), file=sys.stderr)
     if reply.winner:
         print(printable(f"fsbatch: would start now at {reply.winner}"), file=sys.stderr)

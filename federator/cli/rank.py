@@ -164,16 +164,15 @@ class QueueListing:
 
 
 def _holdings(tenancy: Tenancy, queue: OfflineQueue) -> Holdings:
-    """What tenants hold; usage is given, so nothing is averaged."""
+    """What tenants hold; usage is given, so nothing is averaged.
+
+    In the order of the file what runs is within quota as long as it fits.
+    """
     holdings = Holdings(tenancy, WindowAverage(1.0))
-    totals = [[0] * len(tenancy.resources) for _ in range(len(tenancy))]
     for workload in queue.running:
-        total = totals[tenancy.row(workload.tenant)]
-        for k, amount in enumerate(tenancy.request(workload.jobs)):
-            total[k] += amount
-    for row, total in enumerate(totals):
-        charge = Charge(row=row, amounts=tuple(total), weighted_gpus=0.0)
-        holdings.add(charge, within_quota=False, at_s=0.0)  # a scan asks for all that is used
+        amounts = tenancy.request(workload.jobs)
+        charge = Charge(row=tenancy.row(workload.tenant), amounts=amounts, weighted_gpus=0.0)
+        holdings.add(charge, within_quota=holdings.keeps_quota(charge), at_s=0.0)
     return holdings
 
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from federator.sites.protocol import QueueRank, ShortfallRow
-
-BY_QUOTA: Final = "mast"  # the policy whose ranks speak of quota and credit
 
 
 def counted(number: int, unit: str) -> str:
@@ -39,7 +35,7 @@ def position_text(rank: QueueRank) -> str:
 def priority_text(rank: QueueRank, tenant: str) -> str:
     """Say at which priority it ranks and why, e.g. ``priority 2, tenant vision's``."""
     head = f"priority {rank.priority}"
-    if rank.policy != BY_QUOTA:
+    if not rank.by_quota:
         orders = "; fifo orders by priority, then submission" if rank.policy == "fifo" else ""
         return f"{head}{orders}"
     if not rank.within_quota:
@@ -57,13 +53,17 @@ def _over_quota(short: ShortfallRow | None, tenant: str) -> str:
         return "over quota"
     if not short.tenant:
         return f"tenant {tenant} has no quota"
-    text = f"over quota: {short.tenant} holds {short.held:,} of {counted(short.quota, short.unit)}"
+    quota = counted(short.quota, short.unit)
+    if short.asked > short.quota:
+        asked = counted(short.asked, short.unit)
+        return (
+            f"over quota: it asks for {asked}, more than the whole quota of {short.tenant}, {quota}"
+        )
+    text = f"over quota: {short.tenant} holds {short.held:,} of {quota}"
     if not short.asked:  # what is held alone is too much
         return text
-    return (
-        f"{text}, {short.promised:,} promised to workloads before it, "
-        f"this one asks for {short.asked:,}"
-    )
+    promised = f", {short.promised:,} promised to others" if short.promised else ""
+    return f"{text}{promised}, this one asks for {short.asked:,}"
 
 
 def credit_text(rank: QueueRank, tenant: str) -> str:
@@ -71,7 +71,7 @@ def credit_text(rank: QueueRank, tenant: str) -> str:
 
     The sum is that of the terms as they are shown, so that it can be checked by eye.
     """
-    if rank.policy != BY_QUOTA:
+    if not rank.by_quota:
         return ""
     terms = (rank.age_term, rank.fair_share_term, -rank.nice_term)
     age, fair_share, nice = (round(term, 2) for term in terms)
@@ -97,7 +97,7 @@ def rank_text(rank: QueueRank, tenant: str) -> str:
 
 def standing_text(rank: QueueRank) -> str:
     """How a workload at a site stands, and at which standing it went there."""
-    if rank.policy != BY_QUOTA:
+    if not rank.by_quota:
         return f"awarded at priority {rank.awarded_priority or rank.priority}"
     now = f"priority {rank.priority}, {_side(rank.within_quota)}"
     if not rank.awarded_priority:

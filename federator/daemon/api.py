@@ -78,7 +78,8 @@ class Api:
         self._clock = clock
         self._operators = operators()
         policy = config.policy
-        self._ranks = RankView(federation, policy.name, policy.credit.weights)
+        weights = policy.credit.weights if policy.order.by_quota else None
+        self._ranks = RankView(federation, policy.name, weights)
         self._waiting: dict[int, Callable[[Reply], None]] = {}
         self._cancel_errors: dict[int, tuple[str, ...]] = {}
         self._next_client = 1
@@ -157,8 +158,8 @@ class Api:
         priority = self._config.tenants[tenant].priority
         if asked.asks_priority and asked.asked_priority < priority:
             raise InvalidRequest(
-                f"--fed-priority={asked.asked_priority} is above the tenant's priority {priority}; "
-                "it can only lower it"
+                f"--fed-priority={asked.asked_priority} (or SBATCH_FED_PRIORITY) is above the "
+                f"tenant's priority {priority}; it can only lower it"
             )
         draft = Draft(
             name=asked.name,

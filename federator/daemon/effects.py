@@ -116,9 +116,10 @@ class Effects:
                 return SubmitReply(id=command.id, federation=self._federation)
             case AnswerRefused():
                 reasons = {str(site): refusal for site, refusal in command.refusals.items()}
-                who = "the federation" if "" in reasons else "no site"
-                never = "never" if "" in reasons else "ever"
-                return ErrorReply(message=f"{who} can {never} run this job", reasons=reasons)
+                message = "no site can ever run this job"
+                if "" in reasons:
+                    message = "the job asks for more than its tenant may ever use"
+                return ErrorReply(message=message, reasons=reasons)
             case AnswerTested():
                 bids = tuple(
                     SiteBid(site=site, bid=answer.bid, refusal=answer.refusal)

@@ -18,7 +18,7 @@ from federator.daemon.effects import Effects
 from federator.daemon.links import SiteLink
 from federator.errors import ConfigError, StoreError
 from federator.model.event import decode_event, encode_event
-from federator.model.lifecycle import AT_SITE
+from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.message import Command, Observation, Record, Tick
 from federator.model.workload import SiteName
 from federator.sched.federation import Federation, Rules
@@ -112,7 +112,7 @@ class Daemon:
         """Serve until ``stop``.
 
         Raises:
-            ConfigError: a site is missing that still has workloads.
+            ConfigError: a site or a tenant is missing that still has workloads.
             StoreError: the log failed; nothing that it does not hold was carried out.
         """
         needed = {entry.site for entry in self._federation.ledger.in_state(*AT_SITE)}
@@ -121,6 +121,7 @@ class Daemon:
                 f"the log has live workloads at site {name!r}, which the configuration lacks; "
                 "leave the site in until they have ended"
             )
+        self._check_tenants()
         await self._carry_out(self._federation.begin_epoch(self.clock()))
         for name, site in self._config.sites.items():
             self._links[name] = self._link(name, site)
@@ -141,6 +142,16 @@ class Daemon:
             for task in links:
                 task.cancel()
             self._store.close()
+
+    def _check_tenants(self) -> None:
+        """Without its tenant a workload would have no quota, and no limit either."""
+        live = (state for state in WorkloadState if state not in TERMINAL)
+        needed = {entry.workload.tenant for entry in self._federation.ledger.in_state(*live)}
+        for name in sorted(needed - set(self._config.tenants)):
+            raise ConfigError(
+                f"the log has live workloads of tenant {name!r}, which the configuration lacks; "
+                "leave the tenant in (its users may go) until they have ended or are cancelled"
+            )
 
     def _link(self, name: SiteName, site: SiteConfig) -> SiteLink:
         welcome = Welcome(

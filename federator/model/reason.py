@@ -27,6 +27,7 @@ class ReasonCode(Enum):
     UNKNOWN_USER = "FedUser"  # the site maps no account for the user
     SITE_DOWN = "FedSiteDown"
     NO_ANSWER = "FedNoAnswer"  # the site did not bid in time
+    BAD_BID = "FedBid"  # the site's offer contradicts the request
     LAUNCH_REFUSED = "FedLaunch"  # sbatch at the site said no, or the plan no longer held
     LEASE_OVER = "FedLease"  # did not start within the launch lease
     NODE_FAILED = "FedNodeFail"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from federator.model.lifecycle import WorkloadState
 from federator.sched.ledger import Ledger
@@ -13,6 +14,8 @@ from federator.sched.policy import Ranked, RankedList, Ranking
 class Fifo:
     """Order by (priority, submission time, id); priority 1 goes first. Quotas do not
     count; limits do, whatever the policy."""
+
+    by_quota: ClassVar[bool] = False
 
     def rank(self, ledger: Ledger, now_s: float) -> Ranking:  # noqa: ARG002
         waiting = (entry.workload for entry in ledger.in_state(WorkloadState.PENDING))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from federator.sched.credit import CreditWeights
 from federator.sched.ledger import Ledger
@@ -18,6 +19,7 @@ class Mast:
         weights: of the credit.
     """
 
+    by_quota: ClassVar[bool] = True
     weights: CreditWeights = CreditWeights()
 
     def rank(self, ledger: Ledger, now_s: float) -> Ranking:

@@ -1,4 +1,4 @@
-"""Who wins which site in one round? Pure comparison of the bids that came."""
+"""Who wins which site in one round? The bids that came, compared in rank order."""
 
 from __future__ import annotations
 
@@ -29,34 +29,32 @@ class Outcome:
     awards: tuple[Award, ...]
     again: tuple[WorkloadId, ...]
     refused: tuple[WorkloadId, ...]
-    held_back: tuple[WorkloadId, ...] = ()  # a site would take it, but it was not admitted
 
 
-def best_bid(
-    id_: WorkloadId, answers: Answers, site_order: Sequence[SiteName]
-) -> tuple[SiteName, Bid] | None:
-    """The smallest score wins; ties go to the site that stands first in the configuration."""
+def bids_for(id_: WorkloadId, answers: Answers, site_order: Sequence[SiteName]) -> list[Award]:
+    """All bids for a workload, best first: smallest score, then the site configured first."""
     bids = [
-        (answer.bid.score, rank, site, answer.bid)
+        (answer.bid.score, rank, Award(id=id_, site=site, bid=answer.bid))
         for rank, site in enumerate(site_order)
         if (answer := answers.get(site, {}).get(id_)) is not None and answer.bid is not None
     ]
-    if not bids:
-        return None
-    _, _, site, bid = min(bids, key=lambda b: (b[0], b[1]))
-    return site, bid
+    return [award for _, _, award in sorted(bids, key=lambda b: b[:2])]
+
+
+def _best(offers: Sequence[Award]) -> Award | None:
+    return offers[0]
 
 
 def auction(
     order: Sequence[WorkloadId],
     answers: Answers,
     site_order: Sequence[SiteName],
-    admit: Callable[[Award], bool] = lambda _: True,
+    choose: Callable[[Sequence[Award]], Award | None] = _best,
 ) -> Outcome:
     """Award in rank order. A site's bids stay valid when it loses an earlier one.
 
-    ``admit`` has the last word on each award, in rank order, knowing what a plan really takes; an
-    award that it admits is made.
+    ``choose`` has the last word on each award, in rank order: it is given what was offered, best
+    first, and takes one, or none when something stands against them all.
 
     A workload that no site bid for is asked again when a site that refused it had held room for
     an earlier workload of this round which then went elsewhere: now there is more room. The first
@@ -65,29 +63,19 @@ def auction(
     awards: list[Award] = []
     again: list[WorkloadId] = []
     refused: list[WorkloadId] = []
-    held_back: list[Award] = []
     lost_a_hold: set[SiteName] = set()
     for id_ in order:
-        best = best_bid(id_, answers, site_order)
-        if best is not None:
-            award = Award(id=id_, site=best[0], bid=best[1])
-            admitted = admit(award)
-            (awards if admitted else held_back).append(award)
-            lost_a_hold |= _bidders(id_, answers) - ({award.site} if admitted else set())
+        offers = bids_for(id_, answers, site_order)
+        if offers:
+            chosen = choose(offers)
+            if chosen is not None:
+                awards.append(chosen)
+            lost_a_hold |= {offer.site for offer in offers if offer is not chosen}
         elif any(site in lost_a_hold and id_ in answers[site] for site in answers):
             again.append(id_)
         else:
             refused.append(id_)
-    return Outcome(
-        awards=tuple(awards),
-        again=tuple(again),
-        refused=tuple(refused),
-        held_back=tuple(award.id for award in held_back),
-    )
-
-
-def _bidders(id_: WorkloadId, answers: Answers) -> set[SiteName]:
-    return {s for s, got in answers.items() if id_ in got and got[id_].bid is not None}
+    return Outcome(awards=tuple(awards), again=tuple(again), refused=tuple(refused))
 
 
 def offers_for(id_: WorkloadId, answers: Answers) -> dict[str, Score]:

@@ -14,8 +14,8 @@ from federator.model.lifecycle import AT_SITE, WorkloadState
 from federator.model.message import Request, SiteAnswer
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.tenant import LOWEST_PRIORITY, Amounts
-from federator.model.workload import AttemptId, SiteName, WorkloadId
-from federator.sched.auction import Award, offers_for
+from federator.model.workload import AttemptId, Job, SiteName, Workload, WorkloadId
+from federator.sched.auction import Award, bids_for, offers_for
 from federator.sched.holdings import Holdings
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.policy import Ranked
@@ -26,10 +26,15 @@ class Round:
     """One question to the sites, and the answers so far."""
 
     pass_id: int
-    order: tuple[WorkloadId, ...]
+    requests: Mapping[WorkloadId, Request]  # in rank order
     waiting_for: set[SiteName]
     deadline_s: float
     answers: dict[SiteName, dict[WorkloadId, SiteAnswer]] = field(default_factory=dict)
+
+    def jobs_of(self, id_: WorkloadId) -> Sequence[Job]:
+        """What was asked for; nothing for a workload that was not asked about."""
+        request = self.requests.get(id_)
+        return request.workload.jobs if request is not None else ()
 
     def take(self, site: SiteName, answers: Iterable[SiteAnswer]) -> None:
         if site in self.waiting_for:
@@ -53,20 +58,22 @@ class Pass:
     """
 
     def __init__(self, ranking: Iterable[Ranked], ledger: Ledger) -> None:
-        self.round = Round(pass_id=0, order=(), waiting_for=set(), deadline_s=0.0)
-        self.standing: dict[WorkloadId, Ranked] = {}  # of those in the present round
+        self.round = Round(pass_id=0, requests={}, waiting_for=set(), deadline_s=0.0)
+        self._standing: dict[WorkloadId, Ranked] = {}  # of those in the present round
         self._rest: Iterator[Ranked] = iter(ranking)
         self._ledger = ledger
         self._array_tasks = running_tasks(ledger)
+        self._limits: dict[tuple[int, Amounts], Refusal | None] = {}  # as of ``_limits_as_of``
+        self._limits_as_of = -1
 
-    def next_window(self, again: Sequence[WorkloadId], size: int) -> tuple[WorkloadId, ...]:
+    def next_window(self, again: Sequence[WorkloadId], size: int) -> tuple[Request, ...]:
         """The workloads to ask about next: those of the last round once more, then in rank order.
 
         What may not be tried now, for a limit of its tenant or its array, is told why and left
         out.
         """
-        self.standing = {id_: self.standing[id_] for id_ in again}
-        while len(self.standing) < size and (ranked := next(self._rest, None)) is not None:
+        self._standing = {id_: self._standing[id_] for id_ in again}
+        while len(self._standing) < size and (ranked := next(self._rest, None)) is not None:
             entry = self._ledger.entries[ranked.id]
             if entry.state is not WorkloadState.PENDING:
                 continue
@@ -74,25 +81,39 @@ class Pass:
             if refusal is not None:
                 entry.refusals = {SiteName(""): refusal}
             else:
-                self.standing[ranked.id] = ranked
-        return tuple(self.standing)
+                self._standing[ranked.id] = ranked
+        return tuple(
+            Request(workload=self._ledger.entries[id_].workload, priority=ranked.priority)
+            for id_, ranked in self._standing.items()
+        )
 
-    def awarded(self, award: Award, now_s: float) -> Awarded | Refusal:
-        """The event of an award; or why not, since its plan takes more than the tenant may have.
+    def choose(self, offers: Sequence[Award], now_s: float) -> tuple[Award, Awarded] | Refusal:
+        """The best offer that the tenant may take, or why it may take none.
 
-        Within quota is what was so in the scan, and still is with all that the plan really takes
-        (whole nodes, say, or GPUs of a type with a quota of its own).
+        One that keeps the workload within quota comes before a better one that does not: a plan
+        may take more than was asked for (whole nodes), or GPUs of a type with a quota of its own.
+
+        Args:
+            offers: for one workload, best first; at least one.
+            now_s: Unix time.
         """
-        entry, ranked = self._ledger.entries[award.id], self.standing[award.id]
+        entry, ranked = self._ledger.entries[offers[0].id], self._standing[offers[0].id]
         holdings = self._ledger.holdings
         row = self._ledger.tenancy.row(entry.workload.tenant)
-        charge = holdings.charge_for(row, award.bid.jobs)
-        refusal = limit_refusal(holdings, row, charge.amounts)
-        if refusal is not None:
+        refusal: Refusal | None = None
+        possible: list[tuple[bool, Award]] = []
+        for offer in offers:
+            charge = holdings.charge_for(row, offer.bid.jobs)
+            beyond = limit_refusal(holdings, row, charge.amounts)
+            if beyond is None:
+                kept = ranked.within_quota and holdings.keeps_quota(charge)
+                possible.append((kept, offer))
+            refusal = refusal or beyond
+        if not possible and refusal is not None:
             self._give_back_task(entry)
             return refusal
-        within_quota = ranked.within_quota and holdings.keeps_quota(charge)
-        return Awarded(
+        within_quota, award = max(possible, key=lambda p: p[0])  # the first of equals
+        awarded = Awarded(
             at_s=now_s,
             attempt=AttemptId(workload=award.id, attempt=entry.attempt + 1),
             site=award.site,
@@ -102,6 +123,7 @@ class Pass:
             credit=ranked.credit,
             offers=offers_for(award.id, self.round.answers),
         )
+        return award, awarded
 
     def _give_back_task(self, entry: Entry) -> None:
         array = entry.workload.array
@@ -110,8 +132,10 @@ class Pass:
 
     def _held_back(self, entry: Entry) -> Refusal | None:
         ledger, workload = self._ledger, entry.workload
-        request = ledger.tenancy.request(workload.jobs)
-        refusal = limit_refusal(ledger.holdings, ledger.tenancy.row(workload.tenant), request)
+        row = ledger.tenancy.row(workload.tenant)
+        refusal = None
+        if ledger.tenancy.limit_rows(row):
+            refusal = self._limit(row, ledger.tenancy.request(workload.jobs))
         array = workload.array
         if refusal is not None or array is None or not array.max_running:
             return refusal
@@ -121,13 +145,50 @@ class Pass:
         self._array_tasks[array.array_id] = tasks + 1
         return None
 
+    def _limit(self, row: int, request: Amounts) -> Refusal | None:
+        """As ``limit_refusal``; many of one tenant ask for the same while nothing changes."""
+        holdings = self._ledger.holdings
+        if self._limits_as_of != holdings.version:
+            self._limits.clear()
+            self._limits_as_of = holdings.version
+        if (row, request) not in self._limits:
+            self._limits[row, request] = limit_refusal(holdings, row, request)
+        return self._limits[row, request]
+
 
 @dataclass(slots=True)
 class Trial:
     """A ``--test-only`` question of one client."""
 
     client: int
+    workload: Workload
     round: Round
+
+    def answers(
+        self, ledger: Ledger, site_order: Sequence[SiteName]
+    ) -> tuple[dict[SiteName, SiteAnswer], SiteName | None]:
+        """Each site's answer, and who would win now.
+
+        Under the name "" the federation's own, where a limit stands against every bid.
+        """
+        id_, tenancy = self.workload.id, ledger.tenancy
+        answers = {site: by_id[id_] for site, by_id in self.round.answers.items() if id_ in by_id}
+        for site, refusal in self.round.silent().items():
+            answers[site] = SiteAnswer(id=id_, refusal=refusal)
+        if self.workload.tenant not in tenancy:
+            offers = bids_for(id_, self.round.answers, site_order)
+            return answers, offers[0].site if offers else None
+        beyond = None
+        for offer in bids_for(id_, self.round.answers, site_order):
+            row = tenancy.row(self.workload.tenant)
+            charge = ledger.holdings.charge_for(row, offer.bid.jobs)
+            refusal_of_limit = limit_refusal(ledger.holdings, row, charge.amounts)
+            if refusal_of_limit is None:
+                return answers, offer.site
+            beyond = beyond or refusal_of_limit
+        if beyond is not None:
+            answers[SiteName("")] = SiteAnswer(id=id_, refusal=beyond)
+        return answers, None
 
 
 def wait(code: ReasonCode, needed: int = 0) -> Refusal:
@@ -143,6 +204,7 @@ def limit_refusal(holdings: Holdings, row: int, amounts: Amounts) -> Refusal | N
     tenancy = holdings.tenancy
     limit = tenancy.limits[at]
     assert limit is not None
+    never = amounts[resource] > limit[resource]
     reason = Reason(
         code=ReasonCode.LIMIT,
         needed=amounts[resource],
@@ -150,7 +212,8 @@ def limit_refusal(holdings: Holdings, row: int, amounts: Amounts) -> Refusal | N
         unit=tenancy.unit(resource),
         detail=tenancy.tenants[at].name,
     )
-    return Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
+    kind = RefusalKind.REJECT if never else RefusalKind.WAIT
+    return Refusal(kind=kind, reasons=(reason,))
 
 
 def running_tasks(ledger: Ledger) -> dict[WorkloadId, int]:
@@ -164,14 +227,11 @@ def running_tasks(ledger: Ledger) -> dict[WorkloadId, int]:
 
 
 def for_site(
-    window: Iterable[Ranked], site: SiteName, ledger: Ledger, now_s: float
+    window: Iterable[Request], site: SiteName, ledger: Ledger, now_s: float
 ) -> tuple[Request, ...]:
     """Those of the window that this site may bid for now."""
-    return tuple(
-        Request(workload=entry.workload, priority=ranked.priority)
-        for ranked in window
-        if (entry := ledger.entries[ranked.id]).avoid_until_s.get(site, 0.0) <= now_s
-    )
+    entries = ledger.entries
+    return tuple(r for r in window if entries[r.workload.id].avoid_until_s.get(site, 0.0) <= now_s)
 
 
 def remember(

@@ -29,7 +29,6 @@ from federator.model.message import (
     Observation,
     Record,
     Request,
-    SiteAnswer,
     SiteDown,
     SiteReported,
     SiteUp,
@@ -47,11 +46,12 @@ from federator.model.workload import (
     first_id_at,
 )
 from federator.sched.admission import never_runs
-from federator.sched.auction import Award, auction, best_bid
+from federator.sched.auction import Award, auction
 from federator.sched.cycle import Pass, Round, Trial, for_site, remember
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.news import happenings, reason_for
 from federator.sched.placement import Room
+from federator.sched.plausible import believed
 from federator.sched.policy import Policy, Ranked
 from federator.sched.site_view import SiteView
 
@@ -344,16 +344,16 @@ class Federation:
             return
         pass_.round = round_ = self._new_round(turn, window)
         for name in self._ready_sites():
-            requests = for_site(pass_.standing.values(), name, self.ledger, turn.now_s)
+            requests = for_site(window, name, self.ledger, turn.now_s)
             if requests:
                 round_.waiting_for.add(name)
                 ask = AskSite(site=name, pass_id=round_.pass_id, requests=requests)
                 turn.commands.append(ask)
 
-    def _new_round(self, turn: _Turn, order: tuple[WorkloadId, ...]) -> Round:
+    def _new_round(self, turn: _Turn, requests: Sequence[Request]) -> Round:
         deadline_s = turn.now_s + self._rules.bid_timeout_s
-        round_ = Round(pass_id=self._next_pass_id, order=order, waiting_for=set(),
-                       deadline_s=deadline_s)  # fmt: skip
+        round_ = Round(pass_id=self._next_pass_id, requests={r.workload.id: r for r in requests},
+                       waiting_for=set(), deadline_s=deadline_s)  # fmt: skip
         self._next_pass_id += 1
         turn.commands.append(Wake(at_s=deadline_s))
         return round_
@@ -361,7 +361,7 @@ class Federation:
     def _bids_came(self, turn: _Turn, came: BidsCame) -> None:
         for round_ in self._open_rounds():
             if round_.pass_id == came.pass_id:
-                round_.take(came.site, came.answers)
+                round_.take(came.site, believed(came.answers, round_.jobs_of))
         self._conclude(turn)
 
     def _conclude(self, turn: _Turn) -> None:
@@ -375,11 +375,11 @@ class Federation:
 
     def _settle(self, turn: _Turn, pass_: Pass) -> None:
         round_ = pass_.round
-        order = [w for w in round_.order if self._is_pending(w)]  # some were cancelled meanwhile
+        order = [w for w in round_.requests if self._is_pending(w)]  # some were cancelled meanwhile
         down = [name for name, site in self.sites.items() if not site.ready]
         silent = round_.silent()
         outcome = auction(
-            order, round_.answers, list(self.sites), lambda a: self._award(turn, pass_, a, down)
+            order, round_.answers, list(self.sites), lambda o: self._award(turn, pass_, o, down)
         )
         for id_ in outcome.refused:
             entry = self.ledger.entries[id_]
@@ -387,16 +387,19 @@ class Federation:
             self._wake_to_retry(turn, entry)
         self._ask(turn, pass_, outcome.again)
 
-    def _award(self, turn: _Turn, pass_: Pass, award: Award, down: Sequence[SiteName]) -> bool:
-        """Record the award, unless what its plan really takes is beyond the tenant's limit."""
-        entry, round_ = self.ledger.entries[award.id], pass_.round
-        awarded = pass_.awarded(award, turn.now_s)
-        if isinstance(awarded, Refusal):
-            entry.refusals = {SiteName(""): awarded}
-            return False
+    def _award(
+        self, turn: _Turn, pass_: Pass, offers: Sequence[Award], down: Sequence[SiteName]
+    ) -> Award | None:
+        """Record the best award that the tenant's limit admits; None when it admits none."""
+        entry, round_ = self.ledger.entries[offers[0].id], pass_.round
         remember(entry, round_.answers, round_.silent(), down, turn.now_s)
-        self._record(turn, awarded, entry)
-        return True
+        chosen = pass_.choose(offers, turn.now_s)
+        if isinstance(chosen, Refusal):
+            entry.refusals = {SiteName(""): chosen, **entry.refusals}
+            return None
+        award, event = chosen
+        self._record(turn, event, entry)
+        return award
 
     def _wake_to_retry(self, turn: _Turn, entry: Entry) -> None:
         """A site that failed the workload is asked again after a while, not at the next pass."""
@@ -405,23 +408,17 @@ class Federation:
             self._pass_due_s = min(self._pass_due_s, *later)
 
     def _try_out(self, turn: _Turn, client: int, workload: Workload) -> None:
-        round_ = self._new_round(turn, (workload.id,))
         request = Request(workload=workload, priority=self.ledger.tenancy.level(workload))
+        round_ = self._new_round(turn, (request,))
         round_.waiting_for.update(self._ready_sites())
         for name in self._ready_sites():
             turn.commands.append(AskSite(site=name, pass_id=round_.pass_id, requests=(request,)))
-        self._trials[round_.pass_id] = Trial(client=client, round=round_)
+        self._trials[round_.pass_id] = Trial(client=client, workload=workload, round=round_)
         self._conclude(turn)
 
     def _answer_trial(self, turn: _Turn, trial: Trial) -> None:
-        id_ = trial.round.order[0]
-        best = best_bid(id_, trial.round.answers, list(self.sites))
-        answers = {site: by_id[id_] for site, by_id in trial.round.answers.items() if id_ in by_id}
-        for site, refusal in trial.round.silent().items():
-            answers[site] = SiteAnswer(id=id_, refusal=refusal)
-        turn.commands.append(
-            AnswerTested(client=trial.client, answers=answers, winner=best[0] if best else None)
-        )
+        answers, winner = trial.answers(self.ledger, list(self.sites))
+        turn.commands.append(AnswerTested(client=trial.client, answers=answers, winner=winner))
 
     # ---- small things ----
 

@@ -10,14 +10,16 @@ is one number per lane.
 Source:
     MAST (OSDI'24) sec. 4.2. ``used`` begins with all that the tenant's workloads hold at sites,
     over quota or not, as the paper says: what a tenant borrowed counts against its own quota as
-    soon as that has room. Beyond the paper: a quota of an ancestor bounds the sum; a workload
-    whose user lowered its priority is scanned after those that were not lowered.
+    soon as that has room. Beyond the paper: a quota of an ancestor bounds the sum, in which a
+    relative's borrowing does not count; a workload whose user lowered its priority is scanned
+    after those that were not lowered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heapreplace
+from itertools import chain
 from math import inf
 from operator import le, sub
 from typing import Final
@@ -61,6 +63,9 @@ class GmsScan:
         self._weights = weights
         self._fair_share = fair_share
         self._now_s = now_s
+        self._own: dict[int, list[float]] = {}  # of the family being scanned, by row
+        self._ancestral: dict[int, list[float]] = {}
+        self._alone = True
 
     def run(self) -> None:
         """Bring every lane's ``within`` up to date."""
@@ -107,7 +112,7 @@ class GmsScan:
                 lane.within = min(lane.within + _most(request, rooms), len(lane))
                 return
             if _fits(request, rooms):
-                for left in rooms:
+                for left in self._shared(lane.row, rooms):
                     left[:] = map(sub, left, request)
                 lane.within += 1
                 if lane.within < len(lane):
@@ -116,17 +121,35 @@ class GmsScan:
             heappop(heap)
 
     def _rooms(self, lanes: Sequence[Lane]) -> dict[int, Rooms]:
-        """What each quota that bounds a tenant has left; tenants under one quota share it."""
-        tenancy = self._backlog.tenancy
-        left: dict[int, list[float]] = {}
-        rooms: dict[int, Rooms] = {}
-        for row in {lane.row for lane in lanes}:
+        """What each quota that bounds a tenant has left for it, nearest quota first.
+
+        Of an ancestor's quota that is what relatives have not been given; tenants that share it
+        share the list. Of the tenant's own it is less, when the tenant has borrowed.
+        """
+        tenancy, holdings = self._backlog.tenancy, self._holdings
+        self._own, self._ancestral = {}, {}
+        rows = {lane.row for lane in lanes}
+        self._alone = len(rows) == 1
+        for row in rows:
             for at in tenancy.quota_rows(row):
                 quota = tenancy.quotas[at]
-                if at not in left and quota is not None:
-                    left[at] = list(map(sub, quota, self._holdings.used(at)))
-            rooms[row] = [left[at] for at in tenancy.quota_rows(row)]
-        return rooms
+                if quota is not None and at not in self._ancestral:
+                    self._own[at] = _left(quota, holdings.claimed(at))
+                    self._ancestral[at] = _left(quota, holdings.within(at))
+        return {
+            row: [
+                self._own[at] if at == row else self._ancestral[at]
+                for at in tenancy.quota_rows(row)
+            ]
+            for row in rows
+        }
+
+    def _shared(self, row: int, rooms: Rooms) -> Iterator[list[float]]:
+        """All lists from which something is taken when a tenant's workload is within quota."""
+        bounds = self._backlog.tenancy.quota_rows(row)
+        if self._alone:  # nobody looks at the others
+            return iter(rooms)
+        return chain((self._own[at] for at in bounds), (self._ancestral[at] for at in bounds))
 
     def _key(self, lane: Lane, timeless: bool) -> Key:
         """The key of the first workload of a lane that is not within quota yet."""
@@ -143,11 +166,17 @@ class GmsScan:
         )
 
 
+def _left(quota: Sequence[float], used: Sequence[int]) -> list[float]:
+    """What is left; below 0 when overdrawn, of a GPU type 0: that bars only who asks for it."""
+    left = list(map(sub, quota, used))
+    return [*left[:2], *(max(0, room) for room in left[2:])]
+
+
 def _fits(request: Amounts, rooms: Rooms) -> bool:
     """Tell whether a request fits into what is left everywhere.
 
-    A resource that is overdrawn fits nobody, whoever asks for none of it: adding the request would
-    exceed the quota, as the paper has it.
+    GPUs or CPUs that are overdrawn fit nobody, whoever asks for none of them: adding the request
+    would exceed the quota, as the paper has it.
     """
     return all(all(map(le, request, left)) for left in rooms)
 

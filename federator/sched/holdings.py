@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from federator.model.plan import JobPlan
 from federator.model.tenant import Amounts, Tenancy
 from federator.sched.credit import F64
-from federator.sched.usage import UsageAverage
+from federator.sched.usage import UsageAverage, WindowAverage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,8 @@ class Holdings:
         self._own: list[list[int]] = []
         self._used: list[list[int]] = []
         self._within: list[list[int]] = []
+        self._claimed: list[list[int]] = []
+        self.version = 0  # changes with every charge
 
     def own(self, row: int) -> Sequence[int]:
         """What the tenant itself holds."""
@@ -50,9 +52,28 @@ class Holdings:
         self._grow()
         return self._within[row]
 
+    def claimed(self, row: int) -> Sequence[int]:
+        """What counts against the tenant's quota before its own waiting workloads do.
+
+        All that it holds itself, borrowed or not (MAST), and of its descendants what was awarded
+        within quota: what one of them borrowed is nobody else's loss.
+        """
+        self._grow()
+        return self._claimed[row]
+
     def averages(self, now_s: float) -> F64:
         """(T,) mean weighted GPUs in use of each tenant itself, without descendants."""
         return self._usage.averages(len(self.tenancy), now_s)
+
+    def frozen(self) -> Holdings:
+        """A copy of the sums, that stays as it is; it knows no averages."""
+        copy = Holdings(self.tenancy, WindowAverage(1.0))
+        for theirs, ours in (
+            (copy._own, self._own), (copy._used, self._used),
+            (copy._within, self._within), (copy._claimed, self._claimed),
+        ):  # fmt: skip
+            theirs.extend([*row] for row in ours)
+        return copy
 
     def charge_for(self, row: int, plans: Sequence[JobPlan]) -> Charge:
         """What these plans take."""
@@ -96,11 +117,14 @@ class Holdings:
 
     def _book(self, charge: Charge, within_quota: bool, sign: int) -> None:
         self._grow()
+        self.version += 1
         self._sum(self._own[charge.row], charge.amounts, sign)
         for row in self.tenancy.chain(charge.row):
             self._sum(self._used[row], charge.amounts, sign)
             if within_quota:
                 self._sum(self._within[row], charge.amounts, sign)
+            if within_quota or row == charge.row:
+                self._sum(self._claimed[row], charge.amounts, sign)
 
     @staticmethod
     def _sum(total: list[int], amounts: Amounts, sign: int) -> None:
@@ -108,13 +132,19 @@ class Holdings:
             total[k] += sign * amount
 
     def _grow(self) -> None:
-        for sums in (self._own, self._used, self._within):
+        for sums in (self._own, self._used, self._within, self._claimed):
             while len(sums) < len(self.tenancy):
                 sums.append([0] * len(self.tenancy.resources))
 
 
 def fits(used: Sequence[int], more: Sequence[int], bound: Sequence[float] | None) -> bool:
-    """Tell whether ``more`` on top of ``used`` stays within ``bound`` in every resource."""
+    """Tell whether ``more`` on top of ``used`` stays within ``bound``.
+
+    In GPUs and CPUs even where ``more`` has none of them, as MAST has it; in GPUs of a type, which
+    is beyond the paper, only where it has some.
+    """
     if bound is None:
         return True
-    return all(u + m <= b for u, m, b in zip(used, more, bound, strict=True))
+    if used[0] + more[0] > bound[0] or used[1] + more[1] > bound[1]:
+        return False
+    return all(u + m <= b or not m for u, m, b in zip(used[2:], more[2:], bound[2:], strict=True))

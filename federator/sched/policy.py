@@ -40,6 +40,11 @@ class Ranking(Protocol):
 
 
 class Policy(Protocol):
+    @property
+    def by_quota(self) -> bool:
+        """Whether quota and credit decide the order, and are worth telling."""
+        ...
+
     def rank(self, ledger: Ledger, now_s: float) -> Ranking:
         """Put the ledger's pending workloads into an order."""
         ...

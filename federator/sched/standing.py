@@ -3,7 +3,8 @@ whoever looks for victims."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from federator.model.lifecycle import AT_SITE
 from federator.model.tenant import LOWEST_PRIORITY, Amounts
@@ -24,6 +25,9 @@ class Standing:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
     """Why a waiting workload is over quota: ``held + promised + asked > quota``.
+
+    ``held`` is what counts against that quota at sites (``Holdings.claimed``, or what relatives
+    hold within quota); ``held`` and ``promised`` are 0 where the rest says it all.
 
     ``tenant`` owns the quota, which may be an ancestor's; it is "" when there is none at all.
     """
@@ -92,18 +96,32 @@ class QuotaReport:
         return self.shortfall_of(tenancy.row(workload.tenant), tenancy.request(workload.jobs))
 
     def shortfall_of(self, row: int, asked: Amounts) -> Shortfall:
-        """What keeps a tenant's workloads over quota that ask for this much."""
+        """What keeps a tenant's workloads over quota that ask for this much.
+
+        The plainest reason first: more than the whole quota; more than is left of it; more than is
+        left once others have what they were promised.
+        """
+        found = [*self._shortfalls(row, asked)]
+        for short in found:
+            if short.asked > short.quota:
+                return replace(short, held=0, promised=0)
+        for short in found:
+            if short.held + short.asked > short.quota:
+                return replace(short, promised=0)
+        return found[0] if found else Shortfall()
+
+    def _shortfalls(self, row: int, asked: Amounts) -> Iterator[Shortfall]:
         tenancy = self._backlog.tenancy
         for at in tenancy.quota_rows(row):
             quota = tenancy.quotas[at] or ()
-            held, promised = self._holdings.used(at), self.promised(at)
+            holdings, promised = self._holdings, self.promised(at)
+            held = holdings.claimed(at) if at == row else holdings.within(at)
             for k, bound in enumerate(quota):
-                if held[k] + promised[k] + asked[k] > bound:
-                    return Shortfall(
+                if held[k] + promised[k] + asked[k] > bound and (asked[k] or k < 2):
+                    yield Shortfall(
                         tenant=tenancy.tenants[at].name, unit=tenancy.unit(k), held=held[k],
                         promised=promised[k], asked=asked[k], quota=int(bound),
                     )  # fmt: skip
-        return Shortfall()
 
     def promised(self, row: int) -> list[int]:
         """What the scan gave to waiting workloads of a tenant and its descendants."""

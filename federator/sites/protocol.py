@@ -107,6 +107,7 @@ class QueueRank(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     policy: str
+    by_quota: bool = True  # whether the policy knows quota and credit
     ranked_at_s: float
     priority: int  # as it ranks now: its tenant's, lower as its user asked, or 7 when over quota
     tenant_priority: int

@@ -91,9 +91,7 @@ INPUTS: Final = (
     Input(name="all of it fits within quota", all_fit=True),
     Input(name="one tenant has all of it", one_tenant=True),
     Input(name="the same, and all of it fits", one_tenant=True, all_fit=True),
-    Input(name="own shapes, 10 families, nice, all fits", own_shape=True, families=10,
-          random_nice=True, all_fit=True),
-)  # fmt: skip
+)
 
 
 # ---- queues ----

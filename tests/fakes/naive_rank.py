@@ -29,6 +29,7 @@ class Held:
     gpus: int = 0
     cpus: int = 0
     gpu_types: Mapping[str, int]
+    within_quota: bool = False  # when it was awarded
 
 
 def naive_rank(
@@ -93,8 +94,12 @@ def _fits(
         guaranteed = True
         for resource, bound in bounds(quota).items():
             total = request(w).get(resource, 0)
+            if not total and resource not in ("gpus", "cpus"):
+                continue  # a type that is not asked for
             for h in held:
-                if name in ancestry(by_name, TenantName(h.tenant)):
+                below = name in ancestry(by_name, TenantName(h.tenant))
+                borrowed_by_itself = name == w.tenant == h.tenant
+                if below and (h.within_quota or borrowed_by_itself):
                     total += held_of(h, resource)
             for tenant, amount in given:
                 if name in ancestry(by_name, tenant):

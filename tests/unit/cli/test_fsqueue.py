@@ -20,7 +20,8 @@ def row(**changes: Any) -> QueueRow:
     return QueueRow(**{**base, **changes})
 
 
-RANK = QueueRank(policy="fifo", ranked_at_s=0.0, position=2, of=3, priority=1, tenant_priority=1)
+RANK = QueueRank(policy="fifo", by_quota=False, ranked_at_s=0.0, position=2, of=3, priority=1,
+                 tenant_priority=1)  # fmt: skip
 REFUSAL = Refusal(kind=RefusalKind.WAIT, reasons=(Reason(code=ReasonCode.SITE_DOWN),))
 
 

@@ -77,13 +77,17 @@ def test_a_position_is_told_with_how_many_wait() -> None:
         ),
         (
             over(),
-            "priority 7: over quota: vision holds 60 of 64 GPUs, 0 promised to workloads before "
-            "it, this one asks for 8",
+            "priority 7: over quota: vision holds 60 of 64 GPUs, this one asks for 8",
+        ),
+        (
+            over(held=0, asked=72),
+            "priority 7: over quota: it asks for 72 GPUs, more than the whole quota of vision, "
+            "64 GPUs",
         ),
         (
             over(tenant="research", unit="h100 GPUs", held=0, promised=1, asked=1, quota=1),
-            "priority 7: over quota: research holds 0 of 1 h100 GPU, 1 promised to workloads "
-            "before it, this one asks for 1",
+            "priority 7: over quota: research holds 0 of 1 h100 GPU, 1 promised to "
+            "others, this one asks for 1",
         ),
         (
             over(unit="CPUs", held=1100, asked=0, quota=1024),
@@ -95,10 +99,10 @@ def test_a_position_is_told_with_how_many_wait() -> None:
         ),
         (rank(priority=7, within_quota=False), "priority 7: over quota"),
         (
-            rank(policy="fifo", priority=3, within_quota=False),
+            rank(policy="fifo", by_quota=False, priority=3, within_quota=False),
             "priority 3; fifo orders by priority, then submission",
         ),
-        (rank(policy="later", priority=3, within_quota=False), "priority 3"),
+        (rank(policy="later", by_quota=False, priority=3, within_quota=False), "priority 3"),
     ],
 )
 def test_a_priority_is_told_with_its_reason(asked: QueueRank, text: str) -> None:
@@ -133,7 +137,7 @@ def test_all_of_a_rank_is_one_line() -> None:
 
 
 def test_first_come_first_served_has_no_credit_to_tell_of() -> None:
-    fifo = rank(policy="fifo", position=1, of=1, priority=3, within_quota=False)
+    fifo = rank(policy="fifo", by_quota=False, position=1, of=1, priority=3, within_quota=False)
     assert rank_text(fifo, "vision") == (
         "1st of 1; priority 3; fifo orders by priority, then submission"
     )
@@ -154,7 +158,7 @@ def test_first_come_first_served_has_no_credit_to_tell_of() -> None:
             {"within_quota": False, "priority": 7},
             "now priority 7, over quota; awarded by an older release, which kept no standing",
         ),
-        ({"policy": "fifo", "awarded_priority": 3}, "awarded at priority 3"),
+        ({"policy": "fifo", "by_quota": False, "awarded_priority": 3}, "awarded at priority 3"),
     ],
 )
 def test_a_standing_is_told_as_it_was_and_as_it_is(now: dict[str, Any], text: str) -> None:

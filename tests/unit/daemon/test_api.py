@@ -156,7 +156,8 @@ def test_a_priority_above_the_tenants_is_refused_with_the_tenants(
 ) -> None:
     call = submit_call(options={"account": "nlp", "fed-priority": "1"}, test_only=test_only)
     assert desk.refusal(call) == (
-        "--fed-priority=1 is above the tenant's priority 5; it can only lower it"
+        "--fed-priority=1 (or SBATCH_FED_PRIORITY) is above the tenant's priority 5; "
+        "it can only lower it"
     )
     assert not desk.federation.federation.ledger.entries
 

@@ -41,7 +41,7 @@ def run(f: Loopback, name: str, times: int = 1, gpus: int = 8) -> None:
 def seen(f: Loopback, policy: str = "mast", users: Iterable[str] = ()) -> dict[str, TenantRow]:
     """The rows by tenant, in their order."""
     weights = CreditWeights()
-    ranks = RankView(f.federation, policy, weights).at(f.clock.now_s)
+    ranks = RankView(f.federation, policy, weights if policy == "mast" else None).at(f.clock.now_s)
     configured = {TenantName(name): ("ada",) for name in users}
     rows = tenant_rows(f.federation, configured, weights, ranks, f.clock.now_s)
     return {row.name: row for row in rows}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from federator.model.event import Awarded, Submitted
+from federator.model.message import Request
 from federator.model.reason import ReasonCode
 from federator.model.workload import FIRST_WORKLOAD_ID, WorkloadId
 from federator.policies.fifo import Fifo
@@ -19,7 +20,11 @@ def array_of(*indices: int, max_running: int) -> Ledger:
 
 
 def window_of(ledger: Ledger) -> tuple[WorkloadId, ...]:
-    return Pass(Fifo().rank(ledger, 1.0), ledger).next_window((), 100)
+    return ids(Pass(Fifo().rank(ledger, 1.0), ledger).next_window((), 100))
+
+
+def ids(window: tuple[Request, ...]) -> tuple[WorkloadId, ...]:
+    return tuple(request.workload.id for request in window)
 
 
 def test_tasks_beyond_their_arrays_throttle_are_left_out_and_told_why() -> None:
@@ -44,8 +49,8 @@ def test_an_array_without_a_throttle_is_tried_as_a_whole() -> None:
 def test_a_window_ends_where_it_is_full_and_the_next_goes_on_from_there() -> None:
     ledger = array_of(1, 2, 3, max_running=0)
     pass_ = Pass(Fifo().rank(ledger, 1.0), ledger)
-    first = pass_.next_window((), 2)
-    assert (first, pass_.next_window(first[1:], 2)) == (
+    first = ids(pass_.next_window((), 2))
+    assert (first, ids(pass_.next_window(first[1:], 2))) == (
         (FIRST_WORKLOAD_ID, FIRST_WORKLOAD_ID + 1),
         (FIRST_WORKLOAD_ID + 1, FIRST_WORKLOAD_ID + 2),
     )

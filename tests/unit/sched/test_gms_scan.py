@@ -27,10 +27,12 @@ class Queue:
         for waiting in queue:
             self.backlog.add(waiting)
 
-    def hold(self, name: str, gpus: int, cpus: int = 0, **gpu_types: int) -> None:
+    def hold(
+        self, name: str, gpus: int, cpus: int = 0, *, within: bool = False, **gpu_types: int
+    ) -> None:
         row = self.tenancy.row(TenantName(name))
         amounts = self.tenancy.amounts(gpus, cpus, gpu_types)
-        self.holdings.add(Charge(row=row, amounts=amounts, weighted_gpus=0.0), False, 0.0)
+        self.holdings.add(Charge(row=row, amounts=amounts, weighted_gpus=0.0), within, 0.0)
         self.backlog.touch(row)
 
     def within(self, fair_share: Sequence[float] = (), now_s: float = NOW_S) -> list[int]:
@@ -139,7 +141,35 @@ def test_an_own_quota_holds_below_a_larger_one_of_the_parent() -> None:
 def test_what_a_sibling_runs_counts_against_the_parents_quota() -> None:
     lab = [tenant("lab", 16), tenant("vision", 16, parent="lab"), tenant("speech", parent="lab")]
     queue = Queue(lab, *three())
-    queue.hold("speech", 8)
+    queue.hold("speech", 8, within=True)
+    assert queue.within() == [0]
+
+
+def test_what_a_sibling_borrowed_costs_nobody_a_guarantee() -> None:
+    research = [
+        tenant("research", 96),
+        tenant("vision", 64, parent="research"),
+        tenant("nlp", 32, parent="research"),
+    ]
+    queue = Queue(research, asking(0, 8, tenant="nlp"), asking(1, 32, tenant="nlp"),
+                  asking(2, 8, tenant="vision"))  # fmt: skip
+    queue.hold("vision", 64, within=True)
+    queue.hold("vision", 40)
+    assert queue.within() == [0]
+
+
+def test_what_the_parent_itself_borrowed_counts_against_its_own_work_only() -> None:
+    lab = [tenant("lab", 16), tenant("vision", 16, parent="lab")]
+    queue = Queue(lab, asking(0, 8, tenant="lab"), asking(1, 8))
+    queue.hold("lab", 16)
+    assert queue.within() == [1]
+
+
+def test_gpus_of_a_type_that_are_overdrawn_bar_only_who_asks_for_the_type() -> None:
+    quota = Allowance(gpus=64, gpu_types={"h100": 16})
+    queue = Queue([Tenant(name=TenantName("vision"), quota=quota)],
+                  asking(0, 8), asking(1, 8, types=("h100",)))  # fmt: skip
+    queue.hold("vision", 24, h100=24)
     assert queue.within() == [0]
 
 
