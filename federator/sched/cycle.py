@@ -6,7 +6,7 @@ never logged. What it decides is logged as ``Awarded`` before any site is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from federator.model.event import Awarded
@@ -18,6 +18,7 @@ from federator.model.workload import AttemptId, Job, SiteName, Workload, Workloa
 from federator.sched.auction import Award, bids_for, offers_for
 from federator.sched.holdings import Holdings
 from federator.sched.ledger import Entry, Ledger
+from federator.sched.negative_cache import NegativeCache, Rights, as_for
 from federator.sched.policy import Ranked
 
 
@@ -65,6 +66,7 @@ class Pass:
         self._array_tasks = running_tasks(ledger)
         self._limits: dict[tuple[int, Amounts], Refusal | None] = {}  # as of ``_limits_as_of``
         self._limits_as_of = -1
+        self._failed: NegativeCache[Mapping[SiteName, Refusal]] = NegativeCache()
 
     def next_window(self, again: Sequence[WorkloadId], size: int) -> tuple[Request, ...]:
         """The workloads to ask about next: those of the last round once more, then in rank order.
@@ -80,12 +82,35 @@ class Pass:
             refusal = self._held_back(entry)
             if refusal is not None:
                 entry.refusals = {SiteName(""): refusal}
-            else:
+            elif not self._fails(entry):
                 self._standing[ranked.id] = ranked
         return tuple(
             Request(workload=self._ledger.entries[id_].workload, priority=ranked.priority)
             for id_, ranked in self._standing.items()
         )
+
+    def learn(self, refused: Iterable[WorkloadId], sites: Collection[SiteName]) -> None:
+        """Remember what every one of these sites has refused in this round."""
+        answers = self.round.answers
+        for id_ in refused:
+            refusals = {
+                site: answer.refusal
+                for site in sites
+                if (answer := answers.get(site, {}).get(id_)) is not None and answer.refusal
+            }
+            if sites and len(refusals) == len(sites):
+                self._failed.add(self._ledger.entries[id_].workload.jobs, Rights(), refusals)
+
+    def _fails(self, entry: Entry) -> bool:
+        """Tell whether it is known already that no site can start this now."""
+        if entry.avoid_until_s:  # it may be asked elsewhere than the one that failed
+            return False
+        known = self._failed.find(entry.workload.jobs, Rights())
+        if known is None:
+            return False
+        self._give_back_task(entry)
+        entry.refusals = {s: as_for(entry.workload.jobs, r) for s, r in known.items()}
+        return True
 
     def choose(self, offers: Sequence[Award], now_s: float) -> tuple[Award, Awarded] | Refusal:
         """The best offer that the tenant may take, or why it may take none.

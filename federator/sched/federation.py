@@ -385,6 +385,7 @@ class Federation:
             entry = self.ledger.entries[id_]
             remember(entry, round_.answers, silent, down, turn.now_s)
             self._wake_to_retry(turn, entry)
+        pass_.learn(outcome.refused, self._ready_sites())
         self._ask(turn, pass_, outcome.again)
 
     def _award(

@@ -45,6 +45,11 @@ class FreeNode:
             mem_mib=max(0, node.mem_mib - node.mem_mib_alloc),
         )
 
+    def renew(self, node: Node) -> None:
+        """Take over what is free of a node now."""
+        fresh = FreeNode.of(node)
+        self.node, self.gpus, self.cpus, self.mem_mib = node, fresh.gpus, fresh.cpus, fresh.mem_mib
+
     @property
     def untouched(self) -> bool:
         """Nothing runs on it."""

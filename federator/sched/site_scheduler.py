@@ -15,9 +15,11 @@ from federator.model.plan import Bid, JobPlan, Score
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import Capacity, Node, NodeState, PartitionSummary
 from federator.model.workload import AttemptId, Job, WorkloadId
+from federator.sched.negative_cache import NegativeCache, Rights, as_for
 from federator.sched.placement import Placed, Room, place_job
 
 FEWEST_ORDERS: Final = 4  # in which the jobs of one workload are tried, when one finds no place
+SHAPES_KEPT: Final = 4096  # for which it is known whether they could ever fit
 PLACEMENTS: Final = 256  # of the jobs of one workload, beyond which no more orders are tried
 Reasons = tuple[Reason, ...]
 Requests = Iterable[tuple[WorkloadId, Sequence[Job]]]
@@ -119,69 +121,133 @@ class SiteScheduler:
         self.partitions = tuple(partitions)
         self.nodes: tuple[Node, ...] = ()
         self.capacity = Capacity(nodes=())
+        self._room = Room(())  # what is free now, less the holds; kept from sweep to sweep
         self._empty = Room(())  # of ``capacity``
+        self._never: dict[tuple[Job, ...], Refusal | None] = {}  # against ``_empty``
         self._holds: dict[AttemptId, tuple[JobPlan, ...]] = {}
 
     def update(self, nodes: Iterable[Node], visible: Collection[AttemptId]) -> None:
         """Take a sweep's nodes; ``visible`` attempts are counted in them, so their holds end."""
-        self.nodes = tuple(nodes)
-        capacity = capacity_of(self.nodes)
-        if capacity != self.capacity:
-            self.capacity, self._empty = capacity, Room(capacity.nodes)
+        before, self.nodes = self.nodes, tuple(nodes)
         for attempt in [a for a in self._holds if a in visible]:
-            del self._holds[attempt]
+            self.release(attempt)
+        changed = changed_nodes(before, self.nodes)
+        if changed is None:
+            self._rebuild()
+        else:
+            self._renew(changed)
 
     def hold(self, attempt: AttemptId, jobs: tuple[JobPlan, ...]) -> None:
         """Keep what a launch order takes until a sweep shows it."""
+        self.release(attempt)
         self._holds[attempt] = jobs
+        for plan in jobs:
+            self._room.take(plan)
 
     def release(self, attempt: AttemptId) -> None:
         """Forget a hold; harmless when there is none."""
-        self._holds.pop(attempt, None)
+        for plan in self._holds.pop(attempt, ()):
+            self._room.give_back(plan)
 
     def holds(self, jobs: Iterable[JobPlan]) -> Reason | None:
         """Check that a plan still fits; None when it does, else what is in its way."""
-        room = self._free()
+        taken: list[JobPlan] = []
+        wrong = None
         for plan in jobs:
-            for name, share in plan.nodes.items():
-                f = room.by_name.get(name)
-                if f is None or not f.has(share):
-                    return Reason(code=ReasonCode.LAUNCH_REFUSED, job=plan.name, unit="GPUs",
-                                  needed=share.gpus, free=f.gpus if f else 0,
-                                  detail=f"node {name} was taken")  # fmt: skip
-            room.take(plan)
-        return None
+            wrong = _in_the_way(plan, self._room)
+            if wrong is not None:
+                break
+            self._room.take(plan)
+            taken.append(plan)
+        for plan in taken:
+            self._room.give_back(plan)
+        return wrong
 
     def bid(self, requests: Requests) -> tuple[SiteAnswer, ...]:
         """Answer each request in order, as if all bids made before it had won."""
-        room = self._free()
-        never: dict[tuple[Job, ...], Refusal | None] = {}
-        return tuple(self._answer(id_, tuple(jobs), room, never) for id_, jobs in requests)
+        failed: NegativeCache[Refusal] = NegativeCache()
+        answers = tuple(self._answer(id_, tuple(jobs), failed) for id_, jobs in requests)
+        for answer in answers:
+            for plan in answer.bid.jobs if answer.bid is not None else ():
+                self._room.give_back(plan)
+        return answers
 
     def _answer(
-        self,
-        id_: WorkloadId,
-        jobs: tuple[Job, ...],
-        room: Room,
-        never: dict[tuple[Job, ...], Refusal | None],
+        self, id_: WorkloadId, jobs: tuple[Job, ...], failed: NegativeCache[Refusal]
     ) -> SiteAnswer:
-        result = place_all(jobs, room, self.partitions)
+        never = self._never_fits(jobs)
+        if never is not None:
+            return SiteAnswer(id=id_, refusal=never)
+        known = failed.find(jobs, Rights())
+        if known is not None:
+            return SiteAnswer(id=id_, refusal=as_for(jobs, known))
+        result = place_all(jobs, self._room, self.partitions)
         if isinstance(result, Bid):
             return SiteAnswer(id=id_, bid=result)
-        if jobs not in never:  # many requests of one list ask for the same
-            never[jobs] = never_fits(jobs, self._empty, self.partitions)
-        refusal = never[jobs]
-        if refusal is None:
-            reasons = tuple(replace(r, code=ReasonCode.RESOURCES) for r in result)
-            refusal = Refusal(kind=RefusalKind.WAIT, reasons=reasons)
+        reasons = tuple(replace(r, code=ReasonCode.RESOURCES) for r in result)
+        refusal = Refusal(kind=RefusalKind.WAIT, reasons=reasons)
+        failed.add(jobs, Rights(), refusal)
         return SiteAnswer(id=id_, refusal=refusal)
 
-    def _free(self) -> Room:
-        room = Room(n for n in self.nodes if n.state.takes_jobs)
+    def _never_fits(self, jobs: tuple[Job, ...]) -> Refusal | None:
+        """As ``never_fits``; remembered while the site is built as it is."""
+        if jobs not in self._never:
+            if len(self._never) >= SHAPES_KEPT:
+                self._never.clear()
+            self._never[jobs] = never_fits(jobs, self._empty, self.partitions)
+        return self._never[jobs]
+
+    def _rebuild(self) -> None:
+        """The site is built differently, or a node has come or gone."""
+        capacity = capacity_of(self.nodes)
+        if capacity != self.capacity:
+            self.capacity, self._empty = capacity, Room(capacity.nodes)
+            self._never.clear()
+        self._room = Room(n for n in self.nodes if n.state.takes_jobs)
         for plans in self._holds.values():
             for plan in plans:
-                room.take(plan)
-        return room
+                self._room.take(plan)
+
+    def _renew(self, changed: Iterable[Node]) -> None:
+        """Only what is free on some nodes is new."""
+        renewed = {node.name for node in changed}
+        for node in changed:
+            f = self._room.by_name.get(node.name)
+            if f is not None:
+                f.renew(node)
+        for plans in self._holds.values():
+            for plan in plans:
+                for name in renewed & plan.nodes.keys():
+                    if name in self._room.by_name:
+                        self._room.by_name[name].take(plan.nodes[name])
+
+
+def _in_the_way(plan: JobPlan, room: Room) -> Reason | None:
+    for name, share in plan.nodes.items():
+        f = room.by_name.get(name)
+        if f is None or not f.has(share):
+            return Reason(code=ReasonCode.LAUNCH_REFUSED, job=plan.name, unit="GPUs",
+                          needed=share.gpus, free=max(0, f.gpus) if f else 0,
+                          detail=f"node {name} was taken")  # fmt: skip
+    return None
+
+
+def changed_nodes(before: Sequence[Node], now: Sequence[Node]) -> list[Node] | None:
+    """Nodes on which something else is free than before; None when more than that has changed."""
+    if len(before) != len(now):
+        return None
+    changed = []
+    for old, new in zip(before, now, strict=True):
+        if old is new or old == new:
+            continue
+        as_before = replace(
+            new, state=old.state, cpus_alloc=old.cpus_alloc, mem_mib_alloc=old.mem_mib_alloc,
+            gpus_alloc=old.gpus_alloc,
+        )  # fmt: skip
+        if as_before != old or old.state.takes_jobs != new.state.takes_jobs:
+            return None
+        changed.append(new)
+    return changed
 
 
 def summarise(nodes: Iterable[Node], partitions: Sequence[str]) -> tuple[PartitionSummary, ...]:

@@ -1,0 +1,161 @@
+"""Is it known already that this cannot be placed? Failures of one pass, and what they imply.
+
+A request that asks for the same or more, of the same or narrower hardware, fails with the one that
+failed before it: room only shrinks while a pass goes on.
+
+Source:
+    MAST (OSDI'24) sec. 4.3, "negative cache": same or larger in every resource on the same type of
+    hardware; about four of five requests are answered by it in production. Beyond the paper:
+    narrower hardware, priority and time limit count as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+from operator import le
+from typing import Generic, NamedTuple, TypeVar
+
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.workload import Job
+
+Answer = TypeVar("Answer")
+KEPT = 512  # failures, and exact questions; more would cost more than they save
+
+
+class _Profile(NamedTuple):
+    """One job, as far as it decides whether one failure implies another."""
+
+    partitions: frozenset[str]  # empty: any
+    gpu_types: frozenset[str]  # empty: any
+    features: frozenset[str]
+    exclusive: bool
+    exact_nodes: int  # where totals must spread over exactly so many; else 0
+    least: tuple[float, ...]  # nodes, then GPUs, CPUs and MiB on each node, then totals
+
+    def implies(self, other: _Profile) -> bool:
+        """Tell whether ``other`` cannot be placed where this one could not."""
+        return (
+            all(map(le, self.least, other.least))
+            and (not self.partitions or self.partitions >= other.partitions > frozenset())
+            and (not self.gpu_types or self.gpu_types >= other.gpu_types > frozenset())
+            and self.features <= other.features
+            and self.exclusive <= other.exclusive
+            and (not self.exact_nodes or self.exact_nodes == other.exact_nodes)
+        )
+
+
+def _profile(job: Job) -> _Profile:
+    nodes = job.nodes or 0
+    with_totals = bool(job.gpus or job.cpus)
+    gpus_per_node = max(job.gpus_per_node, min(1, job.gpus))
+    cpus_per_node = max(1, job.cpus_per_node)
+    return _Profile(
+        partitions=frozenset(job.partitions),
+        gpu_types=frozenset(job.gpu_types) if job.total_gpus else frozenset(),
+        features=frozenset(job.features),
+        exclusive=job.exclusive,
+        exact_nodes=nodes if with_totals else 0,
+        least=(
+            nodes,
+            gpus_per_node,
+            cpus_per_node,
+            job.mem_mib_per_node,
+            max(job.total_gpus, gpus_per_node * nodes),
+            max(job.cpus, cpus_per_node * nodes),
+        ),
+    )
+
+
+class Rights(NamedTuple):
+    """What a request may do to find a place; more of any helps."""
+
+    priority: int = 7  # 1 may evict most
+    time_limit_s: float = inf  # a short one may fit before a reservation
+
+    def at_most(self, other: Rights) -> bool:
+        return self.priority >= other.priority and self.time_limit_s >= other.time_limit_s
+
+
+class _Failure(NamedTuple, Generic[Answer]):
+    jobs: tuple[_Profile, ...]
+    rights: Rights
+    answer: Answer
+
+
+class NegativeCache(Generic[Answer]):
+    """The failures of one pass, each with the answer that was given; throw it away afterwards."""
+
+    def __init__(self) -> None:
+        self._exact: dict[tuple[tuple[Job, ...], Rights], Answer] = {}
+        self._failures: list[_Failure[Answer]] = []
+        self._profiles: dict[tuple[Job, ...], tuple[_Profile, ...]] = {}
+
+    def find(self, jobs: tuple[Job, ...], rights: Rights) -> Answer | None:
+        """The answer to the failure that implies this one; None when it may be worth a try."""
+        known = self._exact.get((jobs, rights))
+        if known is not None or not self._failures:
+            return known
+        asked = self._profile(jobs)
+        for failure in self._failures:
+            if rights.at_most(failure.rights) and _implies(failure.jobs, asked):
+                self._remember(jobs, rights, failure.answer)
+                return failure.answer
+        return None
+
+    def add(self, jobs: tuple[Job, ...], rights: Rights, answer: Answer) -> None:
+        """Keep a failure, in place of those that it implies."""
+        failed = self._profile(jobs)
+        self._failures = [
+            f for f in self._failures
+            if not (f.rights.at_most(rights) and _implies(failed, f.jobs))
+        ]  # fmt: skip
+        if len(self._failures) < KEPT:
+            self._failures.append(_Failure(failed, rights, answer))
+        self._remember(jobs, rights, answer)
+
+    def _remember(self, jobs: tuple[Job, ...], rights: Rights, answer: Answer) -> None:
+        if len(self._exact) < KEPT:
+            self._exact[jobs, rights] = answer
+
+    def _profile(self, jobs: tuple[Job, ...]) -> tuple[_Profile, ...]:
+        known = self._profiles.get(jobs)
+        if known is None:
+            known = tuple(map(_profile, jobs))
+            if len(self._profiles) < KEPT:
+                self._profiles[jobs] = known
+        return known
+
+
+def _implies(failed: Sequence[_Profile], asked: Sequence[_Profile]) -> bool:
+    """One job that fails alone fails in any company; several fail with the like of each."""
+    if len(failed) == 1:
+        return any(failed[0].implies(job) for job in asked)
+    return len(failed) == len(asked) and all(
+        f.implies(a) for f, a in zip(failed, asked, strict=True)
+    )
+
+
+def as_for(jobs: Sequence[Job], refusal: Refusal) -> Refusal:
+    """Put the refusal of another request in terms of these jobs: their needs, what is free.
+
+    What was said of one of several jobs, or of something that has no number, stays as it was.
+    """
+    if len(jobs) != 1:
+        return refusal
+    reasons = tuple(_reason_for(jobs[0], reason) for reason in refusal.reasons)
+    return Refusal(kind=RefusalKind.WAIT, reasons=reasons)
+
+
+def _reason_for(job: Job, reason: Reason) -> Reason:
+    nodes = job.nodes or 1
+    needs = {
+        "nodes": nodes,
+        "GPUs": job.total_gpus,
+        "CPUs": max(job.cpus, max(1, job.cpus_per_node) * nodes),
+        "MiB": job.mem_mib_per_node,
+    }
+    if reason.code is not ReasonCode.RESOURCES or reason.unit not in needs:
+        return reason
+    return replace(reason, job=job.name, needed=max(reason.needed, needs[reason.unit]))
