@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from federator.model.site import NodeShare
+from federator.model.workload import Job, WorkloadId
 
 
 class Score(NamedTuple):
@@ -25,6 +26,16 @@ class Score(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BidRequest:
+    """What a site is asked to bid for."""
+
+    id: WorkloadId
+    jobs: tuple[Job, ...]
+    priority: int = 7  # as ranked now; only strictly lower ones (larger numbers) may be evicted
+    preempt_gpus: float = 0.0  # that victims may hold, at most; 0: nobody may be evicted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobPlan:
     """Where one job would run: exactly these nodes, with these shares."""
 
@@ -40,4 +51,4 @@ class Bid:
 
     score: Score
     jobs: tuple[JobPlan, ...]
-    victims: tuple[int, ...] = ()
+    victims: tuple[int, ...] = ()  # workloads that must go first

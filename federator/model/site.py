@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 
 from federator.model.workload import AttemptId, SiteName
 
@@ -63,6 +64,8 @@ class RunningJob:
     preemptible: bool
     started_at_s: float
     nodes: dict[str, NodeShare]
+    cooldown_until_s: float = 0.0  # evicted lately: not again before then
+    ends_by_s: float = inf  # by its time limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

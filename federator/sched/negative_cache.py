@@ -6,14 +6,13 @@ failed before it: room only shrinks while a pass goes on.
 Source:
     MAST (OSDI'24) sec. 4.3, "negative cache": same or larger in every resource on the same type of
     hardware; about four of five requests are answered by it in production. Beyond the paper:
-    narrower hardware, priority and time limit count as well.
+    narrower hardware and the right to evict count as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf
 from operator import le
 from typing import Generic, NamedTuple, TypeVar
 
@@ -69,13 +68,13 @@ def _profile(job: Job) -> _Profile:
 
 
 class Rights(NamedTuple):
-    """What a request may do to find a place; more of any helps."""
+    """Whom a request may evict; the same for all that may evict nobody."""
 
     priority: int = 7  # 1 may evict most
-    time_limit_s: float = inf  # a short one may fit before a reservation
+    preempt_gpus: float = 0.0
 
     def at_most(self, other: Rights) -> bool:
-        return self.priority >= other.priority and self.time_limit_s >= other.time_limit_s
+        return self.priority >= other.priority and self.preempt_gpus <= other.preempt_gpus
 
 
 class _Failure(NamedTuple, Generic[Answer]):

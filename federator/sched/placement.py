@@ -165,7 +165,7 @@ def place_job(job: Job, room: Room, partitions: Sequence[str]) -> Placed | tuple
     best: Placed | None = None
     nearest: tuple[Reason, ...] = ()
     for partition in allowed:
-        found = _place_in(job, room, partition)
+        found = place_in(job, room, partition)
         if isinstance(found, Placed):
             if best is None or found.score < best.score:
                 best = found
@@ -188,12 +188,13 @@ def _distance(reasons: tuple[Reason, ...]) -> int:
     return _STAGES.index(reasons[0].code)
 
 
-def _place_in(job: Job, room: Room, partition: str) -> Placed | tuple[Reason, ...]:
+def place_in(job: Job, room: Room, partition: str) -> Placed | tuple[Reason, ...]:
+    """As ``place_job``, in one partition."""
     suitable = _suitable(job, room, partition)
     if isinstance(suitable, Reason):
         return (suitable,)
     if job.nodes is not None:
-        chosen = _choose_fixed(job, _least(job), suitable)
+        chosen = _choose_fixed(job, least_share(job), suitable)
         if isinstance(chosen, Reason):
             return (chosen,)
         shares = _spread(job, chosen)
@@ -228,7 +229,7 @@ def share_per_node(job: Job) -> NodeShare:
     )
 
 
-def _least(job: Job) -> NodeShare:
+def least_share(job: Job) -> NodeShare:
     """What a node must have free to be of any use; a share of a GPU total is at least one."""
     need = share_per_node(job)
     return NodeShare(gpus=max(need.gpus, min(1, job.gpus)), cpus=need.cpus, mem_mib=need.mem_mib)
@@ -247,6 +248,17 @@ def _suitable(job: Job, room: Room, partition: str) -> list[FreeNode] | Reason:
         )
         return Reason(code=found, job=job.name, detail=missing)
     return found
+
+
+def suitable_nodes(job: Job, room: Room, partition: str) -> Sequence[FreeNode]:
+    """Nodes of the right kind, whatever is free on them; none where there are none."""
+    found = _suitable(job, room, partition)
+    return () if isinstance(found, Reason) else found
+
+
+def fits_least(job: Job, least: NodeShare, f: FreeNode) -> bool:
+    """Tell whether a node is of any use to a job as it is now."""
+    return f.has(least) and (f.untouched or not job.exclusive)
 
 
 def _fitting(job: Job, need: NodeShare, suitable: list[FreeNode]) -> list[FreeNode]:
@@ -337,7 +349,7 @@ def _freest(job: Job, nodes: list[FreeNode], count: int) -> list[FreeNode]:
 
 def _choose_fewest(job: Job, suitable: list[FreeNode]) -> list[FreeNode] | Reason:
     """Take the fewest nodes that hold the totals; one rack before several, tight before wide."""
-    least = _least(job)
+    least = least_share(job)
     fitting = _fitting(job, least, suitable)
     if not fitting:
         return _too_small(job, least, suitable)

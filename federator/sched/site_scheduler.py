@@ -11,18 +11,19 @@ from dataclasses import replace
 from typing import Final
 
 from federator.model.message import SiteAnswer
-from federator.model.plan import Bid, JobPlan, Score
+from federator.model.plan import Bid, BidRequest, JobPlan, Score
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
-from federator.model.site import Capacity, Node, NodeState, PartitionSummary
-from federator.model.workload import AttemptId, Job, WorkloadId
+from federator.model.site import Capacity, Node, NodeState, PartitionSummary, RunningJob
+from federator.model.workload import AttemptId, Job
 from federator.sched.negative_cache import NegativeCache, Rights, as_for
 from federator.sched.placement import Placed, Room, place_job
+from federator.sched.preemption import Claim, plan_with_victims, undo
+from federator.sched.running import Occupants
 
 FEWEST_ORDERS: Final = 4  # in which the jobs of one workload are tried, when one finds no place
 SHAPES_KEPT: Final = 4096  # for which it is known whether they could ever fit
 PLACEMENTS: Final = 256  # of the jobs of one workload, beyond which no more orders are tried
 Reasons = tuple[Reason, ...]
-Requests = Iterable[tuple[WorkloadId, Sequence[Job]]]
 
 
 def capacity_of(nodes: Iterable[Node]) -> Capacity:
@@ -125,6 +126,7 @@ class SiteScheduler:
         self._empty = Room(())  # of ``capacity``
         self._never: dict[tuple[Job, ...], Refusal | None] = {}  # against ``_empty``
         self._holds: dict[AttemptId, tuple[JobPlan, ...]] = {}
+        self._occupants = Occupants(self._room)
 
     def update(self, nodes: Iterable[Node], visible: Collection[AttemptId]) -> None:
         """Take a sweep's nodes; ``visible`` attempts are counted in them, so their holds end."""
@@ -163,31 +165,48 @@ class SiteScheduler:
             self._room.give_back(plan)
         return wrong
 
-    def bid(self, requests: Requests) -> tuple[SiteAnswer, ...]:
-        """Answer each request in order, as if all bids made before it had won."""
+    def started(self, job: RunningJob) -> None:
+        """A workload of the federation runs here; its nodes' ``*_alloc`` count it already."""
+        self._occupants.add(job)
+
+    def ended(self, id_: int) -> None:
+        """It runs no more; harmless when it is not known."""
+        self._occupants.remove(id_)
+
+    def bid(self, requests: Iterable[BidRequest], now_s: float = 0.0) -> tuple[SiteAnswer, ...]:
+        """Answer each request in order, as if all bids made before it had won.
+
+        A bid stays valid when one made before it loses.
+        """
         failed: NegativeCache[Refusal] = NegativeCache()
-        answers = tuple(self._answer(id_, tuple(jobs), failed) for id_, jobs in requests)
+        answers = tuple(self._answer(request, failed, now_s) for request in requests)
         for answer in answers:
-            for plan in answer.bid.jobs if answer.bid is not None else ():
-                self._room.give_back(plan)
+            if answer.bid is not None:
+                undo(answer.bid, self._room, self._occupants)
         return answers
 
     def _answer(
-        self, id_: WorkloadId, jobs: tuple[Job, ...], failed: NegativeCache[Refusal]
+        self, asked: BidRequest, failed: NegativeCache[Refusal], now_s: float
     ) -> SiteAnswer:
-        never = self._never_fits(jobs)
+        never = self._never_fits(asked.jobs)
         if never is not None:
-            return SiteAnswer(id=id_, refusal=never)
-        known = failed.find(jobs, Rights())
+            return SiteAnswer(id=asked.id, refusal=never)
+        rights = Rights(asked.priority, asked.preempt_gpus) if asked.preempt_gpus else Rights()
+        known = failed.find(asked.jobs, rights)
         if known is not None:
-            return SiteAnswer(id=id_, refusal=as_for(jobs, known))
-        result = place_all(jobs, self._room, self.partitions)
+            return SiteAnswer(id=asked.id, refusal=as_for(asked.jobs, known))
+        result = place_all(asked.jobs, self._room, self.partitions)
         if isinstance(result, Bid):
-            return SiteAnswer(id=id_, bid=result)
+            return SiteAnswer(id=asked.id, bid=result)
+        if asked.preempt_gpus:
+            claim = Claim(priority=asked.priority, budget_gpus=asked.preempt_gpus, now_s=now_s)
+            bid = plan_with_victims(asked.jobs, self._room, self.partitions, self._occupants, claim)
+            if bid is not None:
+                return SiteAnswer(id=asked.id, bid=bid)
         reasons = tuple(replace(r, code=ReasonCode.RESOURCES) for r in result)
         refusal = Refusal(kind=RefusalKind.WAIT, reasons=reasons)
-        failed.add(jobs, Rights(), refusal)
-        return SiteAnswer(id=id_, refusal=refusal)
+        failed.add(asked.jobs, rights, refusal)
+        return SiteAnswer(id=asked.id, refusal=refusal)
 
     def _never_fits(self, jobs: tuple[Job, ...]) -> Refusal | None:
         """As ``never_fits``; remembered while the site is built as it is."""
@@ -204,6 +223,7 @@ class SiteScheduler:
             self.capacity, self._empty = capacity, Room(capacity.nodes)
             self._never.clear()
         self._room = Room(n for n in self.nodes if n.state.takes_jobs)
+        self._occupants = Occupants(self._room, [o.job for o in self._occupants])
         for plans in self._holds.values():
             for plan in plans:
                 self._room.take(plan)

@@ -25,7 +25,7 @@ from federator.errors import (
 )
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import AttemptReport, Capacity, PartitionSummary, SiteJobState
-from federator.model.workload import AttemptId, WorkloadId
+from federator.model.workload import AttemptId
 from federator.sched.site_scheduler import SiteScheduler, summarise
 from federator.sites.base import SiteDriver, Sweep
 from federator.sites.journal import Journal, Mark, Step
@@ -314,7 +314,7 @@ class Agent:
         if self._clock() - self._swept_at_s > max(FRESH_S, self._rest_s):
             await self._sweep()
         strangers = {user for user in {r.user for r in ask.requests} if not self._knows_user(user)}
-        requests = [(WorkloadId(r.id), r.jobs) for r in ask.requests if r.user not in strangers]
+        requests = [r.bid_request() for r in ask.requests if r.user not in strangers]
         answers = self._scheduler.bid(requests)
         made = [Answer(id=a.id, bid=a.bid, refusal=self._softened(a.refusal)) for a in answers]
         made += [Answer(id=r.id, refusal=_stranger(r.user))

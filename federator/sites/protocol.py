@@ -14,10 +14,10 @@ from typing import Final, Protocol
 import msgspec
 
 from federator.errors import InvalidRequest, SiteUnavailable
-from federator.model.plan import Bid, JobPlan, Score
+from federator.model.plan import Bid, BidRequest, JobPlan, Score
 from federator.model.reason import Reason, Refusal
 from federator.model.site import AttemptReport, Capacity, PartitionSummary
-from federator.model.workload import AttemptId, Job, Submission
+from federator.model.workload import AttemptId, Job, Submission, WorkloadId
 
 PROTOCOL_VERSION: Final = 1
 BANNER: Final = b"FEDERATOR-1\n"
@@ -249,6 +249,10 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     jobs: tuple[Job, ...]
     time_limit_s: float
+
+    def bid_request(self) -> BidRequest:
+        """What the site's scheduler needs of it. Nobody is evicted for it yet."""
+        return BidRequest(id=WorkloadId(self.id), jobs=self.jobs, priority=self.priority)
 
 
 class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):

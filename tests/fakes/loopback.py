@@ -38,6 +38,7 @@ from federator.model.message import (
     Tick,
     Wake,
 )
+from federator.model.plan import BidRequest
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, Capacity, Node, PartitionSummary, SiteJobState
 from federator.model.tenant import Tenancy, Tenant
@@ -103,7 +104,8 @@ class LoopbackAgent:
         match command:
             case AskSite():
                 answers = self._scheduler.bid(
-                    (r.workload.id, r.workload.jobs) for r in command.requests
+                    BidRequest(id=r.workload.id, jobs=r.workload.jobs, priority=r.priority)
+                    for r in command.requests
                 )
                 came = BidsCame(site=self._site, pass_id=command.pass_id, answers=answers)
                 return [self.sweep(), came]

@@ -9,7 +9,7 @@ from itertools import combinations, permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federator.model.plan import JobPlan
+from federator.model.plan import BidRequest, JobPlan
 from federator.model.site import Node, NodeShare
 from federator.model.workload import Job, WorkloadId
 from federator.sched.placement import (
@@ -82,6 +82,10 @@ def jobs(draw: st.DrawFn) -> Job:
         exclusive=draw(st.sampled_from([False, False, True])) and shape == "per node",
         **amounts,  # type: ignore[arg-type]  # amounts only
     )
+
+
+def requests(queue: Sequence[Sequence[Job]]) -> list[BidRequest]:
+    return [BidRequest(id=WorkloadId(k), jobs=tuple(w)) for k, w in enumerate(queue)]
 
 
 def place(job: Job, site: Sequence[Node]) -> Placed | None:
@@ -205,7 +209,9 @@ QUEUE = st.lists(st.lists(jobs(), min_size=1, max_size=2), min_size=1, max_size=
 def test_the_bids_of_one_list_never_count_anything_twice(
     queue: list[list[Job]], site: tuple[Node, ...]
 ) -> None:
-    answers = scheduler(site).bid((WorkloadId(k), w) for k, w in enumerate(queue))
+    answers = scheduler(site).bid(
+        BidRequest(id=WorkloadId(k), jobs=tuple(w)) for k, w in enumerate(queue)
+    )
     plans = [plan for a in answers if a.bid is not None for plan in a.bid.jobs]
     free = {n.name: FreeNode.of(n) for n in site}
     assert all(free[name].has(share) for name, share in taken(plans).items())
@@ -216,7 +222,9 @@ def test_the_bids_of_one_list_never_count_anything_twice(
 def test_a_bid_stays_valid_when_earlier_ones_of_its_list_lose(
     queue: list[list[Job]], site: tuple[Node, ...], lost: set[int]
 ) -> None:
-    answers = scheduler(site).bid((WorkloadId(k), w) for k, w in enumerate(queue))
+    answers = scheduler(site).bid(
+        BidRequest(id=WorkloadId(k), jobs=tuple(w)) for k, w in enumerate(queue)
+    )
     late = scheduler(site)
     for k, answer in enumerate(answers):
         if answer.bid is not None and k not in lost:
@@ -243,7 +251,7 @@ def test_what_never_fits_is_never_placed_whatever_is_free(
 def test_what_is_placed_now_is_never_rejected_for_ever(
     workload: list[Job], site: tuple[Node, ...]
 ) -> None:
-    (answer,) = scheduler(site).bid([(WorkloadId(1), workload)])
+    (answer,) = scheduler(site).bid([BidRequest(id=WorkloadId(1), jobs=tuple(workload))])
     if answer.bid is not None:
         assert never_fits(workload, Room(capacity_of(site).nodes), ("gpu",)) is None
 

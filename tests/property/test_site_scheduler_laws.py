@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federator.model.plan import Bid
+from federator.model.plan import Bid, BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import Node, NodeState
 from federator.model.workload import Job, WorkloadId
@@ -27,7 +27,7 @@ def fits(wanted: tuple[Job, ...], site: tuple[Node, ...]) -> bool:
 
 
 def plans(scheduler: SiteScheduler, wanted: list[Job]) -> list[Bid | None]:
-    requests = [(WorkloadId(k), (job,)) for k, job in enumerate(wanted)]
+    requests = [BidRequest(id=WorkloadId(k), jobs=(job,)) for k, job in enumerate(wanted)]
     return [answer.bid for answer in scheduler.bid(requests)]
 
 

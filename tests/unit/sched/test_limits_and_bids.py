@@ -8,7 +8,7 @@ from math import nan
 import pytest
 
 from federator.model.message import AnswerTested, AskSite, BidsCame, SiteAnswer
-from federator.model.plan import Bid, JobPlan, Score
+from federator.model.plan import Bid, BidRequest, JobPlan, Score
 from federator.model.reason import ReasonCode, RefusalKind
 from federator.model.site import NodeShare
 from federator.model.tenant import Allowance, Tenant
@@ -117,7 +117,7 @@ def test_a_trial_is_won_by_the_best_bid_that_the_limit_admits() -> None:
 def bid_for(*jobs: Job) -> Bid:
     site = SiteScheduler(("gpu",))
     site.update(rack("a", 4), ())
-    (answer,) = site.bid([(workload().id, jobs)])
+    (answer,) = site.bid([BidRequest(id=workload().id, jobs=jobs)])
     assert answer.bid is not None
     return answer.bid
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from federator.model.plan import Bid
+from federator.model.plan import Bid, BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import Node, NodeShare, NodeState
 from federator.model.workload import Job, WorkloadId
@@ -35,7 +35,7 @@ def amounts(room: Room) -> list[tuple[int, int, int]]:
 
 def bids(scheduler: SiteScheduler, *jobs: Job) -> list[bool]:
     """Whether each of these one-job workloads, asked together, gets a bid."""
-    requests = [(WorkloadId(k), (job,)) for k, job in enumerate(jobs)]
+    requests = [BidRequest(id=WorkloadId(k), jobs=(job,)) for k, job in enumerate(jobs)]
     return [answer.bid is not None for answer in scheduler.bid(requests)]
 
 
@@ -104,7 +104,7 @@ def test_two_jobs_of_one_plan_do_not_count_the_same_gpus() -> None:
 
 def test_busy_means_wait_and_impossible_means_reject() -> None:
     (a1,) = rack("a", 1)
-    requests = [(WorkloadId(1), (gang(1),)), (WorkloadId(2), (gang(2),))]
+    requests = [BidRequest(id=WorkloadId(n), jobs=(gang(n),)) for n in (1, 2)]
     wait, reject = site(replace(a1, gpus_alloc=1)).bid(requests)
     assert wait.refusal is not None
     assert reject.refusal is not None
@@ -116,7 +116,7 @@ def test_busy_means_wait_and_impossible_means_reject() -> None:
 
 def test_nodes_that_are_down_today_still_count_for_ever() -> None:
     down = tuple(replace(n, state=NodeState.DOWN) for n in rack("a", 2))
-    (answer,) = site(*down).bid([(WorkloadId(1), (gang(2),))])
+    (answer,) = site(*down).bid([BidRequest(id=WorkloadId(1), jobs=(gang(2),))])
     assert answer.refusal is not None
     assert answer.refusal.kind is RefusalKind.WAIT
 
@@ -217,7 +217,7 @@ def test_a_closed_partition_means_wait_and_shows_as_drained() -> None:
     """Its nodes and the site's capacity are what they were: an admin opens it again."""
     closed = tuple(replace(n, partitions=(), closed_partitions=n.partitions) for n in rack("a", 2))
     assert capacity_of(closed) == capacity_of(rack("a", 2))
-    (answer,) = site(*closed).bid([(WorkloadId(1), (gang(1),))])
+    (answer,) = site(*closed).bid([BidRequest(id=WorkloadId(1), jobs=(gang(1),))])
     assert answer.refusal is not None
     assert answer.refusal.kind is RefusalKind.WAIT
     (row,) = summarise(closed, ("gpu",))

@@ -1,0 +1,89 @@
+"""What of the federation runs at a site, in the order in which it would be evicted?"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from federator.model.site import NodeShare, RunningJob
+from federator.sched.placement import FreeNode, Room
+
+
+@dataclass(slots=True, eq=False)
+class Occupant:
+    """A running workload and the nodes it is on; a gang goes or stays as a whole."""
+
+    job: RunningJob
+    shares: tuple[tuple[FreeNode, NodeShare], ...]
+    gpus: int
+    evicted: bool = False  # by a bid made before, as if that had won
+
+    @property
+    def key(self) -> tuple[int, float, int]:
+        """Lowest priority first, then the longest running, then the smaller id (MAST sec. 4.3)."""
+        return (-self.job.priority, self.job.started_at_s, self.job.id)
+
+    def release(self) -> None:
+        """Give its nodes back, as if it had gone."""
+        for f, share in self.shares:
+            f.give_back(share)
+
+    def restore(self) -> None:
+        """Undo ``release``."""
+        for f, share in self.shares:
+            f.take(share)
+
+
+def _key(occupant: Occupant) -> tuple[int, float, int]:
+    return occupant.key
+
+
+class Occupants:
+    """All occupants of a room, sorted for eviction in each partition.
+
+    Args:
+        room: its nodes; jobs on other nodes are counted without those.
+        running: the federation's jobs there.
+    """
+
+    def __init__(self, room: Room, running: Iterable[RunningJob] = ()) -> None:
+        self._room = room
+        self._by_id: dict[int, Occupant] = {}
+        self._in: dict[str, list[Occupant]] = {}
+        for job in running:
+            self.add(job)
+
+    def __iter__(self) -> Iterator[Occupant]:
+        return iter(self._by_id.values())
+
+    def get(self, id_: int) -> Occupant | None:
+        return self._by_id.get(id_)
+
+    def add(self, job: RunningJob) -> None:
+        """A job runs from now on; one that is known already is replaced."""
+        self.remove(job.id)
+        nodes = self._room.by_name
+        shares = tuple((nodes[name], s) for name, s in job.nodes.items() if name in nodes)
+        occupant = Occupant(job=job, shares=shares, gpus=sum(s.gpus for s in job.nodes.values()))
+        self._by_id[job.id] = occupant
+        for partition in {p for f, _ in shares for p in f.node.partitions}:
+            insort(self._in.setdefault(partition, []), occupant, key=_key)
+
+    def remove(self, id_: int) -> None:
+        """A job has ended; harmless when it is not known."""
+        occupant = self._by_id.pop(id_, None)
+        if occupant is None:
+            return
+        for partition in {p for f, _ in occupant.shares for p in f.node.partitions}:
+            jobs = self._in[partition]
+            del jobs[bisect_left(jobs, occupant.key, key=_key)]
+
+    def below(self, priority: int, partition: str, now_s: float) -> Iterator[Occupant]:
+        """Who may be evicted for this priority in a partition, in the order of eviction."""
+        for occupant in self._in.get(partition, ()):
+            job = occupant.job
+            if job.priority <= priority:
+                return
+            if job.preemptible and not occupant.evicted and job.cooldown_until_s <= now_s:
+                yield occupant

@@ -1,0 +1,123 @@
+"""Whom a plan evicts: the paper's rules, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+from federator.model.plan import Bid, BidRequest
+from federator.model.site import Node, NodeShare, RunningJob
+from federator.model.workload import Job, WorkloadId
+from federator.sched.site_scheduler import SiteScheduler
+from tests.fakes.build import gang, rack
+
+NOW_S = 10_000.0
+
+
+def running(
+    id_: int, gpus: int, *nodes: str, priority: int = 7, started_at_s: float = 0.0,
+    preemptible: bool = True, cooldown_until_s: float = 0.0,
+) -> RunningJob:  # fmt: skip
+    return RunningJob(
+        id=id_, tenant="nlp", priority=priority, preemptible=preemptible,
+        started_at_s=started_at_s, nodes=dict.fromkeys(nodes, NodeShare(gpus=gpus, cpus=1)),
+        cooldown_until_s=cooldown_until_s,
+    )  # fmt: skip
+
+
+def site(nodes: tuple[Node, ...], *jobs: RunningJob) -> SiteScheduler:
+    """Nodes on which exactly these run."""
+    found = []
+    for n in nodes:
+        shares = [job.nodes[n.name] for job in jobs if n.name in job.nodes]
+        found.append(replace(n, gpus_alloc=sum(s.gpus for s in shares),
+                             cpus_alloc=sum(s.cpus for s in shares)))  # fmt: skip
+    scheduler = SiteScheduler(("gpu",))
+    scheduler.update(found, ())
+    for job in jobs:
+        scheduler.started(job)
+    return scheduler
+
+
+def bid(scheduler: SiteScheduler, *jobs: Job, priority: int = 2, budget: float = inf) -> Bid | None:
+    request = BidRequest(id=WorkloadId(1), jobs=jobs, priority=priority, preempt_gpus=budget)
+    (answer,) = scheduler.bid([request], NOW_S)
+    return answer.bid
+
+
+def victims(scheduler: SiteScheduler, *jobs: Job, **rights: float) -> tuple[int, ...] | None:
+    made = bid(scheduler, *jobs, **rights)  # type: ignore[arg-type]
+    return None if made is None else made.victims
+
+
+def test_the_papers_example_evicts_only_the_12_gpu_job() -> None:
+    nodes = rack("a", 3, gpus=12)
+    jobs = (running(4, 4, "a1"), running(5, 5, "a2", started_at_s=1.0),
+            running(12, 12, "a3", started_at_s=2.0))  # fmt: skip
+    full = site(nodes, *jobs, running(90, 8, "a1", priority=1), running(91, 7, "a2", priority=1))
+    assert victims(full, Job(name="t", gpus=10)) == (12,)
+
+
+def test_nobody_is_evicted_where_there_is_room() -> None:
+    made = bid(site(rack("a", 2), running(1, 8, "a1")), gang(1))
+    assert made is not None
+    assert (made.victims, made.score.preempts) == ((), 0)
+
+
+def test_the_lowest_priority_goes_first_then_the_longest_running() -> None:
+    low = running(1, 8, "a1", priority=7, started_at_s=900.0)
+    middle = running(2, 8, "a2", priority=5, started_at_s=0.0)
+    old = running(3, 8, "a3", priority=7, started_at_s=100.0)
+    full = site(rack("a", 3), low, middle, old)
+    assert victims(full, gang(1)) == (3,)
+    assert set(victims(full, gang(2)) or ()) == {1, 3}
+    assert set(victims(full, gang(3)) or ()) == {1, 2, 3}
+
+
+def test_equal_or_higher_priority_is_never_evicted() -> None:
+    full = site(rack("a", 2), running(1, 8, "a1", priority=3), running(2, 8, "a2", priority=2))
+    assert victims(full, gang(1), priority=3) is None
+    assert victims(full, gang(1), priority=2) == (1,)
+
+
+def test_neither_the_non_preemptible_nor_those_that_cool_down_are_evicted() -> None:
+    full = site(
+        rack("a", 3),
+        running(1, 8, "a1", preemptible=False),
+        running(2, 8, "a2", cooldown_until_s=NOW_S + 1),
+        running(3, 8, "a3", cooldown_until_s=NOW_S),
+    )
+    assert victims(full, gang(1)) == (3,)
+    assert victims(full, gang(2)) is None
+
+
+def test_a_gang_goes_as_a_whole_and_counts_whole_against_the_budget() -> None:
+    full = site(rack("a", 2), running(1, 8, "a1", "a2"))
+    assert victims(full, gang(1), budget=8.0) is None
+    assert victims(full, gang(1), budget=16.0) == (1,)
+
+
+def test_without_a_budget_nobody_is_evicted() -> None:
+    assert victims(site(rack("a", 1), running(1, 8, "a1")), gang(1), budget=0.0) is None
+
+
+def test_the_score_tells_whose_work_is_lost_and_how_much() -> None:
+    full = site(rack("a", 2), running(1, 8, "a1", priority=5, started_at_s=NOW_S - 100.0),
+                running(2, 8, "a2", priority=6, started_at_s=NOW_S - 50.0))  # fmt: skip
+    made = bid(full, gang(2))
+    assert made is not None
+    assert made.score[:4] == (1, 2, 2, 8 * 100.0 + 8 * 50.0)
+
+
+def test_jobs_of_one_workload_share_no_victims_room_twice() -> None:
+    full = site(rack("a", 2), running(1, 8, "a1"), running(2, 8, "a2"))
+    made = bid(full, gang(1, 8, "train"), gang(1, 8, "serve"))
+    assert made is not None
+    assert sorted(made.victims) == [1, 2]
+    assert {n for plan in made.jobs for n in plan.nodes} == {"a1", "a2"}
+
+
+def test_a_job_that_has_ended_is_no_victim_any_more() -> None:
+    full = site(rack("a", 1), running(1, 8, "a1"))
+    full.ended(1)
+    assert victims(full, gang(1)) is None
