@@ -82,6 +82,10 @@ class Room:
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.nodes = [FreeNode.of(node) for node in nodes]
         self.by_name = {f.node.name: f for f in self.nodes}
+        self._by_partition: dict[str, list[FreeNode]] = {}
+        for f in self.nodes:
+            for partition in dict.fromkeys(f.node.partitions):
+                self._by_partition.setdefault(partition, []).append(f)
         self._in: dict[tuple[str, ...], list[FreeNode]] = {}
         self._of_kind: dict[_Kind, list[FreeNode] | ReasonCode] = {}
 
@@ -99,6 +103,8 @@ class Room:
 
     def nodes_in(self, partitions: tuple[str, ...]) -> list[FreeNode]:
         """The nodes that are in any of these partitions."""
+        if partitions not in self._in and len(partitions) == 1:
+            self._in[partitions] = self._by_partition.get(partitions[0], [])
         if partitions not in self._in:
             wanted = set(partitions)
             self._in[partitions] = [
@@ -254,11 +260,6 @@ def suitable_nodes(job: Job, room: Room, partition: str) -> Sequence[FreeNode]:
     """Nodes of the right kind, whatever is free on them; none where there are none."""
     found = _suitable(job, room, partition)
     return () if isinstance(found, Reason) else found
-
-
-def fits_least(job: Job, least: NodeShare, f: FreeNode) -> bool:
-    """Tell whether a node is of any use to a job as it is now."""
-    return f.has(least) and (f.untouched or not job.exclusive)
 
 
 def _fitting(job: Job, need: NodeShare, suitable: list[FreeNode]) -> list[FreeNode]:

@@ -6,17 +6,17 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from federator.model.plan import Bid, Score
+from federator.model.reason import Reason
 from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import Job
 from federator.sched.placement import (
     FreeNode,
     Placed,
     Room,
-    fits_least,
     least_share,
     place_in,
     place_job,
@@ -100,107 +100,140 @@ def _best_of(
     for partition in partitions:
         if job.partitions and partition not in job.partitions:
             continue
-        found = _evict_in(job, room, partition, occupants, claim)
-        if found is not None and (best is None or found[0].score < best[0].score):
-            best = found
+        gauge = _Gauge(job, room, partition)
+        most = int(best[0].score.victims_priority) if best is not None else LOWEST_PRIORITY
+        chosen = _choose_victims(gauge, occupants, claim, most)
+        harm = _harm(chosen, claim.now_s)
+        if chosen and (best is None or harm <= best[0].score[: len(harm)]):
+            found = _place_without(gauge, chosen)
+            score = Score(*harm, *found.score[len(harm) :])
+            if best is None or score < best[0].score:
+                best = (replace(found, score=score), chosen)
     return best
 
 
 class _Gauge:
     """Tells at any moment whether enough nodes are free for a job, as victims come and go."""
 
-    def __init__(self, job: Job, nodes: Sequence[FreeNode]) -> None:
+    def __init__(self, job: Job, room: Room, partition: str) -> None:
+        nodes = suitable_nodes(job, room, partition)
+        self.partition = partition
+        self._room = room
         self._job = job
         self._least = least_share(job)
         self._among = {id(f) for f in nodes}
         self._nodes = 0
         self._gpus = 0
         self._cpus = 0
-        for f in nodes:
-            self._count(f, 1)
+        self._touched_by: dict[int, list[FreeNode]] = {}
+        self._tally(nodes, 1)
+
+    @property
+    def hopeless(self) -> bool:
+        """There are not even enough nodes of the kind."""
+        return len(self._among) < (self._job.nodes or 1)
 
     @property
     def enough(self) -> bool:
         job = self._job
-        return self._nodes >= (job.nodes or 1) and self._gpus >= job.gpus and self._cpus >= job.cpus
+        if self._nodes < (job.nodes or 1) or self._gpus < job.gpus or self._cpus < job.cpus:
+            return False
+        counted = not job.cpus and (job.nodes is None or not job.gpus)
+        # Counting settles it but for totals over so many nodes, and CPUs that come task by task.
+        return counted or isinstance(self.place(), Placed)
+
+    def place(self) -> Placed | tuple[Reason, ...]:
+        return place_in(self._job, self._room, self.partition)
 
     def release(self, victim: Occupant) -> None:
         nodes = self._touched(victim)
-        for f in nodes:
-            self._count(f, -1)
+        self._tally(nodes, -1)
         victim.release()
-        for f in nodes:
-            self._count(f, 1)
+        self._tally(nodes, 1)
 
     def restore(self, victim: Occupant) -> None:
         nodes = self._touched(victim)
-        for f in nodes:
-            self._count(f, -1)
+        self._tally(nodes, -1)
         victim.restore()
-        for f in nodes:
-            self._count(f, 1)
+        self._tally(nodes, 1)
 
     def size(self, victim: Occupant) -> tuple[int, int]:
         """What a victim frees that is of use here: GPUs, then CPUs."""
+        if len(self._touched(victim)) == len(victim.job.nodes):
+            return victim.gpus, victim.cpus
         of_use = [share for f, share in victim.shares if id(f) in self._among]
         return sum(s.gpus for s in of_use), sum(s.cpus for s in of_use)
 
     def touches(self, victim: Occupant) -> bool:
         """Tell whether a victim holds anything here at all."""
-        return any(id(f) in self._among for f, _ in victim.shares)
+        return bool(self._touched(victim))
 
     def _touched(self, victim: Occupant) -> list[FreeNode]:
-        return [f for f, _ in victim.shares if id(f) in self._among]
+        nodes = self._touched_by.get(victim.job.id)
+        if nodes is None:
+            among = self._among
+            nodes = self._touched_by[victim.job.id] = [
+                f for f, _ in victim.shares if id(f) in among
+            ]
+        return nodes
 
-    def _count(self, f: FreeNode, sign: int) -> None:
-        if fits_least(self._job, self._least, f):
-            self._nodes += sign
-            self._gpus += sign * f.gpus
-            self._cpus += sign * f.cpus
+    def _tally(self, nodes: Iterable[FreeNode], sign: int) -> None:
+        """Count these nodes in, or out, as far as they are of any use now."""
+        least, exclusive = self._least, self._job.exclusive
+        gpus, cpus, mem_mib = least.gpus, least.cpus, least.mem_mib  # thousands of times a bid
+        for f in nodes:
+            if f.gpus >= gpus and f.cpus >= cpus and f.mem_mib >= mem_mib:
+                if exclusive and not f.untouched:
+                    continue
+                self._nodes += sign
+                self._gpus += sign * f.gpus
+                self._cpus += sign * f.cpus
 
 
-def _evict_in(
-    job: Job, room: Room, partition: str, occupants: Occupants, claim: Claim
-) -> Evicting | None:
-    """Victims in one partition, by the paper's rules; the room is left as it was.
+def _choose_victims(
+    gauge: _Gauge, occupants: Occupants, claim: Claim, most_important: int
+) -> list[Occupant]:
+    """Victims in one partition, by the paper's rules; none when no use. The room stays as it is.
 
-    1. Release in the order of eviction until the job fits. 2. Of those released take the largest
-    first, until it fits again. 3. Give back whoever turns out not to be needed.
+    1. Release in the order of eviction until the job fits. 2. Spare whoever is not needed, the
+    smallest first: the largest that suffice are left, and of those none too many.
     """
-    nodes = suitable_nodes(job, room, partition)
-    if len(nodes) < (job.nodes or 1):
-        return None
-    gauge = _Gauge(job, nodes)
+    released = _release_until_enough(gauge, occupants, claim, most_important)
+    kept = list(released)
+    by_size = sorted(released, key=gauge.size, reverse=True)  # stable: in order among equals
+    for victim in reversed(by_size):
+        gauge.restore(victim)
+        if gauge.enough:
+            kept.remove(victim)
+        else:
+            gauge.release(victim)
+    _restore(gauge, kept)
+    return kept
+
+
+def _release_until_enough(
+    gauge: _Gauge, occupants: Occupants, claim: Claim, most_important: int
+) -> list[Occupant]:
+    """Whoever must be looked at; released, or nobody if even that is not enough.
+
+    Whoever is more important than ``most_important`` (see ``_importance``) is left in peace:
+    another partition does without.
+    """
     released: list[Occupant] = []
     gpus = 0
-    found: Placed | None = None
-    for victim in occupants.below(claim.priority, partition, claim.now_s):
+    candidates = occupants.below(claim.priority, gauge.partition, claim.now_s)
+    for victim in () if gauge.hopeless else candidates:
+        if _importance(victim) > most_important:
+            break
         if gpus + victim.gpus > claim.budget_gpus or not gauge.touches(victim):
             continue
         gauge.release(victim)
         released.append(victim)
         gpus += victim.gpus
-        if gauge.enough and (found := _placed(job, room, partition)) is not None:
-            break
-    if found is None:
-        _restore(gauge, released)
-        return None
-    by_size = sorted(released, key=gauge.size, reverse=True)  # stable: in order among equals
+        if gauge.enough:
+            return released
     _restore(gauge, released)
-    chosen: list[Occupant] = []
-    for victim in by_size:
-        gauge.release(victim)
-        chosen.append(victim)
-        if gauge.enough and (found := _placed(job, room, partition)) is not None:
-            break
-    chosen, found = _needed(job, room, partition, gauge, chosen)
-    _restore(gauge, chosen)
-    return (replace(found, score=_score(found.score, chosen, claim.now_s)), chosen)
-
-
-def _placed(job: Job, room: Room, partition: str) -> Placed | None:
-    found = place_in(job, room, partition)
-    return found if isinstance(found, Placed) else None
+    return []
 
 
 def _restore(gauge: _Gauge, victims: Sequence[Occupant]) -> None:
@@ -208,33 +241,26 @@ def _restore(gauge: _Gauge, victims: Sequence[Occupant]) -> None:
         gauge.restore(victim)
 
 
-def _needed(
-    job: Job, room: Room, partition: str, gauge: _Gauge, chosen: list[Occupant]
-) -> tuple[list[Occupant], Placed]:
-    """Spare the victims without whom the job still fits, the smallest first."""
-    found = _placed(job, room, partition)
-    assert found is not None
-    kept = list(chosen)
-    for victim in reversed(chosen):
-        if len(kept) == 1:
-            break
-        gauge.restore(victim)
-        without = _placed(job, room, partition) if gauge.enough else None
-        if without is None:
-            gauge.release(victim)
-        else:
-            kept.remove(victim)
-            found = without
-    return kept, found
+def _place_without(gauge: _Gauge, victims: Sequence[Occupant]) -> Placed:
+    """The placement when these have gone."""
+    for victim in victims:
+        gauge.release(victim)
+    found = gauge.place()
+    _restore(gauge, victims)
+    assert isinstance(found, Placed)
+    return found
 
 
-def _score(placement: Score, victims: Sequence[Occupant], now_s: float) -> Score:
-    """Put the victims before the placement: whose priority, how many, how much work they lose.
+def _harm(victims: Sequence[Occupant], now_s: float) -> tuple[int, int, int, float]:
+    """The first terms of the score: evicts, whose priority, how many, how much work they lose.
 
     Lost is the work since the start, the worst case: what a checkpoint saves is not known here.
     """
-    importance = max(LOWEST_PRIORITY - v.job.priority for v in victims)
+    importance = max(map(_importance, victims), default=0)
     lost = sum(v.gpus * max(0.0, now_s - v.job.started_at_s) for v in victims)
-    return placement._replace(
-        preempts=1, victims_priority=importance, victims=len(victims), lost_work_gpu_s=lost
-    )
+    return (1, importance, len(victims), lost)
+
+
+def _importance(victim: Occupant) -> int:
+    """0 for the lowest priority, 6 for the highest."""
+    return LOWEST_PRIORITY - victim.job.priority

@@ -17,6 +17,7 @@ class Occupant:
     job: RunningJob
     shares: tuple[tuple[FreeNode, NodeShare], ...]
     gpus: int
+    cpus: int
     evicted: bool = False  # by a bid made before, as if that had won
 
     @property
@@ -65,7 +66,9 @@ class Occupants:
         self.remove(job.id)
         nodes = self._room.by_name
         shares = tuple((nodes[name], s) for name, s in job.nodes.items() if name in nodes)
-        occupant = Occupant(job=job, shares=shares, gpus=sum(s.gpus for s in job.nodes.values()))
+        gpus = sum(s.gpus for s in job.nodes.values())
+        cpus = sum(s.cpus for s in job.nodes.values())
+        occupant = Occupant(job=job, shares=shares, gpus=gpus, cpus=cpus)
         self._by_id[job.id] = occupant
         for partition in {p for f, _ in shares for p in f.node.partitions}:
             insort(self._in.setdefault(partition, []), occupant, key=_key)

@@ -21,6 +21,7 @@ from federator.sched.preemption import Claim, plan_with_victims, undo
 from federator.sched.running import Occupants
 
 FEWEST_ORDERS: Final = 4  # in which the jobs of one workload are tried, when one finds no place
+_UNKNOWN: Final = Refusal(kind=RefusalKind.WAIT, reasons=(Reason(code=ReasonCode.NOT_TRIED),))
 SHAPES_KEPT: Final = 4096  # for which it is known whether they could ever fit
 PLACEMENTS: Final = 256  # of the jobs of one workload, beyond which no more orders are tried
 Reasons = tuple[Reason, ...]
@@ -210,11 +211,13 @@ class SiteScheduler:
 
     def _never_fits(self, jobs: tuple[Job, ...]) -> Refusal | None:
         """As ``never_fits``; remembered while the site is built as it is."""
-        if jobs not in self._never:
-            if len(self._never) >= SHAPES_KEPT:
-                self._never.clear()
-            self._never[jobs] = never_fits(jobs, self._empty, self.partitions)
-        return self._never[jobs]
+        known = self._never.get(jobs, _UNKNOWN)
+        if known is not _UNKNOWN:
+            return known
+        if len(self._never) >= SHAPES_KEPT:
+            self._never.clear()
+        refusal = self._never[jobs] = never_fits(jobs, self._empty, self.partitions)
+        return refusal
 
     def _rebuild(self) -> None:
         """The site is built differently, or a node has come or gone."""
