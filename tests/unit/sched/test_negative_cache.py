@@ -1,0 +1,110 @@
+"""What one failure says about other requests, by hand; and that a pass does not ask in vain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from federator.model.lifecycle import WorkloadState
+from federator.model.message import AskSite
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.workload import Job
+from federator.sched.federation import Rules
+from federator.sched.negative_cache import NegativeCache, Rights, as_for
+from tests.fakes.build import draft, gang, rack
+from tests.fakes.loopback import Loopback
+
+FAILED = replace(gang(4), gpu_types=("a100", "h100"), partitions=("gpu", "dev"))
+
+
+def answered(failed: Job, asked: Job, rights: Rights = Rights()) -> bool:  # noqa: B008
+    cache: NegativeCache[str] = NegativeCache()
+    cache.add((failed,), Rights(priority=3, preempt_gpus=64.0), "no")
+    return cache.find((asked,), rights) is not None
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        FAILED,
+        replace(FAILED, name="other"),
+        replace(FAILED, nodes=5),
+        replace(FAILED, cpus_per_node=9),
+        replace(FAILED, mem_mib_per_node=1),
+        replace(FAILED, gpu_types=("h100",)),
+        replace(FAILED, partitions=("gpu",)),
+        replace(FAILED, features=("ib",)),
+        replace(FAILED, exclusive=True),
+    ],
+)
+def test_the_same_or_more_on_the_same_or_narrower_hardware_is_answered(asked: Job) -> None:
+    assert answered(FAILED, asked)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        replace(FAILED, nodes=3),
+        replace(FAILED, gpus_per_node=7),
+        replace(FAILED, gpu_types=()),
+        replace(FAILED, gpu_types=("a100", "v100")),
+        replace(FAILED, partitions=()),
+        Job(name="train", gpus=64, gpu_types=("a100",), partitions=("gpu",)),
+    ],
+)
+def test_less_or_other_hardware_is_worth_a_try(asked: Job) -> None:
+    assert not answered(FAILED, asked)
+
+
+def test_who_may_evict_more_is_worth_a_try() -> None:
+    assert answered(FAILED, FAILED, Rights(priority=3, preempt_gpus=64.0))
+    assert answered(FAILED, FAILED, Rights(priority=5, preempt_gpus=8.0))
+    assert not answered(FAILED, FAILED, Rights(priority=2, preempt_gpus=64.0))
+    assert not answered(FAILED, FAILED, Rights(priority=3, preempt_gpus=65.0))
+
+
+def test_one_job_that_fails_alone_fails_in_any_company() -> None:
+    cache: NegativeCache[str] = NegativeCache()
+    cache.add((gang(4),), Rights(), "no")
+    assert cache.find((gang(1, name="serve"), gang(4)), Rights()) == "no"
+    assert cache.find((gang(1, name="serve"), gang(3)), Rights()) is None
+
+
+def test_the_answer_is_put_in_terms_of_who_asked() -> None:
+    reason = Reason(code=ReasonCode.RESOURCES, job="train", needed=4, free=2, unit="nodes")
+    refusal = Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
+    (told,) = as_for((gang(6, name="mine"),), refusal).reasons
+    assert (told.job, told.needed, told.free) == ("mine", 6, 2)
+
+
+def test_a_pass_asks_once_about_what_cannot_start_and_tells_everybody_why() -> None:
+    f = Loopback({"alpine": rack("a", 2), "baker": rack("b", 2)}, Rules(window=2))
+    busy = [f.submit(draft(gang(2))) for _ in range(2)]
+    f.run_for(1.0)
+    assert [f.state(i) for i in busy] == [WorkloadState.RUNNING] * 2
+    f.site_down("alpine")
+    waiting = [f.submit(draft(gang(n))) for n in (1, 1, 2, 1, 2, 1, 1)]
+    f.run_for(1.0)
+    f.commands.clear()
+    f.site_up("alpine")
+    f.run_for(1.0)
+    asked = [c for c in f.commands if isinstance(c, AskSite)]
+    passes = {c.pass_id for c in asked}
+    assert asked
+    assert all(len(c.requests) == 2 for c in asked)
+    assert len(asked) == 2 * len(passes)  # one round for each site and pass, not four
+    for id_ in waiting:
+        codes = {s: r.reasons[0].code for s, r in f.entry(id_).refusals.items()}
+        assert codes == dict.fromkeys(("alpine", "baker"), ReasonCode.RESOURCES)
+
+
+def test_what_fits_is_found_behind_what_does_not() -> None:
+    f = Loopback({"alpine": rack("a", 3)}, Rules(window=1))
+    f.submit(draft(gang(2)))
+    f.run_for(1.0)
+    large = [f.submit(draft(gang(2))) for _ in range(3)]
+    small = f.submit(draft(gang(1)))
+    f.run_for(1.0)
+    assert f.state(small) is WorkloadState.RUNNING
+    assert [f.state(i) for i in large] == [WorkloadState.PENDING] * 3
