@@ -23,6 +23,7 @@ from federator.errors import (
 
 COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
     "agent": ("federator.cli.services", "agent", "The service at a site, beside its slurmctld."),
+    "bid": ("federator.cli.bid", "bid", "What a site would bid for a workload, offline."),
     "check": ("federator.cli.services", "check", "Validate a federation.yaml."),
     "daemon": ("federator.cli.services", "daemon", "The federation daemon."),
     "explain": ("federator.cli.explain", "explain", "Why a workload is where it is."),

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from federator.cli.json_file import SHOWN, brief, read_json
 from federator.errors import InvalidRequest
 from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY, Tenancy
 from federator.model.workload import (
@@ -24,7 +24,6 @@ from federator.model.workload import (
     WorkloadId,
 )
 
-_SHOWN: Final = 80  # characters of any one name or value that a message shows
 _LISTED: Final = 10  # names that a message lists
 
 _Id = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -86,13 +85,6 @@ _FIELDS: Final[Mapping[str, type[Struct]]] = {
 }  # fmt: skip
 """What is expected at a place, by its path without indices."""
 
-_WORDS: Final = {
-    "int": "a whole number", "float": "a number", "str": "a string", "array": "a list",
-    "object": "an object", "null": "null", "bool": "true or false",
-}  # fmt: skip
-
-_PLACE: Final = re.compile(r" - at `\$\.?([a-z0-9_.\[\]]*)`$")
-_STEP: Final = re.compile(r"\[(\d+)\]|([^.\[]+)")
 _SUBMISSION: Final = Submission(components=(), script="")  # nobody typed one
 
 
@@ -112,15 +104,7 @@ def read_queue(path: Path, tenancy: Tenancy) -> OfflineQueue:
     Raises:
         InvalidRequest: one line with the file, the place in it, and what was expected there.
     """
-    try:
-        data = path.read_bytes()
-    except (OSError, ValueError) as error:
-        said = error.strerror if isinstance(error, OSError) else None
-        raise InvalidRequest(f"{path}: cannot be read: {said or error}") from error
-    reader = _Reader(path, tenancy)
-    fields = reader.decode(data)
-    del data
-    return reader.queue(fields)
+    return _Reader(path, tenancy).queue(read_json(path, QueueFields, _FIELDS))
 
 
 class _Reader:
@@ -131,18 +115,6 @@ class _Reader:
         self._tenancy = tenancy
         self._ids: set[int] = set()
         self._jobs: dict[tuple[JobFields, ...], tuple[Job, ...]] = {}
-
-    def decode(self, data: bytes) -> QueueFields:
-        try:
-            return msgspec.json.decode(data, type=QueueFields)
-        except msgspec.ValidationError as error:
-            mistake = error
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InvalidRequest(f"{self._path}:{_not_json(data, error)}") from error
-        except RecursionError as error:
-            raise InvalidRequest(f"{self._path}: lists or objects nested too deeply") from error
-        where, message = _explained(mistake, data)
-        raise self._refusal(where, message) from mistake
 
     def queue(self, fields: QueueFields) -> OfflineQueue:
         usage = {self._tenant(f"usage.{brief(name)}", name): raw
@@ -213,7 +185,7 @@ class _Reader:
             return msgspec.json.decode(raw, type=_Number)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             most = f"expected a number of GPUs from 0 to {MAX_AMOUNT}"
-            found = brief(bytes(raw)[: 4 * _SHOWN + 4].decode(errors="replace"))
+            found = brief(bytes(raw)[: 4 * SHOWN + 4].decode(errors="replace"))
             raise self._refusal(f"usage.{brief(tenant)}", f"{most}, found {found}") from error
 
     def _refusal(self, where: str, message: str) -> InvalidRequest:
@@ -224,66 +196,3 @@ def _first_with(id_: int, fields: QueueFields) -> str:
     running = (f"running[{k}]" for k, entry in enumerate(fields.running) if entry.id == id_)
     pending = (f"pending[{k}]" for k, entry in enumerate(fields.pending) if entry.id == id_)
     return next(chain(running, pending))
-
-
-def _explained(error: msgspec.ValidationError, data: bytes) -> tuple[str, str]:
-    """Where the mistake is, and what was expected there."""
-    message, *places = _PLACE.split(str(error))
-    where = places[0] if places else ""
-    if "field `" in message:
-        kind, _, name = message[:-1].partition("field `")
-        of = _FIELDS.get(re.sub(r"\[\d+\]", "", where), QueueFields)
-        if "missing" in kind:
-            return where or "file", f"expected a field '{name}', found none"
-        known = ", ".join(of.__struct_fields__)
-        return where or "file", f"unknown field '{brief(name)}'; expected {known}"
-    if message.endswith("out of range"):
-        message = "expected a smaller number"
-    expected, _, got = message.partition(", got ")
-    words = re.sub(r"`(.*?)`", lambda m: _in_words(m[1]), expected[:1].lower() + expected[1:])
-    found = _found(data, where) or _in_words(got.strip("`"))
-    words = words.removesuffix(".0") + (f", found {found}" if found else "")
-    return where or "file", words
-
-
-def _in_words(types: str) -> str:
-    return " or ".join(_WORDS.get(name, name) for name in types.split(" | "))
-
-
-def _found(data: bytes, where: str) -> str:
-    """The value at a place as JSON; "" when the file cannot be read as far as that."""
-    try:
-        value: Any = msgspec.json.decode(data)
-        for index, key in _STEP.findall(where):
-            value = value[int(index) if index else key]
-        return brief(msgspec.json.encode(value).decode())
-    except (msgspec.MsgspecError, ValueError, RecursionError, LookupError, OverflowError):
-        return ""
-
-
-def _not_json(data: bytes, error: msgspec.DecodeError | UnicodeDecodeError) -> str:
-    """Line and column of what is not JSON, and what it is."""
-    place = re.search(r"\(byte (\d+)\)$", str(error))
-    try:
-        data.decode()
-    except UnicodeDecodeError as wrong:
-        at, message = wrong.start, "not UTF-8"
-    else:
-        at, message = int(place[1]) if place else len(data), "not JSON"
-        at -= "trailing characters" in str(error)  # there msgspec has read one on
-    line = data.count(b"\n", 0, at) + 1
-    column = len(data[data.rfind(b"\n", 0, at) + 1 : at].decode(errors="replace")) + 1
-    if message == "not JSON" and place is None:
-        message += ": it ends too early, or a string has half a surrogate pair"
-    elif data.startswith((b"NaN", b"Infinity"), at):
-        message += ": expected a number; NaN and Infinity are none"
-    else:
-        message += f": found {brief(data[at : at + 12].decode(errors='replace'))}"
-    return f"{line}:{column}: {message}"
-
-
-def brief(text: str, most: int = _SHOWN) -> str:
-    """One line of at most ``most`` characters, safe for a terminal."""
-    text = text[: most + 1]
-    text = text if text.isprintable() else repr(text)[1:-1]
-    return text if len(text) <= most else text[: most - 1] + "…"

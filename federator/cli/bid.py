@@ -1,0 +1,93 @@
+"""``federator bid``: what would a site bid, or why does it refuse? Offline, from two files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from federator.cli.bid_files import read_request, read_snapshot
+from federator.cli.fsqueue import folded
+from federator.cli.words import printable, reason_text, refusal_text
+from federator.model.message import SiteAnswer
+from federator.model.plan import Bid, BidRequest
+from federator.model.reason import Reason, Refusal
+from federator.model.site import Snapshot
+from federator.sched.site_scheduler import SiteScheduler
+
+_FILE = click.Path(path_type=Path)
+
+
+@click.command()
+@click.option("--snapshot", type=_FILE, required=True, help="The site (snapshot.json).")
+@click.option("--request", type=_FILE, required=True, help="The workload (request.json).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/formats.md).")
+def bid(snapshot: Path, request: Path, as_json: bool) -> None:
+    """What a site would bid for a workload: plan, score and victims; or why it refuses.
+
+    A refusal is an answer: the exit status is 0 then, too.
+
+    Example: federator bid --snapshot alpine.json --request train.json
+    """
+    answer = answer_of(read_snapshot(snapshot), read_request(request))
+    if as_json:
+        print(msgspec.json.encode(_as_json(answer)).decode())
+        return
+    for line in _lines(answer):
+        print(printable(line))
+
+
+def answer_of(snapshot: Snapshot, request: BidRequest) -> SiteAnswer:
+    """The answer of a site that looks like this; its partitions in order of appearance."""
+    names = dict.fromkeys(p for n in snapshot.nodes for p in n.partitions + n.closed_partitions)
+    scheduler = SiteScheduler(tuple(names))
+    scheduler.update(snapshot.nodes, ())
+    for job in snapshot.running:
+        scheduler.started(job)
+    (answer,) = scheduler.bid([request], snapshot.now_s)
+    return answer
+
+
+def _as_json(answer: SiteAnswer) -> dict[str, object]:
+    if answer.refusal is not None:
+        reasons = [_reason(reason) for reason in answer.refusal.reasons]
+        return {"refusal": {"kind": answer.refusal.kind.value, "reasons": reasons}}
+    made = answer.bid
+    assert made is not None
+    jobs = [{"name": p.name, "partition": p.partition, "nodes": p.nodes} for p in made.jobs]
+    return {"bid": {"score": tuple(made.score), "jobs": jobs, "victims": made.victims}}
+
+
+def _reason(reason: Reason) -> dict[str, object]:
+    return {
+        "code": reason.code.value, "message": reason_text(reason), "job": reason.job,
+        "needed": reason.needed, "free": reason.free, "unit": reason.unit,
+        "detail": reason.detail,
+    }  # fmt: skip
+
+
+def _lines(answer: SiteAnswer) -> list[str]:
+    if answer.bid is None:
+        refusal = answer.refusal
+        assert isinstance(refusal, Refusal)
+        return [refusal_text(refusal)]
+    return _bid_lines(answer.bid)
+
+
+def _bid_lines(made: Bid) -> list[str]:
+    lines = []
+    for plan in made.jobs:
+        gpus = sum(s.gpus for s in plan.nodes.values())
+        cpus = sum(s.cpus for s in plan.nodes.values())
+        where = f"{folded(tuple(plan.nodes))} in partition {plan.partition}"
+        lines.append(f"{plan.name}: {gpus} GPUs and {cpus} CPUs on {where}")
+    terms = [
+        f"{name} {value:g}"
+        for name, value in zip(made.score._fields, made.score, strict=True)
+        if value
+    ]
+    lines.append(f"score: {', '.join(terms) or 'all terms 0'}")
+    victims = ", ".join(map(str, made.victims))
+    lines.append(f"evicts: {victims}" if victims else "nobody is evicted")
+    return lines

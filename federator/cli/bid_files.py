@@ -1,0 +1,197 @@
+"""What do snapshot.json and request.json say? Parsed, checked, every mistake named by its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
+
+from federator.cli.json_file import brief, read_json
+from federator.errors import InvalidRequest
+from federator.model.plan import BidRequest
+from federator.model.site import Node, NodeShare, NodeState, RunningJob, Snapshot
+from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from federator.model.workload import MAX_AMOUNT, Job, SiteName, WorkloadId
+
+_Id = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+_Count = Annotated[int, Meta(ge=0, le=MAX_AMOUNT)]
+_Number = Annotated[float, Meta(ge=0, le=MAX_AMOUNT)]
+_Priority = Annotated[int, Meta(ge=HIGHEST_PRIORITY, le=LOWEST_PRIORITY)]
+
+
+class NodeFields(Struct, frozen=True, forbid_unknown_fields=True):
+    """One of ``nodes``."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    partitions: tuple[str, ...]
+    cpus: Annotated[int, Meta(ge=1, le=MAX_AMOUNT)]
+    switch: str = ""
+    state: NodeState = NodeState.IDLE
+    cpus_alloc: _Count = 0
+    mem_mib: _Count = 0
+    mem_mib_alloc: _Count = 0
+    gpu_type: str = ""
+    gpus: _Count = 0
+    gpus_alloc: _Count = 0
+    features: tuple[str, ...] = ()
+    closed_partitions: tuple[str, ...] = ()
+
+
+class ShareFields(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a running workload holds on one node."""
+
+    gpus: _Count = 0
+    cpus: _Count = 0
+    mem_mib: _Count = 0
+
+
+class OccupantFields(Struct, frozen=True, forbid_unknown_fields=True):
+    """One of ``running``."""
+
+    id: _Id
+    priority: _Priority
+    started_at_s: _Number
+    nodes: Annotated[dict[str, ShareFields], Meta(min_length=1)]
+    tenant: str = ""
+    preemptible: bool = True
+    cooldown_until_s: _Number = 0.0
+    ends_by_s: _Number | None = None
+
+
+class SnapshotFields(Struct, frozen=True, forbid_unknown_fields=True):
+    """All of snapshot.json."""
+
+    site: str
+    now_s: _Number
+    nodes: Annotated[list[NodeFields], Meta(min_length=1)]
+    running: list[OccupantFields] = []
+
+
+class WantedFields(Struct, frozen=True, forbid_unknown_fields=True):
+    """One of ``jobs``."""
+
+    name: str = ""
+    nodes: Annotated[int, Meta(ge=1, le=MAX_AMOUNT)] | None = None
+    gpus_per_node: _Count = 0
+    gpus: _Count = 0  # total
+    gpu_types: tuple[str, ...] = ()
+    min_gpu_mem_gib: _Number = 0
+    features: tuple[str, ...] = ()
+    cpus_per_node: _Count = 1
+    mem_mib_per_node: _Count = 0
+    partition: str | None = None
+
+
+class RequestFields(Struct, frozen=True, forbid_unknown_fields=True):
+    """All of request.json."""
+
+    id: _Id
+    jobs: Annotated[tuple[WantedFields, ...], Meta(min_length=1)]
+    tenant: str = ""
+    priority: _Priority = LOWEST_PRIORITY
+    time_limit_s: _Number | None = None
+    preempt_gpus: _Number | None = None  # that victims may hold; null: as many as it takes
+
+
+_SNAPSHOT: Final[Mapping[str, type[Struct]]] = {
+    "": SnapshotFields, "nodes": NodeFields, "running": OccupantFields,
+    "running.nodes": ShareFields,
+}  # fmt: skip
+_REQUEST: Final[Mapping[str, type[Struct]]] = {"": RequestFields, "jobs": WantedFields}
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """Where mistakes of value are reported."""
+
+    path: Path
+
+    def refusal(self, where: str, message: str) -> InvalidRequest:
+        return InvalidRequest(f"{self.path}: {where}: {message}")
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """Read a snapshot.json.
+
+    Raises:
+        InvalidRequest: one line with the file, the place in it, and what was expected there.
+    """
+    fields = read_json(path, SnapshotFields, _SNAPSHOT)
+    file = _File(path)
+    names: set[str] = set()
+    for k, node in enumerate(fields.nodes):
+        if node.name in names:
+            raise file.refusal(f"nodes[{k}].name", f"'{brief(node.name)}' is there twice")
+        names.add(node.name)
+    ids: set[int] = set()
+    for k, job in enumerate(fields.running):
+        if job.id in ids:
+            raise file.refusal(f"running[{k}].id", f"{job.id} is there twice")
+        ids.add(job.id)
+        for name in job.nodes.keys() - names:
+            raise file.refusal(f"running[{k}].nodes", f"unknown node '{brief(name)}'")
+    return Snapshot(
+        site=SiteName(fields.site),
+        now_s=fields.now_s,
+        nodes=tuple(Node(**_values(node)) for node in fields.nodes),
+        running=tuple(_running(job) for job in fields.running),
+    )
+
+
+def _values(fields: Struct) -> dict[str, Any]:
+    return {name: getattr(fields, name) for name in fields.__struct_fields__}
+
+
+def _running(job: OccupantFields) -> RunningJob:
+    return RunningJob(
+        id=job.id, tenant=job.tenant, priority=job.priority, preemptible=job.preemptible,
+        started_at_s=job.started_at_s, cooldown_until_s=job.cooldown_until_s,
+        ends_by_s=inf if job.ends_by_s is None else job.ends_by_s,
+        nodes={name: NodeShare(gpus=s.gpus, cpus=s.cpus, mem_mib=s.mem_mib)
+               for name, s in job.nodes.items()},
+    )  # fmt: skip
+
+
+def read_request(path: Path) -> BidRequest:
+    """Read a request.json.
+
+    Raises:
+        InvalidRequest: one line with the file, the place in it, and what was expected there.
+    """
+    fields = read_json(path, RequestFields, _REQUEST)
+    file = _File(path)
+    names = [job.name or f"job{k}" for k, job in enumerate(fields.jobs, start=1)]
+    for k, name in enumerate(names):
+        if name in names[:k]:
+            raise file.refusal(f"jobs[{k}].name", f"'{brief(name)}' is there twice")
+    jobs = (_job(file, k, names[k], job) for k, job in enumerate(fields.jobs))
+    return BidRequest(
+        id=WorkloadId(fields.id),
+        jobs=tuple(jobs),
+        priority=fields.priority,
+        preempt_gpus=inf if fields.preempt_gpus is None else fields.preempt_gpus,
+    )
+
+
+def _job(file: _File, k: int, name: str, job: WantedFields) -> Job:
+    where = f"jobs[{k}]"
+    if job.nodes is None and not job.gpus:
+        raise file.refusal(where, "expected 'nodes', or 'gpus' in all; found neither")
+    if job.min_gpu_mem_gib and not job.gpu_types:
+        raise file.refusal(
+            f"{where}.min_gpu_mem_gib",
+            "a snapshot does not say what memory its GPUs have; name acceptable 'gpu_types' too",
+        )
+    try:
+        return Job(
+            name=name, nodes=job.nodes, gpus_per_node=job.gpus_per_node, gpus=job.gpus,
+            cpus_per_node=job.cpus_per_node, mem_mib_per_node=job.mem_mib_per_node,
+            gpu_types=job.gpu_types, features=job.features,
+            partitions=() if job.partition is None else (job.partition,),
+        )  # fmt: skip
+    except InvalidRequest as error:
+        raise file.refusal(where, str(error)) from error
