@@ -18,7 +18,7 @@ from federator.model.workload import AttemptId, Job, SiteName, Workload, Workloa
 from federator.sched.auction import Award, bids_for, offers_for
 from federator.sched.holdings import Holdings
 from federator.sched.ledger import Entry, Ledger
-from federator.sched.negative_cache import NegativeCache, Rights, as_for
+from federator.sched.negative_cache import NegativeCache, Rights, as_for, of_hardware
 from federator.sched.policy import Ranked
 
 
@@ -90,13 +90,15 @@ class Pass:
         )
 
     def learn(self, refused: Iterable[WorkloadId], sites: Collection[SiteName]) -> None:
-        """Remember what every one of these sites has refused in this round."""
+        """Remember what all of these sites have refused in this round for want of hardware."""
         answers = self.round.answers
         for id_ in refused:
             refusals = {
                 site: answer.refusal
                 for site in sites
-                if (answer := answers.get(site, {}).get(id_)) is not None and answer.refusal
+                if (answer := answers.get(site, {}).get(id_)) is not None
+                and answer.refusal is not None
+                and of_hardware(answer.refusal)
             }
             if sites and len(refusals) == len(sites):
                 self._failed.add(self._ledger.entries[id_].workload.jobs, Rights(), refusals)

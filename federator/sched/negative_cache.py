@@ -14,12 +14,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import le
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.workload import Job
 
 Answer = TypeVar("Answer")
+OF_HARDWARE: Final = frozenset({
+    ReasonCode.RESOURCES, ReasonCode.NO_PARTITION, ReasonCode.NO_GPU_TYPE, ReasonCode.NO_FEATURE,
+    ReasonCode.NODE_TOO_SMALL, ReasonCode.TOO_FEW_NODES,
+})  # fmt: skip
+"""Reasons that hold for whoever asks; others, such as an unknown user, say nothing of the next."""
+
 KEPT = 512  # failures, and exact questions; more would cost more than they save
 
 
@@ -136,6 +142,11 @@ def _implies(failed: Sequence[_Profile], asked: Sequence[_Profile]) -> bool:
     )
 
 
+def of_hardware(refusal: Refusal) -> bool:
+    """Tell whether it is the hardware alone that stands against a request."""
+    return all(reason.code in OF_HARDWARE for reason in refusal.reasons)
+
+
 def as_for(jobs: Sequence[Job], refusal: Refusal) -> Refusal:
     """Put the refusal of another request in terms of these jobs: their needs, what is free.
 
@@ -144,7 +155,7 @@ def as_for(jobs: Sequence[Job], refusal: Refusal) -> Refusal:
     if len(jobs) != 1:
         return refusal
     reasons = tuple(_reason_for(jobs[0], reason) for reason in refusal.reasons)
-    return Refusal(kind=RefusalKind.WAIT, reasons=reasons)
+    return Refusal(kind=refusal.kind, reasons=reasons)
 
 
 def _reason_for(job: Job, reason: Reason) -> Reason:

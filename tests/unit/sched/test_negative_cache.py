@@ -6,11 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from federator.model.event import Submitted
 from federator.model.lifecycle import WorkloadState
-from federator.model.message import AskSite
+from federator.model.message import AskSite, SiteAnswer
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
-from federator.model.workload import Job
+from federator.model.workload import FIRST_WORKLOAD_ID, Job, SiteName, WorkloadId
+from federator.policies.fifo import Fifo
+from federator.sched.cycle import Pass, Round
 from federator.sched.federation import Rules
+from federator.sched.ledger import Ledger
 from federator.sched.negative_cache import NegativeCache, Rights, as_for
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
@@ -108,3 +112,22 @@ def test_what_fits_is_found_behind_what_does_not() -> None:
     f.run_for(1.0)
     assert f.state(small) is WorkloadState.RUNNING
     assert [f.state(i) for i in large] == [WorkloadState.PENDING] * 3
+
+
+def test_a_refusal_of_one_user_says_nothing_about_another() -> None:
+    ledger = Ledger()
+    for k, user in enumerate(("stranger", "ada")):
+        wanted = draft(gang(1), user=user)
+        first = WorkloadId(FIRST_WORKLOAD_ID + k)
+        ledger.apply(Submitted(at_s=0.0, draft=wanted, first_id=first, key=user))
+    pass_ = Pass(Fifo().rank(ledger, 1.0), ledger)
+    (asked,) = pass_.next_window((), 1)
+    alpine = SiteName("alpine")
+    pass_.round = Round(
+        pass_id=1, requests={asked.workload.id: asked}, waiting_for={alpine}, deadline_s=9.0
+    )
+    unknown = Refusal(kind=RefusalKind.REJECT, reasons=(Reason(code=ReasonCode.UNKNOWN_USER),))
+    pass_.round.take(alpine, [SiteAnswer(id=asked.workload.id, refusal=unknown)])
+    pass_.learn([asked.workload.id], [alpine])
+    (following,) = pass_.next_window((), 1)
+    assert following.workload.user == "ada"
