@@ -9,7 +9,7 @@ import msgspec
 
 from federator.cli.bid_files import read_request, read_snapshot
 from federator.cli.fsqueue import folded
-from federator.cli.words import printable, reason_text, refusal_text
+from federator.cli.words import alternative_text, printable, reason_text, refusal_text
 from federator.model.message import SiteAnswer
 from federator.model.plan import Bid, BidRequest
 from federator.model.reason import Reason, Refusal
@@ -30,7 +30,9 @@ def bid(snapshot: Path, request: Path, as_json: bool) -> None:
 
     Example: federator bid --snapshot alpine.json --request train.json
     """
-    answer = answer_of(read_snapshot(snapshot), read_request(request))
+    site = read_snapshot(snapshot)
+    knows_memory = any(node.gpu_mem_gib for node in site.nodes)
+    answer = answer_of(site, read_request(request, knows_memory=knows_memory))
     if as_json:
         print(msgspec.json.encode(_as_json(answer)).decode())
         return
@@ -42,28 +44,39 @@ def answer_of(snapshot: Snapshot, request: BidRequest) -> SiteAnswer:
     """The answer of a site that looks like this; its partitions in order of appearance."""
     names = dict.fromkeys(p for n in snapshot.nodes for p in n.partitions + n.closed_partitions)
     scheduler = SiteScheduler(tuple(names))
-    scheduler.update(snapshot.nodes, ())
-    for job in snapshot.running:
-        scheduler.started(job)
+    scheduler.update(
+        snapshot.nodes, (), switches=snapshot.switches, running=snapshot.running,
+        local=snapshot.local,
+    )  # fmt: skip
     (answer,) = scheduler.bid([request], snapshot.now_s)
     return answer
 
 
 def _as_json(answer: SiteAnswer) -> dict[str, object]:
     if answer.refusal is not None:
-        reasons = [_reason(reason) for reason in answer.refusal.reasons]
-        return {"refusal": {"kind": answer.refusal.kind.value, "reasons": reasons}}
+        return {"refusal": refusal_as_json(answer.refusal)}
     made = answer.bid
     assert made is not None
     jobs = [{"name": p.name, "partition": p.partition, "nodes": p.nodes} for p in made.jobs]
     return {"bid": {"score": tuple(made.score), "jobs": jobs, "victims": made.victims}}
 
 
+def refusal_as_json(refusal: Refusal) -> dict[str, object]:
+    """As in ``bid --json``, docs/formats.md."""
+    return {
+        "kind": refusal.kind.value,
+        "reasons": [_reason(reason) for reason in refusal.reasons],
+        "starts_in_s": refusal.starts_in_s,
+        "alternatives": refusal.alternatives,
+    }
+
+
 def _reason(reason: Reason) -> dict[str, object]:
     return {
         "code": reason.code.value, "message": reason_text(reason), "job": reason.job,
         "needed": reason.needed, "free": reason.free, "unit": reason.unit,
-        "detail": reason.detail,
+        "detail": reason.detail, "free_nodes": reason.free_nodes,
+        "largest_rack": reason.largest_rack, "more": reason.more, "more_in_s": reason.more_in_s,
     }  # fmt: skip
 
 
@@ -71,7 +84,7 @@ def _lines(answer: SiteAnswer) -> list[str]:
     if answer.bid is None:
         refusal = answer.refusal
         assert isinstance(refusal, Refusal)
-        return [refusal_text(refusal)]
+        return [refusal_text(refusal), *map(alternative_text, refusal.alternatives)]
     return _bid_lines(answer.bid)
 
 

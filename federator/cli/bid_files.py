@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from federator.cli.json_file import brief, read_json
 from federator.errors import InvalidRequest
 from federator.model.plan import BidRequest
-from federator.model.site import Node, NodeShare, NodeState, RunningJob, Snapshot
+from federator.model.site import LocalJob, Node, NodeShare, NodeState, RunningJob, Snapshot
 from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from federator.model.workload import MAX_AMOUNT, Job, SiteName, WorkloadId
 
@@ -39,6 +39,17 @@ class NodeFields(Struct, frozen=True, forbid_unknown_fields=True):
     gpus_alloc: _Count = 0
     features: tuple[str, ...] = ()
     closed_partitions: tuple[str, ...] = ()
+    gpu_mem_gib: _Number = 0.0
+    nvlink: bool = False
+    gpu_weight: _Number = 1.0
+
+
+class LocalFields(Struct, frozen=True, forbid_unknown_fields=True):
+    """One of ``local``."""
+
+    id: _Id
+    nodes: tuple[str, ...]
+    ends_by_s: _Number | None = None
 
 
 class ShareFields(Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,6 +80,8 @@ class SnapshotFields(Struct, frozen=True, forbid_unknown_fields=True):
     now_s: _Number
     nodes: Annotated[list[NodeFields], Meta(min_length=1)]
     running: list[OccupantFields] = []
+    local: list[LocalFields] = []
+    switches: dict[str, str] = {}
 
 
 class WantedFields(Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,6 +93,10 @@ class WantedFields(Struct, frozen=True, forbid_unknown_fields=True):
     gpus: _Count = 0  # total
     gpu_types: tuple[str, ...] = ()
     min_gpu_mem_gib: _Number = 0
+    nvlink: bool = False
+    tensor_parallel: Annotated[int, Meta(ge=1, le=MAX_AMOUNT)] = 1
+    pipeline_stages: Annotated[int, Meta(ge=1, le=MAX_AMOUNT)] = 1
+    exclusive: bool = False
     features: tuple[str, ...] = ()
     cpus_per_node: _Count = 1
     mem_mib_per_node: _Count = 0
@@ -99,7 +116,7 @@ class RequestFields(Struct, frozen=True, forbid_unknown_fields=True):
 
 _SNAPSHOT: Final[Mapping[str, type[Struct]]] = {
     "": SnapshotFields, "nodes": NodeFields, "running": OccupantFields,
-    "running.nodes": ShareFields,
+    "running.nodes": ShareFields, "local": LocalFields,
 }  # fmt: skip
 _REQUEST: Final[Mapping[str, type[Struct]]] = {"": RequestFields, "jobs": WantedFields}
 
@@ -134,11 +151,19 @@ def read_snapshot(path: Path) -> Snapshot:
         ids.add(job.id)
         for name in job.nodes.keys() - names:
             raise file.refusal(f"running[{k}].nodes", f"unknown node '{brief(name)}'")
+    for k, local in enumerate(fields.local):
+        for name in set(local.nodes) - names:
+            raise file.refusal(f"local[{k}].nodes", f"unknown node '{brief(name)}'")
     return Snapshot(
         site=SiteName(fields.site),
         now_s=fields.now_s,
         nodes=tuple(Node(**_values(node)) for node in fields.nodes),
         running=tuple(_running(job) for job in fields.running),
+        local=tuple(
+            LocalJob(id=j.id, nodes=j.nodes, ends_by_s=inf if j.ends_by_s is None else j.ends_by_s)
+            for j in fields.local
+        ),
+        switches=fields.switches,
     )
 
 
@@ -156,8 +181,13 @@ def _running(job: OccupantFields) -> RunningJob:
     )  # fmt: skip
 
 
-def read_request(path: Path) -> BidRequest:
+def read_request(path: Path, *, knows_memory: bool = True) -> BidRequest:
     """Read a request.json.
+
+    Args:
+        path: of the file.
+        knows_memory: whether the snapshot tells the memory of its GPUs; where it does not, the
+            names of GPU types stand for it.
 
     Raises:
         InvalidRequest: one line with the file, the place in it, and what was expected there.
@@ -168,29 +198,33 @@ def read_request(path: Path) -> BidRequest:
     for k, name in enumerate(names):
         if name in names[:k]:
             raise file.refusal(f"jobs[{k}].name", f"'{brief(name)}' is there twice")
-    jobs = (_job(file, k, names[k], job) for k, job in enumerate(fields.jobs))
+    jobs = (_job(file, k, names[k], job, knows_memory) for k, job in enumerate(fields.jobs))
     return BidRequest(
         id=WorkloadId(fields.id),
         jobs=tuple(jobs),
         priority=fields.priority,
         preempt_gpus=inf if fields.preempt_gpus is None else fields.preempt_gpus,
+        time_limit_s=inf if fields.time_limit_s is None else fields.time_limit_s,
     )
 
 
-def _job(file: _File, k: int, name: str, job: WantedFields) -> Job:
+def _job(file: _File, k: int, name: str, job: WantedFields, knows_memory: bool) -> Job:
     where = f"jobs[{k}]"
-    if job.nodes is None and not job.gpus:
-        raise file.refusal(where, "expected 'nodes', or 'gpus' in all; found neither")
-    if job.min_gpu_mem_gib and not job.gpu_types:
+    if job.min_gpu_mem_gib and not job.gpu_types and not knows_memory:
         raise file.refusal(
             f"{where}.min_gpu_mem_gib",
-            "a snapshot does not say what memory its GPUs have; name acceptable 'gpu_types' too",
+            "the snapshot does not say what memory its GPUs have (nodes[].gpu_mem_gib); "
+            "name acceptable 'gpu_types' too",
         )
+    if job.nodes is None and not job.gpus:
+        raise file.refusal(where, "expected 'nodes', or 'gpus' in all; found neither")
     try:
         return Job(
             name=name, nodes=job.nodes, gpus_per_node=job.gpus_per_node, gpus=job.gpus,
             cpus_per_node=job.cpus_per_node, mem_mib_per_node=job.mem_mib_per_node,
-            gpu_types=job.gpu_types, features=job.features,
+            gpu_types=job.gpu_types, features=job.features, exclusive=job.exclusive,
+            min_gpu_mem_gib=job.min_gpu_mem_gib if knows_memory else 0.0, nvlink=job.nvlink,
+            tensor_parallel=job.tensor_parallel, pipeline_stages=job.pipeline_stages,
             partitions=() if job.partition is None else (job.partition,),
         )  # fmt: skip
     except InvalidRequest as error:

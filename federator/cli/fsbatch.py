@@ -15,7 +15,14 @@ import msgspec
 
 from federator import __version__
 from federator.cli.client import call
-from federator.cli.words import is_utf8, printable, reason_text, refusal_text, unexpected
+from federator.cli.words import (
+    alternative_text,
+    is_utf8,
+    printable,
+    reason_text,
+    refusal_text,
+    unexpected,
+)
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.reason import RefusalKind
@@ -73,12 +80,21 @@ These lower a job in the federation's queue, and nothing raises one:
       --fed-priority=N   rank it at level N (1 to 7, 7 is lowest) or below, not at its tenant's;
                          not known to sbatch, which refuses a script with it
 
+These say what GPUs must be able to do and how they belong together; the least capable that do
+are taken:
+
+      --fed-gpu-types=LIST  any of these types, e.g. a100,h100 (instead of a type in --gres)
+      --fed-gpu-mem=SIZE    memory of each GPU, at least, e.g. 40G
+      --fed-nvlink          NVLink between the GPUs of a node
+      --fed-tp=N            tensor-parallel groups of N GPUs, each inside one node
+      --fed-pp=N            N pipeline stages of such groups, in one rack where there is room
+
 Not honoured, because the federation chooses site, nodes and time: -M -w -x -F --reservation -d -b
 --deadline -H -L --switches --priority --gid; each is refused with what to do instead.
 
 Environment:
   FEDERATOR_SOCKET       where the federation listens, if not at the usual place
-  SBATCH_FED_PRIORITY    as --fed-priority; sbatch does not mind it
+  SBATCH_FED_PRIORITY    as --fed-priority, and so on; sbatch does not mind them
   FED_SUBMIT_KEY         submitting twice with the same key queues one workload
   SLURM_EXIT_ERROR       exit status on errors (1)
 
@@ -314,6 +330,8 @@ def _print_bids(reply: TestOnlyReply, *, as_json: bool) -> int:
         mark = "*" if each.site == reply.winner else " "
         line = f"fsbatch: {mark} {each.site or 'federation':<{width}}  {_bid_text(each)}"
         print(printable(line), file=sys.stderr)
+        for other in each.refusal.alternatives if each.refusal is not None else ():
+            print(f"fsbatch:   {'':<{width}}  {alternative_text(other)}", file=sys.stderr)
     if reply.winner:
         print(printable(f"fsbatch: would start now at {reply.winner}"), file=sys.stderr)
     elif hopeful:

@@ -29,6 +29,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
     "explain": ("federator.cli.explain", "explain", "Why a workload is where it is."),
     "rank": ("federator.cli.rank", "rank", "Offline: the order of a queue, and why."),
     "sites": ("federator.cli.fsinfo", "sites", "The state of every site."),
+    "snapshot": ("federator.cli.snapshot", "snapshot", "What a site bids on now."),
     "tenants": ("federator.cli.tenants", "tenants", "Quota, limit and use of every tenant."),
     "testbed": ("federator.cli.testbed", "testbed", "Three real Slurm clusters in containers."),
 })  # fmt: skip

@@ -6,14 +6,49 @@ from collections.abc import Callable
 from typing import Final
 
 from federator.errors import InvalidRequest, SiteUnavailable
-from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.reason import Alternative, Reason, ReasonCode, Refusal, RefusalKind
 
 
 def _amount(reason: Reason) -> str:
-    """``16 GPUs of a100|h100, 12 free`` from whatever numbers there are."""
+    """``16 GPUs of a100|h100; free 12, in 3 nodes; largest rack 8; 4 more in 35 min``."""
     unit = f" {reason.unit}" if reason.unit else ""
     of = f" of {reason.detail}" if reason.detail else ""
-    return f"{reason.needed}{unit}{of}, {reason.free} free"
+    free = f"free {reason.free}"
+    if reason.free_nodes:
+        free += f", in {reason.free_nodes} node{'s'[: reason.free_nodes != 1]}"
+    parts = [f"{reason.needed}{unit}{of}", free]
+    if 0 < reason.largest_rack < reason.free:
+        parts.append(f"largest rack {reason.largest_rack}")
+    if reason.more:
+        what = "" if reason.unit == "GPUs" else " GPUs"
+        parts.append(f"{reason.more} more{what} in {span(reason.more_in_s)}")
+    return "; ".join(parts)
+
+
+def span(seconds: float) -> str:
+    """A time to come, e.g. ``40 s``, ``35 min``, ``3.5 h`` or ``2.1 days``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86_400:.1f} days"
+
+
+def alternative_text(other: Alternative) -> str:
+    """Say what would start instead, e.g. ``would start now: --nodes=2 --gpus-per-node=8``."""
+    options = [f"--nodes={other.nodes}"] if other.nodes else []
+    if other.gpus:
+        options.append(f"--gpus-per-node={other.gpus}" if other.nodes else f"--gpus={other.gpus}")
+    text = f"would start now: {' '.join(options)}"
+    return f"{text} on {'|'.join(other.gpu_types)}" if other.gpu_types else text
+
+
+def _reserved(reason: Reason) -> str:
+    whom = f" {reason.detail}" if reason.detail else ""
+    return (
+        f"would delay job {whom.strip() or 'another'}, for which room is kept "
+        f"in {span(reason.more_in_s)}; a shorter --time could start now"
+    )
 
 
 def _named(text: str) -> Callable[[Reason], str]:
@@ -66,6 +101,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.NO_ANSWER: _named("the site did not answer in time"),
     ReasonCode.BAD_BID: _named("the site's offer was not believed"),
     ReasonCode.LAUNCH_REFUSED: _named("the site refused the launch"),
+    ReasonCode.RESERVED: _reserved,
     ReasonCode.LEASE_OVER: _named("did not start within the launch lease"),
     ReasonCode.NODE_FAILED: _named("a node failed"),
     ReasonCode.LOST: _named("the site has no record of the job any more"),
@@ -117,4 +153,7 @@ def refusal_text(refusal: Refusal) -> str:
     """Say a site's refusal, e.g. ``not now: needs 2 nodes, 1 free``; reasons joined by ``; ``."""
     kind = "not now" if refusal.kind is RefusalKind.WAIT else "never"
     reasons = "; ".join(reason_text(reason) for reason in refusal.reasons)
-    return f"{kind}: {reasons}" if reasons else kind
+    text = f"{kind}: {reasons}" if reasons else kind
+    if refusal.starts_in_s is not None:
+        text += f"; could start in {span(refusal.starts_in_s)} at the latest"
+    return text

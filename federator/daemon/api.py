@@ -2,7 +2,7 @@
 
 A call comes from the agent of a site, which vouches for the user by the peer of its socket, or
 from a process on the daemon's host. There root and the daemon's own user are operators: they may
-act for others (``--uid``) and cancel anything.
+act for others (``--uid``), cancel anything, and see what a site bids on.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from federator.config import FederationConfig
+from federator.daemon.links import SiteLink
 from federator.daemon.tenant_views import tenant_rows
 from federator.daemon.views import RankView, find, queue_rows, site_rows
 from federator.errors import FederatorError, InvalidRequest
@@ -36,6 +37,7 @@ from federator.sites.protocol import (
     Reply,
     SitesCall,
     SitesReply,
+    SnapshotCall,
     SubmitCall,
     TenantsCall,
     TenantsReply,
@@ -80,6 +82,7 @@ class Api:
         policy = config.policy
         weights = policy.credit.weights if policy.order.by_quota else None
         self._ranks = RankView(federation, policy.name, weights)
+        self.links: dict[SiteName, SiteLink] = {}  # the daemon's; filled when it runs
         self._waiting: dict[int, Callable[[Reply], None]] = {}
         self._cancel_errors: dict[int, tuple[str, ...]] = {}
         self._next_client = 1
@@ -105,6 +108,8 @@ class Api:
                     answer(SitesReply(sites=site_rows(self._federation, regions)))
                 case TenantsCall():
                     answer(self._tenants())
+                case SnapshotCall():
+                    self._snapshot(call, user, operator, answer)
         except FederatorError as error:
             answer(ErrorReply(message=str(error)))
         except Exception:  # a fault of ours in one call must not end the caller's channel
@@ -118,6 +123,17 @@ class Api:
         ranks = self._ranks.at(now_s) if call.why else None
         rows, left_off = queue_rows(self._federation, call, MAX_ROWS, ranks)
         return QueueReply(rows=rows, now_s=now_s, left_off=left_off)
+
+    def _snapshot(
+        self, call: SnapshotCall, user: str, operator: bool, answer: Callable[[Reply], None]
+    ) -> None:
+        if not operator:
+            raise InvalidRequest(f"{user} is no operator, or not on the daemon's host")
+        link = self.links.get(SiteName(call.site))
+        if link is None:
+            known = ", ".join(self._config.sites)
+            raise InvalidRequest(f"unknown site {call.site[:64]!r}; one of {known}")
+        link.ask_snapshot(answer)
 
     def _tenants(self) -> TenantsReply:
         now_s = self._clock()

@@ -82,7 +82,15 @@ class Effects:
         match command:
             case AskSite():
                 requests = tuple(map(_job_request, command.requests))
-                link.send(Ask(pass_id=command.pass_id, requests=requests))
+                reserve = _job_request(command.reserve) if command.reserve is not None else None
+                link.send(
+                    Ask(
+                        pass_id=command.pass_id,
+                        requests=requests,
+                        reserve=reserve,
+                        reserving=command.reserving,
+                    )
+                )
             case LaunchAt():
                 w = command.workload
                 log.info("launch", attempt=str(command.attempt), site=command.site,

@@ -40,6 +40,9 @@ from federator.sites.protocol import (
     Pong,
     Reply,
     Report,
+    SnapshotAsk,
+    SnapshotReply,
+    SnapshotTaken,
     Trouble,
     Welcome,
     frame,
@@ -94,6 +97,8 @@ class SiteLink:
         self._problems: tuple[str, ...] = ()
         self._reported = False
         self._stopping = False
+        self._snapshots: dict[int, Callable[[Reply], None]] = {}  # asked for, not yet shown
+        self._next_snapshot = 1
 
     async def run(self) -> None:
         """Connect and serve until ``stop``."""
@@ -173,6 +178,9 @@ class SiteLink:
 
     async def _hang_up(self) -> None:
         channel, self._channel = self._channel, None
+        waiting, self._snapshots = self._snapshots, {}
+        for answer in waiting.values():
+            answer(ErrorReply(message=f"the connection to site {self.site} broke"))
         if channel is not None:
             with contextlib.suppress(OSError):
                 await channel.close()
@@ -183,6 +191,8 @@ class SiteLink:
                 pass
             case ClientCall():
                 self._desk.take(message, self.site, lambda r: self._answer(message.call_id, r))
+            case SnapshotTaken():
+                self._snapshot_taken(message)
             case Trouble():
                 if not self._troubled:
                     log.warning("site_trouble", site=self.site, detail=message.detail)
@@ -193,6 +203,24 @@ class SiteLink:
                             detail=message.detail)  # fmt: skip
             case _:
                 self._observe_message(message)
+
+    def ask_snapshot(self, answer: Callable[[Reply], None]) -> None:
+        """Have the site show what it bids on now."""
+        if self._channel is None:
+            answer(ErrorReply(message=f"site {self.site} is not connected"))
+            return
+        self._snapshots[self._next_snapshot] = answer
+        self.send(SnapshotAsk(ask_id=self._next_snapshot))
+        self._next_snapshot += 1
+
+    def _snapshot_taken(self, taken: SnapshotTaken) -> None:
+        answer = self._snapshots.pop(taken.ask_id, None)
+        if answer is None:
+            return
+        if taken.snapshot is None:
+            answer(ErrorReply(message=f"site {self.site} shows no snapshot: {taken.detail[:300]}"))
+        else:
+            answer(SnapshotReply(snapshot=taken.snapshot))
 
     def _answer(self, call_id: int, reply: Reply) -> None:
         try:
@@ -221,7 +249,7 @@ def as_observation(
     match message:
         case BidsMade():
             answers = tuple(
-                SiteAnswer(id=WorkloadId(a.id), bid=a.bid, refusal=a.refusal)
+                SiteAnswer(id=WorkloadId(a.id), bid=a.bid, refusal=a.refusal, held_back=a.held_back)
                 for a in message.answers
             )
             return BidsCame(site=site, pass_id=message.pass_id, answers=answers)

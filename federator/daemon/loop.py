@@ -20,6 +20,7 @@ from federator.errors import ConfigError, StoreError
 from federator.model.event import decode_event, encode_event
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.message import Command, Observation, Record, Tick
+from federator.model.site import GpuModel
 from federator.model.workload import SiteName
 from federator.sched.federation import Federation, Rules
 from federator.sched.ledger import Ledger
@@ -92,7 +93,7 @@ class Daemon:
         self._monotonic_s = time.monotonic()
         self._api = Api(config, self._federation, self._inbox.put_nowait, self.clock)
         self._stopping = False
-        self._links: dict[SiteName, SiteLink] = {}
+        self._links: dict[SiteName, SiteLink] = self._api.links
         self._effects = Effects(config.federation, self._links, self._api.reply, self._wake)
 
     def clock(self) -> float:
@@ -160,6 +161,10 @@ class Daemon:
             site=name,
             partitions=site.partitions,
             poll_interval_s=site.poll_interval_s,
+            gpus={
+                kind: GpuModel(mem_gib=gpu.mem_gib, nvlink=gpu.nvlink, weight=gpu.weight)
+                for kind, gpu in self._config.gpus.items()
+            },
         )
         return SiteLink(name, transport_of(site), welcome, self._inbox.put_nowait, self._api)
 

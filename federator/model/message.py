@@ -68,6 +68,7 @@ class SiteAnswer:
     id: WorkloadId
     bid: Bid | None = None
     refusal: Refusal | None = None
+    held_back: bool = False  # the bid is worse because of those before it in the same message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +132,8 @@ class AskSite:
     site: SiteName
     pass_id: int
     requests: tuple[Request, ...]  # in rank order
+    reserve: Request | None = None  # a blocked workload for which this site keeps room
+    reserving: bool = False  # or else for the first of ``requests`` that is blocked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 from federator.model.site import NodeShare
@@ -12,8 +13,8 @@ from federator.model.workload import Job, WorkloadId
 class Score(NamedTuple):
     """Smaller is better, compared from left to right; the sum over a workload's jobs.
 
-    Order of the terms: docs/architecture.md, "Score". Terms that need preemption or data
-    placement are 0 until a plan can have them.
+    Order of the terms: docs/architecture.md, "Score". ``bytes_to_move`` is 0 until data is
+    placed.
     """
 
     preempts: int = 0  # 1 when victims must go
@@ -21,7 +22,8 @@ class Score(NamedTuple):
     victims: int = 0
     lost_work_gpu_s: float = 0.0
     locality_cost: float = 0.0  # sum over pairs of GPUs, spec eq. 2
-    fragmentation: float = 0.0  # GPUs left free on the nodes of this plan
+    gpu_worth: float = 0.0  # of all GPUs taken, so that the least capable that do are taken
+    fragmentation: float = 0.0  # by how many GPUs it raises those of no use in its racks
     bytes_to_move: float = 0.0
 
 
@@ -33,6 +35,7 @@ class BidRequest:
     jobs: tuple[Job, ...]
     priority: int = 7  # as ranked now; only strictly lower ones (larger numbers) may be evicted
     preempt_gpus: float = 0.0  # that victims may hold, at most; 0: nobody may be evicted
+    time_limit_s: float = inf  # it may stand in for a reserved gang only if it ends before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,7 @@ class JobPlan:
     partition: str
     nodes: dict[str, NodeShare]
     gpu_types: dict[str, int] = field(default_factory=dict)  # GPUs by type, where nodes have one
+    rails: int = 0  # GPUs of each of several nodes, if it has all of every one of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ class ReasonCode(Enum):
     NO_ANSWER = "FedNoAnswer"  # the site did not bid in time
     BAD_BID = "FedBid"  # the site's offer contradicts the request
     LAUNCH_REFUSED = "FedLaunch"  # sbatch at the site said no, or the plan no longer held
+    RESERVED = "FedReserved"  # would delay a gang that waits for this room; its id in ``detail``
     LEASE_OVER = "FedLease"  # did not start within the launch lease
     NODE_FAILED = "FedNodeFail"
     LOST = "FedLost"  # the site has no record of it any more
@@ -42,7 +43,8 @@ class Reason:
     """One cause, for one job of the workload (``job`` is "" when it concerns the whole).
 
     ``needed`` and ``free`` count what ``unit`` names ("nodes", "GPUs", "CPUs", "MiB"); ``detail``
-    carries names from the request or the site's own words, never a decision.
+    carries names from the request or the site's own words, never a decision. The rest is 0 where
+    it is not known.
     """
 
     code: ReasonCode
@@ -51,12 +53,29 @@ class Reason:
     free: int = 0
     unit: str = ""
     detail: str = ""
+    free_nodes: int = 0  # on which the free GPUs or CPUs are
+    largest_rack: int = 0  # the most of ``free`` under one leaf switch
+    more: int = 0  # that are free after ``more_in_s`` seconds at the latest, by time limits
+    more_in_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A smaller or different request that would start at the site now."""
+
+    nodes: int = 0  # 0: as many as the site needs for ``gpus``
+    gpus: int = 0  # on each node; in all where ``nodes`` is 0
+    gpu_types: tuple[str, ...] = ()  # what it would get, where that is more than was accepted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
+    """``starts_in_s``: when it could start at the latest, by the time limits of what runs."""
+
     kind: RefusalKind
     reasons: tuple[Reason, ...]  # at least one
+    starts_in_s: float | None = None  # None: not known
+    alternatives: tuple[Alternative, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.reasons:

@@ -43,6 +43,23 @@ class Node:
     gpus_alloc: int = 0
     features: tuple[str, ...] = ()
     closed_partitions: tuple[str, ...] = ()  # it is in them too, but they take no job now
+    gpu_mem_gib: float = 0.0  # of each GPU; 0: not known, so it meets no demand for memory
+    nvlink: bool = False  # between all GPUs of the node; the feature "nvlink" says it too
+    gpu_weight: float = 1.0  # what one GPU is worth in use, federation.yaml
+
+    @property
+    def gpu_worth(self) -> float:
+        """How capable one GPU is: its weight for each GiB (for the whole, if not known)."""
+        return self.gpu_weight * (self.gpu_mem_gib or 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuModel:
+    """What is known of a gres type."""
+
+    mem_gib: float = 0.0  # 0: not known
+    nvlink: bool = False
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +69,21 @@ class NodeShare:
     gpus: int = 0
     cpus: int = 0
     mem_mib: int = 0
+
+    def __add__(self, other: NodeShare) -> NodeShare:
+        return NodeShare(
+            gpus=self.gpus + other.gpus,
+            cpus=self.cpus + other.cpus,
+            mem_mib=self.mem_mib + other.mem_mib,
+        )
+
+    def less(self, other: NodeShare) -> NodeShare:
+        """What is left of it without ``other``; nothing below 0."""
+        return NodeShare(
+            gpus=max(0, self.gpus - other.gpus),
+            cpus=max(0, self.cpus - other.cpus),
+            mem_mib=max(0, self.mem_mib - other.mem_mib),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +101,15 @@ class RunningJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LocalJob:
+    """A job at the site that is not the federation's: it is never touched, but it will end."""
+
+    id: int  # Slurm's
+    nodes: tuple[str, ...]
+    ends_by_s: float = inf  # by its time limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """A site at one instant. Nodes are in the site's own order."""
 
@@ -76,6 +117,8 @@ class Snapshot:
     now_s: float
     nodes: tuple[Node, ...]
     running: tuple[RunningJob, ...] = ()
+    local: tuple[LocalJob, ...] = ()
+    switches: dict[str, str] = field(default_factory=dict)  # the switch above each switch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +190,7 @@ class SiteJob:
     submitted_at_s: float = 0.0
     started_at_s: float = 0.0  # 0 until it has started
     ended_at_s: float = 0.0  # 0 until it has ended
+    ends_by_s: float = inf  # by its time limit, while it runs
     nodes: dict[str, NodeShare] = field(default_factory=dict)  # while it holds them
 
 

@@ -59,6 +59,10 @@ class Job:
     features: tuple[str, ...] = ()  # all of these, on every node
     exclusive: bool = False  # whole nodes
     partitions: tuple[str, ...] = ()  # any of these; empty: any that the federation may use
+    min_gpu_mem_gib: float = 0.0  # of each GPU
+    nvlink: bool = False  # GPUs of a node must have it
+    tensor_parallel: int = 1  # GPUs that must be on one node together
+    pipeline_stages: int = 1  # of tensor_parallel GPUs each; better in one rack together
 
     def __post_init__(self) -> None:
         if self.nodes is not None and self.nodes < 1:
@@ -68,6 +72,7 @@ class Job:
         if min(amounts) < 0:
             raise InvalidRequest(f"job {self.name!r}: GPUs, CPUs and memory cannot be negative")
         self._refuse_beyond_reason()
+        self._refuse_bad_groups()
         stated_twice = self.gpus and self.gpus_per_node and self.nodes is not None
         if stated_twice and self.gpus != self.gpus_per_node * (self.nodes or 0):
             raise InvalidRequest(
@@ -87,6 +92,25 @@ class Job:
                 raise InvalidRequest(
                     f"job {self.name!r}: {amount} {what} in all; ask for at most {MAX_AMOUNT}"
                 )
+
+    def _refuse_bad_groups(self) -> None:
+        tensor, stages = self.tensor_parallel, self.pipeline_stages
+        if tensor < 1 or stages < 1:
+            raise InvalidRequest(
+                f"job {self.name!r}: expected tensor-parallel size and pipeline stages of at "
+                f"least 1, got {tensor} and {stages}"
+            )
+        total = self.gpus or self.gpus_per_node * (self.nodes or 1)
+        if total % (tensor * stages):
+            raise InvalidRequest(
+                f"job {self.name!r}: {total} GPUs are no whole number of replicas of "
+                f"{tensor} x {stages} (tensor-parallel size x pipeline stages)"
+            )
+        if self.gpus_per_node % tensor:
+            raise InvalidRequest(
+                f"job {self.name!r}: {self.gpus_per_node} GPUs on each node are no whole number "
+                f"of tensor-parallel groups of {tensor}, which must not span nodes"
+            )
 
     @property
     def total_gpus(self) -> int:

@@ -8,8 +8,8 @@ from federator.model.event import Draft
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.tenant import Amounts, Tenancy
 from federator.model.workload import SiteName
-from federator.sched.site_scheduler import never_fits
 from federator.sched.site_view import SiteView
+from federator.sched.workload_plan import never_fits
 
 
 def never_runs(

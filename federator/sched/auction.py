@@ -23,7 +23,7 @@ class Award:
 class Outcome:
     """What became of each workload of a round.
 
-    ``again``: refused only because of a hold that was lost; worth asking once more.
+    ``again``: refused, or bid for worse, because of a hold that was lost; worth asking once more.
     """
 
     awards: tuple[Award, ...]
@@ -56,9 +56,10 @@ def auction(
     ``choose`` has the last word on each award, in rank order: it is given what was offered, best
     first, and takes one, or none when something stands against them all.
 
-    A workload that no site bid for is asked again when a site that refused it had held room for
-    an earlier workload of this round which then went elsewhere: now there is more room. The first
-    of ``order`` is therefore always settled, so the rounds of a pass come to an end.
+    A workload is asked again when a site had held room for an earlier one of this round which
+    then went elsewhere, and for want of that room refused it, with no other site bidding, or bid
+    worse: now there is more. The first of ``order`` is therefore always settled, so the rounds of
+    a pass come to an end.
     """
     awards: list[Award] = []
     again: list[WorkloadId] = []
@@ -66,12 +67,13 @@ def auction(
     lost_a_hold: set[SiteName] = set()
     for id_ in order:
         offers = bids_for(id_, answers, site_order)
-        if offers:
+        freed = [answers[site][id_] for site in lost_a_hold if id_ in answers.get(site, {})]
+        if offers and not any(answer.held_back for answer in freed):
             chosen = choose(offers)
             if chosen is not None:
                 awards.append(chosen)
             lost_a_hold |= {offer.site for offer in offers if offer is not chosen}
-        elif any(site in lost_a_hold and id_ in answers[site] for site in answers):
+        elif freed:
             again.append(id_)
         else:
             refused.append(id_)

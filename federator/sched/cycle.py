@@ -67,6 +67,7 @@ class Pass:
         self._limits: dict[tuple[int, Amounts], Refusal | None] = {}  # as of ``_limits_as_of``
         self._limits_as_of = -1
         self._failed: NegativeCache[Mapping[SiteName, Refusal]] = NegativeCache()
+        self.reserved: dict[SiteName, Request] = {}  # for whom each site keeps room
 
     def next_window(self, again: Sequence[WorkloadId], size: int) -> tuple[Request, ...]:
         """The workloads to ask about next: those of the last round once more, then in rank order.
@@ -103,6 +104,49 @@ class Pass:
             if sites and len(refusals) == len(sites):
                 self._failed.add(self._ledger.entries[id_].workload.jobs, Rights(), refusals)
 
+    def keep_room(
+        self, refused: Sequence[WorkloadId], sites: Sequence[SiteName]
+    ) -> list[WorkloadId]:
+        """Let each blocked workload have room kept at the site where it could start first.
+
+        A site keeps room for one workload, to the end of the pass. While it was not yet known for
+        whom, each site kept it for the first that it had to refuse.
+
+        Args:
+            refused: those that found no room in this round, in rank order.
+            sites: in the order that breaks ties.
+
+        Returns:
+            Those refused for the sake of one that has its room elsewhere: to be asked again.
+        """
+        answers = self.round.answers
+        refusals = {
+            id_: {s: a.refusal for s in sites
+                  if (a := answers.get(s, {}).get(id_)) is not None and a.refusal is not None}
+            for id_ in refused
+        }  # fmt: skip
+        for id_ in refused:
+            foretold = [
+                (refusal.starts_in_s, sites.index(site), site)
+                for site, refusal in refusals[id_].items()
+                if refusal.starts_in_s is not None and site not in self.reserved
+            ]
+            if foretold:
+                self.reserved[min(foretold)[2]] = self.round.requests[id_]
+        return [
+            id_ for id_ in refused
+            if any(self._in_vain(site, r) for site, r in refusals[id_].items())
+        ]  # fmt: skip
+
+    def _in_vain(self, site: SiteName, refusal: Refusal) -> bool:
+        """Refused for the sake of another that has no room kept there."""
+        kept = self.reserved.get(site)
+        return any(
+            reason.code is ReasonCode.RESERVED
+            and (kept is None or reason.detail != str(kept.workload.id))
+            for reason in refusal.reasons
+        )
+
     def _fails(self, entry: Entry) -> bool:
         """Tell whether it is known already that no site can start this now."""
         if entry.avoid_until_s:  # it may be asked elsewhere than the one that failed
@@ -111,7 +155,8 @@ class Pass:
         if known is None:
             return False
         self._give_back_task(entry)
-        entry.refusals = {s: as_for(entry.workload.jobs, r) for s, r in known.items()}
+        jobs = entry.workload.jobs
+        entry.refusals = {s: as_for(jobs, known.jobs, r) for s, r in known.answer.items()}
         return True
 
     def choose(self, offers: Sequence[Award], now_s: float) -> tuple[Award, Awarded] | Refusal:

@@ -50,9 +50,9 @@ from federator.sched.auction import Award, auction
 from federator.sched.cycle import Pass, Round, Trial, for_site, remember
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.news import happenings, reason_for
-from federator.sched.placement import Room
 from federator.sched.plausible import believed
 from federator.sched.policy import Policy, Ranked
+from federator.sched.room import Room
 from federator.sched.site_view import SiteView
 
 CANCEL_AGAIN_S = 10.0
@@ -347,7 +347,8 @@ class Federation:
             requests = for_site(window, name, self.ledger, turn.now_s)
             if requests:
                 round_.waiting_for.add(name)
-                ask = AskSite(site=name, pass_id=round_.pass_id, requests=requests)
+                ask = AskSite(site=name, pass_id=round_.pass_id, requests=requests,
+                              reserve=pass_.reserved.get(name), reserving=True)  # fmt: skip
                 turn.commands.append(ask)
 
     def _new_round(self, turn: _Turn, requests: Sequence[Request]) -> Round:
@@ -381,12 +382,14 @@ class Federation:
         outcome = auction(
             order, round_.answers, list(self.sites), lambda o: self._award(turn, pass_, o, down)
         )
+        in_vain = set(pass_.keep_room(outcome.refused, list(self.sites)))
         for id_ in outcome.refused:
             entry = self.ledger.entries[id_]
             remember(entry, round_.answers, silent, down, turn.now_s)
             self._wake_to_retry(turn, entry)
-        pass_.learn(outcome.refused, self._ready_sites())
-        self._ask(turn, pass_, outcome.again)
+        pass_.learn([w for w in outcome.refused if w not in in_vain], self._ready_sites())
+        again = in_vain | set(outcome.again)
+        self._ask(turn, pass_, [w for w in order if w in again])
 
     def _award(
         self, turn: _Turn, pass_: Pass, offers: Sequence[Award], down: Sequence[SiteName]

@@ -37,7 +37,8 @@ class _Profile(NamedTuple):
     features: frozenset[str]
     exclusive: bool
     exact_nodes: int  # where totals must spread over exactly so many; else 0
-    least: tuple[float, ...]  # nodes, then GPUs, CPUs and MiB on each node, then totals
+    tensor_parallel: int
+    least: tuple[float, ...]  # nodes; GPUs, CPUs, MiB on each; totals; GPU memory, NVLink
 
     def implies(self, other: _Profile) -> bool:
         """Tell whether ``other`` cannot be placed where this one could not."""
@@ -48,13 +49,14 @@ class _Profile(NamedTuple):
             and self.features <= other.features
             and self.exclusive <= other.exclusive
             and (not self.exact_nodes or self.exact_nodes == other.exact_nodes)
+            and other.tensor_parallel % self.tensor_parallel == 0
         )
 
 
 def _profile(job: Job) -> _Profile:
     nodes = job.nodes or 0
     with_totals = bool(job.gpus or job.cpus)
-    gpus_per_node = max(job.gpus_per_node, min(1, job.gpus))
+    gpus_per_node = max(job.gpus_per_node, job.tensor_parallel if job.gpus else 0)
     cpus_per_node = max(1, job.cpus_per_node)
     return _Profile(
         partitions=frozenset(job.partitions),
@@ -62,6 +64,7 @@ def _profile(job: Job) -> _Profile:
         features=frozenset(job.features),
         exclusive=job.exclusive,
         exact_nodes=nodes if with_totals else 0,
+        tensor_parallel=job.tensor_parallel if job.gpus else 1,
         least=(
             nodes,
             gpus_per_node,
@@ -69,8 +72,17 @@ def _profile(job: Job) -> _Profile:
             job.mem_mib_per_node,
             max(job.total_gpus, gpus_per_node * nodes),
             max(job.cpus, cpus_per_node * nodes),
+            job.min_gpu_mem_gib if job.total_gpus else 0.0,
+            job.nvlink if job.total_gpus else False,
         ),
     )
+
+
+class Known(NamedTuple, Generic[Answer]):
+    """What was answered, and to which jobs."""
+
+    jobs: tuple[Job, ...]
+    answer: Answer
 
 
 class Rights(NamedTuple):
@@ -86,27 +98,27 @@ class Rights(NamedTuple):
 class _Failure(NamedTuple, Generic[Answer]):
     jobs: tuple[_Profile, ...]
     rights: Rights
-    answer: Answer
+    known: Known[Answer]
 
 
 class NegativeCache(Generic[Answer]):
     """The failures of one pass, each with the answer that was given; throw it away afterwards."""
 
     def __init__(self) -> None:
-        self._exact: dict[tuple[tuple[Job, ...], Rights], Answer] = {}
+        self._exact: dict[tuple[tuple[Job, ...], Rights], Known[Answer]] = {}
         self._failures: list[_Failure[Answer]] = []
         self._profiles: dict[tuple[Job, ...], tuple[_Profile, ...]] = {}
 
-    def find(self, jobs: tuple[Job, ...], rights: Rights) -> Answer | None:
-        """The answer to the failure that implies this one; None when it may be worth a try."""
+    def find(self, jobs: tuple[Job, ...], rights: Rights) -> Known[Answer] | None:
+        """The failure that implies this one; None when it may be worth a try."""
         known = self._exact.get((jobs, rights))
         if known is not None or not self._failures:
             return known
         asked = self._profile(jobs)
         for failure in self._failures:
             if rights.at_most(failure.rights) and _implies(failure.jobs, asked):
-                self._remember(jobs, rights, failure.answer)
-                return failure.answer
+                self._remember(jobs, rights, failure.known)
+                return failure.known
         return None
 
     def add(self, jobs: tuple[Job, ...], rights: Rights, answer: Answer) -> None:
@@ -117,12 +129,12 @@ class NegativeCache(Generic[Answer]):
             if not (f.rights.at_most(rights) and _implies(failed, f.jobs))
         ]  # fmt: skip
         if len(self._failures) < KEPT:
-            self._failures.append(_Failure(failed, rights, answer))
-        self._remember(jobs, rights, answer)
+            self._failures.append(_Failure(failed, rights, Known(jobs, answer)))
+        self._remember(jobs, rights, Known(jobs, answer))
 
-    def _remember(self, jobs: tuple[Job, ...], rights: Rights, answer: Answer) -> None:
+    def _remember(self, jobs: tuple[Job, ...], rights: Rights, known: Known[Answer]) -> None:
         if len(self._exact) < KEPT:
-            self._exact[jobs, rights] = answer
+            self._exact[jobs, rights] = known
 
     def _profile(self, jobs: tuple[Job, ...]) -> tuple[_Profile, ...]:
         known = self._profiles.get(jobs)
@@ -147,13 +159,16 @@ def of_hardware(refusal: Refusal) -> bool:
     return all(reason.code in OF_HARDWARE for reason in refusal.reasons)
 
 
-def as_for(jobs: Sequence[Job], refusal: Refusal) -> Refusal:
+def as_for(jobs: Sequence[Job], known_jobs: Sequence[Job], refusal: Refusal) -> Refusal:
     """Put the refusal of another request in terms of these jobs: their needs, what is free.
 
-    What was said of one of several jobs, or of something that has no number, stays as it was.
+    What was said of one of several jobs, or of something that has no number, stays as it was; when
+    the other could start, or what it could have instead, is not said of these.
     """
-    if len(jobs) != 1:
+    if jobs == known_jobs:
         return refusal
+    if len(jobs) != 1:
+        return Refusal(kind=refusal.kind, reasons=refusal.reasons)
     reasons = tuple(_reason_for(jobs[0], reason) for reason in refusal.reasons)
     return Refusal(kind=refusal.kind, reasons=reasons)
 

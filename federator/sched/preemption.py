@@ -13,15 +13,9 @@ from federator.model.plan import Bid, Score
 from federator.model.reason import Reason
 from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import Job
-from federator.sched.placement import (
-    FreeNode,
-    Placed,
-    Room,
-    least_share,
-    place_in,
-    place_job,
-    suitable_nodes,
-)
+from federator.sched.choice import least_share
+from federator.sched.placement import Placed, place_in, place_job, suitable_nodes
+from federator.sched.room import FreeNode, Room
 from federator.sched.running import Occupant, Occupants
 
 
@@ -87,6 +81,16 @@ def undo(bid: Bid, room: Room, occupants: Occupants) -> None:
         victim = occupants.get(id_)
         if victim is not None:
             victim.evicted = False
+
+
+def redo(bid: Bid, room: Room, occupants: Occupants) -> None:
+    """Do again what ``undo`` took back."""
+    for plan in bid.jobs:
+        room.take(plan)
+    for id_ in bid.victims:
+        victim = occupants.get(id_)
+        if victim is not None:
+            victim.evicted = True
 
 
 Evicting = tuple[Placed, list[Occupant]]

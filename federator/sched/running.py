@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from federator.model.site import NodeShare, RunningJob
-from federator.sched.placement import FreeNode, Room
+from federator.sched.room import FreeNode, Room
 
 
 @dataclass(slots=True, eq=False)

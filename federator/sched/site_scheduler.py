@@ -6,25 +6,34 @@ Nodes come from the last sweep. What the federation has ordered and Slurm does n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from federator.model.message import SiteAnswer
-from federator.model.plan import Bid, BidRequest, JobPlan, Score
+from federator.model.plan import BidRequest, JobPlan
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
-from federator.model.site import Capacity, Node, NodeState, PartitionSummary, RunningJob
-from federator.model.workload import AttemptId, Job
-from federator.sched.negative_cache import NegativeCache, Rights, as_for
-from federator.sched.placement import Placed, Room, place_job
-from federator.sched.preemption import Claim, plan_with_victims, undo
+from federator.model.site import (
+    Capacity,
+    GpuModel,
+    LocalJob,
+    Node,
+    NodeState,
+    PartitionSummary,
+    RunningJob,
+    Snapshot,
+)
+from federator.model.workload import AttemptId, Job, SiteName
+from federator.sched.bidding import Bidding, Premises
+from federator.sched.fabric import Fabric
+from federator.sched.fragmentation import RequestMix
+from federator.sched.reservation import Ending, endings_of
+from federator.sched.room import FreeNode, Room
 from federator.sched.running import Occupants
+from federator.sched.workload_plan import never_fits
 
-FEWEST_ORDERS: Final = 4  # in which the jobs of one workload are tried, when one finds no place
 _UNKNOWN: Final = Refusal(kind=RefusalKind.WAIT, reasons=(Reason(code=ReasonCode.NOT_TRIED),))
 SHAPES_KEPT: Final = 4096  # for which it is known whether they could ever fit
-PLACEMENTS: Final = 256  # of the jobs of one workload, beyond which no more orders are tried
-Reasons = tuple[Reason, ...]
 
 
 def capacity_of(nodes: Iterable[Node]) -> Capacity:
@@ -37,79 +46,14 @@ def capacity_of(nodes: Iterable[Node]) -> Capacity:
     return Capacity(nodes=tuple(empty))
 
 
-def place_all(jobs: Sequence[Job], room: Room, partitions: Sequence[str]) -> Bid | Reasons:
-    """Place all jobs of a workload or none; on success ``room`` has lost what the bid holds."""
-    # The largest first: a small component must not take the node that a gang needs. Whoever then
-    # finds no place is tried before all others, unless that comes to an order tried before.
-    order = sorted(range(len(jobs)), key=lambda k: (-jobs[k].total_gpus, -(jobs[k].nodes or 1), k))
-    if len(jobs) > 1 and (short := _short_in_total(jobs, room, partitions)) is not None:
-        alone = place_job(jobs[order[0]], room, partitions)
-        return (short,) if isinstance(alone, Placed) else alone
-    shapes = [replace(job, name="") for job in jobs]
-    tried: set[tuple[Job, ...]] = set()
-    reasons: Reasons = ()
-    for _ in range(orders_to_try(len(jobs))):
-        result = _place_in_order(jobs, order, room, partitions)
-        if isinstance(result, Bid):
-            return result
-        unplaced, reasons = result
-        tried.add(tuple(shapes[k] for k in order))
-        order = [unplaced, *(k for k in order if k != unplaced)]
-        if tuple(shapes[k] for k in order) in tried:
-            break
-    return reasons
-
-
-def orders_to_try(jobs: int) -> int:
-    """As many as there are jobs, so that each may go first; fewer when they are very many."""
-    return max(FEWEST_ORDERS, min(jobs, PLACEMENTS // max(1, jobs)))
-
-
-def _short_in_total(jobs: Sequence[Job], room: Room, partitions: Sequence[str]) -> Reason | None:
-    """What all jobs together need at the least and all nodes together have not; None: nothing."""
-    nodes = room.nodes_in(tuple(partitions))
-    cpus = sum(max(job.cpus, max(1, job.cpus_per_node) * (job.nodes or 1)) for job in jobs)
-    for unit, needed, free in (
-        ("nodes", sum(job.nodes or 1 for job in jobs if job.exclusive), len(nodes)),
-        ("GPUs", sum(job.total_gpus for job in jobs), sum(f.gpus for f in nodes)),
-        ("CPUs", cpus, sum(f.cpus for f in nodes)),
-    ):
-        if needed > free:
-            return Reason(code=ReasonCode.TOO_FEW_NODES, needed=needed, free=free, unit=unit)
-    return None
-
-
-def _place_in_order(
-    jobs: Sequence[Job], order: Sequence[int], room: Room, partitions: Sequence[str]
-) -> Bid | tuple[int, Reasons]:
-    """As ``place_all``, in one order; else the first job without a place, and why."""
-    found: dict[int, Placed] = {}
-    for k in order:
-        result = place_job(jobs[k], room, partitions)
-        if not isinstance(result, Placed):
-            for placed in found.values():
-                room.give_back(placed.plan)
-            return k, result
-        room.take(result.plan)
-        found[k] = result
-    score = Score(*(sum(terms) for terms in zip(*(p.score for p in found.values()), strict=True)))
-    return Bid(score=score, jobs=tuple(found[k].plan for k in range(len(jobs))))
-
-
-def never_fits(jobs: Sequence[Job], empty: Room, partitions: Sequence[str]) -> Refusal | None:
-    """Refuse for good what would not fit even an empty site; None when it would.
-
-    Args:
-        jobs: of one workload.
-        empty: room on all of the site's ``Capacity``; afterwards it is as it was.
-        partitions: those the federation may use.
-    """
-    result = place_all(jobs, empty, partitions)
-    if isinstance(result, Bid):
-        for plan in result.jobs:
-            empty.give_back(plan)
-        return None
-    return Refusal(kind=RefusalKind.REJECT, reasons=result)
+def described(nodes: Iterable[Node], gpus: Mapping[str, GpuModel]) -> tuple[Node, ...]:
+    """The nodes, with what is known of their GPU types."""
+    return tuple(
+        replace(n, gpu_mem_gib=known.mem_gib, nvlink=known.nvlink, gpu_weight=known.weight)
+        if n.gpus and (known := gpus.get(n.gpu_type)) is not None
+        else n
+        for n in nodes
+    )
 
 
 class SiteScheduler:
@@ -117,28 +61,64 @@ class SiteScheduler:
 
     Args:
         partitions: those the federation may use, in order of preference on equal scores.
+        mix: of the requests so far; by default there were none.
     """
 
-    def __init__(self, partitions: Sequence[str]) -> None:
+    def __init__(self, partitions: Sequence[str], mix: RequestMix | None = None) -> None:
         self.partitions = tuple(partitions)
         self.nodes: tuple[Node, ...] = ()
         self.capacity = Capacity(nodes=())
+        self.mix = RequestMix() if mix is None else mix
+        self._fabric = Fabric()
         self._room = Room(())  # what is free now, less the holds; kept from sweep to sweep
         self._empty = Room(())  # of ``capacity``
         self._never: dict[tuple[Job, ...], Refusal | None] = {}  # against ``_empty``
         self._holds: dict[AttemptId, tuple[JobPlan, ...]] = {}
         self._occupants = Occupants(self._room)
+        self._local: tuple[LocalJob, ...] = ()
+        self._endings: list[Ending] | None = None  # of all of these; None: not counted yet
 
-    def update(self, nodes: Iterable[Node], visible: Collection[AttemptId]) -> None:
-        """Take a sweep's nodes; ``visible`` attempts are counted in them, so their holds end."""
+    def update(
+        self,
+        nodes: Iterable[Node],
+        visible: Collection[AttemptId],
+        *,
+        switches: Mapping[str, str] | None = None,
+        running: Iterable[RunningJob] | None = None,
+        local: Iterable[LocalJob] = (),
+    ) -> None:
+        """Take what a sweep has seen.
+
+        Args:
+            nodes: all of the site.
+            visible: attempts that are counted in the nodes, so that their holds end.
+            switches: the switch above each switch; None: as before.
+            running: all of the federation that runs here; None: as ``started`` and ``ended`` say.
+            local: everything else that runs here.
+        """
         before, self.nodes = self.nodes, tuple(nodes)
         for attempt in [a for a in self._holds if a in visible]:
             self.release(attempt)
         changed = changed_nodes(before, self.nodes)
-        if changed is None:
+        fabric = self._fabric if switches is None else Fabric(switches)
+        if changed is None or fabric.parents != self._fabric.parents:
+            self._fabric = fabric
             self._rebuild()
         else:
             self._renew(changed)
+        self._local, self._endings = tuple(local), None
+        if running is not None:
+            self._replace_running(running)
+
+    def _replace_running(self, running: Iterable[RunningJob]) -> None:
+        jobs = {job.id: job for job in running}
+        for known in [occupant.job for occupant in self._occupants]:
+            if jobs.get(known.id) == known:
+                del jobs[known.id]
+            elif known.id not in jobs:
+                self._occupants.remove(known.id)
+        for job in jobs.values():
+            self._occupants.add(job)
 
     def hold(self, attempt: AttemptId, jobs: tuple[JobPlan, ...]) -> None:
         """Keep what a launch order takes until a sweep shows it."""
@@ -169,45 +149,68 @@ class SiteScheduler:
     def started(self, job: RunningJob) -> None:
         """A workload of the federation runs here; its nodes' ``*_alloc`` count it already."""
         self._occupants.add(job)
+        self._endings = None
 
     def ended(self, id_: int) -> None:
         """It runs no more; harmless when it is not known."""
         self._occupants.remove(id_)
+        self._endings = None
 
-    def bid(self, requests: Iterable[BidRequest], now_s: float = 0.0) -> tuple[SiteAnswer, ...]:
+    def bid(
+        self,
+        requests: Iterable[BidRequest],
+        now_s: float = 0.0,
+        *,
+        reserve: BidRequest | None = None,
+        reserving: bool = False,
+    ) -> tuple[SiteAnswer, ...]:
         """Answer each request in order, as if all bids made before it had won.
 
         A bid stays valid when one made before it loses.
+
+        Args:
+            requests: in rank order.
+            now_s: Unix time.
+            reserve: a blocked workload for which room is kept here, so that what is bid for may
+                not delay it.
+            reserving: without ``reserve``, whether room is kept for the first of the requests that
+                finds none.
         """
-        failed: NegativeCache[Refusal] = NegativeCache()
-        answers = tuple(self._answer(request, failed, now_s) for request in requests)
-        for answer in answers:
-            if answer.bid is not None:
-                undo(answer.bid, self._room, self._occupants)
+        premises = Premises(
+            room=self._room, partitions=self.partitions, occupants=self._occupants,
+            never_fits=self._never_fits, endings=self._endings_now,
+        )  # fmt: skip
+        bidding = Bidding(premises, now_s, reserving=reserving and reserve is None)
+        if reserve is not None:
+            bidding.reserve_for(reserve)
+        asked = tuple(requests)
+        for request in asked:
+            self.mix.note(request.id, request.jobs)
+        answers = tuple(bidding.answer(request) for request in asked)
+        bidding.close()
         return answers
 
-    def _answer(
-        self, asked: BidRequest, failed: NegativeCache[Refusal], now_s: float
-    ) -> SiteAnswer:
-        never = self._never_fits(asked.jobs)
-        if never is not None:
-            return SiteAnswer(id=asked.id, refusal=never)
-        rights = Rights(asked.priority, asked.preempt_gpus) if asked.preempt_gpus else Rights()
-        known = failed.find(asked.jobs, rights)
-        if known is not None:
-            return SiteAnswer(id=asked.id, refusal=as_for(asked.jobs, known))
-        result = place_all(asked.jobs, self._room, self.partitions)
-        if isinstance(result, Bid):
-            return SiteAnswer(id=asked.id, bid=result)
-        if asked.preempt_gpus:
-            claim = Claim(priority=asked.priority, budget_gpus=asked.preempt_gpus, now_s=now_s)
-            bid = plan_with_victims(asked.jobs, self._room, self.partitions, self._occupants, claim)
-            if bid is not None:
-                return SiteAnswer(id=asked.id, bid=bid)
-        reasons = tuple(replace(r, code=ReasonCode.RESOURCES) for r in result)
-        refusal = Refusal(kind=RefusalKind.WAIT, reasons=reasons)
-        failed.add(asked.jobs, rights, refusal)
-        return SiteAnswer(id=asked.id, refusal=refusal)
+    def snapshot(self, site: SiteName, now_s: float) -> Snapshot:
+        """What bids are made on now: the last sweep, and on top of it what is held."""
+        nodes = (
+            _with_holds(node, self._room.by_name[node.name])
+            if node.name in self._room.by_name
+            else node
+            for node in self.nodes
+        )
+        return Snapshot(
+            site=site,
+            now_s=now_s,
+            nodes=tuple(nodes),
+            running=tuple(occupant.job for occupant in self._occupants),
+            local=self._local,
+            switches=self._fabric.parents,
+        )
+
+    def _endings_now(self) -> list[Ending]:
+        if self._endings is None:
+            self._endings = endings_of(self._room, self._occupants, self._local)
+        return self._endings
 
     def _never_fits(self, jobs: tuple[Job, ...]) -> Refusal | None:
         """As ``never_fits``; remembered while the site is built as it is."""
@@ -225,7 +228,8 @@ class SiteScheduler:
         if capacity != self.capacity:
             self.capacity, self._empty = capacity, Room(capacity.nodes)
             self._never.clear()
-        self._room = Room(n for n in self.nodes if n.state.takes_jobs)
+        nodes = (n for n in self.nodes if n.state.takes_jobs)
+        self._room = Room(nodes, self._fabric, self.mix)
         self._occupants = Occupants(self._room, [o.job for o in self._occupants])
         for plans in self._holds.values():
             for plan in plans:
@@ -243,6 +247,13 @@ class SiteScheduler:
                 for name in renewed & plan.nodes.keys():
                     if name in self._room.by_name:
                         self._room.by_name[name].take(plan.nodes[name])
+
+
+def _with_holds(node: Node, f: FreeNode) -> Node:
+    gpus, cpus, mem_mib = node.gpus - f.gpus, node.cpus - f.cpus, node.mem_mib - f.mem_mib
+    if (gpus, cpus, mem_mib) == (node.gpus_alloc, node.cpus_alloc, node.mem_mib_alloc):
+        return node
+    return replace(node, gpus_alloc=gpus, cpus_alloc=cpus, mem_mib_alloc=mem_mib)
 
 
 def _in_the_way(plan: JobPlan, room: Room) -> Reason | None:

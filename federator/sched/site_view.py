@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from federator.model.site import PartitionSummary
-from federator.sched.placement import Room
+from federator.sched.room import Room
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -24,9 +24,13 @@ from federator.errors import (
     StaleState,
 )
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
-from federator.model.site import AttemptReport, Capacity, PartitionSummary, SiteJobState
-from federator.model.workload import AttemptId
-from federator.sched.site_scheduler import SiteScheduler, summarise
+from federator.model.site import (
+    AttemptReport,
+    GpuModel,
+    SiteJobState,
+)
+from federator.model.workload import AttemptId, SiteName
+from federator.sched.site_scheduler import SiteScheduler, described, summarise
 from federator.sites.base import SiteDriver, Sweep
 from federator.sites.journal import Journal, Mark, Step
 from federator.sites.protocol import (
@@ -52,6 +56,8 @@ from federator.sites.protocol import (
     Pong,
     Reply,
     Report,
+    SnapshotAsk,
+    SnapshotTaken,
     ToAgent,
     Trouble,
     Welcome,
@@ -60,6 +66,7 @@ from federator.sites.protocol import (
     to_agent_decoder,
 )
 from federator.sites.researchers import ResearcherSocket
+from federator.sites.told import Told
 
 SILENCE_S: Final = 15.0  # without a word of the daemon the agent ends
 INTENT_HORIZON_S: Final = 45.0  # an sbatch older than this has succeeded or never will:
@@ -111,6 +118,7 @@ class Agent:
         self._knows_user = knows_user
         self._scheduler = SiteScheduler(())
         self._poll_interval_s = 10.0
+        self._gpus: Mapping[str, GpuModel] = {}
         self._swept_at_s = 0.0
         self._rest_s = 0.0
         self._watch_until_s = 0.0
@@ -123,10 +131,7 @@ class Agent:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._known: dict[AttemptId, AttemptReport] = {}
-        self._told: dict[AttemptId, AttemptReport] | None = None  # None: tell all
-        self._told_capacity: Capacity | None = None
-        self._told_partitions: tuple[PartitionSummary, ...] = ()
-        self._told_problems: tuple[str, ...] = ()
+        self._told = Told()
         self._sees_all_nodes = True
         self._accepted_lately: dict[AttemptId, tuple[str, int]] = {}  # user and job id, since
         # the last sweep began
@@ -145,6 +150,7 @@ class Agent:
         await self._introduce(welcome)
         self._scheduler = SiteScheduler(welcome.partitions)
         self._poll_interval_s = welcome.poll_interval_s
+        self._gpus = welcome.gpus
         server = await ResearcherSocket(self._relay).listen(Path(self._config.socket))
         lasting = [
             asyncio.create_task(self._obey(reader)),
@@ -191,6 +197,8 @@ class Agent:
                 self._send(Pong())
             case Ask():
                 self._start(self._bid(message))  # it may sweep first; pings must not wait
+            case SnapshotAsk():
+                self._show(message)
             case LaunchOrder():
                 self._take_order(message)
             case CancelOrder():
@@ -242,14 +250,17 @@ class Agent:
             try:
                 sweep = await self._driver.sweep()
             except SiteUnavailable as error:
-                self._told = None  # after trouble everything is told again
+                self._told.forget()  # after trouble everything is told again
                 self._send(Trouble(detail=str(error)))
                 return False
             self._swept_at_s = self._clock()
             self._rest_s = REST_PER_SWEEP * max(0.0, self._swept_at_s - began_s)
             self._known = self._genuine(sweep.attempts)
             self._sees_all_nodes = sweep.nodes_complete
-            self._scheduler.update(sweep.nodes, self._visible())
+            self._scheduler.update(
+                described(sweep.nodes, self._gpus), self._visible(),
+                switches=sweep.switches, running=sweep.running, local=sweep.local,
+            )  # fmt: skip
             self._report(sweep)
             return True
 
@@ -273,40 +284,15 @@ class Agent:
         return {a for a, r in self._known.items() if r.state is not SiteJobState.PENDING}
 
     def _report(self, sweep: Sweep) -> None:
-        told = self._told
-        news = [r for a, r in self._known.items() if told is None or told.get(a) != r]
-        if told is None:  # a complete report must not miss what was accepted as it was made
-            news += [
-                AttemptReport(attempt=a, user=user, site_job_id=j, state=SiteJobState.PENDING)
-                for a, (user, j) in self._accepted_lately.items()
-                if a not in self._known
-            ]
-        gone = [] if told is None else [a for a, r in told.items()
-                                        if a not in self._known and not r.state.ended]  # fmt: skip
-        capacity = self._scheduler.capacity
-        partitions = summarise(sweep.nodes, self._scheduler.partitions)
-        new_capacity = None
-        if sweep.nodes_complete and (capacity != self._told_capacity or told is None):
-            new_capacity = capacity
-        changed = partitions != self._told_partitions or told is None
-        new_problems = sweep.problems != self._told_problems
-        if told is None or news or gone or new_capacity is not None or changed or new_problems:
-            self._send(
-                Report(
-                    attempts=tuple(news),
-                    gone=tuple(gone),
-                    complete=told is None,
-                    capacity=new_capacity,
-                    partitions=partitions if changed else (),
-                    problems=tuple(p[:300] for p in sweep.problems[:20]),
-                )
-            )
-        self._told_problems = sweep.problems
-        self._told, self._told_capacity, self._told_partitions = (
-            dict(self._known),
-            capacity,
-            partitions,
+        news = self._told.news(
+            self._known,
+            self._accepted_lately,
+            self._scheduler.capacity,
+            summarise(sweep.nodes, self._scheduler.partitions),
+            sweep,
         )
+        if news is not None:
+            self._send(news)
 
     # ---- bids ----
 
@@ -315,14 +301,27 @@ class Agent:
             await self._sweep()
         strangers = {user for user in {r.user for r in ask.requests} if not self._knows_user(user)}
         requests = [r.bid_request() for r in ask.requests if r.user not in strangers]
-        answers = self._scheduler.bid(requests)
-        made = [Answer(id=a.id, bid=a.bid, refusal=self._softened(a.refusal)) for a in answers]
+        reserve = ask.reserve.bid_request() if ask.reserve is not None else None
+        answers = self._scheduler.bid(
+            requests, self._clock(), reserve=reserve, reserving=ask.reserving
+        )
+        made = [
+            Answer(id=a.id, bid=a.bid, refusal=self._softened(a.refusal), held_back=a.held_back)
+            for a in answers
+        ]
         made += [Answer(id=r.id, refusal=_stranger(r.user))
                  for r in ask.requests if r.user in strangers]  # fmt: skip
         try:
             self._send(BidsMade(pass_id=ask.pass_id, answers=tuple(made)))
         except InvalidRequest:  # beyond a frame: no bid is better than no agent
             self._send(BidsMade(pass_id=ask.pass_id, answers=()))
+
+    def _show(self, ask: SnapshotAsk) -> None:
+        snapshot = self._scheduler.snapshot(SiteName(self._config.site), self._clock())
+        try:
+            self._send(SnapshotTaken(ask_id=ask.ask_id, snapshot=snapshot))
+        except InvalidRequest as error:
+            self._send(SnapshotTaken(ask_id=ask.ask_id, detail=str(error)))
 
     def _softened(self, refusal: Refusal | None) -> Refusal | None:
         """With nodes that could not be read, *never* cannot be said."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from federator.model.site import AttemptReport, Node
+from federator.model.site import AttemptReport, LocalJob, Node, RunningJob
 from federator.sites.protocol import LaunchOrder
 
 
@@ -15,6 +16,9 @@ class Sweep:
 
     nodes: tuple[Node, ...]
     attempts: tuple[AttemptReport, ...]  # of the federation, live or ended not long ago
+    running: tuple[RunningJob, ...] = ()  # of the federation
+    local: tuple[LocalJob, ...] = ()  # everything else that runs on these nodes
+    switches: Mapping[str, str] = field(default_factory=dict)  # the switch above each switch
     problems: tuple[str, ...] = ()  # records that could not be read
     nodes_complete: bool = True  # no node is among them
 

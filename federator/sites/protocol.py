@@ -16,10 +16,10 @@ import msgspec
 from federator.errors import InvalidRequest, SiteUnavailable
 from federator.model.plan import Bid, BidRequest, JobPlan, Score
 from federator.model.reason import Reason, Refusal
-from federator.model.site import AttemptReport, Capacity, PartitionSummary
+from federator.model.site import AttemptReport, Capacity, GpuModel, PartitionSummary, Snapshot
 from federator.model.workload import AttemptId, Job, Submission, WorkloadId
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 BANNER: Final = b"FEDERATOR-1\n"
 MAX_FRAME_BYTES: Final = 64 * 2**20
 _CHUNK: Final = 64 * 1024
@@ -60,7 +60,13 @@ class TenantsCall(Message, frozen=True, kw_only=True, tag="tenants"):
     """Asks for quota, use and share of every tenant."""
 
 
-Call = SubmitCall | QueueCall | CancelCall | SitesCall | TenantsCall
+class SnapshotCall(Message, frozen=True, kw_only=True, tag="snapshot_of"):
+    """Asks for the snapshot that a site bids on now; for operators."""
+
+    site: str
+
+
+Call = SubmitCall | QueueCall | CancelCall | SitesCall | TenantsCall | SnapshotCall
 
 
 class ErrorReply(Message, frozen=True, kw_only=True, tag="error"):
@@ -232,8 +238,19 @@ class TenantsReply(Message, frozen=True, kw_only=True, tag="tenants_are"):
     policy: str = ""
 
 
+class SnapshotReply(Message, frozen=True, kw_only=True, tag="snapshot_is"):
+    snapshot: Snapshot
+
+
 Reply = (
-    ErrorReply | SubmitReply | TestOnlyReply | QueueReply | CancelReply | SitesReply | TenantsReply
+    ErrorReply
+    | SubmitReply
+    | TestOnlyReply
+    | QueueReply
+    | CancelReply
+    | SitesReply
+    | TenantsReply
+    | SnapshotReply
 )
 
 
@@ -252,7 +269,12 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     def bid_request(self) -> BidRequest:
         """What the site's scheduler needs of it. Nobody is evicted for it yet."""
-        return BidRequest(id=WorkloadId(self.id), jobs=self.jobs, priority=self.priority)
+        return BidRequest(
+            id=WorkloadId(self.id),
+            jobs=self.jobs,
+            priority=self.priority,
+            time_limit_s=self.time_limit_s,
+        )
 
 
 class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
@@ -263,11 +285,25 @@ class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
     site: str
     partitions: tuple[str, ...]
     poll_interval_s: float
+    gpus: dict[str, GpuModel] = {}  # what each gres type is, federation.yaml
 
 
 class Ask(Message, frozen=True, kw_only=True, tag="ask"):
+    """``reserve``: a blocked workload for which the site keeps room, delayed by no bid.
+
+    Without it, and if ``reserving``, that is the first of the requests which finds none.
+    """
+
     pass_id: int
     requests: tuple[JobRequest, ...]  # in rank order; each is bid for as if those before had won
+    reserve: JobRequest | None = None
+    reserving: bool = False
+
+
+class SnapshotAsk(Message, frozen=True, kw_only=True, tag="snapshot"):
+    """Show what you bid on now."""
+
+    ask_id: int
 
 
 class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
@@ -302,7 +338,7 @@ class Ping(Message, frozen=True, kw_only=True, tag="ping"):
     """Keeps the channel alive; an agent that hears nothing for long ends itself."""
 
 
-ToAgent = Welcome | Ask | LaunchOrder | CancelOrder | CallAnswer | Ping
+ToAgent = Welcome | Ask | SnapshotAsk | LaunchOrder | CancelOrder | CallAnswer | Ping
 
 
 # ---- agent → daemon ----
@@ -322,6 +358,15 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     bid: Bid | None = None
     refusal: Refusal | None = None
+    held_back: bool = False  # worse because of the bids before it in the same message
+
+
+class SnapshotTaken(Message, frozen=True, kw_only=True, tag="snapshot_taken"):
+    """Answer to a ``SnapshotAsk``; without a snapshot ``detail`` says why there is none."""
+
+    ask_id: int
+    snapshot: Snapshot | None = None
+    detail: str = ""
 
 
 class BidsMade(Message, frozen=True, kw_only=True, tag="bids"):
@@ -384,6 +429,7 @@ class Trouble(Message, frozen=True, kw_only=True, tag="trouble"):
 FromAgent = (
     Hello
     | BidsMade
+    | SnapshotTaken
     | LaunchAccepted
     | LaunchDeclined
     | CancelFailed

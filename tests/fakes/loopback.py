@@ -31,6 +31,7 @@ from federator.model.message import (
     Note,
     Observation,
     Record,
+    Request,
     SiteDown,
     SiteReported,
     SiteUp,
@@ -59,6 +60,16 @@ Answer = AnswerSubmitted | AnswerRefused | AnswerTested | AnswerCancelled
 SiteCommand = AskSite | LaunchAt | CancelAt
 
 
+def _bid_request(request: Request) -> BidRequest:
+    workload = request.workload
+    return BidRequest(
+        id=workload.id,
+        jobs=workload.jobs,
+        priority=request.priority,
+        time_limit_s=workload.time_limit_s,
+    )
+
+
 class LoopbackAgent:
     """One channel's worth of agent: what ``federator.sites.agent`` does, without waiting.
 
@@ -70,8 +81,9 @@ class LoopbackAgent:
 
     def __init__(
         self, site: SiteName, slurm: SimulatedSlurm, marks: dict[AttemptId, int],
-        partitions: Sequence[str],
+        partitions: Sequence[str], clock: Callable[[], float],
     ) -> None:  # fmt: skip
+        self._clock = clock
         self._site = site
         self._slurm = slurm
         self._marks = marks
@@ -85,7 +97,7 @@ class LoopbackAgent:
         known = {r.attempt: r for r in self._slurm.reports()}
         nodes = self._slurm.nodes()
         visible = {a for a, r in known.items() if r.state is not SiteJobState.PENDING}
-        self._scheduler.update(nodes, visible)
+        self._scheduler.update(nodes, visible, running=self._slurm.running_jobs())
         told, old_shape = self._told, self._told_shape
         shape = (self._scheduler.capacity, summarise(nodes, self._scheduler.partitions))
         self._told, self._told_shape = known, shape
@@ -104,8 +116,10 @@ class LoopbackAgent:
         match command:
             case AskSite():
                 answers = self._scheduler.bid(
-                    BidRequest(id=r.workload.id, jobs=r.workload.jobs, priority=r.priority)
-                    for r in command.requests
+                    map(_bid_request, command.requests),
+                    self._clock(),
+                    reserve=_bid_request(command.reserve) if command.reserve else None,
+                    reserving=command.reserving,
                 )
                 came = BidsCame(site=self._site, pass_id=command.pass_id, answers=answers)
                 return [self.sweep(), came]
@@ -125,7 +139,8 @@ class LoopbackAgent:
                 return LaunchRefused(site=self._site, attempt=attempt, reason=obstacle)
             self._scheduler.hold(attempt, order.jobs)
             user = order.workload.user
-            self._marks[attempt] = self._slurm.submit(attempt, user, order.jobs)
+            limit_s = order.workload.time_limit_s
+            self._marks[attempt] = self._slurm.submit(attempt, user, order.jobs, limit_s)
         elif self._waits(attempt):
             self._scheduler.hold(attempt, order.jobs)
         job_id = self._marks[attempt]
@@ -259,7 +274,7 @@ class Loopback:
         name = SiteName(site)
         found = self.sites[name]
         if found.agent is None:
-            found.agent = LoopbackAgent(name, found.slurm, found.marks, ("gpu",))
+            found.agent = LoopbackAgent(name, found.slurm, found.marks, ("gpu",), self.clock)
             found.agent.refuses = found.refuses
             self.observe(SiteUp(site=name))
             self._report(name, found.agent)

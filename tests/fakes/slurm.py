@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.model.plan import JobPlan
-from federator.model.site import AttemptReport, Node, NodeShare, NodeState, SiteJobState
+from federator.model.site import (
+    AttemptReport,
+    Node,
+    NodeShare,
+    NodeState,
+    RunningJob,
+    SiteJobState,
+)
 from federator.model.workload import AttemptId
 from federator.sites.base import Sweep
 from federator.sites.protocol import LaunchOrder
@@ -27,6 +35,7 @@ class SimulatedJob:
     exit_code: int = 0
     started_at_s: float = 0.0
     ended_at_s: float = 0.0
+    time_limit_s: float = inf
 
     @property
     def live(self) -> bool:
@@ -59,9 +68,14 @@ class SimulatedSlurm:
 
     # ---- what sbatch, scancel and life do ----
 
-    def submit(self, attempt: AttemptId, user: str, jobs: Sequence[JobPlan]) -> int:
+    def submit(
+        self, attempt: AttemptId, user: str, jobs: Sequence[JobPlan], time_limit_s: float = inf
+    ) -> int:
         self._last_id += 1
-        job = SimulatedJob(job_id=self._last_id, attempt=attempt, user=user, jobs=tuple(jobs))
+        job = SimulatedJob(
+            job_id=self._last_id, attempt=attempt, user=user, jobs=tuple(jobs),
+            time_limit_s=time_limit_s,
+        )  # fmt: skip
         self.jobs[job.job_id] = job
         self.start_what_can()
         return job.job_id
@@ -152,6 +166,21 @@ class SimulatedSlurm:
             nodes[name] = _with(nodes[name], share)
         return tuple(nodes.values())
 
+    def running_jobs(self) -> tuple[RunningJob, ...]:
+        """As a sweep tells them: at what priority they run is not known."""
+        return tuple(
+            RunningJob(
+                id=job.attempt.workload,
+                tenant="",
+                priority=1,
+                preemptible=False,
+                started_at_s=job.started_at_s,
+                nodes={name: share for plan in job.jobs for name, share in plan.nodes.items()},
+                ends_by_s=job.started_at_s + job.time_limit_s,
+            )
+            for job in self.running()
+        )
+
     def reports(self) -> tuple[AttemptReport, ...]:
         return tuple(
             AttemptReport(
@@ -197,7 +226,11 @@ class SimulatedSite:
 
     async def sweep(self) -> Sweep:
         self._answer()
-        return Sweep(nodes=self.slurm.nodes(), attempts=self.slurm.reports())
+        return Sweep(
+            nodes=self.slurm.nodes(),
+            attempts=self.slurm.reports(),
+            running=self.slurm.running_jobs(),
+        )
 
     async def launch(self, order: LaunchOrder) -> int:
         self._answer()

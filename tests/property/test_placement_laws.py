@@ -12,15 +12,12 @@ from hypothesis import strategies as st
 from federator.model.plan import BidRequest, JobPlan
 from federator.model.site import Node, NodeShare
 from federator.model.workload import Job, WorkloadId
-from federator.sched.placement import (
-    FreeNode,
-    Placed,
-    Room,
-    locality_cost,
-    place_job,
-    share_per_node,
-)
-from federator.sched.site_scheduler import SiteScheduler, capacity_of, never_fits, place_all
+from federator.sched.choice import share_per_node
+from federator.sched.fabric import Fabric
+from federator.sched.placement import Placed, locality_cost, place_job
+from federator.sched.room import FreeNode, Room
+from federator.sched.site_scheduler import SiteScheduler, capacity_of
+from federator.sched.workload_plan import never_fits, place_all
 from tests.fakes.build import attempt
 
 FEW = settings(max_examples=120, deadline=None)
@@ -291,4 +288,4 @@ def test_the_locality_cost_is_the_sum_over_pairs_of_gpus(where: list[tuple[str, 
     for (node_1, rack_1), (node_2, rack_2) in combinations(gpus, 2):
         if node_1 != node_2:
             cost += 1.0 if rack_1 == rack_2 else 10.0
-    assert locality_cost(chosen, shares) == cost
+    assert locality_cost(chosen, shares, Fabric()) == cost

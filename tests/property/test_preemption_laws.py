@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from federator.model.plan import Bid, BidRequest
 from federator.model.site import Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
-from federator.sched.placement import Room
-from federator.sched.site_scheduler import SiteScheduler, place_all
+from federator.sched.room import Room
+from federator.sched.site_scheduler import SiteScheduler
+from federator.sched.workload_plan import place_all
 from tests.fakes.build import rack
 from tests.property.test_placement_laws import jobs
 

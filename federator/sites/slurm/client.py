@@ -16,7 +16,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeVar
 
 from federator.errors import SiteRefused, SiteUnavailable
@@ -30,7 +30,7 @@ from federator.sites.slurm.parse_jobs import (
     parse_layout,
     parse_layouts,
 )
-from federator.sites.slurm.parse_nodes import parse_nodes, parse_topology
+from federator.sites.slurm.parse_nodes import parse_nodes, parse_switches, parse_topology
 from federator.sites.slurm.parse_site import (
     Partition,
     SlurmConfig,
@@ -94,6 +94,7 @@ class SlurmSweep:
     taken_at_s: float
     nodes: tuple[Node, ...]  # their ``partitions`` are those that take and start jobs
     jobs: tuple[SiteJob, ...]  # of the asked partitions, live or ended not long ago
+    switches: Mapping[str, str] = field(default_factory=dict)  # the switch above each switch
     problems: tuple[str, ...] = ()  # one line for each record that was skipped or guessed at
     nodes_complete: bool = True  # no node's record was skipped: what is absent is not there
     jobs_complete: bool = True  # the same of jobs
@@ -136,6 +137,7 @@ class SlurmClient:
         self._partition_states: Reading[Partition] | None = None
         self._partitions_read_s = 0.0
         self._switch_of: dict[str, str] | None = None
+        self._switches: dict[str, str] = {}
         self._named: frozenset[str] = frozenset()  # the nodes when the topology was read
         self._held: dict[tuple[int, float], Layout | str] = {}  # by job and start; or why unknown
 
@@ -155,7 +157,8 @@ class SlurmClient:
 
     async def topology(self) -> dict[str, str]:
         """Return the leaf switch of each node; later sweeps use it. Empty: no topology."""
-        self._switch_of = parse_topology(await self._read("scontrol", "show", "topology"))
+        text = await self._read("scontrol", "show", "topology")
+        self._switch_of, self._switches = parse_topology(text), parse_switches(text)
         return dict(self._switch_of)
 
     async def nodes(self) -> Reading[Node]:
@@ -191,6 +194,7 @@ class SlurmClient:
             taken_at_s=taken_at_s,
             nodes=_without_closed(nodes.records, partitions.records),
             jobs=jobs.records,
+            switches=self._switches,
             problems=jobs.problems + nodes.problems + partitions.problems,
             nodes_complete=nodes.complete,
             jobs_complete=jobs.complete,

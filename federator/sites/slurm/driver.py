@@ -9,6 +9,7 @@ from federator.sites.base import Sweep
 from federator.sites.protocol import LaunchOrder
 from federator.sites.slurm.client import SlurmClient
 from federator.sites.slurm.render import render
+from federator.sites.slurm.reports import running_jobs
 from federator.sites.slurm.runner import SubprocessRunner
 
 
@@ -32,9 +33,13 @@ class SlurmDriver:
         if not found.jobs_complete:
             # A job left out would look as if it had vanished: better no news than that.
             raise SiteUnavailable(f"jobs cannot be read: {'; '.join(found.problems)[:500]}")
+        running, local = running_jobs(found.jobs)
         return Sweep(
             nodes=found.nodes,
             attempts=found.attempts,
+            running=running,
+            local=local,
+            switches=found.switches,
             problems=found.problems,
             nodes_complete=found.nodes_complete,
         )
@@ -52,4 +57,4 @@ class SlurmDriver:
 
 def open_driver(site: str, partitions: Sequence[str]) -> SlurmDriver:
     """The driver for the Slurm of this machine, seeing the jobs of these partitions."""
-    return SlurmDriver(site, SlurmClient(SubprocessRunner(), partitions=partitions))
+    return SlurmDriver(site, SlurmClient(SubprocessRunner(), partitions=partitions, layouts=True))

@@ -21,6 +21,8 @@ G = GPUs in total. Later rules only apply where earlier ones left a value open:
   is open these two count what one task or one GPU needs, a lower bound. ``--mem=0`` means all of
   a node's memory, so the job is planned on otherwise empty nodes.
 * ``-C a&b``: every node has all of these features. Other operators are refused.
+* ``--fed-gpu-types``, ``--fed-gpu-mem``, ``--fed-nvlink``: what the GPUs must be, whatever they are
+  called; ``--fed-tp``: so many GPUs of a node belong together; ``--fed-pp``: so many such groups.
 
 One for the whole workload: the longest ``--time`` of its components, the largest ``--nice`` and
 the lowest ``--fed-priority``.
@@ -352,6 +354,7 @@ def _job(given: _Given, name: str) -> Job:
     cpus_per_node, cpus = _cpus(given, nodes, tasks, (gpus_per_node, gpus))
     mem = _mem_mib(given, nodes, cpus_per_node, (gpus_per_node, gpus))
     all_memory = mem == 0 and "mem" in given
+    types = _gpu_types(given, wish)
     exclusive = given.text("exclusive")
     if exclusive not in (None, "user", "mcs", "topo"):
         raise InvalidRequest("Invalid --exclusive specification")
@@ -363,11 +366,30 @@ def _job(given: _Given, name: str) -> Job:
         cpus_per_node=cpus_per_node,
         cpus=cpus,
         mem_mib_per_node=mem,
-        gpu_types=(wish.gpu_type,) if wish.gpu_type and wish.any else (),
+        gpu_types=types,
+        min_gpu_mem_gib=quantities.gpu_mem_gib(given.text("fed-gpu-mem") or "0G"),
+        nvlink="fed-nvlink" in given,
+        tensor_parallel=given.count("fed-tp") or 1,
+        pipeline_stages=given.count("fed-pp") or 1,
         features=_features(given.text("constraint")),
         exclusive="exclusive" in given or all_memory,
         partitions=tuple(p for p in (given.text("partition") or "").split(",") if p),
     )
+
+
+def _gpu_types(given: _Given, wish: _GpuWish) -> tuple[str, ...]:
+    """Acceptable types; also checks that who says what the GPUs must be asks for some."""
+    for name in ("fed-gpu-types", "fed-gpu-mem", "fed-nvlink", "fed-tp", "fed-pp"):
+        if name in given and not wish.any:
+            raise InvalidRequest(f"--{name} says what GPUs must be; ask for some, as with --gres")
+    own = (wish.gpu_type,) if wish.gpu_type and wish.any else ()
+    text = given.text("fed-gpu-types")
+    if text is None:
+        return own
+    types = quantities.gpu_types(text)
+    if own and own[0] not in types:
+        raise InvalidRequest(f"--fed-gpu-types={text} leaves out the type {own[0]} asked for")
+    return own or types
 
 
 def _features(text: str | None) -> tuple[str, ...]:

@@ -53,7 +53,9 @@ _ACCEPTED: Final = (
     ("delay-boot", "", _R, _PASS), ("distribution", "m", _R, _PASS), ("error", "e", _R, _PASS),
     ("exclusive", "", _O, _READ), ("export", "", _R, _READ), ("extra", "", _R, _PASS),
     ("extra-node-info", "B", _R, _PASS),
-    ("fed-priority", "", _R, _READ),  # the federation's own
+    # The federation's own:
+    ("fed-gpu-mem", "", _R, _READ), ("fed-gpu-types", "", _R, _READ), ("fed-nvlink", "", _N, _READ),
+    ("fed-pp", "", _R, _READ), ("fed-priority", "", _R, _READ), ("fed-tp", "", _R, _READ),
     ("get-user-env", "", _O, _PASS),
     ("gpu-bind", "", _R, _PASS), ("gpu-freq", "", _R, _PASS), ("gpus", "G", _R, _READ),
     ("gpus-per-node", "", _R, _READ), ("gpus-per-task", "", _R, _READ), ("gres", "", _R, _READ),
@@ -119,7 +121,9 @@ OPTIONS: Final = {
 
 SHORT: Final = {spec.short: spec.name for spec in OPTIONS.values() if spec.short}
 
-OWN: Final = frozenset({"fed-priority", "json"})
+OWN: Final = frozenset({
+    "fed-gpu-mem", "fed-gpu-types", "fed-nvlink", "fed-pp", "fed-priority", "fed-tp", "json",
+})  # fmt: skip
 """Options that no sbatch knows; they do not take part in what abbreviations of its own mean."""
 
 ALIASES: Final = {"cluster": "clusters", "tasks-per-node": "ntasks-per-node"}
@@ -175,7 +179,10 @@ ENVIRONMENT: Final = (
     ("SBATCH_TRES_BIND", "tres-bind"), ("SBATCH_TRES_PER_TASK", "tres-per-task"),
     ("SBATCH_USE_MIN_NODES", "use-min-nodes"), ("SBATCH_WAIT", "wait"),
     ("SBATCH_WAIT_ALL_NODES", "wait-all-nodes"), ("SBATCH_WCKEY", "wckey"),
-    ("SBATCH_FED_PRIORITY", "fed-priority"),  # the federation's own
+    # The federation's own:
+    ("SBATCH_FED_GPU_MEM", "fed-gpu-mem"), ("SBATCH_FED_GPU_TYPES", "fed-gpu-types"),
+    ("SBATCH_FED_NVLINK", "fed-nvlink"), ("SBATCH_FED_PP", "fed-pp"),
+    ("SBATCH_FED_PRIORITY", "fed-priority"), ("SBATCH_FED_TP", "fed-tp"),
 )  # fmt: skip
 """Input variables and their options, in the order in which sbatch reads them.
 

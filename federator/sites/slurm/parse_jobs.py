@@ -31,6 +31,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from math import inf
 from typing import Final
 
 from federator.model.site import NodeShare, SiteJob, SiteJobState
@@ -153,6 +154,7 @@ def _read_record(record: bytes) -> tuple[SiteJob, str]:
         submitted_at_s=parse_time_s(submitted),
         started_at_s=parse_time_s(started) if has_started else 0.0,
         ended_at_s=parse_time_s(ended) if state.ended else 0.0,
+        ends_by_s=(parse_time_s(ended) or inf) if has_started and not state.ended else inf,
         nodes={} if state.ended or not has_started else dict.fromkeys(nodes, NodeShare()),
     )
     return job, remark

@@ -170,6 +170,34 @@ def _words(text: str) -> tuple[str, ...]:
     return () if text in ABSENT else tuple(word for word in text.split(",") if word)
 
 
+def parse_switches(text: str) -> dict[str, str]:
+    """Read `scontrol show topology`: the switch, or aggregated block, above each other one.
+
+    A block names nodes and not the blocks in it, so it lies in the smallest that has its nodes. A
+    line that cannot be read connects nothing.
+    """
+    above: dict[str, str] = {}
+    blocks: dict[str, frozenset[str]] = {}
+    for line in text.splitlines():
+        field = dict(word.partition("=")[::2] for word in line.split())
+        try:
+            block = field.get("BlockName") or field.get("AggregatedBlock")
+            if block:
+                blocks[block] = frozenset(expand_hosts(field.get("Nodes", "")))
+            elif field.get("SwitchName"):
+                below = expand_hosts(field.get("Switches", ""))
+                above.update(dict.fromkeys(below, field["SwitchName"]))
+        except ValueError:
+            continue
+    by_size = sorted(blocks, key=lambda name: (len(blocks[name]), name))
+    for k, block in enumerate(by_size):
+        larger = (name for name in by_size[k + 1 :] if blocks[block] < blocks[name])
+        wider = next(larger, None)
+        if wider is not None and blocks[block]:
+            above[block] = wider
+    return above
+
+
 def parse_topology(text: str) -> dict[str, str]:
     """Read `scontrol show topology`: the leaf switch, or block, of each node.
 

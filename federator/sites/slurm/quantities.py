@@ -214,6 +214,24 @@ def nice(text: str | None) -> int:
     return number
 
 
+def gpu_mem_gib(text: str) -> float:
+    """Read ``--fed-gpu-mem``: memory of each GPU, with its unit, e.g. ``40G``."""
+    if text.upper().removesuffix("B")[-1:] not in ("G", "T", "M"):
+        raise InvalidRequest(f'Invalid --fed-gpu-mem value "{text}", say the unit, e.g. 40G')
+    return mebibytes(text, "fed-gpu-mem") / 1024
+
+
+def gpu_types(text: str) -> tuple[str, ...]:
+    """Read ``--fed-gpu-types``: names of GPU types, any of which will do."""
+    names = tuple(dict.fromkeys(text.replace("|", ",").split(",")))
+    for name in names:
+        if not name or not name.replace("_", "").replace("-", "").replace(".", "").isalnum():
+            raise InvalidRequest(
+                f'Invalid --fed-gpu-types value "{text}", name types like a100,h100'
+            )
+    return names
+
+
 def priority(text: str) -> int:
     """Read ``--fed-priority``: a level of the federation, 1 to 7."""
     number = _number(text.strip())

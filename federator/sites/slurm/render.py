@@ -6,14 +6,17 @@ The submission and its plan become argv, script and environment; nothing passes 
   equal lengths (with a longer list 22.05 refuses and later ones choose), its partition, the
   tenant's account, and the attempt as the first word of the comment. The site's own SBATCH_*
   variables have no say, because none is passed on.
-* ``--nice`` and ``--fed-priority`` lower the workload in the federation's queue; when it is
+* ``--nice`` and ``--fed-*`` say how the federation ranks and places the workload; when it is
   launched they have done their work, and the site is not told.
 * ``#SBATCH`` lines of the script's header become ``##SBATCH``, and ``--ignore-pbs`` is set, so
   that argv alone decides. The body is not touched.
 * The environment is the user's, less what belongs to the submitting machine (``_HOST_ONLY``), plus
-  FED_JOB_ID, FED_ATTEMPT, FED_SITE. PATH keeps the user's order with the site's default behind.
-  A variable longer than the kernel takes (``MAX_VARIABLE_BYTES``) would make every exec of the
-  job fail; it is left out and named in FED_DROPPED_ENV, behind those that fsbatch left out.
+  FED_JOB_ID, FED_ATTEMPT, FED_SITE; for a job of one component also FED_TP and FED_PP as asked
+  for, and FED_RAILS, the GPUs of each node, if it has all of them on every node: then GPU r of
+  every node is on rail r of a rail-optimised fabric. PATH keeps the user's order with the site's
+  default behind. A variable longer than the kernel takes (``MAX_VARIABLE_BYTES``) would make every
+  exec of the job fail; it is left out and named in FED_DROPPED_ENV, behind those that fsbatch left
+  out.
 * The umask is that of the shell where the job was submitted, as with sbatch.
 * Bytes of the script that are not UTF-8 are surrogates in ``SbatchCall.script``; JSON carries them
   to the site's helper, which makes them bytes again.
@@ -34,7 +37,7 @@ from federator.errors import InvalidRequest
 from federator.model.plan import JobPlan
 from federator.model.workload import Option, Submission
 from federator.sites.protocol import LaunchOrder
-from federator.sites.slurm.option_table import OPTIONS, Treatment
+from federator.sites.slurm.option_table import OPTIONS, OWN, Treatment
 from federator.sites.slurm.options import DIRECTIVE, Options, header_lines, words_of
 
 DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
@@ -46,7 +49,7 @@ MAX_DROPPED_NAMES: Final = 16 * 1024  # characters, of at most 4 bytes each
 
 _REPLACED: Final = frozenset({
     "nodes", "partition", "account", "comment", "job-name", "array", "chdir", "export",
-    "ignore-pbs", "nice", "fed-priority",
+    "ignore-pbs", "nice",
 })  # fmt: skip
 _HOST_ONLY: Final = frozenset({
     "HOME", "USER", "LOGNAME", "USERNAME", "SHELL", "PWD", "OLDPWD", "MAIL", "HOSTNAME", "HOST",
@@ -116,7 +119,7 @@ def _component(order: LaunchOrder, options: Options, plan: JobPlan, k: int) -> l
         ("comment", f"{order.attempt} {own_comment}" if own_comment else str(order.attempt)),
         ("job-name", values.get("job-name") or order.name),
         ("chdir", _work_dir(order.submission, options) if "chdir" in values else None),
-        ("export", _export(values.get("export"))),
+        ("export", _export(values.get("export"), (*FED_NAMES, *_shape(order)))),
     ]
     if order.array_index is not None and k == 0:
         pins.append(("array", str(order.array_index)))
@@ -128,7 +131,7 @@ def _component(order: LaunchOrder, options: Options, plan: JobPlan, k: int) -> l
 def _is_replaced(option: Option) -> bool:
     spec = OPTIONS.get(option.name)
     travels = spec is None or spec.treatment in (Treatment.READ, Treatment.PASSED)
-    return option.name in _REPLACED or not travels
+    return option.name in _REPLACED or option.name in OWN or not travels
 
 
 def _work_dir(submission: Submission, options: Options) -> str:
@@ -136,13 +139,23 @@ def _work_dir(submission: Submission, options: Options) -> str:
     return posixpath.join(submission.work_dir, *chosen[-1:])
 
 
-def _export(asked: str | None) -> str:
+def _export(asked: str | None, names: tuple[str, ...]) -> str:
     if asked is None or asked.upper() == "ALL":
         return "ALL"
     if asked.upper() == "NIL":
         return "NIL"
-    names = ",".join(FED_NAMES)
-    return names if asked.upper() == "NONE" else f"{asked},{names}"
+    listed = ",".join(names)
+    return listed if asked.upper() == "NONE" else f"{asked},{listed}"
+
+
+def _shape(order: LaunchOrder) -> dict[str, str]:
+    """How the GPUs of a job of one component belong together."""
+    if len(order.submission.components) != 1:
+        return {}
+    values = {option.name: option.value for option in order.submission.components[0]}
+    found = {name: values.get(key) for name, key in (("FED_TP", "fed-tp"), ("FED_PP", "fed-pp"))}
+    found["FED_RAILS"] = str(order.jobs[0].rails) if order.jobs[0].rails else None
+    return {name: value for name, value in found.items() if value}
 
 
 def fold(nodes: tuple[str, ...]) -> str:
@@ -178,6 +191,7 @@ def job_environment(
     kept["FED_JOB_ID"] = str(order.attempt.workload)
     kept["FED_ATTEMPT"] = str(order.attempt.attempt)
     kept["FED_SITE"] = site
+    kept |= _shape(order)
     if dropped:
         kept[DROPPED_NAMES] = ",".join(dropped)[:MAX_DROPPED_NAMES]
     return kept

@@ -15,7 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from federator.model.site import AttemptReport, SiteJob, SiteJobState
+from federator.model.site import (
+    AttemptReport,
+    LocalJob,
+    NodeShare,
+    RunningJob,
+    SiteJob,
+    SiteJobState,
+)
+from federator.model.tenant import HIGHEST_PRIORITY
 from federator.model.workload import AttemptId
 
 _LIVE_FIRST: Final = (SiteJobState.RUNNING, SiteJobState.SUSPENDED, SiteJobState.PENDING)
@@ -63,6 +71,40 @@ def _report(leader_id: int, components: list[SiteJob]) -> AttemptReport | None:
         started_at_s=max(job.started_at_s for job in components),
         ended_at_s=max(job.ended_at_s for job in components) if state.ended else 0.0,
         nodes=tuple(dict.fromkeys(name for job in components for name in job.nodes)),
+    )
+
+
+def running_jobs(jobs: Iterable[SiteJob]) -> tuple[tuple[RunningJob, ...], tuple[LocalJob, ...]]:
+    """Tell the federation's running jobs from the others; components of a het job are one.
+
+    At what priority an attempt runs, and whether it may be evicted, its site does not know: here
+    none may.
+    """
+    federated: dict[AttemptId, list[SiteJob]] = {}
+    local: list[LocalJob] = []
+    for job in jobs:
+        attempt = AttemptId.parse(job.comment)
+        if job.nodes and attempt is not None:
+            federated.setdefault(attempt, []).append(job)
+        elif job.nodes:
+            local.append(LocalJob(id=job.job_id, nodes=tuple(job.nodes), ends_by_s=job.ends_by_s))
+    running = (_running(attempt, parts) for attempt, parts in federated.items())
+    return tuple(running), tuple(local)
+
+
+def _running(attempt: AttemptId, parts: list[SiteJob]) -> RunningJob:
+    nodes: dict[str, NodeShare] = {}
+    for part in parts:
+        for name, share in part.nodes.items():
+            nodes[name] = nodes[name] + share if name in nodes else share
+    return RunningJob(
+        id=attempt.workload,
+        tenant=parts[0].account,
+        priority=HIGHEST_PRIORITY,
+        preemptible=False,
+        started_at_s=max(part.started_at_s for part in parts),
+        nodes=nodes,
+        ends_by_s=max(part.ends_by_s for part in parts),
     )
 
 

@@ -92,7 +92,7 @@ def test_a_plan_is_told_with_its_score_and_shares(desk: Desk) -> None:
     site["running"], wanted["jobs"][0]["nodes"] = [], 1
     assert desk.answer(site, wanted) == {
         "bid": {
-            "score": [0, 0, 0, 0.0, 0.0, 0.0, 0.0],
+            "score": [0, 0, 0, 0.0, 0.0, 8.0, 0.0, 0.0],
             "jobs": [{"name": "train", "partition": "gpu",
                       "nodes": {"n1": {"gpus": 8, "cpus": 8, "mem_mib": 1000}}}],
             "victims": [],
@@ -100,7 +100,7 @@ def test_a_plan_is_told_with_its_score_and_shares(desk: Desk) -> None:
     }  # fmt: skip
     assert desk.run(site, wanted).stdout.splitlines() == [
         "train: 8 GPUs and 8 CPUs on n1 in partition gpu",
-        "score: all terms 0",
+        "score: gpu_worth 8",
         "nobody is evicted",
     ]
 
@@ -179,7 +179,7 @@ def test_a_mistake_in_the_snapshot_is_named_by_its_place(
         (changed(request, "jobs", to=[]), "jobs: expected"),
         (changed(request, "jobs", 0, to={"cpus_per_node": 1}), "jobs[0]: expected 'nodes', or"),
         (changed(request, "jobs", to=request()["jobs"] * 2), "jobs[1].name: 'train' is there"),
-        (changed(request, "jobs", 0, "gpu_types", to=[]), "jobs[0].min_gpu_mem_gib: a snapshot"),
+        (changed(request, "jobs", 0, "gpu_types", to=[]), "jobs[0].min_gpu_mem_gib: the snapshot"),
         (changed(request, "priority", to=0), "priority: expected"),
         (changed(request, "jobs", 0, "gpus", to=5), "jobs[0]: job 'train': 5 GPUs in total"),
         (changed(request, "jobs", 0, "name", to="x" * 10**6 + "\n"), ""),

@@ -100,7 +100,7 @@ def test_a_waiting_workload_is_told_with_its_rank_every_site_and_every_setback(
         "  Credit            25.00 = 1.00 for 1 h of waiting (1 an hour, at most 168 h) "
         "+ 24.00 fair share (vision used 0.0 % of all) - 0.00 nice",
         "  Attempts          2 so far",
-        "  Site alpine       not now: needs 2 nodes, 1 free",
+        "  Site alpine       not now: needs 2 nodes; free 1",
         "  Federation        not now: needs 8 GPUs, the limit of tenant vision leaves 0",
         "  Setback at baker  the site refused the launch: QOS; 2 times in a row; "
         "asked again in 35 s",

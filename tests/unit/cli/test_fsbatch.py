@@ -273,7 +273,7 @@ def test_test_only_shows_each_site_and_queues_nothing(
     assert fsbatch.run(["--test-only", "--wrap=x"], {}) == 0
     assert capsys.readouterr().err == (
         "fsbatch: * alpine  can start now with 8 GPUs and 16 CPUs on a1 in partition gpu\n"
-        "fsbatch:   boreal  not now: needs 16 GPUs of a100|h100, 12 free\n"
+        "fsbatch:   boreal  not now: needs 16 GPUs of a100|h100; free 12\n"
         "fsbatch: would start now at alpine\n"
     )
     assert daemon.submitted.test_only
@@ -301,10 +301,10 @@ def test_every_reason_has_words_of_its_own(code: ReasonCode) -> None:
 
 
 def test_refusals_join_their_reasons() -> None:
-    assert refusal_text(WAITS) == "not now: needs 16 GPUs of a100|h100, 12 free"
+    assert refusal_text(WAITS) == "not now: needs 16 GPUs of a100|h100; free 12"
     both = Refusal(kind=RefusalKind.REJECT, reasons=(*NEVER.reasons, *WAITS.reasons))
     assert refusal_text(both) == (
-        "never: no GPUs of that type: b200; needs 16 GPUs of a100|h100, 12 free"
+        "never: no GPUs of that type: b200; needs 16 GPUs of a100|h100; free 12"
     )
 
 

@@ -7,7 +7,7 @@ from federator.model.reason import ReasonCode, RefusalKind
 from federator.model.tenant import Allowance, Tenancy, Tenant
 from federator.model.workload import SiteName, TenantName
 from federator.sched.admission import never_runs
-from federator.sched.placement import Room
+from federator.sched.room import Room
 from federator.sched.site_view import SiteView
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback

@@ -9,7 +9,7 @@ import pytest
 from federator.model.event import Submitted
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import AskSite, SiteAnswer
-from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.reason import Alternative, Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.workload import FIRST_WORKLOAD_ID, Job, SiteName, WorkloadId
 from federator.policies.fifo import Fifo
 from federator.sched.cycle import Pass, Round
@@ -71,15 +71,30 @@ def test_who_may_evict_more_is_worth_a_try() -> None:
 def test_one_job_that_fails_alone_fails_in_any_company() -> None:
     cache: NegativeCache[str] = NegativeCache()
     cache.add((gang(4),), Rights(), "no")
-    assert cache.find((gang(1, name="serve"), gang(4)), Rights()) == "no"
+    known = cache.find((gang(1, name="serve"), gang(4)), Rights())
+    assert known is not None
+    assert (known.jobs, known.answer) == ((gang(4),), "no")
     assert cache.find((gang(1, name="serve"), gang(3)), Rights()) is None
 
 
 def test_the_answer_is_put_in_terms_of_who_asked() -> None:
     reason = Reason(code=ReasonCode.RESOURCES, job="train", needed=4, free=2, unit="nodes")
     refusal = Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
-    (told,) = as_for((gang(6, name="mine"),), refusal).reasons
+    (told,) = as_for((gang(6, name="mine"),), (gang(4),), refusal).reasons
     assert (told.job, told.needed, told.free) == ("mine", 6, 2)
+
+
+def test_what_would_start_instead_is_said_only_of_the_very_same_jobs() -> None:
+    reason = Reason(code=ReasonCode.RESOURCES, job="train", needed=4, free=2, unit="nodes")
+    refusal = Refusal(
+        kind=RefusalKind.WAIT,
+        reasons=(reason,),
+        starts_in_s=60.0,
+        alternatives=(Alternative(nodes=2, gpus=8),),
+    )
+    assert as_for((gang(4),), (gang(4),), refusal) == refusal
+    other = as_for((gang(6),), (gang(4),), refusal)
+    assert (other.starts_in_s, other.alternatives) == (None, ())
 
 
 def test_a_pass_asks_once_about_what_cannot_start_and_tells_everybody_why() -> None:

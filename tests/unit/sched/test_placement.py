@@ -7,7 +7,8 @@ from dataclasses import replace
 from federator.model.reason import ReasonCode
 from federator.model.site import Node
 from federator.model.workload import Job
-from federator.sched.placement import KINDS_KEPT, Placed, Room, place_job
+from federator.sched.placement import Placed, place_job
+from federator.sched.room import KINDS_KEPT, Room
 from tests.fakes.build import gang, plan_on, rack
 
 
@@ -36,9 +37,9 @@ def test_a_gang_stays_in_one_rack_when_one_has_room() -> None:
     assert names(found) == {"c1", "c2"}  # the tighter of the two racks
 
 
-def test_a_gang_larger_than_a_rack_takes_the_largest_racks_first() -> None:
+def test_a_gang_larger_than_a_rack_takes_the_largest_and_then_the_tightest_that_do() -> None:
     found = placed(gang(4), *rack("a", 1), *rack("b", 3), *rack("c", 2))
-    assert {name[0] for name in names(found)} == {"b", "c"}
+    assert {name[0] for name in names(found)} == {"a", "b"}
 
 
 def test_a_small_job_takes_the_tightest_node() -> None:
@@ -140,9 +141,9 @@ def test_the_reason_told_is_of_the_partition_that_came_nearest() -> None:
     assert refused(gang(1), *near, *far, partitions=("cpu", "gpu")) is ReasonCode.NODE_TOO_SMALL
 
 
-def test_the_score_counts_pairs_of_gpus_and_gpus_left_over() -> None:
-    alone = placed(gang(1, 6), *rack("a", 1))
-    assert (alone.score.locality_cost, alone.score.fragmentation) == (0.0, 2.0)
+def test_the_score_counts_pairs_of_gpus_and_gpus_that_are_of_no_more_use() -> None:
+    alone = placed(gang(1, 6), *rack("a", 1))  # of 2 left, a 1-GPU job makes use, not an 8-GPU one
+    assert (alone.score.locality_cost, alone.score.fragmentation) == (0.0, 1.0)
     one_rack = placed(gang(2, 8), *rack("a", 2))
     assert one_rack.score.locality_cost == 64.0
     two_racks = placed(gang(2, 8), *rack("a", 1), *rack("b", 1))

@@ -10,16 +10,11 @@ from federator.model.plan import Bid, BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import Node, NodeShare, NodeState
 from federator.model.workload import Job, WorkloadId
-from federator.sched import site_scheduler
-from federator.sched.placement import Placed, Room, place_job
-from federator.sched.site_scheduler import (
-    SiteScheduler,
-    capacity_of,
-    never_fits,
-    orders_to_try,
-    place_all,
-    summarise,
-)
+from federator.sched import site_scheduler, workload_plan
+from federator.sched.placement import Placed, place_job
+from federator.sched.room import Room
+from federator.sched.site_scheduler import SiteScheduler, capacity_of, summarise
+from federator.sched.workload_plan import never_fits, orders_to_try, place_all
 from tests.fakes.build import attempt, gang, plan_on, rack
 
 
@@ -184,7 +179,7 @@ def test_many_jobs_are_tried_in_few_orders(
         tries += 1
         return place_job(job, room, partitions)
 
-    monkeypatch.setattr(site_scheduler, "place_job", counted)
+    monkeypatch.setattr(workload_plan, "place_job", counted)
     jobs = [
         Job(name=f"j{k}", nodes=2, gpus_per_node=5, mem_mib_per_node=k if differ else 0)
         for k in range(40)

@@ -1,0 +1,201 @@
+"""How does a site answer one message? In order, each request as if all bids before had won."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from federator.model.message import SiteAnswer
+from federator.model.plan import Bid, BidRequest
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.workload import Job
+from federator.sched.alternatives import alternatives
+from federator.sched.negative_cache import Known, NegativeCache, Rights, as_for
+from federator.sched.preemption import Claim, plan_with_victims, redo, undo
+from federator.sched.reservation import Ending, Reservation, lift, next_gpus, reserve
+from federator.sched.room import Room
+from federator.sched.running import Occupants
+from federator.sched.workload_plan import Reasons, place_all
+
+FORETOLD: Final = 3  # refusals of a message that say when the workload could start
+EXPLAINED: Final = 16  # refusals that say what would start instead
+RETRIED: Final = 16  # bids for which it is found out whether earlier ones stood in their way
+_AS_GOOD: Final = 5  # terms of the score up to locality: what a hold may spoil
+
+NeverFits = Callable[[tuple[Job, ...]], Refusal | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Premises:
+    """The site as it is when a message comes.
+
+    ``never_fits`` refuses what not even the empty site could hold; ``endings`` tells what comes
+    free when, and is asked only when it is needed.
+    """
+
+    room: Room
+    partitions: Sequence[str]  # those the federation may use
+    occupants: Occupants
+    never_fits: NeverFits
+    endings: Callable[[], Sequence[Ending]]
+
+
+class Bidding:
+    """The answers to one message.
+
+    What is bid is taken from the room, so that nothing is offered twice, until ``close``.
+
+    Args:
+        site: as it is now; its room is changed, and in the end as it was.
+        now_s: Unix time.
+        reserving: whether the first workload that finds no room gets a reservation.
+    """
+
+    def __init__(self, site: Premises, now_s: float, *, reserving: bool) -> None:
+        self._room = site.room
+        self._partitions = site.partitions
+        self._occupants = site.occupants
+        self._never_fits = site.never_fits
+        self._endings = site.endings
+        self._now_s = now_s
+        self._reserving = reserving
+        self._reservation: Reservation | None = None
+        self._failed: NegativeCache[Refusal] = NegativeCache()
+        self._fenced_off: NegativeCache[Refusal] = NegativeCache()
+        self._made: list[Bid] = []
+        self._foretold = self._explained = self._retried = 0
+
+    def reserve_for(self, asked: BidRequest) -> None:
+        """Keep room for a workload that found none at any site."""
+        self._reserving = False
+        if self._never_fits(asked.jobs) is None:
+            self._reservation = self._reserve(asked)
+
+    def answer(self, asked: BidRequest) -> SiteAnswer:
+        never = self._never_fits(asked.jobs)
+        if never is not None:
+            return SiteAnswer(id=asked.id, refusal=never)
+        rights = Rights(asked.priority, asked.preempt_gpus) if asked.preempt_gpus else Rights()
+        late = self._reservation is not None and self._reservation.concerns(
+            self._now_s, asked.time_limit_s
+        )
+        known = self._failed.find(asked.jobs, rights)
+        if known is None and late:
+            known = self._fenced_off.find(asked.jobs, rights)
+        if known is not None:
+            return _as_known(asked, known)
+        result = self._plan(asked, late=late)
+        if isinstance(result, Bid):
+            held_back = self._is_held_back(asked, result, late=late)
+            self._made.append(result)
+            return SiteAnswer(id=asked.id, bid=result, held_back=held_back)
+        if late and self._would_fit(asked):
+            refusal = self._reserved()
+            self._fenced_off.add(asked.jobs, rights, refusal)
+        else:
+            refusal = self._no_room(asked, result)
+            self._failed.add(asked.jobs, rights, refusal)
+        return SiteAnswer(id=asked.id, refusal=refusal)
+
+    def close(self) -> None:
+        """Take all bids back: the room is as it was."""
+        for bid in self._made:
+            undo(bid, self._room, self._occupants)
+        self._made = []
+
+    # ---- plans ----
+
+    def _plan(self, asked: BidRequest, *, late: bool) -> Bid | Reasons:
+        """A plan, taken from the room; ``late``: it could still run when the reservation begins."""
+        reservation = self._reservation if late else None
+        held = reservation.fence(self._room) if reservation else []
+        result = place_all(asked.jobs, self._room, self._partitions)
+        lift(held)
+        if not isinstance(result, Bid) and asked.preempt_gpus:
+            held = reservation.fence_evicted(self._room) if reservation else []
+            claim = Claim(
+                priority=asked.priority, budget_gpus=asked.preempt_gpus, now_s=self._now_s
+            )
+            evicting = plan_with_victims(
+                asked.jobs, self._room, self._partitions, self._occupants, claim
+            )
+            lift(held)
+            result = result if evicting is None else evicting
+        if isinstance(result, Bid) and reservation:
+            reservation.use(result.jobs)
+        return result
+
+    def _would_fit(self, asked: BidRequest) -> bool:
+        result = self._plan(asked, late=False)
+        if isinstance(result, Bid):
+            undo(result, self._room, self._occupants)
+        return isinstance(result, Bid)
+
+    def _is_held_back(self, asked: BidRequest, bid: Bid, *, late: bool) -> bool:
+        """Tell whether the bids made before are why this one is not better."""
+        racks = {self._room.by_name[n].node.switch for plan in bid.jobs for n in plan.nodes}
+        if not self._made or self._retried >= RETRIED or (len(racks) == 1 and not bid.victims):
+            return False
+        self._retried += 1
+        room, occupants = self._room, self._occupants
+        for made in (bid, *self._made):
+            undo(made, room, occupants)
+        held = self._reservation.fence(room) if late and self._reservation else []
+        alone = place_all(asked.jobs, room, self._partitions)
+        if isinstance(alone, Bid):
+            undo(alone, room, occupants)
+        lift(held)
+        for made in (*self._made, bid):
+            redo(made, room, occupants)
+        return isinstance(alone, Bid) and alone.score[:_AS_GOOD] < bid.score[:_AS_GOOD]
+
+    # ---- refusals ----
+
+    def _reserve(self, asked: BidRequest) -> Reservation | None:
+        return reserve(
+            asked.id, asked.jobs, self._room, self._partitions, self._endings(), self._now_s
+        )
+
+    def _reserved(self) -> Refusal:
+        assert self._reservation is not None
+        reason = Reason(
+            code=ReasonCode.RESERVED,
+            detail=str(self._reservation.id),
+            more_in_s=self._reservation.starts_at_s - self._now_s,
+        )
+        return Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
+
+    def _no_room(self, asked: BidRequest, reasons: Reasons) -> Refusal:
+        found = tuple(replace(r, code=ReasonCode.RESOURCES) for r in reasons)
+        starts_in_s: float | None = None
+        if self._foretold < FORETOLD:
+            self._foretold += 1
+            reservation = self._reserve(asked)
+            if reservation is not None:
+                starts_in_s = reservation.starts_at_s - self._now_s
+                if self._reserving:
+                    self._reservation, self._reserving = reservation, False
+        if self._explained >= EXPLAINED:
+            return Refusal(kind=RefusalKind.WAIT, reasons=found, starts_in_s=starts_in_s)
+        self._explained += 1
+        return Refusal(
+            kind=RefusalKind.WAIT,
+            reasons=self._with_next(asked.jobs, found),
+            starts_in_s=starts_in_s,
+            alternatives=alternatives(asked.jobs, self._room, self._partitions),
+        )
+
+    def _with_next(self, jobs: Sequence[Job], reasons: Reasons) -> Reasons:
+        """Add to what is said of a lone job how many GPUs come free next."""
+        if len(jobs) != 1 or not jobs[0].total_gpus:
+            return reasons
+        more, at_s = next_gpus(jobs[0], self._room, self._partitions, self._endings())
+        if not more:
+            return reasons
+        in_s = max(0.0, at_s - self._now_s)
+        return tuple(replace(reason, more=more, more_in_s=in_s) for reason in reasons)
+
+
+def _as_known(asked: BidRequest, known: Known[Refusal]) -> SiteAnswer:
+    return SiteAnswer(id=asked.id, refusal=as_for(asked.jobs, known.jobs, known.answer))

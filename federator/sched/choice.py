@@ -1,0 +1,266 @@
+"""Which of the suitable nodes does a job take? One rack or the nearest ones, the tightest fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import nsmallest
+from operator import attrgetter
+from typing import Final
+
+from federator.model.reason import Reason, ReasonCode
+from federator.model.site import NodeShare
+from federator.model.workload import Job
+from federator.sched.fabric import Fabric
+from federator.sched.racks import Racks, cheapest, levels
+from federator.sched.room import FreeNode
+
+_free_gpus: Final = attrgetter("gpus")
+_free_cpus: Final = attrgetter("cpus")
+_free_mem: Final = attrgetter("mem_mib")
+
+
+def choose(job: Job, suitable: list[FreeNode], fabric: Fabric) -> list[FreeNode] | Reason:
+    """The nodes for a job, or what stands against it.
+
+    Args:
+        job: what is asked for.
+        suitable: nodes of the right kind, at least one, whatever is free on them.
+        fabric: how they are connected.
+    """
+    if job.nodes is None:
+        return _choose_fewest(job, suitable, fabric)
+    return _choose_fixed(job, suitable, fabric)
+
+
+def share_per_node(job: Job) -> NodeShare:
+    """What every node must give at the least."""
+    return NodeShare(
+        gpus=job.gpus_per_node,
+        cpus=max(1, job.cpus_per_node),
+        mem_mib=job.mem_mib_per_node,
+    )
+
+
+def least_share(job: Job) -> NodeShare:
+    """What a node must have free to be of any use; of a GPU total, one tensor-parallel group."""
+    need = share_per_node(job)
+    of_total = job.tensor_parallel if job.gpus else 0
+    return NodeShare(gpus=max(need.gpus, of_total), cpus=need.cpus, mem_mib=need.mem_mib)
+
+
+def hardware(job: Job) -> str:
+    """What the GPUs must be, e.g. ``a100|h100 with NVLink and 40 GiB``; "" when any will do."""
+    wanted = ["NVLink"] if job.nvlink else []
+    wanted += [f"{job.min_gpu_mem_gib:g} GiB"] if job.min_gpu_mem_gib else []
+    types = "|".join(job.gpu_types)
+    if not wanted:
+        return types
+    return f"{types or 'any type'} with {' and '.join(wanted)}"
+
+
+def _fitting(job: Job, need: NodeShare, suitable: list[FreeNode]) -> list[FreeNode]:
+    gpus, cpus, mem_mib = need.gpus, need.cpus, need.mem_mib  # a site has thousands of nodes
+    found = [f for f in suitable if f.gpus >= gpus and f.cpus >= cpus and f.mem_mib >= mem_mib]
+    return [f for f in found if f.untouched] if job.exclusive else found
+
+
+def _tightness(f: FreeNode) -> tuple[int, int, int, str]:
+    """Nodes with few free GPUs first; among equals the smaller node, so CPU nodes before full
+    GPU nodes."""
+    return (f.gpus, f.node.gpus, f.cpus, f.node.name)
+
+
+def _racks(nodes: Iterable[FreeNode]) -> Racks:
+    racks: Racks = {}
+    for f in nodes:
+        racks.setdefault(f.node.switch, []).append(f)
+    return racks
+
+
+def _choose_fixed(job: Job, suitable: list[FreeNode], fabric: Fabric) -> list[FreeNode] | Reason:
+    """Take ``job.nodes`` nodes: from the tightest rack that has them all, else the cheapest way."""
+    count, need = job.nodes or 1, least_share(job)
+    fitting = _fitting(job, need, suitable)
+    if not fitting:
+        return _too_small(job, need, suitable)
+    racks = _racks(fitting)
+    whole = [rack for rack in racks.values() if _covers(job, rack, count)]
+    if whole:
+        rack = min(whole, key=lambda r: (sum(map(_free_gpus, r)), len(r), r[0].node.name))
+        return _pick(job, rack, count)
+    if not _covers(job, fitting, count):
+        return Reason(code=ReasonCode.TOO_FEW_NODES, job=job.name, needed=count, unit="nodes",
+                      free=len(fitting), largest_rack=max(map(len, racks.values())),
+                      detail=_per_node(job, need))  # fmt: skip
+    if _has_totals(job):
+        for level in levels(racks, fabric):
+            groups = [[f for rack in d.racks.values() for f in rack] for d in level]
+            covering = [group for group in groups if _covers(job, group, count)]
+            if covering:
+                return _pick(job, min(covering, key=len), count)
+    return cheapest(racks, count, fabric, _tightness, together=_nodes_of_replica(job))
+
+
+def _nodes_of_replica(job: Job) -> int:
+    """Whole nodes that the pipeline stages of one replica fill; 1: nothing to keep together.
+
+    Source:
+        Fleet spec, "3D parallel jobs": consecutive pipeline stages in one rack. Slurm numbers a
+        job's nodes in the site's order, so that ranks follow racks as far as that order does.
+    """
+    gpus, each = job.tensor_parallel * job.pipeline_stages, job.gpus_per_node
+    return gpus // each if job.pipeline_stages > 1 and each and gpus % each == 0 else 1
+
+
+def _has_totals(job: Job) -> bool:
+    return bool(job.gpus or job.cpus)
+
+
+def _covers(job: Job, nodes: list[FreeNode], count: int) -> bool:
+    if len(nodes) < count:
+        return False
+    if not _has_totals(job):
+        return True
+    if not _hold_totals(job, nodes):
+        return False
+    return _hold_totals(job, _freest(job, nodes, count))
+
+
+def _hold_totals(job: Job, nodes: list[FreeNode]) -> bool:
+    if sum(map(_free_gpus, nodes)) < job.gpus or sum(map(_free_cpus, nodes)) < job.cpus:
+        return False
+    if job.tensor_parallel > 1 and sum(_whole_groups(job, f) for f in nodes) < job.gpus:
+        return False
+    return sum(_whole_cpus(job, f) for f in nodes) >= job.cpus if job.cpus else True
+
+
+def _whole_groups(job: Job, f: FreeNode) -> int:
+    """GPUs of a node that a total can use: a tensor-parallel group stays on one node."""
+    return f.gpus - f.gpus % job.tensor_parallel
+
+
+def _whole_cpus(job: Job, f: FreeNode) -> int:
+    """CPUs of a node that a total can use: tasks take theirs (``cpus_per_node``) on one node."""
+    return f.cpus - f.cpus % max(1, job.cpus_per_node)
+
+
+def _pick(job: Job, nodes: list[FreeNode], count: int) -> list[FreeNode]:
+    """The tightest ``count`` nodes, or the freest where a total must be covered."""
+    if _has_totals(job):
+        return _freest(job, nodes, count)
+    return nsmallest(count, nodes, key=_tightness)
+
+
+def _freest(job: Job, nodes: list[FreeNode], count: int) -> list[FreeNode]:
+    """The ``count`` with the most of what ``job`` wants in total, those with the most first."""
+    if job.gpus:
+        return nsmallest(count, nodes, key=lambda f: (-_whole_groups(job, f), -f.cpus, f.node.name))
+    return nsmallest(count, nodes, key=lambda f: (-f.cpus, -f.gpus, f.node.name))
+
+
+def _choose_fewest(job: Job, suitable: list[FreeNode], fabric: Fabric) -> list[FreeNode] | Reason:
+    """Take the fewest nodes that hold the totals; one rack before several, tight before wide."""
+    least = least_share(job)
+    fitting = _fitting(job, least, suitable)
+    if not fitting:
+        return _too_small(job, least, suitable)
+    closing = _closing(job, fitting, job.gpus, job.cpus)
+    if closing:
+        return [min(closing, key=_tightness)]
+    racks = _racks(fitting)
+    found = _fewest_of_each(job, racks.values())
+    for level in () if found else levels(racks, fabric):
+        groups = ([f for rack in d.racks.values() for f in rack] for d in level)
+        found = _fewest_of_each(job, groups)
+        if found:
+            break
+    if not found:
+        return _too_few_in_total(job, fitting, racks)
+    return min(found, key=lambda c: (len(c), sum(map(_free_gpus, c)), sum(map(_free_cpus, c))))
+
+
+def _fewest_of_each(job: Job, groups: Iterable[list[FreeNode]]) -> list[list[FreeNode]]:
+    options = (_fewest_of(job, group) for group in groups)
+    return [option for option in options if option is not None]
+
+
+def _fewest_of(job: Job, nodes: list[FreeNode]) -> list[FreeNode] | None:
+    """Freest nodes first until the totals are held; the last one is the tightest that does."""
+    if not _hold_totals(job, nodes):
+        return None
+    gpus, cpus = job.gpus, job.cpus
+    left = _freest(job, nodes, len(nodes))
+    for k, freest in enumerate(left):
+        closing = _closing(job, left[k:], gpus, cpus) if _may_close(job, freest, gpus, cpus) else []
+        if closing:
+            return [*left[:k], min(closing, key=_tightness)]
+        gpus, cpus = (
+            max(0, gpus - _whole_groups(job, freest)),
+            max(0, cpus - _whole_cpus(job, freest)),
+        )
+    return None
+
+
+def _may_close(job: Job, freest: FreeNode, gpus: int, cpus: int) -> bool:
+    """False when not even the node with the most of what is wanted holds what is left of it."""
+    return freest.gpus >= gpus if job.gpus else _whole_cpus(job, freest) >= cpus
+
+
+def _closing(job: Job, nodes: list[FreeNode], gpus: int, cpus: int) -> list[FreeNode]:
+    """Those that hold so much alone."""
+    found = [f for f in nodes if f.gpus >= gpus and f.cpus >= cpus]
+    return [f for f in found if _whole_cpus(job, f) >= cpus] if cpus else found
+
+
+def spread(job: Job, chosen: list[FreeNode]) -> list[NodeShare]:
+    """Share the totals out, as much as each node has, leaving the per-node minimum for the rest.
+
+    Every node of ``chosen`` has ``least_share`` free, and all together have the totals.
+    """
+    need, least_gpus = share_per_node(job), least_share(job).gpus
+    gpus, cpus = job.gpus, job.cpus
+    shares: list[NodeShare] = []
+    for k, f in enumerate(chosen):
+        rest = len(chosen) - k - 1
+        g = max(need.gpus, min(_whole_groups(job, f), max(0, gpus - rest * least_gpus)))
+        c = max(need.cpus, min(_whole_cpus(job, f), max(0, cpus - rest * need.cpus)))
+        gpus, cpus = max(0, gpus - g), max(0, cpus - c)
+        shares.append(NodeShare(gpus=g, cpus=c, mem_mib=need.mem_mib))
+    return shares
+
+
+def _too_small(job: Job, need: NodeShare, suitable: list[FreeNode]) -> Reason:
+    """The one amount that even the best node lacks (GPUs before CPUs before memory)."""
+    for unit, wanted, free in (
+        ("GPUs", need.gpus, _free_gpus),
+        ("CPUs", need.cpus, _free_cpus),
+        ("MiB", need.mem_mib, _free_mem),
+    ):
+        best = max(map(free, suitable))
+        if wanted > best:
+            return Reason(code=ReasonCode.NODE_TOO_SMALL, job=job.name, needed=wanted,
+                          free=best, unit=unit,
+                          detail=hardware(job) if unit == "GPUs" else "")  # fmt: skip
+    return Reason(code=ReasonCode.TOO_FEW_NODES, job=job.name, needed=job.nodes or 1, free=0,
+                  unit="nodes", detail=_per_node(job, need))  # fmt: skip
+
+
+def _too_few_in_total(job: Job, fitting: list[FreeNode], racks: Racks) -> Reason:
+    wanted, unit, free = (
+        (job.gpus, "GPUs", _free_gpus) if job.gpus else (job.cpus, "CPUs", _free_cpus)
+    )
+    return Reason(
+        code=ReasonCode.TOO_FEW_NODES, job=job.name, needed=wanted, unit=unit,
+        free=sum(map(free, fitting)), free_nodes=len(fitting),
+        largest_rack=max(sum(map(free, rack)) for rack in racks.values()),
+        detail=hardware(job) if job.gpus else "",
+    )  # fmt: skip
+
+
+def _per_node(job: Job, need: NodeShare) -> str:
+    if job.exclusive:
+        return "wholly free"
+    if need.gpus:
+        wanted = hardware(job)
+        return f"{need.gpus} GPUs of {wanted}" if wanted else f"{need.gpus} GPUs"
+    return f"{need.cpus} CPUs"

@@ -1,0 +1,96 @@
+"""How many free GPUs are of no use to what is usually asked for? The price of breaking up racks.
+
+For one shape of request (n nodes with g GPUs each), a rack's free GPUs are of use as far as whole
+requests of that shape fit into it; for n = 1 a node may hold several. A shape of more nodes than
+the rack has takes every node that has g free. The rest is stranded. Expected is the mean over the
+shapes asked for lately.
+
+Source:
+    Fleet spec, "Fragmentation index": free GPUs that no typical request can use because of
+    topology. The mean over recent requests follows Weng et al. (ATC'23), who count nodes; counting
+    racks is ours, since gangs want whole ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from typing import Final
+
+from federator.model.workload import Job
+
+REMEMBERED: Final = 1_000  # requests
+SHAPES_COUNTED: Final = 8  # the most frequent ones
+PRICES_KEPT: Final = 4_096
+
+Shape = tuple[int, int]  # nodes, GPUs on each
+UNTIL_KNOWN: Final[tuple[tuple[Shape, int], ...]] = (((1, 1), 1), ((1, 8), 1))
+"""Assumed of a site that nobody has asked anything yet."""
+
+
+class RequestMix:
+    """The shapes of the last ``REMEMBERED`` requests, each counted once however often it asks."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[int, tuple[Shape, ...]] = OrderedDict()
+        self._counts: Counter[Shape] = Counter()
+        self._weights: tuple[tuple[Shape, float], ...] | None = None
+        self._prices: dict[tuple[int, tuple[int, ...]], float] = {}
+
+    def note(self, id_: int, jobs: Sequence[Job]) -> None:
+        """A workload has asked for this."""
+        if id_ in self._seen:
+            return
+        shapes = tuple(shape for job in jobs if (shape := shape_of(job))[1])
+        self._seen[id_] = shapes
+        self._counts.update(shapes)
+        if len(self._seen) > REMEMBERED:
+            _, forgotten = self._seen.popitem(last=False)
+            self._counts.subtract(forgotten)
+        if shapes:
+            self._weights = None
+            self._prices.clear()
+
+    @property
+    def weights(self) -> tuple[tuple[Shape, float], ...]:
+        """The most frequent shapes with their shares, which sum to 1."""
+        if self._weights is None:
+            counted = [(shape, n) for shape, n in self._counts.items() if n > 0]
+            top = sorted(counted, key=lambda c: (-c[1], c[0]))[:SHAPES_COUNTED] or UNTIL_KNOWN
+            total = sum(n for _, n in top)
+            self._weights = tuple((shape, n / total) for shape, n in top)
+        return self._weights
+
+    def stranded(self, free: Sequence[int]) -> float:
+        """Expected GPUs of a rack that are of no use.
+
+        Args:
+            free: GPUs free on each of its nodes.
+        """
+        key = (len(free), tuple(sorted(gpus for gpus in free if gpus > 0)))
+        known = self._prices.get(key)
+        if known is None:
+            if len(self._prices) >= PRICES_KEPT:
+                self._prices.clear()
+            known = self._prices[key] = sum(
+                weight * (sum(key[1]) - _of_use(key[1], shape, key[0]))
+                for shape, weight in self.weights
+            )
+        return known
+
+
+def shape_of(job: Job) -> Shape:
+    """Nodes and GPUs on each; a total counts as GPUs anywhere, in nodes of eight."""
+    if job.nodes is not None:
+        return job.nodes, job.gpus_per_node or -(-job.gpus // job.nodes)
+    if job.gpus:
+        return -(-job.gpus // 8), min(8, job.gpus)
+    return 1, job.gpus_per_node
+
+
+def _of_use(free: Sequence[int], shape: Shape, nodes: int) -> int:
+    wanted, each = shape
+    if wanted == 1:
+        return sum(gpus - gpus % each for gpus in free)
+    fitting = sum(gpus >= each for gpus in free)
+    return (fitting if wanted > nodes else fitting - fitting % wanted) * each

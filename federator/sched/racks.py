@@ -1,0 +1,123 @@
+"""How are many nodes taken from several racks? Level by level of the switch tree, by its cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from heapq import nsmallest
+from itertools import groupby
+from typing import Any
+
+from federator.sched.fabric import Fabric
+from federator.sched.room import FreeNode
+
+Racks = dict[str, list[FreeNode]]  # the nodes that would do, by leaf switch
+Tightness = Callable[[FreeNode], Any]  # smaller is taken first
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """What hangs on one switch."""
+
+    switch: str
+    racks: Racks
+
+    @property
+    def nodes(self) -> int:
+        return sum(map(len, self.racks.values()))
+
+
+def levels(racks: Racks, fabric: Fabric) -> Iterator[list[Domain]]:
+    """The domains of several racks, level by level from the lowest."""
+    found: dict[str, Racks] = {}
+    for leaf, nodes in racks.items():
+        for switch in fabric.above(leaf):
+            found.setdefault(switch, {})[leaf] = nodes
+    for _, switches in groupby(sorted(found, key=fabric.height), key=fabric.height):
+        yield [Domain(switch, found[switch]) for switch in switches]
+
+
+def cheapest(
+    racks: Racks, count: int, fabric: Fabric, tightness: Tightness, together: int = 1
+) -> list[FreeNode]:
+    """Take ``count`` of the nodes at the least locality cost that this search finds.
+
+    Of each level the tightest domain that has enough nodes is filled, and the cheapest of those
+    is taken: under a wide switch a gang may fall into fewer pieces than under a narrow one. In
+    two levels that is the least cost there is; in deeper ones it may not be.
+
+    Args:
+        racks: together they have so many.
+        count: of nodes, each giving as many GPUs.
+        fabric: the switch tree.
+        tightness: which nodes of a rack to take first.
+        together: nodes that should be in one rack together; a divisor of ``count``.
+    """
+    best: tuple[float, list[FreeNode]] | None = None
+    for level in levels(racks, fabric):
+        covering = [domain for domain in level if domain.nodes >= count]
+        if not covering:
+            continue
+        domain = min(covering, key=lambda d: (d.nodes, d.switch))
+        chosen = _fill(domain, count, fabric, tightness, together)
+        if not chosen:
+            chosen = _fill(domain, count, fabric, tightness, 1)
+        units: dict[str, list[int]] = {}
+        for f in chosen:
+            units.setdefault(f.node.switch, []).append(1)
+        cost = fabric.locality_cost(units)
+        if best is None or cost < best[0]:
+            best = cost, chosen
+    assert best is not None  # the root has them all
+    return best[1]
+
+
+def _fill(
+    domain: Domain, count: int, fabric: Fabric, tightness: Tightness, together: int
+) -> list[FreeNode]:
+    """The largest parts first, as a whole; what is left from the tightest part that has it.
+
+    For equal shares this has the least cost of all divisions among the parts: the sum of squares
+    of what each part gives is as large as it can be. Nothing, if the parts have not enough.
+    """
+    parts = _parts(domain, fabric)
+    size = {name: _size(part, together) for name, part in parts.items()}
+    if sum(size.values()) < count:
+        return []
+    chosen: list[FreeNode] = []
+    left = count
+    order = sorted(parts, key=lambda name: (-size[name], name))
+    while left:
+        name = order[0]
+        if size[name] > left:  # the tightest that still has it
+            name = min((n for n in order if size[n] >= left), key=lambda n: (size[n], n))
+        order.remove(name)
+        wanted = min(left, size[name])
+        if not wanted:
+            return []
+        chosen += _from_part(parts[name], wanted, fabric, tightness, together)
+        left -= wanted
+    return chosen
+
+
+def _from_part(
+    part: Domain, count: int, fabric: Fabric, tightness: Tightness, together: int
+) -> list[FreeNode]:
+    if len(part.racks) == 1:
+        (rack,) = part.racks.values()
+        return nsmallest(count, rack, key=tightness)
+    return _fill(part, count, fabric, tightness, together)
+
+
+def _size(part: Domain, together: int) -> int:
+    return sum(len(rack) - len(rack) % together for rack in part.racks.values())
+
+
+def _parts(domain: Domain, fabric: Fabric) -> Mapping[str, Domain]:
+    """What hangs on a domain's switch directly: racks, or switches that hold racks."""
+    parts: dict[str, Racks] = {}
+    for leaf, nodes in domain.racks.items():
+        path = (leaf, *fabric.above(leaf))
+        below = path[path.index(domain.switch) - 1]
+        parts.setdefault(below, {})[leaf] = nodes
+    return {switch: Domain(switch, racks) for switch, racks in parts.items()}

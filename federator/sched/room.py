@@ -1,0 +1,183 @@
+"""What is left of a site while jobs are placed on it? Free nodes, found by what a job may use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from federator.model.plan import JobPlan
+from federator.model.reason import ReasonCode
+from federator.model.site import Node, NodeShare
+from federator.model.workload import Job
+from federator.sched.fabric import Fabric
+from federator.sched.fragmentation import RequestMix
+
+KINDS_KEPT: Final = 256  # by a room: users may ask for kinds without end
+NVLINK: Final = "nvlink"  # a node's feature, where the federation's table does not say it
+
+
+@dataclass(slots=True)
+class FreeNode:
+    """What is left of a node while a pass places jobs on it."""
+
+    node: Node
+    gpus: int
+    cpus: int
+    mem_mib: int
+
+    @classmethod
+    def of(cls, node: Node) -> FreeNode:
+        return cls(
+            node=node,
+            gpus=max(0, node.gpus - node.gpus_alloc),
+            cpus=max(0, node.cpus - node.cpus_alloc),
+            mem_mib=max(0, node.mem_mib - node.mem_mib_alloc),
+        )
+
+    def renew(self, node: Node) -> None:
+        """Take over what is free of a node now."""
+        fresh = FreeNode.of(node)
+        self.node, self.gpus, self.cpus, self.mem_mib = node, fresh.gpus, fresh.cpus, fresh.mem_mib
+
+    @property
+    def untouched(self) -> bool:
+        """Nothing runs on it."""
+        return self.gpus == self.node.gpus and self.cpus == self.node.cpus
+
+    def has(self, share: NodeShare) -> bool:
+        return self.gpus >= share.gpus and self.cpus >= share.cpus and self.mem_mib >= share.mem_mib
+
+    def take(self, share: NodeShare) -> None:
+        self.gpus -= share.gpus
+        self.cpus -= share.cpus
+        self.mem_mib -= share.mem_mib
+
+    def give_back(self, share: NodeShare) -> None:
+        self.gpus += share.gpus
+        self.cpus += share.cpus
+        self.mem_mib += share.mem_mib
+
+
+class Kind(NamedTuple):
+    """What about a node must be right for a job, however full the node is."""
+
+    partition: str
+    with_gpus: bool
+    gpu_types: tuple[str, ...]
+    min_gpu_mem_gib: float
+    nvlink: bool
+    features: tuple[str, ...]
+
+    @classmethod
+    def of(cls, job: Job, partition: str) -> Kind:
+        if not job.total_gpus:
+            return cls(partition, False, (), 0.0, False, job.features)
+        return cls(partition, True, job.gpu_types, job.min_gpu_mem_gib, job.nvlink, job.features)
+
+    def gpus_do(self, node: Node) -> bool:
+        """Tell whether the GPUs of a node are capable enough."""
+        return (
+            node.gpus > 0
+            and (not self.gpu_types or node.gpu_type in self.gpu_types)
+            and node.gpu_mem_gib >= self.min_gpu_mem_gib
+            and (not self.nvlink or node.nvlink or NVLINK in node.features)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Suitable:
+    """The nodes of a kind, whatever is free on them.
+
+    ``alike``: the same, apart by GPU type, the least capable first; empty where there is but one.
+    """
+
+    nodes: list[FreeNode]
+    alike: tuple[list[FreeNode], ...] = field(default=())
+
+
+class Room:
+    """What is left of one site while jobs are placed on it.
+
+    Which nodes are of the right kind for a job does not change as they fill up: they are looked
+    up once for each kind.
+
+    Args:
+        nodes: those that take jobs.
+        fabric: how they are connected; by default every leaf switch hangs on one spine.
+        mix: what has been asked for lately, to judge what a plan leaves free.
+    """
+
+    def __init__(
+        self, nodes: Iterable[Node], fabric: Fabric | None = None, mix: RequestMix | None = None
+    ) -> None:
+        self.nodes = [FreeNode.of(node) for node in nodes]
+        self.by_name = {f.node.name: f for f in self.nodes}
+        self.fabric = Fabric() if fabric is None else fabric
+        self.mix = RequestMix() if mix is None else mix
+        self._by_partition: dict[str, list[FreeNode]] = {}
+        self._racks: dict[str, list[FreeNode]] = {}
+        for f in self.nodes:
+            if f.node.gpus:
+                self._racks.setdefault(f.node.switch, []).append(f)
+            for partition in dict.fromkeys(f.node.partitions):
+                self._by_partition.setdefault(partition, []).append(f)
+        self._in: dict[tuple[str, ...], list[FreeNode]] = {}
+        self._of_kind: dict[Kind, Suitable | ReasonCode] = {}
+
+    def take(self, plan: JobPlan) -> None:
+        """Count what a plan holds as gone; nodes that are not here are passed over."""
+        for name, share in plan.nodes.items():
+            if name in self.by_name:
+                self.by_name[name].take(share)
+
+    def give_back(self, plan: JobPlan) -> None:
+        """Undo ``take``."""
+        for name, share in plan.nodes.items():
+            if name in self.by_name:
+                self.by_name[name].give_back(share)
+
+    def rack(self, switch: str) -> Sequence[FreeNode]:
+        """The nodes with GPUs under a leaf switch."""
+        return self._racks.get(switch, ())
+
+    def nodes_in(self, partitions: tuple[str, ...]) -> list[FreeNode]:
+        """The nodes that are in any of these partitions."""
+        if partitions not in self._in and len(partitions) == 1:
+            self._in[partitions] = self._by_partition.get(partitions[0], [])
+        if partitions not in self._in:
+            wanted = set(partitions)
+            self._in[partitions] = [
+                f for f in self.nodes if not wanted.isdisjoint(f.node.partitions)
+            ]
+        return self._in[partitions]
+
+    def of_kind(self, kind: Kind) -> Suitable | ReasonCode:
+        """The nodes of a kind, whatever is free on them; or of what there is none."""
+        if kind not in self._of_kind:
+            if len(self._of_kind) >= KINDS_KEPT:
+                self._of_kind.clear()
+            self._of_kind[kind] = self._find(kind)
+        return self._of_kind[kind]
+
+    def _find(self, kind: Kind) -> Suitable | ReasonCode:
+        found = self.nodes_in((kind.partition,))
+        if not found:
+            return ReasonCode.NO_PARTITION
+        if kind.with_gpus:
+            found = [f for f in found if kind.gpus_do(f.node)]
+            if not found:
+                return ReasonCode.NO_GPU_TYPE
+        if kind.features:
+            wanted = set(kind.features)
+            found = [f for f in found if wanted.issubset(f.node.features)]
+            if not found:
+                return ReasonCode.NO_FEATURE
+        return Suitable(found, _by_type(found) if kind.with_gpus else ())
+
+
+def _by_type(nodes: Iterable[FreeNode]) -> tuple[list[FreeNode], ...]:
+    groups: dict[tuple[float, str], list[FreeNode]] = {}
+    for f in nodes:
+        groups.setdefault((f.node.gpu_worth, f.node.gpu_type), []).append(f)
+    return tuple(groups[key] for key in sorted(groups)) if len(groups) > 1 else ()
