@@ -11,7 +11,7 @@ from federator.model.plan import Bid, BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.workload import Job
 from federator.sched.alternatives import alternatives
-from federator.sched.negative_cache import Known, NegativeCache, Rights, as_for
+from federator.sched.negative_cache import NegativeCache, Rights, as_for
 from federator.sched.preemption import Claim, plan_with_victims, redo, undo
 from federator.sched.reservation import Ending, Reservation, lift, next_gpus, reserve
 from federator.sched.room import Room
@@ -81,20 +81,22 @@ class Bidding:
             self._now_s, asked.time_limit_s
         )
         known = self._failed.find(asked.jobs, rights)
-        if known is None and late:
-            known = self._fenced_off.find(asked.jobs, rights)
         if known is not None:
-            return _as_known(asked, known)
-        result = self._plan(asked, late=late)
+            return SiteAnswer(id=asked.id, refusal=as_for(asked.jobs, known.jobs, known.answer))
+        fenced_off = self._fenced_off.find(asked.jobs, rights) if late else None
+        if fenced_off is not None and fenced_off.jobs == asked.jobs:
+            return SiteAnswer(id=asked.id, refusal=fenced_off.answer)
+        result = () if fenced_off is not None else self._plan(asked, late=late)
         if isinstance(result, Bid):
             held_back = self._is_held_back(asked, result, late=late)
             self._made.append(result)
             return SiteAnswer(id=asked.id, bid=result, held_back=held_back)
-        if late and self._would_fit(asked):
+        unfenced = self._try(asked) if late else result
+        if isinstance(unfenced, Bid):
             refusal = self._reserved()
             self._fenced_off.add(asked.jobs, rights, refusal)
         else:
-            refusal = self._no_room(asked, result)
+            refusal = self._no_room(asked, unfenced)
             self._failed.add(asked.jobs, rights, refusal)
         return SiteAnswer(id=asked.id, refusal=refusal)
 
@@ -126,11 +128,12 @@ class Bidding:
             reservation.use(result.jobs)
         return result
 
-    def _would_fit(self, asked: BidRequest) -> bool:
+    def _try(self, asked: BidRequest) -> Bid | Reasons:
+        """A plan as if nothing were reserved; the room is left as it was."""
         result = self._plan(asked, late=False)
         if isinstance(result, Bid):
             undo(result, self._room, self._occupants)
-        return isinstance(result, Bid)
+        return result
 
     def _is_held_back(self, asked: BidRequest, bid: Bid, *, late: bool) -> bool:
         """Tell whether the bids made before are why this one is not better."""
@@ -195,7 +198,3 @@ class Bidding:
             return reasons
         in_s = max(0.0, at_s - self._now_s)
         return tuple(replace(reason, more=more, more_in_s=in_s) for reason in reasons)
-
-
-def _as_known(asked: BidRequest, known: Known[Refusal]) -> SiteAnswer:
-    return SiteAnswer(id=asked.id, refusal=as_for(asked.jobs, known.jobs, known.answer))

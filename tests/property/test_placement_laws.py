@@ -40,8 +40,11 @@ def _node(draw: st.DrawFn, k: int) -> Node:
         cpus_alloc=draw(st.sampled_from([0, 0, 0, 3, cpus])),
         mem_mib=1000,
         mem_mib_alloc=draw(st.sampled_from([0, 0, 0, 900])),
-        gpu_type=draw(st.sampled_from(["a100", "h100"])) if gpus else "",
+        gpu_type=(kind := draw(st.sampled_from(["a100", "h100"])) if gpus else ""),
         gpus=gpus,
+        gpu_mem_gib={"a100": 40.0, "h100": 80.0}.get(kind, 0.0),
+        gpu_weight=2.0 if kind == "h100" else 1.0,
+        nvlink=kind == "h100",
         gpus_alloc=draw(st.sampled_from([0, 0, 1, gpus // 2, gpus])),
         features=draw(st.sampled_from([(), ("ib",)])),
     )
@@ -59,13 +62,15 @@ def jobs(draw: st.DrawFn) -> Job:
     count = draw(st.integers(1, 4))
     over = {"nodes": count} if "node" in shape else {}
     amounts: dict[str, int] = dict(over)
+    tensor = 1
     if shape == "per node":
         amounts |= {
             "gpus_per_node": draw(st.integers(0, 8)),
             "cpus_per_node": draw(st.integers(1, 8)),
         }
     elif shape.startswith("gpus"):
-        amounts["gpus"] = draw(st.integers(count if over else 1, 20))
+        tensor = draw(st.sampled_from([1, 1, 2, 4]))
+        amounts["gpus"] = tensor * draw(st.integers(count if over else 1, 20 // tensor))
     else:
         amounts |= {
             "cpus": draw(st.integers(count, 40)),
@@ -75,6 +80,9 @@ def jobs(draw: st.DrawFn) -> Job:
         name="train",
         mem_mib_per_node=draw(st.sampled_from([0, 500])),
         gpu_types=draw(st.sampled_from([(), (), ("h100",)])),
+        min_gpu_mem_gib=draw(st.sampled_from([0.0, 0.0, 40.0, 80.0])),
+        nvlink=draw(st.sampled_from([False, False, True])),
+        tensor_parallel=tensor,
         features=draw(st.sampled_from([(), ("ib",)])),
         exclusive=draw(st.sampled_from([False, False, True])) and shape == "per node",
         **amounts,  # type: ignore[arg-type]  # amounts only
@@ -93,7 +101,7 @@ def place(job: Job, site: Sequence[Node]) -> Placed | None:
 def usable(job: Job, site: Sequence[Node]) -> list[FreeNode]:
     """The nodes that could be part of any plan, found the long way."""
     need = share_per_node(job)
-    least_gpus = max(need.gpus, 1 if job.gpus else 0)
+    least_gpus = max(need.gpus, job.tensor_parallel if job.gpus else 0)
     return [
         f
         for f in map(FreeNode.of, site)
@@ -101,15 +109,23 @@ def usable(job: Job, site: Sequence[Node]) -> list[FreeNode]:
         and f.cpus >= need.cpus
         and f.mem_mib >= need.mem_mib
         and (not (job.gpus or job.gpus_per_node) or f.node.gpus)
-        and (not (job.gpus or job.gpus_per_node) or not job.gpu_types
-             or f.node.gpu_type in job.gpu_types)
+        and (not (job.gpus or job.gpus_per_node) or capable(job, f.node))
         and set(job.features) <= set(f.node.features)
         and (not job.exclusive or f.untouched)
     ]  # fmt: skip
 
 
+def capable(job: Job, node: Node) -> bool:
+    return (
+        (not job.gpu_types or node.gpu_type in job.gpu_types)
+        and node.gpu_mem_gib >= job.min_gpu_mem_gib
+        and (node.nvlink or not job.nvlink)
+    )
+
+
 def holds_totals(job: Job, group: Sequence[FreeNode]) -> bool:
-    return sum(f.gpus for f in group) >= job.gpus and sum(f.cpus for f in group) >= job.cpus
+    groups = sum(f.gpus // job.tensor_parallel for f in group)
+    return groups * job.tensor_parallel >= job.gpus and sum(f.cpus for f in group) >= job.cpus
 
 
 def fewest(job: Job, group: Sequence[FreeNode]) -> int | None:
@@ -151,6 +167,62 @@ def test_a_plan_gives_what_was_asked_for(job: Job, site: tuple[Node, ...]) -> No
     if not job.exclusive:
         assert sum(s.gpus for s in shares) == (job.gpus or need.gpus * len(shares))
         assert sum(s.cpus for s in shares) == max(job.cpus, need.cpus * len(shares))
+        assert all(s.gpus % job.tensor_parallel == 0 for s in shares)
+
+
+@FEW
+@given(jobs(), nodes(most=6))
+def test_gpu_types_are_mixed_only_where_no_type_alone_is_enough(
+    job: Job, site: tuple[Node, ...]
+) -> None:
+    found = place(job, site)
+    if found is not None and len(found.plan.gpu_types) > 1:
+        assert len(alike(job, site)) == 1
+        assert {f.node.gpu_type for f in alike(job, site)[0]} == {"a100", "h100"}
+        assert all(
+            fewest(job, [f for f in usable(job, site) if f.node.gpu_type == kind]) is None
+            for kind in ("a100", "h100")
+        )
+
+
+@FEW
+@given(jobs(), nodes(most=7))
+def test_no_gang_of_so_many_nodes_would_cost_less_in_locality(
+    job: Job, site: tuple[Node, ...]
+) -> None:
+    """Every choice of nodes is tried; the plan's leading term is the least there is."""
+    if job.nodes is None or job.gpus or job.cpus or job.exclusive:
+        return
+    found = place(job, site)
+    if found is None:
+        return
+    need = share_per_node(job)
+    least = min(
+        locality_cost(some, [need] * job.nodes, Fabric())
+        for group in alike(job, site)
+        for some in combinations(group, job.nodes)
+    )
+    assert found.score.locality_cost == least
+
+
+@FEW
+@given(jobs(), nodes(most=6))
+def test_the_least_capable_gpus_that_cost_as_little_are_taken(
+    job: Job, site: tuple[Node, ...]
+) -> None:
+    if job.nodes is None or job.gpus or job.cpus or job.exclusive or not job.gpus_per_node:
+        return
+    found = place(job, site)
+    groups = alike(job, site)
+    if found is None or len(groups) == 1:
+        return
+    need = share_per_node(job)
+    costs = [
+        (min(locality_cost(some, [need] * job.nodes, Fabric())
+             for some in combinations(group, job.nodes)), group[0].node.gpu_worth)
+        for group in groups
+    ]  # fmt: skip
+    assert (found.score.locality_cost, found.score.gpu_worth / job.total_gpus) == min(costs)
 
 
 @FEW
@@ -159,13 +231,24 @@ def test_what_fits_is_placed_and_what_does_not_is_refused(job: Job, site: tuple[
     assert (place(job, site) is not None) == (fewest(job, usable(job, site)) is not None)
 
 
+def alike(job: Job, site: Sequence[Node]) -> list[list[FreeNode]]:
+    """The nodes that a plan may be made of: of one GPU type, where one type alone is enough."""
+    group = usable(job, site)
+    if not job.total_gpus:
+        return [group]
+    pure = [[f for f in group if f.node.gpu_type == kind] for kind in ("a100", "h100")]
+    return [nodes for nodes in pure if fewest(job, nodes) is not None] or [group]
+
+
 @FEW
 @given(jobs(), nodes(most=6))
 def test_one_rack_is_used_whenever_one_has_room(job: Job, site: tuple[Node, ...]) -> None:
     found = place(job, site)
     if found is None:
         return
-    group = usable(job, site)
+    group = max(alike(job, site), key=lambda g: any(fewest(job, r) is not None for r in by_rack(g)))
+    if job.nodes is None:  # fewer nodes come before one rack between GPU types
+        return
     if any(fewest(job, rack) is not None for rack in by_rack(group)):
         switches = {f.node.switch for f in group if f.node.name in found.plan.nodes}
         assert len(switches) == 1
@@ -174,12 +257,15 @@ def test_one_rack_is_used_whenever_one_has_room(job: Job, site: tuple[Node, ...]
 @FEW
 @given(jobs(), nodes(most=6))
 def test_no_plan_of_the_same_breadth_has_fewer_nodes(job: Job, site: tuple[Node, ...]) -> None:
+    """Of each GPU type that is enough alone; which type is taken, the score decides."""
     found = place(job, site)
     if found is None:
         return
-    group = usable(job, site)
-    in_a_rack = [n for rack in by_rack(group) if (n := fewest(job, rack)) is not None]
-    assert len(found.plan.nodes) == (min(in_a_rack) if in_a_rack else fewest(job, group))
+    allowed = []
+    for group in alike(job, site):
+        in_a_rack = [n for rack in by_rack(group) if (n := fewest(job, rack)) is not None]
+        allowed.append(min(in_a_rack) if in_a_rack else fewest(job, group))
+    assert len(found.plan.nodes) in allowed
 
 
 def taken(plans: Sequence[JobPlan]) -> dict[str, NodeShare]:
