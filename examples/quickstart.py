@@ -102,7 +102,7 @@ def why_there(row: Row) -> str:
     if not offers:
         return ""
     names = ("preempts", "victims' priority", "victims", "lost work GPU-s", "locality cost",
-             "GPUs left on opened nodes", "bytes to move")  # fmt: skip
+             "worth of the GPUs", "GPUs stranded", "bytes to move")  # fmt: skip
     said = []
     for site, score in offers.items():
         terms = [f"{name} {value:g}" for name, value in zip(names, score, strict=True) if value]

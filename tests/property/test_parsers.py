@@ -19,7 +19,12 @@ from federator.sites.slurm.parse_base import (
     parse_time_s,
 )
 from federator.sites.slurm.parse_jobs import parse_jobs, parse_layout, parse_layouts
-from federator.sites.slurm.parse_nodes import parse_nodes, parse_state, parse_topology
+from federator.sites.slurm.parse_nodes import (
+    parse_nodes,
+    parse_state,
+    parse_switches,
+    parse_topology,
+)
 from federator.sites.slurm.parse_site import parse_config, parse_partitions, parse_version
 from federator.sites.slurm.render import fold
 from tests.unit.sites.slurm.texts import FREE, job_line, node_line, squeue_record
@@ -57,6 +62,7 @@ def test_no_text_makes_a_small_parser_fail_but_by_value_error(text: str) -> None
 def test_no_text_makes_a_parser_of_lines_fail_at_all(text: str) -> None:
     parse_nodes(text)
     parse_topology(text)
+    parse_switches(text)
     parse_partitions(text)
     parse_layouts(text)
 

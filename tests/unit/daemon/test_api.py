@@ -27,6 +27,7 @@ from federator.sites.protocol import (
     Reply,
     SitesCall,
     SitesReply,
+    SnapshotCall,
     SubmitCall,
     SubmitReply,
     frame,
@@ -330,3 +331,11 @@ def test_one_answer_holds_a_bounded_number_of_rows(monkeypatch: pytest.MonkeyPat
     assert isinstance(reply, QueueReply)
     assert (len(reply.rows), reply.left_off) == (2, 1)
     assert reply.rows[-1].id == first + 2  # the newest stay
+
+
+def test_only_an_operator_sees_what_a_site_bids_on(desk: Desk) -> None:
+    assert desk.refusal(SnapshotCall(site="alpine")) == (
+        "ada is no operator, or not on the daemon's host"
+    )
+    root = "root"  # at a site even root is a researcher
+    assert "no operator" in desk.refusal(SnapshotCall(site="alpine"), root)

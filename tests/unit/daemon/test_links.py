@@ -12,12 +12,14 @@ from federator.daemon import links
 from federator.daemon.links import SiteLink
 from federator.errors import SiteUnavailable
 from federator.model.message import Observation, SiteDown
+from federator.model.site import Node, Snapshot
 from federator.model.workload import SiteName
 from federator.sites.protocol import (
     BANNER,
     PROTOCOL_VERSION,
     ByteReader,
     ClientCall,
+    ErrorReply,
     Hello,
     Message,
     Ping,
@@ -25,6 +27,9 @@ from federator.sites.protocol import (
     Report,
     SitesCall,
     SitesReply,
+    SnapshotAsk,
+    SnapshotReply,
+    SnapshotTaken,
     Trouble,
     Welcome,
     frame,
@@ -209,3 +214,57 @@ def test_a_greeting_that_cannot_be_read_closes_the_channel() -> None:
         assert channel.closed
 
     play(script)
+
+
+SNAPSHOT = Snapshot(site=SITE, now_s=5.0, nodes=(Node(name="n1", partitions=("gpu",)),))
+
+
+def asked_for_snapshots(*answers: Message, hang_up: bool = False) -> list[Reply]:
+    """What two calls for a snapshot are told, when the agent says this."""
+    replies: list[Reply] = []
+
+    async def whole() -> None:
+        channel = FakeChannel()
+        played = Played(channel)
+
+        async def script() -> None:
+            channel.say(HELLO)
+            await asyncio.sleep(1.0)
+            played.link.ask_snapshot(replies.append)
+            played.link.ask_snapshot(replies.append)
+            channel.say(*answers)
+            await asyncio.sleep(1.0)
+            if hang_up:
+                channel.stream.feed_eof()
+                await asyncio.sleep(1.0)
+
+        await played.running(script())
+        assert [frame(SnapshotAsk(ask_id=k)) in channel.written for k in (1, 2)] == [True, True]
+
+    play(whole)
+    return replies
+
+
+def test_a_snapshot_is_handed_to_whom_it_is_for() -> None:
+    taken = SnapshotTaken(ask_id=2, snapshot=SNAPSHOT)
+    stray = SnapshotTaken(ask_id=9, snapshot=SNAPSHOT)
+    assert asked_for_snapshots(taken, stray) == [SnapshotReply(snapshot=SNAPSHOT)]
+
+
+def test_a_site_that_can_show_none_says_why() -> None:
+    (reply,) = asked_for_snapshots(SnapshotTaken(ask_id=1, detail="a message of 99 bytes"))
+    assert isinstance(reply, ErrorReply)
+    assert "a message of 99 bytes" in reply.message
+
+
+def test_who_waits_for_a_snapshot_is_told_that_the_connection_broke() -> None:
+    replies = asked_for_snapshots(hang_up=True)
+    assert [r.message for r in replies if isinstance(r, ErrorReply)] == [
+        "the connection to site alpine broke"
+    ] * 2
+
+
+def test_a_site_that_is_not_connected_shows_nothing() -> None:
+    replies: list[Reply] = []
+    Played().link.ask_snapshot(replies.append)
+    assert replies == [ErrorReply(message="site alpine is not connected")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from federator.model.message import SiteAnswer
 from federator.model.plan import Bid, Score
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
@@ -61,6 +63,26 @@ def test_who_was_refused_by_sites_that_lost_nothing_waits() -> None:
 def test_a_site_that_was_not_asked_is_no_reason_to_ask_again() -> None:
     got = answers(alpine={1: 10.0}, baker={1: 1.0, 2: None})
     assert auction(ids(1, 2), got, SITES).refused == (2,)
+
+
+def held_back(
+    got: dict[SiteName, dict[WorkloadId, SiteAnswer]], site: SiteName, id_: int
+) -> dict[SiteName, dict[WorkloadId, SiteAnswer]]:
+    """The same, and the site says of one bid that those before it made it worse."""
+    answer = replace(got[site][WorkloadId(id_)], held_back=True)
+    return got | {site: got[site] | {WorkloadId(id_): answer}}
+
+
+def test_who_was_bid_for_worse_only_because_of_a_hold_that_was_lost_is_asked_again() -> None:
+    got = answers(alpine={1: 10.0, 2: 30.0}, baker={1: 1.0, 2: 20.0})
+    assert auction(ids(1, 2), held_back(got, A, 2), SITES).again == (2,)
+    assert auction(ids(1, 2), got, SITES).again == ()
+
+
+def test_a_bid_that_is_worse_because_of_one_that_won_is_taken() -> None:
+    got = answers(alpine={1: 10.0, 2: 30.0}, baker={1: 1.0, 2: 20.0})
+    outcome = auction(ids(1, 2), held_back(got, B, 2), SITES)
+    assert [(a.id, a.site) for a in outcome.awards] == [(1, B), (2, B)]
 
 
 def test_the_first_in_rank_is_always_settled() -> None:

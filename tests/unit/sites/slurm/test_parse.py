@@ -16,7 +16,12 @@ from federator.sites.slurm.parse_base import (
     parse_time_s,
 )
 from federator.sites.slurm.parse_jobs import parse_jobs, parse_layout, parse_layouts
-from federator.sites.slurm.parse_nodes import parse_nodes, parse_state, parse_topology
+from federator.sites.slurm.parse_nodes import (
+    parse_nodes,
+    parse_state,
+    parse_switches,
+    parse_topology,
+)
 from federator.sites.slurm.parse_site import parse_config, parse_partitions, parse_version
 from federator.sites.slurm.render import fold
 from tests.unit.sites.slurm.texts import job_line, node_line, squeue_record
@@ -188,6 +193,29 @@ def test_leaf_switches_and_blocks_are_both_racks() -> None:
     blocks = "BlockName=b1 BlockIndex=0 Nodes=n[1-2] BlockSize=2\nAggregatedBlock=x Nodes=n[1-2]\n"
     assert parse_topology(blocks) == {"n1": "b1", "n2": "b1"}
     assert parse_topology("") == {}
+
+
+def test_the_switch_above_each_switch_is_read_in_any_depth() -> None:
+    """As 22.05 writes lists, and as 26.05 folds them."""
+    text = (
+        "SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[1-2]\n"
+        "SwitchName=s2 Level=0 LinkSpeed=1 Nodes=n[3-4]\n"
+        "SwitchName=pod1 Level=1 LinkSpeed=1 Nodes=n[1-4] Switches=s[1-2]\n"
+        "SwitchName=core Level=2 LinkSpeed=1 Nodes=n[1-4] Switches=pod1,pod2\n"
+        "SwitchName=odd Level=2 LinkSpeed=1 Nodes=n[1-4] Switches=pod[3\n"
+    )
+    assert parse_switches(text) == {"s1": "pod1", "s2": "pod1", "pod1": "core", "pod2": "core"}
+    assert parse_switches("") == {}
+
+
+def test_a_block_lies_in_the_smallest_aggregated_block_that_has_its_nodes() -> None:
+    text = (
+        "BlockName=b1 BlockIndex=0 Nodes=n[1-2] BlockSize=2\n"
+        "BlockName=b2 BlockIndex=1 Nodes=n[3-4] BlockSize=2\n"
+        "AggregatedBlock=b[1-4] BlockIndex=3 Nodes=n[1-8] BlockSize=8\n"
+        "AggregatedBlock=b[1-2] BlockIndex=2 Nodes=n[1-4] BlockSize=4\n"
+    )
+    assert parse_switches(text) == {"b1": "b[1-2]", "b2": "b[1-2]", "b[1-2]": "b[1-4]"}
 
 
 def test_a_version_is_read_whatever_the_packager_calls_slurm() -> None:

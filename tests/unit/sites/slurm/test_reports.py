@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from federator.model.site import NodeShare, SiteJob, SiteJobState
+from federator.model.site import LocalJob, NodeShare, SiteJob, SiteJobState
 from federator.model.workload import AttemptId, WorkloadId
-from federator.sites.slurm.reports import attempt_reports, combined_state
+from federator.sites.slurm.reports import attempt_reports, combined_state, running_jobs
 
 S = SiteJobState
 ATTEMPT = AttemptId(workload=WorkloadId(2**32 + 1), attempt=2)
@@ -106,3 +108,30 @@ def test_a_het_job_whose_leader_is_forgotten_keeps_its_id() -> None:
 
 def test_two_jobs_of_one_attempt_are_two_reports() -> None:
     assert [r.site_job_id for r in attempt_reports([job(9), job(7)])] == [7, 9]
+
+
+def holding(job_: SiteJob, gpus: int, ends_by_s: float, *nodes: str) -> SiteJob:
+    shares = {name: NodeShare(gpus=gpus, cpus=8) for name in nodes}
+    return replace(job_, nodes=shares, ends_by_s=ends_by_s)
+
+
+def test_the_components_of_a_het_job_run_as_one_until_the_last_of_them_ends() -> None:
+    parts = [
+        holding(job(10, leader=10, started_at_s=5.0), 8, 100.0, "n1", "n2"),
+        holding(job(11, leader=10, started_at_s=6.0), 1, 200.0, "n2"),
+    ]
+    running, local = running_jobs(parts)
+    (one,) = running
+    assert (one.id, one.started_at_s, one.ends_by_s) == (2**32 + 1, 6.0, 200.0)
+    assert one.nodes == {"n1": NodeShare(gpus=8, cpus=8), "n2": NodeShare(gpus=9, cpus=16)}
+    assert not one.preemptible  # the site knows nothing of priorities
+    assert local == ()
+
+
+def test_everything_else_on_the_nodes_is_local_and_what_holds_none_is_nothing() -> None:
+    jobs = [
+        holding(job(3, comment="mine"), 0, 50.0, "n1"),
+        job(4, S.PENDING, comment="mine"),
+        job(5, S.COMPLETED),
+    ]
+    assert running_jobs(jobs) == ((), (LocalJob(id=3, nodes=("n1",), ends_by_s=50.0),))
