@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
 from federator.sched.fabric import Fabric
 from federator.sched.room import FreeNode
 
+DOMAINS_TRIED: Final = 8  # of one level
 Racks = dict[str, list[FreeNode]]  # the nodes that would do, by leaf switch
 Tightness = Callable[[FreeNode], Any]  # smaller is taken first
 
@@ -42,9 +43,10 @@ def cheapest(
 ) -> list[FreeNode]:
     """Take ``count`` of the nodes at the least locality cost that this search finds.
 
-    Of each level the tightest domain that has enough nodes is filled, and the cheapest of those
-    is taken: under a wide switch a gang may fall into fewer pieces than under a narrow one. In
-    two levels that is the least cost there is; in deeper ones it may not be.
+    Of each level the domains that have enough nodes are filled, the ``DOMAINS_TRIED`` tightest of
+    them, and the cheapest of all is taken: under a wide switch a gang may fall into fewer pieces
+    than under a narrow one. In two levels that is the least cost there is; in deeper ones it may
+    not be.
 
     Args:
         racks: together they have so many.
@@ -56,18 +58,16 @@ def cheapest(
     best: tuple[float, list[FreeNode]] | None = None
     for level in levels(racks, fabric):
         covering = [domain for domain in level if domain.nodes >= count]
-        if not covering:
-            continue
-        domain = min(covering, key=lambda d: (d.nodes, d.switch))
-        chosen = _fill(domain, count, fabric, tightness, together)
-        if not chosen:
-            chosen = _fill(domain, count, fabric, tightness, 1)
-        units: dict[str, list[int]] = {}
-        for f in chosen:
-            units.setdefault(f.node.switch, []).append(1)
-        cost = fabric.locality_cost(units)
-        if best is None or cost < best[0]:
-            best = cost, chosen
+        for domain in nsmallest(DOMAINS_TRIED, covering, key=lambda d: (d.nodes, d.switch)):
+            chosen = _fill(domain, count, fabric, tightness, together)
+            if not chosen:
+                chosen = _fill(domain, count, fabric, tightness, 1)
+            units: dict[str, list[int]] = {}
+            for f in chosen:
+                units.setdefault(f.node.switch, []).append(1)
+            cost = fabric.locality_cost(units)
+            if best is None or cost < best[0]:
+                best = cost, chosen
     assert best is not None  # the root has them all
     return best[1]
 
@@ -86,7 +86,8 @@ def _fill(
         return []
     chosen: list[FreeNode] = []
     left = count
-    order = sorted(parts, key=lambda name: (-size[name], name))
+    widest = {name: max(map(len, part.racks.values())) for name, part in parts.items()}
+    order = sorted(parts, key=lambda name: (-size[name], -widest[name], name))
     while left:
         name = order[0]
         if size[name] > left:  # the tightest that still has it

@@ -5,7 +5,7 @@
 A container of its own runs slurmctld 22.05 from the testbed's image (``federator testbed up``
 builds it), with emulated GPU nodes in racks of 20 and all GPUs taken by running jobs. Slurm is
 asked first, then what it says of its nodes and jobs goes into a ``SiteScheduler``, which is asked
-the same. 200 nodes, the default, take about 15 s; 2,500 take about 5 minutes on 2 cores, nearly
+the same. 200 nodes, the default, take about 15 s; 2,500 take about 4 minutes on 2 cores, nearly
 all of it to register nodes and to start jobs, and the ratios that count are theirs. Prints whether
 the bounds are held, and asserts nothing.
 

@@ -92,10 +92,10 @@ def site(where: Sequence[str]) -> list[Node]:
     st.integers(1, 8),
     st.sampled_from([1, 2, 4]),
 )
-def test_every_gang_that_fits_is_placed_in_any_tree_and_under_the_lowest_switch_or_cheaper(
+def test_every_gang_that_fits_is_placed_in_any_tree_at_little_more_than_the_least_cost(
     parents: dict[str, str], where: list[str], count: int, stages: int
 ) -> None:
-    """In more than two levels the search is not exhaustive: this is what it does promise."""
+    """In more than two levels the search is not exhaustive; this is how far it may be off."""
     if count * 8 % (8 * stages):
         stages = 1
     job = Job(name="t", nodes=count, gpus_per_node=8, tensor_parallel=8, pipeline_stages=stages)
@@ -106,18 +106,8 @@ def test_every_gang_that_fits_is_placed_in_any_tree_and_under_the_lowest_switch_
         return
     free = [FreeNode.of(node) for node in nodes]
     need = [share_per_node(job)] * count
-    costs = {
-        some: locality_cost([free[k] for k in some], need, fabric)
-        for some in combinations(range(len(free)), count)
-    }
-    lowest = min(costs, key=lambda some: (_reach(some, where, parents), costs[some]))
-    assert min(costs.values()) <= found.score.locality_cost <= costs[lowest] * 1.0001
-
-
-def _reach(some: Sequence[int], where: Sequence[str], parents: Mapping[str, str]) -> float:
-    return max(
-        (distance_cost(where[a], where[b], parents) for a, b in combinations(some, 2)), default=0.0
-    )
+    least = min(locality_cost(some, need, fabric) for some in combinations(free, count))
+    assert least <= found.score.locality_cost <= 1.1 * least
 
 
 @SOME
