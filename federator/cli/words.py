@@ -12,7 +12,7 @@ from federator.model.reason import Alternative, Reason, ReasonCode, Refusal, Ref
 def _amount(reason: Reason) -> str:
     """``16 GPUs of a100|h100; free 12, in 3 nodes; largest rack 8; 4 more in 35 min``."""
     unit = f" {reason.unit}" if reason.unit else ""
-    of = f" of {reason.detail}" if reason.detail else ""
+    of = f" {'with' if reason.unit == 'nodes' else 'of'} {reason.detail}" if reason.detail else ""
     free = f"free {reason.free}"
     if reason.free_nodes:
         free += f", in {reason.free_nodes} node{'s'[: reason.free_nodes != 1]}"

@@ -3,90 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from federator.errors import InvalidRequest
-from federator.model.reason import Alternative
+from federator.model.reason import Alternative, Reason
 from federator.model.workload import Job
-from federator.sched.choice import least_share
 from federator.sched.placement import Placed, place_job, suitable_nodes
 from federator.sched.room import Room
 
 
 def alternatives(
-    jobs: Sequence[Job], room: Room, partitions: Sequence[str]
+    jobs: Sequence[Job], reasons: Sequence[Reason], room: Room, partitions: Sequence[str]
 ) -> tuple[Alternative, ...]:
     """What would start now instead, each tried out; the room is not changed.
 
-    Of a workload with one job: as many of the same nodes as are free; as many nodes with fewer
-    GPUs on each; GPUs of any kind. Nothing is said of workloads with several jobs.
+    Of a workload with one job: as many of the same nodes as are free, or of a total as much, or
+    else as many nodes with fewer GPUs on each; and GPUs of any kind. Nothing is said of workloads
+    with several jobs.
+
+    Args:
+        jobs: of a workload that found no place.
+        reasons: why, in the partition that came nearest.
+        room: the site.
+        partitions: those the federation may use.
     """
     if len(jobs) != 1:
         return ()
+    (asked,) = jobs
     found: list[Alternative] = []
-    for job in _variants(jobs[0], room, partitions):
+    for job in _variants(asked, reasons[0], room, partitions):
         placed = place_job(job, room, partitions)
         if isinstance(placed, Placed):
-            other = () if job.gpu_types == jobs[0].gpu_types else tuple(placed.plan.gpu_types)
+            other = () if job.gpu_types == asked.gpu_types else tuple(placed.plan.gpu_types)
             gpus = job.gpus_per_node if job.nodes and job.gpus_per_node else job.gpus
-            alternative = Alternative(nodes=job.nodes or 0, gpus=gpus, gpu_types=other)
-            if alternative not in found:
-                found.append(alternative)
+            found.append(Alternative(nodes=job.nodes or 0, gpus=gpus, gpu_types=other))
     return tuple(found)
 
 
-def _variants(job: Job, room: Room, partitions: Sequence[str]) -> Iterator[Job]:
+def _variants(job: Job, reason: Reason, room: Room, partitions: Sequence[str]) -> Iterator[Job]:
     allowed = [p for p in partitions if not job.partitions or p in job.partitions]
-    for changes in (
-        _fewer_nodes(job, room, allowed),
-        _smaller_total(job, room, allowed),
-        _fewer_on_each(job, room, allowed),
-        {"gpu_types": (), "min_gpu_mem_gib": 0.0, "nvlink": False} if _picky(job) else None,
-    ):
+    smaller = _less(job, reason) or _fewer_on_each(job, room, allowed)
+    any_kind = {"gpu_types": (), "min_gpu_mem_gib": 0.0, "nvlink": False} if _picky(job) else None
+    for changes in (smaller, any_kind):
         if changes:
-            try:
+            with suppress(InvalidRequest):  # no whole replicas
                 yield replace(job, **changes)  # type: ignore[arg-type]  # fields of Job
-            except InvalidRequest:  # no whole replicas
-                continue
 
 
 def _picky(job: Job) -> bool:
     return bool(job.total_gpus and (job.gpu_types or job.min_gpu_mem_gib or job.nvlink))
 
 
-def _fewer_nodes(job: Job, room: Room, partitions: Sequence[str]) -> dict[str, object] | None:
-    if job.nodes is None or job.gpus or job.cpus:
-        return None
-    need = least_share(job)
-    free = max(
-        (
-            sum(f.has(need) and (not job.exclusive or f.untouched)
-                for f in suitable_nodes(job, room, partition))
-            for partition in partitions
-        ),
-        default=0,
-    )  # fmt: skip
-    if job.gpus_per_node:  # whole replicas only
-        replica = job.tensor_parallel * job.pipeline_stages
+def _less(job: Job, reason: Reason) -> dict[str, object] | None:
+    """What is free, in whole replicas: so many nodes, or so much of a total."""
+    free, replica = reason.free, job.tensor_parallel * job.pipeline_stages
+    if reason.unit == "nodes" and job.nodes and not job.gpus and not job.cpus:
         while free and free * job.gpus_per_node % replica:
             free -= 1
-    return {"nodes": free} if 0 < free < job.nodes else None
-
-
-def _smaller_total(job: Job, room: Room, partitions: Sequence[str]) -> dict[str, object] | None:
-    if job.nodes is not None or not job.gpus:
-        return None
-    need, tensor = least_share(job), job.tensor_parallel
-    free = max(
-        (
-            sum(f.gpus - f.gpus % tensor
-                for f in suitable_nodes(job, room, partition) if f.has(need))
-            for partition in partitions
-        ),
-        default=0,
-    )  # fmt: skip
-    free -= free % (tensor * job.pipeline_stages)
-    return {"gpus": free} if 0 < free < job.gpus else None
+        return {"nodes": free} if 0 < free < job.nodes else None
+    if reason.unit == "GPUs" and job.nodes is None and job.gpus:
+        free -= free % replica
+        return {"gpus": free} if 0 < free < job.gpus else None
+    return None
 
 
 def _fewer_on_each(job: Job, room: Room, partitions: Sequence[str]) -> dict[str, object] | None:

@@ -186,7 +186,7 @@ class Bidding:
             kind=RefusalKind.WAIT,
             reasons=self._with_next(asked.jobs, found),
             starts_in_s=starts_in_s,
-            alternatives=alternatives(asked.jobs, self._room, self._partitions),
+            alternatives=alternatives(asked.jobs, found, self._room, self._partitions),
         )
 
     def _with_next(self, jobs: Sequence[Job], reasons: Reasons) -> Reasons:

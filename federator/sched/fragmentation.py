@@ -41,12 +41,13 @@ class RequestMix:
         """A workload has asked for this."""
         if id_ in self._seen:
             return
-        shapes = tuple(shape for job in jobs if (shape := shape_of(job))[1])
+        shapes = tuple([shape for job in jobs if (shape := shape_of(job))[1]])
         self._seen[id_] = shapes
-        self._counts.update(shapes)
+        for shape in shapes:
+            self._counts[shape] += 1
         if len(self._seen) > REMEMBERED:
-            _, forgotten = self._seen.popitem(last=False)
-            self._counts.subtract(forgotten)
+            for shape in self._seen.popitem(last=False)[1]:
+                self._counts[shape] -= 1
         if shapes:
             self._weights = None
             self._prices.clear()

@@ -12,7 +12,6 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from operator import le
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -183,4 +182,8 @@ def _reason_for(job: Job, reason: Reason) -> Reason:
     }
     if reason.code is not ReasonCode.RESOURCES or reason.unit not in needs:
         return reason
-    return replace(reason, job=job.name, needed=max(reason.needed, needs[reason.unit]))
+    return Reason(
+        code=reason.code, job=job.name, needed=max(reason.needed, needs[reason.unit]),
+        free=reason.free, unit=reason.unit, detail=reason.detail, free_nodes=reason.free_nodes,
+        largest_rack=reason.largest_rack, more=reason.more, more_in_s=reason.more_in_s,
+    )  # fmt: skip  # replace() is slow, and thousands are told at once

@@ -48,9 +48,18 @@ def place_job(job: Job, room: Room, partitions: Sequence[str]) -> Placed | tuple
         if isinstance(found, Placed):
             if best is None or found.score < best.score:
                 best = found
-        elif not nearest or _distance(found) > _distance(nearest):
+        elif not nearest or _nearness(found) > _nearness(nearest):
             nearest = found
     return best if best is not None else nearest
+
+
+def fits_somewhere(job: Job, room: Room, partitions: Sequence[str]) -> bool:
+    """Tell whether ``place_job`` would find a place: the first will do, not the best."""
+    return any(
+        isinstance(place_in(job, room, partition), Placed)
+        for partition in partitions
+        if not job.partitions or partition in job.partitions
+    )
 
 
 _STAGES = (
@@ -62,9 +71,9 @@ _STAGES = (
 )
 
 
-def _distance(reasons: tuple[Reason, ...]) -> int:
-    """How far a job got before it failed; larger is nearer to a fit."""
-    return _STAGES.index(reasons[0].code)
+def _nearness(reasons: tuple[Reason, ...]) -> tuple[int, int]:
+    """How far a job got before it failed, and how much there was; larger is nearer to a fit."""
+    return _STAGES.index(reasons[0].code), reasons[0].free
 
 
 def place_in(job: Job, room: Room, partition: str) -> Placed | tuple[Reason, ...]:

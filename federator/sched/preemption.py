@@ -6,7 +6,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from federator.model.plan import Bid, Score
@@ -124,13 +124,17 @@ class _Gauge:
         self.partition = partition
         self._room = room
         self._job = job
-        self._least = least_share(job)
+        least = least_share(job)
+        self._bounds = (least.gpus, least.cpus, least.mem_mib)
+        self._exclusive = job.exclusive
+        self._group = job.tensor_parallel if job.gpus else 1
         self._among = {id(f) for f in nodes}
+        self._is_whole = len(nodes) == len(room.nodes_in((partition,)))  # every node is of use
         self._nodes = 0
         self._gpus = 0
         self._cpus = 0
-        self._touched_by: dict[int, list[FreeNode]] = {}
-        self._tally(nodes, 1)
+        for f in nodes:
+            self._count(f, 1)
 
     @property
     def hopeless(self) -> bool:
@@ -150,48 +154,44 @@ class _Gauge:
         return place_in(self._job, self._room, self.partition)
 
     def release(self, victim: Occupant) -> None:
-        nodes = self._touched(victim)
-        self._tally(nodes, -1)
-        victim.release()
-        self._tally(nodes, 1)
+        self._move(victim, 1)
 
     def restore(self, victim: Occupant) -> None:
-        nodes = self._touched(victim)
-        self._tally(nodes, -1)
-        victim.restore()
-        self._tally(nodes, 1)
+        self._move(victim, -1)
 
     def size(self, victim: Occupant) -> tuple[int, int]:
         """What a victim frees that is of use here: GPUs, then CPUs."""
-        if len(self._touched(victim)) == len(victim.job.nodes):
-            return victim.gpus, victim.cpus
         of_use = [share for f, share in victim.shares if id(f) in self._among]
+        if len(of_use) == len(victim.job.nodes):
+            return victim.gpus, victim.cpus
         return sum(s.gpus for s in of_use), sum(s.cpus for s in of_use)
 
     def touches(self, victim: Occupant) -> bool:
         """Tell whether a victim holds anything here at all."""
-        return bool(self._touched(victim))
+        return self._is_whole or any(id(f) in self._among for f, _ in victim.shares)
 
-    def _touched(self, victim: Occupant) -> list[FreeNode]:
-        nodes = self._touched_by.get(victim.job.id)
-        if nodes is None:
-            among = self._among
-            nodes = self._touched_by[victim.job.id] = [
-                f for f, _ in victim.shares if id(f) in among
-            ]
-        return nodes
+    def _move(self, victim: Occupant, sign: int) -> None:
+        """Give back what a victim holds, or take it again, and count: thousands of times a bid."""
+        among = self._among
+        for f, share in victim.shares:
+            counts = id(f) in among
+            if counts:
+                self._count(f, -1)
+            f.gpus += sign * share.gpus
+            f.cpus += sign * share.cpus
+            f.mem_mib += sign * share.mem_mib
+            if counts:
+                self._count(f, 1)
 
-    def _tally(self, nodes: Iterable[FreeNode], sign: int) -> None:
-        """Count these nodes in, or out, as far as they are of any use now."""
-        least, exclusive = self._least, self._job.exclusive
-        gpus, cpus, mem_mib = least.gpus, least.cpus, least.mem_mib  # thousands of times a bid
-        for f in nodes:
-            if f.gpus >= gpus and f.cpus >= cpus and f.mem_mib >= mem_mib:
-                if exclusive and not f.untouched:
-                    continue
-                self._nodes += sign
-                self._gpus += sign * f.gpus
-                self._cpus += sign * f.cpus
+    def _count(self, f: FreeNode, sign: int) -> None:
+        """Count a node in, or out, if it is of any use now."""
+        least_gpus, least_cpus, least_mem = self._bounds
+        if f.gpus >= least_gpus and f.cpus >= least_cpus and f.mem_mib >= least_mem:
+            if self._exclusive and not f.untouched:
+                return
+            self._nodes += sign
+            self._gpus += sign * (f.gpus - f.gpus % self._group)
+            self._cpus += sign * f.cpus
 
 
 def _choose_victims(

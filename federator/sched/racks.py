@@ -80,6 +80,8 @@ def _fill(
     For equal shares this has the least cost of all divisions among the parts: the sum of squares
     of what each part gives is as large as it can be. Nothing, if the parts have not enough.
     """
+    if all(fabric.above(leaf)[0] == domain.switch for leaf in domain.racks):
+        return _fill_racks(domain.racks, count, tightness, together)
     parts = _parts(domain, fabric)
     size = {name: _size(part, together) for name, part in parts.items()}
     if sum(size.values()) < count:
@@ -98,6 +100,26 @@ def _fill(
             return []
         chosen += _from_part(parts[name], wanted, fabric, tightness, together)
         left -= wanted
+    return chosen
+
+
+def _fill_racks(racks: Racks, count: int, tightness: Tightness, together: int) -> list[FreeNode]:
+    """As ``_fill``, where the parts are racks: a site may have thousands."""
+    size = {leaf: len(rack) - len(rack) % together for leaf, rack in racks.items()}
+    if sum(size.values()) < count:
+        return []
+    chosen: list[FreeNode] = []
+    order = sorted(size, key=lambda leaf: (-size[leaf], leaf))
+    whole = 0
+    while whole < len(order) and size[order[whole]] <= count - len(chosen):
+        leaf = order[whole]
+        chosen += nsmallest(size[leaf], racks[leaf], key=tightness)
+        whole += 1
+    left = count - len(chosen)
+    if left:
+        enough = (leaf for leaf in order[whole:] if size[leaf] >= left)
+        leaf = min(enough, key=lambda leaf: (size[leaf], leaf))
+        chosen += nsmallest(left, racks[leaf], key=tightness)
     return chosen
 
 

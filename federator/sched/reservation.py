@@ -174,7 +174,7 @@ def _first_enough(
         return isinstance(found, Bid)
 
     low, high = 0, len(endings)
-    enough = fit(high)
+    enough = high > 0 and fit(high)
     while enough and low < high:
         middle = (low + high) // 2
         if fit(middle):
@@ -190,6 +190,8 @@ def next_gpus(
     job: Job, room: Room, partitions: Sequence[str], endings: Sequence[Ending]
 ) -> tuple[int, float]:
     """How many GPUs of use to a job come free next, and by when; (0, inf) if none ever do."""
+    if not endings:
+        return 0, inf
     of_use = {
         id(f)
         for partition in partitions

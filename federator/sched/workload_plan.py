@@ -9,7 +9,7 @@ from typing import Final
 from federator.model.plan import Bid, Score
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.workload import Job
-from federator.sched.placement import Placed, place_job
+from federator.sched.placement import Placed, fits_somewhere, place_job
 from federator.sched.room import Room
 
 FEWEST_ORDERS: Final = 4  # in which the jobs of one workload are tried, when one finds no place
@@ -84,6 +84,8 @@ def never_fits(jobs: Sequence[Job], empty: Room, partitions: Sequence[str]) -> R
         empty: room on all of the site's ``Capacity``; afterwards it is as it was.
         partitions: those the federation may use.
     """
+    if len(jobs) == 1 and fits_somewhere(jobs[0], empty, partitions):
+        return None
     result = place_all(jobs, empty, partitions)
     if isinstance(result, Bid):
         for plan in result.jobs:

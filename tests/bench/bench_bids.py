@@ -95,6 +95,22 @@ def median_ms(measure: Callable[[], object]) -> float:
     return statistics.median(once() for _ in range(REPEATS))
 
 
+def yardstick() -> float:
+    """Milliseconds of a plain loop of 200,000 steps, the least of 15.
+
+    A shared machine is up to three times slower at times; compare figures at equal yardsticks.
+    """
+
+    def loop() -> float:
+        began_s = time.perf_counter()
+        total = 0
+        for k in range(200_000):
+            total += k & 7
+        return (time.perf_counter() - began_s) * 1e3
+
+    return min(loop() for _ in range(15))
+
+
 def gang(nodes: int, gpus: int = 8) -> Job:
     return Job(name="train", nodes=nodes, gpus_per_node=gpus, cpus_per_node=8 * gpus)
 
@@ -125,6 +141,7 @@ def show(what: str, value_ms: float, bound: str) -> None:
 
 def main() -> None:
     print(f"{os.cpu_count()} cores, Python {platform.python_version()}; medians of {REPEATS}")
+    print(f"yardstick {yardstick():.1f} ms")
     nodes, running = site()
     scheduler = SiteScheduler(PARTITIONS)
     scheduler.update(nodes, ())

@@ -2,8 +2,9 @@
 
 Reading costs two commands per sweep: squeue, then `scontrol show nodes` (in this order, so that
 the nodes already show the jobs). `scontrol show partitions` comes before them when it was last
-asked more than ``PARTITIONS_FRESH_S`` ago. With ``layouts``, what jobs of the federation hold is
-looked up once they have started. Writing goes through the site's helper, as the real user.
+asked more than ``PARTITIONS_FRESH_S`` ago. A client of some partitions asks what holds nodes in the
+others, with one more squeue after nodes have changed. With ``layouts``, what jobs of the federation
+hold is looked up once they have started. Writing goes through the site's helper, as the real user.
 
 Timeouts: with slurmctld down, a command gives up by itself after 9-10 s, with MessageTimeout=10
 (sbatch and scancel too; `scontrol show job ID` asks twice and needs 18-20 s).
@@ -20,15 +21,17 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeVar
 
 from federator.errors import SiteRefused, SiteUnavailable
-from federator.model.site import AttemptReport, Node, SiteJob
+from federator.model.site import AttemptReport, LocalJob, Node, SiteJob
 from federator.sites.slurm.parse_base import Reading, problem
 from federator.sites.slurm.parse_jobs import (
+    OTHERS_FORMAT,
     SQUEUE_FORMAT,
     Layout,
     holders,
     parse_jobs,
     parse_layout,
     parse_layouts,
+    parse_others,
 )
 from federator.sites.slurm.parse_nodes import parse_nodes, parse_switches, parse_topology
 from federator.sites.slurm.parse_site import (
@@ -94,6 +97,7 @@ class SlurmSweep:
     taken_at_s: float
     nodes: tuple[Node, ...]  # their ``partitions`` are those that take and start jobs
     jobs: tuple[SiteJob, ...]  # of the asked partitions, live or ended not long ago
+    others: tuple[LocalJob, ...] = ()  # that hold nodes, in whatever partition
     switches: Mapping[str, str] = field(default_factory=dict)  # the switch above each switch
     problems: tuple[str, ...] = ()  # one line for each record that was skipped or guessed at
     nodes_complete: bool = True  # no node's record was skipped: what is absent is not there
@@ -136,6 +140,8 @@ class SlurmClient:
         self._layouts = layouts
         self._partition_states: Reading[Partition] | None = None
         self._partitions_read_s = 0.0
+        self._others: Reading[LocalJob] | None = None
+        self._others_on: tuple[Node, ...] = ()  # the nodes when they were read
         self._switch_of: dict[str, str] | None = None
         self._switches: dict[str, str] = {}
         self._named: frozenset[str] = frozenset()  # the nodes when the topology was read
@@ -184,18 +190,34 @@ class SlurmClient:
             raise SiteUnavailable(f"squeue cannot be read: {error}") from error
         return await self._with_layouts(reading) if self._layouts else reading
 
+    async def others(self, nodes: tuple[Node, ...] = ()) -> Reading[LocalJob]:
+        """Return the jobs of all partitions that hold nodes: what will come free, and when.
+
+        Nothing where ``jobs`` returns those of all partitions anyhow. With ``nodes`` that are as
+        they were the last time, what was read then.
+        """
+        if not self._partitions:
+            return Reading(records=(), problems=(), complete=True)
+        if self._others is None or not nodes or nodes != self._others_on:
+            argv = ("squeue", "--local", "-h", "-a", "-t", "R,CG,S", "-O", OTHERS_FORMAT)
+            self._others = parse_others((await self._run(argv)).stdout)
+            self._others_on = nodes
+        return self._others
+
     async def sweep(self) -> SlurmSweep:
         """Return jobs and nodes, as one look."""
         partitions = await self._recent_partitions()
         jobs = await self.jobs()
         taken_at_s = self._clock()
         nodes = await self.nodes()
+        others = await self.others(nodes.records)
         return SlurmSweep(
             taken_at_s=taken_at_s,
             nodes=_without_closed(nodes.records, partitions.records),
             jobs=jobs.records,
+            others=others.records,
             switches=self._switches,
-            problems=jobs.problems + nodes.problems + partitions.problems,
+            problems=jobs.problems + nodes.problems + partitions.problems + others.problems,
             nodes_complete=nodes.complete,
             jobs_complete=jobs.complete,
         )

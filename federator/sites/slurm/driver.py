@@ -34,6 +34,8 @@ class SlurmDriver:
             # A job left out would look as if it had vanished: better no news than that.
             raise SiteUnavailable(f"jobs cannot be read: {'; '.join(found.problems)[:500]}")
         running, local = running_jobs(found.jobs)
+        known = {job.job_id for job in found.jobs}
+        local += tuple(job for job in found.others if job.id not in known)
         return Sweep(
             nodes=found.nodes,
             attempts=found.attempts,

@@ -34,7 +34,7 @@ from functools import lru_cache
 from math import inf
 from typing import Final
 
-from federator.model.site import NodeShare, SiteJob, SiteJobState
+from federator.model.site import LocalJob, NodeShare, SiteJob, SiteJobState
 from federator.sites.slurm.parse_base import (
     ABSENT,
     Reading,
@@ -61,6 +61,9 @@ SQUEUE_FORMAT: Final = ",".join(
     [f"{name}:|" for name in _SAFE_FIELDS] + [f"{name}:{width}" for name, width in _FREE_FIELDS]
 )
 """For ``squeue -O``; ``parse_jobs`` reads this and nothing else."""
+
+OTHERS_FORMAT: Final = "JobID:|,EndTime:|,NodeList:|"
+"""For ``squeue -O``, of jobs outside the federation's partitions; Slurm composes all of it."""
 
 _RUNNING_WORDS: Final = (
     "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "STOPPED", "RESIZING",
@@ -232,6 +235,23 @@ def _layout(record: str) -> Layout:
         )
         layout.update(dict.fromkeys(expand_hosts(hosts), share))
     return layout
+
+
+def parse_others(output: bytes) -> Reading[LocalJob]:
+    """Read `squeue -h -t R,CG,S -O OTHERS_FORMAT`: what holds which nodes, and until when."""
+    jobs: list[LocalJob] = []
+    problems: list[str] = []
+    for line in output.decode("utf-8", "replace").splitlines():
+        try:
+            job_id, end, hosts, _ = line.split("|")
+            ends_by_s = parse_time_s(end) or inf
+            jobs.append(
+                LocalJob(id=parse_count(job_id), nodes=expand_hosts(hosts), ends_by_s=ends_by_s)
+            )
+        except ValueError as error:
+            problems.append(problem("job", line, error))
+    held = tuple(job for job in jobs if job.nodes)
+    return Reading(records=held, problems=tuple(problems), complete=not problems)
 
 
 def is_federated(job: SiteJob) -> bool:
