@@ -64,6 +64,11 @@ class Job:
     tensor_parallel: int = 1  # GPUs that must be on one node together
     pipeline_stages: int = 1  # of tensor_parallel GPUs each; better in one rack together
 
+    def __hash__(self) -> int:
+        """Of the amounts that tell jobs apart; thousands are looked up in a pass."""
+        return hash((self.nodes, self.gpus_per_node, self.gpus, self.cpus_per_node,
+                     self.mem_mib_per_node))  # fmt: skip
+
     def __post_init__(self) -> None:
         if self.nodes is not None and self.nodes < 1:
             raise InvalidRequest(f"job {self.name!r}: needs at least 1 node, got {self.nodes}")

@@ -11,7 +11,7 @@ from federator.model.plan import Bid, BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.workload import Job
 from federator.sched.alternatives import alternatives
-from federator.sched.negative_cache import NegativeCache, Rights, as_for
+from federator.sched.negative_cache import NOBODY, NegativeCache, Rights, as_for
 from federator.sched.preemption import Claim, plan_with_victims, redo, undo
 from federator.sched.reservation import Ending, Reservation, lift, next_gpus, reserve
 from federator.sched.room import Room
@@ -76,7 +76,7 @@ class Bidding:
         never = self._never_fits(asked.jobs)
         if never is not None:
             return SiteAnswer(id=asked.id, refusal=never)
-        rights = Rights(asked.priority, asked.preempt_gpus) if asked.preempt_gpus else Rights()
+        rights = Rights(asked.priority, asked.preempt_gpus) if asked.preempt_gpus else NOBODY
         late = self._reservation is not None and self._reservation.concerns(
             self._now_s, asked.time_limit_s
         )

@@ -218,6 +218,8 @@ def spread(job: Job, chosen: list[FreeNode]) -> list[NodeShare]:
     Every node of ``chosen`` has ``least_share`` free, and all together have the totals.
     """
     need, least_gpus = share_per_node(job), least_share(job).gpus
+    if not _has_totals(job):
+        return [need] * len(chosen)
     gpus, cpus = job.gpus, job.cpus
     shares: list[NodeShare] = []
     for k, f in enumerate(chosen):

@@ -78,6 +78,9 @@ class Fabric:
         Args:
             units: by leaf switch, how many GPUs each chosen node under it gives.
         """
+        if len(units) == 1:
+            ((leaf, counts),) = units.items()
+            return self.weight(leaf) * _pairs(counts)
         cost = 0.0
         below: dict[str, list[int]] = {}  # by switch, the sums of what hangs on it
         for leaf, counts in units.items():

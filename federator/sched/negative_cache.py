@@ -25,7 +25,8 @@ OF_HARDWARE: Final = frozenset({
 })  # fmt: skip
 """Reasons that hold for whoever asks; others, such as an unknown user, say nothing of the next."""
 
-KEPT = 512  # failures, and exact questions; more would cost more than they save
+KEPT = 512  # failures: each is held against every new question
+ASKED_KEPT = 8_192  # questions whose answer is known
 
 
 class _Profile(NamedTuple):
@@ -94,6 +95,10 @@ class Rights(NamedTuple):
         return self.priority >= other.priority and self.preempt_gpus <= other.preempt_gpus
 
 
+NOBODY: Final = Rights()
+"""May be evicted."""
+
+
 class _Failure(NamedTuple, Generic[Answer]):
     jobs: tuple[_Profile, ...]
     rights: Rights
@@ -132,14 +137,14 @@ class NegativeCache(Generic[Answer]):
         self._remember(jobs, rights, Known(jobs, answer))
 
     def _remember(self, jobs: tuple[Job, ...], rights: Rights, known: Known[Answer]) -> None:
-        if len(self._exact) < KEPT:
+        if len(self._exact) < ASKED_KEPT:
             self._exact[jobs, rights] = known
 
     def _profile(self, jobs: tuple[Job, ...]) -> tuple[_Profile, ...]:
         known = self._profiles.get(jobs)
         if known is None:
             known = tuple(map(_profile, jobs))
-            if len(self._profiles) < KEPT:
+            if len(self._profiles) < ASKED_KEPT:
                 self._profiles[jobs] = known
         return known
 
@@ -168,22 +173,32 @@ def as_for(jobs: Sequence[Job], known_jobs: Sequence[Job], refusal: Refusal) -> 
         return refusal
     if len(jobs) != 1:
         return Refusal(kind=refusal.kind, reasons=refusal.reasons)
-    reasons = tuple(_reason_for(jobs[0], reason) for reason in refusal.reasons)
+    reasons = tuple([_reason_for(jobs[0], reason) for reason in refusal.reasons])
     return Refusal(kind=refusal.kind, reasons=reasons)
 
 
 def _reason_for(job: Job, reason: Reason) -> Reason:
-    nodes = job.nodes or 1
-    needs = {
-        "nodes": nodes,
-        "GPUs": job.total_gpus,
-        "CPUs": max(job.cpus, max(1, job.cpus_per_node) * nodes),
-        "MiB": job.mem_mib_per_node,
-    }
-    if reason.code is not ReasonCode.RESOURCES or reason.unit not in needs:
+    """Thousands are told at once, so nothing is computed in vain, and ``replace`` is too slow."""
+    needs = _needs(job, reason.unit) if reason.code is ReasonCode.RESOURCES else None
+    if needs is None:
         return reason
     return Reason(
-        code=reason.code, job=job.name, needed=max(reason.needed, needs[reason.unit]),
-        free=reason.free, unit=reason.unit, detail=reason.detail, free_nodes=reason.free_nodes,
+        code=reason.code, job=job.name, needed=max(reason.needed, needs), free=reason.free,
+        unit=reason.unit, detail=reason.detail, free_nodes=reason.free_nodes,
         largest_rack=reason.largest_rack, more=reason.more, more_in_s=reason.more_in_s,
-    )  # fmt: skip  # replace() is slow, and thousands are told at once
+    )  # fmt: skip
+
+
+def _needs(job: Job, unit: str) -> int | None:
+    """How much a job asks for of what a reason counts; None where that has no number."""
+    match unit:
+        case "nodes":
+            return job.nodes or 1
+        case "GPUs":
+            return job.total_gpus
+        case "CPUs":
+            return max(job.cpus, max(1, job.cpus_per_node) * (job.nodes or 1))
+        case "MiB":
+            return job.mem_mib_per_node
+        case _:
+            return None

@@ -41,22 +41,25 @@ def place_job(job: Job, room: Room, partitions: Sequence[str]) -> Placed | tuple
     if not allowed:
         wanted = ",".join(job.partitions)
         return (Reason(code=ReasonCode.NO_PARTITION, job=job.name, detail=wanted),)
-    best: Placed | None = None
-    nearest: tuple[Reason, ...] = ()
+    best: _Option | None = None
+    nearest: Reason | None = None
     for partition in allowed:
-        found = place_in(job, room, partition)
-        if isinstance(found, Placed):
+        found = _option_in(job, room, partition)
+        if isinstance(found, _Option):
             if best is None or found.score < best.score:
                 best = found
-        elif not nearest or _nearness(found) > _nearness(nearest):
+        elif nearest is None or _nearness(found) > _nearness(nearest):
             nearest = found
-    return best if best is not None else nearest
+    if best is not None:
+        return best.placed(job)
+    assert nearest is not None
+    return (nearest,)
 
 
 def fits_somewhere(job: Job, room: Room, partitions: Sequence[str]) -> bool:
     """Tell whether ``place_job`` would find a place: the first will do, not the best."""
     return any(
-        isinstance(place_in(job, room, partition), Placed)
+        isinstance(_option_in(job, room, partition), _Option)
         for partition in partitions
         if not job.partitions or partition in job.partitions
     )
@@ -71,42 +74,59 @@ _STAGES = (
 )
 
 
-def _nearness(reasons: tuple[Reason, ...]) -> tuple[int, int]:
+def _nearness(reason: Reason) -> tuple[int, int]:
     """How far a job got before it failed, and how much there was; larger is nearer to a fit."""
-    return _STAGES.index(reasons[0].code), reasons[0].free
+    return _STAGES.index(reason.code), reason.free
 
 
 def place_in(job: Job, room: Room, partition: str) -> Placed | tuple[Reason, ...]:
     """As ``place_job``, in one partition; a gang mixes GPU types only where it must."""
+    found = _option_in(job, room, partition)
+    return found.placed(job) if isinstance(found, _Option) else (found,)
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """Nodes for a job in one partition, as far as it takes to compare them."""
+
+    partition: str
+    chosen: list[FreeNode]
+    shares: list[NodeShare]
+    score: Score
+
+    def placed(self, job: Job) -> Placed:
+        chosen, shares = self.chosen, self.shares
+        plan = JobPlan(
+            name=job.name,
+            partition=self.partition,
+            nodes={f.node.name: share for f, share in zip(chosen, shares, strict=True)},
+            gpu_types=_gpus_by_type(chosen, shares),
+            rails=_rails(chosen, shares),
+        )
+        return Placed(plan=plan, score=self.score)
+
+
+def _option_in(job: Job, room: Room, partition: str) -> _Option | Reason:
     suitable = _suitable(job, room, partition)
     if isinstance(suitable, Reason):
-        return (suitable,)
-    best: Placed | None = None
+        return suitable
+    best: _Option | None = None
     for nodes in suitable.alike:
-        found = _place_among(job, room, partition, nodes)
-        if isinstance(found, Placed) and (best is None or found.score < best.score):
+        found = _option_among(job, room, partition, nodes)
+        if isinstance(found, _Option) and (best is None or found.score < best.score):
             best = found
-    return _place_among(job, room, partition, suitable.nodes) if best is None else best
+    return _option_among(job, room, partition, suitable.nodes) if best is None else best
 
 
-def _place_among(
-    job: Job, room: Room, partition: str, nodes: list[FreeNode]
-) -> Placed | tuple[Reason, ...]:
+def _option_among(job: Job, room: Room, partition: str, nodes: list[FreeNode]) -> _Option | Reason:
     chosen = choose(job, nodes, room.fabric)
     if isinstance(chosen, Reason):
-        return (chosen,)
+        return chosen
     shares = spread(job, chosen)
     if job.exclusive:
         shares = [NodeShare(gpus=f.gpus, cpus=f.cpus, mem_mib=s.mem_mib)
                   for f, s in zip(chosen, shares, strict=True)]  # fmt: skip
-    plan = JobPlan(
-        name=job.name,
-        partition=partition,
-        nodes={f.node.name: share for f, share in zip(chosen, shares, strict=True)},
-        gpu_types=_gpus_by_type(chosen, shares),
-        rails=_rails(chosen, shares),
-    )
-    return Placed(plan=plan, score=_score(chosen, shares, room))
+    return _Option(partition, chosen, shares, _score(chosen, shares, room))
 
 
 def _rails(chosen: Sequence[FreeNode], shares: Sequence[NodeShare]) -> int:
@@ -160,6 +180,8 @@ def _score(chosen: Sequence[FreeNode], shares: Sequence[NodeShare], room: Room) 
 
 def locality_cost(chosen: Sequence[FreeNode], shares: Sequence[NodeShare], fabric: Fabric) -> float:
     """Sum of w(d) over all pairs of GPUs (of nodes, for a job without GPUs); see ``Fabric``."""
+    if len(chosen) == 1:
+        return 0.0
     units: dict[str, list[int]] = {}
     for f, share in zip(chosen, shares, strict=True):
         units.setdefault(f.node.switch, []).append(share.gpus)
@@ -173,23 +195,19 @@ def _stranded_more(chosen: Sequence[FreeNode], shares: Sequence[NodeShare], room
 
     A free GPU needs its part of the node's CPUs: without it is of no use to anybody.
     """
-    taken = {id(f): share for f, share in zip(chosen, shares, strict=True)}
+    taken = {id(f): share for f, share in zip(chosen, shares, strict=True) if f.node.gpus}
     more = 0.0
-    for switch in dict.fromkeys(f.node.switch for f in chosen if f.node.gpus):
+    for switch in {f.node.switch: None for f in chosen if f.node.gpus}:
         before, after, starved = [], [], 0
         for f in room.rack(switch):
-            usable = _usable_gpus(f, f.gpus, f.cpus)
-            share = taken.get(id(f))
+            gpus, node = f.gpus, f.node
+            usable = min(gpus, f.cpus * node.gpus // node.cpus)
             before.append(usable)
+            share = taken.get(id(f))
             if share is not None:
-                gpus = f.gpus - share.gpus
-                left = _usable_gpus(f, gpus, f.cpus - share.cpus)
-                starved += (gpus - left) - (f.gpus - usable)
+                left = min(gpus - share.gpus, (f.cpus - share.cpus) * node.gpus // node.cpus)
+                starved += usable - share.gpus - left
                 usable = left
             after.append(usable)
         more += starved + room.mix.stranded(after) - room.mix.stranded(before)
     return more
-
-
-def _usable_gpus(f: FreeNode, gpus: int, cpus: int) -> int:
-    return min(gpus, cpus * f.node.gpus // f.node.cpus)

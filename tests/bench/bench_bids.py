@@ -12,6 +12,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -149,9 +150,27 @@ def main() -> None:
         scheduler.started(job)
     used = sum(n.gpus_alloc for n in nodes)
     print(f"{len(nodes):,} nodes, {len(running):,} running jobs, {used:,} of 20,000 GPUs in use\n")
+    with_room(nodes)
     bids(scheduler)
     updates(scheduler, nodes, running)
     whole_pass(scheduler, nodes)
+
+
+def with_room(nodes: Sequence[Node]) -> None:
+    """The same site with two racks of each partition idle."""
+    idle = {f"r{125 * p // 20 + k}" for p in range(20) for k in range(2)}
+    scheduler = SiteScheduler(PARTITIONS)
+    scheduler.update(
+        [replace(n, gpus_alloc=0, cpus_alloc=0) if n.switch in idle else n for n in nodes], ()
+    )
+    for what, job in (
+        ("64 GPUs on 8 nodes, idle racks in each partition", gang(8)),
+        ("512 GPUs on 64 nodes, idle racks in each partition", gang(64)),
+    ):
+        (answer,) = scheduler.bid([request(1, job)], NOW_S)
+        made = "a bid" if answer.bid is not None else "no bid"
+        took = median_ms(lambda job=job: scheduler.bid([request(1, job)], NOW_S))  # type: ignore[misc]
+        show(f"{what}: {made}", took, "1; MAST 1.3")
 
 
 def bids(scheduler: SiteScheduler) -> None:
@@ -161,7 +180,7 @@ def bids(scheduler: SiteScheduler) -> None:
         ("64 GPUs in total, with preemption", Job(name="t", gpus=64), inf, "4"),
         ("512 GPUs on 64 nodes, with preemption", gang(64), inf, "15"),
         ("512 GPUs in total, with preemption", Job(name="t", gpus=512), inf, "15"),
-        ("1 GPU", gang(1, 1), 0.0, "1"),
+        ("1 GPU", gang(1, 1), 0.0, "no bound"),
         ("100 CPU nodes", Job(name="t", nodes=100, cpus_per_node=32), 0.0, "no bound"),
     ):
         asked = request(1, job, preempt_gpus=budget)
