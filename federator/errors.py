@@ -11,6 +11,10 @@ class InvalidRequest(FederatorError):
     """The user can mend it: a bad option, script or id. Nothing was queued or changed."""
 
 
+class NotAllowed(FederatorError):
+    """It is not the caller's to ask; an operator may."""
+
+
 class ConfigError(FederatorError):
     """The admin can mend it: the message names file, line, key and what was expected."""
 

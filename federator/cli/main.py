@@ -17,6 +17,7 @@ from federator.errors import (
     ConfigError,
     FederatorError,
     InvalidRequest,
+    NotAllowed,
     SiteUnavailable,
     StoreError,
 )
@@ -75,6 +76,8 @@ def exit_status(error: FederatorError) -> int:
             return os.EX_CONFIG
         case InvalidRequest():
             return os.EX_USAGE
+        case NotAllowed():
+            return os.EX_NOPERM
         case SiteUnavailable():
             return os.EX_UNAVAILABLE
         case StoreError():

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 import click
 import msgspec
 
 from federator.cli.client import call
-from federator.cli.words import printable, unexpected
-from federator.errors import InvalidRequest
+from federator.cli.words import counted, printable, unexpected
+from federator.errors import FederatorError, InvalidRequest, NotAllowed, SiteUnavailable
 from federator.model.site import Node, Snapshot
-from federator.sites.protocol import ErrorReply, SnapshotCall, SnapshotReply
+from federator.sites.protocol import ErrorKind, ErrorReply, SnapshotCall, SnapshotReply, unpacked
+
+_ERRORS: Final[Mapping[ErrorKind, type[FederatorError]]] = {
+    ErrorKind.REQUEST: InvalidRequest,
+    ErrorKind.UNAVAILABLE: SiteUnavailable,
+    ErrorKind.DENIED: NotAllowed,
+}
 
 
 @click.command()
@@ -25,23 +34,24 @@ def snapshot(site: str, as_json: bool) -> None:
     """
     reply = call(SnapshotCall(site=site))
     if isinstance(reply, ErrorReply):
-        raise InvalidRequest(printable(reply.message))
+        raise _ERRORS[reply.kind](printable(reply.message))
     if not isinstance(reply, SnapshotReply):
         raise unexpected(reply)
+    taken = unpacked(reply.snapshot)
     if as_json:
-        print(msgspec.json.encode(reply.snapshot).decode())
+        print(msgspec.json.encode(taken).decode())
         return
-    for line in _lines(reply.snapshot):
+    for line in _lines(taken):
         print(printable(line))
 
 
 def _lines(taken: Snapshot) -> list[str]:
     usable = [node for node in taken.nodes if node.state.takes_jobs]
-    racks = {node.switch for node in taken.nodes}
+    racks = {node.switch for node in taken.nodes if node.switch}
+    under = f" under {counted(len(racks), 'leaf switch', 'es')}" if racks else ""
     lines = [
-        f"{taken.site}: {len(taken.nodes)} nodes under {len(racks)} leaf switches, "
-        f"{len(usable)} of them take jobs",
-        f"running: {len(taken.running)} of the federation, {len(taken.local)} others",
+        f"{taken.site}: {counted(len(taken.nodes), 'node')}{under}; {len(usable)} can take jobs",
+        f"running jobs: {len(taken.running)} of the federation, {len(taken.local)} other",
     ]
     lines += [_of_type(kind, usable) for kind in sorted({n.gpu_type for n in usable if n.gpus})]
     cpus = sum(node.cpus for node in usable)

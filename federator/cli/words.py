@@ -15,7 +15,9 @@ def _amount(reason: Reason) -> str:
     of = f" {'with' if reason.unit == 'nodes' else 'of'} {reason.detail}" if reason.detail else ""
     free = f"free {reason.free}"
     if reason.free_nodes:
-        free += f", in {reason.free_nodes} node{'s'[: reason.free_nodes != 1]}"
+        free += f", in {counted(reason.free_nodes, 'node')}"
+    if reason.needed == 1 and unit.endswith("s"):
+        unit = unit[:-1]
     parts = [f"{reason.needed}{unit}{of}", free]
     if 0 < reason.largest_rack < reason.free:
         parts.append(f"largest rack {reason.largest_rack}")
@@ -25,11 +27,16 @@ def _amount(reason: Reason) -> str:
     return "; ".join(parts)
 
 
+def counted(number: int, noun: str, plural: str = "s") -> str:
+    """``1 node``, ``2 nodes``."""
+    return f"{number} {noun}{'' if number == 1 else plural}"
+
+
 def span(seconds: float) -> str:
     """A time to come, e.g. ``40 s``, ``35 min``, ``3.5 h`` or ``2.1 days``."""
-    if seconds < 90:
+    if seconds < 120:
         return f"{seconds:.0f} s"
-    if seconds < 90 * 60:
+    if seconds < 120 * 60:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86_400:.1f} days"
 
@@ -39,15 +46,15 @@ def alternative_text(other: Alternative) -> str:
     options = [f"--nodes={other.nodes}"] if other.nodes else []
     if other.gpus:
         options.append(f"--gpus-per-node={other.gpus}" if other.nodes else f"--gpus={other.gpus}")
-    text = f"would start now: {' '.join(options)}"
-    return f"{text} on {'|'.join(other.gpu_types)}" if other.gpu_types else text
+    text = f"would start now: {' '.join(options) or 'the same'}"
+    return printable(f"{text} on {'|'.join(other.gpu_types)}" if other.gpu_types else text)
 
 
 def _reserved(reason: Reason) -> str:
-    whom = f" {reason.detail}" if reason.detail else ""
+    whom = f"job {reason.detail}" if reason.detail else "another job"
     return (
-        f"would delay job {whom.strip() or 'another'}, for which room is kept "
-        f"in {span(reason.more_in_s)}; a shorter --time could start now"
+        f"would delay {whom}, which can start here in {span(reason.more_in_s)}; "
+        "a shorter --time may start now"
     )
 
 

@@ -31,6 +31,7 @@ from federator.sites.protocol import (
     CancelCall,
     CancelReply,
     ClientCall,
+    ErrorKind,
     ErrorReply,
     QueueCall,
     QueueReply,
@@ -128,7 +129,9 @@ class Api:
         self, call: SnapshotCall, user: str, operator: bool, answer: Callable[[Reply], None]
     ) -> None:
         if not operator:
-            raise InvalidRequest(f"{user} is no operator, or not on the daemon's host")
+            message = f"{user} is no operator, or not on the daemon's host"
+            answer(ErrorReply(message=message, kind=ErrorKind.DENIED))
+            return
         link = self.links.get(SiteName(call.site))
         if link is None:
             known = ", ".join(self._config.sites)

@@ -30,6 +30,7 @@ from federator.sites.protocol import (
     CallAnswer,
     CancelFailed,
     ClientCall,
+    ErrorKind,
     ErrorReply,
     FromAgent,
     Hello,
@@ -56,6 +57,7 @@ PING_S: Final = 2.0
 SILENCE_S: Final = 6.0  # a site that says nothing for so long is down
 GREETING_S: Final = 75.0  # an older agent may have to finish its launches first
 _EXPECTED: Final = (FederatorError, OSError, msgspec.MsgspecError, TimeoutError)
+SNAPSHOT_S: Final = 20.0  # a site that shows none for so long shows none
 RETRY_S: Final = (0.5, 1.0, 2.0, 5.0)
 
 log = structlog.get_logger()
@@ -180,7 +182,7 @@ class SiteLink:
         channel, self._channel = self._channel, None
         waiting, self._snapshots = self._snapshots, {}
         for answer in waiting.values():
-            answer(ErrorReply(message=f"the connection to site {self.site} broke"))
+            answer(_unavailable(f"the connection to site {self.site} broke"))
         if channel is not None:
             with contextlib.suppress(OSError):
                 await channel.close()
@@ -207,18 +209,25 @@ class SiteLink:
     def ask_snapshot(self, answer: Callable[[Reply], None]) -> None:
         """Have the site show what it bids on now."""
         if self._channel is None:
-            answer(ErrorReply(message=f"site {self.site} is not connected"))
+            answer(_unavailable(f"site {self.site} is not connected"))
             return
-        self._snapshots[self._next_snapshot] = answer
-        self.send(SnapshotAsk(ask_id=self._next_snapshot))
+        ask_id = self._next_snapshot
         self._next_snapshot += 1
+        self._snapshots[ask_id] = answer
+        asyncio.get_running_loop().call_later(SNAPSHOT_S, self._no_snapshot, ask_id)
+        self.send(SnapshotAsk(ask_id=ask_id))
+
+    def _no_snapshot(self, ask_id: int) -> None:
+        answer = self._snapshots.pop(ask_id, None)
+        if answer is not None:
+            answer(_unavailable(f"site {self.site} showed no snapshot within {SNAPSHOT_S:.0f} s"))
 
     def _snapshot_taken(self, taken: SnapshotTaken) -> None:
         answer = self._snapshots.pop(taken.ask_id, None)
         if answer is None:
             return
         if taken.snapshot is None:
-            answer(ErrorReply(message=f"site {self.site} shows no snapshot: {taken.detail[:300]}"))
+            answer(_unavailable(f"site {self.site} shows no snapshot: {taken.detail[:300]}"))
         else:
             answer(SnapshotReply(snapshot=taken.snapshot))
 
@@ -240,6 +249,10 @@ class SiteLink:
                 self._problems = message.problems
                 log.warning("site_problems", site=self.site, problems=list(message.problems))
         self._observe(as_observation(self.site, message))
+
+
+def _unavailable(message: str) -> ErrorReply:
+    return ErrorReply(message=message, kind=ErrorKind.UNAVAILABLE)
 
 
 def as_observation(

@@ -111,6 +111,11 @@ class Job:
                 f"job {self.name!r}: {total} GPUs are no whole number of replicas of "
                 f"{tensor} x {stages} (tensor-parallel size x pipeline stages)"
             )
+        if self.gpus and self.gpus < tensor * (self.nodes or 1):
+            raise InvalidRequest(
+                f"job {self.name!r}: {self.gpus} GPUs are less than one tensor-parallel group of "
+                f"{tensor} for each of {self.nodes} nodes"
+            )
         if self.gpus_per_node % tensor:
             raise InvalidRequest(
                 f"job {self.name!r}: {self.gpus_per_node} GPUs on each node are no whole number "

@@ -241,7 +241,7 @@ def _too_small(job: Job, need: NodeShare, suitable: list[FreeNode]) -> Reason:
         best = max(map(free, suitable))
         if wanted > best:
             return Reason(code=ReasonCode.NODE_TOO_SMALL, job=job.name, needed=wanted,
-                          free=best, unit=unit,
+                          free=max(0, best), unit=unit,
                           detail=hardware(job) if unit == "GPUs" else "")  # fmt: skip
     return Reason(code=ReasonCode.TOO_FEW_NODES, job=job.name, needed=job.nodes or 1, free=0,
                   unit="nodes", detail=_per_node(job, need))  # fmt: skip

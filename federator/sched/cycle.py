@@ -68,6 +68,7 @@ class Pass:
         self._limits_as_of = -1
         self._failed: NegativeCache[Mapping[SiteName, Refusal]] = NegativeCache()
         self.reserved: dict[SiteName, Request] = {}  # for whom each site keeps room
+        self._asked_in_vain: set[WorkloadId] = set()
 
     def next_window(self, again: Sequence[WorkloadId], size: int) -> tuple[Request, ...]:
         """The workloads to ask about next: those of the last round once more, then in rank order.
@@ -117,7 +118,8 @@ class Pass:
             sites: in the order that breaks ties.
 
         Returns:
-            Those refused for the sake of one that has its room elsewhere: to be asked again.
+            Those refused for the sake of one that has its room elsewhere: to be asked again. Once
+            in a pass is enough, whatever sites say: so the rounds come to an end.
         """
         answers = self.round.answers
         refusals = {
@@ -133,10 +135,13 @@ class Pass:
             ]
             if foretold:
                 self.reserved[min(foretold)[2]] = self.round.requests[id_]
-        return [
+        in_vain = [
             id_ for id_ in refused
-            if any(self._in_vain(site, r) for site, r in refusals[id_].items())
+            if id_ not in self._asked_in_vain
+            and any(self._in_vain(site, r) for site, r in refusals[id_].items())
         ]  # fmt: skip
+        self._asked_in_vain.update(in_vain)
+        return in_vain
 
     def _in_vain(self, site: SiteName, refusal: Refusal) -> bool:
         """Refused for the sake of another that has no room kept there."""

@@ -16,32 +16,33 @@ from typing import Final
 
 ROOT: Final = "\0root"  # no switch can be called that
 STEP: Final = 10.0  # how much farther each level is
+MOST_LEVELS: Final = 12  # no network has so many; a site may say anything
 
 
 class Fabric:
     """The switch tree of one site.
 
     Args:
-        parents: the switch above each switch; what leads in a circle is cut off there.
+        parents: the switch above each switch; what leads in a circle is cut off there, and so is
+            what lies above ``MOST_LEVELS`` levels.
     """
 
     def __init__(self, parents: Mapping[str, str] | None = None) -> None:
         self.parents = {s: p for s, p in (parents or {}).items() if s and p}
         for switch in sorted(self.parents):
-            self._cut_circle(switch)
+            self._cut(switch)
         self._heights = self._count_heights()
         self._root_height = 1 + max(self._heights.values(), default=0)
         self._above: dict[str, tuple[str, ...]] = {}
 
-    def _cut_circle(self, start: str) -> None:
-        seen = {start}
-        switch = start
-        while (above := self.parents.get(switch)) is not None:
-            if above in seen:
-                del self.parents[switch]
+    def _cut(self, start: str) -> None:
+        """Cut the way up from a switch where it comes back to itself, or has too many levels."""
+        seen = [start]
+        while (above := self.parents.get(seen[-1])) is not None:
+            if above in seen or len(seen) > MOST_LEVELS:
+                del self.parents[seen[-1]]
                 return
-            seen.add(above)
-            switch = above
+            seen.append(above)
 
     def _count_heights(self) -> dict[str, int]:
         heights: dict[str, int] = {}

@@ -1,23 +1,35 @@
-"""Can a site's bid be believed? Its plan is charged to the tenant, so it must match the request."""
+"""Can a site's answer be believed? A plan is charged to the tenant, so it must match the request.
+
+A refusal is only told; but it decides where room is kept, and people read it, so it must be sane.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from math import isfinite
+from typing import Final
 
 from federator.model.message import SiteAnswer
 from federator.model.plan import Bid, JobPlan
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.workload import MAX_AMOUNT, Job, WorkloadId
 
+MOST_REASONS: Final = 256  # of a refusal; one for each het component is usual
+MOST_ALTERNATIVES: Final = 8
+MOST_TEXT: Final = 200_000  # characters: a request's own names may be long
+
 
 def believed(
     answers: Iterable[SiteAnswer], jobs_of: Callable[[WorkloadId], Sequence[Job]]
 ) -> list[SiteAnswer]:
-    """The answers of a site, with bids that contradict their request turned into refusals."""
+    """The answers of a site; those that make no sense turned into refusals that say so."""
     found = []
     for answer in answers:
-        wrong = contradiction(jobs_of(answer.id), answer.bid) if answer.bid is not None else ""
+        wrong = ""
+        if answer.bid is not None:
+            wrong = contradiction(jobs_of(answer.id), answer.bid)
+        elif answer.refusal is not None and not sane(answer.refusal):
+            wrong = "its refusal makes no sense"
         if wrong:
             reason = Reason(code=ReasonCode.BAD_BID, detail=wrong)
             refusal = Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
@@ -25,6 +37,24 @@ def believed(
         else:
             found.append(answer)
     return found
+
+
+def sane(refusal: Refusal) -> bool:
+    """Tell whether a refusal's numbers are numbers, and there is not too much of it."""
+    amounts: list[float] = [] if refusal.starts_in_s is None else [refusal.starts_in_s]
+    texts: list[str] = []
+    for r in refusal.reasons[:MOST_REASONS]:
+        amounts += (r.needed, r.free, r.free_nodes, r.largest_rack, r.more, r.more_in_s)
+        texts += (r.job, r.unit, r.detail)
+    for other in refusal.alternatives[:MOST_ALTERNATIVES]:
+        amounts += (other.nodes, other.gpus, len(other.gpu_types))
+        texts += other.gpu_types
+    return (
+        len(refusal.reasons) <= MOST_REASONS
+        and len(refusal.alternatives) <= MOST_ALTERNATIVES
+        and all(isfinite(amount) and 0 <= amount <= MAX_AMOUNT for amount in amounts)
+        and sum(map(len, texts)) <= MOST_TEXT
+    )
 
 
 def contradiction(jobs: Sequence[Job], bid: Bid) -> str:

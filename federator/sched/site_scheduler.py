@@ -191,19 +191,28 @@ class SiteScheduler:
         return answers
 
     def snapshot(self, site: SiteName, now_s: float) -> Snapshot:
-        """What bids are made on now: the last sweep, and on top of it what is held."""
+        """What bids are made on now: the last sweep, and on top of it what is held.
+
+        Nodes that the sweep could not read are left out, also of what runs on them.
+        """
         nodes = (
             _with_holds(node, self._room.by_name[node.name])
             if node.name in self._room.by_name
             else node
             for node in self.nodes
         )
+        names = {node.name for node in self.nodes}
+        running = (
+            replace(o.job, nodes={n: share for n, share in o.job.nodes.items() if n in names})
+            for o in self._occupants
+        )
+        local = (replace(j, nodes=tuple(n for n in j.nodes if n in names)) for j in self._local)
         return Snapshot(
             site=site,
             now_s=now_s,
             nodes=tuple(nodes),
-            running=tuple(occupant.job for occupant in self._occupants),
-            local=self._local,
+            running=tuple(job for job in running if job.nodes),
+            local=tuple(job for job in local if job.nodes),
             switches=self._fabric.parents,
         )
 

@@ -31,7 +31,7 @@ from federator.model.site import (
 )
 from federator.model.workload import AttemptId, SiteName
 from federator.sched.site_scheduler import SiteScheduler, described, summarise
-from federator.sites.base import SiteDriver, Sweep
+from federator.sites.base import SiteDriver, Sweep, told_apart
 from federator.sites.journal import Journal, Mark, Step
 from federator.sites.protocol import (
     BANNER,
@@ -62,6 +62,7 @@ from federator.sites.protocol import (
     Trouble,
     Welcome,
     frame,
+    packed,
     read_frame,
     to_agent_decoder,
 )
@@ -257,9 +258,11 @@ class Agent:
             self._rest_s = REST_PER_SWEEP * max(0.0, self._swept_at_s - began_s)
             self._known = self._genuine(sweep.attempts)
             self._sees_all_nodes = sweep.nodes_complete
+            genuine = {a: r.site_job_id for a, r in self._known.items()}
+            running, local = told_apart(sweep.holders, genuine)
             self._scheduler.update(
                 described(sweep.nodes, self._gpus), self._visible(),
-                switches=sweep.switches, running=sweep.running, local=sweep.local,
+                switches=sweep.switches, running=running, local=local,
             )  # fmt: skip
             self._report(sweep)
             return True
@@ -317,9 +320,11 @@ class Agent:
             self._send(BidsMade(pass_id=ask.pass_id, answers=()))
 
     def _show(self, ask: SnapshotAsk) -> None:
-        snapshot = self._scheduler.snapshot(SiteName(self._config.site), self._clock())
+        site, taken, detail = SiteName(self._config.site), None, "no sweep has been made yet"
+        if self._scheduler.nodes:
+            taken, detail = packed(self._scheduler.snapshot(site, self._clock())), ""
         try:
-            self._send(SnapshotTaken(ask_id=ask.ask_id, snapshot=snapshot))
+            self._send(SnapshotTaken(ask_id=ask.ask_id, snapshot=taken, detail=detail))
         except InvalidRequest as error:
             self._send(SnapshotTaken(ask_id=ask.ask_id, detail=str(error)))
 

@@ -2,12 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from federator.model.site import AttemptReport, LocalJob, Node, RunningJob
+from federator.model.site import AttemptReport, LocalJob, Node, NodeShare, RunningJob
+from federator.model.tenant import HIGHEST_PRIORITY
+from federator.model.workload import AttemptId
 from federator.sites.protocol import LaunchOrder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A job, or het job, that holds nodes."""
+
+    job_id: int  # the leader's
+    nodes: Mapping[str, NodeShare]  # empty shares where they are not known
+    ends_by_s: float  # by its time limit
+    attempt: AttemptId | None = None  # that its comment names; anyone may write any comment
+    account: str = ""
+    started_at_s: float = 0.0
+
+
+def told_apart(
+    holders: Iterable[Holder], genuine: Mapping[AttemptId, int]
+) -> tuple[tuple[RunningJob, ...], tuple[LocalJob, ...]]:
+    """The federation's running jobs, and everything else.
+
+    At what priority an attempt runs, and whether it may be evicted, its site does not know: here
+    none may.
+
+    Args:
+        holders: of a site.
+        genuine: job ids of the attempts that are what they say.
+    """
+    running: dict[int, RunningJob] = {}
+    local: list[LocalJob] = []
+    for holder in holders:
+        attempt = holder.attempt
+        if (
+            attempt is None
+            or genuine.get(attempt) != holder.job_id
+            or attempt.workload in running  # an older attempt that is not quite over
+        ):
+            local.append(
+                LocalJob(id=holder.job_id, nodes=tuple(holder.nodes), ends_by_s=holder.ends_by_s)
+            )
+            continue
+        running[attempt.workload] = RunningJob(
+            id=attempt.workload,
+            tenant=holder.account,
+            priority=HIGHEST_PRIORITY,
+            preemptible=False,
+            started_at_s=holder.started_at_s,
+            nodes=dict(holder.nodes),
+            ends_by_s=holder.ends_by_s,
+        )
+    return tuple(running.values()), tuple(local)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,8 +67,7 @@ class Sweep:
 
     nodes: tuple[Node, ...]
     attempts: tuple[AttemptReport, ...]  # of the federation, live or ended not long ago
-    running: tuple[RunningJob, ...] = ()  # of the federation
-    local: tuple[LocalJob, ...] = ()  # everything else that runs on these nodes
+    holders: tuple[Holder, ...] = ()  # all that runs on these nodes, federated or not
     switches: Mapping[str, str] = field(default_factory=dict)  # the switch above each switch
     problems: tuple[str, ...] = ()  # records that could not be read
     nodes_complete: bool = True  # no node is among them

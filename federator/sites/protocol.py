@@ -9,6 +9,7 @@ that changes its meaning raises ``PROTOCOL_VERSION``.
 from __future__ import annotations
 
 import asyncio
+from enum import Enum
 from typing import Final, Protocol
 
 import msgspec
@@ -69,10 +70,19 @@ class SnapshotCall(Message, frozen=True, kw_only=True, tag="snapshot_of"):
 Call = SubmitCall | QueueCall | CancelCall | SitesCall | TenantsCall | SnapshotCall
 
 
+class ErrorKind(Enum):
+    """What the caller may do about it."""
+
+    REQUEST = "request"  # ask for something else
+    UNAVAILABLE = "unavailable"  # ask again later
+    DENIED = "denied"  # nothing: it is not the caller's to ask
+
+
 class ErrorReply(Message, frozen=True, kw_only=True, tag="error"):
     """The call was refused; nothing was queued or changed."""
 
     message: str  # one line, fit for the user
+    kind: ErrorKind = ErrorKind.REQUEST
     reasons: dict[str, Refusal] = {}  # by site, where sites refused
 
 
@@ -239,7 +249,7 @@ class TenantsReply(Message, frozen=True, kw_only=True, tag="tenants_are"):
 
 
 class SnapshotReply(Message, frozen=True, kw_only=True, tag="snapshot_is"):
-    snapshot: Snapshot
+    snapshot: msgspec.Raw  # a Snapshot, see ``unpacked``
 
 
 Reply = (
@@ -365,7 +375,7 @@ class SnapshotTaken(Message, frozen=True, kw_only=True, tag="snapshot_taken"):
     """Answer to a ``SnapshotAsk``; without a snapshot ``detail`` says why there is none."""
 
     ask_id: int
-    snapshot: Snapshot | None = None
+    snapshot: msgspec.Raw | None = None  # a Snapshot; the daemon passes it on as it is
     detail: str = ""
 
 
@@ -445,6 +455,23 @@ to_agent_decoder: Final[msgspec.msgpack.Decoder[ToAgent]] = msgspec.msgpack.Deco
 from_agent_decoder: Final[msgspec.msgpack.Decoder[FromAgent]] = msgspec.msgpack.Decoder(FromAgent)
 call_decoder: Final[msgspec.msgpack.Decoder[Call]] = msgspec.msgpack.Decoder(Call)
 reply_decoder: Final[msgspec.msgpack.Decoder[Reply]] = msgspec.msgpack.Decoder(Reply)
+
+
+def packed(snapshot: Snapshot) -> msgspec.Raw:
+    """A snapshot as a part of a message."""
+    return msgspec.Raw(_encoder.encode(snapshot))
+
+
+def unpacked(raw: msgspec.Raw) -> Snapshot:
+    """Undo ``packed``.
+
+    Raises:
+        SiteUnavailable: it is none.
+    """
+    try:
+        return msgspec.msgpack.decode(raw, type=Snapshot)
+    except msgspec.MsgspecError as error:
+        raise SiteUnavailable(f"the site's snapshot cannot be read: {error}") from error
 
 
 def frame(message: Message) -> bytes:

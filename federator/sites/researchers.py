@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from federator.errors import ConfigError, SiteUnavailable
+from federator.errors import ConfigError, InvalidRequest, SiteUnavailable
 from federator.sites.protocol import (
     BANNER,
     MAX_CALL_BYTES,
@@ -94,7 +94,10 @@ class ResearcherSocket:
                 reply: Reply = ErrorReply(message=f"the request cannot be read: {error}")
             else:
                 reply = await self._answer(user, call)
-            writer.write(frame(reply))
+            try:
+                writer.write(frame(reply))
+            except InvalidRequest as error:  # larger than a frame may be
+                writer.write(frame(ErrorReply(message=f"the answer is too large: {error}")))
             await writer.drain()
 
 

@@ -49,6 +49,7 @@ from federator.sched.federation import Federation, Rules
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.policy import Policy
 from federator.sched.site_scheduler import SiteScheduler, summarise
+from federator.sites.base import told_apart
 from tests.fakes.clock import VirtualClock
 from tests.fakes.slurm import SimulatedJob, SimulatedSlurm
 
@@ -97,7 +98,8 @@ class LoopbackAgent:
         known = {r.attempt: r for r in self._slurm.reports()}
         nodes = self._slurm.nodes()
         visible = {a for a, r in known.items() if r.state is not SiteJobState.PENDING}
-        self._scheduler.update(nodes, visible, running=self._slurm.running_jobs())
+        running, _ = told_apart(self._slurm.holders(), {a: r.site_job_id for a, r in known.items()})
+        self._scheduler.update(nodes, visible, running=running)
         told, old_shape = self._told, self._told_shape
         shape = (self._scheduler.capacity, summarise(nodes, self._scheduler.partitions))
         self._told, self._told_shape = known, shape

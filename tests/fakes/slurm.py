@@ -17,11 +17,10 @@ from federator.model.site import (
     Node,
     NodeShare,
     NodeState,
-    RunningJob,
     SiteJobState,
 )
 from federator.model.workload import AttemptId
-from federator.sites.base import Sweep
+from federator.sites.base import Holder, Sweep
 from federator.sites.protocol import LaunchOrder
 
 
@@ -166,14 +165,11 @@ class SimulatedSlurm:
             nodes[name] = _with(nodes[name], share)
         return tuple(nodes.values())
 
-    def running_jobs(self) -> tuple[RunningJob, ...]:
-        """As a sweep tells them: at what priority they run is not known."""
+    def holders(self) -> tuple[Holder, ...]:
         return tuple(
-            RunningJob(
-                id=job.attempt.workload,
-                tenant="",
-                priority=1,
-                preemptible=False,
+            Holder(
+                job_id=job.job_id,
+                attempt=job.attempt,
                 started_at_s=job.started_at_s,
                 nodes={name: share for plan in job.jobs for name, share in plan.nodes.items()},
                 ends_by_s=job.started_at_s + job.time_limit_s,
@@ -229,7 +225,7 @@ class SimulatedSite:
         return Sweep(
             nodes=self.slurm.nodes(),
             attempts=self.slurm.reports(),
-            running=self.slurm.running_jobs(),
+            holders=self.slurm.holders(),
         )
 
     async def launch(self, order: LaunchOrder) -> int:

@@ -18,6 +18,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Final, Protocol, TypeVar
 
 from federator.errors import SiteRefused, SiteUnavailable
@@ -59,6 +60,7 @@ WRITE_TIMEOUT_S: Final = 100.0  # the helper ends its commands after 30 s each, 
 # 30 s. The agent counts on both (agent.INTENT_HORIZON_S).
 START_WITHIN_S: Final = 12.0
 LOOKUPS_AT_ONCE: Final = 4  # more jobs than this are looked up by one dump of all
+OTHERS_FRESH_S: Final = 30.0  # where nodes did not change
 PARTITIONS_FRESH_S: Final = 30.0  # admins close partitions by hand, and seldom
 
 _USER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?")
@@ -142,6 +144,7 @@ class SlurmClient:
         self._partitions_read_s = 0.0
         self._others: Reading[LocalJob] | None = None
         self._others_on: tuple[Node, ...] = ()  # the nodes when they were read
+        self._others_until_s = 0.0
         self._switch_of: dict[str, str] | None = None
         self._switches: dict[str, str] = {}
         self._named: frozenset[str] = frozenset()  # the nodes when the topology was read
@@ -194,14 +197,21 @@ class SlurmClient:
         """Return the jobs of all partitions that hold nodes: what will come free, and when.
 
         Nothing where ``jobs`` returns those of all partitions anyhow. With ``nodes`` that are as
-        they were the last time, what was read then.
+        they were the last time, what was read then, if that is not long ago and nothing of it
+        should have ended.
         """
         if not self._partitions:
             return Reading(records=(), problems=(), complete=True)
-        if self._others is None or not nodes or nodes != self._others_on:
+        if (
+            self._others is None
+            or nodes != self._others_on
+            or self._clock() >= self._others_until_s
+        ):
             argv = ("squeue", "--local", "-h", "-a", "-t", "R,CG,S", "-O", OTHERS_FORMAT)
             self._others = parse_others((await self._run(argv)).stdout)
-            self._others_on = nodes
+            self._others_on, now_s = nodes, self._clock()
+            ends = (job.ends_by_s for job in self._others.records if job.ends_by_s > now_s)
+            self._others_until_s = min(now_s + OTHERS_FRESH_S, min(ends, default=inf))
         return self._others
 
     async def sweep(self) -> SlurmSweep:

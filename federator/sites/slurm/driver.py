@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from federator.errors import InvalidRequest, SiteRefused, SiteUnavailable
-from federator.sites.base import Sweep
+from federator.model.site import NodeShare
+from federator.sites.base import Holder, Sweep
 from federator.sites.protocol import LaunchOrder
 from federator.sites.slurm.client import SlurmClient
 from federator.sites.slurm.render import render
-from federator.sites.slurm.reports import running_jobs
+from federator.sites.slurm.reports import holders_of
 from federator.sites.slurm.runner import SubprocessRunner
 
 
@@ -33,14 +34,18 @@ class SlurmDriver:
         if not found.jobs_complete:
             # A job left out would look as if it had vanished: better no news than that.
             raise SiteUnavailable(f"jobs cannot be read: {'; '.join(found.problems)[:500]}")
-        running, local = running_jobs(found.jobs)
         known = {job.job_id for job in found.jobs}
-        local += tuple(job for job in found.others if job.id not in known)
+        others = tuple(
+            Holder(
+                job_id=job.id, nodes=dict.fromkeys(job.nodes, NodeShare()), ends_by_s=job.ends_by_s
+            )
+            for job in found.others
+            if job.id not in known
+        )
         return Sweep(
             nodes=found.nodes,
             attempts=found.attempts,
-            running=running,
-            local=local,
+            holders=holders_of(found.jobs) + others,
             switches=found.switches,
             problems=found.problems,
             nodes_complete=found.nodes_complete,

@@ -23,6 +23,7 @@ G = GPUs in total. Later rules only apply where earlier ones left a value open:
 * ``-C a&b``: every node has all of these features. Other operators are refused.
 * ``--fed-gpu-types``, ``--fed-gpu-mem``, ``--fed-nvlink``: what the GPUs must be, whatever they are
   called; ``--fed-tp``: so many GPUs of a node belong together; ``--fed-pp``: so many such groups.
+  Where no GPUs are asked for they say nothing, like sbatch's own options for GPUs.
 
 One for the whole workload: the longest ``--time`` of its components, the largest ``--nice`` and
 the lowest ``--fed-priority``.
@@ -355,6 +356,8 @@ def _job(given: _Given, name: str) -> Job:
     mem = _mem_mib(given, nodes, cpus_per_node, (gpus_per_node, gpus))
     all_memory = mem == 0 and "mem" in given
     types = _gpu_types(given, wish)
+    memory = quantities.gpu_mem_gib(given.text("fed-gpu-mem") or "0G") if wish.any else 0.0
+    tensor, stages = given.count("fed-tp") or 1, given.count("fed-pp") or 1
     exclusive = given.text("exclusive")
     if exclusive not in (None, "user", "mcs", "topo"):
         raise InvalidRequest("Invalid --exclusive specification")
@@ -367,10 +370,10 @@ def _job(given: _Given, name: str) -> Job:
         cpus=cpus,
         mem_mib_per_node=mem,
         gpu_types=types,
-        min_gpu_mem_gib=quantities.gpu_mem_gib(given.text("fed-gpu-mem") or "0G"),
-        nvlink="fed-nvlink" in given,
-        tensor_parallel=given.count("fed-tp") or 1,
-        pipeline_stages=given.count("fed-pp") or 1,
+        min_gpu_mem_gib=memory,
+        nvlink=wish.any and "fed-nvlink" in given,
+        tensor_parallel=tensor if wish.any else 1,
+        pipeline_stages=stages if wish.any else 1,
         features=_features(given.text("constraint")),
         exclusive="exclusive" in given or all_memory,
         partitions=tuple(p for p in (given.text("partition") or "").split(",") if p),
@@ -378,13 +381,10 @@ def _job(given: _Given, name: str) -> Job:
 
 
 def _gpu_types(given: _Given, wish: _GpuWish) -> tuple[str, ...]:
-    """Acceptable types; also checks that who says what the GPUs must be asks for some."""
-    for name in ("fed-gpu-types", "fed-gpu-mem", "fed-nvlink", "fed-tp", "fed-pp"):
-        if name in given and not wish.any:
-            raise InvalidRequest(f"--{name} says what GPUs must be; ask for some, as with --gres")
+    """Acceptable types; of a component that asks for no GPUs, none."""
     own = (wish.gpu_type,) if wish.gpu_type and wish.any else ()
     text = given.text("fed-gpu-types")
-    if text is None:
+    if not text or not wish.any:
         return own
     types = quantities.gpu_types(text)
     if own and own[0] not in types:

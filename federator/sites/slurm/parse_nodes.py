@@ -189,11 +189,20 @@ def parse_switches(text: str) -> dict[str, str]:
                 above.update(dict.fromkeys(below, field["SwitchName"]))
         except ValueError:
             continue
-    by_size = sorted(blocks, key=lambda name: (len(blocks[name]), name))
-    for k, block in enumerate(by_size):
-        larger = (name for name in by_size[k + 1 :] if blocks[block] < blocks[name])
-        wider = next(larger, None)
-        if wider is not None and blocks[block]:
+    return above | _blocks_above(blocks)
+
+
+def _blocks_above(blocks: Mapping[str, frozenset[str]]) -> dict[str, str]:
+    """The smallest larger block around each block."""
+    above: dict[str, str] = {}
+    holding: dict[str, list[str]] = {}  # by node, the blocks with it, the smallest first
+    for block in sorted(blocks, key=lambda name: (len(blocks[name]), name)):
+        for node in blocks[block]:
+            holding.setdefault(node, []).append(block)
+    for block, nodes in blocks.items():
+        around = holding[min(nodes)] if nodes else []
+        wider = next((name for name in around if nodes < blocks[name]), None)
+        if wider is not None:
             above[block] = wider
     return above
 

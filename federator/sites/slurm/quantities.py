@@ -17,6 +17,7 @@ MAX_COUNT: Final = 2**31 - 1
 MAX_MINUTES: Final = 2**31 - 1
 MAX_NICE: Final = 2**31 - 3  # Slurm's NICE_OFFSET - 3
 DEFAULT_NICE: Final = 100
+MAX_GPU_TYPES: Final = 64  # that one job accepts
 MAX_ARRAY_TASKS: Final = 10_000  # each is a workload of its own
 MAX_ARRAY_INDEX: Final = 4_000_000  # Slurm's
 _BAD_GRES: Final = "Invalid generic resource (gres) specification"
@@ -216,16 +217,19 @@ def nice(text: str | None) -> int:
 
 def gpu_mem_gib(text: str) -> float:
     """Read ``--fed-gpu-mem``: memory of each GPU, with its unit, e.g. ``40G``."""
-    if text.upper().removesuffix("B")[-1:] not in ("G", "T", "M"):
+    spelled = text.upper().removesuffix("B").removesuffix("I")
+    if spelled[-1:] not in ("G", "T", "M"):
         raise InvalidRequest(f'Invalid --fed-gpu-mem value "{text}", say the unit, e.g. 40G')
-    return mebibytes(text, "fed-gpu-mem") / 1024
+    return mebibytes(spelled, "fed-gpu-mem") / 1024
 
 
 def gpu_types(text: str) -> tuple[str, ...]:
     """Read ``--fed-gpu-types``: names of GPU types, any of which will do."""
     names = tuple(dict.fromkeys(text.replace("|", ",").split(",")))
+    if len(names) > MAX_GPU_TYPES:
+        raise InvalidRequest(f"--fed-gpu-types names more than {MAX_GPU_TYPES} types")
     for name in names:
-        if not name or not name.replace("_", "").replace("-", "").replace(".", "").isalnum():
+        if not _is_type(name):
             raise InvalidRequest(
                 f'Invalid --fed-gpu-types value "{text}", name types like a100,h100'
             )

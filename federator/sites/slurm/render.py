@@ -55,7 +55,8 @@ _HOST_ONLY: Final = frozenset({
     "HOME", "USER", "LOGNAME", "USERNAME", "SHELL", "PWD", "OLDPWD", "MAIL", "HOSTNAME", "HOST",
     "TMPDIR", "TMP", "TEMP", "TERM", "TERMCAP", "DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY",
     "LS_COLORS", "SHLVL", "_", "STY", "TMUX", "TMUX_PANE", "WINDOWID", "CUDA_VISIBLE_DEVICES",
-    "FEDERATOR_SOCKET", "FED_SUBMIT_KEY", "INVOCATION_ID", "JOURNAL_STREAM",
+    "FED_PP", "FED_RAILS", "FED_TP", "FEDERATOR_SOCKET", "FED_SUBMIT_KEY", "INVOCATION_ID",
+    "JOURNAL_STREAM",
 })  # fmt: skip
 _HOST_ONLY_PREFIXES: Final = ("SSH_", "XDG_", "DBUS_", "SLURM_", "SBATCH_", "SUDO_")
 
@@ -153,9 +154,10 @@ def _shape(order: LaunchOrder) -> dict[str, str]:
     if len(order.submission.components) != 1:
         return {}
     values = {option.name: option.value for option in order.submission.components[0]}
-    found = {name: values.get(key) for name, key in (("FED_TP", "fed-tp"), ("FED_PP", "fed-pp"))}
-    found["FED_RAILS"] = str(order.jobs[0].rails) if order.jobs[0].rails else None
-    return {name: value for name, value in found.items() if value}
+    asked = {name: values.get(key) for name, key in (("FED_TP", "fed-tp"), ("FED_PP", "fed-pp"))}
+    found = {name: str(int(value)) for name, value in asked.items() if value}
+    rails = order.jobs[0].rails
+    return found | ({"FED_RAILS": str(rails)} if rails else {})
 
 
 def fold(nodes: tuple[str, ...]) -> str:

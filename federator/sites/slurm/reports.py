@@ -15,16 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from federator.model.site import (
-    AttemptReport,
-    LocalJob,
-    NodeShare,
-    RunningJob,
-    SiteJob,
-    SiteJobState,
-)
-from federator.model.tenant import HIGHEST_PRIORITY
+from federator.model.site import AttemptReport, NodeShare, SiteJob, SiteJobState
 from federator.model.workload import AttemptId
+from federator.sites.base import Holder
 
 _LIVE_FIRST: Final = (SiteJobState.RUNNING, SiteJobState.SUSPENDED, SiteJobState.PENDING)
 _WORST_FIRST: Final = (
@@ -74,37 +67,27 @@ def _report(leader_id: int, components: list[SiteJob]) -> AttemptReport | None:
     )
 
 
-def running_jobs(jobs: Iterable[SiteJob]) -> tuple[tuple[RunningJob, ...], tuple[LocalJob, ...]]:
-    """Tell the federation's running jobs from the others; components of a het job are one.
-
-    At what priority an attempt runs, and whether it may be evicted, its site does not know: here
-    none may.
-    """
-    federated: dict[AttemptId, list[SiteJob]] = {}
-    local: list[LocalJob] = []
+def holders_of(jobs: Iterable[SiteJob]) -> tuple[Holder, ...]:
+    """What holds nodes; the components of a het job are one."""
+    groups: dict[int, list[SiteJob]] = {}
     for job in jobs:
-        attempt = AttemptId.parse(job.comment)
-        if job.nodes and attempt is not None:
-            federated.setdefault(attempt, []).append(job)
-        elif job.nodes:
-            local.append(LocalJob(id=job.job_id, nodes=tuple(job.nodes), ends_by_s=job.ends_by_s))
-    running = (_running(attempt, parts) for attempt, parts in federated.items())
-    return tuple(running), tuple(local)
+        if job.nodes:
+            groups.setdefault(job.het_job_id or job.job_id, []).append(job)
+    return tuple(_holder(leader, parts) for leader, parts in groups.items())
 
 
-def _running(attempt: AttemptId, parts: list[SiteJob]) -> RunningJob:
+def _holder(leader_id: int, parts: list[SiteJob]) -> Holder:
     nodes: dict[str, NodeShare] = {}
     for part in parts:
         for name, share in part.nodes.items():
             nodes[name] = nodes[name] + share if name in nodes else share
-    return RunningJob(
-        id=attempt.workload,
-        tenant=parts[0].account,
-        priority=HIGHEST_PRIORITY,
-        preemptible=False,
+    return Holder(
+        job_id=leader_id,
+        attempt=next(filter(None, (AttemptId.parse(part.comment) for part in parts)), None),
+        account=parts[0].account,
         started_at_s=max(part.started_at_s for part in parts),
-        nodes=nodes,
         ends_by_s=max(part.ends_by_s for part in parts),
+        nodes=nodes,
     )
 
 

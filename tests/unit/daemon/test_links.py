@@ -19,10 +19,12 @@ from federator.sites.protocol import (
     PROTOCOL_VERSION,
     ByteReader,
     ClientCall,
+    ErrorKind,
     ErrorReply,
     Hello,
     Message,
     Ping,
+    Pong,
     Reply,
     Report,
     SitesCall,
@@ -33,6 +35,8 @@ from federator.sites.protocol import (
     Trouble,
     Welcome,
     frame,
+    packed,
+    unpacked,
 )
 from federator.sites.transport import Channel
 from tests.fakes.clock import VirtualClock, run_virtual
@@ -246,9 +250,10 @@ def asked_for_snapshots(*answers: Message, hang_up: bool = False) -> list[Reply]
 
 
 def test_a_snapshot_is_handed_to_whom_it_is_for() -> None:
-    taken = SnapshotTaken(ask_id=2, snapshot=SNAPSHOT)
-    stray = SnapshotTaken(ask_id=9, snapshot=SNAPSHOT)
-    assert asked_for_snapshots(taken, stray) == [SnapshotReply(snapshot=SNAPSHOT)]
+    taken = SnapshotTaken(ask_id=2, snapshot=packed(SNAPSHOT))
+    stray = SnapshotTaken(ask_id=9, snapshot=packed(SNAPSHOT))
+    replies = [r for r in asked_for_snapshots(taken, stray) if isinstance(r, SnapshotReply)]
+    assert [unpacked(r.snapshot) for r in replies] == [SNAPSHOT]
 
 
 def test_a_site_that_can_show_none_says_why() -> None:
@@ -267,4 +272,29 @@ def test_who_waits_for_a_snapshot_is_told_that_the_connection_broke() -> None:
 def test_a_site_that_is_not_connected_shows_nothing() -> None:
     replies: list[Reply] = []
     Played().link.ask_snapshot(replies.append)
-    assert replies == [ErrorReply(message="site alpine is not connected")]
+    (reply,) = replies
+    assert isinstance(reply, ErrorReply)
+    assert (reply.message, reply.kind) == ("site alpine is not connected", ErrorKind.UNAVAILABLE)
+
+
+def test_a_site_that_shows_none_in_time_is_waited_for_no_longer() -> None:
+    replies: list[Reply] = []
+
+    async def whole() -> None:
+        channel = FakeChannel()
+        played = Played(channel)
+
+        async def script() -> None:
+            channel.say(HELLO)
+            await asyncio.sleep(1.0)
+            played.link.ask_snapshot(replies.append)
+            for _ in range(20):  # it is alive, and silent about this
+                await asyncio.sleep(links.SNAPSHOT_S / 20)
+                channel.say(Pong())
+
+        await played.running(script())
+
+    play(whole)
+    assert [r.message for r in replies if isinstance(r, ErrorReply)] == [
+        "site alpine showed no snapshot within 20 s"
+    ]

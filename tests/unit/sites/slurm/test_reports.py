@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
 from federator.model.site import LocalJob, NodeShare, SiteJob, SiteJobState
 from federator.model.workload import AttemptId, WorkloadId
-from federator.sites.slurm.reports import attempt_reports, combined_state, running_jobs
+from federator.sites.base import told_apart
+from federator.sites.slurm.reports import attempt_reports, combined_state, holders_of
 
 S = SiteJobState
 ATTEMPT = AttemptId(workload=WorkloadId(2**32 + 1), attempt=2)
@@ -115,23 +117,47 @@ def holding(job_: SiteJob, gpus: int, ends_by_s: float, *nodes: str) -> SiteJob:
     return replace(job_, nodes=shares, ends_by_s=ends_by_s)
 
 
-def test_the_components_of_a_het_job_run_as_one_until_the_last_of_them_ends() -> None:
+def test_the_components_of_a_het_job_hold_their_nodes_as_one_until_the_last_of_them_ends() -> None:
     parts = [
         holding(job(10, leader=10, started_at_s=5.0), 8, 100.0, "n1", "n2"),
         holding(job(11, leader=10, started_at_s=6.0), 1, 200.0, "n2"),
     ]
-    running, local = running_jobs(parts)
-    (one,) = running
-    assert (one.id, one.started_at_s, one.ends_by_s) == (2**32 + 1, 6.0, 200.0)
+    (one,) = holders_of(parts)
+    assert (one.job_id, one.attempt, one.started_at_s, one.ends_by_s) == (10, ATTEMPT, 6.0, 200.0)
     assert one.nodes == {"n1": NodeShare(gpus=8, cpus=8), "n2": NodeShare(gpus=9, cpus=16)}
-    assert not one.preemptible  # the site knows nothing of priorities
-    assert local == ()
 
 
-def test_everything_else_on_the_nodes_is_local_and_what_holds_none_is_nothing() -> None:
+def test_what_holds_no_nodes_is_no_holder() -> None:
     jobs = [
         holding(job(3, comment="mine"), 0, 50.0, "n1"),
         job(4, S.PENDING, comment="mine"),
         job(5, S.COMPLETED),
     ]
-    assert running_jobs(jobs) == ((), (LocalJob(id=3, nodes=("n1",), ends_by_s=50.0),))
+    assert [(h.job_id, h.attempt) for h in holders_of(jobs)] == [(3, None)]
+
+
+def test_only_a_genuine_attempt_runs_for_the_federation_everything_else_is_local() -> None:
+    """Two jobs pretend: one by another attempt's name, one by that of an attempt that is here."""
+    genuine = holding(job(10, started_at_s=5.0), 8, 100.0, "n1")
+    forged = [
+        holding(job(11, comment=f"fed:{2**32 + 1}:9"), 8, inf, "n2"),
+        holding(job(12), 8, inf, "n3"),
+    ]
+    running, local = told_apart(holders_of([genuine, *forged]), {ATTEMPT: 10})
+    assert [(r.id, tuple(r.nodes), r.ends_by_s) for r in running] == [(2**32 + 1, ("n1",), 100.0)]
+    assert not running[0].preemptible  # the site knows nothing of priorities
+    assert local == (
+        LocalJob(id=11, nodes=("n2",), ends_by_s=inf),
+        LocalJob(id=12, nodes=("n3",), ends_by_s=inf),
+    )
+
+
+def test_of_two_attempts_of_a_workload_one_runs_for_the_federation() -> None:
+    older = AttemptId(workload=ATTEMPT.workload, attempt=1)
+    jobs = [
+        holding(job(10), 8, 100.0, "n1"),
+        holding(job(9, comment=str(older)), 8, 50.0, "n2"),
+    ]
+    running, local = told_apart(holders_of(jobs), {ATTEMPT: 10, older: 9})
+    assert [tuple(r.nodes) for r in running] == [("n1",)]
+    assert [j.nodes for j in local] == [("n2",)]
