@@ -226,7 +226,7 @@ class SiteLink:
         answer = self._snapshots.pop(taken.ask_id, None)
         if answer is None:
             return
-        if taken.snapshot is None:
+        if not taken.snapshot:
             answer(_unavailable(f"site {self.site} shows no snapshot: {taken.detail[:300]}"))
         else:
             answer(SnapshotReply(snapshot=taken.snapshot))

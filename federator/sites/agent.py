@@ -24,11 +24,7 @@ from federator.errors import (
     StaleState,
 )
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
-from federator.model.site import (
-    AttemptReport,
-    GpuModel,
-    SiteJobState,
-)
+from federator.model.site import AttemptReport, GpuModel, SiteJobState
 from federator.model.workload import AttemptId, SiteName
 from federator.sched.site_scheduler import SiteScheduler, described, summarise
 from federator.sites.base import SiteDriver, Sweep, told_apart
@@ -320,7 +316,7 @@ class Agent:
             self._send(BidsMade(pass_id=ask.pass_id, answers=()))
 
     def _show(self, ask: SnapshotAsk) -> None:
-        site, taken, detail = SiteName(self._config.site), None, "no sweep has been made yet"
+        site, taken, detail = SiteName(self._config.site), b"", "no sweep has been made yet"
         if self._scheduler.nodes:
             taken, detail = packed(self._scheduler.snapshot(site, self._clock())), ""
         try:

@@ -249,7 +249,7 @@ class TenantsReply(Message, frozen=True, kw_only=True, tag="tenants_are"):
 
 
 class SnapshotReply(Message, frozen=True, kw_only=True, tag="snapshot_is"):
-    snapshot: msgspec.Raw  # a Snapshot, see ``unpacked``
+    snapshot: bytes  # a Snapshot, see ``unpacked``
 
 
 Reply = (
@@ -375,7 +375,7 @@ class SnapshotTaken(Message, frozen=True, kw_only=True, tag="snapshot_taken"):
     """Answer to a ``SnapshotAsk``; without a snapshot ``detail`` says why there is none."""
 
     ask_id: int
-    snapshot: msgspec.Raw | None = None  # a Snapshot; the daemon passes it on as it is
+    snapshot: bytes = b""  # a Snapshot, packed: the daemon passes it on as it is
     detail: str = ""
 
 
@@ -457,12 +457,12 @@ call_decoder: Final[msgspec.msgpack.Decoder[Call]] = msgspec.msgpack.Decoder(Cal
 reply_decoder: Final[msgspec.msgpack.Decoder[Reply]] = msgspec.msgpack.Decoder(Reply)
 
 
-def packed(snapshot: Snapshot) -> msgspec.Raw:
+def packed(snapshot: Snapshot) -> bytes:
     """A snapshot as a part of a message."""
-    return msgspec.Raw(_encoder.encode(snapshot))
+    return _encoder.encode(snapshot)
 
 
-def unpacked(raw: msgspec.Raw) -> Snapshot:
+def unpacked(raw: bytes) -> Snapshot:
     """Undo ``packed``.
 
     Raises:
