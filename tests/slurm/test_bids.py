@@ -119,7 +119,7 @@ def test_a_snapshot_shows_racks_spine_gpus_and_when_what_runs_will_have_ended(
     assert local["nodes"] == ["cedar-g7"]
     assert 5 * 60 < local["ends_by_s"] - taken["now_s"] <= 10 * 60 + 5
     told = fleet.run("federator", "snapshot", "cedar").stdout
-    assert "running: 1 of the federation, 1 others" in told
+    assert "running jobs: 1 of the federation, 1 other" in told
     assert "h100 GPUs: 54 of 64 free; 6 of 8 nodes whole" in told
     unknown = fleet.run("federator", "snapshot", "atlantis")
     assert unknown.returncode != 0

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from math import nan
+from math import inf, nan
 
 import pytest
 
+from federator.model.lifecycle import WorkloadState
 from federator.model.message import AnswerTested, AskSite, BidsCame, SiteAnswer
 from federator.model.plan import Bid, BidRequest, JobPlan, Score
-from federator.model.reason import ReasonCode, RefusalKind
+from federator.model.reason import Alternative, Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import NodeShare
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import Job, SiteName, TenantName
 from federator.policies.mast import Mast
 from federator.sched.cycle import Pass
-from federator.sched.plausible import contradiction
+from federator.sched.federation import Rules
+from federator.sched.plausible import (
+    MOST_ALTERNATIVES,
+    MOST_REASONS,
+    MOST_TEXT,
+    believed,
+    contradiction,
+)
 from federator.sched.site_scheduler import SiteScheduler
 from tests.fakes.build import draft, gang, rack, tenant, workload
 from tests.fakes.loopback import LATENCY_S, Loopback
@@ -179,3 +188,76 @@ def test_a_false_bid_is_a_refusal_and_nothing_is_charged_for_it() -> None:
     assert list(f.federation.ledger.holdings.used(0)) == [0, 0]
     (refusal,) = f.entry(id_).refusals.values()
     assert refusal.reasons[0].code is ReasonCode.BAD_BID
+
+
+# ---- what a site may refuse with ----
+
+BUSY = Reason(code=ReasonCode.RESOURCES, needed=4, free=2, unit="nodes")
+
+
+def refusal_with(*reasons: Reason, starts_in_s: float | None = None) -> Refusal:
+    return Refusal(
+        kind=RefusalKind.WAIT, reasons=reasons or (BUSY,), starts_in_s=starts_in_s,
+        alternatives=(Alternative(nodes=2, gpus=8),),
+    )  # fmt: skip
+
+
+def believed_of(refusal: Refusal) -> ReasonCode:
+    (answer,) = believed([SiteAnswer(id=workload().id, refusal=refusal)], lambda _: (gang(4),))
+    assert answer.refusal is not None
+    return answer.refusal.reasons[0].code
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        refusal_with(starts_in_s=nan),
+        refusal_with(starts_in_s=-1.0),
+        refusal_with(starts_in_s=inf),
+        refusal_with(replace(BUSY, free=-(2**63))),
+        refusal_with(replace(BUSY, more_in_s=nan)),
+        refusal_with(replace(BUSY, needed=2**60)),
+        refusal_with(*[BUSY] * (MOST_REASONS + 1)),
+        refusal_with(replace(BUSY, detail="x" * (MOST_TEXT + 1))),
+        replace(refusal_with(), alternatives=(Alternative(nodes=1),) * (MOST_ALTERNATIVES + 1)),
+        replace(refusal_with(), alternatives=(Alternative(nodes=-1),)),
+    ],
+)
+def test_a_refusal_that_makes_no_sense_is_not_passed_on(refusal: Refusal) -> None:
+    assert believed_of(refusal) is ReasonCode.BAD_BID
+
+
+def test_a_sane_refusal_is_passed_on() -> None:
+    assert believed_of(refusal_with(starts_in_s=60.0)) is ReasonCode.RESOURCES
+
+
+def test_a_site_that_refuses_for_a_reservation_nobody_has_keeps_no_pass_from_ending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """baker says so of everything; alpine is full for the first four and has room for the last."""
+    f = Loopback({"alpine": rack("a", 2), "baker": rack("b", 2)}, Rules(window=4))
+    f.site_down("baker")
+    f.submit(draft(gang(1)))
+    f.run_for(11.0)
+    f.site_up("baker")
+    reason = Reason(code=ReasonCode.RESERVED, detail="nobody")
+    no = Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
+
+    def lie(_: object, asked: Iterable[BidRequest], *_now: float, **_kept: object) -> object:
+        return tuple(SiteAnswer(id=request.id, refusal=no) for request in asked)
+
+    honest = SiteScheduler.bid
+    monkeypatch.setattr(
+        SiteScheduler, "bid",
+        lambda self, *given, **kept: (lie if self.nodes[0].name == "b1" else honest)(
+            self, *given, **kept
+        ),
+    )  # fmt: skip
+    for _ in range(4):
+        f.submit(draft(gang(2)))
+    small = f.submit(replace(draft(gang(1)), time_limit_s=60.0))
+    f.commands.clear()
+    f.run_for(60.0)
+    assert f.state(small) is WorkloadState.RUNNING
+    asked = [c for c in f.commands if isinstance(c, AskSite) and c.site == BAKER]
+    assert len(asked) < 40

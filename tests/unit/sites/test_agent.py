@@ -40,10 +40,13 @@ from federator.sites.protocol import (
     Ping,
     Pong,
     Report,
+    SnapshotAsk,
+    SnapshotTaken,
     Trouble,
     Welcome,
     frame,
     from_agent_decoder,
+    unpacked,
 )
 from tests.fakes.build import attempt, gang, plan_on, rack, submission
 from tests.fakes.clock import VirtualClock, run_virtual
@@ -399,6 +402,40 @@ def test_it_bids_in_order_on_fresh_nodes(daemon: Daemon) -> None:
         bids = await daemon.wait_for(BidsMade)
         assert bids.pass_id == 7
         assert [a.bid is not None for a in bids.answers] == [True, False, True]
+
+    daemon.serve(script)
+
+
+def test_it_keeps_room_for_whom_the_daemon_names(daemon: Daemon) -> None:
+    """Of four nodes one is free, one comes free in a minute; the others are held for longer."""
+
+    async def script() -> None:
+        daemon.slurm.submit(attempt(1), "ada", plan_on("a1"), 60.0)
+        daemon.slurm.submit(attempt(2), "ada", plan_on("a2", "a3"), 600.0)
+        await asyncio.sleep(2.0)  # a bid is made on a sweep no older than 1 s
+        (blocked,) = ask(0, 2).requests
+        longer = tuple(
+            msgspec.structs.replace(r, id=100 + k, time_limit_s=limit_s)
+            for k, (r, limit_s) in enumerate(zip(ask(0, 1, 1).requests, (59.0, 57.0), strict=True))
+        )
+        daemon.tell(Ask(pass_id=1, requests=longer, reserve=blocked, reserving=True))
+        late, in_time = (await daemon.wait_for(BidsMade)).answers
+        assert late.refusal is not None
+        assert late.refusal.reasons[0].code is ReasonCode.RESERVED
+        assert in_time.bid is not None
+
+    daemon.serve(script)
+
+
+def test_it_shows_what_it_bids_on(daemon: Daemon) -> None:
+    async def script() -> None:
+        daemon.tell(order(0, "a1"))
+        await daemon.wait_for(LaunchAccepted)
+        daemon.tell(SnapshotAsk(ask_id=7))
+        taken = await daemon.wait_for(SnapshotTaken)
+        shown = unpacked(taken.snapshot)
+        assert (taken.ask_id, shown.site) == (7, "alpine")
+        assert [node.gpus_alloc for node in shown.nodes] == [8, 0, 0, 0]  # held or seen
 
     daemon.serve(script)
 

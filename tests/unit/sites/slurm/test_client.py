@@ -9,8 +9,13 @@ from dataclasses import dataclass
 import pytest
 
 from federator.errors import SiteRefused, SiteUnavailable
-from federator.model.site import NodeShare
-from federator.sites.slurm.client import ENVIRONMENT, PARTITIONS_FRESH_S, SlurmClient
+from federator.model.site import LocalJob, NodeShare
+from federator.sites.slurm.client import (
+    ENVIRONMENT,
+    OTHERS_FRESH_S,
+    PARTITIONS_FRESH_S,
+    SlurmClient,
+)
 from federator.sites.slurm.runner import Completed
 from tests.fakes.clock import VirtualClock
 from tests.unit.sites.slurm.texts import job_line, node_line, squeue_record
@@ -242,3 +247,70 @@ def test_an_answer_without_a_job_id_is_unclear() -> None:
     client, _ = client_of(lambda _argv: printed(b"{}"))
     with pytest.raises(SiteUnavailable, match="named no job"):
         asyncio.run(client.submit("vision1", Call()))
+
+
+class Partitioned:
+    """A client of some partitions, at a site where others hold nodes as well."""
+
+    def __init__(self, others: bytes, topology: str = "") -> None:
+        self.others, self.topology = others, topology
+        self.gpus_alloc = 0
+        self.clock = VirtualClock()
+        self.runner = FakeRunner(self._answer)
+        self.client = SlurmClient(self.runner, partitions=("fed",), clock=self.clock)
+
+    def _answer(self, argv: Sequence[str]) -> Completed:
+        if argv[0] == "squeue":
+            return printed(b"" if "-p" in argv else self.others)
+        if argv[-1] == "topology":
+            return printed(self.topology)
+        used = f"gpu:a100:{self.gpus_alloc}"
+        return printed(node_line("n1", used=used) + "\n" if argv[-1] == "nodes" else "")
+
+    def sweep(self) -> tuple[LocalJob, ...]:
+        return asyncio.run(self.client.sweep()).others
+
+    @property
+    def asked(self) -> int:
+        """How often what holds nodes in other partitions was asked for."""
+        return len([a for a in self.runner.asked if a[0] == "squeue" and "-p" not in a])
+
+
+def test_what_holds_nodes_in_other_partitions_is_read_with_its_end() -> None:
+    site = Partitioned(b"7|1005|n[1-2]|\n8|N/A|n1|\n9|1005||\n")
+    assert site.sweep() == (
+        LocalJob(id=7, nodes=("n1", "n2"), ends_by_s=1005.0),
+        LocalJob(id=8, nodes=("n1",)),
+    )
+
+
+def test_it_is_read_again_when_nodes_changed_something_should_have_ended_or_time_has_passed() -> (
+    None
+):
+    site = Partitioned(b"")
+    ends_by_s = int(site.clock()) + 10
+    site.others = f"7|{ends_by_s}|n1|\n".encode()
+    site.sweep()
+    site.sweep()
+    assert site.asked == 1
+    site.gpus_alloc = 4
+    site.sweep()
+    assert site.asked == 2
+    site.clock.advance(10)  # it should be over
+    site.sweep()
+    assert site.asked == 3
+    site.clock.advance(OTHERS_FRESH_S)
+    site.sweep()
+    assert site.asked == 4
+
+
+def test_a_line_of_others_that_cannot_be_read_is_told_and_left_out() -> None:
+    site = Partitioned(b"7|1005|n[1-2|\nnonsense\n8|N/A|n1|\n")
+    sweep = asyncio.run(site.client.sweep())
+    assert [job.id for job in sweep.others] == [8]
+    assert len(sweep.problems) == 2
+
+
+def test_a_sweep_shows_the_switch_above_each_switch() -> None:
+    site = Partitioned(b"", "SwitchName=r1 Level=0 Nodes=n1\nSwitchName=s Level=1 Switches=r1\n")
+    assert asyncio.run(site.client.sweep()).switches == {"r1": "s"}

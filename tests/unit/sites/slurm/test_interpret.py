@@ -49,6 +49,21 @@ def read(words: str, script: str = "#!/bin/sh\n") -> Interpreted:
         ("--gres=gpu:a100:1,gpu:a100:2", {"gpus_per_node": 3, "gpu_types": ("a100",)}),
         ("--gpus-per-node=h100:8 -N2", {"gpus_per_node": 8, "nodes": 2, "gpu_types": ("h100",)}),
         ("-G 16", {"nodes": None, "gpus": 16}),
+        ("--gres=gpu:8 --fed-gpu-types=a100,h100", {"gpu_types": ("a100", "h100")}),
+        ("--gres=gpu:8 --fed-gpu-types=a100|h100|a100", {"gpu_types": ("a100", "h100")}),
+        ("--gres=gpu:a100:8 --fed-gpu-types=h100,a100", {"gpu_types": ("a100",)}),
+        ("--gres=gpu:8 --fed-gpu-mem=40G", {"min_gpu_mem_gib": 40.0}),
+        (
+            "--gres=gpu:8 --fed-gpu-mem=40GiB --fed-nvlink",
+            {"min_gpu_mem_gib": 40.0, "nvlink": True},
+        ),
+        ("--gres=gpu:8 --fed-gpu-mem=512M", {"min_gpu_mem_gib": 0.5}),
+        ("-N4 --gres=gpu:8 --fed-tp=4 --fed-pp=2", {"tensor_parallel": 4, "pipeline_stages": 2}),
+        # Without GPUs they say nothing: they may come from a profile.
+        (
+            "-c4 --fed-gpu-types=a100 --fed-gpu-mem=40G --fed-nvlink --fed-tp=8",
+            {"gpu_types": (), "min_gpu_mem_gib": 0.0, "nvlink": False, "tensor_parallel": 1},
+        ),
         ("--gpus=a100:8", {"nodes": None, "gpus": 8, "gpu_types": ("a100",)}),
         ("-G16 -N2", {"nodes": 2, "gpus_per_node": 8, "gpus": 0}),
         ("-G3 -N2", {"nodes": 2, "gpus_per_node": 0, "gpus": 3}),
@@ -307,3 +322,30 @@ def test_directives_of_other_schedulers_are_refused_unless_ignored() -> None:
     with pytest.raises(InvalidRequest, match="--ignore-pbs"):
         read("", script)
     assert read("--ignore-pbs", script).jobs
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--gres=gpu:8 --fed-gpu-mem=40", "say the unit, e.g. 40G"),
+        ("--gres=gpu:8 --fed-gpu-mem=G", "Invalid --fed-gpu-mem"),
+        ("--gres=gpu:8 --fed-gpu-types=-x", "name types like a100,h100"),
+        ("--gres=gpu:8 --fed-gpu-types=a100,,h100", "name types like a100,h100"),
+        ("--gres=gpu:v100:8 --fed-gpu-types=a100", "leaves out the type v100"),
+        ("-N2 --gres=gpu:8 --fed-tp=3", "no whole number"),
+        ("-N2 --gres=gpu:8 --fed-tp=16", "must not span nodes"),
+        ("-N3 --gres=gpu:8 --fed-tp=8 --fed-pp=2", "no whole number of replicas of 8 x 2"),
+        ("-N8 --gpus=12 --fed-tp=4", "less than one tensor-parallel group of 4 for each of 8"),
+        ("--gres=gpu:8 --fed-tp=0", "fed-tp"),
+    ],
+)
+def test_what_gpus_must_be_is_refused_with_one_message_where_it_makes_no_sense(
+    words: str, message: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        read(words)
+
+
+def test_components_without_gpus_are_left_alone_by_what_is_said_of_gpus() -> None:
+    jobs = read("--gres=gpu:8 --fed-tp=8 : -c4 --fed-tp=8").jobs
+    assert [job.tensor_parallel for job in jobs] == [8, 1]

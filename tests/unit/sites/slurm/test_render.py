@@ -75,6 +75,28 @@ def test_what_lowers_a_workload_in_the_global_queue_never_reaches_a_site() -> No
     assert parse_script(call.script) == ((),)
 
 
+WHOLE = JobPlan(name="j", partition="gpu", rails=8,
+                nodes={n: NodeShare(cpus=1, gpus=8) for n in ("n1", "n2")})  # fmt: skip
+SHAPED = ["-N2", "--gres=gpu:8", "--fed-tp=08", "--fed-pp=2", "--fed-nvlink", "--fed-gpu-mem=40G"]
+
+
+def test_how_gpus_belong_together_is_told_to_the_job_and_not_to_sbatch() -> None:
+    call = render(order(SHAPED, WHOLE), "s")
+    assert not [word for word in call.argv if word.startswith("--fed")]
+    told = {name: call.environment.get(name) for name in ("FED_TP", "FED_PP", "FED_RAILS")}
+    assert told == {"FED_TP": "8", "FED_PP": "2", "FED_RAILS": "8"}
+    (export,) = [w for w in render(order([*SHAPED, "--export=NONE"], WHOLE), "s").argv
+                 if w.startswith("--export=")]  # fmt: skip
+    assert export == "--export=FED_JOB_ID,FED_ATTEMPT,FED_SITE,FED_TP,FED_PP,FED_RAILS"
+
+
+def test_how_the_submitting_jobs_gpus_belong_together_is_not_passed_on() -> None:
+    mine = {"FED_TP": "8", "FED_PP": "2", "FED_RAILS": "8"}
+    for words, plans in ((["-N1"], (plan("a"),)), (["-N1", ":", "-N1"], (plan("a"), plan("b")))):
+        call = render(order(words, *plans, environment=mine), "s")
+        assert not mine.keys() & call.environment.keys()
+
+
 def test_hostile_values_stay_single_words() -> None:
     argv = render(order(["-J", "a; rm -rf / $(x)\n--uid=0"]), "s").argv
     assert "--job-name=a; rm -rf / $(x)\n--uid=0" in argv
