@@ -104,6 +104,7 @@ class Effects:
                         submission=w.submission,
                         jobs=command.jobs,
                         array_index=w.array.index if w.array is not None else None,
+                        time_limit_s=w.time_limit_s,
                     )
                 )
             case CancelAt():

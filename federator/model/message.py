@@ -121,7 +121,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A workload to bid for, at the priority that it has now."""
+    """A workload to bid for, at the priority that it has now.
+
+    Nobody is evicted for it: no site is given a budget before evictions are carried out.
+    """
 
     workload: Workload
     priority: int

@@ -34,7 +34,8 @@ class BidRequest:
     id: WorkloadId
     jobs: tuple[Job, ...]
     priority: int = 7  # as ranked now; only strictly lower ones (larger numbers) may be evicted
-    preempt_gpus: float = 0.0  # that victims may hold, at most; 0: nobody may be evicted
+    preempt_gpus: float = 0.0  # that victims may hold, at most; 0: nobody may be evicted.
+    # Victims without GPUs are not bounded by it.
     time_limit_s: float = inf  # it may stand in for a reserved gang only if it ends before
 
 

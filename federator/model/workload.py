@@ -48,7 +48,7 @@ class Job:
     spread over exactly ``nodes`` nodes.
     """
 
-    name: str
+    name: str = field(compare=False)  # a label: two jobs that ask for the same are equal
     nodes: int | None = None
     gpus_per_node: int = 0
     gpus: int = 0  # total over the nodes; 0 when gpus_per_node says it
@@ -63,11 +63,6 @@ class Job:
     nvlink: bool = False  # GPUs of a node must have it
     tensor_parallel: int = 1  # GPUs that must be on one node together
     pipeline_stages: int = 1  # of tensor_parallel GPUs each; better in one rack together
-
-    def __hash__(self) -> int:
-        """Of the amounts that tell jobs apart; thousands are looked up in a pass."""
-        return hash((self.nodes, self.gpus_per_node, self.gpus, self.cpus_per_node,
-                     self.mem_mib_per_node))  # fmt: skip
 
     def __post_init__(self) -> None:
         if self.nodes is not None and self.nodes < 1:

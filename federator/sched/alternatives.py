@@ -35,7 +35,8 @@ def alternatives(
     for job in _variants(asked, reasons[0], room, partitions):
         placed = place_job(job, room, partitions)
         if isinstance(placed, Placed):
-            other = () if job.gpu_types == asked.gpu_types else tuple(placed.plan.gpu_types)
+            relaxed = _picky(job) != _picky(asked)
+            other = tuple(placed.plan.gpu_types) if relaxed else ()
             gpus = job.gpus_per_node if job.nodes and job.gpus_per_node else job.gpus
             found.append(Alternative(nodes=job.nodes or 0, gpus=gpus, gpu_types=other))
     return tuple(found)

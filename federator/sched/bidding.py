@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Final
 
 from federator.model.message import SiteAnswer
@@ -13,7 +14,7 @@ from federator.model.workload import Job
 from federator.sched.alternatives import alternatives
 from federator.sched.negative_cache import NOBODY, NegativeCache, Rights, as_for
 from federator.sched.preemption import Claim, plan_with_victims, redo, undo
-from federator.sched.reservation import Ending, Reservation, lift, next_gpus, reserve
+from federator.sched.reservation import Ending, Reservation, ending_of, lift, next_gpus, reserve
 from federator.sched.room import Room
 from federator.sched.running import Occupants
 from federator.sched.workload_plan import Reasons, place_all
@@ -64,6 +65,7 @@ class Bidding:
         self._failed: NegativeCache[Refusal] = NegativeCache()
         self._fenced_off: NegativeCache[Refusal] = NegativeCache()
         self._made: list[Bid] = []
+        self._made_end: list[Ending] = []  # of those with a time limit
         self._foretold = self._explained = self._retried = 0
 
     def reserve_for(self, asked: BidRequest) -> None:
@@ -77,8 +79,10 @@ class Bidding:
         if never is not None:
             return SiteAnswer(id=asked.id, refusal=never)
         rights = Rights(asked.priority, asked.preempt_gpus) if asked.preempt_gpus else NOBODY
-        late = self._reservation is not None and self._reservation.concerns(
-            self._now_s, asked.time_limit_s
+        late = (
+            self._reservation is not None
+            and self._reservation.id != asked.id
+            and self._reservation.concerns(self._now_s, asked.time_limit_s)
         )
         known = self._failed.find(asked.jobs, rights)
         if known is not None:
@@ -90,13 +94,16 @@ class Bidding:
         if isinstance(result, Bid):
             held_back = self._is_held_back(asked, result, late=late)
             self._made.append(result)
+            if isfinite(asked.time_limit_s):
+                ends_by_s = self._now_s + asked.time_limit_s
+                self._made_end.append(ending_of(self._room, ends_by_s, result.jobs))
             return SiteAnswer(id=asked.id, bid=result, held_back=held_back)
         unfenced = self._try(asked) if late else result
         if isinstance(unfenced, Bid):
             refusal = self._reserved()
             self._fenced_off.add(asked.jobs, rights, refusal)
         else:
-            refusal = self._no_room(asked, unfenced)
+            refusal = self._no_room(asked, unfenced, late=late)
             self._failed.add(asked.jobs, rights, refusal)
         return SiteAnswer(id=asked.id, refusal=refusal)
 
@@ -156,9 +163,10 @@ class Bidding:
     # ---- refusals ----
 
     def _reserve(self, asked: BidRequest) -> Reservation | None:
-        return reserve(
-            asked.id, asked.jobs, self._room, self._partitions, self._endings(), self._now_s
-        )
+        endings = self._endings()
+        if self._made_end:
+            endings = sorted([*endings, *self._made_end], key=lambda e: e.at_s)
+        return reserve(asked.id, asked.jobs, self._room, self._partitions, endings, self._now_s)
 
     def _reserved(self) -> Refusal:
         assert self._reservation is not None
@@ -169,7 +177,7 @@ class Bidding:
         )
         return Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
 
-    def _no_room(self, asked: BidRequest, reasons: Reasons) -> Refusal:
+    def _no_room(self, asked: BidRequest, reasons: Reasons, *, late: bool) -> Refusal:
         found = tuple(replace(r, code=ReasonCode.RESOURCES) for r in reasons)
         starts_in_s: float | None = None
         if self._foretold < FORETOLD:
@@ -182,11 +190,14 @@ class Bidding:
         if self._explained >= EXPLAINED:
             return Refusal(kind=RefusalKind.WAIT, reasons=found, starts_in_s=starts_in_s)
         self._explained += 1
+        held = self._reservation.fence(self._room) if late and self._reservation else []
+        others = alternatives(asked.jobs, found, self._room, self._partitions)
+        lift(held)
         return Refusal(
             kind=RefusalKind.WAIT,
             reasons=self._with_next(asked.jobs, found),
             starts_in_s=starts_in_s,
-            alternatives=alternatives(asked.jobs, found, self._room, self._partitions),
+            alternatives=others,
         )
 
     def _with_next(self, jobs: Sequence[Job], reasons: Reasons) -> Reasons:

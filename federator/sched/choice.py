@@ -9,7 +9,7 @@ from typing import Final
 
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import NodeShare
-from federator.model.workload import Job
+from federator.model.workload import MAX_AMOUNT, Job
 from federator.sched.fabric import Fabric
 from federator.sched.racks import Racks, cheapest, levels
 from federator.sched.room import FreeNode
@@ -58,8 +58,13 @@ def hardware(job: Job) -> str:
     return f"{types or 'any type'} with {' and '.join(wanted)}"
 
 
+def bounds(need: NodeShare) -> tuple[int, int, int]:
+    """The least that must be free of each: of what is not needed, less than none may be."""
+    return need.gpus or -MAX_AMOUNT, need.cpus or -MAX_AMOUNT, need.mem_mib or -MAX_AMOUNT
+
+
 def _fitting(job: Job, need: NodeShare, suitable: list[FreeNode]) -> list[FreeNode]:
-    gpus, cpus, mem_mib = need.gpus, need.cpus, need.mem_mib  # a site has thousands of nodes
+    gpus, cpus, mem_mib = bounds(need)  # a site has thousands of nodes
     found = [f for f in suitable if f.gpus >= gpus and f.cpus >= cpus and f.mem_mib >= mem_mib]
     return [f for f in found if f.untouched] if job.exclusive else found
 
@@ -83,6 +88,8 @@ def _choose_fixed(job: Job, suitable: list[FreeNode], fabric: Fabric) -> list[Fr
     fitting = _fitting(job, need, suitable)
     if not fitting:
         return _too_small(job, need, suitable)
+    if count == 1 and not _has_totals(job) and not need.gpus:
+        return [min(fitting, key=_tightness)]
     racks = _racks(fitting)
     whole = [rack for rack in racks.values() if _covers(job, rack, count)]
     if whole:
@@ -97,18 +104,20 @@ def _choose_fixed(job: Job, suitable: list[FreeNode], fabric: Fabric) -> list[Fr
             groups = [[f for rack in d.racks.values() for f in rack] for d in level]
             covering = [group for group in groups if _covers(job, group, count)]
             if covering:
-                return _pick(job, min(covering, key=len), count)
-    return cheapest(racks, count, fabric, _tightness, together=_nodes_of_replica(job))
+                return _closer(job, _pick(job, min(covering, key=len), count), fitting, fabric)
+    return cheapest(
+        racks, count, fabric, _tightness, together=_nodes_of_replica(job, job.gpus_per_node)
+    )
 
 
-def _nodes_of_replica(job: Job) -> int:
+def _nodes_of_replica(job: Job, each: int) -> int:
     """Whole nodes that the pipeline stages of one replica fill; 1: nothing to keep together.
 
     Source:
         Fleet spec, "3D parallel jobs": consecutive pipeline stages in one rack. Slurm numbers a
         job's nodes in the site's order, so that ranks follow racks as far as that order does.
     """
-    gpus, each = job.tensor_parallel * job.pipeline_stages, job.gpus_per_node
+    gpus = job.tensor_parallel * job.pipeline_stages
     return gpus // each if job.pipeline_stages > 1 and each and gpus % each == 0 else 1
 
 
@@ -176,7 +185,33 @@ def _choose_fewest(job: Job, suitable: list[FreeNode], fabric: Fabric) -> list[F
             break
     if not found:
         return _too_few_in_total(job, fitting, racks)
-    return min(found, key=lambda c: (len(c), sum(map(_free_gpus, c)), sum(map(_free_cpus, c))))
+    fewest = min(found, key=lambda c: (len(c), sum(map(_free_gpus, c)), sum(map(_free_cpus, c))))
+    return _closer(job, fewest, fitting, fabric)
+
+
+def _closer(
+    job: Job, chosen: list[FreeNode], fitting: list[FreeNode], fabric: Fabric
+) -> list[FreeNode]:
+    """As many nodes nearer to each other, if all of them have the largest of the shares."""
+    if len({f.node.switch for f in chosen}) == 1:
+        return chosen
+    shares = spread(job, chosen)
+    gpus, cpus = max(s.gpus for s in shares), max(s.cpus for s in shares)
+    able = [f for f in fitting if _whole_groups(job, f) >= gpus and _whole_cpus(job, f) >= cpus]
+    if len(able) < len(chosen):
+        return chosen
+    together = _nodes_of_replica(job, gpus)
+    if len(chosen) % together:
+        together = 1
+    other = cheapest(_racks(able), len(chosen), fabric, _tightness, together)
+    return min(chosen, other, key=lambda nodes: fabric.locality_cost(_units(job, nodes)))
+
+
+def _units(job: Job, nodes: list[FreeNode]) -> dict[str, list[int]]:
+    units: dict[str, list[int]] = {}
+    for f, share in zip(nodes, spread(job, nodes), strict=True):
+        units.setdefault(f.node.switch, []).append(share.gpus or 1)
+    return units
 
 
 def _fewest_of_each(job: Job, groups: Iterable[list[FreeNode]]) -> list[list[FreeNode]]:
@@ -190,7 +225,8 @@ def _fewest_of(job: Job, nodes: list[FreeNode]) -> list[FreeNode] | None:
         return None
     gpus, cpus = job.gpus, job.cpus
     left = _freest(job, nodes, len(nodes))
-    for k, freest in enumerate(left):
+    most = job.gpus // job.tensor_parallel if job.gpus else len(left)  # each gives a group
+    for k, freest in enumerate(left[:most]):
         closing = _closing(job, left[k:], gpus, cpus) if _may_close(job, freest, gpus, cpus) else []
         if closing:
             return [*left[:k], min(closing, key=_tightness)]

@@ -127,12 +127,17 @@ class Pass:
                   if (a := answers.get(s, {}).get(id_)) is not None and a.refusal is not None}
             for id_ in refused
         }  # fmt: skip
+        kept = {request.workload.id for request in self.reserved.values()}
         for id_ in refused:
-            foretold = [
-                (refusal.starts_in_s, sites.index(site), site)
-                for site, refusal in refusals[id_].items()
-                if refusal.starts_in_s is not None and site not in self.reserved
-            ]
+            foretold = (
+                []
+                if id_ in kept
+                else [
+                    (refusal.starts_in_s, sites.index(site), site)
+                    for site, refusal in refusals[id_].items()
+                    if refusal.starts_in_s is not None and site not in self.reserved
+                ]
+            )
             if foretold:
                 self.reserved[min(foretold)[2]] = self.round.requests[id_]
         in_vain = [
@@ -201,6 +206,10 @@ class Pass:
             offers=offers_for(award.id, self.round.answers),
         )
         return award, awarded
+
+    def awarded(self, id_: WorkloadId) -> None:
+        """Who has a place needs no room kept."""
+        self.reserved = {s: r for s, r in self.reserved.items() if r.workload.id != id_}
 
     def _give_back_task(self, entry: Entry) -> None:
         array = entry.workload.array

@@ -85,6 +85,9 @@ class Fabric:
         cost = 0.0
         below: dict[str, list[int]] = {}  # by switch, the sums of what hangs on it
         for leaf, counts in units.items():
+            if self.height(leaf):  # nodes beside switches
+                below.setdefault(leaf, []).extend(counts)
+                continue
             cost += self.weight(leaf) * _pairs(counts)
             below.setdefault(self.above(leaf)[0], []).append(sum(counts))
         while below:

@@ -402,6 +402,7 @@ class Federation:
             entry.refusals = {SiteName(""): chosen, **entry.refusals}
             return None
         award, event = chosen
+        pass_.awarded(award.id)
         self._record(turn, event, entry)
         return award
 

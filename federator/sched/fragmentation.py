@@ -48,6 +48,8 @@ class RequestMix:
         if len(self._seen) > REMEMBERED:
             for shape in self._seen.popitem(last=False)[1]:
                 self._counts[shape] -= 1
+                if not self._counts[shape]:
+                    del self._counts[shape]
         if shapes:
             self._weights = None
             self._prices.clear()
@@ -56,8 +58,10 @@ class RequestMix:
     def weights(self) -> tuple[tuple[Shape, float], ...]:
         """The most frequent shapes with their shares, which sum to 1."""
         if self._weights is None:
-            counted = [(shape, n) for shape, n in self._counts.items() if n > 0]
-            top = sorted(counted, key=lambda c: (-c[1], c[0]))[:SHAPES_COUNTED] or UNTIL_KNOWN
+            top = (
+                sorted(self._counts.items(), key=lambda c: (-c[1], c[0]))[:SHAPES_COUNTED]
+                or UNTIL_KNOWN
+            )
             total = sum(n for _, n in top)
             self._weights = tuple((shape, n / total) for shape, n in top)
         return self._weights

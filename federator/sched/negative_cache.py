@@ -12,6 +12,7 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import le
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -38,6 +39,7 @@ class _Profile(NamedTuple):
     exclusive: bool
     exact_nodes: int  # where totals must spread over exactly so many; else 0
     tensor_parallel: int
+    cpus_together: int  # of a total they come in whole ones of so many; else 0
     least: tuple[float, ...]  # nodes; GPUs, CPUs, MiB on each; totals; GPU memory, NVLink
 
     def implies(self, other: _Profile) -> bool:
@@ -50,6 +52,7 @@ class _Profile(NamedTuple):
             and self.exclusive <= other.exclusive
             and (not self.exact_nodes or self.exact_nodes == other.exact_nodes)
             and other.tensor_parallel % self.tensor_parallel == 0
+            and (not self.cpus_together or other.least[2] % self.cpus_together == 0)
         )
 
 
@@ -65,6 +68,7 @@ def _profile(job: Job) -> _Profile:
         exclusive=job.exclusive,
         exact_nodes=nodes if with_totals else 0,
         tensor_parallel=job.tensor_parallel if job.gpus else 1,
+        cpus_together=cpus_per_node if job.cpus else 0,
         least=(
             nodes,
             gpus_per_node,
@@ -167,14 +171,25 @@ def as_for(jobs: Sequence[Job], known_jobs: Sequence[Job], refusal: Refusal) -> 
     """Put the refusal of another request in terms of these jobs: their needs, what is free.
 
     What was said of one of several jobs, or of something that has no number, stays as it was; when
-    the other could start, or what it could have instead, is not said of these.
+    the other could start, or what it could have instead, is not said of these, unless they ask for
+    the very same.
     """
     if jobs == known_jobs:
-        return refusal
+        return _renamed(jobs, known_jobs, refusal)
     if len(jobs) != 1:
         return Refusal(kind=refusal.kind, reasons=refusal.reasons)
     reasons = tuple([_reason_for(jobs[0], reason) for reason in refusal.reasons])
     return Refusal(kind=refusal.kind, reasons=reasons)
+
+
+def _renamed(jobs: Sequence[Job], known_jobs: Sequence[Job], refusal: Refusal) -> Refusal:
+    """The same, said of jobs that ask for the same under other names."""
+    names = {known.name: job.name for job, known in zip(jobs, known_jobs, strict=True)}
+    if all(name == known for known, name in names.items()):
+        return refusal
+    reasons = tuple([_of(reason, names.get(reason.job, reason.job), reason.needed)
+                     for reason in refusal.reasons])  # fmt: skip
+    return replace(refusal, reasons=reasons)
 
 
 def _reason_for(job: Job, reason: Reason) -> Reason:
@@ -182,10 +197,14 @@ def _reason_for(job: Job, reason: Reason) -> Reason:
     needs = _needs(job, reason.unit) if reason.code is ReasonCode.RESOURCES else None
     if needs is None:
         return reason
+    return _of(reason, job.name, max(reason.needed, needs))
+
+
+def _of(reason: Reason, job: str, needed: int) -> Reason:
     return Reason(
-        code=reason.code, job=job.name, needed=max(reason.needed, needs), free=reason.free,
-        unit=reason.unit, detail=reason.detail, free_nodes=reason.free_nodes,
-        largest_rack=reason.largest_rack, more=reason.more, more_in_s=reason.more_in_s,
+        code=reason.code, job=job, needed=needed, free=reason.free, unit=reason.unit,
+        detail=reason.detail, free_nodes=reason.free_nodes, largest_rack=reason.largest_rack,
+        more=reason.more, more_in_s=reason.more_in_s,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from federator.model.plan import JobPlan, Score
 from federator.model.reason import Reason, ReasonCode
@@ -23,6 +24,9 @@ from federator.sched.room import FreeNode, Kind, Room, Suitable
 class Placed:
     plan: JobPlan
     score: Score
+
+
+_PERFECT: Final = Score()  # nothing without GPUs can be better
 
 
 def place_job(job: Job, room: Room, partitions: Sequence[str]) -> Placed | tuple[Reason, ...]:
@@ -48,6 +52,8 @@ def place_job(job: Job, room: Room, partitions: Sequence[str]) -> Placed | tuple
         if isinstance(found, _Option):
             if best is None or found.score < best.score:
                 best = found
+            if not job.total_gpus and best.score == _PERFECT:
+                break
         elif nearest is None or _nearness(found) > _nearness(nearest):
             nearest = found
     if best is not None:
@@ -197,15 +203,21 @@ def _stranded_more(chosen: Sequence[FreeNode], shares: Sequence[NodeShare], room
     """
     taken = {id(f): share for f, share in zip(chosen, shares, strict=True) if f.node.gpus}
     more = 0.0
-    for switch in {f.node.switch: None for f in chosen if f.node.gpus}:
+    racks: dict[str, Sequence[FreeNode]] = {
+        f.node.switch or f.node.name: room.rack(f.node.switch) if f.node.switch else (f,)
+        for f in chosen
+        if f.node.gpus
+    }  # nodes without a switch are no rack
+    for rack in racks.values():
         before, after, starved = [], [], 0
-        for f in room.rack(switch):
+        for f in rack:
             gpus, node = f.gpus, f.node
-            usable = min(gpus, f.cpus * node.gpus // node.cpus)
+            cpus = node.cpus or 1
+            usable = min(gpus, f.cpus * node.gpus // cpus)
             before.append(usable)
             share = taken.get(id(f))
             if share is not None:
-                left = min(gpus - share.gpus, (f.cpus - share.cpus) * node.gpus // node.cpus)
+                left = min(gpus - share.gpus, (f.cpus - share.cpus) * node.gpus // cpus)
                 starved += usable - share.gpus - left
                 usable = left
             after.append(usable)

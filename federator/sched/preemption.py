@@ -6,17 +6,18 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from federator.model.plan import Bid, Score
 from federator.model.reason import Reason
 from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import Job
-from federator.sched.choice import least_share
+from federator.sched.choice import bounds, least_share
 from federator.sched.placement import Placed, place_in, place_job, suitable_nodes
 from federator.sched.room import FreeNode, Room
 from federator.sched.running import Occupant, Occupants
+from federator.sched.workload_plan import first_order, orders_to_try
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,15 +44,33 @@ def plan_with_victims(
         MAST (OSDI'24) sec. 4.3. For several jobs the paper sums their scores; it is silent on
         victims that two jobs share, which count for the first here.
     """
-    order = sorted(range(len(jobs)), key=lambda k: (-jobs[k].total_gpus, -(jobs[k].nodes or 1), k))
+    order, tried = first_order(jobs), set[tuple[Job, ...]]()
+    for _ in range(orders_to_try(len(jobs))):
+        result = _plan_in_order(jobs, order, room, partitions, occupants, claim)
+        if isinstance(result, Bid):
+            return result
+        tried.add(tuple(jobs[k] for k in order))
+        order = [result, *(k for k in order if k != result)]
+        if tuple(jobs[k] for k in order) in tried:
+            break
+    return None
+
+
+def _plan_in_order(
+    jobs: Sequence[Job], order: Sequence[int], room: Room, partitions: Sequence[str],
+    occupants: Occupants, claim: Claim,
+) -> Bid | int:  # fmt: skip
+    """As ``plan_with_victims``; else which job found no place."""
     placed: dict[int, Placed] = {}
     victims: list[Occupant] = []
+    unplaced = -1
     for k in order:
         left = replace(claim, budget_gpus=claim.budget_gpus - sum(v.gpus for v in victims))
         found = place_job(jobs[k], room, partitions)
         if not isinstance(found, Placed):
             evicting = _best_of(jobs[k], room, partitions, occupants, left)
             if evicting is None:
+                unplaced = k
                 break
             found, new = evicting
             for victim in new:
@@ -62,12 +81,12 @@ def plan_with_victims(
         placed[k] = found
     for victim in victims:
         victim.restore()
-    if len(placed) < len(jobs):
+    if unplaced >= 0:
         for each in placed.values():
             room.give_back(each.plan)
         for victim in victims:
             victim.evicted = False
-        return None
+        return unplaced
     score = Score(*(sum(terms) for terms in zip(*(p.score for p in placed.values()), strict=True)))
     plans = tuple(placed[k].plan for k in range(len(jobs)))
     return Bid(score=score, jobs=plans, victims=tuple(v.job.id for v in victims))
@@ -125,7 +144,7 @@ class _Gauge:
         self._room = room
         self._job = job
         least = least_share(job)
-        self._bounds = (least.gpus, least.cpus, least.mem_mib)
+        self._bounds = bounds(least)
         self._exclusive = job.exclusive
         self._group = job.tensor_parallel if job.gpus else 1
         self._among = {id(f) for f in nodes}
@@ -142,13 +161,20 @@ class _Gauge:
         return len(self._among) < (self._job.nodes or 1)
 
     @property
-    def enough(self) -> bool:
+    def counts_suffice(self) -> bool:
         job = self._job
-        if self._nodes < (job.nodes or 1) or self._gpus < job.gpus or self._cpus < job.cpus:
+        return self._nodes >= (job.nodes or 1) and self._gpus >= job.gpus and self._cpus >= job.cpus
+
+    @property
+    def counting_settles_it(self) -> bool:
+        """All but totals over so many nodes, and CPUs that come task by task."""
+        return not self._job.cpus and (self._job.nodes is None or not self._job.gpus)
+
+    @property
+    def enough(self) -> bool:
+        if not self.counts_suffice:
             return False
-        counted = not job.cpus and (job.nodes is None or not job.gpus)
-        # Counting settles it but for totals over so many nodes, and CPUs that come task by task.
-        return counted or isinstance(self.place(), Placed)
+        return self.counting_settles_it or isinstance(self.place(), Placed)
 
     def place(self) -> Placed | tuple[Reason, ...]:
         return place_in(self._job, self._room, self.partition)
@@ -202,9 +228,45 @@ def _choose_victims(
     1. Release in the order of eviction until the job fits. 2. Spare whoever is not needed, the
     smallest first: the largest that suffice are left, and of those none too many.
     """
-    released = _release_until_enough(gauge, occupants, claim, most_important)
-    kept = list(released)
-    by_size = sorted(released, key=gauge.size, reverse=True)  # stable: in order among equals
+    candidates = list(_candidates(gauge, occupants, claim, most_important))
+    kept = _spare(gauge, _release_until_enough(gauge, candidates))
+    if sum(victim.gpus for victim in kept) > claim.budget_gpus:
+        kept = _spare(gauge, _release_until_enough(gauge, _affordable(candidates, claim)))
+    return kept
+
+
+def _candidates(
+    gauge: _Gauge, occupants: Occupants, claim: Claim, most_important: int
+) -> Iterator[Occupant]:
+    """Who may go and holds something of use, in the order of eviction.
+
+    Whoever is more important than ``most_important`` (see ``_importance``) is left in peace:
+    another partition does without.
+    """
+    for victim in (
+        () if gauge.hopeless else occupants.below(claim.priority, gauge.partition, claim.now_s)
+    ):
+        if _importance(victim) > most_important:
+            return
+        if gauge.touches(victim):
+            yield victim
+
+
+def _affordable(candidates: Iterable[Occupant], claim: Claim) -> list[Occupant]:
+    """Those whom the budget allows together, from the first on; whoever is too large is left."""
+    chosen: list[Occupant] = []
+    gpus = 0
+    for victim in candidates:
+        if gpus + victim.gpus <= claim.budget_gpus:
+            chosen.append(victim)
+            gpus += victim.gpus
+    return chosen
+
+
+def _spare(gauge: _Gauge, released: Sequence[Occupant]) -> list[Occupant]:
+    """Those of the released who must really go; the room is as before their release."""
+    kept = list(released) if gauge.counting_settles_it else _touched_by_plan(gauge, released)
+    by_size = sorted(kept, key=gauge.size, reverse=True)  # stable: in order among equals
     for victim in reversed(by_size):
         gauge.restore(victim)
         if gauge.enough:
@@ -215,29 +277,52 @@ def _choose_victims(
     return kept
 
 
-def _release_until_enough(
-    gauge: _Gauge, occupants: Occupants, claim: Claim, most_important: int
-) -> list[Occupant]:
-    """Whoever must be looked at; released, or nobody if even that is not enough.
+def _touched_by_plan(gauge: _Gauge, released: Sequence[Occupant]) -> list[Occupant]:
+    """Those of the released on whose nodes the job would be placed; the others are restored.
 
-    Whoever is more important than ``most_important`` (see ``_importance``) is left in peace:
-    another partition does without.
+    Where a placement must be tried for each who may be spared, only these are.
     """
-    released: list[Occupant] = []
-    gpus = 0
-    candidates = occupants.below(claim.priority, gauge.partition, claim.now_s)
-    for victim in () if gauge.hopeless else candidates:
-        if _importance(victim) > most_important:
-            break
-        if gpus + victim.gpus > claim.budget_gpus or not gauge.touches(victim):
-            continue
+    found = gauge.place()
+    nodes = set(found.plan.nodes) if isinstance(found, Placed) else set()
+    kept = []
+    for victim in released:
+        if any(f.node.name in nodes for f, _ in victim.shares):
+            kept.append(victim)
+        else:
+            gauge.restore(victim)
+    return kept
+
+
+def _release_until_enough(gauge: _Gauge, candidates: Sequence[Occupant]) -> list[Occupant]:
+    """The shortest beginning of the candidates that suffices, released; or nobody.
+
+    Where counting does not settle it, a placement would have to be tried for each of them; more
+    is never worse, so the beginning is found by halving.
+    """
+    for count, victim in enumerate(candidates, start=1):
         gauge.release(victim)
-        released.append(victim)
-        gpus += victim.gpus
+        if gauge.counts_suffice and gauge.counting_settles_it:
+            return list(candidates[:count])
+    released = len(candidates)
+    low, high = 1, released
+    found = bool(candidates) and gauge.enough
+    while found and low < high:
+        middle = (low + high) // 2
+        for victim in candidates[middle:released]:
+            gauge.restore(victim)
+        for victim in candidates[released:middle]:
+            gauge.release(victim)
+        released = middle
         if gauge.enough:
-            return released
-    _restore(gauge, released)
-    return []
+            high = middle
+        else:
+            low = middle + 1
+    target = high if found else 0
+    for victim in candidates[target:released]:
+        gauge.restore(victim)
+    for victim in candidates[released:target]:
+        gauge.release(victim)
+    return list(candidates[:target])
 
 
 def _restore(gauge: _Gauge, victims: Sequence[Occupant]) -> None:

@@ -32,7 +32,8 @@ def levels(racks: Racks, fabric: Fabric) -> Iterator[list[Domain]]:
     """The domains of several racks, level by level from the lowest."""
     found: dict[str, Racks] = {}
     for leaf, nodes in racks.items():
-        for switch in fabric.above(leaf):
+        own = (leaf,) if fabric.height(leaf) else ()  # nodes beside switches
+        for switch in (*own, *fabric.above(leaf)):
             found.setdefault(switch, {})[leaf] = nodes
     for _, switches in groupby(sorted(found, key=fabric.height), key=fabric.height):
         yield [Domain(switch, found[switch]) for switch in switches]
@@ -141,6 +142,6 @@ def _parts(domain: Domain, fabric: Fabric) -> Mapping[str, Domain]:
     parts: dict[str, Racks] = {}
     for leaf, nodes in domain.racks.items():
         path = (leaf, *fabric.above(leaf))
-        below = path[path.index(domain.switch) - 1]
+        below = leaf if leaf == domain.switch else path[path.index(domain.switch) - 1]
         parts.setdefault(below, {})[leaf] = nodes
     return {switch: Domain(switch, racks) for switch, racks in parts.items()}

@@ -44,9 +44,14 @@ class Ending:
 
 
 def endings_of(
-    room: Room, occupants: Iterable[Occupant], local: Iterable[LocalJob]
+    room: Room,
+    occupants: Iterable[Occupant],
+    local: Iterable[LocalJob],
+    planned: Iterable[tuple[float, Iterable[JobPlan]]] = (),
 ) -> list[Ending]:
     """What comes free, in the order of time; what has no time limit never does.
+
+    ``planned`` is taken from the room and not yet in the nodes: until when, and the plans.
 
     Shares of local jobs are not known one by one: what a node holds beyond the federation's jobs
     counts as free when the last of the others there has ended.
@@ -69,8 +74,18 @@ def endings_of(
         if free is not None and isfinite(at_s):
             rest = _allocated(free.node).less(known.get(name, NodeShare()))
             endings.append(Ending(at_s, ((free, rest),)))
+    endings += (ending_of(room, at_s, plans) for at_s, plans in planned if isfinite(at_s))
     endings.sort(key=lambda e: e.at_s)
     return endings
+
+
+def ending_of(room: Room, at_s: float, plans: Iterable[JobPlan]) -> Ending:
+    """What plans that were taken from the room will give back."""
+    nodes = room.by_name
+    return Ending(
+        at_s,
+        tuple((nodes[n], share) for p in plans for n, share in p.nodes.items() if n in nodes),
+    )
 
 
 def _allocated(node: Node) -> NodeShare:

@@ -46,7 +46,15 @@ class FreeNode:
         return self.gpus == self.node.gpus and self.cpus == self.node.cpus
 
     def has(self, share: NodeShare) -> bool:
-        return self.gpus >= share.gpus and self.cpus >= share.cpus and self.mem_mib >= share.mem_mib
+        """Tell whether a share is free. Of what it does not ask for, less than none may be.
+
+        (Where a bid made before would evict, its plan and its victims are both counted.)
+        """
+        return (
+            (not share.gpus or self.gpus >= share.gpus)
+            and (not share.cpus or self.cpus >= share.cpus)
+            and (not share.mem_mib or self.mem_mib >= share.mem_mib)
+        )
 
     def take(self, share: NodeShare) -> None:
         self.gpus -= share.gpus

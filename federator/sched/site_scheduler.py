@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Final
 
 from federator.model.message import SiteAnswer
 from federator.model.plan import BidRequest, JobPlan
-from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.site import (
     Capacity,
     GpuModel,
@@ -27,12 +28,12 @@ from federator.model.workload import AttemptId, Job, SiteName
 from federator.sched.bidding import Bidding, Premises
 from federator.sched.fabric import Fabric
 from federator.sched.fragmentation import RequestMix
+from federator.sched.negative_cache import Known, as_for
 from federator.sched.reservation import Ending, endings_of
 from federator.sched.room import FreeNode, Room
 from federator.sched.running import Occupants
 from federator.sched.workload_plan import never_fits
 
-_UNKNOWN: Final = Refusal(kind=RefusalKind.WAIT, reasons=(Reason(code=ReasonCode.NOT_TRIED),))
 SHAPES_KEPT: Final = 4096  # for which it is known whether they could ever fit
 
 
@@ -72,8 +73,9 @@ class SiteScheduler:
         self._fabric = Fabric()
         self._room = Room(())  # what is free now, less the holds; kept from sweep to sweep
         self._empty = Room(())  # of ``capacity``
-        self._never: dict[tuple[Job, ...], Refusal | None] = {}  # against ``_empty``
+        self._never: dict[tuple[Job, ...], Known[Refusal | None]] = {}  # against ``_empty``
         self._holds: dict[AttemptId, tuple[JobPlan, ...]] = {}
+        self._holds_end_by_s: dict[AttemptId, float] = {}
         self._occupants = Occupants(self._room)
         self._local: tuple[LocalJob, ...] = ()
         self._endings: list[Ending] | None = None  # of all of these; None: not counted yet
@@ -120,10 +122,18 @@ class SiteScheduler:
         for job in jobs.values():
             self._occupants.add(job)
 
-    def hold(self, attempt: AttemptId, jobs: tuple[JobPlan, ...]) -> None:
-        """Keep what a launch order takes until a sweep shows it."""
+    def hold(self, attempt: AttemptId, jobs: tuple[JobPlan, ...], ends_by_s: float = inf) -> None:
+        """Keep what a launch order takes until a sweep shows it.
+
+        Args:
+            attempt: whose launch.
+            jobs: its plans.
+            ends_by_s: when its time limit will be over, if it starts now.
+        """
         self.release(attempt)
         self._holds[attempt] = jobs
+        self._holds_end_by_s[attempt] = ends_by_s
+        self._endings = None
         for plan in jobs:
             self._room.take(plan)
 
@@ -131,6 +141,8 @@ class SiteScheduler:
         """Forget a hold; harmless when there is none."""
         for plan in self._holds.pop(attempt, ()):
             self._room.give_back(plan)
+        self._holds_end_by_s.pop(attempt, None)
+        self._endings = None
 
     def holds(self, jobs: Iterable[JobPlan]) -> Reason | None:
         """Check that a plan still fits; None when it does, else what is in its way."""
@@ -218,18 +230,21 @@ class SiteScheduler:
 
     def _endings_now(self) -> list[Ending]:
         if self._endings is None:
-            self._endings = endings_of(self._room, self._occupants, self._local)
+            held = (
+                (self._holds_end_by_s[attempt], plans) for attempt, plans in self._holds.items()
+            )
+            self._endings = endings_of(self._room, self._occupants, self._local, held)
         return self._endings
 
     def _never_fits(self, jobs: tuple[Job, ...]) -> Refusal | None:
         """As ``never_fits``; remembered while the site is built as it is."""
-        known = self._never.get(jobs, _UNKNOWN)
-        if known is not _UNKNOWN:
-            return known
-        if len(self._never) >= SHAPES_KEPT:
-            self._never.clear()
-        refusal = self._never[jobs] = never_fits(jobs, self._empty, self.partitions)
-        return refusal
+        known = self._never.get(jobs)
+        if known is None:
+            if len(self._never) >= SHAPES_KEPT:
+                self._never.clear()
+            refusal = never_fits(jobs, self._empty, self.partitions)
+            known = self._never[jobs] = Known(jobs, refusal)
+        return None if known.answer is None else as_for(jobs, known.jobs, known.answer)
 
     def _rebuild(self) -> None:
         """The site is built differently, or a node has come or gone."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from federator.model.plan import Bid, Score
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.workload import Job
-from federator.sched.placement import Placed, fits_somewhere, place_job
+from federator.sched.placement import Placed, fits_somewhere, place_in, place_job
 from federator.sched.room import Room
 
 FEWEST_ORDERS: Final = 4  # in which the jobs of one workload are tried, when one finds no place
@@ -21,23 +20,64 @@ def place_all(jobs: Sequence[Job], room: Room, partitions: Sequence[str]) -> Bid
     """Place all jobs of a workload or none; on success ``room`` has lost what the bid holds."""
     # The largest first: a small component must not take the node that a gang needs. Whoever then
     # finds no place is tried before all others, unless that comes to an order tried before.
-    order = sorted(range(len(jobs)), key=lambda k: (-jobs[k].total_gpus, -(jobs[k].nodes or 1), k))
-    if len(jobs) > 1 and (short := _short_in_total(jobs, room, partitions)) is not None:
-        alone = place_job(jobs[order[0]], room, partitions)
-        return (short,) if isinstance(alone, Placed) else alone
-    shapes = [replace(job, name="") for job in jobs]
     tried: set[tuple[Job, ...]] = set()
     reasons: Reasons = ()
+    order = first_order(jobs)
     for _ in range(orders_to_try(len(jobs))):
         result = _place_in_order(jobs, order, room, partitions)
         if isinstance(result, Bid):
             return result
         unplaced, reasons = result
-        tried.add(tuple(shapes[k] for k in order))
+        tried.add(tuple(jobs[k] for k in order))
+        if len(tried) == 1 and len(jobs) > 1:
+            short = _short_in_total(jobs, room, partitions)
+            if short is not None:
+                return (short,) if unplaced != order[0] else reasons
         order = [unplaced, *(k for k in order if k != unplaced)]
-        if tuple(shapes[k] for k in order) in tried:
+        if tuple(jobs[k] for k in order) in tried:
             break
-    return reasons
+    return reasons if len(jobs) == 1 else _in_any_partitions(jobs, room, partitions) or reasons
+
+
+def first_order(jobs: Sequence[Job]) -> list[int]:
+    """The largest first."""
+    return sorted(range(len(jobs)), key=lambda k: (-jobs[k].total_gpus, -(jobs[k].nodes or 1), k))
+
+
+def _in_any_partitions(jobs: Sequence[Job], room: Room, partitions: Sequence[str]) -> Bid | None:
+    """Place all jobs, each in whichever partition leaves the others a place.
+
+    ``PLACEMENTS`` single placements are tried, so that few jobs and partitions are tried in full.
+    """
+    order = first_order(jobs)
+    found: dict[int, Placed] = {}
+    left = PLACEMENTS
+
+    def rest(position: int) -> bool:
+        nonlocal left
+        if position == len(order):
+            return True
+        job = jobs[order[position]]
+        options = []
+        for partition in partitions:
+            if left and (not job.partitions or partition in job.partitions):
+                left -= 1
+                options.append(place_in(job, room, partition))
+        placed = [option for option in options if isinstance(option, Placed)]
+        for option in sorted(placed, key=lambda option: option.score):
+            room.take(option.plan)
+            found[order[position]] = option
+            if rest(position + 1):
+                return True
+            room.give_back(option.plan)
+        return False
+
+    return _bid(jobs, found) if rest(0) else None
+
+
+def _bid(jobs: Sequence[Job], found: Mapping[int, Placed]) -> Bid:
+    score = Score(*(sum(terms) for terms in zip(*(p.score for p in found.values()), strict=True)))
+    return Bid(score=score, jobs=tuple(found[k].plan for k in range(len(jobs))))
 
 
 def orders_to_try(jobs: int) -> int:
@@ -51,8 +91,8 @@ def _short_in_total(jobs: Sequence[Job], room: Room, partitions: Sequence[str]) 
     cpus = sum(max(job.cpus, max(1, job.cpus_per_node) * (job.nodes or 1)) for job in jobs)
     for unit, needed, free in (
         ("nodes", sum(job.nodes or 1 for job in jobs if job.exclusive), len(nodes)),
-        ("GPUs", sum(job.total_gpus for job in jobs), sum(f.gpus for f in nodes)),
-        ("CPUs", cpus, sum(f.cpus for f in nodes)),
+        ("GPUs", sum(job.total_gpus for job in jobs), sum(max(0, f.gpus) for f in nodes)),
+        ("CPUs", cpus, sum(max(0, f.cpus) for f in nodes)),
     ):
         if needed > free:
             return Reason(code=ReasonCode.TOO_FEW_NODES, needed=needed, free=free, unit=unit)
@@ -72,23 +112,27 @@ def _place_in_order(
             return k, result
         room.take(result.plan)
         found[k] = result
-    score = Score(*(sum(terms) for terms in zip(*(p.score for p in found.values()), strict=True)))
-    return Bid(score=score, jobs=tuple(found[k].plan for k in range(len(jobs))))
+    return _bid(jobs, found)
 
 
 def never_fits(jobs: Sequence[Job], empty: Room, partitions: Sequence[str]) -> Refusal | None:
-    """Refuse for good what would not fit even an empty site; None when it would.
+    """Refuse for good what would not fit even an empty site; None when it may.
+
+    Of several jobs that is said only on proof: one of them does not fit alone, or all together need
+    more than there is. The search for a place is not exhaustive.
 
     Args:
         jobs: of one workload.
         empty: room on all of the site's ``Capacity``; afterwards it is as it was.
         partitions: those the federation may use.
     """
-    if len(jobs) == 1 and fits_somewhere(jobs[0], empty, partitions):
-        return None
-    result = place_all(jobs, empty, partitions)
-    if isinstance(result, Bid):
-        for plan in result.jobs:
-            empty.give_back(plan)
-        return None
-    return Refusal(kind=RefusalKind.REJECT, reasons=result)
+    reasons: Reasons = ()
+    for job in jobs:
+        if not fits_somewhere(job, empty, partitions):
+            found = place_job(job, empty, partitions)
+            reasons = () if isinstance(found, Placed) else found
+            break
+    if not reasons and len(jobs) > 1:
+        short = _short_in_total(jobs, empty, partitions)
+        reasons = () if short is None else (short,)
+    return Refusal(kind=RefusalKind.REJECT, reasons=reasons) if reasons else None

@@ -339,7 +339,8 @@ class Agent:
         if mark is None:
             obstacle = self._scheduler.holds(order.jobs)
         if obstacle is None and (mark is None or mark.step is Step.INTENT or self._waits(order)):
-            self._scheduler.hold(order.attempt, order.jobs)
+            ends_by_s = self._clock() + order.time_limit_s
+            self._scheduler.hold(order.attempt, order.jobs, ends_by_s)
         self._start(self._launch(order, obstacle))
 
     def _waits(self, order: LaunchOrder) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum
+from math import inf
 from typing import Final, Protocol
 
 import msgspec
@@ -326,6 +327,7 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
     submission: Submission
     jobs: tuple[JobPlan, ...]
     array_index: int | None = None
+    time_limit_s: float = inf
 
 
 class CancelOrder(Message, frozen=True, kw_only=True, tag="cancel_attempt"):

@@ -139,12 +139,12 @@ class LoopbackAgent:
             if obstacle is not None:
                 self._marks[attempt] = 0
                 return LaunchRefused(site=self._site, attempt=attempt, reason=obstacle)
-            self._scheduler.hold(attempt, order.jobs)
+            self._scheduler.hold(attempt, order.jobs, self._clock() + order.workload.time_limit_s)
             user = order.workload.user
             limit_s = order.workload.time_limit_s
             self._marks[attempt] = self._slurm.submit(attempt, user, order.jobs, limit_s)
         elif self._waits(attempt):
-            self._scheduler.hold(attempt, order.jobs)
+            self._scheduler.hold(attempt, order.jobs, self._clock() + order.workload.time_limit_s)
         job_id = self._marks[attempt]
         if not job_id:
             reason = Reason(code=ReasonCode.LAUNCH_REFUSED, detail="given up before")

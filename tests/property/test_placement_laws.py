@@ -50,9 +50,6 @@ def _node(draw: st.DrawFn, k: int) -> Node:
     )
 
 
-SHAPES = ["per node", "gpus", "cpus", "gpus over nodes", "cpus over nodes"]
-
-
 @st.composite
 def jobs(draw: st.DrawFn) -> Job:
     """Per node, in total, or both."""

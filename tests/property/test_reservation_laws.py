@@ -107,21 +107,27 @@ def test_what_is_promised_holds_and_nothing_earlier_could_be_promised(
     jobs,
     st.lists(st.tuples(jobs, limits, st.sampled_from([0.0, inf])), min_size=1, max_size=5),
     st.sets(st.integers(0, 4)),
+    st.integers(0, 2),
 )
 def test_no_bid_delays_the_workload_that_room_is_kept_for(
     state: State,
     blocked: Job,
     others: list[tuple[Job, float, float]],
     lost: set[int],
+    before: int,
 ) -> None:
     """Whichever of the bids are taken, and however long they run within their time limits."""
-    requests = [BidRequest(id=WorkloadId(100), jobs=(blocked,), priority=1)]
-    requests += [
+    requests = [
         BidRequest(id=WorkloadId(101 + k), jobs=(job,), time_limit_s=limit_s, priority=2,
                    preempt_gpus=budget)
         for k, (job, limit_s, budget) in enumerate(others)
     ]  # fmt: skip
-    first, *rest = scheduler(state).bid(requests, NOW_S, reserving=True)
+    requests.insert(before, BidRequest(id=WorkloadId(100), jobs=(blocked,), priority=1))
+    rest = list(scheduler(state).bid(requests, NOW_S, reserving=True))
+    first = next(answer for answer in rest if answer.id == 100)
+    if any(a.refusal is not None and a.refusal.kind.value == "wait" for a in rest[:before]):
+        return  # room is kept for another
+    rest.remove(first)
     if first.refusal is None or first.refusal.starts_in_s is None:
         return
     taken = [

@@ -61,6 +61,14 @@ def test_less_or_other_hardware_is_worth_a_try(asked: Job) -> None:
     assert not answered(FAILED, asked)
 
 
+def test_cpus_that_come_in_larger_pieces_are_not_more_of_a_total() -> None:
+    """Two nodes with 6 CPUs free hold no 12 in fours, but 12 in sixes."""
+    fours = Job(name="t", cpus=12, cpus_per_node=4)
+    assert not answered(fours, Job(name="t", cpus=12, cpus_per_node=6))
+    assert not answered(fours, Job(name="t", nodes=2, cpus_per_node=6))
+    assert answered(fours, Job(name="t", cpus=16, cpus_per_node=8))
+
+
 def test_who_may_evict_more_is_worth_a_try() -> None:
     assert answered(FAILED, FAILED, Rights(priority=3, preempt_gpus=64.0))
     assert answered(FAILED, FAILED, Rights(priority=5, preempt_gpus=8.0))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from federator.model.reason import ReasonCode
 from federator.model.site import Node
 from federator.model.workload import Job
+from federator.sched.fabric import Fabric
 from federator.sched.placement import Placed, place_job
 from federator.sched.room import KINDS_KEPT, Room
 from tests.fakes.build import gang, plan_on, rack
@@ -192,3 +193,33 @@ def test_a_room_forgets_kinds_that_nobody_will_ask_for_again() -> None:
             place_job(Job(name="t", nodes=1, features=(f"f{k}",)), room, ("gpu",)), Placed
         )
     assert len(room._of_kind) <= KINDS_KEPT
+
+
+def test_a_total_keeps_to_as_few_racks_as_a_gang_of_its_nodes() -> None:
+    """Names of neighbours lie in different racks: only the switch tells."""
+    racks = [rack(name, 4) for name in "abcd"]
+    mixed = [replace(nodes[k], name=f"n{k}{nodes[0].switch}") for k in range(4) for nodes in racks]
+    gang_cost = placed(gang(6), *mixed).score.locality_cost
+    total = placed(Job(name="t", gpus=48), *mixed)
+    assert total.score.locality_cost == gang_cost
+    assert len(total.plan.nodes) == 6
+    exact = placed(Job(name="t", nodes=6, gpus=48), *mixed)
+    assert exact.score.locality_cost == gang_cost
+
+
+def test_nodes_on_an_inner_switch_are_nearer_to_what_is_below_it_than_to_other_spines() -> None:
+    fabric = Fabric({"leaf": "spine", "other": "spine2"})
+    assert fabric.locality_cost({"spine": [1], "leaf": [1]}) == 10.0
+    assert fabric.locality_cost({"spine": [1, 1]}) == 10.0
+    assert fabric.locality_cost({"leaf": [1], "other": [1]}) == 100.0
+
+
+def test_a_switch_chain_of_any_length_is_no_trouble() -> None:
+    parents = {f"s{k}": f"s{k + 1}" for k in range(2_000)} | {"s2000": "s0"}
+    fabric = Fabric(parents)
+    assert fabric.locality_cost({"s0": [8], "s1999": [8]}) < 10.0**20
+
+
+def test_sites_without_topology_price_each_node_by_itself() -> None:
+    nodes = [replace(n, switch="") for n in rack("a", 3)]
+    assert placed(gang(1, 6), *nodes).score.fragmentation == 1.0

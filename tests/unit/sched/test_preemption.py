@@ -121,3 +121,33 @@ def test_a_job_that_has_ended_is_no_victim_any_more() -> None:
     full = site(rack("a", 1), running(1, 8, "a1"))
     full.ended(1)
     assert victims(full, gang(1)) is None
+
+
+def test_the_budget_is_for_victims_not_for_whoever_was_looked_at() -> None:
+    """Each node has an older job of 1 GPU and a newer one of 7; one node is enough."""
+    names = [f"a{k}" for k in range(1, 11)]
+    old = [running(100 + k, 1, n, started_at_s=float(k)) for k, n in enumerate(names)]
+    new = [running(200 + k, 7, n, started_at_s=100.0 + k) for k, n in enumerate(names)]
+    full = site(rack("a", 10), *old, *new)
+    assert victims(full, gang(1), budget=8.0) == (100, 200)
+    assert victims(full, gang(1), budget=7.0) is None
+
+
+def test_what_a_bid_would_evict_takes_nothing_from_those_beside_it() -> None:
+    """After a bid that evicts from a1, two jobs of 4 GPUs fit on a2, and a CPU job anywhere."""
+    full = site(rack("a", 2), running(1, 8, "a1"))
+    asked = [
+        BidRequest(id=WorkloadId(1), jobs=(gang(1), gang(1, name="u")), priority=2,
+                   preempt_gpus=inf),
+        BidRequest(id=WorkloadId(2), jobs=(Job(name="t", nodes=2, cpus_per_node=8),)),
+    ]  # fmt: skip
+    evicting, cpus = full.bid(asked, NOW_S)
+    assert evicting.bid is not None
+    assert evicting.bid.victims == (1,)
+    assert cpus.bid is not None
+
+    full = site(rack("a", 2), running(1, 8, "a1", started_at_s=5.0))
+    one = BidRequest(id=WorkloadId(1), jobs=(gang(1, 8),), priority=2, preempt_gpus=inf)
+    two = BidRequest(id=WorkloadId(2), jobs=(gang(1, 4), gang(1, 4, name="u")))
+    held, *_ = full.bid([one, replace(one, id=WorkloadId(3)), two], NOW_S)
+    assert held.bid is not None

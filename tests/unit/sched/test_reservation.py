@@ -15,7 +15,7 @@ from federator.model.site import LocalJob, Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
 from federator.sched.federation import Rules
 from federator.sched.site_scheduler import SiteScheduler
-from tests.fakes.build import draft, gang, rack
+from tests.fakes.build import attempt, draft, gang, plan_on, rack
 from tests.fakes.loopback import Loopback
 
 NOW_S = 1_000.0
@@ -142,6 +142,41 @@ def test_a_job_beyond_its_limit_is_expected_to_end_now() -> None:
     (answer,) = told(two_of_four_busy(ends_in_s=-5.0), asks(1, gang(4)))
     assert answer.refusal is not None
     assert answer.refusal.starts_in_s == 0.0
+
+
+def test_what_is_bid_for_or_launched_before_the_gang_ends_too() -> None:
+    """One node is taken by a short job before the gang is tried: by a bid, or by a launch."""
+    early = asks(1, gang(1), limit_s=100.0)
+    _, blocked, late = told(two_of_four_busy(), early, asks(2, gang(4)), asks(3, gang(1)))
+    assert blocked.refusal is not None
+    assert blocked.refusal.starts_in_s == HOUR_S
+    assert why(late) is ReasonCode.RESERVED
+
+    launched = two_of_four_busy()
+    launched.hold(attempt(1), plan_on("a3"), NOW_S + 100.0)
+    (late,) = told(launched, asks(3, gang(1)), reserve=asks(2, gang(4)))
+    assert why(late) is ReasonCode.RESERVED
+    launched.hold(attempt(1), plan_on("a3"))  # without an end nothing can be promised
+    (late,) = told(launched, asks(3, gang(1)), reserve=asks(2, gang(4)))
+    assert late.bid is not None
+
+
+def test_a_reservation_keeps_nobody_out_for_whom_it_is() -> None:
+    free = SiteScheduler(("gpu",))
+    free.update(rack("a", 4), ())
+    (answer,) = told(free, asks(7, gang(4)), reserve=asks(7, gang(4)))
+    assert answer.bid is not None
+
+
+def test_what_would_start_instead_respects_the_reservation() -> None:
+    """Two nodes are free and both are kept: for long nothing smaller could start either."""
+    reserve = asks(7, gang(4))
+    (late,) = told(two_of_four_busy(), asks(2, gang(3)), reserve=reserve)
+    assert late.refusal is not None
+    assert late.refusal.alternatives == ()
+    (short,) = told(two_of_four_busy(), asks(2, gang(3), limit_s=60.0), reserve=reserve)
+    assert short.refusal is not None
+    assert [other.nodes for other in short.refusal.alternatives] == [2]
 
 
 # ---- between sites ----

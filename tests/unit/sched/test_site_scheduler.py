@@ -184,8 +184,53 @@ def test_many_jobs_are_tried_in_few_orders(
         Job(name=f"j{k}", nodes=2, gpus_per_node=5, mem_mib_per_node=k if differ else 0)
         for k in range(40)
     ]
-    assert never_fits(jobs, Room(rack("a", 70)), ("gpu",)) is not None
+    room = Room(rack("a", 70))
+    assert not isinstance(place_all(jobs, room, ("gpu",)), Bid)
     assert tries <= orders * 36
+    assert [f.gpus for f in room.nodes] == [8] * 70
+
+
+def test_what_the_search_may_have_missed_is_not_refused_for_ever() -> None:
+    """The first job prefers the node that the second needs; over two partitions both have room."""
+    nodes = (
+        Node(name="n0", partitions=("p", "q"), switch="r", cpus=8, gpus=4),
+        Node(name="n1", partitions=("q",), switch="r", cpus=4, gpus=4),
+        Node(name="n2", partitions=("p",), switch="r", cpus=8, gpus=4),
+    )
+    jobs = (
+        Job(name="a", nodes=2, gpus_per_node=1, cpus_per_node=4),
+        Job(name="b", nodes=1, gpus_per_node=2, cpus_per_node=8),
+    )
+    assert never_fits(jobs, Room(nodes), ("p", "q")) is None
+    found = place_all(jobs, Room(nodes), ("p", "q"))
+    assert isinstance(found, Bid)
+    assert [set(plan.nodes) for plan in found.jobs] == [{"n0", "n1"}, {"n2"}]
+
+
+def test_jobs_that_ask_for_the_same_are_answered_alike_each_by_its_own_name() -> None:
+    scheduler = site(*rack("a", 2))
+    asked = [BidRequest(id=WorkloadId(k), jobs=(gang(3, name=f"run{k}"),)) for k in range(3)]
+    asked += [BidRequest(id=WorkloadId(9), jobs=(gang(1, 99, name="huge"),))] * 2
+    for answer, request in zip(scheduler.bid(asked), asked, strict=True):
+        assert answer.refusal is not None
+        assert answer.refusal.reasons[0].job == request.jobs[0].name
+
+
+def test_a_node_without_cpus_spoils_no_bid() -> None:
+    (whole,) = rack("a", 1)
+    odd = Node(name="odd", partitions=("gpu",), switch="a", cpus=0, gpus=8, gpu_type="a100")
+    assert bids(site(whole, odd), gang(1)) == [True]
+
+
+def test_cpu_jobs_of_one_node_are_placed_on_tens_of_thousands_without_looking_at_them_all() -> None:
+    """The first partition that leaves nothing to be desired is taken."""
+    nodes = rack("c", 50, gpus=0, gpu_type="") + rack("d", 50, gpus=0, gpu_type="",
+                                                      partitions=("late",))  # fmt: skip
+    scheduler = SiteScheduler(("gpu", "late"))
+    scheduler.update(nodes, ())
+    (answer,) = scheduler.bid([BidRequest(id=WorkloadId(1), jobs=(Job(name="t", nodes=1),))])
+    assert answer.bid is not None
+    assert answer.bid.jobs[0].partition == "gpu"
 
 
 @pytest.mark.parametrize(("jobs", "orders"), [(0, 4), (2, 4), (16, 16), (40, 6), (128, 4)])
