@@ -153,7 +153,7 @@ class _Gauge:
         self._gpus = 0
         self._cpus = 0
         for f in nodes:
-            self._count(f, 1)
+            self._count(f)
 
     @property
     def hopeless(self) -> bool:
@@ -198,26 +198,37 @@ class _Gauge:
 
     def _move(self, victim: Occupant, sign: int) -> None:
         """Give back what a victim holds, or take it again, and count: thousands of times a bid."""
-        among = self._among
+        among, exclusive, group = self._among, self._exclusive, self._group
+        least_gpus, least_cpus, least_mem = self._bounds
         for f, share in victim.shares:
             counts = id(f) in among
-            if counts:
-                self._count(f, -1)
+            if (
+                counts and f.gpus >= least_gpus and f.cpus >= least_cpus
+                and f.mem_mib >= least_mem and (not exclusive or f.untouched)
+            ):  # fmt: skip
+                self._nodes -= 1
+                self._gpus -= f.gpus - f.gpus % group
+                self._cpus -= f.cpus
             f.gpus += sign * share.gpus
             f.cpus += sign * share.cpus
             f.mem_mib += sign * share.mem_mib
-            if counts:
-                self._count(f, 1)
+            if (
+                counts and f.gpus >= least_gpus and f.cpus >= least_cpus
+                and f.mem_mib >= least_mem and (not exclusive or f.untouched)
+            ):  # fmt: skip
+                self._nodes += 1
+                self._gpus += f.gpus - f.gpus % group
+                self._cpus += f.cpus
 
-    def _count(self, f: FreeNode, sign: int) -> None:
-        """Count a node in, or out, if it is of any use now."""
+    def _count(self, f: FreeNode) -> None:
+        """Count a node in, if it is of any use now."""
         least_gpus, least_cpus, least_mem = self._bounds
         if f.gpus >= least_gpus and f.cpus >= least_cpus and f.mem_mib >= least_mem:
             if self._exclusive and not f.untouched:
                 return
-            self._nodes += sign
-            self._gpus += sign * (f.gpus - f.gpus % self._group)
-            self._cpus += sign * f.cpus
+            self._nodes += 1
+            self._gpus += f.gpus - f.gpus % self._group
+            self._cpus += f.cpus
 
 
 def _choose_victims(
@@ -228,9 +239,10 @@ def _choose_victims(
     1. Release in the order of eviction until the job fits. 2. Spare whoever is not needed, the
     smallest first: the largest that suffice are left, and of those none too many.
     """
-    candidates = list(_candidates(gauge, occupants, claim, most_important))
+    candidates = _candidates(gauge, occupants, claim, most_important)
     kept = _spare(gauge, _release_until_enough(gauge, candidates))
     if sum(victim.gpus for victim in kept) > claim.budget_gpus:
+        candidates = _candidates(gauge, occupants, claim, most_important)
         kept = _spare(gauge, _release_until_enough(gauge, _affordable(candidates, claim)))
     return kept
 
@@ -293,36 +305,40 @@ def _touched_by_plan(gauge: _Gauge, released: Sequence[Occupant]) -> list[Occupa
     return kept
 
 
-def _release_until_enough(gauge: _Gauge, candidates: Sequence[Occupant]) -> list[Occupant]:
+def _release_until_enough(gauge: _Gauge, candidates: Iterable[Occupant]) -> list[Occupant]:
     """The shortest beginning of the candidates that suffices, released; or nobody.
 
     Where counting does not settle it, a placement would have to be tried for each of them; more
     is never worse, so the beginning is found by halving.
     """
-    for count, victim in enumerate(candidates, start=1):
+    settled = gauge.counting_settles_it
+    seen: list[Occupant] = []
+    for victim in candidates:
         gauge.release(victim)
-        if gauge.counts_suffice and gauge.counting_settles_it:
-            return list(candidates[:count])
-    released = len(candidates)
+        seen.append(victim)
+        if settled and gauge.counts_suffice:
+            return seen
+    released = len(seen)
+
+    def release(count: int) -> None:
+        nonlocal released
+        for victim in seen[count:released]:
+            gauge.restore(victim)
+        for victim in seen[released:count]:
+            gauge.release(victim)
+        released = count
+
     low, high = 1, released
-    found = bool(candidates) and gauge.enough
+    found = bool(seen) and gauge.enough
     while found and low < high:
         middle = (low + high) // 2
-        for victim in candidates[middle:released]:
-            gauge.restore(victim)
-        for victim in candidates[released:middle]:
-            gauge.release(victim)
-        released = middle
+        release(middle)
         if gauge.enough:
             high = middle
         else:
             low = middle + 1
-    target = high if found else 0
-    for victim in candidates[target:released]:
-        gauge.restore(victim)
-    for victim in candidates[released:target]:
-        gauge.release(victim)
-    return list(candidates[:target])
+    release(high if found else 0)
+    return seen[:released]
 
 
 def _restore(gauge: _Gauge, victims: Sequence[Occupant]) -> None:
