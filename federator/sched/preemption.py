@@ -196,6 +196,42 @@ class _Gauge:
         """Tell whether a victim holds anything here at all."""
         return self._is_whole or any(id(f) in self._among for f, _ in victim.shares)
 
+    def spare(self, victim: Occupant) -> bool:
+        """Restore a released victim if the job fits nevertheless; tell whether it does."""
+        if not self.counting_settles_it:
+            self.restore(victim)
+            if self.enough:
+                return True
+            self.release(victim)
+            return False
+        nodes, gpus, cpus = self._without(victim)
+        job = self._job
+        if nodes < (job.nodes or 1) or gpus < job.gpus or cpus < job.cpus:
+            return False
+        self.restore(victim)
+        return True
+
+    def _without(self, victim: Occupant) -> tuple[int, int, int]:
+        """What would be counted if a released victim were restored."""
+        nodes, gpus, cpus = self._nodes, self._gpus, self._cpus
+        group = self._group
+        least_gpus, least_cpus, least_mem = self._bounds
+        for f, share in victim.shares:
+            if (
+                id(f) not in self._among or f.gpus < least_gpus or f.cpus < least_cpus
+                or f.mem_mib < least_mem or (self._exclusive and not f.untouched)
+            ):  # fmt: skip
+                continue
+            left_gpus, left_cpus = f.gpus - share.gpus, f.cpus - share.cpus
+            fits = (
+                left_gpus >= least_gpus and left_cpus >= least_cpus
+                and f.mem_mib - share.mem_mib >= least_mem and not self._exclusive
+            )  # fmt: skip
+            nodes -= not fits
+            gpus -= f.gpus - f.gpus % group - (left_gpus - left_gpus % group if fits else 0)
+            cpus -= f.cpus - (left_cpus if fits else 0)
+        return nodes, gpus, cpus
+
     def _move(self, victim: Occupant, sign: int) -> None:
         """Give back what a victim holds, or take it again, and count: thousands of times a bid."""
         among, exclusive, group = self._among, self._exclusive, self._group
@@ -280,11 +316,8 @@ def _spare(gauge: _Gauge, released: Sequence[Occupant]) -> list[Occupant]:
     kept = list(released) if gauge.counting_settles_it else _touched_by_plan(gauge, released)
     by_size = sorted(kept, key=gauge.size, reverse=True)  # stable: in order among equals
     for victim in reversed(by_size):
-        gauge.restore(victim)
-        if gauge.enough:
+        if gauge.spare(victim):
             kept.remove(victim)
-        else:
-            gauge.release(victim)
     _restore(gauge, kept)
     return kept
 
