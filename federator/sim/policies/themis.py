@@ -50,6 +50,7 @@ class _Leases:
         self.duration_s = [trace.duration_s[row] for row in self.rows]
         self.gpus = [trace.gpus[row] for row in self.rows]
         self.left_s = self.duration_s[:]
+        self.least = min(self.gpus, default=0)
         self.timetable = Timetable.of(trace, shared=True)
         self.space, self.size = counter(trace.capacity, options), trace.capacity
         self.free = self.size
@@ -68,7 +69,7 @@ class _Leases:
                 report(position, self.options)
             if self.waiting and self._lease_ends(now_s):
                 self._give_all(now_s)
-            elif self.waiting and self.free:
+            elif self.free >= self.least:
                 self._give_free(now_s)
         return self.timetable
 

@@ -67,6 +67,7 @@ class _Las:
         self.submit_s = [trace.submit_s[row] for row in rows]
         self.left_s = [trace.duration_s[row] for row in rows]
         self.gpus = [trace.gpus[row] for row in rows]
+        self.least = min(self.gpus, default=0)
         self.service = [0] * len(rows)  # GPU-seconds attained
         self.space, self.size = counter(pool.gpus, options), pool.gpus
         self.order: list[tuple[int, int]] = []  # queue, job; all that have come and not ended
@@ -130,7 +131,7 @@ class _Las:
             if self.gpus[job] <= left:
                 chosen.add(job)
                 left -= self.gpus[job]
-                if not left:
+                if left < self.least:
                     break
         for job in sorted(self.running.keys() - chosen):
             # A job keeps its queue while it runs on, and takes the one of its service when it
