@@ -14,6 +14,7 @@ from federator.sim.space import Held, Space
 from federator.sim.trace import ReplayOptions, Timetable, Trace
 
 _REPORT_EVERY: Final = 1024  # jobs
+_NEVER: Final = 2**62
 
 Running = list[tuple[int, int, Held]]  # a heap by end, then row
 
@@ -54,19 +55,23 @@ def first_come(
         options: who is told of progress.
     """
     submit_s, duration_s, gpus = trace.submit_s, trace.duration_s, trace.gpus
-    take, start_s, end_s = space.take, timetable.start_s, timetable.end_s
+    take, give, start_s, end_s = space.take, space.give, timetable.start_s, timetable.end_s
     running: Running = []
     now_s = submit_s[rows[0]] if rows else 0
-    for count, row in enumerate(rows, 1):
-        now_s = max(now_s, submit_s[row])
-        free_ended(running, space, now_s)
-        while (held := take(gpus[row])) is None:
-            now_s = running[0][0]
-            free_ended(running, space, now_s)
-        start_s[row] = now_s
-        end_s[row] = ends_s = now_s + duration_s[row]
-        heappush(running, (ends_s, row, held))
-        report(count, options)
+    for first in range(0, len(rows), _REPORT_EVERY):
+        some = rows[first : first + _REPORT_EVERY]
+        for row in some:
+            if submit_s[row] > now_s:  # noqa: PLR1730 - max() is a call
+                now_s = submit_s[row]
+            while running and running[0][0] <= now_s:
+                give(heappop(running)[2])
+            while (held := take(gpus[row])) is None:
+                now_s = running[0][0]
+                free_ended(running, space, now_s)
+            start_s[row] = now_s
+            end_s[row] = ends_s = now_s + duration_s[row]
+            heappush(running, (ends_s, row, held))
+        options.progress(len(some))
 
 
 def least_first(  # one loop over the columns; calls would cost more than what they do
@@ -88,24 +93,30 @@ def least_first(  # one loop over the columns; calls would cost more than what t
         options: who is told of progress.
     """
     submit_s, duration_s, gpus = trace.submit_s, trace.duration_s, trace.gpus
-    take, start_s, end_s = space.take, timetable.start_s, timetable.end_s
-    order = sorted(range(len(rows)), key=lambda position: key[rows[position]])
+    take, give, start_s, end_s = space.take, space.give, timetable.start_s, timetable.end_s
+    keys = [key[row] for row in rows]
+    order = sorted(range(len(rows)), key=keys.__getitem__)
+    row_at = [rows[position] for position in order]
     place = [0] * len(rows)  # by position; small numbers compare faster than pairs
     for k, position in enumerate(order):
         place[position] = k
+    arrivals_s = [*(submit_s[row] for row in rows), _NEVER]
     running: Running = []
     waiting: list[int] = []  # a heap of places
     position, count = 0, len(rows)
     while position < count or waiting:
-        arrives_s = submit_s[rows[position]] if position < count else None
-        now_s = next_event(arrives_s, running if waiting else ())
-        free_ended(running, space, now_s)
-        while position < count and submit_s[rows[position]] <= now_s:
+        now_s = arrivals_s[position]
+        if waiting and running[0][0] < now_s:
+            now_s = running[0][0]
+        while running and running[0][0] <= now_s:
+            give(heappop(running)[2])
+        while arrivals_s[position] == now_s:
             heappush(waiting, place[position])
             position += 1
-            report(position, options)
+            if not position % _REPORT_EVERY:
+                options.progress(_REPORT_EVERY)
         while waiting:
-            row = rows[order[waiting[0]]]
+            row = row_at[waiting[0]]
             held = take(gpus[row])
             if held is None:
                 break
