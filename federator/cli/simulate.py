@@ -16,13 +16,18 @@ from federator.errors import InvalidRequest
 from federator.sim.registry import DEFAULT_POLICY, TRACE_POLICIES, trace_policy
 from federator.sim.summary import PoolSummary, ReplaySummary, Spread, summary, write_jobs
 from federator.sim.trace import ReplayOptions, Trace
-from federator.sim.trace_csv import read_pools, read_trace
+from federator.sim.trace_csv import read_pools
+from federator.sim.trace_file import read_any_trace
 
 _LISTED: Final = 10  # jobs left out that are named on stderr
 
 
 @click.command()
-@click.option("--trace", type=click.Path(path_type=Path), help="The jobs: T.csv or T.csv.gz.")
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    help="The jobs: T.csv[.gz], a dump of sacct, or SWF.",
+)
 @click.option("--pools", type=click.Path(path_type=Path), help="The GPUs: P.csv.")
 @click.option("--policy", default=DEFAULT_POLICY, show_default=True, metavar="NAME",
               help="Whose decisions; 'list' lists the names.")  # fmt: skip
@@ -52,7 +57,7 @@ def simulate(
     if trace is None or pools is None:
         missing = "--trace" if trace is None else "--pools"
         raise InvalidRequest(f"missing option '{missing}'; see federator simulate --help")
-    jobs = read_trace(trace, read_pools(pools))
+    jobs = read_any_trace(trace, read_pools(pools))
     _tell_left_out(jobs, trace)
     with _jobs_file(jobs_out) as file:
         with _progress(len(jobs)) as progress:

@@ -35,7 +35,9 @@ class LeftOutReason(Enum):
     NO_DURATION = "duration unknown"
     NO_GPUS = "GPUs unknown"
     NO_POOL = "pool unknown"
-    NEVER_RAN = "never ran, or still runs"
+    OTHER_POOL = "its pool is not in the file of pools"  # of dumps, which hold everything
+    NO_GPU = "asks for no GPU"
+    NEVER_RAN = "never ran, or has not ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,10 +64,11 @@ class TraceBuilder:
         pool: str,
         user: str,
     ) -> None:
-        """Take a job; None and "" mean unknown. The pool, if any, is one that it ``knows``."""
+        """Take a job; None and "" mean unknown."""
         trace = self.trace
-        if not pool:
-            return self.leave_out(LeftOutReason.NO_POOL, job_id, line, pool, gpus)
+        if not self.knows(pool):
+            reason = LeftOutReason.OTHER_POOL if pool else LeftOutReason.NO_POOL
+            return self.leave_out(reason, job_id, line, pool, gpus)
         if gpus is None:
             return self.leave_out(LeftOutReason.NO_GPUS, job_id, line, pool, gpus)
         if submit_s is None:
@@ -96,15 +97,21 @@ class CsvTable:
         path: of the file, plain or gzipped.
         columns: wanted; others are ignored.
         needed: those without which the file means nothing.
+        delimiter: between fields; only with the comma may fields be quoted.
 
     Raises:
         InvalidRequest: one line with file, line, column, and what was expected.
     """
 
-    def __init__(self, path: Path, columns: Sequence[str], needed: frozenset[str]) -> None:
+    def __init__(
+        self, path: Path, columns: Sequence[str], needed: frozenset[str], delimiter: str = ","
+    ) -> None:
         self.path = path
-        self._columns = columns
-        self._reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+        lines = io.StringIO(read_text(path), newline="")
+        if delimiter == ",":
+            self._reader = csv.reader(lines, strict=True)
+        else:
+            self._reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
         header = [name.strip() for name in self._next() or ()]
         for name in columns:
             if header.count(name) > 1:
