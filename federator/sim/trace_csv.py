@@ -215,8 +215,8 @@ def read_pools(path: Path) -> tuple[TracePool, ...]:
 
 
 def _pool(table: CsvTable, name: str, nodes: str, gpus_per_node: str, gpus: str) -> TracePool:
-    if not name:
-        raise table.mistake("pool", "expected a name, found nothing")
+    if not name or not name.isprintable():
+        raise table.mistake("pool", f"expected a name, found {shown(name) if name else 'nothing'}")
     count = table.whole("nodes", nodes, 1, MAX_NODES)
     size = table.whole("gpus_per_node", gpus_per_node, 1, MAX_NODE_GPUS)
     for column, number in (("nodes", count), ("gpus_per_node", size)):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from federator.errors import InvalidRequest
 from federator.sim.policies.themis import ThemisReplay
 from federator.sim.policies.tiresias import TiresiasReplay
 from federator.sim.registry import TRACE_POLICIES, trace_policy
 from federator.sim.space import NodeSpace
 from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePolicy, TracePool
-from federator.sim.trace_csv import TraceBuilder
+from federator.sim.trace_csv import TraceBuilder, read_pools
+from federator.sim.trace_file import read_any_trace
 from tests.fakes.naive_replay import (
     NaiveJob,
     naive_maxmin,
@@ -111,12 +115,24 @@ def test_every_job_runs_once_it_has_come_and_as_long_as_it_lasts(name: str, trac
 def test_no_pool_uses_more_than_it_has_at_any_instant(name: str, trace: Trace) -> None:
     table = trace_policy(name).replay(trace, ReplayOptions())
     for k, pool in enumerate(trace.pools):
-        used: Counter[int] = Counter()
-        for row, own in enumerate(trace.pool):
-            if own == k:
-                for at_s in range(table.start_s[row], table.end_s[row]):
-                    used[at_s] += trace.gpus[row]
-        assert max(used.values(), default=0) <= pool.gpus
+        rows = [row for row, own in enumerate(trace.pool) if own == k]
+        assert most_in_use(trace, table, rows) <= pool.gpus
+
+
+@pytest.mark.parametrize("name", ["gssf", "maxmin"])
+@quick(60)
+@given(trace=traces())
+def test_pools_that_share_use_no_more_than_all_have(name: str, trace: Trace) -> None:
+    table = trace_policy(name).replay(trace, ReplayOptions())
+    assert most_in_use(trace, table, range(len(trace))) <= trace.capacity
+
+
+def most_in_use(trace: Trace, table: Timetable, rows: Iterable[int]) -> int:
+    used: Counter[int] = Counter()
+    for row in rows:
+        for at_s in range(table.start_s[row], table.end_s[row]):
+            used[at_s] += trace.gpus[row]
+    return max(used.values(), default=0)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -176,3 +192,32 @@ def test_jobs_get_the_nodes_that_the_rules_say(
         for node, share in expected.items():
             free[node] -= share
         running.append((taken, expected))
+
+
+POOLS = (TracePool(name="ant", nodes=2, gpus_per_node=8),)
+PIECES = st.sampled_from(
+    [" ", "submit_s,duration_s,gpus,pool", "JobID|Partition|State|Submit|ElapsedRaw|AllocTRES", "\n", ",",
+     "|", '"', "ant", "0", "1", "-1", "1e9", "\0", "\x1f\x8b", "{", '{"jobs":[', "]}", "; SWF",
+     "COMPLETED", "gres/gpu=1", "2026-11-21T20:00:00", "\ufeff", "9" * 30, "1 " * 18, "\x85"]
+)  # fmt: skip
+
+
+@quick(400)
+@given(data=st.one_of(st.binary(), st.lists(PIECES).map(lambda p: "".join(p).encode())))
+def test_any_file_is_read_or_refused_with_one_line(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "file"
+        file.write_bytes(data)
+        messages = [told(lambda: read_any_trace(file, POOLS)), told(lambda: read_pools(file))]
+    for message in filter(None, messages):
+        assert message.startswith(str(file))
+        assert message.isprintable()
+
+
+def told(read: Callable[[], object]) -> str:
+    """The message of a refusal; "" if it was read."""
+    try:
+        read()
+    except InvalidRequest as error:
+        return str(error)
+    return ""

@@ -178,6 +178,7 @@ def test_pools_are_read_in_the_order_of_the_file(tmp_path: Path) -> None:
         ("pool,nodes\nP10,362\n", "P.csv:1: gpus_per_node: expected a column of this name"),
         ("pool,nodes,gpus_per_node\n", "P.csv:1: pool: expected at least one pool"),
         ("pool,nodes,gpus_per_node\n,1,1\n", "P.csv:2: pool: expected a name, found nothing"),
+        ('pool,nodes,gpus_per_node\n"a\nb",1,1\n', r"P.csv:3: pool: expected a name, found 'a\nb'"),
         ("pool,nodes,gpus_per_node\na,,8\n", "P.csv:2: nodes: expected a whole number, found noth"),
         ("pool,nodes,gpus_per_node\na,0,8\n", "P.csv:2: nodes: expected a whole number from 1 to"),
         ("pool,nodes,gpus_per_node\na,1,x\n", "P.csv:2: gpus_per_node: expected a whole number"),
