@@ -70,8 +70,8 @@ def test_an_end_frees_gpus_for_an_arrival_of_the_same_instant() -> None:
 
 @pytest.mark.parametrize("policy", ["fifo", "sjf"])
 def test_nodes_are_chosen_after_the_ends_of_the_same_instant(policy: str) -> None:
-    # Nodes of 4: x and y leave 1 free on node 0, z 1 on node 1. When x has ended at 5, node 1 is the
-    # fuller one and takes b, so that c finds 2 on node 0; chosen before, b would sit on node 0.
+    # Nodes of 4: x and y leave 1 free on node 0, z 1 on node 1. When x has ended at 5, node 1 is
+    # the fuller and takes b, so that c finds 2 on node 0; chosen before, b would sit on node 0.
     jobs = trace("x 0 5 1\ny 0 9 2\nz 0 9 3\nb 5 9 1\nc 6 1 2", pool("ant", 2, 4))
     assert starts(jobs, policy) == {"x": 0, "y": 0, "z": 0, "b": 5, "c": 6}
 
