@@ -196,10 +196,10 @@ def test_jobs_get_the_nodes_that_the_rules_say(
 
 POOLS = (TracePool(name="ant", nodes=2, gpus_per_node=8),)
 PIECES = st.sampled_from(
-    [" ", ",", "submit_s,duration_s,gpus,pool",
+    [" ", ",", "2026-11-21T20:00:00", "submit_s,duration_s,gpus,pool",
      "JobID|Partition|State|Submit|ElapsedRaw|AllocTRES",
      "\n", "|", '"', "ant", "0", "1", "-1", "1e9", "\0", "\x1f\x8b", "{", '{"jobs":[', "]}",
-     "; SWF", "COMPLETED", "gres/gpu=1", "2026-11-21T20:00:00", "\ufeff", "9" * 30, "1 " * 18, "\x85"]
+     "; SWF", "COMPLETED", "gres/gpu=1", "\ufeff", "9" * 30, "1 " * 18, "\x85"]
 )  # fmt: skip
 
 
