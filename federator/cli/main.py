@@ -29,6 +29,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
     "daemon": ("federator.cli.services", "daemon", "The federation daemon."),
     "explain": ("federator.cli.explain", "explain", "Why a workload is where it is."),
     "rank": ("federator.cli.rank", "rank", "Offline: the order of a queue, and why."),
+    "simulate": ("federator.cli.simulate", "simulate", "Replay a trace of jobs under a policy."),
     "sites": ("federator.cli.fsinfo", "sites", "The state of every site."),
     "snapshot": ("federator.cli.snapshot", "snapshot", "What a site bids on now."),
     "tenants": ("federator.cli.tenants", "tenants", "Quota, limit and use of every tenant."),

@@ -1,0 +1,159 @@
+"""``federator simulate``: what would a policy have done with these jobs? A trace, replayed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TextIO
+
+import click
+import msgspec
+
+from federator.cli.words import printable
+from federator.errors import InvalidRequest
+from federator.sim.registry import DEFAULT_POLICY, TRACE_POLICIES, trace_policy
+from federator.sim.summary import PoolSummary, ReplaySummary, Spread, summary, write_jobs
+from federator.sim.trace import ReplayOptions, Trace
+from federator.sim.trace_csv import read_pools
+from federator.sim.trace_file import read_any_trace
+
+_LISTED: Final = 10  # jobs left out that are named on stderr
+
+
+@click.command()
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    help="The jobs: T.csv[.gz], a dump of sacct, or SWF.",
+)
+@click.option("--pools", type=click.Path(path_type=Path), help="The GPUs: P.csv.")
+@click.option("--policy", default=DEFAULT_POLICY, show_default=True, metavar="NAME",
+              help="Whose decisions; 'list' lists the names.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True,
+              help="The same seed gives the same result, byte by byte.")  # fmt: skip
+@click.option("--jobs-out", type=click.Path(path_type=Path), metavar="J.csv",
+              help="Write when and where each job ran.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def simulate(
+    trace: Path | None,
+    pools: Path | None,
+    policy: str,
+    seed: int,
+    jobs_out: Path | None,
+    as_json: bool,
+) -> None:
+    """Replay a trace of jobs in virtual time under a policy.
+
+    Files, rules and limits: docs/simulator.md.
+
+    Example: federator simulate --trace jobs.csv.gz --pools pools.csv --policy sjf
+    """
+    if policy == "list":
+        _list(as_json)
+        return
+    chosen = trace_policy(policy)
+    if trace is None or pools is None:
+        missing = "--trace" if trace is None else "--pools"
+        raise InvalidRequest(f"missing option '{missing}'; see federator simulate --help")
+    jobs = read_any_trace(trace, read_pools(pools))
+    _tell_left_out(jobs, trace)
+    with _jobs_file(jobs_out) as file:
+        with _progress(len(jobs)) as progress:
+            timetable = chosen.replay(jobs, ReplayOptions(seed=seed, progress=progress))
+        if file is not None:
+            write_jobs(jobs, timetable, file)
+    result = summary(jobs, timetable, policy, seed)
+    if as_json:
+        click.echo(msgspec.json.encode(result))
+    else:
+        click.echo("\n".join(_table(result)))
+
+
+def _list(as_json: bool) -> None:
+    if as_json:
+        policies = [{"name": name, "about": entry.about} for name, entry in TRACE_POLICIES.items()]
+        click.echo(msgspec.json.encode({"schema": 1, "policies": policies}))
+        return
+    for name, entry in TRACE_POLICIES.items():
+        click.echo(f"{name:<12} {entry.about}{' (default)' * (name == DEFAULT_POLICY)}")
+
+
+def _tell_left_out(jobs: Trace, path: Path) -> None:
+    """Name on stderr what is not replayed; --json has all of it."""
+    for job in jobs.left_out[:_LISTED]:
+        where = f"{path}:{job.line}" if job.line else str(path)
+        what = f"job {printable(job.job_id)}: {job.gpus} GPUs of {printable(job.pool) or '?'}"
+        click.echo(f"federator simulate: left out: {where}: {what}: {job.reason.value}", err=True)
+    more = len(jobs.left_out) - _LISTED
+    if more > 0:
+        click.echo(f"federator simulate: left out: {more} more jobs; --json lists them", err=True)
+
+
+@contextmanager
+def _jobs_file(path: Path | None) -> Iterator[TextIO | None]:
+    """Open before the replay, so that a mistake in the name costs no time."""
+    if path is None:
+        yield None
+        return
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            yield file
+    except OSError as error:
+        raise InvalidRequest(f"--jobs-out: {path}: cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def _progress(jobs: int) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr if that is a terminal; otherwise nothing."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - it takes longer than many a replay
+    from rich.progress import Progress  # noqa: PLC0415
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("replaying", total=jobs)
+        yield lambda count: bar.advance(task, count)
+
+
+def _table(result: ReplaySummary) -> list[str]:
+    """As Slurm's commands would put it: one line for each pool, the last for all."""
+    names = max(4, *(len(printable(pool.pool)) for pool in result.pools))
+    head = (
+        f"{'POOL':<{names}} {'GPUS':>7} {'JOBS':>8} {'LEFTOUT':>7} {'GPUHOURS':>11} {'USE':>6} "
+        f"{'WAITMEAN':>11} {'WAITP50':>11} {'WAITP95':>11} {'WAITMAX':>11} {'JCTMEAN':>11}"
+    )
+    in_all = PoolSummary("ALL", result.gpus, result.jobs, result.left_out, result.gpu_hours,
+                         result.utilisation_frac, result.wait_s, result.jct_s)  # fmt: skip
+    return [
+        f"policy {result.policy}, seed {result.seed}, makespan {_span(result.makespan_s)}, "
+        f"{result.preemptions} preemptions",
+        head,
+        *(_line(pool, names) for pool in (*result.pools, in_all)),
+    ]
+
+
+def _line(pool: PoolSummary, names: int) -> str:
+    use = "-" if pool.utilisation_frac is None else f"{pool.utilisation_frac:.1%}"
+    return (
+        f"{printable(pool.pool):<{names}} {pool.gpus:>7} {pool.jobs:>8} {pool.left_out:>7} "
+        f"{pool.gpu_hours:>11.1f} {use:>6} {_spans(pool.wait_s)} "
+        f"{_span(pool.jct_s.mean) if pool.jct_s else '-':>11}"
+    )
+
+
+def _spans(spread: Spread | None) -> str:
+    if spread is None:
+        return " ".join([f"{'-':>11}"] * 4)
+    times_s = (spread.mean, spread.median, spread.p95, spread.max)
+    return " ".join(f"{_span(time_s):>11}" for time_s in times_s)
+
+
+def _span(time_s: float) -> str:
+    """``[days-]hours:minutes:seconds``, as Slurm prints times."""
+    minutes, seconds = divmod(round(time_s), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"{f'{days}-' * bool(days)}{hours:02}:{minutes:02}:{seconds:02}"

@@ -1,0 +1,70 @@
+"""Which policies replay a trace? By name; a policy's code is imported when it is asked for.
+
+To add one: a class with ``replay`` (see ``TracePolicy``) in a module of its own, and a row here.
+An engine of another kind, such as one that drives the federation itself, is added the same way.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from federator.errors import InvalidRequest
+from federator.sim.trace import TracePolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyEntry:
+    """Where a policy is found, and how it is made."""
+
+    about: str
+    module: str
+    kind: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def make(self) -> TracePolicy:
+        policy: TracePolicy = getattr(importlib.import_module(self.module), self.kind)(
+            **self.parameters
+        )
+        return policy
+
+
+def _entry(about: str, module: str, kind: str, **parameters: Any) -> PolicyEntry:
+    module = f"federator.sim.policies.{module}"
+    return PolicyEntry(about=about, module=module, kind=kind, parameters=parameters)
+
+
+DEFAULT_POLICY: Final = "fifo"  # until the federation's own is here
+
+TRACE_POLICIES: Final[Mapping[str, PolicyEntry]] = MappingProxyType({
+    "fifo": _entry("each pool in order of submission, on nodes", "fifo", "FifoReplay"),
+    "sjf": _entry("each pool its shortest job first, on nodes", "sjf", "SjfReplay"),
+    "fifo-count": _entry("as fifo; a pool is a counter", "fifo", "FifoReplay", placed=False),
+    "sjf-count": _entry("as sjf; a pool is a counter", "sjf", "SjfReplay", placed=False),
+    "maxmin": _entry("pools share all GPUs, max-min fair", "maxmin", "MaxMinReplay"),
+    "ssf": _entry("each pool its least GPU-seconds first", "ssf", "SsfReplay"),
+    "gssf": _entry("one pool of all GPUs, least GPU-seconds first", "gssf", "GssfReplay"),
+    "tiresias": _entry("each pool by least attained service, preemptive", "tiresias",
+                       "TiresiasReplay"),
+    "themis": _entry("all GPUs by finish-time fairness, leases of 20 min", "themis",
+                     "ThemisReplay"),
+})  # fmt: skip
+
+PLANNED: Final = ("mast", "federated", "sia", "sia-vc")
+
+
+def trace_policy(name: str) -> TracePolicy:
+    """The policy of this name.
+
+    Raises:
+        InvalidRequest: there is none, or not yet.
+    """
+    entry = TRACE_POLICIES.get(name)
+    if entry is None:
+        known = ", ".join(TRACE_POLICIES)
+        said = "is planned and not here yet" if name in PLANNED else "is unknown"
+        raise InvalidRequest(f"--policy: {name[:60]!r} {said}; expected one of {known}")
+    return entry.make()

@@ -1,0 +1,28 @@
+"""Of which kind is a file of jobs? Told by how it begins, whatever its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from federator.sim.trace import Trace, TracePool
+from federator.sim.trace_csv import read_text, read_trace
+from federator.sim.trace_sacct import read_sacct, read_sacct_json
+from federator.sim.trace_swf import read_swf
+
+
+def read_any_trace(path: Path, pools: Sequence[TracePool]) -> Trace:
+    """Read CSV, ``sacct --parsable2``, ``sacct --json`` or SWF, plain or gzipped.
+
+    Raises:
+        InvalidRequest: one line with the file, the place in it, and what was expected.
+    """
+    start = read_text(path)[:65_536].lstrip()
+    first = start.partition("\n")[0]
+    if start.startswith("{"):
+        return read_sacct_json(path, pools)
+    if "|" in first and "JobID" in first:
+        return read_sacct(path, pools)
+    if start.startswith(";") or (len(first.split()) == 18 and "," not in first):
+        return read_swf(path, pools)
+    return read_trace(path, pools)

@@ -1,0 +1,39 @@
+"""How is a small trace written down in a test? One line a job."""
+
+from __future__ import annotations
+
+from federator.sim.registry import trace_policy
+from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePolicy, TracePool
+from federator.sim.trace_csv import TraceBuilder
+
+
+def pool(name: str, nodes: int, gpus_per_node: int = 1) -> TracePool:
+    return TracePool(name=name, nodes=nodes, gpus_per_node=gpus_per_node)
+
+
+def trace(lines: str, *pools: TracePool) -> Trace:
+    """Jobs as ``id submit_s duration_s gpus [pool]``; the first pool where none is named."""
+    builder = TraceBuilder(pools)
+    for number, line in enumerate(lines.strip().splitlines(), 1):
+        job_id, submit_s, duration_s, gpus, *where = line.split()
+        builder.add(
+            job_id=job_id, line=number, submit_s=int(submit_s), duration_s=int(duration_s),
+            gpus=int(gpus), num_nodes=None, cpus=None, pool=where[0] if where else pools[0].name,
+            user="",
+        )  # fmt: skip
+    return builder.trace
+
+
+def replay(jobs: Trace, policy: TracePolicy | str) -> Timetable:
+    """Audited: a GPU used twice is an error."""
+    chosen = trace_policy(policy) if isinstance(policy, str) else policy
+    return chosen.replay(jobs, ReplayOptions(audit=True))
+
+
+def starts(jobs: Trace, policy: TracePolicy | str) -> dict[str, int]:
+    """Start of the last attempt, by job id."""
+    return dict(zip(jobs.job_id, replay(jobs, policy).start_s, strict=True))
+
+
+def ends(jobs: Trace, policy: TracePolicy | str) -> dict[str, int]:
+    return dict(zip(jobs.job_id, replay(jobs, policy).end_s, strict=True))

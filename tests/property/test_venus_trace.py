@@ -1,0 +1,122 @@
+"""A month of a real cluster, end to end: the September 2020 trace of SenseTime Helios' Venus.
+
+The trace lies in a folder ``shared/traces`` beside the repository, or where FEDERATOR_TRACES says.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from federator.cli.simulate import simulate
+from federator.sim.registry import TRACE_POLICIES
+from federator.sim.trace import Trace, TracePool
+from federator.sim.trace_csv import read_pools, read_trace
+from tests.fakes.naive_replay import naive_place
+from tests.fakes.traces import replay
+
+BESIDE = Path(__file__).resolve().parents[3] / "shared" / "traces"
+TRACES = Path(os.environ.get("FEDERATOR_TRACES", BESIDE))
+TRACE = TRACES / "helios-venus-sept2020.csv.gz"
+POOLS = TRACES / "helios-venus-sept2020.pools.csv"
+
+pytestmark = pytest.mark.skipif(
+    not TRACE.exists(), reason="no Venus trace in ../shared/traces; set FEDERATOR_TRACES"
+)
+
+
+@pytest.fixture(scope="module")
+def venus() -> Trace:
+    return read_trace(TRACE, read_pools(POOLS))
+
+
+def plain_starts(
+    trace: Trace, rows: Sequence[int], pool: TracePool, key: Callable[[int], int], placed: bool
+) -> dict[int, int]:
+    """One pool from event to event, with plain lists and the plain placement."""
+    size = pool.gpus_per_node if placed else pool.gpus
+    free = [size] * (pool.nodes if placed else 1)
+    coming = sorted(rows, key=lambda row: (trace.submit_s[row], row))
+    waiting: list[tuple[int, int, int]] = []
+    running: list[tuple[int, dict[int, int]]] = []
+    starts: dict[int, int] = {}
+    while coming or waiting:
+        times = [end_s for end_s, _ in running] + [trace.submit_s[row] for row in coming[:1]]
+        now_s = min(times)
+        for end_s, nodes in running:
+            if end_s == now_s:
+                for node, gpus in nodes.items():
+                    free[node] += gpus
+        running = [(end_s, nodes) for end_s, nodes in running if end_s > now_s]
+        while coming and trace.submit_s[coming[0]] == now_s:
+            row = coming.pop(0)
+            waiting.append((key(row), now_s, row))
+        waiting.sort()
+        while waiting:
+            row = waiting[0][2]
+            placement = naive_place(free, trace.gpus[row], size)
+            if placement is None:
+                break
+            waiting.pop(0)
+            for node, gpus in placement.items():
+                free[node] -= gpus
+            running.append((now_s + trace.duration_s[row], placement))
+            starts[row] = now_s
+    return starts
+
+
+@pytest.mark.parametrize("policy", ["fifo", "sjf", "fifo-count", "sjf-count"])
+def test_every_job_starts_when_plain_loops_say(venus: Trace, policy: str) -> None:
+    found = replay(venus, policy).start_s
+    for pool, rows in zip(venus.pools, venus.by_pool(), strict=True):
+        key = venus.duration_s.__getitem__ if policy.startswith("sjf") else lambda _: 0
+        starts = plain_starts(venus, rows, pool, key, not policy.endswith("count"))
+        assert starts == {row: found[row] for row in rows}, pool.name
+
+
+@pytest.mark.parametrize("policy", TRACE_POLICIES)
+def test_the_month_runs_end_to_end(policy: str, tmp_path: Path) -> None:
+    words = ["--trace", str(TRACE), "--pools", str(POOLS), "--policy", policy, "--json"]
+    more = ["--jobs-out", str(tmp_path / "J.csv")]
+    done = CliRunner().invoke(simulate, words + more, catch_exceptions=False)
+    assert done.exit_code == 0
+    found: dict[str, Any] = json.loads(done.stdout)
+    # As the trace's own description counts them.
+    assert (found["jobs"], found["left_out"], found["gpus"]) == (23_859, 0, 1_080)
+    assert round(found["gpu_hours"]) == 601_983
+    with (tmp_path / "J.csv").open(newline="") as file:
+        jobs = list(csv.DictReader(file))
+    assert len(jobs) == 23_859
+    waits_s = [
+        int(job["end_s"]) - int(job["submit_s"]) - int(row["duration_s"])
+        for job, row in zip(jobs, _rows(), strict=True)
+    ]
+    assert min(waits_s) >= 0
+    assert sum(waits_s) / len(waits_s) == found["wait_s"]["mean"]
+
+
+def _rows() -> list[dict[str, str]]:
+    """Read by other means than those of the simulator."""
+
+    with gzip.open(TRACE, "rt", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_what_sharing_is_worth_on_this_month(venus: Trace) -> None:
+    """The order that the papers find: sharing and shortest-first each wait less than FIFO."""
+
+    def mean_wait_s(policy: str) -> float:
+        table = replay(venus, policy)
+        total = sum(table.end_s) - sum(venus.submit_s) - sum(venus.duration_s)
+        return total / len(venus)
+
+    fifo, sjf = mean_wait_s("fifo-count"), mean_wait_s("sjf-count")
+    assert mean_wait_s("gssf") < mean_wait_s("maxmin") < mean_wait_s("ssf") < sjf < fifo
