@@ -17,6 +17,7 @@ from federator.sched.choice import bounds, least_share
 from federator.sched.placement import Placed, place_in, place_job, suitable_nodes
 from federator.sched.room import FreeNode, Room
 from federator.sched.running import Occupant, Occupants
+from federator.sched.victim_bound import can_be_bounded, least_victims
 from federator.sched.workload_plan import first_order, orders_to_try
 
 
@@ -118,21 +119,46 @@ Evicting = tuple[Placed, list[Occupant]]
 def _best_of(
     job: Job, room: Room, partitions: Sequence[str], occupants: Occupants, claim: Claim
 ) -> Evicting | None:
-    """The best of all partitions; the room is left as it was."""
+    """The best of all partitions, ties to the first; the room is left as it was."""
     best: Evicting | None = None
-    for partition in partitions:
-        if job.partitions and partition not in job.partitions:
-            continue
-        gauge = _Gauge(job, room, partition)
+    best_at = 0
+    allowed = [p for p in partitions if not job.partitions or p in job.partitions]
+    for least, at in sorted(_bounds_of(job, room, allowed, occupants, claim)):
+        if best is not None and least > best[0].score[1:3]:
+            break
+        gauge = _Gauge(job, room, allowed[at])
         most = int(best[0].score.victims_priority) if best is not None else LOWEST_PRIORITY
         chosen = _choose_victims(gauge, occupants, claim, most)
         harm = _harm(chosen, claim.now_s)
         if chosen and (best is None or harm <= best[0].score[: len(harm)]):
             found = _place_without(gauge, chosen)
             score = Score(*harm, *found.score[len(harm) :])
-            if best is None or score < best[0].score:
-                best = (replace(found, score=score), chosen)
+            if best is None or (score, at) < (best[0].score, best_at):
+                best, best_at = (replace(found, score=score), chosen), at
     return best
+
+
+def _bounds_of(
+    job: Job, room: Room, partitions: Sequence[str], occupants: Occupants, claim: Claim
+) -> Iterator[tuple[tuple[int, int], int]]:
+    """From below, the importance and number of victims in each partition, with its position.
+
+    (0, 0) where no bound is known; none where nothing can be had by evicting.
+    """
+    for at, partition in enumerate(partitions):
+        nodes = suitable_nodes(job, room, partition)
+        if len(nodes) < (job.nodes or 1):
+            continue
+        if not can_be_bounded(job):
+            yield (0, 0), at
+            continue
+        candidates = occupants.below(claim.priority, partition, claim.now_s)
+        found = least_victims(job, nodes, candidates)
+        if found is not None:
+            (priority, victims), looked_at_gpus = found
+            # With a budget that may not do for them, others are chosen.
+            known = looked_at_gpus <= claim.budget_gpus
+            yield (LOWEST_PRIORITY + priority, victims) if known else (0, 0), at
 
 
 class _Gauge:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from math import inf
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federator.model.plan import Bid, BidRequest
 from federator.model.site import Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
+from federator.sched import preemption
 from federator.sched.room import Room
 from federator.sched.site_scheduler import SiteScheduler
 from federator.sched.workload_plan import place_all
@@ -169,3 +172,35 @@ def test_bidding_changes_nothing(
     first = ask(asked, *wanted, priority=priority)
     assert ask(asked, *wanted, priority=priority) == first
     assert ask(scheduler(site, running), *wanted, priority=priority) == first
+
+
+@MANY
+@given(
+    sites(),
+    st.one_of(
+        jobs(),
+        st.builds(lambda n, g: Job(name="t", nodes=n, gpus_per_node=g), st.integers(1, 4),
+                  st.integers(1, 8)),
+        st.builds(lambda g: Job(name="t", gpus=g), st.integers(1, 30)),
+    ),
+    st.integers(1, 7),
+    st.sampled_from([inf, inf, 8.0, 16.0]),
+)  # fmt: skip
+def test_partitions_are_passed_over_only_where_nothing_better_is_to_be_had(
+    state: tuple[tuple[Node, ...], tuple[RunningJob, ...]], wanted: Job, priority: int,
+    budget: float,
+) -> None:  # fmt: skip
+    """Three partitions, one of them over both racks: with and without the quick bound."""
+    site = tuple(
+        replace(n, partitions=("left", "both") if n.switch == "a" else ("both", "right"))
+        for n in state[0]
+    )
+    made = []
+    for bounded in (True, False):
+        found = SiteScheduler(("left", "both", "right"))
+        found.update(site, (), running=state[1])
+        with pytest.MonkeyPatch.context() as patch:
+            if not bounded:
+                patch.setattr(preemption, "can_be_bounded", lambda _: False)
+            made += ask(found, wanted, priority=priority, budget=budget)
+    assert made[0] == made[1]
