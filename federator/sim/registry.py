@@ -40,6 +40,8 @@ def _entry(about: str, module: str, kind: str, **parameters: Any) -> PolicyEntry
 DEFAULT_POLICY: Final = "fifo"  # until the federation's own is here
 
 TRACE_POLICIES: Final[Mapping[str, PolicyEntry]] = MappingProxyType({
+    "mast": _entry("the federation's own code: every pool bids for every job", "mast",
+                   "MastReplay"),
     "fifo": _entry("each pool in order of submission, on nodes", "fifo", "FifoReplay"),
     "sjf": _entry("each pool its shortest job first, on nodes", "sjf", "SjfReplay"),
     "fifo-count": _entry("as fifo; a pool is a counter", "fifo", "FifoReplay", placed=False),
@@ -53,7 +55,7 @@ TRACE_POLICIES: Final[Mapping[str, PolicyEntry]] = MappingProxyType({
                      "ThemisReplay"),
 })  # fmt: skip
 
-PLANNED: Final = ("mast", "federated", "sia", "sia-vc")
+PLANNED: Final = ("federated", "sia", "sia-vc")
 
 
 def trace_policy(name: str) -> TracePolicy:

@@ -23,7 +23,7 @@ def test_a_trace_without_jobs_is_replayed(name: str) -> None:
 def test_what_is_planned_or_unknown_is_told_apart() -> None:
     assert not set(PLANNED) & set(TRACE_POLICIES)
     assert DEFAULT_POLICY in TRACE_POLICIES
-    with pytest.raises(InvalidRequest, match=r"'mast' is planned and not here yet; .* fifo, sjf"):
-        trace_policy("mast")
-    with pytest.raises(InvalidRequest, match="'best' is unknown; expected one of fifo, sjf"):
+    with pytest.raises(InvalidRequest, match=r"'sia' is planned and not here yet; .* mast, fifo"):
+        trace_policy("sia")
+    with pytest.raises(InvalidRequest, match="'best' is unknown; expected one of mast, fifo"):
         trace_policy("best")

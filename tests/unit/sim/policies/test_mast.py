@@ -1,0 +1,33 @@
+"""The federation's own code on traces: what its promises come to, by hand."""
+
+from __future__ import annotations
+
+from tests.fakes.traces import pool, replay, starts, trace
+
+ANT, BEE = pool("ant", 1, 4), pool("bee", 1, 4)
+
+
+def test_a_job_runs_wherever_there_is_room_now() -> None:
+    jobs = trace("a 0 10 4 ant\nb 1 10 4 ant\nc 2 10 2 ant", ANT, BEE)
+    assert starts(jobs, "mast") == {"a": 0, "b": 1, "c": 10}
+    assert replay(jobs, "mast").site[:2] == ["ant", "bee"]
+
+
+def test_who_is_within_its_pools_quota_goes_before_who_borrows() -> None:
+    """ant has its four GPUs and waits for four more; bee comes later and has had none."""
+    jobs = trace("a 0 10 4 ant\nb 0 10 4 ant\nmore 1 10 4 ant\nown 2 10 4 bee", ANT, BEE)
+    at = starts(jobs, "mast")
+    assert (at["own"], at["more"]) == (10, 10)
+    jobs = trace("a 0 10 4 ant\nb 0 20 4 ant\nmore 1 10 4 ant\nown 2 10 4 bee", ANT, BEE)
+    at = starts(jobs, "mast")
+    assert (at["own"], at["more"]) == (10, 20)
+
+
+def test_what_does_not_fit_blocks_nobody() -> None:
+    jobs = trace("a 0 10 3 ant\nwide 1 5 4 ant\nthin 2 5 1 ant", ANT)
+    assert starts(jobs, "mast") == {"a": 0, "wide": 10, "thin": 2}
+
+
+def test_a_job_of_several_nodes_takes_as_few_as_hold_it() -> None:
+    jobs = trace("a 0 10 6 ant\nb 0 10 2 ant\nc 0 10 1 ant", pool("ant", 2, 4))
+    assert starts(jobs, "mast") == {"a": 0, "b": 0, "c": 10}
