@@ -21,6 +21,7 @@ from federator.model.workload import Job
 
 REMEMBERED: Final = 1_000  # requests
 SHAPES_COUNTED: Final = 8  # the most frequent ones
+WEIGHED_AFTER: Final = 20  # the mix is weighed anew when a twentieth of it is new
 PRICES_KEPT: Final = 4_096
 
 Shape = tuple[int, int]  # nodes, GPUs on each
@@ -34,6 +35,7 @@ class RequestMix:
     def __init__(self) -> None:
         self._seen: OrderedDict[int, tuple[Shape, ...]] = OrderedDict()
         self._counts: Counter[Shape] = Counter()
+        self._unweighed = 0  # requests since
         self._weights: tuple[tuple[Shape, float], ...] | None = None
         self._prices: dict[tuple[int, tuple[int, ...]], float] = {}
 
@@ -50,7 +52,9 @@ class RequestMix:
                 self._counts[shape] -= 1
                 if not self._counts[shape]:
                     del self._counts[shape]
-        if shapes:
+        self._unweighed += bool(shapes)
+        if self._unweighed * WEIGHED_AFTER >= len(self._seen):  # a few of many change little
+            self._unweighed = 0
             self._weights = None
             self._prices.clear()
 
