@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from federator.model.event import Draft, LogRecord
-from federator.model.plan import Bid, JobPlan
+from federator.model.plan import Bid, BidRequest, JobPlan
 from federator.model.reason import Reason, Refusal
 from federator.model.site import AttemptReport, Capacity, PartitionSummary
 from federator.model.workload import AttemptId, SiteName, Workload, WorkloadId
@@ -128,6 +128,15 @@ class Request:
 
     workload: Workload
     priority: int
+
+    def bid_request(self) -> BidRequest:
+        """What a site's scheduler needs of it."""
+        return BidRequest(
+            id=self.workload.id,
+            jobs=self.workload.jobs,
+            priority=self.priority,
+            time_limit_s=self.workload.time_limit_s,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

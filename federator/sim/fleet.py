@@ -29,7 +29,6 @@ from federator.model.message import (
     Tick,
     Wake,
 )
-from federator.model.plan import BidRequest
 from federator.model.site import AttemptReport, Node, SiteJobState
 from federator.model.tenant import Allowance, Tenancy, Tenant
 from federator.model.workload import AttemptId, Job, SiteName, Submission, TenantName, WorkloadId
@@ -193,9 +192,9 @@ class Fleet:
 
     def _bid(self, ask: AskSite) -> None:
         answers = self._sites[ask.site].scheduler.bid(
-            map(bid_request, ask.requests),
+            map(Request.bid_request, ask.requests),
             self._now_s,
-            reserve=bid_request(ask.reserve) if ask.reserve is not None else None,
+            reserve=ask.reserve.bid_request() if ask.reserve is not None else None,
             reserving=ask.reserving,
         )
         self._inbox.append(BidsCame(site=ask.site, pass_id=ask.pass_id, answers=answers))
@@ -211,16 +210,6 @@ class Fleet:
         heapq.heappush(self._ends, (ends_at_s, row, attempt, order.site))
         self._inbox.append(LaunchConfirmed(site=order.site, attempt=attempt, site_job_id=1))
         self._report(order.site, attempt, SiteJobState.RUNNING, self._now_s)
-
-
-def bid_request(request: Request) -> BidRequest:
-    workload = request.workload
-    return BidRequest(
-        id=workload.id,
-        jobs=workload.jobs,
-        priority=request.priority,
-        time_limit_s=workload.time_limit_s,
-    )
 
 
 def nodes_of(pool: TracePool) -> tuple[Node, ...]:

@@ -20,12 +20,12 @@ from federator.model.message import (
     LaunchAt,
     LaunchConfirmed,
     Observation,
+    Request,
     SiteReported,
     SiteUp,
     SubmitAsked,
     Tick,
 )
-from federator.model.plan import BidRequest
 from federator.model.site import Node
 from federator.model.workload import Job, SiteName
 from federator.policies.mast import Mast
@@ -66,12 +66,9 @@ class Fleet:
                     self._launch(command)
 
     def _ask(self, ask: AskSite) -> None:
-        requests = [
-            BidRequest(id=r.workload.id, jobs=r.workload.jobs, priority=r.priority,
-                       time_limit_s=r.workload.time_limit_s)
-            for r in ask.requests
-        ]  # fmt: skip
-        answers = self.sites[ask.site].bid(requests, self._now_s, reserving=ask.reserving)
+        answers = self.sites[ask.site].bid(
+            map(Request.bid_request, ask.requests), self._now_s, reserving=ask.reserving
+        )
         self._inbox.append(BidsCame(site=ask.site, pass_id=ask.pass_id, answers=answers))
         self.rounds += ask.site == "site0"
 

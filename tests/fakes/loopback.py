@@ -39,7 +39,6 @@ from federator.model.message import (
     Tick,
     Wake,
 )
-from federator.model.plan import BidRequest
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, Capacity, Node, PartitionSummary, SiteJobState
 from federator.model.tenant import Tenancy, Tenant
@@ -59,16 +58,6 @@ LIVELOCK: Final = 5_000  # events at one instant
 
 Answer = AnswerSubmitted | AnswerRefused | AnswerTested | AnswerCancelled
 SiteCommand = AskSite | LaunchAt | CancelAt
-
-
-def _bid_request(request: Request) -> BidRequest:
-    workload = request.workload
-    return BidRequest(
-        id=workload.id,
-        jobs=workload.jobs,
-        priority=request.priority,
-        time_limit_s=workload.time_limit_s,
-    )
 
 
 class LoopbackAgent:
@@ -118,9 +107,9 @@ class LoopbackAgent:
         match command:
             case AskSite():
                 answers = self._scheduler.bid(
-                    map(_bid_request, command.requests),
+                    map(Request.bid_request, command.requests),
                     self._clock(),
-                    reserve=_bid_request(command.reserve) if command.reserve else None,
+                    reserve=command.reserve.bid_request() if command.reserve else None,
                     reserving=command.reserving,
                 )
                 came = BidsCame(site=self._site, pass_id=command.pass_id, answers=answers)
