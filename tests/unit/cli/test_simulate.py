@@ -109,7 +109,7 @@ def test_the_same_seed_gives_the_same_bytes(words: list[str], tmp_path: Path) ->
 
 def test_policies_are_listed() -> None:
     names = [line.split()[0] for line in run("--policy", "list").stdout.splitlines()]
-    assert names[:4] == ["fifo", "sjf", "fifo-count", "sjf-count"]
+    assert names[:5] == ["mast", "fifo", "sjf", "fifo-count", "sjf-count"]
     found = parsed("--policy", "list")
     assert found["schema"] == 1
     assert [policy["name"] for policy in found["policies"]] == names
@@ -122,8 +122,8 @@ def test_no_progress_bar_without_a_terminal(words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--policy", "mast"], "--policy: 'mast' is planned and not here yet; expected one of"),
-        (["--policy", "x"], "--policy: 'x' is unknown; expected one of fifo"),
+        (["--policy", "sia"], "--policy: 'sia' is planned and not here yet; expected one of"),
+        (["--policy", "x"], "--policy: 'x' is unknown; expected one of mast, fifo"),
         (["--seed", "x"], "Invalid value for '--seed'"),
         (["--jobs-out", "/none/J.csv"], "--jobs-out: /none/J.csv: cannot be written: No such"),
         (["--trace", "/none"], "/none: cannot be read: No such file"),
