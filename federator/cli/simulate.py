@@ -59,6 +59,7 @@ def simulate(
         raise InvalidRequest(f"missing option '{missing}'; see federator simulate --help")
     jobs = read_any_trace(trace, read_pools(pools))
     _tell_left_out(jobs, trace)
+    _spare_inputs(jobs_out, trace, pools)
     with _jobs_file(jobs_out) as file:
         with _progress(len(jobs)) as progress:
             timetable = chosen.replay(jobs, ReplayOptions(seed=seed, progress=progress))
@@ -89,6 +90,13 @@ def _tell_left_out(jobs: Trace, path: Path) -> None:
     more = len(jobs.left_out) - _LISTED
     if more > 0:
         click.echo(f"federator simulate: left out: {more} more jobs; --json lists them", err=True)
+
+
+def _spare_inputs(jobs_out: Path | None, *inputs: Path) -> None:
+    """Refuse to write over what is read."""
+    for path in inputs:
+        if jobs_out is not None and jobs_out.exists() and jobs_out.samefile(path):
+            raise InvalidRequest(f"--jobs-out: {jobs_out}: is the input {path}; name another file")
 
 
 @contextmanager

@@ -152,3 +152,15 @@ def test_both_files_are_needed(
     at = words.index(missing)
     assert status(monkeypatch, *words[:at], *words[at + 2 :]) == os.EX_USAGE
     assert f"missing option '{missing}'" in capsys.readouterr().err
+
+
+def test_the_result_is_not_written_over_what_is_read(
+    tmp_path: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = Path(words[words.index("--trace") + 1])
+    before = trace.read_bytes()
+    assert status(monkeypatch, *words, "--jobs-out", str(trace)) == os.EX_USAGE
+    link = tmp_path / "link.csv"
+    link.symlink_to(trace)
+    assert status(monkeypatch, *words, "--jobs-out", str(link)) == os.EX_USAGE
+    assert trace.read_bytes() == before
