@@ -1,0 +1,67 @@
+"""What does a fleet live through in a simulation? Sites, tenants, workloads, and what became of them.
+
+A trace (``federator.sim.trace``) is GPUs and seconds alone. A scenario says all that the
+federation decides on: nodes of any kind, tenants with quotas, workloads of several jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from federator.model.event import Draft
+from federator.model.site import Node
+from federator.model.tenant import Tenant
+from federator.model.workload import SiteName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedSite:
+    """A site as its agent would see it when nothing runs there.
+
+    ``switches``: the switch above each switch; none: every leaf switch hangs on one spine.
+    """
+
+    name: SiteName
+    nodes: tuple[Node, ...]
+    switches: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """All of its nodes', in the order in which they name them."""
+        return tuple(dict.fromkeys(p for node in self.nodes for p in node.partitions))
+
+    @property
+    def gpus(self) -> int:
+        return sum(node.gpus for node in self.nodes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A submission: when, what, and how long it would run undisturbed."""
+
+    at_s: float
+    draft: Draft
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """All that a simulation is given. ``arrivals`` are in order of time."""
+
+    sites: tuple[SimulatedSite, ...]
+    tenants: tuple[Tenant, ...]
+    arrivals: tuple[Arrival, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Life:
+    """What became of one arrival. Times are on the clock of ``Arrival.at_s``; -1: not yet."""
+
+    first_start_s: float = -1.0
+    start_s: float = -1.0  # of the last attempt
+    end_s: float = -1.0
+    site: SiteName = SiteName("")  # of the last attempt
+    preemptions: int = 0
+    lost_gpu_s: float = 0.0  # work that was done, not saved, and done again
+    within_quota: bool = False  # at its first award
