@@ -1,4 +1,4 @@
-"""What does a fleet live through in a simulation? Sites, tenants, workloads, and what became of them.
+"""What does a fleet live through? Sites, tenants, workloads, and what became of them.
 
 A trace (``federator.sim.trace``) is GPUs and seconds alone. A scenario says all that the
 federation decides on: nodes of any kind, tenants with quotas, workloads of several jobs.
