@@ -32,9 +32,10 @@ from federator.model.message import (
 from federator.model.site import AttemptReport, Node, SiteJobState
 from federator.model.tenant import Allowance, Tenancy, Tenant
 from federator.model.workload import AttemptId, Job, SiteName, Submission, TenantName, WorkloadId
-from federator.sched.federation import Federation, Rules
+from federator.sched.federation import Federation
 from federator.sched.ledger import Ledger
 from federator.sched.policy import Policy
+from federator.sched.rules import Rules
 from federator.sched.site_scheduler import SiteScheduler
 from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePool
 

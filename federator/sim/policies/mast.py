@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from federator.policies.mast import Mast
-from federator.sched.federation import Rules
+from federator.sched.rules import Rules
 from federator.sim.fleet import Fleet
 from federator.sim.trace import ReplayOptions, Timetable, Trace
 
