@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from federator.config import FederationConfig
 from federator.errors import InvalidRequest
@@ -53,18 +53,14 @@ class WhatIf:
     strangers: tuple[TenantName, ...]
 
 
-class Engine(Protocol):
-    """Simulates; one life for each arrival, in their order."""
-
-    def __call__(
-        self, scenario: Scenario, config: FederationConfig, rules: Rules, options: ReplayOptions
-    ) -> Sequence[Life]: ...
-
-
 def live_through(
     scenario: Scenario, config: FederationConfig, rules: Rules, options: ReplayOptions
 ) -> list[Life]:
-    """The federation's own code, with sites where nothing takes time and nothing breaks."""
+    """Simulate it: the federation's own code, and sites where nothing takes time or breaks.
+
+    Returns:
+        A life for each arrival, in their order.
+    """
     return Fleet(scenario, config.policy.order, rules, options=options).run()
 
 
