@@ -86,6 +86,7 @@ class Fleet:
         self._waiting_gpus = 0
         self.lives = [Life() for _ in scenario.arrivals]
         self.moments: list[Moment] = []
+        self.awards: list[Awarded] = []  # in order
         self.sites = {site.name: SiteState.of(site) for site in scenario.sites}
         ledger = Ledger(Tenancy(scenario.tenants, {}))
         partitions = {site.name: site.partitions for site in scenario.sites}
@@ -298,11 +299,14 @@ class Fleet:
                 case AnswerRefused():
                     self.lives[command.client].refused = True
                     self._over += 1
-                case Record(event=Awarded() as award) if award.attempt.attempt == 1:
-                    index = self._arrival_of[award.attempt.workload]
-                    self.lives[index].within_quota = award.within_quota
-                case _:
-                    pass
+                case Record(event=Awarded() as award):
+                    self._awarded(award)
+
+    def _awarded(self, award: Awarded) -> None:
+        self.awards.append(award)
+        if award.attempt.attempt == 1:
+            index = self._arrival_of[award.attempt.workload]
+            self.lives[index].within_quota = award.within_quota
 
     def _bid(self, ask: AskSite) -> None:
         answers = self.sites[ask.site].scheduler.bid(
