@@ -29,6 +29,8 @@ from federator.sim.trace_csv import read_pools
               help="federation.yaml: sites, tenants, policy.")  # fmt: skip
 @click.option("--pools", type=click.Path(path_type=Path), metavar="P.csv",
               help="The GPUs of each SITE, or SITE/PARTITION.")  # fmt: skip
+@click.option("--any-gpu", is_flag=True,
+              help="As if nobody had asked for a type of GPU.")  # fmt: skip
 @click.option("--evict", is_flag=True,
               help="As if the federation evicted, within policy.preemption.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True,
@@ -41,6 +43,7 @@ def whatif(  # noqa: PLR0913 - an option each
     dumps: Sequence[str],
     config_path: Path,
     pools: Path | None,
+    any_gpu: bool,
     evict: bool,
     seed: int,
     jobs_out: Path | None,
@@ -61,7 +64,7 @@ def whatif(  # noqa: PLR0913 - an option each
         )
     files = [dump_of(text, config) for text in dumps]
     spare_inputs(jobs_out, config_path, pools, *(dump.path for dump in files))
-    question = sim.ask(files, read_pools(pools), config)
+    question = sim.ask(files, read_pools(pools), config, any_gpu)
     gpus = sum(site.gpus for site in question.scenario.sites)
     rules = sim.rules_of(config, gpus if evict else 0)
     with text_file(jobs_out) as file:
@@ -136,6 +139,12 @@ def _notes(result: BeforeAfter) -> list[str]:
     ]
     if result.in_all.never_started:
         lines.append(f"never started: {counted(result.in_all.never_started, 'job')}")
+    lines += [
+        f"{printable(site.name)}: its jobs held up to {site.peak_before_gpus} GPUs at once, and "
+        f"--pools says that it has {site.gpus}"
+        for site in result.sites
+        if site.peak_before_gpus > site.gpus
+    ]
     if result.accounts_without_tenant:
         named = ", ".join(printable(name) for name in result.accounts_without_tenant[:10])
         more = len(result.accounts_without_tenant) - 10

@@ -52,6 +52,7 @@ class Change(Struct, frozen=True):
     never_started: int
     start_later: int
     start_earlier: int
+    peak_before_gpus: int
     before: Then
     after: Then
 
@@ -187,6 +188,7 @@ def _change(
         never_started=len(own) - len(ran),
         start_later=sum(fate.wait_after_s > fate.wait_before_s for fate in ran),
         start_earlier=sum(fate.wait_after_s < fate.wait_before_s for fate in ran),
+        peak_before_gpus=_peak_gpus(stay for fate in ran for stay in fate.past.held),
         before=Then(
             wait_s=spread([fate.wait_before_s for fate in ran]),
             allocation_frac=_share(held_before, gpus, span),
@@ -198,6 +200,18 @@ def _change(
             preemptions=sum(fate.life.preemptions for fate in ran),
         ),
     )
+
+
+def _peak_gpus(stays: Iterable[tuple[int, int, int]]) -> int:
+    """Most GPUs held at once; what ends at an instant is gone before what starts then."""
+    steps: list[tuple[int, int]] = []
+    for start_s, end_s, gpus in stays:
+        steps += ((start_s, gpus), (end_s, -gpus))
+    held = most = 0
+    for _, gpus in sorted(steps):
+        held += gpus
+        most = max(most, held)
+    return most
 
 
 def _share(held_gpu_s: float, gpus: int, span: tuple[int, int]) -> float:

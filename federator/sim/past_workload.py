@@ -62,7 +62,9 @@ class History:
 
 
 def history_of(
-    records: Iterable[SacctRecord], pools: Mapping[SiteName, Sequence[TracePool]]
+    records: Iterable[SacctRecord],
+    pools: Mapping[SiteName, Sequence[TracePool]],
+    any_gpu: bool = False,
 ) -> History:
     """Make workloads of the records of all clusters.
 
@@ -71,6 +73,7 @@ def history_of(
             one cluster may overlap.
         pools: of each site; one named ``site/partition`` is for that partition, one named as the
             site for all others.
+        any_gpu: forget which type of GPU a job asked for.
     """
     once: dict[SacctRecord, SacctRecord] = {}
     for record in records:
@@ -83,6 +86,7 @@ def history_of(
     found: list[PastWorkload] = []
     left_out: list[LeftOut] = []
     known_types = {pool.gpu_type for own in pools.values() for pool in own} - {""}
+    known_types = set() if any_gpu else known_types
     for parts in components.values():
         workload = _workload(parts, pools, known_types)
         if isinstance(workload, PastWorkload):

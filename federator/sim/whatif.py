@@ -83,8 +83,19 @@ def rules_of(config: FederationConfig, evictable_gpus: int = 0) -> Rules:
     )
 
 
-def ask(dumps: Sequence[Dump], pools: Sequence[TracePool], config: FederationConfig) -> WhatIf:
+def ask(
+    dumps: Sequence[Dump],
+    pools: Sequence[TracePool],
+    config: FederationConfig,
+    any_gpu: bool = False,
+) -> WhatIf:
     """Read the dumps, and make a scenario of them.
+
+    Args:
+        dumps: of all clusters.
+        pools: sizes of the sites.
+        config: federation.yaml.
+        any_gpu: forget which type of GPU a job asked for.
 
     Raises:
         InvalidRequest: a file is not what it should be, names a site that federation.yaml does
@@ -92,7 +103,19 @@ def ask(dumps: Sequence[Dump], pools: Sequence[TracePool], config: FederationCon
     """
     of_site = _pools_by_site(pools, config)
     records = [record for dump in dumps for record in _records_of(dump, config)]
-    history = history_of(records, of_site)
+    question = question_of(history_of(records, of_site, any_gpu), of_site, config)
+    history = question.history
+    if not history.workloads:
+        reasons = sorted({job.reason.value for job in history.left_out}) or ["it holds no job"]
+        files = ", ".join(str(dump.path) for dump in dumps)
+        raise InvalidRequest(f"{files}: no job is left to simulate: {'; '.join(reasons)}")
+    return question
+
+
+def question_of(
+    history: History, of_site: Mapping[SiteName, Sequence[TracePool]], config: FederationConfig
+) -> WhatIf:
+    """Make a scenario of a history; what its tenant's limits forbid is left out of both."""
     names = {name.lower(): name for name in config.tenants}  # Slurm keeps accounts in lower case
     tenant_of = {
         account: names.get(account.lower(), TenantName(account))
@@ -101,11 +124,7 @@ def ask(dumps: Sequence[Dump], pools: Sequence[TracePool], config: FederationCon
     strangers = tuple(name for name in tenant_of.values() if name not in config.tenants)
     tenants = (*config.tenancy().tenants, *(Tenant(name=name) for name in strangers))
     history = _within_limits(history, tenant_of, Tenancy(tenants))
-    if not history.workloads:
-        reasons = sorted({job.reason.value for job in history.left_out}) or ["it holds no job"]
-        files = ", ".join(str(dump.path) for dump in dumps)
-        raise InvalidRequest(f"{files}: no job is left to simulate: {'; '.join(reasons)}")
-    begin_s = history.workloads[0].came_s
+    begin_s = history.workloads[0].came_s if history.workloads else 0
     priority_of = {tenant.name: tenant.priority for tenant in tenants}
     scenario = Scenario(
         sites=tuple(_site(name, own, config) for name, own in of_site.items()),

@@ -138,6 +138,8 @@ def test_a_type_of_gpu_counts_only_where_sizes_tell_of_types(asker: Asker) -> No
     assert asker.jobs(typed)[0][0].gpu_types == ()
     sizes = (pool("alpha", 2, 8, "a100"), pool("beta", 4, 4, "h100"))
     assert asker.jobs(typed, pools=sizes)[0][0].gpu_types == ("h100",)
+    free = ask([asker.dump(typed)], sizes, asker.config, any_gpu=True)
+    assert free.history.workloads[0].jobs[0].gpu_types == ()
     big = row(asked="gres/gpu:h100=8", given="gres/gpu=8")
     assert asker.why_not(big, pools=sizes) == [LeftOutReason.NO_SITE]
 
@@ -276,6 +278,7 @@ def test_before_and_after_worked_by_hand(asker: Asker) -> None:
     assert (alpha.after.allocation_frac, beta.before.allocation_frac) == (0, 0)
     assert beta.after.allocation_frac == pytest.approx(held_after / (16 * 200))
     assert beta.before.wait_s is None
+    assert (alpha.peak_before_gpus, beta.peak_before_gpus) == (6, 0)  # 2 + 4, then 4 + 2
     assert [(t.name, t.jobs) for t in result.tenants] == [("Vision", 2), ("guests", 1)]
 
 
