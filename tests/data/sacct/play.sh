@@ -158,7 +158,6 @@ dump() {
     sacct "${all[@]}" --parsable2 -o "$FIELDS" > steps.txt
     SLURM_TIME_FORMAT=%s sacct "${all[@]}" -X --parsable2 --noconvert -M all -o "$FIELDS" > epoch.txt
     sacct "${all[@]}" --duplicates --json | gzip -9n > jobs.json.gz
-    sacct "${all[@]}" --json > /tmp/plain.json
     sacct "${all[@]}" -X --parsable2 > default.txt
     sacct -V > version
 }

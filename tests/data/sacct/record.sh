@@ -5,12 +5,13 @@
 set -eu
 cd "$(dirname "$0")"
 record() {
-    local release=$1 suite=$2 cluster=$3 site name=federator-sacct-$3
+    local release=$1 suite=$2 cluster=$3 site name=federator-sacct-$3 log
+    log=$(mktemp)
     site=$(docker images -q --filter "reference=federator-site:$suite-*" | head -1)
     docker build -q --build-arg SITE="$site" -t "federator-sacct:$suite" . >/dev/null 2>&1
     docker rm -f "$name" >/dev/null 2>&1 || true
     docker run --init --name "$name" --hostname "$cluster" "federator-sacct:$suite" "$cluster" \
-        > "/tmp/$name.log" 2>&1 || { tail -20 "/tmp/$name.log" >&2; return 1; }
+        > "$log" 2>&1 || { tail -n 20 "$log" >&2; return 1; }
     rm -rf "${release:?}" && docker cp "$name:/dumps" "$release"
     docker rm -f "$name" >/dev/null
 }
