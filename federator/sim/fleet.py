@@ -46,7 +46,7 @@ from federator.sim.physics import Physics
 from federator.sim.scenario import Life, Moment, Scenario
 from federator.sim.simulated_site import SimulatedAttempt, SiteState
 from federator.sim.trace import ReplayOptions
-from federator.sim.weather import Kind, Weather
+from federator.sim.weather import Occasion, Weather
 
 _BEGIN_S = 1_000_000.0  # of virtual time; the scenario's clock begins here
 _STUCK_S = 30 * 86_400.0  # if nothing ran or came for so long, nothing will
@@ -132,7 +132,7 @@ class Fleet:
             raise FederatorError(f"{len(arrivals) - self._over} workloads wait for nothing")
         return max(self.now_s, min(times))
 
-    def later(self, at_s: float, kind: Kind, act: Callable[[], None]) -> None:
+    def later(self, at_s: float, kind: Occasion, act: Callable[[], None]) -> None:
         self._seq += 1
         heapq.heappush(self._heap, (at_s, kind, self._seq, act))
 
@@ -175,7 +175,7 @@ class Fleet:
         limit_s = self.now_s + order.workload.time_limit_s
         ends_at_s = attempt.works_from_s + self._left_s[index]
         state = SiteJobState.COMPLETED if ends_at_s <= limit_s else SiteJobState.TIMEOUT
-        self.later(min(ends_at_s, limit_s), Kind.END, lambda: self._end(attempt, state))
+        self.later(min(ends_at_s, limit_s), Occasion.END, lambda: self._end(attempt, state))
         self._report(attempt, SiteJobState.RUNNING)
 
     def _end(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
@@ -201,7 +201,9 @@ class Fleet:
         done_s = self._done_s(attempt)
         attempt.leaves_at_s = min(self.now_s + self._physics.save_s, order.leaves_by_s)
         kept_s = done_s if saves else self._physics.kept_s(done_s)
-        self.later(attempt.leaves_at_s, Kind.LEAVE, lambda: self._leave(attempt, done_s, kept_s))
+        self.later(
+            attempt.leaves_at_s, Occasion.LEAVE, lambda: self._leave(attempt, done_s, kept_s)
+        )
 
     def _leave(self, attempt: SimulatedAttempt, done_s: float, kept_s: float) -> None:
         order = attempt.order
