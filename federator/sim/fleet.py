@@ -132,9 +132,9 @@ class Fleet:
             raise FederatorError(f"{len(arrivals) - self._over} workloads wait for nothing")
         return max(self.now_s, min(times))
 
-    def later(self, at_s: float, kind: Occasion, act: Callable[[], None]) -> None:
+    def later(self, at_s: float, occasion: Occasion, act: Callable[[], None]) -> None:
         self._seq += 1
-        heapq.heappush(self._heap, (at_s, kind, self._seq, act))
+        heapq.heappush(self._heap, (at_s, occasion, self._seq, act))
 
     def _tick(self) -> None:
         while self._wakes and self._wakes[0] <= self.now_s:

@@ -1,14 +1,14 @@
 """What did a daemon live through? Its event log as a scenario, to be lived through once more.
 
-A workload holds its nodes as long as the daemon's log says: from its award to the news of its end.
-One that was awarded at once comes when it was awarded, since sites look at their Slurm before they
-bid. So the simulation sees each site with what was free there when bids were made.
+A workload holds its nodes as long as the daemon's log says: from what led to its award (its own
+submission, or the end of another) to the news of its end. So the simulation sees each site with
+what was free there when bids were made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from federator.errors import InvalidRequest
@@ -33,29 +33,44 @@ class Placement(NamedTuple):
 
 
 class LivedThrough(NamedTuple):
-    """``placements`` are the daemon's own, one for each arrival."""
+    """What the daemon lived through, and where it put each arrival.
+
+    ``prompt``: nothing waited. Where work waits, the simulator may award otherwise: which of two
+    messages came first, that were on their way together, is not in the log.
+    """
 
     scenario: Scenario
     placements: tuple[Placement, ...]
+    prompt: bool
 
 
 PROMPT_S: Final = 2.0  # an award so soon was made when the submission came
 
 
+@dataclass(slots=True)
 class _Story:
-    """What a log says of one workload. Times are those of the log."""
+    """What a log says of one workload. Times are those of the log; 0: it does not say."""
 
-    def __init__(self, submitted: Submitted) -> None:
-        self.submitted = submitted
-        self.came_s = submitted.at_s
-        self.award: Awarded | None = None
-        self.began_s = 0.0  # when that happened which led to the award
-        self.over_s = 0.0
+    submitted: Submitted
+    award: Awarded | None = None
+    freed_s: float = 0.0  # when something had come free, the last time before its award
+    over_s: float = 0.0
+
+    @property
+    def is_prompt(self) -> bool:
+        return self.award is not None and self.award.at_s - self.submitted.at_s <= PROMPT_S
+
+    @property
+    def began_s(self) -> float:
+        """When that happened which led to its award."""
+        if self.is_prompt:
+            return self.submitted.at_s
+        return max(self.freed_s, self.submitted.at_s)
 
     def arrival(self, began_s: float) -> Arrival:
         """``began_s``: when the scenario's clock begins."""
         return Arrival(
-            at_s=self.came_s - began_s,
+            at_s=self.submitted.at_s - began_s,
             draft=replace(self.submitted.draft, array_indices=()),
             duration_s=self.over_s - self.began_s,
         )
@@ -77,7 +92,7 @@ def scenario_of_log(
     """
     ledger = Ledger()
     stories: dict[WorkloadId, _Story] = {}
-    freed_s = 0.0  # when something came free, the last time
+    freed_s = 0.0
     for event in events:
         ledger.apply(event)
         match event:
@@ -86,20 +101,30 @@ def scenario_of_log(
                     stories[workload.id] = _Story(event)
             case Awarded():
                 story = stories[event.attempt.workload]
-                story.award, story.began_s = event, max(freed_s, story.submitted.at_s)
-                if event.at_s - story.submitted.at_s <= PROMPT_S:
-                    story.came_s = story.began_s = event.at_s
+                story.award, story.freed_s = event, freed_s
             case Changed() if ledger.entries[event.workload].state in TERMINAL:
                 stories[event.workload].over_s = freed_s = event.at_s
     for id_, story in stories.items():
         if story.award is None or not story.over_s or ledger.entries[id_].attempt != 1:
             raise InvalidRequest(f"workload {id_}: expected one award and an end in the log")
-    told = sorted(stories.values(), key=lambda story: story.came_s)
-    began_s = told[0].came_s if told else 0.0
+    _seen_before_bidding(list(stories.values()))
+    told = list(stories.values())
+    began_s = told[0].submitted.at_s if told else 0.0
     scenario = Scenario(
         sites=sites,
         tenants=tenants,
         arrivals=tuple(story.arrival(began_s) for story in told),
     )
     placements = tuple(Placement.of(story.award) for story in told if story.award is not None)
-    return LivedThrough(scenario, placements)
+    return LivedThrough(scenario, placements, all(story.is_prompt for story in told))
+
+
+def _seen_before_bidding(stories: Sequence[_Story]) -> None:
+    """Sites look at their Slurm when they are asked: what ended by then was over when it came."""
+    asked = [(s.submitted.at_s, s.award.at_s) for s in stories if s.is_prompt and s.award]
+    for story in stories:
+        for came_s, awarded_s in asked:
+            if came_s < story.over_s <= awarded_s:
+                story.over_s = came_s
+            if came_s < story.freed_s <= awarded_s:
+                story.freed_s = came_s

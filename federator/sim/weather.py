@@ -36,7 +36,7 @@ class Stage(Protocol):
     @property
     def sites(self) -> Mapping[SiteName, SiteState]: ...
 
-    def later(self, at_s: float, kind: Occasion, act: Callable[[], None]) -> None: ...
+    def later(self, at_s: float, occasion: Occasion, act: Callable[[], None]) -> None: ...
 
     def see(self, observation: Observation) -> None: ...
 
@@ -63,11 +63,12 @@ class Weather:
         for number, (name, site) in enumerate(self._stage.sites.items()):
             self._queues[name] = deque()
             if isfinite(physics.node_mtbf_s):
-                self._next_failure(name, np.random.default_rng([self._seed, number, Occasion.NODE]))
+                self._next_failure(name, self._rng(number, Occasion.NODE))
             if physics.local_load and site.site.gpus:
-                self._next_local(
-                    name, np.random.default_rng([self._seed, number, Occasion.LOCAL]), 0
-                )
+                self._next_local(name, self._rng(number, Occasion.LOCAL), 0)
+
+    def _rng(self, site: int, occasion: Occasion) -> np.random.Generator:
+        return np.random.default_rng([self._seed, site, occasion])
 
     # ---- nodes ----
 
