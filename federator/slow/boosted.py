@@ -18,11 +18,9 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Final
 
-import numpy as np
-
 from federator.errors import InvalidRequest
 from federator.slow.forecast import LatelyForecast, Said
-from federator.slow.history import FEATURES, PoolHistory
+from federator.slow.history import FEATURES, Features, PoolHistory
 
 FIRST_S: Final = 3 * 86_400
 AGAIN_S: Final = 7 * 86_400
@@ -40,8 +38,7 @@ def xgboost() -> ModuleType:
         import xgboost as library  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         raise InvalidRequest(
-            f"forecasts need {error.name}, which is not installed here; "
-            "install federator[forecast]"
+            f"forecasts need {error.name}, which is not installed here; install federator[forecast]"
         ) from error
     found: ModuleType = library
     return found
@@ -80,7 +77,7 @@ class BoostedForecast:
             if came.any() and not came.all():
                 self._models[window] = self._trained(seen, came)
 
-    def _trained(self, seen: np.ndarray[tuple[int, ...], np.dtype[np.float32]], came: Said) -> object:
+    def _trained(self, seen: Features, came: Said) -> object:
         chosen = {
             "objective": "binary:logistic", "nthread": 1, "seed": 0, "verbosity": 0,
             "scale_pos_weight": float((~came).sum() / came.sum()),

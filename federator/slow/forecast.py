@@ -8,11 +8,11 @@ forecast for now rests on what it was told.
 Source:
     SIA sec. 5.4. TotalNewLoad is NewLoadEstimate where WillJobsArrive, else 0. Chosen where the
     paper is silent: NewLoadEstimate looks back over ``QUANTA`` lengths of the window ("the recent
-    few"). A job's duration is expected to be the ``quantile`` of those of the last ``_RECALLED``
-    jobs that ended of the same user, pool and size, if there were ``_ENOUGH`` of them (the paper
-    has a tag of the experiment in place of the user); else of the same pool and size; else of the
-    same pool; else nothing is known, and it counts as longer than all windows. Sizes are similar if
-    they have the same power of two.
+    few"). A job's duration is expected to be the median of those of the last ``_RECALLED`` jobs
+    that ended of the same user, pool and size, if there were ``_ENOUGH`` of them (the paper has a
+    tag of the experiment in place of the user); else of the same pool and size; else of the same
+    pool; else nothing is known, and it counts as longer than all windows. Sizes are similar if they
+    have equally many binary digits.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ class DurationForecast(Protocol):
 
 
 class SimilarJobs:
-    """A job runs as long as most of those like it did.
+    """A job runs as long as those like it did.
 
     Args:
         quantile: of their durations that is expected.
     """
 
-    def __init__(self, quantile: float = 0.9) -> None:
+    def __init__(self, quantile: float = 0.5) -> None:
         self._quantile = quantile
         self._seen: dict[tuple[object, ...], deque[float]] = {}
 

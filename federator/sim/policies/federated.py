@@ -11,9 +11,9 @@ effect but to say which jobs are too large.
 Source:
     MAST sec. 5.6: the federated approach "dispatches a workload to the region with the lowest
     demand over supply rate of the required GPU type". The paper does not say what demand is. Here
-    it is GPUs, not GPU-hours, since a dispatcher does not know how long jobs run; and both running
-    and waiting ones, since without the running ones all idle-queued pools would look alike, and
-    without the waiting ones a queue would grow where the pool is full.
+    it is GPUs, not GPU-hours, since a dispatcher does not know how long jobs run; and of both
+    running and waiting jobs: without the running ones a full pool where nobody waits would look
+    empty, without the waiting ones a long queue would not count.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class FederatedReplay:
                 demand[pool] -= gone
             pool = _least_wanted(trace.pools, demand, gpus)
             # Strict order: whoever comes later has no say in when this job starts.
-            timetable.start_s[row] = starts_s = lines[pool].start(now_s, trace.duration_s[row], gpus)
+            starts_s = lines[pool].start(now_s, trace.duration_s[row], gpus)
+            timetable.start_s[row] = starts_s
             timetable.end_s[row] = starts_s + trace.duration_s[row]
             timetable.site[row] = trace.pools[pool].name
             demand[pool] += gpus
@@ -53,9 +54,8 @@ class FederatedReplay:
 
 def _least_wanted(pools: tuple[TracePool, ...], demand: list[int], gpus: int) -> int:
     """The pool to bind a job to; every job fits at least its own."""
-    return min(
-        (demand[k] / pool.gpus, k) for k, pool in enumerate(pools) if gpus <= pool.gpus
-    )[1]  # fmt: skip
+    fitting = ((demand[k] / pool.gpus, k) for k, pool in enumerate(pools) if gpus <= pool.gpus)
+    return min(fitting)[1]
 
 
 class _Line:

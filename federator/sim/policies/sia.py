@@ -76,10 +76,11 @@ class SiaReplay:
     windows_s: tuple[int, ...] = WINDOWS_S
 
     def replay(self, trace: Trace, options: ReplayOptions) -> Timetable:
-        return _Anticipation(trace, options, self._foresight(trace, options.seed),
+        return _Anticipation(trace, options, self.foresight(trace, options.seed),
                              len(self.windows_s)).replay()  # fmt: skip
 
-    def _foresight(self, trace: Trace, seed: int) -> Foresight:
+    def foresight(self, trace: Trace, seed: int) -> Foresight:
+        """Who tells a replay of this trace what is to come."""
         if self.knowledge is Knowledge.PERFECT:
             return PerfectForesight(trace, self.windows_s)
         learnt = self.knowledge is Knowledge.LEARNT
@@ -97,7 +98,7 @@ class PerfectForesight:
     """Knows the trace, as coarsely as a forecaster would tell it. Keys are rows."""
 
     def __init__(self, trace: Trace, windows_s: Sequence[int]) -> None:
-        self._windows_s = windows_s
+        self.pools, self._windows_s = trace.pools, windows_s
         self._durations_s = trace.duration_s
         rows = trace.by_pool()
         self._submit_s = [[trace.submit_s[row] for row in own] for own in rows]

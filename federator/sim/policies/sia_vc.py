@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from bisect import insort
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heappush
 
 from federator.sim.policies.fifo import FifoReplay
 from federator.sim.space import counter
