@@ -9,19 +9,29 @@ takes back one; a plan whose reservations do not depend on the event comes out t
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from itertools import accumulate
 from typing import Final
 
 _FORGET_AFTER: Final = 4096  # steps of the past; to forget copies what is to come
 
 
 class ResourcePlan:
-    """Reserved amounts from the present on. Instants are whole seconds; intervals are half-open."""
+    """Reserved amounts from the present on. Instants are whole seconds; intervals are half-open.
+
+    Args:
+        reserved: start, end and GPUs of what is reserved at once; none is empty.
+    """
 
     __slots__ = ("_at_s", "_reserved")
 
-    def __init__(self) -> None:
-        self._at_s = [-(2**62)]  # each step's begin; it lasts until the next
-        self._reserved = [0]
+    def __init__(self, reserved: Iterable[tuple[int, int, int]] = ()) -> None:
+        changes: dict[int, int] = {-(2**62): 0}
+        for start_s, end_s, gpus in reserved:
+            changes[start_s] = changes.get(start_s, 0) + gpus
+            changes[end_s] = changes.get(end_s, 0) - gpus
+        self._at_s = sorted(changes)  # each step's begin; it lasts until the next
+        self._reserved = list(accumulate(changes[at_s] for at_s in self._at_s))
 
     def reserve(self, start_s: int, end_s: int, gpus: int) -> None:
         """Speak for so many GPUs over [start, end); nothing if it is empty."""

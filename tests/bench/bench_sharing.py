@@ -1,7 +1,7 @@
 """What is sharing worth, and whom does it slow, against each pool alone? Asserts nothing.
 
 Against ``fifo-count``, for each policy that treats pools as counters, and for ``sia`` with
-forecasts that are perfect or random:
+other knowledge than what it learns:
 
 - on the September 2020 trace of Helios' Venus, if it is there (``FEDERATOR_TRACES``, or the folder
   ``shared/traces`` beside the repository), with all pools and without the two that donate most

@@ -20,18 +20,21 @@ intervals = st.tuples(st.integers(0, 60), st.integers(0, 60), st.integers(0, 9))
 
 @settings(max_examples=200, deadline=None)
 @given(
+    first=st.lists(intervals.filter(lambda one: one[0] < one[1]), max_size=8),
     made=st.lists(st.tuples(intervals, st.booleans()), max_size=30),
     asked=st.lists(st.tuples(st.integers(0, 70), st.integers(0, 70)), min_size=1, max_size=10),
 )
 def test_a_plan_is_the_sum_of_its_reservations_at_every_second(
-    made: list[tuple[tuple[int, int, int], bool]], asked: list[tuple[int, int]]
+    first: list[tuple[int, int, int]],
+    made: list[tuple[tuple[int, int, int], bool]],
+    asked: list[tuple[int, int]],
 ) -> None:
-    plan, seconds = ResourcePlan(), [0] * 80
-    for (start_s, end_s, gpus), released in made:
-        plan.reserve(start_s, end_s, gpus)
+    plan, seconds = ResourcePlan(first), [0] * 80
+    for some, released in made:
+        plan.reserve(*some)
         if released:
-            plan.release(start_s, end_s, gpus)
-            continue
+            plan.release(*some)
+    for start_s, end_s, gpus in [*first, *(some for some, released in made if not released)]:
         for at_s in range(start_s, end_s):
             seconds[at_s] += gpus
     for start_s, end_s in asked:

@@ -51,10 +51,14 @@ class _VirtualClock:
         self.row_at = sorted(trace.in_order(), key=self.virtual_s.__getitem__)
         self.waiting: list[int] = []  # ranks, sorted
         self.running: Running = []
-        self.plan = ResourcePlan()
         for rank, row in enumerate(self.row_at):
             self.rank[row] = rank
-            self._reserve(row, self.virtual_s[row], 1)
+        self.plan = ResourcePlan(
+            (start_s, start_s + lasts_s, gpus)
+            for start_s, lasts_s, gpus in zip(
+                self.virtual_s, trace.duration_s, trace.gpus, strict=True
+            )
+        )
 
     def replay(self) -> Timetable:
         trace, rows = self.trace, self.trace.in_order()
@@ -71,11 +75,6 @@ class _VirtualClock:
             self.waiting = [rank for rank in self.waiting if not self._starts(rank, now_s)]
         return self.timetable
 
-    def _reserve(self, row: int, start_s: int, sign: int) -> None:
-        self.plan.reserve(
-            start_s, start_s + self.trace.duration_s[row], sign * self.trace.gpus[row]
-        )
-
     def _starts(self, rank: int, now_s: int) -> bool:
         """Start the job if that takes nothing from others."""
         row = self.row_at[rank]
@@ -87,8 +86,9 @@ class _VirtualClock:
         held = self.space.take(gpus)
         assert held is not None, "more was started than reserved"
         assert now_s <= virtual_s, "a job waits longer than without sharing"
-        self._reserve(row, virtual_s, -1)
-        self._reserve(row, now_s, 1)
+        if now_s < virtual_s:
+            self.plan.release(virtual_s, virtual_s + self.trace.duration_s[row], gpus)
+            self.plan.reserve(now_s, ends_s, gpus)
         self.timetable.start_s[row], self.timetable.end_s[row] = now_s, ends_s
         heappush(self.running, (ends_s, row, held))
         return True

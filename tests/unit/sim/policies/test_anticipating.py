@@ -75,6 +75,14 @@ def test_perfect_forecasts_lend_for_a_whole_window_or_not_at_all() -> None:
     assert starts(jobs, PERFECT) == {"a": 0, "b": 0, "x": 6, "c": 7}
 
 
+def test_a_window_holds_who_comes_in_its_last_second_and_not_who_comes_at_its_end() -> None:
+    # b may run on bee's GPUs from 0 to 5 if nobody comes there before 5.
+    late = trace("a 0 9 2\nb 0 5 2\nx 5 1 2 bee", *TWO)
+    assert starts(late, PERFECT) == {"a": 0, "b": 0, "x": 5}
+    in_time = trace("a 0 9 2\nb 0 5 2\nx 4 1 2 bee", *TWO)
+    assert starts(in_time, PERFECT) == {"a": 0, "x": 4, "b": 5}
+
+
 def test_jobs_longer_than_all_windows_wait_for_their_own_gpus() -> None:
     jobs = trace("a 0 20 2\nb 0 11 2", *TWO)
     assert starts(jobs, PERFECT) == {"a": 0, "b": 20}
