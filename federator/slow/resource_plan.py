@@ -1,9 +1,11 @@
 """How many GPUs are spoken for at each instant to come? A plan of amounts over time.
 
 The logical resource-time plan of SIA sec. 5.1 as a step function: amounts change only at the
-instants that are in it. ``reserve`` is the paper's Reserve and ``most`` its MaxReservation. Instead
-of clearing all reservations and making them again at every event (ClearReservations), ``release``
-takes back one; a plan whose reservations do not depend on the event comes out the same.
+instants that are in it. ``reserve`` is the paper's Reserve. Its MaxReservation is asked the other
+way round, once for jobs of one size instead of for each: until when does it stay within an amount
+(``first_above``)? Instead of clearing all reservations and making them again at every event
+(ClearReservations), ``release`` takes back one; a plan whose reservations do not depend on the
+event comes out the same.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import Final
 
+_FIRST_LOOK: Final = 16  # steps; then twice as many each time
 _FORGET_AFTER: Final = 4096  # steps of the past; to forget copies what is to come
 
 
@@ -45,12 +48,17 @@ class ResourcePlan:
         """Take back what was reserved."""
         self.reserve(start_s, end_s, -gpus)
 
-    def most(self, start_s: int, end_s: int) -> int:
-        """The largest amount reserved at any instant of [start, end); 0 if it is empty."""
-        if start_s >= end_s:
-            return 0
-        first = bisect_right(self._at_s, start_s) - 1
-        return max(self._reserved[first : bisect_left(self._at_s, end_s)])
+    def first_above(self, start_s: int, until_s: int, gpus: int) -> int:
+        """The first instant of [start, until) at which more is reserved; ``until_s`` if none."""
+        at_s, reserved = self._at_s, self._reserved
+        k, last, size = bisect_right(at_s, start_s) - 1, bisect_left(at_s, until_s), _FIRST_LOOK
+        while k < last:
+            some = reserved[k : min(k + size, last)]
+            if max(some) > gpus:
+                return max(start_s, at_s[next(n for n, r in enumerate(some, k) if r > gpus)])
+            k += len(some)
+            size *= 2
+        return until_s
 
     def forget(self, before_s: int) -> None:
         """Nothing before this instant will be asked for again."""

@@ -22,12 +22,16 @@ intervals = st.tuples(st.integers(0, 60), st.integers(0, 60), st.integers(0, 9))
 @given(
     first=st.lists(intervals.filter(lambda one: one[0] < one[1]), max_size=8),
     made=st.lists(st.tuples(intervals, st.booleans()), max_size=30),
-    asked=st.lists(st.tuples(st.integers(0, 70), st.integers(0, 70)), min_size=1, max_size=10),
+    asked=st.lists(
+        st.tuples(st.integers(0, 70), st.integers(0, 70), st.integers(0, 30)),
+        min_size=1,
+        max_size=10,
+    ),
 )
 def test_a_plan_is_the_sum_of_its_reservations_at_every_second(
     first: list[tuple[int, int, int]],
     made: list[tuple[tuple[int, int, int], bool]],
-    asked: list[tuple[int, int]],
+    asked: list[tuple[int, int, int]],
 ) -> None:
     plan, seconds = ResourcePlan(first), [0] * 80
     for some, released in made:
@@ -37,8 +41,9 @@ def test_a_plan_is_the_sum_of_its_reservations_at_every_second(
     for start_s, end_s, gpus in [*first, *(some for some, released in made if not released)]:
         for at_s in range(start_s, end_s):
             seconds[at_s] += gpus
-    for start_s, end_s in asked:
-        assert plan.most(start_s, end_s) == max(seconds[start_s:end_s], default=0)
+    for start_s, until_s, gpus in asked:
+        above = (at_s for at_s in range(start_s, until_s) if seconds[at_s] > gpus)
+        assert plan.first_above(start_s, until_s, gpus) == next(above, until_s)
 
 
 @settings(max_examples=5, deadline=None)
@@ -48,8 +53,8 @@ def test_a_plan_that_forgets_the_past_keeps_the_future(begin_s: int) -> None:
     for at_s in range(20_000):
         plan.reserve(begin_s + at_s, begin_s + at_s + 3, 1)
         plan.forget(begin_s + at_s)
-        assert plan.most(begin_s + at_s, begin_s + at_s + 9) <= 3
-    assert plan.most(begin_s + 19_999, begin_s + 20_100) == 3
+        assert plan.first_above(begin_s + at_s, begin_s + at_s + 9, 3) == begin_s + at_s + 9
+    assert plan.first_above(begin_s + 19_999, begin_s + 20_100, 2) == begin_s + 19_999
 
 
 happenings = st.lists(
