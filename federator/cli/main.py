@@ -28,6 +28,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
     "check": ("federator.cli.services", "check", "Validate a federation.yaml."),
     "daemon": ("federator.cli.services", "daemon", "The federation daemon."),
     "explain": ("federator.cli.explain", "explain", "Why a workload is where it is."),
+    "generate": ("federator.cli.generate", "generate", "Make up a trace of jobs to replay."),
     "rank": ("federator.cli.rank", "rank", "Offline: the order of a queue, and why."),
     "simulate": ("federator.cli.simulate", "simulate", "Replay a trace of jobs under a policy."),
     "sites": ("federator.cli.fsinfo", "sites", "The state of every site."),
