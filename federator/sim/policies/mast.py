@@ -6,20 +6,29 @@ from dataclasses import dataclass
 
 from federator.policies.mast import Mast
 from federator.sched.federation import Rules
+from federator.sim.fast.core import FlatFleet, applies
 from federator.sim.fleet import Fleet
 from federator.sim.trace import ReplayOptions, Timetable, Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MastReplay:
-    """The code of daemon and agent in virtual time; see ``federator.sim.fleet``.
+    """What daemon and agent would do with a trace; see ``federator.sim.fleet``.
 
     A job may run in any pool. Each pool is a tenant's quota, too: who stays within it goes first.
     Nobody is evicted, as in the federation today.
+
+    Attributes:
+        pass_interval_s: between passes without news.
+        exact: the code of daemon and agent itself, message by message, instead of
+            ``federator.sim.fast``; the timetable is the same, and takes far longer.
     """
 
     pass_interval_s: float = 300.0
+    exact: bool = False
 
     def replay(self, trace: Trace, options: ReplayOptions) -> Timetable:
         rules = Rules(pass_interval_s=self.pass_interval_s)
-        return Fleet(trace, Mast(), rules, options).run()
+        if self.exact or not applies(trace):
+            return Fleet(trace, Mast(), rules, options).run()
+        return FlatFleet(trace, Mast(), rules, options).run()

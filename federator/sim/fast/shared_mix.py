@@ -1,0 +1,141 @@
+"""What has been asked for lately? Noted once for all sites, since all are asked the same.
+
+``RequestMix`` of each site notes the same requests in the same order; only when a site weighs them
+differs: when it first puts a price on something after its weights were dropped.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection
+from itertools import islice
+from typing import Final
+
+from federator.sched.fragmentation import (
+    PRICES_KEPT,
+    REMEMBERED,
+    SHAPES_COUNTED,
+    UNTIL_KNOWN,
+    WEIGHED_AFTER,
+)
+from federator.sim.fast.asked import AskedShape
+
+RackKey = tuple[int, tuple[int, ...]]
+"""Nodes of a rack, and the GPUs of use on those that have any, ascending."""
+
+Uses = dict[RackKey, int]
+"""How many GPUs of a rack requests of one shape can use."""
+
+_USES_KEPT: Final = 65_536  # of one shape
+
+
+class Weights:
+    """The most frequent shapes with their shares, and what racks cost by them.
+
+    Args:
+        counts: how often each shape was asked for.
+        uses: what is known of each shape already, whatever its share.
+    """
+
+    __slots__ = ("_prices", "_shares")
+
+    def __init__(
+        self, counts: dict[tuple[int, int], int], uses: dict[tuple[int, int], Uses]
+    ) -> None:
+        top = (
+            sorted(counts.items(), key=lambda c: (-c[1], c[0]))[:SHAPES_COUNTED]
+            or UNTIL_KNOWN
+        )  # fmt: skip
+        total = sum(n for _, n in top)
+        self._shares = tuple((uses.setdefault(shape, {}), shape, n / total) for shape, n in top)
+        self._prices: dict[RackKey, float] = {}
+
+    def stranded(self, key: RackKey) -> float:
+        """Expected GPUs of a rack that are of no use; as ``RequestMix.stranded``."""
+        known = self._prices.get(key)
+        if known is None:
+            if len(self._prices) >= PRICES_KEPT:
+                self._prices.clear()
+            known = self._prices[key] = self._price(key)
+        return known
+
+    def _price(self, key: RackKey) -> float:
+        total = sum(key[1])
+        parts: list[float] = []
+        for uses, shape, share in self._shares:
+            use = uses.get(key)
+            if use is None:
+                if len(uses) >= _USES_KEPT:
+                    uses.clear()
+                use = uses[key] = _of_use(key, shape)
+            parts.append(share * (total - use))
+        return sum(parts)
+
+
+def _of_use(key: RackKey, shape: tuple[int, int]) -> int:
+    nodes, free = key
+    wanted, each = shape
+    if wanted == 1:
+        return sum([gpus - gpus % each for gpus in free])
+    fitting = sum([gpus >= each for gpus in free])
+    return (fitting if wanted > nodes else fitting - fitting % wanted) * each
+
+
+class SharedMix:
+    """The shapes of the last requests, each job counted once however often it asks.
+
+    Attributes:
+        epoch: grows when sites have to weigh anew.
+    """
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self._seen: OrderedDict[int, AskedShape] = OrderedDict()
+        self._counts: dict[tuple[int, int], int] = {}
+        self._uses: dict[tuple[int, int], Uses] = {}
+        self._unweighed = 0
+        self._weights: Weights | None = None  # of the counts as they are
+
+    def knows(self, job: int) -> bool:
+        return job in self._seen
+
+    def note(self, job: int, shape: AskedShape) -> int | None:
+        """A job has asked for the first time, or since it was forgotten.
+
+        Returns:
+            The job that is forgotten for it.
+        """
+        counted = shape.counted
+        self._seen[job] = shape
+        if counted[1]:
+            self._counts[counted] = self._counts.get(counted, 0) + 1
+            self._unweighed += 1
+            self._weights = None
+        forgotten = self._forget_oldest() if len(self._seen) > REMEMBERED else None
+        if self._unweighed * WEIGHED_AFTER >= len(self._seen):
+            self._unweighed = 0
+            self.epoch += 1
+        return forgotten
+
+    def would_forget(self, more: int, jobs: Collection[int]) -> bool:
+        """Tell whether any of ``jobs`` is forgotten when so many more are noted."""
+        beyond = len(self._seen) + more - REMEMBERED
+        return beyond > 0 and any(job in jobs for job in islice(self._seen, beyond))
+
+    def weights(self) -> Weights:
+        """Of what has been noted by now."""
+        if self._weights is None:
+            self._weights = Weights(self._counts, self._uses)
+        return self._weights
+
+    def _forget_oldest(self) -> int:
+        job, shape = self._seen.popitem(last=False)
+        counted = shape.counted
+        if counted[1]:
+            left = self._counts[counted] - 1
+            if left:
+                self._counts[counted] = left
+            else:
+                del self._counts[counted]
+            self._weights = None
+        return job
