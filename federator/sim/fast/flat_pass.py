@@ -15,7 +15,7 @@ from typing import Final
 
 from federator.sched.bidding import EXPLAINED
 from federator.sim.fast.asked import AskedShape
-from federator.sim.fast.flat_site import FlatBid, FlatPlan, FlatSite
+from federator.sim.fast.flat_site import UNASKED, FlatBid, FlatPlan, FlatSite
 from federator.sim.fast.lanes import WaitingJobs
 from federator.sim.fast.shared_mix import SharedMix
 
@@ -53,6 +53,7 @@ class FlatPasses:
         self._window: Final = window
         self.unnoted: dict[int, None] = {}  # waiting jobs that the mix does not know
         self._now_s = 0.0
+        self._all_weighed_at = -1  # epoch of the mix
 
     def run(
         self, now_s: float, came: Iterable[int], freed: Collection[FlatSite]
@@ -69,19 +70,22 @@ class FlatPasses:
             Who starts where; it is taken from the sites and the queue.
         """
         self._now_s = now_s
-        waiting = self._waiting
         self.unnoted.update(dict.fromkeys(came))
+        waiting = self._waiting
         if not waiting.jobs:
             return []
-        possible = self._possible(came, freed)
-        if self._windows_matter():
+        if len(waiting.jobs) > self._window or self._may_stay_unexplained():
             return self._in_windows()
         asked = list(waiting.by_shape)
+        possible = self._possible(came, freed)
         jobs = waiting.of_shapes(possible)
         minded = {*jobs, *self.unnoted}
+        minded.update(self._mix.forgotten_for(len(self.unnoted), waiting.jobs))
         if len(minded) > 1:
             ranked = waiting.ranked(minded, now_s)
             self._note(ranked)
+            if self.unnoted and possible:  # forgotten after their turn: asked in vain, and noted
+                return self._in_windows(noted=True)
             jobs = [job for job in ranked if self._shapes[job] in possible]
         else:
             self._note(minded)
@@ -92,22 +96,14 @@ class FlatPasses:
     def _possible(self, came: Iterable[int], freed: Iterable[FlatSite]) -> set[AskedShape]:
         """What may be placed: of the new anywhere, of the others where something came free."""
         new = {self._shapes[job] for job in came}
-        possible = {shape for shape in new if any([site.fits(shape) for site in self._sites])}
+        possible = {shape for shape in new if self._fits(shape)}
         for site in freed:
             possible.update([shape for shape in self._waiting.by_shape if site.fits(shape)])
         return possible
 
-    def _windows_matter(self) -> bool:
-        """Tell whether it may matter who is asked in the same message, and who at all.
-
-        With more waiting than are asked at once; where the mix forgets a job that it must note
-        again; and where the explained refusals may be used up by those that price nothing.
-        """
+    def _may_stay_unexplained(self) -> bool:
+        """Tell whether refusals that price nothing may use up the explanations of a message."""
         waiting, sites = self._waiting, self._sites
-        if len(waiting.jobs) > self._window:
-            return True
-        if self._mix.would_forget(len(self.unnoted), waiting.jobs):
-            return True
         return len(waiting.by_shape) > EXPLAINED and any(site.nodes.starved() for site in sites)
 
     def _note(self, jobs: Iterable[int]) -> None:
@@ -121,99 +117,115 @@ class FlatPasses:
 
     def _in_rounds(self, jobs: list[int], asked: Sequence[AskedShape]) -> list[Launch]:
         """All that wait are asked about in each message; ``jobs`` are those that matter."""
-        launches: list[Launch] = []
-        first = True
-        while first or self._fits_any(jobs):
-            outcome = self._round(jobs)
-            if first:  # later, who prices nothing has nothing new to price
-                self._weigh_where_refused(asked)
+        outcome = self._round(jobs)
+        self._weigh_where_refused(asked)  # later, who prices nothing has nothing new to price
+        self._carry_out(outcome)
+        launches = outcome.launches
+        while outcome.again and self._fits_any(outcome.again):
+            outcome = self._round(outcome.again)
             self._carry_out(outcome)
             launches += outcome.launches
-            jobs, first = outcome.again, False
         return launches
 
-    def _in_windows(self) -> list[Launch]:
-        """Message by message, as ``Pass.next_window`` makes them up."""
+    def _in_windows(self, noted: bool = False) -> list[Launch]:
+        """Message by message, as ``Pass.next_window`` makes them up.
+
+        Args:
+            noted: those of the first message are noted already.
+        """
         launches: list[Launch] = []
         rest = iter(self._waiting.ranked(self._waiting.jobs, self._now_s))
-        failed: dict[AskedShape, bool] = {}  # whether a shape is known to fail everywhere
+        failed: set[AskedShape] = set()  # known to fail everywhere
         again: list[int] = []
         while True:
             window = again
             while len(window) < self._window and (job := next(rest, None)) is not None:
-                if not failed.get(self._shapes[job]):
+                if self._shapes[job] not in failed:
                     window.append(job)
             if not window:
                 return launches
-            self._note(window)
+            if not noted:
+                self._note(window)
+            noted = False
             outcome = self._round(window)
             self._weigh_where_refused(dict.fromkeys([self._shapes[job] for job in window]))
             self._carry_out(outcome)
             launches += outcome.launches
-            refused = {self._shapes[job] for job in outcome.refused}
-            for shape in self._waiting.by_shape:
-                if any(other.implies(shape) for other in refused):
-                    failed[shape] = True
+            for refused in {self._shapes[job] for job in outcome.refused}:
+                failed.update([s for s in self._waiting.by_shape if refused.implies(s)])
             again = outcome.again
             if not self.unnoted and not self._fits_any(self._waiting.jobs):
                 return launches
 
+    def _fits(self, shape: AskedShape) -> bool:
+        for site in self._sites:  # noqa: SIM110 - any() is slower
+            if site.fits(shape):
+                return True
+        return False
+
     def _fits_any(self, jobs: Iterable[int]) -> bool:
-        shapes = {self._shapes[job] for job in jobs}
-        return any(site.fits(shape) for shape in shapes for site in self._sites)
+        return any(self._fits(shape) for shape in {self._shapes[job] for job in jobs})
 
     # ---- one round ----
 
     def _round(self, jobs: Sequence[int]) -> FlatOutcome:
         """Ask all sites about some jobs, in this order, and award them."""
-        if len(jobs) == 1:
-            return self._alone(jobs[0])
         outcome = FlatOutcome([], [], [])
         lost_a_hold: set[FlatSite] = set()
+        holding: set[FlatSite] = set()
         refused: set[AskedShape] = set()  # of which nobody has room for another
-        for job in jobs:
+        last = len(jobs) - 1
+        for position, job in enumerate(jobs):
             shape = self._shapes[job]
             bids = [] if shape in refused else self._bids(shape)
             if not bids:
                 refused.add(shape)
                 (outcome.again if lost_a_hold else outcome.refused).append(job)
                 continue
-            held_back = False
-            for _, _, _, site, bid in bids:
-                if site.is_held_back(shape, bid) and site in lost_a_hold:
-                    held_back = True
-                site.hold(bid.plan)
-            if held_back:
+            held_back = [
+                site in lost_a_hold
+                for _, _, _, site, bid in bids
+                if bid.racks > 1 and site.is_held_back(shape, bid)
+            ]
+            if any(held_back):
                 outcome.again.append(job)
-                continue
-            _, _, _, winner, bid = min(bids)
-            outcome.launches.append((job, winner, bid.plan))
-            lost_a_hold.update([site for _, _, _, site, _ in bids if site is not winner])
-        for site in self._sites:
+            else:
+                _, _, _, winner, best = min(bids)
+                outcome.launches.append((job, winner, best.plan))
+                lost_a_hold.update([site for _, _, _, site, _ in bids if site is not winner])
+            if position < last:
+                for _, _, _, site, bid in bids:
+                    site.hold(bid.plan)
+                    holding.add(site)
+        for site in holding:
             site.close()
         return outcome
 
-    def _alone(self, job: int) -> FlatOutcome:
-        """The same of one job, where no hold is in anybody's way."""
-        bids = self._bids(self._shapes[job])
-        if not bids:
-            return FlatOutcome([], [], [job])
-        _, _, _, winner, bid = min(bids)
-        return FlatOutcome([(job, winner, bid.plan)], [], [])
-
     def _bids(self, shape: AskedShape) -> list[tuple[float, float, int, FlatSite, FlatBid]]:
         """With what decides between them: the score, and the order of the sites."""
-        return [
-            (bid.locality_cost, bid.fragmentation, site.rank, site, bid)
-            for site in self._sites
-            if (bid := site.bid(shape)) is not None
-        ]
+        epoch = self._mix.epoch
+        found = []
+        for site in self._sites:
+            bid = site.known.get(shape, UNASKED)
+            if bid is not None and bid.epoch != epoch:
+                bid = site.bid(shape)
+            if bid is not None:
+                found.append((bid.locality_cost, bid.fragmentation, site.rank, site, bid))
+        return found
 
     def _weigh_where_refused(self, asked: Iterable[AskedShape]) -> None:
         """Sites that have bid nothing may have put a price on what they offered instead."""
+        if self._all_weighed_at == self._mix.epoch:
+            return
+        left = 0
         for site in self._sites:
-            if site.unweighed and self._prices_in_refusing(site, asked):
-                site.weigh_anew()
+            if site.unweighed:
+                if self._prices_in_refusing(site, asked):
+                    site.weigh_anew()
+                else:
+                    left += 1
+        if not left:
+            self._all_weighed_at = self._mix.epoch
 
     def _prices_in_refusing(self, site: FlatSite, asked: Iterable[AskedShape]) -> bool:
         explained: list[AskedShape] = []

@@ -38,17 +38,19 @@ class FlatBid:
     locality_cost: float
     changes: list[tuple[int, RackKey, RackKey]]
     fragmentation: float = 0.0
-    weights: Weights | None = None  # by which the fragmentation was weighed
+    epoch: int = -1  # of the mix by which the fragmentation was weighed
 
-    def weigh(self, weights: Weights) -> None:
+    def weigh(self, weights: Weights, epoch: int) -> None:
         more = 0.0
         for starved, after, before in self.changes:
             more += starved + weights.stranded(after) - weights.stranded(before)
-        self.fragmentation, self.weights = more, weights
+        self.fragmentation, self.epoch = more, epoch
 
 
-_UNASKED: Final = object()
-_Known = dict[AskedShape, FlatBid | None]
+UNASKED: Final = FlatBid(FlatPlan([], []), 0, 0.0, [])
+"""Stands for a bid that nobody has asked for yet."""
+
+KnownBids = dict[AskedShape, FlatBid | None]
 
 
 class FlatSite:
@@ -60,19 +62,19 @@ class FlatSite:
         mix: of the requests to all sites.
     """
 
-    __slots__ = ("_all", "_base", "_epoch", "_held", "_known", "_mix", "_retried", "_weights",
-                 "nodes", "rank")  # fmt: skip
+    __slots__ = ("_all", "_base", "_epoch", "_held", "_mix", "_retried", "_weights",
+                 "known", "nodes", "rank")  # fmt: skip
 
     def __init__(self, pool: TracePool, rank: int, mix: SharedMix) -> None:
         self.rank = rank
         self.nodes = PoolNodes(pool)
         self._all = pool.gpus
         self._mix = mix
-        self._known: _Known = {}
+        self.known: KnownBids = {}
         self._epoch = -1
-        self._weights: Weights | None = None
+        self._weights = mix.weights()
         self._held: list[FlatPlan] = []  # of the bids of this message
-        self._base: tuple[_Known, list[Remembered]] | None = None  # before the first of them
+        self._base: tuple[KnownBids, list[Remembered]] | None = None  # before the first of them
         self._retried = 0
 
     # ---- bids ----
@@ -85,16 +87,13 @@ class FlatSite:
 
     def bid(self, shape: AskedShape) -> FlatBid | None:
         """The bid, weighed as of now; None where there is no room."""
-        found = self._known.get(shape, _UNASKED)
-        if found is _UNASKED:
-            found = self._known[shape] = self._make(shape) if self.fits(shape) else None
-        if found is None:
-            return None
-        assert isinstance(found, FlatBid)
-        if self._epoch != self._mix.epoch:
-            self.weigh_anew()
-        if found.weights is not self._weights and self._weights is not None:
-            found.weigh(self._weights)
+        found = self.known.get(shape, UNASKED)
+        if found is UNASKED:
+            found = self.known[shape] = self._make(shape) if self.fits(shape) else None
+        if found is not None and found.epoch != self._mix.epoch:
+            if self._epoch != self._mix.epoch:
+                self.weigh_anew()
+            found.weigh(self._weights, self._epoch)
         return found
 
     def is_held_back(self, shape: AskedShape, bid: FlatBid) -> bool:
@@ -108,7 +107,7 @@ class FlatSite:
     def hold(self, plan: FlatPlan) -> None:
         """A bid of this message: nothing is offered twice."""
         if self._base is None:
-            self._base = self._known, self.nodes.remembered()
+            self._base = self.known, self.nodes.remembered()
         self._held.append(plan)
         self.take(plan)
 
@@ -118,19 +117,19 @@ class FlatSite:
             return
         for plan in reversed(self._held):
             self.give_back(plan)
-        self._known, remembered = self._base
+        self.known, remembered = self._base
         self.nodes.recall(remembered)
         self._base, self._held, self._retried = None, [], 0
 
     def take(self, plan: FlatPlan) -> None:
         for node, share in zip(plan.nodes, plan.shares, strict=True):
             self.nodes.change(node, -share, -1)
-        self._known = {}
+        self.known = {}
 
     def give_back(self, plan: FlatPlan) -> None:
         for node, share in zip(plan.nodes, plan.shares, strict=True):
             self.nodes.change(node, share, 1)
-        self._known = {}
+        self.known = {}
 
     # ---- weights ----
 
@@ -203,13 +202,13 @@ class FlatSite:
         known, remembered = self._base
         if shape in known:
             return known[shape]
-        here = self._known, self.nodes.remembered()
+        here = self.known, self.nodes.remembered()
         for plan in self._held:
             self.give_back(plan)
         self.nodes.recall(remembered)
         known[shape] = alone = self._make(shape) if self.fits(shape) else None
         for plan in self._held:
             self.take(plan)
-        self._known = here[0]
+        self.known = here[0]
         self.nodes.recall(here[1])
         return alone

@@ -7,8 +7,7 @@ differs: when it first puts a price on something after its weights were dropped.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection
-from itertools import islice
+from collections.abc import Container
 from typing import Final
 
 from federator.sched.fragmentation import (
@@ -117,10 +116,17 @@ class SharedMix:
             self.epoch += 1
         return forgotten
 
-    def would_forget(self, more: int, jobs: Collection[int]) -> bool:
-        """Tell whether any of ``jobs`` is forgotten when so many more are noted."""
+    def forgotten_for(self, more: int, jobs: Container[int]) -> list[int]:
+        """Which of ``jobs`` may be forgotten when so many more are noted, and they again."""
         beyond = len(self._seen) + more - REMEMBERED
-        return beyond > 0 and any(job in jobs for job in islice(self._seen, beyond))
+        found: list[int] = []
+        if beyond > 0:
+            for position, job in enumerate(self._seen):
+                if position >= beyond + len(found):
+                    break
+                if job in jobs:
+                    found.append(job)
+        return found
 
     def weights(self) -> Weights:
         """Of what has been noted by now."""
