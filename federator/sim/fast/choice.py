@@ -20,15 +20,8 @@ def one_node(pool: PoolNodes, gpus: int) -> int | None:
     if not gpus:
         found = [k for rack in pool.racks for k in pool.fitting(rack, 0)]
         return min(found, key=pool.tightness, default=None)
-    best: tuple[int, int, int, int] | None = None
-    for rack in pool.racks:
-        if gpus in rack.one_node:
-            found_in = rack.one_node[gpus]
-        else:
-            found_in = rack.one_node[gpus] = pool.one_node_in(rack, gpus)
-        if found_in is not None and (best is None or found_in < best):
-            best = found_in
-    return None if best is None else best[3]
+    found_in = [t for rack in pool.racks if (t := pool.tightest_in(rack, gpus)) is not None]
+    return min(found_in)[3] if found_in else None
 
 
 def fewest_nodes(pool: PoolNodes, gpus: int) -> list[int]:

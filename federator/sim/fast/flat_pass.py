@@ -220,7 +220,7 @@ class FlatPasses:
         left = 0
         for site in self._sites:
             if site.unweighed:
-                if self._prices_in_refusing(site, asked):
+                if site.nodes.levels >= 2 and self._prices_in_refusing(site, asked):
                     site.weigh_anew()
                 else:
                     left += 1

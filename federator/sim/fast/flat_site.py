@@ -5,13 +5,14 @@ The answers are those of ``SiteScheduler.bid``: each request as if all bids made
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from federator.sched.bidding import RETRIED
 from federator.sim.fast.asked import AskedShape
 from federator.sim.fast.choice import fewest_nodes, locality_cost, one_node, spread
-from federator.sim.fast.nodes import PoolNodes, RackState, Remembered, rack_key
+from federator.sim.fast.nodes import PoolNodes, RackState, rack_key
 from federator.sim.fast.shared_mix import RackKey, SharedMix, Weights
 from federator.sim.fleet import NODES_PER_RACK
 from federator.sim.trace import TracePool
@@ -47,6 +48,7 @@ class FlatBid:
         self.fragmentation, self.epoch = more, epoch
 
 
+STATES_KEPT: Final = 32_768  # of one site: states x nodes
 UNASKED: Final = FlatBid(FlatPlan([], []), 0, 0.0, [])
 """Stands for a bid that nobody has asked for yet."""
 
@@ -62,19 +64,20 @@ class FlatSite:
         mix: of the requests to all sites.
     """
 
-    __slots__ = ("_all", "_base", "_epoch", "_held", "_mix", "_retried", "_weights",
+    __slots__ = ("_all", "_base", "_epoch", "_held", "_mix", "_retried", "_states", "_weights",
                  "known", "nodes", "rank")  # fmt: skip
 
     def __init__(self, pool: TracePool, rank: int, mix: SharedMix) -> None:
         self.rank = rank
         self.nodes = PoolNodes(pool)
+        self.known: KnownBids = {}  # in the present state
         self._all = pool.gpus
         self._mix = mix
-        self.known: KnownBids = {}
         self._epoch = -1
         self._weights = mix.weights()
+        self._states = {self.nodes.state: self.known}  # it often comes back to one
         self._held: list[FlatPlan] = []  # of the bids of this message
-        self._base: tuple[KnownBids, list[Remembered]] | None = None  # before the first of them
+        self._base: KnownBids = {}  # before the first of them
         self._retried = 0
 
     # ---- bids ----
@@ -106,30 +109,39 @@ class FlatSite:
 
     def hold(self, plan: FlatPlan) -> None:
         """A bid of this message: nothing is offered twice."""
-        if self._base is None:
-            self._base = self.known, self.nodes.remembered()
+        if not self._held:
+            self._base = self.known
         self._held.append(plan)
         self.take(plan)
 
     def close(self) -> None:
         """The message is answered: what was bid is taken back."""
-        if self._base is None:
-            return
-        for plan in reversed(self._held):
-            self.give_back(plan)
-        self.known, remembered = self._base
-        self.nodes.recall(remembered)
-        self._base, self._held, self._retried = None, [], 0
+        self._move(self._held, 1)
+        self.known = self._base
+        self._held, self._retried = [], 0
 
     def take(self, plan: FlatPlan) -> None:
-        for node, share in zip(plan.nodes, plan.shares, strict=True):
-            self.nodes.change(node, -share, -1)
-        self.known = {}
+        self._move((plan,), -1)
+        self._recall()
 
     def give_back(self, plan: FlatPlan) -> None:
-        for node, share in zip(plan.nodes, plan.shares, strict=True):
-            self.nodes.change(node, share, 1)
-        self.known = {}
+        self._move((plan,), 1)
+        self._recall()
+
+    def _move(self, plans: Iterable[FlatPlan], sign: int) -> None:
+        change = self.nodes.change
+        for plan in plans:
+            for node, share in zip(plan.nodes, plan.shares, strict=True):
+                change(node, sign * share, sign)
+
+    def _recall(self) -> None:
+        """What was found out when the same was free on every node."""
+        known = self._states.get(self.nodes.state)
+        if known is None:
+            if len(self._states) >= max(1, STATES_KEPT // len(self.nodes.free)):
+                self._states.clear()
+            known = self._states[self.nodes.state] = {}
+        self.known = known
 
     # ---- weights ----
 
@@ -153,10 +165,10 @@ class FlatSite:
             freest has.
         """
         levels = self.nodes.levels
-        if shape.spread:
-            return levels >> 1 != 0
-        best = max(self.nodes.free, default=0)
-        return 0 < best < shape.gpus and levels >> best != 0
+        if shape.spread or levels < 2:
+            return levels >= 2
+        best = max(self.nodes.free)
+        return best < shape.gpus and levels >> best != 0
 
     # ---- plans ----
 
@@ -184,31 +196,18 @@ class FlatSite:
     ) -> tuple[int, RackKey, RackKey]:
         site = self.nodes
         before = site.usable_in(rack)
-        after, starved = list(before[1]), 0
+        after, starved = site.usable[rack.first : rack.stop], 0
         for node, share in taken:
-            gpus, cpus = site.free[node], site.cpus[node]
-            usable = site.usable_on(gpus, cpus)
-            left = min(gpus - share, site.usable_on(gpus, cpus - 1))
+            gpus, usable = site.free[node] - share, site.usable[node]
+            left = site.usable_on(gpus, site.cpus[node] - 1)
             starved += usable - share - left
-            if usable > 0:
-                after.remove(usable)
-            if left > 0:
-                after.append(left)
-        return starved, (before[0], rack_key(after)[1]), before
+            after[node - rack.first] = left
+        return starved, rack_key(after), before
 
     def _at_base(self, shape: AskedShape) -> FlatBid | None:
         """The bid as if no other had been made in this message."""
-        assert self._base is not None
-        known, remembered = self._base
-        if shape in known:
-            return known[shape]
-        here = self.known, self.nodes.remembered()
-        for plan in self._held:
-            self.give_back(plan)
-        self.nodes.recall(remembered)
-        known[shape] = alone = self._make(shape) if self.fits(shape) else None
-        for plan in self._held:
-            self.take(plan)
-        self.known = here[0]
-        self.nodes.recall(here[1])
-        return alone
+        if shape not in self._base:
+            self._move(self._held, 1)
+            self._base[shape] = self._make(shape) if self.fits(shape) else None
+            self._move(self._held, -1)
+        return self._base[shape]
