@@ -74,6 +74,8 @@ class FlatPasses:
         waiting = self._waiting
         if not waiting.jobs:
             return []
+        if len(waiting.jobs) == 1:
+            return self._lone(*waiting.jobs)
         if len(waiting.jobs) > self._window or self._may_stay_unexplained():
             return self._in_windows()
         asked = list(waiting.by_shape)
@@ -92,6 +94,19 @@ class FlatPasses:
         return self._in_rounds(jobs, asked)
 
     # ---- who is asked ----
+
+    def _lone(self, job: int) -> list[Launch]:
+        """Nobody else waits."""
+        if self.unnoted:
+            self._note((job,))
+        bids = self._bids(self._shapes[job])
+        self._weigh_where_refused((self._shapes[job],))
+        if not bids:
+            return []
+        _, _, _, winner, best = min(bids)
+        launch = (job, winner, best.plan)
+        self._carry_out(launch)
+        return [launch]
 
     def _possible(self, came: Iterable[int], freed: Iterable[FlatSite]) -> set[AskedShape]:
         """What may be placed: of the new anywhere, of the others where something came free."""
@@ -119,11 +134,11 @@ class FlatPasses:
         """All that wait are asked about in each message; ``jobs`` are those that matter."""
         outcome = self._round(jobs)
         self._weigh_where_refused(asked)  # later, who prices nothing has nothing new to price
-        self._carry_out(outcome)
+        self._carry_out(*outcome.launches)
         launches = outcome.launches
         while outcome.again and self._fits_any(outcome.again):
             outcome = self._round(outcome.again)
-            self._carry_out(outcome)
+            self._carry_out(*outcome.launches)
             launches += outcome.launches
         return launches
 
@@ -149,7 +164,7 @@ class FlatPasses:
             noted = False
             outcome = self._round(window)
             self._weigh_where_refused(dict.fromkeys([self._shapes[job] for job in window]))
-            self._carry_out(outcome)
+            self._carry_out(*outcome.launches)
             launches += outcome.launches
             for refused in {self._shapes[job] for job in outcome.refused}:
                 failed.update([s for s in self._waiting.by_shape if refused.implies(s)])
@@ -239,8 +254,8 @@ class FlatPasses:
             explained.append(shape)
         return False
 
-    def _carry_out(self, outcome: FlatOutcome) -> None:
-        for job, site, plan in outcome.launches:
+    def _carry_out(self, *launches: Launch) -> None:
+        for job, site, plan in launches:
             site.take(plan)
             self._waiting.start(job, self._now_s)
             self.unnoted.pop(job, None)

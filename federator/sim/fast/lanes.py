@@ -42,20 +42,21 @@ class TenantLanes:
         self._left_gpus -= gpus
         self._within = None
 
-    def add(self, job: int, shape: AskedShape) -> None:
-        lane = self.lanes.get(shape)
-        if lane is None:
-            self.lanes[shape] = [job]
-        else:
-            lane.append(job)
+    def add(self, job: int, shape: AskedShape) -> list[int]:
+        """Put a job at the end of its lane, which is returned."""
+        lane = self.lanes.setdefault(shape, [])
+        lane.append(job)
         self._within = None
+        return lane
 
-    def remove(self, job: int, shape: AskedShape) -> None:
+    def remove(self, job: int, shape: AskedShape) -> list[int]:
+        """Take a job out of its lane, which is returned."""
         lane = self.lanes[shape]
         del lane[bisect_left(lane, job)]
         if not lane:
             del self.lanes[shape]
         self._within = None
+        return lane
 
     def is_within(self, job: int, shape: AskedShape) -> bool:
         """Tell whether a waiting job is within quota now."""
@@ -107,7 +108,7 @@ class WaitingJobs:
         self, trace: Trace, order: Sequence[int], shapes: Sequence[AskedShape], begin_s: float,
         weights: CreditWeights,
     ) -> None:  # fmt: skip
-        self.by_shape: dict[AskedShape, int] = {}  # how many of each
+        self.by_shape: dict[AskedShape, dict[int, list[int]]] = {}  # lanes by tenant
         self.jobs: dict[int, None] = {}  # all that wait
         self._shapes = shapes
         self._tenant = [trace.pool[row] for row in order]
@@ -123,18 +124,20 @@ class WaitingJobs:
     def add(self, job: int) -> None:
         shape = self._shapes[job]
         self.jobs[job] = None
-        self.by_shape[shape] = self.by_shape.get(shape, 0) + 1
-        self._tenants[self._tenant[job]].add(job, shape)
+        tenant = self._tenant[job]
+        lane = self._tenants[tenant].add(job, shape)
+        self.by_shape.setdefault(shape, {})[tenant] = lane
 
     def start(self, job: int, now_s: float) -> None:
         """A waiting job holds its GPUs from now on."""
         shape = self._shapes[job]
         del self.jobs[job]
-        self.by_shape[shape] -= 1
-        if not self.by_shape[shape]:
-            del self.by_shape[shape]
         tenant = self._tenant[job]
-        self._tenants[tenant].remove(job, shape)
+        if not self._tenants[tenant].remove(job, shape):
+            lanes = self.by_shape[shape]
+            del lanes[tenant]
+            if not lanes:
+                del self.by_shape[shape]
         self._charge(tenant, shape.gpus, now_s)
 
     def end(self, job: int, now_s: float) -> None:
@@ -143,12 +146,8 @@ class WaitingJobs:
 
     def of_shapes(self, shapes: Iterable[AskedShape]) -> list[int]:
         """All waiting jobs that ask for any of these."""
-        return [
-            job
-            for shape in shapes
-            for tenant in self._tenants
-            for job in tenant.lanes.get(shape, ())
-        ]
+        lanes = [lane for shape in shapes for lane in self.by_shape[shape].values()]
+        return [job for lane in lanes for job in lane]
 
     def ranked(self, jobs: Iterable[int], now_s: float) -> list[int]:
         """Some of the waiting jobs, first to try first: within quota, credit, submission."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Container
+from operator import mul
 from typing import Final
 
 from federator.sched.fragmentation import (
@@ -22,10 +23,32 @@ from federator.sim.fast.asked import AskedShape
 RackKey = tuple[int, tuple[int, ...]]
 """Nodes of a rack, and the GPUs of use on those that have any, ascending."""
 
-Uses = dict[RackKey, int]
-"""How many GPUs of a rack requests of one shape can use."""
+_KEPT: Final = 65_536  # racks of which it is known how they serve some shapes
+RackShape = tuple[int, int]
+"""Nodes, and GPUs on each, of a request."""
 
-_USES_KEPT: Final = 65_536  # of one shape
+
+class Wasted:
+    """How many GPUs of a rack are of no use to each of some shapes: a matter of counting alone.
+
+    Args:
+        shapes: in the order of the answers.
+    """
+
+    __slots__ = ("_known", "_shapes")
+
+    def __init__(self, shapes: tuple[RackShape, ...]) -> None:
+        self._shapes = shapes
+        self._known: dict[RackKey, list[int]] = {}
+
+    def by_shape(self, key: RackKey) -> list[int]:
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            total = sum(key[1])
+            known = self._known[key] = [total - _of_use(key, shape) for shape in self._shapes]
+        return known
 
 
 class Weights:
@@ -33,20 +56,24 @@ class Weights:
 
     Args:
         counts: how often each shape was asked for.
-        uses: what is known of each shape already, whatever its share.
+        wasted: what is known already of each choice of shapes, whatever their shares.
     """
 
-    __slots__ = ("_prices", "_shares")
+    __slots__ = ("_prices", "_shares", "_wasted")
 
     def __init__(
-        self, counts: dict[tuple[int, int], int], uses: dict[tuple[int, int], Uses]
+        self, counts: dict[RackShape, int], wasted: dict[tuple[RackShape, ...], Wasted]
     ) -> None:
         top = (
             sorted(counts.items(), key=lambda c: (-c[1], c[0]))[:SHAPES_COUNTED]
             or UNTIL_KNOWN
         )  # fmt: skip
         total = sum(n for _, n in top)
-        self._shares = tuple((uses.setdefault(shape, {}), shape, n / total) for shape, n in top)
+        shapes = tuple([shape for shape, _ in top])
+        self._shares = [n / total for _, n in top]
+        if shapes not in wasted:
+            wasted[shapes] = Wasted(shapes)
+        self._wasted = wasted[shapes]
         self._prices: dict[RackKey, float] = {}
 
     def stranded(self, key: RackKey) -> float:
@@ -55,23 +82,12 @@ class Weights:
         if known is None:
             if len(self._prices) >= PRICES_KEPT:
                 self._prices.clear()
-            known = self._prices[key] = self._price(key)
+            known = sum(map(mul, self._shares, self._wasted.by_shape(key)))
+            self._prices[key] = known
         return known
 
-    def _price(self, key: RackKey) -> float:
-        total = sum(key[1])
-        parts: list[float] = []
-        for uses, shape, share in self._shares:
-            use = uses.get(key)
-            if use is None:
-                if len(uses) >= _USES_KEPT:
-                    uses.clear()
-                use = uses[key] = _of_use(key, shape)
-            parts.append(share * (total - use))
-        return sum(parts)
 
-
-def _of_use(key: RackKey, shape: tuple[int, int]) -> int:
+def _of_use(key: RackKey, shape: RackShape) -> int:
     nodes, free = key
     wanted, each = shape
     if wanted == 1:
@@ -90,8 +106,8 @@ class SharedMix:
     def __init__(self) -> None:
         self.epoch = 0
         self._seen: OrderedDict[int, AskedShape] = OrderedDict()
-        self._counts: dict[tuple[int, int], int] = {}
-        self._uses: dict[tuple[int, int], Uses] = {}
+        self._counts: dict[RackShape, int] = {}
+        self._wasted: dict[tuple[RackShape, ...], Wasted] = {}
         self._unweighed = 0
         self._weights: Weights | None = None  # of the counts as they are
 
@@ -131,7 +147,7 @@ class SharedMix:
     def weights(self) -> Weights:
         """Of what has been noted by now."""
         if self._weights is None:
-            self._weights = Weights(self._counts, self._uses)
+            self._weights = Weights(self._counts, self._wasted)
         return self._weights
 
     def _forget_oldest(self) -> int:

@@ -20,15 +20,17 @@ class MastReplay:
 
     Attributes:
         pass_interval_s: between passes without news.
+        window: jobs asked about in one message to a site.
         exact: the code of daemon and agent itself, message by message, instead of
             ``federator.sim.fast``; the timetable is the same, and takes far longer.
     """
 
     pass_interval_s: float = 300.0
+    window: int = 500
     exact: bool = False
 
     def replay(self, trace: Trace, options: ReplayOptions) -> Timetable:
-        rules = Rules(pass_interval_s=self.pass_interval_s)
+        rules = Rules(pass_interval_s=self.pass_interval_s, window=self.window)
         if self.exact or not applies(trace):
             return Fleet(trace, Mast(), rules, options).run()
         return FlatFleet(trace, Mast(), rules, options).run()
