@@ -1,4 +1,4 @@
-"""The fast engine for ``mast`` against the federation's own code: job by job the same, for any trace.
+"""The fast engine for ``mast`` against the federation's own code: the same for every job.
 
 What takes hundreds of jobs to show (windows, what the mix of requests forgets, what a message may
 explain and try again) is also had with few, by making those numbers small on both sides.
@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from unittest import mock
 
-import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from federator.sched import bidding, fragmentation
@@ -19,14 +18,13 @@ from federator.sim.fast import flat_pass, flat_site, shared_mix
 from federator.sim.policies.mast import MastReplay
 from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePool
 from federator.sim.trace_csv import TraceBuilder
-from tests.property.test_venus_trace import POOLS, TRACE
 
 AUDITED = ReplayOptions(audit=True)
 
 
 def quick(examples: int) -> settings:
-    return settings(max_examples=examples, deadline=None,
-                    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])  # fmt: skip
+    checks = [HealthCheck.too_slow, HealthCheck.data_too_large]
+    return settings(max_examples=examples, deadline=None, suppress_health_check=checks)
 
 
 Row = tuple[int, int, int, int]
@@ -122,3 +120,34 @@ def test_small_windows_and_short_memories_change_both_alike(
 ) -> None:
     with small(remembered, weighed_after, tried):
         assert_same(trace, window, interval_s)
+
+
+def test_more_wait_than_are_asked_about_in_one_message() -> None:
+    """Of 700 at one instant 24 run at a time; each wave ends at one instant, too."""
+    pools = [
+        TracePool(name=name, nodes=nodes, gpus_per_node=8) for name, nodes in (("a", 2), ("b", 1))
+    ]
+    sizes = (1, 1, 2, 1, 3, 1, 8, 1, 1, 12)
+    rows = [(5 * (n >= 640), 100, sizes[n % 10], n % 3 == 0) for n in range(700)]
+    assert_same(made(pools, rows))
+
+
+def test_those_within_quota_go_first_whatever_came_before() -> None:
+    """Three tenants, of which one has asked for everything long before the others come."""
+    pools = [TracePool(name=name, nodes=2, gpus_per_node=4) for name in NAMES[:3]]
+    greedy = [(0, 60 + n % 7, 1 + n % 4, 0) for n in range(40)]
+    others = [(30 + n, 50, 2 + n % 3, 1 + n % 2) for n in range(12)]
+    trace = made(pools, greedy + others)
+    assert_same(trace)
+    start_s = MastReplay().replay(trace, AUDITED).start_s
+    late = [row for row in range(40) if start_s[row] > 60]
+    assert late, "the first tenant must have borrowed and waited"
+    assert min(start_s[40:]) < max(start_s[row] for row in late)
+
+
+def test_jobs_without_gpus_use_up_the_cpus() -> None:
+    """Two for each GPU: then GPUs are free that nobody can use."""
+    pools = [TracePool(name=name, nodes=2, gpus_per_node=2) for name in NAMES[:2]]
+    thin = [(0, 40 + n, 0, n % 2) for n in range(14)]
+    rest = [(n, 20, n % 5, n % 2) for n in range(12)]
+    assert_same(made(pools, thin + rest))

@@ -28,7 +28,8 @@ class Books:
 
     def start(self, row: int, site: int, plan: FlatPlan, at_s: int) -> None:
         trace, used = self._trace, self._used[site]
-        assert row not in self._running and row not in self._ended, f"row {row} starts twice"
+        assert row not in self._running, f"row {row} runs already"
+        assert row not in self._ended, f"row {row} has ended already"
         assert at_s >= trace.submit_s[row], f"row {row} starts before it comes"
         assert sum(plan.shares) == trace.gpus[row], f"{plan} is not {trace.gpus[row]} GPUs"
         assert len(set(plan.nodes)) == len(plan.nodes), f"{plan} names a node twice"

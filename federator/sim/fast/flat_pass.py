@@ -55,9 +55,7 @@ class FlatPasses:
         self._now_s = 0.0
         self._all_weighed_at = -1  # epoch of the mix
 
-    def run(
-        self, now_s: float, came: Iterable[int], freed: Collection[FlatSite]
-    ) -> list[Launch]:
+    def run(self, now_s: float, came: Iterable[int], freed: Collection[FlatSite]) -> list[Launch]:
         """One pass.
 
         Args:
@@ -76,10 +74,11 @@ class FlatPasses:
             return []
         if len(waiting.jobs) == 1:
             return self._lone(*waiting.jobs)
-        if len(waiting.jobs) > self._window or self._may_stay_unexplained():
+        possible = self._possible(came, freed)
+        beyond = len(waiting.jobs) > self._window and (possible or self.unnoted)
+        if beyond or self._may_stay_unexplained():
             return self._in_windows()
         asked = list(waiting.by_shape)
-        possible = self._possible(came, freed)
         jobs = waiting.of_shapes(possible)
         minded = {*jobs, *self.unnoted}
         minded.update(self._mix.forgotten_for(len(self.unnoted), waiting.jobs))
