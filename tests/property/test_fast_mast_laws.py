@@ -55,7 +55,7 @@ def traces(draw: st.DrawFn, most_nodes: int, most_jobs: int, most_gpus: int) -> 
         for name in NAMES[: draw(st.integers(1, 4))]
     ]  # fmt: skip
     instants = draw(st.lists(st.integers(0, 1000), min_size=1, max_size=6))
-    longest_s = draw(st.sampled_from((5, 50, 4000)))
+    longest_s = draw(st.sampled_from((5, 50, 900)))
     sizes = st.one_of(
         st.sampled_from((0, 1, 2, 3, 4, 8)), st.integers(0, 20), st.integers(0, most_gpus)
     )
@@ -113,7 +113,7 @@ def test_gangs_on_several_racks_get_the_same_nodes(trace: Trace) -> None:
     remembered=st.integers(1, 20),
     weighed_after=st.sampled_from((2, 20)),
     tried=st.integers(0, 3),
-    interval_s=st.sampled_from((1.0, 7.0, 300.0)),
+    interval_s=st.sampled_from((11.0, 300.0)),
 )
 def test_small_windows_and_short_memories_change_both_alike(
     trace: Trace, window: int, remembered: int, weighed_after: int, tried: int, interval_s: float
