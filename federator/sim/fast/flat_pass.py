@@ -79,7 +79,7 @@ class FlatPasses:
         if beyond or self._may_stay_unexplained():
             return self._in_windows()
         asked = list(waiting.by_shape)
-        jobs = waiting.of_shapes(possible)
+        jobs = [job for shape in possible for job in self._in_reach(shape)]
         minded = {*jobs, *self.unnoted}
         minded.update(self._mix.forgotten_for(len(self.unnoted), waiting.jobs))
         if len(minded) > 1:
@@ -114,6 +114,18 @@ class FlatPasses:
         for site in freed:
             possible.update([shape for shape in self._waiting.by_shape if site.fits(shape)])
         return possible
+
+    def _in_reach(self, shape: AskedShape) -> list[int]:
+        """Waiting jobs of a shape, among them all that any site may bid for in this pass.
+
+        Those of one shape get bids from the first on, until nobody has room. So nobody bids for
+        more of them than are placed in the whole pass, and in the last round once more.
+        """
+        count = len(self._waiting)
+        if shape.gpus:
+            room = sum([site.nodes.reachable // shape.gpus for site in self._sites])
+            count = min(count, 2 * room)
+        return self._waiting.first_of(shape, count)
 
     def _may_stay_unexplained(self) -> bool:
         """Tell whether refusals that price nothing may use up the explanations of a message."""

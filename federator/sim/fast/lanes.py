@@ -58,11 +58,15 @@ class TenantLanes:
         self._within = None
         return lane
 
-    def is_within(self, job: int, shape: AskedShape) -> bool:
-        """Tell whether a waiting job is within quota now."""
+    def within(self, shape: AskedShape) -> int:
+        """So many of the first of a lane are within quota now."""
         if self._within is None:
             self._within = self._scan()
-        number = self._within.get(shape, 0)
+        return self._within.get(shape, 0)
+
+    def is_within(self, job: int, shape: AskedShape) -> bool:
+        """Tell whether a waiting job is within quota now."""
+        number = self.within(shape)
         return number > 0 and job <= self.lanes[shape][number - 1]
 
     def _scan(self) -> dict[AskedShape, int]:
@@ -144,21 +148,28 @@ class WaitingJobs:
         """A job that held its GPUs has given them back."""
         self._charge(self._tenant[job], -self._shapes[job].gpus, now_s)
 
-    def of_shapes(self, shapes: Iterable[AskedShape]) -> list[int]:
-        """All waiting jobs that ask for any of these."""
-        lanes = [lane for shape in shapes for lane in self.by_shape[shape].values()]
-        return [job for lane in lanes for job in lane]
+    def first_of(self, shape: AskedShape, count: int) -> list[int]:
+        """Waiting jobs of a shape, among them the first ``count`` of its ranking."""
+        found: list[int] = []
+        for tenant, lane in self.by_shape[shape].items():
+            if len(lane) <= count:
+                found += lane
+                continue
+            within = self._tenants[tenant].within(shape)
+            found += lane[: min(within, count)]
+            found += lane[within : within + count]
+        return found
 
     def ranked(self, jobs: Iterable[int], now_s: float) -> list[int]:
         """Some of the waiting jobs, first to try first: within quota, credit, submission."""
-        weights, fair_share = self._weights, self._fair_share(now_s)
-        nice = weights.nice_term(0)
+        age_term, fair_share = self._weights.age_term, self._fair_share(now_s)
+        nice = self._weights.nice_term(0)
+        submitted_s, tenants, shapes = self._submitted_s, self._tenants, self._shapes
         found: list[RankKey] = []
         for job in jobs:
             tenant = self._tenant[job]
-            age_term = weights.age_term(now_s - self._submitted_s[job])
-            credit = age_term + fair_share[tenant] - nice
-            over = not self._tenants[tenant].is_within(job, self._shapes[job])
+            credit = age_term(now_s - submitted_s[job]) + fair_share[tenant] - nice
+            over = not tenants[tenant].is_within(job, shapes[job])
             found.append((over, -credit, job))
         found.sort()
         return [job for _, _, job in found]

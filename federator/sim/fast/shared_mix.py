@@ -24,31 +24,40 @@ RackKey = tuple[int, tuple[int, ...]]
 """Nodes of a rack, and the GPUs of use on those that have any, ascending."""
 
 _KEPT: Final = 65_536  # racks of which it is known how they serve some shapes
+_CHOICES_KEPT: Final = 16  # of shapes
 RackShape = tuple[int, int]
 """Nodes, and GPUs on each, of a request."""
 
 
 class Wasted:
-    """How many GPUs of a rack are of no use to each of some shapes: a matter of counting alone.
+    """How many GPUs of a rack are of no use to requests of some shapes: a matter of counting."""
 
-    Args:
-        shapes: in the order of the answers.
-    """
+    def __init__(self) -> None:
+        self._known: dict[tuple[RackShape, ...], dict[RackKey, list[int]]] = {}
+        self._by_shape: dict[RackShape, dict[RackKey, int]] = {}
 
-    __slots__ = ("_known", "_shapes")
-
-    def __init__(self, shapes: tuple[RackShape, ...]) -> None:
-        self._shapes = shapes
-        self._known: dict[RackKey, list[int]] = {}
-
-    def by_shape(self, key: RackKey) -> list[int]:
-        known = self._known.get(key)
+    def of(self, shapes: tuple[RackShape, ...], key: RackKey) -> list[int]:
+        """By shape, in this order."""
+        known = self._known.get(shapes)
         if known is None:
-            if len(self._known) >= _KEPT:
+            if len(self._known) >= _CHOICES_KEPT:
                 self._known.clear()
-            total = sum(key[1])
-            known = self._known[key] = [total - _of_use(key, shape) for shape in self._shapes]
-        return known
+            known = self._known[shapes] = {}
+        found = known.get(key)
+        if found is None:
+            if len(known) >= _KEPT:
+                known.clear()
+            found = known[key] = [self._one(shape, key) for shape in shapes]
+        return found
+
+    def _one(self, shape: RackShape, key: RackKey) -> int:
+        known = self._by_shape.setdefault(shape, {})
+        found = known.get(key)
+        if found is None:
+            if len(known) >= _KEPT:
+                known.clear()
+            found = known[key] = sum(key[1]) - _of_use(key, shape)
+        return found
 
 
 class Weights:
@@ -56,24 +65,20 @@ class Weights:
 
     Args:
         counts: how often each shape was asked for.
-        wasted: what is known already of each choice of shapes, whatever their shares.
+        wasted: what is known of them already, whatever their shares.
     """
 
-    __slots__ = ("_prices", "_shares", "_wasted")
+    __slots__ = ("_prices", "_shapes", "_shares", "_wasted")
 
-    def __init__(
-        self, counts: dict[RackShape, int], wasted: dict[tuple[RackShape, ...], Wasted]
-    ) -> None:
+    def __init__(self, counts: dict[RackShape, int], wasted: Wasted) -> None:
         top = (
             sorted(counts.items(), key=lambda c: (-c[1], c[0]))[:SHAPES_COUNTED]
             or UNTIL_KNOWN
         )  # fmt: skip
         total = sum(n for _, n in top)
-        shapes = tuple([shape for shape, _ in top])
+        self._shapes = tuple([shape for shape, _ in top])
         self._shares = [n / total for _, n in top]
-        if shapes not in wasted:
-            wasted[shapes] = Wasted(shapes)
-        self._wasted = wasted[shapes]
+        self._wasted = wasted
         self._prices: dict[RackKey, float] = {}
 
     def stranded(self, key: RackKey) -> float:
@@ -82,7 +87,7 @@ class Weights:
         if known is None:
             if len(self._prices) >= PRICES_KEPT:
                 self._prices.clear()
-            known = sum(map(mul, self._shares, self._wasted.by_shape(key)))
+            known = sum(map(mul, self._shares, self._wasted.of(self._shapes, key)))
             self._prices[key] = known
         return known
 
@@ -107,7 +112,7 @@ class SharedMix:
         self.epoch = 0
         self._seen: OrderedDict[int, AskedShape] = OrderedDict()
         self._counts: dict[RackShape, int] = {}
-        self._wasted: dict[tuple[RackShape, ...], Wasted] = {}
+        self._wasted = Wasted()
         self._unweighed = 0
         self._weights: Weights | None = None  # of the counts as they are
 

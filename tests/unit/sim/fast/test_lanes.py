@@ -37,9 +37,17 @@ def test_what_a_tenant_borrows_counts_against_its_own_quota() -> None:
 def test_who_has_left_is_in_no_lane() -> None:
     found = waiting("a 0 9 1 ant\nb 0 9 1 bee\nc 1 9 1 ant")
     (shape,) = found.by_shape
-    assert found.of_shapes([shape]) == [0, 2, 1]
+    assert found.first_of(shape, 9) == [0, 2, 1]
     found.start(0, 1e6)
-    assert found.of_shapes([shape]) == [2, 1]
+    assert found.first_of(shape, 9) == [2, 1]
     found.start(1, 1e6)
     found.start(2, 1e6)
     assert (found.by_shape, len(found)) == ({}, 0)
+
+
+def test_the_first_of_a_shape_are_among_those_that_are_looked_at() -> None:
+    found = waiting("\n".join(f"{n} {n} 9 1 ant" for n in range(9)) + "\nx 3 9 1 bee")
+    (shape,) = found.by_shape
+    some = found.first_of(shape, 2)
+    assert len(some) < len(found)
+    assert set(found.ranked(found.jobs, 1e6 + 10)[:2]) <= set(some)
