@@ -42,10 +42,10 @@ def _entry(about: str, module: str, kind: str, **parameters: Any) -> PolicyEntry
     return PolicyEntry(about=about, module=module, kind=kind, parameters=parameters)
 
 
-DEFAULT_POLICY: Final = "fifo"  # until the federation's own is here
+DEFAULT_POLICY: Final = "mast"
 
 TRACE_POLICIES: Final[Mapping[str, PolicyEntry]] = MappingProxyType({
-    "mast": _entry("the federation's own code: every pool bids for every job", "mast",
+    "mast": _entry("the federation itself: every pool bids for every job", "mast",
                    "MastReplay"),
     "fifo": _entry("each pool in order of submission, on nodes", "fifo", "FifoReplay"),
     "sjf": _entry("each pool its shortest job first, on nodes", "sjf", "SjfReplay"),

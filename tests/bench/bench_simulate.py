@@ -15,6 +15,11 @@ The trace for AccaSim is made alike: 10,000 jobs in 13 days for one pool of 640 
 1.3, so that queues are long; the mean wait in order of submission is then 7 hours, about that of
 the first 10,000 Philly jobs on as many GPUs.
 
+``mast`` is measured apart, each time in a process of its own: the September 2020 trace of Helios'
+Venus where it lies in ``../shared/traces`` (or FEDERATOR_TRACES), and a synthetic one of its size,
+24,000 jobs in 27 days on 15 pools with a load of 0.85; with reading, and peak memory. Beside it, on
+their first 1,500 jobs, the federation's own code message by message, with equal results.
+
 Run by ``./test bench``, or alone: ``python tests/bench/bench_simulate.py``. AccaSim 1.1.3 is
 installed into a temporary environment with pip; where that fails, the comparison is skipped.
 """
@@ -34,9 +39,11 @@ import time
 import venv
 from pathlib import Path
 
+from federator.sim.policies.mast import MastReplay
 from federator.sim.registry import TRACE_POLICIES, trace_policy
 from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePool
-from federator.sim.trace_csv import TraceBuilder
+from federator.sim.trace_csv import TraceBuilder, read_pools, read_trace
+from tests.fakes.traces import prefix
 
 NODES = (32, 32, 32, 32, 16, 8, 8, 4, 4, 4, 4)
 SPAN_S, DAY_S = 9_400_000, 86_400
@@ -47,6 +54,13 @@ REPEATS = 5
 PEER_JOBS, PEER_GPUS, PEER_LOAD = 10_000, 640, 1.3
 ACCASIM = "accasim==1.1.3"
 SLOW_S = 5.0
+VENUS_NODES = (9, 5, 8, 20, 6, 12, 4, 11, 4, 8, 3, 32, 10, 2, 1)
+VENUS_JOBS, VENUS_SPAN_S, VENUS_LOAD = 24_000, 27 * DAY_S, 0.85
+FIRST = 1_500
+BESIDE = Path(__file__).resolve().parents[3] / "shared" / "traces"
+TRACES = Path(os.environ.get("FEDERATOR_TRACES", BESIDE))
+VENUS = TRACES / "helios-venus-sept2020.csv.gz"
+VENUS_POOLS = TRACES / "helios-venus-sept2020.pools.csv"
 DRIVER = Path(__file__).with_name("accasim_driver.py")
 
 
@@ -122,28 +136,59 @@ def write(jobs: Trace, folder: Path) -> list[str]:
 def replays(jobs: Trace) -> None:
     print(f"{len(jobs):,} jobs, {len(jobs.pools)} pools, {jobs.capacity:,} GPUs; medians of "
           f"{REPEATS}, CPU time of the replay alone")  # fmt: skip
-    for name in TRACE_POLICIES:
+    for name in (name for name in TRACE_POLICIES if name != "mast"):
         took_s, table = timed(name, jobs)
         mean_s = wait_s(jobs, table) / len(jobs)
         print(f"  {name:12}{took_s:8.3f} s{len(jobs) / took_s:12,.0f} jobs/s"
               f"   mean wait {mean_s:12.1f} s")  # fmt: skip
 
 
-def whole_command(jobs: Trace, folder: Path) -> None:
+def whole_command(name: str, words: list[str], goal: str) -> None:
     """Reading, replay and printing, in a process of its own: time and peak memory."""
-    words = [sys.executable, "-m", "federator.cli.main", "simulate", *write(jobs, folder)]
+    command = [sys.executable, "-m", "federator.cli.main", "simulate", "--policy", name, "--json"]
     figures = []
     for _ in range(REPEATS):
         began_s = time.perf_counter()
-        child = subprocess.Popen([*words, "--json"], stdout=subprocess.DEVNULL)
+        child = subprocess.Popen([*command, *words], stdout=subprocess.PIPE)
+        said = child.stdout.read() if child.stdout is not None else b""
         _, status, use = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
         assert child.returncode == 0
         cpu_s = use.ru_utime + use.ru_stime
         figures.append((time.perf_counter() - began_s, cpu_s, use.ru_maxrss / 1024))
     wall_s, cpu_s, rss_mib = (statistics.median(column) for column in zip(*figures, strict=True))
-    print(f"  federator simulate --policy fifo, whole command: {wall_s:.2f} s ({cpu_s:.2f} s CPU), "
-          f"peak {rss_mib:.0f} MiB (goal < 100 MB)")  # fmt: skip
+    jobs = json.loads(said)["jobs"]
+    print(f"  federator simulate --policy {name}, whole command, {jobs:,} jobs: {wall_s:.2f} s "
+          f"({cpu_s:.2f} s CPU, {jobs / cpu_s:,.0f} jobs/s), peak {rss_mib:.0f} MiB "
+          f"(goal {goal})")  # fmt: skip
+
+
+def venus_like() -> Trace:
+    pools = [TracePool(name=f"vc{k}", nodes=n, gpus_per_node=8) for k, n in enumerate(VENUS_NODES)]
+    return synthetic(pools, VENUS_JOBS, VENUS_SPAN_S, VENUS_LOAD, seed=3)
+
+
+def of_the_federation(folder: Path) -> None:
+    """``mast``: two traces as a whole, and beside the federation's own code on their first jobs."""
+    traces = [("synthetic", venus_like())]
+    if VENUS.exists():
+        traces.append(("Venus", read_trace(VENUS, read_pools(VENUS_POOLS))))
+    else:
+        print(f"skipped: no {VENUS}")
+    for name, jobs in traces:
+        print(f"  {name}: {jobs.capacity:,} GPUs in {len(jobs.pools)} pools")
+        whole_command("mast", write(jobs, folder), "<= 8 s, <= 500 MiB")
+        first, times_s, starts_s = prefix(jobs, FIRST), list[float](), list[list[int]]()
+        for exact in (False, True):
+            gc.collect()
+            began_s = time.process_time()
+            table = MastReplay(exact=exact).replay(first, ReplayOptions())
+            times_s.append(time.process_time() - began_s)
+            starts_s.append(table.start_s)
+        assert starts_s[0] == starts_s[1], "the engines differ"
+        fast_s, exact_s = times_s
+        print(f"    its first {FIRST:,} jobs: {fast_s:.2f} s CPU, message by message "
+              f"{exact_s:.2f} s; ratio {exact_s / fast_s:.0f}, equal starts")  # fmt: skip
 
 
 def beside_accasim(folder: Path) -> None:
@@ -186,7 +231,9 @@ def main() -> None:
     jobs = philly_like()
     replays(jobs)
     with tempfile.TemporaryDirectory() as folder:
-        whole_command(jobs, Path(folder))
+        whole_command("fifo", write(jobs, Path(folder)), "< 100 MB")
+        print("\nmast: every pool bids for every job")
+        of_the_federation(Path(folder))
         print(f"\nbeside {ACCASIM}: {PEER_JOBS:,} jobs, one pool of {PEER_GPUS} GPUs as a counter")
         beside_accasim(Path(folder))
 

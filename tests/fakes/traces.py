@@ -24,6 +24,18 @@ def trace(lines: str, *pools: TracePool) -> Trace:
     return builder.trace
 
 
+def prefix(jobs: Trace, count: int) -> Trace:
+    """The jobs that come first."""
+    builder = TraceBuilder(jobs.pools)
+    for row in jobs.in_order()[:count]:
+        builder.add(
+            job_id=jobs.job_id[row], line=row + 2, submit_s=jobs.submit_s[row],
+            duration_s=jobs.duration_s[row], gpus=jobs.gpus[row], num_nodes=jobs.num_nodes[row],
+            cpus=jobs.cpus[row], pool=jobs.pools[jobs.pool[row]].name, user=jobs.user[row],
+        )  # fmt: skip
+    return builder.trace
+
+
 def replay(jobs: Trace, policy: TracePolicy | str) -> Timetable:
     """Audited: a GPU used twice is an error."""
     chosen = trace_policy(policy) if isinstance(policy, str) else policy

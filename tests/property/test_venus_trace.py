@@ -17,12 +17,13 @@ import pytest
 from click.testing import CliRunner
 
 from federator.cli.simulate import simulate
+from federator.sim.policies.mast import MastReplay
 from federator.sim.policies.sia import Knowledge, SiaReplay
 from federator.sim.registry import TRACE_POLICIES, trace_policy
-from federator.sim.trace import Trace, TracePolicy, TracePool
+from federator.sim.trace import ReplayOptions, Trace, TracePolicy, TracePool
 from federator.sim.trace_csv import read_pools, read_trace
 from tests.fakes.naive_replay import naive_place
-from tests.fakes.traces import replay
+from tests.fakes.traces import prefix, replay
 
 BESIDE = Path(__file__).resolve().parents[3] / "shared" / "traces"
 TRACES = Path(os.environ.get("FEDERATOR_TRACES", BESIDE))
@@ -81,6 +82,15 @@ def test_every_job_starts_when_plain_loops_say(venus: Trace, policy: str) -> Non
         key = venus.duration_s.__getitem__ if policy.startswith("sjf") else lambda _: 0
         starts = plain_starts(venus, rows, pool, key, not policy.endswith("count"))
         assert starts == {row: found[row] for row in rows}, pool.name
+
+
+def test_the_first_jobs_run_when_and_where_the_federation_says(venus: Trace) -> None:
+    """The fast engine for ``mast`` beside the federation's own code, which takes far longer."""
+    first = prefix(venus, 800)
+    fast = MastReplay().replay(first, ReplayOptions(audit=True))
+    slow = MastReplay(exact=True).replay(first, ReplayOptions())
+    assert fast.start_s == slow.start_s
+    assert fast.site == slow.site
 
 
 @pytest.mark.parametrize("policy", TRACE_POLICIES)

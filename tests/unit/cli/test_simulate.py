@@ -50,7 +50,7 @@ def status(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 
 def test_the_summary_as_json(words: list[str]) -> None:
-    found = parsed(*words)
+    found = parsed(*words, "--policy", "fifo")
     assert list(found) == [
         "schema", "policy", "seed", "jobs", "left_out", "preemptions", "gpus", "makespan_s",
         "gpu_hours", "utilisation_frac", "wait_s", "jct_s", "pools", "left_out_jobs",
@@ -64,7 +64,7 @@ def test_the_summary_as_json(words: list[str]) -> None:
 
 
 def test_the_summary_as_a_table(words: list[str]) -> None:
-    head, columns, ant, bee, in_all = run(*words).stdout.splitlines()
+    head, columns, ant, bee, in_all = run(*words, "--policy", "fifo").stdout.splitlines()
     assert head == "policy fifo, seed 0, makespan 03:00:00, 0 preemptions"
     assert columns.split()[:6] == ["POOL", "GPUS", "JOBS", "LEFTOUT", "GPUHOURS", "USE"]
     assert ant.split() == [
@@ -74,6 +74,14 @@ def test_the_summary_as_a_table(words: list[str]) -> None:
     assert bee.split()[:6] == ["bee", "4", "1", "1", "0.7", "5.6%"]
     assert in_all.split()[:4] == ["ALL", "12", "3", "1"]
     assert len({len(line) for line in (columns, ant, bee, in_all)}) == 1
+
+
+def test_by_default_the_federation_decides(words: list[str]) -> None:
+    """Job 2 of ant need not wait for ant: bee is free, though its own job then waits."""
+    found = parsed(*words)
+    assert found["policy"] == "mast"
+    assert found["wait_s"] == {"mean": 1190.0, "median": 0.0, "p95": 3570, "max": 3570}
+    assert found == parsed(*words, "--policy", "mast")
 
 
 def test_a_job_that_is_left_out_is_named_on_stderr(words: list[str], tmp_path: Path) -> None:
@@ -101,7 +109,7 @@ def test_each_job_is_written(words: list[str], tmp_path: Path) -> None:
 
 def test_the_same_seed_gives_the_same_bytes(words: list[str], tmp_path: Path) -> None:
     out = tmp_path / "J.csv"
-    for policy in ("fifo", "tiresias", "themis", "maxmin", "federated", "sia", "sia-vc"):
+    for policy in ("mast", "fifo", "tiresias", "themis", "maxmin", "federated", "sia", "sia-vc"):
         more = ["--policy", policy, "--seed", "3", "--json", "--jobs-out", str(out)]
         first, jobs = run(*words, *more).stdout_bytes, out.read_bytes()
         assert (run(*words, *more).stdout_bytes, out.read_bytes()) == (first, jobs)
