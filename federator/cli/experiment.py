@@ -22,7 +22,6 @@ from federator.sim.trace import Trace
 from federator.sim.trace_csv import read_pools
 from federator.sim.trace_file import read_any_trace
 
-_PRINTED: Final = 30  # rows of a table that a terminal is shown
 PAGE: Final = "report.html"
 
 
@@ -69,10 +68,8 @@ def experiment(  # noqa: PLR0913, PLR0917 - one for each option
     if as_json:
         click.echo(msgspec.json.encode(_document(result, name, seed)))
         return
-    for table in result.tables:
-        if len(table.rows) <= _PRINTED:
-            click.echo("\n".join(_lines(table)) + "\n")
-    click.echo(f"report: {folder}/{PAGE}")
+    click.echo("\n".join(_lines(result.tables[0])))
+    click.echo(f"\nreport: {folder}/{PAGE}")
 
 
 def _list(as_json: bool) -> None:

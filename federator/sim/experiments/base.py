@@ -81,6 +81,7 @@ class ExperimentResult:
 
     Attributes:
         parameters: under which it was made, the seed apart.
+        tables: the first is what a terminal is shown.
         notes: what a reader has to know to judge the figures.
     """
 

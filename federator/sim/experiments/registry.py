@@ -97,6 +97,8 @@ def _entry(about: str, module: str, kind: str, **quick: Any) -> ExperimentEntry:
 EXPERIMENTS: Final[Mapping[str, ExperimentEntry]] = MappingProxyType({
     "sharing": _entry("speed-up and slow-down of policies that share, beside FCFS", "sharing",
                       "SharingExperiment", draws=2, quantiles=20),
+    "fragmentation": _entry("does it help to count what a placement strands?", "fragmentation",
+                            "FragmentationExperiment", draws=2, jobs=600, steps=20),
 })  # fmt: skip
 
 
