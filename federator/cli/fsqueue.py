@@ -25,7 +25,8 @@ from federator.sites.protocol import ErrorReply, QueueCall, QueueReply, QueueRow
 _S = WorkloadState
 SHORT: Final[Mapping[str, str]] = MappingProxyType({
     _S.PENDING.value: "PD", _S.AWARDED.value: "CF", _S.LAUNCHING.value: "CF",
-    _S.RUNNING.value: "R", _S.CANCELLING.value: "CG", _S.COMPLETED.value: "CD",
+    _S.RUNNING.value: "R", _S.PREEMPTING.value: "CG",
+    _S.CANCELLING.value: "CG", _S.COMPLETED.value: "CD",
     _S.FAILED.value: "F", _S.TIMEOUT.value: "TO", _S.CANCELLED.value: "CA",
 })  # fmt: skip
 """Slurm's two-letter codes; CF: the site has it and it has not started."""

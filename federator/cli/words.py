@@ -96,6 +96,10 @@ def _limit(reason: Reason) -> str:
     return f"needs {reason.needed} {reason.unit}, the limit{of} leaves {reason.free}"
 
 
+def _budget(reason: Reason) -> str:
+    return f"{reason.needed} {reason.unit} would have to be evicted, {reason.free} may be now"
+
+
 _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.RESOURCES: _resources,
     ReasonCode.NO_PARTITION: _named("no such partition for federated jobs"),
@@ -111,6 +115,8 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.RESERVED: _reserved,
     ReasonCode.LEASE_OVER: _named("did not start within the launch lease"),
     ReasonCode.NODE_FAILED: _named("a node failed"),
+    ReasonCode.PREEMPTED: _named("evicted for another"),
+    ReasonCode.PREEMPT_BUDGET: _budget,
     ReasonCode.LOST: _named("the site has no record of the job any more"),
     ReasonCode.ARRAY_LIMIT: _array_limit,
     ReasonCode.LIMIT: _limit,

@@ -18,6 +18,7 @@ from federator.model.message import (
     Command,
     LaunchAt,
     Note,
+    PreemptAt,
     Record,
     Request,
     Wake,
@@ -69,7 +70,7 @@ class Effects:
                 self._wake(command.at_s)
             case Note():
                 log.info(command.event, **command.fields)
-            case AskSite() | LaunchAt() | CancelAt():
+            case AskSite() | LaunchAt() | CancelAt() | PreemptAt():
                 try:
                     self._tell_site(command)
                 except InvalidRequest as error:  # too large for a frame: the site stays silent
@@ -77,7 +78,7 @@ class Effects:
             case _:
                 self._answer(command.client, self._reply(command))
 
-    def _tell_site(self, command: AskSite | LaunchAt | CancelAt) -> None:
+    def _tell_site(self, command: AskSite | LaunchAt | CancelAt | PreemptAt) -> None:
         link = self._links[command.site]
         match command:
             case AskSite():
@@ -107,15 +108,8 @@ class Effects:
                         time_limit_s=w.time_limit_s,
                     )
                 )
-            case CancelAt():
-                link.send(
-                    CancelOrder(
-                        attempt=command.attempt,
-                        user=command.user,
-                        site_job_id=command.site_job_id,
-                        pending_only=command.pending_only,
-                    )
-                )
+            case CancelAt() | PreemptAt():
+                link.send(_cancel_order(command))
 
     def _reply(
         self, command: AnswerSubmitted | AnswerRefused | AnswerTested | AnswerCancelled
@@ -137,6 +131,16 @@ class Effects:
                 return TestOnlyReply(bids=bids, winner=command.winner or "")
             case AnswerCancelled():
                 return CancelReply(ids=command.ids)
+
+
+def _cancel_order(command: CancelAt | PreemptAt) -> CancelOrder:
+    """A victim's grace is Slurm's own so far: TERM, then KILL after KillWait."""
+    return CancelOrder(
+        attempt=command.attempt,
+        user=command.user,
+        site_job_id=command.site_job_id,
+        pending_only=isinstance(command, CancelAt) and command.pending_only,
+    )
 
 
 def _job_request(request: Request) -> JobRequest:

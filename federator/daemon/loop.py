@@ -22,8 +22,9 @@ from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.message import Command, Observation, Record, Tick
 from federator.model.site import GpuModel
 from federator.model.workload import SiteName
-from federator.sched.federation import Federation, Rules
+from federator.sched.federation import Federation
 from federator.sched.ledger import Ledger
+from federator.sched.rules import Rules
 from federator.sched.usage import DecayedAverage, UsageAverage, WindowAverage
 from federator.sites.protocol import PROTOCOL_VERSION, Welcome
 from federator.sites.transport import ProcessTransport, SshTransport, Transport

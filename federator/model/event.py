@@ -103,6 +103,7 @@ class Awarded(Event, frozen=True, kw_only=True, tag="awarded"):
     within_quota: bool = False
     credit: float = 0.0
     offers: dict[str, Score] = {}  # of every site that bid, the winner's among them
+    victims: tuple[WorkloadId, ...] = ()  # evicted once the site has accepted
 
 
 class Changed(Event, frozen=True, kw_only=True, tag="changed"):

@@ -19,6 +19,7 @@ class WorkloadState(Enum):
     AWARDED = "AWARDED"  # intent is in the log; the site has not confirmed the sbatch
     LAUNCHING = "LAUNCHING"  # the site has the job, it has not started
     RUNNING = "RUNNING"
+    PREEMPTING = "PREEMPTING"  # evicted; it may save until the end of its grace
     CANCELLING = "CANCELLING"
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
@@ -41,6 +42,8 @@ class Happening(Enum):
     FAILED = "failed"
     TIMED_OUT = "reached its time limit"
     LOST = "unknown to the site"
+    EVICTED = "evicted for another"
+    PREEMPTED = "gone after eviction"
     CANCEL_ASKED = "cancel asked for"
     CANCELLED = "cancelled"
 
@@ -51,6 +54,8 @@ class Effect(Enum):
     LAUNCH = "order the attempt at its site"
     WITHDRAW = "cancel the attempt at its site if it has not started"
     CANCEL = "cancel the attempt at its site"
+    EVICT = "evict the victims of the award"
+    PREEMPT = "let the attempt save and leave its site"
     RANK_AGAIN = "a pass is due"
 
 
@@ -65,7 +70,7 @@ _FREED = (_E.RANK_AGAIN,)  # nodes came free, or a workload came back: look at t
 TRANSITIONS: Final[Mapping[tuple[WorkloadState, Happening], Edge]] = MappingProxyType({
     (_S.PENDING, _H.AWARDED): Edge(_S.AWARDED, (_E.LAUNCH,)),
     (_S.PENDING, _H.CANCEL_ASKED): Edge(_S.CANCELLED, _FREED),  # of quota it was promised
-    (_S.AWARDED, _H.ACCEPTED): Edge(_S.LAUNCHING),
+    (_S.AWARDED, _H.ACCEPTED): Edge(_S.LAUNCHING, (_E.EVICT,)),
     (_S.AWARDED, _H.DECLINED): Edge(_S.PENDING, _FREED),
     (_S.AWARDED, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
     (_S.LAUNCHING, _H.STARTED): Edge(_S.RUNNING),
@@ -84,6 +89,13 @@ TRANSITIONS: Final[Mapping[tuple[WorkloadState, Happening], Edge]] = MappingProx
     (_S.RUNNING, _H.CANCELLED): Edge(_S.CANCELLED, _FREED),
     (_S.RUNNING, _H.LOST): Edge(_S.FAILED, _FREED),
     (_S.RUNNING, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
+    (_S.RUNNING, _H.EVICTED): Edge(_S.PREEMPTING, (_E.PREEMPT,)),
+    (_S.PREEMPTING, _H.PREEMPTED): Edge(_S.PENDING, _FREED),
+    (_S.PREEMPTING, _H.COMPLETED): Edge(_S.COMPLETED, _FREED),  # it was quicker
+    (_S.PREEMPTING, _H.FAILED): Edge(_S.FAILED, _FREED),
+    (_S.PREEMPTING, _H.TIMED_OUT): Edge(_S.TIMEOUT, _FREED),
+    (_S.PREEMPTING, _H.LOST): Edge(_S.FAILED, _FREED),
+    (_S.PREEMPTING, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
     (_S.CANCELLING, _H.CANCELLED): Edge(_S.CANCELLED, _FREED),
     (_S.CANCELLING, _H.DECLINED): Edge(_S.CANCELLED, _FREED),  # the order met a refusal: same end
     (_S.CANCELLING, _H.LOST): Edge(_S.CANCELLED, _FREED),
@@ -95,7 +107,9 @@ TRANSITIONS: Final[Mapping[tuple[WorkloadState, Happening], Edge]] = MappingProx
 })  # fmt: skip
 
 TERMINAL: Final = frozenset(WorkloadState) - {state for state, _ in TRANSITIONS}
-AT_SITE: Final = frozenset({_S.AWARDED, _S.LAUNCHING, _S.RUNNING, _S.CANCELLING})
+AT_SITE: Final = frozenset({
+    _S.AWARDED, _S.LAUNCHING, _S.RUNNING, _S.PREEMPTING, _S.CANCELLING,
+})  # fmt: skip
 
 
 class InvalidTransition(FederatorError):

@@ -13,6 +13,7 @@ from federator.model.event import Draft, LogRecord
 from federator.model.plan import Bid, BidRequest, JobPlan
 from federator.model.reason import Reason, Refusal
 from federator.model.site import AttemptReport, Capacity, PartitionSummary
+from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import AttemptId, SiteName, Workload, WorkloadId
 
 # ---- observations ----
@@ -123,11 +124,12 @@ class Record:
 class Request:
     """A workload to bid for, at the priority that it has now.
 
-    Nobody is evicted for it: no site is given a budget before evictions are carried out.
+    ``preempt_gpus``: that its victims may hold, at most; 0: nobody is evicted for it.
     """
 
     workload: Workload
     priority: int
+    preempt_gpus: float = 0.0
 
     def bid_request(self) -> BidRequest:
         """What a site's scheduler needs of it."""
@@ -135,6 +137,7 @@ class Request:
             id=self.workload.id,
             jobs=self.workload.jobs,
             priority=self.priority,
+            preempt_gpus=self.preempt_gpus,
             time_limit_s=self.workload.time_limit_s,
         )
 
@@ -150,10 +153,26 @@ class AskSite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchAt:
+    """``victims`` still hold part of the nodes; they leave when the site has accepted."""
+
     site: SiteName
     attempt: AttemptId
     workload: Workload
     jobs: tuple[JobPlan, ...]
+    priority: int = LOWEST_PRIORITY  # at which it was awarded
+    victims: tuple[WorkloadId, ...] = ()
+    spared_until_s: float = 0.0  # not to be evicted before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptAt:
+    """Let an attempt save, and see to it that it has left its nodes by ``leaves_by_s``."""
+
+    site: SiteName
+    attempt: AttemptId
+    user: str
+    site_job_id: int
+    leaves_by_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +231,7 @@ Command = (
     | AskSite
     | LaunchAt
     | CancelAt
+    | PreemptAt
     | AnswerSubmitted
     | AnswerTested
     | AnswerRefused

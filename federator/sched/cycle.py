@@ -16,9 +16,10 @@ from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.tenant import LOWEST_PRIORITY, Amounts
 from federator.model.workload import AttemptId, Job, SiteName, Workload, WorkloadId
 from federator.sched.auction import Award, bids_for, offers_for
+from federator.sched.eviction import against
 from federator.sched.holdings import Holdings
 from federator.sched.ledger import Entry, Ledger
-from federator.sched.negative_cache import NegativeCache, Rights, as_for, of_hardware
+from federator.sched.negative_cache import NOBODY, NegativeCache, Rights, as_for, of_hardware
 from federator.sched.policy import Ranked
 
 
@@ -56,9 +57,11 @@ class Pass:
     Args:
         ranking: of the moment the pass began; standing and credit hold for the whole pass.
         ledger: read for what has changed meanwhile.
+        budget_gpus: that may be evicted by the awards of this pass.
     """
 
-    def __init__(self, ranking: Iterable[Ranked], ledger: Ledger) -> None:
+    def __init__(self, ranking: Iterable[Ranked], ledger: Ledger, budget_gpus: float = 0.0) -> None:
+        self._budget_gpus = budget_gpus
         self.round = Round(pass_id=0, requests={}, waiting_for=set(), deadline_s=0.0)
         self._standing: dict[WorkloadId, Ranked] = {}  # of those in the present round
         self._rest: Iterator[Ranked] = iter(ranking)
@@ -84,12 +87,23 @@ class Pass:
             refusal = self._held_back(entry)
             if refusal is not None:
                 entry.refusals = {SiteName(""): refusal}
-            elif not self._fails(entry):
+            elif not self._fails(entry, ranked):
                 self._standing[ranked.id] = ranked
         return tuple(
-            Request(workload=self._ledger.entries[id_].workload, priority=ranked.priority)
+            Request(
+                workload=self._ledger.entries[id_].workload,
+                priority=ranked.priority,
+                preempt_gpus=self._budget(ranked),
+            )
             for id_, ranked in self._standing.items()
         )
+
+    def _budget(self, ranked: Ranked) -> float:
+        """What may be evicted for a workload: only who is within quota displaces others."""
+        return self._budget_gpus if ranked.within_quota else 0.0
+
+    def _rights(self, priority: int, budget_gpus: float) -> Rights:
+        return Rights(priority, budget_gpus) if budget_gpus else NOBODY
 
     def learn(self, refused: Iterable[WorkloadId], sites: Collection[SiteName]) -> None:
         """Remember what all of these sites have refused in this round for want of hardware."""
@@ -103,7 +117,9 @@ class Pass:
                 and of_hardware(answer.refusal)
             }
             if sites and len(refusals) == len(sites):
-                self._failed.add(self._ledger.entries[id_].workload.jobs, Rights(), refusals)
+                asked = self.round.requests[id_]
+                rights = self._rights(asked.priority, asked.preempt_gpus)
+                self._failed.add(asked.workload.jobs, rights, refusals)
 
     def keep_room(
         self, refused: Sequence[WorkloadId], sites: Sequence[SiteName]
@@ -157,11 +173,12 @@ class Pass:
             for reason in refusal.reasons
         )
 
-    def _fails(self, entry: Entry) -> bool:
+    def _fails(self, entry: Entry, ranked: Ranked) -> bool:
         """Tell whether it is known already that no site can start this now."""
         if entry.avoid_until_s:  # it may be asked elsewhere than the one that failed
             return False
-        known = self._failed.find(entry.workload.jobs, Rights())
+        rights = self._rights(ranked.priority, self._budget(ranked))
+        known = self._failed.find(entry.workload.jobs, rights)
         if known is None:
             return False
         self._give_back_task(entry)
@@ -186,7 +203,7 @@ class Pass:
         possible: list[tuple[bool, Award]] = []
         for offer in offers:
             charge = holdings.charge_for(row, offer.bid.jobs)
-            beyond = limit_refusal(holdings, row, charge.amounts)
+            beyond = limit_refusal(holdings, row, charge.amounts) or self._spares(offer, ranked)
             if beyond is None:
                 kept = ranked.within_quota and holdings.keeps_quota(charge)
                 possible.append((kept, offer))
@@ -204,12 +221,23 @@ class Pass:
             within_quota=within_quota,
             credit=ranked.credit,
             offers=offers_for(award.id, self.round.answers),
+            victims=tuple(map(WorkloadId, award.bid.victims)),
         )
         return award, awarded
 
-    def awarded(self, id_: WorkloadId) -> None:
-        """Who has a place needs no room kept."""
-        self.reserved = {s: r for s, r in self.reserved.items() if r.workload.id != id_}
+    def _spares(self, offer: Award, ranked: Ranked) -> Refusal | None:
+        """Why an offer's victims may not go; None when they may, or there are none."""
+        victims = tuple(map(WorkloadId, offer.bid.victims))
+        if not victims:
+            return None
+        budget = self._budget(ranked)
+        return against(victims, self._ledger, offer.site, ranked.priority, budget)
+
+    def awarded(self, award: Award) -> None:
+        """Who has a place needs no room kept; whom it evicts, nobody else may."""
+        self.reserved = {s: r for s, r in self.reserved.items() if r.workload.id != award.id}
+        entries = self._ledger.entries
+        self._budget_gpus -= sum(entries[WorkloadId(v)].held_gpus for v in award.bid.victims)
 
     def _give_back_task(self, entry: Entry) -> None:
         array = entry.workload.array

@@ -22,7 +22,6 @@ from federator.model.message import (
     CancelAsked,
     CancelAt,
     Command,
-    LaunchAt,
     LaunchConfirmed,
     LaunchRefused,
     Note,
@@ -48,25 +47,20 @@ from federator.model.workload import (
 from federator.sched.admission import never_runs
 from federator.sched.auction import Award, auction
 from federator.sched.cycle import Pass, Round, Trial, for_site, remember
+from federator.sched.eviction import budget_gpus
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.news import happenings, reason_for
+from federator.sched.orders import launch_order, lease_end_s, order_to_leave
 from federator.sched.plausible import believed
 from federator.sched.policy import Policy, Ranked
 from federator.sched.room import Room
+from federator.sched.rules import Rules
 from federator.sched.site_view import SiteView
 
-CANCEL_AGAIN_S = 10.0
-_HOLDS_NODES = (Happening.ACCEPTED, Happening.STARTED, Happening.SITE_REQUEUED)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """Settings of the federation that decisions depend on."""
-
-    launch_lease_s: float = 60.0
-    pass_interval_s: float = 300.0
-    bid_timeout_s: float = 5.0
-    window: int = 500  # workloads asked about in one message to a site
+ORDER_AGAIN_S = 10.0
+_HOLDS_NODES = (
+    Happening.ACCEPTED, Happening.STARTED, Happening.SITE_REQUEUED, Happening.EVICTED,
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -102,7 +96,7 @@ class Federation:
         self._trials: dict[int, Trial] = {}
         self._next_pass_id = 1
         self._pass_due_s = 0.0
-        self._cancel_sent_s: dict[WorkloadId, float] = {}
+        self._leave_sent_s: dict[WorkloadId, float] = {}
 
     # ---- history ----
 
@@ -240,7 +234,7 @@ class Federation:
                 exit_code=report.exit_code,
                 signal=report.signal,
                 site_state=report.state.value,
-                reason=reason_for(happening, report),
+                reason=reason_for(entry, happening, report),
             )
 
     def _stray(self, turn: _Turn, site: SiteName, report: AttemptReport) -> None:
@@ -269,7 +263,7 @@ class Federation:
         site = self.sites[report.site]
         site.ready = True
         told = {r.attempt for r in report.attempts}
-        live = (WorkloadState.LAUNCHING, WorkloadState.RUNNING, WorkloadState.CANCELLING)
+        live = AT_SITE - {WorkloadState.AWARDED}
         for entry in self._entries_at(report.site, *live):
             if entry.site_job_id and entry.attempt_id not in told:
                 self._attempt_lost(turn, report.site, entry.attempt_id)
@@ -277,11 +271,11 @@ class Federation:
         # agent which nodes a job that waits in Slurm's queue is pinned to.
         for entry in self._entries_at(report.site, WorkloadState.AWARDED, WorkloadState.LAUNCHING):
             if not entry.withdrawing:
-                turn.commands.append(self._launch_order(entry))
+                turn.commands.append(launch_order(entry, self._rules, turn.now_s))
         turn.commands.append(Wake(at_s=turn.now_s))  # leases may have run out meanwhile
-        for entry in self._to_cancel():
+        for entry in self._to_leave():
             if entry.site == report.site:
-                self._order_cancel(turn, entry)
+                self._order_to_leave(turn, entry)
         self._pass_is_due(turn)
 
     # ---- launches ----
@@ -307,15 +301,16 @@ class Federation:
 
     def _tick(self, turn: _Turn) -> None:
         for entry in self.ledger.in_state(WorkloadState.LAUNCHING):
-            over = turn.now_s >= entry.lease_from_s + self._rules.launch_lease_s
+            self._evict(turn, entry)  # in case that a crash came between
+            over = turn.now_s >= lease_end_s(entry, self._rules)
             if over and not entry.withdrawing and self.sites[entry.site].up:
                 self._change(turn, entry, Happening.LEASE_OVER)
-        wanted = {entry.workload.id: entry for entry in self._to_cancel()}
-        self._cancel_sent_s = {w: s for w, s in self._cancel_sent_s.items() if w in wanted}
+        wanted = {entry.workload.id: entry for entry in self._to_leave()}
+        self._leave_sent_s = {w: s for w, s in self._leave_sent_s.items() if w in wanted}
         for id_, entry in wanted.items():
-            sent_s = self._cancel_sent_s.get(id_, 0.0)
-            if turn.now_s >= sent_s + CANCEL_AGAIN_S and self.sites[entry.site].up:
-                self._order_cancel(turn, entry)
+            sent_s = self._leave_sent_s.get(id_, 0.0)
+            if turn.now_s >= sent_s + ORDER_AGAIN_S and self.sites[entry.site].up:
+                self._order_to_leave(turn, entry)
         self._conclude(turn)
         if turn.now_s >= self._pass_due_s and self._pass is None:
             self._open_pass(turn)
@@ -331,7 +326,9 @@ class Federation:
         """1. Rank; 2. ask. The rest follows when the answers are in (``_conclude``)."""
         self._pass_due_s = turn.now_s + self._rules.pass_interval_s
         turn.commands.append(Wake(at_s=self._pass_due_s))
-        self._pass = Pass(self._policy.rank(self.ledger, turn.now_s), self.ledger)
+        ranking = self._policy.rank(self.ledger, turn.now_s)
+        budget = budget_gpus(self.ledger, self._rules, turn.now_s)
+        self._pass = Pass(ranking, self.ledger, budget)
         self._ask(turn, self._pass, again=())
         self._conclude(turn)
 
@@ -402,7 +399,7 @@ class Federation:
             entry.refusals = {SiteName(""): chosen, **entry.refusals}
             return None
         award, event = chosen
-        pass_.awarded(award.id)
+        pass_.awarded(award)
         self._record(turn, event, entry)
         return award
 
@@ -447,7 +444,7 @@ class Federation:
         return True
 
     def _wake_at_lease_end(self, turn: _Turn, entry: Entry) -> None:
-        turn.commands.append(Wake(at_s=entry.lease_from_s + self._rules.launch_lease_s))
+        turn.commands.append(Wake(at_s=lease_end_s(entry, self._rules)))
 
     def _record(self, turn: _Turn, event: LogRecord, entry: Entry | None = None) -> None:
         effects = self.ledger.apply(event)
@@ -456,22 +453,25 @@ class Federation:
             if effect is Effect.RANK_AGAIN:
                 self._pass_is_due(turn)
             elif entry is not None and effect is Effect.LAUNCH:
-                turn.commands.append(self._launch_order(entry))
+                turn.commands.append(launch_order(entry, self._rules, turn.now_s))
+            elif entry is not None and effect is Effect.EVICT:
+                self._evict(turn, entry)
             elif entry is not None:
-                self._order_cancel(turn, entry)
+                self._order_to_leave(turn, entry)
 
-    def _launch_order(self, entry: Entry) -> LaunchAt:
-        return LaunchAt(site=entry.site, attempt=entry.attempt_id, workload=entry.workload,
-                        jobs=entry.plan)  # fmt: skip
+    def _evict(self, turn: _Turn, winner: Entry) -> None:
+        """The winner's job is at the site: now whoever is in its way must leave."""
+        for id_ in winner.victims:
+            victim = self.ledger.entries[id_]
+            if (victim.promised_to == winner.workload.id
+                    and victim.state is WorkloadState.RUNNING):  # fmt: skip
+                reason = Reason(code=ReasonCode.PREEMPTED, detail=str(winner.workload.id))
+                self._change(turn, victim, Happening.EVICTED, reason=reason)
 
-    def _order_cancel(self, turn: _Turn, entry: Entry) -> None:
-        self._cancel_sent_s[entry.workload.id] = turn.now_s
-        withdraw = entry.state is not WorkloadState.CANCELLING
-        turn.commands.append(
-            CancelAt(site=entry.site, attempt=entry.attempt_id, user=entry.workload.user,
-                     site_job_id=entry.site_job_id, pending_only=withdraw)
-        )  # fmt: skip
-        turn.commands.append(Wake(at_s=turn.now_s + CANCEL_AGAIN_S))
+    def _order_to_leave(self, turn: _Turn, entry: Entry) -> None:
+        self._leave_sent_s[entry.workload.id] = turn.now_s
+        turn.commands.append(order_to_leave(entry, self._rules))
+        turn.commands.append(Wake(at_s=turn.now_s + ORDER_AGAIN_S))
 
     def _current(self, attempt: AttemptId, site: SiteName) -> Entry | None:
         """The entry whose present attempt this is, if it is at that site and not over."""
@@ -480,14 +480,14 @@ class Federation:
             return None
         return entry if entry.state in AT_SITE else None
 
-    def _to_cancel(self) -> list[Entry]:
-        """Those whose cancel or withdrawal their site has not confirmed.
+    def _to_leave(self) -> list[Entry]:
+        """Those whose cancel, withdrawal or eviction their site has not confirmed.
 
         One that started as it was withdrawn is not among them: it runs on.
         """
         launching = self.ledger.in_state(WorkloadState.LAUNCHING)
-        cancelling = self.ledger.in_state(WorkloadState.CANCELLING)
-        return [*(e for e in launching if e.withdrawing), *cancelling]
+        leaving = self.ledger.in_state(WorkloadState.PREEMPTING, WorkloadState.CANCELLING)
+        return [*(e for e in launching if e.withdrawing), *leaving]
 
     def _entries_at(self, site: SiteName, *states: WorkloadState) -> list[Entry]:
         return [e for e in self.ledger.in_state(*states) if e.site == site]

@@ -6,8 +6,10 @@ change comes: a workload is charged when it enters a site and released when it h
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from federator.model.event import Awarded, Changed, EpochBegan, LogRecord, Submitted
 from federator.model.lifecycle import AT_SITE, Effect, Happening, WorkloadState, step
@@ -27,6 +29,8 @@ from federator.sched.usage import UsageAverage, WindowAverage
 
 RETRY_AFTER_S = 5.0
 RETRY_AFTER_MAX_S = 600.0
+EVICTIONS_KEPT: Final = 100_000
+_WAITS_FOR_VICTIMS = (WorkloadState.AWARDED, WorkloadState.LAUNCHING)
 _WEEK_S = 7 * 86_400.0
 
 
@@ -54,6 +58,9 @@ class Entry:
     avoid_until_s: dict[SiteName, float] = field(default_factory=dict)
     failures_at: dict[SiteName, int] = field(default_factory=dict)
     setbacks: dict[SiteName, Reason] = field(default_factory=dict)  # why a site is avoided
+    promised_to: WorkloadId | None = None  # whose award needs its nodes
+    preemptions: int = 0
+    evicted_at_s: float = 0.0  # when it was last told to leave
     refusals: dict[SiteName, Refusal] = field(default_factory=dict)  # of the last pass; volatile
 
     @property
@@ -62,8 +69,25 @@ class Entry:
         return self.award.offers if self.award is not None else {}
 
     @property
+    def held_gpus(self) -> int:
+        """What it holds at its site, by its plan."""
+        return sum(share.gpus for plan in self.plan for share in plan.nodes.values())
+
+    @property
+    def victims(self) -> tuple[WorkloadId, ...]:
+        """Whom its last award evicts."""
+        return self.award.victims if self.award is not None else ()
+
+    @property
     def attempt_id(self) -> AttemptId:
         return AttemptId(workload=self.workload.id, attempt=self.attempt)
+
+
+class Eviction(NamedTuple):
+    """A victim was told to leave."""
+
+    at_s: float
+    gpus: int
 
 
 class Ledger:
@@ -83,6 +107,7 @@ class Ledger:
         self.next_id = FIRST_WORKLOAD_ID
         self.array_tasks: dict[WorkloadId, dict[int, WorkloadId]] = {}  # by array id and index
         self.id_of_key: dict[str, WorkloadId] = {}
+        self.evictions: deque[Eviction] = deque(maxlen=EVICTIONS_KEPT)
         self._by_state: dict[WorkloadState, dict[WorkloadId, None]] = {s: {} for s in WorkloadState}
 
     def in_state(self, *states: WorkloadState) -> Iterator[Entry]:
@@ -118,6 +143,7 @@ class Ledger:
             entry.attempt = event.attempt.attempt
             entry.site, entry.plan, entry.award = SiteName(event.site), event.jobs, event
             self._charge(entry, event)
+            self._promise(event)
             entry.site_job_id, entry.withdrawing, entry.reason = 0, False, None
             entry.started_at_s = entry.ended_at_s = 0.0
             return effects
@@ -136,23 +162,40 @@ class Ledger:
             entry.lease_from_s, entry.withdrawing = event.at_s, False
         elif event.happening is Happening.LEASE_OVER:
             entry.withdrawing, entry.withdrawn_at_s = True, event.at_s
+        elif event.happening is Happening.EVICTED:
+            entry.evicted_at_s = event.at_s
+            entry.preemptions += 1
+            self.evictions.append(Eviction(event.at_s, entry.held_gpus))
         elif event.happening is Happening.STARTED:
             entry.failures_at.pop(entry.site, None)
             entry.setbacks.pop(entry.site, None)
         if entry.state is WorkloadState.PENDING:
-            self._come_back(entry, event.at_s)
+            if event.happening is not Happening.PREEMPTED:
+                self._avoid_site(entry, event.at_s)
+            entry.site, entry.plan, entry.site_job_id = SiteName(""), (), 0
+            entry.started_at_s = entry.ended_at_s = 0.0
+            entry.withdrawing = False
         return effects
 
-    def _come_back(self, entry: Entry, at_s: float) -> None:
-        """Back in the queue: leave the site that failed it alone for a while, longer each time."""
+    @staticmethod
+    def _avoid_site(entry: Entry, at_s: float) -> None:
+        """Leave the site that failed it alone for a while, longer each time."""
         failures = entry.failures_at.get(entry.site, 0) + 1
         entry.failures_at[entry.site] = failures
         wait_s = min(RETRY_AFTER_MAX_S, RETRY_AFTER_S * 2 ** (failures - 1))
         entry.avoid_until_s[entry.site] = at_s + wait_s
         entry.setbacks[entry.site] = entry.reason or Reason(code=ReasonCode.LEASE_OVER)
-        entry.site, entry.plan, entry.site_job_id = SiteName(""), (), 0
-        entry.started_at_s = entry.ended_at_s = 0.0
-        entry.withdrawing = False
+
+    def _promise(self, award: Awarded) -> None:
+        """Nobody else may have these victims."""
+        for id_ in award.victims:
+            self.entries[id_].promised_to = award.attempt.workload
+
+    def _spare(self, award: Awarded) -> None:
+        """The award came to nothing, or has its nodes: whom it had not evicted yet runs on."""
+        for entry in (self.entries[id_] for id_ in award.victims):
+            if entry.promised_to == award.attempt.workload:
+                entry.promised_to = None
 
     def _charge(self, entry: Entry, event: Awarded) -> None:
         row = self.tenancy.row(entry.workload.tenant)
@@ -176,5 +219,8 @@ class Ledger:
             self.backlog.add(entry.workload)
         if edge.to not in AT_SITE:
             self._release(entry, at_s)
+            entry.promised_to = None
+        if entry.victims and edge.to not in _WAITS_FOR_VICTIMS and entry.award is not None:
+            self._spare(entry.award)
         entry.state = edge.to
         return edge.effects

@@ -23,6 +23,7 @@ _ENDINGS: Final[Mapping[SiteJobState, Happening]] = MappingProxyType({
     SiteJobState.BOOT_FAIL: Happening.NODE_FAILED,
     SiteJobState.PREEMPTED: Happening.NODE_FAILED,
 })  # fmt: skip
+_SAVED_EXIT_CODE: Final = 85  # "checkpointed, start me again"
 
 
 def happenings(entry: Entry, report: AttemptReport) -> list[Happening]:
@@ -36,7 +37,7 @@ def happenings(entry: Entry, report: AttemptReport) -> list[Happening]:
     if state is WorkloadState.AWARDED:
         steps.append(Happening.ACCEPTED)
         state = WorkloadState.LAUNCHING
-    if state is WorkloadState.CANCELLING:
+    if state in (WorkloadState.CANCELLING, WorkloadState.PREEMPTING):
         return [_ending(entry, report)] if report.state.ended else []
     if state is WorkloadState.RUNNING and report.state is SiteJobState.PENDING:
         return [Happening.SITE_REQUEUED]
@@ -58,6 +59,8 @@ def _ending(entry: Entry, report: AttemptReport) -> Happening:
     ending = _ENDINGS[report.state]
     if entry.state is WorkloadState.CANCELLING:
         return ending
+    if entry.state is WorkloadState.PREEMPTING:
+        return _ending_of_victim(ending, report)
     soon = report.ended_at_s <= entry.withdrawn_at_s + WITHDRAWAL_TAKES_S
     ours = entry.state is WorkloadState.LAUNCHING or soon  # repeated until it has an effect
     if ending is Happening.CANCELLED and entry.withdrawing and ours:
@@ -67,11 +70,21 @@ def _ending(entry: Entry, report: AttemptReport) -> Happening:
     return ending
 
 
-def reason_for(happening: Happening, report: AttemptReport) -> Reason | None:
+def _ending_of_victim(ending: Happening, report: AttemptReport) -> Happening:
+    """It was told to leave, and killed if it did not: only what it decided itself is its end."""
+    killed = report.signal or report.exit_code == _SAVED_EXIT_CODE
+    if ending in (Happening.COMPLETED, Happening.TIMED_OUT):
+        return ending
+    return Happening.FAILED if ending is Happening.FAILED and not killed else Happening.PREEMPTED
+
+
+def reason_for(entry: Entry, happening: Happening, report: AttemptReport) -> Reason | None:
     """Why the site sent a workload back to the queue, in the federation's words."""
     if happening is Happening.NODE_FAILED:
         nodes = ",".join(report.nodes)
         return Reason(code=ReasonCode.NODE_FAILED, detail=nodes or report.state.value)
+    if happening is Happening.PREEMPTED:
+        return entry.reason  # told when it was evicted: for whom
     if happening is Happening.WITHDRAWN:
         return Reason(code=ReasonCode.LEASE_OVER)
     return None

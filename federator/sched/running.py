@@ -46,9 +46,13 @@ class Occupants:
     Args:
         room: its nodes; jobs on other nodes are counted without those.
         running: the federation's jobs there.
+        leaving: those that go for a bid that has won; nobody else may evict them.
     """
 
-    def __init__(self, room: Room, running: Iterable[RunningJob] = ()) -> None:
+    def __init__(
+        self, room: Room, running: Iterable[RunningJob] = (), leaving: frozenset[int] = frozenset()
+    ) -> None:
+        self.leaving = leaving
         self._room = room
         self._by_id: dict[int, Occupant] = {}
         self._in: dict[str, list[Occupant]] = {}
@@ -88,5 +92,6 @@ class Occupants:
             job = occupant.job
             if job.priority <= priority:
                 return
-            if job.preemptible and not occupant.evicted and job.cooldown_until_s <= now_s:
+            free_to_go = job.preemptible and job.id not in self.leaving
+            if free_to_go and not occupant.evicted and job.cooldown_until_s <= now_s:
                 yield occupant

@@ -76,6 +76,7 @@ class SiteScheduler:
         self._never: dict[tuple[Job, ...], Known[Refusal | None]] = {}  # against ``_empty``
         self._holds: dict[AttemptId, tuple[JobPlan, ...]] = {}
         self._holds_end_by_s: dict[AttemptId, float] = {}
+        self._victims: dict[AttemptId, tuple[int, ...]] = {}  # who must go for these holds
         self._occupants = Occupants(self._room)
         self._local: tuple[LocalJob, ...] = ()
         self._endings: list[Ending] | None = None  # of all of these; None: not counted yet
@@ -122,13 +123,17 @@ class SiteScheduler:
         for job in jobs.values():
             self._occupants.add(job)
 
-    def hold(self, attempt: AttemptId, jobs: tuple[JobPlan, ...], ends_by_s: float = inf) -> None:
+    def hold(
+        self, attempt: AttemptId, jobs: tuple[JobPlan, ...], ends_by_s: float = inf,
+        victims: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
         """Keep what a launch order takes until a sweep shows it.
 
         Args:
             attempt: whose launch.
             jobs: its plans.
             ends_by_s: when its time limit will be over, if it starts now.
+            victims: workloads that leave for it, and hold part of its nodes until they have.
         """
         self.release(attempt)
         self._holds[attempt] = jobs
@@ -136,6 +141,9 @@ class SiteScheduler:
         self._endings = None
         for plan in jobs:
             self._room.take(plan)
+        if victims:
+            self._victims[attempt] = victims
+            self._occupants.leaving = self._leaving
 
     def release(self, attempt: AttemptId) -> None:
         """Forget a hold; harmless when there is none."""
@@ -143,9 +151,19 @@ class SiteScheduler:
             self._room.give_back(plan)
         self._holds_end_by_s.pop(attempt, None)
         self._endings = None
+        if self._victims.pop(attempt, None):
+            self._occupants.leaving = self._leaving
 
-    def holds(self, jobs: Iterable[JobPlan]) -> Reason | None:
-        """Check that a plan still fits; None when it does, else what is in its way."""
+    def holds(self, jobs: Iterable[JobPlan], victims: Iterable[int] = ()) -> Reason | None:
+        """Check that a plan still fits; None when it does, else what is in its way.
+
+        Args:
+            jobs: the plan.
+            victims: workloads that will have left by then.
+        """
+        gone = [o for id_ in victims if (o := self._occupants.get(id_)) is not None]
+        for occupant in gone:
+            occupant.release()
         taken: list[JobPlan] = []
         wrong = None
         for plan in jobs:
@@ -156,6 +174,8 @@ class SiteScheduler:
             taken.append(plan)
         for plan in taken:
             self._room.give_back(plan)
+        for occupant in gone:
+            occupant.restore()
         return wrong
 
     def started(self, job: RunningJob) -> None:
@@ -236,6 +256,10 @@ class SiteScheduler:
             self._endings = endings_of(self._room, self._occupants, self._local, held)
         return self._endings
 
+    @property
+    def _leaving(self) -> frozenset[int]:
+        return frozenset(id_ for victims in self._victims.values() for id_ in victims)
+
     def _never_fits(self, jobs: tuple[Job, ...]) -> Refusal | None:
         """As ``never_fits``; remembered while the site is built as it is."""
         known = self._never.get(jobs)
@@ -254,7 +278,7 @@ class SiteScheduler:
             self._never.clear()
         nodes = (n for n in self.nodes if n.state.takes_jobs)
         self._room = Room(nodes, self._fabric, self.mix)
-        self._occupants = Occupants(self._room, [o.job for o in self._occupants])
+        self._occupants = Occupants(self._room, [o.job for o in self._occupants], self._leaving)
         for plans in self._holds.values():
             for plan in plans:
                 self._room.take(plan)

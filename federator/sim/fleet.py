@@ -1,27 +1,32 @@
 """What would the federation itself have done? Its own code, with simulated sites, in virtual time.
 
-Each pool is a site, and a tenant whose quota is the pool. ``Federation.handle`` and
-``SiteScheduler`` are those of daemon and agent; between them are function calls. A launch starts
-at once, and a job ends after its recorded duration.
+``Federation.handle`` and ``SiteScheduler`` are those of daemon and agent; between them are
+function calls. What the sites do by themselves is ``Physics``: start-up, saving, failing nodes,
+local users.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from math import inf
+from collections.abc import Callable
+from math import isfinite
 
 from federator.errors import FederatorError
-from federator.model.event import Draft
+from federator.model.event import Awarded
 from federator.model.message import (
+    AnswerRefused,
     AnswerSubmitted,
     AskSite,
     BidsCame,
+    CancelAt,
+    Command,
     LaunchAt,
     LaunchConfirmed,
+    LaunchRefused,
     Observation,
+    PreemptAt,
+    Record,
     Request,
     SiteReported,
     SiteUp,
@@ -29,204 +34,270 @@ from federator.model.message import (
     Tick,
     Wake,
 )
-from federator.model.site import AttemptReport, Node, SiteJobState
-from federator.model.tenant import Allowance, Tenancy, Tenant
-from federator.model.workload import AttemptId, Job, SiteName, Submission, TenantName, WorkloadId
-from federator.sched.federation import Federation, Rules
+from federator.model.reason import Reason, ReasonCode
+from federator.model.site import AttemptReport, SiteJobState
+from federator.model.tenant import Tenancy
+from federator.model.workload import WorkloadId
+from federator.sched.federation import Federation
 from federator.sched.ledger import Ledger
 from federator.sched.policy import Policy
-from federator.sched.site_scheduler import SiteScheduler
-from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePool
+from federator.sched.rules import Rules
+from federator.sim.physics import Physics
+from federator.sim.scenario import Life, Moment, Scenario
+from federator.sim.simulated_site import SimulatedAttempt, SiteState
+from federator.sim.trace import ReplayOptions
+from federator.sim.weather import Kind, Weather
 
-PARTITION = "gpu"
-NODES_PER_RACK = 16  # a trace does not say it
-TENANT_PRIORITY = 4  # where most workloads are (MAST sec. 4.2)
-_BEGIN_S = 1_000_000.0  # of virtual time; the trace's clock begins here
-_SCRIPT = Submission(components=((),), script="")
-
-
-@dataclass(slots=True)
-class _Site:
-    """One pool, as its agent would see it."""
-
-    scheduler: SiteScheduler
-    running: dict[AttemptId, float] = field(default_factory=dict)  # when each has started
+_BEGIN_S = 1_000_000.0  # of virtual time; the scenario's clock begins here
+_STUCK_S = 100_000.0  # so long with nothing to come, nothing will
 
 
 class Fleet:
-    """A federation and its sites, and the trace that they get.
+    """A federation and its sites, and what they live through.
 
     Args:
-        trace: pools and jobs.
+        scenario: sites, tenants and arrivals.
         policy: ranks the queue.
         rules: of the federation.
+        physics: of the sites.
         options: of the replay.
     """
 
-    def __init__(self, trace: Trace, policy: Policy, rules: Rules, options: ReplayOptions) -> None:
-        self._trace = trace
-        self._options = options
-        self._timetable = Timetable.of(trace)
-        self._now_s = _BEGIN_S
+    def __init__(
+        self,
+        scenario: Scenario,
+        policy: Policy,
+        rules: Rules,
+        physics: Physics | None = None,
+        options: ReplayOptions | None = None,
+    ) -> None:
+        self._scenario = scenario
+        self._physics = Physics() if physics is None else physics
+        self._options = ReplayOptions() if options is None else options
+        self.now_s = _BEGIN_S
         self._inbox: deque[Observation] = deque()
         self._wakes: list[float] = []
-        self._ends: list[tuple[float, int, AttemptId, SiteName]] = []
-        self._row_of: dict[WorkloadId, int] = {}
-        names = [SiteName(pool.name) for pool in trace.pools]
-        tenants = [
-            Tenant(name=TenantName(pool.name), priority=TENANT_PRIORITY,
-                   quota=Allowance(gpus=pool.gpus), limit=Allowance())
-            for pool in trace.pools
-        ]  # fmt: skip
-        ledger = Ledger(Tenancy(tenants, {}))
-        sites: dict[SiteName, tuple[str, ...]] = dict.fromkeys(names, (PARTITION,))
-        self._federation = Federation(sites, policy, rules, ledger)
-        self._sites = {name: _Site(SiteScheduler((PARTITION,))) for name in names}
+        self._heap: list[tuple[float, int, int, Callable[[], None]]] = []
+        self._seq = 0
+        self._arrival_of: dict[WorkloadId, int] = {}
+        self._left_s = [arrival.duration_s for arrival in scenario.arrivals]  # useful work to do
+        self._over = 0
+        self._moved_s = _BEGIN_S  # when there was something to come, the last time
+        self._waiting_gpus = 0
+        self.lives = [Life() for _ in scenario.arrivals]
+        self.moments: list[Moment] = []
+        self.sites = {site.name: SiteState.of(site) for site in scenario.sites}
+        ledger = Ledger(Tenancy(scenario.tenants, {}))
+        partitions = {site.name: site.partitions for site in scenario.sites}
+        self.federation = Federation(partitions, policy, rules, ledger)
+        self._evicts = rules.preempt_gpus > 0
+        self._weather = Weather(self, self._physics, self._options.seed)
 
-    def run(self) -> Timetable:
-        """Replay the whole trace.
+    def run(self) -> list[Life]:
+        """Live through all of it; one life for each arrival, in their order.
 
         Raises:
-            FederatorError: jobs wait and nothing is to come; that would be a fault of ours.
+            FederatorError: workloads wait and nothing is to come; that would be a fault of ours.
         """
-        self._federation.begin_epoch(self._now_s)
-        for pool in self._trace.pools:
-            site = SiteName(pool.name)
-            scheduler = self._sites[site].scheduler
-            scheduler.update(nodes_of(pool), ())
-            self._see(SiteUp(site=site))
-            self._see(SiteReported(site=site, complete=True, capacity=scheduler.capacity))
-        order = self._trace.in_order()
+        self._carry_out(self.federation.begin_epoch(self.now_s))
+        for name, site in self.sites.items():
+            self.see(SiteUp(site=name))
+            capacity = site.scheduler.capacity
+            self.see(SiteReported(site=name, complete=True, capacity=capacity))
+        self._weather.begin()
+        arrivals = self._scenario.arrivals
         at = 0
-        while at < len(order) or self._ends:
-            self._now_s = self._next_s(order, at)
-            self._end_what_ends()
-            while at < len(order) and self._arrival_s(order[at]) <= self._now_s:
-                self._submit(order[at])
+        while self._over < len(arrivals):
+            self.now_s = self._next_s(at)
+            while self._heap and self._heap[0][0] <= self.now_s:
+                heapq.heappop(self._heap)[3]()
+            while at < len(arrivals) and _BEGIN_S + arrivals[at].at_s <= self.now_s:
+                self.see(SubmitAsked(client=at, key=str(at), draft=arrivals[at].draft))
                 at += 1
             self._tick()
-        self._check_all_ended()
-        return self._timetable
+            self._note_moment()
+        return self.lives
 
-    def _arrival_s(self, row: int) -> float:
-        return _BEGIN_S + self._trace.submit_s[row]
+    # ---- time ----
 
-    def _next_s(self, order: Sequence[int], at: int) -> float:
-        times = [self._arrival_s(order[at])] if at < len(order) else []
-        times += [self._ends[0][0]] if self._ends else []
+    def _next_s(self, at: int) -> float:
+        arrivals = self._scenario.arrivals
+        times = [_BEGIN_S + arrivals[at].at_s] if at < len(arrivals) else []
+        times += [self._heap[0][0]] if self._heap else []
+        self._moved_s = self.now_s if times else self._moved_s
         times += [self._wakes[0]] if self._wakes else []
-        return max(self._now_s, min(times))
+        if not times or self.now_s > self._moved_s + _STUCK_S:
+            raise FederatorError(f"{len(arrivals) - self._over} workloads wait for nothing")
+        return max(self.now_s, min(times))
+
+    def later(self, at_s: float, kind: Kind, act: Callable[[], None]) -> None:
+        self._seq += 1
+        heapq.heappush(self._heap, (at_s, kind, self._seq, act))
 
     def _tick(self) -> None:
-        while self._wakes and self._wakes[0] <= self._now_s:
-            while self._wakes and self._wakes[0] <= self._now_s:
+        while self._wakes and self._wakes[0] <= self.now_s:
+            while self._wakes and self._wakes[0] <= self.now_s:
                 heapq.heappop(self._wakes)
-            self._see(Tick())
+            self.see(Tick())
 
-    # ---- jobs ----
+    def _note_moment(self) -> None:
+        held = sum(site.held_gpus for site in self.sites.values())
+        self.moments.append(Moment(self.now_s - _BEGIN_S, held, self._waiting_gpus))
 
-    def _submit(self, row: int) -> None:
-        trace = self._trace
-        pool = trace.pools[trace.pool[row]]
-        wanted = Draft(
-            name=trace.job_id[row],
-            user=trace.user[row] or "user",
-            tenant=TenantName(pool.name),
-            priority=TENANT_PRIORITY,
-            jobs=(job_of(trace, row),),
-            submission=_SCRIPT,
-            time_limit_s=inf,  # a trace says none
-            requeue=True,
-        )
-        self._see(SubmitAsked(client=row, key=str(row), draft=wanted))
+    # ---- attempts ----
 
-    def _end_what_ends(self) -> None:
-        while self._ends and self._ends[0][0] <= self._now_s:
-            _, _, attempt, name = heapq.heappop(self._ends)
-            site = self._sites[name]
-            started_at_s = site.running.pop(attempt)
-            site.scheduler.release(attempt)
-            row = self._row_of[attempt.workload]
-            self._timetable.start_s[row] = int(started_at_s - _BEGIN_S)
-            self._timetable.end_s[row] = int(self._now_s - _BEGIN_S)
-            self._timetable.site[row] = name
-            self._report(name, attempt, SiteJobState.COMPLETED, started_at_s, self._now_s)
+    def _launch(self, order: LaunchAt) -> None:
+        site = self.sites[order.site]
+        if order.attempt in site.attempts:
+            return  # the order was repeated
+        if self._options.audit and (taken := site.scheduler.holds(order.jobs, order.victims)):
+            raise FederatorError(f"{order.site}: {taken.detail}, and is launched on again")
+        attempt = site.take(order)
+        self._waiting_gpus -= self._asked_gpus(order.workload.id)
+        self.see(LaunchConfirmed(site=order.site, attempt=order.attempt, site_job_id=1))
+        if not attempt.waits_for:
+            self._start(attempt)
+
+    def _start(self, attempt: SimulatedAttempt) -> None:
+        order, physics = attempt.order, self._physics
+        index = self._arrival_of[order.workload.id]
+        life = self.lives[index]
+        bounded = isfinite(order.workload.time_limit_s)
+        self.sites[order.site].start(attempt, self.now_s, told=self._evicts or bounded)
+        saved = self._left_s[index] < self._scenario.arrivals[index].duration_s
+        startup_s = physics.startup_s(self._options.seed, index, order.attempt.attempt)
+        attempt.works_from_s = self.now_s + startup_s + (physics.restore_s if saved else 0.0)
+        life.start_s = self.now_s - _BEGIN_S
+        life.first_start_s = life.start_s if life.first_start_s < 0 else life.first_start_s
+        life.site = order.site
+        limit_s = self.now_s + order.workload.time_limit_s
+        ends_at_s = attempt.works_from_s + self._left_s[index]
+        state = SiteJobState.COMPLETED if ends_at_s <= limit_s else SiteJobState.TIMEOUT
+        self.later(min(ends_at_s, limit_s), Kind.END, lambda: self._end(attempt, state))
+        self._report(attempt, SiteJobState.RUNNING)
+
+    def _end(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
+        """It ends by itself; nothing happens if it has gone before."""
+        order = attempt.order
+        if self.sites[order.site].attempts.get(order.attempt) is attempt:
+            life = self.lives[self._arrival_of[order.workload.id]]
+            life.end_s = self.now_s - _BEGIN_S
+            life.timed_out = state is SiteJobState.TIMEOUT
+            self._over += 1
             self._options.progress(1)
+            self._gone(attempt, state)
 
-    def _report(
-        self, site: SiteName, attempt: AttemptId, state: SiteJobState, started_at_s: float,
-        ended_at_s: float = 0.0,
-    ) -> None:  # fmt: skip
-        user = self._trace.user[self._row_of[attempt.workload]] or "user"
+    def _preempt(self, order: PreemptAt) -> None:
+        """It saves and leaves, at its deadline at the latest; orders may be repeated."""
+        attempt = self.sites[order.site].attempts.get(order.attempt)
+        if attempt is None or isfinite(attempt.leaves_at_s):
+            return
+        saves = self.now_s + self._physics.save_s <= order.leaves_by_s
+        done_s = self._done_s(attempt)
+        attempt.leaves_at_s = min(self.now_s + self._physics.save_s, order.leaves_by_s)
+        kept_s = done_s if saves else self._physics.kept_s(done_s)
+        self.later(attempt.leaves_at_s, Kind.LEAVE, lambda: self._leave(attempt, done_s, kept_s))
+
+    def _leave(self, attempt: SimulatedAttempt, done_s: float, kept_s: float) -> None:
+        order = attempt.order
+        if self.sites[order.site].attempts.get(order.attempt) is attempt:
+            self.lives[self._arrival_of[order.workload.id]].preemptions += 1
+            self._stop(attempt, done_s, kept_s, SiteJobState.CANCELLED)
+
+    def break_off(self, attempt: SimulatedAttempt) -> None:
+        """Its node fails: what it has not saved by itself is lost."""
+        if attempt.started_at_s >= 0:
+            done_s = self._done_s(attempt)
+            self._stop(attempt, done_s, self._physics.kept_s(done_s), SiteJobState.NODE_FAIL)
+
+    def _stop(
+        self, attempt: SimulatedAttempt, done_s: float, kept_s: float, state: SiteJobState
+    ) -> None:
+        """It goes back to the queue with what it has saved."""
+        index = self._arrival_of[attempt.order.workload.id]
+        self._left_s[index] -= kept_s
+        self.lives[index].lost_gpu_s += (done_s - kept_s) * attempt.gpus
+        self._waiting_gpus += self._asked_gpus(attempt.order.workload.id)
+        self._gone(attempt, state)
+
+    def _gone(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
+        site = self.sites[attempt.order.site]
+        starting = site.remove(attempt.order.attempt)
+        self._report(attempt, state)
+        for waited in starting:
+            self._start(waited)
+        self._weather.start_local(attempt.order.site)
+
+    def _cancel(self, order: CancelAt) -> None:
+        """Only the federation's own withdrawals: a launched job whose node failed meanwhile."""
+        attempt = self.sites[order.site].attempts.get(order.attempt)
+        if attempt is None:
+            lost = Reason(code=ReasonCode.LOST)
+            self.see(LaunchRefused(site=order.site, attempt=order.attempt, reason=lost))
+        elif attempt.started_at_s < 0:
+            self._stop(attempt, 0.0, 0.0, SiteJobState.CANCELLED)
+
+    def _done_s(self, attempt: SimulatedAttempt) -> float:
+        """Useful work of this attempt so far."""
+        left_s = self._left_s[self._arrival_of[attempt.order.workload.id]]
+        return min(left_s, max(0.0, self.now_s - attempt.works_from_s))
+
+    def _report(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
+        order = attempt.order
         told = AttemptReport(
-            attempt=attempt, user=user, site_job_id=1, state=state, started_at_s=started_at_s,
-            ended_at_s=ended_at_s,
-        )  # fmt: skip
-        self._see(SiteReported(site=site, attempts=(told,)))
+            attempt=order.attempt,
+            user=order.workload.user,
+            site_job_id=1,
+            state=state,
+            started_at_s=max(0.0, attempt.started_at_s),
+            ended_at_s=self.now_s if state.ended else 0.0,
+        )
+        self.see(SiteReported(site=order.site, attempts=(told,)))
 
-    def _check_all_ended(self) -> None:
-        ended = sum(end_s > 0 for end_s in self._timetable.end_s)
-        if ended < len(self._trace):
-            raise FederatorError(f"{len(self._trace) - ended} jobs of the trace never ran")
+    def _asked_gpus(self, id_: WorkloadId) -> int:
+        draft = self._scenario.arrivals[self._arrival_of[id_]].draft
+        return sum(job.total_gpus for job in draft.jobs)
 
     # ---- the federation ----
 
-    def _see(self, observation: Observation) -> None:
+    def see(self, observation: Observation) -> None:
         self._inbox.append(observation)
         if len(self._inbox) > 1:
             return  # the loop below is already under way
         while self._inbox:
-            for command in self._federation.handle(self._inbox[0], self._now_s):
-                match command:
-                    case Wake():
-                        heapq.heappush(self._wakes, command.at_s)
-                    case AskSite():
-                        self._bid(command)
-                    case LaunchAt():
-                        self._launch(command)
-                    case AnswerSubmitted():
-                        self._row_of[command.id] = command.client
-                    case _:
-                        pass
+            self._carry_out(self.federation.handle(self._inbox[0], self.now_s))
             self._inbox.popleft()
 
+    def _carry_out(self, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case Wake():
+                    heapq.heappush(self._wakes, command.at_s)
+                case AskSite():
+                    self._bid(command)
+                case LaunchAt():
+                    self._launch(command)
+                case PreemptAt():
+                    self._preempt(command)
+                case CancelAt():
+                    self._cancel(command)
+                case AnswerSubmitted():
+                    self._arrival_of[command.id] = command.client
+                    self._waiting_gpus += self._asked_gpus(command.id)
+                case AnswerRefused():
+                    self.lives[command.client].refused = True
+                    self._over += 1
+                case Record(event=Awarded() as award) if award.attempt.attempt == 1:
+                    index = self._arrival_of[award.attempt.workload]
+                    self.lives[index].within_quota = award.within_quota
+                case _:
+                    pass
+
     def _bid(self, ask: AskSite) -> None:
-        answers = self._sites[ask.site].scheduler.bid(
+        answers = self.sites[ask.site].scheduler.bid(
             map(Request.bid_request, ask.requests),
-            self._now_s,
+            self.now_s,
             reserve=ask.reserve.bid_request() if ask.reserve is not None else None,
             reserving=ask.reserving,
         )
         self._inbox.append(BidsCame(site=ask.site, pass_id=ask.pass_id, answers=answers))
-
-    def _launch(self, order: LaunchAt) -> None:
-        site, attempt = self._sites[order.site], order.attempt
-        if self._options.audit and (taken := site.scheduler.holds(order.jobs)) is not None:
-            raise FederatorError(f"{order.site}: {taken.detail}, and is launched on again")
-        site.scheduler.hold(attempt, order.jobs)
-        site.running[attempt] = self._now_s
-        row = self._row_of[order.workload.id]
-        ends_at_s = self._now_s + self._trace.duration_s[row]
-        heapq.heappush(self._ends, (ends_at_s, row, attempt, order.site))
-        self._inbox.append(LaunchConfirmed(site=order.site, attempt=attempt, site_job_id=1))
-        self._report(order.site, attempt, SiteJobState.RUNNING, self._now_s)
-
-
-def nodes_of(pool: TracePool) -> tuple[Node, ...]:
-    """A pool's nodes in racks; a CPU for each GPU, and one more for jobs without any."""
-    return tuple(
-        Node(
-            name=f"{pool.name}-{k}", partitions=(PARTITION,),
-            switch=f"{pool.name}-r{k // NODES_PER_RACK}", cpus=max(1, 2 * pool.gpus_per_node),
-            gpus=pool.gpus_per_node, gpu_type="gpu",
-        )
-        for k in range(pool.nodes)
-    )  # fmt: skip
-
-
-def job_of(trace: Trace, row: int) -> Job:
-    """A job on as few nodes of its own pool's size as hold its GPUs."""
-    gpus, each = trace.gpus[row], trace.pools[trace.pool[row]].gpus_per_node
-    if gpus <= each:
-        return Job(name="job", nodes=1, gpus_per_node=gpus)
-    return Job(name="job", gpus=gpus)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from federator.model.event import Draft
 from federator.model.site import Node
@@ -65,3 +66,13 @@ class Life:
     preemptions: int = 0
     lost_gpu_s: float = 0.0  # work that was done, not saved, and done again
     within_quota: bool = False  # at its first award
+    timed_out: bool = False  # ended by its time limit
+    refused: bool = False  # no site can ever run it: never queued
+
+
+class Moment(NamedTuple):
+    """How the fleet stood from one instant to the next."""
+
+    at_s: float
+    held_gpus: int  # by workloads of the federation that have started
+    waiting_gpus: int  # asked for by those in the queue

@@ -35,10 +35,11 @@ from federator.model.workload import (
 from federator.policies.mast import Mast
 from federator.sched.backlog import Backlog
 from federator.sched.credit import CreditWeights, fair_share_terms
-from federator.sched.federation import Federation, Rules
+from federator.sched.federation import Federation
 from federator.sched.holdings import Charge, Holdings
 from federator.sched.ledger import Ledger
 from federator.sched.ranking import CreditRanking, RankColumns
+from federator.sched.rules import Rules
 from federator.sched.usage import WindowAverage
 from tests.fakes.build import submission
 

@@ -30,6 +30,7 @@ from federator.model.message import (
     LaunchRefused,
     Note,
     Observation,
+    PreemptAt,
     Record,
     Request,
     SiteDown,
@@ -40,13 +41,21 @@ from federator.model.message import (
     Wake,
 )
 from federator.model.reason import Reason, ReasonCode
-from federator.model.site import AttemptReport, Capacity, Node, PartitionSummary, SiteJobState
-from federator.model.tenant import Tenancy, Tenant
+from federator.model.site import (
+    AttemptReport,
+    Capacity,
+    Node,
+    PartitionSummary,
+    RunningJob,
+    SiteJobState,
+)
+from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY, Tenancy, Tenant
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.policies.fifo import Fifo
-from federator.sched.federation import Federation, Rules
+from federator.sched.federation import Federation
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.policy import Policy
+from federator.sched.rules import Rules
 from federator.sched.site_scheduler import SiteScheduler, summarise
 from federator.sites.base import told_apart
 from tests.fakes.clock import VirtualClock
@@ -57,7 +66,7 @@ POLL_S: Final = 10.0
 LIVELOCK: Final = 5_000  # events at one instant
 
 Answer = AnswerSubmitted | AnswerRefused | AnswerTested | AnswerCancelled
-SiteCommand = AskSite | LaunchAt | CancelAt
+SiteCommand = AskSite | LaunchAt | CancelAt | PreemptAt
 
 
 class LoopbackAgent:
@@ -78,6 +87,7 @@ class LoopbackAgent:
         self._slurm = slurm
         self._marks = marks
         self._scheduler = SiteScheduler(partitions)
+        self._standing: dict[int, tuple[int, float]] = {}  # priority, and until when it is spared
         self._told: dict[AttemptId, AttemptReport] | None = None
         self._told_shape: tuple[Capacity | None, tuple[PartitionSummary, ...]] = (None, ())
         self.refuses = False  # sbatch says no
@@ -88,7 +98,7 @@ class LoopbackAgent:
         nodes = self._slurm.nodes()
         visible = {a for a, r in known.items() if r.state is not SiteJobState.PENDING}
         running, _ = told_apart(self._slurm.holders(), {a: r.site_job_id for a, r in known.items()})
-        self._scheduler.update(nodes, visible, running=running)
+        self._scheduler.update(nodes, visible, running=map(self._ranked, running))
         told, old_shape = self._told, self._told_shape
         shape = (self._scheduler.capacity, summarise(nodes, self._scheduler.partitions))
         self._told, self._told_shape = known, shape
@@ -102,6 +112,15 @@ class LoopbackAgent:
             capacity=shape[0] if shape[0] != old_shape[0] else None,
             partitions=shape[1] if shape[1] != old_shape[1] else (),
         )
+
+    def _ranked(self, job: RunningJob) -> RunningJob:
+        """With what the daemon has said of it; one that was launched before is left in peace."""
+        priority, spared_until_s = self._standing.get(job.id, (HIGHEST_PRIORITY, 0.0))
+        return replace(job, priority=priority, preemptible=True, cooldown_until_s=spared_until_s)
+
+    def believes_all_are_lowest(self) -> None:
+        """A lying site: it would evict anybody."""
+        self._standing = dict.fromkeys(self._standing, (LOWEST_PRIORITY, 0.0))
 
     def do(self, command: SiteCommand) -> list[Observation]:
         match command:
@@ -118,22 +137,26 @@ class LoopbackAgent:
                 return [self._launch(command)]
             case CancelAt():
                 return self._cancel(command)
+            case PreemptAt():
+                return []  # ``Loopback`` ends the job when it has saved
 
     def _launch(self, order: LaunchAt) -> Observation:
         attempt = order.attempt
+        self._standing[order.workload.id] = (order.priority, order.spared_until_s)
+        ends_by_s = self._clock() + order.workload.time_limit_s
         if attempt not in self._marks:
-            obstacle = self._scheduler.holds(order.jobs)
+            obstacle = self._scheduler.holds(order.jobs, order.victims)
             if obstacle is None and self.refuses:
                 obstacle = Reason(code=ReasonCode.LAUNCH_REFUSED, detail="sbatch said no")
             if obstacle is not None:
                 self._marks[attempt] = 0
                 return LaunchRefused(site=self._site, attempt=attempt, reason=obstacle)
-            self._scheduler.hold(attempt, order.jobs, self._clock() + order.workload.time_limit_s)
+            self._scheduler.hold(attempt, order.jobs, ends_by_s, order.victims)
             user = order.workload.user
             limit_s = order.workload.time_limit_s
             self._marks[attempt] = self._slurm.submit(attempt, user, order.jobs, limit_s)
         elif self._waits(attempt):
-            self._scheduler.hold(attempt, order.jobs, self._clock() + order.workload.time_limit_s)
+            self._scheduler.hold(attempt, order.jobs, ends_by_s, order.victims)
         job_id = self._marks[attempt]
         if not job_id:
             reason = Reason(code=ReasonCode.LAUNCH_REFUSED, detail="given up before")
@@ -187,6 +210,8 @@ class Loopback:
     ) -> None:
         self.clock = VirtualClock()
         self.duration_s = duration_s
+        self.save_s = 1.0  # that an evicted job takes to save
+        self._leaving: set[AttemptId] = set()
         self.log: list[LogRecord] = []
         self.history: list[tuple[Observation | None, float]] = []  # None: the epoch began
         self.commands: list[Command] = []
@@ -355,7 +380,7 @@ class Loopback:
                     self._wake(max(self.clock.now_s, command.at_s))
                 case Note():
                     pass
-                case AskSite() | LaunchAt() | CancelAt():
+                case AskSite() | LaunchAt() | CancelAt() | PreemptAt():
                     self._to_site(command)
                 case _:
                     self.answers[command.client] = command
@@ -376,8 +401,25 @@ class Loopback:
         if self.sites[command.site].agent is agent:
             for observation in agent.do(command):
                 self._send(command.site, agent, observation)
+            if isinstance(command, PreemptAt):
+                self._let_go(command)
             if not isinstance(command, AskSite):
                 self._report(command.site, agent)
+
+    def _let_go(self, order: PreemptAt) -> None:
+        """The job saves for a while and goes, at its deadline in any case; orders may repeat."""
+        slurm = self.sites[order.site].slurm
+        wait_s = max(0.0, min(self.save_s, order.leaves_by_s - self.clock.now_s))
+
+        def go() -> None:
+            slurm.end(order.attempt, SiteJobState.CANCELLED)
+            agent = self.sites[order.site].agent
+            if agent is not None:
+                self._report(order.site, agent)
+
+        if order.attempt not in self._leaving:
+            self._leaving.add(order.attempt)
+            self._later(wait_s, go)
 
     def _report(self, site: SiteName, agent: LoopbackAgent) -> None:
         report = agent.sweep()
@@ -440,5 +482,9 @@ class Loopback:
                 assert node.gpus_alloc <= node.gpus, f"{name}: {node.name} is over-allocated"
                 assert node.cpus_alloc <= node.cpus, f"{name}: {node.name} is over-allocated"
             if site.slurm.starts_jobs and not self.shared_nodes:
-                waiting = [j for j in site.slurm.live() if j.state is SiteJobState.PENDING]
+                waiting = [
+                    j for j in site.slurm.live()
+                    if j.state is SiteJobState.PENDING
+                    and not self.entry(j.attempt.workload).victims
+                ]  # fmt: skip
                 assert not waiting, f"{name}: launched where there was no room: {waiting}"

@@ -7,14 +7,19 @@ ended or waiting one is alive at all, and that no node is over-allocated.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from federator.model.lifecycle import TERMINAL
+from federator.model.event import Awarded, Changed
+from federator.model.lifecycle import TERMINAL, Happening, WorkloadState
 from federator.model.message import Command, Record
 from federator.model.site import NodeShare, SiteJobState
-from federator.sched.federation import Rules
+from federator.model.tenant import Allowance, Tenant
+from federator.model.workload import TenantName
+from federator.policies.mast import Mast
+from federator.sched.rules import Rules
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import LATENCY_S, Loopback
 
@@ -34,9 +39,15 @@ def acts(names: tuple[str, ...]) -> st.SearchStrategy[list[Act]]:
     return st.lists(act, max_size=25)
 
 
-def fresh(duration_s: float | None = 25.0) -> Loopback:
+def fresh(evicting: bool) -> Loopback:
+    """Three small sites; ``evicting``: what is within quota displaces what is not."""
     sites = {"alpine": rack("a", 3), "baker": rack("b", 2) + rack("c", 1), "crest": rack("d", 2)}
-    return Loopback(sites, Rules(launch_lease_s=20.0, pass_interval_s=60.0), duration_s)
+    rules = Rules(launch_lease_s=20.0, pass_interval_s=60.0)
+    if not evicting:
+        return Loopback(sites, rules, 25.0)
+    rules = replace(rules, preempt_gpus=40, preempt_window_s=60.0, grace_s=10.0, cooldown_s=30.0)
+    owner = Tenant(name=TenantName("vision"), priority=2, quota=Allowance(gpus=20))
+    return Loopback(sites, rules, 25.0, Mast(), (owner,))
 
 
 def play(f: Loopback, history: list[Act]) -> None:
@@ -163,27 +174,31 @@ def stop_faults(f: Loopback) -> None:
 
 
 @HISTORIES
-@given(acts(CALM + FAULTS))
-def test_whatever_happens_every_workload_ends_once_faults_stop(history: list[Act]) -> None:
-    f = fresh()
+@given(acts(CALM + FAULTS), st.booleans())
+def test_whatever_happens_every_workload_ends_once_faults_stop(
+    history: list[Act], evicting: bool
+) -> None:
+    f = fresh(evicting)
     play(f, history)
     stop_faults(f)
     f.run_until_all_end()
 
 
 @HISTORIES
-@given(acts(CALM))
-def test_without_local_users_whatever_is_launched_starts_at_once(history: list[Act]) -> None:
-    f = fresh()
+@given(acts(CALM), st.booleans())
+def test_without_local_users_whatever_is_launched_starts_at_once(
+    history: list[Act], evicting: bool
+) -> None:
+    f = fresh(evicting)
     play(f, history)
     f.run_until_all_end()
     assert not f.shared_nodes  # so ``check_invariants`` has looked for jobs that wait in Slurm
 
 
 @HISTORIES
-@given(acts(CALM + FAULTS))
-def test_the_log_alone_tells_how_every_workload_stands(history: list[Act]) -> None:
-    f = fresh()
+@given(acts(CALM + FAULTS), st.booleans())
+def test_the_log_alone_tells_how_every_workload_stands(history: list[Act], evicting: bool) -> None:
+    f = fresh(evicting)
     play(f, history)
     told, known = f.replayed(), f.federation.ledger
     assert (told.epoch, told.next_id, told.id_of_key) == (
@@ -197,9 +212,9 @@ def test_the_log_alone_tells_how_every_workload_stands(history: list[Act]) -> No
 
 
 @HISTORIES
-@given(acts(tuple(a for a in CALM + FAULTS if a not in ("restart", "cut off"))))
-def test_the_same_history_gives_the_same_commands(history: list[Act]) -> None:
-    f = fresh()
+@given(acts(tuple(a for a in CALM + FAULTS if a not in ("restart", "cut off"))), st.booleans())
+def test_the_same_history_gives_the_same_commands(history: list[Act], evicting: bool) -> None:
+    f = fresh(evicting)
     play(f, history)
     twin = f.new_federation()
     commands: list[Command] = []
@@ -210,3 +225,25 @@ def test_the_same_history_gives_the_same_commands(history: list[Act]) -> None:
             commands += twin.handle(observation, now_s)
     assert commands == f.commands
     assert [c.event for c in commands if isinstance(c, Record)] == f.log
+
+
+@HISTORIES
+@given(acts(CALM + FAULTS))
+def test_whoever_is_evicted_ran_at_a_lower_priority_and_made_room_for_one_alone(
+    history: list[Act],
+) -> None:
+    f = fresh(evicting=True)
+    play(f, history)
+    ledger, running, promised = f.new_ledger(), WorkloadState.RUNNING, set[tuple[int, int]]()
+    for event in f.log:
+        if isinstance(event, Awarded):
+            for victim in (ledger.entries[id_] for id_ in event.victims):
+                assert victim.state is running
+                assert victim.award is not None
+                assert victim.award.priority > event.priority
+                assert victim.promised_to is None
+        if isinstance(event, Changed) and event.happening is Happening.EVICTED:
+            attempt = (event.workload, event.attempt)
+            assert attempt not in promised
+            promised.add(attempt)
+        ledger.apply(event)

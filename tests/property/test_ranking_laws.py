@@ -22,11 +22,11 @@ from federator.model.workload import Job, TenantName, Workload, WorkloadId
 from federator.policies.mast import Mast
 from federator.sched.backlog import Backlog
 from federator.sched.credit import CreditWeights, usage_shares
-from federator.sched.federation import Rules
 from federator.sched.holdings import Charge, Holdings
 from federator.sched.ledger import Ledger
 from federator.sched.policy import Ranked
 from federator.sched.ranking import CreditRanking
+from federator.sched.rules import Rules
 from federator.sched.standing import standings
 from federator.sched.usage import BUCKETS, DecayedAverage, UsageAverage, WindowAverage
 from tests.fakes.build import draft, gang, rack, workload

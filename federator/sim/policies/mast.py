@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from federator.policies.mast import Mast
-from federator.sched.federation import Rules
+from federator.sched.rules import Rules
 from federator.sim.fleet import Fleet
 from federator.sim.trace import ReplayOptions, Timetable, Trace
+from federator.sim.trace_scenario import scenario_of, timetable_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,4 +23,5 @@ class MastReplay:
 
     def replay(self, trace: Trace, options: ReplayOptions) -> Timetable:
         rules = Rules(pass_interval_s=self.pass_interval_s)
-        return Fleet(trace, Mast(), rules, options).run()
+        fleet = Fleet(scenario_of(trace), Mast(), rules, options=options)
+        return timetable_of(trace, fleet.run())

@@ -23,7 +23,7 @@ from federator.model.site import AttemptReport, NodeShare, SiteJobState
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import AttemptId, Job, SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
-from federator.sched.federation import Rules
+from federator.sched.rules import Rules
 from tests.fakes.build import draft, gang, rack, tenant
 from tests.fakes.loopback import Loopback
 

@@ -17,7 +17,6 @@ from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import Job, SiteName, TenantName
 from federator.policies.mast import Mast
 from federator.sched.cycle import Pass
-from federator.sched.federation import Rules
 from federator.sched.plausible import (
     MOST_ALTERNATIVES,
     MOST_REASONS,
@@ -25,6 +24,7 @@ from federator.sched.plausible import (
     believed,
     contradiction,
 )
+from federator.sched.rules import Rules
 from federator.sched.site_scheduler import SiteScheduler
 from tests.fakes.build import draft, gang, rack, tenant, workload
 from tests.fakes.loopback import LATENCY_S, Loopback

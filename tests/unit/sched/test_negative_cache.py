@@ -13,9 +13,9 @@ from federator.model.reason import Alternative, Reason, ReasonCode, Refusal, Ref
 from federator.model.workload import FIRST_WORKLOAD_ID, Job, SiteName, WorkloadId
 from federator.policies.fifo import Fifo
 from federator.sched.cycle import Pass, Round
-from federator.sched.federation import Rules
 from federator.sched.ledger import Ledger
 from federator.sched.negative_cache import NegativeCache, Rights, as_for
+from federator.sched.rules import Rules
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 

@@ -16,6 +16,7 @@ AT_SITE = (
     WorkloadState.AWARDED,
     WorkloadState.LAUNCHING,
     WorkloadState.RUNNING,
+    WorkloadState.PREEMPTING,
     WorkloadState.CANCELLING,
 )
 

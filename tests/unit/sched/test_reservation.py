@@ -13,7 +13,7 @@ from federator.model.plan import BidRequest
 from federator.model.reason import ReasonCode
 from federator.model.site import LocalJob, Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
-from federator.sched.federation import Rules
+from federator.sched.rules import Rules
 from federator.sched.site_scheduler import SiteScheduler
 from tests.fakes.build import attempt, draft, gang, plan_on, rack
 from tests.fakes.loopback import Loopback

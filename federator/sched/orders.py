@@ -1,0 +1,47 @@
+"""What is a site told about one workload? The order that its state asks for, as a command."""
+
+from __future__ import annotations
+
+from federator.model.lifecycle import WorkloadState
+from federator.model.message import CancelAt, LaunchAt, PreemptAt
+from federator.sched.eviction import priority_of, spared_until_s
+from federator.sched.ledger import Entry
+from federator.sched.rules import Rules
+
+
+def launch_order(entry: Entry, rules: Rules, now_s: float) -> LaunchAt:
+    """Start the attempt on the nodes of its plan."""
+    return LaunchAt(
+        site=entry.site,
+        attempt=entry.attempt_id,
+        workload=entry.workload,
+        jobs=entry.plan,
+        priority=priority_of(entry),
+        victims=entry.victims,
+        spared_until_s=spared_until_s(entry, rules, now_s),
+    )
+
+
+def order_to_leave(entry: Entry, rules: Rules) -> CancelAt | PreemptAt:
+    """Cancel, withdraw, or let it save and leave."""
+    if entry.state is WorkloadState.PREEMPTING:
+        return PreemptAt(
+            site=entry.site,
+            attempt=entry.attempt_id,
+            user=entry.workload.user,
+            site_job_id=entry.site_job_id,
+            leaves_by_s=entry.evicted_at_s + rules.grace_s,
+        )
+    return CancelAt(
+        site=entry.site,
+        attempt=entry.attempt_id,
+        user=entry.workload.user,
+        site_job_id=entry.site_job_id,
+        pending_only=entry.state is not WorkloadState.CANCELLING,
+    )
+
+
+def lease_end_s(entry: Entry, rules: Rules) -> float:
+    """By when a launched workload must have started; its victims leave within their grace."""
+    grace_s = rules.grace_s if entry.victims else 0.0
+    return entry.lease_from_s + grace_s + rules.launch_lease_s

@@ -1,0 +1,67 @@
+"""What do simulated sites do that nobody decides? Start-up, saving, faults, local users."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, isfinite, log
+from typing import Final
+
+import numpy as np
+
+from federator.errors import InvalidRequest
+
+_Z90: Final = 1.2815515655446004  # standard deviations above the median
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Physics:
+    """How simulated sites behave. By default nothing takes time and nothing breaks.
+
+    Attributes:
+        startup_median_s: from the start at the site until the job does useful work: half of all
+            starts take longer. MAST sec. 5: 150 s.
+        startup_p90_s: one start in ten takes longer (log-normal). MAST: 278 s.
+        save_s: that an evicted job takes to save; if its grace is shorter, it saves nothing.
+        restore_s: that a start takes longer when there is a checkpoint to go on from.
+        checkpoint_every_s: of useful work, between the checkpoints that a job makes by itself;
+            ``inf``: none.
+        node_mtbf_s: mean time between failures of one node.
+        node_repair_s: until a failed node is back.
+        local_load: GPU time asked for by local users, as a share of each site's.
+        local_duration_s: mean run time of their jobs.
+        local_gpus: most GPUs of a local job, on one node; 1 to so many are alike.
+    """
+
+    startup_median_s: float = 0.0
+    startup_p90_s: float = 0.0
+    save_s: float = 0.0
+    restore_s: float = 0.0
+    checkpoint_every_s: float = inf
+    node_mtbf_s: float = inf
+    node_repair_s: float = 4 * 3600.0
+    local_load: float = 0.0
+    local_duration_s: float = 3600.0
+    local_gpus: int = 8
+
+    def __post_init__(self) -> None:
+        times = (self.startup_median_s, self.save_s, self.restore_s, self.local_load)
+        positive = (self.checkpoint_every_s, self.node_mtbf_s, self.node_repair_s,
+                    self.local_duration_s, self.local_gpus)  # fmt: skip
+        if not (all(t >= 0 and isfinite(t) for t in times) and all(t > 0 for t in positive)):
+            raise InvalidRequest(f"times cannot be negative or no numbers, got {self}")
+        if self.startup_p90_s and self.startup_p90_s < self.startup_median_s:
+            raise InvalidRequest(f"startup_p90_s: expected {self.startup_median_s} or more")
+
+    def startup_s(self, seed: int, arrival: int, attempt: int) -> float:
+        """How long this start takes, whatever else happens in the simulation."""
+        if not self.startup_median_s or self.startup_p90_s <= self.startup_median_s:
+            return self.startup_median_s
+        sigma = log(self.startup_p90_s / self.startup_median_s) / _Z90
+        rng = np.random.default_rng([seed, arrival, attempt])
+        return float(self.startup_median_s * np.exp(sigma * rng.standard_normal()))
+
+    def kept_s(self, done_s: float) -> float:
+        """How much of the useful work is saved when a job stops without warning."""
+        if not isfinite(self.checkpoint_every_s):
+            return 0.0
+        return done_s // self.checkpoint_every_s * self.checkpoint_every_s

@@ -1,0 +1,166 @@
+"""What is on one simulated site? The jobs there, and who waits for whom to leave.
+
+The room is the ``SiteScheduler``'s own: a job is a hold from its launch to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from federator.model.message import LaunchAt
+from federator.model.plan import JobPlan
+from federator.model.site import (
+    Node,
+    NodeShare,
+    NodeState,
+    PartitionSummary,
+    RunningJob,
+)
+from federator.model.workload import AttemptId, WorkloadId
+from federator.sched.site_scheduler import SiteScheduler
+from federator.sim.scenario import SimulatedSite
+
+
+@dataclass(slots=True, kw_only=True)
+class SimulatedAttempt:
+    """One attempt at a site. Times are those of the simulation; -1: not yet."""
+
+    order: LaunchAt
+    waits_for: set[WorkloadId]  # victims that have not left yet
+    started_at_s: float = -1.0
+    works_from_s: float = -1.0  # when start-up and restoring are over
+    leaves_at_s: float = inf  # an evicted one
+
+    @property
+    def gpus(self) -> int:
+        return sum(share.gpus for share in shares_of(self.order.jobs).values())
+
+
+@dataclass(slots=True)
+class SiteState:
+    """A site while a simulation runs.
+
+    ``attempts`` are in the order of their launches.
+    """
+
+    site: SimulatedSite
+    scheduler: SiteScheduler
+    attempts: dict[AttemptId, SimulatedAttempt] = field(default_factory=dict)
+    held_gpus: int = 0
+    local: dict[AttemptId, int] = field(default_factory=dict)  # GPUs of local jobs that run
+    down: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, site: SimulatedSite) -> SiteState:
+        scheduler = SiteScheduler(site.partitions)
+        scheduler.update(site.nodes, (), switches=site.switches)
+        return cls(site, scheduler)
+
+    @property
+    def gpus(self) -> int:
+        return self.site.gpus
+
+    def take(self, order: LaunchAt) -> SimulatedAttempt:
+        """Hold what is launched; its victims are named as long as they are here."""
+        here = {a.order.workload.id for a in self.attempts.values()}
+        waits_for = {id_ for id_ in order.victims if id_ in here}
+        attempt = SimulatedAttempt(order=order, waits_for=waits_for)
+        self.scheduler.hold(order.attempt, order.jobs, inf, tuple(order.victims))
+        self.attempts[order.attempt] = attempt
+        return attempt
+
+    def start(self, attempt: SimulatedAttempt, now_s: float, *, told: bool) -> None:
+        """From now on it runs.
+
+        ``told``: the scheduler knows whom it may evict, and when who ends. It costs time.
+        """
+        order = attempt.order
+        attempt.started_at_s = now_s
+        self.held_gpus += attempt.gpus
+        if not told:
+            return
+        self.scheduler.started(
+            RunningJob(
+                id=order.workload.id,
+                tenant=order.workload.tenant,
+                priority=order.priority,
+                preemptible=order.workload.requeue,
+                started_at_s=now_s,
+                nodes=shares_of(order.jobs),
+                cooldown_until_s=order.spared_until_s,
+                ends_by_s=now_s + order.workload.time_limit_s,
+            )
+        )
+
+    def remove(self, attempt: AttemptId) -> list[SimulatedAttempt]:
+        """It is gone; who waited for it alone can start now."""
+        gone = self.attempts.pop(attempt)
+        self.scheduler.release(attempt)
+        if gone.started_at_s >= 0:
+            self.held_gpus -= gone.gpus
+            self.scheduler.ended(attempt.workload)
+        free = []
+        for other in self.attempts.values():
+            if attempt.workload in other.waits_for:
+                other.waits_for.discard(attempt.workload)
+                if not other.waits_for:
+                    free.append(other)
+        return free
+
+    def on_node(self, name: str) -> list[SimulatedAttempt]:
+        """What runs there, or waits for others to leave it."""
+        return [a for a in self.attempts.values() if name in shares_of(a.order.jobs)]
+
+    def set_node(self, name: str, up: bool) -> None:
+        """A node fails, or is back."""
+        (self.down.discard if up else self.down.add)(name)
+        nodes = (
+            replace(node, state=NodeState.DOWN) if node.name in self.down else node
+            for node in self.site.nodes
+        )
+        self.scheduler.update(nodes, ())
+
+    def take_locally(self, key: AttemptId, gpus: int) -> bool:
+        """A local job starts on the fullest node where it fits; False when there is none."""
+        fits = [
+            (free, at) for at, (node, free) in enumerate(self._free_gpus()) if free >= gpus
+            and node.cpus - node.cpus_alloc >= gpus
+        ]  # fmt: skip
+        if not fits:
+            return False
+        node = self.site.nodes[min(fits)[1]]
+        share = NodeShare(gpus=gpus, cpus=gpus)
+        plan = JobPlan(name="local", partition=node.partitions[0], nodes={node.name: share})
+        self.scheduler.hold(key, (plan,))
+        self.local[key] = gpus
+        return True
+
+    def give_locally(self, key: AttemptId) -> None:
+        """A local job has ended."""
+        del self.local[key]
+        self.scheduler.release(key)
+
+    def summary(self) -> tuple[PartitionSummary, ...]:
+        """Enough for the daemon to see that something is free now which was not."""
+        held = self.held_gpus + sum(self.local.values())
+        return tuple(
+            PartitionSummary(partition=partition, gpu_type="", gpus=self.site.gpus,
+                             gpus_alloc=held, nodes_down=len(self.down))
+            for partition in self.site.partitions[:1]
+        )  # fmt: skip
+
+    def _free_gpus(self) -> Iterable[tuple[Node, int]]:
+        now = self.scheduler.snapshot(self.site.name, 0.0).nodes
+        for node in now:
+            yield node, node.gpus - node.gpus_alloc if node.state.takes_jobs else -1
+
+
+def shares_of(jobs: Iterable[JobPlan]) -> dict[str, NodeShare]:
+    """What the jobs of a workload hold on each node together."""
+    shares: dict[str, NodeShare] = {}
+    for plan in jobs:
+        for name, share in plan.nodes.items():
+            shares[name] = shares[name] + share if name in shares else share
+    return shares

@@ -1,0 +1,82 @@
+"""How is a trace a scenario? Each pool is a site, and a tenant whose quota is the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import Final
+
+from federator.model.event import Draft
+from federator.model.site import Node
+from federator.model.tenant import Allowance, Tenant
+from federator.model.workload import Job, SiteName, Submission, TenantName
+from federator.sim.scenario import Arrival, Life, Scenario, SimulatedSite
+from federator.sim.trace import Timetable, Trace, TracePool
+
+PARTITION: Final = "gpu"
+NODES_PER_RACK: Final = 16  # a trace does not say it
+TENANT_PRIORITY: Final = 4  # where most workloads are (MAST sec. 4.2)
+_SCRIPT: Final = Submission(components=((),), script="")
+
+
+def scenario_of(trace: Trace) -> Scenario:
+    """The whole trace; its rows in order of submission."""
+    sites = tuple(
+        SimulatedSite(name=SiteName(pool.name), nodes=nodes_of(pool)) for pool in trace.pools
+    )
+    tenants = tuple(
+        Tenant(name=TenantName(pool.name), priority=TENANT_PRIORITY,
+               quota=Allowance(gpus=pool.gpus))
+        for pool in trace.pools
+    )  # fmt: skip
+    arrivals = tuple(
+        Arrival(at_s=trace.submit_s[row], draft=draft_of(trace, row),
+                duration_s=trace.duration_s[row])
+        for row in trace.in_order()
+    )  # fmt: skip
+    return Scenario(sites=sites, tenants=tenants, arrivals=arrivals)
+
+
+def timetable_of(trace: Trace, lives: Sequence[Life]) -> Timetable:
+    """When the rows of a trace ran, from the lives of ``scenario_of`` it."""
+    timetable = Timetable.of(trace)
+    for row, life in zip(trace.in_order(), lives, strict=True):
+        timetable.start_s[row] = int(life.start_s)
+        timetable.end_s[row] = int(life.end_s)
+        timetable.site[row] = life.site
+        timetable.preemptions[row] = life.preemptions
+    return timetable
+
+
+def draft_of(trace: Trace, row: int) -> Draft:
+    """A submission as a trace tells of it; it says no time limit."""
+    return Draft(
+        name=trace.job_id[row],
+        user=trace.user[row] or "user",
+        tenant=TenantName(trace.pools[trace.pool[row]].name),
+        priority=TENANT_PRIORITY,
+        jobs=(job_of(trace, row),),
+        submission=_SCRIPT,
+        time_limit_s=inf,
+        requeue=True,
+    )
+
+
+def nodes_of(pool: TracePool) -> tuple[Node, ...]:
+    """A pool's nodes in racks; a CPU for each GPU, and one more for jobs without any."""
+    return tuple(
+        Node(
+            name=f"{pool.name}-{k}", partitions=(PARTITION,),
+            switch=f"{pool.name}-r{k // NODES_PER_RACK}", cpus=max(1, 2 * pool.gpus_per_node),
+            gpus=pool.gpus_per_node, gpu_type="gpu",
+        )
+        for k in range(pool.nodes)
+    )  # fmt: skip
+
+
+def job_of(trace: Trace, row: int) -> Job:
+    """A job on as few nodes of its own pool's size as hold its GPUs."""
+    gpus, each = trace.gpus[row], trace.pools[trace.pool[row]].gpus_per_node
+    if gpus <= each:
+        return Job(name="job", nodes=1, gpus_per_node=gpus)
+    return Job(name="job", gpus=gpus)
