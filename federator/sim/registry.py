@@ -53,20 +53,22 @@ TRACE_POLICIES: Final[Mapping[str, PolicyEntry]] = MappingProxyType({
                        "TiresiasReplay"),
     "themis": _entry("all GPUs by finish-time fairness, leases of 20 min", "themis",
                      "ThemisReplay"),
+    "federated": _entry("each job bound at arrival to the pool with the least demand", "federated",
+                        "FederatedReplay"),
+    "sia": _entry("pools lend what forecasts leave over (needs federator[forecast])", "sia",
+                  "SiaReplay"),
+    "sia-vc": _entry("as sia, with all that is to come known", "sia_vc", "SiaVcReplay"),
 })  # fmt: skip
-
-PLANNED: Final = ("federated", "sia", "sia-vc")
 
 
 def trace_policy(name: str) -> TracePolicy:
     """The policy of this name.
 
     Raises:
-        InvalidRequest: there is none, or not yet.
+        InvalidRequest: there is none.
     """
     entry = TRACE_POLICIES.get(name)
     if entry is None:
         known = ", ".join(TRACE_POLICIES)
-        said = "is planned and not here yet" if name in PLANNED else "is unknown"
-        raise InvalidRequest(f"--policy: {name[:60]!r} {said}; expected one of {known}")
+        raise InvalidRequest(f"--policy: {name[:60]!r} is unknown; expected one of {known}")
     return entry.make()

@@ -168,3 +168,158 @@ def naive_themis(trace: Trace, lease_s: int | None) -> list[NaiveJob]:
                 _start(job, now_s)
 
     return _run(trace, schedule)
+
+
+def naive_federated(trace: Trace) -> tuple[list[NaiveJob], dict[int, int]]:
+    """Jobs, and the pool that each was bound to, by row."""
+    bound: dict[int, int] = {}
+
+    def schedule(jobs: list[NaiveJob], now_s: int) -> None:
+        for job in sorted(jobs, key=lambda job: job.order):
+            if job.row not in bound:
+                demand = [
+                    sum(other.gpus for other in jobs if bound.get(other.row) == k)
+                    for k in range(len(trace.pools))
+                ]
+                bound[job.row] = min(
+                    (k for k, pool in enumerate(trace.pools) if job.gpus <= pool.gpus),
+                    key=lambda k: (Fraction(demand[k], trace.pools[k].gpus), k),
+                )
+        for k, pool in enumerate(trace.pools):
+            own = sorted((j for j in jobs if bound[j.row] == k), key=lambda job: job.order)
+            for job in own:
+                if job.is_running:
+                    continue
+                free = [pool.gpus_per_node] * pool.nodes
+                for other in own:
+                    for node, gpus in other.nodes.items() if other.is_running else ():
+                        free[node] -= gpus
+                nodes = naive_place(free, job.gpus, pool.gpus_per_node)
+                if nodes is None:
+                    break
+                job.nodes = nodes
+                _start(job, now_s)
+
+    return _run(trace, schedule), bound
+
+
+def naive_sia_vc(trace: Trace) -> list[NaiveJob]:
+    """SIA's Figure 6, letter by letter: all jobs by virtual start, from the first after a start."""
+    virtual_s = [job.start_s for job in naive_strict(trace, lambda _: 0, placed=False)]
+    by_virtual_start = sorted(
+        range(len(trace)), key=lambda row: (virtual_s[row], trace.submit_s[row], row)
+    )
+    finished: set[int] = set()
+    seen: set[int] = set()
+
+    def schedule(jobs: list[NaiveJob], now_s: int) -> None:
+        present = {job.row: job for job in jobs}
+        finished.update(seen - present.keys())
+        seen.update(present)
+        while start_one(present, now_s):
+            pass
+
+    def start_one(present: dict[int, NaiveJob], now_s: int) -> bool:
+        plan = [0] * 2000  # GPUs at each second from now
+        for running in present.values():
+            for at in range(running.duration_s - running.ran_s) if running.is_running else ():
+                plan[at] += running.gpus
+        for row in by_virtual_start:
+            job = present.get(row)
+            if row in finished or (job is not None and job.is_running):
+                continue
+            gpus, lasts_s = trace.gpus[row], trace.duration_s[row]
+            if job is not None and max(plan[:lasts_s]) + gpus <= trace.capacity:
+                _start(job, now_s)
+                return True
+            assert virtual_s[row] >= now_s
+            for at in range(virtual_s[row] - now_s, virtual_s[row] - now_s + lasts_s):
+                plan[at] += gpus
+        return False
+
+    return _run(trace, schedule)
+
+
+Load = Callable[[int, int], Sequence[int]]
+"""GPUs that will come to each pool: by the time, and the window in seconds."""
+
+
+def naive_perfect_load(trace: Trace) -> Load:
+    def load(now_s: int, window_s: int) -> list[int]:
+        return [
+            sum(
+                trace.gpus[row]
+                for row in range(len(trace))
+                if trace.pool[row] == k and now_s < trace.submit_s[row] < now_s + window_s
+            )
+            for k in range(len(trace.pools))
+        ]
+
+    return load
+
+
+def naive_sia(trace: Trace, windows_s: Sequence[int], load: Load) -> list[NaiveJob]:
+    """SIA's Figures 7 and 8, letter by letter, with durations known and loads as given."""
+    figures = _SiaFigures(trace, windows_s, load)
+    before: set[int] = set()
+
+    def schedule(jobs: list[NaiveJob], now_s: int) -> None:
+        rows = {job.row for job in jobs}
+        if rows != before or (now_s - min(trace.submit_s)) % 300 == 0:
+            figures.allocate(jobs, now_s)
+        before.clear()
+        before.update(rows)
+
+    return _run(trace, schedule)
+
+
+@dataclass
+class _SiaFigures:
+    trace: Trace
+    windows_s: Sequence[int]
+    load: Load
+    dedicated: set[int] = field(default_factory=set)  # rows
+
+    def allocate(self, jobs: list[NaiveJob], now_s: int) -> None:
+        while self._start_dedicated(jobs, now_s):
+            pass
+        for window_s in self.windows_s:
+            while self._start_spare(jobs, now_s, window_s):
+                pass
+
+    def _start_dedicated(self, jobs: list[NaiveJob], now_s: int) -> bool:
+        idle = self.trace.capacity - _used(jobs)
+        for k in self._pools_in_turn(jobs):
+            for job in self._waiting(jobs, k)[:1]:
+                if job.gpus <= self._unused(jobs, k) and job.gpus <= idle:
+                    self.dedicated.add(job.row)
+                    _start(job, now_s)
+                    return True
+        return False
+
+    def _start_spare(self, jobs: list[NaiveJob], now_s: int, window_s: int) -> bool:
+        new_load = self.load(now_s, window_s)
+        reserved = 0
+        for k in range(len(self.trace.pools)):
+            pending = sum(job.gpus for job in self._waiting(jobs, k))
+            reserved += min(pending + new_load[k], self._unused(jobs, k))
+        usable = self.trace.capacity - _used(jobs) - reserved
+        for k in self._pools_in_turn(jobs):
+            for job in self._waiting(jobs, k):
+                if job.gpus <= usable and job.duration_s <= window_s:
+                    _start(job, now_s)
+                    return True
+        return False
+
+    def _pools_in_turn(self, jobs: list[NaiveJob]) -> list[int]:
+        def share(k: int) -> Fraction:
+            return Fraction(_used([j for j in jobs if j.pool == k]), self.trace.pools[k].gpus)
+
+        return sorted(range(len(self.trace.pools)), key=lambda k: (share(k), k))
+
+    def _waiting(self, jobs: list[NaiveJob], k: int) -> list[NaiveJob]:
+        return sorted((j for j in jobs if j.pool == k and not j.is_running), key=lambda j: j.order)
+
+    def _unused(self, jobs: list[NaiveJob], k: int) -> int:
+        own = [j for j in jobs if j.pool == k and j.row in self.dedicated]
+        return self.trace.pools[k].gpus - _used(own)

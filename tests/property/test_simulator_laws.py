@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from federator.errors import InvalidRequest
+from federator.sim.policies.sia import Foresight, Knowledge, PerfectForesight, SiaReplay
 from federator.sim.policies.themis import ThemisReplay
 from federator.sim.policies.tiresias import TiresiasReplay
 from federator.sim.registry import TRACE_POLICIES, trace_policy
@@ -21,8 +23,12 @@ from federator.sim.trace_csv import TraceBuilder, read_pools
 from federator.sim.trace_file import read_any_trace
 from tests.fakes.naive_replay import (
     NaiveJob,
+    naive_federated,
     naive_maxmin,
+    naive_perfect_load,
     naive_place,
+    naive_sia,
+    naive_sia_vc,
     naive_strict,
     naive_themis,
     naive_tiresias,
@@ -30,7 +36,29 @@ from tests.fakes.naive_replay import (
 
 BOUNDS_GPU_S = (4, 11, 30)
 LEASE_S = 5
+WINDOWS_S = (2, 5, 11)
 AUDITED = ReplayOptions(audit=True)
+
+
+def scripted_load(now_s: int, window_s: int) -> list[int]:
+    """Of three pools: as good as random, and often wrong."""
+    return [(now_s * 7 + window_s * 3 + pool * 5) % 9 // 2 for pool in range(3)]
+
+
+class ScriptedForesight(PerfectForesight):
+    """Knows durations; loads are scripted."""
+
+    def new_load(self, now_s: int, window: int) -> list[int]:
+        return scripted_load(now_s, WINDOWS_S[window])[: len(self.pools)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptedSia(SiaReplay):
+    def foresight(self, trace: Trace, seed: int) -> Foresight:  # noqa: ARG002
+        return ScriptedForesight(trace, self.windows_s)
+
+
+PERFECT_SIA = SiaReplay(knowledge=Knowledge.PERFECT, windows_s=WINDOWS_S)
 
 NAIVE: Mapping[str, tuple[TracePolicy, Callable[[Trace], list[NaiveJob]]]] = {
     "fifo": (trace_policy("fifo"), lambda t: naive_strict(t, lambda _: 0, True)),
@@ -52,6 +80,14 @@ NAIVE: Mapping[str, tuple[TracePolicy, Callable[[Trace], list[NaiveJob]]]] = {
     ),
     "themis": (ThemisReplay(lease_s=LEASE_S), lambda t: naive_themis(t, LEASE_S)),
     "themis without preemption": (ThemisReplay(lease_s=None), lambda t: naive_themis(t, None)),
+    "federated": (trace_policy("federated"), lambda t: naive_federated(t)[0]),
+    "sia-vc": (trace_policy("sia-vc"), naive_sia_vc),
+    "sia, forecasts perfect": (
+        PERFECT_SIA, lambda t: naive_sia(t, WINDOWS_S, naive_perfect_load(t)),
+    ),
+    "sia, forecasts wrong": (
+        ScriptedSia(windows_s=WINDOWS_S), lambda t: naive_sia(t, WINDOWS_S, scripted_load),
+    ),
 }  # fmt: skip
 
 ALL = sorted(TRACE_POLICIES)
@@ -97,6 +133,24 @@ def test_every_job_runs_when_a_naive_replay_says(name: str, trace: Trace) -> Non
         assert said == (job.start_s, job.end_s, job.preemptions), trace.job_id[job.row]
 
 
+@quick(100)
+@given(trace=traces())
+def test_federated_binds_each_job_to_the_pool_that_a_naive_replay_says(trace: Trace) -> None:
+    found = trace_policy("federated").replay(trace, AUDITED).site
+    _, bound = naive_federated(trace)
+    assert found == [trace.pools[bound[row]].name for row in range(len(trace))]
+
+
+@pytest.mark.parametrize("policy", [trace_policy("sia-vc"), PERFECT_SIA], ids=["vc", "perfect"])
+@quick(300)
+@given(trace=traces())
+def test_whoever_knows_what_comes_slows_no_job(policy: TracePolicy, trace: Trace) -> None:
+    """SIA, theorem 1: no job starts later than if its pool shared nothing."""
+    alone = trace_policy("fifo-count").replay(trace, AUDITED).start_s
+    shared = policy.replay(trace, AUDITED).start_s
+    assert all(a <= b for a, b in zip(shared, alone, strict=True))
+
+
 @pytest.mark.parametrize("name", ALL)
 @quick(60)
 @given(trace=traces())
@@ -119,7 +173,7 @@ def test_no_pool_uses_more_than_it_has_at_any_instant(name: str, trace: Trace) -
         assert most_in_use(trace, table, rows) <= pool.gpus
 
 
-@pytest.mark.parametrize("name", ["gssf", "maxmin"])
+@pytest.mark.parametrize("name", ["gssf", "maxmin", "sia", "sia-vc"])
 @quick(60)
 @given(trace=traces())
 def test_pools_that_share_use_no_more_than_all_have(name: str, trace: Trace) -> None:

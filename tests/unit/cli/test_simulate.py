@@ -141,7 +141,7 @@ def test_without_pyarrow_parquet_is_refused_before_the_replay(
 
 def test_the_same_seed_gives_the_same_bytes(words: list[str], tmp_path: Path) -> None:
     out = tmp_path / "J.csv"
-    for policy in ("fifo", "tiresias", "themis", "maxmin"):
+    for policy in ("fifo", "tiresias", "themis", "maxmin", "federated", "sia", "sia-vc"):
         more = ["--policy", policy, "--seed", "3", "--json", "--jobs-out", str(out)]
         first, jobs = run(*words, *more).stdout_bytes, out.read_bytes()
         assert (run(*words, *more).stdout_bytes, out.read_bytes()) == (first, jobs)
@@ -162,7 +162,6 @@ def test_no_progress_bar_without_a_terminal(words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--policy", "sia"], "--policy: 'sia' is planned and not here yet; expected one of"),
         (["--policy", "x"], "--policy: 'x' is unknown; expected one of mast, fifo"),
         (["--seed", "x"], "Invalid value for '--seed'"),
         (["--jobs-out", "/none/J.csv"], "--jobs-out: /none/J.csv: cannot be written: No such"),

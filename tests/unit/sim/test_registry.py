@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from federator.errors import InvalidRequest
-from federator.sim.registry import DEFAULT_POLICY, PLANNED, TRACE_POLICIES, trace_policy
+from federator.sim.registry import DEFAULT_POLICY, TRACE_POLICIES, trace_policy
 from tests.fakes.traces import pool, replay, trace
 
 
@@ -20,10 +20,7 @@ def test_a_trace_without_jobs_is_replayed(name: str) -> None:
     assert replay(trace("", pool("ant", 1)), name).end_s == []
 
 
-def test_what_is_planned_or_unknown_is_told_apart() -> None:
-    assert not set(PLANNED) & set(TRACE_POLICIES)
+def test_an_unknown_name_is_told_what_there_is() -> None:
     assert DEFAULT_POLICY in TRACE_POLICIES
-    with pytest.raises(InvalidRequest, match=r"'sia' is planned and not here yet; .* mast, fifo"):
-        trace_policy("sia")
     with pytest.raises(InvalidRequest, match="'best' is unknown; expected one of mast, fifo"):
         trace_policy("best")
