@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from federator.errors import InvalidRequest
 from federator.sim.experiments.base import (
@@ -31,12 +30,16 @@ from federator.sim.experiments.base import (
 )
 from federator.sim.experiments.pools import drawn_pools, with_pools, without_donors
 from federator.sim.experiments.speedup import Comparison, compared
-from federator.sim.registry import TRACE_POLICIES, trace_policy
-from federator.sim.trace import ReplayOptions, Trace
+from federator.sim.generate.sia import SIA_VARIANTS, sia_workload
+from federator.sim.policies.sia import Knowledge, SiaReplay
+from federator.sim.policies.themis import ThemisReplay
+from federator.sim.registry import trace_policy
+from federator.sim.trace import ReplayOptions, Trace, TracePolicy
 
 BASE_LINE: Final = "fifo-count"  # SIA's FCFS: each pool alone, in order of submission
-WANTED: Final = ("maxmin", "ssf", "gssf", "sia", "sia-vc")  # of which those are compared that exist
+WANTED: Final = ("maxmin", "ssf", "gssf", "sia", "sia:perfect", "sia-vc")
 _DAY_S: Final = 86_400
+_MOST_DRAWS: Final = 1000
 _METRICS: Final = (
     "speedup_mean", "speedup_geometric_mean", "speedup_median", "speedup_p95", "speedup_p5",
     "jct_ratio", "slowed_frac", "slowed_total_min", "slowed_worst_min",
@@ -76,7 +79,8 @@ class SharingExperiment:
 
     Attributes:
         trace: whose pools share; None: the synthetic workload.
-        policies: beside FCFS; "registered": those of ``WANTED`` that are there.
+        policies: beside FCFS; "default": ``WANTED``. Also ``sia:`` with what it knows, such as
+            ``sia:random``, and ``themis:held``, which never preempts.
         variants: of the synthetic workload; "all": every one.
         draws: of each variant, and of four pools.
         pools: in a draw of pools.
@@ -87,9 +91,9 @@ class SharingExperiment:
     """
 
     trace: Trace | None = None
-    policies: tuple[str, ...] = ("registered",)
+    policies: tuple[str, ...] = ("default",)
     variants: tuple[str, ...] = ("all",)
-    draws: int = bounded(10, 1, 1000)
+    draws: int = bounded(10, 1, _MOST_DRAWS)
     pools: int = bounded(4, 1, 1000)
     loads: tuple[float, ...] = bounded((0.6, 1.1), 0.01, 100.0)
     warm_up_days: float = bounded(2.0, 0.0, 3650.0)
@@ -106,7 +110,7 @@ class SharingExperiment:
             options = ReplayOptions(seed=seed)
             base = trace_policy(BASE_LINE).replay(case.trace, options)
             for name in names:
-                table = trace_policy(name).replay(case.trace, options)
+                table = compared_policy(name).replay(case.trace, options)
                 figures = compared(case.trace, base, table, rows)
                 found.setdefault((case.setting, name), []).append(figures)
                 about = (case.setting, case.draw, name, len(case.trace.pools), len(rows))
@@ -116,17 +120,17 @@ class SharingExperiment:
         return self._result(found, runs)
 
     def _policy_names(self) -> tuple[str, ...]:
-        names = self.policies
-        if names == ("registered",):
-            names = tuple(name for name in WANTED if name in TRACE_POLICIES)
+        names = WANTED if self.policies == ("default",) else self.policies
         for name in names:
-            trace_policy(name)  # an unknown one is an error before the work
+            compared_policy(name)  # an unknown one is an error before the work
+        for variant in self._variant_names():
+            sia_workload(variant)
         if len(self.loads) != 2 or self.loads[0] > self.loads[1]:
             raise InvalidRequest("--set: loads: expected the least and the most, such as 0.6,1.1")
         return names
 
     def _variant_names(self) -> tuple[str, ...]:
-        return synthetic_variants() if self.variants == ("all",) else self.variants
+        return tuple(SIA_VARIANTS) if self.variants == ("all",) else self.variants
 
     def _cases_to_come(self) -> int:
         return self.draws * len(self._variant_names()) if self.trace is None else self.draws + 2
@@ -135,7 +139,7 @@ class SharingExperiment:
         if self.trace is None:
             for variant in self._variant_names():
                 for draw in range(self.draws):
-                    trace = synthetic(seed * self.draws + draw, variant)
+                    trace = sia_workload(variant).generate(seed * _MOST_DRAWS + draw)
                     yield Case(setting=variant, draw=draw, trace=trace)
             return
         from_s = min(self.trace.submit_s) + int(self.warm_up_days * _DAY_S)
@@ -178,23 +182,19 @@ _NOTES: Final = (
 )
 
 
-def synthetic(seed: int, variant: str) -> Trace:
-    """SIA's synthetic workload."""
-    made: Trace = _generator().sia_workload(seed, variant)
-    return made
+def compared_policy(name: str) -> TracePolicy:
+    """A policy of the registry, or a variant of one that only a comparison needs.
 
-
-def synthetic_variants() -> tuple[str, ...]:
-    """Their names; the first is the base."""
-    return tuple(_generator().SIA_VARIANTS)
-
-
-def _generator() -> Any:
-    try:
-        return import_module("federator.sim.generate")
-    except ModuleNotFoundError as error:
-        message = "the synthetic workload is not here yet; give --trace and --pools"
-        raise InvalidRequest(message) from error
+    Raises:
+        InvalidRequest: there is none.
+    """
+    if name == "themis:held":  # SIA's Themis*, which never preempts
+        return ThemisReplay(lease_s=None)
+    if name.startswith("sia:"):
+        kinds = {kind.value: kind for kind in Knowledge}
+        if name[4:] in kinds:
+            return SiaReplay(knowledge=kinds[name[4:]])
+    return trace_policy(name)
 
 
 def _measured(setting: str, draw: int, trace: Trace, from_s: int) -> Case:

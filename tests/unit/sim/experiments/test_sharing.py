@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-
 import pytest
 
 from federator.errors import InvalidRequest
 from federator.sim.experiments.base import ExperimentResult, seeded
 from federator.sim.experiments.pools import drawn_pools, without_donors
-from federator.sim.experiments.sharing import SharingExperiment, synthetic
+from federator.sim.experiments.sharing import SharingExperiment, compared_policy
 from federator.sim.experiments.speedup import compared
 from federator.sim.trace import Trace
 from tests.fakes.traces import pool, replay, trace
@@ -121,6 +118,7 @@ def test_every_plot_shows_a_table_that_is_there() -> None:
     ("parameters", "message"),
     [
         ({"policies": ("x",)}, "'x' is unknown; expected one of mast, fifo"),
+        ({"variants": ("x",)}, "--variant: 'x' is unknown; expected one of base"),
         ({"loads": (1.0, 0.5)}, "loads: expected the least and the most"),
         ({"loads": (1.0,)}, "loads: expected the least and the most"),
     ],
@@ -132,20 +130,16 @@ def test_what_cannot_be_done_is_said_before_the_work(
         shared(TWO, **parameters)
 
 
-def test_the_synthetic_workload_is_drawn_anew_for_each_draw(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[tuple[int, str]] = []
+def test_the_synthetic_workload_is_drawn_anew_for_each_draw() -> None:
+    found = shared(None, policies=("maxmin", "sia-vc"), draws=2, variants=("fewer-queues",))
+    jobs = found.table("runs").column("jobs")
+    assert jobs[0] == jobs[1] != jobs[2] == jobs[3]
+    assert figures(found, "fewer-queues", "maxmin")["draws"] == 2
+    assert figures(found, "fewer-queues", "sia-vc")["slowed_frac"] == 0
 
-    def sia_workload(seed: int, variant: str = "base") -> Trace:
-        asked.append((seed, variant))
-        return HARM
 
-    stub = ModuleType("federator.sim.generate")
-    stub.sia_workload, stub.SIA_VARIANTS = sia_workload, ("base", "more-queues")  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "federator.sim.generate", stub)
-    assert synthetic(3, "base") is HARM
-    asked.clear()
-    found = shared(None, policies=("maxmin",), draws=2)
-    assert len(set(asked)) == len(asked) == 4
-    assert figures(found, "more-queues", "maxmin")["draws"] == 2
+@pytest.mark.parametrize("name", ["sia:perfect", "themis:held", "tiresias"])
+def test_variants_of_policies_are_compared_by_name(name: str) -> None:
+    assert compared_policy(name) == compared_policy(name)
+    with pytest.raises(InvalidRequest, match="'sia:best' is unknown"):
+        compared_policy("sia:best")
