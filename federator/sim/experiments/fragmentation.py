@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from statistics import median
+from statistics import median, stdev
 from types import MappingProxyType
 from typing import Final
 
@@ -44,8 +44,9 @@ from federator.sim.experiments.placers import (
 from federator.sim.experiments.stranding import Floor, Stranding, Watch
 from federator.sim.experiments.stream import StreamJob, StreamOf
 
+_OURS: Final = "federation"
 PLACERS: Final[Mapping[str, Callable[[Layout, Random], Placer]]] = MappingProxyType({
-    "federation": federation,
+    _OURS: federation,
     "federation, no term": unweighed,
     "best fit": best_fit,
     "best fit, racks": rack_fit,
@@ -163,7 +164,13 @@ class FragmentationExperiment:
             title="does it help to count what a placement strands?",
             parameters=parameters_of(self),
             notes=_NOTES,
-            tables=(_summary(found), _spread(found), _runs(found), _over_time(over_time)),
+            tables=(
+                _summary(found),
+                _beside(found),
+                _spread(found),
+                _runs(found),
+                _over_time(over_time),
+            ),
             plots=(*self._plots(), *self._plots_over_time()),
         )
 
@@ -250,6 +257,27 @@ def _spread(found: Mapping[_Key, Sequence[tuple[float | None, ...]]]) -> DataTab
         name="spread", title="How far the draws lie apart", rows=tuple(rows),
         columns=("metric", "setting", "placer", "mean", "median", "least", "largest"),
         about="setting: sites x load. " + _ABOUT,
+    )  # fmt: skip
+
+
+def _beside(found: Mapping[_Key, Sequence[tuple[float | None, ...]]]) -> DataTable:
+    """Each rule less the federation, draw by draw: both had the same jobs."""
+    rows: list[tuple[Cell, ...]] = []
+    for at, metric in enumerate(_METRICS):
+        for (sites, load, placer), draws in sorted(found.items(), key=_order):
+            own = found[sites, load, _OURS]
+            pairs = [(a[at], b[at]) for a, b in zip(draws, own, strict=True)]
+            differences = [a - b for a, b in pairs if a is not None and b is not None]
+            if placer != _OURS and differences:
+                error = (
+                    stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else None
+                )
+                lower = sum(difference < 0 for difference in differences)
+                rows.append((metric, sites, load, placer, mean(differences), error, lower))
+    return DataTable(
+        name="beside", title=f"Beside {_OURS}, draw by draw", rows=tuple(rows),
+        columns=("metric", "sites", "load", "placer", "difference", "standard_error", "lower_in"),
+        about=f"difference: the rule less {_OURS}, mean of the draws. lower_in: so many draws.",
     )  # fmt: skip
 
 

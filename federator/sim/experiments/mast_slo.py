@@ -96,8 +96,8 @@ class MastSloExperiment:
     """
 
     routers: tuple[str, ...] = ("all",)
-    loads: tuple[float, ...] = bounded((0.6, 0.8, 0.9, 1.0, 1.1, 1.3), 0.01, 10.0)
-    draws: int = bounded(3, 1, MOST_DRAWS)
+    loads: tuple[float, ...] = bounded((0.7, 0.9, 1.1, 1.3), 0.01, 10.0)
+    draws: int = bounded(2, 1, MOST_DRAWS)
     sites: int = bounded(6, 1, 1000)
     nodes: int = bounded(40, 1, 10_000)
     tenants: int = bounded(21, 7, 10_000)
@@ -187,8 +187,8 @@ _NOTES: Final = (
     "physics. Entitled is a workload by its tenant's demand, so the same ones under each router.",
     "mast: every site bids for what can start now. federated: bound when it comes to the site with "
     "the lowest demand / supply; real run times are known to the reckoning of demand, and each "
-    "site grants each tenant's whole quota. local allocation: one queue that counts free GPUs. ideal: "
-    "all nodes are one site, an upper bound.",
+    "site grants each tenant's whole quota. local allocation: one queue that counts free GPUs. "
+    "ideal: all nodes are one site, an upper bound.",
 )
 
 

@@ -120,13 +120,14 @@ def test_experiments_are_listed() -> None:
     assert [line.split()[0] for line in lines] == list(EXPERIMENTS)
     found = json.loads(run("list", "--json").stdout)
     assert [entry["name"] for entry in found["experiments"]] == list(EXPERIMENTS)
-    assert found["experiments"][0]["parameters"]["draws"] == 10
+    named = {entry["name"]: entry["parameters"] for entry in found["experiments"]}
+    assert named["sharing"]["draws"] == 10
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["best"], "no experiment 'best'; expected one of sharing"),
+        (["best"], "no experiment 'best'; expected one of mast-slo"),
         (["sharing", "--set", "draws"], "--set: expected PARAMETER=VALUE, found 'draws'"),
         (["sharing", "--set", "x=1"], "--set: 'x' is no parameter"),
         (["sharing", "--trace", "/none"], "missing option '--pools'"),

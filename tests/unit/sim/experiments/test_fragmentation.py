@@ -172,6 +172,19 @@ def test_every_rule_is_watched_in_every_setting() -> None:
         assert plot.only[1] in table.column(plot.only[0])
 
 
+def test_each_rule_is_told_beside_the_federation_draw_by_draw() -> None:
+    found = small()
+    waits = {row[:4]: row[6] for row in found.table("runs").rows}  # sites, load, placer, draw
+    beside = found.table("beside")
+    key = ("stranded_of_free_frac", 2, 0.8, "random")
+    (row,) = (row for row in beside.rows if row[:4] == key)
+    values = [(waits[2, 0.8, "random", draw], waits[2, 0.8, "federation", draw]) for draw in (0, 1)]
+    pairs = [a - b for a, b in values if isinstance(a, float) and isinstance(b, float)]
+    assert row[4] == pytest.approx(sum(pairs) / 2)
+    assert row[5] == pytest.approx(abs(pairs[0] - pairs[1]) / 2)
+    assert row[6] == sum(pair < 0 for pair in pairs)
+
+
 def test_with_one_site_the_term_decides_nothing() -> None:
     rows = small(sites=(1,)).table("runs").rows
     with_term = [row[3:] for row in rows if row[2] == "federation"]
