@@ -33,7 +33,7 @@ class PreemptionBudgetExperiment:
     """
 
     budgets: tuple[float, ...] = bounded((0.0, 0.01, 0.05, 0.25, 1.0), 0.0, 10.0)
-    loads: tuple[float, ...] = bounded((0.9, 1.1, 1.3), 0.01, 10.0)
+    loads: tuple[float, ...] = bounded((0.9, 1.3), 0.01, 10.0)
     draws: int = bounded(2, 1, MOST_DRAWS)
     sites: int = bounded(6, 1, 1000)
     nodes: int = bounded(40, 1, 10_000)
