@@ -35,6 +35,7 @@ from federator.sim.policies.sia import Knowledge, SiaReplay
 from federator.sim.policies.themis import ThemisReplay
 from federator.sim.registry import trace_policy
 from federator.sim.trace import ReplayOptions, Trace, TracePolicy
+from federator.slow.boosted import xgboost
 
 BASE_LINE: Final = "fifo-count"  # SIA's FCFS: each pool alone, in order of submission
 WANTED: Final = ("maxmin", "ssf", "gssf", "sia", "sia:perfect", "sia-vc")
@@ -122,7 +123,8 @@ class SharingExperiment:
     def _policy_names(self) -> tuple[str, ...]:
         names = WANTED if self.policies == ("default",) else self.policies
         for name in names:
-            compared_policy(name)  # an unknown one is an error before the work
+            if compared_policy(name) == SiaReplay():  # an unknown one is an error before the work
+                xgboost()
         for variant in self._variant_names():
             sia_workload(variant)
         if len(self.loads) != 2 or self.loads[0] > self.loads[1]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from federator.errors import InvalidRequest
@@ -128,6 +130,13 @@ def test_what_cannot_be_done_is_said_before_the_work(
 ) -> None:
     with pytest.raises(InvalidRequest, match=message):
         shared(TWO, **parameters)
+
+
+def test_what_is_not_installed_is_said_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "xgboost", None)
+    with pytest.raises(InvalidRequest, match=r"forecasts need xgboost.*federator\[forecast\]"):
+        shared(TWO)
+    assert shared(TWO, policies=("sia:perfect",), draws=1).tables
 
 
 def test_the_synthetic_workload_is_drawn_anew_for_each_draw() -> None:
