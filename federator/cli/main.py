@@ -36,6 +36,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
     "snapshot": ("federator.cli.snapshot", "snapshot", "What a site bids on now."),
     "tenants": ("federator.cli.tenants", "tenants", "Quota, limit and use of every tenant."),
     "testbed": ("federator.cli.testbed", "testbed", "Three real Slurm clusters in containers."),
+    "whatif": ("federator.cli.whatif", "whatif", "Your own history under the federation."),
 })  # fmt: skip
 
 

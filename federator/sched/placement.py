@@ -176,10 +176,15 @@ def suitable_nodes(job: Job, room: Room, partition: str) -> Sequence[FreeNode]:
     return () if isinstance(found, Reason) else found.nodes
 
 
+_GRID: Final = 2.0**20
+
+
 def _score(chosen: Sequence[FreeNode], shares: Sequence[NodeShare], room: Room) -> Score:
     return Score(
         locality_cost=locality_cost(chosen, shares, room.fabric),
-        gpu_worth=sum(s.gpus * f.node.gpu_worth for f, s in zip(chosen, shares, strict=True)),
+        gpu_worth=on_grid(
+            sum(s.gpus * f.node.gpu_worth for f, s in zip(chosen, shares, strict=True))
+        ),
         fragmentation=_stranded_more(chosen, shares, room),
     )
 
@@ -222,4 +227,13 @@ def _stranded_more(chosen: Sequence[FreeNode], shares: Sequence[NodeShare], room
                 usable = left
             after.append(usable)
         more += starved + room.mix.stranded(after) - room.mix.stranded(before)
-    return more
+    return on_grid(more)
+
+
+def on_grid(amount: float) -> float:
+    """A multiple of 2**-20, whose sums are exact.
+
+    What is equal must compare as equal, in whatever order it was added up: otherwise noise in the
+    last digit would decide between sites, before their order does.
+    """
+    return round(amount * _GRID) / _GRID

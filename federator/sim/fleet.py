@@ -46,10 +46,10 @@ from federator.sim.physics import Physics
 from federator.sim.scenario import Life, Moment, Scenario
 from federator.sim.simulated_site import SimulatedAttempt, SiteState
 from federator.sim.trace import ReplayOptions
-from federator.sim.weather import Kind, Weather
+from federator.sim.weather import Occasion, Weather
 
 _BEGIN_S = 1_000_000.0  # of virtual time; the scenario's clock begins here
-_STUCK_S = 100_000.0  # so long with nothing to come, nothing will
+_STUCK_S = 30 * 86_400.0  # if nothing ran or came for so long, nothing will
 
 
 class Fleet:
@@ -82,10 +82,11 @@ class Fleet:
         self._arrival_of: dict[WorkloadId, int] = {}
         self._left_s = [arrival.duration_s for arrival in scenario.arrivals]  # useful work to do
         self._over = 0
-        self._moved_s = _BEGIN_S  # when there was something to come, the last time
+        self._moved_s = _BEGIN_S  # when something ran or was to come, the last time
         self._waiting_gpus = 0
         self.lives = [Life() for _ in scenario.arrivals]
         self.moments: list[Moment] = []
+        self.awards: list[Awarded] = []  # in order
         self.sites = {site.name: SiteState.of(site) for site in scenario.sites}
         ledger = Ledger(Tenancy(scenario.tenants, {}))
         partitions = {site.name: site.partitions for site in scenario.sites}
@@ -124,13 +125,14 @@ class Fleet:
         arrivals = self._scenario.arrivals
         times = [_BEGIN_S + arrivals[at].at_s] if at < len(arrivals) else []
         times += [self._heap[0][0]] if self._heap else []
-        self._moved_s = self.now_s if times else self._moved_s
         times += [self._wakes[0]] if self._wakes else []
+        if at < len(arrivals) or any(site.attempts for site in self.sites.values()):
+            self._moved_s = self.now_s
         if not times or self.now_s > self._moved_s + _STUCK_S:
             raise FederatorError(f"{len(arrivals) - self._over} workloads wait for nothing")
         return max(self.now_s, min(times))
 
-    def later(self, at_s: float, kind: Kind, act: Callable[[], None]) -> None:
+    def later(self, at_s: float, kind: Occasion, act: Callable[[], None]) -> None:
         self._seq += 1
         heapq.heappush(self._heap, (at_s, kind, self._seq, act))
 
@@ -173,7 +175,7 @@ class Fleet:
         limit_s = self.now_s + order.workload.time_limit_s
         ends_at_s = attempt.works_from_s + self._left_s[index]
         state = SiteJobState.COMPLETED if ends_at_s <= limit_s else SiteJobState.TIMEOUT
-        self.later(min(ends_at_s, limit_s), Kind.END, lambda: self._end(attempt, state))
+        self.later(min(ends_at_s, limit_s), Occasion.END, lambda: self._end(attempt, state))
         self._report(attempt, SiteJobState.RUNNING)
 
     def _end(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
@@ -181,11 +183,14 @@ class Fleet:
         order = attempt.order
         if self.sites[order.site].attempts.get(order.attempt) is attempt:
             life = self.lives[self._arrival_of[order.workload.id]]
-            life.end_s = self.now_s - _BEGIN_S
             life.timed_out = state is SiteJobState.TIMEOUT
-            self._over += 1
-            self._options.progress(1)
-            self._gone(attempt, state)
+            self._over_with(attempt, state)
+
+    def _over_with(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
+        self.lives[self._arrival_of[attempt.order.workload.id]].end_s = self.now_s - _BEGIN_S
+        self._over += 1
+        self._options.progress(1)
+        self._gone(attempt, state)
 
     def _preempt(self, order: PreemptAt) -> None:
         """It saves and leaves, at its deadline at the latest; orders may be repeated."""
@@ -196,7 +201,9 @@ class Fleet:
         done_s = self._done_s(attempt)
         attempt.leaves_at_s = min(self.now_s + self._physics.save_s, order.leaves_by_s)
         kept_s = done_s if saves else self._physics.kept_s(done_s)
-        self.later(attempt.leaves_at_s, Kind.LEAVE, lambda: self._leave(attempt, done_s, kept_s))
+        self.later(
+            attempt.leaves_at_s, Occasion.LEAVE, lambda: self._leave(attempt, done_s, kept_s)
+        )
 
     def _leave(self, attempt: SimulatedAttempt, done_s: float, kept_s: float) -> None:
         order = attempt.order
@@ -206,9 +213,16 @@ class Fleet:
 
     def break_off(self, attempt: SimulatedAttempt) -> None:
         """Its node fails: what it has not saved by itself is lost."""
-        if attempt.started_at_s >= 0:
-            done_s = self._done_s(attempt)
+        if attempt.started_at_s < 0:
+            return
+        done_s = self._done_s(attempt)
+        if attempt.order.workload.requeue:
             self._stop(attempt, done_s, self._physics.kept_s(done_s), SiteJobState.NODE_FAIL)
+        else:
+            life = self.lives[self._arrival_of[attempt.order.workload.id]]
+            life.failed = True
+            life.lost_gpu_s += done_s * attempt.gpus
+            self._over_with(attempt, SiteJobState.NODE_FAIL)
 
     def _stop(
         self, attempt: SimulatedAttempt, done_s: float, kept_s: float, state: SiteJobState
@@ -287,11 +301,14 @@ class Fleet:
                 case AnswerRefused():
                     self.lives[command.client].refused = True
                     self._over += 1
-                case Record(event=Awarded() as award) if award.attempt.attempt == 1:
-                    index = self._arrival_of[award.attempt.workload]
-                    self.lives[index].within_quota = award.within_quota
-                case _:
-                    pass
+                case Record(event=Awarded() as award):
+                    self._awarded(award)
+
+    def _awarded(self, award: Awarded) -> None:
+        self.awards.append(award)
+        if award.attempt.attempt == 1:
+            index = self._arrival_of[award.attempt.workload]
+            self.lives[index].within_quota = award.within_quota
 
     def _bid(self, ask: AskSite) -> None:
         answers = self.sites[ask.site].scheduler.bid(

@@ -67,6 +67,7 @@ class Life:
     lost_gpu_s: float = 0.0  # work that was done, not saved, and done again
     within_quota: bool = False  # at its first award
     timed_out: bool = False  # ended by its time limit
+    failed: bool = False  # ended with its node, and was not to be requeued
     refused: bool = False  # no site can ever run it: never queued
 
 

@@ -100,10 +100,11 @@ def _figures(
     waits_s = [jct_s - trace.duration_s[row] for jct_s, row in zip(jcts_s, rows, strict=True)]
     gpu_s = sum(trace.gpus[row] * trace.duration_s[row] for row in rows)
     use = gpu_s / (gpus * makespan_s) if makespan_s else None
-    return gpu_s / 3600, use, _spread(waits_s), _spread(jcts_s)
+    return gpu_s / 3600, use, spread(waits_s), spread(jcts_s)
 
 
-def _spread(times_s: list[int]) -> Spread | None:
+def spread(times_s: list[int]) -> Spread | None:
+    """How the times are spread; None where there are none. Sorts them."""
     if not times_s:
         return None
     times_s.sort()

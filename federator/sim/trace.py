@@ -21,6 +21,7 @@ class TracePool:
     name: str
     nodes: int
     gpus_per_node: int
+    gpu_type: str = ""  # where it is told
 
     @property
     def gpus(self) -> int:
@@ -38,6 +39,10 @@ class LeftOutReason(Enum):
     OTHER_POOL = "its pool is not in the file of pools"  # of dumps, which hold everything
     NO_GPU = "asks for no GPU"
     NEVER_RAN = "never ran, or has not ended"
+    NO_START = "start unknown"
+    OTHER_SITE = "its cluster is no site with GPUs"  # of a federation
+    NO_SITE = "no site has such nodes"
+    OVER_LIMIT = "more than its tenant may ever use"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

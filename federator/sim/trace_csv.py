@@ -26,7 +26,7 @@ _TRACE: Final = (
     "submit_s", "duration_s", "gpus", "num_nodes", "pool", "user", "cpus", "job_id",
 )  # fmt: skip
 _TRACE_NEEDED: Final = frozenset(_TRACE[:3]) | {"pool"}
-_POOLS: Final = ("pool", "nodes", "gpus_per_node", "gpus")
+_POOLS: Final = ("pool", "nodes", "gpus_per_node", "gpus", "gpu_type")
 _POOLS_NEEDED: Final = frozenset(_POOLS[:3])
 
 
@@ -204,8 +204,8 @@ def read_pools(path: Path) -> tuple[TracePool, ...]:
     """
     table = CsvTable(path, _POOLS, _POOLS_NEEDED)
     pools: dict[str, TracePool] = {}
-    for name, *counts in table.rows():
-        pool = _pool(table, name.strip(), *counts)
+    for row in table.rows():
+        pool = _pool(table, row)
         if pool.name in pools:
             raise table.mistake("pool", f"expected each pool once, found {shown(pool.name)} again")
         pools[pool.name] = pool
@@ -214,7 +214,9 @@ def read_pools(path: Path) -> tuple[TracePool, ...]:
     return tuple(pools.values())
 
 
-def _pool(table: CsvTable, name: str, nodes: str, gpus_per_node: str, gpus: str) -> TracePool:
+def _pool(table: CsvTable, row: Sequence[str]) -> TracePool:
+    name, nodes, gpus_per_node, gpus, gpu_type = row
+    name, gpu_type = name.strip(), gpu_type.strip()
     if not name or not name.isprintable():
         raise table.mistake("pool", f"expected a name, found {shown(name) if name else 'nothing'}")
     count = table.whole("nodes", nodes, 1, MAX_NODES)
@@ -222,7 +224,7 @@ def _pool(table: CsvTable, name: str, nodes: str, gpus_per_node: str, gpus: str)
     for column, number in (("nodes", count), ("gpus_per_node", size)):
         if number is None:
             raise table.mistake(column, "expected a whole number, found nothing")
-    pool = TracePool(name=name, nodes=count or 0, gpus_per_node=size or 0)
+    pool = TracePool(name=name, nodes=count or 0, gpus_per_node=size or 0, gpu_type=gpu_type)
     if pool.gpus > MAX_COUNT:
         raise table.mistake("nodes", f"expected at most {MAX_COUNT} GPUs in all")
     total = table.whole("gpus", gpus, 1, MAX_COUNT)

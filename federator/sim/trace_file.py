@@ -7,7 +7,7 @@ from pathlib import Path
 
 from federator.sim.trace import Trace, TracePool
 from federator.sim.trace_csv import read_text, read_trace
-from federator.sim.trace_sacct import read_sacct, read_sacct_json
+from federator.sim.trace_sacct import read_sacct
 from federator.sim.trace_swf import read_swf
 
 
@@ -19,9 +19,7 @@ def read_any_trace(path: Path, pools: Sequence[TracePool]) -> Trace:
     """
     start = read_text(path)[:65_536].lstrip()
     first = start.partition("\n")[0]
-    if start.startswith("{"):
-        return read_sacct_json(path, pools)
-    if "|" in first and "JobID" in first:
+    if start.startswith("{") or ("|" in first and "JobID" in first):
         return read_sacct(path, pools)
     if start.startswith(";") or (len(first.split()) == 18 and "," not in first):
         return read_swf(path, pools)

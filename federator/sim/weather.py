@@ -19,7 +19,7 @@ from federator.sim.physics import Physics
 from federator.sim.simulated_site import SimulatedAttempt, SiteState
 
 
-class Kind(IntEnum):
+class Occasion(IntEnum):
     """Of what happens at one instant: in this order."""
 
     END = 0
@@ -36,7 +36,7 @@ class Stage(Protocol):
     @property
     def sites(self) -> Mapping[SiteName, SiteState]: ...
 
-    def later(self, at_s: float, kind: Kind, act: Callable[[], None]) -> None: ...
+    def later(self, at_s: float, kind: Occasion, act: Callable[[], None]) -> None: ...
 
     def see(self, observation: Observation) -> None: ...
 
@@ -63,9 +63,11 @@ class Weather:
         for number, (name, site) in enumerate(self._stage.sites.items()):
             self._queues[name] = deque()
             if isfinite(physics.node_mtbf_s):
-                self._next_failure(name, np.random.default_rng([self._seed, number, Kind.NODE]))
+                self._next_failure(name, np.random.default_rng([self._seed, number, Occasion.NODE]))
             if physics.local_load and site.site.gpus:
-                self._next_local(name, np.random.default_rng([self._seed, number, Kind.LOCAL]), 0)
+                self._next_local(
+                    name, np.random.default_rng([self._seed, number, Occasion.LOCAL]), 0
+                )
 
     # ---- nodes ----
 
@@ -78,7 +80,7 @@ class Weather:
             self._next_failure(name, rng)
             self._fail(name, node)
 
-        self._stage.later(self._stage.now_s + gap_s, Kind.NODE, fail)
+        self._stage.later(self._stage.now_s + gap_s, Occasion.NODE, fail)
 
     def _fail(self, name: SiteName, node: str) -> None:
         site = self._stage.sites[name]
@@ -93,7 +95,7 @@ class Weather:
             self.start_local(name)
             self._stage.see(SiteReported(site=name, partitions=site.summary()))
 
-        self._stage.later(self._stage.now_s + self._physics.node_repair_s, Kind.NODE, repair)
+        self._stage.later(self._stage.now_s + self._physics.node_repair_s, Occasion.NODE, repair)
 
     # ---- local users ----
 
@@ -110,14 +112,14 @@ class Weather:
             self._queues[name].append((key, gpus, duration_s))
             self.start_local(name)
 
-        stage.later(stage.now_s + gap_s, Kind.LOCAL, arrive)
+        stage.later(stage.now_s + gap_s, Occasion.LOCAL, arrive)
 
     def start_local(self, name: SiteName) -> None:
         """Something came free: local users' jobs come first, in order of submission."""
         site, queue = self._stage.sites[name], self._queues[name]
         while queue and site.take_locally(queue[0][0], queue[0][1]):
             key, _, duration_s = queue.popleft()
-            self._stage.later(self._stage.now_s + duration_s, Kind.LOCAL, self._end(name, key))
+            self._stage.later(self._stage.now_s + duration_s, Occasion.LOCAL, self._end(name, key))
 
     def _end(self, name: SiteName, key: AttemptId) -> Callable[[], None]:
         def end() -> None:

@@ -125,6 +125,7 @@ class LoopbackAgent:
     def do(self, command: SiteCommand) -> list[Observation]:
         match command:
             case AskSite():
+                swept = self.sweep()  # bids are made on what is true now
                 answers = self._scheduler.bid(
                     map(Request.bid_request, command.requests),
                     self._clock(),
@@ -132,7 +133,7 @@ class LoopbackAgent:
                     reserving=command.reserving,
                 )
                 came = BidsCame(site=self._site, pass_id=command.pass_id, answers=answers)
-                return [self.sweep(), came]
+                return [swept, came]
             case LaunchAt():
                 return [self._launch(command)]
             case CancelAt():

@@ -19,7 +19,7 @@ from federator.testbed import inside, layout
 from federator.testbed.layout import StateDir
 
 Row = dict[str, Any]
-LIVE = {"PENDING", "AWARDED", "LAUNCHING", "RUNNING", "CANCELLING"}
+LIVE = {"PENDING", "AWARDED", "LAUNCHING", "RUNNING", "PREEMPTING", "CANCELLING"}
 T = TypeVar("T")
 BIN = Path(sys.executable).parent
 # An agent's command line in its container, for pgrep.

@@ -8,7 +8,7 @@ from federator.model.reason import ReasonCode
 from federator.model.site import Node
 from federator.model.workload import Job
 from federator.sched.fabric import Fabric
-from federator.sched.placement import Placed, place_job
+from federator.sched.placement import Placed, on_grid, place_job
 from federator.sched.room import KINDS_KEPT, Room
 from tests.fakes.build import gang, plan_on, rack
 
@@ -223,3 +223,11 @@ def test_a_switch_chain_of_any_length_is_no_trouble() -> None:
 def test_sites_without_topology_price_each_node_by_itself() -> None:
     nodes = [replace(n, switch="") for n in rack("a", 3)]
     assert placed(gang(1, 6), *nodes).score.fragmentation == 1.0
+
+
+def test_what_is_equal_compares_as_equal_however_it_was_added_up() -> None:
+    assert 0.1 + 0.2 != 0.3
+    assert on_grid(0.1 + 0.2) == on_grid(0.3)
+    thirds = [on_grid(1 / 3), on_grid(2 / 3), on_grid(0.1)]
+    assert sum(thirds) == sum(reversed(thirds))
+    assert abs(on_grid(2.857) - 2.857) < 1e-6

@@ -75,7 +75,8 @@ def test_mistakes_in_sacct_text(tmp_path: Path) -> None:
         "trace:1: ElapsedRaw: expected a column of this name in the header"
     )
     assert mistake(tmp_path, SACCT.replace("a job", "a|job")) == (
-        "trace:2: expected 10 fields, found 11"
+        "trace:2: expected 10 fields, found 11; "
+        "leave out columns that may hold a '|', such as JobName and Comment"
     )
 
 

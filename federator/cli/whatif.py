@@ -1,0 +1,159 @@
+"""``federator whatif``: what would an admin's own history have been under the federation?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+import msgspec
+
+from federator.cli.replaying import progress_bar, slurm_span, spare_inputs, text_file
+from federator.cli.words import counted, printable
+from federator.config import FederationConfig, load_config
+from federator.errors import InvalidRequest
+from federator.model.workload import SiteName
+from federator.sim import whatif as sim
+from federator.sim.before_after import BeforeAfter, Change, compare, write_fates
+from federator.sim.summary import Spread
+from federator.sim.trace import ReplayOptions
+from federator.sim.trace_csv import read_pools
+
+
+@click.command()
+@click.option("--sacct", "dumps", multiple=True, required=True, metavar="[SITE=]DUMP",
+              help="Of sacct, --parsable2 or --json; may be given several times.")  # fmt: skip
+@click.option("--config", "config_path", type=click.Path(path_type=Path), required=True,
+              help="federation.yaml: sites, tenants, policy.")  # fmt: skip
+@click.option("--pools", type=click.Path(path_type=Path), metavar="P.csv",
+              help="The GPUs of each SITE, or SITE/PARTITION.")  # fmt: skip
+@click.option("--any-gpu", is_flag=True,
+              help="As if nobody had asked for a type of GPU.")  # fmt: skip
+@click.option("--evict", is_flag=True,
+              help="As if the federation evicted, within policy.preemption.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True,
+              help="The same seed gives the same result, byte by byte.")  # fmt: skip
+@click.option("--jobs-out", type=click.Path(path_type=Path), metavar="J.csv",
+              help="Write where and when each job ran, before and after.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def whatif(  # noqa: PLR0913 - an option each
+    *,
+    dumps: Sequence[str],
+    config_path: Path,
+    pools: Path | None,
+    any_gpu: bool,
+    evict: bool,
+    seed: int,
+    jobs_out: Path | None,
+    as_json: bool,
+) -> None:
+    """Waits, allocation and preemptions of your own history, beside those under the federation.
+
+    What the files must hold, and what the answer does not tell: docs/simulator.md, "What if".
+
+    Example: federator whatif --sacct alpine.txt --config federation.yaml --pools pools.csv
+    """
+    config = load_config(config_path)
+    if pools is None:
+        raise InvalidRequest(
+            "missing option '--pools': federation.yaml does not say how many GPUs a site has; "
+            "expected a CSV with the columns pool,nodes,gpus_per_node and pools named SITE or "
+            f"SITE/PARTITION ({', '.join(list(config.sites)[:10])})"
+        )
+    files = [dump_of(text, config) for text in dumps]
+    spare_inputs(jobs_out, config_path, pools, *(dump.path for dump in files))
+    question = sim.ask(files, read_pools(pools), config, any_gpu)
+    gpus = sum(site.gpus for site in question.scenario.sites)
+    rules = sim.rules_of(config, gpus if evict else 0)
+    with text_file(jobs_out) as file:
+        with progress_bar(len(question.scenario.arrivals)) as progress:
+            options = ReplayOptions(seed=seed, progress=progress)
+            lives = sim.live_through(question.scenario, config, rules, options)
+        if file is not None:
+            write_fates(question, lives, file)
+    result = compare(question, lives, config.policy.name, seed)
+    if as_json:
+        click.echo(msgspec.json.encode(result))
+    else:
+        click.echo("\n".join(table(result)))
+
+
+def dump_of(text: str, config: FederationConfig) -> sim.Dump:
+    """``SITE=DUMP``, where the first is a site; else all of it is a path."""
+    site, equals, path = text.partition("=")
+    if equals and site in config.sites:
+        return sim.Dump(path=Path(path), site=SiteName(site))
+    return sim.Dump(path=Path(text))
+
+
+def table(result: BeforeAfter) -> list[str]:
+    """As Slurm's commands would put it: a line for each tenant, each site, and for all."""
+    begin, end = (_day(time_s) for time_s in (result.begin_s, result.end_s))
+    names = max(6, *(len(printable(c.name)) for c in (*result.tenants, *result.sites)))
+    return [
+        f"policy {result.policy}, seed {result.seed}, {begin} to {end} UTC; before > after",
+        _head("TENANT", names),
+        *(_line(change, names, "") for change in result.tenants),
+        _head("SITE", names),
+        *(_line(c, names, str(c.gpus)) for c in (*result.sites, result.in_all)),
+        *_notes(result),
+    ]
+
+
+def _head(name: str, names: int) -> str:
+    waits = " ".join(f"{title:>23}" for title in ("WAITMEAN", "WAITP50", "WAITP95"))
+    return (
+        f"{name:<{names}} {'GPUS':>6} {'JOBS':>14} {waits} {'ALLOC':>15} {'PREEMPT':>11} "
+        f"{'LATER':>6} {'EARLIER':>7}"
+    )
+
+
+def _line(change: Change, names: int, gpus: str) -> str:
+    before, after = change.before, change.after
+    jobs = str(change.jobs)
+    if change.jobs_here != change.jobs:
+        jobs += f" > {change.jobs_here}"
+    shares = f"{before.allocation_frac:.1%} > {after.allocation_frac:.1%}"
+    return (
+        f"{printable(change.name):<{names}} {gpus:>6} {jobs:>14} "
+        f"{_waits(before.wait_s, after.wait_s)} {shares:>15} "
+        f"{f'{before.preemptions} > {after.preemptions}':>11} "
+        f"{change.start_later:>6} {change.start_earlier:>7}"
+    )
+
+
+def _waits(before: Spread | None, after: Spread | None) -> str:
+    if before is None or after is None:
+        return " ".join([f"{'-':>23}"] * 3)
+    pairs = ((before.mean, after.mean), (before.median, after.median), (before.p95, after.p95))
+    return " ".join(f"{f'{slurm_span(a)} > {slurm_span(b)}':>23}" for a, b in pairs)
+
+
+def _notes(result: BeforeAfter) -> list[str]:
+    """What the table does not hold."""
+    reasons = Counter(job.reason for job in result.left_out_jobs)
+    lines = [
+        f"left out: {counted(count, 'job')}: {reason}" for reason, count in reasons.most_common()
+    ]
+    if result.in_all.never_started:
+        lines.append(f"never started: {counted(result.in_all.never_started, 'job')}")
+    lines += [
+        f"{printable(site.name)}: its jobs held up to {site.peak_before_gpus} GPUs at once, and "
+        f"--pools says that it has {site.gpus}"
+        for site in result.sites
+        if site.peak_before_gpus > site.gpus
+    ]
+    if result.accounts_without_tenant:
+        named = ", ".join(printable(name) for name in result.accounts_without_tenant[:10])
+        more = len(result.accounts_without_tenant) - 10
+        lines.append(
+            f"no tenant of federation.yaml, so without quota and last: {named}"
+            f"{f' and {more} more' if more > 0 else ''}"
+        )
+    return lines
+
+
+def _day(time_s: int) -> str:
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M")

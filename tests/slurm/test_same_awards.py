@@ -1,0 +1,69 @@
+"""What a daemon awarded on three real Slurm clusters, and what the simulator makes of its log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from federator.config import load_config
+from federator.model.event import decode_event
+from federator.model.site import Snapshot
+from federator.model.workload import SiteName
+from federator.policies.mast import Mast
+from federator.sched.rules import Rules
+from federator.sim.fleet import Fleet
+from federator.sim.log_scenario import Placement, scenario_of_log
+from federator.sim.scenario import SimulatedSite
+from federator.store.sqlite import SqliteStore
+from federator.testbed.layout import StateDir
+from tests.slurm.conftest import lasting
+from tests.slurm.federation import Running
+
+pytestmark = pytest.mark.slurm
+SHAPES = (
+    ("--gres=gpu:1", "--nodes=1"),
+    ("--gres=gpu:8", "--nodes=2"),
+    ("--gres=gpu:3", "--nodes=1"),
+    ("--gpus=20",),
+    ("--gres=gpu:8", "--nodes=4"),
+    ("--gres=gpu:2", "--nodes=1", "--cpus-per-task=4"),
+)
+BETWEEN_S = 2.0  # two submissions; every site has been swept meanwhile
+
+
+@pytest.fixture
+def fleet(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
+    yield from lasting(Running(tmp_path))
+
+
+def empty_site(running: Running, name: str) -> SimulatedSite:
+    told = running.run("federator", "snapshot", name, "--json")
+    assert told.returncode == 0, told.stderr
+    snapshot = msgspec.json.decode(told.stdout, type=Snapshot)
+    assert not snapshot.running
+    assert not snapshot.local
+    return SimulatedSite(name=SiteName(name), nodes=snapshot.nodes, switches=snapshot.switches)
+
+
+def test_the_simulator_gives_the_same_awards_for_the_daemons_log(fleet: Running) -> None:
+    config = load_config(fleet.config)
+    sites = tuple(empty_site(fleet, name) for name in config.sites)
+    ids = []
+    for k in range(18):
+        ids.append(fleet.submit("#!/bin/sh\nsleep 45\n", "--time=5", *SHAPES[k % len(SHAPES)]))
+        time.sleep(BETWEEN_S)
+    fleet.await_end(*ids, timeout_s=180)
+    fleet.stop()
+    with closing(SqliteStore(fleet.folder / "queue.db")) as store:
+        events = [decode_event(record) for record in store.records()]
+    lived = scenario_of_log(events, sites, tuple(config.tenancy().tenants))
+    again = Fleet(lived.scenario, Mast(), Rules())
+    again.run()
+    awards = sorted(again.awards, key=lambda award: award.attempt.workload)
+    assert tuple(map(Placement.of, awards)) == lived.placements
+    assert len({placement.site for placement in lived.placements}) > 1
