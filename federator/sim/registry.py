@@ -26,9 +26,14 @@ class PolicyEntry:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def make(self) -> TracePolicy:
-        policy: TracePolicy = getattr(importlib.import_module(self.module), self.kind)(
-            **self.parameters
-        )
+        try:
+            module = importlib.import_module(self.module)
+        except ModuleNotFoundError as error:
+            raise InvalidRequest(
+                f"--policy needs {error.name}, which is not installed here; "
+                "install federator[daemon,forecast]"
+            ) from error
+        policy: TracePolicy = getattr(module, self.kind)(**self.parameters)
         return policy
 
 

@@ -20,6 +20,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 WINDOWS_S: Final = (300, 3600, 43_200)
@@ -88,18 +89,18 @@ class PoolQueue:
         self._groups.setdefault((length, gpus), deque()).append(number)
         self.pending_gpus += gpus
 
-    def first(self, max_gpus: float, max_length: float) -> tuple[int, tuple[int, int]] | None:
-        """The earliest job that is within both bounds, and its group."""
+    def first(
+        self, max_gpus: float = inf, max_length: float = inf
+    ) -> tuple[int, tuple[int, int]] | None:
+        """The earliest job that is within both bounds, and its group: length and GPUs."""
+        if not self._groups:
+            return None
         found = [
             (jobs[0], group)
             for group, jobs in self._groups.items()
             if group[0] <= max_length and group[1] <= max_gpus
         ]
         return min(found) if found else None
-
-    def head(self) -> tuple[int, tuple[int, int]] | None:
-        """The earliest job."""
-        return min(((jobs[0], group) for group, jobs in self._groups.items()), default=None)
 
     def start(self, group: tuple[int, int], dedicated: bool) -> None:
         """The earliest job of a group starts."""
@@ -151,7 +152,7 @@ def _dedicated(queues: Sequence[PoolQueue], idle_gpus: int) -> Iterator[PlannedS
     while True:
         ready = []
         for pool, queue in enumerate(queues):
-            head = queue.head() if queue.waits else None
+            head = queue.first()
             if head is not None and head[1][1] <= min(queue.unused_gpus, idle_gpus):
                 ready.append((queue.share, pool, *head))
         if not ready:

@@ -1,27 +1,40 @@
 """How many GPUs are spoken for at each instant to come? A plan of amounts over time.
 
 The logical resource-time plan of SIA sec. 5.1 as a step function: amounts change only at the
-instants that are in it. ``reserve`` is the paper's Reserve and ``most`` its MaxReservation. Instead
-of clearing all reservations and making them again at every event (ClearReservations), ``release``
-takes back one; a plan whose reservations do not depend on the event comes out the same.
+instants that are in it. ``reserve`` is the paper's Reserve. Its MaxReservation is asked the other
+way round, once for jobs of one size instead of for each: until when does it stay within an amount
+(``first_above``)? Instead of clearing all reservations and making them again at every event
+(ClearReservations), ``release`` takes back one; a plan whose reservations do not depend on the
+event comes out the same.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from itertools import accumulate
 from typing import Final
 
+_FIRST_LOOK: Final = 16  # steps; then twice as many each time
 _FORGET_AFTER: Final = 4096  # steps of the past; to forget copies what is to come
 
 
 class ResourcePlan:
-    """Reserved amounts from the present on. Instants are whole seconds; intervals are half-open."""
+    """Reserved amounts from the present on. Instants are whole seconds; intervals are half-open.
+
+    Args:
+        reserved: start, end and GPUs of what is reserved at once; none is empty.
+    """
 
     __slots__ = ("_at_s", "_reserved")
 
-    def __init__(self) -> None:
-        self._at_s = [-(2**62)]  # each step's begin; it lasts until the next
-        self._reserved = [0]
+    def __init__(self, reserved: Iterable[tuple[int, int, int]] = ()) -> None:
+        changes: dict[int, int] = {-(2**62): 0}
+        for start_s, end_s, gpus in reserved:
+            changes[start_s] = changes.get(start_s, 0) + gpus
+            changes[end_s] = changes.get(end_s, 0) - gpus
+        self._at_s = sorted(changes)  # each step's begin; it lasts until the next
+        self._reserved = list(accumulate(changes[at_s] for at_s in self._at_s))
 
     def reserve(self, start_s: int, end_s: int, gpus: int) -> None:
         """Speak for so many GPUs over [start, end); nothing if it is empty."""
@@ -35,12 +48,17 @@ class ResourcePlan:
         """Take back what was reserved."""
         self.reserve(start_s, end_s, -gpus)
 
-    def most(self, start_s: int, end_s: int) -> int:
-        """The largest amount reserved at any instant of [start, end); 0 if it is empty."""
-        if start_s >= end_s:
-            return 0
-        first = bisect_right(self._at_s, start_s) - 1
-        return max(self._reserved[first : bisect_left(self._at_s, end_s)])
+    def first_above(self, start_s: int, until_s: int, gpus: int) -> int:
+        """The first instant of [start, until) at which more is reserved; ``until_s`` if none."""
+        at_s, reserved = self._at_s, self._reserved
+        k, last, size = bisect_right(at_s, start_s) - 1, bisect_left(at_s, until_s), _FIRST_LOOK
+        while k < last:
+            some = reserved[k : min(k + size, last)]
+            if max(some) > gpus:
+                return max(start_s, at_s[next(n for n, r in enumerate(some, k) if r > gpus)])
+            k += len(some)
+            size *= 2
+        return until_s
 
     def forget(self, before_s: int) -> None:
         """Nothing before this instant will be asked for again."""

@@ -18,8 +18,9 @@ from click.testing import CliRunner
 
 from federator.cli.simulate import simulate
 from federator.sim.experiments.speedup import compared
-from federator.sim.registry import TRACE_POLICIES
-from federator.sim.trace import Trace, TracePool
+from federator.sim.policies.sia import Knowledge, SiaReplay
+from federator.sim.registry import TRACE_POLICIES, trace_policy
+from federator.sim.trace import Trace, TracePolicy, TracePool
 from federator.sim.trace_csv import read_pools, read_trace
 from tests.fakes.naive_replay import naive_place
 from tests.fakes.traces import replay
@@ -102,6 +103,19 @@ def test_the_month_runs_end_to_end(policy: str, tmp_path: Path) -> None:
     ]
     assert min(waits_s) >= 0
     assert sum(waits_s) / len(waits_s) == found["wait_s"]["mean"]
+
+
+@pytest.mark.parametrize(
+    "policy", [trace_policy("sia-vc"), SiaReplay(knowledge=Knowledge.PERFECT)],
+    ids=["sia-vc", "sia, forecasts perfect"],
+)  # fmt: skip
+def test_whoever_knows_what_comes_slows_none_of_the_month(
+    venus: Trace, policy: TracePolicy
+) -> None:
+    alone, shared = replay(venus, "fifo-count").start_s, replay(venus, policy).start_s
+    assert all(a <= b for a, b in zip(shared, alone, strict=True))
+    earlier = sum(a < b for a, b in zip(shared, alone, strict=True))
+    assert earlier > len(venus) / 4
 
 
 def _rows() -> list[dict[str, str]]:

@@ -38,7 +38,8 @@ from federator.sim.trace import ReplayOptions, Trace, TracePolicy
 from federator.slow.boosted import xgboost
 
 BASE_LINE: Final = "fifo-count"  # SIA's FCFS: each pool alone, in order of submission
-WANTED: Final = ("maxmin", "ssf", "gssf", "sia", "sia:perfect", "sia-vc")
+WANTED: Final = ("maxmin", "ssf", "gssf", "sia", "sia:durations", "sia:perfect", "sia-vc")
+_FORECASTING: Final = (Knowledge.LEARNT, Knowledge.DURATIONS)
 _DAY_S: Final = 86_400
 _MOST_DRAWS: Final = 1000
 _METRICS: Final = (
@@ -123,7 +124,8 @@ class SharingExperiment:
     def _policy_names(self) -> tuple[str, ...]:
         names = WANTED if self.policies == ("default",) else self.policies
         for name in names:
-            if compared_policy(name) == SiaReplay():  # an unknown one is an error before the work
+            policy = compared_policy(name)  # an unknown one is an error before the work
+            if isinstance(policy, SiaReplay) and policy.knowledge in _FORECASTING:
                 xgboost()
         for variant in self._variant_names():
             sia_workload(variant)

@@ -18,13 +18,13 @@ Source:
     - Arrivals: ``diurnal_frac`` up at 15:00 and down at 03:00, sinusoidal, times a log-normal
       factor with sigma ``burst_sigma`` for each 10 minutes. The paper shows no such figure.
     - Recurring workloads: a pipeline is one tenant's, and runs workloads of one size and of run
-      times next to each other among all of that size, one every hour, 6 hours or day, whichever is
-      the first that its first one fits in. Pipelines are made until ``recurring_frac`` is met.
-    - Each level has tenants in proportion to its share, at least one. Its workloads are spread
-      over them evenly. The 6 % that name no level count as the lowest. A tenant's quota is its
-      share of all workloads x all GPUs x ``quota_frac``, in whole nodes, but at least
-      ``least_quota_gpus``, for else nothing large of a rare level would ever be within quota; the
-      lowest level has none.
+      times next to each other among all of that size, one every hour, 6 hours or day, the first of
+      these that its first one fits in. Pipelines are made until ``recurring_frac`` is met.
+    - Each level has tenants in proportion to its share, at least one. They get their
+      shares of workloads, as far as whole pipelines allow. The 6 % that name no level count as the
+      lowest. A tenant's quota is its share of all workloads x all GPUs x ``quota_frac``, in whole
+      nodes, but at least ``least_quota_gpus``, for else nothing large of a rare level would ever be
+      within quota; the lowest level has none.
     - Each site is of one region, named in its nodes' features; data is at every region. One type
       of GPU.
 """
@@ -74,7 +74,7 @@ class _Drawn:
     gpus: int
     duration_s: float
     at_s: float
-    tenant: int
+    tenant: int = -1
     pipeline: int = 0  # 0: not recurring
 
 
@@ -173,14 +173,14 @@ class MastLike:
 
     def _workloads(self, draw: np.random.Generator, levels: Sequence[int]) -> list[_Drawn]:
         """In order of time; as many as the load asks for."""
-        shares, rates = self._shares(levels), self._rates(draw)
+        rates = self._rates(draw)
         sizes, run_times_s = self._amounts(draw)
-        tenants = draw.choice(len(shares), size=len(sizes), p=shares)
         drawn = [
-            _Drawn(int(gpus), float(duration_s), self._moment(draw, rates), int(tenant))
-            for gpus, duration_s, tenant in zip(sizes, run_times_s, tenants, strict=True)
+            _Drawn(int(gpus), float(duration_s), self._moment(draw, rates))
+            for gpus, duration_s in zip(sizes, run_times_s, strict=True)
         ]
         self._make_recurring(draw, drawn)
+        _give_to_tenants(draw, drawn, self._shares(levels))
         return sorted(drawn, key=lambda one: one.at_s)
 
     def _amounts(self, draw: np.random.Generator) -> tuple[Counts, Times]:
@@ -214,7 +214,7 @@ class MastLike:
             pipeline += 1
             begin_s = draw.uniform(0, self.span_s - (len(some) - 1) * period_s)
             for k, one in enumerate(some):
-                one.at_s, one.tenant, one.pipeline = begin_s + k * period_s, first.tenant, pipeline
+                one.at_s, one.pipeline = begin_s + k * period_s, pipeline
             missing -= len(some)
             del left[at : at + len(some)]
 
@@ -241,6 +241,26 @@ class MastLike:
         if gpus <= self.gpus_per_node:
             return Job(name="job", nodes=1, gpus_per_node=gpus)
         return Job(name="job", gpus=gpus)
+
+
+def _give_to_tenants(
+    draw: np.random.Generator, drawn: Sequence[_Drawn], shares: Sequence[float]
+) -> None:
+    """Each tenant gets its share: pipelines whole, the largest first; the others at random."""
+    missing = [share * len(drawn) for share in shares]
+    pipelines: dict[int, list[_Drawn]] = {}
+    for one in drawn:
+        pipelines.setdefault(one.pipeline, []).append(one)
+    single = pipelines.pop(0, [])
+    for runs in sorted(pipelines.values(), key=len, reverse=True):
+        tenant = missing.index(max(missing))
+        missing[tenant] -= len(runs)
+        for one in runs:
+            one.tenant = tenant
+    for k in draw.permutation(len(single)):
+        tenant = missing.index(max(missing))
+        missing[tenant] -= 1
+        single[k].tenant = tenant
 
 
 def _slices(draw: np.random.Generator, count: int) -> Times:

@@ -4,8 +4,7 @@ Some queues of 8 GPUs each, bursts of jobs, two lengths of jobs, for three days;
 that differ in one thing. Times are whole seconds. The same seed gives the same trace.
 
 Source:
-    SIA appendices A.1 and C; three days: shared/spec of sec. 4. What the paper does not say, and
-    what is done here:
+    SIA appendices A.1 and C. What the paper does not say, or not there, and what is done here:
 
     - Both the widths of jobs and the total width of a burst are given, and bursts cannot keep
       both. Widths are drawn one after the other, as given, and are dealt out to bursts: a burst
@@ -15,7 +14,7 @@ Source:
       GPU-seconds are its load x its GPUs x the span; the gaps between them are exponential, scaled
       to the span. So the load is met up to the last burst, and bursts are Poisson given their
       number.
-    - No users and no CPUs. Each queue is one node.
+    - Jobs arrive for three days. No users and no CPUs. Each queue is one node.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ What is forecast, and from what: ``federator.slow.forecast``. ``knowledge`` give
 of the paper's comparison, too:
 
 - ``learnt``: boosted trees, and durations of similar jobs;
+- ``durations``: boosted trees, and each job's own duration, as the paper does on Helios;
 - ``perfect``: the GPUs that will come in [now, now + window), and the true class of each duration;
 - ``random-arrivals``: whether jobs will come is drawn; durations of similar jobs;
 - ``random``: the class of each duration is drawn as well.
@@ -41,7 +42,13 @@ from federator.slow.anticipation import (
     plan_starts,
 )
 from federator.slow.boosted import BoostedForecast
-from federator.slow.forecast import CoinDurations, CoinForecast, Forecaster, SimilarJobs
+from federator.slow.forecast import (
+    CoinDurations,
+    CoinForecast,
+    DurationForecast,
+    Forecaster,
+    SimilarJobs,
+)
 from federator.slow.history import STEP_S
 
 
@@ -49,6 +56,7 @@ class Knowledge(Enum):
     """Of what is to come."""
 
     LEARNT = "learnt"
+    DURATIONS = "durations"
     PERFECT = "perfect"
     RANDOM_ARRIVALS = "random-arrivals"
     RANDOM = "random"
@@ -83,15 +91,33 @@ class SiaReplay:
         """Who tells a replay of this trace what is to come."""
         if self.knowledge is Knowledge.PERFECT:
             return PerfectForesight(trace, self.windows_s)
-        learnt = self.knowledge is Knowledge.LEARNT
-        random = self.knowledge is Knowledge.RANDOM
-        return Forecaster(
-            len(trace.pools),
-            min(trace.submit_s, default=0),
-            BoostedForecast() if learnt else CoinForecast(seed),
-            CoinDurations(seed + 1, self.windows_s) if random else SimilarJobs(),
-            self.windows_s,
-        )
+        learnt = self.knowledge in (Knowledge.LEARNT, Knowledge.DURATIONS)
+        arrivals = BoostedForecast() if learnt else CoinForecast(seed)
+        begin_s = min(trace.submit_s, default=0)
+        durations = self._durations(trace, seed)
+        return Forecaster(len(trace.pools), begin_s, arrivals, durations, self.windows_s)
+
+    def _durations(self, trace: Trace, seed: int) -> DurationForecast:
+        match self.knowledge:
+            case Knowledge.DURATIONS:
+                return KnownDurations(trace)
+            case Knowledge.RANDOM:
+                return CoinDurations(seed + 1, self.windows_s)
+            case _:
+                return SimilarJobs()
+
+
+class KnownDurations:
+    """The trace's own; asked once for each job, in the order in which they come."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._left_s = iter([trace.duration_s[row] for row in trace.in_order()])
+
+    def expect_s(self, user: str, pool: int, gpus: int) -> float:  # noqa: ARG002
+        return next(self._left_s)
+
+    def ended(self, user: str, pool: int, gpus: int, duration_s: float) -> None:
+        """It knew."""
 
 
 class PerfectForesight:

@@ -21,6 +21,7 @@ Source:
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappush
 
@@ -51,10 +52,14 @@ class _VirtualClock:
         self.row_at = sorted(trace.in_order(), key=self.virtual_s.__getitem__)
         self.waiting: list[int] = []  # ranks, sorted
         self.running: Running = []
-        self.plan = ResourcePlan()
         for rank, row in enumerate(self.row_at):
             self.rank[row] = rank
-            self._reserve(row, self.virtual_s[row], 1)
+        self.plan = ResourcePlan(
+            (start_s, start_s + lasts_s, gpus)
+            for start_s, lasts_s, gpus in zip(
+                self.virtual_s, trace.duration_s, trace.gpus, strict=True
+            )
+        )
 
     def replay(self) -> Timetable:
         trace, rows = self.trace, self.trace.in_order()
@@ -68,27 +73,32 @@ class _VirtualClock:
                 position += 1
                 report(position, self.options)
             self.plan.forget(now_s)
-            self.waiting = [rank for rank in self.waiting if not self._starts(rank, now_s)]
+            self.waiting = list(self._start_who_may(now_s))
         return self.timetable
 
-    def _reserve(self, row: int, start_s: int, sign: int) -> None:
-        self.plan.reserve(
-            start_s, start_s + self.trace.duration_s[row], sign * self.trace.gpus[row]
-        )
+    def _start_who_may(self, now_s: int) -> Iterator[int]:
+        """Those that may not, in order."""
+        free_until_s: dict[int, int] = {}  # by GPUs
+        last_s = self.virtual_s[self.row_at[self.waiting[-1]]] if self.waiting else now_s
+        for rank in self.waiting:
+            row = self.row_at[rank]
+            gpus, ends_s = self.trace.gpus[row], now_s + self.trace.duration_s[row]
+            if gpus not in free_until_s:
+                free_until_s[gpus] = self.plan.first_above(now_s, last_s, self.capacity - gpus)
+            # From its virtual start on it has room of its own, until later than it would now end.
+            if min(ends_s, self.virtual_s[row]) > free_until_s[gpus]:
+                yield rank
+                continue
+            self._start(row, now_s, ends_s)
+            free_until_s.clear()
 
-    def _starts(self, rank: int, now_s: int) -> bool:
-        """Start the job if that takes nothing from others."""
-        row = self.row_at[rank]
+    def _start(self, row: int, now_s: int, ends_s: int) -> None:
         gpus, virtual_s = self.trace.gpus[row], self.virtual_s[row]
-        ends_s = now_s + self.trace.duration_s[row]
-        # From its virtual start on it has room of its own, until later than it would now end.
-        if self.plan.most(now_s, min(ends_s, virtual_s)) + gpus > self.capacity:
-            return False
         held = self.space.take(gpus)
         assert held is not None, "more was started than reserved"
         assert now_s <= virtual_s, "a job waits longer than without sharing"
-        self._reserve(row, virtual_s, -1)
-        self._reserve(row, now_s, 1)
+        if now_s < virtual_s:
+            self.plan.release(virtual_s, virtual_s + ends_s - now_s, gpus)
+            self.plan.reserve(now_s, ends_s, gpus)
         self.timetable.start_s[row], self.timetable.end_s[row] = now_s, ends_s
         heappush(self.running, (ends_s, row, held))
-        return True

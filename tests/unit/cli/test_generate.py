@@ -1,0 +1,64 @@
+"""``federator generate`` writes what ``federator simulate`` reads."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from federator.cli import main as admin
+from federator.cli.generate import generate
+from federator.sim.generate.sia import SIA_VARIANTS, sia_workload
+from federator.sim.trace_csv import read_pools
+from federator.sim.trace_file import read_any_trace
+
+
+def run(*words: str) -> str:
+    result = CliRunner().invoke(generate, words, catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.stdout
+
+
+def files(folder: Path) -> list[str]:
+    return ["--trace", str(folder / "T.csv"), "--pools", str(folder / "P.csv")]
+
+
+@pytest.mark.parametrize("variant", SIA_VARIANTS)
+def test_what_is_written_is_read_back_as_it_was(variant: str, tmp_path: Path) -> None:
+    said = run("sia", "--variant", variant, "--seed", "4", *files(tmp_path))
+    jobs = sia_workload(variant).generate(4)
+    assert read_any_trace(tmp_path / "T.csv", read_pools(tmp_path / "P.csv")) == jobs
+    assert f"{len(jobs)} jobs" in said
+    assert f"{len(jobs.pools)} pools, {jobs.capacity} GPUs" in said
+
+
+def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
+    found = []
+    for seed in ("1", "1", "2"):
+        run("sia", "--seed", seed, *files(tmp_path))
+        found.append((tmp_path / "T.csv").read_bytes())
+    assert found[0] == found[1] != found[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--variant", "x", "--trace", "T", "--pools", "P"], "--variant: 'x' is unknown; expected"),
+        (["--trace", "T"], "Missing option '--pools'"),
+        (["--trace", "T", "--pools", "./T"], "--pools: T: is --trace, too; name another file"),
+        (["--trace", "/none/T", "--pools", "P"], "--trace: /none/T: cannot be written: No such"),
+        (["--seed", "-1", "--trace", "T", "--pools", "P"], "Invalid value for '--seed'"),
+    ],
+)
+def test_a_mistake_is_one_message_and_status_64(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["federator", "generate", "sia", *words])
+    with pytest.raises(SystemExit) as caught:
+        admin.main()
+    assert caught.value.code == 64
+    assert message in capsys.readouterr().err
