@@ -27,6 +27,8 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
     "bid": ("federator.cli.bid", "bid", "What a site would bid for a workload, offline."),
     "check": ("federator.cli.services", "check", "Validate a federation.yaml."),
     "daemon": ("federator.cli.services", "daemon", "The federation daemon."),
+    "experiment": ("federator.cli.experiment", "experiment",
+                   "Policies beside each other: a report."),
     "explain": ("federator.cli.explain", "explain", "Why a workload is where it is."),
     "generate": ("federator.cli.generate", "generate", "Make up a trace of jobs to replay."),
     "rank": ("federator.cli.rank", "rank", "Offline: the order of a queue, and why."),

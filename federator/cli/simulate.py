@@ -6,15 +6,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 import click
 import msgspec
 
 from federator.cli.words import printable
 from federator.errors import InvalidRequest
+from federator.sim.jobs_file import jobs_file
 from federator.sim.registry import DEFAULT_POLICY, TRACE_POLICIES, trace_policy
-from federator.sim.summary import PoolSummary, ReplaySummary, Spread, summary, write_jobs
+from federator.sim.summary import PoolSummary, ReplaySummary, Spread, summary
 from federator.sim.trace import ReplayOptions, Trace
 from federator.sim.trace_csv import read_pools
 from federator.sim.trace_file import read_any_trace
@@ -34,7 +35,7 @@ _LISTED: Final = 10  # jobs left out that are named on stderr
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True,
               help="The same seed gives the same result, byte by byte.")  # fmt: skip
 @click.option("--jobs-out", type=click.Path(path_type=Path), metavar="J.csv",
-              help="Write when and where each job ran.")  # fmt: skip
+              help="Write when and where each job ran; as Parquet if it is J.parquet.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def simulate(
     trace: Path | None,
@@ -60,11 +61,10 @@ def simulate(
     jobs = read_any_trace(trace, read_pools(pools))
     _tell_left_out(jobs, trace)
     _spare_inputs(jobs_out, trace, pools)
-    with _jobs_file(jobs_out) as file:
+    with jobs_file(jobs_out) as write_jobs:
         with _progress(len(jobs)) as progress:
             timetable = chosen.replay(jobs, ReplayOptions(seed=seed, progress=progress))
-        if file is not None:
-            write_jobs(jobs, timetable, file)
+        write_jobs(jobs, timetable)
     result = summary(jobs, timetable, policy, seed)
     if as_json:
         click.echo(msgspec.json.encode(result))
@@ -97,19 +97,6 @@ def _spare_inputs(jobs_out: Path | None, *inputs: Path) -> None:
     for path in inputs:
         if jobs_out is not None and jobs_out.exists() and jobs_out.samefile(path):
             raise InvalidRequest(f"--jobs-out: {jobs_out}: is the input {path}; name another file")
-
-
-@contextmanager
-def _jobs_file(path: Path | None) -> Iterator[TextIO | None]:
-    """Open before the replay, so that a mistake in the name costs no time."""
-    if path is None:
-        yield None
-        return
-    try:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            yield file
-    except OSError as error:
-        raise InvalidRequest(f"--jobs-out: {path}: cannot be written: {error.strerror}") from error
 
 
 @contextmanager

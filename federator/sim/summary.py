@@ -113,14 +113,17 @@ def spread(times_s: list[int]) -> Spread | None:
     return Spread(sum(times_s) / count, float(statistics.median(times_s)), p95, times_s[-1])
 
 
-def write_jobs(trace: Trace, timetable: Timetable, file: TextIO) -> None:
-    """Write when and where each job ran, in the order of the trace."""
+def job_columns(trace: Trace, timetable: Timetable) -> tuple[Sequence[str | int], ...]:
+    """When and where each job ran, in the order of the trace: one sequence for each of COLUMNS."""
     names = [pool.name for pool in trace.pools]
+    return (
+        trace.job_id, [names[pool] for pool in trace.pool], trace.submit_s, timetable.start_s,
+        timetable.end_s, trace.gpus, timetable.site, timetable.preemptions,
+    )  # fmt: skip
+
+
+def write_jobs(trace: Trace, timetable: Timetable, file: TextIO) -> None:
+    """Write when and where each job ran as CSV."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows(
-        zip(
-            trace.job_id, (names[pool] for pool in trace.pool), trace.submit_s, timetable.start_s,
-            timetable.end_s, trace.gpus, timetable.site, timetable.preemptions, strict=True,
-        )
-    )  # fmt: skip
+    writer.writerows(zip(*job_columns(trace, timetable), strict=True))

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from federator.cli.simulate import simulate
+from federator.sim.experiments.speedup import compared
 from federator.sim.policies.mast import MastReplay
 from federator.sim.policies.sia import Knowledge, SiaReplay
 from federator.sim.registry import TRACE_POLICIES, trace_policy
@@ -132,6 +133,18 @@ def _rows() -> list[dict[str, str]]:
 
     with gzip.open(TRACE, "rt", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def test_sharing_speeds_up_few_jobs_and_slows_down_fewer(venus: Trace) -> None:
+    """As in SIA's table of all pools of Helios: most jobs never wait, and few are slowed."""
+    rows = range(len(venus))
+    base = replay(venus, "fifo-count")
+    maxmin = compared(venus, base, replay(venus, "maxmin"), rows)
+    assert 3 < maxmin.geometric_mean < 5
+    assert (maxmin.at(0.05), maxmin.at(0.5)) == (1, 1)
+    assert maxmin.at(0.95) > 300
+    assert 0.01 < maxmin.slowed_frac < 0.05
+    assert compared(venus, base, replay(venus, "sia-vc"), rows).slowed_s == []
 
 
 def test_what_sharing_is_worth_on_this_month(venus: Trace) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import importlib.util
 import json
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
@@ -105,6 +108,43 @@ def test_each_job_is_written(words: list[str], tmp_path: Path) -> None:
         b"job_id,pool,submit_s,start_s,end_s,gpus,site,preemptions\n"
         b"1,ant,0,0,7200,8,ant,0\n2,ant,60,7200,10800,4,ant,0\n3,bee,90,90,690,4,bee,0\n"
     )
+
+
+def test_each_job_is_written_as_parquet_with_the_columns_and_types_of_the_csv(
+    words: list[str], tmp_path: Path
+) -> None:
+    table, text = tmp_path / "J.parquet", tmp_path / "J.csv"
+    run(*words, "--jobs-out", str(text))
+    run(*words, "--jobs-out", str(table))
+    found = pq.read_table(table)
+    types = dict(zip(found.column_names, map(str, found.schema.types), strict=True))
+    rows = list(csv.DictReader(text.read_text().splitlines()))
+    assert list(types) == list(rows[0])
+    assert {name for name, kind in types.items() if kind == "string"} == {"job_id", "pool", "site"}
+    assert set(types.values()) == {"string", "int64"}
+    assert [{name: str(cell) for name, cell in row.items()} for row in found.to_pylist()] == rows
+    before = table.read_bytes()
+    run(*words, "--jobs-out", str(table))
+    assert table.read_bytes() == before
+
+
+def test_without_pyarrow_parquet_is_refused_before_the_replay(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def find_spec(name: str) -> None:
+        assert name == "pyarrow"
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+    out = tmp_path / "J.parquet"
+    assert status(monkeypatch, *words, "--jobs-out", str(out)) == os.EX_USAGE
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"federator: error: --jobs-out: {out}: Parquet needs pyarrow, which is not installed here; "
+        "install federator[parquet], or name a .csv file"
+    )
+    assert not out.exists()
 
 
 def test_the_same_seed_gives_the_same_bytes(words: list[str], tmp_path: Path) -> None:

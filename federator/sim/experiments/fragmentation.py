@@ -1,0 +1,300 @@
+"""``fragmentation``: does it help that the score counts what a placement strands?
+
+The same stream of jobs is placed by the federation's own ``SiteScheduler`` and score, by the same
+without the score's fragmentation term, and by plain rules; see ``placers`` and ``stranding``. With
+one site the term decides nothing, as all nodes are alike and inside a site the tightest rack and
+then node are taken; with several it chooses the site, where a job would be as close together in
+each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from statistics import median, stdev
+from types import MappingProxyType
+from typing import Final
+
+from federator.errors import InvalidRequest
+from federator.sim.experiments.base import (
+    Cell,
+    DataTable,
+    ExperimentResult,
+    Plot,
+    PlotKind,
+    Progress,
+    at_fraction,
+    bounded,
+    mean,
+    parameters_of,
+    seeded,
+)
+from federator.sim.experiments.placers import (
+    NODE_GPUS,
+    Layout,
+    Placer,
+    best_fit,
+    federation,
+    first_fit,
+    rack_fit,
+    random_fit,
+    unweighed,
+)
+from federator.sim.experiments.stranding import Floor, Stranding, Watch
+from federator.sim.experiments.stream import StreamJob, StreamOf
+
+_OURS: Final = "federation"
+PLACERS: Final[Mapping[str, Callable[[Layout, Random], Placer]]] = MappingProxyType({
+    _OURS: federation,
+    "federation, no term": unweighed,
+    "best fit": best_fit,
+    "best fit, racks": rack_fit,
+    "first fit": first_fit,
+    "random": random_fit,
+})  # fmt: skip
+_METRICS: Final = (
+    "allocated_frac", "stranded_frac", "stranded_of_free_frac", "wait_mean_min",
+    "wait_large_mean_min", "wait_large_p95_min", "one_rack_frac",
+)  # fmt: skip
+_PLOTTED: Final = (
+    ("allocated_frac", "Allocated GPUs", "fraction of all GPUs", 0.0),
+    ("stranded_frac", "Stranded GPUs", "fraction of all GPUs", 0.0),
+    ("wait_large_mean_min", "Mean wait of large jobs", "minutes, at least 0.1", 0.1),
+    ("one_rack_frac", "Gangs in one rack", "fraction of those that fit into one", 0.0),
+)
+_ABOUT: Final = (
+    "load: GPU-seconds asked for / those there are. allocated, stranded: means over time. "
+    "Stranded: free, and of no use to the mix of sizes. large: of at least 8 GPUs. one_rack_frac: "
+    "of the gangs that are no larger than a rack, those that got one."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FragmentationExperiment:
+    """Parameters.
+
+    Attributes:
+        sites: numbers of sites among which the racks are divided, one after the other.
+        racks: in all.
+        nodes: of a rack, with eight GPUs each.
+        loads: that are tried; above 1 the queue only grows, and what is allocated is all that goes.
+        sizes: GPU counts of jobs: at most a node's, or whole nodes.
+        shares: of the jobs that have each.
+        jobs: in a draw.
+        draws: of each load.
+        median_min: of the durations.
+        sigma: of the logarithm of the durations.
+        warm_up_frac: of the time of submissions, which is not measured.
+        steps: of the plot over time.
+    """
+
+    sites: tuple[int, ...] = bounded((1, 4), 1, 1000)
+    racks: int = bounded(8, 1, 1000)
+    nodes: int = bounded(8, 1, 1000)
+    loads: tuple[float, ...] = bounded((0.7, 0.85, 1.3), 0.01, 10.0)
+    sizes: tuple[int, ...] = bounded((1, 2, 4, 8, 16, 32), 1, 10_000)
+    shares: tuple[float, ...] = bounded((0.58, 0.065, 0.075, 0.2, 0.03, 0.05), 0.0, 1e6)
+    jobs: int = bounded(3000, 10, 10**6)
+    draws: int = bounded(10, 1, 1000)
+    median_min: float = bounded(60.0, 0.1, 1e6)
+    sigma: float = bounded(1.2, 0.0, 5.0)
+    warm_up_frac: float = bounded(0.2, 0.0, 0.9)
+    steps: int = bounded(100, 1, 10_000)
+
+    def run(self, seed: int, progress: Progress) -> ExperimentResult:
+        self._check()
+        found: dict[_Key, list[tuple[float | None, ...]]] = {}
+        over_time: list[tuple[Cell, ...]] = []
+        done, total = 0, len(self.sites) * len(self.loads) * self.draws * len(PLACERS)
+        for draw in range(self.draws):
+            for layout, load in self._settings():
+                setting = f"{_sites(layout)}, load {load:g}"
+                jobs = self._stream(layout, load, f"{seed}/{draw}/{load}")
+                for name, make in PLACERS.items():
+                    seen = self._watched(layout, make(layout, seeded(f"{seed}/{draw}")), jobs)
+                    figures = _figures(layout, jobs, seen)
+                    found.setdefault((layout.sites, load, name), []).append(figures)
+                    if draw == 0:
+                        over_time += [(setting, name, s / 3600, *g) for s, *g in seen.samples]
+                    done += 1
+                    progress(done / total)
+        return self._result(found, over_time)
+
+    def _check(self) -> None:
+        if len(self.sizes) != len(self.shares) or not sum(self.shares):
+            raise InvalidRequest("--set: shares: expected one for each of sizes, not all 0")
+        for sites in self.sites:
+            if self.racks % sites:
+                raise InvalidRequest(
+                    f"--set: sites: {self.racks} racks cannot be divided by {sites}"
+                )
+        most = NODE_GPUS * self.nodes * self.racks // max(self.sites)
+        for size in self.sizes:
+            if size > most or (size > NODE_GPUS and size % NODE_GPUS) or NODE_GPUS % min(size, 8):
+                raise InvalidRequest(
+                    f"--set: sizes: {size}: expected 1, 2, 4, or whole nodes of {NODE_GPUS} GPUs, "
+                    f"at most a site's {most}"
+                )
+
+    def _settings(self) -> Iterator[tuple[Layout, float]]:
+        for sites in self.sites:
+            layout = Layout(sites=sites, racks=self.racks // sites, nodes=self.nodes)
+            for load in self.loads:
+                yield layout, load
+
+    def _stream(self, layout: Layout, load: float, seed: str) -> list[StreamJob]:
+        stream = StreamOf(sizes=self.sizes, shares=self.shares, median_s=60 * self.median_min,
+                          sigma=self.sigma)  # fmt: skip
+        return stream.draw(self.jobs, load, layout.gpus, seeded(seed))
+
+    def _watched(self, layout: Layout, placer: Placer, jobs: Sequence[StreamJob]) -> Stranding:
+        total = sum(self.shares)
+        mix = [(n, share / total) for n, share in zip(self.sizes, self.shares, strict=True)]
+        watch = Watch(layout, Floor(layout, mix), placer, jobs, warm_up_frac=self.warm_up_frac,
+                      steps=self.steps)  # fmt: skip
+        return watch.run()
+
+    def _result(
+        self,
+        found: Mapping[_Key, Sequence[tuple[float | None, ...]]],
+        over_time: Sequence[tuple[Cell, ...]],
+    ) -> ExperimentResult:
+        return ExperimentResult(
+            title="does it help to count what a placement strands?",
+            parameters=parameters_of(self),
+            notes=_NOTES,
+            tables=(
+                _summary(found),
+                _beside(found),
+                _spread(found),
+                _runs(found),
+                _over_time(over_time),
+            ),
+            plots=(*self._plots(), *self._plots_over_time()),
+        )
+
+    def _plots(self) -> Iterator[Plot]:
+        for metric, title, label, least in _PLOTTED:
+            yield Plot(
+                table="spread", only=("metric", metric), title=title, x="setting", y="mean",
+                low="least", high="largest", by="placer", kind=PlotKind.RANGES, x_label=" ",
+                y_label=label, y_least_log=least,
+            )  # fmt: skip
+
+    def _plots_over_time(self) -> Iterator[Plot]:
+        for sites in self.sites:
+            load = max((load for load in self.loads if load < 1), default=self.loads[0])
+            setting = f"{_sites(Layout(sites=sites, racks=1, nodes=1))}, load {load:g}"
+            yield Plot(
+                table="over-time", only=("setting", setting), title=f"Stranded GPUs: {setting}",
+                x="time_h", y="stranded_gpus", by="placer", x_label="hours", y_label="GPUs",
+            )  # fmt: skip
+
+
+_Key = tuple[int, float, str]  # sites, load, placer
+_NOTES: Final = (
+    "One queue in strict order of submission, so that waits tell of placement alone: the first job "
+    "that does not fit blocks the rest. Jobs stay in one site. Every rule gets the same jobs.",
+    "Stranded GPUs are counted by nodes and sites, not by racks as the score does; the rule that "
+    "looks at racks is not judged by its own measure.",
+)
+
+
+def _sites(layout: Layout) -> str:
+    return f"{layout.sites} site{'s' * (layout.sites > 1)}"
+
+
+def _figures(
+    layout: Layout, jobs: Sequence[StreamJob], seen: Stranding
+) -> tuple[float | None, ...]:
+    """In the order of ``_METRICS``; None: there was no such job."""
+    all_gpu_s = layout.gpus * seen.lasted_s
+    waits = sorted(wait_s / 60 for wait_s in seen.wait_s.values())
+    large = sorted(s / 60 for n, s in seen.wait_s.items() if jobs[n].gpus >= NODE_GPUS)
+    one, of = seen.one_rack
+    return (
+        1 - seen.free_gpu_s / all_gpu_s,
+        seen.stranded_gpu_s / all_gpu_s,
+        seen.stranded_gpu_s / seen.free_gpu_s if seen.free_gpu_s else None,
+        mean(waits) if waits else None,
+        mean(large) if large else None,
+        at_fraction(large, 0.95) if large else None,
+        one / of if of else None,
+    )
+
+
+def _known(numbers: Iterable[float | None]) -> list[float]:
+    return [number for number in numbers if number is not None]
+
+
+def _summary(found: Mapping[_Key, Sequence[tuple[float | None, ...]]]) -> DataTable:
+    rows: list[tuple[Cell, ...]] = []
+    for key, draws in sorted(found.items(), key=_order):
+        columns = map(_known, zip(*draws, strict=True))
+        rows.append((*key, len(draws), *(mean(c) if c else None for c in columns)))
+    return DataTable(
+        name="summary", title="Means of the draws", rows=tuple(rows), about=_ABOUT,
+        columns=("sites", "load", "placer", "draws", *_METRICS),
+    )  # fmt: skip
+
+
+def _order(item: tuple[_Key, object]) -> tuple[int, float, int]:
+    (sites, load, placer), _ = item
+    return sites, load, list(PLACERS).index(placer)
+
+
+def _spread(found: Mapping[_Key, Sequence[tuple[float | None, ...]]]) -> DataTable:
+    rows: list[tuple[Cell, ...]] = []
+    for at, metric in enumerate(_METRICS):
+        for (sites, load, placer), draws in sorted(found.items(), key=_order):
+            numbers = _known(figures[at] for figures in draws)
+            if numbers:
+                setting = f"{sites} x {load:g}"
+                spread = (mean(numbers), median(numbers), min(numbers), max(numbers))
+                rows.append((metric, setting, placer, *spread))
+    return DataTable(
+        name="spread", title="How far the draws lie apart", rows=tuple(rows),
+        columns=("metric", "setting", "placer", "mean", "median", "least", "largest"),
+        about="setting: sites x load. " + _ABOUT,
+    )  # fmt: skip
+
+
+def _beside(found: Mapping[_Key, Sequence[tuple[float | None, ...]]]) -> DataTable:
+    """Each rule less the federation, draw by draw: both had the same jobs."""
+    rows: list[tuple[Cell, ...]] = []
+    for at, metric in enumerate(_METRICS):
+        for (sites, load, placer), draws in sorted(found.items(), key=_order):
+            own = found[sites, load, _OURS]
+            pairs = [(a[at], b[at]) for a, b in zip(draws, own, strict=True)]
+            differences = [a - b for a, b in pairs if a is not None and b is not None]
+            if placer != _OURS and differences:
+                error = (
+                    stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else None
+                )
+                lower = sum(difference < 0 for difference in differences)
+                rows.append((metric, sites, load, placer, mean(differences), error, lower))
+    return DataTable(
+        name="beside", title=f"Beside {_OURS}, draw by draw", rows=tuple(rows),
+        columns=("metric", "sites", "load", "placer", "difference", "standard_error", "lower_in"),
+        about=f"difference: the rule less {_OURS}, mean of the draws. lower_in: so many draws.",
+    )  # fmt: skip
+
+
+def _runs(found: Mapping[_Key, Sequence[tuple[float | None, ...]]]) -> DataTable:
+    rows = [
+        (*key, draw, *figures)
+        for key, draws in sorted(found.items(), key=_order)
+        for draw, figures in enumerate(draws)
+    ]
+    return DataTable(
+        name="runs", title="Each draw", rows=tuple(rows), about=_ABOUT,
+        columns=("sites", "load", "placer", "draw", *_METRICS),
+    )  # fmt: skip
+
+
+def _over_time(rows: Sequence[tuple[Cell, ...]]) -> DataTable:
+    return DataTable(
+        name="over-time", title="Free and stranded GPUs over time, in the first draw",
+        columns=("setting", "placer", "time_h", "free_gpus", "stranded_gpus"), rows=tuple(rows),
+    )  # fmt: skip

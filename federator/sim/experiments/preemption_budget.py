@@ -1,0 +1,91 @@
+"""``preemption-budget``: how many evictions do promised starts cost, and what do they cost others?
+
+The federation's own policy on scenarios with MAST's percentiles, under budgets from none to all
+GPUs in 5 minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from federator.sim.experiments.base import (
+    ExperimentResult,
+    Plot,
+    Progress,
+    bounded,
+    parameters_of,
+)
+from federator.sim.experiments.mast_slo import MOST_DRAWS, FleetSetup, premise, tables
+from federator.sim.experiments.routers import mast
+from federator.sim.experiments.slo import SloFigures, figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptionBudgetExperiment:
+    """Parameters; those that ``mast-slo`` has mean the same.
+
+    Attributes:
+        budgets: fractions of all GPUs that may be evicted in 5 minutes.
+        grace_s: that a victim has.
+        save_s: that it needs; if that is more, its work since the start is lost.
+    """
+
+    budgets: tuple[float, ...] = bounded((0.0, 0.01, 0.05, 0.25, 1.0), 0.0, 10.0)
+    loads: tuple[float, ...] = bounded((0.9, 1.3), 0.01, 10.0)
+    draws: int = bounded(2, 1, MOST_DRAWS)
+    sites: int = bounded(6, 1, 1000)
+    nodes: int = bounded(40, 1, 10_000)
+    tenants: int = bounded(21, 7, 10_000)
+    days: float = bounded(3.0, 0.01, 365.0)
+    warm_up_days: float = bounded(1.0, 0.0, 365.0)
+    objective_s: float = bounded(600.0, 0.0, 1e7)
+    grace_s: float = bounded(120.0, 0.0, 86_400.0)
+    save_s: float = bounded(60.0, 0.0, 86_400.0)
+
+    def run(self, seed: int, progress: Progress) -> ExperimentResult:
+        setup = FleetSetup(sites=self.sites, nodes=self.nodes, tenants=self.tenants,
+                           days=self.days, warm_up_days=self.warm_up_days)  # fmt: skip
+        window_s = setup.window_s
+        found: dict[tuple[float, str], list[SloFigures]] = {}
+        done, total = 0, len(self.budgets) * len(self.loads) * self.draws
+        for load in self.loads:
+            for draw in range(self.draws):
+                scenario = setup.scenario(load, seed * MOST_DRAWS + draw)
+                for budget in self.budgets:
+                    given = premise(scenario, budget * setup.gpus, seed)
+                    rules = replace(given.rules, grace_s=self.grace_s)
+                    physics = replace(given.physics, save_s=self.save_s)
+                    lived = mast(replace(given, rules=rules, physics=physics))
+                    one = figures(scenario, lived, window_s, self.objective_s)
+                    found.setdefault((load, f"{budget:g}"), []).append(one)
+                    done += 1
+                    progress(done / total)
+        return ExperimentResult(
+            title="what evictions buy, and what they cost",
+            parameters=parameters_of(self),
+            notes=_NOTES,
+            tables=tables(found, ("load", "budget_frac")),
+            plots=tuple(_plots()),
+        )
+
+
+_NOTES: Final = (
+    "budget_frac: of all GPUs, that may be evicted in any 5 minutes; 0: nobody is evicted.",
+)
+
+
+def _plots() -> Iterator[Plot]:
+    for metric, title, label, least in (
+        ("violations_frac", "Promised starts that were late", "fraction of the entitled", 0.0),
+        ("p95_s", "Start latency of the entitled, 95 %", "seconds, at least 1", 1.0),
+        ("preemptions", "Evictions", "in the whole run", 0.0),
+        ("lost_gpu_h", "Work that was done again", "GPU-hours", 0.0),
+        ("wait_all_mean_s", "Mean wait of everyone", "seconds, at least 1", 1.0),
+        ("allocated_frac", "Allocated GPUs", "fraction", 0.0),
+    ):
+        yield Plot(
+            table="spread", only=("metric", metric), title=title, x="load", y="mean", low="least",
+            high="largest", by="budget_frac", y_label=label, y_least_log=least,
+        )  # fmt: skip
