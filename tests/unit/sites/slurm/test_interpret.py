@@ -223,10 +223,10 @@ def test_what_cannot_be_honoured_is_refused_with_a_reason(words: str, complaint:
 
 
 def test_a_long_array_is_refused_before_it_is_expanded() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(InvalidRequest, match="at most 10000 tasks"):
         read("--array=" + ",".join(["0-4000000"] * 6000))
-    assert time.perf_counter() - started < 1.0
+    assert time.process_time() - started < 1.0
 
 
 def test_the_largest_array_is_accepted() -> None:

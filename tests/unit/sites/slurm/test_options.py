@@ -257,7 +257,7 @@ def test_bytes_that_are_not_utf8_survive() -> None:
     "line", ["#SBATCH -J " + "a" * 2**20, "#" * 2**20, " " * 2**20, "#SBATCH " + '"a" ' * 2**18]
 )
 def test_lines_of_a_megabyte_are_read_in_linear_time(line: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     with suppress(InvalidRequest):
         parse_script(f"#!/bin/sh\n{line}\n{line}\necho\n")
-    assert time.perf_counter() - started < 5.0
+    assert time.process_time() - started < 5.0
