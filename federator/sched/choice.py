@@ -75,6 +75,22 @@ def _tightness(f: FreeNode) -> tuple[int, int, int, str]:
     return (f.gpus, f.node.gpus, f.cpus, f.node.name)
 
 
+def _rack_tightness(rack: list[FreeNode]) -> tuple[int, int, str]:
+    return sum(map(_free_gpus, rack)), len(rack), rack[0].node.name
+
+
+def _tightest(fitting: list[FreeNode]) -> FreeNode:
+    """A node with the fewest free GPUs; of several, one in the tightest rack.
+
+    The other way round, half-used nodes stay in other racks: twice as many GPUs are stranded, and
+    large jobs wait longer (docs/results.md).
+    """
+    least = min(map(_free_gpus, fitting))
+    racks = [rack for rack in _racks(fitting).values() if any(f.gpus == least for f in rack)]
+    tightest_rack = min(racks, key=_rack_tightness)
+    return min(tightest_rack, key=_tightness)
+
+
 def _racks(nodes: Iterable[FreeNode]) -> Racks:
     racks: Racks = {}
     for f in nodes:
@@ -88,13 +104,12 @@ def _choose_fixed(job: Job, suitable: list[FreeNode], fabric: Fabric) -> list[Fr
     fitting = _fitting(job, need, suitable)
     if not fitting:
         return _too_small(job, need, suitable)
-    if count == 1 and not _has_totals(job) and not need.gpus:
-        return [min(fitting, key=_tightness)]
+    if count == 1 and not _has_totals(job):
+        return [_tightest(fitting) if need.gpus else min(fitting, key=_tightness)]
     racks = _racks(fitting)
     whole = [rack for rack in racks.values() if _covers(job, rack, count)]
     if whole:
-        rack = min(whole, key=lambda r: (sum(map(_free_gpus, r)), len(r), r[0].node.name))
-        return _pick(job, rack, count)
+        return _pick(job, min(whole, key=_rack_tightness), count)
     if not _covers(job, fitting, count):
         return Reason(code=ReasonCode.TOO_FEW_NODES, job=job.name, needed=count, unit="nodes",
                       free=len(fitting), largest_rack=max(map(len, racks.values())),

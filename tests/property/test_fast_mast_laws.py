@@ -154,15 +154,16 @@ def test_jobs_without_gpus_use_up_the_cpus() -> None:
 
 
 def test_who_was_held_back_by_a_bid_that_lost_is_asked_again() -> None:
-    """At second 79 a gang bids for two racks, since a bid that then loses holds room in one."""
+    """A gang bids for two racks, since a bid that then loses holds room in one."""
     pools = [
         TracePool(name=name, nodes=nodes, gpus_per_node=each)
-        for name, nodes, each in (("bee", 31, 2), ("ant", 2, 8), ("cat9", 15, 2), ("cat10", 2, 2))
+        for name, nodes, each in (("bee", 20, 2), ("ant", 2, 8), ("cat9", 15, 2), ("cat10", 2, 2))
     ]
-    early = [(0, 5, 4, 1), (0, 30, 3, 0), (0, 1, 4, 3)]
-    middle = [(9, 6, 1, 3), (9, 1, 8, 2), (9, 807, 14, 2), (9, 1, 25, 0)]
-    late = [(79, 5, 30, 0), (79, 3, 2, 3), (79, 22, 16, 1), (79, 557, 4, 2), (79, 151, 16, 1),
-            (79, 22, 52, 0)]  # fmt: skip
+    early = [(0, 807, 27, 2), (0, 807, 6, 1), (0, 1, 1, 1), (0, 557, 3, 2), (0, 22, 8, 1),
+             (0, 557, 27, 0)]  # fmt: skip
+    middle = [(9, 1, 3, 3), (9, 3, 3, 3), (9, 5, 6, 0), (9, 1, 30, 0), (9, 151, 13, 1),
+              (9, 5, 2, 3), (9, 807, 16, 0)]  # fmt: skip
+    late = [(79, 22, 3, 1), (79, 807, 36, 0), (79, 22, 3, 3)]
     trace = made(pools, early + middle + late)
     assert_same(trace)
     with mock.patch.object(flat_site.FlatSite, "is_held_back", return_value=False):

@@ -1,8 +1,8 @@
 """Which nodes of a pool does a job take? The rules of ``sched.choice``, for nodes that are alike.
 
-A job of one node goes into the tightest rack, on its tightest node. A total goes on one node if one
-holds it, else on the fewest nodes of one rack, else of all racks, nearer to each other if as many
-others with the largest of the shares are.
+A job of one node goes on the tightest node; of several, into the tightest rack. A total goes on one
+node if one holds it, else on the fewest nodes of one rack, else of all racks, nearer to each other
+if as many others with the largest of the shares are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def one_node(pool: PoolNodes, gpus: int) -> int | None:
         found = [k for rack in pool.racks for k in pool.fitting(rack, 0)]
         return min(found, key=pool.tightness, default=None)
     found_in = [t for rack in pool.racks if (t := pool.tightest_in(rack, gpus)) is not None]
-    return min(found_in)[3] if found_in else None
+    return min(found_in)[4] if found_in else None
 
 
 def fewest_nodes(pool: PoolNodes, gpus: int) -> list[int]:

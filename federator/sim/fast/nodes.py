@@ -13,9 +13,9 @@ from federator.sim.fast.shared_mix import RackKey
 from federator.sim.trace import TracePool
 from federator.sim.trace_scenario import NODES_PER_RACK, nodes_of
 
-Tightest = tuple[int, int, int, int]
-"""Of the nodes of a rack with so many GPUs: the GPUs free on them, how many they are, where the
-name of the first stands, and the tightest of them."""
+Tightest = tuple[int, int, int, int, int]
+"""Of the nodes of a rack with so many GPUs: the fewest free on one of them, the GPUs free on all,
+how many they are, where the name of the first stands, and the tightest of them."""
 
 
 @dataclass(slots=True)
@@ -122,11 +122,13 @@ class PoolNodes:
         known = rack.tightest
         if gpus not in known:
             found = self.fitting(rack, gpus)
-            known[gpus] = (
-                sum([self.free[k] for k in found]), len(found), self.name_rank[found[0]],
-                found[0] if len(found) == 1 else min(found, key=self.tightness),
-            ) if found else None  # fmt: skip
+            known[gpus] = self._tightest_of(found) if found else None
         return known[gpus]
+
+    def _tightest_of(self, fitting: list[int]) -> Tightest:
+        node = fitting[0] if len(fitting) == 1 else min(fitting, key=self.tightness)
+        free_gpus = sum([self.free[k] for k in fitting])
+        return self.free[node], free_gpus, len(fitting), self.name_rank[fitting[0]], node
 
     def freest_in(self, rack: RackState) -> tuple[list[int], int]:
         """See ``RackState.freest``."""

@@ -231,3 +231,20 @@ def test_what_is_equal_compares_as_equal_however_it_was_added_up() -> None:
     thirds = [on_grid(1 / 3), on_grid(2 / 3), on_grid(0.1)]
     assert sum(thirds) == sum(reversed(thirds))
     assert abs(on_grid(2.857) - 2.857) < 1e-6
+
+
+def test_part_of_a_node_goes_to_the_fullest_node_and_only_then_to_the_fullest_rack() -> None:
+    room = Room((*rack("a", 2), *rack("b", 2)))
+    room.take(plan_on("a1", gpus=8)[0])  # 8 GPUs are free in its rack
+    room.take(plan_on("b1", gpus=5)[0])  # 11 are in that of this one
+    found = place_job(gang(1, 2), room, ("gpu",))
+    assert isinstance(found, Placed)
+    assert list(found.plan.nodes) == ["b1"]
+
+
+def test_of_nodes_alike_the_one_in_the_fullest_rack_is_taken() -> None:
+    room = Room((*rack("a", 3), *rack("b", 2)))
+    room.take(plan_on("b1", gpus=8)[0])
+    found = place_job(gang(1, 2), room, ("gpu",))
+    assert isinstance(found, Placed)
+    assert list(found.plan.nodes) == ["b2"]
