@@ -94,7 +94,7 @@ TRANSITIONS: Final[Mapping[tuple[WorkloadState, Happening], Edge]] = MappingProx
     (_S.PREEMPTING, _H.COMPLETED): Edge(_S.COMPLETED, _FREED),  # it was quicker
     (_S.PREEMPTING, _H.FAILED): Edge(_S.FAILED, _FREED),
     (_S.PREEMPTING, _H.TIMED_OUT): Edge(_S.TIMEOUT, _FREED),
-    (_S.PREEMPTING, _H.LOST): Edge(_S.FAILED, _FREED),
+    (_S.PREEMPTING, _H.LOST): Edge(_S.PENDING, _FREED),  # it was told to leave, and is gone
     (_S.PREEMPTING, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
     (_S.CANCELLING, _H.CANCELLED): Edge(_S.CANCELLED, _FREED),
     (_S.CANCELLING, _H.DECLINED): Edge(_S.CANCELLED, _FREED),  # the order met a refusal: same end

@@ -7,7 +7,7 @@ carries them out in order, every ``Record`` durably before anything else of the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from federator.model.event import Draft, LogRecord
 from federator.model.plan import Bid, BidRequest, JobPlan
@@ -149,6 +149,8 @@ class AskSite:
     requests: tuple[Request, ...]  # in rank order
     reserve: Request | None = None  # a blocked workload for which this site keeps room
     reserving: bool = False  # or else for the first of ``requests`` that is blocked
+    standing: Mapping[WorkloadId, int] = field(default_factory=dict)
+    """The priority that each workload running there has now; empty where nobody may be evicted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,13 +168,16 @@ class LaunchAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptAt:
-    """Let an attempt save, and see to it that it has left its nodes by ``leaves_by_s``."""
+    """Let an attempt save, and see to it that it has left its nodes when its grace is over.
+
+    The grace begins when the order first arrives: repeated orders change nothing.
+    """
 
     site: SiteName
     attempt: AttemptId
     user: str
     site_job_id: int
-    leaves_by_s: float
+    grace_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,11 +16,12 @@ from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.tenant import LOWEST_PRIORITY, Amounts
 from federator.model.workload import AttemptId, Job, SiteName, Workload, WorkloadId
 from federator.sched.auction import Award, bids_for, offers_for
-from federator.sched.eviction import against
+from federator.sched.eviction import Claims, against
 from federator.sched.holdings import Holdings
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.negative_cache import NOBODY, NegativeCache, Rights, as_for, of_hardware
 from federator.sched.policy import Ranked
+from federator.sched.standing import standings
 
 
 @dataclass(slots=True)
@@ -62,8 +63,13 @@ class Pass:
 
     def __init__(self, ranking: Iterable[Ranked], ledger: Ledger, budget_gpus: float = 0.0) -> None:
         self._budget_gpus = budget_gpus
+        self._standing = (
+            {id_: standing.priority for id_, standing in standings(ledger).items()}
+            if budget_gpus
+            else {}
+        )
         self.round = Round(pass_id=0, requests={}, waiting_for=set(), deadline_s=0.0)
-        self._standing: dict[WorkloadId, Ranked] = {}  # of those in the present round
+        self._ranked: dict[WorkloadId, Ranked] = {}  # of those in the present round
         self._rest: Iterator[Ranked] = iter(ranking)
         self._ledger = ledger
         self._array_tasks = running_tasks(ledger)
@@ -79,8 +85,8 @@ class Pass:
         What may not be tried now, for a limit of its tenant or its array, is told why and left
         out.
         """
-        self._standing = {id_: self._standing[id_] for id_ in again}
-        while len(self._standing) < size and (ranked := next(self._rest, None)) is not None:
+        self._ranked = {id_: self._ranked[id_] for id_ in again}
+        while len(self._ranked) < size and (ranked := next(self._rest, None)) is not None:
             entry = self._ledger.entries[ranked.id]
             if entry.state is not WorkloadState.PENDING:
                 continue
@@ -88,14 +94,14 @@ class Pass:
             if refusal is not None:
                 entry.refusals = {SiteName(""): refusal}
             elif not self._fails(entry, ranked):
-                self._standing[ranked.id] = ranked
+                self._ranked[ranked.id] = ranked
         return tuple(
             Request(
                 workload=self._ledger.entries[id_].workload,
                 priority=ranked.priority,
                 preempt_gpus=self._budget(ranked),
             )
-            for id_, ranked in self._standing.items()
+            for id_, ranked in self._ranked.items()
         )
 
     def _budget(self, ranked: Ranked) -> float:
@@ -196,16 +202,18 @@ class Pass:
             offers: for one workload, best first; at least one.
             now_s: Unix time.
         """
-        entry, ranked = self._ledger.entries[offers[0].id], self._standing[offers[0].id]
+        entry, ranked = self._ledger.entries[offers[0].id], self._ranked[offers[0].id]
         holdings = self._ledger.holdings
         row = self._ledger.tenancy.row(entry.workload.tenant)
         refusal: Refusal | None = None
         possible: list[tuple[bool, Award]] = []
         for offer in offers:
             charge = holdings.charge_for(row, offer.bid.jobs)
-            beyond = limit_refusal(holdings, row, charge.amounts) or self._spares(offer, ranked)
+            kept = ranked.within_quota and holdings.keeps_quota(charge)
+            beyond = limit_refusal(holdings, row, charge.amounts)
+            if beyond is None and offer.bid.victims:
+                beyond = self._spares(offer, ranked, within_quota=kept)
             if beyond is None:
-                kept = ranked.within_quota and holdings.keeps_quota(charge)
                 possible.append((kept, offer))
             refusal = refusal or beyond
         if not possible and refusal is not None:
@@ -225,16 +233,25 @@ class Pass:
         )
         return award, awarded
 
-    def _spares(self, offer: Award, ranked: Ranked) -> Refusal | None:
-        """Why an offer's victims may not go; None when they may, or there are none."""
-        victims = tuple(map(WorkloadId, offer.bid.victims))
-        if not victims:
-            return None
-        budget = self._budget(ranked)
-        return against(victims, self._ledger, offer.site, ranked.priority, budget)
+    def _spares(self, offer: Award, ranked: Ranked, *, within_quota: bool) -> Refusal | None:
+        """Why an offer's victims may not go; None when they may.
+
+        ``within_quota``: with what the plan really takes; what is beyond it displaces nobody.
+        """
+        claims = Claims(
+            priority=ranked.priority,
+            budget_gpus=self._budget_gpus if within_quota else 0.0,
+            standing=self._standing,
+        )
+        return against(offer, self._ledger, claims)
+
+    def standing_at(self, site: SiteName) -> dict[WorkloadId, int]:
+        """The priorities of what runs at a site; none when nobody may be evicted."""
+        entries = self._ledger.entries
+        return {id_: p for id_, p in self._standing.items() if entries[id_].site == site}
 
     def awarded(self, award: Award) -> None:
-        """Who has a place needs no room kept; whom it evicts, nobody else may."""
+        """Who has a place needs no room kept; what its victims hold is less to evict."""
         self.reserved = {s: r for s, r in self.reserved.items() if r.workload.id != award.id}
         entries = self._ledger.entries
         self._budget_gpus -= sum(entries[WorkloadId(v)].held_gpus for v in award.bid.victims)

@@ -6,63 +6,109 @@ the job; until then the ledger keeps them promised to one winner.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import takewhile
 
 from federator.model.lifecycle import WorkloadState
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
-from federator.model.tenant import LOWEST_PRIORITY
-from federator.model.workload import SiteName, WorkloadId
+from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from federator.model.workload import WorkloadId
+from federator.sched.auction import Award
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.rules import Rules
 
 
 def budget_gpus(ledger: Ledger, rules: Rules, now_s: float) -> float:
-    """How many more GPUs may be evicted now, in the whole federation."""
+    """How many more GPUs may be evicted now, in the whole federation.
+
+    What awards were promised counts as if it had gone; not for ever, as the site of an award may
+    be cut off.
+    """
     if not rules.preempt_gpus:
         return 0.0
     since_s = now_s - rules.preempt_window_s
     spent = sum(e.gpus for e in takewhile(lambda e: e.at_s > since_s, reversed(ledger.evictions)))
     promised = sum(
-        ledger.entries[id_].held_gpus
-        for entry in ledger.in_state(WorkloadState.AWARDED)
-        for id_ in entry.victims
+        victim.held_gpus
+        for entry in ledger.in_state(WorkloadState.AWARDED, WorkloadState.LAUNCHING)
+        if entry.victims and entry.award is not None and entry.award.at_s > since_s
+        for victim in spared_yet(entry, ledger)
     )
     return max(0.0, rules.preempt_gpus - spent - promised)
 
 
-def against(
-    victims: Sequence[WorkloadId], ledger: Ledger, site: SiteName, priority: int, budget: float
-) -> Refusal | None:
-    """Why these may not be evicted for a workload of this priority; None when they may.
-
-    A site names them, so nothing about them is believed: they run at that site, for somebody of
-    lower priority, are promised to nobody else, and are within the budget.
-    """
-    for id_ in victims:
-        entry = ledger.entries.get(id_)
-        if entry is None or not _may_go(entry, site, priority):
-            reason = Reason(code=ReasonCode.BAD_BID, detail=f"{id_} may not be evicted for it")
-            return Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
-    gpus = sum(ledger.entries[id_].held_gpus for id_ in victims)
-    if gpus > budget:
-        reason = Reason(code=ReasonCode.PREEMPT_BUDGET, needed=gpus, free=int(budget), unit="GPUs")
-        return Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
-    return None
+def spared_yet(winner: Entry, ledger: Ledger) -> list[Entry]:
+    """The victims that are promised to a winner and have not been told to leave."""
+    victims = (ledger.entries[id_] for id_ in winner.victims)
+    return [
+        v for v in victims
+        if v.promised_to == winner.workload.id and v.state is WorkloadState.RUNNING
+    ]  # fmt: skip
 
 
-def _may_go(entry: Entry, site: SiteName, priority: int) -> bool:
-    return (
-        entry.state is WorkloadState.RUNNING
-        and entry.site == site
-        and entry.workload.requeue
-        and priority_of(entry) > priority
-        and entry.promised_to is None
+def clearing(winner: Entry, ledger: Ledger) -> bool:
+    """Tell whether victims have been told to leave for it, and some are not gone yet."""
+    victims = (ledger.entries[id_] for id_ in winner.victims)
+    return any(
+        v.state is WorkloadState.PREEMPTING and v.promised_to == winner.workload.id for v in victims
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """What a workload may evict: strictly lower priority, so much in all.
+
+    ``standing``: the present priority of what runs; what was borrowed may be its own by now.
+    """
+
+    priority: int
+    budget_gpus: float
+    standing: Mapping[WorkloadId, int]
+
+
+def against(offer: Award, ledger: Ledger, claims: Claims) -> Refusal | None:
+    """Why the victims of an offer may not be evicted; None when they may.
+
+    A site names them, so nothing about them is believed: they run at that site on nodes of the
+    plan, at a lower priority, may be requeued, are promised to nobody else, and fit the budget.
+    """
+    victims = tuple(map(WorkloadId, offer.bid.victims))
+    wrong = "a victim is named twice" if len(set(victims)) < len(victims) else ""
+    for id_ in victims:
+        wrong = wrong or _wrong_about(id_, offer, ledger, claims)
+    if wrong:
+        return _wait(Reason(code=ReasonCode.BAD_BID, detail=wrong))
+    entries = [ledger.entries[id_] for id_ in victims]
+    for entry in entries:
+        if entry.state is not WorkloadState.RUNNING or entry.promised_to is not None:
+            leaving = f"{entry.workload.id} is on its way out"
+            return _wait(Reason(code=ReasonCode.RESOURCES, detail=leaving))
+    gpus = sum(entry.held_gpus for entry in entries)
+    if gpus <= claims.budget_gpus:
+        return None
+    free = int(claims.budget_gpus)
+    return _wait(Reason(code=ReasonCode.PREEMPT_BUDGET, needed=gpus, free=free, unit="GPUs"))
+
+
+def _wrong_about(id_: WorkloadId, offer: Award, ledger: Ledger, claims: Claims) -> str:
+    entry = ledger.entries.get(id_)
+    if entry is None or entry.site != offer.site or not entry.workload.requeue:
+        return f"{id_} may not be evicted"
+    if claims.standing.get(id_, HIGHEST_PRIORITY) <= claims.priority:
+        return f"{id_} is not of lower priority"
+    nodes = {name for plan in offer.bid.jobs for name in plan.nodes}
+    if not any(name in nodes for plan in entry.plan for name in plan.nodes):
+        return f"{id_} is on none of the nodes"
+    return ""
+
+
+def _wait(reason: Reason) -> Refusal:
+    return Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
+
+
 def priority_of(entry: Entry) -> int:
-    """At which it was awarded, as long as it is at a site: what it must yield to is above it."""
+    """At which it was awarded."""
     award = entry.award
     return award.priority if award is not None and award.priority else LOWEST_PRIORITY
 

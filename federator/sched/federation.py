@@ -47,7 +47,7 @@ from federator.model.workload import (
 from federator.sched.admission import never_runs
 from federator.sched.auction import Award, auction
 from federator.sched.cycle import Pass, Round, Trial, for_site, remember
-from federator.sched.eviction import budget_gpus
+from federator.sched.eviction import budget_gpus, clearing, spared_yet
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.news import happenings, reason_for
 from federator.sched.orders import launch_order, lease_end_s, order_to_leave
@@ -69,6 +69,7 @@ class _Turn:
 
     now_s: float
     commands: list[Command] = field(default_factory=list)
+    accepted: list[Entry] = field(default_factory=list)  # whose victims may leave now
 
 
 class Federation:
@@ -149,6 +150,8 @@ class Federation:
                 self._launch_refused(turn, observation)
             case Tick():
                 self._tick(turn)
+        for winner in turn.accepted:  # once all that was seen of it is known
+            self._evict(turn, winner)
         return turn.commands
 
     def ranked(self, now_s: float) -> Sequence[Ranked]:
@@ -301,8 +304,11 @@ class Federation:
 
     def _tick(self, turn: _Turn) -> None:
         for entry in self.ledger.in_state(WorkloadState.LAUNCHING):
-            self._evict(turn, entry)  # in case that a crash came between
-            over = turn.now_s >= lease_end_s(entry, self._rules)
+            ends_s = lease_end_s(entry, self._rules)
+            over = turn.now_s >= ends_s and not clearing(entry, self.ledger)
+            if entry.victims and not over:
+                self._evict(turn, entry)  # in case that a crash came between
+                turn.commands.append(Wake(at_s=max(ends_s, turn.now_s + ORDER_AGAIN_S)))
             if over and not entry.withdrawing and self.sites[entry.site].up:
                 self._change(turn, entry, Happening.LEASE_OVER)
         wanted = {entry.workload.id: entry for entry in self._to_leave()}
@@ -345,7 +351,8 @@ class Federation:
             if requests:
                 round_.waiting_for.add(name)
                 ask = AskSite(site=name, pass_id=round_.pass_id, requests=requests,
-                              reserve=pass_.reserved.get(name), reserving=True)  # fmt: skip
+                              reserve=pass_.reserved.get(name), reserving=True,
+                              standing=pass_.standing_at(name))  # fmt: skip
                 turn.commands.append(ask)
 
     def _new_round(self, turn: _Turn, requests: Sequence[Request]) -> Round:
@@ -455,17 +462,15 @@ class Federation:
             elif entry is not None and effect is Effect.LAUNCH:
                 turn.commands.append(launch_order(entry, self._rules, turn.now_s))
             elif entry is not None and effect is Effect.EVICT:
-                self._evict(turn, entry)
+                turn.accepted.append(entry)
             elif entry is not None:
                 self._order_to_leave(turn, entry)
 
     def _evict(self, turn: _Turn, winner: Entry) -> None:
-        """The winner's job is at the site: now whoever is in its way must leave."""
-        for id_ in winner.victims:
-            victim = self.ledger.entries[id_]
-            if (victim.promised_to == winner.workload.id
-                    and victim.state is WorkloadState.RUNNING):  # fmt: skip
-                reason = Reason(code=ReasonCode.PREEMPTED, detail=str(winner.workload.id))
+        """The winner's job waits at the site: now whoever is in its way must leave."""
+        if winner.state is WorkloadState.LAUNCHING and not winner.withdrawing:
+            reason = Reason(code=ReasonCode.PREEMPTED, detail=str(winner.workload.id))
+            for victim in spared_yet(winner, self.ledger):
                 self._change(turn, victim, Happening.EVICTED, reason=reason)
 
     def _order_to_leave(self, turn: _Turn, entry: Entry) -> None:

@@ -191,6 +191,14 @@ class Ledger:
         for id_ in award.victims:
             self.entries[id_].promised_to = award.attempt.workload
 
+    def _made_room(self, victim: Entry, at_s: float) -> None:
+        """It has left its site: whom it was promised to should start soon."""
+        if victim.promised_to is not None:
+            winner = self.entries[victim.promised_to]
+            if winner.state is WorkloadState.LAUNCHING:
+                winner.lease_from_s = at_s
+        victim.promised_to = None
+
     def _spare(self, award: Awarded) -> None:
         """The award came to nothing, or has its nodes: whom it had not evicted yet runs on."""
         for entry in (self.entries[id_] for id_ in award.victims):
@@ -219,7 +227,7 @@ class Ledger:
             self.backlog.add(entry.workload)
         if edge.to not in AT_SITE:
             self._release(entry, at_s)
-            entry.promised_to = None
+            self._made_room(entry, at_s)
         if entry.victims and edge.to not in _WAITS_FOR_VICTIMS and entry.award is not None:
             self._spare(entry.award)
         entry.state = edge.to

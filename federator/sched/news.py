@@ -23,7 +23,10 @@ _ENDINGS: Final[Mapping[SiteJobState, Happening]] = MappingProxyType({
     SiteJobState.BOOT_FAIL: Happening.NODE_FAILED,
     SiteJobState.PREEMPTED: Happening.NODE_FAILED,
 })  # fmt: skip
-_SAVED_EXIT_CODE: Final = 85  # "checkpointed, start me again"
+_KILLED: Final = frozenset({9, 15})  # signals
+_LEFT_CODES: Final = frozenset({85, 128 + 9, 128 + 15})
+"""Exit codes of who left when told to: "checkpointed, start me again", and killed, as shells say.
+"""
 
 
 def happenings(entry: Entry, report: AttemptReport) -> list[Happening]:
@@ -72,10 +75,12 @@ def _ending(entry: Entry, report: AttemptReport) -> Happening:
 
 def _ending_of_victim(ending: Happening, report: AttemptReport) -> Happening:
     """It was told to leave, and killed if it did not: only what it decided itself is its end."""
-    killed = report.signal or report.exit_code == _SAVED_EXIT_CODE
     if ending in (Happening.COMPLETED, Happening.TIMED_OUT):
         return ending
-    return Happening.FAILED if ending is Happening.FAILED and not killed else Happening.PREEMPTED
+    left = report.signal in _KILLED or report.exit_code in _LEFT_CODES
+    if ending is Happening.FAILED and not (report.state is SiteJobState.FAILED and left):
+        return ending
+    return Happening.PREEMPTED
 
 
 def reason_for(entry: Entry, happening: Happening, report: AttemptReport) -> Reason | None:

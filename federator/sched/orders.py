@@ -30,7 +30,7 @@ def order_to_leave(entry: Entry, rules: Rules) -> CancelAt | PreemptAt:
             attempt=entry.attempt_id,
             user=entry.workload.user,
             site_job_id=entry.site_job_id,
-            leaves_by_s=entry.evicted_at_s + rules.grace_s,
+            grace_s=rules.grace_s,
         )
     return CancelAt(
         site=entry.site,
@@ -42,6 +42,10 @@ def order_to_leave(entry: Entry, rules: Rules) -> CancelAt | PreemptAt:
 
 
 def lease_end_s(entry: Entry, rules: Rules) -> float:
-    """By when a launched workload must have started; its victims leave within their grace."""
+    """By when a launched workload must have started; its victims leave within their grace.
+
+    It is counted anew when the last of them has left, which may take longer if their site is cut
+    off.
+    """
     grace_s = rules.grace_s if entry.victims else 0.0
     return entry.lease_from_s + grace_s + rules.launch_lease_s

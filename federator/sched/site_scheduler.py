@@ -24,7 +24,7 @@ from federator.model.site import (
     RunningJob,
     Snapshot,
 )
-from federator.model.workload import AttemptId, Job, SiteName
+from federator.model.workload import AttemptId, Job, SiteName, WorkloadId
 from federator.sched.bidding import Bidding, Premises
 from federator.sched.fabric import Fabric
 from federator.sched.fragmentation import RequestMix
@@ -177,6 +177,13 @@ class SiteScheduler:
         for occupant in gone:
             occupant.restore()
         return wrong
+
+    def rank(self, priorities: Mapping[WorkloadId, int]) -> None:
+        """Take over which priority the federation's workloads here have now."""
+        for job in [occupant.job for occupant in self._occupants]:
+            priority = priorities.get(WorkloadId(job.id), job.priority)
+            if priority != job.priority:
+                self._occupants.add(replace(job, priority=priority))
 
     def started(self, job: RunningJob) -> None:
         """A workload of the federation runs here; its nodes' ``*_alloc`` count it already."""

@@ -37,19 +37,19 @@ from federator.model.message import (
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.tenant import Tenancy
-from federator.model.workload import WorkloadId
+from federator.model.workload import SiteName, WorkloadId
 from federator.sched.federation import Federation
 from federator.sched.ledger import Ledger
 from federator.sched.policy import Policy
 from federator.sched.rules import Rules
 from federator.sim.physics import Physics
 from federator.sim.scenario import Life, Moment, Scenario
-from federator.sim.simulated_site import SimulatedAttempt, SiteState
+from federator.sim.site_state import SimulatedAttempt, SiteState
 from federator.sim.trace import ReplayOptions
 from federator.sim.weather import Occasion, Weather
 
 _BEGIN_S = 1_000_000.0  # of virtual time; the scenario's clock begins here
-_STUCK_S = 30 * 86_400.0  # if nothing ran or came for so long, nothing will
+_PATIENCE_S = 30 * 86_400.0  # if nothing ends in so long a time, nothing will
 
 
 class Fleet:
@@ -82,7 +82,9 @@ class Fleet:
         self._arrival_of: dict[WorkloadId, int] = {}
         self._left_s = [arrival.duration_s for arrival in scenario.arrivals]  # useful work to do
         self._over = 0
-        self._moved_s = _BEGIN_S  # when something ran or was to come, the last time
+        self._ended_s = _BEGIN_S  # when something ended or came, the last time
+        longest_s = max((a.duration_s for a in scenario.arrivals), default=0.0)
+        self._patience_s = max(_PATIENCE_S, 50 * longest_s)
         self._waiting_gpus = 0
         self.lives = [Life() for _ in scenario.arrivals]
         self.moments: list[Moment] = []
@@ -98,7 +100,9 @@ class Fleet:
         """Live through all of it; one life for each arrival, in their order.
 
         Raises:
-            FederatorError: workloads wait and nothing is to come; that would be a fault of ours.
+            FederatorError: workloads wait and nothing is to come, or run and never end, such as one
+                whose nodes fail before it can save anything. With ``audit`` also when a node is
+                used twice or while it is down.
         """
         self._carry_out(self.federation.begin_epoch(self.now_s))
         for name, site in self.sites.items():
@@ -114,7 +118,7 @@ class Fleet:
                 heapq.heappop(self._heap)[3]()
             while at < len(arrivals) and _BEGIN_S + arrivals[at].at_s <= self.now_s:
                 self.see(SubmitAsked(client=at, key=str(at), draft=arrivals[at].draft))
-                at += 1
+                at, self._ended_s = at + 1, self.now_s
             self._tick()
             self._note_moment()
         return self.lives
@@ -126,10 +130,8 @@ class Fleet:
         times = [_BEGIN_S + arrivals[at].at_s] if at < len(arrivals) else []
         times += [self._heap[0][0]] if self._heap else []
         times += [self._wakes[0]] if self._wakes else []
-        if at < len(arrivals) or any(site.attempts for site in self.sites.values()):
-            self._moved_s = self.now_s
-        if not times or self.now_s > self._moved_s + _STUCK_S:
-            raise FederatorError(f"{len(arrivals) - self._over} workloads wait for nothing")
+        if not times or (at == len(arrivals) and self.now_s > self._ended_s + self._patience_s):
+            raise FederatorError(f"{len(arrivals) - self._over} workloads do not end")
         return max(self.now_s, min(times))
 
     def later(self, at_s: float, occasion: Occasion, act: Callable[[], None]) -> None:
@@ -157,7 +159,7 @@ class Fleet:
         attempt = site.take(order)
         self._waiting_gpus -= self._asked_gpus(order.workload.id)
         self.see(LaunchConfirmed(site=order.site, attempt=order.attempt, site_job_id=1))
-        if not attempt.waits_for:
+        if attempt in site.can_start():
             self._start(attempt)
 
     def _start(self, attempt: SimulatedAttempt) -> None:
@@ -169,6 +171,8 @@ class Fleet:
         saved = self._left_s[index] < self._scenario.arrivals[index].duration_s
         startup_s = physics.startup_s(self._options.seed, index, order.attempt.attempt)
         attempt.works_from_s = self.now_s + startup_s + (physics.restore_s if saved else 0.0)
+        if self._options.audit and (node := self.sites[order.site].overused()):
+            raise FederatorError(f"{order.site}: more runs on node {node} than it has")
         life.start_s = self.now_s - _BEGIN_S
         life.first_start_s = life.start_s if life.first_start_s < 0 else life.first_start_s
         life.site = order.site
@@ -189,6 +193,7 @@ class Fleet:
     def _over_with(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
         self.lives[self._arrival_of[attempt.order.workload.id]].end_s = self.now_s - _BEGIN_S
         self._over += 1
+        self._ended_s = self.now_s
         self._options.progress(1)
         self._gone(attempt, state)
 
@@ -197,9 +202,9 @@ class Fleet:
         attempt = self.sites[order.site].attempts.get(order.attempt)
         if attempt is None or isfinite(attempt.leaves_at_s):
             return
-        saves = self.now_s + self._physics.save_s <= order.leaves_by_s
+        saves = self._physics.save_s <= order.grace_s
         done_s = self._done_s(attempt)
-        attempt.leaves_at_s = min(self.now_s + self._physics.save_s, order.leaves_by_s)
+        attempt.leaves_at_s = self.now_s + min(self._physics.save_s, order.grace_s)
         kept_s = done_s if saves else self._physics.kept_s(done_s)
         self.later(
             attempt.leaves_at_s, Occasion.LEAVE, lambda: self._leave(attempt, done_s, kept_s)
@@ -236,11 +241,15 @@ class Fleet:
 
     def _gone(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
         site = self.sites[attempt.order.site]
-        starting = site.remove(attempt.order.attempt)
+        site.remove(attempt.order.attempt)
         self._report(attempt, state)
-        for waited in starting:
-            self._start(waited)
+        self.start_what_can(attempt.order.site)
         self._weather.start_local(attempt.order.site)
+
+    def start_what_can(self, name: SiteName) -> None:
+        """Who waited for others to leave, or for a node, and needs to no more."""
+        for waited in self.sites[name].can_start():
+            self._start(waited)
 
     def _cancel(self, order: CancelAt) -> None:
         """Only the federation's own withdrawals: a launched job whose node failed meanwhile."""
@@ -301,6 +310,7 @@ class Fleet:
                 case AnswerRefused():
                     self.lives[command.client].refused = True
                     self._over += 1
+                    self._options.progress(1)
                 case Record(event=Awarded() as award):
                     self._awarded(award)
 
@@ -311,7 +321,9 @@ class Fleet:
             self.lives[index].within_quota = award.within_quota
 
     def _bid(self, ask: AskSite) -> None:
-        answers = self.sites[ask.site].scheduler.bid(
+        scheduler = self.sites[ask.site].scheduler
+        scheduler.rank(ask.standing)
+        answers = scheduler.bid(
             map(Request.bid_request, ask.requests),
             self.now_s,
             reserve=ask.reserve.bid_request() if ask.reserve is not None else None,

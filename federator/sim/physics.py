@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from math import inf, isfinite, log
 from typing import Final
 
@@ -11,6 +12,13 @@ import numpy as np
 from federator.errors import InvalidRequest
 
 _Z90: Final = 1.2815515655446004  # standard deviations above the median
+
+
+class Draws(IntEnum):
+    """What random numbers are for; each has generators of its own."""
+
+    STARTUP = 0
+    WEATHER = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,20 +52,27 @@ class Physics:
     local_gpus: int = 8
 
     def __post_init__(self) -> None:
-        times = (self.startup_median_s, self.save_s, self.restore_s, self.local_load)
-        positive = (self.checkpoint_every_s, self.node_mtbf_s, self.node_repair_s,
-                    self.local_duration_s, self.local_gpus)  # fmt: skip
-        if not (all(t >= 0 and isfinite(t) for t in times) and all(t > 0 for t in positive)):
-            raise InvalidRequest(f"times cannot be negative or no numbers, got {self}")
-        if self.startup_p90_s and self.startup_p90_s < self.startup_median_s:
-            raise InvalidRequest(f"startup_p90_s: expected {self.startup_median_s} or more")
+        known = (self.startup_median_s, self.startup_p90_s, self.save_s, self.restore_s,
+                 self.node_repair_s, self.local_load, self.local_duration_s)  # fmt: skip
+        if not all(amount >= 0 and isfinite(amount) for amount in known):
+            raise InvalidRequest(f"times and loads: expected numbers from 0 on, got {self}")
+        if not (self.checkpoint_every_s > 0 and self.node_mtbf_s > 0):  # NaN fails too
+            raise InvalidRequest(f"checkpoint_every_s, node_mtbf_s: expected above 0, got {self}")
+        if self.local_gpus < 1 or self.local_gpus != int(self.local_gpus):
+            raise InvalidRequest(f"local_gpus: expected 1, 2, ..., got {self.local_gpus}")
+        if self.local_load and not self.local_duration_s:
+            raise InvalidRequest("local_duration_s: expected above 0 where there is local load")
+        if self.startup_p90_s and not 0 < self.startup_median_s <= self.startup_p90_s:
+            raise InvalidRequest(
+                f"startup_p90_s: expected at least a median above 0, got {self.startup_p90_s}"
+            )
 
     def startup_s(self, seed: int, arrival: int, attempt: int) -> float:
         """How long this start takes, whatever else happens in the simulation."""
         if not self.startup_median_s or self.startup_p90_s <= self.startup_median_s:
             return self.startup_median_s
         sigma = log(self.startup_p90_s / self.startup_median_s) / _Z90
-        rng = np.random.default_rng([seed, arrival, attempt])
+        rng = np.random.default_rng([Draws.STARTUP, seed, arrival, attempt])
         return float(self.startup_median_s * np.exp(sigma * rng.standard_normal()))
 
     def kept_s(self, done_s: float) -> float:

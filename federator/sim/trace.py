@@ -138,7 +138,7 @@ class ReplayOptions:
 
     Attributes:
         seed: of whatever a policy draws; the same seed gives the same timetable.
-        progress: told now and then how many more jobs have had their start.
+        progress: told now and then how many more jobs have started, or ended.
         audit: check at each start and each end that no GPU is used twice (slower).
     """
 

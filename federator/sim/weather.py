@@ -15,8 +15,8 @@ import numpy as np
 
 from federator.model.message import Observation, SiteReported
 from federator.model.workload import AttemptId, SiteName, WorkloadId
-from federator.sim.physics import Physics
-from federator.sim.simulated_site import SimulatedAttempt, SiteState
+from federator.sim.physics import Draws, Physics
+from federator.sim.site_state import SimulatedAttempt, SiteState
 
 
 class Occasion(IntEnum):
@@ -39,6 +39,8 @@ class Stage(Protocol):
     def later(self, at_s: float, occasion: Occasion, act: Callable[[], None]) -> None: ...
 
     def see(self, observation: Observation) -> None: ...
+
+    def start_what_can(self, name: SiteName) -> None: ...
 
     def break_off(self, attempt: SimulatedAttempt) -> None: ...
 
@@ -68,7 +70,7 @@ class Weather:
                 self._next_local(name, self._rng(number, Occasion.LOCAL), 0)
 
     def _rng(self, site: int, occasion: Occasion) -> np.random.Generator:
-        return np.random.default_rng([self._seed, site, occasion])
+        return np.random.default_rng([Draws.WEATHER, self._seed, site, occasion])
 
     # ---- nodes ----
 
@@ -90,11 +92,13 @@ class Weather:
         site.set_node(node, up=False)
         for attempt in site.on_node(node):
             self._stage.break_off(attempt)
+        self._tell(name)
 
         def repair() -> None:
             site.set_node(node, up=True)
+            self._stage.start_what_can(name)
             self.start_local(name)
-            self._stage.see(SiteReported(site=name, partitions=site.summary()))
+            self._tell(name)
 
         self._stage.later(self._stage.now_s + self._physics.node_repair_s, Occasion.NODE, repair)
 
@@ -102,9 +106,10 @@ class Weather:
 
     def _next_local(self, name: SiteName, rng: np.random.Generator, number: int) -> None:
         physics, stage = self._physics, self._stage
-        work_gpu_s = physics.local_duration_s * (1 + physics.local_gpus) / 2  # of a mean job
+        largest = min(physics.local_gpus, max(n.gpus for n in stage.sites[name].site.nodes))
+        work_gpu_s = physics.local_duration_s * (1 + largest) / 2  # of a mean job
         gap_s = float(rng.exponential(work_gpu_s / (physics.local_load * stage.sites[name].gpus)))
-        gpus = int(rng.integers(1, physics.local_gpus, endpoint=True))
+        gpus = int(rng.integers(1, largest, endpoint=True))
         duration_s = float(rng.exponential(physics.local_duration_s))
         key = AttemptId(workload=WorkloadId(-1 - number), attempt=1)
 
@@ -121,12 +126,18 @@ class Weather:
         while queue and site.take_locally(queue[0][0], queue[0][1]):
             key, _, duration_s = queue.popleft()
             self._stage.later(self._stage.now_s + duration_s, Occasion.LOCAL, self._end(name, key))
+            self._tell(name)
 
     def _end(self, name: SiteName, key: AttemptId) -> Callable[[], None]:
         def end() -> None:
             site = self._stage.sites[name]
             site.give_locally(key)
             self.start_local(name)
-            self._stage.see(SiteReported(site=name, partitions=site.summary()))
+            self._tell(name)
 
         return end
+
+    def _tell(self, name: SiteName) -> None:
+        """The federation looks at its queue again when a site tells something else than before."""
+        summary = self._stage.sites[name].summary()
+        self._stage.see(SiteReported(site=name, partitions=summary))

@@ -91,6 +91,7 @@ class LoopbackAgent:
         self._told: dict[AttemptId, AttemptReport] | None = None
         self._told_shape: tuple[Capacity | None, tuple[PartitionSummary, ...]] = (None, ())
         self.refuses = False  # sbatch says no
+        self._lies = False
 
     def sweep(self) -> SiteReported:
         """Look at Slurm; the first report is complete."""
@@ -120,12 +121,14 @@ class LoopbackAgent:
 
     def believes_all_are_lowest(self) -> None:
         """A lying site: it would evict anybody."""
+        self._lies = True
         self._standing = dict.fromkeys(self._standing, (LOWEST_PRIORITY, 0.0))
 
     def do(self, command: SiteCommand) -> list[Observation]:
         match command:
             case AskSite():
                 swept = self.sweep()  # bids are made on what is true now
+                self._scheduler.rank({} if self._lies else command.standing)
                 answers = self._scheduler.bid(
                     map(Request.bid_request, command.requests),
                     self._clock(),
@@ -139,6 +142,9 @@ class LoopbackAgent:
             case CancelAt():
                 return self._cancel(command)
             case PreemptAt():
+                if self._slurm.jobs.get(command.site_job_id) is None:
+                    absent = Reason(code=ReasonCode.LOST)
+                    return [LaunchRefused(site=self._site, attempt=command.attempt, reason=absent)]
                 return []  # ``Loopback`` ends the job when it has saved
 
     def _launch(self, order: LaunchAt) -> Observation:
@@ -410,7 +416,7 @@ class Loopback:
     def _let_go(self, order: PreemptAt) -> None:
         """The job saves for a while and goes, at its deadline in any case; orders may repeat."""
         slurm = self.sites[order.site].slurm
-        wait_s = max(0.0, min(self.save_s, order.leaves_by_s - self.clock.now_s))
+        wait_s = min(self.save_s, order.grace_s)
 
         def go() -> None:
             slurm.end(order.attempt, SiteJobState.CANCELLED)

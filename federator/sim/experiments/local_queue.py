@@ -26,7 +26,7 @@ from federator.sched.site_scheduler import SiteScheduler
 from federator.sim.fleet import Fleet
 from federator.sim.physics import Physics
 from federator.sim.scenario import Scenario, SimulatedSite
-from federator.sim.simulated_site import SimulatedAttempt
+from federator.sim.site_state import SimulatedAttempt
 from federator.sim.trace import ReplayOptions
 
 _NO_LEASE_S = 1e12  # what waits at a site is not taken back
@@ -84,8 +84,9 @@ class LocalQueueFleet(Fleet):
 
     def _start(self, attempt: SimulatedAttempt) -> None:
         name = attempt.order.site
-        self._queues[name].append(attempt)
-        self._serve(name)
+        if attempt not in self._queues[name]:
+            self._queues[name].append(attempt)
+            self._serve(name)
 
     def _gone(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
         name = attempt.order.site

@@ -279,3 +279,97 @@ def test_the_order_says_at_which_priority_and_until_when_a_workload_is_spared() 
     f.run_for(20.0)
     again = [c for c in f.commands if isinstance(c, LaunchAt) and c.workload.id == victim][-1]
     assert again.spared_until_s == f.entry(victim).evicted_at_s + 600.0
+
+
+# ---- what may come between ----
+
+
+def test_what_is_over_quota_by_what_its_plan_takes_displaces_nobody() -> None:
+    small = Tenant(name=TenantName("owner"), priority=2, quota=Allowance(gpus=4))
+    f = Loopback({"alpine": rack("a", 1)}, RULES, None, Mast(), (small,))
+    (guest,) = filled_by_guests(f, 1)
+    whole = replace(gang(1, 4), exclusive=True)  # 4 GPUs asked for, 8 taken
+    owner = f.submit(replace(draft(whole), tenant=TenantName("owner")))
+    f.run_for(30.0)
+    assert (f.state(guest), f.state(owner)) == (RUNS, WAITS)
+
+
+def test_a_victim_whose_site_is_cut_off_has_its_whole_grace_afterwards_and_the_winner_waits() -> (
+    None
+):
+    f = fleet(nodes=1)
+    f.save_s = 30.0
+    (victim,) = filled_by_guests(f, 1)
+    owner = f.submit(of("owner"))
+    f.run_until(lambda: f.state(victim) is WorkloadState.PREEMPTING)
+    f.site_down("alpine")  # before the order has come
+    f.run_for(1000.0)
+    f.site_up("alpine")
+    f.run_for(20.0)
+    assert (f.state(victim), f.state(owner)) == (WorkloadState.PREEMPTING, WorkloadState.LAUNCHING)
+    f.run_for(30.0)
+    assert (f.state(victim), f.state(owner)) == (WAITS, RUNS)
+    assert f.entry(owner).attempt == 1
+
+
+def test_nobody_leaves_for_a_winner_that_is_over_when_it_is_heard_of() -> None:
+    f = fleet(nodes=1)
+    (victim,) = filled_by_guests(f, 1)
+    owner = f.submit(of("owner"))
+    f.run_until(lambda: bool(f.live_jobs(owner)))
+    assert f.state(owner) is WorkloadState.AWARDED
+    f.site_down("alpine")  # the confirmation is lost
+    f.slurm("alpine").cancel(f.live_jobs(owner)[0][1].job_id, pending_only=False)
+    f.run_for(5.0)
+    f.site_up("alpine")
+    f.run_for(20.0)
+    assert (f.state(victim), f.state(owner)) == (RUNS, WorkloadState.CANCELLED)
+
+
+def test_a_victim_that_its_site_has_forgotten_comes_back() -> None:
+    f = fleet(nodes=1)
+    f.save_s = 5.0
+    (victim,) = filled_by_guests(f, 1)
+    f.submit(of("owner"))
+    f.run_until(lambda: f.state(victim) is WorkloadState.PREEMPTING)
+    f.run_for(1.0)
+    attempt = f.entry(victim).attempt_id
+    f.site_down("alpine")
+    f.run_for(30.0)
+    f.slurm("alpine").forget(attempt)
+    f.site_up("alpine")
+    f.run_for(20.0)
+    assert f.state(victim) is WAITS
+
+
+def test_what_was_borrowed_and_is_the_tenants_own_by_now_is_left_in_peace() -> None:
+    tenants = (
+        replace(OWNER, quota=Allowance(gpus=8)),
+        replace(OWNER, name=TenantName("rival"), priority=1),
+    )
+    f = Loopback({"alpine": rack("a", 2)}, RULES, None, Mast(), tenants)
+    own = f.submit(of("owner"))
+    f.run_for(5.0)
+    borrowed = f.submit(of("owner"))
+    f.run_for(5.0)
+    assert f.entry(borrowed).award.priority == 7  # type: ignore[union-attr]
+    f.slurm("alpine").end(f.entry(own).attempt_id)
+    f.run_for(20.0)
+    f.submit(of("guest"))  # the other node is full again
+    f.run_for(5.0)
+    again = f.submit(of("owner"))  # over quota: what was borrowed is within it now
+    f.run_for(30.0)
+    assert [f.state(id_) for id_ in (borrowed, again)] == [RUNS, WAITS]
+
+
+def test_what_is_left_of_a_lease_counts_from_when_the_last_victim_has_left() -> None:
+    f = fleet(replace(RULES, launch_lease_s=20.0), nodes=1)
+    f.save_s = 55.0
+    (victim,) = filled_by_guests(f, 1)
+    owner = f.submit(of("owner"))
+    f.slurm("alpine").starts_jobs = False
+    f.shared_nodes = True
+    f.run_until(lambda: f.state(victim) is WAITS)
+    left_s = f.clock.now_s
+    f.run_until(lambda: f.state(owner) is WAITS, limit_s=200.0)
+    assert 20.0 <= f.clock.now_s - left_s < 100.0

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federator.errors import InvalidRequest
+from federator.errors import FederatorError, InvalidRequest
 from federator.model.event import Draft
+from federator.model.message import LaunchAt
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import SiteName, TenantName
 from federator.policies.mast import Mast
@@ -19,8 +20,9 @@ from federator.sched.rules import Rules
 from federator.sim.fleet import Fleet
 from federator.sim.physics import Physics
 from federator.sim.scenario import Arrival, Life, Scenario, SimulatedSite
+from federator.sim.site_state import SiteState
 from federator.sim.trace import ReplayOptions
-from tests.fakes.build import draft, gang, rack
+from tests.fakes.build import attempt, draft, gang, plan_on, rack, workload
 
 OWNER = Tenant(name=TenantName("owner"), priority=2, quota=Allowance(gpus=16))
 GUEST = Tenant(name=TenantName("guest"))
@@ -250,3 +252,38 @@ def test_the_same_seed_gives_the_same_lives(
 ) -> None:
     given_ = scenario(SITES, arrivals)
     assert lived(given_, EVICTING, physics, 3) == lived(given_, EVICTING, physics, 3)
+
+
+# ---- what the weather may do at a bad time ----
+
+
+def test_a_job_whose_nodes_fail_before_it_can_save_never_ends_and_that_is_said() -> None:
+    physics = Physics(node_mtbf_s=1000.0, node_repair_s=60.0)
+    with pytest.raises(FederatorError, match="1 workloads do not end"):
+        lived(one_site((0.0, of("guest"), 30_000.0)), None, physics)
+
+
+def test_who_waits_for_others_to_leave_does_not_start_on_a_node_that_is_down() -> None:
+    physics = Physics(save_s=100.0, node_mtbf_s=3000.0, node_repair_s=400.0)
+    rules = Rules(preempt_gpus=64, grace_s=200.0, cooldown_s=0.0)
+    for seed in range(20):  # the audit finds what runs on a node that is down
+        jobs = [(0.0, of("guest"), 900.0), (5.0, of("guest"), 900.0), (60.0, of("owner", 2), 50.0)]
+        lived(one_site(*jobs, nodes=2), rules, physics, seed)
+
+
+def test_local_jobs_are_no_larger_than_a_node() -> None:
+    sites = (SimulatedSite(name=SiteName("alpine"), nodes=tuple(rack("a", 2, gpus=4))),)
+    jobs = [(3600.0 * k, of("guest", gpus=4), 600.0) for k in range(24)]
+    beside = lived(scenario(sites, jobs), None, Physics(local_load=0.5))
+    assert any(life.start_s > arrival[0] for life, arrival in zip(beside, jobs, strict=True))
+
+
+def test_the_audit_sees_a_node_that_is_used_twice() -> None:
+    site = SiteState.of(one_site().sites[0])
+    plan = plan_on("a1", gpus=8)
+    for number in (1, 2):
+        order = LaunchAt(
+            site=SiteName("alpine"), attempt=attempt(number), workload=workload(number), jobs=plan
+        )
+        site.start(site.take(order), 0.0, told=False)
+    assert site.overused() == "a1"

@@ -49,7 +49,7 @@ class SiteState:
     scheduler: SiteScheduler
     attempts: dict[AttemptId, SimulatedAttempt] = field(default_factory=dict)
     held_gpus: int = 0
-    local: dict[AttemptId, int] = field(default_factory=dict)  # GPUs of local jobs that run
+    local_plans: dict[AttemptId, tuple[JobPlan, ...]] = field(default_factory=dict)  # that run
     down: set[str] = field(default_factory=set)
 
     @classmethod
@@ -95,26 +95,44 @@ class SiteState:
         )
 
     def remove(self, attempt: AttemptId) -> list[SimulatedAttempt]:
-        """It is gone; who waited for it alone can start now."""
+        """It is gone; who waited for it alone can start now, unless a node of theirs is down."""
         gone = self.attempts.pop(attempt)
         self.scheduler.release(attempt)
         if gone.started_at_s >= 0:
             self.held_gpus -= gone.gpus
             self.scheduler.ended(attempt.workload)
-        free = []
         for other in self.attempts.values():
-            if attempt.workload in other.waits_for:
-                other.waits_for.discard(attempt.workload)
-                if not other.waits_for:
-                    free.append(other)
-        return free
+            other.waits_for.discard(attempt.workload)
+        return self.can_start()
+
+    def can_start(self) -> list[SimulatedAttempt]:
+        """Those that have not, and wait neither for others to leave nor for a node."""
+        return [
+            a for a in self.attempts.values()
+            if a.started_at_s < 0 and not a.waits_for
+            and self.down.isdisjoint(shares_of(a.order.jobs))
+        ]  # fmt: skip
+
+    def overused(self) -> str:
+        """A node on which more runs than it has, or that is down and used; "" if there is none."""
+        running = [a.order.jobs for a in self.attempts.values() if a.started_at_s >= 0]
+        used = shares_of(plan for jobs in [*running, *self.local_plans.values()] for plan in jobs)
+        for node in self.site.nodes:
+            share = used.get(node.name)
+            if share is not None and (
+                share.gpus > node.gpus or share.cpus > node.cpus or node.name in self.down
+            ):
+                return node.name
+        return ""
 
     def on_node(self, name: str) -> list[SimulatedAttempt]:
         """What runs there, or waits for others to leave it."""
         return [a for a in self.attempts.values() if name in shares_of(a.order.jobs)]
 
     def set_node(self, name: str, up: bool) -> None:
-        """A node fails, or is back."""
+        """A node fails, and with it local users' jobs there; or it is back."""
+        for key in [k for k, plans in self.local_plans.items() if name in plans[0].nodes]:
+            self.give_locally(key)
         (self.down.discard if up else self.down.add)(name)
         nodes = (
             replace(node, state=NodeState.DOWN) if node.name in self.down else node
@@ -134,17 +152,18 @@ class SiteState:
         share = NodeShare(gpus=gpus, cpus=gpus)
         plan = JobPlan(name="local", partition=node.partitions[0], nodes={node.name: share})
         self.scheduler.hold(key, (plan,))
-        self.local[key] = gpus
+        self.local_plans[key] = (plan,)
         return True
 
     def give_locally(self, key: AttemptId) -> None:
-        """A local job has ended."""
-        del self.local[key]
-        self.scheduler.release(key)
+        """A local job has ended; nothing happens if its node had failed before."""
+        if self.local_plans.pop(key, None) is not None:
+            self.scheduler.release(key)
 
     def summary(self) -> tuple[PartitionSummary, ...]:
         """Enough for the daemon to see that something is free now which was not."""
-        held = self.held_gpus + sum(self.local.values())
+        local = shares_of(plan for plans in self.local_plans.values() for plan in plans)
+        held = self.held_gpus + sum(share.gpus for share in local.values())
         return tuple(
             PartitionSummary(partition=partition, gpu_type="", gpus=self.site.gpus,
                              gpus_alloc=held, nodes_down=len(self.down))
