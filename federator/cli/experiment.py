@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Final
@@ -13,6 +11,8 @@ from typing import Final
 import click
 import msgspec
 
+from federator.cli.out_file import out_file
+from federator.cli.progress import progress_bar
 from federator.cli.words import printable
 from federator.errors import InvalidRequest
 from federator.sim.experiments.base import DataTable, ExperimentResult, parameters_of
@@ -61,8 +61,8 @@ def experiment(  # noqa: PLR0913, PLR0917 - one for each option
     folder = out if out is not None or as_json else Path(f"experiment-{name}")
     if folder is not None:
         _prepare(folder, [path for path in (trace, pools) if path is not None])
-    with _progress(name) as progress:
-        result = chosen.run(seed, progress)
+    with progress_bar(name, 1.0) as advance:
+        result = chosen.run(seed, _so_far(advance))
     if folder is not None:
         _write(folder, result, name, seed)
     if as_json:
@@ -131,14 +131,13 @@ def _unwritable(folder: Path, error: OSError) -> InvalidRequest:
 
 
 def _write(folder: Path, result: ExperimentResult, name: str, seed: int) -> None:
-    try:
-        for table in result.tables:
-            path = folder / f"{table.name}.csv"
-            with path.open("w", encoding="utf-8", newline="") as file:
+    for table in result.tables:
+        with out_file(folder / f"{table.name}.csv", "--out") as file:
+            if file is not None:
                 write_table(table, file)
-        (folder / PAGE).write_text(report_page(result, name, seed), encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise _unwritable(folder, error) from error
+    with out_file(folder / PAGE, "--out") as file:
+        if file is not None:
+            file.write(report_page(result, name, seed))
 
 
 def _document(result: ExperimentResult, name: str, seed: int) -> dict[str, object]:
@@ -164,15 +163,13 @@ def _lines(table: DataTable) -> Iterator[str]:
         ).rstrip()
 
 
-@contextmanager
-def _progress(name: str) -> Iterator[Callable[[float], None]]:
-    """A bar on stderr if that is a terminal; otherwise nothing."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console  # noqa: PLC0415 - slow to import
-    from rich.progress import Progress  # noqa: PLC0415
+def _so_far(advance: Callable[[float], None]) -> Callable[[float], None]:
+    """Called with all that is done, where ``advance`` wants what was done since."""
+    before = 0.0
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(name, total=1.0)
-        yield lambda frac: bar.update(task, completed=frac)
+    def tell(frac: float) -> None:
+        nonlocal before
+        advance(frac - before)
+        before = frac
+
+    return tell

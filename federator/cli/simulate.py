@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import click
 import msgspec
 
-from federator.cli.words import printable
+from federator.cli.out_file import out_file, spare_inputs
+from federator.cli.progress import progress_bar
+from federator.cli.words import printable, slurm_span
 from federator.errors import InvalidRequest
-from federator.sim.jobs_file import jobs_file
+from federator.sim.jobs_file import checked_format, write_jobs_file
 from federator.sim.registry import DEFAULT_POLICY, TRACE_POLICIES, trace_policy
 from federator.sim.summary import PoolSummary, ReplaySummary, Spread, summary
 from federator.sim.trace import ReplayOptions, Trace
@@ -60,11 +59,13 @@ def simulate(
         raise InvalidRequest(f"missing option '{missing}'; see federator simulate --help")
     jobs = read_any_trace(trace, read_pools(pools))
     _tell_left_out(jobs, trace)
-    _spare_inputs(jobs_out, trace, pools)
-    with jobs_file(jobs_out) as write_jobs:
-        with _progress(len(jobs)) as progress:
+    spare_inputs("--jobs-out", jobs_out, trace, pools)
+    file_format = checked_format(jobs_out)
+    with out_file(jobs_out, "--jobs-out", binary=True) as file:
+        with progress_bar("replaying", len(jobs)) as progress:
             timetable = chosen.replay(jobs, ReplayOptions(seed=seed, progress=progress))
-        write_jobs(jobs, timetable)
+        if file is not None:
+            write_jobs_file(file, file_format, jobs, timetable)
     result = summary(jobs, timetable, policy, seed)
     if as_json:
         click.echo(msgspec.json.encode(result))
@@ -92,27 +93,6 @@ def _tell_left_out(jobs: Trace, path: Path) -> None:
         click.echo(f"federator simulate: left out: {more} more jobs; --json lists them", err=True)
 
 
-def _spare_inputs(jobs_out: Path | None, *inputs: Path) -> None:
-    """Refuse to write over what is read."""
-    for path in inputs:
-        if jobs_out is not None and jobs_out.exists() and jobs_out.samefile(path):
-            raise InvalidRequest(f"--jobs-out: {jobs_out}: is the input {path}; name another file")
-
-
-@contextmanager
-def _progress(jobs: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr if that is a terminal; otherwise nothing."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console  # noqa: PLC0415 - it takes longer than many a replay
-    from rich.progress import Progress  # noqa: PLC0415
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("replaying", total=jobs)
-        yield lambda count: bar.advance(task, count)
-
-
 def _table(result: ReplaySummary) -> list[str]:
     """As Slurm's commands would put it: one line for each pool, the last for all."""
     names = max(4, *(len(printable(pool.pool)) for pool in result.pools))
@@ -123,7 +103,7 @@ def _table(result: ReplaySummary) -> list[str]:
     in_all = PoolSummary("ALL", result.gpus, result.jobs, result.left_out, result.gpu_hours,
                          result.utilisation_frac, result.wait_s, result.jct_s)  # fmt: skip
     return [
-        f"policy {result.policy}, seed {result.seed}, makespan {_span(result.makespan_s)}, "
+        f"policy {result.policy}, seed {result.seed}, makespan {slurm_span(result.makespan_s)}, "
         f"{result.preemptions} preemptions",
         head,
         *(_line(pool, names) for pool in (*result.pools, in_all)),
@@ -135,7 +115,7 @@ def _line(pool: PoolSummary, names: int) -> str:
     return (
         f"{printable(pool.pool):<{names}} {pool.gpus:>7} {pool.jobs:>8} {pool.left_out:>7} "
         f"{pool.gpu_hours:>11.1f} {use:>6} {_spans(pool.wait_s)} "
-        f"{_span(pool.jct_s.mean) if pool.jct_s else '-':>11}"
+        f"{slurm_span(pool.jct_s.mean) if pool.jct_s else '-':>11}"
     )
 
 
@@ -143,12 +123,4 @@ def _spans(spread: Spread | None) -> str:
     if spread is None:
         return " ".join([f"{'-':>11}"] * 4)
     times_s = (spread.mean, spread.median, spread.p95, spread.max)
-    return " ".join(f"{_span(time_s):>11}" for time_s in times_s)
-
-
-def _span(time_s: float) -> str:
-    """``[days-]hours:minutes:seconds``, as Slurm prints times."""
-    minutes, seconds = divmod(round(time_s), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    return f"{f'{days}-' * bool(days)}{hours:02}:{minutes:02}:{seconds:02}"
+    return " ".join(f"{slurm_span(time_s):>11}" for time_s in times_s)

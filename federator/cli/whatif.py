@@ -10,13 +10,15 @@ from pathlib import Path
 import click
 import msgspec
 
-from federator.cli.replaying import progress_bar, slurm_span, spare_inputs, text_file
-from federator.cli.words import counted, printable
+from federator.cli.out_file import out_file, spare_inputs
+from federator.cli.progress import progress_bar
+from federator.cli.words import counted, printable, slurm_span
 from federator.config import FederationConfig, load_config
 from federator.errors import InvalidRequest
 from federator.model.workload import SiteName
 from federator.sim import whatif as sim
 from federator.sim.before_after import BeforeAfter, Change, compare, write_fates
+from federator.sim.jobs_file import PARQUET
 from federator.sim.summary import Spread
 from federator.sim.trace import ReplayOptions
 from federator.sim.trace_csv import read_pools
@@ -63,12 +65,14 @@ def whatif(  # noqa: PLR0913 - an option each
             f"SITE/PARTITION ({', '.join(list(config.sites)[:10])})"
         )
     files = [dump_of(text, config) for text in dumps]
-    spare_inputs(jobs_out, config_path, pools, *(dump.path for dump in files))
+    spare_inputs("--jobs-out", jobs_out, config_path, pools, *(dump.path for dump in files))
+    if jobs_out is not None and jobs_out.suffix == PARQUET:
+        raise InvalidRequest(f"--jobs-out: {jobs_out}: whatif writes CSV; name a .csv file")
     question = sim.ask(files, read_pools(pools), config, any_gpu)
     gpus = sum(site.gpus for site in question.scenario.sites)
     rules = sim.rules_of(config, gpus if evict else 0)
-    with text_file(jobs_out) as file:
-        with progress_bar(len(question.scenario.arrivals)) as progress:
+    with out_file(jobs_out, "--jobs-out") as file:
+        with progress_bar("replaying", len(question.scenario.arrivals)) as progress:
             options = ReplayOptions(seed=seed, progress=progress)
             lives = sim.live_through(question.scenario, config, rules, options)
         if file is not None:

@@ -170,3 +170,11 @@ def refusal_text(refusal: Refusal) -> str:
     if refusal.starts_in_s is not None:
         text += f"; could start in {span(refusal.starts_in_s)} at the latest"
     return text
+
+
+def slurm_span(time_s: float) -> str:
+    """``[days-]hours:minutes:seconds``, as Slurm prints times."""
+    minutes, seconds = divmod(round(time_s), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"{f'{days}-' * bool(days)}{hours:02}:{minutes:02}:{seconds:02}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import IO
 
 from msgspec import Struct
 
@@ -219,7 +219,7 @@ def _share(held_gpu_s: float, gpus: int, span: tuple[int, int]) -> float:
     return held_gpu_s / all_gpu_s if all_gpu_s else 0.0
 
 
-def write_fates(question: WhatIf, lives: Sequence[Life], file: TextIO) -> None:
+def write_fates(question: WhatIf, lives: Sequence[Life], file: IO[str]) -> None:
     """Write as CSV what became of each workload, in the order in which they came."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(JOB_COLUMNS)

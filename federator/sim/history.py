@@ -7,8 +7,8 @@ until it first started, and ran as long as its last attempt, which began anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from federator.sim.sacct import SacctRecord
@@ -101,6 +101,41 @@ class PastJob:
         while at and "RESIZING" in self.records[at - 1].states:
             at -= 1
         return self.records[at:]
+
+
+def without_repeats(records: Iterable[SacctRecord]) -> list[SacctRecord]:
+    """Each stay once, though dumps that overlap tell of it more than once, in any order.
+
+    The same record twice counts once. A record that has not ended gives way to one of the same
+    submission that says what became of it.
+    """
+    found: dict[tuple[str, str, int | None], dict[SacctRecord, SacctRecord]] = {}
+    for record in records:
+        own = found.setdefault((record.cluster, record.job_id, record.submit_s), {})
+        own.setdefault(replace(record, line=0), record)
+    return [record for own in found.values() for record in _latest(list(own.values()))]
+
+
+def _latest(records: list[SacctRecord]) -> Sequence[SacctRecord]:
+    """Of the records of one submission, those that ended, and the last one that did not."""
+    if len(records) == 1:
+        return records
+    over = [record for record in records if not _is_open(record)]
+    newest = max(
+        (record for record in records if _is_open(record)),
+        key=lambda r: (r.ran, r.start_s or 0, r.elapsed_s or 0, r.states),
+        default=None,
+    )
+    if newest is not None:
+        starts_s = [record.start_s or 0 for record in over]
+        if not over or (newest.ran and (newest.start_s or 0) > max(starts_s)):
+            over.append(newest)
+    return sorted(over, key=lambda r: (r.start_s is None, r.start_s or 0, r.elapsed_s or 0))
+
+
+def _is_open(record: SacctRecord) -> bool:
+    """Whether a later dump may say more of this stay."""
+    return not _UNENDED.isdisjoint(record.states) and not _goes_on(record)
 
 
 def past_jobs(records: Iterable[SacctRecord]) -> list[PastJob]:

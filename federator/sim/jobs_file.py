@@ -3,52 +3,46 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import IO, Final
 
 from federator.errors import InvalidRequest
 from federator.sim.summary import COLUMNS, job_columns, write_jobs
 from federator.sim.trace import Timetable, Trace
 
 PARQUET: Final = ".parquet"
+CSV: Final = ".csv"
 _TEXT: Final = frozenset({"job_id", "pool", "site"})  # the other columns are whole numbers
 
-WriteJobs = Callable[[Trace, Timetable], None]
 
-
-@contextmanager
-def jobs_file(path: Path | None) -> Iterator[WriteJobs]:
-    """Open before the replay, so that a mistake in the name costs no time.
-
-    Args:
-        path: of the file; None: nothing is written.
+def checked_format(path: Path | None) -> str:
+    """``.parquet`` or ``.csv``, by the name; asked before the replay.
 
     Raises:
-        InvalidRequest: it cannot be written, or needs a library that is not installed.
+        InvalidRequest: it needs a library that is not installed.
     """
-    if path is None:
-        yield lambda *_: None
-        return
-    parquet = path.suffix == PARQUET
-    if parquet and importlib.util.find_spec("pyarrow") is None:
+    if path is None or path.suffix != PARQUET:
+        return CSV
+    if importlib.util.find_spec("pyarrow") is None:
         raise InvalidRequest(
             f"--jobs-out: {path}: Parquet needs pyarrow, which is not installed here; install "
             "federator[parquet], or name a .csv file"
         )
-    try:
-        if parquet:
-            with path.open("wb") as binary:
-                yield lambda trace, timetable: _write_parquet(trace, timetable, binary)
-        else:
-            with path.open("w", encoding="utf-8", newline="") as text:
-                yield lambda trace, timetable: write_jobs(trace, timetable, text)
-    except OSError as error:
-        raise InvalidRequest(f"--jobs-out: {path}: cannot be written: {error.strerror}") from error
+    return PARQUET
 
 
-def _write_parquet(trace: Trace, timetable: Timetable, file: BinaryIO) -> None:
+def write_jobs_file(file: IO[bytes], file_format: str, trace: Trace, timetable: Timetable) -> None:
+    """Write what became of each job, in a format of ``checked_format``."""
+    if file_format == PARQUET:
+        _write_parquet(trace, timetable, file)
+        return
+    text = TextIOWrapper(file, encoding="utf-8", newline="")
+    write_jobs(trace, timetable, text)
+    text.detach()  # flushes; the file stays open for whoever opened it
+
+
+def _write_parquet(trace: Trace, timetable: Timetable, file: IO[bytes]) -> None:
     import pyarrow as pa  # noqa: PLC0415 - an extra, and slow to import
     import pyarrow.parquet as pq  # noqa: PLC0415
 

@@ -7,11 +7,11 @@ out, with the reason.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from federator.errors import InvalidRequest
 from federator.model.workload import Job, SiteName
-from federator.sim.history import PastJob, past_jobs
+from federator.sim.history import PastJob, past_jobs, without_repeats
 from federator.sim.sacct import SacctRecord
 from federator.sim.trace import LeftOut, LeftOutReason, TracePool
 
@@ -55,7 +55,7 @@ class PastWorkload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """``workloads`` by the time at which they came; ties in the order of the dumps."""
+    """``workloads`` by the time at which they came; ties by site and job id."""
 
     workloads: tuple[PastWorkload, ...]
     left_out: tuple[LeftOut, ...]
@@ -69,17 +69,14 @@ def history_of(
     """Make workloads of the records of all clusters.
 
     Args:
-        records: their cluster is the name of a site. The same one twice counts once: dumps of
-            one cluster may overlap.
+        records: their cluster is the name of a site. Dumps of one cluster may overlap,
+            in any order: of a stay that several tell of, the latest record counts.
         pools: of each site; one named ``site/partition`` is for that partition, one named as the
             site for all others.
         any_gpu: forget which type of GPU a job asked for.
     """
-    once: dict[SacctRecord, SacctRecord] = {}
-    for record in records:
-        once.setdefault(replace(record, line=0), record)
     components: dict[tuple[str, str, int], list[PastJob]] = {}
-    for count, job in enumerate(past_jobs(once.values())):
+    for count, job in enumerate(past_jobs(without_repeats(records))):
         leader, plus, _ = job.last.job_id.partition("+")
         key = (job.last.cluster, leader, job.first.submit_s or 0 if plus else -1 - count)
         components.setdefault(key, []).append(job)
@@ -88,12 +85,13 @@ def history_of(
     known_types = {pool.gpu_type for own in pools.values() for pool in own} - {""}
     known_types = set() if any_gpu else known_types
     for parts in components.values():
+        parts.sort(key=lambda part: (len(part.last.job_id), part.last.job_id))  # leader first
         workload = _workload(parts, pools, known_types)
         if isinstance(workload, PastWorkload):
             found.append(workload)
         else:
             left_out += [_left_out(part, workload) for part in parts]
-    found.sort(key=lambda workload: workload.came_s)
+    found.sort(key=lambda past: (past.came_s, past.site, len(past.job_id), past.job_id))
     return History(workloads=tuple(found), left_out=tuple(left_out))
 
 

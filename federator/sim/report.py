@@ -10,7 +10,7 @@ import csv
 import re
 from collections.abc import Iterator
 from html import escape
-from typing import TextIO
+from typing import IO
 
 from federator.sim.experiments.base import Cell, DataTable, ExperimentResult, Plot
 from federator.sim.plots import drawn
@@ -51,7 +51,7 @@ def report_page(result: ExperimentResult, name: str, seed: int) -> str:
     return "\n".join([*parts, "</body></html>", ""])
 
 
-def write_table(table: DataTable, file: TextIO) -> None:
+def write_table(table: DataTable, file: IO[str]) -> None:
     """Write a table as CSV, numbers in full; None is an empty field."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(table.columns)

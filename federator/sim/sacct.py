@@ -75,21 +75,24 @@ class SacctRecord:
     cpus: int | None
 
 
-def read_records(path: Path, more: frozenset[str] = frozenset()) -> list[SacctRecord]:
+def read_records(
+    path: Path, more: frozenset[str] = frozenset(), text: str | None = None
+) -> list[SacctRecord]:
     """Read a dump, plain or gzipped, of either format.
 
     Args:
         path: of the file.
         more: columns of text that are needed besides ``NEEDED``; JSON has them all.
+        text: of the file, if it has been read: a pipe can be read only once.
 
     Raises:
         InvalidRequest: one line with the file, the place in it, and what was expected.
     """
-    text = read_text(path)
+    text = read_text(path) if text is None else text
     if text[:65_536].lstrip().startswith("{"):
         return list(_json_records(path, text))
     try:
-        return list(_text_records(path, NEEDED | more))
+        return list(_text_records(path, text, NEEDED | more))
     except InvalidRequest as error:
         hint = f"; see this command: {COMMAND}" if "this name in the header" in str(error) else ""
         if re.search(r"expected \d+ fields, found \d+$", str(error)):
@@ -100,8 +103,8 @@ def read_records(path: Path, more: frozenset[str] = frozenset()) -> list[SacctRe
 # ---- text ----
 
 
-def _text_records(path: Path, needed: frozenset[str]) -> Iterator[SacctRecord]:
-    table = CsvTable(path, _COLUMNS, needed, delimiter="|")
+def _text_records(path: Path, text: str, needed: frozenset[str]) -> Iterator[SacctRecord]:
+    table = CsvTable(path, _COLUMNS, needed, delimiter="|", text=text)
     for row in table.rows():
         (job_id, partition, state, submit, elapsed, tres, user, nodes, cpus,
          cluster, account, eligible, start, limit, asked) = row  # fmt: skip

@@ -98,16 +98,22 @@ class CsvTable:
         columns: wanted; others are ignored.
         needed: those without which the file means nothing.
         delimiter: between fields; only with the comma may fields be quoted.
+        text: of the file, if it has been read: a pipe can be read only once.
 
     Raises:
         InvalidRequest: one line with file, line, column, and what was expected.
     """
 
     def __init__(
-        self, path: Path, columns: Sequence[str], needed: frozenset[str], delimiter: str = ","
+        self,
+        path: Path,
+        columns: Sequence[str],
+        needed: frozenset[str],
+        delimiter: str = ",",
+        text: str | None = None,
     ) -> None:
         self.path = path
-        lines = io.StringIO(read_text(path), newline="")
+        lines = io.StringIO(read_text(path) if text is None else text, newline="")
         if delimiter == ",":
             self._reader = csv.reader(lines, strict=True)
         else:
@@ -233,13 +239,13 @@ def _pool(table: CsvTable, row: Sequence[str]) -> TracePool:
     return pool
 
 
-def read_trace(path: Path, pools: Sequence[TracePool]) -> Trace:
-    """Read ``T.csv`` or ``T.csv.gz``.
+def read_trace(path: Path, pools: Sequence[TracePool], text: str | None = None) -> Trace:
+    """Read ``T.csv`` or ``T.csv.gz``; ``text``: of the file, if it has been read.
 
     Raises:
         InvalidRequest: one line with file, line, column, and what was expected.
     """
-    table = CsvTable(path, _TRACE, _TRACE_NEEDED)
+    table = CsvTable(path, _TRACE, _TRACE_NEEDED, text=text)
     builder = TraceBuilder(pools)
     whole = table.whole
     for count, row in enumerate(table.rows(), 1):

@@ -17,10 +17,11 @@ def read_any_trace(path: Path, pools: Sequence[TracePool]) -> Trace:
     Raises:
         InvalidRequest: one line with the file, the place in it, and what was expected.
     """
-    start = read_text(path)[:65_536].lstrip()
+    text = read_text(path)  # once: it may be a pipe
+    start = text[:65_536].lstrip()
     first = start.partition("\n")[0]
     if start.startswith("{") or ("|" in first and "JobID" in first):
-        return read_sacct(path, pools)
+        return read_sacct(path, pools, text)
     if start.startswith(";") or (len(first.split()) == 18 and "," not in first):
-        return read_swf(path, pools)
-    return read_trace(path, pools)
+        return read_swf(path, pools, text)
+    return read_trace(path, pools, text)

@@ -17,14 +17,14 @@ from federator.sim.trace import Trace, TracePool
 from federator.sim.trace_csv import TraceBuilder
 
 
-def read_sacct(path: Path, pools: Sequence[TracePool]) -> Trace:
-    """Read the output of ``sacct``, text or JSON.
+def read_sacct(path: Path, pools: Sequence[TracePool], text: str | None = None) -> Trace:
+    """Read the output of ``sacct``, text or JSON; ``text``: of the file, if it has been read.
 
     Raises:
         InvalidRequest: one line with the file, the place in it, and what was expected.
     """
     builder = TraceBuilder(pools)
-    for job in past_jobs(read_records(path)):
+    for job in past_jobs(read_records(path, text=text)):
         first, last, shape = job.first, job.last, job.shape
         pool = f"{last.cluster}/{last.partition}"
         pool = pool if builder.knows(pool) else last.partition

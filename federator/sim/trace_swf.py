@@ -18,14 +18,14 @@ _FIELDS = {"job": 0, "submit": 1, "run time": 3, "allocated processors": 4,
            "requested processors": 7, "user": 11, "partition": 15}  # fmt: skip
 
 
-def read_swf(path: Path, pools: Sequence[TracePool]) -> Trace:
+def read_swf(path: Path, pools: Sequence[TracePool], whole: str | None = None) -> Trace:
     """Read a log.
 
     Raises:
         InvalidRequest: one line with file, line, field, and what was expected.
     """
     builder = TraceBuilder(pools)
-    for line, text in enumerate(read_text(path).splitlines(), 1):
+    for line, text in enumerate((read_text(path) if whole is None else whole).splitlines(), 1):
         words = text.partition(";")[0].split()
         if not words:
             continue

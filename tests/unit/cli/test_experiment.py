@@ -185,3 +185,16 @@ def test_without_matplotlib_json_works_and_a_report_is_refused_before_the_work(
     )
     assert not out.exists()
     assert run("sharing", *inputs, *SMALL, "--json").stdout
+
+
+def test_a_link_to_the_trace_is_replaced_and_the_trace_is_spared(
+    inputs: list[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    run("sharing", *inputs, *SMALL, "--out", str(out))
+    table = next(iter(sorted(out.glob("*.csv"))))
+    table.unlink()
+    table.symlink_to(inputs[1])
+    run("sharing", *inputs, *SMALL, "--out", str(out))
+    assert Path(inputs[1]).read_text() == TRACE
+    assert not table.is_symlink()

@@ -211,3 +211,13 @@ def test_the_result_is_not_written_over_what_is_read(
     link.symlink_to(trace)
     assert status(monkeypatch, *words, "--jobs-out", str(link)) == os.EX_USAGE
     assert trace.read_bytes() == before
+
+
+def test_a_trace_that_is_missing_or_cannot_be_is_one_message(
+    tmp_path: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "J.csv").write_text("old")
+    out = ["--jobs-out", str(tmp_path / "J.csv")]
+    assert status(monkeypatch, "--trace", "none.csv", *words[2:], *out) == os.EX_USAGE
+    assert status(monkeypatch, *words, "--jobs-out", "x" * 300) == os.EX_USAGE
+    assert (tmp_path / "J.csv").read_text() == "old"

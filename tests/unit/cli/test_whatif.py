@@ -150,3 +150,10 @@ def test_mistakes_are_one_message_and_status_64(
     said = refusal(monkeypatch, capsys, *words, "--jobs-out", f"{words[1]}/no")
     assert "--jobs-out" in said
     assert "cannot be written" in said
+    out = Path(words[1]).parent / "J.csv"
+    out.write_text("old")
+    said = refusal(monkeypatch, capsys, *words, "--sacct", "alpha=none.txt", "--jobs-out", str(out))
+    assert "none.txt: cannot be read" in said
+    assert out.read_text() == "old"
+    said = refusal(monkeypatch, capsys, *words, "--jobs-out", "J.parquet")
+    assert "whatif writes CSV" in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,19 @@ def test_anything_else_is_csv(tmp_path: Path) -> None:
     jobs = read(tmp_path, "submit_s,duration_s,gpus,pool\n0,1,1,gpu\n")
     assert jobs.job_id == ["1"]
     assert mistake(tmp_path, "hello\n").startswith("trace:1: submit_s: expected a column")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["submit_s,duration_s,gpus,pool\n0,9,1,ant\n",
+     "JobID|Partition|State|Submit|ElapsedRaw|AllocTRES\n7|ant|COMPLETED|100|9|gres/gpu=1\n"],
+)  # fmt: skip
+def test_a_pipe_is_read_once(text: str) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, text.encode())
+    os.close(writer)
+    pools = [TracePool(name="ant", nodes=1, gpus_per_node=8)]
+    try:
+        assert len(read_any_trace(Path(f"/dev/fd/{reader}"), pools)) == 1
+    finally:
+        os.close(reader)

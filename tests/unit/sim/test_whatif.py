@@ -198,6 +198,25 @@ def test_overlapping_dumps_of_a_cluster_count_each_job_once(asker: Asker) -> Non
     assert sorted(w.job_id for w in found.history.workloads) == ["7", "8", "9"]
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_job_that_ran_in_one_dump_and_is_over_in_the_other_is_one(
+    asker: Asker, turned: bool
+) -> None:
+    waited = {"state": "PENDING", "start": "Unknown", "elapsed": 0, "given": ""}
+    early = asker.dump(
+        row("7", state="RUNNING", elapsed=20),
+        row("8", **waited),
+        row("9+0", state="RUNNING", elapsed=20),
+        row("9+1", state="RUNNING", elapsed=20),
+    )
+    late = asker.dump(row("9+1"), row("9+0"), row("8", start=300), row("7"))
+    dumps = [late, early] if turned else [early, late]
+    history = ask(dumps, POOLS, asker.config).history
+    assert history.left_out == ()
+    found = [(w.job_id, w.start_s, w.duration_s, len(w.jobs)) for w in history.workloads]
+    assert found == [("7", 110, 60, 1), ("8", 300, 60, 1), ("9", 110, 60, 2)]
+
+
 # ---- whose dump it is ----
 
 
