@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -19,9 +20,11 @@ from federator.model.workload import SiteName
 from federator.sim import whatif as sim
 from federator.sim.before_after import BeforeAfter, Change, compare, write_fates
 from federator.sim.jobs_file import PARQUET
+from federator.sim.report import report_page
 from federator.sim.summary import Spread
 from federator.sim.trace import ReplayOptions
 from federator.sim.trace_csv import read_pools
+from federator.sim.whatif_page import page_of
 
 
 @click.command()
@@ -39,6 +42,8 @@ from federator.sim.trace_csv import read_pools
               help="The same seed gives the same result, byte by byte.")  # fmt: skip
 @click.option("--jobs-out", type=click.Path(path_type=Path), metavar="J.csv",
               help="Write where and when each job ran, before and after.")  # fmt: skip
+@click.option("--report", type=click.Path(path_type=Path), metavar="R.html",
+              help="Write it as a page, with plots.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def whatif(  # noqa: PLR0913 - an option each
     *,
@@ -49,6 +54,7 @@ def whatif(  # noqa: PLR0913 - an option each
     evict: bool,
     seed: int,
     jobs_out: Path | None,
+    report: Path | None,
     as_json: bool,
 ) -> None:
     """Waits, allocation and preemptions of your own history, beside those under the federation.
@@ -65,19 +71,26 @@ def whatif(  # noqa: PLR0913 - an option each
             f"SITE/PARTITION ({', '.join(list(config.sites)[:10])})"
         )
     files = [dump_of(text, config) for text in dumps]
-    spare_inputs("--jobs-out", jobs_out, config_path, pools, *(dump.path for dump in files))
+    for option, path in (("--jobs-out", jobs_out), ("--report", report)):
+        spare_inputs(option, path, config_path, pools, *(dump.path for dump in files))
+    if report is not None and find_spec("matplotlib") is None:
+        raise InvalidRequest(
+            "--report: needs matplotlib, which is not installed here; install federator[report]"
+        )
     if jobs_out is not None and jobs_out.suffix == PARQUET:
         raise InvalidRequest(f"--jobs-out: {jobs_out}: whatif writes CSV; name a .csv file")
     question = sim.ask(files, read_pools(pools), config, any_gpu)
     gpus = sum(site.gpus for site in question.scenario.sites)
     rules = sim.rules_of(config, gpus if evict else 0)
-    with out_file(jobs_out, "--jobs-out") as file:
+    with out_file(jobs_out, "--jobs-out") as file, out_file(report, "--report") as page:
         with progress_bar("replaying", len(question.scenario.arrivals)) as progress:
             options = ReplayOptions(seed=seed, progress=progress)
             lives = sim.live_through(question.scenario, config, rules, options)
         if file is not None:
             write_fates(question, lives, file)
-    result = compare(question, lives, config.policy.name, seed)
+        result = compare(question, lives, config.policy.name, seed)
+        if page is not None:
+            page.write(report_page(page_of(result), "whatif", seed))
     if as_json:
         click.echo(msgspec.json.encode(result))
     else:

@@ -157,3 +157,14 @@ def test_mistakes_are_one_message_and_status_64(
     assert out.read_text() == "old"
     said = refusal(monkeypatch, capsys, *words, "--jobs-out", "J.parquet")
     assert "whatif writes CSV" in said
+
+
+def test_a_report_is_one_page_with_both_tables(words: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    page = tmp_path / "R.html"
+    run(*words, "--report", str(page))
+    text = page.read_text()
+    assert "By tenant" in text
+    assert "By site" in text
+    assert text.count("<svg") == 2
+    assert "http://" not in text.replace("http://www.w3.org", "")
