@@ -110,6 +110,11 @@ def _text_records(path: Path, text: str, needed: frozenset[str]) -> Iterator[Sac
          cluster, account, eligible, start, limit, asked) = row  # fmt: skip
         if "." in job_id:
             continue
+        times = [_time(table, *at) for at in
+                 (("Submit", submit), ("Eligible", eligible), ("Start", start))]  # fmt: skip
+        elapsed_s = table.whole("ElapsedRaw", elapsed, 0, MAX_TIME_S)
+        if max(at or 0 for at in times) + (elapsed_s or 0) > MAX_TIME_S:
+            raise table.mistake("ElapsedRaw", f"expected an end by {MAX_TIME_S}, the year 9999")
         yield SacctRecord(
             line=table.line,
             job_id=job_id,
@@ -118,10 +123,10 @@ def _text_records(path: Path, text: str, needed: frozenset[str]) -> Iterator[Sac
             user=user,
             partition=partition,
             states=tuple(state.split()[:1]),
-            submit_s=_time(table, "Submit", submit),
-            eligible_s=_time(table, "Eligible", eligible),
-            start_s=_time(table, "Start", start),
-            elapsed_s=table.whole("ElapsedRaw", elapsed, 0, MAX_TIME_S),
+            submit_s=times[0],
+            eligible_s=times[1],
+            start_s=times[2],
+            elapsed_s=elapsed_s,
             limit_s=_limit_s(table, limit),
             ran=bool(tres),
             gpus=_gpus(tres),
@@ -260,7 +265,8 @@ def _json_records(path: Path, text: str) -> Iterator[SacctRecord]:
         minutes = _number(limit)
         times = (job.time.submission, job.time.eligible, job.time.start, job.time.elapsed)
         counts = (given.get("gres/gpu", 0), job.allocation_nodes or 0, sum(typed), minutes or 0)
-        if max(times) > MAX_TIME_S or max(counts) > MAX_COUNT:
+        ends_s = max(times[:3]) + max(0, job.time.elapsed)
+        if ends_s > MAX_TIME_S or max(counts) > MAX_COUNT:
             raise InvalidRequest(f"{path}: jobs[{at}]: expected smaller numbers")
         yield SacctRecord(
             line=0,

@@ -15,7 +15,7 @@ from typing import Final
 from federator.errors import InvalidRequest
 from federator.sim.trace import LeftOut, LeftOutReason, Trace, TracePool
 
-MAX_TIME_S: Final = 2**53
+MAX_TIME_S: Final = 253_402_300_799  # the last second of the year 9999, as a Unix time
 MAX_COUNT: Final = 10**9
 MAX_NODES: Final = 10**6  # of a pool
 MAX_NODE_GPUS: Final = 10**6

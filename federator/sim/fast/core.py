@@ -109,9 +109,6 @@ class FlatFleet:
 
 
 def applies(trace: Trace) -> bool:
-    """Tell whether this engine knows how to replay a trace as the other one would.
-
-    Not one that lasts so long that its times are no exact numbers as floats.
-    """
+    """Tell whether all times of a replay are exact numbers as floats."""
     longest_s = max(trace.submit_s, default=0) + sum(trace.duration_s) + _BEGIN_S
     return min(trace.submit_s, default=0) >= 0 and longest_s < _EXACT_BELOW_S

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from federator.errors import InvalidRequest
 from federator.policies.mast import Mast
 from federator.sched.rules import Rules
 from federator.sim.fast.core import FlatFleet, applies
@@ -32,7 +33,12 @@ class MastReplay:
 
     def replay(self, trace: Trace, options: ReplayOptions) -> Timetable:
         rules = Rules(pass_interval_s=self.pass_interval_s, window=self.window)
-        if self.exact or not applies(trace):
+        if not applies(trace):
+            raise InvalidRequest(
+                "mast: the trace's last submission and all its durations come to 2^52 s or more, "
+                "too much for exact times; correct the durations or replay fewer jobs"
+            )
+        if self.exact:
             fleet = Fleet(scenario_of(trace), Mast(), rules, options=options)
             return timetable_of(trace, fleet.run())
         return FlatFleet(trace, Mast(), rules, options).run()

@@ -29,8 +29,9 @@ from dataclasses import dataclass
 from enum import Enum
 from heapq import heappop, heappush
 from itertools import accumulate
-from typing import Protocol
+from typing import Final, Protocol
 
+from federator.errors import InvalidRequest
 from federator.sim.space import Held, counter
 from federator.sim.strict import report
 from federator.sim.trace import ReplayOptions, Timetable, Trace
@@ -50,6 +51,10 @@ from federator.slow.forecast import (
     SimilarJobs,
 )
 from federator.slow.history import STEP_S
+
+MAX_SPAN_S: Final = (
+    5 * 366 * 86_400
+)  # from the first submission; each 5 minutes cost time and memory
 
 
 class Knowledge(Enum):
@@ -84,6 +89,14 @@ class SiaReplay:
     windows_s: tuple[int, ...] = WINDOWS_S
 
     def replay(self, trace: Trace, options: ReplayOptions) -> Timetable:
+        """Replay the whole trace.
+
+        Raises:
+            InvalidRequest: it lasts longer than ``MAX_SPAN_S``.
+        """
+        begin_s = min(trace.submit_s, default=0)
+        ends_s = (a + b for a, b in zip(trace.submit_s, trace.duration_s, strict=True))
+        _check_span(max(ends_s, default=begin_s) - begin_s)
         return _Anticipation(trace, options, self.foresight(trace, options.seed),
                              len(self.windows_s)).replay()  # fmt: skip
 
@@ -105,6 +118,14 @@ class SiaReplay:
                 return CoinDurations(seed + 1, self.windows_s)
             case _:
                 return SimilarJobs()
+
+
+def _check_span(span_s: int) -> None:
+    if span_s > MAX_SPAN_S:
+        raise InvalidRequest(
+            f"sia: the trace lasts more than {MAX_SPAN_S // 86_400} days from its first submission "
+            "and forecasts change every 5 minutes; replay a shorter part of it"
+        )
 
 
 class KnownDurations:
@@ -169,6 +190,7 @@ class _Anticipation:
         while self.left:
             arrives_s = trace.submit_s[rows[position]] if position < len(rows) else None
             now_s = self._next(now_s, arrives_s)
+            _check_span(now_s - trace.submit_s[rows[0]])
             self._end(now_s)
             while position < len(rows) and trace.submit_s[rows[position]] <= now_s:
                 self._arrive(position)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from click.testing import CliRunner
 from federator.cli import main as admin
 from federator.cli.generate import generate
 from federator.sim.generate.sia import SIA_VARIANTS, sia_workload
+from federator.sim.trace import Trace, TracePool
 from federator.sim.trace_csv import read_pools
 from federator.sim.trace_file import read_any_trace
+from federator.sim.trace_write import write_pools, write_trace
 
 
 def run(*words: str) -> str:
@@ -62,3 +65,13 @@ def test_a_mistake_is_one_message_and_status_64(
         admin.main()
     assert caught.value.code == 64
     assert message in capsys.readouterr().err
+
+
+def test_what_is_written_has_the_columns_of_the_format_and_types_of_gpu() -> None:
+    pools, jobs = io.StringIO(), io.StringIO()
+    ant = TracePool(name="ant", nodes=1, gpus_per_node=2, gpu_type="a100")
+    write_pools(Trace(pools=(ant,)), pools)
+    write_trace(Trace(pools=(ant,)), jobs)
+    assert pools.getvalue() == "pool,nodes,gpus_per_node,gpus,gpu_type\nant,1,2,2,a100\n"
+    columns = "submit_s,duration_s,gpus,num_nodes,pool,user,status,cpus,job_id\n"
+    assert jobs.getvalue() == columns

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from federator.errors import InvalidRequest
@@ -24,3 +27,11 @@ def test_an_unknown_name_is_told_what_there_is() -> None:
     assert DEFAULT_POLICY in TRACE_POLICIES
     with pytest.raises(InvalidRequest, match="'best' is unknown; expected one of mast, fifo"):
         trace_policy("best")
+
+
+def test_the_documents_table_has_each_policy_once() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "simulator.md").read_text(encoding="utf-8")
+    table = page.split("\n## Policies\n", 1)[1].split("\n## ", 1)[0]
+    rows = re.findall(r"^\|((?: `[^`]+`)+) \|", table, re.MULTILINE)
+    names = [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
+    assert sorted(names) == sorted(TRACE_POLICIES)

@@ -219,6 +219,7 @@ def test_a_name_with_a_bar_is_explained(tmp_path: Path) -> None:
     [
         ("Submit", "yesterday", "Submit: expected a time such as 2026-11-21T20:37:49"),
         ("Submit", "1969-12-31T00:00:00", "Submit: expected a time since 1970"),
+        ("ElapsedRaw", "253402300799", "ElapsedRaw: expected an end by 253402300799"),
         ("Start", "0001-01-01T00:00:00+23:59", "Start: expected a time since 1970"),
         ("Start", "9" * 17, "Start: expected a whole number from 0 to"),
         ("TimelimitRaw", "1-00:00:00", "TimelimitRaw: expected a whole number from 0 to"),

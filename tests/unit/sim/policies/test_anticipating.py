@@ -171,3 +171,16 @@ def test_without_the_library_there_is_one_message(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "xgboost", None)
     with pytest.raises(InvalidRequest, match=r"need xgboost.* install federator\[forecast\]"):
         starts(trace("a 0 9 2", *TWO), "sia")
+
+
+@pytest.mark.parametrize("jobs", ["a 0 158112001 1", "a 0 9 1\nb 158112000 9 1"])
+def test_sia_refuses_a_trace_of_more_than_five_years(jobs: str) -> None:
+    with pytest.raises(InvalidRequest, match="lasts more than 1830 days"):
+        replay(trace(jobs, *TWO), "sia")
+
+
+def test_sia_refuses_a_queue_that_lasts_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("federator.sim.policies.sia.MAX_SPAN_S", 2 * 86_400)
+    jobs = trace("\n".join(f"{name} 0 100000 1" for name in "abc"), pool("ant", 1))
+    with pytest.raises(InvalidRequest, match="lasts more than 2 days"):
+        SiaReplay(knowledge=Knowledge.PERFECT).replay(jobs, ReplayOptions())

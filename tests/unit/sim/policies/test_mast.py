@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from federator.errors import InvalidRequest
 from tests.fakes.traces import pool, replay, starts, trace
 
 ANT, BEE = pool("ant", 1, 4), pool("bee", 1, 4)
@@ -31,3 +34,8 @@ def test_what_does_not_fit_blocks_nobody() -> None:
 def test_a_job_of_several_nodes_takes_as_few_as_hold_it() -> None:
     jobs = trace("a 0 10 6 ant\nb 0 10 2 ant\nc 0 10 1 ant", pool("ant", 2, 4))
     assert starts(jobs, "mast") == {"a": 0, "b": 0, "c": 10}
+
+
+def test_times_too_long_to_be_exact_are_refused_instead_of_ticked_through() -> None:
+    with pytest.raises(InvalidRequest, match="too much for exact times"):
+        replay(trace(f"a 0 {2**52} 4 ant", ANT), "mast")
