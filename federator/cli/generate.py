@@ -37,7 +37,8 @@ def sia(variant: str, seed: int, trace: Path, pools: Path) -> None:
     Example: federator generate sia --seed 1 --trace jobs.csv --pools pools.csv
     """
     workload = sia_workload(variant)
-    if trace.resolve() == pools.resolve():
+    same = trace.exists() and pools.exists() and trace.samefile(pools)  # by a hard link, too
+    if same or trace.resolve() == pools.resolve():
         raise InvalidRequest(f"--pools: {pools}: is --trace, too; name another file")
     jobs = workload.generate(seed)
     _write("--pools", pools, write_pools, jobs)

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from federator.cli import main as admin
 from federator.cli.generate import generate
+from federator.errors import InvalidRequest
 from federator.sim.generate.sia import SIA_VARIANTS, sia_workload
 from federator.sim.trace import Trace, TracePool
 from federator.sim.trace_csv import read_pools
@@ -75,3 +76,10 @@ def test_what_is_written_has_the_columns_of_the_format_and_types_of_gpu() -> Non
     assert pools.getvalue() == "pool,nodes,gpus_per_node,gpus,gpu_type\nant,1,2,2,a100\n"
     columns = "submit_s,duration_s,gpus,num_nodes,pool,user,status,cpus,job_id\n"
     assert jobs.getvalue() == columns
+
+
+def test_two_names_of_one_file_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "T.csv").touch()
+    (tmp_path / "P.csv").hardlink_to(tmp_path / "T.csv")
+    with pytest.raises(InvalidRequest, match="is --trace, too"):
+        CliRunner().invoke(generate, ["sia", *files(tmp_path)], catch_exceptions=False)
