@@ -202,7 +202,12 @@ def test_overlapping_dumps_of_a_cluster_count_each_job_once(asker: Asker) -> Non
 def test_a_job_that_ran_in_one_dump_and_is_over_in_the_other_is_one(
     asker: Asker, turned: bool
 ) -> None:
-    waited = {"state": "PENDING", "start": "Unknown", "elapsed": 0, "given": ""}
+    waited: dict[str, str | int] = {
+        "state": "PENDING",
+        "start": "Unknown",
+        "elapsed": 0,
+        "given": "",
+    }
     early = asker.dump(
         row("7", state="RUNNING", elapsed=20),
         row("8", **waited),
