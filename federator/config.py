@@ -108,7 +108,7 @@ class CreditConfig(_Strict):
 
 
 class PreemptionConfig(_Strict):
-    """Limits of preemption. Read, and not used before preemption is there."""
+    """Limits of preemption. Of ``federator whatif --evict``; the daemon does not evict yet."""
 
     grace_s: _Seconds = 120.0
     cooldown_s: _Seconds = 3600.0
@@ -341,7 +341,9 @@ class FederationConfig(_Strict):
             if tenant.quota is not None and tenant.quota.gpus is None
         ]
         if "preemption" in self.policy.model_fields_set:
-            lines.append("policy.preemption is read and not used yet")
+            lines.append(
+                "policy.preemption counts for whatif --evict only: the daemon does not evict yet"
+            )
         return tuple(lines)
 
     def _broken_promises(self) -> Iterator[str]:

@@ -39,7 +39,7 @@ from federator.sim.whatif_page import page_of
 @click.option("--evict", is_flag=True,
               help="As if the federation evicted, within policy.preemption.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True,
-              help="The same seed gives the same result, byte by byte.")  # fmt: skip
+              help="Told in the result; nothing here is drawn by chance yet.")  # fmt: skip
 @click.option("--jobs-out", type=click.Path(path_type=Path), metavar="J.csv",
               help="Write where and when each job ran, before and after.")  # fmt: skip
 @click.option("--report", type=click.Path(path_type=Path), metavar="R.html",

@@ -17,6 +17,7 @@ from federator.sim.trace import LeftOut, LeftOutReason, Trace, TracePool
 
 MAX_TIME_S: Final = 253_402_300_799  # the last second of the year 9999, as a Unix time
 MAX_COUNT: Final = 10**9
+MAX_UNPACKED: Final = 2**32  # bytes of a gzipped file, unpacked
 MAX_NODES: Final = 10**6  # of a pool
 MAX_NODE_GPUS: Final = 10**6
 _WHOLE: Final = re.compile(r"([0-9]{1,18})(?:\.0*)?")  # a table program may write 12.0
@@ -184,7 +185,7 @@ def read_text(path: Path) -> str:
     try:
         data = path.read_bytes()
         if data.startswith(b"\x1f\x8b"):
-            data = gzip.decompress(data)
+            data = _unpacked(path, data)
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
@@ -194,6 +195,17 @@ def read_text(path: Path) -> str:
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) else None
         raise InvalidRequest(f"{path}: cannot be read: {said or error}") from error
+
+
+def _unpacked(path: Path, data: bytes) -> bytes:
+    """In pieces, as a small file may unpack to more than there is memory."""
+    found = bytearray()
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        while piece := file.read(1 << 24):
+            found += piece
+            if len(found) > MAX_UNPACKED:
+                raise InvalidRequest(f"{path}: unpacks to more than {MAX_UNPACKED} bytes")
+    return bytes(found)
 
 
 def shown(text: str) -> str:

@@ -463,5 +463,5 @@ def test_a_tenant_without_any_quota_is_warned_of_under_mast(tmp_path: Path) -> N
 
 
 def test_preemption_settings_are_warned_of_when_given(tmp_path: Path) -> None:
-    words = "policy.preemption is read and not used yet"
+    words = "policy.preemption counts for whatif --evict only: the daemon does not evict yet"
     assert warnings_of(tmp_path, {}, "{preemption: {grace_s: 60}}") == words

@@ -69,7 +69,10 @@ def _value(parameter: Field[Any], text: str) -> Any:
         parts = [part.strip() for part in text.split(",") if part.strip()]
         if not parts:
             raise InvalidRequest(f"--set: {parameter.name}: expected at least one value")
-        return tuple(_one(parameter, part, type(default[0])) for part in parts)
+        values = tuple(_one(parameter, part, type(default[0])) for part in parts)
+        if len(set(values)) < len(values):
+            raise InvalidRequest(f"--set: {parameter.name}: expected each value once")
+        return values
     return _one(parameter, text.strip(), type(default))
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from math import inf
 
 from federator.model.tenant import Tenant
 from federator.model.workload import SiteName, TenantName
@@ -137,7 +138,12 @@ def figures(
 
 
 def _wait_s(arrival: Arrival, life: Life) -> float:
-    """Until the first start, in thousandths: the simulation's clock does not begin at 0."""
+    """Until the first start, in thousandths: the simulation's clock does not begin at 0.
+
+    Endless, and so late, if it never started.
+    """
+    if life.first_start_s < 0:
+        return inf
     return max(0.0, round(life.first_start_s - arrival.at_s, 3))
 
 

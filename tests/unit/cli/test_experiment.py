@@ -130,6 +130,7 @@ def test_experiments_are_listed() -> None:
         (["best"], "no experiment 'best'; expected one of mast-slo"),
         (["sharing", "--set", "draws"], "--set: expected PARAMETER=VALUE, found 'draws'"),
         (["sharing", "--set", "x=1"], "--set: 'x' is no parameter"),
+        (["sharing", "--set", "policies=ssf,ssf"], "--set: policies: expected each value once"),
         (["sharing", "--trace", "/none"], "missing option '--pools'"),
         (["sharing", "--pools", "/none"], "missing option '--trace'"),
         (["sharing", "--seed", "-1"], "Invalid value for '--seed'"),

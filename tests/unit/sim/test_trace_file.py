@@ -164,3 +164,12 @@ def test_a_pipe_is_read_once(text: str) -> None:
         assert len(read_any_trace(Path(f"/dev/fd/{reader}"), pools)) == 1
     finally:
         os.close(reader)
+
+
+def test_a_file_that_unpacks_without_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("federator.sim.trace_csv.MAX_UNPACKED", 1000)
+    (tmp_path / "T.gz").write_bytes(gzip.compress(b"x" * 2000))
+    with pytest.raises(InvalidRequest, match="unpacks to more than 1000 bytes"):
+        read_any_trace(tmp_path / "T.gz", [GPU])

@@ -203,8 +203,11 @@ def test_a_job_that_ran_in_one_dump_and_is_over_in_the_other_is_one(
     asker: Asker, turned: bool
 ) -> None:
     waited: dict[str, str | int] = {
-        "state": "PENDING", "start": "Unknown", "elapsed": 0, "given": "",
-    }  # fmt: skip
+        "state": "PENDING",
+        "start": "Unknown",
+        "elapsed": 0,
+        "given": "",
+    }
     early = asker.dump(
         row("7", state="RUNNING", elapsed=20),
         row("8", **waited),

@@ -1,0 +1,16 @@
+"""Figures of service: who was late."""
+
+from __future__ import annotations
+
+from math import inf
+from types import SimpleNamespace
+from typing import Any
+
+from federator.sim.experiments import slo
+from federator.sim.scenario import Life
+
+
+def test_a_workload_that_never_started_waited_without_end() -> None:
+    arrival: Any = SimpleNamespace(at_s=5.0)
+    assert slo._wait_s(arrival, Life()) == inf
+    assert slo._wait_s(arrival, Life(first_start_s=7.0)) == 2.0
