@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
 
 import click
+import msgspec
 
+from federator.cli.out_file import out_file, spare_inputs
+from federator.cli.words import printable
 from federator.errors import InvalidRequest
 from federator.sim.generate.sia import SIA_VARIANTS, sia_workload
-from federator.sim.trace import Trace
 from federator.sim.trace_write import write_pools, write_trace
 
 
@@ -31,24 +31,31 @@ def generate() -> None:
               help="Write the jobs here.")  # fmt: skip
 @click.option("--pools", type=click.Path(path_type=Path), required=True, metavar="P.csv",
               help="Write the GPUs here.")  # fmt: skip
-def sia(variant: str, seed: int, trace: Path, pools: Path) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def sia(variant: str, seed: int, trace: Path, pools: Path, as_json: bool) -> None:
     """The synthetic workload of SIA (appendices A.1 and C): bursts of jobs in queues of 8 GPUs.
 
     Example: federator generate sia --seed 1 --trace jobs.csv --pools pools.csv
     """
     workload = sia_workload(variant)
-    same = trace.exists() and pools.exists() and trace.samefile(pools)  # by a hard link, too
-    if same or trace.resolve() == pools.resolve():
+    spare_inputs("--pools", pools, trace)  # not by a link either
+    for option, path in (("--trace", trace), ("--pools", pools)):
+        if path.suffix == ".gz":
+            raise InvalidRequest(f"{option}: {path}: plain CSV is written; name a .csv file")
+    if trace.resolve() == pools.resolve():
         raise InvalidRequest(f"--pools: {pools}: is --trace, too; name another file")
     jobs = workload.generate(seed)
-    _write("--pools", pools, write_pools, jobs)
-    _write("--trace", trace, write_trace, jobs)
-    click.echo(f"{trace}: {len(jobs)} jobs; {pools}: {len(jobs.pools)} pools, {jobs.capacity} GPUs")
-
-
-def _write(option: str, path: Path, write: Callable[[Trace, TextIO], None], jobs: Trace) -> None:
-    try:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            write(jobs, file)
-    except OSError as error:
-        raise InvalidRequest(f"{option}: {path}: cannot be written: {error.strerror}") from error
+    with out_file(trace, "--trace") as trace_out, out_file(pools, "--pools") as pools_out:
+        assert trace_out is not None
+        assert pools_out is not None
+        write_trace(jobs, trace_out)
+        write_pools(jobs, pools_out)
+    made = {"schema": 1, "variant": variant, "seed": seed, "trace": str(trace),
+            "pools_file": str(pools), "jobs": len(jobs), "pools": len(jobs.pools),
+            "gpus": jobs.capacity}  # fmt: skip
+    if as_json:
+        click.echo(msgspec.json.encode(made))
+        return
+    files = printable(str(trace)), printable(str(pools))
+    click.echo(f"{files[0]}: {len(jobs)} jobs; {files[1]}: {len(jobs.pools)} pools, "
+               f"{jobs.capacity} GPUs")  # fmt: skip

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-from typing import TextIO
+from typing import IO
 
 from federator.sim.trace import Trace
 
 
-def write_pools(trace: Trace, file: TextIO) -> None:
+def write_pools(trace: Trace, file: IO[str]) -> None:
     """Write the pools, in their order; types of GPU only where any pool has one."""
     typed = any(pool.gpu_type for pool in trace.pools)
     writer = csv.writer(file, lineterminator="\n")
@@ -18,7 +18,7 @@ def write_pools(trace: Trace, file: TextIO) -> None:
     )
 
 
-def write_trace(trace: Trace, file: TextIO) -> None:
+def write_trace(trace: Trace, file: IO[str]) -> None:
     """Write the jobs, in the order of their rows; CPUs and states that are unknown stay so."""
     names = [pool.name for pool in trace.pools]
     writer = csv.writer(file, lineterminator="\n")

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from federator.slow.anticipation import WINDOWS_S, length_class
-from federator.slow.history import STEP_S, PoolHistory
+from federator.slow.history import PoolHistory
 
 QUANTA: Final = 6
 _RECALLED: Final = 100  # jobs of a kind
@@ -73,14 +73,9 @@ class DurationForecast(Protocol):
 
 
 class SimilarJobs:
-    """A job runs as long as those like it did.
+    """A job runs as long as half of those like it did, at most."""
 
-    Args:
-        quantile: of their durations that is expected.
-    """
-
-    def __init__(self, quantile: float = 0.5) -> None:
-        self._quantile = quantile
+    def __init__(self) -> None:
         self._seen: dict[tuple[object, ...], deque[float]] = {}
 
     def expect_s(self, user: str, pool: int, gpus: int) -> float:
@@ -89,7 +84,7 @@ class SimilarJobs:
             seen = self._seen.get(key, ())
             if len(seen) >= enough:
                 ranked = sorted(seen)
-                return ranked[min(len(ranked) - 1, int(self._quantile * len(ranked)))]
+                return ranked[len(ranked) // 2]
         return inf
 
     def ended(self, user: str, pool: int, gpus: int, duration_s: float) -> None:
@@ -176,8 +171,3 @@ class Forecaster:
             load = self._history.most_load(window, QUANTA)
             self._said[window] = np.where(will, load, 0).tolist()
         return self._said[window]
-
-    @property
-    def step_s(self) -> int:
-        """Forecasts change at whole multiples of it after the begin."""
-        return STEP_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from pathlib import Path
 
@@ -81,5 +82,27 @@ def test_what_is_written_has_the_columns_of_the_format_and_types_of_gpu() -> Non
 def test_two_names_of_one_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "T.csv").touch()
     (tmp_path / "P.csv").hardlink_to(tmp_path / "T.csv")
-    with pytest.raises(InvalidRequest, match="is --trace, too"):
+    with pytest.raises(InvalidRequest, match=r"is --trace, too|is the input"):
         CliRunner().invoke(generate, ["sia", *files(tmp_path)], catch_exceptions=False)
+
+
+def test_json_tells_what_was_made(tmp_path: Path) -> None:
+    words = [
+        "sia",
+        "--trace",
+        str(tmp_path / "T.csv"),
+        "--pools",
+        str(tmp_path / "P.csv"),
+        "--json",
+    ]
+    told = json.loads(CliRunner().invoke(generate, words).stdout)
+    assert (told["schema"], told["variant"], told["seed"]) == (1, "base", 0)
+    assert told["jobs"] == len((tmp_path / "T.csv").read_text().splitlines()) - 1
+    assert (told["pools"], told["gpus"]) == (4, 32)
+
+
+def test_a_name_of_a_compressed_file_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    words = ["sia", "--trace", str(tmp_path / "T.csv.gz"), "--pools", str(tmp_path / "P.csv")]
+    refused = CliRunner().invoke(generate, words)
+    assert isinstance(refused.exception, InvalidRequest)
+    assert list(tmp_path.iterdir()) == []
