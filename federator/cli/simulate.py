@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -33,14 +34,23 @@ _LISTED: Final = 10  # jobs left out that are named on stderr
               help="Whose decisions; 'list' lists the names.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True,
               help="The same seed gives the same result, byte by byte.")  # fmt: skip
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Of mast: how sites behave and who may be evicted; docs/simulator.md, Fleets.",
+)
 @click.option("--jobs-out", type=click.Path(path_type=Path), metavar="J.csv",
               help="Write when and where each job ran; as Parquet if it is J.parquet.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def simulate(
+def simulate(  # noqa: PLR0913 - an option each
+    *,
     trace: Path | None,
     pools: Path | None,
     policy: str,
     seed: int,
+    changes: tuple[str, ...],
     jobs_out: Path | None,
     as_json: bool,
 ) -> None:
@@ -53,7 +63,7 @@ def simulate(
     if policy == "list":
         _list(as_json)
         return
-    chosen = trace_policy(policy)
+    chosen = trace_policy(policy, _settings(changes))
     if trace is None or pools is None:
         missing = "--trace" if trace is None else "--pools"
         raise InvalidRequest(f"missing option '{missing}'; see federator simulate --help")
@@ -71,6 +81,19 @@ def simulate(
         click.echo(msgspec.json.encode(result))
     else:
         click.echo("\n".join(_table(result)))
+
+
+def _settings(changes: Sequence[str]) -> dict[str, float]:
+    settings: dict[str, float] = {}
+    for change in changes:
+        name, _, text = change.partition("=")
+        try:
+            settings[name] = float(text)
+        except ValueError as error:
+            raise InvalidRequest(
+                f"--set: {change[:60]!r}: expected NAME=NUMBER, as in save_s=60"
+            ) from error
+    return settings
 
 
 def _list(as_json: bool) -> None:

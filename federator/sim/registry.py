@@ -25,7 +25,12 @@ class PolicyEntry:
     kind: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
-    def make(self) -> TracePolicy:
+    def make(self, settings: Mapping[str, float] | None = None) -> TracePolicy:
+        """The policy; ``settings``: parameters by name, where it has some.
+
+        Raises:
+            InvalidRequest: it has no such parameter, or needs what is not installed.
+        """
         try:
             module = importlib.import_module(self.module)
         except ModuleNotFoundError as error:
@@ -33,7 +38,14 @@ class PolicyEntry:
                 f"--policy needs {error.name}, which is not installed here; "
                 "install federator[daemon,forecast]"
             ) from error
-        policy: TracePolicy = getattr(module, self.kind)(**self.parameters)
+        kind = getattr(module, self.kind)
+        policy: TracePolicy
+        if not settings:
+            policy = kind(**self.parameters)
+        elif not hasattr(kind, "adjusted"):
+            raise InvalidRequest("--set: this policy has no parameters; only mast has")
+        else:
+            policy = kind.adjusted(settings)
         return policy
 
 
@@ -66,7 +78,7 @@ TRACE_POLICIES: Final[Mapping[str, PolicyEntry]] = MappingProxyType({
 })  # fmt: skip
 
 
-def trace_policy(name: str) -> TracePolicy:
+def trace_policy(name: str, settings: Mapping[str, float] | None = None) -> TracePolicy:
     """The policy of this name.
 
     Raises:
@@ -76,4 +88,4 @@ def trace_policy(name: str) -> TracePolicy:
     if entry is None:
         known = ", ".join(TRACE_POLICIES)
         raise InvalidRequest(f"--policy: {name[:60]!r} is unknown; expected one of {known}")
-    return entry.make()
+    return entry.make(settings)

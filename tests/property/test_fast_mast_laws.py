@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from federator.sched import bidding, fragmentation
+from federator.sched.rules import Rules
 from federator.sim.fast import flat_pass, flat_site, shared_mix
 from federator.sim.policies.mast import MastReplay
 from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePool
@@ -70,7 +71,7 @@ def traces(draw: st.DrawFn, most_nodes: int, most_jobs: int, most_gpus: int) -> 
 
 def assert_same(trace: Trace, window: int = 500, interval_s: float = 300.0) -> None:
     def ran(exact: bool) -> Timetable:
-        replay = MastReplay(exact=exact, window=window, pass_interval_s=interval_s)
+        replay = MastReplay(exact=exact, rules=Rules(window=window, pass_interval_s=interval_s))
         return replay.replay(trace, AUDITED)
 
     fast, slow = ran(exact=False), ran(exact=True)

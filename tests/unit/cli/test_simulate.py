@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from federator.cli import main as admin
 from federator.cli.simulate import simulate
+from federator.errors import InvalidRequest
 
 TRACE = """\
 submit_s,duration_s,gpus,num_nodes,pool,user,status,cpus,job_id
@@ -221,3 +222,12 @@ def test_a_trace_that_is_missing_or_cannot_be_is_one_message(
     assert status(monkeypatch, "--trace", "none.csv", *words[2:], *out) == os.EX_USAGE
     assert status(monkeypatch, *words, "--jobs-out", "x" * 300) == os.EX_USAGE
     assert (tmp_path / "J.csv").read_text() == "old"
+
+
+def test_settings_are_named_numbers_and_for_mast_alone(words: list[str]) -> None:
+    told = json.loads(run(*words, "--set", "startup_median_s=30", "--json").stdout)
+    assert told["policy"] == "mast"
+    for policy, change in (("mast", "save_s"), ("mast", "colour=1"), ("fifo", "save_s=1")):
+        refused = CliRunner().invoke(simulate, [*words, "--policy", policy, "--set", change])
+        assert isinstance(refused.exception, InvalidRequest), change
+        assert "--set" in str(refused.exception)
