@@ -50,6 +50,8 @@ class ResourcePlan:
 
     def first_above(self, start_s: int, until_s: int, gpus: int) -> int:
         """The first instant of [start, until) at which more is reserved; ``until_s`` if none."""
+        if start_s >= until_s:
+            return until_s
         at_s, reserved = self._at_s, self._reserved
         k, last, size = bisect_right(at_s, start_s) - 1, bisect_left(at_s, until_s), _FIRST_LOOK
         while k < last:
