@@ -112,15 +112,16 @@ class _Fate:
             for start_s, end_s, gpus in self.past.held
         )
 
-    def held_after_gpu_s(self, until_s: int) -> float:
-        """Its last stay where it was; what it held before that is taken to be in the span."""
-        if not self.started:
-            return 0.0
-        gpus = self.past.gpus
-        last_s = self.begin_s + round(self.life.start_s)
-        in_all = gpus * self.past.duration_s + self.life.lost_gpu_s
-        earlier = max(0.0, in_all - gpus * (self.end_s - last_s))
-        return earlier + gpus * max(0, min(self.end_s, until_s) - last_s)
+    def held_after_gpu_s(self, until_s: int, site: str = "") -> float:
+        """At one site, or at all."""
+        return self.past.gpus * sum(
+            max(
+                0,
+                min(self.begin_s + round(stay.end_s), until_s) - self.begin_s - round(stay.start_s),
+            )
+            for stay in self.life.stays
+            if not site or stay.site == site
+        )
 
 
 def compare(question: WhatIf, lives: Sequence[Life], policy: str, seed: int) -> BeforeAfter:
@@ -165,7 +166,8 @@ def _site_change(
 ) -> Change:
     own = [fate for fate in fates if fate.past.site == name]
     here = [fate for fate in fates if fate.life.site == name]
-    return _change(name, own, gpus, span, here)
+    held_after = sum(fate.held_after_gpu_s(span[1], name) for fate in fates)
+    return _change(name, own, gpus, span, (sum(fate.started for fate in here), held_after))
 
 
 def _change(
@@ -173,18 +175,17 @@ def _change(
     own: Sequence[_Fate],
     gpus: int,
     span: tuple[int, int],
-    here: Sequence[_Fate] | None = None,
+    here: tuple[int, float] | None = None,
 ) -> Change:
-    """Args: own: that it is about; here: that would have run on its GPUs, if not the same."""
+    """Of ``own``; ``here``: of a site, how many would have run there, and the GPU-seconds held."""
     ran = [fate for fate in own if fate.started]
-    here = ran if here is None else [fate for fate in here if fate.started]
     held_before = sum(fate.held_before_gpu_s(span[1]) for fate in ran)
-    held_after = sum(fate.held_after_gpu_s(span[1]) for fate in here)
+    jobs_here, held_after = here or (len(ran), sum(f.held_after_gpu_s(span[1]) for f in ran))
     return Change(
         name=name,
         gpus=gpus,
         jobs=len(ran),
-        jobs_here=len(here),
+        jobs_here=jobs_here,
         never_started=len(own) - len(ran),
         start_later=sum(fate.wait_after_s > fate.wait_before_s for fate in ran),
         start_earlier=sum(fate.wait_after_s < fate.wait_before_s for fate in ran),

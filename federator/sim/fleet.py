@@ -43,7 +43,7 @@ from federator.sched.ledger import Ledger
 from federator.sched.policy import Policy
 from federator.sched.rules import Rules
 from federator.sim.physics import Physics
-from federator.sim.scenario import Life, Moment, Scenario
+from federator.sim.scenario import Life, Moment, Scenario, Stay
 from federator.sim.site_state import SimulatedAttempt, SiteState
 from federator.sim.trace import ReplayOptions
 from federator.sim.weather import Occasion, Weather
@@ -242,6 +242,10 @@ class Fleet:
     def _gone(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
         site = self.sites[attempt.order.site]
         site.remove(attempt.order.attempt)
+        if attempt.started_at_s >= 0:
+            life = self.lives[self._arrival_of[attempt.order.workload.id]]
+            since_s, until_s = attempt.started_at_s - _BEGIN_S, self.now_s - _BEGIN_S
+            life.stays.append(Stay(attempt.order.site, since_s, until_s))
         self._report(attempt, state)
         self.start_what_can(attempt.order.site)
         self._weather.start_local(attempt.order.site)

@@ -55,6 +55,14 @@ class Scenario:
     arrivals: tuple[Arrival, ...]
 
 
+class Stay(NamedTuple):
+    """One attempt at a site, from its start until it left."""
+
+    site: SiteName
+    start_s: float
+    end_s: float
+
+
 @dataclass(slots=True, kw_only=True)
 class Life:
     """What became of one arrival. Times are on the clock of ``Arrival.at_s``; -1: not yet."""
@@ -63,6 +71,7 @@ class Life:
     start_s: float = -1.0  # of the last attempt
     end_s: float = -1.0
     site: SiteName = SiteName("")  # of the last attempt
+    stays: list[Stay] = field(default_factory=list)  # in order of time
     preemptions: int = 0
     lost_gpu_s: float = 0.0  # work that was done, not saved, and done again
     within_quota: bool = False  # at its first award

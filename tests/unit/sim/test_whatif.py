@@ -16,7 +16,7 @@ from federator.errors import InvalidRequest
 from federator.model.workload import Job, SiteName, TenantName
 from federator.sim.before_after import compare
 from federator.sim.past_workload import PastWorkload
-from federator.sim.scenario import Life, Scenario
+from federator.sim.scenario import Life, Scenario, Stay
 from federator.sim.trace import LeftOutReason, ReplayOptions, TracePool
 from federator.sim.whatif import Dump, WhatIf, ask, live_through, rules_of
 from tests.unit.sim.test_sacct import CLUSTERS, DATA
@@ -267,11 +267,13 @@ def simulated(found: WhatIf, config: FederationConfig) -> list[Life]:
 
 
 def on_idle_beta(scenario: Scenario) -> list[Life]:
-    """Everything starts at once on beta, is evicted once, and starts again."""
+    """Everything starts at once on alpha, is evicted after 5 s, and starts again on beta."""
     return [
         Life(
             first_start_s=a.at_s, start_s=a.at_s + 50, end_s=a.at_s + 50 + a.duration_s,
-            site=SiteName("beta"), preemptions=1, lost_gpu_s=10.0, within_quota=True,
+            site=SiteName("beta"), preemptions=1, within_quota=True,
+            stays=[Stay(SiteName("alpha"), a.at_s, a.at_s + 5),
+                   Stay(SiteName("beta"), a.at_s + 50, a.at_s + 50 + a.duration_s)],
         )
         for a in scenario.arrivals
     ]  # fmt: skip
@@ -294,20 +296,22 @@ def test_before_and_after_worked_by_hand(asker: Asker) -> None:
     assert whole.after.wait_s.max == 0
     assert (whole.before.preemptions, whole.after.preemptions) == (1, 3)
     held_before = 2 * 60 + 4 * 140 + 2 * (10 + 20)
-    held_after = 2 * 60 + 4 * 140 + 2 * 20 + 3 * 10
+    on_beta, on_alpha = 2 * 60 + 4 * 140 + 2 * 20, (2 + 4 + 2) * 5
     assert whole.before.allocation_frac == pytest.approx(held_before / (32 * 200))
-    assert whole.after.allocation_frac == pytest.approx(held_after / (32 * 200))
+    assert whole.after.allocation_frac == pytest.approx((on_beta + on_alpha) / (32 * 200))
     alpha, beta = result.sites
     assert (alpha.jobs, alpha.jobs_here, beta.jobs, beta.jobs_here) == (3, 0, 0, 3)
-    assert (alpha.after.allocation_frac, beta.before.allocation_frac) == (0, 0)
-    assert beta.after.allocation_frac == pytest.approx(held_after / (16 * 200))
+    assert beta.before.allocation_frac == 0
+    assert alpha.after.allocation_frac == pytest.approx(on_alpha / (16 * 200))
+    assert beta.after.allocation_frac == pytest.approx(on_beta / (16 * 200))
     assert beta.before.wait_s is None
     assert (alpha.peak_before_gpus, beta.peak_before_gpus) == (6, 0)  # 2 + 4, then 4 + 2
     assert [(t.name, t.jobs) for t in result.tenants] == [("Vision", 2), ("guests", 1)]
 
 
 def test_what_runs_beyond_the_span_counts_only_inside_it(asker: Asker) -> None:
-    late = Life(first_start_s=40, start_s=40, end_s=100, site=SiteName("beta"))
+    stay = Stay(SiteName("beta"), 40, 100)
+    late = Life(first_start_s=40, start_s=40, end_s=100, site=stay.site, stays=[stay])
     result = compare(asker(row()), [late], "mast", 0)
     assert result.end_s == 170
     assert result.in_all.after.allocation_frac == pytest.approx(2 * 30 / (32 * 70))
