@@ -194,4 +194,7 @@ def test_a_plan_starts_no_more_than_is_idle_and_spares_what_owners_will_want(
             for line, new in zip(lines, load, strict=True)
         )
         assert wanted <= left
-    assert plan_starts(lines, left, lambda _: load, windows=2) == []
+    # One that began out of order may have let another become the first of its pool, which then may
+    # have its own GPUs at the next plan: the stages run once each (Figure 7). Nobody else starts.
+    again = plan_starts(lines, left, lambda _: load, windows=2)
+    assert all(start.dedicated for start in again)
