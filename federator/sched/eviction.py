@@ -93,7 +93,7 @@ def against(offer: Award, ledger: Ledger, claims: Claims) -> Refusal | None:
 
 def _wrong_about(id_: WorkloadId, offer: Award, ledger: Ledger, claims: Claims) -> str:
     entry = ledger.entries.get(id_)
-    if entry is None or entry.site != offer.site or not entry.workload.requeue:
+    if entry is None or entry.site != offer.site or not entry.workload.preemptible:
         return f"{id_} may not be evicted"
     if claims.standing.get(id_, HIGHEST_PRIORITY) <= claims.priority:
         return f"{id_} is not of lower priority"

@@ -60,7 +60,8 @@ class Entry:
     setbacks: dict[SiteName, Reason] = field(default_factory=dict)  # why a site is avoided
     promised_to: WorkloadId | None = None  # whose award needs its nodes
     preemptions: int = 0
-    evicted_at_s: float = 0.0  # when it was last told to leave
+    evicted_at_s: float = 0.0  # when it was last told to leave for another
+    fruitless_attempts: int = 0  # in a row that were cut off at their limit without having saved
     refusals: dict[SiteName, Refusal] = field(default_factory=dict)  # of the last pass; volatile
 
     @property
@@ -72,6 +73,12 @@ class Entry:
     def held_gpus(self) -> int:
         """What it holds at its site, by its plan."""
         return sum(share.gpus for plan in self.plan for share in plan.nodes.values())
+
+    @property
+    def at_its_limit(self) -> bool:
+        """Whether it has been told to leave because its time limit is near."""
+        told = self.state is WorkloadState.PREEMPTING and self.reason is not None
+        return told and self.reason is not None and self.reason.code is ReasonCode.TIME_LIMIT
 
     @property
     def victims(self) -> tuple[WorkloadId, ...]:
@@ -151,6 +158,7 @@ class Ledger:
 
     def _change(self, event: Changed) -> tuple[Effect, ...]:
         entry = self.entries[event.workload]
+        was_at_its_limit = entry.at_its_limit
         effects = self._move(entry, event.happening, event.at_s)
         entry.site_job_id = event.site_job_id or entry.site_job_id
         entry.started_at_s = event.started_at_s or entry.started_at_s
@@ -166,11 +174,14 @@ class Ledger:
             entry.evicted_at_s = event.at_s
             entry.preemptions += 1
             self.evictions.append(Eviction(event.at_s, entry.held_gpus))
+        elif event.happening in (Happening.LIMIT_STRUCK, Happening.PREEMPTED) and was_at_its_limit:
+            saved = event.happening is Happening.PREEMPTED
+            entry.fruitless_attempts = 0 if saved else entry.fruitless_attempts + 1
         elif event.happening is Happening.STARTED:
             entry.failures_at.pop(entry.site, None)
             entry.setbacks.pop(entry.site, None)
         if entry.state is WorkloadState.PENDING:
-            if event.happening is not Happening.PREEMPTED:
+            if event.happening not in (Happening.PREEMPTED, Happening.LIMIT_STRUCK):
                 self._avoid_site(entry, event.at_s)
             entry.site, entry.plan, entry.site_job_id = SiteName(""), (), 0
             entry.started_at_s = entry.ended_at_s = 0.0

@@ -9,6 +9,7 @@ from typing import Final
 from federator.model.lifecycle import Happening, WorkloadState
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, SiteJobState
+from federator.sched.continuing import AT_LIMIT, NO_PROGRESS, is_last_chance
 from federator.sched.ledger import Entry
 
 WITHDRAWAL_TAKES_S: Final = 60.0  # a cancel later than this was somebody else's
@@ -63,7 +64,15 @@ def _ending(entry: Entry, report: AttemptReport) -> Happening:
     if entry.state is WorkloadState.CANCELLING:
         return ending
     if entry.state is WorkloadState.PREEMPTING:
-        return _ending_of_victim(ending, report)
+        ending = _ending_of_victim(ending, report)
+        if entry.at_its_limit and ending is Happening.PREEMPTED and not _saved(report):
+            ending = Happening.TIMED_OUT
+        elif entry.at_its_limit and ending is Happening.TIMED_OUT and _saved(report):
+            ending = Happening.PREEMPTED
+    if entry.workload.continues and ending is Happening.TIMED_OUT and not is_last_chance(entry):
+        return Happening.LIMIT_STRUCK
+    if entry.state is WorkloadState.PREEMPTING:
+        return ending
     soon = report.ended_at_s <= entry.withdrawn_at_s + WITHDRAWAL_TAKES_S
     ours = entry.state is WorkloadState.LAUNCHING or soon  # repeated until it has an effect
     if ending is Happening.CANCELLED and entry.withdrawing and ours:
@@ -83,13 +92,22 @@ def _ending_of_victim(ending: Happening, report: AttemptReport) -> Happening:
     return Happening.PREEMPTED
 
 
+def _saved(report: AttemptReport) -> bool:
+    """Whether one that was told to leave has saved what it had done."""
+    return report.exit_code in (0, 85) and not report.signal
+
+
 def reason_for(entry: Entry, happening: Happening, report: AttemptReport) -> Reason | None:
     """Why the site sent a workload back to the queue, in the federation's words."""
     if happening is Happening.NODE_FAILED:
         nodes = ",".join(report.nodes)
         return Reason(code=ReasonCode.NODE_FAILED, detail=nodes or report.state.value)
     if happening is Happening.PREEMPTED:
-        return entry.reason  # told when it was evicted: for whom
+        return entry.reason  # told when it was told to leave: for whom, or for its time limit
     if happening is Happening.WITHDRAWN:
         return Reason(code=ReasonCode.LEASE_OVER)
+    if happening is Happening.LIMIT_STRUCK:
+        return entry.reason if entry.state is WorkloadState.PREEMPTING else AT_LIMIT
+    if happening is Happening.TIMED_OUT and is_last_chance(entry):
+        return NO_PROGRESS
     return None

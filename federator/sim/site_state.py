@@ -86,7 +86,7 @@ class SiteState:
                 id=order.workload.id,
                 tenant=order.workload.tenant,
                 priority=order.priority,
-                preemptible=order.workload.requeue,
+                preemptible=order.workload.preemptible,
                 started_at_s=now_s,
                 nodes=shares_of(order.jobs),
                 cooldown_until_s=order.spared_until_s,

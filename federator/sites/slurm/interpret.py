@@ -26,7 +26,9 @@ G = GPUs in total. Later rules only apply where earlier ones left a value open:
   Where no GPUs are asked for they say nothing, like sbatch's own options for GPUs.
 
 One for the whole workload: the longest ``--time`` of its components, the largest ``--nice`` and
-the lowest ``--fed-priority``.
+the lowest ``--fed-priority``. ``--fed-continue`` and ``--fed-no-preempt`` of any component hold for
+all of it. What goes on in another attempt must be allowed to start again: ``--fed-continue`` and
+``--no-requeue`` are refused together.
 """
 
 from __future__ import annotations
@@ -69,6 +71,8 @@ class Interpreted:
     nice: int = 0  # lowers its credit
     asked_priority: int = HIGHEST_PRIORITY  # never ranked above this level
     asks_priority: bool = False  # whether that was said; 1 holds for everyone else
+    no_preempt: bool = False  # never evicted
+    continues: bool = False  # in another attempt at its time limit
 
 
 class _Given:
@@ -138,17 +142,25 @@ def interpret(submission: Submission, extra_long: frozenset[str] = frozenset()) 
         _job(each, name if len(given) == 1 else f"{name}+{k}") for k, each in enumerate(given)
     )
     limits = [quantities.time_limit_s(each.text("time") or "-1") for each in given]
+    requeue, continues = "no-requeue" not in first, any("fed-continue" in each for each in given)
+    if continues and not requeue:
+        raise InvalidRequest(
+            "--fed-continue starts the job again at its time limit, which --no-requeue (or "
+            "SBATCH_NO_REQUEUE) forbids; leave one of them out"
+        )
     return Interpreted(
         jobs=jobs,
         name=name,
         account=first.text("account"),
         time_limit_s=max(limits),
-        requeue="no-requeue" not in first,
+        requeue=requeue,
         array_indices=indices,
         array_max_running=max_running,
         nice=max(each.nice() for each in given),
         asked_priority=max(each.priority() for each in given),
         asks_priority=any("fed-priority" in each for each in given),
+        no_preempt=any("fed-no-preempt" in each for each in given),
+        continues=continues,
     )
 
 
