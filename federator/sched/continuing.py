@@ -14,6 +14,7 @@ from typing import Final
 
 from federator.model.lifecycle import WorkloadState
 from federator.model.reason import Reason, ReasonCode
+from federator.model.site import AttemptReport, Leave
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.rules import Rules
@@ -23,6 +24,8 @@ FRUITLESS_ATTEMPTS: Final = 3
 
 NOTICE_FRAC: Final = 0.5
 """Of its time limit a workload works at least the rest, however long the grace is."""
+
+_LEAST_GRACE_S: Final = 1.0
 
 AT_LIMIT: Final = Reason(code=ReasonCode.TIME_LIMIT)
 NO_PROGRESS: Final = Reason(code=ReasonCode.NO_PROGRESS, needed=FRUITLESS_ATTEMPTS)
@@ -38,12 +41,25 @@ def limit_at_s(entry: Entry) -> float:
     return (entry.started_at_s or entry.lease_from_s) + entry.workload.time_limit_s
 
 
-def is_last_chance(entry: Entry) -> bool:
-    """Whether the workload is stopped should this attempt be cut off at its limit, too.
+def grace_s(entry: Entry, rules: Rules, now_s: float) -> float:
+    """How long a workload that is told to leave now has: not beyond its time limit."""
+    if not entry.at_its_limit:
+        return rules.grace_s
+    return max(_LEAST_GRACE_S, min(rules.grace_s, limit_at_s(entry) - now_s))
 
-    One that was not told, because its site was not heard, had no chance to save.
+
+def has_saved(report: AttemptReport) -> bool:
+    """Whether an attempt is known to have saved anything that it has done."""
+    return report.leave is not None and report.leave.saved_at_s > report.started_at_s
+
+
+def is_last_chance(entry: Entry, leave: Leave | None) -> bool:
+    """Whether the workload is stopped if this attempt is cut off at its limit, too.
+
+    One that its site had not told had no chance to save, and is not counted.
     """
-    return entry.at_its_limit and entry.fruitless_attempts + 1 >= FRUITLESS_ATTEMPTS
+    told = entry.at_its_limit and leave is not None
+    return told and entry.fruitless_attempts + 1 >= FRUITLESS_ATTEMPTS
 
 
 class LimitWatch:

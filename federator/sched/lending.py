@@ -19,7 +19,7 @@ from federator.sched.rules import Rules
 
 def is_lent_to_preemptible_only(tenancy: Tenancy, rules: Rules, *, by_quota: bool) -> bool:
     """Tell whether the rule holds in this federation; see the module."""
-    return by_quota and rules.preempt_gpus > 0 and any(q is not None for q in tenancy.quotas)
+    return by_quota and rules.evicts and any(q is not None for q in tenancy.quotas)
 
 
 def not_lent(tenant: str, kind: RefusalKind = RefusalKind.WAIT) -> Refusal:

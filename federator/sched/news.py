@@ -9,7 +9,7 @@ from typing import Final
 from federator.model.lifecycle import Happening, WorkloadState
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, SiteJobState
-from federator.sched.continuing import AT_LIMIT, NO_PROGRESS, is_last_chance
+from federator.sched.continuing import AT_LIMIT, NO_PROGRESS, has_saved, is_last_chance
 from federator.sched.ledger import Entry
 
 WITHDRAWAL_TAKES_S: Final = 60.0  # a cancel later than this was somebody else's
@@ -64,15 +64,9 @@ def _ending(entry: Entry, report: AttemptReport) -> Happening:
     if entry.state is WorkloadState.CANCELLING:
         return ending
     if entry.state is WorkloadState.PREEMPTING:
-        ending = _ending_of_victim(ending, report)
-        if entry.at_its_limit and ending is Happening.PREEMPTED and not _saved(report):
-            ending = Happening.TIMED_OUT
-        elif entry.at_its_limit and ending is Happening.TIMED_OUT and _saved(report):
-            ending = Happening.PREEMPTED
-    if entry.workload.continues and ending is Happening.TIMED_OUT and not is_last_chance(entry):
+        return _ending_of_leaver(entry, ending, report)
+    if entry.workload.continues and ending is Happening.TIMED_OUT:
         return Happening.LIMIT_STRUCK
-    if entry.state is WorkloadState.PREEMPTING:
-        return ending
     soon = report.ended_at_s <= entry.withdrawn_at_s + WITHDRAWAL_TAKES_S
     ours = entry.state is WorkloadState.LAUNCHING or soon  # repeated until it has an effect
     if ending is Happening.CANCELLED and entry.withdrawing and ours:
@@ -82,19 +76,32 @@ def _ending(entry: Entry, report: AttemptReport) -> Happening:
     return ending
 
 
+def _ending_of_leaver(entry: Entry, ending: Happening, report: AttemptReport) -> Happening:
+    """As that of a victim; but at its time limit one that saved nothing has been cut off by it."""
+    found = _ending_of_victim(ending, report)
+    if not entry.workload.continues or found not in (Happening.TIMED_OUT, Happening.PREEMPTED):
+        return found
+    if ending is Happening.NODE_FAILED or has_saved(report):
+        return Happening.PREEMPTED
+    if is_last_chance(entry, report.leave):
+        return Happening.TIMED_OUT
+    struck = entry.at_its_limit or found is Happening.TIMED_OUT
+    return Happening.LIMIT_STRUCK if struck else found
+
+
 def _ending_of_victim(ending: Happening, report: AttemptReport) -> Happening:
-    """It was told to leave, and killed if it did not: only what it decided itself is its end."""
-    if ending in (Happening.COMPLETED, Happening.TIMED_OUT):
+    """It was told to leave, and killed if it did not: only what it decided itself is its end.
+
+    Who leaves with success after having been told may just have saved, and must be started again,
+    as Slurm itself does with whatever exits in its grace. Who had not been told yet was quicker.
+    """
+    told = report.leave is not None and report.ended_at_s >= report.leave.told_at_s
+    if ending is Happening.TIMED_OUT or (ending is Happening.COMPLETED and not told):
         return ending
     left = report.signal in _KILLED or report.exit_code in _LEFT_CODES
     if ending is Happening.FAILED and not (report.state is SiteJobState.FAILED and left):
         return ending
     return Happening.PREEMPTED
-
-
-def _saved(report: AttemptReport) -> bool:
-    """Whether one that was told to leave has saved what it had done."""
-    return report.exit_code in (0, 85) and not report.signal
 
 
 def reason_for(entry: Entry, happening: Happening, report: AttemptReport) -> Reason | None:
@@ -108,6 +115,6 @@ def reason_for(entry: Entry, happening: Happening, report: AttemptReport) -> Rea
         return Reason(code=ReasonCode.LEASE_OVER)
     if happening is Happening.LIMIT_STRUCK:
         return entry.reason if entry.state is WorkloadState.PREEMPTING else AT_LIMIT
-    if happening is Happening.TIMED_OUT and is_last_chance(entry):
+    if happening is Happening.TIMED_OUT and is_last_chance(entry, report.leave):
         return NO_PROGRESS
     return None

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import CancelAt, LaunchAt, PreemptAt
-from federator.sched.eviction import priority_of, spared_until_s
+from federator.sched.continuing import grace_s
 from federator.sched.ledger import Entry
 from federator.sched.rules import Rules
 
 
-def launch_order(entry: Entry, rules: Rules, now_s: float) -> LaunchAt:
+def launch_order(entry: Entry) -> LaunchAt:
     """Start the attempt on the nodes of its plan."""
     return LaunchAt(
         site=entry.site,
         attempt=entry.attempt_id,
         workload=entry.workload,
         jobs=entry.plan,
-        priority=priority_of(entry),
         victims=entry.victims,
-        spared_until_s=spared_until_s(entry, rules, now_s),
     )
 
 
-def order_to_leave(entry: Entry, rules: Rules) -> CancelAt | PreemptAt:
+def order_to_leave(entry: Entry, rules: Rules, now_s: float) -> CancelAt | PreemptAt:
     """Cancel, withdraw, or let it save and leave."""
     if entry.state is WorkloadState.PREEMPTING:
         return PreemptAt(
             site=entry.site,
             attempt=entry.attempt_id,
-            user=entry.workload.user,
+            workload=entry.workload,
             site_job_id=entry.site_job_id,
-            grace_s=rules.grace_s,
+            grace_s=grace_s(entry, rules, now_s),
         )
     return CancelAt(
         site=entry.site,
@@ -47,5 +45,5 @@ def lease_end_s(entry: Entry, rules: Rules) -> float:
     It is counted anew when the last of them has left, which may take longer if their site is cut
     off.
     """
-    grace_s = rules.grace_s if entry.victims else 0.0
-    return entry.lease_from_s + grace_s + rules.launch_lease_s
+    clearing_s = rules.grace_s if entry.victims else 0.0
+    return entry.lease_from_s + clearing_s + rules.launch_lease_s

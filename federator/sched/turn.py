@@ -75,7 +75,7 @@ class Turn:
             if effect is Effect.RANK_AGAIN:
                 self.pass_is_due(self)
             elif entry is not None and effect is Effect.LAUNCH:
-                self.commands.append(launch_order(entry, self.rules, self.now_s))
+                self.commands.append(launch_order(entry))
             elif entry is not None and effect is Effect.EVICT:
                 self._accepted.append(entry)
             elif entry is not None:
@@ -104,7 +104,7 @@ class Turn:
 
     def order_to_leave(self, entry: Entry) -> None:
         self.leave_sent_s[entry.workload.id] = self.now_s
-        self.commands.append(order_to_leave(entry, self.rules))
+        self.commands.append(order_to_leave(entry, self.rules, self.now_s))
         self.commands.append(Wake(at_s=self.now_s + ORDER_AGAIN_S))
 
     def to_leave(self) -> list[Entry]:

@@ -45,12 +45,13 @@ from federator.model.reason import Reason, ReasonCode
 from federator.model.site import (
     AttemptReport,
     Capacity,
+    Leave,
     Node,
     PartitionSummary,
-    RunningJob,
     SiteJobState,
+    VictimTerms,
 )
-from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY, Tenancy, Tenant
+from federator.model.tenant import LOWEST_PRIORITY, Tenancy, Tenant
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.policies.fifo import Fifo
 from federator.sched.federation import Federation
@@ -88,7 +89,6 @@ class LoopbackAgent:
         self._slurm = slurm
         self._marks = marks
         self._scheduler = SiteScheduler(partitions)
-        self._standing: dict[int, tuple[int, float]] = {}  # priority, and until when it is spared
         self._told: dict[AttemptId, AttemptReport] | None = None
         self._told_shape: tuple[Capacity | None, tuple[PartitionSummary, ...]] = (None, ())
         self.refuses = False  # sbatch says no
@@ -100,7 +100,7 @@ class LoopbackAgent:
         nodes = self._slurm.nodes()
         visible = {a for a, r in known.items() if r.state is not SiteJobState.PENDING}
         running, _ = told_apart(self._slurm.holders(), {a: r.site_job_id for a, r in known.items()})
-        self._scheduler.update(nodes, visible, running=map(self._ranked, running))
+        self._scheduler.update(nodes, visible, running=running)
         told, old_shape = self._told, self._told_shape
         shape = (self._scheduler.capacity, summarise(nodes, self._scheduler.partitions))
         self._told, self._told_shape = known, shape
@@ -115,21 +115,19 @@ class LoopbackAgent:
             partitions=shape[1] if shape[1] != old_shape[1] else (),
         )
 
-    def _ranked(self, job: RunningJob) -> RunningJob:
-        """With what the daemon has said of it; one that was launched before is left in peace."""
-        priority, spared_until_s = self._standing.get(job.id, (HIGHEST_PRIORITY, 0.0))
-        return replace(job, priority=priority, preemptible=True, cooldown_until_s=spared_until_s)
-
     def believes_all_are_lowest(self) -> None:
         """A lying site: it would evict anybody."""
         self._lies = True
-        self._standing = dict.fromkeys(self._standing, (LOWEST_PRIORITY, 0.0))
+
+    def _anybody(self) -> dict[WorkloadId, VictimTerms]:
+        lowest = VictimTerms(priority=LOWEST_PRIORITY)
+        return {report.attempt.workload: lowest for report in self._slurm.reports()}
 
     def do(self, command: SiteCommand) -> list[Observation]:
         match command:
             case AskSite():
                 swept = self.sweep()  # bids are made on what is true now
-                self._scheduler.rank({} if self._lies else command.standing)
+                self._scheduler.rank(self._anybody() if self._lies else command.victims)
                 answers = self._scheduler.bid(
                     map(Request.bid_request, command.requests),
                     self._clock(),
@@ -150,7 +148,6 @@ class LoopbackAgent:
 
     def _launch(self, order: LaunchAt) -> Observation:
         attempt = order.attempt
-        self._standing[order.workload.id] = (order.priority, order.spared_until_s)
         ends_by_s = self._clock() + order.workload.time_limit_s
         if attempt not in self._marks:
             obstacle = self._scheduler.holds(order.jobs, order.victims)
@@ -420,13 +417,15 @@ class Loopback:
         """The job saves for a while and goes, at its deadline in any case; orders may repeat."""
         slurm = self.sites[order.site].slurm
         wait_s = min(self.save_s, order.grace_s)
+        told_at_s = self.clock.now_s
+        for job in slurm.running():
+            if job.attempt == order.attempt and job.leave is None:
+                job.leave = Leave(told_at_s=told_at_s)
 
         def go() -> None:
-            killed = self.save_s > order.grace_s
             for job in slurm.running():
-                if job.attempt == order.attempt and not killed:
-                    self._keep(job)
-            slurm.end(order.attempt, SiteJobState.CANCELLED, 137 if killed else 0)
+                if job.attempt == order.attempt:
+                    self._leave(slurm, job, told_at_s, killed=self.save_s > order.grace_s)
             agent = self.sites[order.site].agent
             if agent is not None:
                 self._report(order.site, agent)
@@ -471,8 +470,16 @@ class Loopback:
         if self.enforces_limits and job.time_limit_s < inf:
             self._later(job.time_limit_s, lambda: end(SiteJobState.TIMEOUT))
 
-    def _keep(self, job: SimulatedJob) -> None:
-        """What has been done of its work needs not be done again."""
+    def _leave(
+        self, slurm: SimulatedSlurm, job: SimulatedJob, told_at_s: float, *, killed: bool
+    ) -> None:
+        """It goes; what it has done by then needs not be done again, unless it was killed."""
+        if killed:
+            job.leave = Leave(told_at_s=told_at_s, forced=True)
+            slurm.kill(job.attempt)
+            return
+        job.leave = Leave(told_at_s=told_at_s, saved_at_s=self.clock.now_s)
+        slurm.end(job.attempt, SiteJobState.CANCELLED)
         if self.duration_s is not None:
             left_s = self._left_s.get(job.attempt.workload, self.duration_s)
             done_s = self.clock.now_s - job.started_at_s

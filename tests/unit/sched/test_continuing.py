@@ -46,10 +46,11 @@ def told_after_s(f: Loopback) -> list[float]:
 
 def test_a_workload_longer_than_its_limit_finishes_over_several_attempts() -> None:
     f = fleet()
+    began_s = f.clock.now_s
     id_ = f.submit(CHAIN)
     f.run_until_all_end()
     assert (f.state(id_), f.entry(id_).attempt) == (ENDED, 3)
-    assert f.clock.now_s < 1700.0  # nothing was done twice
+    assert f.clock.now_s < began_s + 1600.0  # nothing was done twice
 
 
 def test_it_is_told_to_leave_a_grace_before_its_limit() -> None:
@@ -57,7 +58,8 @@ def test_it_is_told_to_leave_a_grace_before_its_limit() -> None:
     f.submit(CHAIN)
     f.run_until_all_end()
     assert told_after_s(f) == [540, 540]
-    assert {c.grace_s for c in f.commands if isinstance(c, PreemptAt)} == {60.0}
+    graces_s = [c.grace_s for c in f.commands if isinstance(c, PreemptAt)]
+    assert graces_s == [pytest.approx(60.0)] * 2
 
 
 def test_with_a_grace_longer_than_half_the_limit_it_works_for_half_of_it() -> None:
