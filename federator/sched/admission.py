@@ -8,7 +8,7 @@ from federator.model.event import Draft
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.tenant import Amounts, Tenancy
 from federator.model.workload import SiteName
-from federator.sched.lending import fits_whole_quota, not_lent
+from federator.sched.lending import not_lent
 from federator.sched.site_view import SiteView
 from federator.sched.workload_plan import never_fits
 
@@ -29,14 +29,12 @@ def never_runs(
         a limit of the tenant or of an ancestor is lower than the request, or a quota, where only
         what is within quota may start.
     """
-    beyond = None
-    needs_quota = quota_only and not draft.preemptible
+    beyond, request = None, tenancy.request(draft.jobs)
     if draft.tenant in tenancy:  # others have no limit, and a question gives nobody a row
-        row, request = tenancy.row(draft.tenant), tenancy.request(draft.jobs)
-        beyond = _beyond_any_limit(tenancy, row, request)
-        needs_quota = needs_quota and not fits_whole_quota(tenancy, row, request)
-    if beyond is None and needs_quota:
-        beyond = not_lent(draft.tenant, RefusalKind.REJECT)
+        beyond = _beyond_any_limit(tenancy, tenancy.row(draft.tenant), request)
+    if beyond is None and quota_only and not draft.preemptible:
+        refusal = not_lent(tenancy, draft.tenant, request)
+        beyond = refusal if refusal.kind is RefusalKind.REJECT else None
     if beyond is not None:
         return {SiteName(""): beyond}
     refusals: dict[SiteName, Refusal] = {}

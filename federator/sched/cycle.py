@@ -219,7 +219,7 @@ class Pass:
             kept = ranked.within_quota and holdings.keeps_quota(charge)
             beyond = limit_refusal(holdings, row, charge.amounts)
             if beyond is None and not kept and not self._may_borrow(entry.workload):
-                beyond = not_lent(entry.workload.tenant)
+                beyond = not_lent(self._ledger.tenancy, entry.workload.tenant, charge.amounts)
             if beyond is None and offer.bid.victims:
                 beyond = self._spares(offer, ranked, now_s, within_quota=kept)
             if beyond is None:
@@ -299,7 +299,8 @@ class Pass:
     def _held_back(self, entry: Entry, ranked: Ranked) -> Refusal | None:
         ledger, workload = self._ledger, entry.workload
         if not ranked.within_quota and not self._may_borrow(workload):
-            return not_lent(workload.tenant)
+            request = ledger.tenancy.request(workload.jobs)
+            return not_lent(ledger.tenancy, workload.tenant, request)
         row = ledger.tenancy.row(workload.tenant)
         refusal = None
         if ledger.tenancy.limit_rows(row):
@@ -355,7 +356,9 @@ class Trial:
             needs_quota = quota_only and not self.workload.preemptible
             if refusal is None and needs_quota:
                 within = fits_quota_now(ledger.holdings, row, charge.amounts)
-                refusal = None if within else not_lent(self.workload.tenant)
+                refusal = (
+                    None if within else not_lent(tenancy, self.workload.tenant, charge.amounts)
+                )
             if refusal is None:
                 return answers, offer.site
             beyond = beyond or refusal

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.tenant import Amounts, Tenancy
+from federator.model.workload import TenantName
 from federator.sched.holdings import Holdings, fits
 from federator.sched.rules import Rules
 
@@ -22,16 +23,21 @@ def is_lent_to_preemptible_only(tenancy: Tenancy, rules: Rules, *, by_quota: boo
     return by_quota and rules.evicts and any(q is not None for q in tenancy.quotas)
 
 
-def not_lent(tenant: str, kind: RefusalKind = RefusalKind.WAIT) -> Refusal:
-    """Why a workload that may not be evicted does not start over quota."""
+def not_lent(tenancy: Tenancy, tenant: TenantName, amounts: Amounts) -> Refusal:
+    """Why a workload that may not be evicted does not start over quota.
+
+    It is a reject where the quota would be too small even if nothing else were there.
+    """
+    fits_ever = tenant in tenancy and fits_whole_quota(tenancy, tenancy.row(tenant), amounts)
+    kind = RefusalKind.WAIT if fits_ever else RefusalKind.REJECT
     return Refusal(kind=kind, reasons=(Reason(code=ReasonCode.NOT_LENT, detail=tenant),))
 
 
-def fits_whole_quota(tenancy: Tenancy, row: int, request: Amounts) -> bool:
-    """Tell whether a request would be within quota if nothing else were there."""
+def fits_whole_quota(tenancy: Tenancy, row: int, amounts: Amounts) -> bool:
+    """Tell whether this much would be within quota if nothing else were there."""
     rows = tenancy.quota_rows(row)
-    nothing = [0] * len(request)
-    return bool(rows) and all(fits(nothing, request, tenancy.quotas[at]) for at in rows)
+    nothing = [0] * len(amounts)
+    return bool(rows) and all(fits(nothing, amounts, tenancy.quotas[at]) for at in rows)
 
 
 def fits_quota_now(holdings: Holdings, row: int, amounts: Amounts) -> bool:

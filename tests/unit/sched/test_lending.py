@@ -73,7 +73,8 @@ def test_a_plan_that_takes_more_than_the_quota_is_not_taken(firm: Draft) -> None
     id_ = f.submit(replace(firm, jobs=(whole,)))
     f.run_for(5.0)
     assert f.state(id_) is WAITS
-    assert f.entry(id_).refusals[SiteName("")].reasons[0].code is ReasonCode.NOT_LENT
+    refusal = f.entry(id_).refusals[SiteName("")]
+    assert (refusal.kind, refusal.reasons[0].code) == (RefusalKind.REJECT, ReasonCode.NOT_LENT)
 
 
 @FIRM
