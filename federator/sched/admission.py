@@ -33,8 +33,8 @@ def never_runs(
     if draft.tenant in tenancy:  # others have no limit, and a question gives nobody a row
         beyond = _beyond_any_limit(tenancy, tenancy.row(draft.tenant), request)
     if beyond is None and quota_only and not draft.preemptible:
-        refusal = not_lent(tenancy, draft.tenant, request)
-        beyond = refusal if refusal.kind is RefusalKind.REJECT else None
+        own = not_lent(tenancy, draft.tenant, request)
+        beyond = own if own.kind is RefusalKind.REJECT else None
     if beyond is not None:
         return {SiteName(""): beyond}
     refusals: dict[SiteName, Refusal] = {}

@@ -352,13 +352,15 @@ class Trial:
         for offer in bids_for(id_, self.round.answers, site_order):
             row = tenancy.row(self.workload.tenant)
             charge = ledger.holdings.charge_for(row, offer.bid.jobs)
-            refusal = limit_refusal(ledger.holdings, row, charge.amounts)
+            amounts = charge.amounts
+            refusal = limit_refusal(ledger.holdings, row, amounts)
             needs_quota = quota_only and not self.workload.preemptible
-            if refusal is None and needs_quota:
-                within = fits_quota_now(ledger.holdings, row, charge.amounts)
-                refusal = (
-                    None if within else not_lent(tenancy, self.workload.tenant, charge.amounts)
-                )
+            if (
+                needs_quota
+                and refusal is None
+                and not fits_quota_now(ledger.holdings, row, amounts)
+            ):
+                refusal = not_lent(tenancy, self.workload.tenant, amounts)
             if refusal is None:
                 return answers, offer.site
             beyond = beyond or refusal
