@@ -354,13 +354,9 @@ class Trial:
             charge = ledger.holdings.charge_for(row, offer.bid.jobs)
             amounts = charge.amounts
             refusal = limit_refusal(ledger.holdings, row, amounts)
-            needs_quota = quota_only and not self.workload.preemptible
-            if (
-                needs_quota
-                and refusal is None
-                and not fits_quota_now(ledger.holdings, row, amounts)
-            ):
-                refusal = not_lent(tenancy, self.workload.tenant, amounts)
+            if refusal is None and quota_only and not self.workload.preemptible:
+                within = fits_quota_now(ledger.holdings, row, amounts)
+                refusal = None if within else not_lent(tenancy, self.workload.tenant, amounts)
             if refusal is None:
                 return answers, offer.site
             beyond = beyond or refusal

@@ -33,6 +33,7 @@ all of it. What goes on in another attempt must be allowed to start again: ``--f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -133,35 +134,44 @@ def interpret(submission: Submission, extra_long: frozenset[str] = frozenset()) 
         "array") else ((), 0)  # fmt: skip
     if indices and len(given) > 1:
         raise InvalidRequest("Batch job submission failed: Invalid job array specification")
-    name = first.text("job-name")
-    if name is None:
-        name = "wrap" if _WRAP_MARK in script[:80] else "sbatch"
-    if len(name.encode()) > MAX_NAME_BYTES:  # it travels with every question to every site
-        raise InvalidRequest(f"the job name is longer than {MAX_NAME_BYTES} bytes")
+    name = _checked_name(first, script)
     jobs = tuple(
         _job(each, name if len(given) == 1 else f"{name}+{k}") for k, each in enumerate(given)
     )
     limits = [quantities.time_limit_s(each.text("time") or "-1") for each in given]
-    requeue, continues = "no-requeue" not in first, any("fed-continue" in each for each in given)
-    if continues and not requeue:
-        raise InvalidRequest(
-            "--fed-continue starts the job again at its time limit, which --no-requeue (or "
-            "SBATCH_NO_REQUEUE) forbids; leave one of them out"
-        )
     return Interpreted(
         jobs=jobs,
         name=name,
         account=first.text("account"),
         time_limit_s=max(limits),
-        requeue=requeue,
+        requeue="no-requeue" not in first,
         array_indices=indices,
         array_max_running=max_running,
         nice=max(each.nice() for each in given),
         asked_priority=max(each.priority() for each in given),
         asks_priority=any("fed-priority" in each for each in given),
         no_preempt=any("fed-no-preempt" in each for each in given),
-        continues=continues,
+        continues=_continues(given),
     )
+
+
+def _checked_name(first: _Given, script: str) -> str:
+    name = first.text("job-name")
+    if name is None:
+        name = "wrap" if _WRAP_MARK in script[:80] else "sbatch"
+    if len(name.encode()) > MAX_NAME_BYTES:  # it travels with every question to every site
+        raise InvalidRequest(f"the job name is longer than {MAX_NAME_BYTES} bytes")
+    return name
+
+
+def _continues(given: Sequence[_Given]) -> bool:
+    asked = any("fed-continue" in each for each in given)
+    if asked and "no-requeue" in given[0]:
+        raise InvalidRequest(
+            "--fed-continue starts the job again at its time limit, which --no-requeue (or "
+            "SBATCH_NO_REQUEUE) forbids; leave one of them out"
+        )
+    return asked
 
 
 # ---- checks ----

@@ -82,7 +82,7 @@ class Desk:
         (reply,) = replies
         return reply
 
-    def submit(self, user: str = "ada", **options: str) -> WorkloadId:
+    def submit(self, user: str = "ada", **options: str | None) -> WorkloadId:
         reply = self.ask(submit_call(options=options), user)
         assert isinstance(reply, SubmitReply), reply
         return WorkloadId(reply.id)
@@ -110,11 +110,11 @@ def desk() -> Desk:
 
 def submit_call(
     key: str = "key-00001",
-    options: Mapping[str, str] = MappingProxyType({}),
+    options: Mapping[str, str | None] = MappingProxyType({}),
     test_only: bool = False,
     as_user: str = "",
 ) -> SubmitCall:
-    given = {"nodes": "1", "gres": "gpu:8"} | dict(options)
+    given: dict[str, str | None] = {"nodes": "1", "gres": "gpu:8", **options}
     component = tuple(Option(name=name, value=value) for name, value in given.items())
     submission = Submission(components=(component,), script="#!/bin/sh\ntrue\n")
     return SubmitCall(submission=submission, key=key, test_only=test_only, as_user=as_user)
@@ -139,6 +139,12 @@ def test_a_user_may_lower_a_workload_below_the_tenants_priority(desk: Desk) -> N
     id_ = desk.submit(**{"fed-priority": "6", "nice": "50"})
     workload = desk.federation.entry(id_).workload
     assert (workload.priority, workload.asked_priority, workload.nice) == (6, 6, 50)
+
+
+def test_what_is_asked_for_of_evictions_and_time_limits_is_queued_with_it(desk: Desk) -> None:
+    id_ = desk.submit(**{"fed-no-preempt": None, "fed-continue": None})
+    workload = desk.federation.entry(id_).workload
+    assert (workload.no_preempt, workload.preemptible, workload.continues) == (True, False, True)
 
 
 def test_a_workload_that_asks_for_nothing_is_not_lowered(desk: Desk) -> None:
