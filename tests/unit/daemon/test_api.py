@@ -82,7 +82,7 @@ class Desk:
         (reply,) = replies
         return reply
 
-    def submit(self, user: str = "ada", **options: str | None) -> WorkloadId:
+    def submit(self, user: str = "ada", **options: str) -> WorkloadId:
         reply = self.ask(submit_call(options=options), user)
         assert isinstance(reply, SubmitReply), reply
         return WorkloadId(reply.id)
@@ -142,8 +142,9 @@ def test_a_user_may_lower_a_workload_below_the_tenants_priority(desk: Desk) -> N
 
 
 def test_what_is_asked_for_of_evictions_and_time_limits_is_queued_with_it(desk: Desk) -> None:
-    id_ = desk.submit(**{"fed-no-preempt": None, "fed-continue": None})
-    workload = desk.federation.entry(id_).workload
+    reply = desk.ask(submit_call(options={"fed-no-preempt": None, "fed-continue": None}))
+    assert isinstance(reply, SubmitReply), reply
+    workload = desk.federation.entry(WorkloadId(reply.id)).workload
     assert (workload.no_preempt, workload.preemptible, workload.continues) == (True, False, True)
 
 
