@@ -195,6 +195,7 @@ class Api:
             nice=asked.nice,
             no_preempt=asked.no_preempt,
             continues=asked.continues,
+            signal_lead_s=asked.signal_lead_s,
         )
         client = self._client(answer)
         key = f"{user}:{call.key}"  # one user's key cannot meet another's

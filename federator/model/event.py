@@ -45,6 +45,7 @@ class Draft:
     nice: int = 0
     no_preempt: bool = False
     continues: bool = False
+    signal_lead_s: float = 0.0
 
     @property
     def preemptible(self) -> bool:
@@ -72,6 +73,7 @@ class Draft:
                 requeue=self.requeue,
                 no_preempt=self.no_preempt,
                 continues=self.continues,
+                signal_lead_s=self.signal_lead_s,
                 array=None
                 if index is None
                 else ArrayTask(array_id=first, index=index, max_running=self.array_max_running),

@@ -184,6 +184,7 @@ class Workload:
     requeue: bool = True  # may start again after a node failure (sbatch --no-requeue: False)
     no_preempt: bool = False  # is never evicted (--fed-no-preempt), and pays for it
     continues: bool = False  # goes on in another attempt at its time limit (--fed-continue)
+    signal_lead_s: float = 0.0  # so long before its limit Slurm itself signals it (--signal); 0: no
     array: ArrayTask | None = None
 
     def __post_init__(self) -> None:

@@ -22,6 +22,9 @@ from federator.sched.rules import Rules
 FRUITLESS_ATTEMPTS: Final = 3
 """So many in a row that were cut off without having saved end a workload as TIMEOUT."""
 
+SIGNAL_EARLY_S: Final = 60.0
+"""By which Slurm may send a job's signal too early (sbatch(1), ``--signal``)."""
+
 NOTICE_FRAC: Final = 0.5
 """Of its time limit a workload works at least the rest, however long the grace is."""
 
@@ -32,8 +35,15 @@ NO_PROGRESS: Final = Reason(code=ReasonCode.NO_PROGRESS, needed=FRUITLESS_ATTEMP
 
 
 def notice_s(entry: Entry, rules: Rules) -> float:
-    """How long before its time limit a workload is told to leave: its grace."""
-    return min(rules.grace_s, entry.workload.time_limit_s * NOTICE_FRAC)
+    """How long before its time limit a workload is told to leave: its grace.
+
+    If Slurm itself signals it earlier, it is told before that: an exit must find it told.
+    """
+    workload = entry.workload
+    by_rule_s = min(rules.grace_s, workload.time_limit_s * NOTICE_FRAC)
+    if not workload.signal_lead_s:
+        return by_rule_s
+    return max(by_rule_s, min(workload.signal_lead_s + SIGNAL_EARLY_S, workload.time_limit_s))
 
 
 def limit_at_s(entry: Entry) -> float:
@@ -45,7 +55,7 @@ def grace_s(entry: Entry, rules: Rules, now_s: float) -> float:
     """How long a workload that is told to leave now has: not beyond its time limit."""
     if not entry.at_its_limit:
         return rules.grace_s
-    return max(_LEAST_GRACE_S, min(rules.grace_s, limit_at_s(entry) - now_s))
+    return max(_LEAST_GRACE_S, limit_at_s(entry) - now_s)
 
 
 def has_saved(report: AttemptReport) -> bool:

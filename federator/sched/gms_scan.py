@@ -77,8 +77,7 @@ class GmsScan:
                 backlog.moving.discard(family)
                 continue
             lanes = [lane for row in rows for lane in backlog.lanes(row)]
-            unlike = {(lane.shape.nice, lane.shape.preemptible) for lane in lanes}
-            timeless = len(rows) == 1 and len(unlike) == 1
+            timeless = len(rows) == 1 and len({self._taken_off(lane) for lane in lanes}) == 1
             self._scan(lanes, timeless)
             if timeless:
                 backlog.heads[rows[0]] = self._head(lanes)
@@ -88,6 +87,11 @@ class GmsScan:
                     backlog.heads.pop(row, None)
                 backlog.moving.add(family)
         backlog.stale.clear()
+
+    def _taken_off(self, lane: Lane) -> tuple[float, float]:
+        """What the credits of a lane are lowered by."""
+        weights, shape = self._weights, lane.shape
+        return weights.nice_term(shape.nice), weights.non_preemptible_term(shape.preemptible)
 
     def credit(self, lane: Lane, submitted_at_s: float) -> float:
         weights, shape = self._weights, lane.shape

@@ -74,6 +74,7 @@ class Interpreted:
     asks_priority: bool = False  # whether that was said; 1 holds for everyone else
     no_preempt: bool = False  # never evicted
     continues: bool = False  # in another attempt at its time limit
+    signal_lead_s: float = 0.0  # so long before its limit Slurm signals it; 0: it does not
 
 
 class _Given:
@@ -152,6 +153,7 @@ def interpret(submission: Submission, extra_long: frozenset[str] = frozenset()) 
         asks_priority=any("fed-priority" in each for each in given),
         no_preempt=any("fed-no-preempt" in each for each in given),
         continues=_continues(given),
+        signal_lead_s=max(quantities.signal_lead_s(each.text("signal") or "") for each in given),
     )
 
 

@@ -69,6 +69,14 @@ def test_with_a_grace_longer_than_half_the_limit_it_works_for_half_of_it() -> No
     assert set(told_after_s(f)) == {300}
 
 
+@pytest.mark.parametrize(("lead_s", "after_s"), [(10.0, 530), (120.0, 420), (900.0, 0)])
+def test_it_is_told_before_slurm_signals_it_by_itself(lead_s: float, after_s: int) -> None:
+    f = fleet(grace_s=60.0)
+    f.submit(replace(CHAIN, signal_lead_s=lead_s))
+    f.run_for(601.0)
+    assert told_after_s(f)[0] == pytest.approx(after_s, abs=1)
+
+
 def test_while_it_leaves_its_state_and_reason_say_so() -> None:
     f = fleet()
     f.save_s = 30.0
@@ -168,6 +176,19 @@ def test_after_a_restart_of_the_daemon_it_is_told_all_the_same() -> None:
     f.run_until_all_end()
     assert (f.state(id_), f.entry(id_).attempt) == (ENDED, 3)
     assert told_after_s(f) == [540, 540]
+
+
+def test_a_restart_of_the_daemon_while_it_leaves_changes_nothing() -> None:
+    f = fleet()
+    f.save_s = 30.0
+    id_ = f.submit(CHAIN)
+    f.run_until(lambda: f.state(id_) is LEAVES, 700.0)
+    f.restart()
+    f.run_until_all_end()
+    entry = f.entry(id_)
+    assert (entry.state, entry.attempt, entry.preemptions) == (ENDED, 3, 0)
+    last = [c.grace_s for c in f.commands if isinstance(c, PreemptAt)][1]
+    assert last < 60.0  # what was left of it then
 
 
 def test_one_whose_site_is_not_heard_is_told_when_it_is_back() -> None:

@@ -332,6 +332,17 @@ def test_what_a_component_says_of_being_evicted_holds_for_the_whole_workload(
     assert (found.no_preempt, found.continues) == (no_preempt, continues)
 
 
+@pytest.mark.parametrize(
+    ("words", "lead_s"),
+    [
+        ("", 0), ("--signal=USR1", 60), ("--signal=B:USR1@300", 300), ("--signal=RB:12@0", 0),
+        ("--signal=USR1@10 : --signal=USR1@20", 20), ("--signal=USR1@soon", 0), ("--signal=@9", 0),
+    ],
+)  # fmt: skip
+def test_how_early_slurm_itself_signals_a_job_is_read(words: str, lead_s: float) -> None:
+    assert read(words).signal_lead_s == lead_s
+
+
 def test_what_may_not_start_again_cannot_go_on_at_its_time_limit() -> None:
     with pytest.raises(InvalidRequest, match=r"--no-requeue .* forbids; leave one of them out"):
         read("--fed-continue --no-requeue")
