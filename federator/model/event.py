@@ -123,6 +123,7 @@ class Changed(Event, frozen=True, kw_only=True, tag="changed"):
     site_state: str = ""
     reason: Reason | None = None
     by: str = ""  # the user who asked for a cancel
+    failed_nodes: tuple[str, ...] = ()  # of its site: they ended the attempt
 
 
 LogRecord = EpochBegan | Submitted | Awarded | Changed

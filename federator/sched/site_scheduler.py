@@ -32,7 +32,7 @@ from federator.sched.negative_cache import Known, as_for
 from federator.sched.reservation import Ending, endings_of
 from federator.sched.room import FreeNode, Room
 from federator.sched.running import Occupants
-from federator.sched.workload_plan import never_fits
+from federator.sched.workload_plan import anywhere, never_fits
 
 SHAPES_KEPT: Final = 4096  # for which it is known whether they could ever fit
 
@@ -269,6 +269,7 @@ class SiteScheduler:
 
     def _never_fits(self, jobs: tuple[Job, ...]) -> Refusal | None:
         """As ``never_fits``; remembered while the site is built as it is."""
+        jobs = anywhere(jobs)
         known = self._never.get(jobs)
         if known is None:
             if len(self._never) >= SHAPES_KEPT:
