@@ -34,6 +34,7 @@ class ReasonCode(Enum):
     NODE_FAILED = "FedNodeFail"
     PREEMPTED = "FedPreempted"  # evicted for another, whose id is in ``detail``; or by its site
     REQUEUED = "FedRequeued"  # put back at its site: by itself, or by an admin
+    CHECKPOINT = "FedCheckpoint"  # its checkpoint is at another site, out of reach from here
     PREEMPT_BUDGET = "FedPreemptBudget"  # would have to evict more than may be evicted now
     LOST = "FedLost"  # the site has no record of it any more
     ARRAY_LIMIT = "FedArrayLimit"  # --array=…%N

@@ -46,7 +46,7 @@ from federator.model.workload import (
 )
 from federator.sched.admission import never_runs
 from federator.sched.auction import Award, auction
-from federator.sched.cycle import Pass, Round, Trial, asked_of, for_site, remember
+from federator.sched.cycle import Pass, Round, Trial, asked_of, for_site
 from federator.sched.eviction import budget_gpus, clearing
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.news import failed_nodes, happenings, reason_for
@@ -199,6 +199,7 @@ class Federation:
         site = self.sites[report.site]
         if report.capacity is not None:
             site.empty = Room(report.capacity.nodes)
+            site.gpus = sum(node.gpus for node in report.capacity.nodes)
         if report.partitions and report.partitions != site.summary:
             site.summary = report.partitions
             self._pass_is_due(turn)  # something came free, perhaps of local users
@@ -227,6 +228,7 @@ class Federation:
                 signal=report.signal,
                 site_state=report.state.value,
                 reason=reason_for(entry, happening, report),
+                leave=report.leave,
                 failed_nodes=failed_nodes(entry, happening, report),
             )
 
@@ -264,7 +266,7 @@ class Federation:
         # agent which nodes a job that waits in Slurm's queue is pinned to.
         for entry in self._entries_at(report.site, WorkloadState.AWARDED, WorkloadState.LAUNCHING):
             if not entry.withdrawing:
-                turn.commands.append(launch_order(entry, self._rules, turn.now_s))
+                turn.commands.append(launch_order(entry))
         turn.commands.append(Wake(at_s=turn.now_s))  # leases may have run out meanwhile
         for entry in turn.to_leave():
             if entry.site == report.site:
@@ -328,8 +330,9 @@ class Federation:
         self._pass_due_s = turn.now_s + self._rules.pass_interval_s
         turn.commands.append(Wake(at_s=self._pass_due_s))
         ranking = self._policy.rank(self.ledger, turn.now_s)
-        budget = budget_gpus(self.ledger, self._rules, turn.now_s)
-        self._pass = Pass(ranking, self.ledger, budget)
+        fleet_gpus = sum(site.gpus for site in self.sites.values())
+        budget = budget_gpus(self.ledger, self._rules, fleet_gpus, turn.now_s)
+        self._pass = Pass(ranking, self.ledger, self._rules, budget)
         self._ask(turn, self._pass, again=())
         self._conclude(turn)
 
@@ -342,14 +345,14 @@ class Federation:
             return
         pass_.round = round_ = self._new_round(turn, window)
         for name in self._ready_sites():
-            requests = for_site(window, name, self.ledger, turn.now_s)
+            requests = for_site(window, name, self.ledger, self._rules, turn.now_s)
             if requests:
                 round_.waiting_for.add(name)
                 kept = pass_.reserved.get(name)
                 reserve = kept and asked_of(kept, name, self.ledger, turn.now_s)
                 ask = AskSite(site=name, pass_id=round_.pass_id, requests=requests,
                               reserve=reserve, reserving=True,
-                              standing=pass_.standing_at(name))  # fmt: skip
+                              victims=pass_.victims_at(name))  # fmt: skip
                 turn.commands.append(ask)
 
     def _new_round(self, turn: Turn, requests: Sequence[Request]) -> Round:
@@ -388,26 +391,22 @@ class Federation:
     def _settle(self, turn: Turn, pass_: Pass) -> None:
         round_ = pass_.round
         order = [w for w in round_.requests if self._is_pending(w)]  # some were cancelled meanwhile
-        down = [name for name, site in self.sites.items() if not site.ready]
-        silent = round_.silent()
         outcome = auction(
-            order, round_.answers, list(self.sites), lambda o: self._award(turn, pass_, o, down)
+            order, round_.answers, list(self.sites), lambda o: self._award(turn, pass_, o)
         )
         in_vain = set(pass_.keep_room(outcome.refused, list(self.sites)))
         for id_ in outcome.refused:
             entry = self.ledger.entries[id_]
-            remember(entry, round_.answers, silent, down, turn.now_s)
+            pass_.remember(entry, self.sites, turn.now_s)
             self._wake_to_retry(turn, entry)
         pass_.learn([w for w in outcome.refused if w not in in_vain], self._ready_sites())
         again = in_vain | set(outcome.again)
         self._ask(turn, pass_, [w for w in order if w in again])
 
-    def _award(
-        self, turn: Turn, pass_: Pass, offers: Sequence[Award], down: Sequence[SiteName]
-    ) -> Award | None:
+    def _award(self, turn: Turn, pass_: Pass, offers: Sequence[Award]) -> Award | None:
         """Record the best award that the tenant's limit admits; None when it admits none."""
-        entry, round_ = self.ledger.entries[offers[0].id], pass_.round
-        remember(entry, round_.answers, round_.silent(), down, turn.now_s)
+        entry = self.ledger.entries[offers[0].id]
+        pass_.remember(entry, self.sites, turn.now_s)
         chosen = pass_.choose(offers, turn.now_s)
         if isinstance(chosen, Refusal):
             entry.refusals = {SiteName(""): chosen, **entry.refusals}

@@ -27,6 +27,8 @@ from federator.sched.backlog import Backlog
 from federator.sched.bad_nodes import BadNodes
 from federator.sched.failures import NodeFailures
 from federator.sched.holdings import Charge, Holdings
+from federator.sched.saves import SaveTimes, family_of
+from federator.sched.tax import PreemptionTax, destroyed_gpu_s
 from federator.sched.usage import UsageAverage, WindowAverage
 
 RETRY_AFTER_S = 5.0
@@ -67,7 +69,10 @@ class Entry:
     bad_nodes: BadNodes = field(default_factory=BadNodes)
     promised_to: WorkloadId | None = None  # whose award needs its nodes
     preemptions: int = 0
-    evicted_at_s: float = 0.0  # when it was last told to leave
+    evicted_at_s: float = 0.0  # when it was last evicted
+    ran_at: SiteName = SiteName("")  # where it last ran; "": it has not run yet
+    saved_at: SiteName = SiteName("")  # where its checkpoint is; "": none is known
+    lost_gpu_s: float = 0.0  # destroyed by its evictions
     refusals: dict[SiteName, Refusal] = field(default_factory=dict)  # of the last pass; volatile
 
     @property
@@ -121,6 +126,8 @@ class Ledger:
         self.id_of_key: dict[str, WorkloadId] = {}
         self.evictions: deque[Eviction] = deque(maxlen=EVICTIONS_KEPT)
         self.failures = NodeFailures()
+        self.saves = SaveTimes()
+        self.tax = PreemptionTax()
         self._by_state: dict[WorkloadState, dict[WorkloadId, None]] = {s: {} for s in WorkloadState}
 
     def in_state(self, *states: WorkloadState) -> Iterator[Entry]:
@@ -165,6 +172,8 @@ class Ledger:
     def _change(self, event: Changed) -> tuple[Effect, ...]:
         entry = self.entries[event.workload]
         before = entry.state
+        if entry.state is WorkloadState.PREEMPTING:
+            self._account(entry, event)
         effects = self._move(entry, event.happening, event.at_s)
         entry.bad_nodes.blame(entry.site, event.failed_nodes, event.at_s)
         if before in _ON_NODES and entry.state not in _ON_NODES:
@@ -179,11 +188,14 @@ class Ledger:
             entry.lease_from_s, entry.withdrawing = event.at_s, False
         elif event.happening in (Happening.LEASE_OVER, Happening.SITE_REQUEUED):
             entry.withdrawing, entry.withdrawn_at_s = True, event.at_s
+            if event.reason is not None and event.reason.code is ReasonCode.REQUEUED:
+                entry.saved_at = entry.site  # what puts itself back has saved
         elif event.happening is Happening.EVICTED:
             entry.evicted_at_s = event.at_s
             entry.preemptions += 1
             self.evictions.append(Eviction(event.at_s, entry.held_gpus))
         elif event.happening is Happening.STARTED:
+            entry.ran_at = entry.site
             entry.failures_at.pop(entry.site, None)
             entry.setbacks.pop(entry.site, None)
         if entry.state is WorkloadState.PENDING:
@@ -221,6 +233,19 @@ class Ledger:
         first_s = PREEMPTING_SITE_S if reason.code is ReasonCode.PREEMPTED else RETRY_AFTER_S
         wait_s = min(RETRY_AFTER_MAX_S, first_s * 2 ** (failures - 1))
         entry.avoid_until_s[entry.site] = at_s + wait_s
+
+    def _account(self, victim: Entry, event: Changed) -> None:
+        """Note what its leaving tells of save times, and what it cost for whom."""
+        leave = event.leave
+        if leave is not None:
+            self.saves.learn(family_of(victim.workload), leave)
+            if leave.saved_at_s:
+                victim.saved_at = victim.site
+        if event.happening is Happening.PREEMPTED and victim.promised_to is not None:
+            started_s = event.started_at_s or victim.started_at_s
+            lost = destroyed_gpu_s(victim.held_gpus, started_s, event.ended_at_s, leave)
+            victim.lost_gpu_s += lost
+            self.tax.add(self.entries[victim.promised_to].workload.tenant, lost)
 
     def _promise(self, award: Awarded) -> None:
         """Nobody else may have these victims."""
