@@ -12,7 +12,7 @@ Source:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import inf, isfinite, sqrt
 from typing import Final
 
 from federator.model.workload import SiteName
@@ -64,7 +64,7 @@ def checkpoint_interval_s(save_s: float, mean_s: float) -> float:
     """How long to work between two checkpoints, so that the least time is lost.
 
     Args:
-        save_s: what a checkpoint takes; 0: not known.
+        save_s: what a checkpoint takes; 0: not known; inf: longer than anybody has waited.
         mean_s: between failures, see ``mtbf_s``.
 
     Returns:
@@ -74,6 +74,6 @@ def checkpoint_interval_s(save_s: float, mean_s: float) -> float:
         J. W. Young, "A first order approximation to the optimum checkpoint interval" (1974):
         sqrt(2 C M). Daly's higher orders matter where a save takes as long as a failure is away.
     """
-    if save_s <= 0.0 or mean_s == inf:
+    if save_s <= 0.0 or not isfinite(save_s * mean_s):
         return 0.0
     return sqrt(2.0 * save_s * mean_s)

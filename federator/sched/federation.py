@@ -266,7 +266,7 @@ class Federation:
         # agent which nodes a job that waits in Slurm's queue is pinned to.
         for entry in self._entries_at(report.site, WorkloadState.AWARDED, WorkloadState.LAUNCHING):
             if not entry.withdrawing:
-                turn.commands.append(launch_order(entry))
+                turn.commands.append(launch_order(entry, self.ledger))
         turn.commands.append(Wake(at_s=turn.now_s))  # leases may have run out meanwhile
         for entry in turn.to_leave():
             if entry.site == report.site:

@@ -138,7 +138,7 @@ class Agent:
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._known: dict[AttemptId, AttemptReport] = {}
         self._told = Told()
-        self._setbacks = Setbacks(lambda attempt: self._scheduler.held_nodes(attempt))
+        self._setbacks = Setbacks(self._planned_nodes)
         self._sees_all_nodes = True
         self._accepted_lately: dict[AttemptId, tuple[str, int]] = {}  # user and job id, since
         # the last sweep began
@@ -297,6 +297,9 @@ class Agent:
             ):
                 known.setdefault(report.attempt, report)
         return known
+
+    def _planned_nodes(self, attempt: AttemptId) -> tuple[str, ...]:
+        return self._scheduler.held_nodes(attempt)
 
     def _visible(self) -> set[AttemptId]:
         """Attempts that the nodes already show, or no longer hold."""
