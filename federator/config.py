@@ -361,10 +361,6 @@ class FederationConfig(_Strict):
             for name, tenant in self.tenants.items()
             if tenant.quota is not None and tenant.quota.gpus is None
         ]
-        if "preemption" in self.policy.model_fields_set:
-            lines.append(
-                "policy.preemption counts for whatif --evict only: the daemon does not evict yet"
-            )
         return tuple(lines)
 
     def _broken_promises(self) -> Iterator[str]:

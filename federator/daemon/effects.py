@@ -88,36 +88,11 @@ class Effects:
         link = self._links[command.site]
         match command:
             case AskSite():
-                requests = tuple(map(_job_request, command.requests))
-                reserve = _job_request(command.reserve) if command.reserve is not None else None
-                link.send(
-                    Ask(
-                        pass_id=command.pass_id,
-                        requests=requests,
-                        reserve=reserve,
-                        reserving=command.reserving,
-                        victims={int(id_): terms for id_, terms in command.victims.items()},
-                    )
-                )
+                link.send(_question(command))
             case LaunchAt():
-                w = command.workload
                 log.info("launch", attempt=str(command.attempt), site=command.site,
                          nodes=[n for plan in command.jobs for n in plan.nodes])  # fmt: skip
-                link.send(
-                    LaunchOrder(
-                        attempt=command.attempt,
-                        user=w.user,
-                        tenant=w.tenant,
-                        name=w.name,
-                        submission=w.submission,
-                        jobs=command.jobs,
-                        array_index=w.array.index if w.array is not None else None,
-                        time_limit_s=w.time_limit_s,
-                        victims=command.victims,
-                        checkpoint_dir=self._checkpoint_dir(command.site, w),
-                        checkpoint_interval_s=command.checkpoint_interval_s,
-                    )
-                )
+                link.send(self._launch_order(command))
             case PreemptAt():
                 log.info("preempt", attempt=str(command.attempt), site=command.site)
                 link.send(self._preempt_order(command))
@@ -130,6 +105,22 @@ class Effects:
                         pending_only=command.pending_only,
                     )
                 )
+
+    def _launch_order(self, command: LaunchAt) -> LaunchOrder:
+        w = command.workload
+        return LaunchOrder(
+            attempt=command.attempt,
+            user=w.user,
+            tenant=w.tenant,
+            name=w.name,
+            submission=w.submission,
+            jobs=command.jobs,
+            array_index=w.array.index if w.array is not None else None,
+            time_limit_s=w.time_limit_s,
+            victims=command.victims,
+            checkpoint_dir=self._checkpoint_dir(command.site, w),
+            checkpoint_interval_s=command.checkpoint_interval_s,
+        )
 
     def _preempt_order(self, command: PreemptAt) -> PreemptOrder:
         notice = notice_of(command.workload.submission)
@@ -168,6 +159,16 @@ class Effects:
                 return TestOnlyReply(bids=bids, winner=command.winner or "")
             case AnswerCancelled():
                 return CancelReply(ids=command.ids)
+
+
+def _question(command: AskSite) -> Ask:
+    return Ask(
+        pass_id=command.pass_id,
+        requests=tuple(map(_job_request, command.requests)),
+        reserve=_job_request(command.reserve) if command.reserve is not None else None,
+        reserving=command.reserving,
+        victims={int(id_): terms for id_, terms in command.victims.items()},
+    )
 
 
 def _job_request(request: Request) -> JobRequest:

@@ -28,22 +28,19 @@ from federator.model.site import AttemptReport, GpuModel, SiteJobState
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.site_scheduler import SiteScheduler, described, summarise
 from federator.sites.base import SiteDriver, Sweep, told_apart
+from federator.sites.greeting import SILENCE_S
 from federator.sites.journal import Journal, Mark, Step
 from federator.sites.leaving import Departures
 from federator.sites.protocol import (
-    BANNER,
     PROTOCOL_VERSION,
     Answer,
     Ask,
     AttemptAbsent,
     BidsMade,
     ByteReader,
-    Call,
     CallAnswer,
     CancelFailed,
     CancelOrder,
-    ClientCall,
-    ErrorReply,
     Hello,
     LaunchAccepted,
     LaunchDeclined,
@@ -52,7 +49,6 @@ from federator.sites.protocol import (
     Ping,
     Pong,
     PreemptOrder,
-    Reply,
     Report,
     SnapshotAsk,
     SnapshotTaken,
@@ -64,11 +60,11 @@ from federator.sites.protocol import (
     read_frame,
     to_agent_decoder,
 )
+from federator.sites.relay import Relay
 from federator.sites.researchers import ResearcherSocket
 from federator.sites.setbacks import Setbacks
 from federator.sites.told import Told
 
-SILENCE_S: Final = 15.0  # without a word of the daemon the agent ends
 INTENT_HORIZON_S: Final = 45.0  # an sbatch older than this has succeeded or never will:
 # the helper calls it within 12 s or not at all, and ends it after 30 s
 WATCH_S: Final = 0.25  # sweep interval while a launch is on its way
@@ -77,7 +73,6 @@ FRESH_S: Final = 1.0  # bids are made on a sweep no older than this
 REST_PER_SWEEP: Final = 4.0  # however much happens, slurmctld is left alone four times as long
 LAUNCHES_AT_ONCE: Final = 8
 CANCELS_AT_ONCE: Final = 4
-CALL_S: Final = 30.0
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -142,8 +137,7 @@ class Agent:
         self._sees_all_nodes = True
         self._accepted_lately: dict[AttemptId, tuple[str, int]] = {}  # user and job id, since
         # the last sweep began
-        self._calls: dict[int, asyncio.Future[Reply]] = {}
-        self._next_call = 0
+        self._relay = Relay(self._send)
 
     # ---- life ----
 
@@ -158,7 +152,7 @@ class Agent:
         self._scheduler = SiteScheduler(welcome.partitions)
         self._poll_interval_s = welcome.poll_interval_s
         self._gpus = welcome.gpus
-        server = await ResearcherSocket(self._relay).listen(Path(self._config.socket))
+        server = await ResearcherSocket(self._relay.ask).listen(Path(self._config.socket))
         lasting = [
             asyncio.create_task(self._obey(reader)),
             asyncio.create_task(self._sweep_for_ever()),
@@ -215,7 +209,7 @@ class Agent:
                     self._cancels.add(message)
                     self._start(self._cancel(message))
             case CallAnswer():
-                self._pass_on(message)
+                self._relay.pass_on(message)
             case Welcome():
                 raise StaleState("the daemon introduced itself twice")
 
@@ -490,44 +484,6 @@ class Agent:
 
     def _lock_of(self, attempt: AttemptId) -> asyncio.Lock:
         return self._attempt_locks.setdefault(attempt, asyncio.Lock())
-
-    # ---- researchers at this site ----
-
-    async def _relay(self, user: str, call: Call) -> Reply:
-        """Hand a researcher's call to the daemon and wait for its answer."""
-        self._next_call += 1
-        call_id = self._next_call
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._calls[call_id] = future
-        self._send(ClientCall(call_id=call_id, user=user, call=call))
-        try:
-            return await asyncio.wait_for(future, CALL_S)
-        except TimeoutError:
-            return ErrorReply(message=f"the daemon did not answer within {CALL_S:.0f} s")
-        finally:
-            self._calls.pop(call_id, None)
-
-    def _pass_on(self, answer: CallAnswer) -> None:
-        future = self._calls.pop(answer.call_id, None)
-        if future is not None and not future.done():
-            future.set_result(answer.reply)
-
-
-async def await_welcome(reader: ByteReader, write: Callable[[bytes], None]) -> Welcome:
-    """Speak first, and read what the daemon says of itself.
-
-    Raises:
-        SiteUnavailable: it said nothing, or something else.
-    """
-    write(BANNER)
-    try:
-        body = await asyncio.wait_for(read_frame(reader), SILENCE_S)
-    except TimeoutError as error:
-        raise SiteUnavailable("the daemon did not introduce itself") from error
-    welcome = to_agent_decoder.decode(body) if body is not None else None
-    if not isinstance(welcome, Welcome):
-        raise SiteUnavailable("the daemon did not introduce itself")
-    return welcome
 
 
 def _stranger(user: str) -> Refusal:

@@ -14,7 +14,7 @@ import json
 import os
 import signal
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -48,6 +48,9 @@ class Mark:
     forced: bool = False  # it was killed at the end of its grace
 
 
+_FIELDS: Final = tuple(each.name for each in fields(Mark))
+
+
 class Journal:
     """Append-only JSON lines, fsynced; the last line of an attempt counts.
 
@@ -72,8 +75,8 @@ class Journal:
                 mark = json.loads(line)
                 attempt = AttemptId.parse(mark["attempt"])
                 if attempt is not None and now_s - mark["at_s"] < KEEP_S:
-                    del mark["attempt"]
-                    self._marks[attempt] = Mark(**(mark | {"step": Step(mark["step"])}))
+                    known = {name: mark[name] for name in _FIELDS if name in mark}
+                    self._marks[attempt] = Mark(**(known | {"step": Step(mark["step"])}))
 
     def _rewrite(self) -> None:
         """Compact: one line for each attempt, put in place in one step."""
@@ -141,7 +144,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _line(attempt: AttemptId, mark: Mark) -> str:
-    said = {name: value for name, value in asdict(mark).items() if value or name == "job_id"}
+    said = {name: value for name, value in asdict(mark).items() if value or name == "at_s"}
     return json.dumps({"attempt": str(attempt)} | said | {"step": mark.step.value}) + "\n"
 
 

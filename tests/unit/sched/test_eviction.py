@@ -273,7 +273,7 @@ def test_each_question_says_on_which_terms_who_runs_there_may_be_evicted() -> No
     victim, _ = filled_by_guests(f)
     owner = f.submit(of("owner"))
     f.run_for(5.0)
-    asked = [c for c in f.commands if isinstance(c, AskSite) and c.victims]
+    asked = [c for c in f.commands if isinstance(c, AskSite) and victim in c.victims]
     assert asked[-1].victims[victim] == VictimTerms(priority=7)
     orders = {c.workload.id: c for c in f.commands if isinstance(c, LaunchAt)}
     assert (orders[owner].victims, orders[victim].victims) == ((victim,), ())
