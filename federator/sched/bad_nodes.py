@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from federator.model.workload import SiteName
@@ -18,16 +18,14 @@ class _Failure:
     until_s: float
 
 
+@dataclass(slots=True)
 class BadNodes:
     """The nodes that failed one workload, and until when it avoids each; none at first.
 
     A node that is broken takes no jobs anyhow; this is for one that is back and fails again.
     """
 
-    __slots__ = ("_failed",)
-
-    def __init__(self) -> None:
-        self._failed: dict[tuple[SiteName, str], _Failure] = {}
+    _failed: dict[tuple[SiteName, str], _Failure] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self._failed)

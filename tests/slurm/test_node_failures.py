@@ -15,7 +15,6 @@ import pytest
 from federator.testbed import layout
 from tests.slurm.federation import (
     STARTS,
-    Row,
     Running,
     at,
     federation_jobs,
@@ -42,6 +41,7 @@ def only_room_at(site: str) -> Iterator[None]:
     before = SITES[: SITES.index(site)]
     for name in before:
         fill(name)
+    time.sleep(1.5)  # bids are made on sweeps of the last second
     try:
         yield
     finally:
@@ -74,17 +74,10 @@ def reconfigure(site: str) -> None:
     time.sleep(2)  # until every slurmd has read it
 
 
-def prepared(site: str, node: str) -> bool:
+def idle(site: str, node: str) -> bool:
     """Tell whether a node is up and idle."""
     state = at(site, "sinfo", "--noheader", f"--nodes={node}", "--format=%T", "--partition=fed")
     return state.strip() == "idle"
-
-
-def why(federation: Running, id_: int) -> Row:
-    """The row of a workload with its setbacks."""
-    told = federation.run("fsqueue", "--json", "--why", "-t", "all", "-j", str(id_))
-    assert told.returncode == 0, told.stderr
-    return federation.row(id_)
 
 
 def nodes_of(site: str, id_: int, attempt: int) -> str:
@@ -105,7 +98,7 @@ def test_a_job_whose_node_dies_runs_again_without_that_node(federation: Running,
             (row,) = federation.await_end(id_, timeout_s=90)
         finally:
             at(site, "slurmd", "-N", dies)
-            within(30, lambda: prepared(site, dies))
+            within(30, lambda: idle(site, dies))
     assert (row["state"], row["attempt"]) == ("COMPLETED", 2)
     assert dies not in row["node_names"]
     assert row["submitted_at_s"] == first["submitted_at_s"]
