@@ -120,6 +120,7 @@ class Effects:
             time_limit_s=w.time_limit_s,
             victims=command.victims,
             checkpoint_dir=self._checkpoint_dir(command.site, w),
+            checkpoint_interval_s=command.checkpoint_interval_s,
         )
 
     def _preempt_order(self, command: PreemptAt) -> PreemptOrder:

@@ -136,6 +136,7 @@ class Changed(Event, frozen=True, kw_only=True, tag="changed"):
     reason: Reason | None = None
     by: str = ""  # the user who asked for a cancel
     leave: Leave | None = None  # of one that was told to leave
+    failed_nodes: tuple[str, ...] = ()  # of its site: they ended the attempt
 
 
 LogRecord = EpochBegan | Submitted | Awarded | Changed

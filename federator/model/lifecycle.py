@@ -38,6 +38,7 @@ class Happening(Enum):
     WITHDRAWN = "withdrawn before it started"
     SITE_REQUEUED = "requeued by the site"
     NODE_FAILED = "node failed"
+    SITE_PREEMPTED = "preempted by the site"
     COMPLETED = "completed"
     FAILED = "failed"
     TIMED_OUT = "reached its time limit"
@@ -78,13 +79,16 @@ TRANSITIONS: Final[Mapping[tuple[WorkloadState, Happening], Edge]] = MappingProx
     (_S.LAUNCHING, _H.STARTED): Edge(_S.RUNNING),
     (_S.LAUNCHING, _H.LEASE_OVER): Edge(_S.LAUNCHING, (_E.WITHDRAW,)),
     (_S.LAUNCHING, _H.WITHDRAWN): Edge(_S.PENDING, _FREED),
+    (_S.LAUNCHING, _H.SITE_REQUEUED): Edge(_S.LAUNCHING, (_E.WITHDRAW,)),
     (_S.LAUNCHING, _H.NODE_FAILED): Edge(_S.PENDING, _FREED),
+    (_S.LAUNCHING, _H.SITE_PREEMPTED): Edge(_S.PENDING, _FREED),
     (_S.LAUNCHING, _H.LOST): Edge(_S.FAILED, _FREED),
     (_S.LAUNCHING, _H.CANCELLED): Edge(_S.CANCELLED, _FREED),
     (_S.LAUNCHING, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
     (_S.RUNNING, _H.WITHDRAWN): Edge(_S.PENDING, _FREED),  # it started as we withdrew it
-    (_S.RUNNING, _H.SITE_REQUEUED): Edge(_S.LAUNCHING),
+    (_S.RUNNING, _H.SITE_REQUEUED): Edge(_S.LAUNCHING, (_E.WITHDRAW,)),
     (_S.RUNNING, _H.NODE_FAILED): Edge(_S.PENDING, _FREED),
+    (_S.RUNNING, _H.SITE_PREEMPTED): Edge(_S.PENDING, _FREED),
     (_S.RUNNING, _H.COMPLETED): Edge(_S.COMPLETED, _FREED),
     (_S.RUNNING, _H.FAILED): Edge(_S.FAILED, _FREED),
     (_S.RUNNING, _H.TIMED_OUT): Edge(_S.TIMEOUT, _FREED),
@@ -108,6 +112,7 @@ TRANSITIONS: Final[Mapping[tuple[WorkloadState, Happening], Edge]] = MappingProx
     (_S.CANCELLING, _H.FAILED): Edge(_S.FAILED, _FREED),
     (_S.CANCELLING, _H.TIMED_OUT): Edge(_S.TIMEOUT, _FREED),
     (_S.CANCELLING, _H.NODE_FAILED): Edge(_S.CANCELLED, _FREED),
+    (_S.CANCELLING, _H.SITE_PREEMPTED): Edge(_S.CANCELLED, _FREED),
     (_S.CANCELLING, _H.ACCEPTED): Edge(_S.CANCELLING, (_E.CANCEL,)),  # now its job id is known
 })  # fmt: skip
 

@@ -63,6 +63,7 @@ class Job:
     nvlink: bool = False  # GPUs of a node must have it
     tensor_parallel: int = 1  # GPUs that must be on one node together
     pipeline_stages: int = 1  # of tensor_parallel GPUs each; better in one rack together
+    avoid: tuple[str, ...] = ()  # nodes of the site asked, sorted: they failed this workload
 
     def __post_init__(self) -> None:
         if self.nodes is not None and self.nodes < 1:

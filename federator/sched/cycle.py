@@ -7,7 +7,7 @@ never logged. What it decides is logged as ``Awarded`` before any site is told.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from federator.model.event import Awarded
 from federator.model.lifecycle import AT_SITE, WorkloadState
@@ -15,7 +15,7 @@ from federator.model.message import Request, SiteAnswer
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import VictimTerms
 from federator.model.tenant import LOWEST_PRIORITY, Amounts
-from federator.model.workload import AttemptId, Job, SiteName, Workload, WorkloadId
+from federator.model.workload import AttemptId, SiteName, Workload, WorkloadId
 from federator.sched.auction import Award, bids_for, offers_for
 from federator.sched.eviction import Claims, against, checkpoint_in_reach, victim_terms
 from federator.sched.holdings import Holdings
@@ -36,11 +36,6 @@ class Round:
     waiting_for: set[SiteName]
     deadline_s: float
     answers: dict[SiteName, dict[WorkloadId, SiteAnswer]] = field(default_factory=dict)
-
-    def jobs_of(self, id_: WorkloadId) -> Sequence[Job]:
-        """What was asked for; nothing for a workload that was not asked about."""
-        request = self.requests.get(id_)
-        return request.workload.jobs if request is not None else ()
 
     def take(self, site: SiteName, answers: Iterable[SiteAnswer]) -> None:
         if site in self.waiting_for:
@@ -118,7 +113,10 @@ class Pass:
         return Rights(priority, budget_gpus) if budget_gpus else NOBODY
 
     def learn(self, refused: Iterable[WorkloadId], sites: Collection[SiteName]) -> None:
-        """Remember what all of these sites have refused in this round for want of hardware."""
+        """Remember what all of these sites have refused in this round for want of hardware.
+
+        Who avoids nodes proves nothing for others.
+        """
         answers = self.round.answers
         for id_ in refused:
             refusals = {
@@ -128,7 +126,7 @@ class Pass:
                 and answer.refusal is not None
                 and of_hardware(answer.refusal)
             }
-            if sites and len(refusals) == len(sites):
+            if sites and len(refusals) == len(sites) and not self._ledger.entries[id_].bad_nodes:
                 asked = self.round.requests[id_]
                 rights = self._rights(asked.priority, asked.preempt_gpus)
                 self._failed.add(asked.workload.jobs, rights, refusals)
@@ -403,10 +401,20 @@ def running_tasks(ledger: Ledger) -> dict[WorkloadId, int]:
 def for_site(
     window: Iterable[Request], site: SiteName, ledger: Ledger, rules: Rules, now_s: float
 ) -> tuple[Request, ...]:
-    """Those of the window that this site may bid for now."""
+    """Those of the window that this site may bid for now, as it is asked for them."""
     wanted = ((request, ledger.entries[request.workload.id]) for request in window)
     return tuple(
-        request
+        asked_of(request, site, ledger, now_s)
         for request, entry in wanted
         if entry.avoid_until_s.get(site, 0.0) <= now_s and checkpoint_in_reach(entry, site, rules)
     )
+
+
+def asked_of(request: Request, site: SiteName, ledger: Ledger, now_s: float) -> Request:
+    """A request as one site gets it: without its nodes that failed the workload lately."""
+    entry = ledger.entries.get(request.workload.id)
+    nodes = entry.bad_nodes.avoided(site, now_s) if entry is not None else ()
+    if not nodes:
+        return request
+    jobs = tuple(replace(job, avoid=nodes) for job in request.workload.jobs)
+    return replace(request, workload=replace(request.workload, jobs=jobs))

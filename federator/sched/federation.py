@@ -8,6 +8,7 @@ simulated sites.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from federator.model.event import EpochBegan, LogRecord, Submitted
 from federator.model.lifecycle import AT_SITE, Happening, WorkloadState
@@ -37,6 +38,7 @@ from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.site import AttemptReport
 from federator.model.workload import (
     AttemptId,
+    Job,
     SiteName,
     Workload,
     WorkloadId,
@@ -45,11 +47,11 @@ from federator.model.workload import (
 from federator.sched.admission import never_runs
 from federator.sched.auction import Award, auction
 from federator.sched.continuing import AT_LIMIT, LimitWatch
-from federator.sched.cycle import Pass, Round, Trial, for_site
+from federator.sched.cycle import Pass, Round, Trial, asked_of, for_site
 from federator.sched.eviction import budget_gpus, clearing
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.lending import is_lent_to_preemptible_only
-from federator.sched.news import happenings, reason_for
+from federator.sched.news import failed_nodes, happenings, reason_for
 from federator.sched.orders import launch_order, lease_end_s
 from federator.sched.plausible import believed
 from federator.sched.policy import Policy, Ranked
@@ -233,6 +235,7 @@ class Federation:
                 site_state=report.state.value,
                 reason=reason_for(entry, happening, report),
                 leave=report.leave,
+                failed_nodes=failed_nodes(entry, happening, report),
             )
 
     def _stray(self, turn: Turn, site: SiteName, report: AttemptReport) -> None:
@@ -269,7 +272,7 @@ class Federation:
         # agent which nodes a job that waits in Slurm's queue is pinned to.
         for entry in self._entries_at(report.site, WorkloadState.AWARDED, WorkloadState.LAUNCHING):
             if not entry.withdrawing:
-                turn.commands.append(launch_order(entry))
+                turn.commands.append(launch_order(entry, self.ledger))
         turn.commands.append(Wake(at_s=turn.now_s))  # leases may have run out meanwhile
         for entry in turn.to_leave():
             if entry.site == report.site:
@@ -355,8 +358,10 @@ class Federation:
             requests = for_site(window, name, self.ledger, self._rules, turn.now_s)
             if requests:
                 round_.waiting_for.add(name)
+                kept = pass_.reserved.get(name)
+                reserve = kept and asked_of(kept, name, self.ledger, turn.now_s)
                 ask = AskSite(site=name, pass_id=round_.pass_id, requests=requests,
-                              reserve=pass_.reserved.get(name), reserving=True,
+                              reserve=reserve, reserving=True,
                               victims=pass_.victims_at(name))  # fmt: skip
                 turn.commands.append(ask)
 
@@ -371,8 +376,18 @@ class Federation:
     def _bids_came(self, turn: Turn, came: BidsCame) -> None:
         for round_ in self._open_rounds():
             if round_.pass_id == came.pass_id:
-                round_.take(came.site, believed(came.answers, round_.jobs_of))
+                asked = partial(self._jobs_asked, turn, round_, came.site)
+                round_.take(came.site, believed(came.answers, asked))
         self._conclude(turn)
+
+    def _jobs_asked(
+        self, turn: Turn, round_: Round, site: SiteName, id_: WorkloadId
+    ) -> Sequence[Job]:
+        """What a site was asked for; nothing for a workload that it was not asked about."""
+        request = round_.requests.get(id_)
+        if request is None:
+            return ()
+        return asked_of(request, site, self.ledger, turn.now_s).workload.jobs
 
     def _conclude(self, turn: Turn) -> None:
         """Settle every round whose answers are in: auction, awards, next round."""
@@ -412,8 +427,9 @@ class Federation:
         return award
 
     def _wake_to_retry(self, turn: Turn, entry: Entry) -> None:
-        """A site that failed the workload is asked again after a while, not at the next pass."""
-        later = [t for t in entry.avoid_until_s.values() if t > turn.now_s]
+        """Site or node that failed the workload is tried again in a while, not at the next pass."""
+        ends_s = (*entry.avoid_until_s.values(), *entry.bad_nodes.ends_s())
+        later = [t for t in ends_s if t > turn.now_s]
         if later:
             self._pass_due_s = min(self._pass_due_s, *later)
 

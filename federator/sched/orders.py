@@ -5,18 +5,23 @@ from __future__ import annotations
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import CancelAt, LaunchAt, PreemptAt
 from federator.sched.continuing import grace_s
-from federator.sched.ledger import Entry
+from federator.sched.failures import checkpoint_interval_s, mtbf_s
+from federator.sched.ledger import Entry, Ledger
 from federator.sched.rules import Rules
+from federator.sched.saves import family_of
 
 
-def launch_order(entry: Entry) -> LaunchAt:
+def launch_order(entry: Entry, ledger: Ledger) -> LaunchAt:
     """Start the attempt on the nodes of its plan."""
+    save_s = ledger.saves.p95_s(family_of(entry.workload)) or 0.0
+    mean_s = mtbf_s(len(entry.node_names), ledger.failures.per_node_s(entry.site))
     return LaunchAt(
         site=entry.site,
         attempt=entry.attempt_id,
         workload=entry.workload,
         jobs=entry.plan,
         victims=entry.victims,
+        checkpoint_interval_s=checkpoint_interval_s(save_s, mean_s),
     )
 
 

@@ -75,7 +75,7 @@ class Turn:
             if effect is Effect.RANK_AGAIN:
                 self.pass_is_due(self)
             elif entry is not None and effect is Effect.LAUNCH:
-                self.commands.append(launch_order(entry))
+                self.commands.append(launch_order(entry, self.ledger))
             elif entry is not None and effect is Effect.EVICT:
                 self._accepted.append(entry)
             elif entry is not None:

@@ -333,6 +333,7 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
     """Submit this attempt, pinned to the plan; the same order twice submits once.
 
     ``checkpoint_dir``: made for it, as its user; "" where the region has no shared folder.
+    ``checkpoint_interval_s``: suggested to it; 0: nothing is known.
     ``victims``: workloads that will leave for it.
     """
 
@@ -346,6 +347,7 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
     time_limit_s: float = inf
     victims: tuple[int, ...] = ()
     checkpoint_dir: str = ""
+    checkpoint_interval_s: float = 0.0
 
 
 class SignalTo(Enum):

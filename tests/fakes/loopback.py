@@ -60,6 +60,7 @@ from federator.sched.policy import Policy
 from federator.sched.rules import Rules
 from federator.sched.site_scheduler import SiteScheduler, summarise
 from federator.sites.base import told_apart
+from federator.sites.setbacks import Setbacks
 from tests.fakes.clock import VirtualClock
 from tests.fakes.slurm import SimulatedJob, SimulatedSlurm
 
@@ -89,6 +90,7 @@ class LoopbackAgent:
         self._slurm = slurm
         self._marks = marks
         self._scheduler = SiteScheduler(partitions)
+        self._setbacks = Setbacks(self._scheduler.held_nodes)
         self._told: dict[AttemptId, AttemptReport] | None = None
         self._told_shape: tuple[Capacity | None, tuple[PartitionSummary, ...]] = (None, ())
         self.refuses = False  # sbatch says no
@@ -96,8 +98,8 @@ class LoopbackAgent:
 
     def sweep(self) -> SiteReported:
         """Look at Slurm; the first report is complete."""
-        known = {r.attempt: r for r in self._slurm.reports()}
         nodes = self._slurm.nodes()
+        known = self._setbacks.complete({r.attempt: r for r in self._slurm.reports()}, nodes)
         visible = {a for a, r in known.items() if r.state is not SiteJobState.PENDING}
         running, _ = told_apart(self._slurm.holders(), {a: r.site_job_id for a, r in known.items()})
         self._scheduler.update(nodes, visible, running=running)

@@ -136,7 +136,7 @@ def _repeat(f: Loopback, x: int, y: int) -> None:
 def _fail_job(f: Loopback, x: int, y: int) -> None:
     running = f.slurm(SITES[x % 3]).running()
     ends = (SiteJobState.FAILED, SiteJobState.TIMEOUT, SiteJobState.CANCELLED,
-            SiteJobState.NODE_FAIL, SiteJobState.OUT_OF_MEMORY)  # fmt: skip
+            SiteJobState.NODE_FAIL, SiteJobState.OUT_OF_MEMORY, SiteJobState.PREEMPTED)  # fmt: skip
     if running:
         f.slurm(SITES[x % 3]).end(running[0].attempt, ends[y % len(ends)], 1)
 
@@ -164,7 +164,7 @@ def _node(f: Loopback, x: int, y: int, broken: bool) -> None:
 def _requeue(f: Loopback, x: int, y: int) -> None:
     running = f.slurm(SITES[x % 3]).running()
     if running:
-        f.slurm(SITES[x % 3]).requeue(running[0].attempt)
+        f.slurm(SITES[x % 3]).requeue(running[0].attempt, preempted=y % 2 > 0)
 
 
 def _stall(f: Loopback, x: int, starts: bool) -> None:

@@ -151,6 +151,14 @@ def test_variables_that_fsbatch_left_out_stay_named() -> None:
     assert render(order([], environment=given), "s").environment["FED_DROPPED_ENV"] == "LATIN,BIG"
 
 
+def test_the_interval_between_checkpoints_is_told_where_it_is_known() -> None:
+    told = render(order(["--export=NONE"], checkpoint_interval_s=1234.5), "s")
+    assert told.environment["FED_CHECKPOINT_INTERVAL_S"] == "1234"
+    assert "--export=FED_JOB_ID,FED_ATTEMPT,FED_SITE,FED_CHECKPOINT_INTERVAL_S" in told.argv
+    forged = {"FED_CHECKPOINT_INTERVAL_S": "1"}
+    assert "FED_CHECKPOINT_INTERVAL_S" not in render(order([], environment=forged), "s").environment
+
+
 def test_the_umask_is_the_researchers() -> None:
     assert render(order([], submission={"umask": 0o077}), "s").umask == 0o077
 
