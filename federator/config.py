@@ -30,6 +30,7 @@ from federator.model.workload import MAX_AMOUNT, SiteName, TenantName
 from federator.policies import POLICIES
 from federator.sched.credit import CreditWeights
 from federator.sched.policy import Policy
+from federator.sched.rules import Rules
 
 _SHOWN: Final = 80  # characters of any one name or value that a message shows
 _LISTED: Final = 10  # names that a message lists
@@ -108,12 +109,16 @@ class CreditConfig(_Strict):
 
 
 class PreemptionConfig(_Strict):
-    """Limits of preemption. Of ``federator whatif --evict``; the daemon does not evict yet."""
+    """Limits of preemption: how long victims have, and how many there may be.
+
+    At most ``budget_frac`` of all GPUs are taken from others in any ``budget_window_s``; 0: none.
+    """
 
     grace_s: _Seconds = 120.0
     cooldown_s: _Seconds = 3600.0
     budget_frac: Annotated[float, Field(ge=0, le=1)] = 0.05
     budget_window_s: _Seconds = 600.0
+    min_run_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 0.0  # spared after its start
 
 
 class PolicyConfig(_Strict):
@@ -326,6 +331,22 @@ class FederationConfig(_Strict):
         return Tenancy(tenants, {name: gpu.weight for name, gpu in self.gpus.items()})
 
     @property
+    def rules(self) -> Rules:
+        """The settings that the core's decisions depend on."""
+        policy, preemption = self.policy, self.policy.preemption
+        return Rules(
+            launch_lease_s=policy.launch_lease_s,
+            pass_interval_s=policy.pass_interval_s,
+            bid_timeout_s=policy.bid_timeout_s,
+            preempt_frac=preemption.budget_frac,
+            preempt_window_s=preemption.budget_window_s,
+            grace_s=preemption.grace_s,
+            cooldown_s=preemption.cooldown_s,
+            min_run_s=preemption.min_run_s,
+            regions={name: site.region for name, site in self.sites.items()},
+        )
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """One line for each thing that is allowed, and probably not what the admin means."""
         lines = [*self._broken_promises()]
@@ -340,10 +361,6 @@ class FederationConfig(_Strict):
             for name, tenant in self.tenants.items()
             if tenant.quota is not None and tenant.quota.gpus is None
         ]
-        if "preemption" in self.policy.model_fields_set:
-            lines.append(
-                "policy.preemption counts for whatif --evict only: the daemon does not evict yet"
-            )
         return tuple(lines)
 
     def _broken_promises(self) -> Iterator[str]:

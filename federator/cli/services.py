@@ -88,7 +88,8 @@ def agent(config: Path) -> None:
 
 async def _serve(settings: AgentConfig) -> None:
     from federator.sites.accounts import Accounts  # noqa: PLC0415
-    from federator.sites.agent import Agent, await_welcome  # noqa: PLC0415
+    from federator.sites.agent import Agent  # noqa: PLC0415
+    from federator.sites.greeting import await_welcome  # noqa: PLC0415
     from federator.sites.journal import Journal, check_epoch, take_over  # noqa: PLC0415
     from federator.sites.slurm.driver import open_driver  # noqa: PLC0415
 

@@ -115,6 +115,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.RESERVED: _reserved,
     ReasonCode.LEASE_OVER: _named("did not start within the launch lease"),
     ReasonCode.NODE_FAILED: _named("a node failed"),
+    ReasonCode.CHECKPOINT: _named("its checkpoint is out of reach from here, at"),
     ReasonCode.PREEMPTED: _named("evicted for another"),
     ReasonCode.PREEMPT_BUDGET: _budget,
     ReasonCode.LOST: _named("the site has no record of the job any more"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import structlog
 
@@ -23,7 +24,7 @@ from federator.model.message import (
     Request,
     Wake,
 )
-from federator.model.workload import SiteName
+from federator.model.workload import SiteName, Workload
 from federator.sites.protocol import (
     Ask,
     CancelOrder,
@@ -31,11 +32,13 @@ from federator.sites.protocol import (
     ErrorReply,
     JobRequest,
     LaunchOrder,
+    PreemptOrder,
     Reply,
     SiteBid,
     SubmitReply,
     TestOnlyReply,
 )
+from federator.sites.slurm.notice import notice_of
 
 log = structlog.get_logger()
 
@@ -48,6 +51,7 @@ class Effects:
         links: by site.
         answer: gives a reply to a waiting client.
         wake: asks for a ``Tick`` at a time.
+        shared: the folder that each site shares with its region.
     """
 
     def __init__(
@@ -56,7 +60,9 @@ class Effects:
         links: Mapping[SiteName, SiteLink],
         answer: Callable[[int, Reply], None],
         wake: Callable[[float], None],
+        shared: Mapping[SiteName, Path],
     ) -> None:
+        self._shared = shared
         self._federation = federation
         self._links = links
         self._answer = answer
@@ -82,34 +88,55 @@ class Effects:
         link = self._links[command.site]
         match command:
             case AskSite():
-                requests = tuple(map(_job_request, command.requests))
-                reserve = _job_request(command.reserve) if command.reserve is not None else None
-                link.send(
-                    Ask(
-                        pass_id=command.pass_id,
-                        requests=requests,
-                        reserve=reserve,
-                        reserving=command.reserving,
-                    )
-                )
+                link.send(_question(command))
             case LaunchAt():
-                w = command.workload
                 log.info("launch", attempt=str(command.attempt), site=command.site,
                          nodes=[n for plan in command.jobs for n in plan.nodes])  # fmt: skip
+                link.send(self._launch_order(command))
+            case PreemptAt():
+                log.info("preempt", attempt=str(command.attempt), site=command.site)
+                link.send(self._preempt_order(command))
+            case CancelAt():
                 link.send(
-                    LaunchOrder(
+                    CancelOrder(
                         attempt=command.attempt,
-                        user=w.user,
-                        tenant=w.tenant,
-                        name=w.name,
-                        submission=w.submission,
-                        jobs=command.jobs,
-                        array_index=w.array.index if w.array is not None else None,
-                        time_limit_s=w.time_limit_s,
+                        user=command.user,
+                        site_job_id=command.site_job_id,
+                        pending_only=command.pending_only,
                     )
                 )
-            case CancelAt() | PreemptAt():
-                link.send(_cancel_order(command))
+
+    def _launch_order(self, command: LaunchAt) -> LaunchOrder:
+        w = command.workload
+        return LaunchOrder(
+            attempt=command.attempt,
+            user=w.user,
+            tenant=w.tenant,
+            name=w.name,
+            submission=w.submission,
+            jobs=command.jobs,
+            array_index=w.array.index if w.array is not None else None,
+            time_limit_s=w.time_limit_s,
+            victims=command.victims,
+            checkpoint_dir=self._checkpoint_dir(command.site, w),
+        )
+
+    def _preempt_order(self, command: PreemptAt) -> PreemptOrder:
+        notice = notice_of(command.workload.submission)
+        return PreemptOrder(
+            attempt=command.attempt,
+            user=command.workload.user,
+            site_job_id=command.site_job_id,
+            grace_s=command.grace_s,
+            signal=notice.signal,
+            signal_to=notice.to,
+            checkpoint_dir=self._checkpoint_dir(command.site, command.workload),
+        )
+
+    def _checkpoint_dir(self, site: SiteName, workload: Workload) -> str:
+        """A workload's own folder on what the sites of a region share; "" where nothing is."""
+        shared = self._shared.get(site)
+        return str(shared / workload.user / "checkpoints" / str(workload.id)) if shared else ""
 
     def _reply(
         self, command: AnswerSubmitted | AnswerRefused | AnswerTested | AnswerCancelled
@@ -133,13 +160,13 @@ class Effects:
                 return CancelReply(ids=command.ids)
 
 
-def _cancel_order(command: CancelAt | PreemptAt) -> CancelOrder:
-    """A victim's grace is Slurm's own so far: TERM, then KILL after KillWait."""
-    return CancelOrder(
-        attempt=command.attempt,
-        user=command.user,
-        site_job_id=command.site_job_id,
-        pending_only=isinstance(command, CancelAt) and command.pending_only,
+def _question(command: AskSite) -> Ask:
+    return Ask(
+        pass_id=command.pass_id,
+        requests=tuple(map(_job_request, command.requests)),
+        reserve=_job_request(command.reserve) if command.reserve is not None else None,
+        reserving=command.reserving,
+        victims={int(id_): terms for id_, terms in command.victims.items()},
     )
 
 
@@ -152,4 +179,5 @@ def _job_request(request: Request) -> JobRequest:
         priority=request.priority,
         jobs=workload.jobs,
         time_limit_s=workload.time_limit_s,
+        preempt_gpus=request.preempt_gpus,
     )

@@ -24,7 +24,6 @@ from federator.model.site import GpuModel
 from federator.model.workload import SiteName
 from federator.sched.federation import Federation
 from federator.sched.ledger import Ledger
-from federator.sched.rules import Rules
 from federator.sched.usage import DecayedAverage, UsageAverage, WindowAverage
 from federator.sites.protocol import PROTOCOL_VERSION, Welcome
 from federator.sites.transport import ProcessTransport, SshTransport, Transport
@@ -54,11 +53,6 @@ def open_federation(config: FederationConfig, store: Store) -> Federation:
     Raises:
         StoreError: a record cannot be read, or does not follow from those before it.
     """
-    rules = Rules(
-        launch_lease_s=config.policy.launch_lease_s,
-        pass_interval_s=config.policy.pass_interval_s,
-        bid_timeout_s=config.policy.bid_timeout_s,
-    )
     sites = {name: site.partitions for name, site in config.sites.items()}
     credit = config.policy.credit
     usage: UsageAverage
@@ -67,7 +61,7 @@ def open_federation(config: FederationConfig, store: Store) -> Federation:
     else:
         usage = WindowAverage(credit.usage_window_h * 3600.0)
     ledger = Ledger(config.tenancy(), usage)
-    federation = Federation(sites, config.policy.order, rules, ledger)
+    federation = Federation(sites, config.policy.order, config.rules, ledger)
     for number, record in enumerate(store.records(), start=1):
         try:
             federation.replay([decode_event(record)])
@@ -95,7 +89,8 @@ class Daemon:
         self._api = Api(config, self._federation, self._inbox.put_nowait, self.clock)
         self._stopping = False
         self._links: dict[SiteName, SiteLink] = self._api.links
-        self._effects = Effects(config.federation, self._links, self._api.reply, self._wake)
+        shared = {name: config.regions[s.region].shared for name, s in config.sites.items()}
+        self._effects = Effects(config.federation, self._links, self._api.reply, self._wake, shared)
 
     def clock(self) -> float:
         """Unix time that never stands still or runs backwards, even if the wall clock is set."""

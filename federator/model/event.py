@@ -14,6 +14,7 @@ import msgspec
 from federator.model.lifecycle import Happening
 from federator.model.plan import JobPlan, Score
 from federator.model.reason import Reason
+from federator.model.site import Leave
 from federator.model.workload import (
     FIRST_WORKLOAD_ID,
     ArrayTask,
@@ -123,6 +124,7 @@ class Changed(Event, frozen=True, kw_only=True, tag="changed"):
     site_state: str = ""
     reason: Reason | None = None
     by: str = ""  # the user who asked for a cancel
+    leave: Leave | None = None  # of one that was told to leave
 
 
 LogRecord = EpochBegan | Submitted | Awarded | Changed

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from federator.model.event import Draft, LogRecord
 from federator.model.plan import Bid, BidRequest, JobPlan
 from federator.model.reason import Reason, Refusal
-from federator.model.site import AttemptReport, Capacity, PartitionSummary
-from federator.model.tenant import LOWEST_PRIORITY
+from federator.model.site import AttemptReport, Capacity, PartitionSummary, VictimTerms
 from federator.model.workload import AttemptId, SiteName, Workload, WorkloadId
 
 # ---- observations ----
@@ -149,8 +148,8 @@ class AskSite:
     requests: tuple[Request, ...]  # in rank order
     reserve: Request | None = None  # a blocked workload for which this site keeps room
     reserving: bool = False  # or else for the first of ``requests`` that is blocked
-    standing: Mapping[WorkloadId, int] = field(default_factory=dict)
-    """The priority that each workload running there has now; empty where nobody may be evicted."""
+    victims: Mapping[WorkloadId, VictimTerms] = field(default_factory=dict)
+    """Who of those running there may be evicted; empty also while the budget is spent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,9 +160,7 @@ class LaunchAt:
     attempt: AttemptId
     workload: Workload
     jobs: tuple[JobPlan, ...]
-    priority: int = LOWEST_PRIORITY  # at which it was awarded
     victims: tuple[WorkloadId, ...] = ()
-    spared_until_s: float = 0.0  # not to be evicted before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +172,7 @@ class PreemptAt:
 
     site: SiteName
     attempt: AttemptId
-    user: str
+    workload: Workload
     site_job_id: int
     grace_s: float
 

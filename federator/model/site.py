@@ -98,6 +98,20 @@ class RunningJob:
     nodes: dict[str, NodeShare]
     cooldown_until_s: float = 0.0  # evicted lately: not again before then
     ends_by_s: float = inf  # by its time limit
+    saves_in_time: bool = True  # its save is not known to take longer than a victim's grace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VictimTerms:
+    """On which terms a running workload may be evicted, as things are now.
+
+    What was borrowed may be its tenant's own by now, so the federation tells them with each
+    question; whoever has none may not be evicted.
+    """
+
+    priority: int  # only for strictly higher ones (smaller numbers)
+    spared_until_s: float = 0.0  # began, or was evicted, not long ago
+    saves_in_time: bool = True  # one that does not is chosen only where nobody else is left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +209,23 @@ class SiteJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """How an attempt that was told to leave has left so far; by the site's clock.
+
+    ``saved_at_s``: when the last of its checkpoints that are known was complete; 0: none is.
+    """
+
+    told_at_s: float
+    saved_at_s: float = 0.0
+    forced: bool = False  # it had to be killed at the end of its grace
+
+    @property
+    def saved(self) -> bool:
+        """Whether it saved after it was told."""
+        return self.saved_at_s >= self.told_at_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptReport:
     """How one attempt stands at its site: all its components taken together."""
 
@@ -208,3 +239,4 @@ class AttemptReport:
     started_at_s: float = 0.0
     ended_at_s: float = 0.0
     nodes: tuple[str, ...] = ()
+    leave: Leave | None = None  # of one that was told to leave

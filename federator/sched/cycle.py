@@ -13,15 +13,17 @@ from federator.model.event import Awarded
 from federator.model.lifecycle import AT_SITE, WorkloadState
 from federator.model.message import Request, SiteAnswer
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.site import VictimTerms
 from federator.model.tenant import LOWEST_PRIORITY, Amounts
 from federator.model.workload import AttemptId, Job, SiteName, Workload, WorkloadId
 from federator.sched.auction import Award, bids_for, offers_for
-from federator.sched.eviction import Claims, against
+from federator.sched.eviction import Claims, against, checkpoint_in_reach, victim_terms
 from federator.sched.holdings import Holdings
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.negative_cache import NOBODY, NegativeCache, Rights, as_for, of_hardware
 from federator.sched.policy import Ranked
-from federator.sched.standing import standings
+from federator.sched.rules import Rules
+from federator.sched.site_view import SiteView
 
 
 @dataclass(slots=True)
@@ -58,16 +60,17 @@ class Pass:
     Args:
         ranking: of the moment the pass began; standing and credit hold for the whole pass.
         ledger: read for what has changed meanwhile.
+        rules: see ``Rules``.
         budget_gpus: that may be evicted by the awards of this pass.
     """
 
-    def __init__(self, ranking: Iterable[Ranked], ledger: Ledger, budget_gpus: float = 0.0) -> None:
+    def __init__(
+        self, ranking: Iterable[Ranked], ledger: Ledger, rules: Rules | None = None,
+        budget_gpus: float = 0.0,
+    ) -> None:  # fmt: skip
+        self._rules = Rules() if rules is None else rules
         self._budget_gpus = budget_gpus
-        self._standing = (
-            {id_: standing.priority for id_, standing in standings(ledger).items()}
-            if budget_gpus
-            else {}
-        )
+        self._terms = victim_terms(ledger, self._rules) if budget_gpus else {}
         self.round = Round(pass_id=0, requests={}, waiting_for=set(), deadline_s=0.0)
         self._ranked: dict[WorkloadId, Ranked] = {}  # of those in the present round
         self._rest: Iterator[Ranked] = iter(ranking)
@@ -197,6 +200,7 @@ class Pass:
 
         One that keeps the workload within quota comes before a better one that does not: a plan
         may take more than was asked for (whole nodes), or GPUs of a type with a quota of its own.
+        Of those, one where checkpoints of its last run could be read comes first.
 
         Args:
             offers: for one workload, best first; at least one.
@@ -206,20 +210,20 @@ class Pass:
         holdings = self._ledger.holdings
         row = self._ledger.tenancy.row(entry.workload.tenant)
         refusal: Refusal | None = None
-        possible: list[tuple[bool, Award]] = []
+        possible: list[tuple[bool, bool, Award]] = []
         for offer in offers:
             charge = holdings.charge_for(row, offer.bid.jobs)
             kept = ranked.within_quota and holdings.keeps_quota(charge)
             beyond = limit_refusal(holdings, row, charge.amounts)
             if beyond is None and offer.bid.victims:
-                beyond = self._spares(offer, ranked, within_quota=kept)
+                beyond = self._spares(offer, ranked, now_s, within_quota=kept)
             if beyond is None:
-                possible.append((kept, offer))
+                possible.append((kept, self._can_resume(entry, offer.site), offer))
             refusal = refusal or beyond
         if not possible and refusal is not None:
             self._give_back_task(entry)
             return refusal
-        within_quota, award = max(possible, key=lambda p: p[0])  # the first of equals
+        within_quota, _, award = max(possible, key=lambda p: p[:2])  # the first of equals
         awarded = Awarded(
             at_s=now_s,
             attempt=AttemptId(workload=award.id, attempt=entry.attempt + 1),
@@ -233,7 +237,12 @@ class Pass:
         )
         return award, awarded
 
-    def _spares(self, offer: Award, ranked: Ranked, *, within_quota: bool) -> Refusal | None:
+    def _can_resume(self, entry: Entry, site: SiteName) -> bool:
+        return not entry.ran_at or self._rules.reaches(site, entry.ran_at)
+
+    def _spares(
+        self, offer: Award, ranked: Ranked, now_s: float, *, within_quota: bool
+    ) -> Refusal | None:
         """Why an offer's victims may not go; None when they may.
 
         ``within_quota``: with what the plan really takes; what is beyond it displaces nobody.
@@ -241,14 +250,32 @@ class Pass:
         claims = Claims(
             priority=ranked.priority,
             budget_gpus=self._budget_gpus if within_quota else 0.0,
-            standing=self._standing,
+            terms=self._terms,
+            now_s=now_s,
         )
         return against(offer, self._ledger, claims)
 
-    def standing_at(self, site: SiteName) -> dict[WorkloadId, int]:
-        """The priorities of what runs at a site; none when nobody may be evicted."""
+    def remember(self, entry: Entry, sites: Mapping[SiteName, SiteView], now_s: float) -> None:
+        """Keep each site's reason with the workload, for ``fsqueue --why``."""
+        refusals = {s: wait(ReasonCode.SITE_DOWN) for s, view in sites.items() if not view.ready}
+        refusals |= self.round.silent()
+        for site, until_s in entry.avoid_until_s.items():
+            if until_s > now_s and site not in refusals:
+                refusals[site] = Refusal(kind=RefusalKind.WAIT, reasons=(entry.setbacks[site],))
+        for site in sites:
+            if site not in refusals and not checkpoint_in_reach(entry, site, self._rules):
+                elsewhere = Reason(code=ReasonCode.CHECKPOINT, detail=entry.saved_at)
+                refusals[site] = Refusal(kind=RefusalKind.WAIT, reasons=(elsewhere,))
+        for site, by_id in self.round.answers.items():
+            answer = by_id.get(entry.workload.id)
+            if answer is not None and answer.refusal is not None:
+                refusals[site] = answer.refusal
+        entry.refusals = refusals
+
+    def victims_at(self, site: SiteName) -> dict[WorkloadId, VictimTerms]:
+        """Who may be evicted at a site."""
         entries = self._ledger.entries
-        return {id_: p for id_, p in self._standing.items() if entries[id_].site == site}
+        return {id_: terms for id_, terms in self._terms.items() if entries[id_].site == site}
 
     def awarded(self, award: Award) -> None:
         """Who has a place needs no room kept; what its victims hold is less to evict."""
@@ -358,24 +385,12 @@ def running_tasks(ledger: Ledger) -> dict[WorkloadId, int]:
 
 
 def for_site(
-    window: Iterable[Request], site: SiteName, ledger: Ledger, now_s: float
+    window: Iterable[Request], site: SiteName, ledger: Ledger, rules: Rules, now_s: float
 ) -> tuple[Request, ...]:
     """Those of the window that this site may bid for now."""
-    entries = ledger.entries
-    return tuple(r for r in window if entries[r.workload.id].avoid_until_s.get(site, 0.0) <= now_s)
-
-
-def remember(
-    entry: Entry, answers: Mapping[SiteName, Mapping[WorkloadId, SiteAnswer]],
-    silent: Mapping[SiteName, Refusal], down: Iterable[SiteName], now_s: float,
-) -> None:  # fmt: skip
-    """Keep each site's reason with the workload, for ``fsqueue --why``."""
-    refusals = {site: wait(ReasonCode.SITE_DOWN) for site in down} | dict(silent)
-    for site, until_s in entry.avoid_until_s.items():
-        if until_s > now_s and site not in refusals:
-            refusals[site] = Refusal(kind=RefusalKind.WAIT, reasons=(entry.setbacks[site],))
-    for site, by_id in answers.items():
-        answer = by_id.get(entry.workload.id)
-        if answer is not None and answer.refusal is not None:
-            refusals[site] = answer.refusal
-    entry.refusals = refusals
+    wanted = ((request, ledger.entries[request.workload.id]) for request in window)
+    return tuple(
+        request
+        for request, entry in wanted
+        if entry.avoid_until_s.get(site, 0.0) <= now_s and checkpoint_in_reach(entry, site, rules)
+    )

@@ -12,20 +12,23 @@ from itertools import takewhile
 
 from federator.model.lifecycle import WorkloadState
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
-from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
-from federator.model.workload import WorkloadId
+from federator.model.site import VictimTerms
+from federator.model.workload import SiteName, WorkloadId
 from federator.sched.auction import Award
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.rules import Rules
+from federator.sched.saves import family_of
+from federator.sched.standing import standings
 
 
-def budget_gpus(ledger: Ledger, rules: Rules, now_s: float) -> float:
-    """How many more GPUs may be evicted now, in the whole federation.
+def budget_gpus(ledger: Ledger, rules: Rules, fleet_gpus: int, now_s: float) -> float:
+    """How many more GPUs may be evicted now, in the whole federation of so many GPUs.
 
     What awards were promised counts as if it had gone; not for ever, as the site of an award may
     be cut off.
     """
-    if not rules.preempt_gpus:
+    whole = rules.preempt_gpus + rules.preempt_frac * fleet_gpus
+    if not whole:
         return 0.0
     since_s = now_s - rules.preempt_window_s
     spent = sum(e.gpus for e in takewhile(lambda e: e.at_s > since_s, reversed(ledger.evictions)))
@@ -35,7 +38,7 @@ def budget_gpus(ledger: Ledger, rules: Rules, now_s: float) -> float:
         if entry.victims and entry.award is not None and entry.award.at_s > since_s
         for victim in spared_yet(entry, ledger)
     )
-    return max(0.0, rules.preempt_gpus - spent - promised)
+    return max(0.0, whole - spent - promised)
 
 
 def spared_yet(winner: Entry, ledger: Ledger) -> list[Entry]:
@@ -59,12 +62,13 @@ def clearing(winner: Entry, ledger: Ledger) -> bool:
 class Claims:
     """What a workload may evict: strictly lower priority, so much in all.
 
-    ``standing``: the present priority of what runs; what was borrowed may be its own by now.
+    ``terms``: of whoever may be evicted at all, see ``victim_terms``.
     """
 
     priority: int
     budget_gpus: float
-    standing: Mapping[WorkloadId, int]
+    terms: Mapping[WorkloadId, VictimTerms]
+    now_s: float
 
 
 def against(offer: Award, ledger: Ledger, claims: Claims) -> Refusal | None:
@@ -93,10 +97,13 @@ def against(offer: Award, ledger: Ledger, claims: Claims) -> Refusal | None:
 
 def _wrong_about(id_: WorkloadId, offer: Award, ledger: Ledger, claims: Claims) -> str:
     entry = ledger.entries.get(id_)
-    if entry is None or entry.site != offer.site or not entry.workload.requeue:
+    terms = claims.terms.get(id_)
+    if entry is None or entry.site != offer.site or terms is None:
         return f"{id_} may not be evicted"
-    if claims.standing.get(id_, HIGHEST_PRIORITY) <= claims.priority:
+    if terms.priority <= claims.priority:
         return f"{id_} is not of lower priority"
+    if terms.spared_until_s > claims.now_s:
+        return f"{id_} began, or was evicted, not long ago"
     nodes = {name for plan in offer.bid.jobs for name in plan.nodes}
     if not any(name in nodes for plan in entry.plan for name in plan.nodes):
         return f"{id_} is on none of the nodes"
@@ -107,13 +114,26 @@ def _wait(reason: Reason) -> Refusal:
     return Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
 
 
-def priority_of(entry: Entry) -> int:
-    """At which it was awarded."""
-    award = entry.award
-    return award.priority if award is not None and award.priority else LOWEST_PRIORITY
+def victim_terms(ledger: Ledger, rules: Rules) -> dict[WorkloadId, VictimTerms]:
+    """On which terms each running workload may be evicted now; who may not be is left out."""
+    found = standings(ledger)
+    return {
+        entry.workload.id: VictimTerms(
+            priority=found[entry.workload.id].priority,
+            spared_until_s=spared_until_s(entry, rules),
+            saves_in_time=ledger.saves.in_time(family_of(entry.workload), rules.grace_s),
+        )
+        for entry in ledger.in_state(WorkloadState.RUNNING)
+        if entry.workload.requeue and entry.workload.id in found
+    }
 
 
-def spared_until_s(entry: Entry, rules: Rules, now_s: float) -> float:
-    """Before when a workload launched now should not be chosen as a victim."""
+def spared_until_s(entry: Entry, rules: Rules) -> float:
+    """Before when a running workload should not be chosen as a victim."""
     cooldown_ends_s = entry.evicted_at_s + rules.cooldown_s if entry.preemptions else 0.0
-    return max(cooldown_ends_s, now_s + rules.min_run_s if rules.min_run_s else 0.0)
+    return max(cooldown_ends_s, entry.started_at_s + rules.min_run_s if rules.min_run_s else 0.0)
+
+
+def checkpoint_in_reach(entry: Entry, site: SiteName, rules: Rules) -> bool:
+    """Tell whether a workload could go on at a site; one without a checkpoint can anywhere."""
+    return not entry.saved_at or rules.reaches(site, entry.saved_at)

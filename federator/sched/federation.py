@@ -8,10 +8,9 @@ simulated sites.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
-from federator.model.event import Changed, EpochBegan, LogRecord, Submitted
-from federator.model.lifecycle import AT_SITE, Effect, Happening, InvalidTransition, WorkloadState
+from federator.model.event import EpochBegan, LogRecord, Submitted
+from federator.model.lifecycle import AT_SITE, Happening, WorkloadState
 from federator.model.message import (
     AnswerCancelled,
     AnswerRefused,
@@ -26,7 +25,6 @@ from federator.model.message import (
     LaunchRefused,
     Note,
     Observation,
-    Record,
     Request,
     SiteDown,
     SiteReported,
@@ -46,30 +44,21 @@ from federator.model.workload import (
 )
 from federator.sched.admission import never_runs
 from federator.sched.auction import Award, auction
-from federator.sched.cycle import Pass, Round, Trial, for_site, remember
-from federator.sched.eviction import budget_gpus, clearing, spared_yet
+from federator.sched.cycle import Pass, Round, Trial, for_site
+from federator.sched.eviction import budget_gpus, clearing
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.news import happenings, reason_for
-from federator.sched.orders import launch_order, lease_end_s, order_to_leave
+from federator.sched.orders import launch_order, lease_end_s
 from federator.sched.plausible import believed
 from federator.sched.policy import Policy, Ranked
 from federator.sched.room import Room
 from federator.sched.rules import Rules
 from federator.sched.site_view import SiteView
+from federator.sched.turn import ORDER_AGAIN_S, Turn
 
-ORDER_AGAIN_S = 10.0
 _HOLDS_NODES = (
     Happening.ACCEPTED, Happening.STARTED, Happening.SITE_REQUEUED, Happening.EVICTED,
 )  # fmt: skip
-
-
-@dataclass(slots=True)
-class _Turn:
-    """The commands of one ``handle`` call, as they come."""
-
-    now_s: float
-    commands: list[Command] = field(default_factory=list)
-    accepted: list[Entry] = field(default_factory=list)  # whose victims may leave now
 
 
 class Federation:
@@ -111,13 +100,13 @@ class Federation:
 
         Epochs and first ids grow with time, so that they do so even across a log that was lost.
         """
-        turn = _Turn(now_s)
+        turn = self._turn(now_s)
         epoch = max(self.ledger.epoch + 1, int(now_s))
         first_id = self.ledger.next_id if self.ledger.epoch else first_id_at(now_s)
-        self._record(turn, EpochBegan(at_s=now_s, epoch=epoch, first_id=first_id))
+        turn.record(EpochBegan(at_s=now_s, epoch=epoch, first_id=first_id))
         turn.commands.append(Wake(at_s=now_s))
         for entry in self.ledger.in_state(WorkloadState.LAUNCHING):
-            self._wake_at_lease_end(turn, entry)
+            turn.wake_at_lease_end(entry)
         return turn.commands
 
     # ---- the door ----
@@ -132,7 +121,7 @@ class Federation:
         Returns:
             Commands to carry out in order, records durably first.
         """
-        turn = _Turn(now_s)
+        turn = self._turn(now_s)
         match observation:
             case SubmitAsked():
                 self._submit(turn, observation)
@@ -150,8 +139,7 @@ class Federation:
                 self._launch_refused(turn, observation)
             case Tick():
                 self._tick(turn)
-        for winner in turn.accepted:  # once all that was seen of it is known
-            self._evict(turn, winner)
+        turn.evict_for_accepted()
         return turn.commands
 
     def ranked(self, now_s: float) -> Sequence[Ranked]:
@@ -163,7 +151,7 @@ class Federation:
 
     # ---- submissions and cancels ----
 
-    def _submit(self, turn: _Turn, asked: SubmitAsked) -> None:
+    def _submit(self, turn: Turn, asked: SubmitAsked) -> None:
         known = self.ledger.id_of_key.get(asked.key)
         if known is not None and not asked.test_only:
             turn.commands.append(AnswerSubmitted(client=asked.client, id=known))
@@ -178,20 +166,20 @@ class Federation:
         if asked.test_only:
             self._try_out(turn, asked.client, submitted.workloads()[0])
             return
-        self._record(turn, submitted)
+        turn.record(submitted)
         turn.commands.append(AnswerSubmitted(client=asked.client, id=submitted.first_id))
 
-    def _cancel(self, turn: _Turn, asked: CancelAsked) -> None:
+    def _cancel(self, turn: Turn, asked: CancelAsked) -> None:
         done: list[WorkloadId] = []
         for id_ in asked.ids:
             entry = self.ledger.entries[id_]
-            if self._change(turn, entry, Happening.CANCEL_ASKED, by=asked.by):
+            if turn.change(entry, Happening.CANCEL_ASKED, by=asked.by):
                 done.append(id_)
         turn.commands.append(AnswerCancelled(client=asked.client, ids=tuple(done)))
 
     # ---- news of sites ----
 
-    def _site_changed(self, turn: _Turn, seen: SiteUp | SiteDown) -> None:
+    def _site_changed(self, turn: Turn, seen: SiteUp | SiteDown) -> None:
         site = self.sites[seen.site]
         if isinstance(seen, SiteUp):
             site.up, site.ready, site.since_s = True, False, turn.now_s
@@ -205,10 +193,11 @@ class Federation:
             round_.answers.pop(seen.site, None)
         self._conclude(turn)
 
-    def _reported(self, turn: _Turn, report: SiteReported) -> None:
+    def _reported(self, turn: Turn, report: SiteReported) -> None:
         site = self.sites[report.site]
         if report.capacity is not None:
             site.empty = Room(report.capacity.nodes)
+            site.gpus = sum(node.gpus for node in report.capacity.nodes)
         if report.partitions and report.partitions != site.summary:
             site.summary = report.partitions
             self._pass_is_due(turn)  # something came free, perhaps of local users
@@ -219,7 +208,7 @@ class Federation:
         if report.complete:
             self._reconcile(turn, report)
 
-    def _attempt_reported(self, turn: _Turn, site: SiteName, report: AttemptReport) -> None:
+    def _attempt_reported(self, turn: Turn, site: SiteName, report: AttemptReport) -> None:
         entry = self._current(report.attempt, site)
         if entry is not None and report.user != entry.workload.user:
             return  # somebody else's job, with a comment that pretends
@@ -227,8 +216,7 @@ class Federation:
             self._stray(turn, site, report)
             return
         for happening in happenings(entry, report):
-            self._change(
-                turn,
+            turn.change(
                 entry,
                 happening,
                 site_job_id=report.site_job_id,
@@ -238,9 +226,10 @@ class Federation:
                 signal=report.signal,
                 site_state=report.state.value,
                 reason=reason_for(entry, happening, report),
+                leave=report.leave,
             )
 
-    def _stray(self, turn: _Turn, site: SiteName, report: AttemptReport) -> None:
+    def _stray(self, turn: Turn, site: SiteName, report: AttemptReport) -> None:
         """An attempt that the ledger has given up, or never knew, is at a site."""
         known = self.ledger.entries.get(report.attempt.workload)
         live = not report.state.ended
@@ -255,13 +244,13 @@ class Federation:
             fields = {"site": site, "attempt": str(report.attempt), "job_id": report.site_job_id}
             turn.commands.append(Note(event="stray_attempt", fields=fields))
 
-    def _attempt_lost(self, turn: _Turn, site: SiteName, attempt: AttemptId) -> None:
+    def _attempt_lost(self, turn: Turn, site: SiteName, attempt: AttemptId) -> None:
         entry = self._current(attempt, site)
         if entry is not None and entry.state is not WorkloadState.AWARDED:
             reason = Reason(code=ReasonCode.LOST, detail=str(entry.site_job_id))
-            self._change(turn, entry, Happening.LOST, ended_at_s=turn.now_s, reason=reason)
+            turn.change(entry, Happening.LOST, ended_at_s=turn.now_s, reason=reason)
 
-    def _reconcile(self, turn: _Turn, report: SiteReported) -> None:
+    def _reconcile(self, turn: Turn, report: SiteReported) -> None:
         """First full report since the channel came up: the site's own records win."""
         site = self.sites[report.site]
         site.ready = True
@@ -274,71 +263,77 @@ class Federation:
         # agent which nodes a job that waits in Slurm's queue is pinned to.
         for entry in self._entries_at(report.site, WorkloadState.AWARDED, WorkloadState.LAUNCHING):
             if not entry.withdrawing:
-                turn.commands.append(launch_order(entry, self._rules, turn.now_s))
+                turn.commands.append(launch_order(entry))
         turn.commands.append(Wake(at_s=turn.now_s))  # leases may have run out meanwhile
-        for entry in self._to_leave():
+        for entry in turn.to_leave():
             if entry.site == report.site:
-                self._order_to_leave(turn, entry)
+                turn.order_to_leave(entry)
         self._pass_is_due(turn)
 
     # ---- launches ----
 
-    def _launch_confirmed(self, turn: _Turn, seen: LaunchConfirmed) -> None:
+    def _launch_confirmed(self, turn: Turn, seen: LaunchConfirmed) -> None:
         entry = self._current(seen.attempt, seen.site)
         waits = (WorkloadState.AWARDED, WorkloadState.CANCELLING)
         if entry is not None and entry.state in waits and not entry.site_job_id:
-            self._change(turn, entry, Happening.ACCEPTED, site_job_id=seen.site_job_id)
+            turn.change(entry, Happening.ACCEPTED, site_job_id=seen.site_job_id)
 
-    def _launch_refused(self, turn: _Turn, seen: LaunchRefused) -> None:
+    def _launch_refused(self, turn: Turn, seen: LaunchRefused) -> None:
         entry = self._current(seen.attempt, seen.site)
         if entry is None:
             return
         if entry.state in (WorkloadState.AWARDED, WorkloadState.CANCELLING):
             fields = {"site": seen.site, "attempt": str(seen.attempt), "detail": seen.reason.detail}
             turn.commands.append(Note(event="launch_declined", fields=fields))
-            self._change(turn, entry, Happening.DECLINED, reason=seen.reason)
+            turn.change(entry, Happening.DECLINED, reason=seen.reason)
         else:
             self._attempt_lost(turn, seen.site, seen.attempt)
 
     # ---- time ----
 
-    def _tick(self, turn: _Turn) -> None:
+    def _tick(self, turn: Turn) -> None:
         for entry in self.ledger.in_state(WorkloadState.LAUNCHING):
             ends_s = lease_end_s(entry, self._rules)
             over = turn.now_s >= ends_s and not clearing(entry, self.ledger)
             if entry.victims and not over:
-                self._evict(turn, entry)  # in case that a crash came between
+                turn.evict(entry)  # in case that a crash came between
                 turn.commands.append(Wake(at_s=max(ends_s, turn.now_s + ORDER_AGAIN_S)))
             if over and not entry.withdrawing and self.sites[entry.site].up:
-                self._change(turn, entry, Happening.LEASE_OVER)
-        wanted = {entry.workload.id: entry for entry in self._to_leave()}
-        self._leave_sent_s = {w: s for w, s in self._leave_sent_s.items() if w in wanted}
+                turn.change(entry, Happening.LEASE_OVER)
+        wanted = {entry.workload.id: entry for entry in turn.to_leave()}
+        for id_ in self._leave_sent_s.keys() - wanted.keys():
+            del self._leave_sent_s[id_]
         for id_, entry in wanted.items():
             sent_s = self._leave_sent_s.get(id_, 0.0)
             if turn.now_s >= sent_s + ORDER_AGAIN_S and self.sites[entry.site].up:
-                self._order_to_leave(turn, entry)
+                turn.order_to_leave(entry)
         self._conclude(turn)
         if turn.now_s >= self._pass_due_s and self._pass is None:
             self._open_pass(turn)
 
-    def _pass_is_due(self, turn: _Turn) -> None:
+    def _turn(self, now_s: float) -> Turn:
+        return Turn(now_s=now_s, ledger=self.ledger, rules=self._rules,
+                    leave_sent_s=self._leave_sent_s, pass_is_due=self._pass_is_due)  # fmt: skip
+
+    def _pass_is_due(self, turn: Turn) -> None:
         if self._pass_due_s > turn.now_s or self._pass is not None:
             self._pass_due_s = min(self._pass_due_s, turn.now_s)
             turn.commands.append(Wake(at_s=turn.now_s))
 
     # ---- a scheduling pass ----
 
-    def _open_pass(self, turn: _Turn) -> None:
+    def _open_pass(self, turn: Turn) -> None:
         """1. Rank; 2. ask. The rest follows when the answers are in (``_conclude``)."""
         self._pass_due_s = turn.now_s + self._rules.pass_interval_s
         turn.commands.append(Wake(at_s=self._pass_due_s))
         ranking = self._policy.rank(self.ledger, turn.now_s)
-        budget = budget_gpus(self.ledger, self._rules, turn.now_s)
-        self._pass = Pass(ranking, self.ledger, budget)
+        fleet_gpus = sum(site.gpus for site in self.sites.values())
+        budget = budget_gpus(self.ledger, self._rules, fleet_gpus, turn.now_s)
+        self._pass = Pass(ranking, self.ledger, self._rules, budget)
         self._ask(turn, self._pass, again=())
         self._conclude(turn)
 
-    def _ask(self, turn: _Turn, pass_: Pass, again: Sequence[WorkloadId]) -> None:
+    def _ask(self, turn: Turn, pass_: Pass, again: Sequence[WorkloadId]) -> None:
         """One message to every site that is ready; or the pass is over."""
         window = pass_.next_window(again, self._rules.window)
         if not window:
@@ -347,15 +342,15 @@ class Federation:
             return
         pass_.round = round_ = self._new_round(turn, window)
         for name in self._ready_sites():
-            requests = for_site(window, name, self.ledger, turn.now_s)
+            requests = for_site(window, name, self.ledger, self._rules, turn.now_s)
             if requests:
                 round_.waiting_for.add(name)
                 ask = AskSite(site=name, pass_id=round_.pass_id, requests=requests,
                               reserve=pass_.reserved.get(name), reserving=True,
-                              standing=pass_.standing_at(name))  # fmt: skip
+                              victims=pass_.victims_at(name))  # fmt: skip
                 turn.commands.append(ask)
 
-    def _new_round(self, turn: _Turn, requests: Sequence[Request]) -> Round:
+    def _new_round(self, turn: Turn, requests: Sequence[Request]) -> Round:
         deadline_s = turn.now_s + self._rules.bid_timeout_s
         round_ = Round(pass_id=self._next_pass_id, requests={r.workload.id: r for r in requests},
                        waiting_for=set(), deadline_s=deadline_s)  # fmt: skip
@@ -363,13 +358,13 @@ class Federation:
         turn.commands.append(Wake(at_s=deadline_s))
         return round_
 
-    def _bids_came(self, turn: _Turn, came: BidsCame) -> None:
+    def _bids_came(self, turn: Turn, came: BidsCame) -> None:
         for round_ in self._open_rounds():
             if round_.pass_id == came.pass_id:
                 round_.take(came.site, believed(came.answers, round_.jobs_of))
         self._conclude(turn)
 
-    def _conclude(self, turn: _Turn) -> None:
+    def _conclude(self, turn: Turn) -> None:
         """Settle every round whose answers are in: auction, awards, next round."""
         for pass_id, trial in list(self._trials.items()):
             if trial.round.over(turn.now_s):
@@ -378,45 +373,41 @@ class Federation:
         while (pass_ := self._pass) is not None and pass_.round.over(turn.now_s):
             self._settle(turn, pass_)
 
-    def _settle(self, turn: _Turn, pass_: Pass) -> None:
+    def _settle(self, turn: Turn, pass_: Pass) -> None:
         round_ = pass_.round
         order = [w for w in round_.requests if self._is_pending(w)]  # some were cancelled meanwhile
-        down = [name for name, site in self.sites.items() if not site.ready]
-        silent = round_.silent()
         outcome = auction(
-            order, round_.answers, list(self.sites), lambda o: self._award(turn, pass_, o, down)
+            order, round_.answers, list(self.sites), lambda o: self._award(turn, pass_, o)
         )
         in_vain = set(pass_.keep_room(outcome.refused, list(self.sites)))
         for id_ in outcome.refused:
             entry = self.ledger.entries[id_]
-            remember(entry, round_.answers, silent, down, turn.now_s)
+            pass_.remember(entry, self.sites, turn.now_s)
             self._wake_to_retry(turn, entry)
         pass_.learn([w for w in outcome.refused if w not in in_vain], self._ready_sites())
         again = in_vain | set(outcome.again)
         self._ask(turn, pass_, [w for w in order if w in again])
 
-    def _award(
-        self, turn: _Turn, pass_: Pass, offers: Sequence[Award], down: Sequence[SiteName]
-    ) -> Award | None:
+    def _award(self, turn: Turn, pass_: Pass, offers: Sequence[Award]) -> Award | None:
         """Record the best award that the tenant's limit admits; None when it admits none."""
-        entry, round_ = self.ledger.entries[offers[0].id], pass_.round
-        remember(entry, round_.answers, round_.silent(), down, turn.now_s)
+        entry = self.ledger.entries[offers[0].id]
+        pass_.remember(entry, self.sites, turn.now_s)
         chosen = pass_.choose(offers, turn.now_s)
         if isinstance(chosen, Refusal):
             entry.refusals = {SiteName(""): chosen, **entry.refusals}
             return None
         award, event = chosen
         pass_.awarded(award)
-        self._record(turn, event, entry)
+        turn.record(event, entry)
         return award
 
-    def _wake_to_retry(self, turn: _Turn, entry: Entry) -> None:
+    def _wake_to_retry(self, turn: Turn, entry: Entry) -> None:
         """A site that failed the workload is asked again after a while, not at the next pass."""
         later = [t for t in entry.avoid_until_s.values() if t > turn.now_s]
         if later:
             self._pass_due_s = min(self._pass_due_s, *later)
 
-    def _try_out(self, turn: _Turn, client: int, workload: Workload) -> None:
+    def _try_out(self, turn: Turn, client: int, workload: Workload) -> None:
         request = Request(workload=workload, priority=self.ledger.tenancy.level(workload))
         round_ = self._new_round(turn, (request,))
         round_.waiting_for.update(self._ready_sites())
@@ -425,58 +416,11 @@ class Federation:
         self._trials[round_.pass_id] = Trial(client=client, workload=workload, round=round_)
         self._conclude(turn)
 
-    def _answer_trial(self, turn: _Turn, trial: Trial) -> None:
+    def _answer_trial(self, turn: Turn, trial: Trial) -> None:
         answers, winner = trial.answers(self.ledger, list(self.sites))
         turn.commands.append(AnswerTested(client=trial.client, answers=answers, winner=winner))
 
     # ---- small things ----
-
-    def _change(self, turn: _Turn, entry: Entry, happening: Happening, **fields: object) -> bool:
-        """Record a step of a workload's life; False (and a note) when the table has none."""
-        event = Changed(
-            at_s=turn.now_s,
-            workload=entry.workload.id,
-            happening=happening,
-            attempt=entry.attempt,
-            **fields,  # type: ignore[arg-type]  # keywords of Changed
-        )
-        try:
-            self._record(turn, event, entry)
-        except InvalidTransition as error:
-            note = {"workload": entry.workload.id, "detail": str(error)}
-            turn.commands.append(Note(event="late_news_dropped", fields=note))
-            return False
-        if entry.state is WorkloadState.LAUNCHING:
-            self._wake_at_lease_end(turn, entry)
-        return True
-
-    def _wake_at_lease_end(self, turn: _Turn, entry: Entry) -> None:
-        turn.commands.append(Wake(at_s=lease_end_s(entry, self._rules)))
-
-    def _record(self, turn: _Turn, event: LogRecord, entry: Entry | None = None) -> None:
-        effects = self.ledger.apply(event)
-        turn.commands.append(Record(event=event))
-        for effect in effects:
-            if effect is Effect.RANK_AGAIN:
-                self._pass_is_due(turn)
-            elif entry is not None and effect is Effect.LAUNCH:
-                turn.commands.append(launch_order(entry, self._rules, turn.now_s))
-            elif entry is not None and effect is Effect.EVICT:
-                turn.accepted.append(entry)
-            elif entry is not None:
-                self._order_to_leave(turn, entry)
-
-    def _evict(self, turn: _Turn, winner: Entry) -> None:
-        """The winner's job waits at the site: now whoever is in its way must leave."""
-        if winner.state is WorkloadState.LAUNCHING and not winner.withdrawing:
-            reason = Reason(code=ReasonCode.PREEMPTED, detail=str(winner.workload.id))
-            for victim in spared_yet(winner, self.ledger):
-                self._change(turn, victim, Happening.EVICTED, reason=reason)
-
-    def _order_to_leave(self, turn: _Turn, entry: Entry) -> None:
-        self._leave_sent_s[entry.workload.id] = turn.now_s
-        turn.commands.append(order_to_leave(entry, self._rules))
-        turn.commands.append(Wake(at_s=turn.now_s + ORDER_AGAIN_S))
 
     def _current(self, attempt: AttemptId, site: SiteName) -> Entry | None:
         """The entry whose present attempt this is, if it is at that site and not over."""
@@ -484,15 +428,6 @@ class Federation:
         if entry is None or entry.attempt != attempt.attempt or entry.site != site:
             return None
         return entry if entry.state in AT_SITE else None
-
-    def _to_leave(self) -> list[Entry]:
-        """Those whose cancel, withdrawal or eviction their site has not confirmed.
-
-        One that started as it was withdrawn is not among them: it runs on.
-        """
-        launching = self.ledger.in_state(WorkloadState.LAUNCHING)
-        leaving = self.ledger.in_state(WorkloadState.PREEMPTING, WorkloadState.CANCELLING)
-        return [*(e for e in launching if e.withdrawing), *leaving]
 
     def _entries_at(self, site: SiteName, *states: WorkloadState) -> list[Entry]:
         return [e for e in self.ledger.in_state(*states) if e.site == site]

@@ -25,6 +25,8 @@ from federator.model.workload import (
 )
 from federator.sched.backlog import Backlog
 from federator.sched.holdings import Charge, Holdings
+from federator.sched.saves import SaveTimes, family_of
+from federator.sched.tax import PreemptionTax, destroyed_gpu_s
 from federator.sched.usage import UsageAverage, WindowAverage
 
 RETRY_AFTER_S = 5.0
@@ -60,7 +62,10 @@ class Entry:
     setbacks: dict[SiteName, Reason] = field(default_factory=dict)  # why a site is avoided
     promised_to: WorkloadId | None = None  # whose award needs its nodes
     preemptions: int = 0
-    evicted_at_s: float = 0.0  # when it was last told to leave
+    evicted_at_s: float = 0.0  # when it was last evicted
+    ran_at: SiteName = SiteName("")  # where it last ran; "": it has not run yet
+    saved_at: SiteName = SiteName("")  # where its checkpoint is; "": none is known
+    lost_gpu_s: float = 0.0  # destroyed by its evictions
     refusals: dict[SiteName, Refusal] = field(default_factory=dict)  # of the last pass; volatile
 
     @property
@@ -108,6 +113,8 @@ class Ledger:
         self.array_tasks: dict[WorkloadId, dict[int, WorkloadId]] = {}  # by array id and index
         self.id_of_key: dict[str, WorkloadId] = {}
         self.evictions: deque[Eviction] = deque(maxlen=EVICTIONS_KEPT)
+        self.saves = SaveTimes()
+        self.tax = PreemptionTax()
         self._by_state: dict[WorkloadState, dict[WorkloadId, None]] = {s: {} for s in WorkloadState}
 
     def in_state(self, *states: WorkloadState) -> Iterator[Entry]:
@@ -151,6 +158,8 @@ class Ledger:
 
     def _change(self, event: Changed) -> tuple[Effect, ...]:
         entry = self.entries[event.workload]
+        if entry.state is WorkloadState.PREEMPTING:
+            self._account(entry, event)
         effects = self._move(entry, event.happening, event.at_s)
         entry.site_job_id = event.site_job_id or entry.site_job_id
         entry.started_at_s = event.started_at_s or entry.started_at_s
@@ -167,6 +176,7 @@ class Ledger:
             entry.preemptions += 1
             self.evictions.append(Eviction(event.at_s, entry.held_gpus))
         elif event.happening is Happening.STARTED:
+            entry.ran_at = entry.site
             entry.failures_at.pop(entry.site, None)
             entry.setbacks.pop(entry.site, None)
         if entry.state is WorkloadState.PENDING:
@@ -185,6 +195,19 @@ class Ledger:
         wait_s = min(RETRY_AFTER_MAX_S, RETRY_AFTER_S * 2 ** (failures - 1))
         entry.avoid_until_s[entry.site] = at_s + wait_s
         entry.setbacks[entry.site] = entry.reason or Reason(code=ReasonCode.LEASE_OVER)
+
+    def _account(self, victim: Entry, event: Changed) -> None:
+        """Note what its leaving tells of save times, and what it cost for whom."""
+        leave = event.leave
+        if leave is not None:
+            self.saves.learn(family_of(victim.workload), leave)
+            if leave.saved_at_s:
+                victim.saved_at = victim.site
+        if event.happening is Happening.PREEMPTED and victim.promised_to is not None:
+            started_s = event.started_at_s or victim.started_at_s
+            lost = destroyed_gpu_s(victim.held_gpus, started_s, event.ended_at_s, leave)
+            victim.lost_gpu_s += lost
+            self.tax.add(self.entries[victim.promised_to].workload.tenant, lost)
 
     def _promise(self, award: Awarded) -> None:
         """Nobody else may have these victims."""

@@ -74,8 +74,13 @@ def _ending(entry: Entry, report: AttemptReport) -> Happening:
 
 
 def _ending_of_victim(ending: Happening, report: AttemptReport) -> Happening:
-    """It was told to leave, and killed if it did not: only what it decided itself is its end."""
-    if ending in (Happening.COMPLETED, Happening.TIMED_OUT):
+    """It was told to leave, and killed if it did not: only what it decided itself is its end.
+
+    Who leaves with success after having been told may just have saved, and must be started again,
+    as Slurm itself does with whatever exits in its grace. Who had not been told yet was quicker.
+    """
+    told = report.leave is not None and report.ended_at_s >= report.leave.told_at_s
+    if ending is Happening.TIMED_OUT or (ending is Happening.COMPLETED and not told):
         return ending
     left = report.signal in _KILLED or report.exit_code in _LEFT_CODES
     if ending is Happening.FAILED and not (report.state is SiteJobState.FAILED and left):

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import CancelAt, LaunchAt, PreemptAt
-from federator.sched.eviction import priority_of, spared_until_s
 from federator.sched.ledger import Entry
 from federator.sched.rules import Rules
 
 
-def launch_order(entry: Entry, rules: Rules, now_s: float) -> LaunchAt:
+def launch_order(entry: Entry) -> LaunchAt:
     """Start the attempt on the nodes of its plan."""
     return LaunchAt(
         site=entry.site,
         attempt=entry.attempt_id,
         workload=entry.workload,
         jobs=entry.plan,
-        priority=priority_of(entry),
         victims=entry.victims,
-        spared_until_s=spared_until_s(entry, rules, now_s),
     )
 
 
@@ -28,7 +25,7 @@ def order_to_leave(entry: Entry, rules: Rules) -> CancelAt | PreemptAt:
         return PreemptAt(
             site=entry.site,
             attempt=entry.attempt_id,
-            user=entry.workload.user,
+            workload=entry.workload,
             site_job_id=entry.site_job_id,
             grace_s=rules.grace_s,
         )

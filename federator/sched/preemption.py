@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 
 from federator.model.plan import Bid, Score
 from federator.model.reason import Reason
-from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import Job
 from federator.sched.choice import bounds, least_share
 from federator.sched.placement import Placed, place_in, place_job, suitable_nodes
 from federator.sched.room import FreeNode, Room
-from federator.sched.running import Occupant, Occupants
+from federator.sched.running import MOST_IMPORTANT, Occupant, Occupants
 from federator.sched.victim_bound import can_be_bounded, least_victims
 from federator.sched.workload_plan import first_order, orders_to_try
 
@@ -127,7 +126,7 @@ def _best_of(
         if best is not None and least > best[0].score[1:3]:
             break
         gauge = _Gauge(job, room, allowed[at])
-        most = int(best[0].score.victims_priority) if best is not None else LOWEST_PRIORITY
+        most = int(best[0].score.victims_priority) if best is not None else MOST_IMPORTANT
         chosen = _choose_victims(gauge, occupants, claim, most)
         harm = _harm(chosen, claim.now_s)
         if chosen and (best is None or harm <= best[0].score[: len(harm)]):
@@ -155,10 +154,10 @@ def _bounds_of(
         candidates = occupants.below(claim.priority, partition, claim.now_s)
         found = least_victims(job, nodes, candidates)
         if found is not None:
-            (priority, victims), looked_at_gpus = found
+            (importance, victims), looked_at_gpus = found
             # With a budget that may not do for them, others are chosen.
             known = looked_at_gpus <= claim.budget_gpus
-            yield (LOWEST_PRIORITY + priority, victims) if known else (0, 0), at
+            yield (importance, victims) if known else (0, 0), at
 
 
 class _Gauge:
@@ -314,13 +313,13 @@ def _candidates(
 ) -> Iterator[Occupant]:
     """Who may go and holds something of use, in the order of eviction.
 
-    Whoever is more important than ``most_important`` (see ``_importance``) is left in peace:
-    another partition does without.
+    Whoever is more important than that (see ``Occupant.importance``) is left in peace: another
+    partition does without.
     """
     for victim in (
         () if gauge.hopeless else occupants.below(claim.priority, gauge.partition, claim.now_s)
     ):
-        if _importance(victim) > most_important:
+        if victim.importance > most_important:
             return
         if gauge.touches(victim):
             yield victim
@@ -420,11 +419,6 @@ def _harm(victims: Sequence[Occupant], now_s: float) -> tuple[int, int, int, flo
 
     Lost is the work since the start, the worst case: what a checkpoint saves is not known here.
     """
-    importance = max(map(_importance, victims), default=0)
+    importance = max((victim.importance for victim in victims), default=0)
     lost = sum(v.gpus * max(0.0, now_s - v.job.started_at_s) for v in victims)
     return (1, importance, len(victims), lost)
-
-
-def _importance(victim: Occupant) -> int:
-    """0 for the lowest priority, 6 for the highest."""
-    return LOWEST_PRIORITY - victim.job.priority

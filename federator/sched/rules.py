@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from federator.model.workload import SiteName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,11 +17,13 @@ class Rules:
         pass_interval_s: between two passes when nothing changes.
         bid_timeout_s: within it a site must answer.
         window: workloads asked about in one message to a site.
-        preempt_gpus: that may be evicted in any ``preempt_window_s``, all sites together; 0:
-            nobody is evicted.
+        preempt_gpus: that may be evicted in any ``preempt_window_s``, all sites together.
+        preempt_frac: of the GPUs of all sites, that may be evicted besides; with both 0 nobody is.
         grace_s: that a victim has to save and to leave.
         cooldown_s: after an eviction, in which a workload is not evicted again.
-        min_run_s: after a launch, in which a workload is not evicted.
+        min_run_s: after its start, in which a workload is not evicted.
+        regions: of each site; those of one region share their storage, and with it checkpoints.
+            A site that is not named is of the region "".
     """
 
     launch_lease_s: float = 60.0
@@ -26,7 +31,13 @@ class Rules:
     bid_timeout_s: float = 5.0
     window: int = 500
     preempt_gpus: float = 0.0
+    preempt_frac: float = 0.0
     preempt_window_s: float = 300.0
     grace_s: float = 120.0
     cooldown_s: float = 1800.0
     min_run_s: float = 0.0
+    regions: Mapping[SiteName, str] = field(default_factory=dict)
+
+    def reaches(self, here: SiteName, there: SiteName) -> bool:
+        """Tell whether a checkpoint made at one site can be read at another."""
+        return here == there or self.regions.get(here, "") == self.regions.get(there, "")

@@ -7,7 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from federator.model.site import NodeShare, RunningJob
+from federator.model.tenant import LOWEST_PRIORITY
 from federator.sched.room import FreeNode, Room
+
+_TOO_SLOW = LOWEST_PRIORITY
+MOST_IMPORTANT = 2 * LOWEST_PRIORITY
 
 
 @dataclass(slots=True, eq=False)
@@ -21,9 +25,18 @@ class Occupant:
     evicted: bool = False  # by a bid made before, as if that had won
 
     @property
+    def importance(self) -> int:
+        """0 for the lowest priority, 6 for the highest; all who save too slowly come above."""
+        return LOWEST_PRIORITY - self.job.priority + (0 if self.job.saves_in_time else _TOO_SLOW)
+
+    @property
     def key(self) -> tuple[int, float, int]:
-        """Lowest priority first, then the longest running, then the smaller id (MAST sec. 4.3)."""
-        return (-self.job.priority, self.job.started_at_s, self.job.id)
+        """Least important first, then the longest running, then the smaller id.
+
+        Source:
+            MAST (OSDI'24) sec. 4.3. That whoever cannot save in time goes last is added here.
+        """
+        return (self.importance, self.job.started_at_s, self.job.id)
 
     def release(self) -> None:
         """Give its nodes back, as if it had gone."""
@@ -55,6 +68,7 @@ class Occupants:
         self.leaving = leaving
         self._room = room
         self._by_id: dict[int, Occupant] = {}
+        self._too_slow: set[int] = set()
         self._in: dict[str, list[Occupant]] = {}
         for job in running:
             self.add(job)
@@ -74,6 +88,8 @@ class Occupants:
         cpus = sum(s.cpus for s in job.nodes.values())
         occupant = Occupant(job=job, shares=shares, gpus=gpus, cpus=cpus)
         self._by_id[job.id] = occupant
+        if not job.saves_in_time:
+            self._too_slow.add(job.id)
         for partition in {p for f, _ in shares for p in f.node.partitions}:
             insort(self._in.setdefault(partition, []), occupant, key=_key)
 
@@ -82,6 +98,7 @@ class Occupants:
         occupant = self._by_id.pop(id_, None)
         if occupant is None:
             return
+        self._too_slow.discard(id_)
         for partition in {p for f, _ in occupant.shares for p in f.node.partitions}:
             jobs = self._in[partition]
             del jobs[bisect_left(jobs, occupant.key, key=_key)]
@@ -91,7 +108,9 @@ class Occupants:
         for occupant in self._in.get(partition, ()):
             job = occupant.job
             if job.priority <= priority:
-                return
+                if not self._too_slow:
+                    return
+                continue  # behind them are those who save too slowly, of whatever priority
             free_to_go = job.preemptible and job.id not in self.leaving
             if free_to_go and not occupant.evicted and job.cooldown_until_s <= now_s:
                 yield occupant

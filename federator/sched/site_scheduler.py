@@ -23,6 +23,7 @@ from federator.model.site import (
     PartitionSummary,
     RunningJob,
     Snapshot,
+    VictimTerms,
 )
 from federator.model.workload import AttemptId, Job, SiteName, WorkloadId
 from federator.sched.bidding import Bidding, Premises
@@ -78,6 +79,7 @@ class SiteScheduler:
         self._holds_end_by_s: dict[AttemptId, float] = {}
         self._victims: dict[AttemptId, tuple[int, ...]] = {}  # who must go for these holds
         self._occupants = Occupants(self._room)
+        self._terms: Mapping[WorkloadId, VictimTerms] | None = None
         self._local: tuple[LocalJob, ...] = ()
         self._endings: list[Ending] | None = None  # of all of these; None: not counted yet
 
@@ -114,7 +116,7 @@ class SiteScheduler:
             self._replace_running(running)
 
     def _replace_running(self, running: Iterable[RunningJob]) -> None:
-        jobs = {job.id: job for job in running}
+        jobs = {job.id: self._on_terms(job) for job in running}
         for known in [occupant.job for occupant in self._occupants]:
             if jobs.get(known.id) == known:
                 del jobs[known.id]
@@ -178,12 +180,16 @@ class SiteScheduler:
             occupant.restore()
         return wrong
 
-    def rank(self, priorities: Mapping[WorkloadId, int]) -> None:
-        """Take over which priority the federation's workloads here have now."""
+    def rank(self, terms: Mapping[WorkloadId, VictimTerms]) -> None:
+        """Take over on which terms those who run here may be evicted; who has none may not be.
+
+        They hold until the next word, also for those that sweeps show later.
+        """
+        self._terms = terms
         for job in [occupant.job for occupant in self._occupants]:
-            priority = priorities.get(WorkloadId(job.id), job.priority)
-            if priority != job.priority:
-                self._occupants.add(replace(job, priority=priority))
+            ranked = self._on_terms(job)
+            if ranked != job:
+                self._occupants.add(ranked)
 
     def started(self, job: RunningJob) -> None:
         """A workload of the federation runs here; its nodes' ``*_alloc`` count it already."""
@@ -254,6 +260,18 @@ class SiteScheduler:
             local=tuple(job for job in local if job.nodes),
             switches=self._fabric.parents,
         )
+
+    def _on_terms(self, job: RunningJob) -> RunningJob:
+        """A running job as the federation sees it now; as given while it has said nothing."""
+        if self._terms is None:
+            return job
+        terms = self._terms.get(WorkloadId(job.id))
+        if terms is None:
+            return replace(job, preemptible=False) if job.preemptible else job
+        return replace(
+            job, preemptible=True, priority=terms.priority, cooldown_until_s=terms.spared_until_s,
+            saves_in_time=terms.saves_in_time,
+        )  # fmt: skip
 
     def _endings_now(self) -> list[Ending]:
         if self._endings is None:

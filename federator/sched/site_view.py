@@ -18,4 +18,5 @@ class SiteView:
     since_s: float = 0.0  # of being up or down
     slurm_version: str = ""
     empty: Room | None = None  # all it could ever give; None until it has told
+    gpus: int = 0  # of ``empty``
     summary: tuple[PartitionSummary, ...] = ()

@@ -17,7 +17,7 @@ from federator.sched.choice import bounds, least_share
 from federator.sched.room import FreeNode
 from federator.sched.running import Occupant
 
-Bound = tuple[int, int]  # the priority number of the most important victim, negated; victims
+Bound = tuple[int, int]  # the importance of the most important victim; victims
 
 
 def can_be_bounded(job: Job) -> bool:
@@ -77,7 +77,7 @@ def least_victims(
                 freed.enough = True
                 opened.append((f, freed))
         if len(opened) >= missing:
-            return (-victim.job.priority, _fewest(opened, missing, need.gpus)), gpus
+            return (victim.importance, _fewest(opened, missing, need.gpus)), gpus
     return None
 
 
@@ -103,7 +103,7 @@ def _least_of_total(
         if missing <= 0:
             break
         missing, count = missing - size, count + 1
-    return (-victim.job.priority, max(1, count)), gpus
+    return (victim.importance, max(1, count)), gpus
 
 
 def _give(freed: _Freed, share: NodeShare, number: int) -> None:

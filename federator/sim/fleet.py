@@ -326,7 +326,7 @@ class Fleet:
 
     def _bid(self, ask: AskSite) -> None:
         scheduler = self.sites[ask.site].scheduler
-        scheduler.rank(ask.standing)
+        scheduler.rank(ask.victims)
         answers = scheduler.bid(
             map(Request.bid_request, ask.requests),
             self.now_s,

@@ -18,6 +18,7 @@ from federator.model.site import (
     PartitionSummary,
     RunningJob,
 )
+from federator.model.tenant import HIGHEST_PRIORITY
 from federator.model.workload import AttemptId, WorkloadId
 from federator.sched.site_scheduler import SiteScheduler
 from federator.sim.scenario import SimulatedSite
@@ -85,11 +86,10 @@ class SiteState:
             RunningJob(
                 id=order.workload.id,
                 tenant=order.workload.tenant,
-                priority=order.priority,
-                preemptible=order.workload.requeue,
+                priority=HIGHEST_PRIORITY,
+                preemptible=False,  # until the federation tells
                 started_at_s=now_s,
                 nodes=shares_of(order.jobs),
-                cooldown_until_s=order.spared_until_s,
                 ends_by_s=now_s + order.workload.time_limit_s,
             )
         )

@@ -71,16 +71,8 @@ def rules_of(config: FederationConfig, evictable_gpus: int = 0) -> Rules:
         config: federation.yaml.
         evictable_gpus: of the fleet; 0: nobody is evicted. Else ``policy.preemption`` counts.
     """
-    policy, preemption = config.policy, config.policy.preemption
-    return Rules(
-        launch_lease_s=policy.launch_lease_s,
-        pass_interval_s=policy.pass_interval_s,
-        bid_timeout_s=policy.bid_timeout_s,
-        preempt_gpus=preemption.budget_frac * evictable_gpus,
-        preempt_window_s=preemption.budget_window_s,
-        grace_s=preemption.grace_s,
-        cooldown_s=preemption.cooldown_s,
-    )
+    budget_gpus = config.policy.preemption.budget_frac * evictable_gpus
+    return replace(config.rules, preempt_gpus=budget_gpus, preempt_frac=0.0)
 
 
 def ask(

@@ -25,10 +25,12 @@ from federator.errors import (
 )
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import AttemptReport, GpuModel, SiteJobState
-from federator.model.workload import AttemptId, SiteName
+from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.site_scheduler import SiteScheduler, described, summarise
 from federator.sites.base import SiteDriver, Sweep, told_apart
+from federator.sites.greeting import SILENCE_S
 from federator.sites.journal import Journal, Mark, Step
+from federator.sites.leaving import Departures
 from federator.sites.protocol import (
     BANNER,
     PROTOCOL_VERSION,
@@ -37,12 +39,9 @@ from federator.sites.protocol import (
     AttemptAbsent,
     BidsMade,
     ByteReader,
-    Call,
     CallAnswer,
     CancelFailed,
     CancelOrder,
-    ClientCall,
-    ErrorReply,
     Hello,
     LaunchAccepted,
     LaunchDeclined,
@@ -50,7 +49,7 @@ from federator.sites.protocol import (
     Message,
     Ping,
     Pong,
-    Reply,
+    PreemptOrder,
     Report,
     SnapshotAsk,
     SnapshotTaken,
@@ -62,10 +61,10 @@ from federator.sites.protocol import (
     read_frame,
     to_agent_decoder,
 )
+from federator.sites.relay import Relay
 from federator.sites.researchers import ResearcherSocket
 from federator.sites.told import Told
 
-SILENCE_S: Final = 15.0  # without a word of the daemon the agent ends
 INTENT_HORIZON_S: Final = 45.0  # an sbatch older than this has succeeded or never will:
 # the helper calls it within 12 s or not at all, and ends it after 30 s
 WATCH_S: Final = 0.25  # sweep interval while a launch is on its way
@@ -74,7 +73,6 @@ FRESH_S: Final = 1.0  # bids are made on a sweep no older than this
 REST_PER_SWEEP: Final = 4.0  # however much happens, slurmctld is left alone four times as long
 LAUNCHES_AT_ONCE: Final = 8
 CANCELS_AT_ONCE: Final = 4
-CALL_S: Final = 30.0
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -126,14 +124,19 @@ class Agent:
         self._cancels: set[CancelOrder] = set()  # under way or waiting for a slot
         self._attempt_locks: dict[AttemptId, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._departing: set[asyncio.Task[None]] = set()  # not waited for: the journal knows
+        self._departures = Departures(
+            driver, journal, clock,
+            known=lambda: self._known, watch=self._watch,
+            start=lambda work: self._start(work, self._departing),
+        )  # fmt: skip
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._known: dict[AttemptId, AttemptReport] = {}
         self._told = Told()
         self._sees_all_nodes = True
         self._accepted_lately: dict[AttemptId, tuple[str, int]] = {}  # user and job id, since
         # the last sweep began
-        self._calls: dict[int, asyncio.Future[Reply]] = {}
-        self._next_call = 0
+        self._relay = Relay(self._send)
 
     # ---- life ----
 
@@ -148,7 +151,7 @@ class Agent:
         self._scheduler = SiteScheduler(welcome.partitions)
         self._poll_interval_s = welcome.poll_interval_s
         self._gpus = welcome.gpus
-        server = await ResearcherSocket(self._relay).listen(Path(self._config.socket))
+        server = await ResearcherSocket(self._relay.ask).listen(Path(self._config.socket))
         lasting = [
             asyncio.create_task(self._obey(reader)),
             asyncio.create_task(self._sweep_for_ever()),
@@ -159,7 +162,7 @@ class Agent:
             server.close()
             with contextlib.suppress(FileNotFoundError):
                 Path(self._config.socket).unlink()
-            for task in lasting[1:]:
+            for task in (*lasting[1:], *self._departing):
                 task.cancel()
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=INTENT_HORIZON_S)
@@ -198,28 +201,31 @@ class Agent:
                 self._show(message)
             case LaunchOrder():
                 self._take_order(message)
+            case PreemptOrder():
+                self._start(self._preempt(message))
             case CancelOrder():
                 if message not in self._cancels:  # the daemon repeats what takes long
                     self._cancels.add(message)
                     self._start(self._cancel(message))
             case CallAnswer():
-                future = self._calls.pop(message.call_id, None)
-                if future is not None and not future.done():
-                    future.set_result(message.reply)
+                self._relay.pass_on(message)
             case Welcome():
                 raise StaleState("the daemon introduced itself twice")
 
     def _send(self, message: Message) -> None:
         self._write(frame(message))
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(
+        self, work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]] | None = None
+    ) -> None:
         task = asyncio.create_task(work)
-        self._tasks.add(task)
+        (self._tasks if among is None else among).add(task)
         task.add_done_callback(self._finished)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         """What nobody foresaw ends the agent: a new one starts from what is on disk."""
         self._tasks.discard(task)
+        self._departing.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None and not self._failure.done():
             self._failure.set_exception(error)
@@ -237,6 +243,11 @@ class Agent:
             self._wake.clear()
             await self._sweep()
 
+    def _watch(self) -> None:
+        """Something is about to happen: sweep in short order for a while."""
+        self._watch_until_s = self._clock() + WATCH_FOR_S
+        self._wake.set()
+
     async def _sweep(self) -> bool:
         """Look at Slurm once and report what is new; False when it did not answer."""
         async with self._sweep_lock:
@@ -252,7 +263,9 @@ class Agent:
                 return False
             self._swept_at_s = self._clock()
             self._rest_s = REST_PER_SWEEP * max(0.0, self._swept_at_s - began_s)
-            self._known = self._genuine(sweep.attempts)
+            known = self._genuine(sweep.attempts)
+            await self._departures.settle(known)
+            self._known = {a: self._departures.told(report) for a, report in known.items()}
             self._sees_all_nodes = sweep.nodes_complete
             genuine = {a: r.site_job_id for a, r in self._known.items()}
             running, local = told_apart(sweep.holders, genuine)
@@ -299,6 +312,7 @@ class Agent:
         if self._clock() - self._swept_at_s > max(FRESH_S, self._rest_s):
             await self._sweep()
         strangers = {user for user in {r.user for r in ask.requests} if not self._knows_user(user)}
+        self._scheduler.rank({WorkloadId(id_): terms for id_, terms in ask.victims.items()})
         requests = [r.bid_request() for r in ask.requests if r.user not in strangers]
         reserve = ask.reserve.bid_request() if ask.reserve is not None else None
         answers = self._scheduler.bid(
@@ -337,10 +351,10 @@ class Agent:
         obstacle = None
         mark = self._journal.get(order.attempt)
         if mark is None:
-            obstacle = self._scheduler.holds(order.jobs)
+            obstacle = self._scheduler.holds(order.jobs, order.victims)
         if obstacle is None and (mark is None or mark.step is Step.INTENT or self._waits(order)):
             ends_by_s = self._clock() + order.time_limit_s
-            self._scheduler.hold(order.attempt, order.jobs, ends_by_s)
+            self._scheduler.hold(order.attempt, order.jobs, ends_by_s, order.victims)
         self._start(self._launch(order, obstacle))
 
     def _waits(self, order: LaunchOrder) -> bool:
@@ -388,8 +402,7 @@ class Agent:
         )
         self._accepted_lately[order.attempt] = (order.user, job_id)
         self._send(LaunchAccepted(attempt=order.attempt, site_job_id=job_id))
-        self._watch_until_s = self._clock() + WATCH_FOR_S
-        self._wake.set()
+        self._watch()
 
     def _declined(self, order: LaunchOrder, detail: str) -> None:
         self._void(order)
@@ -419,7 +432,15 @@ class Agent:
                 return None
             await asyncio.sleep(1.0)
 
-    # ---- cancels ----
+    # ---- evictions and cancels ----
+
+    async def _preempt(self, order: PreemptOrder) -> None:
+        """Its grace begins now, unless the site does not know it any more."""
+        swept = order.attempt not in self._known and await self._sweep()
+        if order.attempt in self._known:
+            self._departures.begin(order)
+        elif swept:
+            self._gone(order.attempt)
 
     async def _cancel(self, order: CancelOrder) -> None:
         try:
@@ -437,8 +458,7 @@ class Agent:
                     return
             except FederatorError as error:
                 self._send(CancelFailed(attempt=order.attempt, detail=str(error)))
-            self._watch_until_s = self._clock() + WATCH_FOR_S
-            self._wake.set()
+            self._watch()
 
     async def _end(self, order: CancelOrder, job_id: int) -> bool:
         async with self._cancel_slots:
@@ -460,39 +480,6 @@ class Agent:
 
     def _lock_of(self, attempt: AttemptId) -> asyncio.Lock:
         return self._attempt_locks.setdefault(attempt, asyncio.Lock())
-
-    # ---- researchers at this site ----
-
-    async def _relay(self, user: str, call: Call) -> Reply:
-        """Hand a researcher's call to the daemon and wait for its answer."""
-        self._next_call += 1
-        call_id = self._next_call
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._calls[call_id] = future
-        self._send(ClientCall(call_id=call_id, user=user, call=call))
-        try:
-            return await asyncio.wait_for(future, CALL_S)
-        except TimeoutError:
-            return ErrorReply(message=f"the daemon did not answer within {CALL_S:.0f} s")
-        finally:
-            self._calls.pop(call_id, None)
-
-
-async def await_welcome(reader: ByteReader, write: Callable[[bytes], None]) -> Welcome:
-    """Speak first, and read what the daemon says of itself.
-
-    Raises:
-        SiteUnavailable: it said nothing, or something else.
-    """
-    write(BANNER)
-    try:
-        body = await asyncio.wait_for(read_frame(reader), SILENCE_S)
-    except TimeoutError as error:
-        raise SiteUnavailable("the daemon did not introduce itself") from error
-    welcome = to_agent_decoder.decode(body) if body is not None else None
-    if not isinstance(welcome, Welcome):
-        raise SiteUnavailable("the daemon did not introduce itself")
-    return welcome
 
 
 def _stranger(user: str) -> Refusal:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from federator.model.site import AttemptReport, LocalJob, Node, NodeShare, RunningJob
 from federator.model.tenant import HIGHEST_PRIORITY
 from federator.model.workload import AttemptId
-from federator.sites.protocol import LaunchOrder
+from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +62,14 @@ def told_apart(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """Of one attempt that was told to leave. Unix times; 0: there is none."""
+
+    acked_at_s: float = 0.0  # "my state is saved, end me now"
+    checkpointed_at_s: float = 0.0  # when its last periodic checkpoint was complete
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
     """One look at a site. The jobs were read before the nodes, so that the nodes show them."""
 
@@ -88,6 +96,30 @@ class SiteDriver(Protocol):
 
         Raises:
             SiteRefused: Slurm said no; there is no job.
+        """
+        ...
+
+    async def tell(self, order: PreemptOrder, deadline_s: float) -> None:
+        """Tell a job when it will be killed: write that down for it, and send its own signal.
+
+        Raises:
+            SiteRefused: Slurm said no, or the job does not run.
+        """
+        ...
+
+    async def signal(self, user: str, job_id: int, name: str, to: SignalTo) -> None:
+        """Send a running job a signal.
+
+        Raises:
+            SiteRefused: as ``tell``.
+        """
+        ...
+
+    async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:
+        """What the user's jobs have left in their checkpoint folders; in the same order.
+
+        Raises:
+            SiteRefused: the site does not let us act for the user.
         """
         ...
 

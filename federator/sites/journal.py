@@ -14,7 +14,7 @@ import json
 import os
 import signal
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -42,6 +42,13 @@ class Mark:
     at_s: float
     user: str  # for whom
     job_id: int = 0
+    leave_by_s: float = 0.0  # it was told to leave by then; 0: it was not
+    told_at_s: float = 0.0  # when it first was; 0: not yet
+    saved_at_s: float = 0.0  # when the last of its checkpoints was complete; 0: none is known
+    forced: bool = False  # it was killed at the end of its grace
+
+
+_FIELDS: Final = tuple(each.name for each in fields(Mark))
 
 
 class Journal:
@@ -68,12 +75,8 @@ class Journal:
                 mark = json.loads(line)
                 attempt = AttemptId.parse(mark["attempt"])
                 if attempt is not None and now_s - mark["at_s"] < KEEP_S:
-                    self._marks[attempt] = Mark(
-                        step=Step(mark["step"]),
-                        at_s=mark["at_s"],
-                        user=mark["user"],
-                        job_id=mark["job_id"],
-                    )
+                    known = {name: mark[name] for name in _FIELDS if name in mark}
+                    self._marks[attempt] = Mark(**(known | {"step": Step(mark["step"])}))
 
     def _rewrite(self) -> None:
         """Compact: one line for each attempt, put in place in one step."""
@@ -141,8 +144,8 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _line(attempt: AttemptId, mark: Mark) -> str:
-    record = {"attempt": str(attempt), "step": mark.step.value, "at_s": mark.at_s}
-    return json.dumps(record | {"user": mark.user, "job_id": mark.job_id}) + "\n"
+    said = {name: value for name, value in asdict(mark).items() if value or name == "at_s"}
+    return json.dumps({"attempt": str(attempt)} | said | {"step": mark.step.value}) + "\n"
 
 
 async def take_over(folder: Path) -> int:

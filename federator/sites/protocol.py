@@ -18,10 +18,17 @@ import msgspec
 from federator.errors import InvalidRequest, SiteUnavailable
 from federator.model.plan import Bid, BidRequest, JobPlan, Score
 from federator.model.reason import Reason, Refusal
-from federator.model.site import AttemptReport, Capacity, GpuModel, PartitionSummary, Snapshot
+from federator.model.site import (
+    AttemptReport,
+    Capacity,
+    GpuModel,
+    PartitionSummary,
+    Snapshot,
+    VictimTerms,
+)
 from federator.model.workload import AttemptId, Job, Submission, WorkloadId
 
-PROTOCOL_VERSION: Final = 2
+PROTOCOL_VERSION: Final = 3
 BANNER: Final = b"FEDERATOR-1\n"
 MAX_FRAME_BYTES: Final = 64 * 2**20
 _CHUNK: Final = 64 * 1024
@@ -277,13 +284,15 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     jobs: tuple[Job, ...]
     time_limit_s: float
+    preempt_gpus: float = 0.0  # that its victims may hold, at most
 
     def bid_request(self) -> BidRequest:
-        """What the site's scheduler needs of it. Nobody is evicted for it yet."""
+        """What the site's scheduler needs of it."""
         return BidRequest(
             id=WorkloadId(self.id),
             jobs=self.jobs,
             priority=self.priority,
+            preempt_gpus=self.preempt_gpus,
             time_limit_s=self.time_limit_s,
         )
 
@@ -309,6 +318,7 @@ class Ask(Message, frozen=True, kw_only=True, tag="ask"):
     requests: tuple[JobRequest, ...]  # in rank order; each is bid for as if those before had won
     reserve: JobRequest | None = None
     reserving: bool = False
+    victims: dict[int, VictimTerms] = {}  # by workload: who of those running there may be evicted
 
 
 class SnapshotAsk(Message, frozen=True, kw_only=True, tag="snapshot"):
@@ -318,7 +328,11 @@ class SnapshotAsk(Message, frozen=True, kw_only=True, tag="snapshot"):
 
 
 class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
-    """Submit this attempt, pinned to the plan; the same order twice submits once."""
+    """Submit this attempt, pinned to the plan; the same order twice submits once.
+
+    ``checkpoint_dir``: made for it, as its user; "" where the region has no shared folder.
+    ``victims``: workloads that will leave for it.
+    """
 
     attempt: AttemptId
     user: str
@@ -328,6 +342,32 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
     jobs: tuple[JobPlan, ...]
     array_index: int | None = None
     time_limit_s: float = inf
+    victims: tuple[int, ...] = ()
+    checkpoint_dir: str = ""
+
+
+class SignalTo(Enum):
+    """What of a job a signal is for."""
+
+    BATCH = "batch"  # its script, not the script's children
+    STEPS = "steps"  # what it started with srun
+    PROGRAM = "program"  # its steps; if it has none, its script with all children
+    ALL = "all"  # script, children and steps
+
+
+class PreemptOrder(Message, frozen=True, kw_only=True, tag="preempt"):
+    """Let an attempt save, and see to it that it is gone when its grace is over.
+
+    The grace begins when the order first arrives; the same order again changes nothing.
+    """
+
+    attempt: AttemptId
+    user: str
+    site_job_id: int
+    grace_s: float
+    signal: str = "TERM"  # by which it is told, without SIG
+    signal_to: SignalTo = SignalTo.PROGRAM
+    checkpoint_dir: str = ""
 
 
 class CancelOrder(Message, frozen=True, kw_only=True, tag="cancel_attempt"):
@@ -350,7 +390,7 @@ class Ping(Message, frozen=True, kw_only=True, tag="ping"):
     """Keeps the channel alive; an agent that hears nothing for long ends itself."""
 
 
-ToAgent = Welcome | Ask | SnapshotAsk | LaunchOrder | CancelOrder | CallAnswer | Ping
+ToAgent = Welcome | Ask | SnapshotAsk | LaunchOrder | PreemptOrder | CancelOrder | CallAnswer | Ping
 
 
 # ---- agent → daemon ----
@@ -404,7 +444,7 @@ class CancelFailed(Message, frozen=True, kw_only=True, tag="cancel_failed"):
 
 
 class AttemptAbsent(Message, frozen=True, kw_only=True, tag="absent"):
-    """Answer to a ``CancelOrder``: the site has no such attempt and will refuse it from now on."""
+    """The site has no such attempt, which was to end, and will refuse it from now on."""
 
     attempt: AttemptId
 

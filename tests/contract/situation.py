@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from federator.errors import FederatorError
 from federator.model.site import Node, NodeState, SiteJob
+from federator.sites.protocol import SignalTo
 from federator.sites.slurm.client import SlurmClient, SlurmSweep
 from federator.sites.slurm.parse_base import Reading
 from federator.sites.slurm.parse_site import Partition, SlurmConfig
@@ -59,6 +60,7 @@ class Call:
     environment: Mapping[str, str] = field(default_factory=lambda: {"PATH": "/usr/bin:/bin"})
     work_dir: str = "/tmp"
     umask: int = 0o022
+    checkpoint_dir: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -168,7 +170,7 @@ async def _act(client: SlurmClient, scene: Scene) -> None:
     await client.cancel("vision1", scene.ids["cancelled"])
     await client.cancel("vision1", scene.ids["withdrawn"], pending_only=True)
     await client.cancel("vision1", scene.ids["one_gpu"], pending_only=True)  # it runs: stays
-    await client.signal("vision1", scene.ids["signalled"], "USR1", batch_only=True)
+    await client.signal("vision1", scene.ids["signalled"], "USR1", SignalTo.BATCH)
 
 
 async def _provoke(client: SlurmClient, scene: Scene, hands: Hands) -> None:
@@ -186,9 +188,7 @@ async def _provoke(client: SlurmClient, scene: Scene, hands: Hands) -> None:
         "as nobody known": client.submit("nosuchuser", Call(argv=(comment,))),
         "cancel another's": client.cancel("vision2", scene.ids["gang"]),
         "cancel a foreign job": client.cancel("vision1", foreign),
-        "signal a pending job": client.signal(
-            "vision1", scene.ids["held"], "USR1", batch_only=True
-        ),
+        "signal a pending job": client.signal("vision1", scene.ids["held"], "USR1", SignalTo.BATCH),
         "cancel one long gone": client.cancel("vision1", 4_000_000),
         "cancel one that ended": client.cancel("vision1", scene.ids["failed"]),
     }

@@ -46,10 +46,10 @@ from federator.model.site import (
     Capacity,
     Node,
     PartitionSummary,
-    RunningJob,
     SiteJobState,
+    VictimTerms,
 )
-from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY, Tenancy, Tenant
+from federator.model.tenant import LOWEST_PRIORITY, Tenancy, Tenant
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.policies.fifo import Fifo
 from federator.sched.federation import Federation
@@ -87,7 +87,6 @@ class LoopbackAgent:
         self._slurm = slurm
         self._marks = marks
         self._scheduler = SiteScheduler(partitions)
-        self._standing: dict[int, tuple[int, float]] = {}  # priority, and until when it is spared
         self._told: dict[AttemptId, AttemptReport] | None = None
         self._told_shape: tuple[Capacity | None, tuple[PartitionSummary, ...]] = (None, ())
         self.refuses = False  # sbatch says no
@@ -99,7 +98,7 @@ class LoopbackAgent:
         nodes = self._slurm.nodes()
         visible = {a for a, r in known.items() if r.state is not SiteJobState.PENDING}
         running, _ = told_apart(self._slurm.holders(), {a: r.site_job_id for a, r in known.items()})
-        self._scheduler.update(nodes, visible, running=map(self._ranked, running))
+        self._scheduler.update(nodes, visible, running=running)
         told, old_shape = self._told, self._told_shape
         shape = (self._scheduler.capacity, summarise(nodes, self._scheduler.partitions))
         self._told, self._told_shape = known, shape
@@ -114,21 +113,19 @@ class LoopbackAgent:
             partitions=shape[1] if shape[1] != old_shape[1] else (),
         )
 
-    def _ranked(self, job: RunningJob) -> RunningJob:
-        """With what the daemon has said of it; one that was launched before is left in peace."""
-        priority, spared_until_s = self._standing.get(job.id, (HIGHEST_PRIORITY, 0.0))
-        return replace(job, priority=priority, preemptible=True, cooldown_until_s=spared_until_s)
-
     def believes_all_are_lowest(self) -> None:
         """A lying site: it would evict anybody."""
         self._lies = True
-        self._standing = dict.fromkeys(self._standing, (LOWEST_PRIORITY, 0.0))
+
+    def _anybody(self) -> dict[WorkloadId, VictimTerms]:
+        lowest = VictimTerms(priority=LOWEST_PRIORITY)
+        return {report.attempt.workload: lowest for report in self._slurm.reports()}
 
     def do(self, command: SiteCommand) -> list[Observation]:
         match command:
             case AskSite():
                 swept = self.sweep()  # bids are made on what is true now
-                self._scheduler.rank({} if self._lies else command.standing)
+                self._scheduler.rank(self._anybody() if self._lies else command.victims)
                 answers = self._scheduler.bid(
                     map(Request.bid_request, command.requests),
                     self._clock(),
@@ -149,7 +146,6 @@ class LoopbackAgent:
 
     def _launch(self, order: LaunchAt) -> Observation:
         attempt = order.attempt
-        self._standing[order.workload.id] = (order.priority, order.spared_until_s)
         ends_by_s = self._clock() + order.workload.time_limit_s
         if attempt not in self._marks:
             obstacle = self._scheduler.holds(order.jobs, order.victims)

@@ -20,8 +20,8 @@ from federator.model.site import (
     SiteJobState,
 )
 from federator.model.workload import AttemptId
-from federator.sites.base import Holder, Sweep
-from federator.sites.protocol import LaunchOrder
+from federator.sites.base import Holder, Seen, Sweep
+from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 
 
 @dataclass(slots=True)
@@ -32,6 +32,7 @@ class SimulatedJob:
     jobs: tuple[JobPlan, ...]
     state: SiteJobState = SiteJobState.PENDING
     exit_code: int = 0
+    signal: int = 0
     started_at_s: float = 0.0
     ended_at_s: float = 0.0
     time_limit_s: float = inf
@@ -96,6 +97,13 @@ class SimulatedSlurm:
         for job in self.jobs.values():
             if job.attempt == attempt and job.live:
                 self._end(job, state, exit_code)
+
+    def kill(self, attempt: AttemptId) -> None:
+        """Its batch script is killed."""
+        for job in self.jobs.values():
+            if job.attempt == attempt and job.live:
+                job.signal = 9
+                self._end(job, SiteJobState.FAILED, 0)
 
     def requeue(self, attempt: AttemptId) -> None:
         """As ``scontrol requeue``: the same job id waits again."""
@@ -185,6 +193,7 @@ class SimulatedSlurm:
                 site_job_id=job.job_id,
                 state=job.state,
                 exit_code=job.exit_code,
+                signal=job.signal,
                 started_at_s=job.started_at_s,
                 ended_at_s=job.ended_at_s,
                 nodes=tuple(name for plan in job.jobs for name in plan.nodes),
@@ -215,6 +224,10 @@ class SimulatedSite:
         self.refusal = ""  # sbatch says no
         self.reply_is_lost = False  # sbatch reaches Slurm, its answer does not come back
         self.order_is_lost = False  # sbatch never reaches Slurm, which is not known
+        self.deadlines_s: dict[AttemptId, float] = {}  # of those that were told to leave
+        self.signals: list[tuple[AttemptId, str, SignalTo]] = []
+        self.seen: dict[AttemptId, Seen] = {}  # what jobs have left in their folders
+        self.on_signal: Callable[[SimulatedJob, str], object] = lambda _job, _name: None
 
     async def version(self) -> str:
         self._answer()
@@ -239,6 +252,27 @@ class SimulatedSite:
         if self.reply_is_lost:
             raise SiteUnavailable("sbatch: no answer of slurmctld")
         return job_id
+
+    async def tell(self, order: PreemptOrder, deadline_s: float) -> None:
+        self._signal(order.site_job_id, order.signal, order.signal_to)
+        self.deadlines_s[order.attempt] = deadline_s
+
+    async def signal(self, user: str, job_id: int, name: str, to: SignalTo) -> None:  # noqa: ARG002
+        self._signal(job_id, name, to)
+
+    def _signal(self, job_id: int, name: str, to: SignalTo) -> None:
+        self._answer()
+        job = self.slurm.jobs.get(job_id)
+        if job is None or job.state is not SiteJobState.RUNNING:
+            raise SiteRefused(f"job {job_id} does not run")
+        self.signals.append((job.attempt, name, to))
+        self.on_signal(job, name)
+        if name == "KILL" and job.live:
+            self.slurm.kill(job.attempt)
+
+    async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:  # noqa: ARG002
+        self._answer()
+        return [self.seen.get(order.attempt, Seen()) for order in told]
 
     async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:  # noqa: ARG002
         self._answer()

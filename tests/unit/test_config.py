@@ -462,6 +462,9 @@ def test_a_tenant_without_any_quota_is_warned_of_under_mast(tmp_path: Path) -> N
     assert warnings_of(tmp_path, tenants, "{name: fifo}") == ""
 
 
-def test_preemption_settings_are_warned_of_when_given(tmp_path: Path) -> None:
-    words = "policy.preemption counts for whatif --evict only: the daemon does not evict yet"
-    assert warnings_of(tmp_path, {}, "{preemption: {grace_s: 60}}") == words
+def test_the_rules_of_the_core_are_those_of_the_file(tmp_path: Path) -> None:
+    policy = "{preemption: {grace_s: 60, budget_frac: 0.5, min_run_s: 30}, launch_lease_s: 7}"
+    rules = config_of(tmp_path, {}, policy).rules
+    assert (rules.grace_s, rules.preempt_frac, rules.min_run_s) == (60.0, 0.5, 30.0)
+    assert (rules.launch_lease_s, rules.preempt_gpus) == (7.0, 0.0)
+    assert rules.regions == {name: "west" for name in rules.regions}

@@ -19,6 +19,7 @@ from dataclasses import replace
 from federator.model.message import SiteAnswer
 from federator.model.plan import BidRequest
 from federator.model.site import Node, SiteJobState
+from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import SiteName
 from federator.sched.policy import Policy
 from federator.sched.rules import Rules
@@ -105,7 +106,7 @@ class LocalQueueFleet(Fleet):
     def _placed(self, attempt: SimulatedAttempt) -> bool:
         order = attempt.order
         scheduler = self._real[order.site]
-        asked = BidRequest(id=order.workload.id, jobs=order.workload.jobs, priority=order.priority)
+        asked = BidRequest(id=order.workload.id, jobs=order.workload.jobs, priority=LOWEST_PRIORITY)
         (answer,) = scheduler.bid((asked,), self.now_s)
         if answer.bid is None:
             return False

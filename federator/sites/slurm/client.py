@@ -21,8 +21,12 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final, Protocol, TypeVar
 
+import msgspec
+
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.model.site import AttemptReport, LocalJob, Node, SiteJob
+from federator.sites.base import Seen
+from federator.sites.protocol import PreemptOrder, SignalTo
 from federator.sites.slurm.parse_base import Reading, problem
 from federator.sites.slurm.parse_jobs import (
     OTHERS_FORMAT,
@@ -90,6 +94,8 @@ class BatchCall(Protocol):
     def work_dir(self) -> str: ...
     @property
     def umask(self) -> int: ...
+    @property
+    def checkpoint_dir(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,6 +313,7 @@ class SlurmClient:
             environment=dict(call.environment),
             work_dir=call.work_dir,
             umask=call.umask,
+            checkpoint_dir=call.checkpoint_dir,
             start_by_s=float(self._clock() + START_WITHIN_S),
         )
         job_id = answer.get("job_id")
@@ -325,13 +332,43 @@ class SlurmClient:
         answer = await self._help(user, op="scancel", job_id=job_id, pending_only=pending_only)
         return not answer.get("absent", False)
 
-    async def signal(self, user: str, job_id: int, name: str, *, batch_only: bool) -> None:
-        """Send a signal, e.g. ``USR1``, to the batch script alone or to its steps as well.
+    async def signal(self, user: str, job_id: int, name: str, to: SignalTo) -> None:
+        """Send a signal, e.g. ``USR1``.
 
         Raises:
             SiteRefused: as ``cancel``; or the job has not started.
         """
-        await self._help(user, op="signal", job_id=job_id, signal=name, batch_only=batch_only)
+        await self._help(user, op="signal", job_id=job_id, signal=name, to=to.value)
+
+    async def tell(self, order: PreemptOrder, deadline_s: float) -> None:
+        """Publish a job's deadline in its checkpoint folder, and send its signal.
+
+        Raises:
+            SiteRefused: as ``signal``.
+        """
+        await self._help(
+            order.user,
+            op="tell",
+            job_id=order.site_job_id,
+            signal=order.signal,
+            to=order.signal_to.value,
+            folder=order.checkpoint_dir,
+            attempt=order.attempt.attempt,
+            deadline_s=float(deadline_s),
+        )
+
+    async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:
+        """What jobs have left in their checkpoint folders since they were told.
+
+        Raises:
+            SiteRefused: the site does not let us act for ``user``.
+        """
+        folders = [[order.checkpoint_dir, order.attempt.attempt] for order in told]
+        answer = await self._help(user, op="look", folders=folders)
+        try:
+            return msgspec.convert(answer.get("seen"), list[Seen])
+        except msgspec.ValidationError as error:
+            raise SiteUnavailable(f"the site's helper answered {answer}: {error}") from error
 
     async def _help(self, user: str, **request: object) -> dict[str, object]:
         """Have the site's helper do one thing as ``user``."""

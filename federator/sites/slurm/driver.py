@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from federator.errors import InvalidRequest, SiteRefused, SiteUnavailable
 from federator.model.site import NodeShare
-from federator.sites.base import Holder, Sweep
-from federator.sites.protocol import LaunchOrder
+from federator.sites.base import Holder, Seen, Sweep
+from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 from federator.sites.slurm.client import SlurmClient
 from federator.sites.slurm.render import render
 from federator.sites.slurm.reports import holders_of
@@ -57,6 +57,15 @@ class SlurmDriver:
         except InvalidRequest as error:
             raise SiteRefused(str(error)) from error
         return await self._client.submit(order.user, call)
+
+    async def tell(self, order: PreemptOrder, deadline_s: float) -> None:
+        await self._client.tell(order, deadline_s)
+
+    async def signal(self, user: str, job_id: int, name: str, to: SignalTo) -> None:
+        await self._client.signal(user, job_id, name, to)
+
+    async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:
+        return await self._client.look(user, told)
 
     async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:
         return await self._client.cancel(user, job_id, pending_only=pending_only)

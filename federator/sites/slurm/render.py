@@ -10,6 +10,9 @@ The submission and its plan become argv, script and environment; nothing passes 
   launched they have done their work, and the site is not told.
 * ``#SBATCH`` lines of the script's header become ``##SBATCH``, and ``--ignore-pbs`` is set, so
   that argv alone decides. The body is not touched.
+* FED_CHECKPOINT_DIR is a folder of the workload's own on what the sites of a region share; the
+  helper makes it. FED_PREEMPT_DEADLINE is a file in it that appears when the job is told to leave.
+  Where the folder cannot be made, both are unset and FED_CHECKPOINT_ERROR says why.
 * The environment is the user's, less what belongs to the submitting machine (``_HOST_ONLY``), plus
   FED_JOB_ID, FED_ATTEMPT, FED_SITE; for a job of one component also FED_TP and FED_PP as asked
   for, and FED_RAILS, the GPUs of each node, if it has all of them on every node: then GPU r of
@@ -55,6 +58,7 @@ _HOST_ONLY: Final = frozenset({
     "HOME", "USER", "LOGNAME", "USERNAME", "SHELL", "PWD", "OLDPWD", "MAIL", "HOSTNAME", "HOST",
     "TMPDIR", "TMP", "TEMP", "TERM", "TERMCAP", "DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY",
     "LS_COLORS", "SHLVL", "_", "STY", "TMUX", "TMUX_PANE", "WINDOWID", "CUDA_VISIBLE_DEVICES",
+    "FED_CHECKPOINT_DIR", "FED_CHECKPOINT_ERROR", "FED_PREEMPT_DEADLINE",
     "FED_PP", "FED_RAILS", "FED_TP", "FEDERATOR_SOCKET", "FED_SUBMIT_KEY", "INVOCATION_ID",
     "JOURNAL_STREAM",
 })  # fmt: skip
@@ -74,6 +78,7 @@ class SbatchCall:
     environment: dict[str, str]
     work_dir: str
     umask: int = 0o022
+    checkpoint_dir: str = ""
 
 
 def render(order: LaunchOrder, site: str, default_path: str = DEFAULT_PATH) -> SbatchCall:
@@ -103,6 +108,7 @@ def render(order: LaunchOrder, site: str, default_path: str = DEFAULT_PATH) -> S
         environment=job_environment(order, site, default_path),
         work_dir=_work_dir(submission, submission.components[0]),
         umask=submission.umask,
+        checkpoint_dir=order.checkpoint_dir,
     )
 
 
@@ -120,7 +126,7 @@ def _component(order: LaunchOrder, options: Options, plan: JobPlan, k: int) -> l
         ("comment", f"{order.attempt} {own_comment}" if own_comment else str(order.attempt)),
         ("job-name", values.get("job-name") or order.name),
         ("chdir", _work_dir(order.submission, options) if "chdir" in values else None),
-        ("export", _export(values.get("export"), (*FED_NAMES, *_shape(order)))),
+        ("export", _export(values.get("export"), (*FED_NAMES, *_own(order)))),
     ]
     if order.array_index is not None and k == 0:
         pins.append(("array", str(order.array_index)))
@@ -160,6 +166,18 @@ def _shape(order: LaunchOrder) -> dict[str, str]:
     return found | ({"FED_RAILS": str(rails)} if rails else {})
 
 
+def _own(order: LaunchOrder) -> dict[str, str]:
+    """What only some jobs get: their shape, and where to save."""
+    return _shape(order) | _checkpoint(order)
+
+
+def _checkpoint(order: LaunchOrder) -> dict[str, str]:
+    if not order.checkpoint_dir:
+        return {}
+    deadline = f"{order.checkpoint_dir}/.fed/deadline.{order.attempt.attempt}"
+    return {"FED_CHECKPOINT_DIR": order.checkpoint_dir, "FED_PREEMPT_DEADLINE": deadline}
+
+
 def fold(nodes: tuple[str, ...]) -> str:
     """Write a node list; long ones in Slurm's bracket notation."""
     if len(nodes) <= FOLD_ABOVE_NODES:
@@ -193,7 +211,7 @@ def job_environment(
     kept["FED_JOB_ID"] = str(order.attempt.workload)
     kept["FED_ATTEMPT"] = str(order.attempt.attempt)
     kept["FED_SITE"] = site
-    kept |= _shape(order)
+    kept |= _own(order)
     if dropped:
         kept[DROPPED_NAMES] = ",".join(dropped)[:MAX_DROPPED_NAMES]
     return kept

@@ -1,15 +1,22 @@
 #!/usr/bin/python3 -I
-"""What may the federation do in a user's name? Submit, cancel and signal its own jobs; no more.
+"""What may the federation do in a user's name? Submit, cancel and signal its own jobs, and talk to
+them through their checkpoint folders; no more.
 
 Installed as /usr/local/libexec/fed-site-exec, owned by root. One sudo rule lets the federation's
 account run it as a mapped user, without arguments. It reads one JSON request from stdin, checks it
 strictly, runs Slurm's commands without a shell, and writes one JSON answer:
 
     {"op": "sbatch", "argv": ["--comment=fed:7:1", ":", ...], "args": [], "script": "#!...",
-     "environment": {...}, "work_dir": "/...", "umask": 18, "start_by_s": 1795213807.5}
+     "environment": {...}, "work_dir": "/...", "umask": 18, "checkpoint_dir": "/... or nothing",
+     "start_by_s": 1795213807.5}
                                                         -> {"job_id": 7} (and "work_dir" if another)
     {"op": "scancel", "job_id": 7, "pending_only": false}                         -> {"job_id": 7}
-    {"op": "signal", "job_id": 7, "signal": "USR1", "batch_only": true}           -> {"job_id": 7}
+    {"op": "signal", "job_id": 7, "signal": "USR1", "to": "batch|steps|program|all"}
+                                                                                  -> {"job_id": 7}
+    {"op": "tell", "job_id": 7, "signal": "USR1", "to": "...", "folder": "/... or nothing",
+     "attempt": 1, "deadline_s": 1795213807.5}                                    -> {"job_id": 7}
+    {"op": "look", "folders": [["/...", 1], ...]}
+                            -> {"seen": [{"acked_at_s": 0.0, "checkpointed_at_s": 0.0}, ...]}
                                       refused or failed -> {"error": "...", "exit_status": 1}
 
 A job that is not there (any more) is answered with {"job_id": 7, "absent": true}. Bytes that are
@@ -44,6 +51,8 @@ REFUSED = ("uid", "gid", "clusters", "wrap", "wait", "test-only", "parsable", "h
            "version", "comment")  # fmt: skip
 # Would send sbatch to another cluster or configuration, or add options of its own.
 DROPPED = ("SBATCH_", "SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
+NOTES = ".fed"  # in a checkpoint folder: what job and federation tell each other
+RECIPIENTS = {"batch": ("--batch",), "steps": (), "all": ("--full",)}
 SIGNALS = ("HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "ALRM", "TERM", "CONT", "STOP", "TSTP")
 
 
@@ -148,9 +157,9 @@ def go_to(work_dir: str, home: str) -> str:
 
 
 def sbatch(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
-    argv, args, script, environment, work_dir, umask, start_by_s = take(
+    argv, args, script, environment, work_dir, umask, folder, start_by_s = take(
         request, argv=list, args=list, script=str, environment=dict, work_dir=str, umask=int,
-        start_by_s=float,
+        checkpoint_dir=str, start_by_s=float,
     )  # fmt: skip
     check_argv(argv)
     check_texts(args, "args")
@@ -162,6 +171,8 @@ def sbatch(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, obje
     environment.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
     used = go_to(work_dir, user["HOME"])
     environment.update(user, PWD=used)
+    if folder:
+        make_checkpoint_dir(folder, environment)
     # sbatch takes a script's arguments only after a file; this pipe is the user's own.
     operands = ["/dev/stdin", *args] if args else []
     os.umask(umask)  # sbatch hands it on to the job
@@ -202,10 +213,97 @@ def scancel(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, obj
 
 
 def send_signal(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
-    job_id, name, batch_only = take(request, job_id=int, signal=str, batch_only=bool)
+    job_id, name, to = take(request, job_id=int, signal=str, to=str)
+    return signal_job(job_id, name, to, user)
+
+
+def signal_job(job_id: int, name: str, to: str, user: "dict[str, str]") -> "dict[str, object]":
     check(name in SIGNALS, f"{name[:20]!r} is no signal that may be sent")
-    options = [f"--signal={name}", "--batch" if batch_only else "--full"]
+    if to == "program":
+        to = "steps" if has_steps(job_id, user) else "all"
+    check(to in RECIPIENTS, f"{to[:20]!r} is nothing that a signal can be sent to")
+    options = [f"--signal={name}", *RECIPIENTS[to]]
     return alter(job_id, options, user, but_not="PENDING")  # scancel would try for a minute
+
+
+def has_steps(job_id: int, user: "dict[str, str]") -> bool:
+    """Tell whether anything that srun started runs in the job."""
+    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", **user}
+    options = ["--local", "-h", "-s", "-j", str(job_id), "-O", "StepID:64"]
+    _, out, _ = run([SQUEUE, *options], environment)
+    steps = (line.strip().rpartition(b".")[2] for line in out.splitlines())
+    return any(step.isdigit() for step in steps)
+
+
+# ---- checkpoint folders ----
+
+
+def make_checkpoint_dir(folder: str, environment: "dict[str, str]") -> None:
+    """Make a workload's folder; where that is no use, the job is told so instead.
+
+    What is made gets the permissions of the user's own folder above it: where the sites of a region
+    know a user by different UIDs, that one must let all of them in, and so must these.
+    """
+    try:
+        check(os.path.isabs(folder), "the checkpoint folder must be absolute")
+        above = os.path.dirname(os.path.dirname(folder))
+        os.makedirs(above, 0o700, exist_ok=True)
+        mode = os.stat(above).st_mode & 0o777
+        for path in (os.path.dirname(folder), folder, os.path.join(folder, NOTES)):
+            try:
+                os.mkdir(path)
+            except FileExistsError:
+                continue
+            os.chmod(path, mode)  # whatever the umask is
+    except OSError as error:
+        environment.pop("FED_CHECKPOINT_DIR", None)
+        environment.pop("FED_PREEMPT_DEADLINE", None)
+        environment["FED_CHECKPOINT_ERROR"] = f"{folder}: {error.strerror}"
+
+
+def tell(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
+    job_id, name, to, folder, attempt, deadline_s = take(
+        request, job_id=int, signal=str, to=str, folder=str, attempt=int, deadline_s=float
+    )
+    if folder:
+        publish(os.path.join(folder, NOTES, f"deadline.{attempt}"), f"{deadline_s:.3f}\n")
+    return signal_job(job_id, name, to, user)
+
+
+def publish(path: str, text: str) -> None:
+    """Put a small file in place in one step; a job without its folder gets the signal alone."""
+    fresh = f"{path}.{os.getpid()}"
+    try:
+        with open(fresh, "w") as file:
+            file.write(text)
+        os.rename(fresh, path)
+    except OSError:
+        pass
+
+
+def look(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, object]":
+    (folders,) = take(request, folders=list)
+    check(len(folders) <= MAX_ITEMS, "too many folders")
+    seen = []
+    for item in folders:
+        check(isinstance(item, list) and len(item) == 2, "a folder comes with its attempt")
+        folder, attempt = item
+        check_text(folder, "folders")
+        check(type(attempt) is int, "an attempt is a number")
+        notes = os.path.join(folder, NOTES)
+        seen.append({
+            "acked_at_s": modified(os.path.join(notes, f"saved.{attempt}")),
+            "checkpointed_at_s": modified(os.path.join(notes, "checkpointed")),
+        })  # fmt: skip
+    return {"seen": seen}
+
+
+def modified(path: str) -> float:
+    """When a file was last written; 0 where there is none."""
+    try:
+        return os.stat(path).st_mtime
+    except (OSError, ValueError):
+        return 0.0
 
 
 def alter(
@@ -224,7 +322,9 @@ def alter(
     return {"job_id": job_id}
 
 
-OPERATIONS = {"sbatch": sbatch, "scancel": scancel, "signal": send_signal}
+OPERATIONS = {
+    "sbatch": sbatch, "scancel": scancel, "signal": send_signal, "tell": tell, "look": look,
+}  # fmt: skip
 
 
 def answer_to(raw: bytes) -> "dict[str, object]":

@@ -62,7 +62,7 @@ class Desk:
     def __init__(self) -> None:
         self.federation = Loopback({"alpine": rack("a", 2), "baker": rack("b", 2)})
         self.api = Api(CONFIG, self.federation.federation, self.observe, self.federation.clock)
-        self._effects = Effects("demo", {}, self.api.reply, lambda _: None)
+        self._effects = Effects("demo", {}, self.api.reply, lambda _: None, {})
 
     def observe(self, observation: Observation) -> None:
         self.federation.observe(observation)

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from federator.model.event import Awarded, Changed, Draft
 from federator.model.lifecycle import Happening, WorkloadState
-from federator.model.message import LaunchAt, PreemptAt
+from federator.model.message import AskSite, LaunchAt, PreemptAt
 from federator.model.reason import ReasonCode
-from federator.model.site import SiteJobState
+from federator.model.site import SiteJobState, VictimTerms
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
+from federator.sched.eviction import victim_terms
 from federator.sched.rules import Rules
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
@@ -267,18 +268,20 @@ def test_a_site_that_names_victims_it_may_not_have_is_not_believed() -> None:
     assert refusal.reasons[0].code is ReasonCode.BAD_BID
 
 
-def test_the_order_says_at_which_priority_and_until_when_a_workload_is_spared() -> None:
+def test_each_question_says_on_which_terms_who_runs_there_may_be_evicted() -> None:
     f = fleet()
     victim, _ = filled_by_guests(f)
     owner = f.submit(of("owner"))
     f.run_for(5.0)
+    asked = [c for c in f.commands if isinstance(c, AskSite) and victim in c.victims]
+    assert asked[-1].victims[victim] == VictimTerms(priority=7)
     orders = {c.workload.id: c for c in f.commands if isinstance(c, LaunchAt)}
-    assert (orders[owner].priority, orders[owner].victims) == (2, (victim,))
-    assert (orders[victim].priority, orders[victim].victims) == (7, ())
+    assert (orders[owner].victims, orders[victim].victims) == ((victim,), ())
     f.slurm("alpine").end(f.entry(owner).attempt_id, SiteJobState.COMPLETED)
     f.run_for(20.0)
-    again = [c for c in f.commands if isinstance(c, LaunchAt) and c.workload.id == victim][-1]
-    assert again.spared_until_s == f.entry(victim).evicted_at_s + 600.0
+    assert f.state(victim) is RUNS
+    terms = victim_terms(f.federation.ledger, RULES)[victim]
+    assert terms.spared_until_s == f.entry(victim).evicted_at_s + 600.0
 
 
 # ---- what may come between ----

@@ -20,8 +20,8 @@ from federator.sites.agent import (
     INTENT_HORIZON_S,
     Agent,
     AgentConfig,
-    await_welcome,
 )
+from federator.sites.greeting import await_welcome
 from federator.sites.journal import Journal, Mark, Step
 from federator.sites.protocol import (
     BANNER,

@@ -239,6 +239,7 @@ def test_an_answer_without_a_job_id_is_unclear() -> None:
         script: str = "#!/bin/sh\n"
         work_dir: str = "/"
         umask: int = 0o022
+        checkpoint_dir: str = ""
 
         @property
         def environment(self) -> Mapping[str, str]:

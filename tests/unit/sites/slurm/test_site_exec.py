@@ -32,6 +32,7 @@ def request(**changes: object) -> Json:
         "environment": {"PATH": "/usr/bin:/bin", "MINE": "é"},
         "work_dir": "/",
         "umask": 0o022,
+        "checkpoint_dir": "",
         "start_by_s": 4e9,
     }
     return {**base, **changes}
@@ -157,8 +158,8 @@ def test_too_long_a_request_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         {"op": "scancel", "job_id": -7, "pending_only": False},
         {"op": "scancel", "job_id": 2**32, "pending_only": False},
         {"op": "scancel", "job_id": 7, "pending_only": 1},
-        {"op": "signal", "job_id": 7, "signal": "9", "batch_only": True},
-        {"op": "signal", "job_id": 7, "signal": "USR1 --full", "batch_only": True},
+        {"op": "signal", "job_id": 7, "signal": "9", "to": "all"},
+        {"op": "signal", "job_id": 7, "signal": "USR1 --full", "to": "all"},
     ],
 )
 def test_a_job_or_signal_of_the_wrong_form_is_refused(value: Json) -> None:
@@ -271,16 +272,16 @@ def test_an_own_federated_job_is_cancelled(program: Callable[[str, str], Path]) 
 def test_an_own_federated_job_is_signalled(program: Callable[[str, str], Path]) -> None:
     program("SQUEUE", f"printf '{USER.pw_uid}|RUNNING|fed:7:1   \\n'\n")
     where = program("SCANCEL", 'printf "%s\\n" "$@" > scancelled\n')
-    value: Json = {"op": "signal", "job_id": 7, "signal": "USR1", "batch_only": True}
+    value: Json = {"op": "signal", "job_id": 7, "signal": "USR1", "to": "batch"}
     assert answer(value) == {"job_id": 7}
     assert (where / "scancelled").read_text().split() == ["--signal=USR1", "--batch", "7"]
-    answer({**value, "batch_only": False})
+    answer({**value, "to": "all"})
     assert (where / "scancelled").read_text().split() == ["--signal=USR1", "--full", "7"]
 
 
 def test_a_pending_job_is_not_signalled(program: Callable[[str, str], Path]) -> None:
     program("SQUEUE", f"printf '{USER.pw_uid}|PENDING|fed:7:1   \\n'\n")
-    refused = answer({"op": "signal", "job_id": 7, "signal": "USR1", "batch_only": True})
+    refused = answer({"op": "signal", "job_id": 7, "signal": "USR1", "to": "batch"})
     assert refused["error"] == "job 7 is PENDING"
 
 

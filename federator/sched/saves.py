@@ -1,0 +1,62 @@
+"""How long do workloads of a kind take to save when they are told to leave? Learned from the log.
+
+A *family* is what is submitted again and again: same tenant, user and name.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from math import ceil, inf
+from typing import Final
+
+from federator.model.site import Leave
+from federator.model.workload import TenantName, Workload
+
+SAVES_KEPT: Final = 40  # of a family, the latest
+FAMILIES_KEPT: Final = 10_000
+_QUANTILE: Final = 0.95
+
+Family = tuple[TenantName, str, str]
+
+
+def family_of(workload: Workload) -> Family:
+    return (workload.tenant, workload.user, workload.name)
+
+
+class SaveTimes:
+    """The save times of each family, as seen."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[Family, deque[float]] = OrderedDict()  # latest family last
+
+    def learn(self, family: Family, leave: Leave) -> None:
+        """Take in how one of a family has left.
+
+        One that had to be killed though it makes checkpoints was too slow, nobody knows by how
+        much. One that makes none says nothing: refusing to save must not protect anybody.
+        """
+        if leave.saved:
+            took_s = leave.saved_at_s - leave.told_at_s
+        elif leave.forced and leave.saved_at_s:
+            took_s = inf
+        else:
+            return
+        seen = self._seen.setdefault(family, deque(maxlen=SAVES_KEPT))
+        self._seen.move_to_end(family)
+        seen.append(took_s)
+        if len(self._seen) > FAMILIES_KEPT:
+            self._seen.popitem(last=False)
+
+    def p95_s(self, family: Family) -> float | None:
+        """Which 95 % of the family's saves did not exceed, by nearest rank; None: none seen.
+
+        Returns:
+            Seconds >= 0; ``inf`` where a save was cut off by the end of the grace.
+        """
+        seen = self._seen.get(family)
+        return sorted(seen)[ceil(_QUANTILE * len(seen)) - 1] if seen else None
+
+    def in_time(self, family: Family, grace_s: float) -> bool:
+        """Tell whether one of the family can be expected to save within the grace."""
+        known_s = self.p95_s(family)
+        return known_s is None or known_s <= grace_s
