@@ -108,7 +108,9 @@ class Checkpointer:
         self._job = FederatedJob.from_environment() if job is None else job
         chosen = self._job.directory if directory is None else Path(directory)
         if chosen is None:
-            raise ValueError("FED_CHECKPOINT_DIR is not set: say where with directory=")
+            why = self._job.why_no_directory
+            because = f" ({why})" if why else ""
+            raise ValueError(f"FED_CHECKPOINT_DIR is not set{because}: say where with directory=")
         if keep < 1 or check_every < 1:
             raise ValueError(f"keep={keep} and check_every={check_every} must be at least 1")
         self.directory = chosen

@@ -25,6 +25,7 @@ class FederatedJob(NamedTuple):
     attempt: int = 1  # FED_ATTEMPT
     deadline_file: Path | None = None  # FED_PREEMPT_DEADLINE
     interval_s: float | None = None  # FED_CHECKPOINT_INTERVAL_S
+    why_no_directory: str = ""  # FED_CHECKPOINT_ERROR
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> FederatedJob:
@@ -38,6 +39,7 @@ class FederatedJob(NamedTuple):
             attempt=int(attempt) if attempt.isascii() and attempt.isdigit() else 1,
             deadline_file=Path(deadline_file) if deadline_file else None,
             interval_s=_positive(found.get("FED_CHECKPOINT_INTERVAL_S", "")),
+            why_no_directory=found.get("FED_CHECKPOINT_ERROR", ""),
         )
 
     def told_to_leave(self) -> bool:

@@ -303,6 +303,9 @@ def test_only_the_signals_that_were_named_mean_leave(tmp_path: Path) -> None:
 def test_without_any_directory_it_says_what_to_do() -> None:
     with pytest.raises(ValueError, match=r"FED_CHECKPOINT_DIR is not set.*directory="):
         Checkpointer(job=FederatedJob())
+    job = FederatedJob.from_environment({"FED_CHECKPOINT_ERROR": "/shared: Permission denied"})
+    with pytest.raises(ValueError, match=r"not set \(/shared: Permission denied\)"):
+        Checkpointer(job=job)
 
 
 @pytest.mark.parametrize("wrong", [{"keep": 0}, {"check_every": 0}, {"interval_s": 0.0},
