@@ -8,6 +8,7 @@
 set -eu
 dir=$1
 owner=$2
+trap 'chown -R "$owner" "$dir"' EXIT
 
 apt-get -q update
 DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends python3-torch
@@ -15,7 +16,7 @@ DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends pytho
 mkdir -p "$dir/bin" "$dir/usr/bin"
 cp -a /usr/bin/python3.11 "$dir/usr/bin/"
 # sympy is for tracing, LLVM's users and drivers of video cards are for OpenCV: none is used here.
-tar -C / -c --exclude='*/sympy/*' --exclude='usr/lib/libtorch-test' --exclude='*/torch/bin/*' \
+tar -C / -c --exclude='*/sympy/*' --exclude='usr/lib/libtorch-test' --exclude='*/torch/bin/*test*' \
     --exclude='usr/lib/*/dri' --exclude='usr/lib/*/mfx' --exclude='*/__pycache__' \
     --exclude='usr/lib/*/perl*' --exclude='usr/lib/systemd' --exclude='usr/lib/apt' usr/lib |
     tar -C "$dir" -x
@@ -33,4 +34,3 @@ END
 chmod 0755 "$dir/bin/python"
 "$dir/bin/python" -c 'import torch; print("PyTorch", torch.__version__)'
 "$dir/bin/python" -m compileall -q "$dir/usr/lib/python3.11" "$dir/usr/lib/python3" || true
-chown -R "$owner" "$dir"
