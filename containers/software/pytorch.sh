@@ -32,5 +32,12 @@ exec "\$tree$loader" --library-path "\$lib:\$tree/usr/lib:\$lib/blas:\$lib/lapac
     "\$tree/usr/bin/python3.11" "\$@"
 END
 chmod 0755 "$dir/bin/python"
+# Programs that start Python again (torchrun, multiprocessing) must go through the loader, too.
+rm -f "$dir/usr/lib/python3.11/sitecustomize.py"
+cat >"$dir/usr/lib/python3.11/sitecustomize.py" <<'END'
+import os, sys
+
+sys.executable = os.path.join(os.path.dirname(sys.prefix), "bin", "python")
+END
 "$dir/bin/python" -c 'import torch; print("PyTorch", torch.__version__)'
 "$dir/bin/python" -m compileall -q "$dir/usr/lib/python3.11" "$dir/usr/lib/python3" || true

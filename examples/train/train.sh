@@ -12,5 +12,5 @@
 #
 # It runs as a step (srun): the step is told to leave, and this script ends with its exit status.
 # PyTorch is of the region's shared software, federator.checkpoint of the site's own federator.
-export PYTHONPATH=/opt/federator/lib
+export PYTHONPATH=/opt/federator/user
 exec srun /shared/west/software/pytorch/bin/python "/shared/west/$USER/train.py" "$@"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,19 +73,34 @@ def end_of(running: Running, id_: int) -> Row:
     return row
 
 
+def displace(running: Running, id_: int) -> Row:
+    """A gang takes alpine, where the workload runs; the workload's row before it had to leave."""
+    before = running.await_state(id_, "RUNNING")
+    assert before["site"] == "alpine"
+    began_s = time.monotonic()
+    gang = running.submit("#!/bin/sh\nsleep 300\n", "-N8", "--gres=gpu:a100:8")
+    assert running.await_state(gang, "RUNNING", timeout_s=GRACE_S + 10)["site"] == "alpine"
+    assert time.monotonic() - began_s < GRACE_S / 2  # the nodes came free with the answer
+    assert (folder_of(id_) / ".fed" / "saved.1").exists()
+    assert running.row(id_)["state"] == "PENDING"
+    return before
+
+
+def forget(before: Row) -> None:
+    """Remove what the first attempt printed, and what the workload has saved."""
+    at(before["site"], "rm", f"/home/{USER}/slurm-{before['site_job_id']}.out")
+    shutil.rmtree(folder_of(before["id"]))
+
+
 @pytest.mark.parametrize("name", ["train.sh", "train_ddp.sh"])
 def test_a_training_that_moves_to_another_site_ends_with_the_same_bits(
     evicting: Running, name: str
 ) -> None:
     fill("boreal")
     moving = evicting.submit(script(name, "--step-s 0.05 --interval-s 2"), user=USER)
-    assert evicting.await_state(moving, "RUNNING")["site"] == "alpine"
+    evicting.await_state(moving, "RUNNING")
     within(60, (folder_of(moving) / ".fed" / "checkpointed").exists)
-
-    gang = evicting.submit("#!/bin/sh\nsleep 300\n", "-N8", "--gres=gpu:a100:8")
-    assert evicting.await_state(gang, "RUNNING", timeout_s=GRACE_S + 10)["site"] == "alpine"
-    assert (folder_of(moving) / ".fed" / "saved.1").exists()
-    assert evicting.row(moving)["state"] == "PENDING"
+    before = displace(evicting, moving)
 
     at("boreal", "scancel", "--partition=local")
     moved = end_of(evicting, moving)
@@ -94,4 +110,26 @@ def test_a_training_that_moves_to_another_site_ends_with_the_same_bits(
 
     undisturbed = end_of(evicting, evicting.submit(script(name, ""), user=USER))
     assert digest_of(moved) == digest_of(undisturbed)
-    shutil.rmtree(folder_of(moving))
+    forget(before)
+
+
+SHELL = """#!/bin/bash
+#SBATCH --signal=B:USR1
+. /opt/federator/user/federator/checkpoint/fed-checkpoint.sh
+state=$FED_CHECKPOINT_DIR/state
+if [ -e "$state" ]; then cat "$state"; exit; fi
+save() { echo "saved at $FED_SITE" >"$state" && fed_saved && exit 85; }
+fed_on_preempt save
+fed_run sh -c 'touch "$FED_CHECKPOINT_DIR/runs"; exec sleep 1000'
+"""
+
+
+def test_a_shell_script_saves_at_once_and_goes_on_at_another_site(evicting: Running) -> None:
+    fill("boreal")
+    moving = evicting.submit(SHELL, "-N1", "--gres=gpu:a100:8", user=USER)
+    evicting.await_state(moving, "RUNNING")
+    within(20, (folder_of(moving) / "runs").exists)
+    before = displace(evicting, moving)
+    at("boreal", "scancel", "--partition=local")
+    assert output_of(end_of(evicting, moving), USER) == "saved at alpine\n"
+    forget(before)
