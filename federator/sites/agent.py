@@ -32,7 +32,6 @@ from federator.sites.greeting import SILENCE_S
 from federator.sites.journal import Journal, Mark, Step
 from federator.sites.leaving import Departures
 from federator.sites.protocol import (
-    BANNER,
     PROTOCOL_VERSION,
     Answer,
     Ask,

@@ -115,6 +115,10 @@ class SiteDriver(Protocol):
         """
         ...
 
+    async def kill_wait_s(self) -> float:
+        """How long after TERM Slurm kills what it ends."""
+        ...
+
     async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:
         """What the user's jobs have left in their checkpoint folders; in the same order.
 

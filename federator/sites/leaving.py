@@ -2,9 +2,10 @@
 
 Each attempt is told once, by its own signal and with its deadline in its checkpoint folder. It may
 go by itself, say that it has saved (it is ended at once then), or requeue itself (the site's copy
-is taken back). TERM goes to all of it shortly before the deadline, KILL at the deadline, again and
-again until it is gone. What was begun is in the journal, so that an agent that comes after this one
-keeps the same deadline.
+is taken back). Shortly before the deadline TERM goes to all of it. Slurm itself ends a job only by
+TERM and, KillWait later, KILL to all its processes, so it is cancelled that long before the
+deadline; whatever is left then is killed, again and again. What was begun is in the journal, so
+that an agent that comes after this one keeps the same deadline.
 
 A signal that asks for a save is sent at once, not a lead time before the deadline: somebody waits
 for the nodes.
@@ -30,7 +31,7 @@ LOOK_EVERY_S: Final = 1.0
 AGAIN_S: Final = 2.0  # between two tries to tell or to kill
 LAST_LOOK_S: Final = 5.0  # a report waits no longer for what its job has left
 ACTS_AT_ONCE: Final = 8
-_LEFT_WITH: Final = frozenset({0, 85})  # exit statuses of who has saved
+_SAVED: Final = 85  # exit status: "checkpointed, start me again"
 
 
 @dataclass(slots=True)
@@ -38,13 +39,20 @@ class _Leaver:
     order: PreemptOrder
     mark: Mark
     seen: Seen = Seen()
+    kill_wait_s: float = 30.0
     warned: bool = False  # by TERM
+    cancelled: bool = False
     requeued_at_s: float = 0.0  # by itself
     settled: bool = False  # all that can be known of it is known
 
     @property
     def term_at_s(self) -> float:
         return self.mark.leave_by_s - min(TERM_BEFORE_S, self.order.grace_s / 4)
+
+    @property
+    def cancel_at_s(self) -> float:
+        """With a KillWait that long, half of the grace is left to the job all the same."""
+        return self.mark.leave_by_s - min(self.kill_wait_s, self.order.grace_s / 2)
 
 
 class Departures:
@@ -78,6 +86,7 @@ class Departures:
         self._leaving: dict[AttemptId, _Leaver] = {}
         self._slots = asyncio.Semaphore(ACTS_AT_ONCE)
         self._looking = False
+        self._kill_wait_s: float | None = None  # of this site; asked once
 
     # ---- orders ----
 
@@ -113,10 +122,16 @@ class Departures:
         order, now_s = leaver.order, self._clock()
         user, job_id = order.user, order.site_job_id
         async with self._slots:
+            if self._kill_wait_s is None:
+                self._kill_wait_s = await self._driver.kill_wait_s()
+            leaver.kill_wait_s = self._kill_wait_s
             if self._has_requeued_itself(leaver) or leaver.seen.acked_at_s:
                 await self._driver.cancel(user, job_id, pending_only=False)
             elif now_s >= leaver.mark.leave_by_s:
-                await self._kill(leaver)
+                await self._driver.signal(user, job_id, "KILL", SignalTo.ALL)
+                await self._driver.cancel(user, job_id, pending_only=False)
+            elif now_s >= leaver.cancel_at_s:
+                await self._cancel(leaver)
             elif not leaver.mark.told_at_s:
                 await self._driver.tell(order, leaver.mark.leave_by_s)
                 # Whole seconds, as Slurm gives the ends of jobs.
@@ -125,22 +140,23 @@ class Departures:
                 await self._driver.signal(user, job_id, "TERM", SignalTo.ALL)
                 leaver.warned = True
 
-    async def _kill(self, leaver: _Leaver) -> None:
-        order = leaver.order
-        if not leaver.mark.forced:
+    async def _cancel(self, leaver: _Leaver) -> None:
+        """Once: Slurm does the rest."""
+        if not leaver.cancelled:
             self._note(leaver, forced=True)
-        try:
-            await self._driver.signal(order.user, order.site_job_id, "KILL", SignalTo.ALL)
-        finally:
-            await self._driver.cancel(order.user, order.site_job_id, pending_only=False)
+            await self._driver.cancel(
+                leaver.order.user, leaver.order.site_job_id, pending_only=False
+            )
+            leaver.cancelled = True
 
     def _pause_s(self, leaver: _Leaver) -> float:
         """Until the next thing is due, at most until the next look."""
         now_s, mark = self._clock(), leaver.mark
         if now_s >= mark.leave_by_s or leaver.seen.acked_at_s or leaver.requeued_at_s:
             return AGAIN_S
-        due_s = mark.leave_by_s if leaver.warned else leaver.term_at_s
-        return min(LOOK_EVERY_S / 2, max(0.01, due_s - now_s))
+        due = (leaver.term_at_s, leaver.cancel_at_s, mark.leave_by_s)
+        next_s = min((at_s for at_s in due if at_s > now_s), default=now_s)
+        return min(LOOK_EVERY_S / 2, max(0.01, next_s - now_s))
 
     def _gone(self, leaver: _Leaver) -> bool:
         report = self._known().get(leaver.order.attempt)
@@ -201,9 +217,9 @@ class Departures:
         """When its last checkpoint was complete, by all signs; not after its end."""
         seen, mark = leaver.seen, leaver.mark
         signs = [mark.saved_at_s, seen.acked_at_s, seen.checkpointed_at_s]
-        left_by_itself = not report.signal and report.exit_code in _LEFT_WITH and not mark.forced
-        in_grace = mark.told_at_s and report.ended_at_s >= mark.told_at_s
-        if left_by_itself and in_grace and report.state is not SiteJobState.CANCELLED:
+        by_itself = report.state is not SiteJobState.CANCELLED and not report.exit_code
+        in_grace = mark.told_at_s and report.ended_at_s >= mark.told_at_s and not report.signal
+        if in_grace and (report.exit_code == _SAVED or by_itself):
             signs.append(report.ended_at_s)
         latest_s = report.ended_at_s + LOOK_EVERY_S  # Slurm's second may just have begun
         return max((sign for sign in signs if sign <= latest_s), default=0.0)

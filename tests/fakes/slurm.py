@@ -64,6 +64,7 @@ class SimulatedSlurm:
         self._last_id = 100
         self.jobs: dict[int, SimulatedJob] = {}
         self.refuses_cancels = False
+        self.kill_wait_s = 5.0
         self.starts_jobs = True  # False: something local always gets in between
 
     # ---- what sbatch, scancel and life do ----
@@ -269,6 +270,10 @@ class SimulatedSite:
         self.on_signal(job, name)
         if name == "KILL" and job.live:
             self.slurm.kill(job.attempt)
+
+    async def kill_wait_s(self) -> float:
+        self._answer()
+        return self.slurm.kill_wait_s
 
     async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:  # noqa: ARG002
         self._answer()

@@ -46,7 +46,7 @@ class Running:
         folder: Path,
         local: tuple[str, ...] = (),
         tenants: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
-        **policy: float,
+        **policy: object,
     ) -> None:
         """Make a federation; the agents of ``local`` sites are processes of the daemon's host.
 

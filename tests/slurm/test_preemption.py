@@ -95,6 +95,15 @@ def start_of(running: Running, id_: int, timeout_s: float = 60.0) -> tuple[Row, 
     return row, time.monotonic() - began_s
 
 
+def resumed(id_: int, region: str = "east") -> list[tuple[str, int, int]]:
+    """What it noted once it runs again: every step was done, and none twice."""
+    within(20, lambda: steps_of(id_, region)[-1][1] == 2)
+    noted = steps_of(id_, region)
+    steps = [step for _, _, step in noted]
+    assert steps == list(range(1, len(steps) + 1))
+    return noted
+
+
 def test_a_gang_within_quota_displaces_the_fewest_and_starts_within_their_grace(
     evicting: Running,
 ) -> None:
@@ -108,9 +117,7 @@ def test_a_gang_within_quota_displaces_the_fewest_and_starts_within_their_grace(
     assert len(row["node_names"]) == 2
     for id_ in gone:  # they go on where they were, and have lost less than a step
         evicting.await_state(id_, "RUNNING")
-        within(20, lambda id_=id_: steps_of(id_)[-1][1] == 2)
-        steps = [step for _, _, step in steps_of(id_)]
-        assert steps == list(range(1, len(steps) + 1))
+        resumed(id_)
         assert evicting.row(id_)["attempt"] == 2
     untouched = [id_ for id_ in guests if id_ not in gone]
     assert all(evicting.row(id_)["attempt"] == 1 for id_ in untouched)

@@ -464,7 +464,7 @@ def test_a_tenant_without_any_quota_is_warned_of_under_mast(tmp_path: Path) -> N
 
 def test_the_rules_of_the_core_are_those_of_the_file(tmp_path: Path) -> None:
     policy = "{preemption: {grace_s: 60, budget_frac: 0.5, min_run_s: 30}, launch_lease_s: 7}"
-    rules = config_of(tmp_path, {}, policy).rules
+    rules = with_tenants(tmp_path, "{}", policy=policy).rules
     assert (rules.grace_s, rules.preempt_frac, rules.min_run_s) == (60.0, 0.5, 30.0)
     assert (rules.launch_lease_s, rules.preempt_gpus) == (7.0, 0.0)
-    assert rules.regions == {name: "west" for name in rules.regions}
+    assert rules.regions == dict.fromkeys(rules.regions, "west")

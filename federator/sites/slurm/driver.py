@@ -64,6 +64,9 @@ class SlurmDriver:
     async def signal(self, user: str, job_id: int, name: str, to: SignalTo) -> None:
         await self._client.signal(user, job_id, name, to)
 
+    async def kill_wait_s(self) -> float:
+        return (await self._client.config()).kill_wait_s
+
     async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:
         return await self._client.look(user, told)
 

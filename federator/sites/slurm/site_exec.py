@@ -219,20 +219,31 @@ def send_signal(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str,
 
 def signal_job(job_id: int, name: str, to: str, user: "dict[str, str]") -> "dict[str, object]":
     check(name in SIGNALS, f"{name[:20]!r} is no signal that may be sent")
+    if to == "all" and name == "KILL":
+        return kill_now(job_id, user)
     if to == "program":
-        to = "steps" if has_steps(job_id, user) else "all"
+        to = "steps" if steps_of(job_id, user) else "all"
     check(to in RECIPIENTS, f"{to[:20]!r} is nothing that a signal can be sent to")
     options = [f"--signal={name}", *RECIPIENTS[to]]
     return alter(job_id, options, user, but_not="PENDING")  # scancel would try for a minute
 
 
-def has_steps(job_id: int, user: "dict[str, str]") -> bool:
-    """Tell whether anything that srun started runs in the job."""
+def kill_now(job_id: int, user: "dict[str, str]") -> "dict[str, object]":
+    """Kill a job's steps and its script. KILL to a whole job would be a cancel, with KillWait."""
+    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", **user}
+    answer = alter(job_id, ["--signal=KILL", "--batch"], user, but_not="PENDING")
+    for step in steps_of(job_id, user):
+        run([SCANCEL, "--signal=KILL", step], environment)
+    return answer
+
+
+def steps_of(job_id: int, user: "dict[str, str]") -> "list[str]":
+    """What srun started in the job and still runs, as ``job.step``."""
     environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", **user}
     options = ["--local", "-h", "-s", "-j", str(job_id), "-O", "StepID:64"]
     _, out, _ = run([SQUEUE, *options], environment)
-    steps = (line.strip().rpartition(b".")[2] for line in out.splitlines())
-    return any(step.isdigit() for step in steps)
+    steps = (line.strip().decode("ascii", "replace") for line in out.splitlines())
+    return [step for step in steps if step.rpartition(".")[2].isdigit()]
 
 
 # ---- checkpoint folders ----
