@@ -123,7 +123,7 @@ def commit(part: Path, step: int) -> StoredCheckpoint:
     newest = stored(directory)[:1]
     number = newest[0].number + 1 if newest else 1
     while True:
-        path = directory / f"ckpt-{number:08d}-step-{step}"
+        path = directory / f"ckpt-{number:08d}-step-{step:d}"
         try:
             os.rename(part, path)
             break

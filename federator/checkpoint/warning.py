@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,13 @@ if TYPE_CHECKING:
 class LeaveSignals:
     """A flag that signals raise. The handler does nothing else but call the script's own.
 
-    Outside the main thread Python allows no handlers: then only the deadline file tells.
+    Outside the main thread Python allows no handlers: then only the deadline file tells. Forked
+    helpers, of a multiprocessing pool say, die of the signals as if nobody had listened.
     """
 
     def __init__(self, signals: Sequence[signal.Signals]) -> None:
         self.received = False
+        self._pid = os.getpid()
         self._before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
             for number in signals:
@@ -32,7 +35,11 @@ class LeaveSignals:
         self._before = {}
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        self.received = True
         before = self._before.get(number)
+        if os.getpid() != self._pid:
+            signal.signal(number, signal.SIG_DFL if before is None else before)
+            os.kill(os.getpid(), number)
+            return
+        self.received = True
         if callable(before) and before is not signal.default_int_handler:
             before(number, frame)
