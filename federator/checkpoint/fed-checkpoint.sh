@@ -25,12 +25,17 @@ fed_run() {
     "$@" &
     _fed_child=$!
     _fed_status=
+    # A signal ends a wait with its own number, before or after its trap has run; so a number above
+    # 128 is CMD's only if it stays the same and CMD is gone. Of a CMD that ends in the very moment
+    # of a signal bash 5.2 forgets the status, and says 255; fed_exit goes by what was saved.
     while :; do
-        _fed_trapped=
-        wait "$_fed_child" && _fed_now=0 || _fed_now=$?
-        # 127: the wait before, which a trap interrupted, had got the child's status already.
-        [ "$_fed_now" -eq 127 ] && [ -n "$_fed_status" ] || _fed_status=$_fed_now
-        [ -n "$_fed_trapped" ] || break
+        kill -0 "$_fed_child" 2>/dev/null && _fed_there=1 || _fed_there=
+        wait "$_fed_child" 2>/dev/null && _fed_now=0 || _fed_now=$?
+        # The interrupted wait before had got CMD's status already, and this one found nothing.
+        if [ "$_fed_now" -eq 127 ] && [ -z "$_fed_there" ] && [ -n "$_fed_status" ]; then break; fi
+        if [ "$_fed_now" -le 128 ]; then _fed_status=$_fed_now; break; fi
+        if [ "$_fed_now" = "$_fed_status" ] && [ -z "$_fed_there" ]; then break; fi
+        _fed_status=$_fed_now
     done
     _fed_child=
     return "$_fed_status"
@@ -71,7 +76,6 @@ _fed_listen() {
 }
 
 _fed_trap() {
-    _fed_trapped=1
     if [ -n "${_fed_command:-}" ]; then
         [ -z "$_fed_told" ] || return 0
         _fed_told=1

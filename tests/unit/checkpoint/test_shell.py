@@ -92,21 +92,24 @@ fed_run {LONG}
     assert script.end()[1] == []
 
 
-def test_a_program_that_ends_in_time_gives_its_status(shell: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
+@pytest.mark.parametrize("status", [0, 7, 137])
+def test_a_program_that_ends_in_time_gives_its_status(
+    shell: str, tmp_path: Path, number: signal.Signals, status: int
+) -> None:
     """It looks at the deadline file itself; the script only stays out of the way."""
-    text = """
-fed_on_preempt :
-fed_run sh -c 'echo runs; read -r _ <"$FED_CHECKPOINT_DIR/go"; exit 7' || status=$?
-echo "ended with $status"
-fed_exit "$status"
+    text = f"""
+fed_on_preempt echo heard
+fed_run sh -c 'echo runs; read -r _ <"$FED_CHECKPOINT_DIR/go"; exit {status}' && fed_exit 0
+fed_exit $?
 """
     os.mkfifo(tmp_path / "go")
     script = Script(shell, tmp_path, text, strict=True)
     assert script.line() == "runs"
-    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
-        script.send(number)
+    script.send(number)
+    assert script.line() == "heard"
     (tmp_path / "go").write_text("\n")
-    assert script.end() == (7, ["ended with 7"])
+    assert script.end() == (status, [])
 
 
 def test_without_a_save_command_the_program_gets_the_signal(shell: str, tmp_path: Path) -> None:
