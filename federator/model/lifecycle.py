@@ -19,7 +19,7 @@ class WorkloadState(Enum):
     AWARDED = "AWARDED"  # intent is in the log; the site has not confirmed the sbatch
     LAUNCHING = "LAUNCHING"  # the site has the job, it has not started
     RUNNING = "RUNNING"
-    PREEMPTING = "PREEMPTING"  # evicted; it may save until the end of its grace
+    PREEMPTING = "PREEMPTING"  # evicted, or near its limit; it may save until its grace is over
     CANCELLING = "CANCELLING"
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
@@ -43,7 +43,9 @@ class Happening(Enum):
     TIMED_OUT = "reached its time limit"
     LOST = "unknown to the site"
     EVICTED = "evicted for another"
-    PREEMPTED = "gone after eviction"
+    LIMIT_NEAR = "near its time limit, to go on"
+    PREEMPTED = "gone after eviction"  # or when it was told of its time limit
+    LIMIT_STRUCK = "cut off at its time limit, to go on"
     CANCEL_ASKED = "cancel asked for"
     CANCELLED = "cancelled"
 
@@ -90,7 +92,10 @@ TRANSITIONS: Final[Mapping[tuple[WorkloadState, Happening], Edge]] = MappingProx
     (_S.RUNNING, _H.LOST): Edge(_S.FAILED, _FREED),
     (_S.RUNNING, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
     (_S.RUNNING, _H.EVICTED): Edge(_S.PREEMPTING, (_E.PREEMPT,)),
+    (_S.RUNNING, _H.LIMIT_NEAR): Edge(_S.PREEMPTING, (_E.PREEMPT,)),
+    (_S.RUNNING, _H.LIMIT_STRUCK): Edge(_S.PENDING, _FREED),  # before it could be told
     (_S.PREEMPTING, _H.PREEMPTED): Edge(_S.PENDING, _FREED),
+    (_S.PREEMPTING, _H.LIMIT_STRUCK): Edge(_S.PENDING, _FREED),
     (_S.PREEMPTING, _H.COMPLETED): Edge(_S.COMPLETED, _FREED),  # it was quicker
     (_S.PREEMPTING, _H.FAILED): Edge(_S.FAILED, _FREED),
     (_S.PREEMPTING, _H.TIMED_OUT): Edge(_S.TIMEOUT, _FREED),

@@ -35,6 +35,9 @@ class ReasonCode(Enum):
     PREEMPTED = "FedPreempted"  # evicted for another, whose id is in ``detail``
     CHECKPOINT = "FedCheckpoint"  # its checkpoint is at another site, out of reach from here
     PREEMPT_BUDGET = "FedPreemptBudget"  # would have to evict more than may be evicted now
+    TIME_LIMIT = "FedTimeLimit"  # leaves at its time limit, to go on in another attempt
+    NO_PROGRESS = "FedNoProgress"  # ``needed`` attempts in a row saved nothing before their limit
+    NOT_LENT = "FedNotLent"  # may not be evicted, so it starts only within quota; the tenant's name
     LOST = "FedLost"  # the site has no record of it any more
     ARRAY_LIMIT = "FedArrayLimit"  # --array=…%N
     LIMIT = "FedLimit"  # the tenant, or an ancestor, may use no more at once

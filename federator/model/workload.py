@@ -182,6 +182,9 @@ class Workload:
     nice: int = 0  # lowers its credit (--nice); never negative
     time_limit_s: float = inf
     requeue: bool = True  # may start again after a node failure (sbatch --no-requeue: False)
+    no_preempt: bool = False  # is never evicted (--fed-no-preempt), and pays for it
+    continues: bool = False  # goes on in another attempt at its time limit (--fed-continue)
+    signal_lead_s: float = 0.0  # so long before its limit Slurm itself signals it (--signal); 0: no
     array: ArrayTask | None = None
 
     def __post_init__(self) -> None:
@@ -192,6 +195,11 @@ class Workload:
                 f"workload {self.id}: expected nice of at least 0 and a priority of 1 to 7, "
                 f"got {self.nice} and {self.asked_priority}"
             )
+
+    @property
+    def preemptible(self) -> bool:
+        """Whether it may be evicted for another; what may not start again may not be."""
+        return self.requeue and not self.no_preempt
 
     @property
     def total_gpus(self) -> int:

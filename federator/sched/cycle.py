@@ -20,6 +20,7 @@ from federator.sched.auction import Award, bids_for, offers_for
 from federator.sched.eviction import Claims, against, checkpoint_in_reach, victim_terms
 from federator.sched.holdings import Holdings
 from federator.sched.ledger import Entry, Ledger
+from federator.sched.lending import fits_quota_now, not_lent
 from federator.sched.negative_cache import NOBODY, NegativeCache, Rights, as_for, of_hardware
 from federator.sched.policy import Ranked
 from federator.sched.rules import Rules
@@ -62,13 +63,15 @@ class Pass:
         ledger: read for what has changed meanwhile.
         rules: see ``Rules``.
         budget_gpus: that may be evicted by the awards of this pass.
+        quota_only: who may not be evicted starts only within quota; see ``lending``.
     """
 
     def __init__(
         self, ranking: Iterable[Ranked], ledger: Ledger, rules: Rules | None = None,
-        budget_gpus: float = 0.0,
+        budget_gpus: float = 0.0, *, quota_only: bool = False,
     ) -> None:  # fmt: skip
         self._rules = Rules() if rules is None else rules
+        self._quota_only = quota_only
         self._budget_gpus = budget_gpus
         self._terms = victim_terms(ledger, self._rules) if budget_gpus else {}
         self.round = Round(pass_id=0, requests={}, waiting_for=set(), deadline_s=0.0)
@@ -85,15 +88,15 @@ class Pass:
     def next_window(self, again: Sequence[WorkloadId], size: int) -> tuple[Request, ...]:
         """The workloads to ask about next: those of the last round once more, then in rank order.
 
-        What may not be tried now, for a limit of its tenant or its array, is told why and left
-        out.
+        What may not be tried now, for a limit of its tenant or its array or because it is not
+        lent room, is told why and left out.
         """
         self._ranked = {id_: self._ranked[id_] for id_ in again}
         while len(self._ranked) < size and (ranked := next(self._rest, None)) is not None:
             entry = self._ledger.entries[ranked.id]
             if entry.state is not WorkloadState.PENDING:
                 continue
-            refusal = self._held_back(entry)
+            refusal = self._held_back(entry, ranked)
             if refusal is not None:
                 entry.refusals = {SiteName(""): refusal}
             elif not self._fails(entry, ranked):
@@ -215,6 +218,8 @@ class Pass:
             charge = holdings.charge_for(row, offer.bid.jobs)
             kept = ranked.within_quota and holdings.keeps_quota(charge)
             beyond = limit_refusal(holdings, row, charge.amounts)
+            if beyond is None and not kept and not self._may_borrow(entry.workload):
+                beyond = not_lent(self._ledger.tenancy, entry.workload.tenant, charge.amounts)
             if beyond is None and offer.bid.victims:
                 beyond = self._spares(offer, ranked, now_s, within_quota=kept)
             if beyond is None:
@@ -288,8 +293,14 @@ class Pass:
         if array is not None and array.array_id in self._array_tasks:
             self._array_tasks[array.array_id] -= 1
 
-    def _held_back(self, entry: Entry) -> Refusal | None:
+    def _may_borrow(self, workload: Workload) -> bool:
+        return workload.preemptible or not self._quota_only
+
+    def _held_back(self, entry: Entry, ranked: Ranked) -> Refusal | None:
         ledger, workload = self._ledger, entry.workload
+        if not ranked.within_quota and not self._may_borrow(workload):
+            request = ledger.tenancy.request(workload.jobs)
+            return not_lent(ledger.tenancy, workload.tenant, request)
         row = ledger.tenancy.row(workload.tenant)
         refusal = None
         if ledger.tenancy.limit_rows(row):
@@ -323,16 +334,17 @@ class Trial:
     round: Round
 
     def answers(
-        self, ledger: Ledger, site_order: Sequence[SiteName]
+        self, ledger: Ledger, site_order: Sequence[SiteName], *, quota_only: bool = False
     ) -> tuple[dict[SiteName, SiteAnswer], SiteName | None]:
         """Each site's answer, and who would win now.
 
-        Under the name "" the federation's own, where a limit stands against every bid.
+        Under the name "" the federation's own, where a limit stands against every bid, or a quota
+        (``quota_only``: against one that may not be evicted).
         """
         id_, tenancy = self.workload.id, ledger.tenancy
         answers = {site: by_id[id_] for site, by_id in self.round.answers.items() if id_ in by_id}
-        for site, refusal in self.round.silent().items():
-            answers[site] = SiteAnswer(id=id_, refusal=refusal)
+        for site, silence in self.round.silent().items():
+            answers[site] = SiteAnswer(id=id_, refusal=silence)
         if self.workload.tenant not in tenancy:
             offers = bids_for(id_, self.round.answers, site_order)
             return answers, offers[0].site if offers else None
@@ -340,10 +352,14 @@ class Trial:
         for offer in bids_for(id_, self.round.answers, site_order):
             row = tenancy.row(self.workload.tenant)
             charge = ledger.holdings.charge_for(row, offer.bid.jobs)
-            refusal_of_limit = limit_refusal(ledger.holdings, row, charge.amounts)
-            if refusal_of_limit is None:
+            amounts = charge.amounts
+            refusal = limit_refusal(ledger.holdings, row, amounts)
+            if refusal is None and quota_only and not self.workload.preemptible:
+                within = fits_quota_now(ledger.holdings, row, amounts)
+                refusal = None if within else not_lent(tenancy, self.workload.tenant, amounts)
+            if refusal is None:
                 return answers, offer.site
-            beyond = beyond or refusal_of_limit
+            beyond = beyond or refusal
         if beyond is not None:
             answers[SiteName("")] = SiteAnswer(id=id_, refusal=beyond)
         return answers, None

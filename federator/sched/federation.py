@@ -44,9 +44,11 @@ from federator.model.workload import (
 )
 from federator.sched.admission import never_runs
 from federator.sched.auction import Award, auction
+from federator.sched.continuing import AT_LIMIT, LimitWatch
 from federator.sched.cycle import Pass, Round, Trial, for_site
 from federator.sched.eviction import budget_gpus, clearing
 from federator.sched.ledger import Entry, Ledger
+from federator.sched.lending import is_lent_to_preemptible_only
 from federator.sched.news import happenings, reason_for
 from federator.sched.orders import launch_order, lease_end_s
 from federator.sched.plausible import believed
@@ -87,6 +89,7 @@ class Federation:
         self._next_pass_id = 1
         self._pass_due_s = 0.0
         self._leave_sent_s: dict[WorkloadId, float] = {}
+        self._limits = LimitWatch()
 
     # ---- history ----
 
@@ -107,6 +110,8 @@ class Federation:
         turn.commands.append(Wake(at_s=now_s))
         for entry in self.ledger.in_state(WorkloadState.LAUNCHING):
             turn.wake_at_lease_end(entry)
+        for entry in self.ledger.in_state(WorkloadState.RUNNING):
+            turn.watch_limit(entry)
         return turn.commands
 
     # ---- the door ----
@@ -156,7 +161,8 @@ class Federation:
         if known is not None and not asked.test_only:
             turn.commands.append(AnswerSubmitted(client=asked.client, id=known))
             return
-        refusals = never_runs(asked.draft, self.ledger.tenancy, self.sites)
+        lent = self._is_lent_to_preemptible_only
+        refusals = never_runs(asked.draft, self.ledger.tenancy, self.sites, quota_only=lent)
         if refusals is not None:
             turn.commands.append(AnswerRefused(client=asked.client, refusals=refusals))
             return
@@ -300,6 +306,8 @@ class Federation:
                 turn.commands.append(Wake(at_s=max(ends_s, turn.now_s + ORDER_AGAIN_S)))
             if over and not entry.withdrawing and self.sites[entry.site].up:
                 turn.change(entry, Happening.LEASE_OVER)
+        for entry in self._limits.due(turn.now_s, self.ledger, self._rules, self._is_ready):
+            turn.change(entry, Happening.LIMIT_NEAR, reason=AT_LIMIT)
         wanted = {entry.workload.id: entry for entry in turn.to_leave()}
         for id_ in self._leave_sent_s.keys() - wanted.keys():
             del self._leave_sent_s[id_]
@@ -313,7 +321,8 @@ class Federation:
 
     def _turn(self, now_s: float) -> Turn:
         return Turn(now_s=now_s, ledger=self.ledger, rules=self._rules,
-                    leave_sent_s=self._leave_sent_s, pass_is_due=self._pass_is_due)  # fmt: skip
+                    leave_sent_s=self._leave_sent_s, limits=self._limits,
+                    pass_is_due=self._pass_is_due)  # fmt: skip
 
     def _pass_is_due(self, turn: Turn) -> None:
         if self._pass_due_s > turn.now_s or self._pass is not None:
@@ -329,7 +338,8 @@ class Federation:
         ranking = self._policy.rank(self.ledger, turn.now_s)
         fleet_gpus = sum(site.gpus for site in self.sites.values())
         budget = budget_gpus(self.ledger, self._rules, fleet_gpus, turn.now_s)
-        self._pass = Pass(ranking, self.ledger, self._rules, budget)
+        lent = self._is_lent_to_preemptible_only
+        self._pass = Pass(ranking, self.ledger, self._rules, budget, quota_only=lent)
         self._ask(turn, self._pass, again=())
         self._conclude(turn)
 
@@ -417,10 +427,17 @@ class Federation:
         self._conclude(turn)
 
     def _answer_trial(self, turn: Turn, trial: Trial) -> None:
-        answers, winner = trial.answers(self.ledger, list(self.sites))
+        lent = self._is_lent_to_preemptible_only
+        answers, winner = trial.answers(self.ledger, list(self.sites), quota_only=lent)
         turn.commands.append(AnswerTested(client=trial.client, answers=answers, winner=winner))
 
     # ---- small things ----
+
+    @property
+    def _is_lent_to_preemptible_only(self) -> bool:
+        return is_lent_to_preemptible_only(
+            self.ledger.tenancy, self._rules, by_quota=self._policy.by_quota
+        )
 
     def _current(self, attempt: AttemptId, site: SiteName) -> Entry | None:
         """The entry whose present attempt this is, if it is at that site and not over."""
@@ -434,6 +451,9 @@ class Federation:
 
     def _is_pending(self, id_: WorkloadId) -> bool:
         return self.ledger.entries[id_].state is WorkloadState.PENDING
+
+    def _is_ready(self, site: SiteName) -> bool:
+        return self.sites[site].ready
 
     def _ready_sites(self) -> list[SiteName]:
         return [name for name, site in self.sites.items() if site.ready]

@@ -63,6 +63,7 @@ class Entry:
     promised_to: WorkloadId | None = None  # whose award needs its nodes
     preemptions: int = 0
     evicted_at_s: float = 0.0  # when it was last evicted
+    fruitless_attempts: int = 0  # in a row that were cut off at their limit without having saved
     ran_at: SiteName = SiteName("")  # where it last ran; "": it has not run yet
     saved_at: SiteName = SiteName("")  # where its checkpoint is; "": none is known
     lost_gpu_s: float = 0.0  # destroyed by its evictions
@@ -77,6 +78,12 @@ class Entry:
     def held_gpus(self) -> int:
         """What it holds at its site, by its plan."""
         return sum(share.gpus for plan in self.plan for share in plan.nodes.values())
+
+    @property
+    def at_its_limit(self) -> bool:
+        """Whether it has been told to leave because its time limit is near."""
+        told = self.state is WorkloadState.PREEMPTING and self.reason is not None
+        return told and self.reason is not None and self.reason.code is ReasonCode.TIME_LIMIT
 
     @property
     def victims(self) -> tuple[WorkloadId, ...]:
@@ -158,6 +165,7 @@ class Ledger:
 
     def _change(self, event: Changed) -> tuple[Effect, ...]:
         entry = self.entries[event.workload]
+        was_at_its_limit = entry.at_its_limit
         if entry.state is WorkloadState.PREEMPTING:
             self._account(entry, event)
         effects = self._move(entry, event.happening, event.at_s)
@@ -175,12 +183,16 @@ class Ledger:
             entry.evicted_at_s = event.at_s
             entry.preemptions += 1
             self.evictions.append(Eviction(event.at_s, entry.held_gpus))
+        elif event.happening is Happening.PREEMPTED and was_at_its_limit:
+            entry.fruitless_attempts = 0
+        elif event.happening is Happening.LIMIT_STRUCK and was_at_its_limit:
+            entry.fruitless_attempts += event.leave is not None  # or else its site had not told it
         elif event.happening is Happening.STARTED:
             entry.ran_at = entry.site
             entry.failures_at.pop(entry.site, None)
             entry.setbacks.pop(entry.site, None)
         if entry.state is WorkloadState.PENDING:
-            if event.happening is not Happening.PREEMPTED:
+            if event.happening not in (Happening.PREEMPTED, Happening.LIMIT_STRUCK):
                 self._avoid_site(entry, event.at_s)
             entry.site, entry.plan, entry.site_job_id = SiteName(""), (), 0
             entry.started_at_s = entry.ended_at_s = 0.0
@@ -203,7 +215,8 @@ class Ledger:
             self.saves.learn(family_of(victim.workload), leave)
             if leave.saved_at_s:
                 victim.saved_at = victim.site
-        if event.happening is Happening.PREEMPTED and victim.promised_to is not None:
+        evicted = event.happening is Happening.PREEMPTED and not victim.at_its_limit
+        if evicted and victim.promised_to is not None:
             started_s = event.started_at_s or victim.started_at_s
             lost = destroyed_gpu_s(victim.held_gpus, started_s, event.ended_at_s, leave)
             victim.lost_gpu_s += lost

@@ -9,6 +9,7 @@ from typing import Final
 from federator.model.lifecycle import Happening, WorkloadState
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, SiteJobState
+from federator.sched.continuing import AT_LIMIT, NO_PROGRESS, has_saved, is_last_chance
 from federator.sched.ledger import Entry
 
 WITHDRAWAL_TAKES_S: Final = 60.0  # a cancel later than this was somebody else's
@@ -63,7 +64,9 @@ def _ending(entry: Entry, report: AttemptReport) -> Happening:
     if entry.state is WorkloadState.CANCELLING:
         return ending
     if entry.state is WorkloadState.PREEMPTING:
-        return _ending_of_victim(ending, report)
+        return _ending_of_leaver(entry, ending, report)
+    if entry.workload.continues and ending is Happening.TIMED_OUT:
+        return Happening.LIMIT_STRUCK
     soon = report.ended_at_s <= entry.withdrawn_at_s + WITHDRAWAL_TAKES_S
     ours = entry.state is WorkloadState.LAUNCHING or soon  # repeated until it has an effect
     if ending is Happening.CANCELLED and entry.withdrawing and ours:
@@ -71,6 +74,19 @@ def _ending(entry: Entry, report: AttemptReport) -> Happening:
     if ending is Happening.NODE_FAILED and not entry.workload.requeue:
         return Happening.FAILED
     return ending
+
+
+def _ending_of_leaver(entry: Entry, ending: Happening, report: AttemptReport) -> Happening:
+    """As that of a victim; but at its time limit one that saved nothing has been cut off by it."""
+    found = _ending_of_victim(ending, report)
+    if not entry.workload.continues or found not in (Happening.TIMED_OUT, Happening.PREEMPTED):
+        return found
+    if ending is Happening.NODE_FAILED or has_saved(report):
+        return Happening.PREEMPTED
+    if is_last_chance(entry, report.leave):
+        return Happening.TIMED_OUT
+    struck = entry.at_its_limit or found is Happening.TIMED_OUT
+    return Happening.LIMIT_STRUCK if struck else found
 
 
 def _ending_of_victim(ending: Happening, report: AttemptReport) -> Happening:
@@ -94,7 +110,11 @@ def reason_for(entry: Entry, happening: Happening, report: AttemptReport) -> Rea
         nodes = ",".join(report.nodes)
         return Reason(code=ReasonCode.NODE_FAILED, detail=nodes or report.state.value)
     if happening is Happening.PREEMPTED:
-        return entry.reason  # told when it was evicted: for whom
+        return entry.reason  # told when it was told to leave: for whom, or for its time limit
     if happening is Happening.WITHDRAWN:
         return Reason(code=ReasonCode.LEASE_OVER)
+    if happening is Happening.LIMIT_STRUCK:
+        return entry.reason if entry.state is WorkloadState.PREEMPTING else AT_LIMIT
+    if happening is Happening.TIMED_OUT and is_last_chance(entry, report.leave):
+        return NO_PROGRESS
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import CancelAt, LaunchAt, PreemptAt
+from federator.sched.continuing import grace_s
 from federator.sched.ledger import Entry
 from federator.sched.rules import Rules
 
@@ -19,7 +20,7 @@ def launch_order(entry: Entry) -> LaunchAt:
     )
 
 
-def order_to_leave(entry: Entry, rules: Rules) -> CancelAt | PreemptAt:
+def order_to_leave(entry: Entry, rules: Rules, now_s: float) -> CancelAt | PreemptAt:
     """Cancel, withdraw, or let it save and leave."""
     if entry.state is WorkloadState.PREEMPTING:
         return PreemptAt(
@@ -27,7 +28,7 @@ def order_to_leave(entry: Entry, rules: Rules) -> CancelAt | PreemptAt:
             attempt=entry.attempt_id,
             workload=entry.workload,
             site_job_id=entry.site_job_id,
-            grace_s=rules.grace_s,
+            grace_s=grace_s(entry, rules, now_s),
         )
     return CancelAt(
         site=entry.site,
@@ -44,5 +45,5 @@ def lease_end_s(entry: Entry, rules: Rules) -> float:
     It is counted anew when the last of them has left, which may take longer if their site is cut
     off.
     """
-    grace_s = rules.grace_s if entry.victims else 0.0
-    return entry.lease_from_s + grace_s + rules.launch_lease_s
+    clearing_s = rules.grace_s if entry.victims else 0.0
+    return entry.lease_from_s + clearing_s + rules.launch_lease_s

@@ -14,6 +14,7 @@ from federator.errors import SiteRefused, SiteUnavailable
 from federator.model.plan import JobPlan
 from federator.model.site import (
     AttemptReport,
+    Leave,
     Node,
     NodeShare,
     NodeState,
@@ -36,6 +37,7 @@ class SimulatedJob:
     started_at_s: float = 0.0
     ended_at_s: float = 0.0
     time_limit_s: float = inf
+    leave: Leave | None = None  # once it was told to
 
     @property
     def live(self) -> bool:
@@ -198,6 +200,7 @@ class SimulatedSlurm:
                 started_at_s=job.started_at_s,
                 ended_at_s=job.ended_at_s,
                 nodes=tuple(name for plan in job.jobs for name in plan.nodes),
+                leave=job.leave,
             )
             for job in self.jobs.values()
         )

@@ -65,13 +65,13 @@ def test_an_array_task_is_submitted_alone() -> None:
 
 def test_what_lowers_a_workload_in_the_global_queue_never_reaches_a_site() -> None:
     script = "#!/bin/sh\n#SBATCH --fed-priority=5 --nice=3\necho\n"
-    words = ["--nice=7", "--fed-priority=6", ":", "--nice"]
-    given = {"SBATCH_FED_PRIORITY": "5"}
+    words = ["--nice=7", "--fed-priority=6", "--fed-no-preempt", ":", "--nice", "--fed-continue"]
+    given = {"SBATCH_FED_PRIORITY": "5", "SBATCH_FED_CONTINUE": ""}
     call = render(
         order(words, plan("a"), plan("b"), environment=given, submission={"script": script}), "s"
     )
-    assert not [word for word in call.argv if "nice" in word or "fed-priority" in word]
-    assert "SBATCH_FED_PRIORITY" not in call.environment
+    assert not [word for word in call.argv if "nice" in word or word.startswith("--fed")]
+    assert not given.keys() & call.environment.keys()
     assert parse_script(call.script) == ((),)
 
 
