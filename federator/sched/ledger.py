@@ -209,6 +209,9 @@ class Ledger:
             entry.withdrawing, entry.withdrawn_at_s = True, event.at_s
             if event.reason is not None and event.reason.code is ReasonCode.REQUEUED:
                 entry.saved_at = entry.site  # what puts itself back has saved
+        elif event.happening is Happening.CHECKPOINTED:
+            entry.saved_at = entry.site
+            entry.avoid_until_s[entry.site] = event.at_s + RETRY_AFTER_S  # it may do nothing else
         elif event.happening is Happening.EVICTED:
             entry.evicted_at_s = event.at_s
             entry.preemptions += 1
@@ -254,7 +257,8 @@ class Ledger:
         """Note what its leaving tells of save times, and what it cost for whom."""
         leave = event.leave
         if leave is not None:
-            self.saves.learn(family_of(victim.workload), leave)
+            started_s = event.started_at_s or victim.started_at_s
+            self.saves.learn(family_of(victim.workload), leave, started_s)
             if leave.saved_at_s:
                 victim.saved_at = victim.site
         evicted = event.happening is Happening.PREEMPTED and not victim.at_its_limit
