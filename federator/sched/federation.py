@@ -88,6 +88,11 @@ class Federation:
         self._pass_due_s = 0.0
         self._leave_sent_s: dict[WorkloadId, float] = {}
 
+    @property
+    def rules(self) -> Rules:
+        """By which it decides."""
+        return self._rules
+
     # ---- history ----
 
     def replay(self, events: Iterable[LogRecord]) -> None:

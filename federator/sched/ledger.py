@@ -63,9 +63,12 @@ class Entry:
     promised_to: WorkloadId | None = None  # whose award needs its nodes
     preemptions: int = 0
     evicted_at_s: float = 0.0  # when it was last evicted
+    evicted_for: WorkloadId | None = None  # for whom, then
     ran_at: SiteName = SiteName("")  # where it last ran; "": it has not run yet
     saved_at: SiteName = SiteName("")  # where its checkpoint is; "": none is known
     lost_gpu_s: float = 0.0  # destroyed by its evictions
+    evictions: int = 0  # of others, who have left for it
+    destroyed_gpu_s: float = 0.0  # by those
     refusals: dict[SiteName, Refusal] = field(default_factory=dict)  # of the last pass; volatile
 
     @property
@@ -172,7 +175,7 @@ class Ledger:
         elif event.happening is Happening.LEASE_OVER:
             entry.withdrawing, entry.withdrawn_at_s = True, event.at_s
         elif event.happening is Happening.EVICTED:
-            entry.evicted_at_s = event.at_s
+            entry.evicted_at_s, entry.evicted_for = event.at_s, entry.promised_to
             entry.preemptions += 1
             self.evictions.append(Eviction(event.at_s, entry.held_gpus))
         elif event.happening is Happening.STARTED:
@@ -203,11 +206,14 @@ class Ledger:
             self.saves.learn(family_of(victim.workload), leave)
             if leave.saved_at_s:
                 victim.saved_at = victim.site
-        if event.happening is Happening.PREEMPTED and victim.promised_to is not None:
+        if event.happening is Happening.PREEMPTED and victim.evicted_for is not None:
             started_s = event.started_at_s or victim.started_at_s
             lost = destroyed_gpu_s(victim.held_gpus, started_s, event.ended_at_s, leave)
+            winner = self.entries[victim.evicted_for]
             victim.lost_gpu_s += lost
-            self.tax.add(self.entries[victim.promised_to].workload.tenant, lost)
+            winner.evictions += 1
+            winner.destroyed_gpu_s += lost
+            self.tax.add(winner.workload.tenant, victim.workload.tenant, lost)
 
     def _promise(self, award: Awarded) -> None:
         """Nobody else may have these victims."""

@@ -46,3 +46,14 @@ def lease_end_s(entry: Entry, rules: Rules) -> float:
     """
     grace_s = rules.grace_s if entry.victims else 0.0
     return entry.lease_from_s + grace_s + rules.launch_lease_s
+
+
+def leave_by_s(entry: Entry, rules: Rules) -> float:
+    """When the grace of one that is told to leave is over; 0 for all others.
+
+    Its site counts from when the order reached it, so it may be a moment later, and long after
+    where the site was cut off.
+    """
+    if entry.state is not WorkloadState.PREEMPTING:
+        return 0.0
+    return entry.evicted_at_s + rules.grace_s
