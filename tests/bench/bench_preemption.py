@@ -28,7 +28,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import nan
@@ -49,6 +49,7 @@ GUESTS: Final = GPU_NODES.count
 GRACE_S: Final = 10.0
 SETTLE_S: Final = 2.0  # that guests have run at least when they are told to leave
 NAME: Final = "bench-preemption"
+SBATCH: Final = ("sbatch", "--parsable", "--output=/dev/null", "-N1", "--gres=gpu:8")
 NOTES: Final = f"/shared/{REGION}/{NAME}"  # as jobs see it
 KINDS: Final = ("leaves", "acks", "dies", "deaf")
 TAKES_USR1: Final = ("leaves", "acks")
@@ -131,7 +132,7 @@ def noted(prefix: str, what: str, since_s: float) -> dict[str, float]:
     return found
 
 
-def all_noted(prefix: str, since_s: float, timeout_s: float = 90.0) -> dict[str, float]:
+def all_noted(prefix: str, since_s: float, timeout_s: float = 60.0) -> dict[str, float]:
     """When something started on each of the nodes; it is waited for."""
 
     def look() -> dict[str, float]:
@@ -212,47 +213,41 @@ def by_partition() -> Iterator[None]:
 
 def sbatch(script: str, user: str, *options: str) -> str:
     """Submit a script at the site; the job's id."""
-    words = ("sbatch", "--parsable", "--output=/dev/null", "-N1", "--gres=gpu:8")
-    return at(SITE, *words, *options, user=user, stdin=script).strip()
+    return at(SITE, *SBATCH, *options, user=user, stdin=script).strip()
 
 
-def plain(kind: str, rounds: int, make_room: Callable[[Sequence[str]], float]) -> Costs:
-    """The same with Slurm alone.
+def queue_winners(nodes: Iterable[str]) -> dict[str, float]:
+    """One job pinned to each node, as the federation pins its own; when each was submitted.
 
-    Args:
-        kind: of guest.
-        rounds: how often.
-        make_room: gets the guests' ids, submits the winners, returns when guests had to go.
+    As an array they would be let in one by one: Slurm evicts for one task of an array at a time.
     """
+    words = f"{' '.join(SBATCH)} --partition=local --nodelist=$node /tmp/{NAME}"
+    loop = f"cat >/tmp/{NAME}; for node; do date +%s.%N; {words} >/dev/null; done"
+    told = at(SITE, "sh", "-c", loop, "sh", *nodes, user=LOCAL_USER, stdin=winner())
+    return dict(zip(nodes, map(float, told.split()), strict=True))
+
+
+def plain(kind: str, rounds: int, *, requeue: bool) -> Costs:
+    """The same with Slurm alone: guests are requeued by hand, or evicted by Slurm."""
     costs, (script, options) = Costs(), guest(kind)
     for _ in range(rounds):
         began_s = time.time()
         ids = [sbatch(script, "bio1", "--partition=fed", *options) for _ in range(GUESTS)]
         started = all_noted("guest", began_s)
         time.sleep(SETTLE_S)
-        told_s = make_room(ids)
-        winners = all_noted("winner", told_s)
-        saved = noted("guest", "saved", told_s)
-        for node, first_s in winners.items():
-            useful_s = told_s if saved.get(node, first_s) < first_s else started[node]
-            costs.start_s.append(first_s - told_s)
-            costs.lost_gpu_s.append(GPUS * (first_s - useful_s))
-            costs.older_s.append(told_s - started[node])
+        told_s = queue_winners(sorted(started))
+        if requeue:
+            told_s = dict.fromkeys(told_s, time.time())
+            at(SITE, "scontrol", "requeue", ",".join(ids), user="bio1")
+        first_s = all_noted("winner", min(told_s.values()))
+        saved_s = noted("guest", "saved", min(told_s.values()))
+        for node, end_s in first_s.items():
+            saved = saved_s.get(node, end_s) < end_s
+            costs.start_s.append(end_s - told_s[node])
+            costs.lost_gpu_s.append(GPUS * (end_s - (told_s[node] if saved else started[node])))
+            costs.older_s.append(told_s[node] - started[node])
         clear()
     return costs
-
-
-def preempted(guests: Sequence[str]) -> float:  # Slurm chooses them
-    told_s = time.time()
-    sbatch(winner(), LOCAL_USER, "--partition=local", WINNERS)
-    return told_s
-
-
-def requeued(guests: Sequence[str]) -> float:
-    sbatch(winner(), LOCAL_USER, "--partition=local", WINNERS)
-    told_s = time.time()
-    at(SITE, "scontrol", "requeue", ",".join(guests), user="bio1")
-    return told_s
 
 
 # ---- what it comes to ----
@@ -296,8 +291,8 @@ def measured(rounds: int, plain_rounds: int) -> dict[str, dict[str, Costs]]:
             found[kind]["federation"] = costs_between(Path(place) / "queue.db", start_s, end_s)
     for kind in KINDS:
         with by_partition():
-            found[kind]["by partition"] = plain(kind, plain_rounds, preempted)
-        found[kind]["requeue"] = plain(kind, plain_rounds, requeued)
+            found[kind]["by partition"] = plain(kind, plain_rounds, requeue=False)
+        found[kind]["requeue"] = plain(kind, plain_rounds, requeue=True)
     return found
 
 
