@@ -40,10 +40,11 @@ def preemption_lines(row: PreemptionRow | None, now_s: float) -> Iterator[Line]:
 
 
 def _leaving(row: PreemptionRow, now_s: float) -> str:
+    why = "at its time limit" if row.at_limit else f"for {row.evicted_for}"
     left_s = row.leave_by_s - now_s
     if left_s < 1:
-        return f"for {row.evicted_for}; its grace is over"
-    return f"for {row.evicted_for}; killed in {duration(left_s)} unless it has left before"
+        return f"{why}; its grace is over"
+    return f"{why}; killed in {duration(left_s)} unless it has left before"
 
 
 def _evicted(row: PreemptionRow) -> str:

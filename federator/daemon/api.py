@@ -193,6 +193,9 @@ class Api:
             array_max_running=asked.array_max_running,
             asked_priority=asked.asked_priority,
             nice=asked.nice,
+            no_preempt=asked.no_preempt,
+            continues=asked.continues,
+            signal_lead_s=asked.signal_lead_s,
         )
         client = self._client(answer)
         key = f"{user}:{call.key}"  # one user's key cannot meet another's

@@ -22,6 +22,7 @@ def preemption_row(entry: Entry, federation: Federation) -> PreemptionRow | None
         evicted_for=entry.evicted_for or 0,
         evicted_at_s=entry.evicted_at_s,
         leave_by_s=leave_by_s(entry, federation.rules),
+        at_limit=entry.at_its_limit,
         saved_at=entry.saved_at,
         saves_seen=saves.seen(family),
         save_p95_s=saves.p95_s(family),

@@ -43,6 +43,14 @@ class Draft:
     array_max_running: int = 0
     asked_priority: int = 1  # the user's own demotion, see ``Workload``
     nice: int = 0
+    no_preempt: bool = False
+    continues: bool = False
+    signal_lead_s: float = 0.0
+
+    @property
+    def preemptible(self) -> bool:
+        """As ``Workload.preemptible``."""
+        return self.requeue and not self.no_preempt
 
     def workloads(self, first: WorkloadId, now_s: float) -> tuple[Workload, ...]:
         """What it becomes: one workload, or one for each task of its array, with ids in order.
@@ -63,6 +71,9 @@ class Draft:
                 nice=self.nice,
                 time_limit_s=self.time_limit_s,
                 requeue=self.requeue,
+                no_preempt=self.no_preempt,
+                continues=self.continues,
+                signal_lead_s=self.signal_lead_s,
                 array=None
                 if index is None
                 else ArrayTask(array_id=first, index=index, max_running=self.array_max_running),
@@ -125,6 +136,7 @@ class Changed(Event, frozen=True, kw_only=True, tag="changed"):
     reason: Reason | None = None
     by: str = ""  # the user who asked for a cancel
     leave: Leave | None = None  # of one that was told to leave
+    failed_nodes: tuple[str, ...] = ()  # of its site: they ended the attempt
 
 
 LogRecord = EpochBegan | Submitted | Awarded | Changed

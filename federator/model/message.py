@@ -154,13 +154,17 @@ class AskSite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchAt:
-    """``victims`` still hold part of the nodes; they leave when the site has accepted."""
+    """``victims`` still hold part of the nodes; they leave when the site has accepted.
+
+    ``checkpoint_interval_s``: how long it should work between two checkpoints; 0: not known.
+    """
 
     site: SiteName
     attempt: AttemptId
     workload: Workload
     jobs: tuple[JobPlan, ...]
     victims: tuple[WorkloadId, ...] = ()
+    checkpoint_interval_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

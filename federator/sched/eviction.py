@@ -124,7 +124,7 @@ def victim_terms(ledger: Ledger, rules: Rules) -> dict[WorkloadId, VictimTerms]:
             saves_in_time=ledger.saves.in_time(family_of(entry.workload), rules.grace_s),
         )
         for entry in ledger.in_state(WorkloadState.RUNNING)
-        if entry.workload.requeue and entry.workload.id in found
+        if entry.workload.preemptible and entry.workload.id in found
     }
 
 

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import CancelAt, LaunchAt, PreemptAt
-from federator.sched.ledger import Entry
+from federator.sched.continuing import grace_s, limit_at_s
+from federator.sched.failures import checkpoint_interval_s, mtbf_s
+from federator.sched.ledger import Entry, Ledger
 from federator.sched.rules import Rules
+from federator.sched.saves import family_of
 
 
-def launch_order(entry: Entry) -> LaunchAt:
+def launch_order(entry: Entry, ledger: Ledger) -> LaunchAt:
     """Start the attempt on the nodes of its plan."""
+    save_s = ledger.saves.p95_s(family_of(entry.workload)) or 0.0
+    mean_s = mtbf_s(len(entry.node_names), ledger.failures.per_node_s(entry.site))
     return LaunchAt(
         site=entry.site,
         attempt=entry.attempt_id,
         workload=entry.workload,
         jobs=entry.plan,
         victims=entry.victims,
+        checkpoint_interval_s=checkpoint_interval_s(save_s, mean_s),
     )
 
 
-def order_to_leave(entry: Entry, rules: Rules) -> CancelAt | PreemptAt:
+def order_to_leave(entry: Entry, rules: Rules, now_s: float) -> CancelAt | PreemptAt:
     """Cancel, withdraw, or let it save and leave."""
     if entry.state is WorkloadState.PREEMPTING:
         return PreemptAt(
@@ -27,7 +33,7 @@ def order_to_leave(entry: Entry, rules: Rules) -> CancelAt | PreemptAt:
             attempt=entry.attempt_id,
             workload=entry.workload,
             site_job_id=entry.site_job_id,
-            grace_s=rules.grace_s,
+            grace_s=grace_s(entry, rules, now_s),
         )
     return CancelAt(
         site=entry.site,
@@ -44,16 +50,16 @@ def lease_end_s(entry: Entry, rules: Rules) -> float:
     It is counted anew when the last of them has left, which may take longer if their site is cut
     off.
     """
-    grace_s = rules.grace_s if entry.victims else 0.0
-    return entry.lease_from_s + grace_s + rules.launch_lease_s
+    clearing_s = rules.grace_s if entry.victims else 0.0
+    return entry.lease_from_s + clearing_s + rules.launch_lease_s
 
 
 def leave_by_s(entry: Entry, rules: Rules) -> float:
     """When the grace of one that is told to leave is over; 0 for all others.
 
-    Its site counts from when the order reached it, so it may be a moment later, and long after
-    where the site was cut off.
+    The site of an evicted one counts from when the order reached it, so it may be a moment later,
+    and long after where the site was cut off.
     """
     if entry.state is not WorkloadState.PREEMPTING:
         return 0.0
-    return entry.evicted_at_s + rules.grace_s
+    return limit_at_s(entry) if entry.at_its_limit else entry.evicted_at_s + rules.grace_s

@@ -62,6 +62,7 @@ from federator.sites.protocol import (
 )
 from federator.sites.relay import Relay
 from federator.sites.researchers import ResearcherSocket
+from federator.sites.setbacks import Setbacks
 from federator.sites.told import Told
 
 INTENT_HORIZON_S: Final = 45.0  # an sbatch older than this has succeeded or never will:
@@ -132,6 +133,7 @@ class Agent:
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._known: dict[AttemptId, AttemptReport] = {}
         self._told = Told()
+        self._setbacks = Setbacks(self._planned_nodes)
         self._sees_all_nodes = True
         self._accepted_lately: dict[AttemptId, tuple[str, int]] = {}  # user and job id, since
         # the last sweep began
@@ -262,7 +264,7 @@ class Agent:
                 return False
             self._swept_at_s = self._clock()
             self._rest_s = REST_PER_SWEEP * max(0.0, self._swept_at_s - began_s)
-            known = self._genuine(sweep.attempts)
+            known = self._setbacks.complete(self._genuine(sweep.attempts), sweep.nodes)
             await self._departures.settle(known)
             self._known = {a: self._departures.told(report) for a, report in known.items()}
             self._sees_all_nodes = sweep.nodes_complete
@@ -289,6 +291,9 @@ class Agent:
             ):
                 known.setdefault(report.attempt, report)
         return known
+
+    def _planned_nodes(self, attempt: AttemptId) -> tuple[str, ...]:
+        return self._scheduler.held_nodes(attempt)
 
     def _visible(self) -> set[AttemptId]:
         """Attempts that the nodes already show, or no longer hold."""

@@ -64,6 +64,10 @@ def _report(leader_id: int, components: list[SiteJob]) -> AttemptReport | None:
         started_at_s=max(job.started_at_s for job in components),
         ended_at_s=max(job.ended_at_s for job in components) if state.ended else 0.0,
         nodes=tuple(dict.fromkeys(name for job in components for name in job.nodes)),
+        restarts=max(job.restarts for job in components),
+        preempted=any(
+            job.preempted_at_s or job.state is SiteJobState.PREEMPTED for job in components
+        ),
     )
 
 

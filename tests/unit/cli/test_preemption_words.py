@@ -34,6 +34,11 @@ def test_who_must_leave_is_told_for_whom_and_how_long_it_has() -> None:
     )
 
 
+def test_who_must_leave_at_its_own_time_limit_is_told_so() -> None:
+    words = said(leave_by_s=110.0, at_limit=True)
+    assert words == {"Leaving": "at its time limit; killed in 10 s unless it has left before"}
+
+
 def test_a_victim_is_told_how_often_it_went_what_it_lost_and_where_its_checkpoint_is() -> None:
     words = said(preemptions=3, evicted_for=WINNER, lost_gpu_s=72.0, saved_at="cedar")
     assert words == {

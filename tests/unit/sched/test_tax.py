@@ -12,6 +12,7 @@ from federator.model.event import Awarded, Changed, LogRecord, Submitted
 from federator.model.lifecycle import Happening, WorkloadState
 from federator.model.site import Leave
 from federator.model.workload import FIRST_WORKLOAD_ID, TenantName, WorkloadId
+from federator.sched.continuing import AT_LIMIT
 from federator.sched.ledger import Ledger
 from federator.sched.orders import leave_by_s
 from federator.sched.rules import Rules
@@ -96,6 +97,14 @@ def test_only_who_is_told_to_leave_has_a_time_by_which_it_must() -> None:
     ledger.apply(gone(None))
     assert ledger.entries[GUEST].state is WorkloadState.PENDING
     assert leave_by_s(ledger.entries[GUEST], rules) == 0.0
+
+
+def test_who_leaves_at_its_own_time_limit_costs_nobody_a_tax() -> None:
+    near = changed(GUEST, Happening.LIMIT_NEAR, 3500.0, reason=AT_LIMIT)
+    ledger = applied(*EVICTED_AT_100_S[:5], near)
+    assert leave_by_s(ledger.entries[GUEST], Rules()) == 2.0 + 3600.0
+    ledger.apply(gone(None))
+    assert (ledger.tax.gpu_s, ledger.entries[GUEST].lost_gpu_s) == (0.0, 0.0)
 
 
 @given(gpus=st.integers(0, 1000), start_s=_TIMES_S, ran_s=_TIMES_S, told_s=_TIMES_S,
