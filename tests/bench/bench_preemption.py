@@ -15,8 +15,9 @@ Three ways to make room, with the same scripts on the same nodes:
 
 Prints medians and P95. *order → start*: from when the guest was told to leave (federation), from
 sbatch (by partition), from ``scontrol requeue``, to the first line of the job that gets its node.
-*lost*: GPU-seconds, by the federation's tax; for Slurm by the same rule, up to that first line. A
-guest that saves nothing loses all since its start, so *older* tells how long they had run.
+*lost*: GPU-seconds from the last moment that was of use (told, if the guest saved then; else its
+start) up to that line. A guest that saves nothing loses all since its start, so *older* tells how
+long they had run. *tax*: the same as the federation charges it, up to the end that Slurm gives.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from federator.model.event import Changed, decode_event
 from federator.model.lifecycle import Happening
 from federator.model.workload import WorkloadId
 from federator.sched.ledger import Ledger
+from federator.sched.tax import destroyed_gpu_s
 from federator.store.sqlite import SqliteStore
 from federator.testbed.layout import GPU_NODES, LOCAL_USER, StateDir
 from tests.slurm.conftest import clear, lasting
@@ -92,7 +94,8 @@ class Costs:
     """What was measured for one kind of guest and one way to make room, in seconds."""
 
     start_s: list[float] = field(default_factory=list)  # from order to the winner's first line
-    lost_gpu_s: list[float] = field(default_factory=list)
+    lost_gpu_s: list[float] = field(default_factory=list)  # until that line
+    tax_gpu_s: list[float] = field(default_factory=list)  # as the federation charges it
     older_s: list[float] = field(default_factory=list)  # guests, when they were told
     award_s: list[float] = field(default_factory=list)  # from award to the winner's first line
     gone_s: list[float] = field(default_factory=list)  # from order to the end that is told
@@ -180,7 +183,8 @@ def costs_between(log: Path, from_s: float, to_s: float) -> Costs:
             award = ledger.entries[winner].award if winner is not None else None
             first_s = min(first_lines(next(iter(plan[0].nodes)), at_s))
             costs.gone_s.append(event.at_s - at_s)
-            costs.lost_gpu_s.append(entry.lost_gpu_s - before_gpu_s)
+            costs.tax_gpu_s.append(entry.lost_gpu_s - before_gpu_s)
+            costs.lost_gpu_s.append(destroyed_gpu_s(GPUS, started_s, first_s, event.leave))
             costs.start_s.append(first_s - at_s)
             costs.award_s.append(first_s - award.at_s if award is not None else nan)
     store.close()
@@ -262,7 +266,7 @@ def pair(values: Sequence[float]) -> str:
 
 
 def line(kind: str, way: str, costs: Costs) -> str:
-    columns = (costs.award_s, costs.start_s, costs.gone_s, costs.lost_gpu_s)
+    columns = (costs.award_s, costs.start_s, costs.gone_s, costs.lost_gpu_s, costs.tax_gpu_s)
     number, older = len(costs.start_s), statistics.median(costs.older_s)
     return f"{kind:<8} {way:<12} {number:>4} {older:>6.1f} {' '.join(map(pair, columns))}"
 
@@ -311,8 +315,8 @@ def main() -> None:
         shutil.rmtree(folder(), ignore_errors=True)
     print(f"machine: {os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}")
     print(f"{'':<33}{'award → start':>15} {'order → start':>15} {'order → gone':>15} "
-          f"{'lost, GPU-s':>15}")  # fmt: skip
-    print(f"{'guest':<8} {'way':<12} {'n':>4} {'older':>6}{'  median     P95' * 4}")
+          f"{'lost, GPU-s':>15} {'tax, GPU-s':>15}")  # fmt: skip
+    print(f"{'guest':<8} {'way':<12} {'n':>4} {'older':>6}{'  median     P95' * 5}")
     for kind, ways in found.items():
         for way, costs in ways.items():
             print(line(kind, way, costs))
