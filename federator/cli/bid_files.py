@@ -70,6 +70,7 @@ class OccupantFields(Struct, frozen=True, forbid_unknown_fields=True):
     tenant: str = ""
     preemptible: bool = True
     cooldown_until_s: _Number = 0.0
+    saves_in_time: bool = True
     ends_by_s: _Number | None = None
 
 
@@ -175,7 +176,7 @@ def _running(job: OccupantFields) -> RunningJob:
     return RunningJob(
         id=job.id, tenant=job.tenant, priority=job.priority, preemptible=job.preemptible,
         started_at_s=job.started_at_s, cooldown_until_s=job.cooldown_until_s,
-        ends_by_s=inf if job.ends_by_s is None else job.ends_by_s,
+        ends_by_s=inf if job.ends_by_s is None else job.ends_by_s, saves_in_time=job.saves_in_time,
         nodes={name: NodeShare(gpus=s.gpus, cpus=s.cpus, mem_mib=s.mem_mib)
                for name, s in job.nodes.items()},
     )  # fmt: skip
