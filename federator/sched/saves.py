@@ -56,6 +56,10 @@ class SaveTimes:
         seen = self._seen.get(family)
         return sorted(seen)[ceil(_QUANTILE * len(seen)) - 1] if seen else None
 
+    def seen(self, family: Family) -> int:
+        """How many saves of the family are remembered."""
+        return len(self._seen.get(family, ()))
+
     def in_time(self, family: Family, grace_s: float) -> bool:
         """Tell whether one of the family can be expected to save within the grace."""
         known_s = self.p95_s(family)
