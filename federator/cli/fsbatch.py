@@ -80,6 +80,11 @@ These lower a job in the federation's queue, and nothing raises one:
       --fed-priority=N   rank it at level N (1 to 7, 7 is lowest) or below, not at its tenant's;
                          not known to sbatch, which refuses a script with it
 
+These say what may be taken from a job that runs, before any whole job of its priority is:
+
+      --fed-optional        this component of a het job, any but the first
+      --fed-optional=LIST   these tasks of a job array, e.g. 4-7; they start again later
+
 These say what GPUs must be able to do and how they belong together; the least capable that do
 are taken:
 
@@ -350,7 +355,8 @@ def _bid_text(answer: SiteBid) -> str:
         f"in partition {plan.partition}"
         for plan in answer.bid.jobs
     ]
-    victims = f"; preempts {len(answer.bid.victims)}" if answer.bid.victims else ""
+    going = len(answer.bid.victims) + len(answer.bid.shrinks)
+    victims = f"; preempts {going}" if going else ""
     return f"can start now with {' : '.join(parts)}{victims}"
 
 

@@ -117,6 +117,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.NODE_FAILED: _named("a node failed"),
     ReasonCode.CHECKPOINT: _named("its checkpoint is out of reach from here, at"),
     ReasonCode.PREEMPTED: _named("evicted for another"),
+    ReasonCode.SHRUNK: _named("its optional jobs were taken for another"),
     ReasonCode.PREEMPT_BUDGET: _budget,
     ReasonCode.LOST: _named("the site has no record of the job any more"),
     ReasonCode.ARRAY_LIMIT: _array_limit,

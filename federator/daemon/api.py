@@ -193,6 +193,7 @@ class Api:
             array_max_running=asked.array_max_running,
             asked_priority=asked.asked_priority,
             nice=asked.nice,
+            optional=asked.optional,
         )
         client = self._client(answer)
         key = f"{user}:{call.key}"  # one user's key cannot meet another's

@@ -44,6 +44,8 @@ class Happening(Enum):
     LOST = "unknown to the site"
     EVICTED = "evicted for another"
     PREEMPTED = "gone after eviction"
+    SHRUNK = "optional jobs taken for another"
+    SHRINK_DONE = "optional jobs are gone"
     CANCEL_ASKED = "cancel asked for"
     CANCELLED = "cancelled"
 
@@ -56,6 +58,7 @@ class Effect(Enum):
     CANCEL = "cancel the attempt at its site"
     EVICT = "evict the victims of the award"
     PREEMPT = "let the attempt save and leave its site"
+    SHRINK = "cancel the optional jobs that were taken"
     RANK_AGAIN = "a pass is due"
 
 
@@ -90,6 +93,8 @@ TRANSITIONS: Final[Mapping[tuple[WorkloadState, Happening], Edge]] = MappingProx
     (_S.RUNNING, _H.LOST): Edge(_S.FAILED, _FREED),
     (_S.RUNNING, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
     (_S.RUNNING, _H.EVICTED): Edge(_S.PREEMPTING, (_E.PREEMPT,)),
+    (_S.RUNNING, _H.SHRUNK): Edge(_S.RUNNING, (_E.SHRINK,)),
+    (_S.RUNNING, _H.SHRINK_DONE): Edge(_S.RUNNING, _FREED),
     (_S.PREEMPTING, _H.PREEMPTED): Edge(_S.PENDING, _FREED),
     (_S.PREEMPTING, _H.COMPLETED): Edge(_S.COMPLETED, _FREED),  # it was quicker
     (_S.PREEMPTING, _H.FAILED): Edge(_S.FAILED, _FREED),

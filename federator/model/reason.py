@@ -33,6 +33,7 @@ class ReasonCode(Enum):
     LEASE_OVER = "FedLease"  # did not start within the launch lease
     NODE_FAILED = "FedNodeFail"
     PREEMPTED = "FedPreempted"  # evicted for another, whose id is in ``detail``
+    SHRUNK = "FedShrunk"  # runs on without optional jobs, taken for another (``detail``)
     CHECKPOINT = "FedCheckpoint"  # its checkpoint is at another site, out of reach from here
     PREEMPT_BUDGET = "FedPreemptBudget"  # would have to evict more than may be evicted now
     LOST = "FedLost"  # the site has no record of it any more

@@ -183,6 +183,8 @@ class Workload:
     time_limit_s: float = inf
     requeue: bool = True  # may start again after a node failure (sbatch --no-requeue: False)
     array: ArrayTask | None = None
+    optional: bool = False  # goes before others of its priority (--fed-optional of its array)
+    optional_jobs: tuple[int, ...] = ()  # numbers of jobs that it can do without; never the first
 
     def __post_init__(self) -> None:
         if not self.jobs:
@@ -191,6 +193,11 @@ class Workload:
             raise InvalidRequest(
                 f"workload {self.id}: expected nice of at least 0 and a priority of 1 to 7, "
                 f"got {self.nice} and {self.asked_priority}"
+            )
+        if not set(self.optional_jobs) <= set(range(1, len(self.jobs))):
+            raise InvalidRequest(
+                f"workload {self.id}: of {len(self.jobs)} jobs all but the first may be optional, "
+                f"not {self.optional_jobs}"
             )
 
     @property

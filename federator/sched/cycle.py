@@ -17,7 +17,13 @@ from federator.model.site import VictimTerms
 from federator.model.tenant import LOWEST_PRIORITY, Amounts
 from federator.model.workload import AttemptId, Job, SiteName, Workload, WorkloadId
 from federator.sched.auction import Award, bids_for, offers_for
-from federator.sched.eviction import Claims, against, checkpoint_in_reach, victim_terms
+from federator.sched.eviction import (
+    Claims,
+    against,
+    checkpoint_in_reach,
+    evicted_gpus,
+    victim_terms,
+)
 from federator.sched.holdings import Holdings
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.negative_cache import NOBODY, NegativeCache, Rights, as_for, of_hardware
@@ -215,7 +221,7 @@ class Pass:
             charge = holdings.charge_for(row, offer.bid.jobs)
             kept = ranked.within_quota and holdings.keeps_quota(charge)
             beyond = limit_refusal(holdings, row, charge.amounts)
-            if beyond is None and offer.bid.victims:
+            if beyond is None and (offer.bid.victims or offer.bid.shrinks):
                 beyond = self._spares(offer, ranked, now_s, within_quota=kept)
             if beyond is None:
                 possible.append((kept, self._can_resume(entry, offer.site), offer))
@@ -234,6 +240,7 @@ class Pass:
             credit=ranked.credit,
             offers=offers_for(award.id, self.round.answers),
             victims=tuple(map(WorkloadId, award.bid.victims)),
+            shrinks=award.bid.shrinks,
         )
         return award, awarded
 
@@ -280,8 +287,7 @@ class Pass:
     def awarded(self, award: Award) -> None:
         """Who has a place needs no room kept; what its victims hold is less to evict."""
         self.reserved = {s: r for s, r in self.reserved.items() if r.workload.id != award.id}
-        entries = self._ledger.entries
-        self._budget_gpus -= sum(entries[WorkloadId(v)].held_gpus for v in award.bid.victims)
+        self._budget_gpus -= evicted_gpus(award.bid, self._ledger)
 
     def _give_back_task(self, entry: Entry) -> None:
         array = entry.workload.array

@@ -47,7 +47,7 @@ from federator.sched.auction import Award, auction
 from federator.sched.cycle import Pass, Round, Trial, for_site
 from federator.sched.eviction import budget_gpus, clearing
 from federator.sched.ledger import Entry, Ledger
-from federator.sched.news import happenings, reason_for
+from federator.sched.news import happenings, jobs_gone, reason_for
 from federator.sched.orders import launch_order, lease_end_s
 from federator.sched.plausible import believed
 from federator.sched.policy import Policy, Ranked
@@ -56,8 +56,9 @@ from federator.sched.rules import Rules
 from federator.sched.site_view import SiteView
 from federator.sched.turn import ORDER_AGAIN_S, Turn
 
+_SHRINK_DONE = Happening.SHRINK_DONE
 _HOLDS_NODES = (
-    Happening.ACCEPTED, Happening.STARTED, Happening.SITE_REQUEUED, Happening.EVICTED,
+    Happening.ACCEPTED, Happening.STARTED, Happening.SITE_REQUEUED, Happening.EVICTED, _SHRINK_DONE,
 )  # fmt: skip
 
 
@@ -227,6 +228,7 @@ class Federation:
                 site_state=report.state.value,
                 reason=reason_for(entry, happening, report),
                 leave=report.leave,
+                components=jobs_gone(entry, report) if happening is _SHRINK_DONE else (),
             )
 
     def _stray(self, turn: Turn, site: SiteName, report: AttemptReport) -> None:
@@ -295,7 +297,7 @@ class Federation:
         for entry in self.ledger.in_state(WorkloadState.LAUNCHING):
             ends_s = lease_end_s(entry, self._rules)
             over = turn.now_s >= ends_s and not clearing(entry, self.ledger)
-            if entry.victims and not over:
+            if entry.displaces and not over:
                 turn.evict(entry)  # in case that a crash came between
                 turn.commands.append(Wake(at_s=max(ends_s, turn.now_s + ORDER_AGAIN_S)))
             if over and not entry.withdrawing and self.sites[entry.site].up:

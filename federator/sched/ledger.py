@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from federator.model.event import Awarded, Changed, EpochBegan, LogRecord, Submitted
 from federator.model.lifecycle import AT_SITE, Effect, Happening, WorkloadState, step
-from federator.model.plan import JobPlan, Score
+from federator.model.plan import JobPlan, Score, Shrink
 from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.tenant import Tenancy
 from federator.model.workload import (
@@ -26,6 +26,7 @@ from federator.model.workload import (
 from federator.sched.backlog import Backlog
 from federator.sched.holdings import Charge, Holdings
 from federator.sched.saves import SaveTimes, family_of
+from federator.sched.shrinking import gpus_of, without
 from federator.sched.tax import PreemptionTax, destroyed_gpu_s
 from federator.sched.usage import UsageAverage, WindowAverage
 
@@ -61,6 +62,9 @@ class Entry:
     failures_at: dict[SiteName, int] = field(default_factory=dict)
     setbacks: dict[SiteName, Reason] = field(default_factory=dict)  # why a site is avoided
     promised_to: WorkloadId | None = None  # whose award needs its nodes
+    promised_jobs: dict[int, WorkloadId] = field(default_factory=dict)  # the same of optional jobs
+    leaving_jobs: dict[int, WorkloadId] = field(default_factory=dict)  # taken, not known to be gone
+    taken_jobs: frozenset[int] = frozenset()  # optional jobs that the present attempt has lost
     preemptions: int = 0
     evicted_at_s: float = 0.0  # when it was last evicted
     ran_at: SiteName = SiteName("")  # where it last ran; "": it has not run yet
@@ -82,6 +86,16 @@ class Entry:
     def victims(self) -> tuple[WorkloadId, ...]:
         """Whom its last award evicts."""
         return self.award.victims if self.award is not None else ()
+
+    @property
+    def shrinks(self) -> tuple[Shrink, ...]:
+        """Whose optional jobs its last award takes."""
+        return self.award.shrinks if self.award is not None else ()
+
+    @property
+    def displaces(self) -> bool:
+        """Whether its last award needs nodes that others are on."""
+        return bool(self.victims or self.shrinks)
 
     @property
     def attempt_id(self) -> AttemptId:
@@ -115,6 +129,7 @@ class Ledger:
         self.evictions: deque[Eviction] = deque(maxlen=EVICTIONS_KEPT)
         self.saves = SaveTimes()
         self.tax = PreemptionTax()
+        self.shrinking: dict[WorkloadId, None] = {}  # those with optional jobs that must leave
         self._by_state: dict[WorkloadState, dict[WorkloadId, None]] = {s: {} for s in WorkloadState}
 
     def in_state(self, *states: WorkloadState) -> Iterator[Entry]:
@@ -149,7 +164,7 @@ class Ledger:
             effects = self._move(entry, Happening.AWARDED, event.at_s)
             entry.attempt = event.attempt.attempt
             entry.site, entry.plan, entry.award = SiteName(event.site), event.jobs, event
-            self._charge(entry, event)
+            self._charge(entry, event.jobs, event.within_quota, event.at_s)
             self._promise(event)
             entry.site_job_id, entry.withdrawing, entry.reason = 0, False, None
             entry.started_at_s = entry.ended_at_s = 0.0
@@ -175,6 +190,10 @@ class Ledger:
             entry.evicted_at_s = event.at_s
             entry.preemptions += 1
             self.evictions.append(Eviction(event.at_s, entry.held_gpus))
+        elif event.happening is Happening.SHRUNK:
+            self._shrink(entry, event)
+        elif event.happening is Happening.SHRINK_DONE:
+            self._jobs_gone(entry, event.components, event.at_s)
         elif event.happening is Happening.STARTED:
             entry.ran_at = entry.site
             entry.failures_at.pop(entry.site, None)
@@ -184,7 +203,7 @@ class Ledger:
                 self._avoid_site(entry, event.at_s)
             entry.site, entry.plan, entry.site_job_id = SiteName(""), (), 0
             entry.started_at_s = entry.ended_at_s = 0.0
-            entry.withdrawing = False
+            entry.withdrawing, entry.taken_jobs = False, frozenset()
         return effects
 
     @staticmethod
@@ -213,25 +232,63 @@ class Ledger:
         """Nobody else may have these victims."""
         for id_ in award.victims:
             self.entries[id_].promised_to = award.attempt.workload
+        for other, component in award.shrinks:
+            self.entries[WorkloadId(other)].promised_jobs[component] = award.attempt.workload
 
     def _made_room(self, victim: Entry, at_s: float) -> None:
         """It has left its site: whom it was promised to should start soon."""
         if victim.promised_to is not None:
-            winner = self.entries[victim.promised_to]
-            if winner.state is WorkloadState.LAUNCHING:
-                winner.lease_from_s = at_s
-        victim.promised_to = None
+            self._lease_anew(victim.promised_to, at_s)
+        for winner_id in victim.promised_jobs.values():
+            self._lease_anew(winner_id, at_s)
+        victim.promised_to, victim.promised_jobs = None, {}
+        self._jobs_gone(victim, tuple(victim.leaving_jobs), at_s)
+
+    def _lease_anew(self, winner_id: WorkloadId, at_s: float) -> None:
+        winner = self.entries[winner_id]
+        if winner.state is WorkloadState.LAUNCHING:
+            winner.lease_from_s = at_s
+
+    def _shrink(self, entry: Entry, event: Changed) -> None:
+        """It loses optional jobs: they hold nothing any more, as far as quota is concerned."""
+        for k in event.components:
+            gpus = gpus_of(entry.plan, (k,))
+            winner_id = entry.leaving_jobs[k] = entry.promised_jobs.pop(k)
+            lost = destroyed_gpu_s(gpus, entry.started_at_s, event.at_s, None)
+            entry.lost_gpu_s += lost
+            self.evictions.append(Eviction(event.at_s, gpus))
+            self.tax.add(self.entries[winner_id].workload.tenant, lost)
+        self.shrinking[entry.workload.id] = None
+        entry.taken_jobs |= frozenset(event.components)
+        entry.plan = without(entry.plan, event.components)
+        if entry.award is not None:
+            self._release(entry, event.at_s)
+            self._charge(entry, entry.plan, entry.award.within_quota, event.at_s)
+
+    def _jobs_gone(self, entry: Entry, components: tuple[int, ...], at_s: float) -> None:
+        """Optional jobs that were taken have left: whom they made room for should start soon."""
+        for k in components:
+            if k in entry.leaving_jobs:
+                self._lease_anew(entry.leaving_jobs.pop(k), at_s)
+        if not entry.leaving_jobs:
+            self.shrinking.pop(entry.workload.id, None)
 
     def _spare(self, award: Awarded) -> None:
         """The award came to nothing, or has its nodes: whom it had not evicted yet runs on."""
         for entry in (self.entries[id_] for id_ in award.victims):
             if entry.promised_to == award.attempt.workload:
                 entry.promised_to = None
+        for id_, component in award.shrinks:
+            promised = self.entries[WorkloadId(id_)].promised_jobs
+            if promised.get(component) == award.attempt.workload:
+                del promised[component]
 
-    def _charge(self, entry: Entry, event: Awarded) -> None:
+    def _charge(
+        self, entry: Entry, plan: tuple[JobPlan, ...], within_quota: bool, at_s: float
+    ) -> None:
         row = self.tenancy.row(entry.workload.tenant)
-        entry.charge = self.holdings.charge_for(row, event.jobs)
-        self.holdings.add(entry.charge, event.within_quota, event.at_s)
+        entry.charge = self.holdings.charge_for(row, plan)
+        self.holdings.add(entry.charge, within_quota, at_s)
         self.backlog.touch(row)
 
     def _release(self, entry: Entry, at_s: float) -> None:
@@ -251,7 +308,7 @@ class Ledger:
         if edge.to not in AT_SITE:
             self._release(entry, at_s)
             self._made_room(entry, at_s)
-        if entry.victims and edge.to not in _WAITS_FOR_VICTIMS and entry.award is not None:
+        if entry.displaces and edge.to not in _WAITS_FOR_VICTIMS and entry.award is not None:
             self._spare(entry.award)
         entry.state = edge.to
         return edge.effects

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 from federator.model.lifecycle import Happening, WorkloadState
 from federator.model.reason import Reason, ReasonCode
-from federator.model.site import AttemptReport, SiteJobState
+from federator.model.site import AttemptReport, SiteJobState, combined_state
 from federator.sched.ledger import Entry
 
 WITHDRAWAL_TAKES_S: Final = 60.0  # a cancel later than this was somebody else's
@@ -35,6 +36,7 @@ def happenings(entry: Entry, report: AttemptReport) -> list[Happening]:
     A report may skip states (a job that ended between two sweeps was never seen running); the
     steps in between are filled in, so that the lifecycle table stays the only truth.
     """
+    report = _of_what_is_left(entry, report)
     state = entry.state
     steps: list[Happening] = []
     if state is WorkloadState.AWARDED:
@@ -55,7 +57,25 @@ def happenings(entry: Entry, report: AttemptReport) -> list[Happening]:
         steps.append(Happening.STARTED)
     if ending is not None:
         steps.append(ending)
+    elif state is WorkloadState.RUNNING and jobs_gone(entry, report):
+        steps.append(Happening.SHRINK_DONE)
     return steps
+
+
+def _of_what_is_left(entry: Entry, report: AttemptReport) -> AttemptReport:
+    """How it has ended, without its optional jobs that were taken: they were cancelled by us."""
+    kept = [c.state for k, c in report.components.items() if k not in entry.taken_jobs]
+    if not entry.taken_jobs or not kept or not report.state.ended:
+        return report
+    return replace(report, state=combined_state(kept))
+
+
+def jobs_gone(entry: Entry, report: AttemptReport) -> tuple[int, ...]:
+    """The optional jobs that were taken, and of which the site knows that they have ended."""
+    known = report.components
+    return tuple(
+        k for k in sorted(entry.leaving_jobs) if known and (k not in known or known[k].state.ended)
+    )
 
 
 def _ending(entry: Entry, report: AttemptReport) -> Happening:
@@ -93,7 +113,7 @@ def reason_for(entry: Entry, happening: Happening, report: AttemptReport) -> Rea
     if happening is Happening.NODE_FAILED:
         nodes = ",".join(report.nodes)
         return Reason(code=ReasonCode.NODE_FAILED, detail=nodes or report.state.value)
-    if happening is Happening.PREEMPTED:
+    if happening in (Happening.PREEMPTED, Happening.SHRINK_DONE):
         return entry.reason  # told when it was evicted: for whom
     if happening is Happening.WITHDRAWN:
         return Reason(code=ReasonCode.LEASE_OVER)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from federator.model.lifecycle import WorkloadState
-from federator.model.message import CancelAt, LaunchAt, PreemptAt
+from federator.model.message import CancelAt, LaunchAt, PreemptAt, ShrinkAt
 from federator.sched.ledger import Entry
 from federator.sched.rules import Rules
 
@@ -16,11 +16,20 @@ def launch_order(entry: Entry) -> LaunchAt:
         workload=entry.workload,
         jobs=entry.plan,
         victims=entry.victims,
+        shrinks=entry.shrinks,
     )
 
 
-def order_to_leave(entry: Entry, rules: Rules) -> CancelAt | PreemptAt:
-    """Cancel, withdraw, or let it save and leave."""
+def order_to_leave(entry: Entry, rules: Rules) -> CancelAt | PreemptAt | ShrinkAt:
+    """Cancel, withdraw, let it save and leave, or take its optional jobs."""
+    if entry.state is WorkloadState.RUNNING and entry.leaving_jobs:
+        return ShrinkAt(
+            site=entry.site,
+            attempt=entry.attempt_id,
+            user=entry.workload.user,
+            site_job_id=entry.site_job_id,
+            components=tuple(sorted(entry.leaving_jobs)),
+        )
     if entry.state is WorkloadState.PREEMPTING:
         return PreemptAt(
             site=entry.site,
@@ -44,5 +53,5 @@ def lease_end_s(entry: Entry, rules: Rules) -> float:
     It is counted anew when the last of them has left, which may take longer if their site is cut
     off.
     """
-    grace_s = rules.grace_s if entry.victims else 0.0
+    grace_s = rules.grace_s if entry.displaces else 0.0
     return entry.lease_from_s + grace_s + rules.launch_lease_s

@@ -14,7 +14,7 @@ from federator.model.lifecycle import Effect, Happening, InvalidTransition, Work
 from federator.model.message import Command, Note, Record, Wake
 from federator.model.reason import Reason, ReasonCode
 from federator.model.workload import WorkloadId
-from federator.sched.eviction import spared_yet
+from federator.sched.eviction import spared_jobs_yet, spared_yet
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.orders import launch_order, lease_end_s, order_to_leave
 from federator.sched.rules import Rules
@@ -89,6 +89,9 @@ class Turn:
             reason = Reason(code=ReasonCode.PREEMPTED, detail=str(winner.workload.id))
             for victim in spared_yet(winner, self.ledger):
                 self.change(victim, Happening.EVICTED, reason=reason)
+            reason = Reason(code=ReasonCode.SHRUNK, detail=str(winner.workload.id))
+            for entry, components in spared_jobs_yet(winner, self.ledger):
+                self.change(entry, Happening.SHRUNK, components=components, reason=reason)
 
     def order_to_leave(self, entry: Entry) -> None:
         self.leave_sent_s[entry.workload.id] = self.now_s
@@ -96,10 +99,15 @@ class Turn:
         self.commands.append(Wake(at_s=self.now_s + ORDER_AGAIN_S))
 
     def to_leave(self) -> list[Entry]:
-        """Those whose cancel, withdrawal or eviction their site has not confirmed.
+        """Those whose cancel, withdrawal, eviction or shrinking their site has not confirmed.
 
         One that started as it was withdrawn is not among them: it runs on.
         """
         launching = self.ledger.in_state(WorkloadState.LAUNCHING)
         leaving = self.ledger.in_state(WorkloadState.PREEMPTING, WorkloadState.CANCELLING)
-        return [*(e for e in launching if e.withdrawing), *leaving]
+        shrinking = (self.ledger.entries[id_] for id_ in self.ledger.shrinking)
+        return [
+            *(e for e in launching if e.withdrawing),
+            *leaving,
+            *(e for e in shrinking if e.state is WorkloadState.RUNNING),
+        ]

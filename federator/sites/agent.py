@@ -50,6 +50,7 @@ from federator.sites.protocol import (
     Pong,
     PreemptOrder,
     Report,
+    ShrinkOrder,
     SnapshotAsk,
     SnapshotTaken,
     ToAgent,
@@ -120,7 +121,7 @@ class Agent:
         self._wake = asyncio.Event()
         self._slots = asyncio.Semaphore(LAUNCHES_AT_ONCE)
         self._cancel_slots = asyncio.Semaphore(CANCELS_AT_ONCE)
-        self._cancels: set[CancelOrder] = set()  # under way or waiting for a slot
+        self._cancels: set[CancelOrder | ShrinkOrder] = set()  # under way or waiting for a slot
         self._attempt_locks: dict[AttemptId, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._departing: set[asyncio.Task[None]] = set()  # not waited for: the journal knows
@@ -202,7 +203,7 @@ class Agent:
                 self._take_order(message)
             case PreemptOrder():
                 self._start(self._preempt(message))
-            case CancelOrder():
+            case CancelOrder() | ShrinkOrder():
                 if message not in self._cancels:  # the daemon repeats what takes long
                     self._cancels.add(message)
                     self._start(self._cancel(message))
@@ -350,10 +351,10 @@ class Agent:
         obstacle = None
         mark = self._journal.get(order.attempt)
         if mark is None:
-            obstacle = self._scheduler.holds(order.jobs, order.victims)
+            obstacle = self._scheduler.holds(order.jobs, order.victims, order.shrinks)
         if obstacle is None and (mark is None or mark.step is Step.INTENT or self._waits(order)):
             ends_by_s = self._clock() + order.time_limit_s
-            self._scheduler.hold(order.attempt, order.jobs, ends_by_s, order.victims)
+            self._scheduler.hold(order.attempt, order.jobs, ends_by_s, order.victims, order.shrinks)
         self._start(self._launch(order, obstacle))
 
     def _waits(self, order: LaunchOrder) -> bool:
@@ -441,9 +442,12 @@ class Agent:
         elif swept:
             self._gone(order.attempt)
 
-    async def _cancel(self, order: CancelOrder) -> None:
+    async def _cancel(self, order: CancelOrder | ShrinkOrder) -> None:
         try:
-            await self._cancel_once(order)
+            if isinstance(order, ShrinkOrder):
+                await self._shrink(order)
+            else:
+                await self._cancel_once(order)
         finally:
             self._cancels.discard(order)
 
@@ -458,6 +462,30 @@ class Agent:
             except FederatorError as error:
                 self._send(CancelFailed(attempt=order.attempt, detail=str(error)))
             self._watch()
+
+    async def _shrink(self, order: ShrinkOrder) -> None:
+        """End components of a job that runs; the next report tells whether they have ended.
+
+        Slurm ends a component alone only while the job runs, and never the first one.
+        """
+        async with self._lock_of(order.attempt):
+            if order.attempt not in self._known:
+                await self._sweep()
+            report = self._known.get(order.attempt)
+            if report is None or report.user != order.user:
+                return
+            for number in order.components:
+                found = report.components.get(number)
+                if number and found is not None and found.state is SiteJobState.RUNNING:
+                    await self._end_component(order, found.job_id)
+            self._watch()
+
+    async def _end_component(self, order: ShrinkOrder, job_id: int) -> None:
+        try:
+            async with self._cancel_slots:
+                await self._driver.cancel(order.user, job_id, pending_only=False)
+        except FederatorError as error:
+            self._send(CancelFailed(attempt=order.attempt, detail=str(error)))
 
     async def _end(self, order: CancelOrder, job_id: int) -> bool:
         async with self._cancel_slots:

@@ -25,12 +25,17 @@ G = GPUs in total. Later rules only apply where earlier ones left a value open:
   called; ``--fed-tp``: so many GPUs of a node belong together; ``--fed-pp``: so many such groups.
   Where no GPUs are asked for they say nothing, like sbatch's own options for GPUs.
 
+``--fed-optional`` says what may be taken from a workload that runs before anything is killed: of a
+het job each component that has it, of an array the tasks that it names. The batch script runs on
+the first component, so that is never optional.
+
 One for the whole workload: the longest ``--time`` of its components, the largest ``--nice`` and
 the lowest ``--fed-priority``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -69,6 +74,7 @@ class Interpreted:
     nice: int = 0  # lowers its credit
     asked_priority: int = HIGHEST_PRIORITY  # never ranked above this level
     asks_priority: bool = False  # whether that was said; 1 holds for everyone else
+    optional: tuple[int, ...] = ()  # array tasks by index, else components by number
 
 
 class _Given:
@@ -149,7 +155,47 @@ def interpret(submission: Submission, extra_long: frozenset[str] = frozenset()) 
         nice=max(each.nice() for each in given),
         asked_priority=max(each.priority() for each in given),
         asks_priority=any("fed-priority" in each for each in given),
+        optional=_optional(given, indices),
     )
+
+
+def _optional(given: Sequence[_Given], indices: tuple[int, ...]) -> tuple[int, ...]:
+    """The tasks of an array, or the components of a het job, that may be lost first."""
+    numbers = tuple(k for k, each in enumerate(given) if "fed-optional" in each)
+    if not numbers:
+        return ()
+    texts = {given[k].text("fed-optional") for k in numbers}
+    if indices:
+        return _optional_tasks(texts.pop(), indices)
+    if len(given) == 1:
+        raise InvalidRequest(
+            "--fed-optional needs a part that can be left out: a component of a het job, or "
+            "--fed-optional=INDEXES with --array"
+        )
+    if texts != {None}:
+        raise InvalidRequest(
+            "--fed-optional takes no value in a het job; set it on each component that may go"
+        )
+    if 0 in numbers:
+        raise InvalidRequest(
+            "--fed-optional (or SBATCH_FED_OPTIONAL) cannot hold for the first component of a het "
+            "job: the batch script runs there; set it on others"
+        )
+    return numbers
+
+
+def _optional_tasks(text: str | None, indices: tuple[int, ...]) -> tuple[int, ...]:
+    if not text:
+        raise InvalidRequest("--fed-optional names the tasks of an array, e.g. --fed-optional=4-7")
+    chosen, limit = quantities.array(text)
+    unknown = sorted(set(chosen) - set(indices))
+    if limit or "%" in text:
+        raise InvalidRequest(f'Invalid --fed-optional value "{text}", %N belongs to --array')
+    if unknown:
+        raise InvalidRequest(
+            f"--fed-optional={text} names task {unknown[0]}, which is not in --array"
+        )
+    return chosen
 
 
 # ---- checks ----

@@ -7,10 +7,10 @@ from math import inf
 
 import pytest
 
-from federator.model.site import LocalJob, NodeShare, SiteJob, SiteJobState
+from federator.model.site import LocalJob, NodeShare, SiteJob, SiteJobState, combined_state
 from federator.model.workload import AttemptId, WorkloadId
 from federator.sites.base import told_apart
-from federator.sites.slurm.reports import attempt_reports, combined_state, holders_of
+from federator.sites.slurm.reports import attempt_reports, holders_of
 
 S = SiteJobState
 ATTEMPT = AttemptId(workload=WorkloadId(2**32 + 1), attempt=2)
