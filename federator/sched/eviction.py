@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Final
 
 from federator.model.lifecycle import WorkloadState
-from federator.model.plan import Bid, Shrink
+from federator.model.plan import Bid
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import VictimTerms
 from federator.model.workload import SiteName, WorkloadId
@@ -22,8 +21,6 @@ from federator.sched.rules import Rules
 from federator.sched.saves import family_of
 from federator.sched.shrinking import gpus_of, nodes_of
 from federator.sched.standing import standings
-
-_ALL: Final = -1  # not one job of a workload, but all
 
 
 def budget_gpus(ledger: Ledger, rules: Rules, fleet_gpus: int, now_s: float) -> float:
@@ -109,8 +106,9 @@ def against(offer: Award, ledger: Ledger, claims: Claims) -> Refusal | None:
     """
     bid = offer.bid
     wrong = _named_twice(bid)
-    for going in (*bid.shrinks, *(Shrink(id_, _ALL) for id_ in bid.victims)):
-        wrong = wrong or _wrong_about(going, offer, ledger, claims)
+    going: list[tuple[int, int | None]] = [*bid.shrinks, *((id_, None) for id_ in bid.victims)]
+    for each in going:
+        wrong = wrong or _wrong_about(each, offer, ledger, claims)
     if wrong:
         return _wait(Reason(code=ReasonCode.BAD_BID, detail=wrong))
     for id_ in bid.victims:
@@ -144,21 +142,23 @@ def _on_its_way(id_: int) -> Refusal:
     return _wait(Reason(code=ReasonCode.RESOURCES, detail=f"{id_} is on its way out"))
 
 
-def _wrong_about(going: Shrink, offer: Award, ledger: Ledger, claims: Claims) -> str:
-    """What is wrong with evicting a workload (``_ALL``), or with taking one of its jobs."""
-    id_ = WorkloadId(going.workload)
+def _wrong_about(
+    going: tuple[int, int | None], offer: Award, ledger: Ledger, claims: Claims
+) -> str:
+    """What is wrong with taking one job of a workload, or with evicting all of it (None)."""
+    id_, component = WorkloadId(going[0]), going[1]
     entry = ledger.entries.get(id_)
     terms = claims.terms.get(id_)
     if entry is None or entry.site != offer.site or terms is None:
         return f"{id_} may not be evicted"
-    if going.component != _ALL and going.component not in terms.optional_jobs:
-        return f"job {going.component} of {id_} is not optional"
+    if component is not None and component not in terms.optional_jobs:
+        return f"job {component} of {id_} is not optional"
     if terms.priority <= claims.priority:
         return f"{id_} is not of lower priority"
     if terms.spared_until_s > claims.now_s:
         return f"{id_} began, or was evicted, not long ago"
     nodes = {name for plan in offer.bid.jobs for name in plan.nodes}
-    jobs = range(len(entry.plan)) if going.component == _ALL else (going.component,)
+    jobs = range(len(entry.plan)) if component is None else (component,)
     if nodes.isdisjoint(nodes_of(entry.plan, jobs)):
         return f"{id_} is on none of the nodes"
     return ""

@@ -63,6 +63,7 @@ from federator.sites.protocol import (
 )
 from federator.sites.relay import Relay
 from federator.sites.researchers import ResearcherSocket
+from federator.sites.taking import Taking
 from federator.sites.told import Told
 
 INTENT_HORIZON_S: Final = 45.0  # an sbatch older than this has succeeded or never will:
@@ -121,7 +122,7 @@ class Agent:
         self._wake = asyncio.Event()
         self._slots = asyncio.Semaphore(LAUNCHES_AT_ONCE)
         self._cancel_slots = asyncio.Semaphore(CANCELS_AT_ONCE)
-        self._cancels: set[CancelOrder | ShrinkOrder] = set()  # under way or waiting for a slot
+        self._cancels: set[CancelOrder] = set()  # under way or waiting for a slot
         self._attempt_locks: dict[AttemptId, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._departing: set[asyncio.Task[None]] = set()  # not waited for: the journal knows
@@ -130,6 +131,8 @@ class Agent:
             known=lambda: self._known, watch=self._watch,
             start=lambda work: self._start(work, self._departing),
         )  # fmt: skip
+        self._taking = Taking(driver, known=lambda: self._known, sweep=self._sweep,
+                              send=self._send, watch=self._watch)  # fmt: skip
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._known: dict[AttemptId, AttemptReport] = {}
         self._told = Told()
@@ -201,9 +204,9 @@ class Agent:
                 self._show(message)
             case LaunchOrder():
                 self._take_order(message)
-            case PreemptOrder():
+            case PreemptOrder() | ShrinkOrder():
                 self._start(self._preempt(message))
-            case CancelOrder() | ShrinkOrder():
+            case CancelOrder():
                 if message not in self._cancels:  # the daemon repeats what takes long
                     self._cancels.add(message)
                     self._start(self._cancel(message))
@@ -263,7 +266,7 @@ class Agent:
                 return False
             self._swept_at_s = self._clock()
             self._rest_s = REST_PER_SWEEP * max(0.0, self._swept_at_s - began_s)
-            known = self._genuine(sweep.attempts)
+            known = self._journal.genuine(sweep.attempts)
             await self._departures.settle(known)
             self._known = {a: self._departures.told(report) for a, report in known.items()}
             self._sees_all_nodes = sweep.nodes_complete
@@ -275,21 +278,6 @@ class Agent:
             )  # fmt: skip
             self._report(sweep)
             return True
-
-    def _genuine(self, reports: tuple[AttemptReport, ...]) -> dict[AttemptId, AttemptReport]:
-        """By attempt, without jobs whose comment only pretends.
-
-        The journal knows for whom an attempt is and, once sbatch has answered, its job id. Where it
-        knows neither (it was lost) the earliest job counts, and the daemon compares the user.
-        """
-        known: dict[AttemptId, AttemptReport] = {}
-        for report in reports:
-            mark = self._journal.get(report.attempt)
-            if mark is None or (
-                mark.job_id in (0, report.site_job_id) and mark.user == report.user
-            ):
-                known.setdefault(report.attempt, report)
-        return known
 
     def _visible(self) -> set[AttemptId]:
         """Attempts that the nodes already show, or no longer hold."""
@@ -434,20 +422,20 @@ class Agent:
 
     # ---- evictions and cancels ----
 
-    async def _preempt(self, order: PreemptOrder) -> None:
-        """Its grace begins now, unless the site does not know it any more."""
+    async def _preempt(self, order: PreemptOrder | ShrinkOrder) -> None:
+        """Its grace begins now, unless the site does not know it any more; optional jobs just go."""
+        if isinstance(order, ShrinkOrder):
+            await self._taking.take(order)
+            return
         swept = order.attempt not in self._known and await self._sweep()
         if order.attempt in self._known:
             self._departures.begin(order)
         elif swept:
             self._gone(order.attempt)
 
-    async def _cancel(self, order: CancelOrder | ShrinkOrder) -> None:
+    async def _cancel(self, order: CancelOrder) -> None:
         try:
-            if isinstance(order, ShrinkOrder):
-                await self._shrink(order)
-            else:
-                await self._cancel_once(order)
+            await self._cancel_once(order)
         finally:
             self._cancels.discard(order)
 
@@ -462,30 +450,6 @@ class Agent:
             except FederatorError as error:
                 self._send(CancelFailed(attempt=order.attempt, detail=str(error)))
             self._watch()
-
-    async def _shrink(self, order: ShrinkOrder) -> None:
-        """End components of a job that runs; the next report tells whether they have ended.
-
-        Slurm ends a component alone only while the job runs, and never the first one.
-        """
-        async with self._lock_of(order.attempt):
-            if order.attempt not in self._known:
-                await self._sweep()
-            report = self._known.get(order.attempt)
-            if report is None or report.user != order.user:
-                return
-            for number in order.components:
-                found = report.components.get(number)
-                if number and found is not None and found.state is SiteJobState.RUNNING:
-                    await self._end_component(order, found.job_id)
-            self._watch()
-
-    async def _end_component(self, order: ShrinkOrder, job_id: int) -> None:
-        try:
-            async with self._cancel_slots:
-                await self._driver.cancel(order.user, job_id, pending_only=False)
-        except FederatorError as error:
-            self._send(CancelFailed(attempt=order.attempt, detail=str(error)))
 
     async def _end(self, order: CancelOrder, job_id: int) -> bool:
         async with self._cancel_slots:
