@@ -423,7 +423,7 @@ class Agent:
     # ---- evictions and cancels ----
 
     async def _preempt(self, order: PreemptOrder | ShrinkOrder) -> None:
-        """Its grace begins now, unless the site does not know it any more; optional jobs just go."""
+        """Its grace begins now, unless the site knows it no more; optional jobs just go."""
         if isinstance(order, ShrinkOrder):
             await self._taking.take(order)
             return

@@ -65,6 +65,7 @@ def draft(
     tenant: str = "vision",
     asked_priority: int = 1,
     nice: int = 0,
+    optional: tuple[int, ...] = (),
 ) -> Draft:
     """A sound submission; one gang of one node with 8 GPUs when no job is given."""
     jobs = jobs or (gang(1),)
@@ -81,6 +82,7 @@ def draft(
         array_max_running=array_max_running,
         asked_priority=asked_priority,
         nice=nice,
+        optional=optional,
     )
 
 

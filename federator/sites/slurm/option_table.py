@@ -134,6 +134,9 @@ ALIASES: Final = {"cluster": "clusters", "tasks-per-node": "ntasks-per-node"}
 ACCUMULATING: Final = frozenset({"mail-type"})
 """Options whose repetitions add up; of all others the last one counts."""
 
+NUMBERED: Final = frozenset({"fed-optional"})
+"""Options with an optional value of which a number in a variable is the value, not a flag."""
+
 CARRIED: Final = frozenset({
     "account", "chdir", "comment", "delay-boot", "error", "extra", "input", "job-name", "mem",
     "nice", "no-requeue", "open-mode", "output", "qos", "requeue", "time", "time-min", "wckey",
