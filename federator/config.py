@@ -91,6 +91,7 @@ class CreditConfig(_Strict):
     usage_window_h: _Hours = 168.0
     usage_half_life_h: _Hours | None = None
     per_nice: _Credit = 0.01  # credit lost by each unit of --nice
+    non_preemptible: _Credit = 2.0  # credit lost by who may not be evicted
 
     @model_validator(mode="after")
     def _one_average(self) -> CreditConfig:
@@ -105,6 +106,7 @@ class CreditConfig(_Strict):
             age_cap_h=self.age_cap_h,
             fair_share=self.fair_share,
             per_nice=self.per_nice,
+            non_preemptible=self.non_preemptible,
         )
 
 

@@ -80,6 +80,13 @@ These lower a job in the federation's queue, and nothing raises one:
       --fed-priority=N   rank it at level N (1 to 7, 7 is lowest) or below, not at its tenant's;
                          not known to sbatch, which refuses a script with it
 
+These say what becomes of a job that others, or its time limit, would end:
+
+      --fed-continue     at its time limit let it save and go on in another attempt, until it ends
+                         by itself; three attempts in a row that save nothing are its last
+      --fed-no-preempt   never evict it for another; it ranks two hours behind for that, as one with
+                         --no-requeue does, and starts only within its tenant's quota
+
 These say what may be taken from a job that runs, before any whole job of its priority is:
 
       --fed-optional        this component of a het job, any but the first

@@ -67,6 +67,7 @@ class PendingFields(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     submitted_at_s: _Number
     jobs: _Jobs
     nice: _Nice = 0
+    preemptible: bool = True
     priority: _Priority = HIGHEST_PRIORITY  # never ranked above this level
 
 
@@ -147,7 +148,7 @@ class _Reader:
             id=WorkloadId(entry.id), name="", user="", tenant=tenant, priority=LOWEST_PRIORITY,
             jobs=self._jobs.get(entry.jobs) or self._new_jobs(where, entry.jobs),
             submission=_SUBMISSION, submitted_at_s=entry.submitted_at_s,
-            asked_priority=entry.priority, nice=entry.nice,
+            asked_priority=entry.priority, nice=entry.nice, no_preempt=not entry.preemptible,
         )  # fmt: skip
 
     def _new_jobs(self, where: str, jobs: tuple[JobFields, ...]) -> tuple[Job, ...]:

@@ -29,6 +29,7 @@ from federator.sched.standing import QuotaReport, Shortfall
 from federator.sched.usage import WindowAverage
 
 _CHUNK: Final = 10_000  # rows made and printed at once
+_Columns = tuple[int, int, bool, float, float, float, float, float]
 
 
 class HeldBy(Struct, frozen=True):
@@ -51,6 +52,7 @@ class RankRow(Struct, frozen=True):
     age_term: float
     fair_share_term: float
     nice_term: float
+    non_preemptible_term: float
     position: int  # from 1
     held_by: HeldBy | None
 
@@ -122,10 +124,8 @@ class QueueListing:
         between = "[\n"
         for rows in self._chunks():
             lines = (
-                msgspec.json.encode(
-                    RankRow(id_, priority, within, credit, age, share, nice, position, held[lane])
-                ).decode()
-                for position, lane, (id_, priority, within, credit, age, share, nice) in rows
+                msgspec.json.encode(RankRow(*columns, position, held[lane])).decode()
+                for position, lane, columns in rows
             )
             yield between + ",\n".join(lines)
             between = ",\n"
@@ -139,23 +139,24 @@ class QueueListing:
         names = max([6, *(len(alike.tenant) for alike in all_alike)])
         yield (
             f"{'POS':>{places}} {'ID':>{ids}} {'TENANT':<{names}} PRIO QUOTA  {'CREDIT':>9} "
-            f"{'AGE':>9} {'FAIRSHARE':>9} {'NICE':>8} {'GPUS':>6} {'CPUS':>7} REASON\n"
+            f"{'AGE':>9} {'FAIRSHARE':>9} {'NICE':>8} {'NOPREEMPT':>9} "
+            f"{'GPUS':>6} {'CPUS':>7} REASON\n"
         )
         for rows in self._chunks():
             yield "".join(
                 f"{position:>{places}} {id_:>{ids}} {alike.tenant:<{names}} {priority:>4} "
                 f"{'within' if within else 'over  '} {credit:>9.3f} {age:>9.3f} {share:>9.3f} "
-                f"{nice:>8.3f} {alike.gpus:>6} {alike.cpus:>7} {_reason(alike, within)}\n"
-                for position, lane, (id_, priority, within, credit, age, share, nice) in rows
+                f"{nice:>8.3f} {price:>9.3f} {alike.gpus:>6} {alike.cpus:>7} "
+                f"{_reason(alike, within)}\n"
+                for position, lane, (id_, priority, within, credit, age, share, nice, price) in rows
                 for alike in (all_alike[lane],)
             )
 
-    def _chunks(self) -> Iterator[Iterator[tuple[int, int, tuple[int, int, bool, float, float,
-                                                                  float, float]]]]:  # fmt: skip
-        """Position, lane, and the columns from id to nice."""
+    def _chunks(self) -> Iterator[Iterator[tuple[int, int, _Columns]]]:
+        """Position, lane, and the columns from id to the last term of the credit."""
         c = self._columns
         columns = (c.id, c.priority, c.within_quota, c.credit, c.age_term, c.fair_share_term,
-                   c.nice_term)  # fmt: skip
+                   c.nice_term, c.non_preemptible_term)  # fmt: skip
         for start in range(0, c.id.size, _CHUNK):
             part = slice(start, start + _CHUNK)
             rows = zip(*(column[part].tolist() for column in columns), strict=True)

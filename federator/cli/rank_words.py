@@ -73,14 +73,15 @@ def credit_text(rank: QueueRank, tenant: str) -> str:
     """
     if not rank.by_quota:
         return ""
-    terms = (rank.age_term, rank.fair_share_term, -rank.nice_term)
-    age, fair_share, nice = (round(term, 2) for term in terms)
+    terms = (rank.age_term, rank.fair_share_term, -rank.nice_term, -rank.non_preemptible_term)
+    age, fair_share, nice, price = (round(term, 2) for term in terms)
+    paid = f" - {-price:.2f} for not being evicted" if price else ""
     return (
-        f"credit {age + fair_share + nice:.2f} = "
+        f"credit {age + fair_share + nice + price:.2f} = "
         f"{age:.2f} for {duration(rank.waited_s)} of waiting "
         f"({number(rank.per_hour_waited)} an hour, at most {number(rank.age_cap_h)} h) "
         f"+ {fair_share:.2f} fair share ({tenant} used {100 * rank.usage_share_frac:.1f} % of all) "
-        f"- {-nice:.2f} nice"
+        f"- {-nice:.2f} nice{paid}"
     )
 
 

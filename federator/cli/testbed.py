@@ -16,6 +16,7 @@ from rich.table import Table
 
 from federator.errors import ConfigError, FederatorError
 from federator.testbed import cluster, inside, layout
+from federator.testbed import software as shared_software
 from federator.testbed.cluster import SiteStatus
 from federator.testbed.layout import StateDir
 
@@ -53,16 +54,27 @@ def up(names: tuple[str, ...], as_json: bool) -> None:
       federator testbed up --site alpine --site cedar
     """
     started = time.monotonic()
-    console = Console(stderr=True, highlight=False)
-
-    def progress(site: str, doing: str) -> None:
-        console.print(f"[{time.monotonic() - started:6.1f} s] {site}: {doing}", markup=False)
-
+    progress = _progress(started)
     with _one_message():
         state = StateDir.default()
         sites = [layout.site(name) for name in dict.fromkeys(names)] or list(layout.SITES)
         found = cluster.up(state, sites, progress)
         _report(state, found, as_json, elapsed_s=time.monotonic() - started)
+
+
+@testbed.command()
+def software() -> None:
+    """Install the software that the sites share: PyTorch, for trainings (about 1 GB).
+
+    Takes minutes the first time. Sites see it as /shared/REGION/software/pytorch/bin/python.
+
+    \b
+    Example:
+      federator testbed software
+    """
+    with _one_message():
+        for tree in shared_software.ensure(StateDir.default(), _progress(time.monotonic())):
+            click.echo(tree)
 
 
 @testbed.command()
@@ -115,6 +127,15 @@ def exec_(user: str | None, tty: bool, site: str, command: tuple[str, ...]) -> N
             os.execvp(argv[0], argv)  # noqa: S606 - the command's fate is to be ours
         except FileNotFoundError:
             raise ConfigError("docker is not installed: apt-get install docker.io") from None
+
+
+def _progress(started_s: float) -> Callable[[str, str], None]:
+    console = Console(stderr=True, highlight=False)
+
+    def progress(site: str, doing: str) -> None:
+        console.print(f"[{time.monotonic() - started_s:6.1f} s] {site}: {doing}", markup=False)
+
+    return progress
 
 
 @contextmanager

@@ -100,6 +100,15 @@ def _budget(reason: Reason) -> str:
     return f"{reason.needed} {reason.unit} would have to be evicted, {reason.free} may be now"
 
 
+def _no_progress(reason: Reason) -> str:
+    return f"{reason.needed} attempts in a row saved nothing before their time limit"
+
+
+def _not_lent(reason: Reason) -> str:
+    of = f" of tenant {reason.detail}" if reason.detail else ""
+    return f"may not be evicted, so it starts only within the quota{of}"
+
+
 _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.RESOURCES: _resources,
     ReasonCode.NO_PARTITION: _named("no such partition for federated jobs"),
@@ -118,7 +127,11 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.CHECKPOINT: _named("its checkpoint is out of reach from here, at"),
     ReasonCode.PREEMPTED: _named("evicted for another"),
     ReasonCode.SHRUNK: _named("its optional jobs were taken for another"),
+    ReasonCode.REQUEUED: _named("was put back into the queue at its site"),
     ReasonCode.PREEMPT_BUDGET: _budget,
+    ReasonCode.TIME_LIMIT: _named("leaves at its time limit, to go on in another attempt"),
+    ReasonCode.NO_PROGRESS: _no_progress,
+    ReasonCode.NOT_LENT: _not_lent,
     ReasonCode.LOST: _named("the site has no record of the job any more"),
     ReasonCode.ARRAY_LIMIT: _array_limit,
     ReasonCode.LIMIT: _limit,

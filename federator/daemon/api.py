@@ -194,6 +194,9 @@ class Api:
             asked_priority=asked.asked_priority,
             nice=asked.nice,
             optional=asked.optional,
+            no_preempt=asked.no_preempt,
+            continues=asked.continues,
+            signal_lead_s=asked.signal_lead_s,
         )
         client = self._client(answer)
         key = f"{user}:{call.key}"  # one user's key cannot meet another's

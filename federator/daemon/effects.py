@@ -25,6 +25,7 @@ from federator.model.message import (
     ShrinkAt,
     Wake,
 )
+from federator.model.reason import ReasonCode, Refusal
 from federator.model.workload import SiteName, Workload
 from federator.sites.protocol import (
     Ask,
@@ -130,6 +131,7 @@ class Effects:
             victims=command.victims,
             shrinks=command.shrinks,
             checkpoint_dir=self._checkpoint_dir(command.site, w),
+            checkpoint_interval_s=command.checkpoint_interval_s,
         )
 
     def _preempt_order(self, command: PreemptAt) -> PreemptOrder:
@@ -159,7 +161,7 @@ class Effects:
                 reasons = {str(site): refusal for site, refusal in command.refusals.items()}
                 message = "no site can ever run this job"
                 if "" in reasons:
-                    message = "the job asks for more than its tenant may ever use"
+                    message = _never_for_the_tenant(reasons[""])
                 return ErrorReply(message=message, reasons=reasons)
             case AnswerTested():
                 bids = tuple(
@@ -169,6 +171,12 @@ class Effects:
                 return TestOnlyReply(bids=bids, winner=command.winner or "")
             case AnswerCancelled():
                 return CancelReply(ids=command.ids)
+
+
+def _never_for_the_tenant(refusal: Refusal) -> str:
+    if refusal.reasons[0].code is ReasonCode.NOT_LENT:
+        return "a job that may not be evicted must fit its tenant's quota"
+    return "the job asks for more than its tenant may ever use"
 
 
 def _question(command: AskSite) -> Ask:

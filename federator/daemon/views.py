@@ -93,6 +93,7 @@ class RankSnapshot:
             age_term=ranked.age_term,
             fair_share_term=ranked.fair_share_term,
             nice_term=ranked.nice_term,
+            non_preemptible_term=ranked.non_preemptible_term,
             per_hour_waited=self._weights.per_hour_waited if self._weights else 0.0,
             age_cap_h=self._weights.age_cap_h if self._weights else 0.0,
             usage_share_frac=float(self._shares[row]),

@@ -44,6 +44,14 @@ class Draft:
     asked_priority: int = 1  # the user's own demotion, see ``Workload``
     nice: int = 0
     optional: tuple[int, ...] = ()  # indices of array tasks, or numbers of jobs, to lose first
+    no_preempt: bool = False
+    continues: bool = False
+    signal_lead_s: float = 0.0
+
+    @property
+    def preemptible(self) -> bool:
+        """As ``Workload.preemptible``."""
+        return self.requeue and not self.no_preempt
 
     def workloads(self, first: WorkloadId, now_s: float) -> tuple[Workload, ...]:
         """What it becomes: one workload, or one for each task of its array, with ids in order.
@@ -66,6 +74,9 @@ class Draft:
                 requeue=self.requeue,
                 optional=index in self.optional,
                 optional_jobs=() if self.array_indices else self.optional,
+                no_preempt=self.no_preempt,
+                continues=self.continues,
+                signal_lead_s=self.signal_lead_s,
                 array=None
                 if index is None
                 else ArrayTask(array_id=first, index=index, max_running=self.array_max_running),
@@ -130,6 +141,7 @@ class Changed(Event, frozen=True, kw_only=True, tag="changed"):
     by: str = ""  # the user who asked for a cancel
     leave: Leave | None = None  # of one that was told to leave
     components: tuple[int, ...] = ()  # optional jobs that it loses, or has lost
+    failed_nodes: tuple[str, ...] = ()  # of its site: they ended the attempt
 
 
 LogRecord = EpochBegan | Submitted | Awarded | Changed

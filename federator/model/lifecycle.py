@@ -19,7 +19,7 @@ class WorkloadState(Enum):
     AWARDED = "AWARDED"  # intent is in the log; the site has not confirmed the sbatch
     LAUNCHING = "LAUNCHING"  # the site has the job, it has not started
     RUNNING = "RUNNING"
-    PREEMPTING = "PREEMPTING"  # evicted; it may save until the end of its grace
+    PREEMPTING = "PREEMPTING"  # evicted, or near its limit; it may save until its grace is over
     CANCELLING = "CANCELLING"
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
@@ -38,12 +38,15 @@ class Happening(Enum):
     WITHDRAWN = "withdrawn before it started"
     SITE_REQUEUED = "requeued by the site"
     NODE_FAILED = "node failed"
+    SITE_PREEMPTED = "preempted by the site"
     COMPLETED = "completed"
     FAILED = "failed"
     TIMED_OUT = "reached its time limit"
     LOST = "unknown to the site"
     EVICTED = "evicted for another"
-    PREEMPTED = "gone after eviction"
+    LIMIT_NEAR = "near its time limit, to go on"
+    PREEMPTED = "gone after eviction"  # or when it was told of its time limit
+    LIMIT_STRUCK = "cut off at its time limit, to go on"
     SHRUNK = "optional jobs taken for another"
     SHRINK_DONE = "optional jobs are gone"
     CANCEL_ASKED = "cancel asked for"
@@ -79,13 +82,16 @@ TRANSITIONS: Final[Mapping[tuple[WorkloadState, Happening], Edge]] = MappingProx
     (_S.LAUNCHING, _H.STARTED): Edge(_S.RUNNING),
     (_S.LAUNCHING, _H.LEASE_OVER): Edge(_S.LAUNCHING, (_E.WITHDRAW,)),
     (_S.LAUNCHING, _H.WITHDRAWN): Edge(_S.PENDING, _FREED),
+    (_S.LAUNCHING, _H.SITE_REQUEUED): Edge(_S.LAUNCHING, (_E.WITHDRAW,)),
     (_S.LAUNCHING, _H.NODE_FAILED): Edge(_S.PENDING, _FREED),
+    (_S.LAUNCHING, _H.SITE_PREEMPTED): Edge(_S.PENDING, _FREED),
     (_S.LAUNCHING, _H.LOST): Edge(_S.FAILED, _FREED),
     (_S.LAUNCHING, _H.CANCELLED): Edge(_S.CANCELLED, _FREED),
     (_S.LAUNCHING, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
     (_S.RUNNING, _H.WITHDRAWN): Edge(_S.PENDING, _FREED),  # it started as we withdrew it
-    (_S.RUNNING, _H.SITE_REQUEUED): Edge(_S.LAUNCHING),
+    (_S.RUNNING, _H.SITE_REQUEUED): Edge(_S.LAUNCHING, (_E.WITHDRAW,)),
     (_S.RUNNING, _H.NODE_FAILED): Edge(_S.PENDING, _FREED),
+    (_S.RUNNING, _H.SITE_PREEMPTED): Edge(_S.PENDING, _FREED),
     (_S.RUNNING, _H.COMPLETED): Edge(_S.COMPLETED, _FREED),
     (_S.RUNNING, _H.FAILED): Edge(_S.FAILED, _FREED),
     (_S.RUNNING, _H.TIMED_OUT): Edge(_S.TIMEOUT, _FREED),
@@ -95,7 +101,10 @@ TRANSITIONS: Final[Mapping[tuple[WorkloadState, Happening], Edge]] = MappingProx
     (_S.RUNNING, _H.EVICTED): Edge(_S.PREEMPTING, (_E.PREEMPT,)),
     (_S.RUNNING, _H.SHRUNK): Edge(_S.RUNNING, (_E.SHRINK,)),
     (_S.RUNNING, _H.SHRINK_DONE): Edge(_S.RUNNING, _FREED),
+    (_S.RUNNING, _H.LIMIT_NEAR): Edge(_S.PREEMPTING, (_E.PREEMPT,)),
+    (_S.RUNNING, _H.LIMIT_STRUCK): Edge(_S.PENDING, _FREED),  # before it could be told
     (_S.PREEMPTING, _H.PREEMPTED): Edge(_S.PENDING, _FREED),
+    (_S.PREEMPTING, _H.LIMIT_STRUCK): Edge(_S.PENDING, _FREED),
     (_S.PREEMPTING, _H.COMPLETED): Edge(_S.COMPLETED, _FREED),  # it was quicker
     (_S.PREEMPTING, _H.FAILED): Edge(_S.FAILED, _FREED),
     (_S.PREEMPTING, _H.TIMED_OUT): Edge(_S.TIMEOUT, _FREED),
@@ -108,6 +117,7 @@ TRANSITIONS: Final[Mapping[tuple[WorkloadState, Happening], Edge]] = MappingProx
     (_S.CANCELLING, _H.FAILED): Edge(_S.FAILED, _FREED),
     (_S.CANCELLING, _H.TIMED_OUT): Edge(_S.TIMEOUT, _FREED),
     (_S.CANCELLING, _H.NODE_FAILED): Edge(_S.CANCELLED, _FREED),
+    (_S.CANCELLING, _H.SITE_PREEMPTED): Edge(_S.CANCELLED, _FREED),
     (_S.CANCELLING, _H.ACCEPTED): Edge(_S.CANCELLING, (_E.CANCEL,)),  # now its job id is known
 })  # fmt: skip
 

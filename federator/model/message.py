@@ -157,6 +157,8 @@ class LaunchAt:
     """``victims``, and optional jobs of others (``shrinks``), still hold part of the nodes.
 
     They leave when the site has accepted.
+
+    ``checkpoint_interval_s``: how long it should work between two checkpoints; 0: not known.
     """
 
     site: SiteName
@@ -165,6 +167,7 @@ class LaunchAt:
     jobs: tuple[JobPlan, ...]
     victims: tuple[WorkloadId, ...] = ()
     shrinks: tuple[Shrink, ...] = ()
+    checkpoint_interval_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

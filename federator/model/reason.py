@@ -32,10 +32,14 @@ class ReasonCode(Enum):
     RESERVED = "FedReserved"  # would delay a gang that waits for this room; its id in ``detail``
     LEASE_OVER = "FedLease"  # did not start within the launch lease
     NODE_FAILED = "FedNodeFail"
-    PREEMPTED = "FedPreempted"  # evicted for another, whose id is in ``detail``
+    PREEMPTED = "FedPreempted"  # evicted for another, whose id is in ``detail``; or by its site
+    REQUEUED = "FedRequeued"  # put back at its site: by itself, or by an admin
     SHRUNK = "FedShrunk"  # runs on without optional jobs, taken for another (``detail``)
     CHECKPOINT = "FedCheckpoint"  # its checkpoint is at another site, out of reach from here
     PREEMPT_BUDGET = "FedPreemptBudget"  # would have to evict more than may be evicted now
+    TIME_LIMIT = "FedTimeLimit"  # leaves at its time limit, to go on in another attempt
+    NO_PROGRESS = "FedNoProgress"  # ``needed`` attempts in a row saved nothing before their limit
+    NOT_LENT = "FedNotLent"  # may not be evicted, so it starts only within quota; the tenant's name
     LOST = "FedLost"  # the site has no record of it any more
     ARRAY_LIMIT = "FedArrayLimit"  # --array=…%N
     LIMIT = "FedLimit"  # the tenant, or an ancestor, may use no more at once

@@ -238,6 +238,8 @@ class SiteJob:
     ended_at_s: float = 0.0  # 0 until it has ended
     ends_by_s: float = inf  # by its time limit, while it runs
     nodes: dict[str, NodeShare] = field(default_factory=dict)  # while it holds them
+    restarts: int = 0  # how often the site has put it back into its own queue
+    preempted_at_s: float = 0.0  # when the site chose it as a victim; 0 once it waits again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +268,10 @@ class SiteComponent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptReport:
-    """How one attempt stands at its site: all its components taken together."""
+    """How one attempt stands at its site: all its components taken together.
+
+    ``preempted`` and ``failed_nodes`` say why the site ended it, or put it back into its queue.
+    """
 
     attempt: AttemptId
     user: str  # who owns the job: anyone may write any comment on a job of their own
@@ -279,4 +284,7 @@ class AttemptReport:
     ended_at_s: float = 0.0
     nodes: tuple[str, ...] = ()
     components: dict[int, SiteComponent] = field(default_factory=dict)  # of a het job, by number
+    restarts: int = 0  # how often the site has put it back into its own queue
+    preempted: bool = False  # by the site itself, for work of its own
+    failed_nodes: tuple[str, ...] = ()  # of it, which take no jobs any more
     leave: Leave | None = None  # of one that was told to leave

@@ -63,6 +63,7 @@ class Job:
     nvlink: bool = False  # GPUs of a node must have it
     tensor_parallel: int = 1  # GPUs that must be on one node together
     pipeline_stages: int = 1  # of tensor_parallel GPUs each; better in one rack together
+    avoid: tuple[str, ...] = ()  # nodes of the site asked, sorted: they failed this workload
 
     def __post_init__(self) -> None:
         if self.nodes is not None and self.nodes < 1:
@@ -182,6 +183,9 @@ class Workload:
     nice: int = 0  # lowers its credit (--nice); never negative
     time_limit_s: float = inf
     requeue: bool = True  # may start again after a node failure (sbatch --no-requeue: False)
+    no_preempt: bool = False  # is never evicted (--fed-no-preempt), and pays for it
+    continues: bool = False  # goes on in another attempt at its time limit (--fed-continue)
+    signal_lead_s: float = 0.0  # so long before its limit Slurm itself signals it (--signal); 0: no
     array: ArrayTask | None = None
     optional: bool = False  # goes before others of its priority (--fed-optional of its array)
     optional_jobs: tuple[int, ...] = ()  # numbers of jobs that it can do without; never the first
@@ -199,6 +203,11 @@ class Workload:
                 f"workload {self.id}: of {len(self.jobs)} jobs all but the first may be optional, "
                 f"not {self.optional_jobs}"
             )
+
+    @property
+    def preemptible(self) -> bool:
+        """Whether it may be evicted for another; what may not start again may not be."""
+        return self.requeue and not self.no_preempt
 
     @property
     def total_gpus(self) -> int:

@@ -8,23 +8,33 @@ from federator.model.event import Draft
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.tenant import Amounts, Tenancy
 from federator.model.workload import SiteName
+from federator.sched.lending import not_lent
 from federator.sched.site_view import SiteView
 from federator.sched.workload_plan import never_fits
 
 
 def never_runs(
-    draft: Draft, tenancy: Tenancy, sites: Mapping[SiteName, SiteView]
+    draft: Draft, tenancy: Tenancy, sites: Mapping[SiteName, SiteView], *, quota_only: bool = False
 ) -> dict[SiteName, Refusal] | None:
     """Why it can never run; None if it can, or if a site has not told yet what it has.
 
+    Args:
+        draft: what was asked for.
+        tenancy: the tenants.
+        sites: with what each is known to have.
+        quota_only: who may not be evicted starts only within quota; see ``lending``.
+
     Returns:
         Each site's reason when none is large enough; under the name "" the federation's own, when
-        a limit of the tenant or of an ancestor is lower than the request.
+        a limit of the tenant or of an ancestor is lower than the request, or a quota, where only
+        what is within quota may start.
     """
-    beyond = None
+    beyond, request = None, tenancy.request(draft.jobs)
     if draft.tenant in tenancy:  # others have no limit, and a question gives nobody a row
-        row = tenancy.row(draft.tenant)
-        beyond = _beyond_any_limit(tenancy, row, tenancy.request(draft.jobs))
+        beyond = _beyond_any_limit(tenancy, tenancy.row(draft.tenant), request)
+    if beyond is None and quota_only and not draft.preemptible:
+        own = not_lent(tenancy, draft.tenant, request)
+        beyond = own if own.kind is RefusalKind.REJECT else None
     if beyond is not None:
         return {SiteName(""): beyond}
     refusals: dict[SiteName, Refusal] = {}

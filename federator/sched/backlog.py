@@ -1,10 +1,10 @@
 """Which workloads wait? By tenant and by shape, in lanes in which only the submission time differs.
 
 The credit order inside a lane is the submission order and never changes: age grows alike, fair
-share and nice are the same. So quota and order are settled lane by lane, and what depends on the
-number of waiting workloads is left to sorted arrays. With a nice or a demotion of its own a
-workload is in another lane; should all differ in what they ask for, every lane holds one workload,
-and ranking costs what plain sorting costs.
+share and what is taken off are the same. So quota and order are settled lane by lane, and what
+depends on the number of waiting workloads is left to sorted arrays. With a nice or a demotion of
+its own, or when it may not be evicted, a workload is in another lane; should all differ in what
+they ask for, every lane holds one workload, and ranking costs what plain sorting costs.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Shape(NamedTuple):
     request: Amounts
     asked_priority: int
     nice: int
+    preemptible: bool = True
 
 
 class Lane:
@@ -216,4 +217,4 @@ class Backlog:
 
     def _shape(self, workload: Workload) -> Shape:
         request = self.tenancy.request(workload.jobs)
-        return Shape(request, workload.asked_priority, workload.nice)
+        return Shape(request, workload.asked_priority, workload.nice, workload.preemptible)

@@ -179,7 +179,7 @@ class Bidding:
         return Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
 
     def _no_room(self, asked: BidRequest, reasons: Reasons, *, late: bool) -> Refusal:
-        found = tuple(replace(r, code=ReasonCode.RESOURCES) for r in reasons)
+        found = tuple(map(_for_now, reasons)) + self._avoided(asked.jobs, reasons)
         starts_in_s: float | None = None
         if self._foretold < FORETOLD:
             self._foretold += 1
@@ -201,6 +201,14 @@ class Bidding:
             alternatives=others,
         )
 
+    def _avoided(self, jobs: Sequence[Job], reasons: Reasons) -> Reasons:
+        """Which nodes would take the jobs, but failed them before; nothing if that is said."""
+        nodes = self._room.by_name
+        names = dict.fromkeys(name for job in jobs for name in job.avoid if name in nodes)
+        if not names or any(r.code is ReasonCode.NODE_FAILED for r in reasons):
+            return ()
+        return (Reason(code=ReasonCode.NODE_FAILED, detail=",".join(names)),)
+
     def _with_next(self, jobs: Sequence[Job], reasons: Reasons) -> Reasons:
         """Add to what is said of a lone job how many GPUs come free next."""
         if len(jobs) != 1 or not jobs[0].total_gpus:
@@ -210,3 +218,10 @@ class Bidding:
             return reasons
         in_s = max(0.0, at_s - self._now_s)
         return tuple(replace(reason, more=more, more_in_s=in_s) for reason in reasons)
+
+
+def _for_now(reason: Reason) -> Reason:
+    """What would be there on the empty site is missing now."""
+    if reason.code is ReasonCode.NODE_FAILED:
+        return reason
+    return replace(reason, code=ReasonCode.RESOURCES)

@@ -1,4 +1,5 @@
-"""Who goes first among workloads of equal priority? Credit, from age, fair share and nice.
+"""Who goes first among workloads of equal priority? Credit: age and fair share, less nice and the
+price of not being evicted.
 
 W = pending workloads, T = tenants. Every number is also to be had for one workload alone, equal to
 the last bit: a pass ranks a few, a report ranks all.
@@ -16,19 +17,21 @@ F64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreditWeights:
-    """Tunables of MAST Expr 10-11 and of ``--nice``; all >= 0.
+    """Tunables of MAST Expr 10-11, of ``--nice`` and of who may not be evicted; all >= 0.
 
     With the defaults an hour of waiting is worth 1, a tenant that used nothing is 24 hours ahead
-    of one that used everything, and ``--nice=100`` costs one hour.
+    of one that used everything, ``--nice=100`` costs one hour, and not to be evicted two.
     """
 
     per_hour_waited: float = 1.0
     age_cap_h: float = 168.0
     fair_share: float = 24.0
     per_nice: float = 0.01
+    non_preemptible: float = 2.0
 
     def __post_init__(self) -> None:
-        weights = (self.per_hour_waited, self.age_cap_h, self.fair_share, self.per_nice)
+        weights = (self.per_hour_waited, self.age_cap_h, self.fair_share, self.per_nice,
+                   self.non_preemptible)  # fmt: skip
         if not all(0 <= w < np.inf for w in weights):  # NaN fails too
             raise ValueError(f"credit weights must be non-negative numbers, got {self}")
 
@@ -39,6 +42,10 @@ class CreditWeights:
     def nice_term(self, nice: int) -> float:
         """What self-demotion takes off the credit; >= 0."""
         return self.per_nice * nice
+
+    def non_preemptible_term(self, preemptible: bool) -> float:
+        """What it takes off the credit not to be evicted for another; >= 0."""
+        return 0.0 if preemptible else self.non_preemptible
 
 
 def age_terms(age_s: F64, weights: CreditWeights) -> F64:

@@ -7,7 +7,7 @@ never logged. What it decides is logged as ``Awarded`` before any site is told.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from federator.model.event import Awarded
 from federator.model.lifecycle import AT_SITE, WorkloadState
@@ -15,7 +15,7 @@ from federator.model.message import Request, SiteAnswer
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import VictimTerms
 from federator.model.tenant import LOWEST_PRIORITY, Amounts
-from federator.model.workload import AttemptId, Job, SiteName, Workload, WorkloadId
+from federator.model.workload import AttemptId, SiteName, Workload, WorkloadId
 from federator.sched.auction import Award, bids_for, offers_for
 from federator.sched.eviction import (
     Claims,
@@ -26,6 +26,7 @@ from federator.sched.eviction import (
 )
 from federator.sched.holdings import Holdings
 from federator.sched.ledger import Entry, Ledger
+from federator.sched.lending import fits_quota_now, not_lent
 from federator.sched.negative_cache import NOBODY, NegativeCache, Rights, as_for, of_hardware
 from federator.sched.policy import Ranked
 from federator.sched.rules import Rules
@@ -41,11 +42,6 @@ class Round:
     waiting_for: set[SiteName]
     deadline_s: float
     answers: dict[SiteName, dict[WorkloadId, SiteAnswer]] = field(default_factory=dict)
-
-    def jobs_of(self, id_: WorkloadId) -> Sequence[Job]:
-        """What was asked for; nothing for a workload that was not asked about."""
-        request = self.requests.get(id_)
-        return request.workload.jobs if request is not None else ()
 
     def take(self, site: SiteName, answers: Iterable[SiteAnswer]) -> None:
         if site in self.waiting_for:
@@ -68,13 +64,15 @@ class Pass:
         ledger: read for what has changed meanwhile.
         rules: see ``Rules``.
         budget_gpus: that may be evicted by the awards of this pass.
+        quota_only: who may not be evicted starts only within quota; see ``lending``.
     """
 
     def __init__(
         self, ranking: Iterable[Ranked], ledger: Ledger, rules: Rules | None = None,
-        budget_gpus: float = 0.0,
+        budget_gpus: float = 0.0, *, quota_only: bool = False,
     ) -> None:  # fmt: skip
         self._rules = Rules() if rules is None else rules
+        self._quota_only = quota_only
         self._budget_gpus = budget_gpus
         self._terms = victim_terms(ledger, self._rules) if budget_gpus else {}
         self.round = Round(pass_id=0, requests={}, waiting_for=set(), deadline_s=0.0)
@@ -91,15 +89,15 @@ class Pass:
     def next_window(self, again: Sequence[WorkloadId], size: int) -> tuple[Request, ...]:
         """The workloads to ask about next: those of the last round once more, then in rank order.
 
-        What may not be tried now, for a limit of its tenant or its array, is told why and left
-        out.
+        What may not be tried now, for a limit of its tenant or its array or because it is not
+        lent room, is told why and left out.
         """
         self._ranked = {id_: self._ranked[id_] for id_ in again}
         while len(self._ranked) < size and (ranked := next(self._rest, None)) is not None:
             entry = self._ledger.entries[ranked.id]
             if entry.state is not WorkloadState.PENDING:
                 continue
-            refusal = self._held_back(entry)
+            refusal = self._held_back(entry, ranked)
             if refusal is not None:
                 entry.refusals = {SiteName(""): refusal}
             elif not self._fails(entry, ranked):
@@ -121,7 +119,10 @@ class Pass:
         return Rights(priority, budget_gpus) if budget_gpus else NOBODY
 
     def learn(self, refused: Iterable[WorkloadId], sites: Collection[SiteName]) -> None:
-        """Remember what all of these sites have refused in this round for want of hardware."""
+        """Remember what all of these sites have refused in this round for want of hardware.
+
+        Who avoids nodes proves nothing for others.
+        """
         answers = self.round.answers
         for id_ in refused:
             refusals = {
@@ -131,7 +132,7 @@ class Pass:
                 and answer.refusal is not None
                 and of_hardware(answer.refusal)
             }
-            if sites and len(refusals) == len(sites):
+            if sites and len(refusals) == len(sites) and not self._ledger.entries[id_].bad_nodes:
                 asked = self.round.requests[id_]
                 rights = self._rights(asked.priority, asked.preempt_gpus)
                 self._failed.add(asked.workload.jobs, rights, refusals)
@@ -221,6 +222,8 @@ class Pass:
             charge = holdings.charge_for(row, offer.bid.jobs)
             kept = ranked.within_quota and holdings.keeps_quota(charge)
             beyond = limit_refusal(holdings, row, charge.amounts)
+            if beyond is None and not kept and not self._may_borrow(entry.workload):
+                beyond = not_lent(self._ledger.tenancy, entry.workload.tenant, charge.amounts)
             if beyond is None and (offer.bid.victims or offer.bid.shrinks):
                 beyond = self._spares(offer, ranked, now_s, within_quota=kept)
             if beyond is None:
@@ -294,8 +297,14 @@ class Pass:
         if array is not None and array.array_id in self._array_tasks:
             self._array_tasks[array.array_id] -= 1
 
-    def _held_back(self, entry: Entry) -> Refusal | None:
+    def _may_borrow(self, workload: Workload) -> bool:
+        return workload.preemptible or not self._quota_only
+
+    def _held_back(self, entry: Entry, ranked: Ranked) -> Refusal | None:
         ledger, workload = self._ledger, entry.workload
+        if not ranked.within_quota and not self._may_borrow(workload):
+            request = ledger.tenancy.request(workload.jobs)
+            return not_lent(ledger.tenancy, workload.tenant, request)
         row = ledger.tenancy.row(workload.tenant)
         refusal = None
         if ledger.tenancy.limit_rows(row):
@@ -329,16 +338,17 @@ class Trial:
     round: Round
 
     def answers(
-        self, ledger: Ledger, site_order: Sequence[SiteName]
+        self, ledger: Ledger, site_order: Sequence[SiteName], *, quota_only: bool = False
     ) -> tuple[dict[SiteName, SiteAnswer], SiteName | None]:
         """Each site's answer, and who would win now.
 
-        Under the name "" the federation's own, where a limit stands against every bid.
+        Under the name "" the federation's own, where a limit stands against every bid, or a quota
+        (``quota_only``: against one that may not be evicted).
         """
         id_, tenancy = self.workload.id, ledger.tenancy
         answers = {site: by_id[id_] for site, by_id in self.round.answers.items() if id_ in by_id}
-        for site, refusal in self.round.silent().items():
-            answers[site] = SiteAnswer(id=id_, refusal=refusal)
+        for site, silence in self.round.silent().items():
+            answers[site] = SiteAnswer(id=id_, refusal=silence)
         if self.workload.tenant not in tenancy:
             offers = bids_for(id_, self.round.answers, site_order)
             return answers, offers[0].site if offers else None
@@ -346,10 +356,14 @@ class Trial:
         for offer in bids_for(id_, self.round.answers, site_order):
             row = tenancy.row(self.workload.tenant)
             charge = ledger.holdings.charge_for(row, offer.bid.jobs)
-            refusal_of_limit = limit_refusal(ledger.holdings, row, charge.amounts)
-            if refusal_of_limit is None:
+            amounts = charge.amounts
+            refusal = limit_refusal(ledger.holdings, row, amounts)
+            if refusal is None and quota_only and not self.workload.preemptible:
+                within = fits_quota_now(ledger.holdings, row, amounts)
+                refusal = None if within else not_lent(tenancy, self.workload.tenant, amounts)
+            if refusal is None:
                 return answers, offer.site
-            beyond = beyond or refusal_of_limit
+            beyond = beyond or refusal
         if beyond is not None:
             answers[SiteName("")] = SiteAnswer(id=id_, refusal=beyond)
         return answers, None
@@ -393,10 +407,20 @@ def running_tasks(ledger: Ledger) -> dict[WorkloadId, int]:
 def for_site(
     window: Iterable[Request], site: SiteName, ledger: Ledger, rules: Rules, now_s: float
 ) -> tuple[Request, ...]:
-    """Those of the window that this site may bid for now."""
+    """Those of the window that this site may bid for now, as it is asked for them."""
     wanted = ((request, ledger.entries[request.workload.id]) for request in window)
     return tuple(
-        request
+        asked_of(request, site, ledger, now_s)
         for request, entry in wanted
         if entry.avoid_until_s.get(site, 0.0) <= now_s and checkpoint_in_reach(entry, site, rules)
     )
+
+
+def asked_of(request: Request, site: SiteName, ledger: Ledger, now_s: float) -> Request:
+    """A request as one site gets it: without its nodes that failed the workload lately."""
+    entry = ledger.entries.get(request.workload.id)
+    nodes = entry.bad_nodes.avoided(site, now_s) if entry is not None else ()
+    if not nodes:
+        return request
+    jobs = tuple(replace(job, avoid=nodes) for job in request.workload.jobs)
+    return replace(request, workload=replace(request.workload, jobs=jobs))

@@ -182,7 +182,7 @@ def victim_terms(ledger: Ledger, rules: Rules) -> dict[WorkloadId, VictimTerms]:
             ),
         )
         for entry in ledger.in_state(WorkloadState.RUNNING)
-        if entry.workload.requeue and entry.workload.id in found
+        if entry.workload.preemptible and entry.workload.id in found
     }
 
 

@@ -8,6 +8,7 @@ simulated sites.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from federator.model.event import EpochBegan, LogRecord, Submitted
 from federator.model.lifecycle import AT_SITE, Happening, WorkloadState
@@ -37,6 +38,7 @@ from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.site import AttemptReport
 from federator.model.workload import (
     AttemptId,
+    Job,
     SiteName,
     Workload,
     WorkloadId,
@@ -44,10 +46,12 @@ from federator.model.workload import (
 )
 from federator.sched.admission import never_runs
 from federator.sched.auction import Award, auction
-from federator.sched.cycle import Pass, Round, Trial, for_site
+from federator.sched.continuing import AT_LIMIT, LimitWatch
+from federator.sched.cycle import Pass, Round, Trial, asked_of, for_site
 from federator.sched.eviction import budget_gpus, clearing
 from federator.sched.ledger import Entry, Ledger
-from federator.sched.news import happenings, jobs_gone, reason_for
+from federator.sched.lending import is_lent_to_preemptible_only
+from federator.sched.news import failed_nodes, happenings, jobs_gone, of_what_is_left, reason_for
 from federator.sched.orders import launch_order, lease_end_s
 from federator.sched.plausible import believed
 from federator.sched.policy import Policy, Ranked
@@ -88,6 +92,7 @@ class Federation:
         self._next_pass_id = 1
         self._pass_due_s = 0.0
         self._leave_sent_s: dict[WorkloadId, float] = {}
+        self._limits = LimitWatch()
 
     # ---- history ----
 
@@ -108,6 +113,8 @@ class Federation:
         turn.commands.append(Wake(at_s=now_s))
         for entry in self.ledger.in_state(WorkloadState.LAUNCHING):
             turn.wake_at_lease_end(entry)
+        for entry in self.ledger.in_state(WorkloadState.RUNNING):
+            turn.watch_limit(entry)
         return turn.commands
 
     # ---- the door ----
@@ -157,7 +164,8 @@ class Federation:
         if known is not None and not asked.test_only:
             turn.commands.append(AnswerSubmitted(client=asked.client, id=known))
             return
-        refusals = never_runs(asked.draft, self.ledger.tenancy, self.sites)
+        lent = self._is_lent_to_preemptible_only
+        refusals = never_runs(asked.draft, self.ledger.tenancy, self.sites, quota_only=lent)
         if refusals is not None:
             turn.commands.append(AnswerRefused(client=asked.client, refusals=refusals))
             return
@@ -216,6 +224,7 @@ class Federation:
         if entry is None or entry.site_job_id not in (0, report.site_job_id):
             self._stray(turn, site, report)
             return
+        report = of_what_is_left(entry, report)
         for happening in happenings(entry, report):
             turn.change(
                 entry,
@@ -229,6 +238,7 @@ class Federation:
                 reason=reason_for(entry, happening, report),
                 leave=report.leave,
                 components=jobs_gone(entry, report) if happening is _SHRINK_DONE else (),
+                failed_nodes=failed_nodes(entry, happening, report),
             )
 
     def _stray(self, turn: Turn, site: SiteName, report: AttemptReport) -> None:
@@ -265,7 +275,7 @@ class Federation:
         # agent which nodes a job that waits in Slurm's queue is pinned to.
         for entry in self._entries_at(report.site, WorkloadState.AWARDED, WorkloadState.LAUNCHING):
             if not entry.withdrawing:
-                turn.commands.append(launch_order(entry))
+                turn.commands.append(launch_order(entry, self.ledger))
         turn.commands.append(Wake(at_s=turn.now_s))  # leases may have run out meanwhile
         for entry in turn.to_leave():
             if entry.site == report.site:
@@ -302,6 +312,8 @@ class Federation:
                 turn.commands.append(Wake(at_s=max(ends_s, turn.now_s + ORDER_AGAIN_S)))
             if over and not entry.withdrawing and self.sites[entry.site].up:
                 turn.change(entry, Happening.LEASE_OVER)
+        for entry in self._limits.due(turn.now_s, self.ledger, self._rules, self._is_ready):
+            turn.change(entry, Happening.LIMIT_NEAR, reason=AT_LIMIT)
         wanted = {entry.workload.id: entry for entry in turn.to_leave()}
         for id_ in self._leave_sent_s.keys() - wanted.keys():
             del self._leave_sent_s[id_]
@@ -315,7 +327,8 @@ class Federation:
 
     def _turn(self, now_s: float) -> Turn:
         return Turn(now_s=now_s, ledger=self.ledger, rules=self._rules,
-                    leave_sent_s=self._leave_sent_s, pass_is_due=self._pass_is_due)  # fmt: skip
+                    leave_sent_s=self._leave_sent_s, limits=self._limits,
+                    pass_is_due=self._pass_is_due)  # fmt: skip
 
     def _pass_is_due(self, turn: Turn) -> None:
         if self._pass_due_s > turn.now_s or self._pass is not None:
@@ -331,7 +344,8 @@ class Federation:
         ranking = self._policy.rank(self.ledger, turn.now_s)
         fleet_gpus = sum(site.gpus for site in self.sites.values())
         budget = budget_gpus(self.ledger, self._rules, fleet_gpus, turn.now_s)
-        self._pass = Pass(ranking, self.ledger, self._rules, budget)
+        lent = self._is_lent_to_preemptible_only
+        self._pass = Pass(ranking, self.ledger, self._rules, budget, quota_only=lent)
         self._ask(turn, self._pass, again=())
         self._conclude(turn)
 
@@ -347,8 +361,10 @@ class Federation:
             requests = for_site(window, name, self.ledger, self._rules, turn.now_s)
             if requests:
                 round_.waiting_for.add(name)
+                kept = pass_.reserved.get(name)
+                reserve = kept and asked_of(kept, name, self.ledger, turn.now_s)
                 ask = AskSite(site=name, pass_id=round_.pass_id, requests=requests,
-                              reserve=pass_.reserved.get(name), reserving=True,
+                              reserve=reserve, reserving=True,
                               victims=pass_.victims_at(name))  # fmt: skip
                 turn.commands.append(ask)
 
@@ -363,8 +379,18 @@ class Federation:
     def _bids_came(self, turn: Turn, came: BidsCame) -> None:
         for round_ in self._open_rounds():
             if round_.pass_id == came.pass_id:
-                round_.take(came.site, believed(came.answers, round_.jobs_of))
+                asked = partial(self._jobs_asked, turn, round_, came.site)
+                round_.take(came.site, believed(came.answers, asked))
         self._conclude(turn)
+
+    def _jobs_asked(
+        self, turn: Turn, round_: Round, site: SiteName, id_: WorkloadId
+    ) -> Sequence[Job]:
+        """What a site was asked for; nothing for a workload that it was not asked about."""
+        request = round_.requests.get(id_)
+        if request is None:
+            return ()
+        return asked_of(request, site, self.ledger, turn.now_s).workload.jobs
 
     def _conclude(self, turn: Turn) -> None:
         """Settle every round whose answers are in: auction, awards, next round."""
@@ -404,8 +430,9 @@ class Federation:
         return award
 
     def _wake_to_retry(self, turn: Turn, entry: Entry) -> None:
-        """A site that failed the workload is asked again after a while, not at the next pass."""
-        later = [t for t in entry.avoid_until_s.values() if t > turn.now_s]
+        """Site or node that failed the workload is tried again in a while, not at the next pass."""
+        ends_s = (*entry.avoid_until_s.values(), *entry.bad_nodes.ends_s())
+        later = [t for t in ends_s if t > turn.now_s]
         if later:
             self._pass_due_s = min(self._pass_due_s, *later)
 
@@ -419,10 +446,17 @@ class Federation:
         self._conclude(turn)
 
     def _answer_trial(self, turn: Turn, trial: Trial) -> None:
-        answers, winner = trial.answers(self.ledger, list(self.sites))
+        lent = self._is_lent_to_preemptible_only
+        answers, winner = trial.answers(self.ledger, list(self.sites), quota_only=lent)
         turn.commands.append(AnswerTested(client=trial.client, answers=answers, winner=winner))
 
     # ---- small things ----
+
+    @property
+    def _is_lent_to_preemptible_only(self) -> bool:
+        return is_lent_to_preemptible_only(
+            self.ledger.tenancy, self._rules, by_quota=self._policy.by_quota
+        )
 
     def _current(self, attempt: AttemptId, site: SiteName) -> Entry | None:
         """The entry whose present attempt this is, if it is at that site and not over."""
@@ -436,6 +470,9 @@ class Federation:
 
     def _is_pending(self, id_: WorkloadId) -> bool:
         return self.ledger.entries[id_].state is WorkloadState.PENDING
+
+    def _is_ready(self, site: SiteName) -> bool:
+        return self.sites[site].ready
 
     def _ready_sites(self) -> list[SiteName]:
         return [name for name, site in self.sites.items() if site.ready]

@@ -44,7 +44,8 @@ class GmsScan:
 
     Tenants on their own are scanned again only when something of theirs has changed: their order
     is that of submission at any time. Where tenants share an ancestor's quota, or a tenant's
-    workloads differ in nice, credits decide, and those move with time: scanned always.
+    workloads differ in nice or in whether they may be evicted, credits decide, and those move with
+    time: scanned always.
 
     Args:
         backlog: what waits; its lanes' ``within`` is set.
@@ -76,7 +77,7 @@ class GmsScan:
                 backlog.moving.discard(family)
                 continue
             lanes = [lane for row in rows for lane in backlog.lanes(row)]
-            timeless = len(rows) == 1 and len({lane.shape.nice for lane in lanes}) == 1
+            timeless = len(rows) == 1 and len({self._taken_off(lane) for lane in lanes}) == 1
             self._scan(lanes, timeless)
             if timeless:
                 backlog.heads[rows[0]] = self._head(lanes)
@@ -87,10 +88,16 @@ class GmsScan:
                 backlog.moving.add(family)
         backlog.stale.clear()
 
+    def _taken_off(self, lane: Lane) -> tuple[float, float]:
+        """What the credits of a lane are lowered by."""
+        weights, shape = self._weights, lane.shape
+        return weights.nice_term(shape.nice), weights.non_preemptible_term(shape.preemptible)
+
     def credit(self, lane: Lane, submitted_at_s: float) -> float:
-        age_term = self._weights.age_term(self._now_s - submitted_at_s)
-        fair_share = self._fair_share[lane.row]
-        return age_term + fair_share - self._weights.nice_term(lane.shape.nice)
+        weights, shape = self._weights, lane.shape
+        gained = weights.age_term(self._now_s - submitted_at_s) + self._fair_share[lane.row]
+        modest = gained - weights.nice_term(shape.nice)
+        return modest - weights.non_preemptible_term(shape.preemptible)
 
     def _scan(self, lanes: Sequence[Lane], timeless: bool) -> None:
         rooms_of = self._rooms(lanes)

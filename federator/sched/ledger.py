@@ -24,6 +24,8 @@ from federator.model.workload import (
     WorkloadId,
 )
 from federator.sched.backlog import Backlog
+from federator.sched.bad_nodes import BadNodes
+from federator.sched.failures import NodeFailures
 from federator.sched.holdings import Charge, Holdings
 from federator.sched.saves import SaveTimes, family_of
 from federator.sched.shrinking import gpus_of, without
@@ -32,8 +34,12 @@ from federator.sched.usage import UsageAverage, WindowAverage
 
 RETRY_AFTER_S = 5.0
 RETRY_AFTER_MAX_S = 600.0
+PREEMPTING_SITE_S: Final = 60.0  # a site whose own work took the nodes is left alone so long
 EVICTIONS_KEPT: Final = 100_000
 _WAITS_FOR_VICTIMS = (WorkloadState.AWARDED, WorkloadState.LAUNCHING)
+_ON_NODES = frozenset({
+    WorkloadState.RUNNING, WorkloadState.PREEMPTING, WorkloadState.CANCELLING,
+})  # fmt: skip
 _WEEK_S = 7 * 86_400.0
 
 
@@ -60,13 +66,15 @@ class Entry:
     reason: Reason | None = None
     avoid_until_s: dict[SiteName, float] = field(default_factory=dict)
     failures_at: dict[SiteName, int] = field(default_factory=dict)
-    setbacks: dict[SiteName, Reason] = field(default_factory=dict)  # why a site is avoided
+    setbacks: dict[SiteName, Reason] = field(default_factory=dict)  # how a site failed it last
+    bad_nodes: BadNodes = field(default_factory=BadNodes)
     promised_to: WorkloadId | None = None  # whose award needs its nodes
     promised_jobs: dict[int, WorkloadId] = field(default_factory=dict)  # the same of optional jobs
     leaving_jobs: dict[int, WorkloadId] = field(default_factory=dict)  # taken, not known to be gone
     taken_jobs: frozenset[int] = frozenset()  # optional jobs that the present attempt has lost
     preemptions: int = 0
     evicted_at_s: float = 0.0  # when it was last evicted
+    fruitless_attempts: int = 0  # in a row that were cut off at their limit without having saved
     ran_at: SiteName = SiteName("")  # where it last ran; "": it has not run yet
     saved_at: SiteName = SiteName("")  # where its checkpoint is; "": none is known
     lost_gpu_s: float = 0.0  # destroyed by its evictions
@@ -81,6 +89,17 @@ class Entry:
     def held_gpus(self) -> int:
         """What it holds at its site, by its plan."""
         return sum(share.gpus for plan in self.plan for share in plan.nodes.values())
+
+    @property
+    def at_its_limit(self) -> bool:
+        """Whether it has been told to leave because its time limit is near."""
+        told = self.state is WorkloadState.PREEMPTING and self.reason is not None
+        return told and self.reason is not None and self.reason.code is ReasonCode.TIME_LIMIT
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """The nodes of its plan; one that two of its jobs share is named once."""
+        return tuple(dict.fromkeys(name for plan in self.plan for name in plan.nodes))
 
     @property
     def victims(self) -> tuple[WorkloadId, ...]:
@@ -127,6 +146,7 @@ class Ledger:
         self.array_tasks: dict[WorkloadId, dict[int, WorkloadId]] = {}  # by array id and index
         self.id_of_key: dict[str, WorkloadId] = {}
         self.evictions: deque[Eviction] = deque(maxlen=EVICTIONS_KEPT)
+        self.failures = NodeFailures()
         self.saves = SaveTimes()
         self.tax = PreemptionTax()
         self.shrinking: dict[WorkloadId, None] = {}  # those with optional jobs that must leave
@@ -173,19 +193,37 @@ class Ledger:
 
     def _change(self, event: Changed) -> tuple[Effect, ...]:
         entry = self.entries[event.workload]
+        was_at_its_limit = entry.at_its_limit
+        before = entry.state
         if entry.state is WorkloadState.PREEMPTING:
             self._account(entry, event)
         effects = self._move(entry, event.happening, event.at_s)
+        entry.bad_nodes.blame(entry.site, event.failed_nodes, event.at_s)
+        if before in _ON_NODES and entry.state not in _ON_NODES:
+            self._left_nodes(entry, event)
         entry.site_job_id = event.site_job_id or entry.site_job_id
         entry.started_at_s = event.started_at_s or entry.started_at_s
         entry.ended_at_s = event.ended_at_s or entry.ended_at_s
         entry.exit_code, entry.signal = event.exit_code, event.signal
         entry.site_state = event.site_state or entry.site_state
         entry.reason = event.reason
-        if event.happening in (Happening.ACCEPTED, Happening.SITE_REQUEUED):
+        self._mark(entry, event, was_at_its_limit)
+        if entry.state is WorkloadState.PENDING:
+            if event.happening not in (Happening.PREEMPTED, Happening.LIMIT_STRUCK):
+                self._set_back(entry, event.at_s)
+            entry.site, entry.plan, entry.site_job_id = SiteName(""), (), 0
+            entry.started_at_s = entry.ended_at_s = 0.0
+            entry.withdrawing, entry.taken_jobs = False, frozenset()
+        return effects
+
+    def _mark(self, entry: Entry, event: Changed, was_at_its_limit: bool) -> None:
+        """Take down what later decisions ask for."""
+        if event.happening is Happening.ACCEPTED:
             entry.lease_from_s, entry.withdrawing = event.at_s, False
-        elif event.happening is Happening.LEASE_OVER:
+        elif event.happening in (Happening.LEASE_OVER, Happening.SITE_REQUEUED):
             entry.withdrawing, entry.withdrawn_at_s = True, event.at_s
+            if event.reason is not None and event.reason.code is ReasonCode.REQUEUED:
+                entry.saved_at = entry.site  # what puts itself back has saved
         elif event.happening is Happening.EVICTED:
             entry.evicted_at_s = event.at_s
             entry.preemptions += 1
@@ -194,26 +232,42 @@ class Ledger:
             self._shrink(entry, event)
         elif event.happening is Happening.SHRINK_DONE:
             self._jobs_gone(entry, event.components, event.at_s)
+        elif event.happening is Happening.PREEMPTED and was_at_its_limit:
+            entry.fruitless_attempts = 0
+        elif event.happening is Happening.LIMIT_STRUCK and was_at_its_limit:
+            entry.fruitless_attempts += event.leave is not None  # or else its site had not told it
         elif event.happening is Happening.STARTED:
             entry.ran_at = entry.site
             entry.failures_at.pop(entry.site, None)
             entry.setbacks.pop(entry.site, None)
-        if entry.state is WorkloadState.PENDING:
-            if event.happening is not Happening.PREEMPTED:
-                self._avoid_site(entry, event.at_s)
-            entry.site, entry.plan, entry.site_job_id = SiteName(""), (), 0
-            entry.started_at_s = entry.ended_at_s = 0.0
-            entry.withdrawing, entry.taken_jobs = False, frozenset()
-        return effects
+
+    def _left_nodes(self, entry: Entry, event: Changed) -> None:
+        """An attempt that ran is over, or waits in its site's queue: what of its nodes?"""
+        failed = event.happening is Happening.NODE_FAILED or bool(event.failed_nodes)
+        if entry.started_at_s:
+            run_s = (event.ended_at_s or event.at_s) - entry.started_at_s
+            self.failures.ran(entry.site, len(entry.node_names), run_s, failed=failed)
+            entry.bad_nodes.ran_well(entry.site, entry.node_names, event.at_s)
+        entry.started_at_s = 0.0 if entry.state is WorkloadState.LAUNCHING else entry.started_at_s
 
     @staticmethod
-    def _avoid_site(entry: Entry, at_s: float) -> None:
-        """Leave the site that failed it alone for a while, longer each time."""
+    def _set_back(entry: Entry, at_s: float) -> None:
+        """Leave the site that failed it alone for a while, longer each time.
+
+        Not for nodes that are known to have failed: these alone are avoided. Nor for a job that
+        its user, or an admin, put back into the queue.
+        """
+        entry.setbacks[entry.site] = reason = entry.reason or Reason(code=ReasonCode.LEASE_OVER)
+        nodes_did_it = reason.code is ReasonCode.NODE_FAILED and not set(
+            entry.node_names
+        ).isdisjoint(entry.bad_nodes.avoided(entry.site, at_s))
+        if nodes_did_it or reason.code is ReasonCode.REQUEUED:
+            return
         failures = entry.failures_at.get(entry.site, 0) + 1
         entry.failures_at[entry.site] = failures
-        wait_s = min(RETRY_AFTER_MAX_S, RETRY_AFTER_S * 2 ** (failures - 1))
+        first_s = PREEMPTING_SITE_S if reason.code is ReasonCode.PREEMPTED else RETRY_AFTER_S
+        wait_s = min(RETRY_AFTER_MAX_S, first_s * 2 ** (failures - 1))
         entry.avoid_until_s[entry.site] = at_s + wait_s
-        entry.setbacks[entry.site] = entry.reason or Reason(code=ReasonCode.LEASE_OVER)
 
     def _account(self, victim: Entry, event: Changed) -> None:
         """Note what its leaving tells of save times, and what it cost for whom."""
@@ -222,7 +276,8 @@ class Ledger:
             self.saves.learn(family_of(victim.workload), leave)
             if leave.saved_at_s:
                 victim.saved_at = victim.site
-        if event.happening is Happening.PREEMPTED and victim.promised_to is not None:
+        evicted = event.happening is Happening.PREEMPTED and not victim.at_its_limit
+        if evicted and victim.promised_to is not None:
             started_s = event.started_at_s or victim.started_at_s
             lost = destroyed_gpu_s(victim.held_gpus, started_s, event.ended_at_s, leave)
             victim.lost_gpu_s += lost

@@ -36,6 +36,7 @@ class _Profile(NamedTuple):
     partitions: frozenset[str]  # empty: any
     gpu_types: frozenset[str]  # empty: any
     features: frozenset[str]
+    avoid: frozenset[str]
     exclusive: bool
     exact_nodes: int  # where totals must spread over exactly so many; else 0
     tensor_parallel: int
@@ -49,6 +50,7 @@ class _Profile(NamedTuple):
             and (not self.partitions or self.partitions >= other.partitions > frozenset())
             and (not self.gpu_types or self.gpu_types >= other.gpu_types > frozenset())
             and self.features <= other.features
+            and self.avoid <= other.avoid
             and self.exclusive <= other.exclusive
             and (not self.exact_nodes or self.exact_nodes == other.exact_nodes)
             and other.tensor_parallel % self.tensor_parallel == 0
@@ -65,6 +67,7 @@ def _profile(job: Job) -> _Profile:
         partitions=frozenset(job.partitions),
         gpu_types=frozenset(job.gpu_types) if job.total_gpus else frozenset(),
         features=frozenset(job.features),
+        avoid=frozenset(job.avoid),
         exclusive=job.exclusive,
         exact_nodes=nodes if with_totals else 0,
         tensor_parallel=job.tensor_parallel if job.gpus else 1,

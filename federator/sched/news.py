@@ -10,6 +10,7 @@ from typing import Final
 from federator.model.lifecycle import Happening, WorkloadState
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, SiteJobState, combined_state
+from federator.sched.continuing import AT_LIMIT, NO_PROGRESS, has_saved, is_last_chance
 from federator.sched.ledger import Entry
 
 WITHDRAWAL_TAKES_S: Final = 60.0  # a cancel later than this was somebody else's
@@ -22,8 +23,16 @@ _ENDINGS: Final[Mapping[SiteJobState, Happening]] = MappingProxyType({
     SiteJobState.CANCELLED: Happening.CANCELLED,
     SiteJobState.NODE_FAIL: Happening.NODE_FAILED,
     SiteJobState.BOOT_FAIL: Happening.NODE_FAILED,
-    SiteJobState.PREEMPTED: Happening.NODE_FAILED,
+    SiteJobState.PREEMPTED: Happening.SITE_PREEMPTED,
 })  # fmt: skip
+_OF_THE_SITE: Final = frozenset({Happening.NODE_FAILED, Happening.SITE_PREEMPTED})
+_LAUNCH_FAILED: Final = "launch failed"  # of Slurm's reasons, as squeue writes them
+_HELD: Final = "held"  # in Slurm's reasons of jobs that were put back and may not start
+_STILL_THERE: Final = frozenset({
+    Happening.ACCEPTED, Happening.STARTED, Happening.EVICTED, Happening.WITHDRAWN,
+    Happening.SHRINK_DONE,
+})  # fmt: skip
+BY_THE_SITE: Final = "by the site"
 _KILLED: Final = frozenset({9, 15})  # signals
 _LEFT_CODES: Final = frozenset({85, 128 + 9, 128 + 15})
 """Exit codes of who left when told to: "checkpointed, start me again", and killed, as shells say.
@@ -36,7 +45,6 @@ def happenings(entry: Entry, report: AttemptReport) -> list[Happening]:
     A report may skip states (a job that ended between two sweeps was never seen running); the
     steps in between are filled in, so that the lifecycle table stays the only truth.
     """
-    report = _of_what_is_left(entry, report)
     state = entry.state
     steps: list[Happening] = []
     if state is WorkloadState.AWARDED:
@@ -44,15 +52,16 @@ def happenings(entry: Entry, report: AttemptReport) -> list[Happening]:
         state = WorkloadState.LAUNCHING
     if state in (WorkloadState.CANCELLING, WorkloadState.PREEMPTING):
         return [_ending(entry, report)] if report.state.ended else []
-    if state is WorkloadState.RUNNING and report.state is SiteJobState.PENDING:
-        return [Happening.SITE_REQUEUED]
     if report.state is SiteJobState.PENDING:
+        if state is WorkloadState.RUNNING or (report.restarts and not entry.withdrawing):
+            steps.append(Happening.SITE_REQUEUED)
         return steps
     ending = _ending(entry, report) if report.state.ended else None
     if state is WorkloadState.LAUNCHING and ending not in (
         Happening.WITHDRAWN,
         Happening.CANCELLED,
         Happening.NODE_FAILED,
+        Happening.SITE_PREEMPTED,
     ):
         steps.append(Happening.STARTED)
     if ending is not None:
@@ -62,7 +71,7 @@ def happenings(entry: Entry, report: AttemptReport) -> list[Happening]:
     return steps
 
 
-def _of_what_is_left(entry: Entry, report: AttemptReport) -> AttemptReport:
+def of_what_is_left(entry: Entry, report: AttemptReport) -> AttemptReport:
     """How it has ended, without its optional jobs that were taken: they were cancelled by us."""
     kept = [c.state for k, c in report.components.items() if k not in entry.taken_jobs]
     if not entry.taken_jobs or not kept or not report.state.ended:
@@ -83,14 +92,29 @@ def _ending(entry: Entry, report: AttemptReport) -> Happening:
     if entry.state is WorkloadState.CANCELLING:
         return ending
     if entry.state is WorkloadState.PREEMPTING:
-        return _ending_of_victim(ending, report)
+        return _ending_of_leaver(entry, ending, report)
+    if entry.workload.continues and ending is Happening.TIMED_OUT:
+        return Happening.LIMIT_STRUCK
     soon = report.ended_at_s <= entry.withdrawn_at_s + WITHDRAWAL_TAKES_S
     ours = entry.state is WorkloadState.LAUNCHING or soon  # repeated until it has an effect
     if ending is Happening.CANCELLED and entry.withdrawing and ours:
         return Happening.WITHDRAWN
-    if ending is Happening.NODE_FAILED and not entry.workload.requeue:
+    if ending in _OF_THE_SITE and not entry.workload.requeue:
         return Happening.FAILED
     return ending
+
+
+def _ending_of_leaver(entry: Entry, ending: Happening, report: AttemptReport) -> Happening:
+    """As that of a victim; but at its time limit one that saved nothing has been cut off by it."""
+    found = _ending_of_victim(ending, report)
+    if not entry.workload.continues or found not in (Happening.TIMED_OUT, Happening.PREEMPTED):
+        return found
+    if ending is Happening.NODE_FAILED or has_saved(report):
+        return Happening.PREEMPTED
+    if is_last_chance(entry, report.leave):
+        return Happening.TIMED_OUT
+    struck = entry.at_its_limit or found is Happening.TIMED_OUT
+    return Happening.LIMIT_STRUCK if struck else found
 
 
 def _ending_of_victim(ending: Happening, report: AttemptReport) -> Happening:
@@ -111,10 +135,40 @@ def _ending_of_victim(ending: Happening, report: AttemptReport) -> Happening:
 def reason_for(entry: Entry, happening: Happening, report: AttemptReport) -> Reason | None:
     """Why the site sent a workload back to the queue, in the federation's words."""
     if happening is Happening.NODE_FAILED:
-        nodes = ",".join(report.nodes)
+        nodes = ",".join(report.failed_nodes or report.nodes)
         return Reason(code=ReasonCode.NODE_FAILED, detail=nodes or report.state.value)
-    if happening in (Happening.PREEMPTED, Happening.SHRINK_DONE):
-        return entry.reason  # told when it was evicted: for whom
-    if happening is Happening.WITHDRAWN:
-        return Reason(code=ReasonCode.LEASE_OVER)
-    return None
+    if happening is Happening.SITE_REQUEUED:
+        return _why_put_back(report)
+    if happening is Happening.TIMED_OUT:
+        return NO_PROGRESS if is_last_chance(entry, report.leave) else None
+    known = {
+        Happening.SITE_PREEMPTED: Reason(code=ReasonCode.PREEMPTED, detail=BY_THE_SITE),
+        Happening.PREEMPTED: entry.reason,  # for whom it had to leave, or for its time limit
+        Happening.SHRINK_DONE: entry.reason,
+        Happening.WITHDRAWN: entry.reason or Reason(code=ReasonCode.LEASE_OVER),
+        Happening.LIMIT_STRUCK:
+            entry.reason if entry.state is WorkloadState.PREEMPTING else AT_LIMIT,
+    }  # fmt: skip
+    return known.get(happening)
+
+
+def _why_put_back(report: AttemptReport) -> Reason:
+    """Why a site put a job that it had started back into its own queue.
+
+    Slurm shows no difference between a job that asks for it itself (submitit, Lightning) and an
+    admin who does: nobody is to blame, and the site may have it again. Whoever held it meant it.
+    """
+    if report.failed_nodes:
+        return Reason(code=ReasonCode.NODE_FAILED, detail=",".join(report.failed_nodes))
+    if report.reason.startswith(_LAUNCH_FAILED):
+        return Reason(code=ReasonCode.NODE_FAILED, detail=report.reason)
+    if report.preempted or _HELD in report.reason:
+        return Reason(code=ReasonCode.PREEMPTED, detail=BY_THE_SITE)
+    return Reason(code=ReasonCode.REQUEUED)
+
+
+def failed_nodes(entry: Entry, happening: Happening, report: AttemptReport) -> tuple[str, ...]:
+    """The nodes of its plan that ended an attempt; a site may name no others."""
+    if not report.failed_nodes or happening in _STILL_THERE:
+        return ()
+    return tuple(name for name in entry.node_names if name in report.failed_nodes)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import CancelAt, LaunchAt, PreemptAt, ShrinkAt
-from federator.sched.ledger import Entry
+from federator.sched.continuing import grace_s
+from federator.sched.failures import checkpoint_interval_s, mtbf_s
+from federator.sched.ledger import Entry, Ledger
 from federator.sched.rules import Rules
+from federator.sched.saves import family_of
 
 
-def launch_order(entry: Entry) -> LaunchAt:
+def launch_order(entry: Entry, ledger: Ledger) -> LaunchAt:
     """Start the attempt on the nodes of its plan."""
+    save_s = ledger.saves.p95_s(family_of(entry.workload)) or 0.0
+    mean_s = mtbf_s(len(entry.node_names), ledger.failures.per_node_s(entry.site))
     return LaunchAt(
         site=entry.site,
         attempt=entry.attempt_id,
@@ -17,10 +22,11 @@ def launch_order(entry: Entry) -> LaunchAt:
         jobs=entry.plan,
         victims=entry.victims,
         shrinks=entry.shrinks,
+        checkpoint_interval_s=checkpoint_interval_s(save_s, mean_s),
     )
 
 
-def order_to_leave(entry: Entry, rules: Rules) -> CancelAt | PreemptAt | ShrinkAt:
+def order_to_leave(entry: Entry, rules: Rules, now_s: float) -> CancelAt | PreemptAt | ShrinkAt:
     """Cancel, withdraw, let it save and leave, or take its optional jobs."""
     if entry.state is WorkloadState.RUNNING and entry.leaving_jobs:
         return ShrinkAt(
@@ -36,7 +42,7 @@ def order_to_leave(entry: Entry, rules: Rules) -> CancelAt | PreemptAt | ShrinkA
             attempt=entry.attempt_id,
             workload=entry.workload,
             site_job_id=entry.site_job_id,
-            grace_s=rules.grace_s,
+            grace_s=grace_s(entry, rules, now_s),
         )
     return CancelAt(
         site=entry.site,
@@ -53,5 +59,5 @@ def lease_end_s(entry: Entry, rules: Rules) -> float:
     It is counted anew when the last of them has left, which may take longer if their site is cut
     off.
     """
-    grace_s = rules.grace_s if entry.displaces else 0.0
-    return entry.lease_from_s + grace_s + rules.launch_lease_s
+    clearing_s = rules.grace_s if entry.displaces else 0.0
+    return entry.lease_from_s + clearing_s + rules.launch_lease_s

@@ -75,6 +75,7 @@ _STAGES = (
     ReasonCode.NO_PARTITION,
     ReasonCode.NO_GPU_TYPE,
     ReasonCode.NO_FEATURE,
+    ReasonCode.NODE_FAILED,
     ReasonCode.NODE_TOO_SMALL,
     ReasonCode.TOO_FEW_NODES,
 )
@@ -162,6 +163,8 @@ def _suitable(job: Job, room: Room, partition: str) -> Suitable | Reason:
     if found is ReasonCode.NO_GPU_TYPE:
         return Reason(code=found, job=job.name, unit="GPUs", needed=job.total_gpus,
                       detail=hardware(job))  # fmt: skip
+    if found is ReasonCode.NODE_FAILED:
+        return Reason(code=found, job=job.name, detail=",".join(job.avoid))
     if isinstance(found, ReasonCode):
         missing = (
             partition if found is ReasonCode.NO_PARTITION else "&".join(sorted(set(job.features)))

@@ -87,5 +87,7 @@ def _of_job(job: Job, plan: JobPlan) -> str:
          "it plans more GPUs of a type than GPUs"),
         (not job.gpu_types or set(plan.gpu_types) <= set(job.gpu_types),
          "it plans another GPU type"),
+        (not job.avoid or plan.nodes.keys().isdisjoint(job.avoid),
+         "it plans a node that failed the workload"),
     )  # fmt: skip
     return next((wrong for good, wrong in checks if not good), "")

@@ -12,7 +12,7 @@ from federator.sched.ledger import Ledger
 class Ranked(NamedTuple):
     """One workload's standing: the tuple <priority, credit> of MAST, with the terms of the credit.
 
-    ``credit == age_term + fair_share_term - nice_term``
+    ``credit == age_term + fair_share_term - nice_term - non_preemptible_term``
     """
 
     id: WorkloadId
@@ -22,6 +22,7 @@ class Ranked(NamedTuple):
     age_term: float = 0.0
     fair_share_term: float = 0.0
     nice_term: float = 0.0
+    non_preemptible_term: float = 0.0
 
 
 class Ranking(Protocol):

@@ -35,6 +35,7 @@ class RankColumns:
     age_term: F64
     fair_share_term: F64
     nice_term: F64
+    non_preemptible_term: F64
 
 
 class _Cursor:
@@ -115,6 +116,9 @@ class CreditRanking:
                 age_term=self._weights.age_term(self._now_s - submitted_at_s),
                 fair_share_term=self._fair_share[cursor.lane.row],
                 nice_term=self._weights.nice_term(cursor.lane.shape.nice),
+                non_preemptible_term=self._weights.non_preemptible_term(
+                    cursor.lane.shape.preemptible
+                ),
             )
             if cursor.advance():
                 heapreplace(heap, self._item(cursor))
@@ -157,17 +161,19 @@ class CreditRanking:
         fair_share = self._fair_share_column[rows][of_lane]
         nices = [self._weights.nice_term(lane.shape.nice) for lane in lanes]
         nice = np.array(nices, dtype=np.float64)[of_lane]
-        credit = age + fair_share - nice
+        prices = [self._weights.non_preemptible_term(lane.shape.preemptible) for lane in lanes]
+        price = np.array(prices, dtype=np.float64)[of_lane]
+        credit = age + fair_share - nice - price
         order = np.lexsort((ids, submitted, -credit, priority))
         return RankColumns(
             id=ids[order], priority=priority[order], within_quota=within[order],
             credit=credit[order], age_term=age[order], fair_share_term=fair_share[order],
-            nice_term=nice[order],
+            nice_term=nice[order], non_preemptible_term=price[order],
         )  # fmt: skip
 
     def listed(self) -> Sequence[Ranked]:
         c = self.columns()
         columns = (c.id, c.priority, c.within_quota, c.credit, c.age_term, c.fair_share_term,
-                   c.nice_term)  # fmt: skip
+                   c.nice_term, c.non_preemptible_term)  # fmt: skip
         rows = zip(*(column.tolist() for column in columns), strict=True)
         return [Ranked(*row) for row in rows]

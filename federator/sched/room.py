@@ -76,12 +76,15 @@ class Kind(NamedTuple):
     min_gpu_mem_gib: float
     nvlink: bool
     features: tuple[str, ...]
+    avoid: tuple[str, ...]
 
     @classmethod
     def of(cls, job: Job, partition: str) -> Kind:
+        features, avoid = job.features, job.avoid
         if not job.total_gpus:
-            return cls(partition, False, (), 0.0, False, job.features)
-        return cls(partition, True, job.gpu_types, job.min_gpu_mem_gib, job.nvlink, job.features)
+            return cls(partition, False, (), 0.0, False, features, avoid)
+        types, mem_gib = job.gpu_types, job.min_gpu_mem_gib
+        return cls(partition, True, types, mem_gib, job.nvlink, features, avoid)
 
     def gpus_do(self, node: Node) -> bool:
         """Tell whether the GPUs of a node are capable enough."""
@@ -181,6 +184,10 @@ class Room:
             found = [f for f in found if wanted.issubset(f.node.features)]
             if not found:
                 return ReasonCode.NO_FEATURE
+        if kind.avoid:
+            found = [f for f in found if f.node.name not in kind.avoid]
+            if not found:
+                return ReasonCode.NODE_FAILED
         return Suitable(found, _by_type(found) if kind.with_gpus else ())
 
 

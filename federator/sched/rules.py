@@ -38,6 +38,11 @@ class Rules:
     min_run_s: float = 0.0
     regions: Mapping[SiteName, str] = field(default_factory=dict)
 
+    @property
+    def evicts(self) -> bool:
+        """Whether anybody may be evicted."""
+        return self.preempt_gpus > 0 or self.preempt_frac > 0
+
     def reaches(self, here: SiteName, there: SiteName) -> bool:
         """Tell whether a checkpoint made at one site can be read at another."""
         return here == there or self.regions.get(here, "") == self.regions.get(there, "")

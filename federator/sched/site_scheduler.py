@@ -33,7 +33,7 @@ from federator.sched.negative_cache import Known, as_for
 from federator.sched.reservation import Ending, endings_of
 from federator.sched.room import FreeNode, Room
 from federator.sched.running import Occupants
-from federator.sched.workload_plan import never_fits
+from federator.sched.workload_plan import anywhere, never_fits
 
 SHAPES_KEPT: Final = 4096  # for which it is known whether they could ever fit
 
@@ -156,6 +156,11 @@ class SiteScheduler:
         self._endings = None
         if self._clearing.pop(attempt, None):
             self._occupants.leaving = self._leaving
+
+    def held_nodes(self, attempt: AttemptId) -> tuple[str, ...]:
+        """The nodes of a hold; none where there is none."""
+        plans = self._holds.get(attempt, ())
+        return tuple(dict.fromkeys(name for plan in plans for name in plan.nodes))
 
     def holds(
         self, jobs: Iterable[JobPlan], victims: Iterable[int] = (), shrinks: Iterable[Shrink] = ()
@@ -299,6 +304,7 @@ class SiteScheduler:
 
     def _never_fits(self, jobs: tuple[Job, ...]) -> Refusal | None:
         """As ``never_fits``; remembered while the site is built as it is."""
+        jobs = anywhere(jobs)
         known = self._never.get(jobs)
         if known is None:
             if len(self._never) >= SHAPES_KEPT:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 
 from federator.model.event import Changed, LogRecord
 from federator.model.lifecycle import Effect, Happening, InvalidTransition, WorkloadState
 from federator.model.message import Command, Note, Record, Wake
 from federator.model.reason import Reason, ReasonCode
 from federator.model.workload import WorkloadId
+from federator.sched.continuing import LimitWatch
 from federator.sched.eviction import spared_jobs_yet, spared_yet
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.orders import launch_order, lease_end_s, order_to_leave
@@ -31,6 +33,7 @@ class Turn:
         ledger: changed by what is recorded.
         rules: see ``Rules``.
         leave_sent_s: when each workload that must leave was last told so; outlives the turn.
+        limits: whom to tell that its time limit is near; outlives the turn.
         pass_is_due: called where queue or room has changed.
     """
 
@@ -38,6 +41,7 @@ class Turn:
     ledger: Ledger
     rules: Rules
     leave_sent_s: dict[WorkloadId, float]
+    limits: LimitWatch
     pass_is_due: Callable[[Turn], None]
     commands: list[Command] = field(default_factory=list)
     _accepted: list[Entry] = field(default_factory=list)  # whose victims may leave now
@@ -59,6 +63,8 @@ class Turn:
             return False
         if entry.state is WorkloadState.LAUNCHING:
             self.wake_at_lease_end(entry)
+        elif happening is Happening.STARTED:
+            self.watch_limit(entry)
         return True
 
     def record(self, event: LogRecord, entry: Entry | None = None) -> None:
@@ -69,7 +75,7 @@ class Turn:
             if effect is Effect.RANK_AGAIN:
                 self.pass_is_due(self)
             elif entry is not None and effect is Effect.LAUNCH:
-                self.commands.append(launch_order(entry))
+                self.commands.append(launch_order(entry, self.ledger))
             elif entry is not None and effect is Effect.EVICT:
                 self._accepted.append(entry)
             elif entry is not None:
@@ -77,6 +83,12 @@ class Turn:
 
     def wake_at_lease_end(self, entry: Entry) -> None:
         self.commands.append(Wake(at_s=lease_end_s(entry, self.rules)))
+
+    def watch_limit(self, entry: Entry) -> None:
+        """A workload has started; if it is to go on at its time limit, it must be told before."""
+        at_s = self.limits.watch(entry, self.rules)
+        if at_s < inf:
+            self.commands.append(Wake(at_s=at_s))
 
     def evict_for_accepted(self) -> None:
         """Once all that was seen of the winners is known, their victims may leave."""
@@ -95,7 +107,7 @@ class Turn:
 
     def order_to_leave(self, entry: Entry) -> None:
         self.leave_sent_s[entry.workload.id] = self.now_s
-        self.commands.append(order_to_leave(entry, self.rules))
+        self.commands.append(order_to_leave(entry, self.rules, self.now_s))
         self.commands.append(Wake(at_s=self.now_s + ORDER_AGAIN_S))
 
     def to_leave(self) -> list[Entry]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from federator.model.plan import Bid, Score
@@ -115,11 +116,20 @@ def _place_in_order(
     return _bid(jobs, found)
 
 
+def anywhere(jobs: tuple[Job, ...]) -> tuple[Job, ...]:
+    """The jobs, on whatever nodes."""
+    if not any(job.avoid for job in jobs):
+        return jobs
+    return tuple(replace(job, avoid=()) for job in jobs)
+
+
 def never_fits(jobs: Sequence[Job], empty: Room, partitions: Sequence[str]) -> Refusal | None:
     """Refuse for good what would not fit even an empty site; None when it may.
 
     Of several jobs that is said only on proof: one of them does not fit alone, or all together need
     more than there is. The search for a place is not exhaustive.
+
+    Nodes that it avoids count: it avoids them for a while only.
 
     Args:
         jobs: of one workload.
@@ -127,6 +137,7 @@ def never_fits(jobs: Sequence[Job], empty: Room, partitions: Sequence[str]) -> R
         partitions: those the federation may use.
     """
     reasons: Reasons = ()
+    jobs = anywhere(tuple(jobs))
     for job in jobs:
         if not fits_somewhere(job, empty, partitions):
             found = place_job(job, empty, partitions)

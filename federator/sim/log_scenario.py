@@ -71,7 +71,8 @@ class _Story:
         """``began_s``: when the scenario's clock begins."""
         return Arrival(
             at_s=self.submitted.at_s - began_s,
-            draft=replace(self.submitted.draft, array_indices=()),
+            # one attempt did it all, whatever it asked for
+            draft=replace(self.submitted.draft, array_indices=(), continues=False),
             duration_s=self.over_s - self.began_s,
         )
 

@@ -63,6 +63,7 @@ from federator.sites.protocol import (
 )
 from federator.sites.relay import Relay
 from federator.sites.researchers import ResearcherSocket
+from federator.sites.setbacks import Setbacks
 from federator.sites.taking import Taking
 from federator.sites.told import Told
 
@@ -136,6 +137,7 @@ class Agent:
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._known: dict[AttemptId, AttemptReport] = {}
         self._told = Told()
+        self._setbacks = Setbacks(self._planned_nodes)
         self._sees_all_nodes = True
         self._accepted_lately: dict[AttemptId, tuple[str, int]] = {}  # user and job id, since
         # the last sweep began
@@ -266,7 +268,7 @@ class Agent:
                 return False
             self._swept_at_s = self._clock()
             self._rest_s = REST_PER_SWEEP * max(0.0, self._swept_at_s - began_s)
-            known = self._journal.genuine(sweep.attempts)
+            known = self._setbacks.complete(self._journal.genuine(sweep.attempts), sweep.nodes)
             await self._departures.settle(known)
             self._known = {a: self._departures.told(report) for a, report in known.items()}
             self._sees_all_nodes = sweep.nodes_complete
@@ -278,6 +280,9 @@ class Agent:
             )  # fmt: skip
             self._report(sweep)
             return True
+
+    def _planned_nodes(self, attempt: AttemptId) -> tuple[str, ...]:
+        return self._scheduler.held_nodes(attempt)
 
     def _visible(self) -> set[AttemptId]:
         """Attempts that the nodes already show, or no longer hold."""

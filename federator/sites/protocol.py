@@ -126,8 +126,9 @@ class ShortfallRow(msgspec.Struct, frozen=True, kw_only=True):
 class QueueRank(msgspec.Struct, frozen=True, kw_only=True):
     """How a live workload ranks, and why, at one instant.
 
-    ``credit == age_term + fair_share_term - nice_term`` while it is pending; at a site ``credit``
-    is that of its award. A policy without quota and credit leaves their fields at the default.
+    ``credit == age_term + fair_share_term - nice_term - non_preemptible_term`` while it is pending;
+    at a site ``credit`` is that of its award. A policy without quota and credit leaves their fields
+    at the default.
     """
 
     policy: str
@@ -145,6 +146,7 @@ class QueueRank(msgspec.Struct, frozen=True, kw_only=True):
     age_term: float = 0.0
     fair_share_term: float = 0.0
     nice_term: float = 0.0
+    non_preemptible_term: float = 0.0  # what it pays for not being evicted
     per_hour_waited: float = 0.0  # of the policy: what an hour adds to the age term
     age_cap_h: float = 0.0  # of the policy: waiting longer adds nothing
     usage_share_frac: float = 0.0  # its tenant's part of all use
@@ -331,6 +333,7 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
     """Submit this attempt, pinned to the plan; the same order twice submits once.
 
     ``checkpoint_dir``: made for it, as its user; "" where the region has no shared folder.
+    ``checkpoint_interval_s``: suggested to it; 0: nothing is known.
     ``victims``: workloads that will leave for it; ``shrinks``: optional jobs of others that will.
     """
 
@@ -345,6 +348,7 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
     victims: tuple[int, ...] = ()
     shrinks: tuple[Shrink, ...] = ()
     checkpoint_dir: str = ""
+    checkpoint_interval_s: float = 0.0
 
 
 class SignalTo(Enum):

@@ -59,12 +59,12 @@ def digest(*parts: bytes) -> str:
 
 
 def python_sources(package: Path, prefix: str) -> list[ArchivedFile]:
-    """Return every ``*.py`` below ``package``, to be unpacked below ``prefix``."""
+    """Return every ``*.py`` and ``*.sh`` below ``package``, to be unpacked below ``prefix``."""
     return [
         ArchivedFile(
             path=f"{prefix}/{path.relative_to(package).as_posix()}", data=path.read_bytes()
         )
-        for path in sorted(package.rglob("*.py"))
+        for path in sorted([*package.rglob("*.py"), *package.rglob("*.sh")])
     ]
 
 

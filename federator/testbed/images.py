@@ -74,7 +74,7 @@ def ensure(site: SiteLayout, state: StateDir, progress: Progress) -> str:
     """
     client = docker.from_env(timeout=900)
     try:
-        _ensure_base(client, site, progress)
+        ensure_base(client, site, progress)
         context = _context(_ensure_libraries(site, state, progress))
         tag = f"{IMAGE}:{site.suite}-{_content_digest(context, site)[:12]}"
         if not _exists(client, tag):
@@ -120,12 +120,18 @@ def _exists(client: docker.DockerClient, tag: str) -> bool:
     return True
 
 
-def _ensure_base(client: docker.DockerClient, site: SiteLayout, progress: Progress) -> None:
+def ensure_base(client: docker.DockerClient, site: SiteLayout, progress: Progress) -> str:
+    """Return the tag of the bare Debian image below the site's, making it as needed.
+
+    Raises:
+        ConfigError: what that needs is not on this machine.
+        FederatorError: it failed; the message ends with the output.
+    """
     tag = base_tag(site)
-    if _exists(client, tag):
-        return
-    progress(site.name, f"making base image {tag} (about half a minute)")
-    _run([str(CONTAINERS / "mkbase.sh"), site.suite, tag], f"base image {tag}")
+    if not _exists(client, tag):
+        progress(site.name, f"making base image {tag} (about half a minute)")
+        _run([str(CONTAINERS / "mkbase.sh"), site.suite, tag], f"base image {tag}")
+    return tag
 
 
 def _ensure_libraries(site: SiteLayout, state: StateDir, progress: Progress) -> Path:

@@ -21,6 +21,7 @@ LOCAL_USER: Final = "localuser"  # not of the federation; for local jobs
 HELPER: Final = "/usr/local/libexec/fed-site-exec"
 AGENT_CONFIG: Final = "/etc/federator/agent.yaml"
 LIB_DIR: Final = "/opt/federator/lib"
+USER_DIR: Final = "/opt/federator/user"  # what jobs may import: federator, and nothing beside it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

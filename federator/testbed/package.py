@@ -10,7 +10,7 @@ from docker.models.containers import Container
 from federator.errors import FederatorError
 from federator.testbed import inside
 from federator.testbed.archive import ArchivedFile, digest, pack, python_sources
-from federator.testbed.layout import ACCOUNT, HELPER, LIB_DIR, REPOSITORY
+from federator.testbed.layout import ACCOUNT, HELPER, LIB_DIR, REPOSITORY, USER_DIR
 
 _HELPER_SOURCE: Final = REPOSITORY / "federator" / "sites" / "slurm" / "site_exec.py"
 _SHEBANG: Final = "#!/usr/bin/python3 -I\n"
@@ -53,6 +53,8 @@ def install(container: Container) -> bool:
     if done.exit_status != 0:
         message = f"{container.name}: installing the package failed:\n{done.stdout.strip()}"
         raise FederatorError(message)
+    inside.run(container, ["mkdir", "-p", USER_DIR])
+    inside.run(container, ["ln", "-sfn", f"{LIB_DIR}/federator", f"{USER_DIR}/federator"])
     # Agents that run would go on with the code they have loaded; the daemon starts them anew.
     inside.run(container, ["pkill", "--euid", ACCOUNT, "--full", "federator agent"])
     return True

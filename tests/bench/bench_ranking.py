@@ -198,6 +198,7 @@ def naive_order(waiting: Iterable[Asked], holdings: Holdings, weights: CreditWei
         w, own = asked.workload, tenancy.tenants[asked.row].priority
         age_term = weights.age_term(NOW_S - w.submitted_at_s)
         credit = age_term + fair_share[asked.row] - weights.nice_term(w.nice)
+        credit -= weights.non_preemptible_term(w.preemptible)
         lowered = max(0, w.asked_priority - own)
         by_credit.append((lowered, -credit, w.submitted_at_s, w.id, asked))
     by_credit.sort()

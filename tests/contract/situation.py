@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from federator.errors import FederatorError
 from federator.model.site import Node, NodeState, SiteJob
-from federator.sites.protocol import SignalTo
+from federator.model.workload import AttemptId, WorkloadId
+from federator.sites.base import Seen
+from federator.sites.protocol import PreemptOrder, SignalTo
 from federator.sites.slurm.client import SlurmClient, SlurmSweep
 from federator.sites.slurm.parse_base import Reading
 from federator.sites.slurm.parse_site import Partition, SlurmConfig
@@ -27,6 +29,16 @@ HOSTILE_COMMENT: Final = (
     f"fed:{FIRST_WORKLOAD + 9}:1 JOB_GRES=gpu:9 Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:9 MinCPUsNode=1 "
     "\n1|root|COMPLETED|0:0|N/A|N/A|1|N/A|1|1|1||fed|\x1f"
 )
+FOLDER: Final = "/tmp/fed-contract/vision1/checkpoints/16"
+DEADLINE_S: Final = 4e9
+# Acknowledges only where it finds the very deadline.
+SAVES: Final = f"""#!/bin/sh
+cd "$FED_CHECKPOINT_DIR/.fed"
+rm -f saved.1
+trap '[ "$(cat deadline.1)" = {DEADLINE_S:.3f} ] && touch saved.1 checkpointed; exit 85' USR1
+while :; do sleep 0.2; done
+"""
+DEAF: Final = "#!/bin/sh\ntrap '' TERM\nwhile :; do sleep 0.2; done\n"
 TRAP: Final = "#!/bin/sh\ntrap 'exit 7' USR1\nwhile :; do sleep 0.2; done\n"
 
 Condition = Callable[[SlurmSweep], bool]
@@ -74,6 +86,7 @@ class Scene:
     topology: dict[str, str]
     idle: SlurmSweep
     ids: dict[str, int] = field(default_factory=dict)
+    left_behind: Seen = Seen()  # by the job that was told to leave
     busy: SlurmSweep
     errors: dict[str, FederatorError | None] = field(default_factory=dict)
 
@@ -123,6 +136,11 @@ def _calls(site: str) -> dict[str, Call]:
             args=("two words", "--uid=0", "x"),
             script="#!/bin/sh\n[ $# = 3 ] && [ \"$1\" = 'two words' ] && exit 4\n",
         ),
+        "told": replace(
+            call(16, script=SAVES), checkpoint_dir=FOLDER,
+            environment={"PATH": "/usr/bin:/bin", "FED_CHECKPOINT_DIR": FOLDER},
+        ),
+        "doomed": call(17, script=DEAF),
         "elsewhere": call(14, work_dir="/nonexistent"),
     }  # fmt: skip
 
@@ -148,6 +166,7 @@ async def play(site: str, client: SlurmClient, hands: Hands) -> Scene:
     await _act(client, scene)
     await _provoke(client, scene, hands)
     await hands.wait(lambda sweep: _settled(sweep, scene))
+    (scene.left_behind,) = await client.look("vision1", [_order_to_leave(scene)])
     scene.busy = await client.sweep()
     await _outage(client, scene, hands)
     return scene
@@ -161,7 +180,16 @@ def _started(sweep: SlurmSweep, ids: Mapping[str, int]) -> bool:
 
 def _settled(sweep: SlurmSweep, scene: Scene) -> bool:
     job = {job.job_id: job for job in sweep.jobs}
-    over = ("failed", "with_args", "killed", "cancelled", "withdrawn", "signalled")
+    over = (
+        "told",
+        "doomed",
+        "failed",
+        "with_args",
+        "killed",
+        "cancelled",
+        "withdrawn",
+        "signalled",
+    )
     down = next(node for node in sweep.nodes if node.name == f"{scene.site}-g7")
     return down.state is NodeState.DOWN and all(job[scene.ids[name]].state.ended for name in over)
 
@@ -171,6 +199,16 @@ async def _act(client: SlurmClient, scene: Scene) -> None:
     await client.cancel("vision1", scene.ids["withdrawn"], pending_only=True)
     await client.cancel("vision1", scene.ids["one_gpu"], pending_only=True)  # it runs: stays
     await client.signal("vision1", scene.ids["signalled"], "USR1", SignalTo.BATCH)
+    await client.signal("vision1", scene.ids["doomed"], "KILL", SignalTo.ALL)
+    await client.tell(_order_to_leave(scene), DEADLINE_S)
+
+
+def _order_to_leave(scene: Scene) -> PreemptOrder:
+    return PreemptOrder(
+        attempt=AttemptId(workload=WorkloadId(FIRST_WORKLOAD + 16), attempt=1), user="vision1",
+        site_job_id=scene.ids["told"], grace_s=60.0, signal="USR1", signal_to=SignalTo.BATCH,
+        checkpoint_dir=FOLDER,
+    )  # fmt: skip
 
 
 async def _provoke(client: SlurmClient, scene: Scene, hands: Hands) -> None:

@@ -159,6 +159,8 @@ def test_array_tasks_know_their_index(scene: Scene) -> None:
         ("cancelled", SiteJobState.CANCELLED, 0, 15),
         ("withdrawn", SiteJobState.CANCELLED, 0, 0),
         ("signalled", SiteJobState.FAILED, 7, 0),
+        ("told", SiteJobState.FAILED, 85, 0),
+        ("doomed", SiteJobState.FAILED, 0, 9),
         ("with_args", SiteJobState.FAILED, 4, 0),
     ],
 )
@@ -266,3 +268,9 @@ def test_a_steady_sweep_costs_two_commands(version: str) -> None:
 
     asked = asyncio.run(sweep_again())
     assert [argv[0] for argv in asked] == ["squeue", "scontrol"]
+
+
+def test_what_a_job_leaves_in_its_folder_is_seen(scene: Scene) -> None:
+    """It found its deadline there, and acknowledged."""
+    assert scene.left_behind.acked_at_s > 0
+    assert scene.left_behind.checkpointed_at_s > 0

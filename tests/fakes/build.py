@@ -66,6 +66,9 @@ def draft(
     asked_priority: int = 1,
     nice: int = 0,
     optional: tuple[int, ...] = (),
+    no_preempt: bool = False,
+    continues: bool = False,
+    time_limit_s: float = 3600.0,
 ) -> Draft:
     """A sound submission; one gang of one node with 8 GPUs when no job is given."""
     jobs = jobs or (gang(1),)
@@ -76,13 +79,15 @@ def draft(
         priority=priority,
         jobs=jobs,
         submission=submission(len(jobs)),
-        time_limit_s=3600.0,
+        time_limit_s=time_limit_s,
         requeue=requeue,
         array_indices=array_indices,
         array_max_running=array_max_running,
         asked_priority=asked_priority,
         nice=nice,
         optional=optional,
+        no_preempt=no_preempt,
+        continues=continues,
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final
 
 from federator.errors import SiteRefused
@@ -45,6 +46,7 @@ from federator.model.reason import Reason, ReasonCode
 from federator.model.site import (
     AttemptReport,
     Capacity,
+    Leave,
     Node,
     PartitionSummary,
     SiteJobState,
@@ -59,6 +61,7 @@ from federator.sched.policy import Policy
 from federator.sched.rules import Rules
 from federator.sched.site_scheduler import SiteScheduler, summarise
 from federator.sites.base import told_apart
+from federator.sites.setbacks import Setbacks
 from tests.fakes.clock import VirtualClock
 from tests.fakes.slurm import SimulatedJob, SimulatedSlurm
 
@@ -88,6 +91,7 @@ class LoopbackAgent:
         self._slurm = slurm
         self._marks = marks
         self._scheduler = SiteScheduler(partitions)
+        self._setbacks = Setbacks(self._scheduler.held_nodes)
         self._told: dict[AttemptId, AttemptReport] | None = None
         self._told_shape: tuple[Capacity | None, tuple[PartitionSummary, ...]] = (None, ())
         self.refuses = False  # sbatch says no
@@ -95,8 +99,8 @@ class LoopbackAgent:
 
     def sweep(self) -> SiteReported:
         """Look at Slurm; the first report is complete."""
-        known = {r.attempt: r for r in self._slurm.reports()}
         nodes = self._slurm.nodes()
+        known = self._setbacks.complete({r.attempt: r for r in self._slurm.reports()}, nodes)
         visible = {a for a, r in known.items() if r.state is not SiteJobState.PENDING}
         running, _ = told_apart(self._slurm.holders(), {a: r.site_job_id for a, r in known.items()})
         self._scheduler.update(nodes, visible, running=running)
@@ -219,9 +223,11 @@ class Loopback:
     ) -> None:
         self.clock = VirtualClock()
         self.duration_s = duration_s
-        self.save_s = 1.0  # that an evicted job takes to save
+        self.save_s = 1.0  # that a job takes to save when it is told to leave
+        self.enforces_limits = False  # whether Slurm ends jobs at their time limit
         self.kill_wait_s = 5.0  # that Slurm gives a component
         self._leaving: set[AttemptId] = set()
+        self._left_s: dict[WorkloadId, float] = {}  # work left, of those that have saved some
         self.log: list[LogRecord] = []
         self.history: list[tuple[Observation | None, float]] = []  # None: the epoch began
         self.commands: list[Command] = []
@@ -422,9 +428,15 @@ class Loopback:
         """The job saves for a while and goes, at its deadline in any case; orders may repeat."""
         slurm = self.sites[order.site].slurm
         wait_s = min(self.save_s, order.grace_s)
+        told_at_s = self.clock.now_s
+        for job in slurm.running():
+            if job.attempt == order.attempt and job.leave is None:
+                job.leave = Leave(told_at_s=told_at_s)
 
         def go() -> None:
-            slurm.end(order.attempt, SiteJobState.CANCELLED)
+            for job in slurm.running():
+                if job.attempt == order.attempt:
+                    self._leave(slurm, job, told_at_s, killed=self.save_s > order.grace_s)
             agent = self.sites[order.site].agent
             if agent is not None:
                 self._report(order.site, agent)
@@ -467,10 +479,34 @@ class Loopback:
             self.observe(observation)
 
     def _job_started(self, job: SimulatedJob) -> None:
+        site = next(s for s in self.sites.values() if job.job_id in s.slurm.jobs
+                    and s.slurm.jobs[job.job_id] is job)  # fmt: skip
+        started_at_s = job.started_at_s
+
+        def end(state: SiteJobState) -> None:
+            if job.started_at_s == started_at_s:  # or else Slurm has requeued it meanwhile
+                site.slurm.end(job.attempt, state)
+
         if self.duration_s is not None:
-            site = next(s for s in self.sites.values() if job.job_id in s.slurm.jobs
-                        and s.slurm.jobs[job.job_id] is job)  # fmt: skip
-            self._later(self.duration_s, lambda: site.slurm.end(job.attempt))
+            left_s = self._left_s.get(job.attempt.workload, self.duration_s)
+            self._later(left_s, lambda: end(SiteJobState.COMPLETED))
+        if self.enforces_limits and job.time_limit_s < inf:
+            self._later(job.time_limit_s, lambda: end(SiteJobState.TIMEOUT))
+
+    def _leave(
+        self, slurm: SimulatedSlurm, job: SimulatedJob, told_at_s: float, *, killed: bool
+    ) -> None:
+        """It goes; what it has done by then needs not be done again, unless it was killed."""
+        if killed:
+            job.leave = Leave(told_at_s=told_at_s, forced=True)
+            slurm.kill(job.attempt)
+            return
+        job.leave = Leave(told_at_s=told_at_s, saved_at_s=self.clock.now_s)
+        slurm.end(job.attempt, SiteJobState.CANCELLED)
+        if self.duration_s is not None:
+            left_s = self._left_s.get(job.attempt.workload, self.duration_s)
+            done_s = self.clock.now_s - job.started_at_s
+            self._left_s[job.attempt.workload] = max(1.0, left_s - done_s)
 
     # ---- looking ----
 

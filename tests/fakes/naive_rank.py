@@ -68,7 +68,7 @@ def naive_rank(
 
 def _terms(
     w: Workload, usage: Mapping[TenantName, float], weights: CreditWeights, now_s: float
-) -> tuple[float, float, float, float]:
+) -> tuple[float, float, float, float, float]:
     hours = min((now_s - w.submitted_at_s) / 3600.0, weights.age_cap_h)
     age = weights.per_hour_waited * hours
     total = 0.0
@@ -77,7 +77,8 @@ def _terms(
     share = usage.get(w.tenant, 0.0) / total if total else 0.0
     fair_share = weights.fair_share * (1.0 - share)
     nice = weights.per_nice * w.nice
-    return (age + fair_share - nice, age, fair_share, nice)
+    price = 0.0 if w.requeue and not w.no_preempt else weights.non_preemptible
+    return (age + fair_share - nice - price, age, fair_share, nice, price)
 
 
 def _fits(

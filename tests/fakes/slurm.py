@@ -14,6 +14,7 @@ from federator.errors import SiteRefused, SiteUnavailable
 from federator.model.plan import JobPlan
 from federator.model.site import (
     AttemptReport,
+    Leave,
     Node,
     NodeShare,
     NodeState,
@@ -39,6 +40,9 @@ class SimulatedJob:
     ended_at_s: float = 0.0
     time_limit_s: float = inf
     cancelled: frozenset[int] = frozenset()  # components that were ended alone
+    leave: Leave | None = None  # once it was told to
+    restarts: int = 0
+    preempted: bool = False  # by the site itself
 
     @property
     def live(self) -> bool:
@@ -140,17 +144,24 @@ class SimulatedSlurm:
                 job.signal = 9
                 self._end(job, SiteJobState.FAILED, 0)
 
-    def requeue(self, attempt: AttemptId) -> None:
-        """As ``scontrol requeue``: the same job id waits again."""
+    def requeue(self, attempt: AttemptId, *, preempted: bool = False) -> None:
+        """As ``scontrol requeue``, or the site's own preemption: the same job id waits again."""
         for job in self.jobs.values():
             if job.attempt == attempt:
                 job.state, job.started_at_s, job.ended_at_s = SiteJobState.PENDING, 0.0, 0.0
                 job.cancelled = frozenset()
+                job.restarts, job.preempted = job.restarts + 1, preempted
         self.start_what_can()
 
     def forget(self, attempt: AttemptId) -> None:
         """The records of an attempt expire, or are lost."""
         self.jobs = {k: job for k, job in self.jobs.items() if job.attempt != attempt}
+
+    def fail_prolog(self, name: str) -> None:
+        """A node refuses to begin: it is drained, and whoever was to start there waits again."""
+        self._empty[name] = replace(self._empty[name], state=NodeState.DRAINED)
+        for job in [j for j in self.running() if any(name in p.nodes for p in j.jobs)]:
+            self.requeue(job.attempt)
 
     def fail_node(self, name: str) -> None:
         self._empty[name] = replace(self._empty[name], state=NodeState.DOWN)
@@ -238,6 +249,9 @@ class SimulatedSlurm:
                 ended_at_s=job.ended_at_s,
                 nodes=tuple(name for plan in job.jobs for name in plan.nodes),
                 components=job.components,
+                leave=job.leave,
+                restarts=job.restarts,
+                preempted=job.preempted,
             )
             for job in self.jobs.values()
         )

@@ -19,6 +19,7 @@ from federator.model.site import NodeShare, SiteJobState
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import TenantName, WorkloadId
 from federator.policies.mast import Mast
+from federator.sched.continuing import FRUITLESS_ATTEMPTS
 from federator.sched.rules import Rules
 from federator.sched.standing import standings
 from tests.fakes.build import draft, gang, rack
@@ -28,11 +29,15 @@ SITES = ("alpine", "baker", "crest")
 HISTORIES = settings(max_examples=200, deadline=None,
                      suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
 
+CANCELLING = WorkloadState.CANCELLING
+_AT_LIMIT = (Happening.PREEMPTED, Happening.LIMIT_STRUCK, Happening.TIMED_OUT)
+
 Act = tuple[str, int, int]
-CALM = ("submit", "submit", "submit", "guests", "array", "het", "wait", "wait", "cancel")
+CALM = ("submit", "submit", "submit", "guests", "array", "het", "chain", "firm", "wait", "wait",
+        "cancel")  # fmt: skip
 FAULTS = ("cut off", "cut off", "site down", "site up", "refuse", "accept", "restart", "repeat",
-          "fail job", "local job", "fail node", "repair node", "requeue", "stall",
-          "go on")  # fmt: skip
+          "fail job", "local job", "fail node", "repair node", "requeue", "stall", "go on",
+          "save slowly")  # fmt: skip
 
 
 def acts(names: tuple[str, ...]) -> st.SearchStrategy[list[Act]]:
@@ -43,12 +48,13 @@ def acts(names: tuple[str, ...]) -> st.SearchStrategy[list[Act]]:
 def fresh(evicting: bool) -> Loopback:
     """Three small sites; ``evicting``: what is within quota displaces what is not."""
     sites = {"alpine": rack("a", 3), "baker": rack("b", 2) + rack("c", 1), "crest": rack("d", 2)}
-    rules = Rules(launch_lease_s=20.0, pass_interval_s=60.0)
-    if not evicting:
-        return Loopback(sites, rules, 25.0)
-    rules = replace(rules, preempt_gpus=40, preempt_window_s=60.0, grace_s=10.0, cooldown_s=30.0)
+    rules = Rules(launch_lease_s=20.0, pass_interval_s=60.0, grace_s=10.0)
+    if evicting:
+        rules = replace(rules, preempt_gpus=40, preempt_window_s=60.0, cooldown_s=30.0)
     owner = Tenant(name=TenantName("vision"), priority=2, quota=Allowance(gpus=20))
-    return Loopback(sites, rules, 25.0, Mast(), (owner,))
+    f = Loopback(sites, rules, 25.0, Mast(), (owner,)) if evicting else Loopback(sites, rules, 25.0)
+    f.enforces_limits = True
+    return f
 
 
 def play(f: Loopback, history: list[Act]) -> None:
@@ -60,7 +66,8 @@ def play(f: Loopback, history: list[Act]) -> None:
 def _submit(f: Loopback, x: int, y: int) -> None:
     job = replace(gang(1 + x % 3, 1 + y % 8), exclusive=y % 7 == 0)
     tenant = "vision" if x % 2 else "guest"
-    f.ask(draft(job, priority=1 + y % 7, requeue=y % 5 > 0, tenant=tenant))
+    requeue = y % 5 > 0 or job.exclusive  # whole nodes may be more than the quota, for ever
+    f.ask(draft(job, priority=1 + y % 7, requeue=requeue, tenant=tenant))
 
 
 def _guests(f: Loopback, x: int, y: int) -> None:
@@ -81,6 +88,23 @@ def _het(f: Loopback, x: int, y: int) -> None:
     jobs = (gang(1 + x % 2, 1 + y % 8), gang(1, 1 + x % 8, "serve"), gang(1, 1 + y % 4, "more"))
     optional = ((), (1,), (2,), (1, 2))[x % 4]
     f.ask(draft(*jobs, optional=optional, tenant="vision" if y % 3 == 0 else "guest"))
+
+
+def _chain(f: Loopback, x: int, y: int) -> None:
+    """Longer than its time limit, and goes on; some save too slowly ever to get anywhere."""
+    job = gang(1 + x % 2, 1 + y % 8)
+    tasks = tuple(range(x % 3))
+    f.ask(draft(job, continues=True, time_limit_s=15.0 + y % 20, no_preempt=x % 5 == 0,
+                array_indices=tasks, tenant="vision" if y % 2 else "guest"))  # fmt: skip
+
+
+def _firm(f: Loopback, x: int, y: int) -> None:
+    """What may not be evicted, of one who has a quota; priority 6, so that others come before."""
+    f.ask(draft(gang(1, 1 + x % 8), asked_priority=6, requeue=y % 2 > 0, no_preempt=y % 2 == 0))
+
+
+def _save_slowly(f: Loopback, x: int, y: int) -> None:
+    f.save_s = 1e6 if y % 3 else 1.0
 
 
 def _wait(f: Loopback, x: int, y: int) -> None:
@@ -115,7 +139,7 @@ def _repeat(f: Loopback, x: int, y: int) -> None:
 def _fail_job(f: Loopback, x: int, y: int) -> None:
     running = f.slurm(SITES[x % 3]).running()
     ends = (SiteJobState.FAILED, SiteJobState.TIMEOUT, SiteJobState.CANCELLED,
-            SiteJobState.NODE_FAIL, SiteJobState.OUT_OF_MEMORY)  # fmt: skip
+            SiteJobState.NODE_FAIL, SiteJobState.OUT_OF_MEMORY, SiteJobState.PREEMPTED)  # fmt: skip
     if running:
         f.slurm(SITES[x % 3]).end(running[0].attempt, ends[y % len(ends)], 1)
 
@@ -143,7 +167,7 @@ def _node(f: Loopback, x: int, y: int, broken: bool) -> None:
 def _requeue(f: Loopback, x: int, y: int) -> None:
     running = f.slurm(SITES[x % 3]).running()
     if running:
-        f.slurm(SITES[x % 3]).requeue(running[0].attempt)
+        f.slurm(SITES[x % 3]).requeue(running[0].attempt, preempted=y % 2 > 0)
 
 
 def _stall(f: Loopback, x: int, starts: bool) -> None:
@@ -158,6 +182,9 @@ ACTS: dict[str, Callable[[Loopback, int, int], None]] = {
     "guests": _guests,
     "array": _array,
     "het": _het,
+    "chain": _chain,
+    "firm": _firm,
+    "save slowly": _save_slowly,
     "wait": _wait,
     "cancel": _cancel,
     "cut off": _cut_off,
@@ -178,6 +205,7 @@ ACTS: dict[str, Callable[[Loopback, int, int], None]] = {
 
 
 def stop_faults(f: Loopback) -> None:
+    f.save_s = 1.0
     for site in SITES:
         slurm = f.slurm(site)
         slurm.starts_jobs = True
@@ -263,6 +291,47 @@ def test_whoever_is_evicted_ran_at_a_lower_priority_and_made_room_for_one_alone(
             assert attempt not in promised
             promised.add(attempt)
         ledger.apply(record)
+
+
+@HISTORIES
+@given(acts(CALM + FAULTS))
+def test_who_may_not_be_evicted_never_is_and_never_borrows(history: list[Act]) -> None:
+    f = fresh(evicting=True)
+    play(f, history)
+    stop_faults(f)
+    f.run_until_all_end()
+    for record in f.log:
+        if isinstance(record, Changed) and record.happening is Happening.EVICTED:
+            assert f.entry(record.workload).workload.preemptible
+        if isinstance(record, Awarded):
+            may_borrow = f.entry(record.attempt.workload).workload.preemptible
+            assert record.within_quota or may_borrow
+
+
+@HISTORIES
+@given(acts(CALM + FAULTS), st.booleans())
+def test_who_goes_on_at_its_time_limit_is_never_stopped_by_it_while_it_saves_something(
+    history: list[Act], evicting: bool
+) -> None:
+    f = fresh(evicting)
+    play(f, history)
+    stop_faults(f)
+    f.run_until_all_end()
+    ledger, in_vain = f.new_ledger(), dict[WorkloadId, int]()
+    for record in f.log:
+        if isinstance(record, Changed) and record.happening in _AT_LIMIT:
+            entry, leave = ledger.entries[record.workload], record.leave
+            saved = leave is not None and leave.saved_at_s > entry.started_at_s
+            saved |= record.site_state in ("NODE_FAIL", "BOOT_FAIL")  # not its own fault
+            told = entry.at_its_limit and leave is not None
+            number = in_vain.get(record.workload, 0)
+            in_vain[record.workload] = 0 if saved else number + told
+            if record.happening is Happening.TIMED_OUT and entry.workload.continues:
+                assert in_vain[record.workload] == FRUITLESS_ATTEMPTS or entry.state is CANCELLING
+        ledger.apply(record)
+    chains = [e for e in ledger.entries.values() if e.workload.continues]
+    event("chains" if any(e.attempt > 1 for e in chains) else "none")
+    assert all(e.preemptions == 0 for e in chains if not evicting)
 
 
 def test_histories_with_two_tenants_do_evict() -> None:

@@ -95,10 +95,11 @@ class Drawn:
     hour: float
     asked_priority: int
     nice: int
+    no_preempt: bool
     jobs: tuple[Job, ...]
 
     def numbered(self, number: int) -> Workload:
-        return workload(
+        plain = workload(
             number,
             *self.jobs,
             tenant=self.tenant,
@@ -106,6 +107,7 @@ class Drawn:
             asked_priority=self.asked_priority,
             nice=self.nice,
         )
+        return replace(plain, no_preempt=self.no_preempt)
 
 
 def drawn(asked: Sequence[int] = (1, 1, 1, 2, 4, 7)) -> st.SearchStrategy[Drawn]:
@@ -115,6 +117,7 @@ def drawn(asked: Sequence[int] = (1, 1, 1, 2, 4, 7)) -> st.SearchStrategy[Drawn]
         hour=st.sampled_from((0, 0.5, 1, 2, 2, 2, 2.25, 20, 29, 30)),
         asked_priority=st.sampled_from(asked),
         nice=st.sampled_from((0, 0, 0, 1, 100, 2400)),
+        no_preempt=st.sampled_from((False, False, False, True)),
         jobs=st.one_of(st.tuples(jobs), st.tuples(jobs, jobs)),
     )
 
@@ -139,6 +142,7 @@ weights = st.builds(
     age_cap_h=st.sampled_from((0.0, 1.5, 9.9, 168.0)),
     fair_share=st.sampled_from((0.0, 1.0, 24.0, 100.3)),
     per_nice=st.sampled_from((0.0, 0.01, 1.0)),
+    non_preemptible=st.sampled_from((0.0, 0.3, 2.0)),
 )
 uses = st.dictionaries(st.sampled_from(NAMES + STRANGERS), st.integers(0, 1000))
 
@@ -222,7 +226,7 @@ def test_one_by_one_or_at_once_the_ranking_is_that_of_the_naive_reference(case: 
 def test_a_long_queue_of_few_shapes_is_ranked_as_by_the_naive_reference(
     tenants: list[Tenant], queue: list[Workload], weighed: CreditWeights
 ) -> None:
-    few = [replace(w, jobs=(gang(1, (1, 4)[w.id % 2]),), nice=0) for w in queue]
+    few = [replace(w, jobs=(gang(1, (1, 4)[w.id % 2]),), nice=0, no_preempt=False) for w in queue]
     case = Case(tenants, few, weighed=weighed)
     assert list(case.ranking()) == list(case.ranking().listed()) == case.naive()
 
@@ -310,13 +314,13 @@ def test_more_usage_never_raises_a_tenants_credit(case: Case, greedy: str, more:
 
 
 @quick(300)
-@given(some, st.integers(0, 19), st.integers(0, 6), st.integers(0, 500))
-def test_nice_and_asked_priority_only_lower_the_workload_that_has_them(
-    case: Case, which: int, lower: int, nicer: int
+@given(some, st.integers(0, 19), st.integers(0, 6), st.integers(0, 500), st.booleans())
+def test_nice_asked_priority_and_not_to_be_evicted_only_lower_the_workload_that_asks_for_it(
+    case: Case, which: int, lower: int, nicer: int, no_requeue: bool
 ) -> None:
     plain = case.queue[which % len(case.queue)]
     asked = min(7, plain.asked_priority + lower)
-    modest = replace(plain, asked_priority=asked, nice=plain.nice + nicer)
+    modest = replace(plain, asked_priority=asked, nice=plain.nice + nicer, requeue=not no_requeue)
     assert case.with_(plain, modest).standing(plain.id) >= case.standing(plain.id)
 
 

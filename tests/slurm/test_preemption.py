@@ -14,7 +14,8 @@ import pytest
 
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Row, Running, within
+from tests.slurm.federation import Row, Running, at, within
+from tests.slurm.federation import fill as take
 
 pytestmark = pytest.mark.slurm
 
@@ -31,7 +32,7 @@ folder = os.environ["FED_CHECKPOINT_DIR"]
 state, step = os.path.join(folder, "state"), 0
 if os.path.exists(state):
     step = int(open(state).read())
-with open(os.path.join(folder, "log"), "a") as log:
+with open(os.path.join(folder, "log." + os.environ["FED_ATTEMPT"]), "a") as log:
     while step < int(sys.argv[1]):
         step += 1
         print(os.environ["FED_SITE"], os.environ["FED_ATTEMPT"], step, file=log, flush=True)
@@ -73,8 +74,8 @@ def folder_of(id_: int, region: str = "east", user: str = "bio1") -> Path:
 
 def steps_of(id_: int, region: str = "east") -> list[tuple[str, int, int]]:
     """What a saver has noted: site, attempt, step."""
-    log = folder_of(id_, region) / "log"
-    lines = log.read_text().splitlines() if log.exists() else []
+    logs = sorted(folder_of(id_, region).glob("log.*"))
+    lines = [line for log in logs for line in log.read_text().splitlines()]
     return [(site, int(attempt), int(step)) for site, attempt, step in map(str.split, lines)]
 
 
@@ -86,6 +87,11 @@ def fill(running: Running, script: str, number: int = 8, *options: str) -> list[
     if script.startswith(SAVER[:40]):
         within(10, lambda: all(len(steps_of(id_)) > 1 for id_ in ids))
     return ids
+
+
+def give_back(site: str) -> None:
+    """The local users' jobs of ``take`` end."""
+    at(site, "scancel", "--partition=local")
 
 
 def start_of(running: Running, id_: int, timeout_s: float = 60.0) -> tuple[Row, float]:
@@ -129,3 +135,163 @@ def test_who_ignores_every_signal_is_gone_at_the_deadline(evicting: Running) -> 
     _, waited_s = start_of(evicting, gang)
     assert GRACE_S - 1 < waited_s < GRACE_S + 5
     assert sum(evicting.row(id_)["state"] != "RUNNING" for id_ in guests) == 1
+
+
+# ---- whatever the job speaks ----
+
+ALL = '("USR1", "USR2", "TERM")'
+
+
+def in_a_step(program: str) -> str:
+    """A script that runs a Python program with srun."""
+    return f"#!/bin/sh\nsrun python3 - <<'END'\n{program}END\n"
+
+
+HABITS = {
+    # Its own signal, to the steps that srun started; the script hands the exit status on.
+    "its own signal to its steps": (
+        ("--signal=USR1@600",),
+        in_a_step(SAVER.replace(ALL, '("USR1",)')),
+    ),
+    # Its own signal to the batch script alone.
+    "its own signal to its script": (
+        ("--signal=B:USR2@60",),
+        SAVER.replace(ALL, '("USR2",)'),
+    ),
+    # Says nothing: TERM, as Slurm's GraceTime sends it.
+    "TERM": ((), SAVER.replace(ALL, '("TERM",)')),
+    "TERM to its steps": (
+        (),
+        in_a_step(SAVER.replace(ALL, '("TERM",)')),
+    ),
+    # As submitit does: named in the wckey, saves on USR2, deaf to TERM, requeues itself.
+    "requeues itself": (
+        ("--wckey=submitit",),
+        in_a_step(
+            SAVER.replace(ALL, '("USR2",)').replace(
+                "sys.exit(85)",
+                'os.system("scontrol requeue " + os.environ["SLURM_JOB_ID"]); time.sleep(60)',
+            )
+        ),
+    ),
+    # Says that it has saved, and stays.
+    "acknowledges": (
+        (),
+        SAVER.replace(
+            "sys.exit(85)",
+            'open(os.path.join(folder, ".fed", "saved." + os.environ["FED_ATTEMPT"]), "w");'
+            " time.sleep(600)",
+        ),
+    ),
+    # Leaves with success, as many a trainer does.
+    "ends with success": ((), SAVER.replace("sys.exit(85)", "sys.exit(0)")),
+    # Looks for its deadline instead of signals.
+    "reads its deadline": (
+        ("--signal=CONT",),
+        SAVER.replace(ALL, "()").replace(
+            "if told:", 'if os.path.exists(os.environ["FED_PREEMPT_DEADLINE"]):'
+        ),
+    ),
+}  # fmt: skip
+
+
+def test_each_habit_of_saving_is_understood(evicting: Running) -> None:
+    guests = {
+        name: evicting.submit(script.replace("sys.argv[1]", "100000"), *NODE, *options, user="bio1")
+        for name, (options, script) in HABITS.items()
+    }
+    within(40, lambda: all(len(steps_of(id_)) > 5 for id_ in guests.values()))
+    gang = evicting.submit("#!/bin/sh\nsleep 3\n", "-N8", "--gres=gpu:h100:8")
+    _, waited_s = start_of(evicting, gang)
+    assert waited_s < GRACE_S - 5, "all were ended long before their deadline"
+    for name, id_ in guests.items():
+        row = evicting.await_state(id_, "RUNNING", timeout_s=60)
+        assert (name, row["attempt"]) == (name, 2)
+        resumed(id_)
+
+
+# ---- where it goes on ----
+
+
+def test_a_victim_goes_on_at_another_site_that_can_read_its_checkpoint(evicting: Running) -> None:
+    take("boreal")
+    a100 = ("-N1", "--gres=gpu:a100:8")
+    guests = [evicting.submit(saver(), *a100, user="bio1") for _ in range(8)]
+    for id_ in guests:
+        assert evicting.await_state(id_, "RUNNING")["site"] == "alpine"
+    within(20, lambda: all(len(steps_of(id_, "west")) > 1 for id_ in guests))
+    gang = evicting.submit("#!/bin/sh\nsleep 60\n", "-N8", "--gres=gpu:a100:8")
+    row, waited_s = start_of(evicting, gang)
+    assert row["site"] == "alpine"
+    assert waited_s < GRACE_S + 5
+    give_back("boreal")
+    for id_ in guests:
+        assert evicting.await_state(id_, "RUNNING")["site"] == "boreal"
+        sites = {site for site, _, _ in resumed(id_, "west")}
+        assert sites == {"alpine", "boreal"}
+
+
+def test_a_victim_waits_for_a_site_that_can_read_its_checkpoint(evicting: Running) -> None:
+    """Cedar is of another region: it has room, and does not get the job."""
+    take("boreal")
+    take("cedar")
+    guest = evicting.submit(saver(), "-N1", "--gres=gpu:8", user="bio1")
+    assert evicting.await_state(guest, "RUNNING")["site"] == "alpine"
+    within(20, lambda: len(steps_of(guest, "west")) > 1)
+    owner = evicting.submit("#!/bin/sh\nsleep 300\n", "-N8", "--gres=gpu:a100:8")
+    evicting.await_state(owner, "RUNNING")
+    give_back("cedar")
+    why = within(30, lambda: evicting.row(guest)["refusals"].get("cedar"))
+    assert why["reasons"][0]["code"] == "FedCheckpoint"
+    give_back("boreal")
+    assert evicting.await_state(guest, "RUNNING")["site"] == "boreal"
+    resumed(guest, "west")
+
+
+# ---- budget, many at once, and a daemon that dies ----
+
+
+def test_two_preemptors_never_claim_the_same_victim(evicting: Running) -> None:
+    guests = fill(evicting, saver())
+    gangs = [
+        evicting.submit("#!/bin/sh\nsleep 30\n", "-N3", "--gres=gpu:h100:8", user=user)
+        for user in ("vision1", "nlp1")
+    ]
+    nodes = [set(start_of(evicting, id_)[0]["node_names"]) for id_ in gangs]
+    assert not nodes[0] & nodes[1]
+    assert sum(evicting.row(id_)["state"] == "PENDING" for id_ in guests) == 6
+    assert sum(evicting.row(id_)["attempt"] for id_ in guests) == 8
+
+
+@pytest.fixture
+def thrifty(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
+    """Of its 192 GPUs 17 may be evicted in an hour: two nodes."""
+    settings = preemption(budget_frac=0.09, budget_window_s=3600.0)
+    yield from lasting(Running(tmp_path, tenants=TENANTS, pass_interval_s=10.0,
+                               preemption=settings))  # fmt: skip
+
+
+def test_a_storm_of_submissions_evicts_no_more_than_the_budget(thrifty: Running) -> None:
+    def running(ids: list[int]) -> int:
+        return sum(row["state"] == "RUNNING" for row in thrifty.rows(*ids))
+
+    guests = fill(thrifty, saver())
+    storm = [thrifty.submit("#!/bin/sh\nsleep 300\n", *NODE, user="nlp1") for _ in range(50)]
+    within(40, lambda: running(storm) == 2)
+    time.sleep(15)  # a pass or two later
+    assert (running(storm), running(guests)) == (2, 6)
+
+
+def test_a_daemon_killed_in_the_middle_of_a_preemption_finishes_it(evicting: Running) -> None:
+    guests = fill(evicting, DEAF)
+    gang = evicting.submit("#!/bin/sh\nsleep 60\n", *NODE)
+    within(20, lambda: any(r["state"] == "PREEMPTING" for r in evicting.rows(*guests)))
+    began_s = time.monotonic()
+    evicting.kill()
+    time.sleep(5)
+    evicting.start()
+    row, _ = start_of(evicting, gang)
+    assert time.monotonic() - began_s < GRACE_S + 10
+    gone = [r for r in evicting.rows(*guests) if r["state"] != "RUNNING"]
+    assert len(gone) == 1
+    assert len(row["node_names"]) == 1

@@ -231,9 +231,11 @@ def test_usage_is_averaged_or_decays_but_not_both(tmp_path: Path) -> None:
 
 
 def test_the_policy_gets_the_weights_of_the_credit(tmp_path: Path) -> None:
-    config = load(tmp_path, "  name: fifo", "  credit: {per_hour_waited: 2, per_nice: 0}")
+    credit = "  credit: {per_hour_waited: 2, per_nice: 0, non_preemptible: 5}"
+    config = load(tmp_path, "  name: fifo", credit)
     assert config.policy.name == "mast"
-    weights = CreditWeights(per_hour_waited=2.0, age_cap_h=168.0, fair_share=24.0, per_nice=0.0)
+    weights = CreditWeights(per_hour_waited=2.0, age_cap_h=168.0, fair_share=24.0, per_nice=0.0,
+                            non_preemptible=5.0)  # fmt: skip
     assert config.policy.order == Mast(weights)
     assert load(tmp_path).policy.order == Fifo()
 

@@ -30,7 +30,9 @@ het job each component that has it, of an array the tasks that it names. The bat
 the first component, so that is never optional.
 
 One for the whole workload: the longest ``--time`` of its components, the largest ``--nice`` and
-the lowest ``--fed-priority``.
+the lowest ``--fed-priority``. ``--fed-continue`` and ``--fed-no-preempt`` of any component hold for
+all of it. What goes on in another attempt must be allowed to start again: ``--fed-continue`` and
+``--no-requeue`` are refused together.
 """
 
 from __future__ import annotations
@@ -75,6 +77,9 @@ class Interpreted:
     asked_priority: int = HIGHEST_PRIORITY  # never ranked above this level
     asks_priority: bool = False  # whether that was said; 1 holds for everyone else
     optional: tuple[int, ...] = ()  # array tasks by index, else components by number
+    no_preempt: bool = False  # never evicted
+    continues: bool = False  # in another attempt at its time limit
+    signal_lead_s: float = 0.0  # so long before its limit Slurm signals it; 0: it does not
 
 
 class _Given:
@@ -135,11 +140,7 @@ def interpret(submission: Submission, extra_long: frozenset[str] = frozenset()) 
         "array") else ((), 0)  # fmt: skip
     if indices and len(given) > 1:
         raise InvalidRequest("Batch job submission failed: Invalid job array specification")
-    name = first.text("job-name")
-    if name is None:
-        name = "wrap" if _WRAP_MARK in script[:80] else "sbatch"
-    if len(name.encode()) > MAX_NAME_BYTES:  # it travels with every question to every site
-        raise InvalidRequest(f"the job name is longer than {MAX_NAME_BYTES} bytes")
+    name = _checked_name(first, script)
     jobs = tuple(
         _job(each, name if len(given) == 1 else f"{name}+{k}") for k, each in enumerate(given)
     )
@@ -156,6 +157,9 @@ def interpret(submission: Submission, extra_long: frozenset[str] = frozenset()) 
         asked_priority=max(each.priority() for each in given),
         asks_priority=any("fed-priority" in each for each in given),
         optional=_optional(given, indices),
+        no_preempt=any("fed-no-preempt" in each for each in given),
+        continues=_continues(given),
+        signal_lead_s=max(quantities.signal_lead_s(each.text("signal") or "") for each in given),
     )
 
 
@@ -196,6 +200,25 @@ def _optional_tasks(text: str | None, indices: tuple[int, ...]) -> tuple[int, ..
             f"--fed-optional={text} names task {unknown[0]}, which is not in --array"
         )
     return chosen
+
+
+def _checked_name(first: _Given, script: str) -> str:
+    name = first.text("job-name")
+    if name is None:
+        name = "wrap" if _WRAP_MARK in script[:80] else "sbatch"
+    if len(name.encode()) > MAX_NAME_BYTES:  # it travels with every question to every site
+        raise InvalidRequest(f"the job name is longer than {MAX_NAME_BYTES} bytes")
+    return name
+
+
+def _continues(given: Sequence[_Given]) -> bool:
+    asked = any("fed-continue" in each for each in given)
+    if asked and "no-requeue" in given[0]:
+        raise InvalidRequest(
+            "--fed-continue starts the job again at its time limit, which --no-requeue (or "
+            "SBATCH_NO_REQUEUE) forbids; leave one of them out"
+        )
+    return asked
 
 
 # ---- checks ----

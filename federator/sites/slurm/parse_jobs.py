@@ -49,7 +49,8 @@ from federator.sites.slurm.parse_base import (
 
 _SAFE_FIELDS: Final = (
     "JobID", "UserName", "State", "exit_code", "HetJobID", "HetJobOffset", "ArrayJobID",
-    "ArrayTaskID", "SubmitTime", "StartTime", "EndTime", "NodeList", "Partition",
+    "ArrayTaskID", "SubmitTime", "StartTime", "EndTime", "NodeList", "Partition", "RestartCnt",
+    "PreemptTime",
 )  # fmt: skip
 _FREE_FIELDS: Final = (("Account", 32), ("Reason", 80), ("Name", 64), ("Comment", 128))
 _RECORD: Final = re.compile(
@@ -128,7 +129,7 @@ def _read_record(record: bytes) -> tuple[SiteJob, str]:
     """Return the job, and what had to be guessed about it (mostly nothing)."""
     *raw, users = record.split(b"|", len(_SAFE_FIELDS))
     job_id, user, word, exit_, het_id, het_offset, array_id, task, *rest = map(_text, raw)
-    submitted, started, ended, hosts, partition = rest
+    submitted, started, ended, hosts, partition, restarts, preempted = rest
     account, reason, name, comment = _cut(users)
     remark = ""
     state = _STATES.get(word)
@@ -159,6 +160,8 @@ def _read_record(record: bytes) -> tuple[SiteJob, str]:
         ended_at_s=parse_time_s(ended) if state.ended else 0.0,
         ends_by_s=(parse_time_s(ended) or inf) if has_started and not state.ended else inf,
         nodes={} if state.ended or not has_started else dict.fromkeys(nodes, NodeShare()),
+        restarts=parse_count(restarts),
+        preempted_at_s=parse_time_s(preempted),
     )
     return job, remark
 

@@ -245,3 +245,17 @@ def priority(text: str) -> int:
             f"must be between {HIGHEST_PRIORITY} and {LOWEST_PRIORITY} (lowest)"
         )
     return number
+
+
+def signal_lead_s(text: str) -> float:
+    """Read from ``--signal=[{R|B}:]SIG[@SECONDS]`` how long before its limit Slurm signals a job.
+
+    Slurm's default is 60 s. 0 where there is no signal, or none that could be read: the site's
+    sbatch judges it.
+    """
+    signal, _, lead = text.partition("@")
+    if not signal:
+        return 0.0
+    if not lead:
+        return 60.0
+    return float(lead) if lead.isascii() and lead.isdecimal() and len(lead) <= 5 else 0.0

@@ -13,6 +13,7 @@ The submission and its plan become argv, script and environment; nothing passes 
 * FED_CHECKPOINT_DIR is a folder of the workload's own on what the sites of a region share; the
   helper makes it. FED_PREEMPT_DEADLINE is a file in it that appears when the job is told to leave.
   Where the folder cannot be made, both are unset and FED_CHECKPOINT_ERROR says why.
+  FED_CHECKPOINT_INTERVAL_S suggests how often to save, where it is known how long a save takes.
 * The environment is the user's, less what belongs to the submitting machine (``_HOST_ONLY``), plus
   FED_JOB_ID, FED_ATTEMPT, FED_SITE; for a job of one component also FED_TP and FED_PP as asked
   for, and FED_RAILS, the GPUs of each node, if it has all of them on every node: then GPU r of
@@ -34,6 +35,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Final
 
 from federator.errors import InvalidRequest
@@ -58,7 +60,8 @@ _HOST_ONLY: Final = frozenset({
     "HOME", "USER", "LOGNAME", "USERNAME", "SHELL", "PWD", "OLDPWD", "MAIL", "HOSTNAME", "HOST",
     "TMPDIR", "TMP", "TEMP", "TERM", "TERMCAP", "DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY",
     "LS_COLORS", "SHLVL", "_", "STY", "TMUX", "TMUX_PANE", "WINDOWID", "CUDA_VISIBLE_DEVICES",
-    "FED_CHECKPOINT_DIR", "FED_CHECKPOINT_ERROR", "FED_PREEMPT_DEADLINE",
+    "FED_CHECKPOINT_DIR", "FED_CHECKPOINT_ERROR", "FED_CHECKPOINT_INTERVAL_S",
+    "FED_PREEMPT_DEADLINE",
     "FED_PP", "FED_RAILS", "FED_TP", "FEDERATOR_SOCKET", "FED_SUBMIT_KEY", "INVOCATION_ID",
     "JOURNAL_STREAM",
 })  # fmt: skip
@@ -168,7 +171,7 @@ def _shape(order: LaunchOrder) -> dict[str, str]:
 
 def _own(order: LaunchOrder) -> dict[str, str]:
     """What only some jobs get: their shape, and where to save."""
-    return _shape(order) | _checkpoint(order)
+    return _shape(order) | _checkpoint(order) | _interval(order)
 
 
 def _checkpoint(order: LaunchOrder) -> dict[str, str]:
@@ -176,6 +179,14 @@ def _checkpoint(order: LaunchOrder) -> dict[str, str]:
         return {}
     deadline = f"{order.checkpoint_dir}/.fed/deadline.{order.attempt.attempt}"
     return {"FED_CHECKPOINT_DIR": order.checkpoint_dir, "FED_PREEMPT_DEADLINE": deadline}
+
+
+def _interval(order: LaunchOrder) -> dict[str, str]:
+    """In whole seconds; a shell can count with them."""
+    interval_s = order.checkpoint_interval_s
+    if not (isfinite(interval_s) and interval_s > 0):
+        return {}
+    return {"FED_CHECKPOINT_INTERVAL_S": str(max(1, round(interval_s)))}
 
 
 def fold(nodes: tuple[str, ...]) -> str:

@@ -18,6 +18,7 @@ from federator.model.site import (
     NodeShare,
     SiteComponent,
     SiteJob,
+    SiteJobState,
     combined_state,
 )
 from federator.model.workload import AttemptId
@@ -60,6 +61,10 @@ def _report(leader_id: int, components: list[SiteJob]) -> AttemptReport | None:
             for job in components
             if job.het_job_id
         },
+        restarts=max(job.restarts for job in components),
+        preempted=any(
+            job.preempted_at_s or job.state is SiteJobState.PREEMPTED for job in components
+        ),
     )
 
 

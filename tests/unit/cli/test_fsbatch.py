@@ -114,6 +114,15 @@ def test_a_demotion_is_sent_from_wherever_it_is_said(
     assert options == {"fed-priority": "5", "nice": None, "job-name": "train.sh"}
 
 
+def test_what_is_said_of_being_evicted_is_sent_from_wherever_it_is_said(
+    daemon: Daemon, script: Callable[[bytes], str]
+) -> None:
+    name = script(b"#!/bin/sh\n#SBATCH --fed-no-preempt\n")
+    assert fsbatch.run([name], {"SBATCH_FED_CONTINUE": ""}) == 0
+    options = {o.name: o.value for o in daemon.submitted.submission.components[0]}
+    assert options == {"fed-no-preempt": None, "fed-continue": None, "job-name": "train.sh"}
+
+
 @pytest.mark.parametrize(
     ("argv", "environment", "complaint"),
     [
@@ -140,6 +149,8 @@ def test_help_names_what_lowers_a_job(daemon: Daemon, capsys: pytest.CaptureFixt
     assert "--nice[=N]" in shown
     assert "--fed-priority=N" in shown
     assert "SBATCH_FED_PRIORITY" in shown
+    assert "--fed-continue" in shown
+    assert "--fed-no-preempt" in shown
     assert max(map(len, shown.splitlines())) <= 100
 
 

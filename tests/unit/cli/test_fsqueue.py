@@ -55,6 +55,19 @@ def test_a_daemon_of_an_older_release_ranks_nothing() -> None:
     assert len(lines) == 2
 
 
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        ("PREEMPTING", ReasonCode.PREEMPTED), ("PREEMPTING", ReasonCode.TIME_LIMIT),
+        ("TIMEOUT", ReasonCode.NO_PROGRESS),
+    ],
+)  # fmt: skip
+def test_why_it_leaves_stands_beside_its_nodes(state: str, code: ReasonCode) -> None:
+    rows = [row(state=state, node_names=("a1", "a2"), reason=Reason(code=code, needed=3))]
+    (line,) = fsqueue.render(rows, 0.0, header=False, why=False).splitlines()
+    assert line.endswith(f"a1,a2 ({code.value})")
+
+
 def test_what_runs_has_no_place_in_the_queue() -> None:
     rows = [row(state="RUNNING", rank=RANK)]
     assert len(fsqueue.render(rows, 0.0, header=False, why=True).splitlines()) == 1

@@ -74,7 +74,7 @@ def test_the_example_as_json(bench: Bench) -> None:
     assert bench.run("--json").stdout == (
         '[\n{"id":7,"priority":3,"within_quota":true,"credit":8.492063492063494,'
         '"age_term":2.7777777777777777,"fair_share_term":5.714285714285715,"nice_term":0.0,'
-        '"position":1,"held_by":null}\n]\n'
+        '"non_preemptible_term":0.0,"position":1,"held_by":null}\n]\n'
     )
 
 
@@ -90,12 +90,33 @@ def test_the_example_as_a_table(bench: Bench) -> None:
             "AGE",
             "FAIRSHARE",
             "NICE",
+            "NOPREEMPT",
             "GPUS",
             "CPUS",
             "REASON",
         ],
-        ["1", "7", "nlp", "3", "within", "8.492", "2.778", "5.714", "0.000", "8", "64", "-"],
+        [
+            "1",
+            "7",
+            "nlp",
+            "3",
+            "within",
+            "8.492",
+            "2.778",
+            "5.714",
+            "0.000",
+            "0.000",
+            "8",
+            "64",
+            "-",
+        ],
     ]
+
+
+def test_who_may_not_be_evicted_pays_for_it(bench: Bench) -> None:
+    rows = bench.rank([waiting(1, "nlp", at_s=0) | {"preemptible": False},
+                       waiting(2, "nlp", at_s=3600)])  # fmt: skip
+    assert [(row["id"], row["non_preemptible_term"]) for row in rows] == [(2, 0.0), (1, 2.0)]
 
 
 def test_an_empty_queue_is_an_empty_list(bench: Bench) -> None:

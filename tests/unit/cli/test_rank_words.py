@@ -131,6 +131,13 @@ def test_the_terms_of_a_credit_add_up_as_they_are_shown() -> None:
     )
 
 
+def test_the_price_of_not_being_evicted_is_told_where_it_is_paid() -> None:
+    shown = rank(credit=22.0, fair_share_term=24.0, non_preemptible_term=2.0)
+    text = credit_text(shown, "vision")
+    assert text.startswith("credit 22.00 = ")
+    assert text.endswith("- 0.00 nice - 2.00 for not being evicted")
+
+
 def test_all_of_a_rank_is_one_line() -> None:
     text = rank_text(rank(), "vision")
     assert text.startswith("17th of 4,012; priority 2, tenant vision's; credit 0.00 = ")

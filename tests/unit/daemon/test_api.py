@@ -16,6 +16,8 @@ from federator.model.lifecycle import WorkloadState
 from federator.model.message import Observation
 from federator.model.reason import RefusalKind
 from federator.model.workload import Option, SiteName, Submission, WorkloadId
+from federator.policies.mast import Mast
+from federator.sched.rules import Rules
 from federator.sites.protocol import (
     Call,
     CancelCall,
@@ -38,7 +40,7 @@ from federator.sites.protocol import (
 from federator.sites.protocol import (
     TestOnlyReply as TrialReply,
 )
-from tests.fakes.build import rack
+from tests.fakes.build import rack, tenant
 from tests.fakes.loopback import Loopback
 
 CONFIG = FederationConfig.model_validate({
@@ -59,8 +61,9 @@ CONFIG = FederationConfig.model_validate({
 class Desk:
     """An ``Api`` over a simulated federation; ``ask`` is a researcher's command at alpine."""
 
-    def __init__(self) -> None:
-        self.federation = Loopback({"alpine": rack("a", 2), "baker": rack("b", 2)})
+    def __init__(self, federation: Loopback | None = None) -> None:
+        sites = {"alpine": rack("a", 2), "baker": rack("b", 2)}
+        self.federation = Loopback(sites) if federation is None else federation
         self.api = Api(CONFIG, self.federation.federation, self.observe, self.federation.clock)
         self._effects = Effects("demo", {}, self.api.reply, lambda _: None, {})
 
@@ -110,11 +113,11 @@ def desk() -> Desk:
 
 def submit_call(
     key: str = "key-00001",
-    options: Mapping[str, str] = MappingProxyType({}),
+    options: Mapping[str, str | None] = MappingProxyType({}),
     test_only: bool = False,
     as_user: str = "",
 ) -> SubmitCall:
-    given = {"nodes": "1", "gres": "gpu:8"} | dict(options)
+    given: dict[str, str | None] = {"nodes": "1", "gres": "gpu:8", **options}
     component = tuple(Option(name=name, value=value) for name, value in given.items())
     submission = Submission(components=(component,), script="#!/bin/sh\ntrue\n")
     return SubmitCall(submission=submission, key=key, test_only=test_only, as_user=as_user)
@@ -139,6 +142,22 @@ def test_a_user_may_lower_a_workload_below_the_tenants_priority(desk: Desk) -> N
     id_ = desk.submit(**{"fed-priority": "6", "nice": "50"})
     workload = desk.federation.entry(id_).workload
     assert (workload.priority, workload.asked_priority, workload.nice) == (6, 6, 50)
+
+
+def test_what_is_asked_for_of_evictions_and_time_limits_is_queued_with_it(desk: Desk) -> None:
+    reply = desk.ask(submit_call(options={"fed-no-preempt": None, "fed-continue": None}))
+    assert isinstance(reply, SubmitReply), reply
+    workload = desk.federation.entry(WorkloadId(reply.id)).workload
+    assert (workload.no_preempt, workload.preemptible, workload.continues) == (True, False, True)
+
+
+def test_who_may_not_be_evicted_and_can_never_be_within_quota_is_told_so() -> None:
+    tenants = (tenant("vision"), tenant("nlp", 8))
+    evicting = Loopback({"alpine": rack("a", 2)}, Rules(preempt_gpus=8), None, Mast(), tenants)
+    call = submit_call(options={"fed-no-preempt": None})
+    assert Desk(evicting).refusal(call) == (
+        "a job that may not be evicted must fit its tenant's quota"
+    )
 
 
 def test_a_workload_that_asks_for_nothing_is_not_lowered(desk: Desk) -> None:

@@ -106,6 +106,17 @@ def test_a_workload_within_quota_shows_its_priority_and_what_its_credit_is_made_
     assert c.rank(first).position == 1
 
 
+@pytest.mark.parametrize("firm", [draft(gang(1), no_preempt=True), draft(gang(1), requeue=False)])
+def test_who_may_not_be_evicted_pays_with_credit_and_is_told(firm: Draft) -> None:
+    c = Counter()
+    c.fill()
+    paying, other = c.submit(firm), c.submit(draft(gang(1)))
+    rank = c.rank(paying)
+    assert rank.non_preemptible_term == 2.0
+    assert rank.credit == rank.age_term + rank.fair_share_term - rank.non_preemptible_term
+    assert c.rank(other).position < rank.position  # though it came later
+
+
 def test_a_workload_over_quota_shows_whose_quota_and_by_how_much() -> None:
     c = Counter()
     c.fill("vision")  # 32 GPUs of a quota of 16

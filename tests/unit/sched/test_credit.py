@@ -41,13 +41,23 @@ def test_a_nice_of_a_hundred_costs_what_half_an_hour_of_waiting_brings() -> None
     assert WEIGHTS.nice_term(0) == 0.0
 
 
+def test_not_to_be_evicted_costs_what_two_hours_of_waiting_bring() -> None:
+    weights = CreditWeights()
+    assert weights.non_preemptible_term(preemptible=False) == weights.age_term(7200.0) == 2.0
+    assert weights.non_preemptible_term(preemptible=True) == 0.0
+
+
 def test_every_weight_may_be_nothing() -> None:
-    none = CreditWeights(per_hour_waited=0, age_cap_h=0, fair_share=0, per_nice=0)
+    none = CreditWeights(
+        per_hour_waited=0, age_cap_h=0, fair_share=0, per_nice=0, non_preemptible=0
+    )
     assert (none.age_term(1e9), none.nice_term(9)) == (0.0, 0.0)
+    assert none.non_preemptible_term(preemptible=False) == 0.0
     assert fair_share_terms(np.array([1.0, 2.0]), none).tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("name", ["per_hour_waited", "age_cap_h", "fair_share", "per_nice"])
+@pytest.mark.parametrize("name", ["per_hour_waited", "age_cap_h", "fair_share", "per_nice",
+                                  "non_preemptible"])  # fmt: skip
 @pytest.mark.parametrize("weight", [-1.0, nan, inf])
 def test_a_weight_that_is_negative_or_no_number_is_refused(name: str, weight: float) -> None:
     with pytest.raises(ValueError, match="credit weights must be non-negative numbers"):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+
+import pytest
 
 from federator.model.event import Awarded, Changed, Draft
 from federator.model.lifecycle import Happening, WorkloadState
@@ -20,12 +23,14 @@ from tests.fakes.loopback import Loopback
 RULES = Rules(preempt_gpus=64, preempt_window_s=300.0, grace_s=60.0, cooldown_s=600.0)
 RUNS, WAITS = WorkloadState.RUNNING, WorkloadState.PENDING
 OWNER = Tenant(name=TenantName("owner"), priority=2, quota=Allowance(gpus=24))
+GUEST = Tenant(name=TenantName("guest"))
 
 
-def fleet(rules: Rules = RULES, nodes: int = 2) -> Loopback:
+def fleet(
+    rules: Rules = RULES, nodes: int = 2, tenants: Sequence[Tenant] = (OWNER, GUEST)
+) -> Loopback:
     """One site of 8-GPU nodes; ``owner`` has a quota of 24 GPUs, ``guest`` none."""
-    return Loopback({"alpine": rack("a", nodes)}, rules, None, Mast(),
-                    (OWNER, Tenant(name=TenantName("guest"))))  # fmt: skip
+    return Loopback({"alpine": rack("a", nodes)}, rules, None, Mast(), tenants)
 
 
 def of(tenant: str, nodes: int = 1, gpus: int = 8, **more: object) -> Draft:
@@ -101,15 +106,25 @@ def test_a_victim_that_saves_long_is_gone_at_its_deadline_and_the_winner_waits_f
     assert (f.state(victim), f.state(owner)) == (WAITS, RUNS)
 
 
-def test_one_that_ends_by_itself_while_it_should_leave_has_ended() -> None:
+@pytest.mark.parametrize(
+    ("state", "exit_code", "then"),
+    [
+        (SiteJobState.FAILED, 1, WorkloadState.FAILED),
+        (SiteJobState.COMPLETED, 0, WAITS),  # it may just have saved
+        (SiteJobState.FAILED, 85, WAITS),
+    ],
+)
+def test_one_that_exits_while_it_leaves_has_failed_or_comes_back(
+    state: SiteJobState, exit_code: int, then: WorkloadState
+) -> None:
     f = fleet()
     f.save_s = 30.0
     victim, _ = filled_by_guests(f)
     owner = f.submit(of("owner"))
     f.run_for(5.0)
-    f.slurm("alpine").end(f.entry(victim).attempt_id)
+    f.slurm("alpine").end(f.entry(victim).attempt_id, state, exit_code)
     f.run_for(15.0)
-    assert (f.state(victim), f.state(owner)) == (WorkloadState.COMPLETED, RUNS)
+    assert (f.state(victim), f.state(owner)) == (then, RUNS)
 
 
 def test_a_restart_of_the_daemon_finishes_an_eviction() -> None:
@@ -186,9 +201,11 @@ def test_one_within_quota_is_not_evicted_for_its_equal() -> None:
     assert f.state(more) is WAITS
 
 
-def test_a_workload_that_may_not_be_requeued_is_never_evicted() -> None:
-    f = fleet()
-    keeps = [f.submit(of("guest", requeue=False)) for _ in range(2)]
+@pytest.mark.parametrize("firm", [{"requeue": False}, {"no_preempt": True}])
+def test_a_workload_that_may_not_be_evicted_never_is(firm: dict[str, bool]) -> None:
+    humble = Tenant(name=TenantName("humble"), priority=6, quota=Allowance(gpus=16))
+    f = fleet(tenants=(OWNER, humble))
+    keeps = [f.submit(of("humble", **firm)) for _ in range(2)]
     f.run_for(5.0)
     owner = f.submit(of("owner"))
     f.run_for(30.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from federator.model.event import Awarded, Changed, EpochBegan
@@ -18,13 +20,16 @@ from federator.model.message import (
     Record,
     SiteReported,
 )
-from federator.model.reason import ReasonCode, RefusalKind
+from federator.model.plan import Bid, Score
+from federator.model.reason import Reason, ReasonCode, RefusalKind
 from federator.model.site import AttemptReport, NodeShare, SiteJobState
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import AttemptId, Job, SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
+from federator.sched.bad_nodes import AVOID_NODE_S
+from federator.sched.plausible import contradiction
 from federator.sched.rules import Rules
-from tests.fakes.build import draft, gang, rack, tenant
+from tests.fakes.build import draft, gang, plan_on, rack, tenant
 from tests.fakes.loopback import Loopback
 
 ALPINE, BAKER = SiteName("alpine"), SiteName("baker")
@@ -268,17 +273,59 @@ def test_a_lease_outlives_a_restart_of_the_daemon() -> None:
     assert Happening.WITHDRAWN in happened(f, id_)
 
 
-def test_a_job_that_its_site_requeued_gets_a_lease_again() -> None:
-    f = Loopback({"alpine": rack("a", 1)}, rules=Rules(launch_lease_s=60.0, pass_interval_s=3000.0))
+def test_a_job_that_is_requeued_at_its_site_is_taken_back_and_started_once_more() -> None:
+    f = two_sites()
     f.shared_nodes = True
-    id_ = f.submit(draft())
+    id_ = f.submit(draft(gang(2)))
     f.run_for(2.0)
     f.slurm("alpine").starts_jobs = False
     f.slurm("alpine").requeue(f.entry(id_).attempt_id)
     f.run_for(15.0)
-    assert f.state(id_) is WorkloadState.LAUNCHING
-    f.run_for(80.0)
-    assert Happening.WITHDRAWN in happened(f, id_)
+    assert happened(f, id_)[2:4] == [Happening.SITE_REQUEUED, Happening.WITHDRAWN]
+    assert (f.entry(id_).attempt, len(f.live_jobs(id_))) == (2, 1)
+    assert f.entry(id_).setbacks[ALPINE].code is ReasonCode.REQUEUED
+    assert f.entry(id_).avoid_until_s == {}  # nobody is to blame
+
+
+def test_a_requeued_job_that_starts_before_it_is_taken_back_runs_on() -> None:
+    f = two_sites()
+    f.shared_nodes = True
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(2.0)
+    job = f.slurm("alpine").jobs[f.entry(id_).site_job_id]
+    job.restarts, job.state = 1, SiteJobState.PENDING
+    f.run_until(lambda: f.state(id_) is WorkloadState.LAUNCHING)
+    job.state = SiteJobState.RUNNING
+    f.run_for(30.0)
+    assert (f.state(id_), f.entry(id_).attempt) == (WorkloadState.RUNNING, 1)
+    assert len(f.live_jobs(id_)) == 1
+
+
+def test_what_a_site_preempts_comes_back_and_leaves_that_site_alone_for_a_while() -> None:
+    f = two_sites()
+    f.shared_nodes = True
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(2.0)
+    f.slurm("alpine").starts_jobs = False
+    f.slurm("alpine").requeue(f.entry(id_).attempt_id, preempted=True)
+    f.run_for(15.0)
+    entry = f.entry(id_)
+    assert (entry.site, entry.state, entry.attempt) == (BAKER, WorkloadState.RUNNING, 2)
+    assert len(f.live_jobs(id_)) == 1
+    assert entry.setbacks[ALPINE] == Reason(code=ReasonCode.PREEMPTED, detail="by the site")
+    assert entry.avoid_until_s[ALPINE] > f.clock.now_s
+
+
+def test_what_a_site_ends_for_work_of_its_own_comes_back_unless_it_may_not_requeue() -> None:
+    f = two_sites()
+    ids = [f.submit(draft(gang(1), requeue=requeue)) for requeue in (True, False)]
+    f.run_for(2.0)
+    for id_ in ids:
+        f.slurm("alpine").end(f.entry(id_).attempt_id, SiteJobState.PREEMPTED)
+    f.run_for(15.0)
+    comes_back, ended = (f.entry(id_) for id_ in ids)
+    assert (comes_back.state, comes_back.attempt) == (WorkloadState.RUNNING, 2)
+    assert (ended.state, ended.site_state) == (WorkloadState.FAILED, "PREEMPTED")
 
 
 def test_a_site_that_failed_a_workload_is_asked_again_after_a_while() -> None:
@@ -481,9 +528,62 @@ def test_a_node_failure_sends_the_workload_back_to_the_queue() -> None:
     f.run_for(1.0)
     f.slurm("alpine").fail_node("a1")
     f.run_for(20.0)
-    assert f.state(id_) is WorkloadState.RUNNING
-    assert f.entry(id_).attempt == 2
-    assert f.entry(id_).site == BAKER  # alpine is left alone for a while
+    entry = f.entry(id_)
+    assert (entry.state, entry.site, entry.attempt) == (WorkloadState.RUNNING, ALPINE, 2)
+    assert "a1" not in entry.node_names
+    assert entry.avoid_until_s == {}  # the node is to blame, not its site
+    (again,) = (e for e in f.log if isinstance(e, Changed) and e.failed_nodes)
+    assert again.failed_nodes == ("a1",)
+
+
+def test_a_node_that_is_back_is_avoided_for_a_while_by_whom_it_failed_alone() -> None:
+    f = Loopback({"alpine": rack("a", 2)}, rules=Rules(pass_interval_s=3000.0))
+    f.shared_nodes = True
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(1.0)
+    f.slurm("alpine").fail_node("a2")
+    f.run_for(10.0)
+    f.slurm("alpine").repair_node("a2")
+    f.run_for(60.0)
+    (refusal,) = f.entry(id_).refusals.values()
+    assert refusal.kind is RefusalKind.WAIT
+    assert Reason(code=ReasonCode.NODE_FAILED, detail="a2") in refusal.reasons
+    other = f.submit(draft(gang(2)))
+    f.run_for(2.0)
+    assert f.state(other) is WorkloadState.RUNNING  # of the same shape: the refusal taught nothing
+    f.slurm("alpine").end(f.entry(other).attempt_id)
+    f.run_for(AVOID_NODE_S)
+    assert (f.state(id_), f.entry(id_).attempt) == (WorkloadState.RUNNING, 2)
+
+
+def test_a_failed_prolog_sends_the_workload_elsewhere_at_once_without_that_node() -> None:
+    f = two_sites()
+    f.shared_nodes = True
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(1.0)
+    bad, _ = f.entry(id_).node_names
+    f.slurm("alpine").fail_prolog(bad)
+    f.run_for(10.0)  # the lease is 60 s
+    entry = f.entry(id_)
+    assert (entry.state, entry.attempt) == (WorkloadState.RUNNING, 2)
+    assert bad not in entry.node_names
+
+
+def test_a_node_failure_costs_no_place_in_the_queue() -> None:
+    f = Loopback({"alpine": rack("a", 1)})
+    f.shared_nodes = True
+    first = f.submit(draft())
+    f.run_for(5.0)
+    second = f.submit(draft())
+    f.slurm("alpine").fail_node("a1")
+    f.run_for(10.0)
+    assert [ranked.id for ranked in f.federation.ranked(f.clock.now_s)] == [first, second]
+
+
+def test_a_bid_on_a_node_that_is_avoided_is_not_believed() -> None:
+    job = replace(gang(1), avoid=("a1",))
+    assert "failed the workload" in contradiction((job,), Bid(score=Score(), jobs=plan_on("a1")))
+    assert not contradiction((job,), Bid(score=Score(), jobs=plan_on("a2")))
 
 
 def test_a_node_failure_ends_a_workload_that_may_not_requeue() -> None:

@@ -14,8 +14,10 @@ from federator.model.event import (
     encode_event,
 )
 from federator.model.lifecycle import Effect, Happening, InvalidTransition, WorkloadState
+from federator.model.reason import Reason, ReasonCode
 from federator.model.tenant import Tenancy
 from federator.model.workload import FIRST_WORKLOAD_ID, SiteName, TenantName
+from federator.sched.failures import DAY_S
 from federator.sched.ledger import RETRY_AFTER_MAX_S, RETRY_AFTER_S, Entry, Ledger
 from tests.fakes.build import attempt, draft, plan_on, tenant
 
@@ -33,7 +35,7 @@ def award(ledger: Ledger, nth: int = 1, site: str = "alpine") -> tuple[Effect, .
     return ledger.apply(Awarded(at_s=1.0, attempt=attempt(0, nth), site=site, jobs=plan_on("a1")))
 
 
-def change(ledger: Ledger, happening: Happening, at_s: float = 2.0, **fields: float) -> Entry:
+def change(ledger: Ledger, happening: Happening, at_s: float = 2.0, **fields: object) -> Entry:
     event = Changed(at_s=at_s, workload=ID, happening=happening, **fields)  # type: ignore[arg-type]
     ledger.apply(event)
     return ledger.entries[ID]
@@ -126,14 +128,43 @@ def test_who_is_back_in_the_queue_is_at_no_site() -> None:
     assert entry.attempt == 1  # the next one is new
 
 
-def test_the_lease_runs_from_the_sites_acceptance_and_again_after_a_requeue() -> None:
+def test_the_lease_runs_from_the_sites_acceptance() -> None:
     ledger = ledger_with_one()
     award(ledger)
     assert change(ledger, Happening.ACCEPTED, at_s=5.0).lease_from_s == 5.0
     assert change(ledger, Happening.LEASE_OVER, at_s=70.0).withdrawing
-    change(ledger, Happening.STARTED)
+
+
+def test_what_its_site_put_back_is_withdrawn_at_once() -> None:
+    ledger = ledger_with_one()
+    award(ledger)
+    change(ledger, Happening.ACCEPTED, site_job_id=7)
+    change(ledger, Happening.STARTED, started_at_s=3.0)
     entry = change(ledger, Happening.SITE_REQUEUED, at_s=90.0)
-    assert (entry.lease_from_s, entry.withdrawing) == (90.0, False)
+    assert (entry.state, entry.withdrawing) == (WorkloadState.LAUNCHING, True)
+    assert entry.withdrawn_at_s == 90.0
+
+
+def test_nodes_that_failed_it_are_avoided_and_not_their_site() -> None:
+    ledger = ledger_with_one()
+    award(ledger)
+    change(ledger, Happening.ACCEPTED, site_job_id=7)
+    change(ledger, Happening.STARTED, started_at_s=3.0)
+    why = Reason(code=ReasonCode.NODE_FAILED, detail="a1")
+    entry = change(ledger, Happening.NODE_FAILED, 100.0, failed_nodes=("a1",), reason=why)
+    assert entry.bad_nodes.avoided(A, 100.0) == ("a1",)
+    assert (entry.avoid_until_s, entry.setbacks) == ({}, {A: why})
+
+
+def test_the_failure_rate_comes_with_the_log() -> None:
+    ledger = ledger_with_one()
+    award(ledger)
+    change(ledger, Happening.ACCEPTED, site_job_id=7)
+    change(ledger, Happening.STARTED, started_at_s=100.0)
+    before = ledger.failures.per_node_s(A)
+    change(ledger, Happening.NODE_FAILED, at_s=100.0 + 100 * DAY_S, failed_nodes=("a1",))
+    assert before == pytest.approx(6.5 / 1000 / DAY_S)
+    assert ledger.failures.per_node_s(A) == pytest.approx((0.65 + 1) / (200 * DAY_S))
 
 
 def test_exit_code_and_signal_are_those_of_the_end() -> None:

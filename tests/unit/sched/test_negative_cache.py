@@ -61,6 +61,14 @@ def test_less_or_other_hardware_is_worth_a_try(asked: Job) -> None:
     assert not answered(FAILED, asked)
 
 
+def test_who_avoids_nodes_proves_nothing_for_who_does_not() -> None:
+    avoids = replace(FAILED, avoid=("n1",))
+    assert answered(FAILED, avoids)
+    assert answered(avoids, replace(FAILED, avoid=("n1", "n2")))
+    assert not answered(avoids, FAILED)
+    assert not answered(avoids, replace(FAILED, avoid=("n2",)))
+
+
 def test_cpus_that_come_in_larger_pieces_are_not_more_of_a_total() -> None:
     """Two nodes with 6 CPUs free hold no 12 in fours, but 12 in sixes."""
     fours = Job(name="t", cpus=12, cpus_per_node=4)

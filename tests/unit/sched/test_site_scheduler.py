@@ -34,6 +34,22 @@ def bids(scheduler: SiteScheduler, *jobs: Job) -> list[bool]:
     return [answer.bid is not None for answer in scheduler.bid(requests)]
 
 
+def test_nodes_that_failed_a_workload_are_not_offered_to_it_and_do_not_make_never() -> None:
+    scheduler = site(*rack("a", 2))
+    one, both = replace(gang(1), avoid=("a1",)), replace(gang(2), avoid=("a1",))
+    none_left = replace(gang(1), avoid=("a1", "a2"))
+    requests = [BidRequest(id=WorkloadId(k), jobs=(job,))
+                for k, job in enumerate((both, none_left, one))]  # fmt: skip
+    first, second, third = scheduler.bid(requests)
+    for answer, named in ((first, "a1"), (second, "a1,a2")):
+        assert answer.refusal is not None
+        assert answer.refusal.kind is RefusalKind.WAIT
+        assert named in [r.detail for r in answer.refusal.reasons
+                         if r.code is ReasonCode.NODE_FAILED]  # fmt: skip
+    assert third.bid is not None
+    assert set(third.bid.jobs[0].nodes) == {"a2"}
+
+
 def test_each_bid_counts_those_before_it_as_won() -> None:
     assert bids(site(*rack("a", 3)), gang(2), gang(2), gang(1), gang(1)) == [
         True, False, True, False,

@@ -25,6 +25,7 @@ from federator.sim.trace import ReplayOptions
 from tests.fakes.build import attempt, draft, gang, plan_on, rack, workload
 
 OWNER = Tenant(name=TenantName("owner"), priority=2, quota=Allowance(gpus=16))
+HUMBLE = Tenant(name=TenantName("humble"), priority=6, quota=Allowance(gpus=8))
 GUEST = Tenant(name=TenantName("guest"))
 EVICTING = Rules(preempt_gpus=64, grace_s=120.0, cooldown_s=0.0)
 DAY_S = 86_400.0
@@ -46,7 +47,7 @@ def scenario(
     in_order = sorted(arrivals, key=lambda a: a[0])
     return Scenario(
         sites=sites,
-        tenants=(OWNER, GUEST),
+        tenants=(OWNER, HUMBLE, GUEST),
         arrivals=tuple(Arrival(at_s=at, draft=d, duration_s=s) for at, d, s in in_order),
     )
 
@@ -128,10 +129,15 @@ def test_what_it_has_saved_by_itself_is_not_lost() -> None:
 
 
 def test_who_may_not_be_requeued_is_not_evicted() -> None:
-    guest, owner = lived(
-        one_site((0.0, of("guest", requeue=False), 1000.0), (400.0, of("owner"), 100.0)), EVICTING
+    humble, owner = lived(
+        one_site((0.0, of("humble", requeue=False), 1000.0), (400.0, of("owner"), 100.0)), EVICTING
     )
-    assert (guest.preemptions, owner.start_s) == (0, 1000.0)
+    assert (humble.preemptions, owner.start_s) == (0, 1000.0)
+
+
+def test_who_may_not_be_evicted_and_has_no_quota_is_refused() -> None:
+    (guest,) = lived(one_site((0.0, of("guest", requeue=False), 1000.0)), EVICTING)
+    assert guest.refused
 
 
 def test_without_a_budget_the_owner_waits() -> None:
@@ -230,6 +236,11 @@ def test_every_job_ends_no_gpu_is_used_twice_and_gpu_seconds_add_up(
     worked_gpu_s = saved_gpu_s = 0.0
     for arrival, life in zip(given_.arrivals, lives, strict=True):
         gpus = sum(job.total_gpus for job in arrival.draft.jobs)
+        if life.refused:
+            assert budget
+            assert arrival.draft.tenant == "guest"
+            assert not arrival.draft.preemptible
+            continue
         if life.failed:
             assert not arrival.draft.requeue
             worked_gpu_s += life.lost_gpu_s

@@ -36,11 +36,11 @@ def test_digest_tells_where_parts_meet() -> None:
     assert digest(b"ab", b"c") != digest(b"a", b"bc")
 
 
-def test_only_python_sources_are_taken(tmp_path: Path) -> None:
+def test_only_sources_are_taken(tmp_path: Path) -> None:
     (tmp_path / "__pycache__").mkdir()
-    for name in ("a.py", "b.txt", "__pycache__/a.cpython-311.pyc"):
+    for name in ("a.py", "b.sh", "c.txt", "__pycache__/a.cpython-311.pyc"):
         (tmp_path / name).write_bytes(b"")
-    assert [entry.path for entry in python_sources(tmp_path, "p")] == ["p/a.py"]
+    assert [entry.path for entry in python_sources(tmp_path, "p")] == ["p/a.py", "p/b.sh"]
 
 
 def test_what_pip_notes_about_this_machine_is_left_out(tmp_path: Path) -> None:

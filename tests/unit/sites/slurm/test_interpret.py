@@ -176,6 +176,7 @@ def test_the_lowest_level_asked_for_by_a_component_holds_for_the_whole_workload(
         ("--fed-priority=0", 'Invalid --fed-priority value "0", must be between 1 and 7 (lowest)'),
         ("--fed-priority=8", 'Invalid --fed-priority value "8", must be between 1 and 7 (lowest)'),
         ("--fed-priority=-1", 'Invalid --fed-priority value "-1", must be between 1 and 7'),
+        ("--fed-continue=1", "option '--fed-continue' doesn't allow an argument"),
         ("--fed-priority=low", 'Invalid --fed-priority value "low", must be between 1 and 7'),
         ("--fed-priority=", 'Invalid --fed-priority value "", must be between 1 and 7'),
         ("--priority=1", "--priority is not supported: the priority is the tenant's"),
@@ -316,6 +317,37 @@ def test_name_account_and_requeue_are_read() -> None:
     found = read("-J n -A acc --no-requeue")
     assert (found.name, found.account, found.requeue) == ("n", "acc", False)
     assert read("").requeue
+
+
+@pytest.mark.parametrize(
+    ("words", "no_preempt", "continues"),
+    [
+        ("", False, False), ("--fed-no-preempt", True, False), ("--fed-continue", False, True),
+        ("-n1 : --fed-continue --fed-no-preempt", True, True),
+    ],
+)  # fmt: skip
+def test_what_a_component_says_of_being_evicted_holds_for_the_whole_workload(
+    words: str, no_preempt: bool, continues: bool
+) -> None:
+    found = read(words)
+    assert (found.no_preempt, found.continues) == (no_preempt, continues)
+
+
+@pytest.mark.parametrize(
+    ("words", "lead_s"),
+    [
+        ("", 0), ("--signal=USR1", 60), ("--signal=B:USR1@300", 300), ("--signal=RB:12@0", 0),
+        ("--signal=USR1@10 : --signal=USR1@20", 20), ("--signal=USR1@soon", 0), ("--signal=@9", 0),
+    ],
+)  # fmt: skip
+def test_how_early_slurm_itself_signals_a_job_is_read(words: str, lead_s: float) -> None:
+    assert read(words).signal_lead_s == lead_s
+
+
+def test_what_may_not_start_again_cannot_go_on_at_its_time_limit() -> None:
+    with pytest.raises(InvalidRequest, match=r"--no-requeue .* forbids; leave one of them out"):
+        read("--fed-continue --no-requeue")
+    assert read("--no-requeue --fed-continue --requeue").continues
 
 
 def test_directives_of_other_schedulers_are_refused_unless_ignored() -> None:

@@ -245,6 +245,13 @@ def test_completing_counts_as_running_and_holds_its_nodes() -> None:
     assert set(job.nodes) == {"n1", "n2"}
 
 
+def test_restarts_and_the_sites_own_preemption_are_read() -> None:
+    (job,) = parse_jobs(squeue_record(RestartCnt="2", PreemptTime="1795210900")).records
+    assert (job.restarts, job.preempted_at_s) == (2, 1795210900.0)
+    (job,) = parse_jobs(squeue_record()).records
+    assert (job.restarts, job.preempted_at_s) == (0, 0.0)
+
+
 def test_a_requeued_jobs_estimated_start_is_no_start() -> None:
     (job,) = parse_jobs(squeue_record(State="PENDING", NodeList="", StartTime="99")).records
     assert (job.started_at_s, job.nodes) == (0.0, {})

@@ -65,13 +65,13 @@ def test_an_array_task_is_submitted_alone() -> None:
 
 def test_what_lowers_a_workload_in_the_global_queue_never_reaches_a_site() -> None:
     script = "#!/bin/sh\n#SBATCH --fed-priority=5 --nice=3\necho\n"
-    words = ["--nice=7", "--fed-priority=6", ":", "--nice"]
-    given = {"SBATCH_FED_PRIORITY": "5"}
+    words = ["--nice=7", "--fed-priority=6", "--fed-no-preempt", ":", "--nice", "--fed-continue"]
+    given = {"SBATCH_FED_PRIORITY": "5", "SBATCH_FED_CONTINUE": ""}
     call = render(
         order(words, plan("a"), plan("b"), environment=given, submission={"script": script}), "s"
     )
-    assert not [word for word in call.argv if "nice" in word or "fed-priority" in word]
-    assert "SBATCH_FED_PRIORITY" not in call.environment
+    assert not [word for word in call.argv if "nice" in word or word.startswith("--fed")]
+    assert not given.keys() & call.environment.keys()
     assert parse_script(call.script) == ((),)
 
 
@@ -149,6 +149,14 @@ def test_environment_leaves_the_submitting_machine_behind() -> None:
 def test_variables_that_fsbatch_left_out_stay_named() -> None:
     given = {"BIG": "x" * 200_000, "FED_DROPPED_ENV": "LATIN"}
     assert render(order([], environment=given), "s").environment["FED_DROPPED_ENV"] == "LATIN,BIG"
+
+
+def test_the_interval_between_checkpoints_is_told_where_it_is_known() -> None:
+    told = render(order(["--export=NONE"], checkpoint_interval_s=1234.5), "s")
+    assert told.environment["FED_CHECKPOINT_INTERVAL_S"] == "1234"
+    assert "--export=FED_JOB_ID,FED_ATTEMPT,FED_SITE,FED_CHECKPOINT_INTERVAL_S" in told.argv
+    forged = {"FED_CHECKPOINT_INTERVAL_S": "1"}
+    assert "FED_CHECKPOINT_INTERVAL_S" not in render(order([], environment=forged), "s").environment
 
 
 def test_the_umask_is_the_researchers() -> None:

@@ -1,0 +1,308 @@
+"""When does a training save its state, and what does it do when it is told to leave?
+
+The loop tells ``Checkpointer.step`` of each finished step. All is decided there, by all ranks
+together, and never in a signal handler: save because it is time to, or save, acknowledge and end.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import pickle
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import files
+from .job import FederatedJob
+from .ranks import Ranks
+from .warning import LeaveSignals
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+
+    from .ranks import Agree
+
+EXIT_STATUS = 85  # "checkpointed, start me again"; HTCondor's number, too
+DEFAULT_INTERVAL_S = 1800.0  # where neither the caller nor the federation knows better
+LEAVE_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
+_POLL_S = 1.0  # between looks at the deadline file
+_LOG = logging.getLogger("federator.checkpoint")
+
+
+class Due(enum.IntEnum):
+    """What is to be done at a step boundary; the largest of all ranks' holds."""
+
+    NOTHING = 0
+    SAVE = 1
+    LEAVE = 2  # save, then end
+
+
+class SavedState(NamedTuple):
+    """A checkpoint that was read back; ``step`` is the last finished step."""
+
+    step: int
+    state: Any
+    path: Path
+
+
+def pickle_save(state: object, path: Path) -> None:
+    """Pickle ``state`` into ``path``."""
+    with path.open("wb") as file:
+        pickle.dump(state, file, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def pickle_load(path: Path) -> Any:
+    """Read back what ``pickle_save`` wrote. Who can write the file can run code here."""
+    with path.open("rb") as file:
+        return pickle.load(file)  # noqa: S301 - the user's own state, in their own folder
+
+
+class Checkpointer:
+    """Saves a training's state from time to time, and before it must leave.
+
+    Signals and the deadline file only set a flag. Every method but the properties is for all
+    ranks, at the same step; only rank 0 writes, the others wait for it.
+    """
+
+    def __init__(  # noqa: PLR0913 - keywords with defaults, for scripts that use one or two
+        self,
+        save: Callable[[Any, Path], object] = pickle_save,
+        load: Callable[[Path], Any] = pickle_load,
+        *,
+        directory: os.PathLike[str] | str | None = None,
+        keep: int = 3,
+        interval_s: float | None = None,
+        check_every: int = 1,
+        all_ranks_write: bool = False,
+        checksum: bool = True,
+        agree: Agree | None = None,
+        rank: int | None = None,
+        signals: Sequence[signal.Signals] = LEAVE_SIGNALS,
+        job: FederatedJob | None = None,
+    ) -> None:
+        """Begin to listen for the signal to leave.
+
+        Args:
+            save: writes a state to a path, as a file or a folder; ``torch.save`` does.
+            load: reads it back; ``torch.load`` does. The default, pickle, runs what it loads.
+            directory: where checkpoints are; default $FED_CHECKPOINT_DIR.
+            keep: how many complete checkpoints stay, >= 1.
+            interval_s: between periodic checkpoints; ``math.inf`` for none but the last. Default
+                $FED_CHECKPOINT_INTERVAL_S, else half an hour.
+            check_every: look and decide only at steps that it divides, as deciding together
+                takes an all-reduce.
+            all_ranks_write: every rank saves a part of its own (sharded state).
+            checksum: note a CRC-32 of each file; costs one more reading of it.
+            agree: takes an int and returns the largest of all ranks'; default torch.distributed
+                where it is initialised.
+            rank: this process's; default as torch.distributed, torchrun or srun has it.
+            signals: those that mean "leave".
+            job: the federation's side, for tests; default as the environment says.
+
+        Raises:
+            ValueError: no directory is known, or a number makes no sense.
+        """
+        self._job = FederatedJob.from_environment() if job is None else job
+        chosen = self._job.directory if directory is None else Path(directory)
+        if chosen is None:
+            why = self._job.why_no_directory
+            because = f" ({why})" if why else ""
+            raise ValueError(f"FED_CHECKPOINT_DIR is not set{because}: say where with directory=")
+        if keep < 1 or check_every < 1:
+            raise ValueError(f"keep={keep} and check_every={check_every} must be at least 1")
+        self.directory = chosen
+        self.interval_s = self._interval_s(interval_s)
+        self._save, self._load, self._keep, self._checksum = save, load, keep, checksum
+        self._check_every, self._all_write = check_every, all_ranks_write
+        self._agree, self._rank = agree, rank
+        self._torn: set[Path] = set()
+        self._saved_step: int | None = None
+        self._last_save_s = self._last_look_s = time.monotonic()
+        self._seen = self._job.told_to_leave()
+        self._flag = LeaveSignals(signals)
+
+    def __enter__(self) -> Checkpointer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop listening for signals; the handlers of before are back."""
+        self._flag.restore()
+
+    @property
+    def told_to_leave(self) -> bool:
+        """Whether this process knows that the job must leave. Another rank may know earlier."""
+        now = time.monotonic()
+        if not self._seen and now - self._last_look_s >= _POLL_S:
+            self._last_look_s = now
+            self._seen = self._job.told_to_leave()
+        return self._seen or self._flag.received
+
+    @property
+    def deadline_s(self) -> float | None:
+        """Unix time at which the job is killed; None while it is not told, or nobody says."""
+        return self._job.deadline_s()
+
+    def step(self, step: int, state: Callable[[], Any]) -> bool:
+        """Tell that ``step`` is finished; saves when it is time to, and ends when told to leave.
+
+        Args:
+            step: number of the finished step, >= 0 and the same on all ranks.
+            state: returns what to save; called only when something is saved.
+
+        Returns:
+            Whether a checkpoint was written.
+
+        Raises:
+            SystemExit: 85, after the last checkpoint was saved and acknowledged.
+            RuntimeError: another rank could not save.
+        """
+        due = self.due(step)
+        if due is not Due.NOTHING:
+            self.save(step, state)
+        if due is Due.LEAVE:
+            self.leave()
+        return due is not Due.NOTHING
+
+    def due(self, step: int) -> Due:
+        """Decide, all ranks together, what is to be done after ``step``.
+
+        For frameworks that save in their own way: they do, then call ``saved`` or ``leave``.
+        """
+        if step % self._check_every:
+            return Due.NOTHING
+        mine = Due.NOTHING
+        if time.monotonic() - self._last_save_s >= self.interval_s:
+            mine = Due.SAVE
+        if self.told_to_leave:
+            mine = Due.LEAVE
+        return Due(self._ranks().agree(mine))
+
+    def save(self, step: int, state: Callable[[], Any]) -> None:
+        """Save now; returns when the checkpoint is complete. A step is saved once.
+
+        Raises:
+            ValueError: ``step`` is below 0.
+            RuntimeError: another rank could not save; this rank's own error is raised as it is.
+        """
+        if step < 0:
+            raise ValueError(f"step={step} must be at least 0")
+        ranks = self._ranks()
+        if step == self._saved_step:
+            return
+        began_s = time.monotonic()
+        part = files.part_of(self.directory, f"{self._job.attempt}-{step:d}")
+        for act in (self._begin, self._write, self._commit):
+            error = _caught(act, part, ranks, step, state)
+            if ranks.agree(error is not None):
+                if ranks.rank == 0:
+                    files.discard(part)
+                raise error or RuntimeError(f"another rank could not save step {step}")
+        self._saved_step, self._last_save_s = step, time.monotonic()
+        if ranks.rank == 0:
+            _LOG.info("saved step %d in %.1f s", step, self._last_save_s - began_s)
+            self._answer(self._job.checkpointed)
+            files.prune(self.directory, self._keep, self._torn)
+
+    def saved(self) -> None:
+        """Tell that the framework's own checkpoint is complete."""
+        self._last_save_s = time.monotonic()
+        if self._ranks().rank == 0:
+            self._answer(self._job.checkpointed)
+
+    def leave(self) -> None:
+        """Acknowledge that the state is saved, and end.
+
+        Raises:
+            SystemExit: 85, always.
+        """
+        ranks = self._ranks()
+        if ranks.rank == 0:
+            self._answer(self._job.acknowledge)
+        ranks.agree(0)  # nobody ends, and has a launcher end all, before that
+        raise SystemExit(EXIT_STATUS)
+
+    def latest(self) -> SavedState | None:
+        """Load the newest whole checkpoint; torn ones are skipped. None to begin from nothing.
+
+        All ranks load the same one, the newest that is whole for all of them. What ``load``
+        raises on a whole checkpoint is raised: that is no torn file, and starting again from
+        nothing would lose the work.
+        """
+        ranks = self._ranks()
+        bound = None
+        while True:
+            mine = self._newest_whole(ranks.rank, bound)
+            number = mine.number if mine is not None else 0
+            least = -ranks.agree(-number)
+            if least == ranks.agree(number):
+                break
+            bound = least
+        if mine is None:
+            return None
+        owner = self._owner(ranks, mine)
+        return SavedState(mine.step, self._load(files.state_of(mine.path, owner)), mine.path)
+
+    def _newest_whole(self, rank: int, bound: int | None) -> files.StoredCheckpoint | None:
+        for checkpoint in files.stored(self.directory):
+            if bound is not None and checkpoint.number > bound:
+                continue
+            if (rank > 0 and not self._all_write) or files.is_whole(checkpoint, rank):
+                return checkpoint
+            _LOG.warning("%s is not whole; trying the one before", checkpoint.path)
+            self._torn.add(checkpoint.path)
+        return None
+
+    def _owner(self, ranks: Ranks, found: files.StoredCheckpoint) -> int:
+        """Return the rank whose state this one loads."""
+        if not self._all_write:
+            return 0
+        size, now = files.ranks_of(found), ranks.size()
+        if size != now:
+            raise ValueError(f"{found.path} was written by {size} ranks; there are {now} now")
+        return ranks.rank
+
+    def _ranks(self) -> Ranks:
+        return Ranks.find(self._rank, self._agree)
+
+    def _interval_s(self, given: float | None) -> float:
+        interval_s = self._job.interval_s if given is None else given
+        if interval_s is None:
+            return DEFAULT_INTERVAL_S
+        if not interval_s > 0:
+            raise ValueError(f"interval_s={interval_s} must be above 0")
+        return interval_s
+
+    def _answer(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except OSError as error:  # the checkpoint is there all the same
+            _LOG.warning("the federation cannot be told of it: %s", error)
+
+    def _begin(self, part: Path, ranks: Ranks, *_: object) -> None:
+        if ranks.rank == 0:
+            files.begin(self.directory, part)
+
+    def _write(self, part: Path, ranks: Ranks, _: int, state: Callable[[], Any]) -> None:
+        size = ranks.size() if self._all_write else 1
+        if ranks.rank < size:
+            self._save(state(), files.state_of(part, ranks.rank))
+            files.seal(part, ranks.rank, ranks=size, checksum=self._checksum)
+
+    def _commit(self, part: Path, ranks: Ranks, step: int, *_: object) -> None:
+        if ranks.rank == 0:
+            files.commit(part, step)
+
+
+def _caught(act: Callable[..., None], *arguments: object) -> Exception | None:
+    """Do it, and return what it raised: the other ranks must hear of it before it is raised."""
+    try:
+        act(*arguments)
+    except Exception as error:  # a user's save may raise anything; it is raised again
+        return error
+    return None

@@ -1,0 +1,97 @@
+# How does a job script keep its state when it is told to leave?      . fed-checkpoint.sh
+#
+#   save() { ./solver --dump "$FED_CHECKPOINT_DIR/state" && fed_saved && exit 85; }
+#   fed_on_preempt save
+#   fed_run ./solver --resume "$FED_CHECKPOINT_DIR/state"
+#
+# For sh (dash) and bash. A shell runs traps only between commands, so a long command belongs
+# behind fed_run. Outside the federation nothing is told and answers go nowhere.
+
+# fed_on_preempt CMD [ARG...]: run CMD, once, when the job is told to leave (USR1, USR2 or TERM).
+# CMD says itself when the state is saved (fed_saved); ":" does nothing, for programs that look
+# at the deadline file themselves.
+fed_on_preempt() {
+    _fed_command=
+    for _fed_word in "$@"; do
+        _fed_command="$_fed_command '$(printf '%s' "$_fed_word" | sed "s/'/'\\\\''/g")'"
+    done
+    _fed_listen
+}
+
+# fed_run CMD [ARG...]: run CMD so that traps run at once; the status is CMD's. Without a
+# fed_on_preempt before, CMD gets the signals that the script gets.
+fed_run() {
+    _fed_listen
+    "$@" &
+    _fed_child=$!
+    _fed_status=
+    # A signal ends a wait with its own number, before or after its trap has run; so a number above
+    # 128 is CMD's only if it stays the same and CMD is gone. Of a CMD that ends in the very moment
+    # of a signal bash 5.2 forgets the status, and says 255; fed_exit goes by what was saved.
+    while :; do
+        kill -0 "$_fed_child" 2>/dev/null && _fed_there=1 || _fed_there=
+        wait "$_fed_child" 2>/dev/null && _fed_now=0 || _fed_now=$?
+        # The interrupted wait before had got CMD's status already, and this one found nothing.
+        if [ "$_fed_now" -eq 127 ] && [ -z "$_fed_there" ] && [ -n "$_fed_status" ]; then break; fi
+        if [ "$_fed_now" -le 128 ]; then _fed_status=$_fed_now; break; fi
+        if [ "$_fed_now" = "$_fed_status" ] && [ -z "$_fed_there" ]; then break; fi
+        _fed_status=$_fed_now
+    done
+    _fed_child=
+    return "$_fed_status"
+}
+
+# fed_saved: my state is saved, end me now.
+fed_saved() { _fed_answer "saved.${FED_ATTEMPT:-1}"; }
+
+# fed_checkpointed: a checkpoint is complete as of now; only work done later can be lost.
+fed_checkpointed() { _fed_answer checkpointed; }
+
+# fed_told_to_leave: status 0 once the job was told to leave.
+fed_told_to_leave() {
+    [ -n "${_fed_told:-}" ] || { [ -n "${FED_PREEMPT_DEADLINE:-}" ] && [ -e "$FED_PREEMPT_DEADLINE" ]; }
+}
+
+# fed_deadline: print the Unix time at which the job is killed; status 1 if it was not told.
+fed_deadline() {
+    [ -n "${FED_PREEMPT_DEADLINE:-}" ] && cat "$FED_PREEMPT_DEADLINE" 2>/dev/null
+}
+
+# fed_exit STATUS: end the script; with 85 if the state was saved, whatever a launcher like
+# torchrun makes of its ranks' 85.
+fed_exit() {
+    if [ -n "${FED_CHECKPOINT_DIR:-}" ] && [ -e "$FED_CHECKPOINT_DIR/.fed/saved.${FED_ATTEMPT:-1}" ]; then
+        exit 85
+    fi
+    exit "$1"
+}
+
+_fed_told= _fed_child=
+
+_fed_listen() {
+    for _fed_signal in USR1 USR2 TERM; do
+        # shellcheck disable=SC2064 # the signal's name is meant to be fixed now
+        trap "_fed_trap $_fed_signal" "$_fed_signal"
+    done
+}
+
+_fed_trap() {
+    if [ -n "${_fed_command:-}" ]; then
+        [ -z "$_fed_told" ] || return 0
+        _fed_told=1
+        eval "$_fed_command" || echo "fed-checkpoint: saving ended with status $?" >&2
+    else
+        _fed_told=1
+        [ -z "$_fed_child" ] || kill -s "$1" "$_fed_child" 2>/dev/null || :
+    fi
+}
+
+_fed_answer() {
+    [ -n "${FED_CHECKPOINT_DIR:-}" ] || return 0
+    _fed_folder="$FED_CHECKPOINT_DIR/.fed"
+    if [ ! -d "$_fed_folder" ]; then
+        mkdir "$_fed_folder" && chmod --reference="$FED_CHECKPOINT_DIR" "$_fed_folder" || return
+    fi
+    # Renamed into place: the file of another site's attempt may belong to another UID.
+    : >"$_fed_folder/.$1.$$" && mv -f "$_fed_folder/.$1.$$" "$_fed_folder/$1"
+}

@@ -1,0 +1,66 @@
+"""Why did a site put a job back, or end it? What one sweep alone does not show.
+
+Once a job waits again squeue names neither the nodes it had nor that it was preempted (22.05,
+24.11 and 26.05 alike). Both were seen before: its nodes in a plan or an earlier sweep, and the
+preemption for as long as the victim had its grace or was on its way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from federator.model.site import AttemptReport, Node, SiteJobState
+from federator.model.workload import AttemptId
+
+_NODES_DID_IT: Final = (SiteJobState.NODE_FAIL, SiteJobState.BOOT_FAIL)
+
+
+class Setbacks:
+    """Completes reports with what earlier sweeps showed; at first there were none.
+
+    Args:
+        planned: the nodes of an attempt that was ordered and has not been seen to run.
+    """
+
+    def __init__(self, planned: Callable[[AttemptId], tuple[str, ...]]) -> None:
+        self._planned = planned
+        self._had: dict[AttemptId, tuple[str, ...]] = {}
+        self._preempted: set[AttemptId] = set()
+
+    def complete(
+        self, reports: Mapping[AttemptId, AttemptReport], nodes: Iterable[Node]
+    ) -> dict[AttemptId, AttemptReport]:
+        """The same reports, with ``preempted`` and ``failed_nodes``.
+
+        Args:
+            reports: of all genuine attempts at the site.
+            nodes: of the same sweep, read after the jobs.
+        """
+        broken = {node.name for node in nodes if not node.state.takes_jobs}
+        self._had = {a: self._nodes_of(report) for a, report in reports.items()}
+        self._preempted = {a for a, report in reports.items() if self._is_preempted(report)}
+        return {a: self._completed(report, broken) for a, report in reports.items()}
+
+    def _nodes_of(self, report: AttemptReport) -> tuple[str, ...]:
+        """All it was pinned to: of a job on its way out, squeue names only those not yet free."""
+        known = dict.fromkeys((*self._had.get(report.attempt, ()), *report.nodes))
+        return tuple(known) or self._planned(report.attempt)
+
+    def _is_preempted(self, report: AttemptReport) -> bool:
+        waits = report.state is SiteJobState.PENDING
+        return report.preempted or (waits and report.attempt in self._preempted)
+
+    def _completed(self, report: AttemptReport, broken: set[str]) -> AttemptReport:
+        failed: tuple[str, ...] = ()
+        put_back = report.state is SiteJobState.PENDING and report.restarts > 0
+        if put_back or report.state in _NODES_DID_IT:
+            had = self._had[report.attempt]
+            failed = tuple(name for name in had if name in broken)
+            if not failed and report.state in _NODES_DID_IT:
+                failed = had
+        preempted = report.attempt in self._preempted
+        if preempted == report.preempted and not failed:
+            return report
+        return replace(report, preempted=preempted, failed_nodes=failed)

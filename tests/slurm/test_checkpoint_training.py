@@ -1,0 +1,135 @@
+"""A real PyTorch training that must leave one site and goes on at another ends with the same bits.
+
+``bio`` has no quota here: a gang of ``vision`` displaces its training at alpine (Python 3.11), and
+boreal (Python 3.13) goes on, where the user has another UID.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from federator.errors import FederatorError
+from federator.testbed import software
+from federator.testbed.layout import REPOSITORY, StateDir
+from tests.slurm.conftest import lasting
+from tests.slurm.federation import Row, Running, at, fill, output_of, within
+
+pytestmark = pytest.mark.slurm
+
+USER, REGION = "bio1", "west"
+EXAMPLES = REPOSITORY / "examples" / "train"
+GRACE_S = 20.0
+STEPS = 400
+
+
+@pytest.fixture(scope="module")
+def trainable(testbed: StateDir) -> Iterator[None]:
+    """PyTorch at all sites, and the training where the sites of its region see it."""
+    try:
+        software.ensure(testbed, lambda _what, _doing: None)
+    except FederatorError as error:
+        pytest.skip(f"PyTorch cannot be installed here: {error}")
+    program = testbed.shared(REGION) / USER / "train.py"
+    shutil.copy(EXAMPLES / "train.py", program)
+    yield
+    program.unlink()
+
+
+@pytest.fixture
+def evicting(trainable: None, tmp_path: Path) -> Iterator[Running]:
+    preemption = {"grace_s": GRACE_S, "cooldown_s": 1.0, "budget_frac": 1.0}
+    tenants = {"bio": {"quota": {"gpus": 0}}}
+    yield from lasting(Running(tmp_path, tenants=tenants, pass_interval_s=5.0,
+                               preemption=preemption))  # fmt: skip
+
+
+def script(name: str, options: str) -> str:
+    """An example's script, with options of the training put in."""
+    text = (EXAMPLES / name).read_text()
+    assert '"$@"\n' in text
+    head, _, tail = text.rpartition('"$@"\n')
+    return f"{head}--steps {STEPS} {options}\n{tail}"
+
+
+def folder_of(id_: int) -> Path:
+    return StateDir.default().shared(REGION) / USER / "checkpoints" / str(id_)
+
+
+def digest_of(row: Row) -> str:
+    output = output_of(row, USER)
+    (digest,) = re.findall(r"^digest ([0-9a-f]{64})$", output, re.MULTILINE)
+    return str(digest)
+
+
+def end_of(running: Running, id_: int) -> Row:
+    row = running.await_state(id_, "COMPLETED", "FAILED", "CANCELLED", timeout_s=120)
+    assert row["state"] == "COMPLETED", output_of(row, USER)
+    return row
+
+
+def displace(running: Running, id_: int) -> Row:
+    """A gang takes alpine, where the workload runs; the workload's row before it had to leave."""
+    before = running.await_state(id_, "RUNNING")
+    assert before["site"] == "alpine"
+    began_s = time.monotonic()
+    gang = running.submit("#!/bin/sh\nsleep 300\n", "-N8", "--gres=gpu:a100:8")
+    assert running.await_state(gang, "RUNNING", timeout_s=GRACE_S + 10)["site"] == "alpine"
+    assert time.monotonic() - began_s < GRACE_S / 2  # the nodes came free with the answer
+    assert (folder_of(id_) / ".fed" / "saved.1").exists()
+    assert running.row(id_)["state"] == "PENDING"
+    return before
+
+
+def forget(before: Row) -> None:
+    """Remove what the first attempt printed, and what the workload has saved."""
+    at(before["site"], "rm", f"/home/{USER}/slurm-{before['site_job_id']}.out")
+    shutil.rmtree(folder_of(before["id"]))
+
+
+@pytest.mark.parametrize("name", ["train.sh", "train_ddp.sh"])
+def test_a_training_that_moves_to_another_site_ends_with_the_same_bits(
+    evicting: Running, name: str
+) -> None:
+    fill("boreal")
+    moving = evicting.submit(script(name, "--step-s 0.05 --interval-s 2"), user=USER)
+    evicting.await_state(moving, "RUNNING")
+    within(60, (folder_of(moving) / ".fed" / "checkpointed").exists)
+    before = displace(evicting, moving)
+
+    at("boreal", "scancel", "--partition=local")
+    moved = end_of(evicting, moving)
+    assert (moved["site"], moved["attempt"]) == ("boreal", 2)
+    (first,) = re.findall(r"^begins with step (\d+) at boreal 2$", output_of(moved, USER), re.M)
+    assert 0 < int(first) < STEPS
+
+    undisturbed = end_of(evicting, evicting.submit(script(name, ""), user=USER))
+    assert digest_of(moved) == digest_of(undisturbed)
+    forget(before)
+
+
+SHELL = """#!/bin/bash
+#SBATCH --signal=B:USR1
+. /opt/federator/user/federator/checkpoint/fed-checkpoint.sh
+state=$FED_CHECKPOINT_DIR/state
+if [ -e "$state" ]; then cat "$state"; exit; fi
+save() { echo "saved at $FED_SITE" >"$state" && fed_saved && exit 85; }
+fed_on_preempt save
+fed_run sh -c 'touch "$FED_CHECKPOINT_DIR/runs"; exec sleep 1000'
+"""
+
+
+def test_a_shell_script_saves_at_once_and_goes_on_at_another_site(evicting: Running) -> None:
+    fill("boreal")
+    moving = evicting.submit(SHELL, "-N1", "--gres=gpu:a100:8", user=USER)
+    evicting.await_state(moving, "RUNNING")
+    within(20, (folder_of(moving) / "runs").exists)
+    before = displace(evicting, moving)
+    at("boreal", "scancel", "--partition=local")
+    assert output_of(end_of(evicting, moving), USER) == "saved at alpine\n"
+    forget(before)

@@ -1,0 +1,124 @@
+"""What becomes of a job whose node dies, or whose prolog fails? On three generations of Slurm.
+
+It runs again elsewhere, at once, without that node, and its place in the queue is that of its
+submission. Each test drains or kills nodes of real sites, and mends them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from federator.testbed import layout
+from tests.slurm.federation import (
+    STARTS,
+    Running,
+    at,
+    federation_jobs,
+    fill,
+    starts,
+    within,
+)
+
+pytestmark = pytest.mark.slurm
+GANG = ("--gres=gpu:8", "--nodes=2", "--time=60")
+SITES = [site.name for site in layout.SITES]
+CONF = "/etc/slurm/slurm.conf"
+PROLOG = "/etc/slurm/prolog-of-tests.sh"
+
+RUNS_UNTIL_IT_FAILS = (
+    f'#!/bin/sh\necho "$FED_JOB_ID $FED_ATTEMPT $SLURM_JOB_ID" >>"$HOME/{STARTS}"\n'
+    'if [ "$FED_ATTEMPT" = 1 ]; then sleep 300; fi\nsleep 3\n'
+)
+
+
+@contextmanager
+def only_room_at(site: str) -> Iterator[None]:
+    """Local users have all that stands before a site in the order that breaks ties."""
+    before = SITES[: SITES.index(site)]
+    for name in before:
+        fill(name)
+    time.sleep(1.5)  # bids are made on sweeps of the last second
+    try:
+        yield
+    finally:
+        for name in before:
+            at(name, "scancel", "--partition=local")
+
+
+@contextmanager
+def failing_prolog(site: str, node: str, *, held: bool) -> Iterator[None]:
+    """A prolog that fails on one node; what it failed for is held, or may start elsewhere."""
+    fails = f'#!/bin/sh\n[ "$SLURMD_NODENAME" != {node} ]\n'
+    at(site, "sh", "-c", f"cat >{PROLOG}; chmod 755 {PROLOG}; cp {CONF} {CONF}.kept", stdin=fails)
+    change = f"printf 'Prolog={PROLOG}\\nPrologFlags=Alloc\\n' >>{CONF}"
+    at(site, "sh", "-c", change)
+    if held:
+        at(site, "sed", "-i", "s/,nohold_on_prolog_fail//", CONF)
+    try:
+        reconfigure(site)
+        yield
+    finally:
+        at(site, "sh", "-c", f"mv {CONF}.kept {CONF}; rm {PROLOG}")
+        reconfigure(site)
+        at(site, "scontrol", "update", f"nodename={node}", "state=resume")
+
+
+def reconfigure(site: str) -> None:
+    """Later generations start slurmctld anew, and do not answer for a moment."""
+    at(site, "scontrol", "reconfigure")
+    within(20, lambda: "Prolog" in at(site, "sh", "-c", "scontrol show config || true"))
+    time.sleep(2)  # until every slurmd has read it
+
+
+def idle(site: str, node: str) -> bool:
+    """Tell whether a node is up and idle."""
+    state = at(site, "sinfo", "--noheader", f"--nodes={node}", "--format=%T", "--partition=fed")
+    return state.strip() == "idle"
+
+
+def nodes_of(site: str, id_: int, attempt: int) -> str:
+    (job,) = (j for j in federation_jobs(site) if j["Comment"] == f"fed:{id_}:{attempt}")
+    return job["ReqNodeList"]
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_a_job_whose_node_dies_runs_again_without_that_node(federation: Running, site: str) -> None:
+    """SIGKILL of one slurmd: Slurm takes the node for down after SlurmdTimeout, 10 s here."""
+    with only_room_at(site):
+        id_ = federation.submit(RUNS_UNTIL_IT_FAILS, *GANG)
+        first = federation.await_state(id_, "RUNNING")
+        assert (first["site"], first["attempt"]) == (site, 1)
+        *_, dies = first["node_names"]
+        at(site, "sh", "-c", f"kill -9 $(cat /run/slurmd-{dies}.pid)")
+        try:
+            (row,) = federation.await_end(id_, timeout_s=90)
+        finally:
+            at(site, "slurmd", "-N", dies)
+            within(30, lambda: idle(site, dies))
+    assert (row["state"], row["attempt"]) == ("COMPLETED", 2)
+    assert dies not in row["node_names"]
+    assert row["submitted_at_s"] == first["submitted_at_s"]
+    assert [start[:2] for start in starts(id_)] == [(id_, 1), (id_, 2)]
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["requeued", "held"])
+@pytest.mark.parametrize("site", SITES)
+def test_a_job_whose_prolog_fails_starts_at_once_without_that_node(
+    federation: Running, site: str, held: bool
+) -> None:
+    """Slurm drains the node and puts the job back, by default held for an admin."""
+    bad = f"{site}-g1"
+    with only_room_at(site), failing_prolog(site, bad, held=held):
+        id_ = federation.submit(RUNS_UNTIL_IT_FAILS.replace("= 1", "= 0"), *GANG)
+        (row,) = federation.await_end(id_)
+        assert nodes_of(site, id_, 1) == f"{site}-g[1-2]"
+    assert (row["state"], row["attempt"]) == ("COMPLETED", 2)
+    assert bad not in row["node_names"]
+    assert row["started_at_s"] - row["submitted_at_s"] < 15  # the lease is 20 s
+    assert [start[:2] for start in starts(id_)] == [(id_, 2)]
+    first = [j for j in federation_jobs(site) if j["Comment"] == f"fed:{id_}:1"]
+    assert [j["JobState"] for j in first] == ["CANCELLED"]

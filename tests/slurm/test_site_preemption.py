@@ -1,0 +1,113 @@
+"""What becomes of a federated job that its own site preempts or requeues? On three generations.
+
+It comes back to the global queue, the site's copy is taken back, and it runs again once: elsewhere
+if the site preempted it, since what it runs for itself matters more to it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from federator.testbed import layout
+from tests.slurm.federation import STARTS, Row, Running, at, federation_jobs, fill, starts, within
+
+pytestmark = pytest.mark.slurm
+GANG = ("--gres=gpu:8", "--nodes=2", "--time=60")
+SITES = [site.name for site in layout.SITES]
+ENDED = {"CANCELLED", "COMPLETED", "FAILED", "PREEMPTED"}
+_NOTES = f'#!/bin/sh\necho "$FED_JOB_ID $FED_ATTEMPT $SLURM_JOB_ID" >>"$HOME/{STARTS}"\n'
+WORKS = f"{_NOTES}sleep 300\n"
+REQUEUES_ITSELF = (
+    f'{_NOTES}sleep 2\n[ "$FED_ATTEMPT" = 1 ] && scontrol requeue "$SLURM_JOB_ID"\nsleep 300\n'
+)
+
+
+@contextmanager
+def local_work_first(site: str, mode: str) -> Iterator[None]:
+    """The partition of local users preempts the federation's; a victim has 5 s."""
+    at(site, "scontrol", "update", "partitionname=local", "prioritytier=10")
+    at(site, "scontrol", "update", "partitionname=fed", "gracetime=5", f"preemptmode={mode}")
+    try:
+        yield
+    finally:
+        at(site, "scancel", "--partition=local")
+        at(site, "scontrol", "update", "partitionname=local", "prioritytier=1")
+        at(site, "scontrol", "update", "partitionname=fed", "gracetime=20", "preemptmode=requeue")
+
+
+@contextmanager
+def running_at(site: str, federation: Running, script: str) -> Iterator[Row]:
+    """A workload that runs at a site; there is room at every other site then."""
+    before = SITES[: SITES.index(site)]
+    for name in before:
+        fill(name)
+    time.sleep(1.5)  # bids are made on sweeps of the last second
+    try:
+        id_ = federation.submit(script, *GANG)
+        row = federation.await_state(id_, "RUNNING")
+        assert (row["site"], row["attempt"]) == (site, 1)
+    finally:
+        for name in before:
+            at(name, "scancel", "--partition=local")
+    yield row
+
+
+def again(federation: Running, id_: int) -> Row:
+    """The row once its second attempt runs, and why there is one."""
+
+    def look() -> Row | None:
+        told = federation.run("fsqueue", "--json", "--why", "-j", str(id_))
+        row: Row
+        (row,) = json.loads(told.stdout)["jobs"]
+        return row if (row["state"], row["attempt"]) == ("RUNNING", 2) else None
+
+    found = within(40, look)
+    assert found is not None
+    return found
+
+
+def states_of(site: str, id_: int, attempt: int) -> list[str]:
+    """What Slurm says of an attempt at a site."""
+    comment = f"fed:{id_}:{attempt}"
+    return [j["JobState"] for j in federation_jobs(site) if j["Comment"] == comment]
+
+
+@pytest.mark.parametrize(("mode", "left"), [("requeue", "CANCELLED"), ("cancel", "PREEMPTED")])
+@pytest.mark.parametrize("site", SITES)
+def test_what_a_site_preempts_for_work_of_its_own_runs_elsewhere(
+    federation: Running, site: str, mode: str, left: str
+) -> None:
+    with local_work_first(site, mode), running_at(site, federation, WORKS) as first:
+        id_ = first["id"]
+        at(site, "sbatch", "--partition=local", "--nodes=8", "--gres=gpu:8", "--exclusive",
+           "--output=/dev/null", "--wrap=sleep 300", user=layout.LOCAL_USER)  # fmt: skip
+        row = again(federation, id_)
+        assert states_of(site, id_, 1) == [left]
+    assert row["site"] != site
+    setback = row["setbacks"][site]["reason"]
+    assert (setback["code"], setback["detail"]) == ("FedPreempted", "by the site")
+    assert row["submitted_at_s"] == first["submitted_at_s"]
+    assert [start[:3] for start in starts(id_)] == [(id_, 1, site), (id_, 2, row["site"])]
+
+
+@pytest.mark.parametrize("how", ["requeue", "requeuehold", "itself"])
+@pytest.mark.parametrize("site", SITES)
+def test_what_is_requeued_at_its_site_is_taken_back_and_runs_once_more(
+    federation: Running, site: str, how: str
+) -> None:
+    """By an admin, or by itself as submitit and Lightning do."""
+    script = REQUEUES_ITSELF if how == "itself" else WORKS
+    with running_at(site, federation, script) as first:
+        id_ = first["id"]
+        if how != "itself":
+            at(site, "scontrol", how, str(first["site_job_id"]))
+        row = again(federation, id_)
+    assert states_of(site, id_, 1) == ["CANCELLED"]
+    code = row["setbacks"].get(site, {}).get("reason", {}).get("code")
+    assert code == "FedPreempted" if how == "requeuehold" else code in {None, "FedRequeued"}
+    assert [start[:2] for start in starts(id_)] == [(id_, 1), (id_, 2)]

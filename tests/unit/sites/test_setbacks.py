@@ -1,0 +1,72 @@
+"""What earlier sweeps say of a job that was put back, or ended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from federator.model.site import AttemptReport, Node, NodeState, SiteJobState
+from federator.model.workload import AttemptId
+from federator.sites.setbacks import Setbacks
+from tests.fakes.build import attempt, rack
+
+ID = attempt()
+RUNS = AttemptReport(
+    attempt=ID, user="ada", site_job_id=7, state=SiteJobState.RUNNING, nodes=("a1", "a2")
+)
+WAITS = replace(RUNS, state=SiteJobState.PENDING, nodes=(), restarts=1)
+
+
+def unplanned(_: AttemptId) -> tuple[str, ...]:
+    return ()
+
+
+def broken(*names: str) -> tuple[Node, ...]:
+    return tuple(
+        replace(node, state=NodeState.DOWN) if node.name in names else node for node in rack("a", 3)
+    )
+
+
+def last(setbacks: Setbacks, *sweeps: tuple[AttemptReport, tuple[Node, ...]]) -> AttemptReport:
+    found = RUNS
+    for report, nodes in sweeps:
+        found = setbacks.complete({ID: report}, nodes)[ID]
+    return found
+
+
+def test_the_nodes_of_a_requeued_job_that_take_no_jobs_any_more_have_failed_it() -> None:
+    sweeps = ((RUNS, rack("a", 3)), (WAITS, broken("a2", "a3")))
+    assert last(Setbacks(unplanned), *sweeps).failed_nodes == ("a2",)
+
+
+def test_a_job_on_its_way_out_has_nodes_that_squeue_names_no_more() -> None:
+    leaving = replace(RUNS, nodes=("a1",))
+    sweeps = ((RUNS, rack("a", 3)), (leaving, broken("a2")), (WAITS, broken("a2")))
+    assert last(Setbacks(unplanned), *sweeps).failed_nodes == ("a2",)
+
+
+def test_a_job_that_was_never_seen_to_run_has_the_nodes_of_its_plan() -> None:
+    setbacks = Setbacks(lambda _: ("a1", "a3"))
+    assert last(setbacks, (WAITS, broken("a3"))).failed_nodes == ("a3",)
+
+
+def test_a_job_that_waits_for_its_first_start_has_failed_on_nothing() -> None:
+    first = replace(WAITS, restarts=0)
+    assert last(Setbacks(lambda _: ("a1",)), (first, broken("a1"))).failed_nodes == ()
+
+
+@pytest.mark.parametrize("state", [SiteJobState.NODE_FAIL, SiteJobState.BOOT_FAIL])
+def test_all_nodes_have_failed_it_where_none_can_be_told(state: SiteJobState) -> None:
+    ended = replace(RUNS, state=state, nodes=())
+    assert last(Setbacks(unplanned), (RUNS, rack("a", 3)), (ended, rack("a", 3))).failed_nodes == (
+        "a1", "a2",
+    )  # fmt: skip
+
+
+def test_a_preemption_is_remembered_while_the_job_waits_and_no_longer() -> None:
+    setbacks = Setbacks(unplanned)
+    chosen = replace(RUNS, preempted=True)
+    assert last(setbacks, (chosen, ()), (WAITS, ()), (WAITS, ())).preempted
+    again = replace(RUNS, restarts=1)
+    assert not last(setbacks, (again, ()), (WAITS, ())).preempted
