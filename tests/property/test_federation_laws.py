@@ -85,7 +85,7 @@ def _array(f: Loopback, x: int, y: int) -> None:
 
 
 def _het(f: Loopback, x: int, y: int) -> None:
-    jobs = (gang(1 + x % 2, 1 + y % 8), gang(1, 1 + x % 8, "serve"), gang(1, 1 + y % 4, "more"))
+    jobs = (gang(1 + x % 2, 1 + y % 8), gang(1, 1 + x % 4, "serve"), gang(1, 1 + y % 2, "more"))
     optional = ((), (1,), (2,), (1, 2))[x % 4]
     f.ask(draft(*jobs, optional=optional, tenant="vision" if y % 3 == 0 else "guest"))
 
