@@ -70,8 +70,8 @@ class OccupantFields(Struct, frozen=True, forbid_unknown_fields=True):
     tenant: str = ""
     preemptible: bool = True
     cooldown_until_s: _Number = 0.0
-    ends_by_s: _Number | None = None
     saves_in_time: bool = True
+    ends_by_s: _Number | None = None
     optional: bool = False
     optional_jobs: list[Annotated[int, Meta(ge=1, le=MAX_AMOUNT)]] = []
     components: dict[_Count, dict[str, ShareFields]] = {}

@@ -6,7 +6,8 @@ where quotas are enforced so: the policy ranks by quota, evictions are allowed, 
 to protect.
 
 Source:
-    Run:ai and Kueue keep non-preemptible work to its owner's quota likewise; MAST knows none.
+    Run:ai keeps non-preemptible workloads to their project's quota likewise (its documentation,
+    "Workload Priority and Preemption"); MAST (OSDI'24) knows none.
 """
 
 from __future__ import annotations
