@@ -198,6 +198,7 @@ def test_whatever_happens_what_is_taken_was_optional_there_and_promised_to_one_a
             for id_, k in record.shrinks:
                 entry = ledger.entries[WorkloadId(id_)]
                 assert k in entry.workload.optional_jobs
+                assert entry.workload.preemptible
                 assert k > 0
                 assert id_ not in record.victims
                 assert k not in entry.promised_jobs.keys() | entry.taken_jobs

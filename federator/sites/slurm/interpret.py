@@ -27,7 +27,7 @@ G = GPUs in total. Later rules only apply where earlier ones left a value open:
 
 ``--fed-optional`` says what may be taken from a workload that runs before anything is killed: of a
 het job each component that has it, of an array the tasks that it names. The batch script runs on
-the first component, so that is never optional.
+the first component, so that is never optional; nor is anything of what may not be evicted.
 
 One for the whole workload: the longest ``--time`` of its components, the largest ``--nice`` and
 the lowest ``--fed-priority``. ``--fed-continue`` and ``--fed-no-preempt`` of any component hold for
@@ -168,6 +168,11 @@ def _optional(given: Sequence[_Given], indices: tuple[int, ...]) -> tuple[int, .
     numbers = tuple(k for k, each in enumerate(given) if "fed-optional" in each)
     if not numbers:
         return ()
+    if "no-requeue" in given[0] or any("fed-no-preempt" in each for each in given):
+        raise InvalidRequest(
+            "--fed-optional lets go what --fed-no-preempt and --no-requeue (or SBATCH_NO_REQUEUE) "
+            "keep; leave one of them out"
+        )
     texts = {given[k].text("fed-optional") for k in numbers}
     if indices:
         return _optional_tasks(texts.pop(), indices)

@@ -405,6 +405,8 @@ def test_what_is_optional_is_a_component_but_the_first_or_a_task_of_the_array(
     [
         ("-N1 --fed-optional", "needs a part that can be left out"),
         ("-N1 --fed-optional=1", "needs a part that can be left out"),
+        ("-N1 --fed-no-preempt : -N1 --fed-optional", "leave one of them out"),
+        ("--array=0-7 --fed-optional=1 --no-requeue", "leave one of them out"),
         ("-N1 --fed-optional : -N1", "the batch script runs there"),
         ("-N1 : -N1 --fed-optional=1", "takes no value in a het job"),
         ("--array=0-7 --fed-optional", "names the tasks of an array"),
