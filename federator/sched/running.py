@@ -171,7 +171,9 @@ class Occupants:
                     return
                 continue  # behind them are those who save too slowly, of whatever priority
             free_to_go = job.preemptible and job.cooldown_until_s <= now_s
-            if free_to_go and not occupant.evicted and not self._spoken_for(occupant, own):
+            if not free_to_go or occupant.evicted:
+                continue
+            if not (self.leaving or occupant.parts) or not self._spoken_for(occupant, own):
                 yield occupant
 
     def _spoken_for(self, occupant: Occupant, own: Collection[Occupant]) -> bool:
