@@ -254,7 +254,7 @@ def test_what_is_taken_counts_in_the_budget_and_in_the_tax() -> None:
     ledger = f.federation.ledger
     assert budget_gpus(ledger, RULES, 16, f.clock.now_s) == 64 - 8
     assert f.entry(guest).lost_gpu_s > 0
-    assert ledger.tax.by_tenant == {TenantName("owner"): f.entry(guest).lost_gpu_s}
+    assert ledger.tax.by_preemptor == {TenantName("owner"): f.entry(guest).lost_gpu_s}
 
 
 def test_no_more_is_taken_than_the_budget_allows() -> None:
