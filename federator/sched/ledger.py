@@ -213,6 +213,10 @@ class Ledger:
         entry.site_state = event.site_state or entry.site_state
         entry.reason = event.reason
         self._mark(entry, event)
+        if event.happening is Happening.SHRUNK:
+            self._shrink(entry, event)
+        elif event.happening is Happening.SHRINK_DONE:
+            self._jobs_gone(entry, event.components, event.at_s)
         self._mark_progress(entry, event, was_at_its_limit)
         if entry.state is WorkloadState.PENDING:
             if event.happening not in (Happening.PREEMPTED, Happening.LIMIT_STRUCK):
@@ -237,10 +241,6 @@ class Ledger:
             entry.evicted_at_s, entry.evicted_for = event.at_s, entry.promised_to
             entry.preemptions += 1
             self.evictions.append(Eviction(event.at_s, max(LEAST_GPUS, entry.held_gpus)))
-        elif event.happening is Happening.SHRUNK:
-            self._shrink(entry, event)
-        elif event.happening is Happening.SHRINK_DONE:
-            self._jobs_gone(entry, event.components, event.at_s)
         elif event.happening is Happening.STARTED:
             entry.ran_at = entry.site
             entry.failures_at.pop(entry.site, None)

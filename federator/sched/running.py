@@ -15,6 +15,7 @@ from federator.sched.rules import LEAST_GPUS
 _LEVELS = 2 * LOWEST_PRIORITY  # of priority: what is optional, and what is not
 _TOO_SLOW = _LEVELS
 MOST_IMPORTANT = 2 * _LEVELS
+_LAST = 2**31  # a workload, behind those of its optional jobs that are its equals
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +61,7 @@ class Occupant:
             MAST (OSDI'24) sec. 4.3. That whoever cannot save in time goes last, and what is
             optional first, is added here.
         """
-        return (self.importance, self.job.started_at_s, self.job.id, self.component)
+        return (self.importance, self.job.started_at_s, self.job.id, self.component or _LAST)
 
     def release(self) -> None:
         """Give its nodes back, as if it had gone."""

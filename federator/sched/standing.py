@@ -44,9 +44,10 @@ def standings(ledger: Ledger) -> dict[WorkloadId, Standing]:
     """The present standing of every workload at a site.
 
     They are counted against the quotas in the order of their awards, those that may not be evicted
-    first, then those awarded within quota; one that no longer exceeds any quota is within quota. So what was borrowed becomes the
-    tenant's own as its quota comes free, and nothing is taken from what was awarded within quota
-    unless an admin lowers the quota, or the tenant itself starts work that may not be evicted.
+    first, then those awarded within quota; one that no longer exceeds any quota is within quota.
+    So what was borrowed becomes the tenant's own as its quota comes free, and nothing is taken
+    from what was awarded within quota unless an admin lowers the quota, or the tenant itself
+    starts work that may not be evicted.
 
     Source:
         MAST sec. 4.2 is silent on workloads that run already; what is chosen here agrees with its

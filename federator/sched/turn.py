@@ -16,7 +16,7 @@ from federator.model.message import Command, Note, Record, Wake
 from federator.model.reason import Reason, ReasonCode
 from federator.model.workload import WorkloadId
 from federator.sched.continuing import LimitWatch
-from federator.sched.eviction import spared_jobs_yet, spared_yet
+from federator.sched.eviction import exceeds_budget, spared_jobs_yet, spared_yet
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.orders import launch_order, lease_end_s, order_to_leave
 from federator.sched.rules import Rules
