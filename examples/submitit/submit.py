@@ -23,17 +23,17 @@ def executor(folder: Path) -> submitit.AutoExecutor:
     made.update_parameters(
         timeout_min=60,
         slurm_gres="gpu:a100:8",
-        slurm_setup=[
-            ". /opt/federator/user/federator/checkpoint/fed-checkpoint.sh",
-            "fed_submitit",
-        ],
+        slurm_setup=[f". {FUNCTIONS}", "fed_submitit"],
     )
     return made
 
 
 def show(job: submitit.Job[object]) -> None:
     ends_s = time.monotonic() + LONGEST_S
-    while not job.done() and time.monotonic() < ends_s:
+    while not job.done():
+        if time.monotonic() > ends_s:
+            print("failed not at its end yet")
+            return
         time.sleep(0.5)
     try:
         print("result", job.result())
@@ -42,7 +42,7 @@ def show(job: submitit.Job[object]) -> None:
 
 
 def main(folder: str, what: str, *numbers: str) -> None:
-    # Sites of a region may know you by different UIDs: then each must be able to write here.
+    # Sites of a region may know you by different UIDs: then each must read and write here.
     os.umask(0o022)
     (Path(folder) / "jobs").mkdir(exist_ok=True)
     (Path(folder) / "jobs").chmod(0o777)

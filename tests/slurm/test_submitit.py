@@ -83,7 +83,7 @@ class Submitter:
         """What it printed of each job once all have ended."""
         output, errors = self.process.communicate(timeout=120)
         assert self.process.returncode == 0, errors
-        return output.splitlines()
+        return [line for line in output.splitlines() if line.startswith(("result ", "failed "))]
 
 
 def noted(example: Path) -> list[tuple[str, int]]:
