@@ -39,6 +39,7 @@ class Happening(Enum):
     SITE_REQUEUED = "requeued by the site"
     NODE_FAILED = "node failed"
     SITE_PREEMPTED = "preempted by the site"
+    CHECKPOINTED = "left with a checkpoint"  # exit status 85: "start me again"
     COMPLETED = "completed"
     FAILED = "failed"
     TIMED_OUT = "reached its time limit"
@@ -89,6 +90,7 @@ TRANSITIONS: Final[Mapping[tuple[WorkloadState, Happening], Edge]] = MappingProx
     (_S.RUNNING, _H.SITE_REQUEUED): Edge(_S.LAUNCHING, (_E.WITHDRAW,)),
     (_S.RUNNING, _H.NODE_FAILED): Edge(_S.PENDING, _FREED),
     (_S.RUNNING, _H.SITE_PREEMPTED): Edge(_S.PENDING, _FREED),
+    (_S.RUNNING, _H.CHECKPOINTED): Edge(_S.PENDING, _FREED),
     (_S.RUNNING, _H.COMPLETED): Edge(_S.COMPLETED, _FREED),
     (_S.RUNNING, _H.FAILED): Edge(_S.FAILED, _FREED),
     (_S.RUNNING, _H.TIMED_OUT): Edge(_S.TIMEOUT, _FREED),

@@ -93,6 +93,11 @@ class Federation:
         self._leave_sent_s: dict[WorkloadId, float] = {}
         self._limits = LimitWatch()
 
+    @property
+    def rules(self) -> Rules:
+        """By which it decides."""
+        return self._rules
+
     # ---- history ----
 
     def replay(self, events: Iterable[LogRecord]) -> None:

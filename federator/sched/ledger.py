@@ -70,10 +70,13 @@ class Entry:
     promised_to: WorkloadId | None = None  # whose award needs its nodes
     preemptions: int = 0
     evicted_at_s: float = 0.0  # when it was last evicted
+    evicted_for: WorkloadId | None = None  # for whom, then
     fruitless_attempts: int = 0  # in a row that were cut off at their limit without having saved
     ran_at: SiteName = SiteName("")  # where it last ran; "": it has not run yet
     saved_at: SiteName = SiteName("")  # where its checkpoint is; "": none is known
     lost_gpu_s: float = 0.0  # destroyed by its evictions
+    evictions: int = 0  # of others, who have left for it
+    destroyed_gpu_s: float = 0.0  # by those
     refusals: dict[SiteName, Refusal] = field(default_factory=dict)  # of the last pass; volatile
 
     @property
@@ -209,8 +212,11 @@ class Ledger:
             entry.withdrawing, entry.withdrawn_at_s = True, event.at_s
             if event.reason is not None and event.reason.code is ReasonCode.REQUEUED:
                 entry.saved_at = entry.site  # what puts itself back has saved
+        elif event.happening is Happening.CHECKPOINTED:
+            entry.saved_at = entry.site
+            entry.avoid_until_s[entry.site] = event.at_s + RETRY_AFTER_S  # it may do nothing else
         elif event.happening is Happening.EVICTED:
-            entry.evicted_at_s = event.at_s
+            entry.evicted_at_s, entry.evicted_for = event.at_s, entry.promised_to
             entry.preemptions += 1
             self.evictions.append(Eviction(event.at_s, entry.held_gpus))
         elif event.happening is Happening.PREEMPTED and was_at_its_limit:
@@ -254,15 +260,19 @@ class Ledger:
         """Note what its leaving tells of save times, and what it cost for whom."""
         leave = event.leave
         if leave is not None:
-            self.saves.learn(family_of(victim.workload), leave)
+            started_s = event.started_at_s or victim.started_at_s
+            self.saves.learn(family_of(victim.workload), leave, started_s)
             if leave.saved_at_s:
                 victim.saved_at = victim.site
         evicted = event.happening is Happening.PREEMPTED and not victim.at_its_limit
-        if evicted and victim.promised_to is not None:
+        if evicted and victim.evicted_for is not None:
             started_s = event.started_at_s or victim.started_at_s
             lost = destroyed_gpu_s(victim.held_gpus, started_s, event.ended_at_s, leave)
+            winner = self.entries[victim.evicted_for]
             victim.lost_gpu_s += lost
-            self.tax.add(self.entries[victim.promised_to].workload.tenant, lost)
+            winner.evictions += 1
+            winner.destroyed_gpu_s += lost
+            self.tax.add(winner.workload.tenant, victim.workload.tenant, lost)
 
     def _promise(self, award: Awarded) -> None:
         """Nobody else may have these victims."""

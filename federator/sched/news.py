@@ -31,8 +31,11 @@ _STILL_THERE: Final = frozenset({
     Happening.ACCEPTED, Happening.STARTED, Happening.EVICTED, Happening.WITHDRAWN,
 })  # fmt: skip
 BY_THE_SITE: Final = "by the site"
-_KILLED: Final = frozenset({9, 15})  # signals
-_LEFT_CODES: Final = frozenset({85, 128 + 9, 128 + 15})
+_SENT: Final = (1, 2, 3, 9, 10, 12, 14, 15)
+"""HUP INT QUIT KILL USR1 USR2 ALRM TERM: jobs are told, or ended, by these; no crash ends in them.
+"""
+_CHECKPOINTED: Final = 85
+_LEFT_CODES: Final = frozenset({_CHECKPOINTED, *(128 + number for number in _SENT)})
 """Exit codes of who left when told to: "checkpointed, start me again", and killed, as shells say.
 """
 
@@ -73,6 +76,11 @@ def _ending(entry: Entry, report: AttemptReport) -> Happening:
         return ending
     if entry.state is WorkloadState.PREEMPTING:
         return _ending_of_leaver(entry, ending, report)
+    return _ending_of_its_own(entry, ending, report)
+
+
+def _ending_of_its_own(entry: Entry, ending: Happening, report: AttemptReport) -> Happening:
+    """It was not told to end: what happened to it, and what did it ask for?"""
     if entry.workload.continues and ending is Happening.TIMED_OUT:
         return Happening.LIMIT_STRUCK
     soon = report.ended_at_s <= entry.withdrawn_at_s + WITHDRAWAL_TAKES_S
@@ -81,7 +89,8 @@ def _ending(entry: Entry, report: AttemptReport) -> Happening:
         return Happening.WITHDRAWN
     if ending in _OF_THE_SITE and not entry.workload.requeue:
         return Happening.FAILED
-    return ending
+    asks_again = report.state is SiteJobState.FAILED and report.exit_code == _CHECKPOINTED
+    return Happening.CHECKPOINTED if asks_again and entry.workload.requeue else ending
 
 
 def _ending_of_leaver(entry: Entry, ending: Happening, report: AttemptReport) -> Happening:
@@ -106,7 +115,7 @@ def _ending_of_victim(ending: Happening, report: AttemptReport) -> Happening:
     told = report.leave is not None and report.ended_at_s >= report.leave.told_at_s
     if ending is Happening.TIMED_OUT or (ending is Happening.COMPLETED and not told):
         return ending
-    left = report.signal in _KILLED or report.exit_code in _LEFT_CODES
+    left = report.signal in _SENT or report.exit_code in _LEFT_CODES
     if ending is Happening.FAILED and not (report.state is SiteJobState.FAILED and left):
         return ending
     return Happening.PREEMPTED
@@ -122,6 +131,7 @@ def reason_for(entry: Entry, happening: Happening, report: AttemptReport) -> Rea
     if happening is Happening.TIMED_OUT:
         return NO_PROGRESS if is_last_chance(entry, report.leave) else None
     known = {
+        Happening.CHECKPOINTED: Reason(code=ReasonCode.REQUEUED),
         Happening.SITE_PREEMPTED: Reason(code=ReasonCode.PREEMPTED, detail=BY_THE_SITE),
         Happening.PREEMPTED: entry.reason,  # for whom it had to leave, or for its time limit
         Happening.WITHDRAWN: entry.reason or Reason(code=ReasonCode.LEASE_OVER),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import CancelAt, LaunchAt, PreemptAt
-from federator.sched.continuing import grace_s
+from federator.sched.continuing import grace_s, limit_at_s
 from federator.sched.failures import checkpoint_interval_s, mtbf_s
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.rules import Rules
@@ -52,3 +52,14 @@ def lease_end_s(entry: Entry, rules: Rules) -> float:
     """
     clearing_s = rules.grace_s if entry.victims else 0.0
     return entry.lease_from_s + clearing_s + rules.launch_lease_s
+
+
+def leave_by_s(entry: Entry, rules: Rules) -> float:
+    """When the grace of one that is told to leave is over; 0 for all others.
+
+    The site of an evicted one counts from when the order reached it, so it may be a moment later,
+    and long after where the site was cut off.
+    """
+    if entry.state is not WorkloadState.PREEMPTING:
+        return 0.0
+    return limit_at_s(entry) if entry.at_its_limit else entry.evicted_at_s + rules.grace_s

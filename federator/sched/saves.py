@@ -29,15 +29,15 @@ class SaveTimes:
     def __init__(self) -> None:
         self._seen: OrderedDict[Family, deque[float]] = OrderedDict()  # latest family last
 
-    def learn(self, family: Family, leave: Leave) -> None:
-        """Take in how one of a family has left.
+    def learn(self, family: Family, leave: Leave, started_at_s: float) -> None:
+        """Take in how one of a family has left, that started then.
 
-        One that had to be killed though it makes checkpoints was too slow, nobody knows by how
+        One that had to be killed though it has made checkpoints was too slow, nobody knows by how
         much. One that makes none says nothing: refusing to save must not protect anybody.
         """
         if leave.saved:
             took_s = leave.saved_at_s - leave.told_at_s
-        elif leave.forced and leave.saved_at_s:
+        elif leave.forced and leave.saved_at_s > started_at_s:
             took_s = inf
         else:
             return
@@ -55,6 +55,10 @@ class SaveTimes:
         """
         seen = self._seen.get(family)
         return sorted(seen)[ceil(_QUANTILE * len(seen)) - 1] if seen else None
+
+    def seen(self, family: Family) -> int:
+        """How many saves of the family are remembered."""
+        return len(self._seen.get(family, ()))
 
     def in_time(self, family: Family, grace_s: float) -> bool:
         """Tell whether one of the family can be expected to save within the grace."""

@@ -163,6 +163,23 @@ class SetbackRow(msgspec.Struct, frozen=True, kw_only=True):
     avoid_until_s: float = 0.0  # in the past: the site is asked again
 
 
+class PreemptionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What evictions did to a workload, and what they did for it. GPU-seconds of work destroyed."""
+
+    preemptions: int = 0  # its own evictions so far
+    lost_gpu_s: float = 0.0  # by them
+    evicted_for: int = 0  # the last time; 0: it never was
+    evicted_at_s: float = 0.0
+    leave_by_s: float = 0.0  # when its grace is over; 0: it need not leave
+    at_limit: bool = False  # it must leave for its own time limit, not for another
+    saved_at: str = ""  # the site where it last saved; "": no checkpoint is known
+    saves_seen: int = 0  # of its family: how many save times are known
+    save_p95_s: float | None = None  # which 95 % of them did not exceed; inf: cut off; None: none
+    victims: tuple[int, ...] = ()  # whom its last award displaces
+    evictions: int = 0  # of others, who have left for it
+    destroyed_gpu_s: float = 0.0  # by those
+
+
 class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     """One workload, for fsqueue.
 
@@ -198,6 +215,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     site_state: str = ""  # Slurm's last word, e.g. "OUT_OF_MEMORY"
     rank: QueueRank | None = None  # this and the next only with ``why``; of a live workload
     setbacks: dict[str, SetbackRow] = {}  # by site
+    preemption: PreemptionRow | None = None  # None: no eviction or save is known, of it or for it
 
 
 class QueueReply(Message, frozen=True, kw_only=True, tag="queue_is"):
@@ -250,6 +268,8 @@ class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
     average_gpus: float = 0.0  # weighted, its own, over the accounting window
     usage_share_frac: float = 0.0  # of the sum over tenants
     fair_share_term: float | None = None  # of its workloads' credit; None: no credit
+    preempt_tax_gpu_s: float = 0.0  # destroyed by evictions for its own workloads
+    preempt_lost_gpu_s: float = 0.0  # destroyed by evictions of its own workloads
 
 
 class TenantsReply(Message, frozen=True, kw_only=True, tag="tenants_are"):
