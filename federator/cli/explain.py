@@ -10,6 +10,7 @@ import msgspec
 
 from federator.cli.client import call
 from federator.cli.fsqueue import ENDED, folded, shown_id
+from federator.cli.preemption_words import Line, preemption_lines
 from federator.cli.rank_words import (
     counted,
     credit_text,
@@ -25,15 +26,13 @@ from federator.model.lifecycle import WorkloadState
 from federator.model.plan import Score
 from federator.sites.protocol import ErrorReply, QueueCall, QueueReply, QueueRow, SetbackRow
 
-Line = tuple[str, str]
-"""A label, and what there is to say."""
-
 
 @click.command()
 @click.argument("workload", metavar="WORKLOAD")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/formats.md).")
 def explain(workload: str, as_json: bool) -> None:
-    """Why a workload is where it is: its place in the queue, what each site says, how it went.
+    """Why a workload is where it is: its place in the queue, what each site says, how it
+    went, and what evictions cost it or others.
 
     WORKLOAD is an id, a task of an array (ID_INDEX), or an array's id for all of its tasks.
 
@@ -58,7 +57,9 @@ def render(row: QueueRow, now_s: float) -> str:
     head = f"Workload {shown_id(row)} {row.name!r} of {row.user}, tenant {row.tenant}"
     if row.array_id:
         head += f" (id {row.id})"
-    lines = [*_state(row, now_s), *_rank(row), *_at_site(row), *_sites(row), *_setbacks(row, now_s)]
+    evictions = preemption_lines(row.preemption, now_s)
+    lines = [*_state(row, now_s), *_rank(row), *_at_site(row), *evictions, *_sites(row),
+             *_setbacks(row, now_s)]  # fmt: skip
     width = max(len(label) for label, _ in lines) + 2
     return "\n".join(
         printable(line) for line in (head, *(f"  {label:<{width}}{text}" for label, text in lines))

@@ -15,6 +15,7 @@ import msgspec
 
 from federator import __version__
 from federator.cli.client import call
+from federator.cli.preemption_words import preemption_lines
 from federator.cli.rank_words import rank_text
 from federator.cli.usage import run
 from federator.cli.words import listed, printable, reason_text, refusal_text, unexpected
@@ -52,7 +53,9 @@ _HEADER: Final = (
 @click.option("-i", "--iterate", type=click.FloatRange(min=0.1), metavar="SECONDS",
               help="Repeat for ever.")  # fmt: skip
 @click.option(
-    "--why", is_flag=True, help="For every job that waits its rank, and each site's reason."
+    "--why",
+    is_flag=True,
+    help="For every job that waits its rank, and each site's reason; of all what evictions cost.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/formats.md).")
 @click.version_option(__version__, prog_name="fsqueue")
@@ -131,7 +134,7 @@ def render(rows: list[QueueRow], now_s: float, *, header: bool, why: bool) -> st
     for row in rows:
         lines.append(_line(row, now_s))
         if why:
-            lines += _why(row)
+            lines += [f"{'':>14}   {line}" for line in _why(row, now_s)]
     return "\n".join(map(printable, lines))
 
 
@@ -186,14 +189,17 @@ def folded(names: Sequence[str]) -> str:
     return str(NodeSet.fromlist(list(names)))
 
 
-def _why(row: QueueRow) -> list[str]:
+def _why(row: QueueRow, now_s: float) -> list[str]:
+    lines: list[str] = []
     if row.state != _S.PENDING.value:
-        return [f"{'':>14}   {reason_text(row.reason)}"] if row.reason is not None else []
-    lines = [rank_text(row.rank, row.tenant)] if row.rank is not None else []
-    lines += [f"{site or 'federation'}: {refusal_text(r)}" for site, r in row.refusals.items()]
-    if not row.refusals and row.reason is not None:
-        lines.append(reason_text(row.reason))
-    return [f"{'':>14}   {line}" for line in lines]
+        lines += [reason_text(row.reason)] if row.reason is not None else []
+    else:
+        lines += [rank_text(row.rank, row.tenant)] if row.rank is not None else []
+        lines += [f"{site or 'federation'}: {refusal_text(r)}" for site, r in row.refusals.items()]
+        if not row.refusals and row.reason is not None:
+            lines.append(reason_text(row.reason))
+    evictions = preemption_lines(row.preemption, now_s)
+    return [*lines, *(f"{label.lower()}: {text}" for label, text in evictions)]
 
 
 def main() -> None:

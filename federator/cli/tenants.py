@@ -13,7 +13,7 @@ from federator.errors import InvalidRequest
 from federator.sites.protocol import ErrorReply, TenantRow, TenantsCall, TenantsReply
 
 _HEADER = ("TENANT", "PRIO", "QUOTA(G/C)", "LIMIT(G/C)", "USED(G/C)", "BORROWED", "LENT",
-           "SHARE%", "FAIRSHARE", "PENDING(W/O)")  # fmt: skip
+           "SHARE%", "FAIRSHARE", "PENDING(W/O)", "TAX(GPUH)", "LOST(GPUH)")  # fmt: skip
 _NAME_WIDTH = 32
 
 
@@ -74,6 +74,8 @@ def _cells(row: TenantRow) -> tuple[str, ...]:
         f"{100 * row.usage_share_frac:.1f}",
         "-" if row.fair_share_term is None else f"{row.fair_share_term:.2f}",
         pending,
+        f"{row.preempt_tax_gpu_s / 3600:.2f}",
+        f"{row.preempt_lost_gpu_s / 3600:.2f}",
     )
 
 
@@ -94,7 +96,7 @@ def _type_cells(row: TenantRow) -> list[tuple[str, ...]]:
         (
             f"{'  ' * row.depth}  {name} GPUs", "", _amount(quota.get(name)),
             _amount(row.limit[name]), *(_amount(a.get(name)) for a in (row.used, row.borrowed,
-            row.lent)), "", "", "",
+            row.lent)), "", "", "", "", "",
         )
         for name in types
         if quota.get(name) is not None or row.limit[name] is not None

@@ -14,6 +14,7 @@ All of this is figured for each resource alone; a quota that does not count it p
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import inf, isfinite
 
 from federator.daemon.views import RankSnapshot
@@ -52,8 +53,7 @@ def tenant_rows(
     borrowed = _borrowed(ledger)
     lent = _lent(ledger, borrowed, _capacity(federation, tenancy))
 
-    def by_resource(amounts: Sequence[int]) -> dict[str, int]:
-        return dict(zip(tenancy.resources, amounts, strict=True))
+    by_resource = partial(_by_resource, tenancy)
 
     def row_of(row: int) -> TenantRow:
         tenant, quota = tenancy.tenants[row], tenancy.quotas[row]
@@ -77,9 +77,15 @@ def tenant_rows(
             average_gpus=float(averages[row]),
             usage_share_frac=float(shares[row]),
             fair_share_term=float(fair_share[row]) if ranks.by_quota else None,
+            preempt_tax_gpu_s=ledger.tax.by_preemptor.get(tenant.name, 0.0),
+            preempt_lost_gpu_s=ledger.tax.by_victim.get(tenant.name, 0.0),
         )
 
     return tuple(row_of(row) for row in _family_order(tenancy))
+
+
+def _by_resource(tenancy: Tenancy, amounts: Sequence[int]) -> dict[str, int]:
+    return dict(zip(tenancy.resources, amounts, strict=True))
 
 
 def _bounds(tenancy: Tenancy, bound: Sequence[float]) -> dict[str, int | None]:

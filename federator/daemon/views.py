@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
 
+from federator.daemon.preemption_views import preemption_row
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.reason import Reason, ReasonCode
 from federator.model.workload import Job, SiteName, Workload, WorkloadId
@@ -13,7 +14,6 @@ from federator.sched.credit import CreditWeights, usage_shares
 from federator.sched.federation import Federation
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.policy import Ranked
-from federator.sched.site_view import SiteView
 from federator.sched.standing import QuotaReport, Standing, standings
 from federator.sites.protocol import (
     QueueCall,
@@ -169,7 +169,7 @@ def queue_rows(
         and (not call.users or entry.workload.user in call.users)
     ]
     left_off = max(0, len(wanted) - limit)
-    rows = tuple(_row(e, federation.sites.get(e.site), ranks) for e in wanted[left_off:])
+    rows = tuple(_row(entry, federation, ranks) for entry in wanted[left_off:])
     return rows, left_off
 
 
@@ -189,8 +189,8 @@ def find(ledger: Ledger, name: str) -> Sequence[WorkloadId]:
     return () if task is None else (task,)
 
 
-def _row(entry: Entry, site: SiteView | None, ranks: RankSnapshot | None) -> QueueRow:
-    w = entry.workload
+def _row(entry: Entry, federation: Federation, ranks: RankSnapshot | None) -> QueueRow:
+    w, site = entry.workload, federation.sites.get(entry.site)
     rank = ranks.rank(entry) if ranks is not None else None
     planned = tuple(name for plan in entry.plan for name in plan.nodes)
     unknown = site is not None and not site.ready and entry.state in AT_SITE
@@ -207,7 +207,7 @@ def _row(entry: Entry, site: SiteView | None, ranks: RankSnapshot | None) -> Que
         array_index=w.array.index if w.array is not None else 0,
         jobs=len(w.jobs),
         nodes=len(planned) or sum(_nodes(job) for job in w.jobs),
-        gpus=sum(s.gpus for p in entry.plan for s in p.nodes.values()) or w.total_gpus,
+        gpus=entry.held_gpus if entry.plan else w.total_gpus,
         time_limit_s=w.time_limit_s,
         site=entry.site,
         site_job_id=entry.site_job_id,
@@ -223,6 +223,7 @@ def _row(entry: Entry, site: SiteView | None, ranks: RankSnapshot | None) -> Que
         site_state=entry.site_state,
         rank=rank,
         setbacks=_setbacks(entry) if ranks is not None else {},
+        preemption=preemption_row(entry, federation),
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 from federator.model.lifecycle import Happening, WorkloadState
 from federator.model.reason import Reason, ReasonCode
-from federator.model.site import AttemptReport, SiteJobState
+from federator.model.site import AttemptReport, SiteJobState, combined_state
 from federator.sched.continuing import AT_LIMIT, NO_PROGRESS, has_saved, is_last_chance
 from federator.sched.ledger import Entry
 
@@ -29,10 +30,14 @@ _LAUNCH_FAILED: Final = "launch failed"  # of Slurm's reasons, as squeue writes 
 _HELD: Final = "held"  # in Slurm's reasons of jobs that were put back and may not start
 _STILL_THERE: Final = frozenset({
     Happening.ACCEPTED, Happening.STARTED, Happening.EVICTED, Happening.WITHDRAWN,
+    Happening.SHRINK_DONE,
 })  # fmt: skip
 BY_THE_SITE: Final = "by the site"
-_KILLED: Final = frozenset({9, 15})  # signals
-_LEFT_CODES: Final = frozenset({85, 128 + 9, 128 + 15})
+_SENT: Final = (1, 2, 3, 9, 10, 12, 14, 15)
+"""HUP INT QUIT KILL USR1 USR2 ALRM TERM: jobs are told, or ended, by these; no crash ends in them.
+"""
+_CHECKPOINTED: Final = 85
+_LEFT_CODES: Final = frozenset({_CHECKPOINTED, *(128 + number for number in _SENT)})
 """Exit codes of who left when told to: "checkpointed, start me again", and killed, as shells say.
 """
 
@@ -64,7 +69,25 @@ def happenings(entry: Entry, report: AttemptReport) -> list[Happening]:
         steps.append(Happening.STARTED)
     if ending is not None:
         steps.append(ending)
+    elif state is WorkloadState.RUNNING and jobs_gone(entry, report):
+        steps.append(Happening.SHRINK_DONE)
     return steps
+
+
+def of_what_is_left(entry: Entry, report: AttemptReport) -> AttemptReport:
+    """How it has ended, without its optional jobs that were taken: they were cancelled by us."""
+    kept = [c.state for k, c in report.components.items() if k not in entry.taken_jobs]
+    if not entry.taken_jobs or not kept or not report.state.ended:
+        return report
+    return replace(report, state=combined_state(kept))
+
+
+def jobs_gone(entry: Entry, report: AttemptReport) -> tuple[int, ...]:
+    """The optional jobs that were taken, and of which the site knows that they have ended."""
+    known = report.components
+    return tuple(
+        k for k in sorted(entry.leaving_jobs) if known and (k not in known or known[k].state.ended)
+    )
 
 
 def _ending(entry: Entry, report: AttemptReport) -> Happening:
@@ -73,6 +96,11 @@ def _ending(entry: Entry, report: AttemptReport) -> Happening:
         return ending
     if entry.state is WorkloadState.PREEMPTING:
         return _ending_of_leaver(entry, ending, report)
+    return _ending_of_its_own(entry, ending, report)
+
+
+def _ending_of_its_own(entry: Entry, ending: Happening, report: AttemptReport) -> Happening:
+    """It was not told to end: what happened to it, and what did it ask for?"""
     if entry.workload.continues and ending is Happening.TIMED_OUT:
         return Happening.LIMIT_STRUCK
     soon = report.ended_at_s <= entry.withdrawn_at_s + WITHDRAWAL_TAKES_S
@@ -81,7 +109,8 @@ def _ending(entry: Entry, report: AttemptReport) -> Happening:
         return Happening.WITHDRAWN
     if ending in _OF_THE_SITE and not entry.workload.requeue:
         return Happening.FAILED
-    return ending
+    asks_again = report.state is SiteJobState.FAILED and report.exit_code == _CHECKPOINTED
+    return Happening.CHECKPOINTED if asks_again and entry.workload.requeue else ending
 
 
 def _ending_of_leaver(entry: Entry, ending: Happening, report: AttemptReport) -> Happening:
@@ -106,8 +135,10 @@ def _ending_of_victim(ending: Happening, report: AttemptReport) -> Happening:
     told = report.leave is not None and report.ended_at_s >= report.leave.told_at_s
     if ending is Happening.TIMED_OUT or (ending is Happening.COMPLETED and not told):
         return ending
-    left = report.signal in _KILLED or report.exit_code in _LEFT_CODES
-    if ending is Happening.FAILED and not (report.state is SiteJobState.FAILED and left):
+    saved = report.leave is not None and report.leave.saved
+    killed = report.signal in _SENT or report.exit_code in _LEFT_CODES
+    left = saved or (report.state is SiteJobState.FAILED and killed)
+    if ending is Happening.FAILED and not left:
         return ending
     return Happening.PREEMPTED
 
@@ -122,8 +153,10 @@ def reason_for(entry: Entry, happening: Happening, report: AttemptReport) -> Rea
     if happening is Happening.TIMED_OUT:
         return NO_PROGRESS if is_last_chance(entry, report.leave) else None
     known = {
+        Happening.CHECKPOINTED: Reason(code=ReasonCode.REQUEUED),
         Happening.SITE_PREEMPTED: Reason(code=ReasonCode.PREEMPTED, detail=BY_THE_SITE),
         Happening.PREEMPTED: entry.reason,  # for whom it had to leave, or for its time limit
+        Happening.SHRINK_DONE: entry.reason,
         Happening.WITHDRAWN: entry.reason or Reason(code=ReasonCode.LEASE_OVER),
         Happening.LIMIT_STRUCK:
             entry.reason if entry.state is WorkloadState.PREEMPTING else AT_LIMIT,

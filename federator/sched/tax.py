@@ -32,13 +32,16 @@ def destroyed_gpu_s(
 
 @dataclass(slots=True)
 class PreemptionTax:
-    """GPU-seconds destroyed since the log began, by the tenant that it was done for."""
+    """GPU-seconds destroyed since the log began: for whom that was done, and to whom."""
 
-    by_tenant: dict[TenantName, float] = field(default_factory=dict)
+    by_preemptor: dict[TenantName, float] = field(default_factory=dict)
+    by_victim: dict[TenantName, float] = field(default_factory=dict)
     victims: int = 0
     gpu_s: float = 0.0
 
-    def add(self, preemptor: TenantName, gpu_s: float) -> None:
-        self.by_tenant[preemptor] = self.by_tenant.get(preemptor, 0.0) + gpu_s
+    def add(self, preemptor: TenantName, victim: TenantName, gpu_s: float) -> None:
+        """Take in what one eviction has destroyed."""
+        self.by_preemptor[preemptor] = self.by_preemptor.get(preemptor, 0.0) + gpu_s
+        self.by_victim[victim] = self.by_victim.get(victim, 0.0) + gpu_s
         self.victims += 1
         self.gpu_s += gpu_s

@@ -8,15 +8,17 @@ deadline; whatever is left then is killed, again and again. What was begun is in
 that an agent that comes after this one keeps the same deadline.
 
 A signal that asks for a save is sent at once, not a lead time before the deadline: somebody waits
-for the nodes.
+for the nodes. Deadlines wait for nothing that a user's folder can hold up: telling and looking have
+time limits and turns of their own. While the site has no daemon it has no agent, and nobody is
+ended; what is over its deadline then is ended first thing afterwards.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, Final
 
 from federator.errors import FederatorError
@@ -29,8 +31,9 @@ from federator.sites.protocol import PreemptOrder, SignalTo
 TERM_BEFORE_S: Final = 15.0  # the deadline; of a short grace its last quarter
 LOOK_EVERY_S: Final = 1.0
 AGAIN_S: Final = 2.0  # between two tries to tell or to kill
-LAST_LOOK_S: Final = 5.0  # a report waits no longer for what its job has left
-ACTS_AT_ONCE: Final = 8
+LOOK_TAKES_S: Final = 5.0  # at most; a folder that does not answer is left alone for a while
+LOOK_AGAIN_S: Final = 30.0
+ACTS_AT_ONCE: Final = 8  # of each kind
 _SAVED: Final = 85  # exit status: "checkpointed, start me again"
 
 
@@ -38,7 +41,9 @@ _SAVED: Final = 85  # exit status: "checkpointed, start me again"
 class _Leaver:
     order: PreemptOrder
     mark: Mark
-    seen: Seen = Seen()
+    restarts: int = 0  # that Slurm had counted when the order came
+    checkpointed_at_s: float = 0.0
+    acked: bool = False
     kill_wait_s: float = 30.0
     warned: bool = False  # by TERM
     cancelled: bool = False
@@ -84,8 +89,9 @@ class Departures:
         self._start = start
         self._watch = watch
         self._leaving: dict[AttemptId, _Leaver] = {}
-        self._slots = asyncio.Semaphore(ACTS_AT_ONCE)
+        self._turns = {name: asyncio.Semaphore(ACTS_AT_ONCE) for name in ("tell", "end", "kill")}
         self._looking = False
+        self._look_at_s: dict[str, float] = {}  # not before; by user whose folders do not answer
         self._kill_wait_s: float | None = None  # of this site; asked once
 
     # ---- orders ----
@@ -101,7 +107,9 @@ class Departures:
         if not mark.leave_by_s:
             mark = replace(mark, leave_by_s=now_s + order.grace_s)
             self._journal.put(order.attempt, mark)
-        self._leaving[order.attempt] = leaver = _Leaver(order, mark)
+        report = self._known().get(order.attempt)
+        restarts = report.restarts if report is not None else 0
+        self._leaving[order.attempt] = leaver = _Leaver(order, mark, restarts)
         self._start(self._see_off(leaver))
         if not self._looking:
             self._looking = True
@@ -110,49 +118,69 @@ class Departures:
     # ---- one attempt ----
 
     async def _see_off(self, leaver: _Leaver) -> None:
-        while not self._gone(leaver):
-            self._watch()
+        telling = asyncio.create_task(self._tell(leaver))
+        try:
+            while not self._gone(leaver):
+                self._watch()
+                try:
+                    await self._act(leaver)
+                except FederatorError:  # it may be gone; else Slurm may answer the next time
+                    await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(self._pause_s(leaver))
+        finally:
+            telling.cancel()
+
+    async def _tell(self, leaver: _Leaver) -> None:
+        while not leaver.mark.told_at_s:
+            now_s = self._clock()
             try:
-                await self._act(leaver)
-            except FederatorError:  # it may be gone; else Slurm may answer the next time
+                async with self._turns["tell"]:
+                    await self._driver.tell(leaver.order, leaver.mark.leave_by_s)
+            except FederatorError:
                 await asyncio.sleep(AGAIN_S)
-            await asyncio.sleep(self._pause_s(leaver))
+            else:
+                self._note(leaver, told_at_s=_whole(now_s))
 
     async def _act(self, leaver: _Leaver) -> None:
-        order, now_s = leaver.order, self._clock()
-        user, job_id = order.user, order.site_job_id
-        async with self._slots:
-            if self._kill_wait_s is None:
-                self._kill_wait_s = await self._driver.kill_wait_s()
-            leaver.kill_wait_s = self._kill_wait_s
-            if self._has_requeued_itself(leaver) or leaver.seen.acked_at_s:
-                await self._driver.cancel(user, job_id, pending_only=False)
-            elif now_s >= leaver.mark.leave_by_s:
-                await self._driver.signal(user, job_id, "KILL", SignalTo.ALL)
-                await self._driver.cancel(user, job_id, pending_only=False)
-            elif now_s >= leaver.cancel_at_s:
-                await self._cancel(leaver)
-            elif not leaver.mark.told_at_s:
-                await self._driver.tell(order, leaver.mark.leave_by_s)
-                # Whole seconds, as Slurm gives the ends of jobs.
-                self._note(leaver, told_at_s=float(int(now_s)))
-            elif now_s >= leaver.term_at_s and not leaver.warned:
-                await self._driver.signal(user, job_id, "TERM", SignalTo.ALL)
-                leaver.warned = True
+        now_s = self._clock()
+        if self._kill_wait_s is None:
+            self._kill_wait_s = await self._driver.kill_wait_s()
+        leaver.kill_wait_s = self._kill_wait_s
+        if self._has_requeued(leaver) or leaver.acked:
+            await self._cancel(leaver)
+        elif now_s >= leaver.mark.leave_by_s:
+            await self._kill(leaver)
+        elif now_s >= leaver.cancel_at_s and not leaver.cancelled:
+            self._note(leaver, forced=True)
+            await self._cancel(leaver)
+            leaver.cancelled = True  # Slurm does the rest
+        elif leaver.term_at_s <= now_s < leaver.cancel_at_s and not leaver.warned:
+            async with self._turns["end"]:
+                await self._signal(leaver, "TERM")
+            leaver.warned = True
 
     async def _cancel(self, leaver: _Leaver) -> None:
-        """Once: Slurm does the rest."""
-        if not leaver.cancelled:
+        order = leaver.order
+        async with self._turns["end"]:
+            await self._driver.cancel(order.user, order.site_job_id, pending_only=False)
+
+    async def _kill(self, leaver: _Leaver) -> None:
+        if not leaver.mark.forced:
             self._note(leaver, forced=True)
-            await self._driver.cancel(
-                leaver.order.user, leaver.order.site_job_id, pending_only=False
-            )
-            leaver.cancelled = True
+        try:
+            async with self._turns["kill"]:
+                await self._signal(leaver, "KILL")
+        finally:
+            await self._cancel(leaver)
+
+    async def _signal(self, leaver: _Leaver, name: str) -> None:
+        order = leaver.order
+        await self._driver.signal(order.user, order.site_job_id, name, SignalTo.ALL)
 
     def _pause_s(self, leaver: _Leaver) -> float:
         """Until the next thing is due, at most until the next look."""
         now_s, mark = self._clock(), leaver.mark
-        if now_s >= mark.leave_by_s or leaver.seen.acked_at_s or leaver.requeued_at_s:
+        if now_s >= mark.leave_by_s or leaver.acked or leaver.requeued_at_s:
             return AGAIN_S
         due = (leaver.term_at_s, leaver.cancel_at_s, mark.leave_by_s)
         next_s = min((at_s for at_s in due if at_s > now_s), default=now_s)
@@ -165,12 +193,18 @@ class Departures:
         self._leaving.pop(leaver.order.attempt, None)
         return True
 
-    def _has_requeued_itself(self, leaver: _Leaver) -> bool:
+    def _has_requeued(self, leaver: _Leaver) -> bool:
+        """Whether it was put back into the site's queue, and may run there once more already.
+
+        By itself, once it had saved; or by the site, for a node or a local job.
+        """
         report = self._known().get(leaver.order.attempt)
-        pending = report is not None and report.state is SiteJobState.PENDING
-        if pending and not leaver.requeued_at_s:
+        if report is None or leaver.requeued_at_s:
+            return leaver.requeued_at_s > 0
+        if report.state is SiteJobState.PENDING or report.restarts > leaver.restarts:
             leaver.requeued_at_s = self._clock()
-            self._note(leaver, saved_at_s=max(leaver.mark.saved_at_s, leaver.requeued_at_s))
+            if leaver.mark.told_at_s and not (report.preempted or report.failed_nodes):
+                self._note(leaver, saved_at_s=leaver.requeued_at_s)
         return leaver.requeued_at_s > 0
 
     def _note(self, leaver: _Leaver, **fields: Any) -> None:
@@ -182,22 +216,49 @@ class Departures:
     async def _look_now_and_then(self) -> None:
         while self._leaving:
             await asyncio.sleep(LOOK_EVERY_S)
-            await self._look([each for each in self._leaving.values() if each.mark.told_at_s])
+            await self._look(list(self._leaving.values()))
         self._looking = False
 
-    async def _look(self, leavers: list[_Leaver]) -> None:
-        """Read what they have left in their folders: one question for each user."""
+    async def _look(self, leavers: list[_Leaver], *, last: bool = False) -> None:
+        """Read what they have left in their folders: one question for each user.
+
+        ``last``: they have ended, so that another look under way does not do.
+        """
         of_user: dict[str, list[_Leaver]] = {}
         for leaver in leavers:
             if leaver.order.checkpoint_dir:
                 of_user.setdefault(leaver.order.user, []).append(leaver)
-        for user, own in of_user.items():
-            try:
-                seen = await self._driver.look(user, [leaver.order for leaver in own])
-            except FederatorError:
-                continue
-            for leaver, found in zip(own, seen, strict=False):
-                leaver.seen = found
+        now_s = self._clock()
+        await asyncio.gather(
+            *(
+                self._look_at(user, own)
+                for user, own in of_user.items()
+                if (at_s := self._look_at_s.get(user, 0.0)) <= now_s or (last and at_s == inf)
+            )
+        )
+
+    async def _look_at(self, user: str, leavers: list[_Leaver]) -> None:
+        self._look_at_s[user] = inf  # one look at a time
+        wait_s = 0.0
+        try:
+            orders = [leaver.order for leaver in leavers]
+            seen = await asyncio.wait_for(self._driver.look(user, orders), LOOK_TAKES_S)
+        except (FederatorError, TimeoutError) as error:
+            wait_s = LOOK_AGAIN_S if isinstance(error, TimeoutError) else AGAIN_S
+            return
+        finally:
+            self._look_at_s[user] = self._clock() + wait_s
+        for leaver, found in zip(leavers, seen, strict=False):
+            self._take(leaver, found)
+
+    def _take(self, leaver: _Leaver, found: Seen) -> None:
+        """What a job says counts from when it is seen: a file server has a clock of its own."""
+        leaver.checkpointed_at_s = found.checkpointed_at_s
+        if found.acked_at_s and not leaver.acked:
+            now_s = self._clock()
+            leaver.acked = True
+            told_at_s = leaver.mark.told_at_s or _whole(now_s)
+            self._note(leaver, told_at_s=told_at_s, saved_at_s=now_s)
 
     async def settle(self, known: Mapping[AttemptId, AttemptReport]) -> None:
         """Before a sweep is reported: see what those have left that have just ended."""
@@ -205,9 +266,7 @@ class Departures:
             leaver for attempt, leaver in self._leaving.items()
             if not leaver.settled and (r := known.get(attempt)) is not None and r.state.ended
         ]  # fmt: skip
-        if ended:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._look(ended), LAST_LOOK_S)
+        await self._look(ended, last=True)
         for leaver in ended:
             leaver.settled = True
             saved_s = self._saved_at_s(leaver, known[leaver.order.attempt])
@@ -215,14 +274,13 @@ class Departures:
 
     def _saved_at_s(self, leaver: _Leaver, report: AttemptReport) -> float:
         """When its last checkpoint was complete, by all signs; not after its end."""
-        seen, mark = leaver.seen, leaver.mark
-        signs = [mark.saved_at_s, seen.acked_at_s, seen.checkpointed_at_s]
-        by_itself = report.state is not SiteJobState.CANCELLED and not report.exit_code
+        mark = leaver.mark
+        signs = [mark.saved_at_s, leaver.checkpointed_at_s]
         in_grace = mark.told_at_s and report.ended_at_s >= mark.told_at_s and not report.signal
-        if in_grace and (report.exit_code == _SAVED or by_itself):
+        success = report.state is SiteJobState.COMPLETED and not report.exit_code
+        if in_grace and (report.exit_code == _SAVED or success):
             signs.append(report.ended_at_s)
-        latest_s = report.ended_at_s + LOOK_EVERY_S  # Slurm's second may just have begun
-        return max((sign for sign in signs if sign <= latest_s), default=0.0)
+        return min(max(signs), max(report.ended_at_s, mark.told_at_s))
 
     def told(self, report: AttemptReport) -> AttemptReport:
         """A report, with how the attempt leaves if it was told to."""
@@ -232,3 +290,8 @@ class Departures:
         saved_at_s = mark.saved_at_s
         leave = Leave(told_at_s=mark.told_at_s, saved_at_s=saved_at_s, forced=mark.forced)
         return replace(report, leave=leave)
+
+
+def _whole(at_s: float) -> float:
+    """Whole seconds, as Slurm gives the ends of jobs."""
+    return float(int(at_s))

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import msgspec
 
 from federator.errors import InvalidRequest, SiteUnavailable
-from federator.model.plan import Bid, BidRequest, JobPlan, Score
+from federator.model.plan import Bid, BidRequest, JobPlan, Score, Shrink
 from federator.model.reason import Reason, Refusal
 from federator.model.site import (
     AttemptReport,
@@ -163,6 +163,23 @@ class SetbackRow(msgspec.Struct, frozen=True, kw_only=True):
     avoid_until_s: float = 0.0  # in the past: the site is asked again
 
 
+class PreemptionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What evictions did to a workload, and what they did for it. GPU-seconds of work destroyed."""
+
+    preemptions: int = 0  # its own evictions so far
+    lost_gpu_s: float = 0.0  # by them
+    evicted_for: int = 0  # the last time; 0: it never was
+    evicted_at_s: float = 0.0
+    leave_by_s: float = 0.0  # when its grace is over; 0: it need not leave
+    at_limit: bool = False  # it must leave for its own time limit, not for another
+    saved_at: str = ""  # the site where it last saved; "": no checkpoint is known
+    saves_seen: int = 0  # of its family: how many save times are known
+    save_p95_s: float | None = None  # which 95 % of them did not exceed; inf: cut off; None: none
+    victims: tuple[int, ...] = ()  # whom its last award displaces
+    evictions: int = 0  # of others, who have left for it
+    destroyed_gpu_s: float = 0.0  # by those
+
+
 class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     """One workload, for fsqueue.
 
@@ -198,6 +215,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     site_state: str = ""  # Slurm's last word, e.g. "OUT_OF_MEMORY"
     rank: QueueRank | None = None  # this and the next only with ``why``; of a live workload
     setbacks: dict[str, SetbackRow] = {}  # by site
+    preemption: PreemptionRow | None = None  # None: no eviction or save is known, of it or for it
 
 
 class QueueReply(Message, frozen=True, kw_only=True, tag="queue_is"):
@@ -250,6 +268,8 @@ class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
     average_gpus: float = 0.0  # weighted, its own, over the accounting window
     usage_share_frac: float = 0.0  # of the sum over tenants
     fair_share_term: float | None = None  # of its workloads' credit; None: no credit
+    preempt_tax_gpu_s: float = 0.0  # destroyed by evictions for its own workloads
+    preempt_lost_gpu_s: float = 0.0  # destroyed by evictions of its own workloads
 
 
 class TenantsReply(Message, frozen=True, kw_only=True, tag="tenants_are"):
@@ -334,7 +354,7 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
 
     ``checkpoint_dir``: made for it, as its user; "" where the region has no shared folder.
     ``checkpoint_interval_s``: suggested to it; 0: nothing is known.
-    ``victims``: workloads that will leave for it.
+    ``victims``: workloads that will leave for it; ``shrinks``: optional jobs of others that will.
     """
 
     attempt: AttemptId
@@ -346,6 +366,7 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
     array_index: int | None = None
     time_limit_s: float = inf
     victims: tuple[int, ...] = ()
+    shrinks: tuple[Shrink, ...] = ()
     checkpoint_dir: str = ""
     checkpoint_interval_s: float = 0.0
 
@@ -374,6 +395,14 @@ class PreemptOrder(Message, frozen=True, kw_only=True, tag="preempt"):
     checkpoint_dir: str = ""
 
 
+class ShrinkOrder(Message, frozen=True, kw_only=True, tag="shrink"):
+    """End these components of a het job that runs; the others run on. May come again."""
+
+    attempt: AttemptId
+    user: str
+    components: tuple[int, ...]
+
+
 class CancelOrder(Message, frozen=True, kw_only=True, tag="cancel_attempt"):
     """End an attempt, or make sure that it will never start."""
 
@@ -394,7 +423,17 @@ class Ping(Message, frozen=True, kw_only=True, tag="ping"):
     """Keeps the channel alive; an agent that hears nothing for long ends itself."""
 
 
-ToAgent = Welcome | Ask | SnapshotAsk | LaunchOrder | PreemptOrder | CancelOrder | CallAnswer | Ping
+ToAgent = (
+    Welcome
+    | Ask
+    | SnapshotAsk
+    | LaunchOrder
+    | PreemptOrder
+    | ShrinkOrder
+    | CancelOrder
+    | CallAnswer
+    | Ping
+)
 
 
 # ---- agent → daemon ----

@@ -28,6 +28,7 @@ class Setbacks:
         self._planned = planned
         self._had: dict[AttemptId, tuple[str, ...]] = {}
         self._preempted: set[AttemptId] = set()
+        self._failed: dict[AttemptId, tuple[str, ...]] = {}  # of those that were put back
 
     def complete(
         self, reports: Mapping[AttemptId, AttemptReport], nodes: Iterable[Node]
@@ -41,6 +42,7 @@ class Setbacks:
         broken = {node.name for node in nodes if not node.state.takes_jobs}
         self._had = {a: self._nodes_of(report) for a, report in reports.items()}
         self._preempted = {a for a, report in reports.items() if self._is_preempted(report)}
+        self._failed = {a: names for a, names in self._failed.items() if a in reports}
         return {a: self._completed(report, broken) for a, report in reports.items()}
 
     def _nodes_of(self, report: AttemptReport) -> tuple[str, ...]:
@@ -60,6 +62,10 @@ class Setbacks:
             failed = tuple(name for name in had if name in broken)
             if not failed and report.state in _NODES_DID_IT:
                 failed = had
+        if report.state is SiteJobState.CANCELLED:  # what was put back was taken back
+            failed = self._failed.get(report.attempt, ())
+        if failed:
+            self._failed[report.attempt] = failed
         preempted = report.attempt in self._preempted
         if preempted == report.preempted and not failed:
             return report

@@ -129,7 +129,7 @@ def _component(order: LaunchOrder, options: Options, plan: JobPlan, k: int) -> l
         ("comment", f"{order.attempt} {own_comment}" if own_comment else str(order.attempt)),
         ("job-name", values.get("job-name") or order.name),
         ("chdir", _work_dir(order.submission, options) if "chdir" in values else None),
-        ("export", _export(values.get("export"), (*FED_NAMES, *_own(order)))),
+        ("export", _export(values.get("export"), (*FED_NAMES, *_own(order), *_error(order)))),
     ]
     if order.array_index is not None and k == 0:
         pins.append(("array", str(order.array_index)))
@@ -187,6 +187,11 @@ def _interval(order: LaunchOrder) -> dict[str, str]:
     if not (isfinite(interval_s) and interval_s > 0):
         return {}
     return {"FED_CHECKPOINT_INTERVAL_S": str(max(1, round(interval_s)))}
+
+
+def _error(order: LaunchOrder) -> tuple[str, ...]:
+    """Set by the site's helper if it cannot make the folder."""
+    return ("FED_CHECKPOINT_ERROR",) if order.checkpoint_dir else ()
 
 
 def fold(nodes: tuple[str, ...]) -> str:

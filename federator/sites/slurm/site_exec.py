@@ -24,20 +24,25 @@ no UTF-8 are lone surrogates (Python's surrogateescape), which JSON escapes as "
 Stand-alone on purpose: standard library only, Python 3.6 or later (hence the quoted annotations).
 """
 
+import contextlib
 import json
 import os
 import pwd
 import re
+import select
 import signal
+import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 SBATCH = "/usr/bin/sbatch"
 SCANCEL = "/usr/bin/scancel"
 SQUEUE = "/usr/bin/squeue"
 TIMEOUT_S = 30
+FOLDER_TIMEOUT_S = 3
 MAX_REQUEST_BYTES = 24 * 2**20
 MAX_SCRIPT_BYTES = 4 * 2**20  # Slurm's own default limit
 MAX_ITEMS = 4096
@@ -241,7 +246,9 @@ def steps_of(job_id: int, user: "dict[str, str]") -> "list[str]":
     """What srun started in the job and still runs, as ``job.step``."""
     environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", **user}
     options = ["--local", "-h", "-s", "-j", str(job_id), "-O", "StepID:64"]
-    _, out, _ = run([SQUEUE, *options], environment)
+    status, out, err = run([SQUEUE, *options], environment)
+    if status != 0 and "Invalid job id" not in err:
+        raise Refused(err or "squeue failed without a word", status)
     steps = (line.strip().decode("ascii", "replace") for line in out.splitlines())
     return [step for step in steps if step.rpartition(".")[2].isdigit()]
 
@@ -255,41 +262,79 @@ def make_checkpoint_dir(folder: str, environment: "dict[str, str]") -> None:
     What is made gets the permissions of the user's own folder above it: where the sites of a region
     know a user by different UIDs, that one must let all of them in, and so must these.
     """
-    try:
-        check(os.path.isabs(folder), "the checkpoint folder must be absolute")
-        above = os.path.dirname(os.path.dirname(folder))
-        os.makedirs(above, 0o700, exist_ok=True)
-        mode = os.stat(above).st_mode & 0o777
-        for path in (os.path.dirname(folder), folder, os.path.join(folder, NOTES)):
-            try:
-                os.mkdir(path)
-            except FileExistsError:
-                continue
-            os.chmod(path, mode)  # whatever the umask is
-    except OSError as error:
+    error = in_time(lambda: make_folders(folder))
+    if error:
         environment.pop("FED_CHECKPOINT_DIR", None)
         environment.pop("FED_PREEMPT_DEADLINE", None)
-        environment["FED_CHECKPOINT_ERROR"] = f"{folder}: {error.strerror}"
+        environment["FED_CHECKPOINT_ERROR"] = f"{folder}: {error}"
+
+
+def make_folders(folder: str) -> None:
+    check(os.path.isabs(folder), "it is not absolute")
+    above = os.path.dirname(os.path.dirname(folder))
+    os.makedirs(above, 0o700, exist_ok=True)
+    mode = os.stat(above).st_mode
+    mode &= 0o755 if mode & stat.S_ISVTX else 0o777  # what is open to all as /tmp is nobody's own
+    for path in (os.path.dirname(folder), folder, os.path.join(folder, NOTES)):
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            check(os.access(path, os.W_OK | os.X_OK), "another owns it")
+            continue
+        made = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            check(os.fstat(made).st_uid == os.getuid(), "another owns it")
+            os.fchmod(made, mode)  # whatever the umask is
+        finally:
+            os.close(made)
+
+
+def in_time(act: "Callable[[], None]") -> str:
+    """Act in a child process, as a file system may not answer; return what was wrong, or ""."""
+    answer, told = os.pipe()
+    child = os.fork()
+    if not child:
+        wrong = ""
+        try:
+            act()
+        except (OSError, ValueError, Refused) as error:
+            wrong = getattr(error, "strerror", None) or str(error)
+        os.write(told, (wrong[:200] or "\n").encode("utf-8", "replace"))
+        os._exit(0)
+    os.close(told)
+    ready, _, _ = select.select([answer], [], [], FOLDER_TIMEOUT_S)
+    if not ready:
+        os.kill(child, signal.SIGKILL)
+        return f"no answer within {FOLDER_TIMEOUT_S} s"
+    wrong = os.read(answer, 1000).decode("utf-8", "replace").strip()
+    os.close(answer)
+    os.waitpid(child, 0)
+    return wrong
 
 
 def tell(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
     job_id, name, to, folder, attempt, deadline_s = take(
         request, job_id=int, signal=str, to=str, folder=str, attempt=int, deadline_s=float
     )
-    if folder:
-        publish(os.path.join(folder, NOTES, f"deadline.{attempt}"), f"{deadline_s:.3f}\n")
+    if folder:  # a job without one gets the signal alone
+        in_time(lambda: publish(os.path.join(folder, NOTES), attempt, deadline_s))
     return signal_job(job_id, name, to, user)
 
 
-def publish(path: str, text: str) -> None:
-    """Put a small file in place in one step; a job without its folder gets the signal alone."""
-    fresh = f"{path}.{os.getpid()}"
-    try:
-        with open(fresh, "w") as file:
-            file.write(text)
-        os.rename(fresh, path)
-    except OSError:
-        pass
+def publish(notes: str, attempt: int, deadline_s: float) -> None:
+    """Put the deadline in place in one step.
+
+    An answer that was there before it is of an earlier run of the same attempt.
+    """
+    path = os.path.join(notes, f"deadline.{attempt}")
+    if not os.path.exists(path):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(notes, f"saved.{attempt}"))
+    fresh = os.path.join(notes, f".deadline.{os.urandom(8).hex()}")
+    # Others may write here, and may have put a link or a pipe in the way.
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w") as file:
+        file.write(f"{deadline_s:.3f}\n")
+    os.rename(fresh, path)
 
 
 def look(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, object]":

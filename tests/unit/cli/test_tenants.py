@@ -65,6 +65,7 @@ LAB = reply(
         used={"gpus": 40, "cpus": 80, "h100": 8}, borrowed={"gpus": 8, "cpus": 8, "h100": 4},
         lent={"gpus": 4, "cpus": 0, "h100": 1}, usage_share_frac=0.25, fair_share_term=18.0,
         pending=15, pending_within=3, pending_over=12,
+        preempt_tax_gpu_s=5400.0, preempt_lost_gpu_s=900.0,
     ),
     row("gone", configured=False),
 )  # fmt: skip
@@ -73,14 +74,14 @@ LAB = reply(
 def test_the_table_is_aligned_and_children_stand_below_their_parent(run: Run) -> None:
     assert run(LAB).splitlines() == [
         "TENANT        PRIO QUOTA(G/C) LIMIT(G/C) USED(G/C) BORROWED LENT SHARE% FAIRSHARE "
-        "PENDING(W/O)",
+        "PENDING(W/O) TAX(GPUH) LOST(GPUH)",
         "lab              7       96/-          -       0/0      0/0  0/0    0.0     24.00 "
-        "         0/0",
+        "         0/0      0.00       0.00",
         "  vision         2    64/1024      128/-     40/80      8/8  4/0   25.0     18.00 "
-        "        3/12",
+        "        3/12      1.50       0.25",
         "    h100 GPUs              16          -         8        4    1",
         "gone *           2          -          -       0/0      0/0  0/0    0.0     24.00 "
-        "         0/0",
+        "         0/0      0.00       0.00",
     ]
 
 
@@ -94,7 +95,7 @@ def test_a_policy_without_quota_shows_only_how_many_wait(run: Run) -> None:
         reply(row(pending=15, pending_within=None, pending_over=None, fair_share_term=None)),
         "--noheader",
     )
-    assert shown.split()[-2:] == ["-", "15"]
+    assert shown.split()[-4:-2] == ["-", "15"]
 
 
 def test_the_same_is_to_be_had_as_json(run: Run) -> None:
@@ -102,6 +103,7 @@ def test_the_same_is_to_be_had_as_json(run: Run) -> None:
     assert (told["schema"], told["now_s"], told["policy"]) == (1, 100.0, "mast")
     vision = told["tenants"][1]
     assert vision["quota"] == {"gpus": 64, "cpus": 1024, "h100": 16}
+    assert (vision["preempt_tax_gpu_s"], vision["preempt_lost_gpu_s"]) == (5400.0, 900.0)
     assert vision["limit"] == {"gpus": 128, "cpus": None, "h100": None}
     assert (vision["parent"], vision["users"], told["tenants"][0]["quota"]["cpus"]) == (
         "lab", ["ada"], None,

@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import pwd
+import signal
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -318,7 +319,19 @@ def test_the_helper_is_python_3_6_of_the_standard_library_alone() -> None:
     tree = ast.parse(source, feature_version=(3, 6))
     imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import)
                 for name in node.names}  # fmt: skip
-    assert imported <= {"json", "os", "pwd", "re", "signal", "subprocess", "sys", "time"}
+    assert imported <= {
+        "contextlib",
+        "json",
+        "os",
+        "pwd",
+        "re",
+        "select",
+        "signal",
+        "stat",
+        "subprocess",
+        "sys",
+        "time",
+    }
     assert source.startswith("#!/usr/bin/python3 -I\n")
 
 
@@ -335,3 +348,119 @@ def test_an_sbatch_that_was_killed_is_no_refusal(program: Callable[[str, str], P
     assert answer(request())["exit_status"] == site_exec.UNREADABLE
     program("SBATCH", "exit 1\n")
     assert answer(request())["exit_status"] == site_exec.UNREADABLE
+
+
+# ---- checkpoint folders ----
+
+
+def told(folder: Path | str = "", **changes: object) -> Json:
+    base: Json = {"op": "tell", "job_id": 7, "signal": "USR1", "to": "batch",
+                  "folder": str(folder), "attempt": 1, "deadline_s": 12.5}  # fmt: skip
+    return answer({**base, **changes})
+
+
+@pytest.fixture
+def own_job(program: Callable[[str, str], Path]) -> Path:
+    """Job 7 is the user's own and runs; what scancel is called with is kept."""
+    program("SQUEUE", f"echo '{os.getuid()}|RUNNING|fed:1:1'\n")
+    return program("SCANCEL", 'echo "$@" >>"$0.calls"\n')
+
+
+def test_a_folder_is_made_with_the_bits_of_the_users_own(
+    tmp_path: Path, program: Callable[[str, str], Path]
+) -> None:
+    program("SBATCH", "echo 7\n")
+    home = tmp_path / "ada"
+    home.mkdir()
+    home.chmod(0o770)
+    folder = home / "checkpoints" / "9"
+    assert answer(request(checkpoint_dir=str(folder), umask=0o077)) == {"job_id": 7}
+    for path in (folder.parent, folder, folder / ".fed"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o770
+
+
+def test_a_folder_that_cannot_be_made_is_told_to_the_job(
+    tmp_path: Path, program: Callable[[str, str], Path]
+) -> None:
+    here = program("SBATCH", 'env >"$0.env"; echo 7\n')
+    (tmp_path / "ada").write_text("a file")
+    environment = {"PATH": "/usr/bin:/bin", "FED_CHECKPOINT_DIR": "x", "FED_PREEMPT_DEADLINE": "y"}
+    folder = str(tmp_path / "ada" / "checkpoints" / "9")
+    answer(request(checkpoint_dir=folder, environment=environment))
+    given = (here / "sbatch.env").read_text()
+    assert "FED_CHECKPOINT_DIR" not in given
+    assert "FED_PREEMPT_DEADLINE" not in given
+    assert f"FED_CHECKPOINT_ERROR={folder}: " in given
+
+
+def test_a_deadline_is_published_and_an_older_answer_removed(tmp_path: Path, own_job: Path) -> None:
+    notes = tmp_path / ".fed"
+    notes.mkdir()
+    (notes / "saved.1").touch()
+    assert told(tmp_path) == {"job_id": 7}
+    assert (notes / "deadline.1").read_text() == "12.500\n"
+    assert [path.name for path in notes.iterdir()] == ["deadline.1"]
+    (notes / "saved.1").touch()
+    told(tmp_path)  # told again: the answer is to this deadline
+    assert (notes / "saved.1").exists()
+    assert (own_job / "scancel.calls").read_text() == "--signal=USR1 --batch 7\n" * 2
+
+
+def test_the_signal_is_sent_even_where_the_folder_does_not_answer(
+    own_job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site_exec, "FOLDER_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(site_exec, "publish", lambda *_: signal.pause())
+    assert told("/somewhere") == {"job_id": 7}
+    assert (own_job / "scancel.calls").exists()
+
+
+def test_kill_goes_to_the_script_and_to_each_step(
+    own_job: Path, program: Callable[[str, str], Path]
+) -> None:
+    program(
+        "SQUEUE",
+        f"""case "$*" in *" -s "*) printf '7.batch\\n7.0\\n7.1\\n';;
+        *) echo '{os.getuid()}|RUNNING|fed:1:1';; esac\n""",
+    )
+    answer({"op": "signal", "job_id": 7, "signal": "KILL", "to": "all"})
+    assert (own_job / "scancel.calls").read_text().splitlines() == [
+        "--signal=KILL --batch 7", "--signal=KILL 7.0", "--signal=KILL 7.1",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("steps", "options"), [("7.batch", "--full"), ("7.batch\\n7.0", "")])
+def test_a_program_is_its_steps_or_else_its_script_with_all_children(
+    own_job: Path, program: Callable[[str, str], Path], steps: str, options: str
+) -> None:
+    program(
+        "SQUEUE",
+        f"""case "$*" in *" -s "*) printf '{steps}\\n';;
+        *) echo '{os.getuid()}|RUNNING|fed:1:1';; esac\n""",
+    )
+    told(signal="TERM", to="program")
+    assert (own_job / "scancel.calls").read_text().split() == [
+        "--signal=TERM", *options.split(), "7",
+    ]  # fmt: skip
+
+
+def test_where_the_steps_cannot_be_asked_for_nothing_is_signalled(
+    own_job: Path, program: Callable[[str, str], Path]
+) -> None:
+    program(
+        "SQUEUE",
+        f"""case "$*" in *" -s "*) echo 'slurm_load: error' >&2; exit 1;;
+        *) echo '{os.getuid()}|RUNNING|fed:1:1';; esac\n""",
+    )
+    assert told(signal="TERM", to="program")["exit_status"] == 1
+    assert not (own_job / "scancel.calls").exists()
+
+
+def test_what_jobs_have_left_is_seen(tmp_path: Path) -> None:
+    notes = tmp_path / ".fed"
+    notes.mkdir()
+    (notes / "saved.2").touch()
+    os.utime(notes / "saved.2", (5.0, 5.0))
+    asked = {"op": "look", "folders": [[str(tmp_path), 2], [str(tmp_path), 1], ["/nowhere", 1]]}
+    nothing = {"acked_at_s": 0.0, "checkpointed_at_s": 0.0}
+    assert answer(asked) == {"seen": [{**nothing, "acked_at_s": 5.0}, nothing, nothing]}

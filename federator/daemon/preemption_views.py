@@ -1,0 +1,33 @@
+"""What is told of evictions? What they did to a workload, and what they did for it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from federator.sched.federation import Federation
+from federator.sched.ledger import Entry
+from federator.sched.orders import leave_by_s
+from federator.sched.saves import family_of
+from federator.sites.protocol import PreemptionRow
+
+_NOTHING: Final = PreemptionRow()
+
+
+def preemption_row(entry: Entry, federation: Federation) -> PreemptionRow | None:
+    """All about a workload's evictions and saves; None where there is nothing to tell."""
+    saves, family = federation.ledger.saves, family_of(entry.workload)
+    row = PreemptionRow(
+        preemptions=entry.preemptions,
+        lost_gpu_s=entry.lost_gpu_s,
+        evicted_for=entry.evicted_for or 0,
+        evicted_at_s=entry.evicted_at_s,
+        leave_by_s=leave_by_s(entry, federation.rules),
+        at_limit=entry.at_its_limit,
+        saved_at=entry.saved_at,
+        saves_seen=saves.seen(family),
+        save_p95_s=saves.p95_s(family),
+        victims=entry.victims,
+        evictions=entry.evictions,
+        destroyed_gpu_s=entry.destroyed_gpu_s,
+    )
+    return None if row == _NOTHING else row
