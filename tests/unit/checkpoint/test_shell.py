@@ -338,8 +338,8 @@ srun --unbuffered --output "$JOBS"/%{"A_%a" if "_" in wanted else "j"}_%t_log.ou
             "PATH": f"{self.bin}:{os.environ['PATH']}", "JOBS": str(self.jobs), "FED_JOB_ID": "907",
             "FED_ATTEMPT": str(attempt), "SLURM_JOB_ID": slurm_id, "WANTED": wanted or slurm_id,
         }  # fmt: skip
-        done = subprocess.run([self.shell, "-c", text], capture_output=True, text=True, check=False,
-                              env=given | environment)  # fmt: skip
+        done = subprocess.run([*self.shell.split(), "-c", text], capture_output=True, text=True,
+                              check=False, env=given | environment)  # fmt: skip
         assert done.stderr == ""
         return done.returncode, done.stdout.replace(str(self.jobs), "JOBS").splitlines()
 
@@ -413,7 +413,7 @@ def test_other_steps_and_jobs_outside_the_federation_are_left_alone(
     for federated in ({"FED_JOB_ID": "907"}, {}):
         (job.bin / "srun").write_text('#!/bin/sh\necho "$@"\nexit 7\n')
         done = subprocess.run(
-            [shell, "-c", text], capture_output=True, text=True, check=False,
+            [*shell.split(), "-c", text], capture_output=True, text=True, check=False,
             env={"PATH": f"{job.bin}:{os.environ['PATH']}"} | federated,
         )  # fmt: skip
         assert (done.stdout.splitlines(), done.stderr) == (["-n1 true", "7"], "")
@@ -423,7 +423,7 @@ def test_other_steps_and_jobs_outside_the_federation_are_left_alone(
 def test_a_folder_that_cannot_be_written_is_told(shell: str, tmp_path: Path) -> None:
     text = f". '{FUNCTIONS}'; fed_submitit; srun python3 -m submitit.core._submit {tmp_path}/not"
     done = subprocess.run(
-        [shell, "-c", text], capture_output=True, text=True, check=False,
+        [*shell.split(), "-c", text], capture_output=True, text=True, check=False,
         env={"PATH": os.environ["PATH"], "FED_JOB_ID": "907", "SLURM_JOB_ID": "5"},
     )  # fmt: skip
     assert done.returncode == 1
