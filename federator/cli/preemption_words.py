@@ -33,7 +33,7 @@ def preemption_lines(row: PreemptionRow | None, now_s: float) -> Iterator[Line]:
     if row.saves_seen:
         yield "Save time", _save_time(row)
     if row.victims:
-        yield "Displaces", _ids(row.victims)
+        yield "Victims", _ids(row.victims)
     if row.evictions:
         destroyed = gpu_time(row.destroyed_gpu_s)
         yield "Made leave", f"{counted(row.evictions, 'workloads')}, which lost {destroyed} in all"

@@ -49,10 +49,10 @@ def test_a_victim_is_told_how_often_it_went_what_it_lost_and_where_its_checkpoin
 
 def test_a_winner_is_told_whom_it_displaces_and_what_that_destroyed() -> None:
     assert said(victims=(11, 12), evictions=2, destroyed_gpu_s=7200.0) == {
-        "Displaces": "11, 12",
+        "Victims": "11, 12",
         "Made leave": "2 workloads, which lost 2.0 GPU-h in all",
     }
-    assert said(victims=tuple(range(10)))["Displaces"] == "0, 1, 2, 3, 4 and 5 more"
+    assert said(victims=tuple(range(10)))["Victims"] == "0, 1, 2, 3, 4 and 5 more"
 
 
 @pytest.mark.parametrize(
