@@ -66,6 +66,15 @@ fed_exit() {
     exit "$1"
 }
 
+# fed_submitit: for submitit, in its slurm_setup. The submitter names a job by the federation's id,
+# submitit in the job by its Slurm id, and each attempt has another of those; sites may give the
+# same id to two jobs. So what runs gets a folder of its own in submitit's, FOLDER/ID_federated,
+# and the two meet in links: from the submitted, or the last saved, pickle to the name looked for
+# there, and from the names that the submitter knows to this attempt's result and output.
+fed_submitit() {
+    [ -z "${FED_JOB_ID:-}" ] || srun() { _fed_srun "$@"; }
+}
+
 _fed_told= _fed_child=
 
 _fed_listen() {
@@ -94,4 +103,55 @@ _fed_answer() {
     fi
     # Renamed into place: the file of another site's attempt may belong to another UID.
     : >"$_fed_folder/.$1.$$" && mv -f "$_fed_folder/.$1.$$" "$_fed_folder/$1"
+}
+
+# srun, with submitit's folder and output moved to the attempt's own; other calls are as they are.
+_fed_srun() {
+    _fed_home= _fed_last=
+    for _fed_word in "$@"; do
+        [ "$_fed_last" != submitit.core._submit ] || _fed_home=$_fed_word
+        _fed_last=$_fed_word
+    done
+    [ -n "$_fed_home" ] || { command srun "$@"; return; }
+    _fed_id=$FED_JOB_ID _fed_slurm_id=$SLURM_JOB_ID
+    if [ -n "${SLURM_ARRAY_TASK_ID:-}" ]; then # ids of an array's tasks follow each other
+        _fed_id=$((FED_JOB_ID - SLURM_ARRAY_TASK_ID))_$SLURM_ARRAY_TASK_ID
+        _fed_slurm_id=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+    fi
+    _fed_own=${_fed_id}_federated
+    (_fed_link_submitit) || { echo "fed-checkpoint: cannot write to $_fed_home" >&2; return 1; }
+    _fed_last=
+    for _fed_word in "$@"; do
+        shift
+        case "$_fed_last $_fed_word" in
+        "submitit.core._submit "*) set -- "$@" "$_fed_home/$_fed_own" ;;
+        *" $_fed_home/"*_%t_log.out) set -- "$@" "$_fed_home/$_fed_own/${FED_ATTEMPT}_%t_log.out" ;;
+        *" $_fed_home/"*_%t_log.err) set -- "$@" "$_fed_home/$_fed_own/${FED_ATTEMPT}_%t_log.err" ;;
+        *) set -- "$@" "$_fed_word" ;;
+        esac
+        _fed_last=$_fed_word
+    done
+    command srun "$@"
+}
+
+# In a subshell: make the attempt's folder and its links.
+_fed_link_submitit() {
+    if [ ! -d "$_fed_home/$_fed_own" ]; then
+        mkdir "$_fed_home/$_fed_own" && chmod --reference="$_fed_home" "$_fed_home/$_fed_own" || return
+    fi
+    cd "$_fed_home/$_fed_own" || return
+    for _fed_word in *_submitted.pkl; do # what an attempt was given is a link; what it saved is a file
+        if [ -f "$_fed_word" ] && [ ! -L "$_fed_word" ]; then mv -f "$_fed_word" saved.pkl || return; fi
+    done
+    rm -f -- *_submitted.pkl *_result.pkl *.save_tmp || return
+    [ -e saved.pkl ] && _fed_word=saved.pkl || _fed_word=../${_fed_id}_submitted.pkl
+    ln -s "$_fed_word" "${_fed_slurm_id}_submitted.pkl" && cd .. || return
+    _fed_task=${SLURM_NTASKS:-$((${SLURM_JOB_NUM_NODES:-1} * ${SLURM_NTASKS_PER_NODE:-1}))}
+    while [ "$_fed_task" -gt 0 ]; do
+        _fed_task=$((_fed_task - 1))
+        ln -sfn "$_fed_own/${_fed_slurm_id}_${_fed_task}_result.pkl" "${_fed_id}_${_fed_task}_result.pkl" &&
+            ln -sfn "$_fed_own/${FED_ATTEMPT}_${_fed_task}_log.out" "${_fed_id}_${_fed_task}_log.out" &&
+            ln -sfn "$_fed_own/${FED_ATTEMPT}_${_fed_task}_log.err" "${_fed_id}_${_fed_task}_log.err" ||
+            return
+    done
 }

@@ -172,3 +172,135 @@ def test_outside_the_federation_answers_go_nowhere(shell: str, tmp_path: Path) -
                           env={"PATH": os.environ["PATH"]}, cwd=tmp_path)  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (4, "", "")
     assert os.listdir(tmp_path) == []
+
+
+# ---- submitit ----
+
+# As submitit's script calls it; what it starts is in this folder of theirs.
+SRUN = """#!/bin/sh
+echo "$@"
+for last; do :; done
+cd "$last" && cat ${WANTED}_submitted.pkl
+[ -z "${SAVES:-}" ] || { rm ${WANTED}_submitted.pkl; echo "$SAVES" >${WANTED}_submitted.pkl; }
+[ -z "${RETURNS:-}" ] || echo "$RETURNS" >${WANTED}_0_result.pkl
+exit "${STATUS:-0}"
+"""
+
+
+class Submitit:
+    """Attempts of one job whose folder is ``jobs``; a stand-in for srun tells what it was given."""
+
+    def __init__(self, shell: str, folder: Path) -> None:
+        self.shell = shell
+        self.jobs = folder / "two words" / "jobs"
+        self.jobs.mkdir(parents=True)
+        self.jobs.chmod(0o777)
+        self.bin = folder / "bin"
+        self.bin.mkdir()
+        (self.bin / "srun").write_text(SRUN)
+        (self.bin / "srun").chmod(0o755)
+
+    def attempt(
+        self, attempt: int, slurm_id: str, wanted: str = "", **environment: str
+    ) -> tuple[int, list[str]]:
+        """Exit status and output of the script; JOBS stands for submitit's folder."""
+        text = f"""{STRICT[self.shell]}
+. '{FUNCTIONS}'
+fed_submitit
+srun --unbuffered --output "$JOBS"/%{"A_%a" if "_" in wanted else "j"}_%t_log.out \\
+  python3 -u -m submitit.core._submit "$JOBS"
+"""
+        given = {
+            "PATH": f"{self.bin}:{os.environ['PATH']}", "JOBS": str(self.jobs), "FED_JOB_ID": "907",
+            "FED_ATTEMPT": str(attempt), "SLURM_JOB_ID": slurm_id, "WANTED": wanted or slurm_id,
+        }  # fmt: skip
+        done = subprocess.run([self.shell, "-c", text], capture_output=True, text=True, check=False,
+                              env=given | environment)  # fmt: skip
+        assert done.stderr == ""
+        return done.returncode, done.stdout.replace(str(self.jobs), "JOBS").splitlines()
+
+
+def test_submitit_finds_what_was_submitted_and_then_what_it_saved(
+    shell: str, tmp_path: Path
+) -> None:
+    """Attempts have ids of their own: of one site, of another with the same, once more here."""
+    job = Submitit(shell, tmp_path)
+    (job.jobs / "907_submitted.pkl").write_text("submitted\n")
+    assert job.attempt(1, "57")[1][-1] == "submitted"
+    assert job.attempt(2, "31", SAVES="at 5")[1][-1] == "submitted"
+    assert job.attempt(3, "31")[1][-1] == "at 5"
+    assert job.attempt(4, "58", SAVES="at 9")[1][-1] == "at 5"
+    (job.jobs / "907_federated" / "58_submitted.pkl.save_tmp").write_text("half of it")
+    assert job.attempt(5, "2")[1][-1] == "at 9"
+    assert sorted(os.listdir(job.jobs / "907_federated")) == ["2_submitted.pkl", "saved.pkl"]
+    assert (job.jobs / "907_submitted.pkl").read_text() == "submitted\n"
+
+
+def test_submitit_is_given_a_folder_and_an_output_of_the_jobs_own(
+    shell: str, tmp_path: Path
+) -> None:
+    job = Submitit(shell, tmp_path)
+    (job.jobs / "907_submitted.pkl").write_text("submitted\n")
+    status, printed = job.attempt(2, "57", STATUS="3")
+    assert status == 3
+    assert printed[0] == (
+        "--unbuffered --output JOBS/907_federated/2_%t_log.out "
+        "python3 -u -m submitit.core._submit JOBS/907_federated"
+    )
+    assert (job.jobs / "907_federated").stat().st_mode & 0o777 == 0o777
+    (job.jobs / "907_federated" / "2_0_log.out").write_text("printed")
+    assert (job.jobs / "907_0_log.out").read_text() == "printed"
+
+
+def test_the_submitter_finds_the_result_of_the_attempt_that_ended(
+    shell: str, tmp_path: Path
+) -> None:
+    job = Submitit(shell, tmp_path)
+    (job.jobs / "907_submitted.pkl").write_text("submitted\n")
+    result = job.jobs / "907_0_result.pkl"
+    job.attempt(1, "57", SLURM_NTASKS="2")
+    assert not result.exists()
+    job.attempt(2, "58", RETURNS="the result")
+    assert result.read_text() == "the result\n"
+    assert sorted(path.name for path in job.jobs.glob("*_result.pkl")) == [
+        "907_0_result.pkl", "907_1_result.pkl",
+    ]  # fmt: skip
+    job.attempt(3, "59")  # had the site lost the second, its result would count no more
+    assert not result.exists()
+
+
+def test_each_task_of_submitits_array_has_its_own(shell: str, tmp_path: Path) -> None:
+    """The submitter knows task 2 of array 905 as 905_2; it is the federation's job 907."""
+    job = Submitit(shell, tmp_path)
+    (job.jobs / "905_2_submitted.pkl").write_text("the third\n")
+    status, printed = job.attempt(
+        1, "57", wanted="57_2", RETURNS="2", SLURM_ARRAY_JOB_ID="57", SLURM_ARRAY_TASK_ID="2"
+    )
+    assert (status, printed[-1]) == (0, "the third")
+    assert printed[0].startswith("--unbuffered --output JOBS/905_2_federated/1_%t_log.out ")
+    assert (job.jobs / "905_2_0_result.pkl").read_text() == "2\n"
+
+
+def test_other_steps_and_jobs_outside_the_federation_are_left_alone(
+    shell: str, tmp_path: Path
+) -> None:
+    job = Submitit(shell, tmp_path)
+    text = f". '{FUNCTIONS}'; fed_submitit; srun -n1 true; echo $?"
+    for federated in ({"FED_JOB_ID": "907"}, {}):
+        (job.bin / "srun").write_text('#!/bin/sh\necho "$@"\nexit 7\n')
+        done = subprocess.run(
+            [shell, "-c", text], capture_output=True, text=True, check=False,
+            env={"PATH": f"{job.bin}:{os.environ['PATH']}"} | federated,
+        )  # fmt: skip
+        assert (done.stdout.splitlines(), done.stderr) == (["-n1 true", "7"], "")
+    assert os.listdir(job.jobs) == []
+
+
+def test_a_folder_that_cannot_be_written_is_told(shell: str, tmp_path: Path) -> None:
+    text = f". '{FUNCTIONS}'; fed_submitit; srun python3 -m submitit.core._submit {tmp_path}/not"
+    done = subprocess.run(
+        [shell, "-c", text], capture_output=True, text=True, check=False,
+        env={"PATH": os.environ["PATH"], "FED_JOB_ID": "907", "SLURM_JOB_ID": "5"},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.endswith(f"fed-checkpoint: cannot write to {tmp_path}/not\n")
