@@ -58,9 +58,8 @@ def test_a_winner_is_told_whom_it_displaces_and_what_that_destroyed() -> None:
 @pytest.mark.parametrize(
     ("seen", "p95_s", "words"),
     [
-        (1, 7.2, "at most 8 s for 95 % of 1 save of jobs of this name"),
-        (40, inf, "too long: 5 % or more of 40 saves of jobs of this name did not end within "
-                  "the grace"),
+        (1, 7.2, "at most 8 s, odd ones apart, by 1 save of jobs of this name"),
+        (40, inf, "longer than the grace, by 40 saves of jobs of this name"),
     ],
 )  # fmt: skip
 def test_how_long_its_kind_saves_is_told_and_never_as_less(
