@@ -58,7 +58,8 @@ def _as_json(answer: SiteAnswer) -> dict[str, object]:
     made = answer.bid
     assert made is not None
     jobs = [{"name": p.name, "partition": p.partition, "nodes": p.nodes} for p in made.jobs]
-    return {"bid": {"score": tuple(made.score), "jobs": jobs, "victims": made.victims}}
+    going = {"victims": made.victims, "shrinks": made.shrinks}
+    return {"bid": {"score": tuple(made.score), "jobs": jobs, **going}}
 
 
 def refusal_as_json(refusal: Refusal) -> dict[str, object]:
@@ -101,6 +102,7 @@ def _bid_lines(made: Bid) -> list[str]:
         if value
     ]
     lines.append(f"score: {', '.join(terms) or 'all terms 0'}")
-    victims = ", ".join(map(str, made.victims))
+    taken = (f"job {number} of {id_}" for id_, number in made.shrinks)
+    victims = ", ".join([*map(str, made.victims), *taken])
     lines.append(f"evicts: {victims}" if victims else "nobody is evicted")
     return lines

@@ -72,6 +72,9 @@ class OccupantFields(Struct, frozen=True, forbid_unknown_fields=True):
     cooldown_until_s: _Number = 0.0
     saves_in_time: bool = True
     ends_by_s: _Number | None = None
+    optional: bool = False
+    optional_jobs: list[Annotated[int, Meta(ge=1, le=MAX_AMOUNT)]] = []
+    components: dict[_Count, dict[str, ShareFields]] = {}
 
 
 class SnapshotFields(Struct, frozen=True, forbid_unknown_fields=True):
@@ -152,6 +155,8 @@ def read_snapshot(path: Path) -> Snapshot:
         ids.add(job.id)
         for name in job.nodes.keys() - names:
             raise file.refusal(f"running[{k}].nodes", f"unknown node '{brief(name)}'")
+        for name in {name for held in job.components.values() for name in held} - job.nodes.keys():
+            raise file.refusal(f"running[{k}].components", f"'{brief(name)}' is not in nodes")
     for k, local in enumerate(fields.local):
         for name in set(local.nodes) - names:
             raise file.refusal(f"local[{k}].nodes", f"unknown node '{brief(name)}'")
@@ -176,10 +181,17 @@ def _running(job: OccupantFields) -> RunningJob:
     return RunningJob(
         id=job.id, tenant=job.tenant, priority=job.priority, preemptible=job.preemptible,
         started_at_s=job.started_at_s, cooldown_until_s=job.cooldown_until_s,
-        ends_by_s=inf if job.ends_by_s is None else job.ends_by_s, saves_in_time=job.saves_in_time,
-        nodes={name: NodeShare(gpus=s.gpus, cpus=s.cpus, mem_mib=s.mem_mib)
-               for name, s in job.nodes.items()},
+        ends_by_s=inf if job.ends_by_s is None else job.ends_by_s,
+        saves_in_time=job.saves_in_time, optional=job.optional,
+        optional_jobs=tuple(job.optional_jobs), nodes=_shares(job.nodes),
+        components={number: _shares(held) for number, held in job.components.items()},
     )  # fmt: skip
+
+
+def _shares(held: Mapping[str, ShareFields]) -> dict[str, NodeShare]:
+    return {
+        name: NodeShare(gpus=s.gpus, cpus=s.cpus, mem_mib=s.mem_mib) for name, s in held.items()
+    }
 
 
 def read_request(path: Path, *, knows_memory: bool = True) -> BidRequest:

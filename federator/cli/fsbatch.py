@@ -87,6 +87,11 @@ These say what becomes of a job that others, or its time limit, would end:
       --fed-no-preempt   never evict it for another; it ranks two hours behind for that, as one with
                          --no-requeue does, and starts only within its tenant's quota
 
+These say what may be taken from a job that runs, before any whole job of its priority is:
+
+      --fed-optional        this component of a het job, any but the first
+      --fed-optional=LIST   these tasks of a job array, e.g. 4-7; they start again later
+
 These say what GPUs must be able to do and how they belong together; the least capable that do
 are taken:
 
@@ -357,7 +362,8 @@ def _bid_text(answer: SiteBid) -> str:
         f"in partition {plan.partition}"
         for plan in answer.bid.jobs
     ]
-    victims = f"; preempts {len(answer.bid.victims)}" if answer.bid.victims else ""
+    going = len(answer.bid.victims) + len(answer.bid.shrinks)
+    victims = f"; preempts {going}" if going else ""
     return f"can start now with {' : '.join(parts)}{victims}"
 
 

@@ -126,6 +126,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.NODE_FAILED: _named("a node failed"),
     ReasonCode.CHECKPOINT: _named("its checkpoint is out of reach from here, at"),
     ReasonCode.PREEMPTED: _named("evicted for another"),
+    ReasonCode.SHRUNK: _named("its optional jobs were taken for another"),
     ReasonCode.REQUEUED: _named("was put back into the queue at its site"),
     ReasonCode.PREEMPT_BUDGET: _budget,
     ReasonCode.TIME_LIMIT: _named("leaves at its time limit, to go on in another attempt"),

@@ -193,6 +193,7 @@ class Api:
             array_max_running=asked.array_max_running,
             asked_priority=asked.asked_priority,
             nice=asked.nice,
+            optional=asked.optional,
             no_preempt=asked.no_preempt,
             continues=asked.continues,
             signal_lead_s=asked.signal_lead_s,

@@ -22,6 +22,7 @@ from federator.model.message import (
     PreemptAt,
     Record,
     Request,
+    ShrinkAt,
     Wake,
 )
 from federator.model.reason import ReasonCode, Refusal
@@ -35,6 +36,7 @@ from federator.sites.protocol import (
     LaunchOrder,
     PreemptOrder,
     Reply,
+    ShrinkOrder,
     SiteBid,
     SubmitReply,
     TestOnlyReply,
@@ -77,7 +79,7 @@ class Effects:
                 self._wake(command.at_s)
             case Note():
                 log.info(command.event, **command.fields)
-            case AskSite() | LaunchAt() | CancelAt() | PreemptAt():
+            case AskSite() | LaunchAt() | CancelAt() | PreemptAt() | ShrinkAt():
                 try:
                     self._tell_site(command)
                 except InvalidRequest as error:  # too large for a frame: the site stays silent
@@ -85,7 +87,7 @@ class Effects:
             case _:
                 self._answer(command.client, self._reply(command))
 
-    def _tell_site(self, command: AskSite | LaunchAt | CancelAt | PreemptAt) -> None:
+    def _tell_site(self, command: AskSite | LaunchAt | CancelAt | PreemptAt | ShrinkAt) -> None:
         link = self._links[command.site]
         match command:
             case AskSite():
@@ -97,6 +99,14 @@ class Effects:
             case PreemptAt():
                 log.info("preempt", attempt=str(command.attempt), site=command.site)
                 link.send(self._preempt_order(command))
+            case ShrinkAt():
+                log.info("shrink", attempt=str(command.attempt), site=command.site,
+                         components=command.components)  # fmt: skip
+                link.send(
+                    ShrinkOrder(
+                        attempt=command.attempt, user=command.user, components=command.components
+                    )
+                )
             case CancelAt():
                 link.send(
                     CancelOrder(
@@ -119,6 +129,7 @@ class Effects:
             array_index=w.array.index if w.array is not None else None,
             time_limit_s=w.time_limit_s,
             victims=command.victims,
+            shrinks=command.shrinks,
             checkpoint_dir=self._checkpoint_dir(command.site, w),
             checkpoint_interval_s=command.checkpoint_interval_s,
         )

@@ -207,7 +207,7 @@ def _row(entry: Entry, federation: Federation, ranks: RankSnapshot | None) -> Qu
         array_index=w.array.index if w.array is not None else 0,
         jobs=len(w.jobs),
         nodes=len(planned) or sum(_nodes(job) for job in w.jobs),
-        gpus=sum(s.gpus for p in entry.plan for s in p.nodes.values()) or w.total_gpus,
+        gpus=entry.held_gpus if entry.plan else w.total_gpus,
         time_limit_s=w.time_limit_s,
         site=entry.site,
         site_job_id=entry.site_job_id,

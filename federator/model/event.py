@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from federator.model.lifecycle import Happening
-from federator.model.plan import JobPlan, Score
+from federator.model.plan import JobPlan, Score, Shrink
 from federator.model.reason import Reason
 from federator.model.site import Leave
 from federator.model.workload import (
@@ -43,6 +43,7 @@ class Draft:
     array_max_running: int = 0
     asked_priority: int = 1  # the user's own demotion, see ``Workload``
     nice: int = 0
+    optional: tuple[int, ...] = ()  # indices of array tasks, or numbers of jobs, to lose first
     no_preempt: bool = False
     continues: bool = False
     signal_lead_s: float = 0.0
@@ -71,6 +72,8 @@ class Draft:
                 nice=self.nice,
                 time_limit_s=self.time_limit_s,
                 requeue=self.requeue,
+                optional=index in self.optional,
+                optional_jobs=() if self.array_indices else self.optional,
                 no_preempt=self.no_preempt,
                 continues=self.continues,
                 signal_lead_s=self.signal_lead_s,
@@ -116,6 +119,7 @@ class Awarded(Event, frozen=True, kw_only=True, tag="awarded"):
     credit: float = 0.0
     offers: dict[str, Score] = {}  # of every site that bid, the winner's among them
     victims: tuple[WorkloadId, ...] = ()  # evicted once the site has accepted
+    shrinks: tuple[Shrink, ...] = ()  # optional jobs of others, taken once the site has accepted
 
 
 class Changed(Event, frozen=True, kw_only=True, tag="changed"):
@@ -136,6 +140,7 @@ class Changed(Event, frozen=True, kw_only=True, tag="changed"):
     reason: Reason | None = None
     by: str = ""  # the user who asked for a cancel
     leave: Leave | None = None  # of one that was told to leave
+    components: tuple[int, ...] = ()  # optional jobs that it loses, or has lost
     failed_nodes: tuple[str, ...] = ()  # of its site: they ended the attempt
 
 

@@ -48,6 +48,8 @@ class Happening(Enum):
     LIMIT_NEAR = "near its time limit, to go on"
     PREEMPTED = "gone after eviction"  # or when it was told of its time limit
     LIMIT_STRUCK = "cut off at its time limit, to go on"
+    SHRUNK = "optional jobs taken for another"
+    SHRINK_DONE = "optional jobs are gone"
     CANCEL_ASKED = "cancel asked for"
     CANCELLED = "cancelled"
 
@@ -60,6 +62,7 @@ class Effect(Enum):
     CANCEL = "cancel the attempt at its site"
     EVICT = "evict the victims of the award"
     PREEMPT = "let the attempt save and leave its site"
+    SHRINK = "cancel the optional jobs that were taken"
     RANK_AGAIN = "a pass is due"
 
 
@@ -98,6 +101,8 @@ TRANSITIONS: Final[Mapping[tuple[WorkloadState, Happening], Edge]] = MappingProx
     (_S.RUNNING, _H.LOST): Edge(_S.FAILED, _FREED),
     (_S.RUNNING, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
     (_S.RUNNING, _H.EVICTED): Edge(_S.PREEMPTING, (_E.PREEMPT,)),
+    (_S.RUNNING, _H.SHRUNK): Edge(_S.RUNNING, (_E.SHRINK,)),
+    (_S.RUNNING, _H.SHRINK_DONE): Edge(_S.RUNNING, _FREED),
     (_S.RUNNING, _H.LIMIT_NEAR): Edge(_S.PREEMPTING, (_E.PREEMPT,)),
     (_S.RUNNING, _H.LIMIT_STRUCK): Edge(_S.PENDING, _FREED),  # before it could be told
     (_S.PREEMPTING, _H.PREEMPTED): Edge(_S.PENDING, _FREED),

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from federator.model.event import Draft, LogRecord
-from federator.model.plan import Bid, BidRequest, JobPlan
+from federator.model.plan import Bid, BidRequest, JobPlan, Shrink
 from federator.model.reason import Reason, Refusal
 from federator.model.site import AttemptReport, Capacity, PartitionSummary, VictimTerms
 from federator.model.workload import AttemptId, SiteName, Workload, WorkloadId
@@ -154,7 +154,9 @@ class AskSite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchAt:
-    """``victims`` still hold part of the nodes; they leave when the site has accepted.
+    """``victims``, and optional jobs of others (``shrinks``), still hold part of the nodes.
+
+    They leave when the site has accepted.
 
     ``checkpoint_interval_s``: how long it should work between two checkpoints; 0: not known.
     """
@@ -164,6 +166,7 @@ class LaunchAt:
     workload: Workload
     jobs: tuple[JobPlan, ...]
     victims: tuple[WorkloadId, ...] = ()
+    shrinks: tuple[Shrink, ...] = ()
     checkpoint_interval_s: float = 0.0
 
 
@@ -179,6 +182,17 @@ class PreemptAt:
     workload: Workload
     site_job_id: int
     grace_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShrinkAt:
+    """End these components of a het job; the others run on. Repeated orders change nothing."""
+
+    site: SiteName
+    attempt: AttemptId
+    user: str
+    site_job_id: int
+    components: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +252,7 @@ Command = (
     | LaunchAt
     | CancelAt
     | PreemptAt
+    | ShrinkAt
     | AnswerSubmitted
     | AnswerTested
     | AnswerRefused

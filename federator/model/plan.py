@@ -19,7 +19,7 @@ class Score(NamedTuple):
 
     preempts: int = 0  # 1 when victims must go
     victims_priority: int = 0
-    victims: int = 0
+    victims: int = 0  # an optional job that is taken counts as one
     lost_work_gpu_s: float = 0.0
     locality_cost: float = 0.0  # sum over pairs of GPUs, spec eq. 2
     gpu_worth: float = 0.0  # of all GPUs taken, so that the least capable that do are taken
@@ -50,6 +50,13 @@ class JobPlan:
     rails: int = 0  # GPUs of each of several nodes, if it has all of every one of them
 
 
+class Shrink(NamedTuple):
+    """One optional job of a running workload, taken from it; the rest runs on."""
+
+    workload: int
+    component: int  # the number of the job: 1, 2, …
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bid:
     """A plan for every job of a workload that could start now."""
@@ -57,3 +64,4 @@ class Bid:
     score: Score
     jobs: tuple[JobPlan, ...]
     victims: tuple[int, ...] = ()  # workloads that must go first
+    shrinks: tuple[Shrink, ...] = ()  # optional jobs of other workloads that must go first

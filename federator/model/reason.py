@@ -34,6 +34,7 @@ class ReasonCode(Enum):
     NODE_FAILED = "FedNodeFail"
     PREEMPTED = "FedPreempted"  # evicted for another, whose id is in ``detail``; or by its site
     REQUEUED = "FedRequeued"  # it asked for it (exit 85), or was put back at its site
+    SHRUNK = "FedShrunk"  # runs on without optional jobs, taken for another (``detail``)
     CHECKPOINT = "FedCheckpoint"  # its checkpoint is at another site, out of reach from here
     PREEMPT_BUDGET = "FedPreemptBudget"  # would have to evict more than may be evicted now
     TIME_LIMIT = "FedTimeLimit"  # leaves at its time limit, to go on in another attempt

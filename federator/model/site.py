@@ -5,9 +5,11 @@ The fields are those of snapshot.json (docs/formats.md), so a snapshot encodes t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
+from typing import Final, NamedTuple
 
 from federator.model.workload import AttemptId, SiteName
 
@@ -99,6 +101,10 @@ class RunningJob:
     cooldown_until_s: float = 0.0  # evicted lately: not again before then
     ends_by_s: float = inf  # by its time limit
     saves_in_time: bool = True  # its save is not known to take longer than a victim's grace
+    optional: bool = False  # goes before others of its priority
+    optional_jobs: tuple[int, ...] = ()  # components that may be taken alone, before the rest
+    components: dict[int, dict[str, NodeShare]] = field(default_factory=dict)
+    """What each component of a het job holds, by number, as far as it runs; empty for others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +118,8 @@ class VictimTerms:
     priority: int  # only for strictly higher ones (smaller numbers)
     spared_until_s: float = 0.0  # began, or was evicted, not long ago
     saves_in_time: bool = True  # one that does not is chosen only where nobody else is left
+    optional: bool = False  # goes before others of its priority
+    optional_jobs: tuple[int, ...] = ()  # that may be taken from it alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +191,30 @@ class SiteJobState(Enum):
         return self not in (SiteJobState.PENDING, SiteJobState.RUNNING, SiteJobState.SUSPENDED)
 
 
+_LIVE_FIRST: Final = (SiteJobState.RUNNING, SiteJobState.SUSPENDED, SiteJobState.PENDING)
+_WORST_FIRST: Final = (
+    SiteJobState.NODE_FAIL,
+    SiteJobState.BOOT_FAIL,
+    SiteJobState.PREEMPTED,
+    SiteJobState.OUT_OF_MEMORY,
+    SiteJobState.TIMEOUT,
+    SiteJobState.DEADLINE,
+    SiteJobState.FAILED,
+    SiteJobState.CANCELLED,
+    SiteJobState.COMPLETED,
+)
+
+
+def combined_state(states: Iterable[SiteJobState]) -> SiteJobState:
+    """Return the state of a het job from those of its components (at least one).
+
+    While any of them lives the job does; then the worst outcome counts. What the site did comes
+    before what the job did, because only the latter is the researcher's to mend.
+    """
+    present = set(states)
+    return next(state for state in _LIVE_FIRST + _WORST_FIRST if state in present)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteJob:
     """One job record of a site (a het component and an array task each have their own)."""
@@ -227,6 +259,13 @@ class Leave:
         return self.saved_at_s >= self.told_at_s
 
 
+class SiteComponent(NamedTuple):
+    """One component of a het job at its site."""
+
+    job_id: int
+    state: SiteJobState
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptReport:
     """How one attempt stands at its site: all its components taken together.
@@ -244,6 +283,7 @@ class AttemptReport:
     started_at_s: float = 0.0
     ended_at_s: float = 0.0
     nodes: tuple[str, ...] = ()
+    components: dict[int, SiteComponent] = field(default_factory=dict)  # of a het job, by number
     restarts: int = 0  # how often the site has put it back into its own queue
     preempted: bool = False  # by the site itself, for work of its own
     failed_nodes: tuple[str, ...] = ()  # of it, which take no jobs any more

@@ -187,6 +187,8 @@ class Workload:
     continues: bool = False  # goes on in another attempt at its time limit (--fed-continue)
     signal_lead_s: float = 0.0  # so long before its limit Slurm itself signals it (--signal); 0: no
     array: ArrayTask | None = None
+    optional: bool = False  # goes before others of its priority (--fed-optional of its array)
+    optional_jobs: tuple[int, ...] = ()  # numbers of jobs that it can do without; never the first
 
     def __post_init__(self) -> None:
         if not self.jobs:
@@ -195,6 +197,11 @@ class Workload:
             raise InvalidRequest(
                 f"workload {self.id}: expected nice of at least 0 and a priority of 1 to 7, "
                 f"got {self.nice} and {self.asked_priority}"
+            )
+        if not set(self.optional_jobs) <= set(range(1, len(self.jobs))):
+            raise InvalidRequest(
+                f"workload {self.id}: of {len(self.jobs)} jobs all but the first may be optional, "
+                f"not {self.optional_jobs}"
             )
 
     @property

@@ -145,7 +145,8 @@ class Bidding:
     def _is_held_back(self, asked: BidRequest, bid: Bid, *, late: bool) -> bool:
         """Tell whether the bids made before are why this one is not better."""
         racks = {self._room.by_name[n].node.switch for plan in bid.jobs for n in plan.nodes}
-        if not self._made or self._retried >= RETRIED or (len(racks) == 1 and not bid.victims):
+        evicts = bid.victims or bid.shrinks
+        if not self._made or self._retried >= RETRIED or (len(racks) == 1 and not evicts):
             return False
         self._retried += 1
         room, occupants = self._room, self._occupants

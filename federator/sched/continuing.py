@@ -37,13 +37,17 @@ NO_PROGRESS: Final = Reason(code=ReasonCode.NO_PROGRESS, needed=FRUITLESS_ATTEMP
 def notice_s(entry: Entry, rules: Rules) -> float:
     """How long before its time limit a workload is told to leave: its grace.
 
-    If Slurm itself signals it earlier, it is told before that: an exit must find it told.
+    If Slurm itself signals it earlier, it is told before that, so that an exit finds it told; but
+    never before it has had its part of the limit.
     """
     workload = entry.workload
-    by_rule_s = min(rules.grace_s, workload.time_limit_s * NOTICE_FRAC)
-    if not workload.signal_lead_s:
-        return by_rule_s
-    return max(by_rule_s, min(workload.signal_lead_s + SIGNAL_EARLY_S, workload.time_limit_s))
+    asked_s = workload.signal_lead_s + SIGNAL_EARLY_S if workload.signal_lead_s else 0.0
+    return min(max(rules.grace_s, asked_s), workload.time_limit_s * NOTICE_FRAC)
+
+
+def is_near_its_limit(entry: Entry, rules: Rules, now_s: float) -> bool:
+    """Whether a running workload that is to go on must be told to leave."""
+    return entry.workload.continues and limit_at_s(entry) - notice_s(entry, rules) <= now_s
 
 
 def limit_at_s(entry: Entry) -> float:
@@ -108,7 +112,7 @@ class LimitWatch:
                 continue
             if limit_at_s(entry) - notice_s(entry, rules) > now_s:
                 continue  # its site started it once more, which was noted then
-            if hears(entry.site):
+            if hears(entry.site) and entry.promised_to is None:  # as a victim it is told anyway
                 found.append(entry)
             else:
                 unheard.append(noted)

@@ -17,10 +17,16 @@ from federator.model.site import VictimTerms
 from federator.model.tenant import LOWEST_PRIORITY, Amounts
 from federator.model.workload import AttemptId, SiteName, Workload, WorkloadId
 from federator.sched.auction import Award, bids_for, offers_for
-from federator.sched.eviction import Claims, against, checkpoint_in_reach, victim_terms
+from federator.sched.eviction import (
+    Claims,
+    against,
+    checkpoint_in_reach,
+    evicted_gpus,
+    victim_terms,
+)
 from federator.sched.holdings import Holdings
 from federator.sched.ledger import Entry, Ledger
-from federator.sched.lending import fits_quota_now, not_lent
+from federator.sched.lending import FirmWork, not_lent
 from federator.sched.negative_cache import NOBODY, NegativeCache, Rights, as_for, of_hardware
 from federator.sched.policy import Ranked
 from federator.sched.rules import Rules
@@ -58,17 +64,18 @@ class Pass:
         ledger: read for what has changed meanwhile.
         rules: see ``Rules``.
         budget_gpus: that may be evicted by the awards of this pass.
+        now_s: Unix time.
         quota_only: who may not be evicted starts only within quota; see ``lending``.
     """
 
     def __init__(
         self, ranking: Iterable[Ranked], ledger: Ledger, rules: Rules | None = None,
-        budget_gpus: float = 0.0, *, quota_only: bool = False,
+        budget_gpus: float = 0.0, *, now_s: float = 0.0, quota_only: bool = False,
     ) -> None:  # fmt: skip
         self._rules = Rules() if rules is None else rules
-        self._quota_only = quota_only
+        self._firm = FirmWork(ledger) if quota_only else None
         self._budget_gpus = budget_gpus
-        self._terms = victim_terms(ledger, self._rules) if budget_gpus else {}
+        self._terms = victim_terms(ledger, self._rules, now_s) if budget_gpus else {}
         self.round = Round(pass_id=0, requests={}, waiting_for=set(), deadline_s=0.0)
         self._ranked: dict[WorkloadId, Ranked] = {}  # of those in the present round
         self._rest: Iterator[Ranked] = iter(ranking)
@@ -91,7 +98,7 @@ class Pass:
             entry = self._ledger.entries[ranked.id]
             if entry.state is not WorkloadState.PENDING:
                 continue
-            refusal = self._held_back(entry, ranked)
+            refusal = self._held_back(entry)
             if refusal is not None:
                 entry.refusals = {SiteName(""): refusal}
             elif not self._fails(entry, ranked):
@@ -216,9 +223,9 @@ class Pass:
             charge = holdings.charge_for(row, offer.bid.jobs)
             kept = ranked.within_quota and holdings.keeps_quota(charge)
             beyond = limit_refusal(holdings, row, charge.amounts)
-            if beyond is None and not kept and not self._may_borrow(entry.workload):
+            if beyond is None and not self._may_have(entry.workload, row, charge.amounts):
                 beyond = not_lent(self._ledger.tenancy, entry.workload.tenant, charge.amounts)
-            if beyond is None and offer.bid.victims:
+            if beyond is None and (offer.bid.victims or offer.bid.shrinks):
                 beyond = self._spares(offer, ranked, now_s, within_quota=kept)
             if beyond is None:
                 possible.append((kept, self._can_resume(entry, offer.site), offer))
@@ -237,6 +244,7 @@ class Pass:
             credit=ranked.credit,
             offers=offers_for(award.id, self.round.answers),
             victims=tuple(map(WorkloadId, award.bid.victims)),
+            shrinks=award.bid.shrinks,
         )
         return award, awarded
 
@@ -283,26 +291,30 @@ class Pass:
     def awarded(self, award: Award) -> None:
         """Who has a place needs no room kept; what its victims hold is less to evict."""
         self.reserved = {s: r for s, r in self.reserved.items() if r.workload.id != award.id}
-        entries = self._ledger.entries
-        self._budget_gpus -= sum(entries[WorkloadId(v)].held_gpus for v in award.bid.victims)
+        self._budget_gpus -= evicted_gpus(award.bid, self._ledger)
+        workload = self._ledger.entries[award.id].workload
+        if self._firm is not None and not workload.preemptible:
+            row = self._ledger.tenancy.row(workload.tenant)
+            self._firm.add(row, self._ledger.holdings.charge_for(row, award.bid.jobs).amounts)
 
     def _give_back_task(self, entry: Entry) -> None:
         array = entry.workload.array
         if array is not None and array.array_id in self._array_tasks:
             self._array_tasks[array.array_id] -= 1
 
-    def _may_borrow(self, workload: Workload) -> bool:
-        return workload.preemptible or not self._quota_only
+    def _may_have(self, workload: Workload, row: int, amounts: Amounts) -> bool:
+        """Tell whether a workload may be given this much, as far as lending goes."""
+        return workload.preemptible or self._firm is None or self._firm.has_room(row, amounts)
 
-    def _held_back(self, entry: Entry, ranked: Ranked) -> Refusal | None:
+    def _held_back(self, entry: Entry) -> Refusal | None:
         ledger, workload = self._ledger, entry.workload
-        if not ranked.within_quota and not self._may_borrow(workload):
-            request = ledger.tenancy.request(workload.jobs)
-            return not_lent(ledger.tenancy, workload.tenant, request)
         row = ledger.tenancy.row(workload.tenant)
+        request = ledger.tenancy.request(workload.jobs)
+        if not self._may_have(workload, row, request):
+            return not_lent(ledger.tenancy, workload.tenant, request)
         refusal = None
         if ledger.tenancy.limit_rows(row):
-            refusal = self._limit(row, ledger.tenancy.request(workload.jobs))
+            refusal = self._limit(row, request)
         array = workload.array
         if refusal is not None or array is None or not array.max_running:
             return refusal
@@ -352,9 +364,9 @@ class Trial:
             charge = ledger.holdings.charge_for(row, offer.bid.jobs)
             amounts = charge.amounts
             refusal = limit_refusal(ledger.holdings, row, amounts)
-            if refusal is None and quota_only and not self.workload.preemptible:
-                within = fits_quota_now(ledger.holdings, row, amounts)
-                refusal = None if within else not_lent(tenancy, self.workload.tenant, amounts)
+            firm = quota_only and not self.workload.preemptible
+            if refusal is None and firm and not FirmWork(ledger).has_room(row, amounts):
+                refusal = not_lent(tenancy, self.workload.tenant, amounts)
             if refusal is None:
                 return answers, offer.site
             beyond = beyond or refusal

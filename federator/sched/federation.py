@@ -51,17 +51,18 @@ from federator.sched.cycle import Pass, Round, Trial, asked_of, for_site
 from federator.sched.eviction import budget_gpus, clearing
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.lending import is_lent_to_preemptible_only
-from federator.sched.news import failed_nodes, happenings, reason_for
+from federator.sched.news import failed_nodes, happenings, jobs_gone, of_what_is_left, reason_for
 from federator.sched.orders import launch_order, lease_end_s
 from federator.sched.plausible import believed
 from federator.sched.policy import Policy, Ranked
 from federator.sched.room import Room
 from federator.sched.rules import Rules
-from federator.sched.site_view import SiteView
+from federator.sched.site_view import SiteView, gpus_of
 from federator.sched.turn import ORDER_AGAIN_S, Turn
 
+_SHRINK_DONE = Happening.SHRINK_DONE
 _HOLDS_NODES = (
-    Happening.ACCEPTED, Happening.STARTED, Happening.SITE_REQUEUED, Happening.EVICTED,
+    Happening.ACCEPTED, Happening.STARTED, Happening.SITE_REQUEUED, Happening.EVICTED, _SHRINK_DONE,
 )  # fmt: skip
 
 
@@ -210,7 +211,7 @@ class Federation:
         site = self.sites[report.site]
         if report.capacity is not None:
             site.empty = Room(report.capacity.nodes)
-            site.gpus = sum(node.gpus for node in report.capacity.nodes)
+            site.gpus = gpus_of(report.capacity)
         if report.partitions and report.partitions != site.summary:
             site.summary = report.partitions
             self._pass_is_due(turn)  # something came free, perhaps of local users
@@ -228,6 +229,7 @@ class Federation:
         if entry is None or entry.site_job_id not in (0, report.site_job_id):
             self._stray(turn, site, report)
             return
+        report = of_what_is_left(entry, report)
         for happening in happenings(entry, report):
             turn.change(
                 entry,
@@ -240,6 +242,7 @@ class Federation:
                 site_state=report.state.value,
                 reason=reason_for(entry, happening, report),
                 leave=report.leave,
+                components=jobs_gone(entry, report) if happening is _SHRINK_DONE else (),
                 failed_nodes=failed_nodes(entry, happening, report),
             )
 
@@ -309,9 +312,8 @@ class Federation:
         for entry in self.ledger.in_state(WorkloadState.LAUNCHING):
             ends_s = lease_end_s(entry, self._rules)
             over = turn.now_s >= ends_s and not clearing(entry, self.ledger)
-            if entry.victims and not over:
+            if entry.displaces and not over:
                 turn.evict(entry)  # in case that a crash came between
-                turn.commands.append(Wake(at_s=max(ends_s, turn.now_s + ORDER_AGAIN_S)))
             if over and not entry.withdrawing and self.sites[entry.site].up:
                 turn.change(entry, Happening.LEASE_OVER)
         for entry in self._limits.due(turn.now_s, self.ledger, self._rules, self._is_ready):
@@ -328,7 +330,8 @@ class Federation:
             self._open_pass(turn)
 
     def _turn(self, now_s: float) -> Turn:
-        return Turn(now_s=now_s, ledger=self.ledger, rules=self._rules,
+        fleet_gpus = sum(site.gpus for site in self.sites.values())
+        return Turn(now_s=now_s, ledger=self.ledger, rules=self._rules, fleet_gpus=fleet_gpus,
                     leave_sent_s=self._leave_sent_s, limits=self._limits,
                     pass_is_due=self._pass_is_due)  # fmt: skip
 
@@ -344,10 +347,11 @@ class Federation:
         self._pass_due_s = turn.now_s + self._rules.pass_interval_s
         turn.commands.append(Wake(at_s=self._pass_due_s))
         ranking = self._policy.rank(self.ledger, turn.now_s)
-        fleet_gpus = sum(site.gpus for site in self.sites.values())
-        budget = budget_gpus(self.ledger, self._rules, fleet_gpus, turn.now_s)
+        budget = budget_gpus(self.ledger, self._rules, turn.fleet_gpus, turn.now_s)
         lent = self._is_lent_to_preemptible_only
-        self._pass = Pass(ranking, self.ledger, self._rules, budget, quota_only=lent)
+        self._pass = Pass(
+            ranking, self.ledger, self._rules, budget, now_s=turn.now_s, quota_only=lent
+        )
         self._ask(turn, self._pass, again=())
         self._conclude(turn)
 

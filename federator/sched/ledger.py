@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from federator.model.event import Awarded, Changed, EpochBegan, LogRecord, Submitted
 from federator.model.lifecycle import AT_SITE, Effect, Happening, WorkloadState, step
-from federator.model.plan import JobPlan, Score
+from federator.model.plan import JobPlan, Score, Shrink
 from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.tenant import Tenancy
 from federator.model.workload import (
@@ -27,7 +27,9 @@ from federator.sched.backlog import Backlog
 from federator.sched.bad_nodes import BadNodes
 from federator.sched.failures import NodeFailures
 from federator.sched.holdings import Charge, Holdings
+from federator.sched.rules import LEAST_GPUS
 from federator.sched.saves import SaveTimes, family_of
+from federator.sched.shrinking import gpus_of, without
 from federator.sched.tax import PreemptionTax, destroyed_gpu_s
 from federator.sched.usage import UsageAverage, WindowAverage
 
@@ -68,6 +70,9 @@ class Entry:
     setbacks: dict[SiteName, Reason] = field(default_factory=dict)  # how a site failed it last
     bad_nodes: BadNodes = field(default_factory=BadNodes)
     promised_to: WorkloadId | None = None  # whose award needs its nodes
+    promised_jobs: dict[int, WorkloadId] = field(default_factory=dict)  # the same of optional jobs
+    leaving_jobs: dict[int, WorkloadId] = field(default_factory=dict)  # taken, not known to be gone
+    taken_jobs: frozenset[int] = frozenset()  # optional jobs that the present attempt has lost
     preemptions: int = 0
     evicted_at_s: float = 0.0  # when it was last evicted
     evicted_for: WorkloadId | None = None  # for whom, then
@@ -106,6 +111,16 @@ class Entry:
         return self.award.victims if self.award is not None else ()
 
     @property
+    def shrinks(self) -> tuple[Shrink, ...]:
+        """Whose optional jobs its last award takes."""
+        return self.award.shrinks if self.award is not None else ()
+
+    @property
+    def displaces(self) -> bool:
+        """Whether its last award needs nodes that others are on."""
+        return bool(self.victims or self.shrinks)
+
+    @property
     def attempt_id(self) -> AttemptId:
         return AttemptId(workload=self.workload.id, attempt=self.attempt)
 
@@ -138,6 +153,7 @@ class Ledger:
         self.failures = NodeFailures()
         self.saves = SaveTimes()
         self.tax = PreemptionTax()
+        self.shrinking: dict[WorkloadId, None] = {}  # those with optional jobs that must leave
         self._by_state: dict[WorkloadState, dict[WorkloadId, None]] = {s: {} for s in WorkloadState}
 
     def in_state(self, *states: WorkloadState) -> Iterator[Entry]:
@@ -172,7 +188,7 @@ class Ledger:
             effects = self._move(entry, Happening.AWARDED, event.at_s)
             entry.attempt = event.attempt.attempt
             entry.site, entry.plan, entry.award = SiteName(event.site), event.jobs, event
-            self._charge(entry, event)
+            self._charge(entry, event.jobs, event.within_quota, event.at_s)
             self._promise(event)
             entry.site_job_id, entry.withdrawing, entry.reason = 0, False, None
             entry.started_at_s = entry.ended_at_s = 0.0
@@ -183,6 +199,7 @@ class Ledger:
         entry = self.entries[event.workload]
         was_at_its_limit = entry.at_its_limit
         before = entry.state
+        step(entry.state, event.happening)  # nothing is changed by what cannot follow
         if entry.state is WorkloadState.PREEMPTING:
             self._account(entry, event)
         effects = self._move(entry, event.happening, event.at_s)
@@ -195,16 +212,21 @@ class Ledger:
         entry.exit_code, entry.signal = event.exit_code, event.signal
         entry.site_state = event.site_state or entry.site_state
         entry.reason = event.reason
-        self._mark(entry, event, was_at_its_limit)
+        self._mark(entry, event)
+        if event.happening is Happening.SHRUNK:
+            self._shrink(entry, event)
+        elif event.happening is Happening.SHRINK_DONE:
+            self._jobs_gone(entry, event.components, event.at_s)
+        self._mark_progress(entry, event, was_at_its_limit)
         if entry.state is WorkloadState.PENDING:
             if event.happening not in (Happening.PREEMPTED, Happening.LIMIT_STRUCK):
                 self._set_back(entry, event.at_s)
             entry.site, entry.plan, entry.site_job_id = SiteName(""), (), 0
             entry.started_at_s = entry.ended_at_s = 0.0
-            entry.withdrawing = False
+            entry.withdrawing, entry.taken_jobs = False, frozenset()
         return effects
 
-    def _mark(self, entry: Entry, event: Changed, was_at_its_limit: bool) -> None:
+    def _mark(self, entry: Entry, event: Changed) -> None:
         """Take down what later decisions ask for."""
         if event.happening is Happening.ACCEPTED:
             entry.lease_from_s, entry.withdrawing = event.at_s, False
@@ -218,15 +240,22 @@ class Ledger:
         elif event.happening is Happening.EVICTED:
             entry.evicted_at_s, entry.evicted_for = event.at_s, entry.promised_to
             entry.preemptions += 1
-            self.evictions.append(Eviction(event.at_s, entry.held_gpus))
-        elif event.happening is Happening.PREEMPTED and was_at_its_limit:
-            entry.fruitless_attempts = 0
-        elif event.happening is Happening.LIMIT_STRUCK and was_at_its_limit:
-            entry.fruitless_attempts += event.leave is not None  # or else its site had not told it
+            self.evictions.append(Eviction(event.at_s, max(LEAST_GPUS, entry.held_gpus)))
         elif event.happening is Happening.STARTED:
             entry.ran_at = entry.site
             entry.failures_at.pop(entry.site, None)
             entry.setbacks.pop(entry.site, None)
+
+    @staticmethod
+    def _mark_progress(entry: Entry, event: Changed, was_at_its_limit: bool) -> None:
+        """Count the attempts in a row that their time limit cut off with nothing saved."""
+        started_s = event.started_at_s or entry.started_at_s
+        saved = event.leave is not None and event.leave.saved_at_s > started_s
+        requeued = event.reason is not None and event.reason.code is ReasonCode.REQUEUED
+        if (event.happening is Happening.PREEMPTED and (saved or was_at_its_limit)) or requeued:
+            entry.fruitless_attempts = 0
+        elif event.happening is Happening.LIMIT_STRUCK and was_at_its_limit:
+            entry.fruitless_attempts += event.leave is not None  # or else its site had not told it
 
     def _left_nodes(self, entry: Entry, event: Changed) -> None:
         """An attempt that ran is over, or waits in its site's queue: what of its nodes?"""
@@ -259,15 +288,18 @@ class Ledger:
     def _account(self, victim: Entry, event: Changed) -> None:
         """Note what its leaving tells of save times, and what it cost for whom."""
         leave = event.leave
+        # No site's numbers are believed beyond what the federation has seen itself.
+        whole_s = event.at_s - (victim.award.at_s if victim.award is not None else event.at_s)
+        started_s = event.started_at_s or victim.started_at_s
         if leave is not None:
-            started_s = event.started_at_s or victim.started_at_s
-            self.saves.learn(family_of(victim.workload), leave, started_s)
+            if leave.saved or not victim.at_its_limit:
+                self.saves.learn(family_of(victim.workload), leave, started_s, whole_s)
             if leave.saved_at_s:
                 victim.saved_at = victim.site
         evicted = event.happening is Happening.PREEMPTED and not victim.at_its_limit
         if evicted and victim.evicted_for is not None:
-            started_s = event.started_at_s or victim.started_at_s
             lost = destroyed_gpu_s(victim.held_gpus, started_s, event.ended_at_s, leave)
+            lost = min(lost, victim.held_gpus * whole_s)
             winner = self.entries[victim.evicted_for]
             victim.lost_gpu_s += lost
             winner.evictions += 1
@@ -278,25 +310,65 @@ class Ledger:
         """Nobody else may have these victims."""
         for id_ in award.victims:
             self.entries[id_].promised_to = award.attempt.workload
+        for other, component in award.shrinks:
+            self.entries[WorkloadId(other)].promised_jobs[component] = award.attempt.workload
 
     def _made_room(self, victim: Entry, at_s: float) -> None:
         """It has left its site: whom it was promised to should start soon."""
         if victim.promised_to is not None:
-            winner = self.entries[victim.promised_to]
-            if winner.state is WorkloadState.LAUNCHING:
-                winner.lease_from_s = at_s
-        victim.promised_to = None
+            self._lease_anew(victim.promised_to, at_s)
+        for winner_id in victim.promised_jobs.values():
+            self._lease_anew(winner_id, at_s)
+        victim.promised_to, victim.promised_jobs = None, {}
+        self._jobs_gone(victim, tuple(victim.leaving_jobs), at_s)
+
+    def _lease_anew(self, winner_id: WorkloadId, at_s: float) -> None:
+        winner = self.entries[winner_id]
+        if winner.state is WorkloadState.LAUNCHING:
+            winner.lease_from_s = at_s
+
+    def _shrink(self, entry: Entry, event: Changed) -> None:
+        """It loses optional jobs: they hold nothing any more, as far as quota is concerned."""
+        for k in event.components:
+            gpus = gpus_of(entry.plan, (k,))
+            winner_id = entry.leaving_jobs[k] = entry.promised_jobs.pop(k)
+            lost = destroyed_gpu_s(gpus, entry.started_at_s, event.at_s, None)
+            entry.lost_gpu_s += lost
+            self.evictions.append(Eviction(event.at_s, max(LEAST_GPUS, gpus)))
+            winner = self.entries[winner_id]
+            winner.destroyed_gpu_s += lost
+            self.tax.add(winner.workload.tenant, entry.workload.tenant, lost)
+        self.shrinking[entry.workload.id] = None
+        entry.taken_jobs |= frozenset(event.components)
+        entry.plan = without(entry.plan, event.components)
+        if entry.award is not None:
+            self._release(entry, event.at_s)
+            self._charge(entry, entry.plan, entry.award.within_quota, event.at_s)
+
+    def _jobs_gone(self, entry: Entry, components: tuple[int, ...], at_s: float) -> None:
+        """Optional jobs that were taken have left: whom they made room for should start soon."""
+        for k in components:
+            if k in entry.leaving_jobs:
+                self._lease_anew(entry.leaving_jobs.pop(k), at_s)
+        if not entry.leaving_jobs:
+            self.shrinking.pop(entry.workload.id, None)
 
     def _spare(self, award: Awarded) -> None:
         """The award came to nothing, or has its nodes: whom it had not evicted yet runs on."""
         for entry in (self.entries[id_] for id_ in award.victims):
             if entry.promised_to == award.attempt.workload:
                 entry.promised_to = None
+        for id_, component in award.shrinks:
+            promised = self.entries[WorkloadId(id_)].promised_jobs
+            if promised.get(component) == award.attempt.workload:
+                del promised[component]
 
-    def _charge(self, entry: Entry, event: Awarded) -> None:
+    def _charge(
+        self, entry: Entry, plan: tuple[JobPlan, ...], within_quota: bool, at_s: float
+    ) -> None:
         row = self.tenancy.row(entry.workload.tenant)
-        entry.charge = self.holdings.charge_for(row, event.jobs)
-        self.holdings.add(entry.charge, event.within_quota, event.at_s)
+        entry.charge = self.holdings.charge_for(row, plan)
+        self.holdings.add(entry.charge, within_quota, at_s)
         self.backlog.touch(row)
 
     def _release(self, entry: Entry, at_s: float) -> None:
@@ -316,7 +388,7 @@ class Ledger:
         if edge.to not in AT_SITE:
             self._release(entry, at_s)
             self._made_room(entry, at_s)
-        if entry.victims and edge.to not in _WAITS_FOR_VICTIMS and entry.award is not None:
+        if entry.displaces and edge.to not in _WAITS_FOR_VICTIMS and entry.award is not None:
             self._spare(entry.award)
         entry.state = edge.to
         return edge.effects

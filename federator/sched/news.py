@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 from federator.model.lifecycle import Happening, WorkloadState
 from federator.model.reason import Reason, ReasonCode
-from federator.model.site import AttemptReport, SiteJobState
+from federator.model.site import AttemptReport, SiteJobState, combined_state
 from federator.sched.continuing import AT_LIMIT, NO_PROGRESS, has_saved, is_last_chance
 from federator.sched.ledger import Entry
 
@@ -29,6 +30,7 @@ _LAUNCH_FAILED: Final = "launch failed"  # of Slurm's reasons, as squeue writes 
 _HELD: Final = "held"  # in Slurm's reasons of jobs that were put back and may not start
 _STILL_THERE: Final = frozenset({
     Happening.ACCEPTED, Happening.STARTED, Happening.EVICTED, Happening.WITHDRAWN,
+    Happening.SHRINK_DONE,
 })  # fmt: skip
 BY_THE_SITE: Final = "by the site"
 _SENT: Final = (1, 2, 3, 9, 10, 12, 14, 15)
@@ -67,7 +69,25 @@ def happenings(entry: Entry, report: AttemptReport) -> list[Happening]:
         steps.append(Happening.STARTED)
     if ending is not None:
         steps.append(ending)
+    elif state is WorkloadState.RUNNING and jobs_gone(entry, report):
+        steps.append(Happening.SHRINK_DONE)
     return steps
+
+
+def of_what_is_left(entry: Entry, report: AttemptReport) -> AttemptReport:
+    """How it has ended, without its optional jobs that were taken: they were cancelled by us."""
+    kept = [c.state for k, c in report.components.items() if k not in entry.taken_jobs]
+    if not entry.taken_jobs or not kept or not report.state.ended:
+        return report
+    return replace(report, state=combined_state(kept))
+
+
+def jobs_gone(entry: Entry, report: AttemptReport) -> tuple[int, ...]:
+    """The optional jobs that were taken, and of which the site knows that they have ended."""
+    known = report.components
+    return tuple(
+        k for k in sorted(entry.leaving_jobs) if known and (k not in known or known[k].state.ended)
+    )
 
 
 def _ending(entry: Entry, report: AttemptReport) -> Happening:
@@ -115,8 +135,10 @@ def _ending_of_victim(ending: Happening, report: AttemptReport) -> Happening:
     told = report.leave is not None and report.ended_at_s >= report.leave.told_at_s
     if ending is Happening.TIMED_OUT or (ending is Happening.COMPLETED and not told):
         return ending
-    left = report.signal in _SENT or report.exit_code in _LEFT_CODES
-    if ending is Happening.FAILED and not (report.state is SiteJobState.FAILED and left):
+    saved = report.leave is not None and report.leave.saved
+    killed = report.signal in _SENT or report.exit_code in _LEFT_CODES
+    left = saved or (report.state is SiteJobState.FAILED and killed)
+    if ending is Happening.FAILED and not left:
         return ending
     return Happening.PREEMPTED
 
@@ -134,6 +156,7 @@ def reason_for(entry: Entry, happening: Happening, report: AttemptReport) -> Rea
         Happening.CHECKPOINTED: Reason(code=ReasonCode.REQUEUED),
         Happening.SITE_PREEMPTED: Reason(code=ReasonCode.PREEMPTED, detail=BY_THE_SITE),
         Happening.PREEMPTED: entry.reason,  # for whom it had to leave, or for its time limit
+        Happening.SHRINK_DONE: entry.reason,
         Happening.WITHDRAWN: entry.reason or Reason(code=ReasonCode.LEASE_OVER),
         Happening.LIMIT_STRUCK:
             entry.reason if entry.state is WorkloadState.PREEMPTING else AT_LIMIT,

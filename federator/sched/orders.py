@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from federator.model.lifecycle import WorkloadState
-from federator.model.message import CancelAt, LaunchAt, PreemptAt
+from federator.model.message import CancelAt, LaunchAt, PreemptAt, ShrinkAt
 from federator.sched.continuing import grace_s, limit_at_s
 from federator.sched.failures import checkpoint_interval_s, mtbf_s
 from federator.sched.ledger import Entry, Ledger
@@ -21,12 +21,21 @@ def launch_order(entry: Entry, ledger: Ledger) -> LaunchAt:
         workload=entry.workload,
         jobs=entry.plan,
         victims=entry.victims,
+        shrinks=entry.shrinks,
         checkpoint_interval_s=checkpoint_interval_s(save_s, mean_s),
     )
 
 
-def order_to_leave(entry: Entry, rules: Rules, now_s: float) -> CancelAt | PreemptAt:
-    """Cancel, withdraw, or let it save and leave."""
+def order_to_leave(entry: Entry, rules: Rules, now_s: float) -> CancelAt | PreemptAt | ShrinkAt:
+    """Cancel, withdraw, let it save and leave, or take its optional jobs."""
+    if entry.state is WorkloadState.RUNNING and entry.leaving_jobs:
+        return ShrinkAt(
+            site=entry.site,
+            attempt=entry.attempt_id,
+            user=entry.workload.user,
+            site_job_id=entry.site_job_id,
+            components=tuple(sorted(entry.leaving_jobs)),
+        )
     if entry.state is WorkloadState.PREEMPTING:
         return PreemptAt(
             site=entry.site,
@@ -50,7 +59,7 @@ def lease_end_s(entry: Entry, rules: Rules) -> float:
     It is counted anew when the last of them has left, which may take longer if their site is cut
     off.
     """
-    clearing_s = rules.grace_s if entry.victims else 0.0
+    clearing_s = rules.grace_s if entry.displaces else 0.0
     return entry.lease_from_s + clearing_s + rules.launch_lease_s
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from federator.model.plan import Bid, Score
+from federator.model.plan import Bid, Score, Shrink
 from federator.model.reason import Reason
 from federator.model.workload import Job
 from federator.sched.choice import bounds, least_share
@@ -27,6 +27,7 @@ class Claim:
     priority: int  # only strictly lower ones (larger numbers) may go
     budget_gpus: float  # held by all victims together, at most
     now_s: float
+    own: tuple[Occupant, ...] = ()  # evicted for other jobs of the workload already
 
 
 def plan_with_victims(
@@ -65,7 +66,8 @@ def _plan_in_order(
     victims: list[Occupant] = []
     unplaced = -1
     for k in order:
-        left = replace(claim, budget_gpus=claim.budget_gpus - sum(v.gpus for v in victims))
+        spent_gpus = sum(v.cost_gpus for v in victims)
+        left = replace(claim, budget_gpus=claim.budget_gpus - spent_gpus, own=tuple(victims))
         found = place_job(jobs[k], room, partitions)
         if not isinstance(found, Placed):
             evicting = _best_of(jobs[k], room, partitions, occupants, left)
@@ -89,27 +91,26 @@ def _plan_in_order(
         return unplaced
     score = Score(*(sum(terms) for terms in zip(*(p.score for p in placed.values()), strict=True)))
     plans = tuple(placed[k].plan for k in range(len(jobs)))
-    return Bid(score=score, jobs=plans, victims=tuple(v.job.id for v in victims))
+    wholes = tuple(v.job.id for v in victims if not v.component)
+    parts = (v for v in victims if v.component and v.whole not in victims)
+    shrinks = tuple(Shrink(v.job.id, v.component) for v in parts)
+    return Bid(score=score, jobs=plans, victims=wholes, shrinks=shrinks)
 
 
 def undo(bid: Bid, room: Room, occupants: Occupants) -> None:
     """Take back what a bid did to the room."""
     for plan in bid.jobs:
         room.give_back(plan)
-    for id_ in bid.victims:
-        victim = occupants.get(id_)
-        if victim is not None:
-            victim.evicted = False
+    for victim in occupants.going(bid.victims, bid.shrinks):
+        victim.evicted = False
 
 
 def redo(bid: Bid, room: Room, occupants: Occupants) -> None:
     """Do again what ``undo`` took back."""
     for plan in bid.jobs:
         room.take(plan)
-    for id_ in bid.victims:
-        victim = occupants.get(id_)
-        if victim is not None:
-            victim.evicted = True
+    for victim in occupants.going(bid.victims, bid.shrinks):
+        victim.evicted = True
 
 
 Evicting = tuple[Placed, list[Occupant]]
@@ -151,7 +152,7 @@ def _bounds_of(
         if not can_be_bounded(job):
             yield (0, 0), at
             continue
-        candidates = occupants.below(claim.priority, partition, claim.now_s)
+        candidates = occupants.below(claim.priority, partition, claim.now_s, claim.own)
         found = least_victims(job, nodes, candidates)
         if found is not None:
             (importance, victims), looked_at_gpus = found
@@ -213,7 +214,7 @@ class _Gauge:
     def size(self, victim: Occupant) -> tuple[int, int]:
         """What a victim frees that is of use here: GPUs, then CPUs."""
         of_use = [share for f, share in victim.shares if id(f) in self._among]
-        if len(of_use) == len(victim.job.nodes):
+        if len(of_use) == victim.node_count:
             return victim.gpus, victim.cpus
         return sum(s.gpus for s in of_use), sum(s.cpus for s in of_use)
 
@@ -301,10 +302,11 @@ def _choose_victims(
     smallest first: the largest that suffice are left, and of those none too many.
     """
     candidates = _candidates(gauge, occupants, claim, most_important)
-    kept = _spare(gauge, _release_until_enough(gauge, candidates))
-    if sum(victim.gpus for victim in kept) > claim.budget_gpus:
+    kept = _with_parts(_spare(gauge, _release_until_enough(gauge, candidates)), claim)
+    if sum(victim.cost_gpus for victim in kept) > claim.budget_gpus:
         candidates = _candidates(gauge, occupants, claim, most_important)
-        kept = _spare(gauge, _release_until_enough(gauge, _affordable(candidates, claim)))
+        released = _release_until_enough(gauge, _affordable(candidates, claim))
+        kept = _with_parts(_spare(gauge, released), claim)
     return kept
 
 
@@ -316,9 +318,9 @@ def _candidates(
     Whoever is more important than that (see ``Occupant.importance``) is left in peace: another
     partition does without.
     """
-    for victim in (
-        () if gauge.hopeless else occupants.below(claim.priority, gauge.partition, claim.now_s)
-    ):
+    if gauge.hopeless:
+        return
+    for victim in occupants.below(claim.priority, gauge.partition, claim.now_s, claim.own):
         if victim.importance > most_important:
             return
         if gauge.touches(victim):
@@ -328,11 +330,15 @@ def _candidates(
 def _affordable(candidates: Iterable[Occupant], claim: Claim) -> list[Occupant]:
     """Those whom the budget allows together, from the first on; whoever is too large is left."""
     chosen: list[Occupant] = []
+    paid_for = set(claim.own)
     gpus = 0
     for victim in candidates:
-        if gpus + victim.gpus <= claim.budget_gpus:
+        new = {victim, *victim.parts} - paid_for
+        more_gpus = sum(each.cost_gpus for each in new)
+        if gpus + more_gpus <= claim.budget_gpus:
             chosen.append(victim)
-            gpus += victim.gpus
+            paid_for |= new
+            gpus += more_gpus
     return chosen
 
 
@@ -340,23 +346,45 @@ def _spare(gauge: _Gauge, released: Sequence[Occupant]) -> list[Occupant]:
     """Those of the released who must really go; the room is as before their release."""
     kept = list(released) if gauge.counting_settles_it else _touched_by_plan(gauge, released)
     by_size = sorted(kept, key=gauge.size, reverse=True)  # stable: in order among equals
-    for victim in reversed(by_size):
-        if gauge.spare(victim):
+    by_size.reverse()
+    for victim in _parts_behind_their_wholes(by_size):
+        goes_anyway = victim.whole is not None and victim.whole in kept
+        if not goes_anyway and gauge.spare(victim):
             kept.remove(victim)
     _restore(gauge, kept)
     return kept
 
 
+def _parts_behind_their_wholes(by_size: Sequence[Occupant]) -> Iterator[Occupant]:
+    """The smallest first, but what is optional of a workload when the rest of it is settled."""
+    among = {victim: list[Occupant]() for victim in by_size if not victim.component}
+    alone = [v for v in by_size if v.whole is None or v.whole not in among]
+    for victim in by_size:
+        if victim.whole in among:
+            among[victim.whole].append(victim)
+    for victim in alone:
+        yield victim
+        yield from among.get(victim, ())
+
+
+def _with_parts(kept: Sequence[Occupant], claim: Claim) -> list[Occupant]:
+    """These, and what goes with them."""
+    going = dict.fromkeys(each for victim in kept for each in (victim, *victim.parts))
+    return [each for each in going if each not in claim.own]
+
+
 def _touched_by_plan(gauge: _Gauge, released: Sequence[Occupant]) -> list[Occupant]:
     """Those of the released on whose nodes the job would be placed; the others are restored.
 
-    Where a placement must be tried for each who may be spared, only these are.
+    Where a placement must be tried for each who may be spared, only these are. What is optional of
+    one of them would go with it.
     """
     found = gauge.place()
     nodes = set(found.plan.nodes) if isinstance(found, Placed) else set()
+    touched = {v for v in released if any(f.node.name in nodes for f, _ in v.shares)}
     kept = []
     for victim in released:
-        if any(f.node.name in nodes for f, _ in victim.shares):
+        if victim in touched or victim.whole in touched:
             kept.append(victim)
         else:
             gauge.restore(victim)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from federator.model.workload import SiteName
+
+LEAST_GPUS: Final = 1
+"""That each victim counts in the budget: one that holds no GPU is somebody's work as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,5 +48,10 @@ class Rules:
         return self.preempt_gpus > 0 or self.preempt_frac > 0
 
     def reaches(self, here: SiteName, there: SiteName) -> bool:
-        """Tell whether a checkpoint made at one site can be read at another."""
+        """Tell whether a checkpoint made at one site can be read at another.
+
+        Of a site that the federation has no more nobody knows: then it may be anywhere.
+        """
+        if self.regions and there not in self.regions:
+            return True
         return here == there or self.regions.get(here, "") == self.regions.get(there, "")

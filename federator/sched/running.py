@@ -3,40 +3,65 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from federator.model.plan import Shrink
 from federator.model.site import NodeShare, RunningJob
 from federator.model.tenant import LOWEST_PRIORITY
 from federator.sched.room import FreeNode, Room
+from federator.sched.rules import LEAST_GPUS
 
-_TOO_SLOW = LOWEST_PRIORITY
-MOST_IMPORTANT = 2 * LOWEST_PRIORITY
+_LEVELS = 2 * LOWEST_PRIORITY  # of priority: what is optional, and what is not
+_TOO_SLOW = _LEVELS
+MOST_IMPORTANT = 2 * _LEVELS
+_LAST = 2**31  # a workload, behind those of its optional jobs that are its equals
 
 
 @dataclass(slots=True, eq=False)
 class Occupant:
-    """A running workload and the nodes it is on; a gang goes or stays as a whole."""
+    """What may be evicted at once, and the nodes it is on; a gang goes or stays as a whole.
+
+    That is a running workload, less what of it is optional; or one of its optional jobs, which may
+    go alone. ``whole`` is the occupant of the workload that an optional job is of, ``parts`` are
+    those of a workload; when it goes, so do they.
+    """
 
     job: RunningJob
     shares: tuple[tuple[FreeNode, NodeShare], ...]
+    node_count: int
     gpus: int
     cpus: int
+    component: int = 0  # the number of an optional job; 0: of the workload
+    whole: Occupant | None = None
+    parts: list[Occupant] = field(default_factory=list)
     evicted: bool = False  # by a bid made before, as if that had won
 
     @property
-    def importance(self) -> int:
-        """0 for the lowest priority, 6 for the highest; all who save too slowly come above."""
-        return LOWEST_PRIORITY - self.job.priority + (0 if self.job.saves_in_time else _TOO_SLOW)
+    def cost_gpus(self) -> int:
+        """What its eviction counts in the budget."""
+        return max(LEAST_GPUS, self.gpus)
 
     @property
-    def key(self) -> tuple[int, float, int]:
+    def importance(self) -> int:
+        """Two for each level of priority, 0 for the lowest; all who save too slowly come above.
+
+        What is optional comes below the rest of its level. An optional job is not waited for.
+        """
+        if self.component:
+            return 2 * (LOWEST_PRIORITY - self.job.priority)
+        level = 2 * (LOWEST_PRIORITY - self.job.priority) + (not self.job.optional)
+        return level + (0 if self.job.saves_in_time else _TOO_SLOW)
+
+    @property
+    def key(self) -> tuple[int, float, int, int]:
         """Least important first, then the longest running, then the smaller id.
 
         Source:
-            MAST (OSDI'24) sec. 4.3. That whoever cannot save in time goes last is added here.
+            MAST (OSDI'24) sec. 4.3. That whoever cannot save in time goes last, and what is
+            optional first, is added here.
         """
-        return (self.importance, self.job.started_at_s, self.job.id)
+        return (self.importance, self.job.started_at_s, self.job.id, self.component or _LAST)
 
     def release(self) -> None:
         """Give its nodes back, as if it had gone."""
@@ -49,7 +74,7 @@ class Occupant:
             f.take(share)
 
 
-def _key(occupant: Occupant) -> tuple[int, float, int]:
+def _key(occupant: Occupant) -> tuple[int, float, int, int]:
     return occupant.key
 
 
@@ -63,9 +88,12 @@ class Occupants:
     """
 
     def __init__(
-        self, room: Room, running: Iterable[RunningJob] = (), leaving: frozenset[int] = frozenset()
+        self,
+        room: Room,
+        running: Iterable[RunningJob] = (),
+        leaving: frozenset[Shrink] = frozenset(),
     ) -> None:
-        self.leaving = leaving
+        self.leaving = leaving  # of a whole workload as component 0
         self._room = room
         self._by_id: dict[int, Occupant] = {}
         self._too_slow: set[int] = set()
@@ -74,43 +102,109 @@ class Occupants:
             self.add(job)
 
     def __iter__(self) -> Iterator[Occupant]:
-        return iter(self._by_id.values())
+        """Every workload, and every job that may be taken from one."""
+        for occupant in self._by_id.values():
+            yield occupant
+            yield from occupant.parts
 
-    def get(self, id_: int) -> Occupant | None:
-        return self._by_id.get(id_)
+    @property
+    def jobs(self) -> list[RunningJob]:
+        """Every workload once."""
+        return [occupant.job for occupant in self._by_id.values()]
+
+    def get(self, id_: int, component: int = 0) -> Occupant | None:
+        """A workload, less what may be taken from it; or one of the jobs that may."""
+        occupant = self._by_id.get(id_)
+        if occupant is None or not component:
+            return occupant
+        return next((part for part in occupant.parts if part.component == component), None)
+
+    def going(self, victims: Iterable[int], shrinks: Iterable[Shrink] = ()) -> list[Occupant]:
+        """All that go with these workloads, and these jobs of others; who is not known does not."""
+        wholes = [o for id_ in victims if (o := self.get(id_)) is not None]
+        taken = [o for id_, k in shrinks if k and (o := self.get(id_, k)) is not None]
+        return list(dict.fromkeys([*taken, *wholes, *(p for o in wholes for p in o.parts)]))
 
     def add(self, job: RunningJob) -> None:
         """A job runs from now on; one that is known already is replaced."""
         self.remove(job.id)
-        nodes = self._room.by_name
-        shares = tuple((nodes[name], s) for name, s in job.nodes.items() if name in nodes)
-        gpus = sum(s.gpus for s in job.nodes.values())
-        cpus = sum(s.cpus for s in job.nodes.values())
-        occupant = Occupant(job=job, shares=shares, gpus=gpus, cpus=cpus)
-        self._by_id[job.id] = occupant
+        optional = [k for k in job.optional_jobs if k and job.components.get(k)]
+        whole = self._occupant(job, _rest(job, optional))
+        whole.parts = [self._occupant(job, job.components[k], k) for k in optional]
+        self._by_id[job.id] = whole
         if not job.saves_in_time:
             self._too_slow.add(job.id)
-        for partition in {p for f, _ in shares for p in f.node.partitions}:
-            insort(self._in.setdefault(partition, []), occupant, key=_key)
+        for occupant in (whole, *whole.parts):
+            if occupant is not whole:
+                occupant.whole = whole
+            for partition in _partitions(occupant):
+                insort(self._in.setdefault(partition, []), occupant, key=_key)
+
+    def _occupant(
+        self, job: RunningJob, held: Mapping[str, NodeShare], component: int = 0
+    ) -> Occupant:
+        nodes = self._room.by_name
+        return Occupant(
+            job=job,
+            shares=tuple((nodes[name], s) for name, s in held.items() if name in nodes),
+            node_count=len(held),
+            gpus=sum(s.gpus for s in held.values()),
+            cpus=sum(s.cpus for s in held.values()),
+            component=component,
+        )
 
     def remove(self, id_: int) -> None:
         """A job has ended; harmless when it is not known."""
-        occupant = self._by_id.pop(id_, None)
-        if occupant is None:
+        whole = self._by_id.pop(id_, None)
+        if whole is None:
             return
         self._too_slow.discard(id_)
-        for partition in {p for f, _ in occupant.shares for p in f.node.partitions}:
-            jobs = self._in[partition]
-            del jobs[bisect_left(jobs, occupant.key, key=_key)]
+        for occupant in (whole, *whole.parts):
+            for partition in _partitions(occupant):
+                jobs = self._in[partition]
+                del jobs[bisect_left(jobs, occupant.key, key=_key)]
 
-    def below(self, priority: int, partition: str, now_s: float) -> Iterator[Occupant]:
-        """Who may be evicted for this priority in a partition, in the order of eviction."""
+    def below(
+        self, priority: int, partition: str, now_s: float, own: Collection[Occupant] = ()
+    ) -> Iterator[Occupant]:
+        """Who may be evicted for this priority in a partition, in the order of eviction.
+
+        ``own``: what the plan in question evicts already.
+        """
         for occupant in self._in.get(partition, ()):
             job = occupant.job
             if job.priority <= priority:
                 if not self._too_slow:
                     return
                 continue  # behind them are those who save too slowly, of whatever priority
-            free_to_go = job.preemptible and job.id not in self.leaving
-            if free_to_go and not occupant.evicted and job.cooldown_until_s <= now_s:
+            free_to_go = job.preemptible and job.cooldown_until_s <= now_s
+            if not free_to_go or occupant.evicted:
+                continue
+            if not (self.leaving or occupant.parts) or not self._spoken_for(occupant, own):
                 yield occupant
+
+    def _spoken_for(self, occupant: Occupant, own: Collection[Occupant]) -> bool:
+        """It leaves for another, or what would go with it does."""
+        id_ = occupant.job.id
+        if self.leaving and (
+            Shrink(id_, 0) in self.leaving
+            or Shrink(id_, occupant.component) in self.leaving
+            or any(Shrink(id_, part.component) in self.leaving for part in occupant.parts)
+        ):
+            return True
+        return any(part.evicted and part not in own for part in occupant.parts)
+
+
+def _rest(job: RunningJob, optional: Sequence[int]) -> Mapping[str, NodeShare]:
+    """What a job holds on each node without its optional components."""
+    if not optional:
+        return job.nodes
+    rest: dict[str, NodeShare] = {}
+    kept = (held for k, held in job.components.items() if k not in optional)
+    for name, share in (item for held in kept for item in held.items()):
+        rest[name] = rest.get(name, NodeShare()) + share
+    return rest
+
+
+def _partitions(occupant: Occupant) -> set[str]:
+    return {p for f, _ in occupant.shares for p in f.node.partitions}

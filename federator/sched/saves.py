@@ -6,7 +6,7 @@ A *family* is what is submitted again and again: same tenant, user and name.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from math import ceil, inf
+from math import floor, inf
 from typing import Final
 
 from federator.model.site import Leave
@@ -29,14 +29,14 @@ class SaveTimes:
     def __init__(self) -> None:
         self._seen: OrderedDict[Family, deque[float]] = OrderedDict()  # latest family last
 
-    def learn(self, family: Family, leave: Leave, started_at_s: float) -> None:
-        """Take in how one of a family has left, that started then.
+    def learn(self, family: Family, leave: Leave, started_at_s: float, most_s: float = inf) -> None:
+        """Take in how one of a family has left, that started then; no save took longer than that.
 
         One that had to be killed though it has made checkpoints was too slow, nobody knows by how
         much. One that makes none says nothing: refusing to save must not protect anybody.
         """
         if leave.saved:
-            took_s = leave.saved_at_s - leave.told_at_s
+            took_s = min(leave.saved_at_s - leave.told_at_s, most_s)
         elif leave.forced and leave.saved_at_s > started_at_s:
             took_s = inf
         else:
@@ -48,13 +48,15 @@ class SaveTimes:
             self._seen.popitem(last=False)
 
     def p95_s(self, family: Family) -> float | None:
-        """Which 95 % of the family's saves did not exceed, by nearest rank; None: none seen.
+        """What some 95 % of the family's saves did not exceed; None: none seen.
+
+        Of a few the largest is left out, so that one odd save decides nothing.
 
         Returns:
             Seconds >= 0; ``inf`` where a save was cut off by the end of the grace.
         """
         seen = self._seen.get(family)
-        return sorted(seen)[ceil(_QUANTILE * len(seen)) - 1] if seen else None
+        return sorted(seen)[floor(_QUANTILE * (len(seen) - 1))] if seen else None
 
     def seen(self, family: Family) -> int:
         """How many saves of the family are remembered."""

@@ -12,7 +12,7 @@ from math import inf
 from typing import Final
 
 from federator.model.message import SiteAnswer
-from federator.model.plan import BidRequest, JobPlan
+from federator.model.plan import BidRequest, JobPlan, Shrink
 from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.site import (
     Capacity,
@@ -77,7 +77,7 @@ class SiteScheduler:
         self._never: dict[tuple[Job, ...], Known[Refusal | None]] = {}  # against ``_empty``
         self._holds: dict[AttemptId, tuple[JobPlan, ...]] = {}
         self._holds_end_by_s: dict[AttemptId, float] = {}
-        self._victims: dict[AttemptId, tuple[int, ...]] = {}  # who must go for these holds
+        self._clearing: dict[AttemptId, frozenset[Shrink]] = {}  # what must go for these holds
         self._occupants = Occupants(self._room)
         self._terms: Mapping[WorkloadId, VictimTerms] | None = None
         self._local: tuple[LocalJob, ...] = ()
@@ -117,7 +117,7 @@ class SiteScheduler:
 
     def _replace_running(self, running: Iterable[RunningJob]) -> None:
         jobs = {job.id: self._on_terms(job) for job in running}
-        for known in [occupant.job for occupant in self._occupants]:
+        for known in self._occupants.jobs:
             if jobs.get(known.id) == known:
                 del jobs[known.id]
             elif known.id not in jobs:
@@ -127,7 +127,7 @@ class SiteScheduler:
 
     def hold(
         self, attempt: AttemptId, jobs: tuple[JobPlan, ...], ends_by_s: float = inf,
-        victims: tuple[int, ...] = (),
+        victims: tuple[int, ...] = (), shrinks: tuple[Shrink, ...] = (),
     ) -> None:  # fmt: skip
         """Keep what a launch order takes until a sweep shows it.
 
@@ -136,6 +136,7 @@ class SiteScheduler:
             jobs: its plans.
             ends_by_s: when its time limit will be over, if it starts now.
             victims: workloads that leave for it, and hold part of its nodes until they have.
+            shrinks: optional jobs of others, of which the same holds.
         """
         self.release(attempt)
         self._holds[attempt] = jobs
@@ -143,8 +144,8 @@ class SiteScheduler:
         self._endings = None
         for plan in jobs:
             self._room.take(plan)
-        if victims:
-            self._victims[attempt] = victims
+        if victims or shrinks:
+            self._clearing[attempt] = frozenset([*shrinks, *(Shrink(id_, 0) for id_ in victims)])
             self._occupants.leaving = self._leaving
 
     def release(self, attempt: AttemptId) -> None:
@@ -153,7 +154,7 @@ class SiteScheduler:
             self._room.give_back(plan)
         self._holds_end_by_s.pop(attempt, None)
         self._endings = None
-        if self._victims.pop(attempt, None):
+        if self._clearing.pop(attempt, None):
             self._occupants.leaving = self._leaving
 
     def held_nodes(self, attempt: AttemptId) -> tuple[str, ...]:
@@ -161,14 +162,17 @@ class SiteScheduler:
         plans = self._holds.get(attempt, ())
         return tuple(dict.fromkeys(name for plan in plans for name in plan.nodes))
 
-    def holds(self, jobs: Iterable[JobPlan], victims: Iterable[int] = ()) -> Reason | None:
+    def holds(
+        self, jobs: Iterable[JobPlan], victims: Iterable[int] = (), shrinks: Iterable[Shrink] = ()
+    ) -> Reason | None:
         """Check that a plan still fits; None when it does, else what is in its way.
 
         Args:
             jobs: the plan.
             victims: workloads that will have left by then.
+            shrinks: optional jobs of others that will have.
         """
-        gone = [o for id_ in victims if (o := self._occupants.get(id_)) is not None]
+        gone = self._occupants.going(victims, shrinks)
         for occupant in gone:
             occupant.release()
         taken: list[JobPlan] = []
@@ -191,7 +195,7 @@ class SiteScheduler:
         They hold until the next word, also for those that sweeps show later.
         """
         self._terms = terms
-        for job in [occupant.job for occupant in self._occupants]:
+        for job in self._occupants.jobs:
             ranked = self._on_terms(job)
             if ranked != job:
                 self._occupants.add(ranked)
@@ -253,8 +257,15 @@ class SiteScheduler:
         )
         names = {node.name for node in self.nodes}
         running = (
-            replace(o.job, nodes={n: share for n, share in o.job.nodes.items() if n in names})
-            for o in self._occupants
+            replace(
+                job,
+                nodes={n: share for n, share in job.nodes.items() if n in names},
+                components={
+                    k: {n: share for n, share in held.items() if n in names}
+                    for k, held in job.components.items()
+                },
+            )
+            for job in self._occupants.jobs
         )
         local = (replace(j, nodes=tuple(n for n in j.nodes if n in names)) for j in self._local)
         return Snapshot(
@@ -272,10 +283,11 @@ class SiteScheduler:
             return job
         terms = self._terms.get(WorkloadId(job.id))
         if terms is None:
-            return replace(job, preemptible=False) if job.preemptible else job
+            return replace(job, preemptible=False, optional_jobs=()) if job.preemptible else job
         return replace(
             job, preemptible=True, priority=terms.priority, cooldown_until_s=terms.spared_until_s,
-            saves_in_time=terms.saves_in_time,
+            saves_in_time=terms.saves_in_time, optional=terms.optional,
+            optional_jobs=terms.optional_jobs,
         )  # fmt: skip
 
     def _endings_now(self) -> list[Ending]:
@@ -287,8 +299,8 @@ class SiteScheduler:
         return self._endings
 
     @property
-    def _leaving(self) -> frozenset[int]:
-        return frozenset(id_ for victims in self._victims.values() for id_ in victims)
+    def _leaving(self) -> frozenset[Shrink]:
+        return frozenset(each for going in self._clearing.values() for each in going)
 
     def _never_fits(self, jobs: tuple[Job, ...]) -> Refusal | None:
         """As ``never_fits``; remembered while the site is built as it is."""
@@ -309,7 +321,7 @@ class SiteScheduler:
             self._never.clear()
         nodes = (n for n in self.nodes if n.state.takes_jobs)
         self._room = Room(nodes, self._fabric, self.mix)
-        self._occupants = Occupants(self._room, [o.job for o in self._occupants], self._leaving)
+        self._occupants = Occupants(self._room, self._occupants.jobs, self._leaving)
         for plans in self._holds.values():
             for plan in plans:
                 self._room.take(plan)

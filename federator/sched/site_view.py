@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from federator.model.site import PartitionSummary
+from federator.model.site import Capacity, PartitionSummary
 from federator.sched.room import Room
+
+MOST_GPUS: Final = 1024  # of a node that is believed
+
+
+def gpus_of(capacity: Capacity) -> int:
+    """How many GPUs a site says that it has; one that exaggerates must not sway the others."""
+    return sum(min(max(0, node.gpus), MOST_GPUS) for node in capacity.nodes)
 
 
 @dataclass(slots=True)

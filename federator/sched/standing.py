@@ -43,10 +43,11 @@ class Shortfall:
 def standings(ledger: Ledger) -> dict[WorkloadId, Standing]:
     """The present standing of every workload at a site.
 
-    They are counted against the quotas in the order of their awards, those awarded within quota
-    first; one that no longer exceeds any quota is within quota. So what was borrowed becomes the
-    tenant's own as its quota comes free, and nothing is taken from what was awarded within quota
-    unless an admin lowers the quota.
+    They are counted against the quotas in the order of their awards, those that may not be evicted
+    first, then those awarded within quota; one that no longer exceeds any quota is within quota.
+    So what was borrowed becomes the tenant's own as its quota comes free, and nothing is taken
+    from what was awarded within quota unless an admin lowers the quota, or the tenant itself
+    starts work that may not be evicted.
 
     Source:
         MAST sec. 4.2 is silent on workloads that run already; what is chosen here agrees with its
@@ -70,11 +71,11 @@ def standings(ledger: Ledger) -> dict[WorkloadId, Standing]:
     return found
 
 
-def _award_order(entry: Entry) -> tuple[bool, float, int]:
+def _award_order(entry: Entry) -> tuple[bool, bool, float, int]:
     award = entry.award
     if award is None:
-        return (True, 0.0, entry.workload.id)
-    return (not award.within_quota, award.at_s, entry.workload.id)
+        return (True, True, 0.0, entry.workload.id)
+    return (entry.workload.preemptible, not award.within_quota, award.at_s, entry.workload.id)
 
 
 class QuotaReport:

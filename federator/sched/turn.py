@@ -16,7 +16,7 @@ from federator.model.message import Command, Note, Record, Wake
 from federator.model.reason import Reason, ReasonCode
 from federator.model.workload import WorkloadId
 from federator.sched.continuing import LimitWatch
-from federator.sched.eviction import spared_yet
+from federator.sched.eviction import exceeds_budget, spared_jobs_yet, spared_yet
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.orders import launch_order, lease_end_s, order_to_leave
 from federator.sched.rules import Rules
@@ -32,6 +32,7 @@ class Turn:
         now_s: Unix time.
         ledger: changed by what is recorded.
         rules: see ``Rules``.
+        fleet_gpus: of all sites together.
         leave_sent_s: when each workload that must leave was last told so; outlives the turn.
         limits: whom to tell that its time limit is near; outlives the turn.
         pass_is_due: called where queue or room has changed.
@@ -40,6 +41,7 @@ class Turn:
     now_s: float
     ledger: Ledger
     rules: Rules
+    fleet_gpus: int
     leave_sent_s: dict[WorkloadId, float]
     limits: LimitWatch
     pass_is_due: Callable[[Turn], None]
@@ -55,6 +57,7 @@ class Turn:
             attempt=entry.attempt,
             **fields,  # type: ignore[arg-type]  # keywords of Changed
         )
+        waiting = self._waiting_for(entry)
         try:
             self.record(event, entry)
         except InvalidTransition as error:
@@ -63,9 +66,19 @@ class Turn:
             return False
         if entry.state is WorkloadState.LAUNCHING:
             self.wake_at_lease_end(entry)
-        elif entry.state is WorkloadState.RUNNING:
+        elif happening is Happening.STARTED:
             self.watch_limit(entry)
+        for winner in waiting:
+            if winner.state is WorkloadState.LAUNCHING and winner.lease_from_s == self.now_s:
+                self.wake_at_lease_end(winner)  # its lease has begun anew
         return True
+
+    def _waiting_for(self, entry: Entry) -> list[Entry]:
+        """The winners that somebody makes room for."""
+        ids = {*entry.promised_jobs.values(), *entry.leaving_jobs.values()}
+        if entry.promised_to is not None:
+            ids.add(entry.promised_to)
+        return [self.ledger.entries[id_] for id_ in sorted(ids)]
 
     def record(self, event: LogRecord, entry: Entry | None = None) -> None:
         """Apply an event, have it stored, and carry out what its edge asks for."""
@@ -96,11 +109,21 @@ class Turn:
             self.evict(winner)
 
     def evict(self, winner: Entry) -> None:
-        """The winner's job waits at the site: now whoever is in its way must leave."""
+        """The winner's job waits at the site: now whoever is in its way must leave.
+
+        If it waited so long that its promises left the budget's window, and others have had the
+        budget since, it is withdrawn instead.
+        """
         if winner.state is WorkloadState.LAUNCHING and not winner.withdrawing:
+            if exceeds_budget(winner, self.ledger, self.rules, self.fleet_gpus, self.now_s):
+                self.change(winner, Happening.LEASE_OVER)
+                return
             reason = Reason(code=ReasonCode.PREEMPTED, detail=str(winner.workload.id))
             for victim in spared_yet(winner, self.ledger):
                 self.change(victim, Happening.EVICTED, reason=reason)
+            reason = Reason(code=ReasonCode.SHRUNK, detail=str(winner.workload.id))
+            for entry, components in spared_jobs_yet(winner, self.ledger):
+                self.change(entry, Happening.SHRUNK, components=components, reason=reason)
 
     def order_to_leave(self, entry: Entry) -> None:
         self.leave_sent_s[entry.workload.id] = self.now_s
@@ -108,10 +131,15 @@ class Turn:
         self.commands.append(Wake(at_s=self.now_s + ORDER_AGAIN_S))
 
     def to_leave(self) -> list[Entry]:
-        """Those whose cancel, withdrawal or eviction their site has not confirmed.
+        """Those whose cancel, withdrawal, eviction or shrinking their site has not confirmed.
 
         One that started as it was withdrawn is not among them: it runs on.
         """
         launching = self.ledger.in_state(WorkloadState.LAUNCHING)
         leaving = self.ledger.in_state(WorkloadState.PREEMPTING, WorkloadState.CANCELLING)
-        return [*(e for e in launching if e.withdrawing), *leaving]
+        shrinking = (self.ledger.entries[id_] for id_ in self.ledger.shrinking)
+        return [
+            *(e for e in launching if e.withdrawing),
+            *leaving,
+            *(e for e in shrinking if e.state is WorkloadState.RUNNING),
+        ]

@@ -50,6 +50,7 @@ from federator.sites.protocol import (
     Pong,
     PreemptOrder,
     Report,
+    ShrinkOrder,
     SnapshotAsk,
     SnapshotTaken,
     ToAgent,
@@ -63,6 +64,7 @@ from federator.sites.protocol import (
 from federator.sites.relay import Relay
 from federator.sites.researchers import ResearcherSocket
 from federator.sites.setbacks import Setbacks
+from federator.sites.taking import Taking
 from federator.sites.told import Told
 
 INTENT_HORIZON_S: Final = 45.0  # an sbatch older than this has succeeded or never will:
@@ -130,6 +132,8 @@ class Agent:
             known=lambda: self._known, watch=self._watch,
             start=lambda work: self._start(work, self._departing),
         )  # fmt: skip
+        self._taking = Taking(driver, known=lambda: self._known, sweep=self._sweep,
+                              send=self._send, watch=self._watch)  # fmt: skip
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._known: dict[AttemptId, AttemptReport] = {}
         self._told = Told()
@@ -202,7 +206,7 @@ class Agent:
                 self._show(message)
             case LaunchOrder():
                 self._take_order(message)
-            case PreemptOrder():
+            case PreemptOrder() | ShrinkOrder():
                 self._start(self._preempt(message))
             case CancelOrder():
                 if message not in self._cancels:  # the daemon repeats what takes long
@@ -264,7 +268,7 @@ class Agent:
                 return False
             self._swept_at_s = self._clock()
             self._rest_s = REST_PER_SWEEP * max(0.0, self._swept_at_s - began_s)
-            known = self._setbacks.complete(self._genuine(sweep.attempts), sweep.nodes)
+            known = self._setbacks.complete(self._journal.genuine(sweep.attempts), sweep.nodes)
             await self._departures.settle(known)
             self._known = {a: self._departures.told(report) for a, report in known.items()}
             self._sees_all_nodes = sweep.nodes_complete
@@ -276,21 +280,6 @@ class Agent:
             )  # fmt: skip
             self._report(sweep)
             return True
-
-    def _genuine(self, reports: tuple[AttemptReport, ...]) -> dict[AttemptId, AttemptReport]:
-        """By attempt, without jobs whose comment only pretends.
-
-        The journal knows for whom an attempt is and, once sbatch has answered, its job id. Where it
-        knows neither (it was lost) the earliest job counts, and the daemon compares the user.
-        """
-        known: dict[AttemptId, AttemptReport] = {}
-        for report in reports:
-            mark = self._journal.get(report.attempt)
-            if mark is None or (
-                mark.job_id in (0, report.site_job_id) and mark.user == report.user
-            ):
-                known.setdefault(report.attempt, report)
-        return known
 
     def _planned_nodes(self, attempt: AttemptId) -> tuple[str, ...]:
         return self._scheduler.held_nodes(attempt)
@@ -355,10 +344,10 @@ class Agent:
         obstacle = None
         mark = self._journal.get(order.attempt)
         if mark is None:
-            obstacle = self._scheduler.holds(order.jobs, order.victims)
+            obstacle = self._scheduler.holds(order.jobs, order.victims, order.shrinks)
         if obstacle is None and (mark is None or mark.step is Step.INTENT or self._waits(order)):
             ends_by_s = self._clock() + order.time_limit_s
-            self._scheduler.hold(order.attempt, order.jobs, ends_by_s, order.victims)
+            self._scheduler.hold(order.attempt, order.jobs, ends_by_s, order.victims, order.shrinks)
         self._start(self._launch(order, obstacle))
 
     def _waits(self, order: LaunchOrder) -> bool:
@@ -438,8 +427,11 @@ class Agent:
 
     # ---- evictions and cancels ----
 
-    async def _preempt(self, order: PreemptOrder) -> None:
-        """Its grace begins now, unless the site does not know it any more."""
+    async def _preempt(self, order: PreemptOrder | ShrinkOrder) -> None:
+        """Its grace begins now, unless the site knows it no more; optional jobs just go."""
+        if isinstance(order, ShrinkOrder):
+            await self._taking.take(order)
+            return
         swept = order.attempt not in self._known and await self._sweep()
         if order.attempt in self._known:
             self._departures.begin(order)

@@ -22,6 +22,8 @@ class Holder:
     attempt: AttemptId | None = None  # that its comment names; anyone may write any comment
     account: str = ""
     started_at_s: float = 0.0
+    components: Mapping[int, Mapping[str, NodeShare]] = field(default_factory=dict)
+    """The nodes of each component of a het job that holds some, by number."""
 
 
 def told_apart(
@@ -57,6 +59,7 @@ def told_apart(
             started_at_s=holder.started_at_s,
             nodes=dict(holder.nodes),
             ends_by_s=holder.ends_by_s,
+            components={k: dict(nodes) for k, nodes in holder.components.items()},
         )
     return tuple(running.values()), tuple(local)
 

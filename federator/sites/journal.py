@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import signal
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from federator.errors import SiteUnavailable, StaleState
+from federator.model.site import AttemptReport
 from federator.model.workload import AttemptId
 
 KEEP_S: Final = 30 * 86_400.0
@@ -91,6 +93,21 @@ class Journal:
 
     def get(self, attempt: AttemptId) -> Mark | None:
         return self._marks.get(attempt)
+
+    def genuine(self, reports: Iterable[AttemptReport]) -> dict[AttemptId, AttemptReport]:
+        """By attempt, without jobs whose comment only pretends.
+
+        The journal knows for whom an attempt is and, once sbatch has answered, its job id. Where it
+        knows neither (it was lost) the earliest job counts, and the daemon compares the user.
+        """
+        known: dict[AttemptId, AttemptReport] = {}
+        for report in reports:
+            mark = self.get(report.attempt)
+            if mark is None or (
+                mark.job_id in (0, report.site_job_id) and mark.user == report.user
+            ):
+                known.setdefault(report.attempt, report)
+        return known
 
     def put(self, attempt: AttemptId, mark: Mark) -> None:
         """Remember; durable when this returns.

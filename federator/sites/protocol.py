@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import msgspec
 
 from federator.errors import InvalidRequest, SiteUnavailable
-from federator.model.plan import Bid, BidRequest, JobPlan, Score
+from federator.model.plan import Bid, BidRequest, JobPlan, Score, Shrink
 from federator.model.reason import Reason, Refusal
 from federator.model.site import (
     AttemptReport,
@@ -354,7 +354,7 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
 
     ``checkpoint_dir``: made for it, as its user; "" where the region has no shared folder.
     ``checkpoint_interval_s``: suggested to it; 0: nothing is known.
-    ``victims``: workloads that will leave for it.
+    ``victims``: workloads that will leave for it; ``shrinks``: optional jobs of others that will.
     """
 
     attempt: AttemptId
@@ -366,6 +366,7 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
     array_index: int | None = None
     time_limit_s: float = inf
     victims: tuple[int, ...] = ()
+    shrinks: tuple[Shrink, ...] = ()
     checkpoint_dir: str = ""
     checkpoint_interval_s: float = 0.0
 
@@ -394,6 +395,14 @@ class PreemptOrder(Message, frozen=True, kw_only=True, tag="preempt"):
     checkpoint_dir: str = ""
 
 
+class ShrinkOrder(Message, frozen=True, kw_only=True, tag="shrink"):
+    """End these components of a het job that runs; the others run on. May come again."""
+
+    attempt: AttemptId
+    user: str
+    components: tuple[int, ...]
+
+
 class CancelOrder(Message, frozen=True, kw_only=True, tag="cancel_attempt"):
     """End an attempt, or make sure that it will never start."""
 
@@ -414,7 +423,17 @@ class Ping(Message, frozen=True, kw_only=True, tag="ping"):
     """Keeps the channel alive; an agent that hears nothing for long ends itself."""
 
 
-ToAgent = Welcome | Ask | SnapshotAsk | LaunchOrder | PreemptOrder | CancelOrder | CallAnswer | Ping
+ToAgent = (
+    Welcome
+    | Ask
+    | SnapshotAsk
+    | LaunchOrder
+    | PreemptOrder
+    | ShrinkOrder
+    | CancelOrder
+    | CallAnswer
+    | Ping
+)
 
 
 # ---- agent → daemon ----

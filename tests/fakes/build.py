@@ -65,6 +65,7 @@ def draft(
     tenant: str = "vision",
     asked_priority: int = 1,
     nice: int = 0,
+    optional: tuple[int, ...] = (),
     no_preempt: bool = False,
     continues: bool = False,
     time_limit_s: float = 3600.0,
@@ -84,6 +85,7 @@ def draft(
         array_max_running=array_max_running,
         asked_priority=asked_priority,
         nice=nice,
+        optional=optional,
         no_preempt=no_preempt,
         continues=continues,
     )

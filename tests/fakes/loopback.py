@@ -34,6 +34,7 @@ from federator.model.message import (
     PreemptAt,
     Record,
     Request,
+    ShrinkAt,
     SiteDown,
     SiteReported,
     SiteUp,
@@ -69,7 +70,7 @@ POLL_S: Final = 10.0
 LIVELOCK: Final = 5_000  # events at one instant
 
 Answer = AnswerSubmitted | AnswerRefused | AnswerTested | AnswerCancelled
-SiteCommand = AskSite | LaunchAt | CancelAt | PreemptAt
+SiteCommand = AskSite | LaunchAt | CancelAt | PreemptAt | ShrinkAt
 
 
 class LoopbackAgent:
@@ -147,28 +148,33 @@ class LoopbackAgent:
                     absent = Reason(code=ReasonCode.LOST)
                     return [LaunchRefused(site=self._site, attempt=command.attempt, reason=absent)]
                 return []  # ``Loopback`` ends the job when it has saved
+            case ShrinkAt():
+                return []  # as before
 
     def _launch(self, order: LaunchAt) -> Observation:
         attempt = order.attempt
         ends_by_s = self._clock() + order.workload.time_limit_s
         if attempt not in self._marks:
-            obstacle = self._scheduler.holds(order.jobs, order.victims)
+            obstacle = self._scheduler.holds(order.jobs, order.victims, order.shrinks)
             if obstacle is None and self.refuses:
                 obstacle = Reason(code=ReasonCode.LAUNCH_REFUSED, detail="sbatch said no")
             if obstacle is not None:
                 self._marks[attempt] = 0
                 return LaunchRefused(site=self._site, attempt=attempt, reason=obstacle)
-            self._scheduler.hold(attempt, order.jobs, ends_by_s, order.victims)
+            self._hold(order, ends_by_s)
             user = order.workload.user
             limit_s = order.workload.time_limit_s
             self._marks[attempt] = self._slurm.submit(attempt, user, order.jobs, limit_s)
         elif self._waits(attempt):
-            self._scheduler.hold(attempt, order.jobs, ends_by_s, order.victims)
+            self._hold(order, ends_by_s)
         job_id = self._marks[attempt]
         if not job_id:
             reason = Reason(code=ReasonCode.LAUNCH_REFUSED, detail="given up before")
             return LaunchRefused(site=self._site, attempt=attempt, reason=reason)
         return LaunchConfirmed(site=self._site, attempt=attempt, site_job_id=job_id)
+
+    def _hold(self, order: LaunchAt, ends_by_s: float) -> None:
+        self._scheduler.hold(order.attempt, order.jobs, ends_by_s, order.victims, order.shrinks)
 
     def _cancel(self, order: CancelAt) -> list[Observation]:
         job_id = order.site_job_id or self._marks.get(order.attempt, 0)
@@ -219,6 +225,7 @@ class Loopback:
         self.duration_s = duration_s
         self.save_s = 1.0  # that a job takes to save when it is told to leave
         self.enforces_limits = False  # whether Slurm ends jobs at their time limit
+        self.kill_wait_s = 5.0  # that Slurm gives a component
         self._leaving: set[AttemptId] = set()
         self._left_s: dict[WorkloadId, float] = {}  # work left, of those that have saved some
         self.log: list[LogRecord] = []
@@ -389,7 +396,7 @@ class Loopback:
                     self._wake(max(self.clock.now_s, command.at_s))
                 case Note():
                     pass
-                case AskSite() | LaunchAt() | CancelAt() | PreemptAt():
+                case AskSite() | LaunchAt() | CancelAt() | PreemptAt() | ShrinkAt():
                     self._to_site(command)
                 case _:
                     self.answers[command.client] = command
@@ -412,6 +419,8 @@ class Loopback:
                 self._send(command.site, agent, observation)
             if isinstance(command, PreemptAt):
                 self._let_go(command)
+            if isinstance(command, ShrinkAt):
+                self._take_jobs(command)
             if not isinstance(command, AskSite):
                 self._report(command.site, agent)
 
@@ -435,6 +444,18 @@ class Loopback:
         if order.attempt not in self._leaving:
             self._leaving.add(order.attempt)
             self._later(wait_s, go)
+
+    def _take_jobs(self, order: ShrinkAt) -> None:
+        """Its optional jobs are gone when Slurm has killed them."""
+        slurm = self.sites[order.site].slurm
+
+        def go() -> None:
+            slurm.cancel_components(order.site_job_id, order.components)
+            agent = self.sites[order.site].agent
+            if agent is not None:
+                self._report(order.site, agent)
+
+        self._later(min(self.save_s, self.kill_wait_s), go)
 
     def _report(self, site: SiteName, agent: LoopbackAgent) -> None:
         report = agent.sweep()
@@ -524,6 +545,6 @@ class Loopback:
                 waiting = [
                     j for j in site.slurm.live()
                     if j.state is SiteJobState.PENDING
-                    and not self.entry(j.attempt.workload).victims
+                    and not self.entry(j.attempt.workload).displaces
                 ]  # fmt: skip
                 assert not waiting, f"{name}: launched where there was no room: {waiting}"

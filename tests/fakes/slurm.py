@@ -18,7 +18,9 @@ from federator.model.site import (
     Node,
     NodeShare,
     NodeState,
+    SiteComponent,
     SiteJobState,
+    combined_state,
 )
 from federator.model.workload import AttemptId
 from federator.sites.base import Holder, Seen, Sweep
@@ -37,6 +39,7 @@ class SimulatedJob:
     started_at_s: float = 0.0
     ended_at_s: float = 0.0
     time_limit_s: float = inf
+    cancelled: frozenset[int] = frozenset()  # components that were ended alone
     leave: Leave | None = None  # once it was told to
     restarts: int = 0
     preempted: bool = False  # by the site itself
@@ -44,6 +47,22 @@ class SimulatedJob:
     @property
     def live(self) -> bool:
         return not self.state.ended
+
+    @property
+    def held(self) -> dict[int, JobPlan]:
+        """What its components hold while it runs, by number."""
+        return {k: plan for k, plan in enumerate(self.jobs) if k not in self.cancelled}
+
+    @property
+    def components(self) -> dict[int, SiteComponent]:
+        if len(self.jobs) == 1:
+            return {}
+        return {
+            k: SiteComponent(
+                self.job_id + k, SiteJobState.CANCELLED if k in self.cancelled else self.state
+            )
+            for k in range(len(self.jobs))
+        }
 
 
 class SimulatedSlurm:
@@ -76,9 +95,9 @@ class SimulatedSlurm:
     def submit(
         self, attempt: AttemptId, user: str, jobs: Sequence[JobPlan], time_limit_s: float = inf
     ) -> int:
-        self._last_id += 1
+        job_id, self._last_id = self._last_id + 1, self._last_id + len(jobs)
         job = SimulatedJob(
-            job_id=self._last_id, attempt=attempt, user=user, jobs=tuple(jobs),
+            job_id=job_id, attempt=attempt, user=user, jobs=tuple(jobs),
             time_limit_s=time_limit_s,
         )  # fmt: skip
         self.jobs[job.job_id] = job
@@ -91,10 +110,25 @@ class SimulatedSlurm:
             raise SiteRefused("scancel: Kill job error")
         job = self.jobs.get(job_id)
         if job is None:
-            return False
+            return self._cancel_component(job_id)
         if job.live and (job.state is SiteJobState.PENDING or not pending_only):
             self._end(job, SiteJobState.CANCELLED, 0)
         return True
+
+    def _cancel_component(self, job_id: int) -> bool:
+        for job in self.jobs.values():
+            number = job_id - job.job_id
+            if 0 < number < len(job.jobs):
+                self.cancel_components(job.job_id, (number,))
+                return True
+        return False
+
+    def cancel_components(self, job_id: int, numbers: Iterable[int]) -> None:
+        """End components of a het job that runs; the first stays, and with it the job."""
+        job = self.jobs.get(job_id)
+        if job is not None and job.state is SiteJobState.RUNNING:
+            job.cancelled |= frozenset(numbers) - {0}
+            self.start_what_can()
 
     def end(self, attempt: AttemptId, state: SiteJobState = SiteJobState.COMPLETED,
             exit_code: int = 0) -> None:  # fmt: skip
@@ -115,6 +149,7 @@ class SimulatedSlurm:
         for job in self.jobs.values():
             if job.attempt == attempt:
                 job.state, job.started_at_s, job.ended_at_s = SiteJobState.PENDING, 0.0, 0.0
+                job.cancelled = frozenset()
                 job.restarts, job.preempted = job.restarts + 1, preempted
         self.start_what_can()
 
@@ -180,7 +215,8 @@ class SimulatedSlurm:
 
     def nodes(self) -> tuple[Node, ...]:
         nodes = dict(self._empty)
-        held = [item for job in self.running() for p in job.jobs for item in p.nodes.items()]
+        plans = (plan for job in self.running() for plan in job.held.values())
+        held = [item for plan in plans for item in plan.nodes.items()]
         for name, share in [*held, *self._local.items()]:
             nodes[name] = _with(nodes[name], share)
         return tuple(nodes.values())
@@ -191,7 +227,10 @@ class SimulatedSlurm:
                 job_id=job.job_id,
                 attempt=job.attempt,
                 started_at_s=job.started_at_s,
-                nodes={name: share for plan in job.jobs for name, share in plan.nodes.items()},
+                nodes=_held_together(job.held.values()),
+                components={k: plan.nodes for k, plan in job.held.items()}
+                if job.components
+                else {},
                 ends_by_s=job.started_at_s + job.time_limit_s,
             )
             for job in self.running()
@@ -203,18 +242,30 @@ class SimulatedSlurm:
                 attempt=job.attempt,
                 user=job.user,
                 site_job_id=job.job_id,
-                state=job.state,
+                state=_combined(job),
                 exit_code=job.exit_code,
                 signal=job.signal,
                 started_at_s=job.started_at_s,
                 ended_at_s=job.ended_at_s,
                 nodes=tuple(name for plan in job.jobs for name in plan.nodes),
+                components=job.components,
                 leave=job.leave,
                 restarts=job.restarts,
                 preempted=job.preempted,
             )
             for job in self.jobs.values()
         )
+
+
+def _combined(job: SimulatedJob) -> SiteJobState:
+    return combined_state(c.state for c in job.components.values()) if job.components else job.state
+
+
+def _held_together(plans: Iterable[JobPlan]) -> dict[str, NodeShare]:
+    held: dict[str, NodeShare] = {}
+    for name, share in (item for plan in plans for item in plan.nodes.items()):
+        held[name] = held.get(name, NodeShare()) + share
+    return held
 
 
 def _with(node: Node, share: NodeShare) -> Node:

@@ -80,11 +80,14 @@ def _guests(f: Loopback, x: int, y: int) -> None:
 
 def _array(f: Loopback, x: int, y: int) -> None:
     tasks = tuple(range(1 + x % 4))
-    f.ask(draft(gang(1, 1 + y % 8), array_indices=tasks, array_max_running=y % 3))
+    f.ask(draft(gang(1, 1 + y % 8), array_indices=tasks, array_max_running=y % 3,
+                optional=tasks[: x % 3], tenant="vision" if y % 2 else "guest"))  # fmt: skip
 
 
 def _het(f: Loopback, x: int, y: int) -> None:
-    f.ask(draft(gang(1 + x % 2, 1 + y % 8), gang(1, 1 + x % 8, "serve")))
+    jobs = (gang(1 + x % 2, 1 + y % 8), gang(1, 1 + x % 4, "serve"), gang(1, 1 + y % 2, "more"))
+    optional = ((), (1,), (2,), (1, 2))[x % 4]
+    f.ask(draft(*jobs, optional=optional, tenant="vision" if y % 3 == 0 else "guest"))
 
 
 def _chain(f: Loopback, x: int, y: int) -> None:
@@ -278,7 +281,8 @@ def test_whoever_is_evicted_ran_at_a_lower_priority_and_made_room_for_one_alone(
     ledger, running, promised = f.new_ledger(), WorkloadState.RUNNING, set[tuple[int, int]]()
     for record in f.log:
         if isinstance(record, Awarded):
-            for victim in (ledger.entries[id_] for id_ in record.victims):
+            going = (*record.victims, *(WorkloadId(id_) for id_, _ in record.shrinks))
+            for victim in (ledger.entries[id_] for id_ in going):
                 assert victim.state is running
                 assert standings(ledger)[victim.workload.id].priority > record.priority
                 assert victim.promised_to is None

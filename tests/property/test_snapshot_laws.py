@@ -20,10 +20,18 @@ names = st.sampled_from(["n0", "n1", "n2", "gone"])
 ends = st.sampled_from([0.0, 1_000.5, inf])
 shares = st.builds(NodeShare, gpus=st.integers(0, 8), cpus=st.integers(0, 64))
 running = st.builds(
-    RunningJob, id=st.integers(0, 2**40), tenant=st.text(max_size=5), priority=st.integers(1, 7),
-    preemptible=st.booleans(), started_at_s=st.floats(0, 1e9), nodes=st.dictionaries(names, shares),
+    RunningJob,
+    id=st.integers(0, 2**40),
+    tenant=st.text(max_size=5),
+    priority=st.integers(1, 7),
+    preemptible=st.booleans(),
+    started_at_s=st.floats(0, 1e9),
+    nodes=st.dictionaries(names, shares),
     ends_by_s=ends,
-)  # fmt: skip
+    saves_in_time=st.booleans(),
+    optional=st.booleans(),
+    optional_jobs=st.sampled_from([(), (1,), (1, 2)]),
+).map(lambda job: replace(job, components={k: dict(job.nodes) for k in job.optional_jobs}))
 local = st.builds(LocalJob, id=st.integers(0, 2**40), ends_by_s=ends,
                   nodes=st.lists(names, unique=True).map(tuple))  # fmt: skip
 

@@ -25,6 +25,10 @@ G = GPUs in total. Later rules only apply where earlier ones left a value open:
   called; ``--fed-tp``: so many GPUs of a node belong together; ``--fed-pp``: so many such groups.
   Where no GPUs are asked for they say nothing, like sbatch's own options for GPUs.
 
+``--fed-optional`` says what may be taken from a workload that runs before anything is killed: of a
+het job each component that has it, of an array the tasks that it names. The batch script runs on
+the first component, so that is never optional; nor is anything of what may not be evicted.
+
 One for the whole workload: the longest ``--time`` of its components, the largest ``--nice`` and
 the lowest ``--fed-priority``. ``--fed-continue`` and ``--fed-no-preempt`` of any component hold for
 all of it. What goes on in another attempt must be allowed to start again: ``--fed-continue`` and
@@ -72,6 +76,7 @@ class Interpreted:
     nice: int = 0  # lowers its credit
     asked_priority: int = HIGHEST_PRIORITY  # never ranked above this level
     asks_priority: bool = False  # whether that was said; 1 holds for everyone else
+    optional: tuple[int, ...] = ()  # array tasks by index, else components by number
     no_preempt: bool = False  # never evicted
     continues: bool = False  # in another attempt at its time limit
     signal_lead_s: float = 0.0  # so long before its limit Slurm signals it; 0: it does not
@@ -151,10 +156,55 @@ def interpret(submission: Submission, extra_long: frozenset[str] = frozenset()) 
         nice=max(each.nice() for each in given),
         asked_priority=max(each.priority() for each in given),
         asks_priority=any("fed-priority" in each for each in given),
+        optional=_optional(given, indices),
         no_preempt=any("fed-no-preempt" in each for each in given),
         continues=_continues(given),
         signal_lead_s=max(quantities.signal_lead_s(each.text("signal") or "") for each in given),
     )
+
+
+def _optional(given: Sequence[_Given], indices: tuple[int, ...]) -> tuple[int, ...]:
+    """The tasks of an array, or the components of a het job, that may be lost first."""
+    numbers = tuple(k for k, each in enumerate(given) if "fed-optional" in each)
+    if not numbers:
+        return ()
+    if "no-requeue" in given[0] or any("fed-no-preempt" in each for each in given):
+        raise InvalidRequest(
+            "--fed-optional lets go what --fed-no-preempt and --no-requeue (or SBATCH_NO_REQUEUE) "
+            "keep; leave one of them out"
+        )
+    texts = {given[k].text("fed-optional") for k in numbers}
+    if indices:
+        return _optional_tasks(texts.pop(), indices)
+    if len(given) == 1:
+        raise InvalidRequest(
+            "--fed-optional needs a part that can be left out: a component of a het job, or "
+            "--fed-optional=INDEXES with --array"
+        )
+    if texts != {None}:
+        raise InvalidRequest(
+            "--fed-optional takes no value in a het job; set it on each component that may go"
+        )
+    if 0 in numbers:
+        raise InvalidRequest(
+            "--fed-optional (or SBATCH_FED_OPTIONAL) cannot hold for the first component of a het "
+            "job: the batch script runs there; set it on others"
+        )
+    return numbers
+
+
+def _optional_tasks(text: str | None, indices: tuple[int, ...]) -> tuple[int, ...]:
+    if not text:
+        raise InvalidRequest("--fed-optional names the tasks of an array, e.g. --fed-optional=4-7")
+    chosen, limit = quantities.array(text)
+    unknown = sorted(set(chosen) - set(indices))
+    if limit or "%" in text:
+        raise InvalidRequest(f'Invalid --fed-optional value "{text}", %N belongs to --array')
+    if unknown:
+        raise InvalidRequest(
+            f"--fed-optional={text} names task {unknown[0]}, which is not in --array"
+        )
+    return chosen
 
 
 def _checked_name(first: _Given, script: str) -> str:

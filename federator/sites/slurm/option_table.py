@@ -56,7 +56,8 @@ _ACCEPTED: Final = (
     # The federation's own:
     ("fed-continue", "", _N, _READ), ("fed-gpu-mem", "", _R, _READ),
     ("fed-gpu-types", "", _R, _READ), ("fed-no-preempt", "", _N, _READ),
-    ("fed-nvlink", "", _N, _READ), ("fed-pp", "", _R, _READ), ("fed-priority", "", _R, _READ),
+    ("fed-nvlink", "", _N, _READ), ("fed-optional", "", _O, _READ),
+    ("fed-pp", "", _R, _READ), ("fed-priority", "", _R, _READ),
     ("fed-tp", "", _R, _READ),
     ("get-user-env", "", _O, _PASS),
     ("gpu-bind", "", _R, _PASS), ("gpu-freq", "", _R, _PASS), ("gpus", "G", _R, _READ),
@@ -124,8 +125,8 @@ OPTIONS: Final = {
 SHORT: Final = {spec.short: spec.name for spec in OPTIONS.values() if spec.short}
 
 OWN: Final = frozenset({
-    "fed-continue", "fed-gpu-mem", "fed-gpu-types", "fed-no-preempt", "fed-nvlink", "fed-pp",
-    "fed-priority", "fed-tp", "json",
+    "fed-continue", "fed-gpu-mem", "fed-gpu-types", "fed-no-preempt", "fed-nvlink",
+    "fed-optional", "fed-pp", "fed-priority", "fed-tp", "json",
 })  # fmt: skip
 """Options that no sbatch knows; they do not take part in what abbreviations of its own mean."""
 
@@ -134,6 +135,9 @@ ALIASES: Final = {"cluster": "clusters", "tasks-per-node": "ntasks-per-node"}
 
 ACCUMULATING: Final = frozenset({"mail-type"})
 """Options whose repetitions add up; of all others the last one counts."""
+
+NUMBERED: Final = frozenset({"fed-optional"})
+"""Options with an optional value of which a number in a variable is the value, not a flag."""
 
 CARRIED: Final = frozenset({
     "account", "chdir", "comment", "delay-boot", "error", "extra", "input", "job-name", "mem",
@@ -185,7 +189,8 @@ ENVIRONMENT: Final = (
     # The federation's own:
     ("SBATCH_FED_CONTINUE", "fed-continue"), ("SBATCH_FED_GPU_MEM", "fed-gpu-mem"),
     ("SBATCH_FED_GPU_TYPES", "fed-gpu-types"), ("SBATCH_FED_NO_PREEMPT", "fed-no-preempt"),
-    ("SBATCH_FED_NVLINK", "fed-nvlink"), ("SBATCH_FED_PP", "fed-pp"),
+    ("SBATCH_FED_NVLINK", "fed-nvlink"), ("SBATCH_FED_OPTIONAL", "fed-optional"),
+    ("SBATCH_FED_PP", "fed-pp"),
     ("SBATCH_FED_PRIORITY", "fed-priority"), ("SBATCH_FED_TP", "fed-tp"),
 )  # fmt: skip
 """Input variables and their options, in the order in which sbatch reads them.

@@ -28,6 +28,7 @@ from federator.sites.slurm.option_table import (
     CARRIED,
     ENVIRONMENT,
     EXCLUSIVE_FAMILIES,
+    NUMBERED,
     OPTIONS,
     OWN,
     REPLACES,
@@ -189,9 +190,9 @@ def parse_environment(environment: Mapping[str, str]) -> Options:
         arity = OPTIONS[name].arity
         if arity is Arity.REQUIRED:
             options.append(Option(name=name, value=value))
-        elif _is_flag_set(value):
+        elif _is_flag_set(value) and not (name in NUMBERED and value):
             options.append(Option(name=name))
-        elif arity is Arity.OPTIONAL and not value.isdecimal():
+        elif arity is Arity.OPTIONAL and (name in NUMBERED or not value.isdecimal()):
             options.append(Option(name=name, value=value))
     return tuple(options)
 

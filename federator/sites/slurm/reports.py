@@ -4,8 +4,7 @@ Rules for the components of one het job (a plain job is a het job of one):
 
 * any component runs: RUNNING; else any is suspended: SUSPENDED; else any is pending: PENDING
   (Slurm starts a het job as a whole, and requeues it component by component);
-* all have ended: the worst outcome, in the order of ``_WORST_FIRST``. What the site did comes
-  before what the job did, because only the latter is the researcher's to mend;
+* all have ended: the worst outcome, see ``combined_state``;
 * exit code and signal are the leader's, which runs the batch script; so is the reason, if any;
 * the attempt started when its last component did, and ended when its last component did.
 """
@@ -13,24 +12,17 @@ Rules for the components of one het job (a plain job is a het job of one):
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
-from federator.model.site import AttemptReport, NodeShare, SiteJob, SiteJobState
+from federator.model.site import (
+    AttemptReport,
+    NodeShare,
+    SiteComponent,
+    SiteJob,
+    SiteJobState,
+    combined_state,
+)
 from federator.model.workload import AttemptId
 from federator.sites.base import Holder
-
-_LIVE_FIRST: Final = (SiteJobState.RUNNING, SiteJobState.SUSPENDED, SiteJobState.PENDING)
-_WORST_FIRST: Final = (
-    SiteJobState.NODE_FAIL,
-    SiteJobState.BOOT_FAIL,
-    SiteJobState.PREEMPTED,
-    SiteJobState.OUT_OF_MEMORY,
-    SiteJobState.TIMEOUT,
-    SiteJobState.DEADLINE,
-    SiteJobState.FAILED,
-    SiteJobState.CANCELLED,
-    SiteJobState.COMPLETED,
-)
 
 
 def attempt_reports(jobs: Iterable[SiteJob]) -> tuple[AttemptReport, ...]:
@@ -64,6 +56,11 @@ def _report(leader_id: int, components: list[SiteJob]) -> AttemptReport | None:
         started_at_s=max(job.started_at_s for job in components),
         ended_at_s=max(job.ended_at_s for job in components) if state.ended else 0.0,
         nodes=tuple(dict.fromkeys(name for job in components for name in job.nodes)),
+        components={
+            job.het_offset: SiteComponent(job.job_id, job.state)
+            for job in components
+            if job.het_job_id
+        },
         restarts=max(job.restarts for job in components),
         preempted=any(
             job.preempted_at_s or job.state is SiteJobState.PREEMPTED for job in components
@@ -92,10 +89,5 @@ def _holder(leader_id: int, parts: list[SiteJob]) -> Holder:
         started_at_s=max(part.started_at_s for part in parts),
         ends_by_s=max(part.ends_by_s for part in parts),
         nodes=nodes,
+        components={part.het_offset: dict(part.nodes) for part in parts if part.het_job_id},
     )
-
-
-def combined_state(states: Iterable[SiteJobState]) -> SiteJobState:
-    """Return the state of a het job from those of its components (at least one)."""
-    present = set(states)
-    return next(state for state in _LIVE_FIRST + _WORST_FIRST if state in present)

@@ -96,6 +96,7 @@ def test_a_plan_is_told_with_its_score_and_shares(desk: Desk) -> None:
             "jobs": [{"name": "train", "partition": "gpu",
                       "nodes": {"n1": {"gpus": 8, "cpus": 8, "mem_mib": 1000}}}],
             "victims": [],
+            "shrinks": [],
         }
     }  # fmt: skip
     assert desk.run(site, wanted).stdout.splitlines() == [
@@ -116,7 +117,7 @@ def test_a_request_that_can_never_fit_is_rejected_with_numbers(desk: Desk) -> No
 def test_the_papers_example_evicts_only_the_12_gpu_job(desk: Desk) -> None:
     found = desk.answer(full(4, 5, 12), gpus(10))["bid"]
     assert found["victims"] == [12]
-    assert found["score"][:3] == [1, 0, 1]
+    assert found["score"][:3] == [1, 1, 1]
     assert "evicts: 12" in desk.run(full(4, 5, 12), gpus(10)).stdout
 
 

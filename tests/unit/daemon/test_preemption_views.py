@@ -70,7 +70,7 @@ def test_what_an_eviction_destroyed_shows_at_both_and_survives_a_restart() -> No
 def test_a_checkpoint_and_the_save_times_of_its_kind_are_told() -> None:
     f, guest, _ = contested()
     ledger, entry = f.federation.ledger, f.entry(guest)
-    ledger.saves.learn(family_of(entry.workload), Leave(told_at_s=10.0, saved_at_s=17.0))
+    ledger.saves.learn(family_of(entry.workload), Leave(told_at_s=10.0, saved_at_s=17.0), 0.0)
     entry.saved_at = entry.site
     row = told(f, guest)
     assert row is not None

@@ -297,7 +297,7 @@ def test_each_question_says_on_which_terms_who_runs_there_may_be_evicted() -> No
     f.slurm("alpine").end(f.entry(owner).attempt_id, SiteJobState.COMPLETED)
     f.run_for(20.0)
     assert f.state(victim) is RUNS
-    terms = victim_terms(f.federation.ledger, RULES)[victim]
+    terms = victim_terms(f.federation.ledger, RULES, f.clock.now_s)[victim]
     assert terms.spared_until_s == f.entry(victim).evicted_at_s + 600.0
 
 

@@ -16,6 +16,7 @@ from federator.policies.fifo import Fifo
 from federator.policies.mast import Mast
 from federator.sched.policy import Policy
 from federator.sched.rules import Rules
+from federator.sched.standing import standings
 from tests.fakes.build import draft, gang, rack, tenant
 from tests.fakes.loopback import Loopback
 
@@ -45,6 +46,21 @@ def test_who_may_not_be_evicted_starts_within_quota_and_waits_beyond_it(firm: Dr
     f.slurm("alpine").end(f.entry(ids[0]).attempt_id)
     f.run_for(20.0)
     assert f.state(ids[2]) is RUNS
+
+
+@FIRM
+def test_what_else_the_tenant_runs_does_not_keep_it_waiting(firm: Draft) -> None:
+    """Else small workloads, which start wherever a little quota is free, would starve it."""
+    f = fleet()
+    small = [f.submit(draft(gang(1), tenant="vision")) for _ in range(2)]
+    f.run_for(5.0)
+    large = f.submit(replace(firm, jobs=(gang(2),)))
+    f.run_for(5.0)
+    assert f.state(large) is RUNS
+    assert {f.state(id_) for id_ in small} == {RUNS}
+    found = standings(f.federation.ledger)  # what may be evicted is what is borrowed now
+    assert found[large].within_quota
+    assert not any(found[id_].within_quota for id_ in small)
 
 
 def test_who_may_be_evicted_borrows() -> None:
@@ -81,7 +97,7 @@ def test_a_plan_that_takes_more_than_the_quota_is_not_taken(firm: Draft) -> None
 def test_a_question_whether_it_would_start_is_answered_likewise(firm: Draft) -> None:
     f = fleet()
     for _ in range(2):
-        f.submit(draft(gang(1), tenant="vision"))
+        f.submit(firm)
     f.run_for(5.0)
     answer = f.ask(firm, test_only=True)
     assert isinstance(answer, AnswerTested)

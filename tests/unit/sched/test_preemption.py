@@ -106,7 +106,7 @@ def test_the_score_tells_whose_work_is_lost_and_how_much() -> None:
                 running(2, 8, "a2", priority=6, started_at_s=NOW_S - 50.0))  # fmt: skip
     made = bid(full, gang(2))
     assert made is not None
-    assert made.score[:4] == (1, 2, 2, 8 * 100.0 + 8 * 50.0)
+    assert made.score[:4] == (1, 5, 2, 8 * 100.0 + 8 * 50.0)
 
 
 def test_jobs_of_one_workload_share_no_victims_room_twice() -> None:

@@ -122,7 +122,7 @@ def test_no_more_is_lost_than_was_run_and_a_later_save_never_loses_more(
 def learned(*leaves: Leave) -> SaveTimes:
     saves = SaveTimes()
     for leave in leaves:
-        saves.learn(FAMILY, leave)
+        saves.learn(FAMILY, leave, 10.0)
     return saves
 
 

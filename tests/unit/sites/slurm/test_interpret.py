@@ -15,6 +15,7 @@ from federator.sites.slurm.options import (
     MAX_COMPONENTS,
     MAX_SCRIPT_BYTES,
     parse_command_line,
+    parse_environment,
     resolve,
 )
 
@@ -381,3 +382,45 @@ def test_what_gpus_must_be_is_refused_with_one_message_where_it_makes_no_sense(
 def test_components_without_gpus_are_left_alone_by_what_is_said_of_gpus() -> None:
     jobs = read("--gres=gpu:8 --fed-tp=8 : -c4 --fed-tp=8").jobs
     assert [job.tensor_parallel for job in jobs] == [8, 1]
+
+
+@pytest.mark.parametrize(
+    ("words", "optional"),
+    [
+        ("-N1", ()),
+        ("-N1 : -N1 --fed-optional", (1,)),
+        ("-N1 : -N2 --fed-optional : -N3 : -N4 --fed-optional", (1, 3)),
+        ("--array=0-7 --fed-optional=4-7", (4, 5, 6, 7)),
+        ("--array=0-7%2 --fed-optional=[1,3-7:2]", (1, 3, 5, 7)),
+    ],
+)
+def test_what_is_optional_is_a_component_but_the_first_or_a_task_of_the_array(
+    words: str, optional: tuple[int, ...]
+) -> None:
+    assert read(words).optional == optional
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("-N1 --fed-optional", "needs a part that can be left out"),
+        ("-N1 --fed-optional=1", "needs a part that can be left out"),
+        ("-N1 --fed-no-preempt : -N1 --fed-optional", "leave one of them out"),
+        ("--array=0-7 --fed-optional=1 --no-requeue", "leave one of them out"),
+        ("-N1 --fed-optional : -N1", "the batch script runs there"),
+        ("-N1 : -N1 --fed-optional=1", "takes no value in a het job"),
+        ("--array=0-7 --fed-optional", "names the tasks of an array"),
+        ("--array=0-7 --fed-optional=7,8", "names task 8, which is not in --array"),
+        ("--array=0-7 --fed-optional=0-7%2", "%N belongs to --array"),
+        ("--array=0-7 --fed-optional=x", "Invalid job array specification"),
+    ],
+)
+def test_what_cannot_be_optional_is_refused_with_what_to_do(words: str, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        read(words)
+
+
+def test_the_environment_may_name_optional_tasks() -> None:
+    options = parse_environment({"SBATCH_FED_OPTIONAL": "1"})
+    components = resolve(parse_command_line(["--array=0-3"]).groups, options, ())
+    assert interpret(Submission(components=components, script=SCRIPT)).optional == (1,)

@@ -7,10 +7,17 @@ from math import inf
 
 import pytest
 
-from federator.model.site import LocalJob, NodeShare, SiteJob, SiteJobState
+from federator.model.site import (
+    LocalJob,
+    NodeShare,
+    SiteComponent,
+    SiteJob,
+    SiteJobState,
+    combined_state,
+)
 from federator.model.workload import AttemptId, WorkloadId
 from federator.sites.base import told_apart
-from federator.sites.slurm.reports import attempt_reports, combined_state, holders_of
+from federator.sites.slurm.reports import attempt_reports, holders_of
 
 S = SiteJobState
 ATTEMPT = AttemptId(workload=WorkloadId(2**32 + 1), attempt=2)
@@ -161,3 +168,24 @@ def test_of_two_attempts_of_a_workload_one_runs_for_the_federation() -> None:
     running, local = told_apart(holders_of(jobs), {ATTEMPT: 10, older: 9})
     assert [tuple(r.nodes) for r in running] == [("n1",)]
     assert [j.nodes for j in local] == [("n2",)]
+
+
+def test_a_report_tells_how_each_component_of_a_het_job_stands() -> None:
+    parts = [job(10, leader=10), replace(job(11, S.CANCELLED, leader=10), het_offset=1)]
+    (report,) = attempt_reports(parts)
+    assert report.state is S.RUNNING
+    assert report.components == {
+        0: SiteComponent(10, S.RUNNING),
+        1: SiteComponent(11, S.CANCELLED),
+    }
+    assert attempt_reports([job(12)])[0].components == {}
+
+
+def test_a_holder_tells_what_each_component_of_a_het_job_holds() -> None:
+    parts = [
+        holding(job(10, leader=10), 8, 100.0, "n1"),
+        replace(holding(job(11, leader=10), 1, 200.0, "n2"), het_offset=1),
+    ]
+    (one,) = holders_of(parts)
+    assert {k: list(held) for k, held in one.components.items()} == {0: ["n1"], 1: ["n2"]}
+    assert holders_of([holding(job(3), 8, 50.0, "n1")])[0].components == {}

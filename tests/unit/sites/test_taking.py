@@ -1,0 +1,87 @@
+"""Optional components of a running het job are ended; nothing else of it is, nor of anybody's."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from federator.model.site import AttemptReport, SiteJobState
+from federator.model.workload import AttemptId
+from federator.sites.protocol import CancelFailed, Message, ShrinkOrder
+from federator.sites.taking import Taking
+from tests.fakes.build import attempt, plan_on, rack
+from tests.fakes.clock import VirtualClock
+from tests.fakes.slurm import SimulatedSite, SimulatedSlurm
+
+
+class SiteOfOneHetJob:
+    """A job of three components of 8 GPUs, and what an agent knows of it."""
+
+    def __init__(self) -> None:
+        self.slurm = SimulatedSlurm(rack("a", 3), VirtualClock())
+        self.site = SimulatedSite(self.slurm)
+        plans = tuple(plan_on(f"a{k}", job=f"job{k}")[0] for k in (1, 2, 3))
+        self.job = self.slurm.jobs[self.slurm.submit(attempt(), "ada", plans)]
+        self.said: list[Message] = []
+        self.watched = 0
+        self.known: dict[AttemptId, AttemptReport] = {}
+        self.taking = Taking(
+            self.site, known=lambda: self.known, sweep=self.sweep,
+            send=self.said.append, watch=self._watch,
+        )  # fmt: skip
+
+    async def sweep(self) -> bool:
+        self.known = {report.attempt: report for report in self.slurm.reports()}
+        return True
+
+    def _watch(self) -> None:
+        self.watched += 1
+
+    def order(self, *components: int, user: str = "ada") -> None:
+        shrink = ShrinkOrder(attempt=attempt(), user=user, components=components)
+        asyncio.run(self.taking.take(shrink))
+
+    @property
+    def running(self) -> list[int]:
+        return [k for k, c in self.job.components.items() if c.state is SiteJobState.RUNNING]
+
+
+@pytest.fixture
+def site() -> SiteOfOneHetJob:
+    return SiteOfOneHetJob()
+
+
+def test_only_the_components_named_are_ended_and_the_site_is_watched(site: SiteOfOneHetJob) -> None:
+    site.order(2)
+    assert (site.running, site.watched) == ([0, 1], 1)
+
+
+def test_an_order_may_come_again(site: SiteOfOneHetJob) -> None:
+    site.order(1)
+    site.known = {}
+    site.order(1, 2)
+    assert (site.running, site.said) == ([0], [])
+
+
+def test_the_first_component_is_never_ended(site: SiteOfOneHetJob) -> None:
+    site.order(0, -1, 7)
+    assert site.running == [0, 1, 2]
+
+
+def test_nothing_of_another_users_job_is_ended(site: SiteOfOneHetJob) -> None:
+    site.order(1, user="eve")
+    assert site.running == [0, 1, 2]
+
+
+def test_components_of_a_job_that_waits_are_left_alone(site: SiteOfOneHetJob) -> None:
+    site.slurm.starts_jobs = False
+    site.slurm.requeue(attempt())
+    site.order(1)
+    assert site.job.cancelled == frozenset()
+
+
+def test_what_slurm_refuses_is_told(site: SiteOfOneHetJob) -> None:
+    site.slurm.refuses_cancels = True
+    site.order(1)
+    assert [type(message) for message in site.said] == [CancelFailed]
