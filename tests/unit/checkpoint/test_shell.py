@@ -17,8 +17,12 @@ import pytest
 from federator import checkpoint
 
 FUNCTIONS = Path(checkpoint.__file__).parent / "fed-checkpoint.sh"
-SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
-STRICT = {"dash": "set -eu", "bash": "set -euo pipefail"}
+SHELLS = [shell for shell in ("dash", "bash", "bash --posix") if shutil.which(shell.split()[0])]
+STRICT = {
+    "dash": "set -eu",
+    "bash": "set -euo pipefail",
+    "bash --posix": "set -euo pipefail",
+}
 # A program that tells when it runs, and then does nothing until a signal ends it.
 LONG = "sh -c 'echo runs; exec sleep 1000'"
 
@@ -28,17 +32,20 @@ pytestmark = pytest.mark.parametrize("shell", SHELLS)
 class Script:
     """One running script whose output is read line by line."""
 
-    def __init__(self, shell: str, folder: Path, text: str, *, strict: bool = False) -> None:
+    def __init__(
+        self, shell: str, folder: Path, text: str, *, strict: bool = False, **more: str
+    ) -> None:
         self.folder = folder
         environment = {
             "PATH": os.environ["PATH"],
             "FED_CHECKPOINT_DIR": str(folder),
             "FED_ATTEMPT": "3",
             "FED_PREEMPT_DEADLINE": str(folder / ".fed" / "deadline.3"),
+            **more,
         }
         head = f"{STRICT[shell] if strict else ':'}\n. '{FUNCTIONS}'\n"
         self.process = subprocess.Popen(
-            [shell, "-c", head + text], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            [*shell.split(), "-c", head + text], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, env=environment, start_new_session=True,
         )  # fmt: skip
 
@@ -137,6 +144,123 @@ def test_a_program_that_nobody_disturbs_gives_its_status(
     assert script.end() == (0, [str(status)])
 
 
+@pytest.mark.parametrize("given", ['<"$DIR/in"', "<<E\nline 1\nline 2\nE", "piped"])
+def test_a_program_reads_the_input_of_the_script(shell: str, tmp_path: Path, given: str) -> None:
+    (tmp_path / "in").write_text("line 1\nline 2\n")
+    call = f"fed_run cat {given}" if given != "piped" else 'cat "$DIR/in" | fed_run cat'
+    script = Script(shell, tmp_path, f"{call}\necho $?", strict=True, DIR=str(tmp_path))
+    assert script.end() == (0, ["line 1", "line 2", "0"])
+
+
+def test_a_program_has_the_other_files_that_the_script_opened(shell: str, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("line 1\nline 2\nline 3\n")
+    text = """
+exec 3<"$DIR/in"
+fed_run sh -c 'read -r mine <&3; echo "$mine"; read -r mine; echo "$mine"' <<E
+input
+E
+read -r line <&3
+echo "$line"
+exec <&-
+fed_run cat  # nothing to read is no error
+echo $?
+"""
+    script = Script(shell, tmp_path, text, strict=True, DIR=str(tmp_path))
+    # sh -c reads a byte at a time, so the script goes on where it stopped
+    assert script.end() == (0, ["line 1", "input", "line 2", "0"])
+
+
+def test_a_save_command_may_use_fed_run_while_a_program_runs(shell: str, tmp_path: Path) -> None:
+    """The program under way keeps its own status."""
+    os.mkfifo(tmp_path / "go")
+    text = """
+save() { fed_run sh -c 'exit 3' || echo "dump ended with $?"; }
+fed_on_preempt save
+status=0
+fed_run sh -c 'echo runs; read -r _ <"$FED_CHECKPOINT_DIR/go"; exit 7' || status=$?
+fed_exit "$status"
+"""
+    script = Script(shell, tmp_path, text, strict=True)
+    assert script.line() == "runs"
+    script.send(signal.SIGUSR1)
+    assert script.line() == "dump ended with 3"
+    (tmp_path / "go").write_text("\n")
+    assert script.end() == (7, [])
+
+
+def test_an_answer_that_cannot_be_written_ends_no_script(shell: str, tmp_path: Path) -> None:
+    text = """
+fed_saved || echo "status $?"
+fed_checkpointed || echo "status $?"
+mkdir "$FED_CHECKPOINT_DIR"
+echo >"$FED_CHECKPOINT_DIR/.fed"
+fed_saved || echo "status $?"
+rm "$FED_CHECKPOINT_DIR/.fed"; mkdir "$FED_CHECKPOINT_DIR/.fed"
+FED_ATTEMPT=no/such
+fed_saved || echo "status $?"
+echo goes on
+"""
+    status, lines = Script(shell, tmp_path / "gone", text, strict=True).end()
+    assert status == 0
+    assert [line.partition(" cannot be written: ")[0] for line in lines] == [
+        "fed-checkpoint: saved.3", "status 1", "fed-checkpoint: checkpointed", "status 1",
+        "fed-checkpoint: saved.3", "status 1", "fed-checkpoint: saved.no/such", "status 1",
+        "goes on",
+    ]  # fmt: skip
+
+
+def test_links_that_others_put_in_the_way_are_not_written_through(
+    shell: str, tmp_path: Path
+) -> None:
+    (tmp_path / ".fed").mkdir()
+    (tmp_path / "precious").write_text("theirs")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / ".fed" / "saved.3").symlink_to(tmp_path / "folder")
+    text = """
+ln -s ../precious "$FED_CHECKPOINT_DIR/.fed/.saved.3.$$"
+fed_saved
+rm "$FED_CHECKPOINT_DIR/.fed/.saved.3.$$"
+"""
+    script = Script(shell, tmp_path, text, strict=True)
+    assert script.end() == (0, [])
+    assert script.answers() == ["saved.3"]
+    assert not (tmp_path / ".fed" / "saved.3").is_symlink()
+    assert (tmp_path / "precious").read_text() == "theirs"
+
+
+@pytest.mark.parametrize(
+    ("restarts", "start", "deadline", "at_s", "over"),
+    [
+        ("", "", "1000.5", 500, False),
+        ("0", "2000", "1000.5", 500, False),
+        ("1", "", "1000.5", 500, True),
+        ("1", "", "4000000000.5", 500, False),
+        ("1", "2000", "4000000000.5", 1999, True),
+        ("1", "2000", "4000000000.5", 2001, False),
+        ("1", "", "at noon", 500, False),
+        ("one", "soon", "1000.5", 500, False),
+    ],
+)
+def test_the_notes_of_an_earlier_run_of_the_attempt_are_over(  # noqa: PLR0917 - a table's columns
+    shell: str, tmp_path: Path, restarts: str, start: str, deadline: str, at_s: int, over: bool
+) -> None:
+    """Slurm started it again: its old answer says nothing of what is saved now."""
+    (tmp_path / ".fed").mkdir()
+    for name in ("deadline.3", "saved.3"):
+        (tmp_path / ".fed" / name).write_text(f"{deadline}\n")
+        os.utime(tmp_path / ".fed" / name, (at_s, at_s))
+    more = {"SLURM_RESTART_COUNT": restarts, "SLURM_JOB_START_TIME": start}
+    script = Script(shell, tmp_path, "fed_exit 4", strict=False, **more)
+    assert script.end() == (4 if over else 85, [])
+    assert script.answers() == ([] if over else ["deadline.3", "saved.3"])
+    strict = subprocess.run(
+        [*shell.split(), "-c", f"{STRICT[shell]}; . '{FUNCTIONS}'; echo ran"],
+        env={"PATH": os.environ["PATH"], "FED_CHECKPOINT_DIR": str(tmp_path), **more},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (strict.stdout, strict.stderr) == ("ran\n", "")
+
+
 def test_a_save_command_that_fails_is_told_and_acknowledges_nothing(
     shell: str, tmp_path: Path
 ) -> None:
@@ -168,7 +292,7 @@ fed_exit 1
 
 def test_outside_the_federation_answers_go_nowhere(shell: str, tmp_path: Path) -> None:
     text = f". '{FUNCTIONS}'; set -eu; fed_saved; fed_checkpointed; fed_told_to_leave || fed_exit 4"
-    done = subprocess.run([shell, "-c", text], capture_output=True, text=True, check=False,
+    done = subprocess.run([*shell.split(), "-c", text], capture_output=True, text=True, check=False,
                           env={"PATH": os.environ["PATH"]}, cwd=tmp_path)  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (4, "", "")
     assert os.listdir(tmp_path) == []
