@@ -114,7 +114,7 @@ def test_a_job_of_submitit_moves_from_site_to_site_and_its_result_comes_home(
     id_ = int(submitter.ids[0])
     within(60, lambda: counts(example, "alpine 1"))
     first = take(evicting, "alpine", "vision1")
-    assert evicting.row(id_)["state"] == "PENDING"
+    evicting.await_state(id_, "PENDING")
     at("boreal", "scancel", "--partition=local")
     within(60, lambda: counts(example, "boreal 2"))
     take(evicting, "boreal", "nlp1")
