@@ -209,7 +209,7 @@ def test_an_answer_that_is_seen_before_the_signal_got_through_ends_it_at_once(
 ) -> None:
     """The deadline was in its folder; scancel alone was refused."""
 
-    async def tell(_order: PreemptOrder, _deadline_s: float) -> None:
+    async def tell(order: PreemptOrder, deadline_s: float) -> None:
         raise SiteRefused("scancel: error")
 
     def saves(at_s: float) -> None:
