@@ -323,6 +323,15 @@ class Loopback:
         for name in up:
             self.site_up(name)
 
+    def take_out(self, site: str) -> None:
+        """An admin removes a site, on which nothing lives, and restarts the daemon."""
+        self.site_down(site)
+        name = SiteName(site)
+        del self._nodes[name]
+        regions = {each: region for each, region in self._rules.regions.items() if each != name}
+        self._rules = replace(self._rules, regions=regions)
+        self.restart()
+
     def repeat_last_report(self, site: str, after_s: float = 0.0) -> None:
         """News of a site comes twice."""
         name = SiteName(site)

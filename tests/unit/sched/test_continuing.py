@@ -77,6 +77,16 @@ def test_it_is_told_before_slurm_signals_it_by_itself(lead_s: float, after_s: in
     assert told_after_s(f)[0] == pytest.approx(after_s, abs=1)
 
 
+@pytest.mark.parametrize("lead_s", [560.0, 600.0, 10_000.0])
+def test_with_a_lead_as_long_as_its_limit_each_attempt_works_for_half_of_it(lead_s: float) -> None:
+    """Else it would be told the moment it starts, and go round for ever."""
+    f = fleet()
+    id_ = f.submit(replace(CHAIN, signal_lead_s=lead_s))
+    f.run_until_all_end()
+    assert set(told_after_s(f)) == {300}
+    assert (f.state(id_), f.entry(id_).attempt) == (ENDED, 5)
+
+
 def test_while_it_leaves_its_state_and_reason_say_so() -> None:
     f = fleet()
     f.save_s = 30.0

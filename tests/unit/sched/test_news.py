@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from federator.model.lifecycle import Happening, WorkloadState, step
-from federator.model.site import AttemptReport, SiteJobState
+from federator.model.site import AttemptReport, Leave, SiteJobState
 from federator.sched.ledger import Entry
 from federator.sched.news import happenings
 from tests.fakes.build import attempt, workload
@@ -92,3 +92,68 @@ def test_a_withdrawal_that_took_effect_late_is_still_ours() -> None:
                   withdrawn_at_s=100.0)  # fmt: skip
     late = replace(report(SiteJobState.CANCELLED), ended_at_s=5000.0)
     assert happenings(entry, late) == [Happening.WITHDRAWN]
+
+
+# ---- what a job asks for by the way it ends ----
+
+
+def ended(
+    exit_code: int = 0,
+    signal: int = 0,
+    leave: Leave | None = None,
+    state: SiteJobState = SiteJobState.FAILED,
+) -> AttemptReport:
+    """It ended at 101 s."""
+    return replace(
+        report(state),
+        exit_code=exit_code, signal=signal, ended_at_s=101.0, leave=leave,
+    )  # fmt: skip
+
+
+TOLD = Leave(told_at_s=100.0)
+
+
+@pytest.mark.parametrize("continues", [False, True])
+def test_exit_status_85_of_one_that_nobody_told_asks_for_another_start(continues: bool) -> None:
+    """It may answer Slurm's own signal, or have saved because it wanted to."""
+    asks = replace(workload(), continues=continues)
+    entry = Entry(workload=asks, state=WorkloadState.RUNNING)
+    assert happenings(entry, ended(85)) == [Happening.CHECKPOINTED]
+    assert step(WorkloadState.RUNNING, Happening.CHECKPOINTED).to is WorkloadState.PENDING
+
+
+def test_exit_status_85_is_a_failure_of_one_that_may_not_be_requeued() -> None:
+    entry = Entry(workload=replace(workload(), requeue=False), state=WorkloadState.RUNNING)
+    assert happenings(entry, ended(85)) == [Happening.FAILED]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 9, 10, 12, 14, 15])
+def test_one_that_dies_of_a_signal_that_told_it_to_leave_has_left(number: int) -> None:
+    """HUP INT QUIT KILL USR1 USR2 ALRM TERM, as Slurm says it or as a shell does."""
+    entry = Entry(workload=workload(), state=WorkloadState.PREEMPTING)
+    for found in (ended(signal=number, leave=TOLD), ended(128 + number, leave=TOLD)):
+        assert happenings(entry, found) == [Happening.PREEMPTED]
+
+
+@pytest.mark.parametrize("number", [4, 6, 7, 8, 11])
+def test_one_that_crashes_while_it_leaves_has_failed(number: int) -> None:
+    """ILL ABRT BUS FPE SEGV."""
+    entry = Entry(workload=workload(), state=WorkloadState.PREEMPTING)
+    for found in (ended(signal=number, leave=TOLD), ended(128 + number, leave=TOLD)):
+        assert happenings(entry, found) == [Happening.FAILED]
+
+
+@pytest.mark.parametrize("found", [
+    ended(1), ended(signal=11), ended(state=SiteJobState.OUT_OF_MEMORY),
+])  # fmt: skip
+def test_one_that_said_it_had_saved_comes_back_however_it_ends(found: AttemptReport) -> None:
+    entry = Entry(workload=workload(), state=WorkloadState.PREEMPTING)
+    saved = Leave(told_at_s=100.0, saved_at_s=100.5)
+    assert happenings(entry, replace(found, leave=saved)) == [Happening.PREEMPTED]
+    assert happenings(entry, replace(found, leave=TOLD)) == [Happening.FAILED]
+
+
+@pytest.mark.parametrize("number", [10, 12])
+def test_one_that_nobody_told_and_that_dies_of_a_signal_has_failed(number: int) -> None:
+    entry = Entry(workload=workload(), state=WorkloadState.RUNNING)
+    assert happenings(entry, ended(signal=number)) == [Happening.FAILED]

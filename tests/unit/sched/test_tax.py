@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from math import inf
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federator.model.event import Awarded, Changed, LogRecord, Submitted
-from federator.model.lifecycle import Happening, WorkloadState
+from federator.model.lifecycle import Happening, InvalidTransition, WorkloadState
 from federator.model.site import Leave
 from federator.model.workload import FIRST_WORKLOAD_ID, TenantName, WorkloadId
 from federator.sched.continuing import AT_LIMIT
@@ -22,6 +23,7 @@ from tests.fakes.build import attempt, draft, plan_on, workload
 
 GUEST, OWNER = FIRST_WORKLOAD_ID, WorkloadId(FIRST_WORKLOAD_ID + 1)
 FAMILY = family_of(workload())
+FAMILY_OF_GUEST = (TenantName("guest"), "ada", "train")
 _TIMES_S = st.floats(0, 1e9)
 
 
@@ -89,6 +91,48 @@ def test_who_ends_by_itself_while_it_should_leave_has_lost_nothing() -> None:
     assert (ledger.tax.gpu_s, ledger.entries[OWNER].evictions) == (0.0, 0)
 
 
+def test_a_step_that_cannot_follow_changes_nothing_at_all() -> None:
+    ledger = applied(*EVICTED_AT_100_S)
+    before = deepcopy(ledger.entries)
+    with pytest.raises(InvalidTransition):
+        ledger.apply(
+            changed(GUEST, Happening.STARTED, 105.0, leave=Leave(told_at_s=101.0, saved_at_s=104.0))
+        )
+    assert ledger.entries == before
+    assert ledger.entries[GUEST].saved_at == ""
+    assert (ledger.saves.seen(FAMILY_OF_GUEST), ledger.tax.victims) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        None,
+        Leave(told_at_s=-1e300, saved_at_s=1e300),
+        Leave(told_at_s=1e300, saved_at_s=1e300),
+        Leave(told_at_s=101.0, saved_at_s=-1e300, forced=True),
+    ],
+)
+def test_no_site_can_claim_more_than_the_time_since_the_award(leave: Leave | None) -> None:
+    lies = changed(
+        GUEST, Happening.PREEMPTED, 111.0, started_at_s=-1e300, ended_at_s=1e300, leave=leave
+    )
+    ledger = applied(*EVICTED_AT_100_S, lies)
+    assert 0.0 <= ledger.tax.gpu_s <= 8 * 110.0
+    assert ledger.entries[GUEST].lost_gpu_s == ledger.tax.gpu_s
+    assert (ledger.saves.p95_s(FAMILY_OF_GUEST) or 0.0) <= 110.0
+
+
+def test_who_is_killed_at_its_own_limit_teaches_nothing_of_save_times() -> None:
+    """It was told when its limit said so, not when it could save; its kin are not slow for that."""
+    near = changed(GUEST, Happening.LIMIT_NEAR, 3500.0, reason=AT_LIMIT)
+    forced = Leave(told_at_s=3500.0, saved_at_s=3000.0, forced=True)
+    struck = changed(GUEST, Happening.LIMIT_STRUCK, 3602.0, ended_at_s=3602.0, leave=forced)
+    assert applied(*EVICTED_AT_100_S[:5], near, struck).saves.seen(FAMILY_OF_GUEST) == 0
+    saved = Leave(told_at_s=3500.0, saved_at_s=3520.0)
+    left = changed(GUEST, Happening.PREEMPTED, 3602.0, ended_at_s=3520.0, leave=saved)
+    assert applied(*EVICTED_AT_100_S[:5], near, left).saves.p95_s(FAMILY_OF_GUEST) == 20.0
+
+
 def test_only_who_is_told_to_leave_has_a_time_by_which_it_must() -> None:
     rules = Rules(grace_s=60.0)
     ledger = applied(*EVICTED_AT_100_S)
@@ -130,6 +174,28 @@ def test_a_familys_save_time_is_that_which_95_in_100_do_not_exceed() -> None:
     saves = learned(*(Leave(told_at_s=100.0, saved_at_s=100.0 + k) for k in range(1, 21)))
     assert (saves.seen(FAMILY), saves.p95_s(FAMILY)) == (20, 19.0)
     assert (saves.in_time(FAMILY, 19.0), saves.in_time(FAMILY, 18.0)) == (True, False)
+
+
+def test_one_odd_save_of_a_few_decides_nothing() -> None:
+    odd = learned(
+        *(Leave(told_at_s=100.0, saved_at_s=101.0),) * 18, Leave(told_at_s=100.0, saved_at_s=900.0)
+    )
+    assert (odd.seen(FAMILY), odd.p95_s(FAMILY), odd.in_time(FAMILY, 60.0)) == (19, 1.0, True)
+    deaf = learned(
+        *(Leave(told_at_s=100.0, saved_at_s=101.0),) * 18,
+        Leave(told_at_s=100.0, saved_at_s=50.0, forced=True),
+    )
+    assert (deaf.p95_s(FAMILY), deaf.in_time(FAMILY, 60.0)) == (1.0, True)
+    lately = learned(
+        *(Leave(told_at_s=100.0, saved_at_s=101.0),) * 2, Leave(told_at_s=100.0, saved_at_s=900.0)
+    )
+    assert lately.p95_s(FAMILY) == 1.0
+
+
+def test_a_checkpoint_from_before_its_start_is_no_sign_that_it_saves() -> None:
+    """The folder is the workload's: a file that was touched once, ages ago, proves nothing."""
+    deaf = learned(Leave(told_at_s=100.0, saved_at_s=3.0, forced=True))
+    assert (deaf.seen(FAMILY), deaf.in_time(FAMILY, 1.0)) == (0, True)
 
 
 def test_who_was_cut_off_while_saving_was_too_slow_and_who_never_saves_says_nothing() -> None:
