@@ -142,6 +142,7 @@ class Changed(Event, frozen=True, kw_only=True, tag="changed"):
     leave: Leave | None = None  # of one that was told to leave
     components: tuple[int, ...] = ()  # optional jobs that it loses, or has lost
     failed_nodes: tuple[str, ...] = ()  # of its site: they ended the attempt
+    saved_at_s: float = 0.0  # its last checkpoint, if it was not told to leave; 0: none is known
 
 
 LogRecord = EpochBegan | Submitted | Awarded | Changed

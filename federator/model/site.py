@@ -270,7 +270,9 @@ class SiteComponent(NamedTuple):
 class AttemptReport:
     """How one attempt stands at its site: all its components taken together.
 
-    ``preempted`` and ``failed_nodes`` say why the site ended it, or put it back into its queue.
+    ``preempted`` and ``failed_nodes`` say why the site ended it, or put it back into its queue;
+    ``saved_at_s``, when that came untold, when its last periodic checkpoint was complete, by the
+    site's file server; 0: none is known.
     """
 
     attempt: AttemptId
@@ -288,3 +290,4 @@ class AttemptReport:
     preempted: bool = False  # by the site itself, for work of its own
     failed_nodes: tuple[str, ...] = ()  # of it, which take no jobs any more
     leave: Leave | None = None  # of one that was told to leave
+    saved_at_s: float = 0.0  # of one that was not

@@ -244,6 +244,7 @@ class Federation:
                 leave=report.leave,
                 components=jobs_gone(entry, report) if happening is _SHRINK_DONE else (),
                 failed_nodes=failed_nodes(entry, happening, report),
+                saved_at_s=report.saved_at_s,
             )
 
     def _stray(self, turn: Turn, site: SiteName, report: AttemptReport) -> None:

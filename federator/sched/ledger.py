@@ -41,6 +41,10 @@ _WAITS_FOR_VICTIMS = (WorkloadState.AWARDED, WorkloadState.LAUNCHING)
 _ON_NODES = frozenset({
     WorkloadState.RUNNING, WorkloadState.PREEMPTING, WorkloadState.CANCELLING,
 })  # fmt: skip
+_UNTOLD = frozenset({
+    Happening.NODE_FAILED, Happening.SITE_PREEMPTED, Happening.LIMIT_STRUCK,
+    Happening.SITE_REQUEUED, Happening.PREEMPTED,
+})  # fmt: skip  # of those too that were to leave, but were not told in time
 _WEEK_S = 7 * 86_400.0
 
 
@@ -228,6 +232,8 @@ class Ledger:
 
     def _mark(self, entry: Entry, event: Changed) -> None:
         """Take down what later decisions ask for."""
+        if event.saved_at_s > 0 and event.happening in _UNTOLD:
+            entry.saved_at = entry.site
         if event.happening is Happening.ACCEPTED:
             entry.lease_from_s, entry.withdrawing = event.at_s, False
         elif event.happening in (Happening.LEASE_OVER, Happening.SITE_REQUEUED):

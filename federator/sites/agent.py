@@ -31,6 +31,7 @@ from federator.sites.base import SiteDriver, Sweep, told_apart
 from federator.sites.greeting import SILENCE_S
 from federator.sites.journal import Journal, Mark, Step
 from federator.sites.leaving import Departures
+from federator.sites.left_behind import LeftBehind
 from federator.sites.protocol import (
     PROTOCOL_VERSION,
     Answer,
@@ -132,6 +133,7 @@ class Agent:
             known=lambda: self._known, watch=self._watch,
             start=lambda work: self._start(work, self._departing),
         )  # fmt: skip
+        self._left_behind = LeftBehind(driver, journal)
         self._taking = Taking(driver, known=lambda: self._known, sweep=self._sweep,
                               send=self._send, watch=self._watch)  # fmt: skip
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -270,7 +272,8 @@ class Agent:
             self._rest_s = REST_PER_SWEEP * max(0.0, self._swept_at_s - began_s)
             known = self._setbacks.complete(self._journal.genuine(sweep.attempts), sweep.nodes)
             await self._departures.settle(known)
-            self._known = {a: self._departures.told(report) for a, report in known.items()}
+            known = {a: self._departures.told(report) for a, report in known.items()}
+            self._known = await self._left_behind.complete(known)
             self._sees_all_nodes = sweep.nodes_complete
             genuine = {a: r.site_job_id for a, r in self._known.items()}
             running, local = told_apart(sweep.holders, genuine)
@@ -373,7 +376,8 @@ class Agent:
                 await self._submit(order)
 
     async def _submit(self, order: LaunchOrder) -> None:
-        intent = Mark(step=Step.INTENT, at_s=self._clock(), user=order.user)
+        intent = Mark(step=Step.INTENT, at_s=self._clock(), user=order.user,
+                      checkpoint_dir=order.checkpoint_dir)  # fmt: skip
         self._journal.put(order.attempt, intent)
         try:
             job_id = await self._driver.launch(order)
@@ -391,8 +395,9 @@ class Agent:
     def _accepted(self, order: LaunchOrder, job_id: int) -> None:
         self._journal.put(
             order.attempt,
-            Mark(step=Step.JOB, at_s=self._clock(), user=order.user, job_id=job_id),
-        )
+            Mark(step=Step.JOB, at_s=self._clock(), user=order.user, job_id=job_id,
+                 checkpoint_dir=order.checkpoint_dir),
+        )  # fmt: skip
         self._accepted_lately[order.attempt] = (order.user, job_id)
         self._send(LaunchAccepted(attempt=order.attempt, site_job_id=job_id))
         self._watch()

@@ -44,6 +44,7 @@ class Mark:
     at_s: float
     user: str  # for whom
     job_id: int = 0
+    checkpoint_dir: str = ""  # of its job; "": it has none, or an older release began it
     leave_by_s: float = 0.0  # it was told to leave by then; 0: it was not
     told_at_s: float = 0.0  # when it first was; 0: not yet
     saved_at_s: float = 0.0  # when the last of its checkpoints was complete; 0: none is known

@@ -43,6 +43,7 @@ class SimulatedJob:
     leave: Leave | None = None  # once it was told to
     restarts: int = 0
     preempted: bool = False  # by the site itself
+    saved_at_s: float = 0.0  # its last checkpoint, that is found when it ends untold
 
     @property
     def live(self) -> bool:
@@ -252,6 +253,7 @@ class SimulatedSlurm:
                 leave=job.leave,
                 restarts=job.restarts,
                 preempted=job.preempted,
+                saved_at_s=job.saved_at_s,
             )
             for job in self.jobs.values()
         )

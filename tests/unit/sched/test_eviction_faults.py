@@ -9,7 +9,8 @@ import pytest
 from federator.model.event import Draft
 from federator.model.lifecycle import Happening, WorkloadState
 from federator.model.message import PreemptAt, SiteReported, Tick
-from federator.model.site import AttemptReport, Capacity, Leave, SiteJobState
+from federator.model.reason import ReasonCode
+from federator.model.site import AttemptReport, Capacity, Leave, NodeShare, SiteJobState
 from federator.model.tenant import Allowance
 from federator.model.workload import Job, SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
@@ -291,3 +292,64 @@ def test_a_checkpoint_at_a_site_that_was_taken_out_does_not_hold_it_for_ever() -
     f.run_for(30.0)
     assert f.state(victim) is RUNS
     assert f.entry(victim).site != gone
+
+
+def struck(how: str, saved_at_s: float) -> tuple[Loopback, WorkloadId]:
+    """A chain at alpine, alone in its region, whose attempt ends untold, not to fit there again."""
+    f = two_sites(replace(RULES, regions=REGIONS))
+    id_ = f.submit(of("owner", continues=True))
+    f.run_until(lambda: f.state(id_) is RUNS)
+    assert f.entry(id_).site == ALPINE
+    slurm, attempt = f.slurm(ALPINE), f.entry(id_).attempt_id
+    ((_, job),) = f.live_jobs(id_)
+    job.saved_at_s = saved_at_s
+    f.shared_nodes = True
+    if how == "requeue":
+        slurm.starts_jobs = False
+        slurm.requeue(attempt, preempted=True)
+    elif how == "node":
+        slurm.fail_node("a1")
+    else:
+        slurm.end(attempt, SiteJobState(how))
+    slurm.take_locally("a1", NodeShare(gpus=8, cpus=8))
+    f.run_for(100.0)
+    return f, id_
+
+
+UNTOLD = ["node", "requeue", "PREEMPTED", "TIMEOUT"]
+
+
+@pytest.mark.parametrize("how", UNTOLD)
+def test_what_ends_untold_goes_on_only_where_its_checkpoint_is(how: str) -> None:
+    f, id_ = struck(how, saved_at_s=50.0)
+    entry = f.entry(id_)
+    assert (entry.state, entry.saved_at) == (WAITS, ALPINE)
+    assert [r.code for r in entry.refusals[BIRCH].reasons] == [ReasonCode.CHECKPOINT]
+    assert f.replayed().entries[id_].saved_at == ALPINE
+    f.slurm(ALPINE).take_locally("a1", NodeShare())
+    f.slurm(ALPINE).repair_node("a1")
+    f.slurm(ALPINE).starts_jobs = True
+    f.run_for(4000.0)
+    assert (f.state(id_), entry.site, entry.attempt > 1) == (RUNS, ALPINE, True)
+
+
+@pytest.mark.parametrize("how", UNTOLD)
+def test_what_ends_untold_with_nothing_saved_may_go_on_anywhere(how: str) -> None:
+    f, id_ = struck(how, saved_at_s=0.0)
+    assert (f.state(id_), f.entry(id_).site, f.entry(id_).saved_at) == (RUNS, BIRCH, "")
+
+
+def test_a_victim_that_ends_before_it_is_told_goes_on_where_its_checkpoint_is() -> None:
+    f = fleet()
+    f.save_s = 30.0
+    victim, _ = filled_by_guests(f)
+    f.submit(of("owner"))
+    f.run_until(lambda: f.state(victim) is LEAVES)
+    entry, now_s = f.entry(victim), f.clock.now_s
+    report = AttemptReport(
+        attempt=entry.attempt_id, user="ada", site_job_id=entry.site_job_id,
+        state=SiteJobState.NODE_FAIL, started_at_s=entry.started_at_s, ended_at_s=now_s,
+        saved_at_s=now_s,
+    )  # fmt: skip
+    f.federation.handle(SiteReported(site=ALPINE, attempts=(report,)), now_s)
+    assert (f.state(victim), f.entry(victim).saved_at) == (WAITS, ALPINE)
