@@ -160,7 +160,7 @@ def test_a_failure_of_its_own_is_its_end(told: bool) -> None:
     id_ = f.submit(CHAIN)
     f.run_for(560.0 if told else 100.0)
     assert f.state(id_) is (LEAVES if told else RUNS)
-    f.slurm("alpine").end(f.entry(id_).attempt_id, SiteJobState.FAILED, 1)
+    f.slurm("alpine").end(f.entry(id_).attempt_id, SiteJobState.FAILED, 139 if told else 1)
     f.run_until_all_end()
     assert (f.state(id_), f.entry(id_).attempt) == (WorkloadState.FAILED, 1)
 
