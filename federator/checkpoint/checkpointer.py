@@ -11,12 +11,13 @@ import logging
 import pickle
 import signal
 import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from . import files
 from .job import FederatedJob
-from .ranks import Ranks
+from .ranks import Ranks, rank_here
 from .warning import LeaveSignals
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ EXIT_STATUS = 85  # "checkpointed, start me again"; HTCondor's number, too
 DEFAULT_INTERVAL_S = 1800.0  # where neither the caller nor the federation knows better
 LEAVE_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
 _POLL_S = 1.0  # between looks at the deadline file
+_Result = TypeVar("_Result")
 _LOG = logging.getLogger("federator.checkpoint")
 
 
@@ -86,7 +88,8 @@ class Checkpointer:
         """Begin to listen for the signal to leave.
 
         Args:
-            save: writes a state to a path, as a file or a folder; ``torch.save`` does.
+            save: writes a state to a path, as a file or a folder; ``torch.save`` does. While it
+                runs, the umask lets the permission bits of the directory through.
             load: reads it back; ``torch.load`` does. The default, pickle, runs what it loads.
             directory: where checkpoints are; default $FED_CHECKPOINT_DIR.
             keep: how many complete checkpoints stay, >= 1.
@@ -121,6 +124,8 @@ class Checkpointer:
         self._torn: set[Path] = set()
         self._saved_step: int | None = None
         self._last_save_s = self._last_look_s = time.monotonic()
+        if rank_here(rank) == 0:
+            self._job.forget_earlier_run()
         self._seen = self._job.told_to_leave()
         self._flag = LeaveSignals(signals)
 
@@ -153,7 +158,9 @@ class Checkpointer:
 
         Args:
             step: number of the finished step, >= 0 and the same on all ranks.
-            state: returns what to save; called only when something is saved.
+            state: returns what to save; called only when something is saved, and then on every
+                rank, so that it may gather what all have (a full state dict of FSDP). What
+                ranks that write nothing return is dropped: give None there to save memory.
 
         Returns:
             Whether a checkpoint was written.
@@ -197,12 +204,15 @@ class Checkpointer:
             return
         began_s = time.monotonic()
         part = files.part_of(self.directory, f"{self._job.attempt}-{step:d}")
-        for act in (self._begin, self._write, self._commit):
-            error = _caught(act, part, ranks, step, state)
-            if ranks.agree(error is not None):
-                if ranks.rank == 0:
-                    files.discard(part)
-                raise error or RuntimeError(f"another rank could not save step {step}")
+        size = ranks.size() if self._all_write else 1
+        try:
+            for act in (self._begin, self._write, self._commit):
+                mine = partial(act, part, ranks.rank, size, step, state)
+                _together(ranks, f"save step {step}", mine)
+        except Exception:
+            if ranks.rank == 0:
+                files.discard(part)
+            raise
         self._saved_step, self._last_save_s = step, time.monotonic()
         if ranks.rank == 0:
             _LOG.info("saved step %d in %.1f s", step, self._last_save_s - began_s)
@@ -233,11 +243,17 @@ class Checkpointer:
         All ranks load the same one, the newest that is whole for all of them. What ``load``
         raises on a whole checkpoint is raised: that is no torn file, and starting again from
         nothing would lose the work.
+
+        Raises:
+            OSError: the directory cannot be read.
+            ValueError: every rank writes, and there were more or fewer of them.
+            RuntimeError: another rank could not read; this rank's own error is raised as it is.
         """
         ranks = self._ranks()
         bound = None
         while True:
-            mine = self._newest_whole(ranks.rank, bound)
+            newest = partial(self._newest_whole, ranks.rank, bound)
+            mine = _together(ranks, "look for checkpoints", newest)
             number = mine.number if mine is not None else 0
             least = -ranks.agree(-number)
             if least == ranks.agree(number):
@@ -245,8 +261,8 @@ class Checkpointer:
             bound = least
         if mine is None:
             return None
-        owner = self._owner(ranks, mine)
-        return SavedState(mine.step, self._load(files.state_of(mine.path, owner)), mine.path)
+        size = ranks.size() if self._all_write else 1
+        return _together(ranks, f"load {mine.path}", partial(self._loaded, mine, ranks.rank, size))
 
     def _newest_whole(self, rank: int, bound: int | None) -> files.StoredCheckpoint | None:
         for checkpoint in files.stored(self.directory):
@@ -258,14 +274,13 @@ class Checkpointer:
             self._torn.add(checkpoint.path)
         return None
 
-    def _owner(self, ranks: Ranks, found: files.StoredCheckpoint) -> int:
-        """Return the rank whose state this one loads."""
-        if not self._all_write:
-            return 0
-        size, now = files.ranks_of(found), ranks.size()
+    def _loaded(self, found: files.StoredCheckpoint, rank: int, now: int) -> SavedState:
+        """Load this rank's own state, or the one that there is for all."""
+        size = files.ranks_of(found) if self._all_write else now
         if size != now:
             raise ValueError(f"{found.path} was written by {size} ranks; there are {now} now")
-        return ranks.rank
+        path = files.state_of(found.path, rank if self._all_write else 0)
+        return SavedState(found.step, self._load(path), found.path)
 
     def _ranks(self) -> Ranks:
         return Ranks.find(self._rank, self._agree)
@@ -284,25 +299,29 @@ class Checkpointer:
         except OSError as error:  # the checkpoint is there all the same
             _LOG.warning("the federation cannot be told of it: %s", error)
 
-    def _begin(self, part: Path, ranks: Ranks, *_: object) -> None:
-        if ranks.rank == 0:
+    def _begin(self, part: Path, rank: int, *_: object) -> None:
+        if rank == 0:
             files.begin(self.directory, part)
 
-    def _write(self, part: Path, ranks: Ranks, _: int, state: Callable[[], Any]) -> None:
-        size = ranks.size() if self._all_write else 1
-        if ranks.rank < size:
-            self._save(state(), files.state_of(part, ranks.rank))
-            files.seal(part, ranks.rank, ranks=size, checksum=self._checksum)
+    def _write(self, part: Path, rank: int, size: int, _: int, state: Callable[[], Any]) -> None:
+        mine = state()  # on all ranks: it may gather what they have
+        if rank < size:
+            with files.shared(part):
+                self._save(mine, files.state_of(part, rank))
+            files.seal(part, rank, ranks=size, checksum=self._checksum)
 
-    def _commit(self, part: Path, ranks: Ranks, step: int, *_: object) -> None:
-        if ranks.rank == 0:
+    def _commit(self, part: Path, rank: int, _: int, step: int, *__: object) -> None:
+        if rank == 0:
             files.commit(part, step)
 
 
-def _caught(act: Callable[..., None], *arguments: object) -> Exception | None:
-    """Do it, and return what it raised: the other ranks must hear of it before it is raised."""
+def _together(ranks: Ranks, what: str, act: Callable[[], _Result]) -> _Result:
+    """Return what ``act`` does, once all ranks could; else none goes on without the others."""
+    error: Exception | None = None
     try:
-        act(*arguments)
-    except Exception as error:  # a user's save may raise anything; it is raised again
-        return error
-    return None
+        result = act()
+    except Exception as raised:  # a user's functions may raise anything; it is raised again
+        error = raised
+    if ranks.agree(error is not None):
+        raise error or RuntimeError(f"another rank could not {what}")
+    return result

@@ -16,7 +16,9 @@ import os
 import re
 import shutil
 import stat
+import threading
 import zlib
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,6 +32,8 @@ _PART = ".part-"
 _CHUNK_BYTES = 1 << 20
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY)
 _CANNOT_SYNC_FOLDERS = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)
+_UMASK_LOCK = threading.Lock()
+_UMASKS: list[int] = []  # what each of those that share now found
 
 
 class StoredCheckpoint(NamedTuple):
@@ -85,6 +89,25 @@ def begin(directory: Path, part: Path) -> None:
 def part_of(directory: Path, name: str) -> Path:
     """Return the folder that the checkpoint called ``name`` is written in."""
     return directory / f"{_PART}{name}"
+
+
+@contextmanager
+def shared(part: Path) -> Iterator[None]:
+    """Have what is written meanwhile get no less than the permission bits of ``part``.
+
+    So another UID can remove what a writer that died left, folders in folders, too. The umask is
+    the whole process's, so threads that write meanwhile share it.
+    """
+    bits = _bits_of(part)
+    with _UMASK_LOCK:
+        before = os.umask(0o077)
+        os.umask(before & ~bits)
+        _UMASKS.append(before)
+    try:
+        yield
+    finally:
+        with _UMASK_LOCK:  # whoever ends last puts the first one's back
+            os.umask(_UMASKS.pop())
 
 
 def seal(part: Path, rank: int, *, ranks: int, checksum: bool) -> None:
@@ -155,10 +178,17 @@ def prune(directory: Path, keep: int, torn: Collection[Path]) -> None:
 
 def put_in_place(path: Path, text: str) -> None:
     """Write a small file so that readers see all of it or what was there before."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.write_text(text)
-    unfinished.chmod(_bits_of(path.parent) & 0o666)
-    os.replace(unfinished, path)
+    unfinished = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    # Others may write here, and may have put a link or a pipe in the way.
+    opened = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with open(opened, "w") as file:
+            file.write(text)
+            os.fchmod(opened, _bits_of(path.parent) & 0o666)
+        os.replace(unfinished, path)
+    except BaseException:
+        unfinished.unlink()
+        raise
 
 
 def make_folder(path: Path) -> None:

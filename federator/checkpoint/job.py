@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,6 +27,8 @@ class FederatedJob(NamedTuple):
     deadline_file: Path | None = None  # FED_PREEMPT_DEADLINE
     interval_s: float | None = None  # FED_CHECKPOINT_INTERVAL_S
     why_no_directory: str = ""  # FED_CHECKPOINT_ERROR
+    restarts: int = 0  # SLURM_RESTART_COUNT: Slurm started this same attempt again
+    start_at_s: float | None = None  # SLURM_JOB_START_TIME, where Slurm tells it
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> FederatedJob:
@@ -33,21 +36,61 @@ class FederatedJob(NamedTuple):
         found = os.environ if environment is None else environment
         directory = found.get("FED_CHECKPOINT_DIR")
         deadline_file = found.get("FED_PREEMPT_DEADLINE")
-        attempt = found.get("FED_ATTEMPT", "")
+        attempt, restarts = found.get("FED_ATTEMPT", ""), found.get("SLURM_RESTART_COUNT", "")
         return cls(
             directory=Path(directory) if directory else None,
-            attempt=int(attempt) if attempt.isascii() and attempt.isdigit() else 1,
+            attempt=_number(attempt, 1),
             deadline_file=Path(deadline_file) if deadline_file else None,
             interval_s=_positive(found.get("FED_CHECKPOINT_INTERVAL_S", "")),
             why_no_directory=found.get("FED_CHECKPOINT_ERROR", ""),
+            restarts=_number(restarts, 0),
+            start_at_s=_positive(found.get("SLURM_JOB_START_TIME", "")),
         )
 
     def told_to_leave(self) -> bool:
-        """Tell whether the deadline file is there. One look at the shared file system."""
-        return self.deadline_file is not None and self.deadline_file.exists()
+        """Tell whether the deadline file is there. One look at the shared file system.
+
+        A file system that does not answer tells nothing: the next look may. So does a file that is
+        left of an earlier run of the same attempt.
+        """
+        if self.deadline_file is None or _modified_at_s(self.deadline_file) is None:
+            return False
+        return not self._deadline_is_old()
 
     def deadline_s(self) -> float | None:
         """Return the Unix time at which the job is killed; None when it was not told to leave."""
+        return None if self._deadline_is_old() else self._read_deadline_s()
+
+    def forget_earlier_run(self) -> None:
+        """Remove what an earlier run of the same attempt was told, and its answer.
+
+        For the start of the one process that answers. Ranks that look before are not misled.
+        """
+        if not self.restarts:
+            return
+        if self.deadline_file is not None and self._deadline_is_old():
+            _remove(self.deadline_file)
+        if self.directory is not None:
+            answer = self.directory / ".fed" / f"saved.{self.attempt}"
+            if self._answer_is_old(answer):
+                _remove(answer)
+
+    def _deadline_is_old(self) -> bool:
+        """Slurm restarted the job; the note is older than this run, or its time is over."""
+        if not self.restarts or self.deadline_file is None:
+            return False
+        at_s, deadline_s = _modified_at_s(self.deadline_file), self._read_deadline_s()
+        is_older = self.start_at_s is not None and at_s is not None and at_s < self.start_at_s
+        return is_older or (deadline_s is not None and deadline_s < time.time())
+
+    def _answer_is_old(self, answer: Path) -> bool:
+        """It is older than this run; where Slurm does not tell, nothing asked for an answer."""
+        if self.start_at_s is None:
+            return self.deadline_file is None or _modified_at_s(self.deadline_file) is None
+        at_s = _modified_at_s(answer)
+        return at_s is not None and at_s < self.start_at_s
+
+    def _read_deadline_s(self) -> float | None:
         if self.deadline_file is None:
             return None
         try:
@@ -77,6 +120,23 @@ class FederatedJob(NamedTuple):
         folder = self.directory / ".fed"
         make_folder(folder)
         put_in_place(folder / name, f"{time.time():.3f}\n")
+
+
+def _modified_at_s(path: Path) -> float | None:
+    """When a file was written, as Unix time; None where there is none, or it cannot be asked."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):  # it is not believed all the same
+        path.unlink()
+
+
+def _number(text: str, default: int) -> int:
+    return int(text) if text.isascii() and text.isdigit() else default
 
 
 def _positive(text: str) -> float | None:

@@ -38,11 +38,19 @@ class Ranks(NamedTuple):
         """
         distributed = _torch_distributed()
         if agree is None and distributed is not None:
-            return cls(distributed.get_rank() if rank is None else rank, _all_reduce(distributed))
+            return cls(rank_here(rank), _all_reduce(distributed))
         if agree is None:
             _refuse_several(os.environ)
             return cls(rank or 0, _alone)
         return cls(rank_of(os.environ) if rank is None else rank, agree)
+
+
+def rank_here(rank: int | None) -> int:
+    """Return the rank that the caller gave, else what torch or the environment says."""
+    if rank is not None:
+        return rank
+    distributed = _torch_distributed()
+    return rank_of(os.environ) if distributed is None else int(distributed.get_rank())
 
 
 def rank_of(environment: Mapping[str, str]) -> int:

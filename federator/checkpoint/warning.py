@@ -21,6 +21,7 @@ class LeaveSignals:
 
     def __init__(self, signals: Sequence[signal.Signals]) -> None:
         self.received = False
+        self._ended = False
         self._pid = os.getpid()
         self._before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
@@ -28,18 +29,30 @@ class LeaveSignals:
                 self._before[number] = signal.signal(number, self._handle)
 
     def restore(self) -> None:
-        """Put the handlers back that were there before, where they are still ours."""
-        for number, handler in self._before.items():
+        """Put the handlers back that were there before, where they are still ours.
+
+        Who listened after this one may still call ours, or put it back: it only passes on then.
+        """
+        self._ended = True
+        for number in self._before:
             if signal.getsignal(number) == self._handle:
-                signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        self._before = {}
+                signal.signal(number, self._handler_before(number))
+
+    def _handler_before(self, number: int) -> Any:
+        """Return what to put back: the handler of the last one before that still listens."""
+        before = self._before.get(number)
+        owner = getattr(before, "__self__", None)
+        if isinstance(owner, LeaveSignals) and owner._ended:
+            return owner._handler_before(number)
+        return signal.SIG_DFL if before is None else before
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        before = self._before.get(number)
-        if os.getpid() != self._pid:
-            signal.signal(number, signal.SIG_DFL if before is None else before)
+        before = self._handler_before(number)
+        put_back = self._ended and signal.getsignal(number) == self._handle
+        if os.getpid() != self._pid or put_back:
+            signal.signal(number, before)
             os.kill(os.getpid(), number)
             return
-        self.received = True
+        self.received = self.received or not self._ended
         if callable(before) and before is not signal.default_int_handler:
             before(number, frame)

@@ -33,7 +33,7 @@ def preemption_lines(row: PreemptionRow | None, now_s: float) -> Iterator[Line]:
     if row.saves_seen:
         yield "Save time", _save_time(row)
     if row.victims:
-        yield "Displaces", _ids(row.victims)
+        yield "Victims", _ids(row.victims)
     if row.evictions:
         destroyed = gpu_time(row.destroyed_gpu_s)
         yield "Made leave", f"{counted(row.evictions, 'workloads')}, which lost {destroyed} in all"
@@ -54,10 +54,10 @@ def _evicted(row: PreemptionRow) -> str:
 
 
 def _save_time(row: PreemptionRow) -> str:
-    known = f"of {counted(row.saves_seen, 'saves')} of jobs of this name"
+    known = f"by {counted(row.saves_seen, 'saves')} of jobs of this name"
     if row.save_p95_s is None or isinf(row.save_p95_s):
-        return f"too long: 5 % or more {known} did not end within the grace"
-    return f"at most {duration(ceil(row.save_p95_s))} for 95 % {known}"
+        return f"longer than the grace, {known}"
+    return f"at most {duration(ceil(row.save_p95_s))}, odd ones apart, {known}"
 
 
 def _ids(ids: Sequence[int]) -> str:

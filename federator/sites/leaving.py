@@ -146,9 +146,13 @@ class Departures:
         if self._kill_wait_s is None:
             self._kill_wait_s = await self._driver.kill_wait_s()
         leaver.kill_wait_s = self._kill_wait_s
-        if self._has_requeued(leaver) or leaver.acked:
+        if self._has_requeued(leaver):
             await self._cancel(leaver)
+        elif leaver.acked:  # what it has to say is said: no KillWait for whoever handles TERM
+            await self._kill(leaver)
         elif now_s >= leaver.mark.leave_by_s:
+            if not leaver.mark.forced:
+                self._note(leaver, forced=True)
             await self._kill(leaver)
         elif now_s >= leaver.cancel_at_s and not leaver.cancelled:
             self._note(leaver, forced=True)
@@ -165,8 +169,6 @@ class Departures:
             await self._driver.cancel(order.user, order.site_job_id, pending_only=False)
 
     async def _kill(self, leaver: _Leaver) -> None:
-        if not leaver.mark.forced:
-            self._note(leaver, forced=True)
         try:
             async with self._turns["kill"]:
                 await self._signal(leaver, "KILL")

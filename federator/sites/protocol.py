@@ -174,7 +174,7 @@ class PreemptionRow(msgspec.Struct, frozen=True, kw_only=True):
     at_limit: bool = False  # it must leave for its own time limit, not for another
     saved_at: str = ""  # the site where it last saved; "": no checkpoint is known
     saves_seen: int = 0  # of its family: how many save times are known
-    save_p95_s: float | None = None  # which 95 % of them did not exceed; inf: cut off; None: none
+    save_p95_s: float | None = None  # what some 95 % did not exceed; inf: cut off; None: none
     victims: tuple[int, ...] = ()  # whom its last award displaces
     evictions: int = 0  # of others, who have left for it
     destroyed_gpu_s: float = 0.0  # by those

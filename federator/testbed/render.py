@@ -234,7 +234,13 @@ def federation_yaml(state: StateDir, ports: Sequence[tuple[SiteLayout, int]]) ->
         "federation": "testbed",
         "store": f"sqlite:///{state.root}/queue.db",
         "socket": f"{state.root}/daemon.sock",
-        "policy": {"name": "mast", "pass_interval_s": 30, "launch_lease_s": 20},
+        "policy": {
+            "name": "mast",
+            "pass_interval_s": 30,
+            "launch_lease_s": 20,
+            # So small a fleet could evict one node at a time with the usual 5 %.
+            "preemption": {"grace_s": 30, "cooldown_s": 60, "budget_frac": 0.25},
+        },
         "regions": {s.region: {"shared": f"/shared/{s.region}"} for s, _ in ports},
         "gpus": {
             "a100": {"mem_gib": 80, "nvlink": True, "weight": 1.0},

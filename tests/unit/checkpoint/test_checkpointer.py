@@ -135,6 +135,25 @@ def test_without_checksums_sizes_still_tell(tmp_path: Path) -> None:
         assert found.step == 1
 
 
+def test_while_a_state_is_written_its_folders_can_be_removed_by_another_uid(tmp_path: Path) -> None:
+    directory = tmp_path / "checkpoints"
+    directory.mkdir()
+    directory.chmod(0o770)
+    bits: list[int] = []
+
+    def save(_state: object, path: Path) -> None:
+        path.mkdir()
+        bits.append(path.stat().st_mode & 0o777)
+
+    before = os.umask(0o077)
+    try:
+        with Checkpointer(save, directory=directory) as ckpt:
+            ckpt.save(1, state(1))
+        assert (bits, os.umask(0o077)) == ([0o770], 0o077)
+    finally:
+        os.umask(before)
+
+
 # ---- from time to time ----
 
 
@@ -217,6 +236,17 @@ def test_the_deadline_file_tells_without_any_signal(job: FederatedJob, clock: Cl
         assert ckpt.deadline_s == 1795000000.25
 
 
+def test_what_slurm_starts_again_is_not_told_by_the_notes_of_its_earlier_run(
+    job: FederatedJob,
+) -> None:
+    tell(job, 1000.0)
+    job.acknowledge()
+    with Checkpointer(job=job._replace(restarts=1)) as ckpt:
+        assert not ckpt.told_to_leave
+        assert ckpt.deadline_s is None
+    assert answers(job) == []
+
+
 def test_who_is_told_before_the_first_step_leaves_after_it(job: FederatedJob) -> None:
     tell(job)
     with Checkpointer(job=job) as ckpt, pytest.raises(SystemExit):
@@ -290,6 +320,28 @@ def test_afterwards_the_handlers_are_those_of_before(tmp_path: Path) -> None:
     with Checkpointer(directory=tmp_path):
         assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
     assert [signal.getsignal(number) for number in module.LEAVE_SIGNALS] == before
+
+
+@pytest.mark.parametrize("before", [signal.SIG_DFL, signal.SIG_IGN])
+def test_two_of_them_may_end_in_any_order(tmp_path: Path, before: signal.Handlers) -> None:
+    signal.signal(signal.SIGTERM, before)
+    first, second = Checkpointer(directory=tmp_path), Checkpointer(directory=tmp_path)
+    first.close()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert (first.told_to_leave, second.told_to_leave) == (False, True)
+    second.close()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_handler_that_somebody_puts_back_after_its_end_swallows_nothing(tmp_path: Path) -> None:
+    heard: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, _frame: heard.append(number))
+    ckpt = Checkpointer(directory=tmp_path)
+    kept = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    ckpt.close()
+    signal.signal(signal.SIGUSR1, kept)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert (heard, ckpt.told_to_leave) == ([signal.SIGUSR1], False)
 
 
 def test_only_the_signals_that_were_named_mean_leave(tmp_path: Path) -> None:

@@ -134,6 +134,49 @@ def test_permission_bits_are_those_of_the_directory_whatever_the_umask(
         assert path.stat().st_mode & 0o777 == file_bits
 
 
+def test_links_that_others_put_in_the_way_are_not_written_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = tmp_path / "precious"
+    theirs.write_text("theirs")
+    for name in ("saved.1", f".saved.1.{os.getpid()}", f".saved.1.{b'guessed!'.hex()}"):
+        (tmp_path / name).symlink_to(theirs)
+    files.put_in_place(tmp_path / "saved.1", "mine")
+    assert (tmp_path / "saved.1").read_text() == "mine"
+    monkeypatch.setattr(os, "urandom", lambda _size: b"guessed!")
+    with pytest.raises(FileExistsError):
+        files.put_in_place(tmp_path / "saved.1", "mine again")
+    assert theirs.read_text() == "theirs"
+
+
+def test_an_answer_that_cannot_be_put_in_place_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "saved.1").mkdir()
+    with pytest.raises(OSError, match=r"saved\.1"):
+        files.put_in_place(tmp_path / "saved.1", "mine")
+    assert os.listdir(tmp_path) == ["saved.1"]
+
+
+def test_what_a_writer_that_died_left_can_be_removed_by_another_uid(tmp_path: Path) -> None:
+    """Folders in folders as well, from the moment that they are made."""
+    directory = tmp_path / "checkpoints"
+    directory.mkdir()
+    directory.chmod(0o2770)
+    part = files.part_of(directory, "1-1")
+    with umask(0o077):
+        files.begin(directory, part)
+        with files.shared(part), files.shared(part):
+            (files.state_of(part, 0) / "shards").mkdir(parents=True)
+        assert os.umask(0o077) == 0o077
+    for folder in (part, part / "state-0", part / "state-0" / "shards"):
+        assert folder.stat().st_mode & 0o777 == 0o770
+
+
+def test_a_folder_that_is_private_makes_nothing_more_private_elsewhere(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    with umask(0o022), files.shared(tmp_path):
+        assert os.umask(0o022) == 0o022
+
+
 def test_a_directory_that_is_made_here_is_as_the_umask_says(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     with umask(0o077):

@@ -62,6 +62,64 @@ def test_a_deadline_that_cannot_be_read_still_tells_to_leave(tmp_path: Path) -> 
     assert job.deadline_s() is None
 
 
+START_S = 1795000000  # of this run, as Slurm tells it
+AFTER_S = "4000000000.5\n"  # a deadline that has not passed
+
+
+@pytest.mark.parametrize(
+    ("restarts", "start", "deadline", "told_at_s", "believed"),
+    [
+        ("", "", "1000.0", 500, True),  # never restarted: whatever stands there is for this run
+        ("0", str(START_S), "1000.0", 500, True),
+        ("1", "", "1000.0", 500, False),  # its time is over
+        ("1", "", AFTER_S, 500, True),  # nobody tells when this run began
+        ("1", str(START_S), AFTER_S, START_S - 1, False),
+        ("1", str(START_S), AFTER_S, START_S + 1, True),
+        ("1", str(START_S), "at noon", START_S + 1, True),
+        ("one", "soon", "1000.0", 500, True),
+    ],
+)
+def test_what_an_earlier_run_of_the_attempt_was_told_is_not_believed(
+    tmp_path: Path, restarts: str, start: str, deadline: str, told_at_s: int, believed: bool
+) -> None:
+    told = {"SLURM_RESTART_COUNT": restarts, "SLURM_JOB_START_TIME": start}
+    job = FederatedJob.from_environment(environment(tmp_path) | told)
+    tell(tmp_path, deadline)
+    os.utime(tmp_path / ".fed" / "deadline.2", (told_at_s, told_at_s))
+    assert job.told_to_leave() is believed
+    assert believed or job.deadline_s() is None
+    job.forget_earlier_run()
+    assert (tmp_path / ".fed" / "deadline.2").exists() is believed
+
+
+@pytest.mark.parametrize(
+    ("restarts", "start_at_s", "deadline", "saved_at_s", "stays"),
+    [
+        (0, None, "", 500, True),
+        (1, None, "", 500, False),  # nothing asked for it
+        (1, None, "1000.0", 500, False),
+        (1, None, AFTER_S, 500, True),
+        (1, START_S, AFTER_S, START_S - 1, False),
+        (1, START_S, "", START_S + 1, True),
+    ],
+)
+def test_the_answer_of_an_earlier_run_of_the_attempt_is_removed(
+    tmp_path: Path,
+    restarts: int,
+    start_at_s: float | None,
+    deadline: str,
+    saved_at_s: int,
+    stays: bool,
+) -> None:
+    job = FederatedJob.from_environment(environment(tmp_path))
+    job.acknowledge()
+    os.utime(tmp_path / ".fed" / "saved.2", (saved_at_s, saved_at_s))
+    if deadline:
+        tell(tmp_path, deadline)
+    job._replace(restarts=restarts, start_at_s=start_at_s).forget_earlier_run()
+    assert (tmp_path / ".fed" / "saved.2").exists() is stays
+
+
 def test_answers_are_files_of_the_attempt(tmp_path: Path) -> None:
     job = FederatedJob.from_environment(environment(tmp_path))
     job.acknowledge()

@@ -74,20 +74,74 @@ def test_what_one_rank_knows_all_do_at_the_same_step(
 
     ends = together(act, jobs)
     assert [end.code for end in ends] == [85] * RANKS
-    assert asked == [0]  # one writes, the others wait
+    assert sorted(asked) == [0, 1, 2]  # each may have to gather what the others have
+    (written,) = tmp_path.glob("ckpt-*")
+    assert sorted(os.listdir(written)) == ["state-0", "state-0.seal.json"]  # one writes
     assert sorted(os.listdir(tmp_path / ".fed")) == ["checkpointed", "deadline.1", "saved.1"]
 
 
 def test_a_failure_of_the_writing_rank_is_told_to_all(
     jobs: list[FederatedJob], tmp_path: Path
 ) -> None:
-    def full() -> Any:
+    def full(_state: object, _path: Path) -> None:
         raise OSError("disk full")
 
-    ends = together(lambda _rank, ckpt: ckpt.save(5, full), jobs)
+    ends = together(lambda _rank, ckpt: ckpt.save(5, str), jobs, save=full)
     assert isinstance(ends[0], OSError)
     assert [str(end) for end in ends[1:]] == ["another rank could not save step 5"] * (RANKS - 1)
     assert [path.name for path in tmp_path.iterdir()] == [".fed"]
+
+
+def test_a_state_may_be_gathered_from_all_ranks(jobs: list[FederatedJob]) -> None:
+    """As FSDP gathers a full state dict: who asks for it waits for the others."""
+    gather = AllReduce(RANKS)
+
+    def act(rank: int, ckpt: Checkpointer) -> Any:
+        ckpt.save(5, lambda: gather.of(rank)(10 * rank))
+        return ckpt.latest()
+
+    assert [found.state for found in together(act, jobs)] == [20] * RANKS
+
+
+def test_a_rank_that_cannot_look_at_the_deadline_file_still_decides_with_the_others(
+    jobs: list[FederatedJob], tmp_path: Path
+) -> None:
+    jobs[2] = jobs[2]._replace(deadline_file=tmp_path / ("x" * 300))  # no such name can be
+    assert together(lambda _rank, ckpt: ckpt.due(1), jobs) == [Due.NOTHING] * RANKS
+
+
+def test_all_ranks_hear_of_one_that_cannot_look_for_checkpoints(
+    jobs: list[FederatedJob], tmp_path: Path
+) -> None:
+    jobs[1] = jobs[1]._replace(directory=tmp_path / ("x" * 300))
+    ends = together(lambda _rank, ckpt: ckpt.latest(), jobs)
+    assert isinstance(ends[1], OSError)
+    assert [str(ends[n]) for n in (0, 2)] == ["another rank could not look for checkpoints"] * 2
+
+
+def test_all_ranks_hear_of_one_that_cannot_load(jobs: list[FederatedJob]) -> None:
+    together(lambda _rank, ckpt: ckpt.save(1, str), jobs)
+    first = threading.Lock()
+
+    def load(_path: Path) -> Any:
+        if first.acquire(blocking=False):
+            raise MemoryError
+
+    ends = together(lambda _rank, ckpt: ckpt.latest(), jobs, load=load)
+    assert sorted(type(end).__name__ for end in ends) == ["MemoryError", *["RuntimeError"] * 2]
+
+
+def test_what_rank_0_removes_misleads_no_rank_that_looked_before(
+    jobs: list[FederatedJob], tmp_path: Path
+) -> None:
+    """Slurm started the same attempt again: the deadline of its earlier run has passed."""
+    (tmp_path / ".fed" / "deadline.1").write_text("1000.0\n")
+    later = [job._replace(restarts=1) for job in jobs]
+    with Checkpointer(rank=1, agree=lambda number: number, job=later[1]) as ckpt:
+        assert not ckpt.told_to_leave
+        assert (tmp_path / ".fed" / "deadline.1").exists()
+    with Checkpointer(rank=0, agree=lambda number: number, job=later[1]):
+        assert not (tmp_path / ".fed" / "deadline.1").exists()
 
 
 def test_every_rank_may_write_a_part_of_its_own(jobs: list[FederatedJob], tmp_path: Path) -> None:

@@ -49,18 +49,17 @@ def test_a_victim_is_told_how_often_it_went_what_it_lost_and_where_its_checkpoin
 
 def test_a_winner_is_told_whom_it_displaces_and_what_that_destroyed() -> None:
     assert said(victims=(11, 12), evictions=2, destroyed_gpu_s=7200.0) == {
-        "Displaces": "11, 12",
+        "Victims": "11, 12",
         "Made leave": "2 workloads, which lost 2.0 GPU-h in all",
     }
-    assert said(victims=tuple(range(10)))["Displaces"] == "0, 1, 2, 3, 4 and 5 more"
+    assert said(victims=tuple(range(10)))["Victims"] == "0, 1, 2, 3, 4 and 5 more"
 
 
 @pytest.mark.parametrize(
     ("seen", "p95_s", "words"),
     [
-        (1, 7.2, "at most 8 s for 95 % of 1 save of jobs of this name"),
-        (40, inf, "too long: 5 % or more of 40 saves of jobs of this name did not end within "
-                  "the grace"),
+        (1, 7.2, "at most 8 s, odd ones apart, by 1 save of jobs of this name"),
+        (40, inf, "longer than the grace, by 40 saves of jobs of this name"),
     ],
 )  # fmt: skip
 def test_how_long_its_kind_saves_is_told_and_never_as_less(

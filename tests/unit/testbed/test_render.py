@@ -164,7 +164,8 @@ def test_federation_yaml_lists_the_given_sites_with_their_ports() -> None:
     document = yaml.safe_load(text)
     assert document["store"] == "sqlite:////tb/queue.db"
     assert document["socket"] == "/tb/daemon.sock"
-    assert document["policy"] == {"name": "mast", "pass_interval_s": 30, "launch_lease_s": 20}
+    assert document["policy"]["name"] == "mast"
+    assert document["policy"]["preemption"]["budget_frac"] * 192 >= 16  # two nodes may be evicted
     assert list(document["sites"]) == ["alpine", "cedar"]
     assert document["sites"]["cedar"] == {
         "region": "east",
