@@ -82,6 +82,8 @@ def test_with_a_lead_as_long_as_its_limit_each_attempt_works_for_half_of_it(lead
     """Else it would be told the moment it starts, and go round for ever."""
     f = fleet()
     id_ = f.submit(replace(CHAIN, signal_lead_s=lead_s))
+    f.run_for(310.0)
+    assert told_after_s(f) == [300]
     f.run_until_all_end()
     assert set(told_after_s(f)) == {300}
     assert (f.state(id_), f.entry(id_).attempt) == (ENDED, 5)
