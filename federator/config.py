@@ -151,9 +151,16 @@ class RegionConfig(_Strict):
 
     shared: Path
 
+    @field_validator("shared")
+    @classmethod
+    def _absolute(cls, path: Path) -> Path:
+        if not path.is_absolute():
+            raise ValueError("expected an absolute path, the same at all sites of the region")
+        return path
+
 
 class GpuConfig(_Strict):
-    """What one gres type is: ``weight`` counts in usage; capability requests will use the rest."""
+    """What one gres type is: ``weight`` counts in usage; capability requests use the rest."""
 
     mem_gib: Annotated[int, Field(gt=0)]
     nvlink: bool = False

@@ -94,7 +94,7 @@ class Checkpointer:
             directory: where checkpoints are; default $FED_CHECKPOINT_DIR.
             keep: how many complete checkpoints stay, >= 1.
             interval_s: between periodic checkpoints; ``math.inf`` for none but the last. Default
-                $FED_CHECKPOINT_INTERVAL_S, else half an hour.
+                $FED_CHECKPOINT_INTERVAL_S, but at most half an hour.
             check_every: look and decide only at steps that it divides, as deciding together
                 takes an all-reduce.
             all_ranks_write: every rank saves a part of its own (sharded state).
@@ -286,7 +286,9 @@ class Checkpointer:
         return Ranks.find(self._rank, self._agree)
 
     def _interval_s(self, given: float | None) -> float:
-        interval_s = self._job.interval_s if given is None else given
+        suggested_s = self._job.interval_s
+        interval_s = min(suggested_s, DEFAULT_INTERVAL_S) if suggested_s else None
+        interval_s = interval_s if given is None else given
         if interval_s is None:
             return DEFAULT_INTERVAL_S
         if not interval_s > 0:

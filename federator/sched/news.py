@@ -37,6 +37,8 @@ _SENT: Final = (1, 2, 3, 9, 10, 12, 14, 15)
 """HUP INT QUIT KILL USR1 USR2 ALRM TERM: jobs are told, or ended, by these; no crash ends in them.
 """
 _CHECKPOINTED: Final = 85
+_CRASH_CODES: Final = frozenset(128 + number for number in (4, 6, 7, 8, 11))
+"""ILL ABRT BUS FPE SEGV, as shells say."""
 _LEFT_CODES: Final = frozenset({_CHECKPOINTED, *(128 + number for number in _SENT)})
 """Exit codes of who left when told to: "checkpointed, start me again", and killed, as shells say.
 """
@@ -129,15 +131,17 @@ def _ending_of_leaver(entry: Entry, ending: Happening, report: AttemptReport) ->
 def _ending_of_victim(ending: Happening, report: AttemptReport) -> Happening:
     """It was told to leave, and killed if it did not: only what it decided itself is its end.
 
-    Who leaves with success after having been told may just have saved, and must be started again,
-    as Slurm itself does with whatever exits in its grace. Who had not been told yet was quicker.
+    Who exits after having been told is started again, whatever its status, as Slurm itself does
+    in its grace: it may just have saved, and launchers make 1 of any other status. A crash is the
+    job's own. Who had not been told yet was quicker.
     """
     told = report.leave is not None and report.ended_at_s >= report.leave.told_at_s
     if ending is Happening.TIMED_OUT or (ending is Happening.COMPLETED and not told):
         return ending
     saved = report.leave is not None and report.leave.saved
     killed = report.signal in _SENT or report.exit_code in _LEFT_CODES
-    left = saved or (report.state is SiteJobState.FAILED and killed)
+    left = killed or (told and not report.signal and report.exit_code not in _CRASH_CODES)
+    left = saved or (report.state is SiteJobState.FAILED and left)
     if ending is Happening.FAILED and not left:
         return ending
     return Happening.PREEMPTED

@@ -22,7 +22,7 @@ class MastReplay:
     """What daemon and agent would do with a trace; see ``federator.sim.fleet``.
 
     A job may run in any pool. Each pool is a tenant's quota, too: who stays within it goes first.
-    Unless ``rules`` say otherwise nobody is evicted, as in the federation today; unless ``physics``
+    Unless ``rules`` say otherwise nobody is evicted; unless ``physics``
     do, starts take no time and nothing fails.
 
     Attributes:

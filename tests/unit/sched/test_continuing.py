@@ -82,6 +82,8 @@ def test_with_a_lead_as_long_as_its_limit_each_attempt_works_for_half_of_it(lead
     """Else it would be told the moment it starts, and go round for ever."""
     f = fleet()
     id_ = f.submit(replace(CHAIN, signal_lead_s=lead_s))
+    f.run_for(310.0)
+    assert told_after_s(f) == [300]
     f.run_until_all_end()
     assert set(told_after_s(f)) == {300}
     assert (f.state(id_), f.entry(id_).attempt) == (ENDED, 5)
@@ -160,7 +162,7 @@ def test_a_failure_of_its_own_is_its_end(told: bool) -> None:
     id_ = f.submit(CHAIN)
     f.run_for(560.0 if told else 100.0)
     assert f.state(id_) is (LEAVES if told else RUNS)
-    f.slurm("alpine").end(f.entry(id_).attempt_id, SiteJobState.FAILED, 1)
+    f.slurm("alpine").end(f.entry(id_).attempt_id, SiteJobState.FAILED, 139 if told else 1)
     f.run_until_all_end()
     assert (f.state(id_), f.entry(id_).attempt) == (WorkloadState.FAILED, 1)
 

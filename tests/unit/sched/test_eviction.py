@@ -109,7 +109,8 @@ def test_a_victim_that_saves_long_is_gone_at_its_deadline_and_the_winner_waits_f
 @pytest.mark.parametrize(
     ("state", "exit_code", "then"),
     [
-        (SiteJobState.FAILED, 1, WorkloadState.FAILED),
+        (SiteJobState.FAILED, 1, WAITS),  # as launchers make of any status
+        (SiteJobState.FAILED, 139, WorkloadState.FAILED),  # a crash
         (SiteJobState.COMPLETED, 0, WAITS),  # it may just have saved
         (SiteJobState.FAILED, 85, WAITS),
     ],

@@ -144,13 +144,19 @@ def test_one_that_crashes_while_it_leaves_has_failed(number: int) -> None:
 
 
 @pytest.mark.parametrize("found", [
-    ended(1), ended(signal=11), ended(state=SiteJobState.OUT_OF_MEMORY),
+    ended(139), ended(signal=11), ended(state=SiteJobState.OUT_OF_MEMORY),
 ])  # fmt: skip
 def test_one_that_said_it_had_saved_comes_back_however_it_ends(found: AttemptReport) -> None:
     entry = Entry(workload=workload(), state=WorkloadState.PREEMPTING)
     saved = Leave(told_at_s=100.0, saved_at_s=100.5)
     assert happenings(entry, replace(found, leave=saved)) == [Happening.PREEMPTED]
     assert happenings(entry, replace(found, leave=TOLD)) == [Happening.FAILED]
+
+
+def test_one_that_was_told_comes_back_whatever_status_its_launcher_makes_of_it() -> None:
+    entry = Entry(workload=workload(), state=WorkloadState.PREEMPTING)
+    assert happenings(entry, ended(1, leave=TOLD)) == [Happening.PREEMPTED]
+    assert happenings(entry, ended(1)) == [Happening.FAILED]
 
 
 @pytest.mark.parametrize("number", [10, 12])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,10 @@ def daemon(tmp_path: Path) -> Daemon:
 def all_seen_off(
     daemon: Daemon, users: list[str], meanwhile: Callable[[float], None] = lambda _at_s: None
 ) -> list[float]:
-    """When the jobs of these users, one node each, had ended after all were ordered to leave."""
+    """When the jobs of these users, one node each, had ended after all were ordered to leave.
+
+    ``inf``: it had not.
+    """
     daemon.slurm = daemon.site.slurm = SimulatedSlurm(rack("a", len(users)), daemon.clock)
     jobs = [
         daemon.slurm.submit(attempt(k), user, plan_on(f"a{k + 1}")) for k, user in enumerate(users)
@@ -57,7 +61,8 @@ def all_seen_off(
         while daemon.clock() < began_s + 200.0:
             await asyncio.sleep(1.0)
             meanwhile(daemon.clock() - began_s)
-        ends_s.extend(daemon.slurm.jobs[job].ended_at_s - began_s for job in jobs)
+        ended = [daemon.slurm.jobs[job] for job in jobs]
+        ends_s.extend(inf if job.live else job.ended_at_s - began_s for job in ended)
 
     daemon.serve(script)
     return ends_s
@@ -153,7 +158,7 @@ def test_one_that_a_failed_node_puts_back_has_not_saved_and_the_node_is_named_to
             daemon.slurm.fail_prolog("a1")
 
     report, took_s = seen_off(daemon, fails)
-    assert took_s < 25.0
+    assert 20.0 <= took_s < 25.0
     assert (report.state, report.failed_nodes) == (SiteJobState.CANCELLED, ("a1",))
     assert not leave_of(report).saved
 
@@ -165,7 +170,7 @@ def test_one_that_its_site_preempts_has_not_saved(daemon: Daemon) -> None:
             daemon.slurm.requeue(attempt(), preempted=True)
 
     report, took_s = seen_off(daemon, preempts)
-    assert took_s < 25.0
+    assert 20.0 <= took_s < 25.0
     assert report.state is SiteJobState.CANCELLED
     assert not leave_of(report).saved
 
@@ -182,7 +187,7 @@ def test_one_that_requeues_itself_and_runs_on_at_once_is_taken_back(daemon: Daem
 
     daemon.site.on_signal = requeues
     report, took_s = seen_off(daemon)
-    assert took_s < 15.0
+    assert 0.0 <= took_s < 15.0
     assert report.state is SiteJobState.CANCELLED
     assert leave_of(report).saved
     assert not leave_of(report).forced
