@@ -13,13 +13,14 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from federator.model.event import Awarded, Changed
-from federator.model.lifecycle import TERMINAL, Happening, WorkloadState
+from federator.model.lifecycle import AT_SITE, TERMINAL, Happening, WorkloadState
 from federator.model.message import Command, Record
 from federator.model.site import NodeShare, SiteJobState
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import TenantName, WorkloadId
 from federator.policies.mast import Mast
 from federator.sched.continuing import FRUITLESS_ATTEMPTS
+from federator.sched.ledger import Ledger
 from federator.sched.rules import Rules
 from federator.sched.standing import standings
 from tests.fakes.build import draft, gang, rack
@@ -300,12 +301,30 @@ def test_who_may_not_be_evicted_never_is_and_never_borrows(history: list[Act]) -
     play(f, history)
     stop_faults(f)
     f.run_until_all_end()
+    ledger = f.new_ledger()
     for record in f.log:
         if isinstance(record, Changed) and record.happening is Happening.EVICTED:
             assert f.entry(record.workload).workload.preemptible
+        ledger.apply(record)
         if isinstance(record, Awarded):
-            may_borrow = f.entry(record.attempt.workload).workload.preemptible
-            assert record.within_quota or may_borrow
+            workload = f.entry(record.attempt.workload).workload
+            assert workload.preemptible or firm_gpus(ledger, workload.tenant) <= quota_gpus(
+                ledger, workload.tenant
+            )
+
+
+def firm_gpus(ledger: Ledger, tenant: TenantName) -> int:
+    """What a tenant's work that may not be evicted holds at sites."""
+    return sum(
+        entry.held_gpus
+        for entry in ledger.in_state(*AT_SITE)
+        if entry.workload.tenant == tenant and not entry.workload.preemptible
+    )
+
+
+def quota_gpus(ledger: Ledger, tenant: TenantName) -> float:
+    quota = ledger.tenancy.quotas[ledger.tenancy.row(tenant)]
+    return quota[0] if quota is not None else 0.0
 
 
 @HISTORIES
