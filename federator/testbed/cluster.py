@@ -26,6 +26,7 @@ from federator.testbed.layout import (
     LABEL,
     NETWORK,
     NODES_PER_SITE,
+    PREFIX,
     SITES,
     SiteLayout,
     StateDir,
@@ -39,6 +40,7 @@ START_TIMEOUT_S: Final = 60.0
 HEAL_TIMEOUT_S: Final = 10.0  # for a running site with nodes amiss, before it is made anew
 _POLL_S: Final = 0.1
 _CONFIG_LABEL: Final = "federator.config"
+_OURS: Final = {"label": f"{LABEL}={PREFIX}"}
 _USABLE: Final = frozenset({"idle", "mixed", "allocated", "completing", "planned", "reserved"})
 _PROBE: Final = ("sinfo", "--noheader", "--Node", "--partition=fed", "--format=%T")
 
@@ -112,7 +114,7 @@ def down(state: StateDir, *, with_state: bool = False, with_images: bool = False
     with connect() as client:
         with ThreadPoolExecutor(len(SITES)) as pool:
             list(pool.map(_remove, _containers(client, all_states=True)))
-        for network in client.networks.list(filters={"label": LABEL}):
+        for network in client.networks.list(filters=_OURS):
             network.remove()
         if with_images:
             images.remove_all(client)
@@ -184,7 +186,7 @@ def _create(
         network=NETWORK,
         ports={"22/tcp": ("127.0.0.1", state_dir.site_ports(state)[site.name])},
         volumes={str(state.shared(site.region)): {"bind": f"/shared/{site.region}", "mode": "rw"}},
-        labels={LABEL: "1", _CONFIG_LABEL: config},
+        labels={LABEL: PREFIX, _CONFIG_LABEL: config},
         init=True,
         cap_add=CAPABILITIES,
     )
@@ -262,7 +264,7 @@ def _find(client: docker.DockerClient, site: SiteLayout) -> Container | None:
 
 
 def _containers(client: docker.DockerClient, *, all_states: bool) -> list[Container]:
-    found: list[Container] = client.containers.list(all=all_states, filters={"label": LABEL})
+    found: list[Container] = client.containers.list(all=all_states, filters=_OURS)
     return found
 
 
@@ -273,4 +275,4 @@ def _remove(container: Container) -> None:
 
 def _ensure_network(client: docker.DockerClient) -> None:
     if not client.networks.list(names=[NETWORK]):
-        client.networks.create(NETWORK, driver="bridge", labels={LABEL: "1"})
+        client.networks.create(NETWORK, driver="bridge", labels={LABEL: PREFIX})

@@ -24,7 +24,7 @@ from docker.errors import APIError, BuildError, ImageNotFound
 
 from federator.errors import ConfigError, FederatorError
 from federator.testbed.archive import ArchivedFile, digest, installed_libraries, pack
-from federator.testbed.layout import LABEL, REPOSITORY, SiteLayout, StateDir
+from federator.testbed.layout import LABEL, PREFIX, REPOSITORY, SiteLayout, StateDir
 
 Progress = Callable[[str, str], None]  # site, what is being done
 
@@ -93,7 +93,12 @@ def why_failed(log: str) -> str:
 
 
 def remove_superseded(client: docker.DockerClient, site: SiteLayout, tag: str) -> None:
-    """Remove the site's images other than ``tag``; one that is still in use stays."""
+    """Remove the site's images other than ``tag``; one that is still in use stays.
+
+    With testbeds side by side they all stay, since another may be about to start one.
+    """
+    if PREFIX != "federator":
+        return
     for image in client.images.list(name=IMAGE):
         for other in image.tags:
             if other.startswith(f"{IMAGE}:{site.suite}-") and other != tag:

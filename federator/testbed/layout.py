@@ -1,6 +1,7 @@
 """What does the testbed consist of? Three sites, their nodes, users and tenants, as values.
 
 Change the testbed here; ``render`` turns these values into files and ``cluster`` into containers.
+$FEDERATOR_TESTBED_NAME, with $FEDERATOR_TESTBED_DIR, makes a second one beside the usual.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import Final
 from federator.errors import ConfigError
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
-NETWORK: Final = "federator-testbed"
+_INSTANCE: Final = os.environ.get("FEDERATOR_TESTBED_NAME", "")
+PREFIX: Final = f"federator-{_INSTANCE}" if _INSTANCE else "federator"  # of containers
+NETWORK: Final = f"{PREFIX}-testbed"
 LABEL: Final = "federator.testbed"
 ACCOUNT: Final = "federator"  # the unprivileged account the daemon logs in to
 USERS_GROUP: Final = "fedusers"  # whom that account may submit for
@@ -79,7 +82,7 @@ class SiteLayout:
 
     @property
     def container(self) -> str:
-        return f"federator-{self.name}"
+        return f"{PREFIX}-{self.name}"
 
     @property
     def federated_users(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from federator.testbed.layout import StateDir
+from federator.testbed.layout import NETWORK, StateDir, site
 from tests.slurm.conftest import lasting
 from tests.slurm.federation import (
     Running,
@@ -128,10 +128,11 @@ def test_agent_killed_inside_sbatch_doubles_nothing(alone: Running, gate: Gate) 
 def test_unreachable_site_does_not_stop_the_others(alone: Running, cut: str) -> None:
     id_ = alone.submit("#!/bin/sh\nsleep 12\n", "--gres=gpu:h100:2")
     alone.await_state(id_, "RUNNING")
+    cedar = site("cedar").container
     lost, found = {
-        "pause": (["pause", "federator-cedar"], ["unpause", "federator-cedar"]),
-        "network": (["network", "disconnect", "federator-testbed", "federator-cedar"],
-                    ["network", "connect", "federator-testbed", "federator-cedar"]),
+        "pause": (["pause", cedar], ["unpause", cedar]),
+        "network": (["network", "disconnect", NETWORK, cedar],
+                    ["network", "connect", NETWORK, cedar]),
     }[cut]  # fmt: skip
     subprocess.run(["docker", *lost], check=True)
     try:

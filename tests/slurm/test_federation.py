@@ -152,7 +152,7 @@ def test_a_user_cannot_touch_anothers_job(federation: Running) -> None:
     id_ = federation.submit("#!/bin/sh\nsleep 60\n", "--gres=gpu:1", user="vision1")
     federation.await_state(id_, "RUNNING")
     refused = subprocess.run(
-        ["docker", "exec", "--user", "bio1", "federator-alpine", "fscancel", str(id_)],
+        ["docker", "exec", "--user", "bio1", layout.site("alpine").container, "fscancel", str(id_)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert refused.returncode == 1

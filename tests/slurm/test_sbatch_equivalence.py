@@ -14,6 +14,7 @@ from federator.errors import InvalidRequest
 from federator.model.workload import Submission
 from federator.sites.slurm.interpret import interpret
 from federator.sites.slurm.options import check_script, parse_command_line, parse_script, resolve
+from federator.testbed import layout
 
 pytestmark = pytest.mark.slurm
 
@@ -65,7 +66,7 @@ CASES: dict[str, tuple[list[str], bytes]] = {
 
 def container(site: str) -> str:
     """The site's container; it must run, or the comparison would say nothing."""
-    name = f"federator-{site}"
+    name = layout.site(site).container
     done = subprocess.run(
         ["docker", "inspect", "-f", "{{.State.Running}}", name],
         capture_output=True, text=True, check=False, timeout=20,
