@@ -1,4 +1,4 @@
-"""What do sites' own admission rules need to know? Each tenant's limit and use, and when it is told.
+"""What do a site's own admission rules need to know? What each tenant may have, and has.
 
 Sites refuse early what the federation would refuse anyhow; nothing is decided by these figures.
 They are told at once the first time, then when they have changed, but not more often than every
