@@ -160,9 +160,9 @@ class SimulatedSlurm:
         """The records of an attempt expire, or are lost."""
         self.jobs = {k: job for k, job in self.jobs.items() if job.attempt != attempt}
 
-    def fail_prolog(self, name: str) -> None:
+    def fail_prolog(self, name: str, why: str = "") -> None:
         """A node refuses to begin: it is drained, and whoever was to start there waits again."""
-        self._empty[name] = replace(self._empty[name], state=NodeState.DRAINED)
+        self._empty[name] = replace(self._empty[name], state=NodeState.DRAINED, drain_reason=why)
         for job in [j for j in self.running() if any(name in p.nodes for p in j.jobs)]:
             self.requeue(job.attempt)
 
@@ -175,7 +175,7 @@ class SimulatedSlurm:
         self._empty[node.name] = node
 
     def repair_node(self, name: str) -> None:
-        self._empty[name] = replace(self._empty[name], state=NodeState.IDLE)
+        self._empty[name] = replace(self._empty[name], state=NodeState.IDLE, drain_reason="")
         self.start_what_can()
 
     def take_locally(self, name: str, share: NodeShare) -> None:
