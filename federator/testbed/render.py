@@ -18,6 +18,7 @@ from federator.testbed.layout import (
     LOCAL_USER,
     NODE_GROUPS,
     RACKS,
+    SPOOL_DIR,
     TENANTS,
     USERS_GROUP,
     SiteLayout,
@@ -174,6 +175,7 @@ def agent_yaml(site: SiteLayout) -> str:
             "site": site.name,
             "socket": "/run/federator/agent.sock",
             "state_dir": "/var/lib/federator",
+            "spool_dir": SPOOL_DIR,
         }
     )
 
