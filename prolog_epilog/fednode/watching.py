@@ -136,9 +136,7 @@ def belongs(story: Story, finding: Finding) -> bool:
     return story.condition == finding.condition and story.warned_at_s >= finding.since_s
 
 
-def told(
-    story: "Optional[Story]", finding: "Optional[Finding]", done: str
-) -> "Optional[Story]":
+def told(story: "Optional[Story]", finding: "Optional[Finding]", done: str) -> "Optional[Story]":
     """Return the story once ``done`` has succeeded (NOTHING: nothing was done, or it failed)."""
     if finding is None:
         return None
