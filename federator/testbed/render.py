@@ -26,6 +26,10 @@ from federator.testbed.layout import (
     StateDir,
 )
 
+# Partitions that only the federation's agent may submit to, with tickets.
+CLOSED_PARTITIONS: tuple[str, ...] = ()
+SPOOL_DIR = "/var/spool/federator"
+
 FORCED_COMMAND = f"/opt/federator/bin/federator agent --config {AGENT_CONFIG}"
 
 
@@ -78,6 +82,7 @@ SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=2,bf
 nohold_on_prolog_fail
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
+JobSubmitPlugins=lua
 
 JobCompType=jobcomp/filetxt
 JobCompLoc=/var/log/slurm/jobcomp.log
@@ -183,6 +188,18 @@ def agent_yaml(site: SiteLayout) -> str:
     )
 
 
+def admission_lua() -> str:
+    """Return the rules of job_submit: the closed partitions, and advice for local users."""
+    closed = ", ".join(f'"{name}"' for name in CLOSED_PARTITIONS)
+    return (
+        "return {\n"
+        f'    spool_dir = "{SPOOL_DIR}",\n'
+        f"    closed = {{ {closed} }},\n"
+        '    advice = { partitions = { "local" } },\n'
+        "}\n"
+    )
+
+
 def authorized_keys(client_public: str) -> str:
     """Return the account's authorized_keys: the key runs the agent and nothing else."""
     return f'restrict,command="{FORCED_COMMAND}" {client_public.strip()}\n'
@@ -234,6 +251,7 @@ def site_files(site: SiteLayout, keys: SiteKeys) -> tuple[File, ...]:
         File(path="/etc/ssh/ssh_host_ed25519_key.pub", text=keys.host_public),
         File(path="/etc/sudoers.d/federator", text=sudoers(), mode=0o440),
         File(path=AGENT_CONFIG, text=agent_yaml(site)),
+        File(path="/etc/federator/admission.lua", text=admission_lua()),
         File(path=login, text=authorized_keys(keys.client_public)),
         # Where a pattern of Prolog= matches no file, Slurm drains the node.
         File(path="/etc/slurm/prolog.d/00-site", text="#!/bin/sh\nexit 0\n", mode=0o755),
