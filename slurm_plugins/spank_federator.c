@@ -6,7 +6,8 @@
  * which is so after --export=NONE. Without such an option nothing is done anywhere, and whatever
  * goes wrong in here, other than a bad value, is no reason to refuse a job.
  *
- * Nothing is allocated. Values are bounded, and kept only until the options of one component of a
+ * federator/sites/slurm/own_values.py is its twin; tests/data/fed_options.json holds both to the
+ * same values and words. Nothing is allocated. Values are bounded, and kept only until the options of one component of a
  * het job have all been read.
  */
 #include <stdbool.h>
@@ -18,6 +19,8 @@
 
 SPANK_PLUGIN(federator, 1)
 
+#define MAX_MIB (1LL << 53) /* of memory */
+
 enum {
     MAX_DATASETS = 32,
     MAX_DATASET_BYTES = 128,
@@ -26,6 +29,7 @@ enum {
     MAX_PARALLEL = 4096,
     MAX_NODES = 65536,
     MAX_ARRAY_INDEX = 4000000,
+    MAX_ARRAY_TASKS = 10000,
     MAX_DIGITS = 18,
     DATASETS_BYTES = MAX_DATASETS * (MAX_DATASET_BYTES + 1),
     NUMBERS_BYTES = 64,
@@ -82,16 +86,23 @@ static bool read_elastic(const char *text, char *value, size_t size)
     return snprintf(value, size, "%lld-%lld", least, most) < (int)size;
 }
 
-/* Length of a name of letters, digits and `others` that starts with a letter or digit; or 0. */
+/* Length of the name that `text` begins with, of at most `most` bytes; 0 where there is none.
+ *
+ * A name is letters, digits and `others`. It, and each part of it behind a slash, begins with a
+ * letter or digit, so that no path leads upwards.
+ */
 static size_t name_length(const char *text, const char *others, size_t most)
 {
     size_t length = 0;
 
     if (!is_alnum(*text))
         return 0;
-    while (is_alnum(text[length]) || is_one_of(text[length], others))
+    while (is_alnum(text[length]) || is_one_of(text[length], others)) {
+        if (text[length] == '/' && !is_alnum(text[length + 1]))
+            return 0;
         if (++length > most)
             return 0;
+    }
     return length;
 }
 
@@ -134,12 +145,16 @@ static bool read_priority(const char *text, char *value, size_t size)
 /* A number with M, G or T behind it, and after that nothing, "B" or "iB", in either case. */
 static bool read_memory(const char *text, char *value, size_t size)
 {
-    long long number;
+    long long number, most = MAX_MIB;
     const char *end = digits(text, &number);
 
     (void)value;
     (void)size;
     if (end == NULL || !is_one_of(*end, "MGTmgt"))
+        return false;
+    if (!is_one_of(*end, "Mm"))
+        most /= is_one_of(*end, "Gg") ? 1024 : 1024 * 1024;
+    if (number > most)
         return false;
     end++;
     if (is_one_of(*end, "Ii")) {
@@ -176,12 +191,13 @@ static bool read_gpu_types(const char *text, char *value, size_t size)
 static bool read_tasks(const char *text, char *value, size_t size)
 {
     bool bracket = *text == '[';
-    long long first, last, step;
+    long long first, last, step, tasks = 0;
 
     (void)value;
     (void)size;
     text += bracket;
     for (;;) {
+        step = 1;
         if ((text = digits(text, &first)) == NULL)
             return false;
         last = first;
@@ -192,6 +208,9 @@ static bool read_tasks(const char *text, char *value, size_t size)
                 return false;
         }
         if (last < first || last > MAX_ARRAY_INDEX)
+            return false;
+        tasks += (last - first) / step + 1;
+        if (tasks > MAX_ARRAY_TASKS)
             return false;
         if (*text != ',')
             break;
@@ -227,7 +246,7 @@ static const struct fed_option options[] = {
     [DATASET] = {"fed-dataset", "NAMES", "data sets that the job reads, as FED_DATASET", REQUIRED,
                  read_datasets,
                  "name at most 32 data sets like imagenet/v2,wiki.en, each of 1 to 128 of "
-                 "A-Z a-z 0-9 . _ / -, the first a letter or digit",
+                 "A-Z a-z 0-9 . _ / -, its parts beginning with a letter or digit",
                  "FED_DATASET", false},
     [ELASTIC] = {"fed-elastic", "MIN-MAX", "nodes that the job can run on, as FED_ELASTIC",
                  REQUIRED, read_elastic,
@@ -242,14 +261,14 @@ static const struct fed_option options[] = {
     {"fed-gpu-mem", "SIZE", "memory of each GPU, at least (fsbatch)", REQUIRED, read_memory,
      "say the unit, e.g. 40G", NULL, true},
     {"fed-gpu-types", "LIST", "any of these GPU types (fsbatch)", REQUIRED, read_gpu_types,
-     "name at most 64 types like a100,h100", NULL, true},
+     "name types like a100,h100, at most 64", NULL, true},
     {"fed-nvlink", NULL, "NVLink between the GPUs of a node (fsbatch)", FLAG, NULL, NULL, NULL,
      true},
     {"fed-no-preempt", NULL, "never evict it (fsbatch)", FLAG, NULL, NULL, NULL, true},
     {"fed-priority", "N", "rank it at level N or below (fsbatch)", REQUIRED, read_priority,
      "must be between 1 and 7 (lowest)", NULL, false},
     {"fed-optional", "TASKS", "what may be taken from it first (fsbatch)", OPTIONAL, read_tasks,
-     "name tasks of the array, e.g. 4-7", NULL, false},
+     "name tasks of the array, e.g. 4-7; %N belongs to --array", NULL, false},
 };
 
 enum { OPTIONS = sizeof options / sizeof options[0] };
