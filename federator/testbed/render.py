@@ -63,6 +63,7 @@ MailProg=/bin/true
 
 Prolog=/etc/slurm/prolog.d/*
 PrologFlags=Alloc
+Epilog=/etc/slurm/epilog.d/*
 SlurmctldParameters=preempt_send_user_signal
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
