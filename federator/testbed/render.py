@@ -5,6 +5,7 @@ Nothing here reads a file or talks to docker. ``site_files`` is the whole of one
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -62,7 +63,7 @@ MinJobAge=300
 MailProg=/bin/true
 
 Prolog=/etc/slurm/prolog.d/*
-PrologFlags=Alloc
+PrologFlags=Alloc,DeferBatch
 Epilog=/etc/slurm/epilog.d/*
 SlurmctldParameters=preempt_send_user_signal
 SlurmdParameters=config_overrides
@@ -199,6 +200,27 @@ def node_names(site: SiteLayout) -> str:
     return "".join(f"{name}\n" for group in NODE_GROUPS for name in group.names(site.name))
 
 
+def node_json() -> str:
+    """Return the configuration of the nodes' hooks; "%n" stands for a node's name."""
+    document = {
+        "nvidia_smi": "/opt/federator/testbed/bin/nvidia-smi",
+        "sysfs": "/etc/federator/testbed/sysfs/%n",
+        "kmsg": "/etc/federator/testbed/kmsg/%n",
+        "gate": {"partitions": ["fed"]},
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def gpu_cases(site: SiteLayout) -> tuple[File, ...]:
+    """Return the files that say which machine each node's nvidia-smi stands for: all are well."""
+    folder = "/etc/federator/testbed/gpus"
+    without = [name for group in NODE_GROUPS if not group.gpus for name in group.names(site.name)]
+    return (
+        File(path=f"{folder}/default", text=f"{site.gpu_type}-nvswitch\n"),
+        *(File(path=f"{folder}/{name}", text="no-gpu\n") for name in without),
+    )
+
+
 def site_files(site: SiteLayout, keys: SiteKeys) -> tuple[File, ...]:
     """Return every file that makes the generic image into this site."""
     login = f"/home/{ACCOUNT}/.ssh/authorized_keys"
@@ -215,6 +237,8 @@ def site_files(site: SiteLayout, keys: SiteKeys) -> tuple[File, ...]:
         # Where a pattern of Prolog= matches no file, Slurm drains the node.
         File(path="/etc/slurm/prolog.d/00-site", text="#!/bin/sh\nexit 0\n", mode=0o755),
         File(path="/etc/slurm/epilog.d/00-site", text="#!/bin/sh\nexit 0\n", mode=0o755),
+        File(path="/etc/federator/node.json", text=node_json()),
+        *gpu_cases(site),
         File(path="/etc/federator/testbed/accounts", text=accounts(site)),
         File(path="/etc/federator/testbed/nodes", text=node_names(site)),
     )

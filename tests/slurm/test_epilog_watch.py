@@ -26,9 +26,10 @@ SMI = f"{USE}/nvidia-smi"
 STATE, LOGS, MAPS = "/var/lib/federator-node", "/var/log/federator", "/run/federator-dcgm"
 SETTINGS: dict[str, Any] = {
     "nvidia_smi": SMI,
+    "gate": {"enabled": False},  # it would ask for more than the stand-in knows
     "epilog": {"dcgm_mapping_dir": f"{MAPS}/%n", "gpu_memory": "drain", "gpu_wait_s": 0.2,
                "kill_grace_s": 0.2},
-    "watch": {"interval_s": 1, "looks": 1, "zombie_s": 2, "idle_s": 3, "warn_again_s": 600,
+    "watch": {"interval_s": 10, "looks": 1, "zombie_s": 2, "idle_s": 3, "warn_again_s": 600,
               "reclaim_after_s": 2},
 }  # fmt: skip
 _SMI = f"""#!/bin/sh
@@ -82,7 +83,7 @@ def tear_down(site: str) -> None:
     shell(site, f"rm -rf {CONFIG} {USE} {MAPS} /tmp/job-* /dev/shm/job-*")
     shell(site, f"[ ! -e {WAS} ] || mv {WAS} {CONFIG}")
     shell(site, "for user in vision1 vision2; do rm -f /home/$user/job-*; done")
-    at(site, "scontrol", "update", "nodename=ALL", "state=resume")
+    shell(site, "scontrol update nodename=ALL state=resume || true")  # says no if all are well
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -147,7 +148,7 @@ def _leftovers(site: str) -> None:
     node = f"{site}-g1"
     staying = submit(site, node, LEAVES.format(seconds=77771, name="job-stays"))
     going = submit(site, node, LEAVES.format(seconds=77772, name="job-goes"))
-    within(10, lambda: shell(site, "ls /tmp/job-stays.began /tmp/job-goes.began || true"))
+    within(20, lambda: "2" in shell(site, "ls /tmp | grep -c '^job-.*began' || true"))
     maps = shell(site, f"cd {MAPS}/{node} && grep . [0-9]*").split()
     gpus_of = {job: {m.split(":")[0] for m in maps if m.endswith(f":{job}")}
                for job in (staying, going)}  # fmt: skip
@@ -213,9 +214,7 @@ def test_an_epilog_that_is_absent_broken_or_killed_costs_nobody_anything(hook: s
             assert ended(site, job)["JobState"] == "COMPLETED"
         finally:
             shell(site, f"mv {path}.aside {path}")
-        assert (
-            "DRAIN" not in at(site, "sinfo", "--noheader", "-n", f"{site}-g3", "-o", "%T").upper()
-        )
+        assert "drain" not in at(site, "sinfo", "--noheader", f"--nodes={site}-g3", "--format=%T")
         shell(site, f"rm -rf {STATE}/{site}-g3")
 
     everywhere(work)
@@ -271,9 +270,8 @@ def _requeued(site: str) -> None:
     idle = submit(site, node, "#!/bin/sh\nsleep 600\n", "--requeue")
     salloc = f"salloc --quiet --partition=local --nodelist={node} --gres=gpu:2 --job-name=by-hand"
     shell(site, f"nohup {salloc} sleep 600 >/dev/null 2>&1 &", user="vision2")
-    by_hand = int(
-        within(10, lambda: at(site, "squeue", "-h", "-n", "by-hand", "-t", "R", "-o", "%A"))
-    )
+    named = ("squeue", "--noheader", "--name=by-hand", "--states=R", "--format=%A")
+    by_hand = int(within(20, lambda: at(site, *named)))
 
     def look() -> bool:
         watched(site, node)
@@ -298,7 +296,7 @@ def test_a_federated_job_that_the_watch_cancels_says_so_in_the_federation(
 
     def look() -> bool:
         watched(row["site"], node)
-        return federation.row(job)["state"] == "CANCELLED"
+        return bool(federation.row(job)["state"] == "CANCELLED")
 
     within(40, look)
     reason = federation.row(job)["reason"]
