@@ -98,7 +98,7 @@ def test_a_withdrawal_that_took_effect_late_is_still_ours() -> None:
 # ---- what its site's watch did ----
 
 
-def test_a_job_that_the_sites_watch_ended_says_so_and_any_other_says_that_it_was_cancelled() -> None:
+def test_what_the_sites_watch_ended_says_so_and_any_other_that_it_was_cancelled() -> None:
     entry = Entry(workload=workload(), state=WorkloadState.RUNNING)
     ended_by_watch = replace(report(SiteJobState.CANCELLED), reason="fed-watch:idle-7200s")
     why = reason_for(entry, Happening.CANCELLED, ended_by_watch)
