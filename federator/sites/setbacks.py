@@ -13,6 +13,7 @@ from typing import Final
 
 from federator.model.site import AttemptReport, Node, SiteJobState
 from federator.model.workload import AttemptId
+from federator.sched.room import SINGLE_NODE
 
 _NODES_DID_IT: Final = (SiteJobState.NODE_FAIL, SiteJobState.BOOT_FAIL)
 
@@ -39,11 +40,13 @@ class Setbacks:
             reports: of all genuine attempts at the site.
             nodes: of the same sweep, read after the jobs.
         """
+        nodes = list(nodes)
         broken = {node.name for node in nodes if not node.state.takes_jobs}
+        single = {node.name for node in nodes if SINGLE_NODE in node.features}
         self._had = {a: self._nodes_of(report) for a, report in reports.items()}
         self._preempted = {a for a, report in reports.items() if self._is_preempted(report)}
         self._failed = {a: names for a, names in self._failed.items() if a in reports}
-        return {a: self._completed(report, broken) for a, report in reports.items()}
+        return {a: self._completed(report, broken, single) for a, report in reports.items()}
 
     def _nodes_of(self, report: AttemptReport) -> tuple[str, ...]:
         """All it was pinned to: of a job on its way out, squeue names only those not yet free."""
@@ -54,12 +57,16 @@ class Setbacks:
         waits = report.state is SiteJobState.PENDING
         return report.preempted or (waits and report.attempt in self._preempted)
 
-    def _completed(self, report: AttemptReport, broken: set[str]) -> AttemptReport:
+    def _completed(
+        self, report: AttemptReport, broken: set[str], single: set[str]
+    ) -> AttemptReport:
+        """Args: the nodes that take no jobs, and those that take jobs of one node only."""
         failed: tuple[str, ...] = ()
         put_back = report.state is SiteJobState.PENDING and report.restarts > 0
         if put_back or report.state in _NODES_DID_IT:
             had = self._had[report.attempt]
-            failed = tuple(name for name in had if name in broken)
+            unfit = broken | single if len(had) > 1 else broken
+            failed = tuple(name for name in had if name in unfit)
             if not failed and report.state in _NODES_DID_IT:
                 failed = had
         if report.state is SiteJobState.CANCELLED:  # what was put back was taken back
