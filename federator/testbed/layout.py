@@ -23,6 +23,7 @@ USERS_GROUP: Final = "fedusers"  # whom that account may submit for
 LOCAL_USER: Final = "localuser"  # not of the federation; for local jobs
 HELPER: Final = "/usr/local/libexec/fed-site-exec"
 AGENT_CONFIG: Final = "/etc/federator/agent.yaml"
+SPANK_PLUGIN: Final = "/opt/federator/lib/slurm/spank_federator.so"
 LIB_DIR: Final = "/opt/federator/lib"
 USER_DIR: Final = "/opt/federator/user"  # what jobs may import: federator, and nothing beside it
 
