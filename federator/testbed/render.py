@@ -29,7 +29,6 @@ from federator.testbed.layout import (
 
 # Partitions that only the federation's agent may submit to, with tickets.
 CLOSED_PARTITIONS: tuple[str, ...] = ()
-SPOOL_DIR = "/var/spool/federator"
 
 FORCED_COMMAND = f"/opt/federator/bin/federator agent --config {AGENT_CONFIG}"
 
@@ -70,6 +69,7 @@ MailProg=/bin/true
 
 Prolog=/etc/slurm/prolog.d/*
 PrologFlags=Alloc,DeferBatch
+Epilog=/etc/slurm/epilog.d/*
 SlurmctldParameters=preempt_send_user_signal
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
