@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from federator.config import load_config
+from federator.daemon.links import SiteLink
 from federator.daemon.loop import Daemon
 from federator.daemon.supervisor import Supervisor
-from federator.model.message import Command
+from federator.model.message import Command, Tick
 from federator.store.memory import MemoryStore
 from tests.fakes.clock import VirtualClock, run_virtual
 
@@ -66,7 +67,11 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     async def at_once(call: Callable[..., object], *arguments: object) -> object:
         return call(*arguments)
 
+    async def deaf(_link: SiteLink) -> None:
+        await asyncio.Event().wait()
+
     monkeypatch.setattr(asyncio, "to_thread", at_once)
+    monkeypatch.setattr(SiteLink, "run", deaf)
 
 
 def daemon_of(folder: Path, supervisor: Supervisor) -> Daemon:
@@ -105,6 +110,8 @@ def test_a_daemon_whose_turn_hangs_does_not_say_that_it_is_alive(
 
     async def serve() -> list[str]:
         running = asyncio.create_task(daemon.run())
+        await asyncio.sleep(1.0)
+        daemon._inbox.put_nowait(Tick())
         await asyncio.sleep(120.0)
         said = manager.heard()
         mended.set()
