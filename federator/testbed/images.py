@@ -181,9 +181,15 @@ def _content_digest(context: bytes, site: SiteLayout) -> str:
 
 
 def build(
-    client: docker.DockerClient, tag: str, context: bytes, arguments: Mapping[str, str]
+    client: docker.DockerClient,
+    tag: str,
+    context: bytes,
+    arguments: Mapping[str, str],
+    target: str | None = None,
 ) -> None:
     """Build the image ``tag`` from ``context``, a tar archive with its Dockerfile.
+
+    ``target`` is the stage of the Dockerfile to end with; without it, the last.
 
     Raises:
         FederatorError: it failed; the message says why.
@@ -194,6 +200,7 @@ def build(
             custom_context=True,
             tag=tag,
             buildargs=dict(arguments),
+            target=target,
             labels={LABEL: "1"},
             rm=True,
             forcerm=True,
