@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from federator.config import FederationConfig, SiteConfig
+from federator.daemon.admission import AdmissionNews
 from federator.daemon.api import Api
 from federator.daemon.effects import Effects
 from federator.daemon.links import SiteLink
@@ -97,6 +98,8 @@ class Daemon:
         self._stopping = False
         self._links: dict[SiteName, SiteLink] = self._api.links
         shared = {name: config.regions[s.region].shared for name, s in config.sites.items()}
+        self._admission = AdmissionNews(self._federation.ledger)
+        self._admission_wake_s = 0.0
         self._effects = Effects(config.federation, self._links, self._api.reply, self._wake, shared)
 
     def clock(self) -> float:
@@ -183,6 +186,7 @@ class Daemon:
         for observation in observations:
             commands += self._federation.handle(observation, now_s)
         await self._carry_out(commands)
+        self._tell_admission(now_s)
         self._turn_began_s = inf
 
     async def _say_alive(self) -> None:
@@ -193,6 +197,15 @@ class Daemon:
             await asyncio.sleep(patience_s / 3)
             if loop.time() - self._turn_began_s < patience_s / 2:
                 self._supervisor.tell(ALIVE)
+
+    def _tell_admission(self, now_s: float) -> None:
+        news = self._admission.due(now_s)
+        if news is not None:
+            for link in self._links.values():
+                link.tell_admission(news)
+        elif self._admission_wake_s <= now_s < self._admission.next_s:  # it may change until then
+            self._admission_wake_s = self._admission.next_s
+            self._wake(self._admission_wake_s)
 
     async def _gather(self) -> Sequence[Observation]:
         """Wait for an observation or the next wake; then take what else is there."""

@@ -5,6 +5,7 @@ Nothing here reads a file or talks to docker. ``site_files`` is the whole of one
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,11 +19,16 @@ from federator.testbed.layout import (
     LOCAL_USER,
     NODE_GROUPS,
     RACKS,
+    SPOOL_DIR,
     TENANTS,
     USERS_GROUP,
     SiteLayout,
     StateDir,
 )
+
+# Partitions that only the federation's agent may submit to, with tickets.
+CLOSED_PARTITIONS: tuple[str, ...] = ()
+SPOOL_DIR = "/var/spool/federator"
 
 FORCED_COMMAND = f"/opt/federator/bin/federator agent --config {AGENT_CONFIG}"
 
@@ -62,7 +68,7 @@ MinJobAge=300
 MailProg=/bin/true
 
 Prolog=/etc/slurm/prolog.d/*
-PrologFlags=Alloc
+PrologFlags=Alloc,DeferBatch
 SlurmctldParameters=preempt_send_user_signal
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
@@ -76,6 +82,7 @@ SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=2,bf
 nohold_on_prolog_fail
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
+JobSubmitPlugins=lua
 
 JobCompType=jobcomp/filetxt
 JobCompLoc=/var/log/slurm/jobcomp.log
@@ -176,7 +183,20 @@ def agent_yaml(site: SiteLayout) -> str:
             "site": site.name,
             "socket": "/run/federator/agent.sock",
             "state_dir": "/var/lib/federator",
+            "spool_dir": SPOOL_DIR,
         }
+    )
+
+
+def admission_lua() -> str:
+    """Return the rules of job_submit: the closed partitions, and advice for local users."""
+    closed = ", ".join(f'"{name}"' for name in CLOSED_PARTITIONS)
+    return (
+        "return {\n"
+        f'    spool_dir = "{SPOOL_DIR}",\n'
+        f"    closed = {{ {closed} }},\n"
+        '    advice = { partitions = { "local" } },\n'
+        "}\n"
     )
 
 
@@ -198,6 +218,27 @@ def node_names(site: SiteLayout) -> str:
     return "".join(f"{name}\n" for group in NODE_GROUPS for name in group.names(site.name))
 
 
+def node_json() -> str:
+    """Return the configuration of the nodes' hooks; "%n" stands for a node's name."""
+    document = {
+        "nvidia_smi": "/opt/federator/testbed/bin/nvidia-smi",
+        "sysfs": "/etc/federator/testbed/sysfs/%n",
+        "kmsg": "/etc/federator/testbed/kmsg/%n",
+        "gate": {"partitions": ["fed"]},
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def gpu_cases(site: SiteLayout) -> tuple[File, ...]:
+    """Return the files that say which machine each node's nvidia-smi stands for: all are well."""
+    folder = "/etc/federator/testbed/gpus"
+    without = [name for group in NODE_GROUPS if not group.gpus for name in group.names(site.name)]
+    return (
+        File(path=f"{folder}/default", text=f"{site.gpu_type}-nvswitch\n"),
+        *(File(path=f"{folder}/{name}", text="no-gpu\n") for name in without),
+    )
+
+
 def site_files(site: SiteLayout, keys: SiteKeys) -> tuple[File, ...]:
     """Return every file that makes the generic image into this site."""
     login = f"/home/{ACCOUNT}/.ssh/authorized_keys"
@@ -210,10 +251,13 @@ def site_files(site: SiteLayout, keys: SiteKeys) -> tuple[File, ...]:
         File(path="/etc/ssh/ssh_host_ed25519_key.pub", text=keys.host_public),
         File(path="/etc/sudoers.d/federator", text=sudoers(), mode=0o440),
         File(path=AGENT_CONFIG, text=agent_yaml(site)),
+        File(path="/etc/federator/admission.lua", text=admission_lua()),
         File(path=login, text=authorized_keys(keys.client_public)),
         # Where a pattern of Prolog= matches no file, Slurm drains the node.
         File(path="/etc/slurm/prolog.d/00-site", text="#!/bin/sh\nexit 0\n", mode=0o755),
         File(path="/etc/slurm/epilog.d/00-site", text="#!/bin/sh\nexit 0\n", mode=0o755),
+        File(path="/etc/federator/node.json", text=node_json()),
+        *gpu_cases(site),
         File(path="/etc/federator/testbed/accounts", text=accounts(site)),
         File(path="/etc/federator/testbed/nodes", text=node_names(site)),
     )
