@@ -4,7 +4,9 @@
 usage: install-package.py DIGEST
 
 Byte-compiles first and swaps by renaming, so that a command started meanwhile sees the old tree
-or the new one. The helper that sudo may run is replaced the same way.
+or the new one. The helper that sudo may run is replaced the same way. The hooks (incoming/root,
+laid out as the file system is) are replaced file by file: Slurm may start one at any moment, and
+must find each of them at all times.
 """
 
 import compileall
@@ -16,6 +18,7 @@ from pathlib import Path
 INCOMING = Path("/opt/federator/incoming")
 LIB = Path("/opt/federator/lib")
 HELPER = Path("/usr/local/libexec/fed-site-exec")
+JOB_SUBMIT = Path("/etc/slurm/job_submit.lua")
 
 
 def install_package() -> None:
@@ -35,9 +38,33 @@ def install_helper() -> None:
     new.replace(HELPER)
 
 
+def install_hooks() -> None:
+    """Replace the files below incoming/root; remove what else is in directories that are ours.
+
+    ``incoming/owned`` lists those directories, one a line.
+    """
+    root = INCOMING / "root"
+    wanted = {Path("/") / new.relative_to(root) for new in root.rglob("*") if new.is_file()}
+    for path in sorted(wanted):
+        new = root / path.relative_to("/")
+        os.chown(new, 0, 0)
+        os.utime(new)  # archives carry no times, and byte code is told to be stale by them
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new.replace(path)
+    for name in (INCOMING / "owned").read_text(encoding="utf-8").split():
+        for path in Path(name).rglob("*"):
+            if path.is_file() and path not in wanted:
+                path.unlink()
+        compileall.compile_dir(name, quiet=1, force=True)
+    # slurmctld loads this script again when it changes, and with it the module that it includes.
+    if JOB_SUBMIT.exists():
+        os.utime(JOB_SUBMIT)
+
+
 def main() -> None:
     install_package()
     install_helper()
+    install_hooks()
     shutil.rmtree(INCOMING)
     (LIB / "federator.sha256").write_text(sys.argv[1] + "\n", encoding="ascii")
 

@@ -68,6 +68,19 @@ def python_sources(package: Path, prefix: str) -> list[ArchivedFile]:
     ]
 
 
+def files_below(folder: Path, prefix: str) -> list[ArchivedFile]:
+    """Return every file below ``folder`` but byte code, executable if it is; nothing if absent."""
+    return [
+        ArchivedFile(
+            path=f"{prefix}/{path.relative_to(folder).as_posix()}",
+            data=path.read_bytes(),
+            mode=0o755 if path.stat().st_mode & 0o100 else 0o644,
+        )
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix != ".pyc"
+    ]
+
+
 def installed_libraries(target: Path, prefix: str) -> list[ArchivedFile]:
     """Return what ``pip install --target`` left, less scripts and notes about this machine."""
     return [

@@ -9,12 +9,31 @@ from docker.models.containers import Container
 
 from federator.errors import FederatorError
 from federator.testbed import inside
-from federator.testbed.archive import ArchivedFile, digest, pack, python_sources
+from federator.testbed.archive import ArchivedFile, digest, files_below, pack, python_sources
 from federator.testbed.layout import ACCOUNT, HELPER, LIB_DIR, REPOSITORY, USER_DIR
 
 _HELPER_SOURCE: Final = REPOSITORY / "federator" / "sites" / "slurm" / "site_exec.py"
 _SHEBANG: Final = "#!/usr/bin/python3 -I\n"
 _NO_HELPER: Final = "import sys\n\nsys.exit('fed-site-exec is not part of this working tree')\n"
+# The hooks of a site: from where in the tree to where in the file system. Of the directories that
+# are ours alone, files that the tree no longer has are removed.
+_HOOKS: Final = (
+    ("job_submit", "/opt/federator/share/job_submit"),
+    ("prolog_epilog/libexec", "/opt/federator/libexec"),
+    ("prolog_epilog/fednode", "/opt/federator/libexec/fednode"),
+    ("prolog_epilog/checks.d", "/opt/federator/share/checks.d"),
+    ("prolog_epilog/prolog.d", "/etc/slurm/prolog.d"),
+    ("prolog_epilog/epilog.d", "/etc/slurm/epilog.d"),
+    ("containers/fake", "/opt/federator/testbed/bin"),
+    ("tests/data/nvidia_smi", "/opt/federator/testbed/nvidia_smi"),
+)
+_OWNED: Final = (
+    "/opt/federator/share/job_submit",
+    "/opt/federator/libexec/fednode",
+    "/opt/federator/share/checks.d",
+    "/opt/federator/testbed/bin",
+    "/opt/federator/testbed/nvidia_smi",
+)
 _INSTALLER: Final = "/opt/federator/bin/install-package.py"
 
 
@@ -26,14 +45,24 @@ def helper_text(source: str) -> str:
 
 
 def package_archive(repository: Path, helper: Path) -> bytes:
-    """Return the package and the helper as one archive, to be unpacked in /opt/federator."""
+    """Return package, helper and hooks as one archive, to be unpacked in /opt/federator."""
     source = helper.read_text(encoding="utf-8") if helper.exists() else _NO_HELPER
     name = Path(HELPER).name
     entries = python_sources(repository / "federator", "incoming/federator")
     entries.append(
         ArchivedFile(path=f"incoming/{name}", data=helper_text(source).encode(), mode=0o755)
     )
-    return pack(entries)
+    entries.append(ArchivedFile(path="incoming/owned", data="\n".join(_OWNED).encode()))
+    return pack(entries + hook_files(repository))
+
+
+def hook_files(repository: Path) -> list[ArchivedFile]:
+    """Return the site's hooks, each at ``incoming/root`` plus the path where it is installed."""
+    return [
+        file
+        for source, target in _HOOKS
+        for file in files_below(repository / source, f"incoming/root{target}")
+    ]
 
 
 def install(container: Container) -> bool:

@@ -33,3 +33,17 @@ def test_package_archive_changes_with_the_helper(tmp_path: Path) -> None:
     without = package.package_archive(tmp_path, helper)
     helper.write_text("x = 1\n")
     assert package.package_archive(tmp_path, helper) != without
+
+
+def test_hooks_are_packed_for_the_paths_where_a_site_has_them(tmp_path: Path) -> None:
+    (tmp_path / "prolog_epilog" / "libexec").mkdir(parents=True)
+    (tmp_path / "prolog_epilog" / "fednode" / "__pycache__").mkdir(parents=True)
+    hook = tmp_path / "prolog_epilog" / "libexec" / "fed-prolog"
+    hook.write_text("#!/usr/bin/python3 -I\n")
+    hook.chmod(0o755)
+    (tmp_path / "prolog_epilog" / "fednode" / "run.py").write_text("x = 1\n")
+    (tmp_path / "prolog_epilog" / "fednode" / "__pycache__" / "run.pyc").write_bytes(b"x")
+    assert [(file.path, file.mode) for file in package.hook_files(tmp_path)] == [
+        ("incoming/root/opt/federator/libexec/fed-prolog", 0o755),
+        ("incoming/root/opt/federator/libexec/fednode/run.py", 0o644),
+    ]
