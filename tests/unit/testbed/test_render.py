@@ -150,6 +150,7 @@ def test_agent_yaml_has_the_agreed_keys() -> None:
         "site": "alpine",
         "socket": "/run/federator/agent.sock",
         "state_dir": "/var/lib/federator",
+        "spool_dir": "/var/spool/federator",
     }
 
 
