@@ -205,7 +205,7 @@ def node_json() -> str:
         "nvidia_smi": "/opt/federator/testbed/bin/nvidia-smi",
         "sysfs": "/etc/federator/testbed/sysfs/%n",
         "kmsg": "/etc/federator/testbed/kmsg/%n",
-        "gate": {"partitions": ["fed"]},
+        "gate": {"partitions": ["fed"], "expected": "/etc/federator/testbed/expected/%n"},
     }
     return json.dumps(document, indent=2) + "\n"
 
