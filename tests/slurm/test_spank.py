@@ -102,6 +102,33 @@ def test_salloc_srun_and_het_jobs_hand_the_options_on(testbed: object) -> None:
     everywhere(check)
 
 
+PROLOG = "/etc/slurm/prolog.d/80-spank-test"
+SEEN = "/tmp/spank-test"
+NOTE = f"""#!/bin/sh
+echo "$SLURM_JOB_ID" $(/usr/bin/env | /bin/grep ^SPANK_FED_ | /usr/bin/sort) >>{SEEN}
+"""
+
+
+def test_prolog_of_each_component_is_told_what_was_said_of_it(testbed: object) -> None:
+    script = script_of("#SBATCH --fed-tp=4 --fed-project=a", "#SBATCH hetjob",
+                       "#SBATCH --fed-project=b", "echo $SLURM_JOB_ID")  # fmt: skip
+
+    def check(site: str) -> None:
+        write = f"rm -f {SEEN}; cat >{PROLOG}; chmod 755 {PROLOG}"
+        at(site, "sh", "-c", write, stdin=NOTE)
+        try:
+            (leader,) = batch(site, script)
+            seen = sorted(set(at(site, "cat", SEEN).splitlines()))
+        finally:
+            at(site, "rm", "-f", PROLOG, SEEN)
+        assert seen == [
+            f"{leader} SPANK_FED_PROJECT=a SPANK_FED_TP=4",
+            f"{int(leader) + 1} SPANK_FED_PROJECT=b",
+        ]
+
+    everywhere(check)
+
+
 def test_a_wrong_value_is_refused_with_what_would_do(testbed: object) -> None:
     cases = {
         "sbatch --fed-tp=0 --wrap true": 'Invalid --fed-tp value "0", must be between 1 and 4096',
