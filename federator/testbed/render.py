@@ -5,6 +5,7 @@ Nothing here reads a file or talks to docker. ``site_files`` is the whole of one
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from federator.testbed.layout import (
     LOCAL_USER,
     NODE_GROUPS,
     RACKS,
+    SPANK_PLUGIN,
+    SPOOL_DIR,
     TENANTS,
     USERS_GROUP,
     SiteLayout,
@@ -26,7 +29,6 @@ from federator.testbed.layout import (
 
 # Partitions that only the federation's agent may submit to, with tickets.
 CLOSED_PARTITIONS: tuple[str, ...] = ()
-SPOOL_DIR = "/var/spool/federator"
 
 FORCED_COMMAND = f"/opt/federator/bin/federator agent --config {AGENT_CONFIG}"
 
@@ -66,7 +68,8 @@ MinJobAge=300
 MailProg=/bin/true
 
 Prolog=/etc/slurm/prolog.d/*
-PrologFlags=Alloc
+PrologFlags=Alloc,DeferBatch
+Epilog=/etc/slurm/epilog.d/*
 SlurmctldParameters=preempt_send_user_signal
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
@@ -134,6 +137,11 @@ def topology_conf(site: SiteLayout) -> str:
     return "".join(leaves) + f"SwitchName=spine Switches={','.join(r.name for r in RACKS)}\n"
 
 
+def plugstack_conf() -> str:
+    """Return plugstack.conf: without a plug-in that is ``optional`` everything goes on."""
+    return f"optional {SPANK_PLUGIN}\n"
+
+
 def sshd_config(site: SiteLayout) -> str:
     """Return sshd_config: one account, keys only, nothing but the forced command."""
     lines = [
@@ -181,6 +189,7 @@ def agent_yaml(site: SiteLayout) -> str:
             "site": site.name,
             "socket": "/run/federator/agent.sock",
             "state_dir": "/var/lib/federator",
+            "spool_dir": SPOOL_DIR,
         }
     )
 
@@ -215,6 +224,27 @@ def node_names(site: SiteLayout) -> str:
     return "".join(f"{name}\n" for group in NODE_GROUPS for name in group.names(site.name))
 
 
+def node_json() -> str:
+    """Return the configuration of the nodes' hooks; "%n" stands for a node's name."""
+    document = {
+        "nvidia_smi": "/opt/federator/testbed/bin/nvidia-smi",
+        "sysfs": "/etc/federator/testbed/sysfs/%n",
+        "kmsg": "/etc/federator/testbed/kmsg/%n",
+        "gate": {"partitions": ["fed"]},
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def gpu_cases(site: SiteLayout) -> tuple[File, ...]:
+    """Return the files that say which machine each node's nvidia-smi stands for: all are well."""
+    folder = "/etc/federator/testbed/gpus"
+    without = [name for group in NODE_GROUPS if not group.gpus for name in group.names(site.name)]
+    return (
+        File(path=f"{folder}/default", text=f"{site.gpu_type}-nvswitch\n"),
+        *(File(path=f"{folder}/{name}", text="no-gpu\n") for name in without),
+    )
+
+
 def site_files(site: SiteLayout, keys: SiteKeys) -> tuple[File, ...]:
     """Return every file that makes the generic image into this site."""
     login = f"/home/{ACCOUNT}/.ssh/authorized_keys"
@@ -222,6 +252,7 @@ def site_files(site: SiteLayout, keys: SiteKeys) -> tuple[File, ...]:
         File(path="/etc/slurm/slurm.conf", text=slurm_conf(site)),
         File(path="/etc/slurm/gres.conf", text=gres_conf(site)),
         File(path="/etc/slurm/topology.conf", text=topology_conf(site)),
+        File(path="/etc/slurm/plugstack.conf", text=plugstack_conf()),
         File(path="/etc/ssh/sshd_config", text=sshd_config(site)),
         File(path="/etc/ssh/ssh_host_ed25519_key", text=keys.host_private, mode=0o600),
         File(path="/etc/ssh/ssh_host_ed25519_key.pub", text=keys.host_public),
@@ -232,6 +263,8 @@ def site_files(site: SiteLayout, keys: SiteKeys) -> tuple[File, ...]:
         # Where a pattern of Prolog= matches no file, Slurm drains the node.
         File(path="/etc/slurm/prolog.d/00-site", text="#!/bin/sh\nexit 0\n", mode=0o755),
         File(path="/etc/slurm/epilog.d/00-site", text="#!/bin/sh\nexit 0\n", mode=0o755),
+        File(path="/etc/federator/node.json", text=node_json()),
+        *gpu_cases(site),
         File(path="/etc/federator/testbed/accounts", text=accounts(site)),
         File(path="/etc/federator/testbed/nodes", text=node_names(site)),
     )
