@@ -249,6 +249,7 @@ def test_tags_limits_and_advice_in_their_own_words(everywhere: Everywhere) -> No
         assert "need a project" in cluster.said(*project, "srun", *tagged, "true")[1]
         for command in ("srun", "salloc"):
             assert cluster.said(command, *TAGGED, "true")[0] == 0
+            assert cluster.said(command, *tagged, "--fed-project=llm", "true")[0] == 0
             assert "GPUs of the 16" in cluster.said(command, *TAGGED, "--gpus=6", "true")[1]
         # An old file's limits count, its figures of use do not.
         at(cluster.site, "sed", "-i", f"1s/.*/federator-admission\\t1\\t{int(time.time()) - 4000}/",
