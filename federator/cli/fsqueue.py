@@ -21,6 +21,7 @@ from federator.cli.usage import run
 from federator.cli.words import listed, printable, reason_text, refusal_text, unexpected
 from federator.errors import FederatorError, InvalidRequest
 from federator.model.lifecycle import TERMINAL, WorkloadState
+from federator.model.reason import ReasonCode
 from federator.sites.protocol import ErrorReply, QueueCall, QueueReply, QueueRow
 
 _S = WorkloadState
@@ -198,6 +199,11 @@ def _why(row: QueueRow, now_s: float) -> list[str]:
         lines += [f"{site or 'federation'}: {refusal_text(r)}" for site, r in row.refusals.items()]
         if not row.refusals and row.reason is not None:
             lines.append(reason_text(row.reason))
+    lines += [
+        f"setback at {site}: {reason_text(setback.reason)}"
+        for site, setback in row.setbacks.items()
+        if setback.reason.code is ReasonCode.NODE_FAILED and setback.reason != row.reason
+    ]
     evictions = preemption_lines(row.preemption, now_s)
     return [*lines, *(f"{label.lower()}: {text}" for label, text in evictions)]
 

@@ -22,6 +22,7 @@ ACCOUNT: Final = "federator"  # the unprivileged account the daemon logs in to
 USERS_GROUP: Final = "fedusers"  # whom that account may submit for
 LOCAL_USER: Final = "localuser"  # not of the federation; for local jobs
 HELPER: Final = "/usr/local/libexec/fed-site-exec"
+SPOOL_DIR: Final = "/var/spool/federator"  # what the agent leaves for the site's hooks
 AGENT_CONFIG: Final = "/etc/federator/agent.yaml"
 LIB_DIR: Final = "/opt/federator/lib"
 USER_DIR: Final = "/opt/federator/user"  # what jobs may import: federator, and nothing beside it

@@ -19,6 +19,7 @@ from federator.testbed.layout import (
     LOCAL_USER,
     NODE_GROUPS,
     RACKS,
+    SPOOL_DIR,
     TENANTS,
     USERS_GROUP,
     SiteLayout,
@@ -178,6 +179,7 @@ def agent_yaml(site: SiteLayout) -> str:
             "site": site.name,
             "socket": "/run/federator/agent.sock",
             "state_dir": "/var/lib/federator",
+            "spool_dir": SPOOL_DIR,
         }
     )
 
@@ -206,7 +208,11 @@ def node_json() -> str:
         "nvidia_smi": "/opt/federator/testbed/bin/nvidia-smi",
         "sysfs": "/etc/federator/testbed/sysfs/%n",
         "kmsg": "/etc/federator/testbed/kmsg/%n",
-        "gate": {"partitions": ["fed"]},
+        "gate": {
+            "partitions": ["fed"],
+            "expected": "/etc/federator/testbed/expected/%n",
+            "lease": {"dir": f"{SPOOL_DIR}/leases"},
+        },
     }
     return json.dumps(document, indent=2) + "\n"
 

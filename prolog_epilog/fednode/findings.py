@@ -74,8 +74,7 @@ def _judge(manifest: Manifest, scene: Scene, hang_is_fault: bool) -> Finding:
     for question in builtin.questions:
         answer = scene.answer(question)
         if answer.hung:
-            said = f"nvidia-smi: {answer.trouble.rpartition('/')[2]}"
-            return Finding(manifest, FAULT if hang_is_fault else UNKNOWN, said)
+            return Finding(manifest, FAULT if hang_is_fault else UNKNOWN, answer.trouble)
         if answer.trouble and manifest.id != "gpus-present":
             return Finding(manifest, UNKNOWN, answer.trouble[:_CHARS])
     try:

@@ -38,9 +38,10 @@ class Manifest(NamedTuple):
 
 
 def load(shipped: str = SHIPPED, own: str = OWN) -> "Tuple[List[Manifest], List[str]]":
-    """Return the checks that are enabled, in order of their ids, and what is wrong with the rest.
+    """Return the checks that are enabled, and what is wrong with the rest.
 
-    An absent folder is an empty one.
+    In order of their ids, but whether the GPUs are there at all comes first: it is what to say of
+    a node on which other checks fail as well. An absent folder is an empty one.
     """
     documents, problems = {}, []  # type: Dict[str, Dict[str, Any]], List[str]
     for folder in (shipped, own):
@@ -57,7 +58,7 @@ def load(shipped: str = SHIPPED, own: str = OWN) -> "Tuple[List[Manifest], List[
             merged["thresholds"] = {**known.get("thresholds", {}), **found.get("thresholds", {})}
             documents[found["id"]] = merged
     manifests = []
-    for name in sorted(documents):
+    for name in sorted(documents, key=lambda name: (name != "gpus-present", name)):
         try:
             manifest = parse(documents[name])
         except ValueError as error:

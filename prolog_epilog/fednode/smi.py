@@ -112,7 +112,7 @@ class Smi:
             self._answers[question] = self._query_gpus()
         else:
             ran = self._ask([self._program, *QUESTIONS[question]], self._timeout_s, self._env)
-            self._answers[question] = _judged(self._program, ran)
+            self._answers[question] = self._judged(ran)
 
     def _query_gpus(self) -> Answer:
         """``FIELDS`` as CSV; a field that the driver does not know is left out and empty."""
@@ -126,8 +126,17 @@ class Smi:
                 break
             assert bad is not None
             refused.add(bad.group(1))
-        found = _judged(self._program, ran)
+        found = self._judged(ran)
         return found._replace(text=",".join(asked) + "\n" + found.text)
+
+    def _judged(self, ran: Ran) -> Answer:
+        if ran.status == 0:
+            return Answer(ran.out)
+        if ran.timed_out:
+            late = f"nvidia-smi did not answer within {self._timeout_s:.3g} s"
+            return Answer(ran.out, late, hung=True)
+        words = ran.trouble or _last_line(ran.out) or _last_line(ran.err)
+        return Answer(ran.out, words or f"nvidia-smi ended with status {ran.status}")
 
 
 def _csv(what: str, fields: "Sequence[str]") -> "Tuple[str, str]":
@@ -143,13 +152,6 @@ QUESTIONS = {
     "links": ("nvlink", "-s"),
     "link_errors": ("nvlink", "-e"),
 }
-
-
-def _judged(program: str, ran: Ran) -> Answer:
-    if ran.status == 0:
-        return Answer(ran.out)
-    words = ran.trouble or _last_line(ran.out) or _last_line(ran.err)
-    return Answer(ran.out, words or f"{program} ended with status {ran.status}", ran.timed_out)
 
 
 def _last_line(text: str) -> str:

@@ -40,7 +40,7 @@ SCHEMA = {
     "interactive": config.Key("leave", config.one_of("leave", "warn", "reclaim")),
     "multi_node": config.Key("warn", config.one_of("leave", "warn", "reclaim")),
     "nvidia_smi_timeout_s": config.Key(10, config.number(0.1, 60)),
-    "limit_s": config.Key(300, config.number(1, 3600)),
+    "limit_s": config.Key(45, config.number(1, 3600)),
 }  # type: config.Schema
 
 

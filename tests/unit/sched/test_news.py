@@ -103,7 +103,8 @@ def test_a_job_that_the_sites_watch_ended_says_so_and_one_that_its_user_ended_do
     ended_by_watch = replace(report(SiteJobState.CANCELLED), reason="fed-watch:idle-7200s")
     why = reason_for(entry, Happening.CANCELLED, ended_by_watch)
     assert why == Reason(code=ReasonCode.RECLAIMED, detail="idle for 7200 s")
-    assert reason_for(entry, Happening.CANCELLED, report(SiteJobState.CANCELLED)) is None
+    somebody = reason_for(entry, Happening.CANCELLED, report(SiteJobState.CANCELLED))
+    assert somebody == Reason(code=ReasonCode.SITE_CANCELLED)
     entry.state = WorkloadState.CANCELLING
     assert reason_for(entry, Happening.CANCELLED, ended_by_watch) is None
 
@@ -121,7 +122,7 @@ def test_a_job_that_the_sites_watch_put_back_is_requeued_and_says_why() -> None:
 def test_a_note_that_the_watch_does_not_write_is_no_reason(words: str) -> None:
     entry = Entry(workload=workload(), state=WorkloadState.RUNNING)
     told = replace(report(SiteJobState.CANCELLED), reason=words)
-    assert reason_for(entry, Happening.CANCELLED, told) is None
+    assert reason_for(entry, Happening.CANCELLED, told) == Reason(code=ReasonCode.SITE_CANCELLED)
 
 
 # ---- what a job asks for by the way it ends ----
