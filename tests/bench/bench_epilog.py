@@ -86,9 +86,7 @@ def line(what: str, took: list[list[float]]) -> str:
 
 def main() -> None:
     load = os.getloadavg()[0]
-    print(
-        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, load {load:.1f} before"
-    )
+    print(f"{platform.machine()}, {os.cpu_count()} cores, load {load:.1f} before")
     for site in layout.SITES:
         where = f"{site.name}, Python {site.python}"
         for delay_s, runs in ((0.0, RUNS), (0.5, RUNS // 5)):
