@@ -126,13 +126,21 @@ rm -rf /var/lib/federator-node/*/xid-seen
 @pytest.fixture
 def gated(testbed: StateDir) -> Iterator[None]:
     """Sites whose gate looks at the partition ``local``; as before when the test is over."""
+
+    def prepare(site: str) -> None:
+        script(site, _ASIDE)
+        configure(site)
+
+    def tidy(site: str) -> None:
+        at(site, "sh", "-c", _BACK, "sh", site)
+
     clear()
-    everywhere(lambda site: (script(site, _ASIDE), configure(site))[0] and None)
+    everywhere(prepare)
     try:
         yield
     finally:
         clear()
-        everywhere(lambda site: at(site, "sh", "-c", _BACK, "sh", site) and None)
+        everywhere(tidy)
 
 
 def _drains(site: str, bad: Mapping[str, tuple[str, str]], *, recorded: set[str]) -> None:
@@ -197,7 +205,7 @@ def test_a_node_without_its_network_serves_jobs_of_one_node_only(gated: None) ->
         )
         within(60, lambda: state(site, several) == "COMPLETED")
         assert script(site, f"cat {HOME}/ran-several").strip() == f"{site}-g[2-3]"
-        assert node(site, "g1")[0] == "idle"
+        assert "drain" not in node(site, "g1")[0]
         features = at(site, "sinfo", "--noheader", f"--nodes={site}-g1", "--format=%b")
         assert "fed_single_node" in features
         alone = submit(site, "-N1", "--gpus-per-node=1", f"--nodelist={site}-g1")
@@ -223,7 +231,7 @@ def test_a_job_without_its_lease_ends_before_it_runs_and_no_node_is_drained(gate
         ]
         own = submit(site, "--comment=fed:9001:1", "-N2", wrap="sleep 60")
         within(30, lambda: state(site, own) == "RUNNING")
-        within(10, lambda: script(site, f"cat {LEASES}/9001.1.job") == f"{site} {own}\n")
+        within(10, lambda: script(site, f"cat {LEASES}/9001.1.job || true") == f"{site} {own}\n")
         without.append(submit(site, "--comment=fed:9001:1", "-N1", wrap=ran))
         local = submit(site, "--comment=no attempt", "-N1")
         within(30, lambda: all(state(site, job) == "CANCELLED" for job in without))
