@@ -15,7 +15,7 @@ import statistics
 from federator.testbed import layout
 from tests.slurm.federation import at
 
-RUNS = 200
+RUNS = 100
 _FOLDER = "/tmp/bench-epilog"
 _PROGRAM = """
 import json, os, resource, subprocess, sys, time
