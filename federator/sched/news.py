@@ -33,8 +33,8 @@ _STILL_THERE: Final = frozenset({
     Happening.ACCEPTED, Happening.STARTED, Happening.EVICTED, Happening.WITHDRAWN,
     Happening.SHRINK_DONE,
 })  # fmt: skip
-_WATCH_NOTE: Final = re.compile(r"(?:^| )fed-watch:(zombie|idle)-([0-9]{1,9})s$")
 MAX_WHY: Final = 300  # characters of a site's own words
+_WATCH_NOTE: Final = re.compile(r"(?:^| )fed-watch:(zombie|idle)-([0-9]{1,9})s$")
 BY_THE_SITE: Final = "by the site"
 _SENT: Final = (1, 2, 3, 9, 10, 12, 14, 15)
 """HUP INT QUIT KILL USR1 USR2 ALRM TERM: jobs are told, or ended, by these; no crash ends in them.
@@ -199,7 +199,7 @@ def _why_put_back(report: AttemptReport) -> Reason:
 
 
 def _why_cancelled(report: AttemptReport) -> Reason:
-    """Why it was cancelled at its site, by somebody else than the federation."""
+    """By the site's watch, or by whoever else may at the site."""
     seen = _seen_by_watch(report)
     if seen:
         return Reason(code=ReasonCode.RECLAIMED, detail=seen)

@@ -98,13 +98,13 @@ def test_a_withdrawal_that_took_effect_late_is_still_ours() -> None:
 # ---- what its site's watch did ----
 
 
-def test_a_job_that_the_sites_watch_ended_says_so_and_one_that_its_user_ended_does_not() -> None:
+def test_what_the_sites_watch_ended_says_so_and_any_other_that_it_was_cancelled() -> None:
     entry = Entry(workload=workload(), state=WorkloadState.RUNNING)
     ended_by_watch = replace(report(SiteJobState.CANCELLED), reason="fed-watch:idle-7200s")
     why = reason_for(entry, Happening.CANCELLED, ended_by_watch)
     assert why == Reason(code=ReasonCode.RECLAIMED, detail="idle for 7200 s")
-    somebody = reason_for(entry, Happening.CANCELLED, report(SiteJobState.CANCELLED))
-    assert somebody == Reason(code=ReasonCode.SITE_CANCELLED)
+    why = reason_for(entry, Happening.CANCELLED, report(SiteJobState.CANCELLED))
+    assert why == Reason(code=ReasonCode.SITE_CANCELLED)
     entry.state = WorkloadState.CANCELLING
     assert reason_for(entry, Happening.CANCELLED, ended_by_watch) is None
 
