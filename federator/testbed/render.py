@@ -230,7 +230,11 @@ def node_json() -> str:
         "nvidia_smi": "/opt/federator/testbed/bin/nvidia-smi",
         "sysfs": "/etc/federator/testbed/sysfs/%n",
         "kmsg": "/etc/federator/testbed/kmsg/%n",
-        "gate": {"partitions": ["fed"]},
+        "gate": {
+            "partitions": ["fed"],
+            "expected": "/etc/federator/testbed/expected/%n",
+            "lease": {"dir": f"{SPOOL_DIR}/leases"},
+        },
     }
     return json.dumps(document, indent=2) + "\n"
 
