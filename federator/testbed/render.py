@@ -28,7 +28,7 @@ from federator.testbed.layout import (
 )
 
 # Partitions that only the federation's agent may submit to, with tickets.
-CLOSED_PARTITIONS: tuple[str, ...] = ()
+CLOSED_PARTITIONS: tuple[str, ...] = ("fed",)
 
 FORCED_COMMAND = f"/opt/federator/bin/federator agent --config {AGENT_CONFIG}"
 
