@@ -142,7 +142,8 @@ class Api:
             known = ", ".join(self._config.sites)
             raise InvalidRequest(f"unknown site {call.site[:64]!r}; one of {known}")
         if isinstance(call, VerifyCall):
-            link.ask_proof(call.user, call.nodes, answer)
+            tenants = self._config.tenants_of(call.user)
+            link.ask_proof(call, tenants[0] if tenants else "", answer)
         else:
             link.ask_snapshot(answer)
 
@@ -182,6 +183,11 @@ class Api:
             raise InvalidRequest("the submit key must have 8 to 128 characters")
         asked = interpret(call.submission)
         tenant = self._tenant(user, asked.account)
+        if self._config.tenants[tenant].require_project and not asked.project:
+            raise InvalidRequest(
+                f"tenant {tenant} takes no job without a project; pass --fed-project=NAME (or "
+                "SBATCH_FED_PROJECT)"
+            )
         priority = self._config.tenants[tenant].priority
         if asked.asks_priority and asked.asked_priority < priority:
             raise InvalidRequest(
@@ -205,6 +211,9 @@ class Api:
             no_preempt=asked.no_preempt,
             continues=asked.continues,
             signal_lead_s=asked.signal_lead_s,
+            project=asked.project,
+            datasets=asked.datasets,
+            elastic=asked.elastic,
         )
         client = self._client(answer)
         key = f"{user}:{call.key}"  # one user's key cannot meet another's

@@ -19,12 +19,16 @@ from federator.testbed.layout import (
     LOCAL_USER,
     NODE_GROUPS,
     RACKS,
+    SPANK_PLUGIN,
     SPOOL_DIR,
     TENANTS,
     USERS_GROUP,
     SiteLayout,
     StateDir,
 )
+
+# Partitions that only the federation's agent may submit to, with tickets.
+CLOSED_PARTITIONS: tuple[str, ...] = ("fed",)
 
 FORCED_COMMAND = f"/opt/federator/bin/federator agent --config {AGENT_CONFIG}"
 
@@ -65,6 +69,7 @@ MailProg=/bin/true
 
 Prolog=/etc/slurm/prolog.d/*
 PrologFlags=Alloc,DeferBatch
+Epilog=/etc/slurm/epilog.d/*
 SlurmctldParameters=preempt_send_user_signal
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
@@ -78,6 +83,7 @@ SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=2,bf
 nohold_on_prolog_fail
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
+JobSubmitPlugins=lua
 
 JobCompType=jobcomp/filetxt
 JobCompLoc=/var/log/slurm/jobcomp.log
@@ -129,6 +135,11 @@ def topology_conf(site: SiteLayout) -> str:
         for rack in RACKS
     ]
     return "".join(leaves) + f"SwitchName=spine Switches={','.join(r.name for r in RACKS)}\n"
+
+
+def plugstack_conf() -> str:
+    """Return plugstack.conf: without a plug-in that is ``optional`` everything goes on."""
+    return f"optional {SPANK_PLUGIN}\n"
 
 
 def sshd_config(site: SiteLayout) -> str:
@@ -183,6 +194,18 @@ def agent_yaml(site: SiteLayout) -> str:
     )
 
 
+def admission_lua() -> str:
+    """Return the rules of job_submit: the closed partitions, and advice for local users."""
+    closed = ", ".join(f'"{name}"' for name in CLOSED_PARTITIONS)
+    return (
+        "return {\n"
+        f'    spool_dir = "{SPOOL_DIR}",\n'
+        f"    closed = {{ {closed} }},\n"
+        '    advice = { partitions = { "local" } },\n'
+        "}\n"
+    )
+
+
 def authorized_keys(client_public: str) -> str:
     """Return the account's authorized_keys: the key runs the agent and nothing else."""
     return f'restrict,command="{FORCED_COMMAND}" {client_public.strip()}\n'
@@ -233,11 +256,13 @@ def site_files(site: SiteLayout, keys: SiteKeys) -> tuple[File, ...]:
         File(path="/etc/slurm/slurm.conf", text=slurm_conf(site)),
         File(path="/etc/slurm/gres.conf", text=gres_conf(site)),
         File(path="/etc/slurm/topology.conf", text=topology_conf(site)),
+        File(path="/etc/slurm/plugstack.conf", text=plugstack_conf()),
         File(path="/etc/ssh/sshd_config", text=sshd_config(site)),
         File(path="/etc/ssh/ssh_host_ed25519_key", text=keys.host_private, mode=0o600),
         File(path="/etc/ssh/ssh_host_ed25519_key.pub", text=keys.host_public),
         File(path="/etc/sudoers.d/federator", text=sudoers(), mode=0o440),
         File(path=AGENT_CONFIG, text=agent_yaml(site)),
+        File(path="/etc/federator/admission.lua", text=admission_lua()),
         File(path=login, text=authorized_keys(keys.client_public)),
         # Where a pattern of Prolog= matches no file, Slurm drains the node.
         File(path="/etc/slurm/prolog.d/00-site", text="#!/bin/sh\nexit 0\n", mode=0o755),
