@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import yaml
 
@@ -28,7 +29,7 @@ from federator.testbed.layout import (
 )
 
 # Partitions that only the federation's agent may submit to, with tickets.
-CLOSED_PARTITIONS: tuple[str, ...] = ("fed",)
+CLOSED_PARTITIONS: Final = ("fed",)
 
 FORCED_COMMAND = f"/opt/federator/bin/federator agent --config {AGENT_CONFIG}"
 
