@@ -48,12 +48,6 @@ class Host:
     def sh(self, script: str) -> str:
         return self.run("sh", "-euc", script)
 
-    def fails(self, *argv: str) -> str:
-        """Run it as root; it must fail."""
-        done = inside.run(self.container, argv)
-        assert done.exit_status != 0, f"{argv} succeeded:\n{done.stdout}"
-        return done.stdout
-
     def write(self, path: str, text: str) -> None:
         entry = ArchivedFile(path=path.lstrip("/"), data=text.encode())
         self.container.put_archive("/", pack([entry]))
