@@ -35,7 +35,7 @@ SHORT: Final[Mapping[str, str]] = MappingProxyType({
 
 STATES: Final = frozenset(state.value for state in WorkloadState)
 ENDED: Final = frozenset(state.value for state in TERMINAL)
-_ON_ITS_WAY_OUT: Final = frozenset({_S.PREEMPTING.value, _S.TIMEOUT.value})
+_SAYS_WHY: Final = frozenset({_S.PREEMPTING.value, _S.TIMEOUT.value, _S.CANCELLED.value})
 _PLAIN_NODE: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 _HEADER: Final = (
@@ -176,7 +176,7 @@ def _where(row: QueueRow, now_s: float) -> str:
         detail = row.reason.code.value if row.reason else row.site_state
         ending = f"signal {row.signal}" if row.signal else f"exit {row.exit_code}"
         return f"{nodes} ({detail}: {ending})"
-    if row.state in _ON_ITS_WAY_OUT and row.reason is not None:
+    if row.state in _SAYS_WHY and row.reason is not None:
         return f"{nodes} ({row.reason.code.value})"
     return nodes
 

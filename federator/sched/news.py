@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -33,6 +34,7 @@ _STILL_THERE: Final = frozenset({
     Happening.SHRINK_DONE,
 })  # fmt: skip
 MAX_WHY: Final = 300  # characters of a site's own words
+_WATCH_NOTE: Final = re.compile(r"(?:^| )fed-watch:(zombie|idle)-([0-9]{1,9})s$")
 BY_THE_SITE: Final = "by the site"
 _SENT: Final = (1, 2, 3, 9, 10, 12, 14, 15)
 """HUP INT QUIT KILL USR1 USR2 ALRM TERM: jobs are told, or ended, by these; no crash ends in them.
@@ -163,10 +165,10 @@ def reason_for(entry: Entry, happening: Happening, report: AttemptReport) -> Rea
         return Reason(code=ReasonCode.NODE_FAILED, detail=_said(nodes, report))
     if happening is Happening.SITE_REQUEUED:
         return _why_put_back(report)
+    if happening is Happening.CANCELLED and entry.state is not WorkloadState.CANCELLING:
+        return _why_cancelled(report)
     if happening is Happening.TIMED_OUT:
         return NO_PROGRESS if is_last_chance(entry, report.leave) else None
-    if happening is Happening.CANCELLED and entry.state is not WorkloadState.CANCELLING:
-        return Reason(code=ReasonCode.SITE_CANCELLED, detail=report.cancelled_why[:MAX_WHY])
     known = {
         Happening.CHECKPOINTED: Reason(code=ReasonCode.REQUEUED),
         Happening.SITE_PREEMPTED: Reason(code=ReasonCode.PREEMPTED, detail=BY_THE_SITE),
@@ -192,7 +194,22 @@ def _why_put_back(report: AttemptReport) -> Reason:
         return Reason(code=ReasonCode.NODE_FAILED, detail=report.reason)
     if report.preempted or _HELD in report.reason:
         return Reason(code=ReasonCode.PREEMPTED, detail=BY_THE_SITE)
-    return Reason(code=ReasonCode.REQUEUED)
+    seen = _seen_by_watch(report)
+    return Reason(code=ReasonCode.REQUEUED, detail=f"by its watch, {seen}" if seen else "")
+
+
+def _why_cancelled(report: AttemptReport) -> Reason:
+    """By the site's watch, or by whoever else may at the site."""
+    seen = _seen_by_watch(report)
+    if seen:
+        return Reason(code=ReasonCode.RECLAIMED, detail=seen)
+    return Reason(code=ReasonCode.SITE_CANCELLED, detail=report.cancelled_why[:MAX_WHY])
+
+
+def _seen_by_watch(report: AttemptReport) -> str:
+    """What the site's watch saw before it put the job back or ended it; "" if it did not."""
+    note = _WATCH_NOTE.search(report.reason)
+    return f"{note[1]} for {note[2]} s" if note is not None else ""
 
 
 def _said(nodes: str, report: AttemptReport) -> str:

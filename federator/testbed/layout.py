@@ -24,6 +24,7 @@ LOCAL_USER: Final = "localuser"  # not of the federation; for local jobs
 HELPER: Final = "/usr/local/libexec/fed-site-exec"
 SPOOL_DIR: Final = "/var/spool/federator"  # what the agent leaves for the site's hooks
 AGENT_CONFIG: Final = "/etc/federator/agent.yaml"
+SPANK_PLUGIN: Final = "/opt/federator/lib/slurm/spank_federator.so"
 LIB_DIR: Final = "/opt/federator/lib"
 USER_DIR: Final = "/opt/federator/user"  # what jobs may import: federator, and nothing beside it
 

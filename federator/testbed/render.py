@@ -19,6 +19,7 @@ from federator.testbed.layout import (
     LOCAL_USER,
     NODE_GROUPS,
     RACKS,
+    SPANK_PLUGIN,
     SPOOL_DIR,
     TENANTS,
     USERS_GROUP,
@@ -28,7 +29,6 @@ from federator.testbed.layout import (
 
 # Partitions that only the federation's agent may submit to, with tickets.
 CLOSED_PARTITIONS: tuple[str, ...] = ()
-SPOOL_DIR = "/var/spool/federator"
 
 FORCED_COMMAND = f"/opt/federator/bin/federator agent --config {AGENT_CONFIG}"
 
@@ -69,6 +69,7 @@ MailProg=/bin/true
 
 Prolog=/etc/slurm/prolog.d/*
 PrologFlags=Alloc,DeferBatch
+Epilog=/etc/slurm/epilog.d/*
 SlurmctldParameters=preempt_send_user_signal
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
@@ -134,6 +135,11 @@ def topology_conf(site: SiteLayout) -> str:
         for rack in RACKS
     ]
     return "".join(leaves) + f"SwitchName=spine Switches={','.join(r.name for r in RACKS)}\n"
+
+
+def plugstack_conf() -> str:
+    """Return plugstack.conf: without a plug-in that is ``optional`` everything goes on."""
+    return f"optional {SPANK_PLUGIN}\n"
 
 
 def sshd_config(site: SiteLayout) -> str:
@@ -246,6 +252,7 @@ def site_files(site: SiteLayout, keys: SiteKeys) -> tuple[File, ...]:
         File(path="/etc/slurm/slurm.conf", text=slurm_conf(site)),
         File(path="/etc/slurm/gres.conf", text=gres_conf(site)),
         File(path="/etc/slurm/topology.conf", text=topology_conf(site)),
+        File(path="/etc/slurm/plugstack.conf", text=plugstack_conf()),
         File(path="/etc/ssh/sshd_config", text=sshd_config(site)),
         File(path="/etc/ssh/ssh_host_ed25519_key", text=keys.host_private, mode=0o600),
         File(path="/etc/ssh/ssh_host_ed25519_key.pub", text=keys.host_public),
