@@ -225,4 +225,5 @@ def test_an_upgrade_keeps_configuration_and_purging_leaves_nothing(release: Rele
         host.sh("test -e /var/lib/federator/daemon/queue.db")
         host.run("dpkg", "--purge", *PACKAGES)
         say(f"{release.site.suite}: removed and purged", began_s)
-        assert host.everything() ^ before == set()
+        # dpkg takes an empty /opt with it, whoever's package was the last in it.
+        assert host.everything() ^ before <= {"d /opt"}
