@@ -25,7 +25,7 @@ from tests.packages.host import Host, clean
 
 pytestmark = pytest.mark.packages
 
-SUITES = os.environ.get("FEDERATOR_SUITES", "trixie").split()
+SUITES = os.environ.get("FEDERATOR_SUITES", "bookworm").split()
 PACKAGES = (
     "federator-common",
     "federator-server",
