@@ -104,7 +104,7 @@ def test_an_sshd_that_does_not_know_a_key_is_not_given_it() -> None:
 def test_sudo_allows_one_helper_without_arguments_as_federated_users() -> None:
     rules = [line for line in render.sudoers().splitlines() if not line.startswith("Defaults")]
     assert rules == [
-        'federator ALL=(%fedusers) NOPASSWD: /usr/local/libexec/fed-site-exec ""',
+        'federator ALL=(%fedusers) NOPASSWD: /opt/federator/libexec/fed-site-exec ""',
     ]
 
 
