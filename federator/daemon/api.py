@@ -2,7 +2,7 @@
 
 A call comes from the agent of a site, which vouches for the user by the peer of its socket, or
 from a process on the daemon's host. There root and the daemon's own user are operators: they may
-act for others (``--uid``), cancel anything, and see what a site bids on.
+act for others (``--uid``), cancel anything, see what a site bids on, and have a site verified.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from federator.sites.protocol import (
     SubmitCall,
     TenantsCall,
     TenantsReply,
+    VerifyCall,
 )
 from federator.sites.researchers import ResearcherSocket, user_of
 from federator.sites.slurm.interpret import interpret
@@ -109,8 +110,8 @@ class Api:
                     answer(SitesReply(sites=site_rows(self._federation, regions)))
                 case TenantsCall():
                     answer(self._tenants())
-                case SnapshotCall():
-                    self._snapshot(call, user, operator, answer)
+                case SnapshotCall() | VerifyCall():
+                    self._ask_site(call, user, operator, answer)
         except FederatorError as error:
             answer(ErrorReply(message=str(error)))
         except Exception:  # a fault of ours in one call must not end the caller's channel
@@ -125,8 +126,12 @@ class Api:
         rows, left_off = queue_rows(self._federation, call, MAX_ROWS, ranks)
         return QueueReply(rows=rows, now_s=now_s, left_off=left_off)
 
-    def _snapshot(
-        self, call: SnapshotCall, user: str, operator: bool, answer: Callable[[Reply], None]
+    def _ask_site(
+        self,
+        call: SnapshotCall | VerifyCall,
+        user: str,
+        operator: bool,
+        answer: Callable[[Reply], None],
     ) -> None:
         if not operator:
             message = f"{user} is no operator, or not on the daemon's host"
@@ -136,7 +141,10 @@ class Api:
         if link is None:
             known = ", ".join(self._config.sites)
             raise InvalidRequest(f"unknown site {call.site[:64]!r}; one of {known}")
-        link.ask_snapshot(answer)
+        if isinstance(call, VerifyCall):
+            link.ask_proof(call.user, call.nodes, answer)
+        else:
+            link.ask_snapshot(answer)
 
     def _tenants(self) -> TenantsReply:
         now_s = self._clock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -25,6 +26,8 @@ from federator.model.reason import Reason, ReasonCode
 from federator.model.workload import SiteName, WorkloadId
 from federator.sites.protocol import (
     PROTOCOL_VERSION,
+    VERIFY_TAKES_S,
+    Admission,
     AttemptAbsent,
     BidsMade,
     CallAnswer,
@@ -45,6 +48,9 @@ from federator.sites.protocol import (
     SnapshotReply,
     SnapshotTaken,
     Trouble,
+    VerifyAsk,
+    VerifyDone,
+    VerifyReply,
     Welcome,
     frame,
     from_agent_decoder,
@@ -58,6 +64,7 @@ SILENCE_S: Final = 6.0  # a site that says nothing for so long is down
 GREETING_S: Final = 75.0  # an older agent may have to finish its launches first
 _EXPECTED: Final = (FederatorError, OSError, msgspec.MsgspecError, TimeoutError)
 SNAPSHOT_S: Final = 20.0  # a site that shows none for so long shows none
+VERIFY_S: Final = VERIFY_TAKES_S + 30.0  # it waits for probe jobs
 RETRY_S: Final = (0.5, 1.0, 2.0, 5.0)
 
 log = structlog.get_logger()
@@ -99,8 +106,10 @@ class SiteLink:
         self._problems: tuple[str, ...] = ()
         self._reported = False
         self._stopping = False
-        self._snapshots: dict[int, Callable[[Reply], None]] = {}  # asked for, not yet shown
-        self._next_snapshot = 1
+        self._asked: dict[int, Callable[[Reply], None]] = {}  # snapshots and proofs not yet there
+        self._next_ask = 1
+        self.admission: Admission | None = None
+        """What its admission rules are told when it comes up."""
 
     async def run(self) -> None:
         """Connect and serve until ``stop``."""
@@ -159,6 +168,8 @@ class SiteLink:
         self._channel, self._version, self._troubled = channel, hello.slurm_version, False
         log.info("site_up", site=self.site, slurm=hello.slurm_version)
         self._observe(SiteUp(site=self.site, slurm_version=self._version))
+        if self.admission is not None:
+            self.send(self.admission)
         pinging = asyncio.create_task(self._ping())
         try:
             while (message := await self._next(channel, SILENCE_S)) is not None:
@@ -180,7 +191,7 @@ class SiteLink:
 
     async def _hang_up(self) -> None:
         channel, self._channel = self._channel, None
-        waiting, self._snapshots = self._snapshots, {}
+        waiting, self._asked = self._asked, {}
         for answer in waiting.values():
             answer(_unavailable(f"the connection to site {self.site} broke"))
         if channel is not None:
@@ -194,7 +205,9 @@ class SiteLink:
             case ClientCall():
                 self._desk.take(message, self.site, lambda r: self._answer(message.call_id, r))
             case SnapshotTaken():
-                self._snapshot_taken(message)
+                self._answered(message.ask_id, self._snapshot_reply(message))
+            case VerifyDone():
+                self._answered(message.ask_id, VerifyReply(findings=message.findings))
             case Trouble():
                 if not self._troubled:
                     log.warning("site_trouble", site=self.site, detail=message.detail)
@@ -206,30 +219,49 @@ class SiteLink:
             case _:
                 self._observe_message(message)
 
+    def tell_admission(self, admission: Admission) -> None:
+        """Tell what the site's admission rules need to know, now and whenever it comes up."""
+        self.admission = admission
+        self.send(admission)
+
     def ask_snapshot(self, answer: Callable[[Reply], None]) -> None:
         """Have the site show what it bids on now."""
+        self._ask(answer, lambda id_: SnapshotAsk(ask_id=id_), "showed no snapshot", SNAPSHOT_S)
+
+    def ask_proof(self, user: str, nodes: tuple[str, ...], answer: Callable[[Reply], None]) -> None:
+        """Have the site prove that it is set up as it should be; see ``VerifyCall``."""
+        ask = partial(VerifyAsk, user=user, nodes=nodes)
+        self._ask(answer, lambda id_: ask(ask_id=id_), "was not verified", VERIFY_S)
+
+    def _ask(
+        self,
+        answer: Callable[[Reply], None],
+        question: Callable[[int], Message],
+        failing: str,
+        patience_s: float,
+    ) -> None:
         if self._channel is None:
             answer(_unavailable(f"site {self.site} is not connected"))
             return
-        ask_id = self._next_snapshot
-        self._next_snapshot += 1
-        self._snapshots[ask_id] = answer
-        asyncio.get_running_loop().call_later(SNAPSHOT_S, self._no_snapshot, ask_id)
-        self.send(SnapshotAsk(ask_id=ask_id))
+        ask_id = self._next_ask
+        self._next_ask += 1
+        self._asked[ask_id] = answer
+        message = f"site {self.site} {failing} within {patience_s:.0f} s"
+        asyncio.get_running_loop().call_later(patience_s, self._no_answer, ask_id, message)
+        self.send(question(ask_id))
 
-    def _no_snapshot(self, ask_id: int) -> None:
-        answer = self._snapshots.pop(ask_id, None)
+    def _no_answer(self, ask_id: int, message: str) -> None:
+        self._answered(ask_id, _unavailable(message))
+
+    def _answered(self, ask_id: int, reply: Reply) -> None:
+        answer = self._asked.pop(ask_id, None)
         if answer is not None:
-            answer(_unavailable(f"site {self.site} showed no snapshot within {SNAPSHOT_S:.0f} s"))
+            answer(reply)
 
-    def _snapshot_taken(self, taken: SnapshotTaken) -> None:
-        answer = self._snapshots.pop(taken.ask_id, None)
-        if answer is None:
-            return
+    def _snapshot_reply(self, taken: SnapshotTaken) -> Reply:
         if not taken.snapshot:
-            answer(_unavailable(f"site {self.site} shows no snapshot: {taken.detail[:300]}"))
-        else:
-            answer(SnapshotReply(snapshot=taken.snapshot))
+            return _unavailable(f"site {self.site} shows no snapshot: {taken.detail[:300]}")
+        return SnapshotReply(snapshot=taken.snapshot)
 
     def _answer(self, call_id: int, reply: Reply) -> None:
         try:

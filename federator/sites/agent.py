@@ -1,7 +1,8 @@
 """What does an agent do? It stands between one Slurm and the daemon: sweeps, bids, launches.
 
-One task reads orders, one sweeps, one serves the researchers' socket; launches run beside them.
-All decisions are ``SiteScheduler``'s. The agent ends when its channel does: what runs runs on.
+One task reads orders, one sweeps, one serves the researchers' socket; launches (``launching.py``)
+run beside them. All decisions are ``SiteScheduler``'s. The agent ends when its channel does: what
+runs runs on.
 """
 
 from __future__ import annotations
@@ -17,9 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from federator.errors import (
-    FederatorError,
     InvalidRequest,
-    SiteRefused,
     SiteUnavailable,
     StaleState,
 )
@@ -29,28 +28,24 @@ from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.site_scheduler import SiteScheduler, described, summarise
 from federator.sites.base import SiteDriver, Sweep, told_apart
 from federator.sites.greeting import SILENCE_S
-from federator.sites.journal import Journal, Mark, Step
+from federator.sites.journal import Journal
+from federator.sites.launching import INTENT_HORIZON_S, AgentEdges, Launches
 from federator.sites.leaving import Departures
 from federator.sites.left_behind import LeftBehind
 from federator.sites.protocol import (
     PROTOCOL_VERSION,
     Answer,
     Ask,
-    AttemptAbsent,
     BidsMade,
     ByteReader,
     CallAnswer,
-    CancelFailed,
     CancelOrder,
     Hello,
-    LaunchAccepted,
-    LaunchDeclined,
     LaunchOrder,
     Message,
     Ping,
     Pong,
     PreemptOrder,
-    Report,
     ShrinkOrder,
     SnapshotAsk,
     SnapshotTaken,
@@ -68,14 +63,10 @@ from federator.sites.setbacks import Setbacks
 from federator.sites.taking import Taking
 from federator.sites.told import Told
 
-INTENT_HORIZON_S: Final = 45.0  # an sbatch older than this has succeeded or never will:
-# the helper calls it within 12 s or not at all, and ends it after 30 s
 WATCH_S: Final = 0.25  # sweep interval while a launch is on its way
 WATCH_FOR_S: Final = 8.0
 FRESH_S: Final = 1.0  # bids are made on a sweep no older than this
 REST_PER_SWEEP: Final = 4.0  # however much happens, slurmctld is left alone four times as long
-LAUNCHES_AT_ONCE: Final = 8
-CANCELS_AT_ONCE: Final = 4
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,10 +113,6 @@ class Agent:
         self._watch_until_s = 0.0
         self._sweep_lock = asyncio.Lock()
         self._wake = asyncio.Event()
-        self._slots = asyncio.Semaphore(LAUNCHES_AT_ONCE)
-        self._cancel_slots = asyncio.Semaphore(CANCELS_AT_ONCE)
-        self._cancels: set[CancelOrder] = set()  # under way or waiting for a slot
-        self._attempt_locks: dict[AttemptId, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._departing: set[asyncio.Task[None]] = set()  # not waited for: the journal knows
         self._departures = Departures(
@@ -136,13 +123,16 @@ class Agent:
         self._left_behind = LeftBehind(driver, journal)
         self._taking = Taking(driver, known=lambda: self._known, sweep=self._sweep,
                               send=self._send, watch=self._watch)  # fmt: skip
+        edges = AgentEdges(
+            scheduler=lambda: self._scheduler, known=lambda: self._known, sweep=self._sweep,
+            send=self._send, watch=self._watch, start=self._start,
+        )  # fmt: skip
+        self._launches = Launches(driver, journal, clock, edges)
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._known: dict[AttemptId, AttemptReport] = {}
         self._told = Told()
         self._setbacks = Setbacks(self._planned_nodes)
         self._sees_all_nodes = True
-        self._accepted_lately: dict[AttemptId, tuple[str, int]] = {}  # user and job id, since
-        # the last sweep began
         self._relay = Relay(self._send)
 
     # ---- life ----
@@ -207,13 +197,11 @@ class Agent:
             case SnapshotAsk():
                 self._show(message)
             case LaunchOrder():
-                self._take_order(message)
+                self._launches.take(message)
             case PreemptOrder() | ShrinkOrder():
                 self._start(self._preempt(message))
             case CancelOrder():
-                if message not in self._cancels:  # the daemon repeats what takes long
-                    self._cancels.add(message)
-                    self._start(self._cancel(message))
+                self._launches.take_cancel(message)
             case CallAnswer():
                 self._relay.pass_on(message)
             case Welcome():
@@ -258,9 +246,7 @@ class Agent:
     async def _sweep(self) -> bool:
         """Look at Slurm once and report what is new; False when it did not answer."""
         async with self._sweep_lock:
-            self._accepted_lately.clear()
-            if not self._tasks:
-                self._attempt_locks.clear()  # nobody holds one or waits for one
+            self._launches.sweep_begins(idle=not self._tasks)
             began_s = self._clock()
             try:
                 sweep = await self._driver.sweep()
@@ -294,7 +280,7 @@ class Agent:
     def _report(self, sweep: Sweep) -> None:
         news = self._told.news(
             self._known,
-            self._accepted_lately,
+            self._launches.accepted_lately,
             self._scheduler.capacity,
             summarise(sweep.nodes, self._scheduler.partitions),
             sweep,
@@ -340,97 +326,7 @@ class Agent:
             return refusal
         return replace(refusal, kind=RefusalKind.WAIT)
 
-    # ---- launches ----
-
-    def _take_order(self, order: LaunchOrder) -> None:
-        """Check the plan and hold its nodes at once, before the next message is read."""
-        obstacle = None
-        mark = self._journal.get(order.attempt)
-        if mark is None:
-            obstacle = self._scheduler.holds(order.jobs, order.victims, order.shrinks)
-        if obstacle is None and (mark is None or mark.step is Step.INTENT or self._waits(order)):
-            ends_by_s = self._clock() + order.time_limit_s
-            self._scheduler.hold(order.attempt, order.jobs, ends_by_s, order.victims, order.shrinks)
-        self._start(self._launch(order, obstacle))
-
-    def _waits(self, order: LaunchOrder) -> bool:
-        """The attempt is in Slurm's queue, so its nodes do not show it yet."""
-        report = self._known.get(order.attempt)
-        return report is not None and report.state is SiteJobState.PENDING
-
-    async def _launch(self, order: LaunchOrder, obstacle: Reason | None) -> None:
-        async with self._lock_of(order.attempt), self._slots:
-            mark = self._journal.get(order.attempt)
-            if mark is not None and mark.step is Step.INTENT:
-                mark = await self._find(order, mark)
-            if mark is not None and mark.step is Step.JOB:
-                self._accepted(order, mark.job_id)
-                if order.attempt not in self._known and await self._sweep():
-                    self._gone(order.attempt)
-            elif mark is not None and mark.step is Step.VOID:
-                self._declined(order, "given up before")
-            elif obstacle is not None:
-                self._void(order)
-                self._send(LaunchDeclined(attempt=order.attempt, reason=obstacle))
-            else:
-                await self._submit(order)
-
-    async def _submit(self, order: LaunchOrder) -> None:
-        intent = Mark(step=Step.INTENT, at_s=self._clock(), user=order.user,
-                      checkpoint_dir=order.checkpoint_dir)  # fmt: skip
-        self._journal.put(order.attempt, intent)
-        try:
-            job_id = await self._driver.launch(order)
-        except SiteRefused as error:
-            self._declined(order, str(error))
-            return
-        except SiteUnavailable as error:
-            mark = await self._find(order, intent)
-            if mark is None:
-                self._declined(order, str(error))
-                return
-            job_id = mark.job_id
-        self._accepted(order, job_id)
-
-    def _accepted(self, order: LaunchOrder, job_id: int) -> None:
-        self._journal.put(
-            order.attempt,
-            Mark(step=Step.JOB, at_s=self._clock(), user=order.user, job_id=job_id,
-                 checkpoint_dir=order.checkpoint_dir),
-        )  # fmt: skip
-        self._accepted_lately[order.attempt] = (order.user, job_id)
-        self._send(LaunchAccepted(attempt=order.attempt, site_job_id=job_id))
-        self._watch()
-
-    def _declined(self, order: LaunchOrder, detail: str) -> None:
-        self._void(order)
-        reason = Reason(code=ReasonCode.LAUNCH_REFUSED, detail=detail[:500])
-        self._send(LaunchDeclined(attempt=order.attempt, reason=reason))
-
-    def _void(self, order: LaunchOrder | CancelOrder) -> None:
-        """Remember that the attempt is not here and must never be."""
-        void = Mark(step=Step.VOID, at_s=self._clock(), user=order.user)
-        self._journal.put(order.attempt, void)
-        self._scheduler.release(order.attempt)
-
-    def _gone(self, attempt: AttemptId) -> None:
-        """Slurm has forgotten a job that the journal knows: how it ended cannot be told."""
-        if attempt not in self._known:
-            self._scheduler.release(attempt)
-            self._send(Report(attempts=(), gone=(attempt,)))
-
-    async def _find(self, order: LaunchOrder | CancelOrder, intent: Mark) -> Mark | None:
-        """Look in Slurm for an attempt that was begun; wait until the answer is certain."""
-        while True:
-            swept = await self._sweep()
-            report = self._known.get(order.attempt)
-            if report is not None and report.user == order.user:
-                return replace(intent, step=Step.JOB, job_id=report.site_job_id)
-            if swept and self._clock() > intent.at_s + INTENT_HORIZON_S:
-                return None
-            await asyncio.sleep(1.0)
-
-    # ---- evictions and cancels ----
+    # ---- evictions ----
 
     async def _preempt(self, order: PreemptOrder | ShrinkOrder) -> None:
         """Its grace begins now, unless the site knows it no more; optional jobs just go."""
@@ -441,46 +337,7 @@ class Agent:
         if order.attempt in self._known:
             self._departures.begin(order)
         elif swept:
-            self._gone(order.attempt)
-
-    async def _cancel(self, order: CancelOrder) -> None:
-        try:
-            await self._cancel_once(order)
-        finally:
-            self._cancels.discard(order)
-
-    async def _cancel_once(self, order: CancelOrder) -> None:
-        async with self._lock_of(order.attempt):
-            job_id = await self._job_of(order)
-            try:
-                if job_id is None or not await self._end(order, job_id):
-                    self._void(order)
-                    self._send(AttemptAbsent(attempt=order.attempt))
-                    return
-            except FederatorError as error:
-                self._send(CancelFailed(attempt=order.attempt, detail=str(error)))
-            self._watch()
-
-    async def _end(self, order: CancelOrder, job_id: int) -> bool:
-        async with self._cancel_slots:
-            return await self._driver.cancel(order.user, job_id, pending_only=order.pending_only)
-
-    async def _job_of(self, order: CancelOrder) -> int | None:
-        """The job to cancel; None when the site has none and must never have one."""
-        if order.site_job_id:
-            return order.site_job_id
-        report = self._known.get(order.attempt)
-        if report is not None and report.user == order.user:
-            return report.site_job_id
-        mark = self._journal.get(order.attempt)
-        if mark is not None and mark.step is Step.INTENT:
-            mark = await self._find(order, mark)
-        if mark is not None and mark.step is Step.JOB:
-            return mark.job_id
-        return None
-
-    def _lock_of(self, attempt: AttemptId) -> asyncio.Lock:
-        return self._attempt_locks.setdefault(attempt, asyncio.Lock())
+            self._launches.gone(order.attempt)
 
 
 def _stranger(user: str) -> Refusal:

@@ -25,7 +25,7 @@ from federator.model.site import AttemptReport
 from federator.model.workload import AttemptId
 
 KEEP_S: Final = 30 * 86_400.0
-TAKEOVER_S: Final = 60.0  # more than an agent takes to end (agent.INTENT_HORIZON_S)
+TAKEOVER_S: Final = 60.0  # more than an agent takes to end (launching.INTENT_HORIZON_S)
 
 
 class Step(Enum):

@@ -28,10 +28,11 @@ from federator.model.site import (
 )
 from federator.model.workload import AttemptId, Job, Submission, WorkloadId
 
-PROTOCOL_VERSION: Final = 3
+PROTOCOL_VERSION: Final = 4
 BANNER: Final = b"FEDERATOR-1\n"
 MAX_FRAME_BYTES: Final = 64 * 2**20
 _CHUNK: Final = 64 * 1024
+VERIFY_TAKES_S: Final = 90.0  # at most, for an agent to prove how its site is set up
 MAX_CALL_BYTES: Final = 8 * 2**20  # of a researcher's command; a script has at most 4 MiB
 
 
@@ -75,7 +76,15 @@ class SnapshotCall(Message, frozen=True, kw_only=True, tag="snapshot_of"):
     site: str
 
 
-Call = SubmitCall | QueueCall | CancelCall | SitesCall | TenantsCall | SnapshotCall
+class VerifyCall(Message, frozen=True, kw_only=True, tag="verify_site"):
+    """Asks a site's agent to prove that the site is set up as it should be; for operators."""
+
+    site: str
+    user: str = ""  # as whom probe jobs are submitted; "": none are
+    nodes: tuple[str, ...] = ()  # on which one must run
+
+
+Call = SubmitCall | QueueCall | CancelCall | SitesCall | TenantsCall | SnapshotCall | VerifyCall
 
 
 class ErrorKind(Enum):
@@ -282,6 +291,26 @@ class SnapshotReply(Message, frozen=True, kw_only=True, tag="snapshot_is"):
     snapshot: bytes  # a Snapshot, see ``unpacked``
 
 
+class Verdict(Enum):
+    """Of one finding."""
+
+    OK = "ok"
+    WARN = "warn"  # it works, but could be better; or it could not be proved
+    FAIL = "fail"  # the federation does not work there as promised until it is mended
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What one check of a site found; ``detail`` is one line: what was seen, and what to do."""
+
+    check: str  # e.g. "spool"
+    verdict: Verdict
+    detail: str
+
+
+class VerifyReply(Message, frozen=True, kw_only=True, tag="verified"):
+    findings: tuple[Finding, ...]
+
+
 Reply = (
     ErrorReply
     | SubmitReply
@@ -291,6 +320,7 @@ Reply = (
     | SitesReply
     | TenantsReply
     | SnapshotReply
+    | VerifyReply
 )
 
 
@@ -347,6 +377,32 @@ class SnapshotAsk(Message, frozen=True, kw_only=True, tag="snapshot"):
     """Show what you bid on now."""
 
     ask_id: int
+
+
+class VerifyAsk(Message, frozen=True, kw_only=True, tag="verify"):
+    """Prove that the site is set up as it should be; see ``VerifyCall``."""
+
+    ask_id: int
+    user: str = ""
+    nodes: tuple[str, ...] = ()
+
+
+class TenantCap(msgspec.Struct, frozen=True, kw_only=True):
+    """What one tenant may have at once, and has.
+
+    ``limit_gpus``: the least of its own limit and its ancestors'; None: there is none.
+    ``used_gpus``: what it and its descendants hold at all sites.
+    """
+
+    name: str
+    limit_gpus: int | None
+    used_gpus: int
+
+
+class Admission(Message, frozen=True, kw_only=True, tag="admission"):
+    """What a site's own admission rules need to know; the agent writes it into its spool."""
+
+    tenants: tuple[TenantCap, ...]
 
 
 class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
@@ -427,6 +483,8 @@ ToAgent = (
     Welcome
     | Ask
     | SnapshotAsk
+    | VerifyAsk
+    | Admission
     | LaunchOrder
     | PreemptOrder
     | ShrinkOrder
@@ -462,6 +520,13 @@ class SnapshotTaken(Message, frozen=True, kw_only=True, tag="snapshot_taken"):
     ask_id: int
     snapshot: bytes = b""  # a Snapshot, packed: the daemon passes it on as it is
     detail: str = ""
+
+
+class VerifyDone(Message, frozen=True, kw_only=True, tag="verify_done"):
+    """Answer to a ``VerifyAsk``."""
+
+    ask_id: int
+    findings: tuple[Finding, ...]
 
 
 class BidsMade(Message, frozen=True, kw_only=True, tag="bids"):
@@ -525,6 +590,7 @@ FromAgent = (
     Hello
     | BidsMade
     | SnapshotTaken
+    | VerifyDone
     | LaunchAccepted
     | LaunchDeclined
     | CancelFailed

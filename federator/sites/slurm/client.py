@@ -61,7 +61,7 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
 READ_TIMEOUT_S: Final = 25.0
 WRITE_TIMEOUT_S: Final = 100.0  # the helper ends its commands after 30 s each, itself after 90 s
 # An sbatch that is not called within this time is not called at all; once called it ends within
-# 30 s. The agent counts on both (agent.INTENT_HORIZON_S).
+# 30 s. The agent counts on both (launching.INTENT_HORIZON_S).
 START_WITHIN_S: Final = 12.0
 LOOKUPS_AT_ONCE: Final = 4  # more jobs than this are looked up by one dump of all
 OTHERS_FRESH_S: Final = 30.0  # where nodes did not change

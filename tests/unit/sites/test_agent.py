@@ -15,14 +15,10 @@ from federator.errors import StaleState
 from federator.model.reason import ReasonCode, RefusalKind
 from federator.model.site import NodeShare
 from federator.model.workload import AttemptId
-from federator.sites.agent import (
-    CANCELS_AT_ONCE,
-    INTENT_HORIZON_S,
-    Agent,
-    AgentConfig,
-)
+from federator.sites.agent import Agent, AgentConfig
 from federator.sites.greeting import await_welcome
 from federator.sites.journal import Journal, Mark, Step
+from federator.sites.launching import CANCELS_AT_ONCE, INTENT_HORIZON_S
 from federator.sites.protocol import (
     BANNER,
     PROTOCOL_VERSION,

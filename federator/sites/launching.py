@@ -1,0 +1,230 @@
+"""How does an attempt begin at this site, and how is it ended? Once, however often it is ordered.
+
+The journal has the last word: an attempt whose job is known is never submitted again, one that was
+given up never at all, and one whose outcome is unknown is looked for in Slurm until that is
+certain. Orders for one attempt wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from federator.errors import FederatorError, SiteRefused, SiteUnavailable
+from federator.model.reason import Reason, ReasonCode
+from federator.model.site import AttemptReport, SiteJobState
+from federator.model.workload import AttemptId
+from federator.sched.site_scheduler import SiteScheduler
+from federator.sites.base import SiteDriver
+from federator.sites.journal import Journal, Mark, Step
+from federator.sites.protocol import (
+    AttemptAbsent,
+    CancelFailed,
+    CancelOrder,
+    LaunchAccepted,
+    LaunchDeclined,
+    LaunchOrder,
+    Message,
+    Report,
+)
+
+INTENT_HORIZON_S: Final = 45.0  # an sbatch older than this has succeeded or never will:
+# the helper calls it within 12 s or not at all, and ends it after 30 s
+LAUNCHES_AT_ONCE: Final = 8
+CANCELS_AT_ONCE: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentEdges:
+    """What an agent lends to those who act for it."""
+
+    scheduler: Callable[[], SiteScheduler]  # keeps the nodes of what was ordered
+    known: Callable[[], Mapping[AttemptId, AttemptReport]]  # the attempts of the last sweep
+    sweep: Callable[[], Awaitable[bool]]  # looks again; False when Slurm did not answer
+    send: Callable[[Message], None]  # to the daemon
+    watch: Callable[[], None]  # asks for sweeps in short order
+    start: Callable[[Coroutine[Any, Any, None]], None]  # runs a task to its end
+
+
+class Launches:
+    """Orders to start and to end attempts.
+
+    Args:
+        driver: this site's Slurm.
+        journal: remembers what was begun.
+        clock: returns Unix time.
+        agent: see ``AgentEdges``.
+    """
+
+    def __init__(
+        self,
+        driver: SiteDriver,
+        journal: Journal,
+        clock: Callable[[], float],
+        agent: AgentEdges,
+    ) -> None:
+        self._driver = driver
+        self._journal = journal
+        self._clock = clock
+        self._scheduler = agent.scheduler
+        self._known = agent.known
+        self._sweep = agent.sweep
+        self._send = agent.send
+        self._watch = agent.watch
+        self._start = agent.start
+        self._slots = asyncio.Semaphore(LAUNCHES_AT_ONCE)
+        self._cancel_slots = asyncio.Semaphore(CANCELS_AT_ONCE)
+        self._cancels: set[CancelOrder] = set()  # under way or waiting for a slot
+        self._locks: dict[AttemptId, asyncio.Lock] = {}
+        self.accepted_lately: dict[AttemptId, tuple[str, int]] = {}
+        """User and job id of those accepted since the last sweep began."""
+
+    def sweep_begins(self, *, idle: bool) -> None:
+        """What is accepted from now on, the sweep may miss.
+
+        Args:
+            idle: no task of the agent is at work.
+        """
+        self.accepted_lately.clear()
+        if idle:
+            self._locks.clear()  # nobody holds one or waits for one
+
+    # ---- launches ----
+
+    def take(self, order: LaunchOrder) -> None:
+        """Check the plan and hold its nodes at once, before the next message is read."""
+        obstacle = None
+        scheduler = self._scheduler()
+        mark = self._journal.get(order.attempt)
+        if mark is None:
+            obstacle = scheduler.holds(order.jobs, order.victims, order.shrinks)
+        if obstacle is None and (mark is None or mark.step is Step.INTENT or self._waits(order)):
+            ends_by_s = self._clock() + order.time_limit_s
+            scheduler.hold(order.attempt, order.jobs, ends_by_s, order.victims, order.shrinks)
+        self._start(self._launch(order, obstacle))
+
+    def _waits(self, order: LaunchOrder) -> bool:
+        """The attempt is in Slurm's queue, so its nodes do not show it yet."""
+        report = self._known().get(order.attempt)
+        return report is not None and report.state is SiteJobState.PENDING
+
+    async def _launch(self, order: LaunchOrder, obstacle: Reason | None) -> None:
+        async with self._lock_of(order.attempt), self._slots:
+            mark = self._journal.get(order.attempt)
+            if mark is not None and mark.step is Step.INTENT:
+                mark = await self._find(order, mark)
+            if mark is not None and mark.step is Step.JOB:
+                self._accepted(order, mark.job_id)
+                if order.attempt not in self._known() and await self._sweep():
+                    self.gone(order.attempt)
+            elif mark is not None and mark.step is Step.VOID:
+                self._declined(order, "given up before")
+            elif obstacle is not None:
+                self._void(order)
+                self._send(LaunchDeclined(attempt=order.attempt, reason=obstacle))
+            else:
+                await self._submit(order)
+
+    async def _submit(self, order: LaunchOrder) -> None:
+        intent = Mark(step=Step.INTENT, at_s=self._clock(), user=order.user,
+                      checkpoint_dir=order.checkpoint_dir)  # fmt: skip
+        self._journal.put(order.attempt, intent)
+        try:
+            job_id = await self._driver.launch(order)
+        except SiteRefused as error:
+            self._declined(order, str(error))
+            return
+        except SiteUnavailable as error:
+            mark = await self._find(order, intent)
+            if mark is None:
+                self._declined(order, str(error))
+                return
+            job_id = mark.job_id
+        self._accepted(order, job_id)
+
+    def _accepted(self, order: LaunchOrder, job_id: int) -> None:
+        self._journal.put(
+            order.attempt,
+            Mark(step=Step.JOB, at_s=self._clock(), user=order.user, job_id=job_id,
+                 checkpoint_dir=order.checkpoint_dir),
+        )  # fmt: skip
+        self.accepted_lately[order.attempt] = (order.user, job_id)
+        self._send(LaunchAccepted(attempt=order.attempt, site_job_id=job_id))
+        self._watch()
+
+    def _declined(self, order: LaunchOrder, detail: str) -> None:
+        self._void(order)
+        reason = Reason(code=ReasonCode.LAUNCH_REFUSED, detail=detail[:500])
+        self._send(LaunchDeclined(attempt=order.attempt, reason=reason))
+
+    def _void(self, order: LaunchOrder | CancelOrder) -> None:
+        """Remember that the attempt is not here and must never be."""
+        void = Mark(step=Step.VOID, at_s=self._clock(), user=order.user)
+        self._journal.put(order.attempt, void)
+        self._scheduler().release(order.attempt)
+
+    def gone(self, attempt: AttemptId) -> None:
+        """Slurm has forgotten a job that the journal knows: how it ended cannot be told."""
+        if attempt not in self._known():
+            self._scheduler().release(attempt)
+            self._send(Report(attempts=(), gone=(attempt,)))
+
+    async def _find(self, order: LaunchOrder | CancelOrder, intent: Mark) -> Mark | None:
+        """Look in Slurm for an attempt that was begun; wait until the answer is certain."""
+        while True:
+            swept = await self._sweep()
+            report = self._known().get(order.attempt)
+            if report is not None and report.user == order.user:
+                return replace(intent, step=Step.JOB, job_id=report.site_job_id)
+            if swept and self._clock() > intent.at_s + INTENT_HORIZON_S:
+                return None
+            await asyncio.sleep(1.0)
+
+    # ---- cancels ----
+
+    def take_cancel(self, order: CancelOrder) -> None:
+        """End it, or see to it that it never starts."""
+        if order not in self._cancels:  # the daemon repeats what takes long
+            self._cancels.add(order)
+            self._start(self._cancel(order))
+
+    async def _cancel(self, order: CancelOrder) -> None:
+        try:
+            await self._cancel_once(order)
+        finally:
+            self._cancels.discard(order)
+
+    async def _cancel_once(self, order: CancelOrder) -> None:
+        async with self._lock_of(order.attempt):
+            job_id = await self._job_of(order)
+            try:
+                if job_id is None or not await self._end(order, job_id):
+                    self._void(order)
+                    self._send(AttemptAbsent(attempt=order.attempt))
+                    return
+            except FederatorError as error:
+                self._send(CancelFailed(attempt=order.attempt, detail=str(error)))
+            self._watch()
+
+    async def _end(self, order: CancelOrder, job_id: int) -> bool:
+        async with self._cancel_slots:
+            return await self._driver.cancel(order.user, job_id, pending_only=order.pending_only)
+
+    async def _job_of(self, order: CancelOrder) -> int | None:
+        """The job to cancel; None when the site has none and must never have one."""
+        if order.site_job_id:
+            return order.site_job_id
+        report = self._known().get(order.attempt)
+        if report is not None and report.user == order.user:
+            return report.site_job_id
+        mark = self._journal.get(order.attempt)
+        if mark is not None and mark.step is Step.INTENT:
+            mark = await self._find(order, mark)
+        if mark is not None and mark.step is Step.JOB:
+            return mark.job_id
+        return None
+
+    def _lock_of(self, attempt: AttemptId) -> asyncio.Lock:
+        return self._locks.setdefault(attempt, asyncio.Lock())
