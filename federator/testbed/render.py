@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 import yaml
 
+from federator.kit import slurm_conf as ours
+from federator.kit import texts
+from federator.kit.texts import File
 from federator.testbed.layout import (
     ACCOUNT,
     AGENT_CONFIG,
     GPU_NODES,
-    HELPER,
     LOCAL_USER,
     NODE_GROUPS,
     RACKS,
@@ -23,17 +25,6 @@ from federator.testbed.layout import (
     SiteLayout,
     StateDir,
 )
-
-FORCED_COMMAND = f"/opt/federator/bin/federator agent --config {AGENT_CONFIG}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class File:
-    """One root-owned file of a container."""
-
-    path: str  # absolute
-    text: str
-    mode: int = 0o644
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +62,7 @@ TaskPlugin=task/none
 GresTypes=gpu
 TopologyPlugin=topology/tree
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=2,bf_interval=2,\
-nohold_on_prolog_fail
+{no_hold}
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 
@@ -88,7 +79,14 @@ SlurmdLogFile=/var/log/slurm/slurmd-%n.log
 
 def slurm_conf(site: SiteLayout) -> str:
     """Return slurm.conf; the same text serves all three Slurm generations."""
-    lines = [_SLURM_CONF_HEAD.format(name=site.name)]
+    head = _SLURM_CONF_HEAD.format(
+        name=site.name,
+        prolog=ours.PROLOG,
+        prolog_flags=ours.PROLOG_FLAGS,
+        send_signal=ours.SEND_SIGNAL,
+        no_hold=ours.NO_HOLD,
+    )
+    lines = [head]
     for group in NODE_GROUPS:
         last_port = group.first_port + group.count - 1
         gpu = (
@@ -103,8 +101,8 @@ def slurm_conf(site: SiteLayout) -> str:
             f" RealMemory={group.mem_mib}{gpu} State=UNKNOWN"
         )
     nodes = ",".join(group.hostlist(site.name) for group in NODE_GROUPS)
+    lines.append(ours.partition_line("fed", nodes, " GraceTime=20"))
     common = f"Nodes={nodes} MaxTime=INFINITE State=UP PriorityTier=1"
-    lines.append(f"PartitionName=fed Default=NO GraceTime=20 {common}")
     lines.append(f"PartitionName=local Default=YES {common}")
     return "\n".join(lines) + "\n"
 
@@ -136,17 +134,10 @@ def sshd_config(site: SiteLayout) -> str:
         "PubkeyAuthentication yes",
         "PasswordAuthentication no",
         "KbdInteractiveAuthentication no",
-        "AuthenticationMethods publickey",
+        *texts.SSHD_SETTINGS,
         "AuthorizedKeysFile .ssh/authorized_keys",
         "UsePAM no",
-        "DisableForwarding yes",
-        "PermitTTY no",
-        "PermitTunnel no",
-        "PermitUserRC no",
         "PermitUserEnvironment no",
-        "X11Forwarding no",
-        "ClientAliveInterval 5",
-        "ClientAliveCountMax 3",
         "MaxStartups 100",
         "UseDNS no",
         "PrintMotd no",
@@ -155,32 +146,6 @@ def sshd_config(site: SiteLayout) -> str:
     if site.penalties:  # every client of a published port has the same address
         lines.append("PerSourcePenalties no")
     return "\n".join(lines) + "\n"
-
-
-def sudoers() -> str:
-    """Return the sudo rule: the account may run one helper, without arguments, as a user."""
-    return (
-        f"Defaults:{ACCOUNT} env_reset, !setenv, !lecture, passwd_tries=0\n"
-        f"Defaults:{ACCOUNT} !env_keep, !env_check\n"
-        f'Defaults:{ACCOUNT} secure_path = "/usr/sbin:/usr/bin:/sbin:/bin"\n'
-        f'{ACCOUNT} ALL=(%{USERS_GROUP}) NOPASSWD: {HELPER} ""\n'
-    )
-
-
-def agent_yaml(site: SiteLayout) -> str:
-    """Return the configuration of the site's agent."""
-    return _yaml(
-        {
-            "site": site.name,
-            "socket": "/run/federator/agent.sock",
-            "state_dir": "/var/lib/federator",
-        }
-    )
-
-
-def authorized_keys(client_public: str) -> str:
-    """Return the account's authorized_keys: the key runs the agent and nothing else."""
-    return f'restrict,command="{FORCED_COMMAND}" {client_public.strip()}\n'
 
 
 def accounts(site: SiteLayout) -> str:
@@ -206,9 +171,9 @@ def site_files(site: SiteLayout, keys: SiteKeys) -> tuple[File, ...]:
         File(path="/etc/ssh/sshd_config", text=sshd_config(site)),
         File(path="/etc/ssh/ssh_host_ed25519_key", text=keys.host_private, mode=0o600),
         File(path="/etc/ssh/ssh_host_ed25519_key.pub", text=keys.host_public),
-        File(path="/etc/sudoers.d/federator", text=sudoers(), mode=0o440),
-        File(path=AGENT_CONFIG, text=agent_yaml(site)),
-        File(path=login, text=authorized_keys(keys.client_public)),
+        File(path="/etc/sudoers.d/federator", text=texts.sudoers(), mode=0o440),
+        File(path=AGENT_CONFIG, text=texts.agent_yaml(site.name)),
+        File(path=login, text=texts.authorized_keys(keys.client_public)),
         File(path="/etc/federator/testbed/accounts", text=accounts(site)),
         File(path="/etc/federator/testbed/nodes", text=node_names(site)),
     )
