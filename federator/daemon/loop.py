@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 
 from federator.config import FederationConfig, SiteConfig
+from federator.daemon.admission import AdmissionNews
 from federator.daemon.api import Api
 from federator.daemon.effects import Effects
 from federator.daemon.links import SiteLink
@@ -90,6 +91,8 @@ class Daemon:
         self._stopping = False
         self._links: dict[SiteName, SiteLink] = self._api.links
         shared = {name: config.regions[s.region].shared for name, s in config.sites.items()}
+        self._admission = AdmissionNews(self._federation.ledger)
+        self._admission_wake_s = 0.0
         self._effects = Effects(config.federation, self._links, self._api.reply, self._wake, shared)
 
     def clock(self) -> float:
@@ -172,6 +175,16 @@ class Daemon:
         for observation in observations:
             commands += self._federation.handle(observation, now_s)
         await self._carry_out(commands)
+        self._tell_admission(now_s)
+
+    def _tell_admission(self, now_s: float) -> None:
+        news = self._admission.due(now_s)
+        if news is not None:
+            for link in self._links.values():
+                link.tell_admission(news)
+        elif self._admission_wake_s <= now_s < self._admission.next_s:  # it may change until then
+            self._admission_wake_s = self._admission.next_s
+            self._wake(self._admission_wake_s)
 
     async def _gather(self) -> Sequence[Observation]:
         """Wait for an observation or the next wake; then take what else is there."""

@@ -228,12 +228,13 @@ class AttemptId:
     def parse(cls, comment: str) -> AttemptId | None:
         """Read the attempt a Slurm comment starts with; None when it names none.
 
-        Anyone may write any comment: numbers that no message can carry name no attempt.
+        Anyone may write any comment: numbers that no message can carry name no attempt. No
+        workload has the number 0: so a site's own probes are called (``sites.verifying``).
         """
         match = _ATTEMPT.fullmatch(comment)
         if match is None:
             return None
         workload, attempt = int(match[1]), int(match[2])
-        if max(workload, attempt) >= _WIRE_LIMIT:
+        if not workload or max(workload, attempt) >= _WIRE_LIMIT:
             return None
         return cls(workload=WorkloadId(workload), attempt=attempt)

@@ -34,6 +34,7 @@ from federator.sites.leaving import Departures
 from federator.sites.left_behind import LeftBehind
 from federator.sites.protocol import (
     PROTOCOL_VERSION,
+    Admission,
     Answer,
     Ask,
     BidsMade,
@@ -60,6 +61,7 @@ from federator.sites.protocol import (
 from federator.sites.relay import Relay
 from federator.sites.researchers import ResearcherSocket
 from federator.sites.setbacks import Setbacks
+from federator.sites.spool import Acting, Spool
 from federator.sites.taking import Taking
 from federator.sites.told import Told
 
@@ -75,6 +77,11 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     site: str
     socket: str  # researchers' commands connect here
     state_dir: str  # the journal's folder, writable by the agent alone
+    spool_dir: str = ""  # for the site's own hooks, see ``sites.spool``; "": there is none
+
+    def __post_init__(self) -> None:
+        if self.spool_dir and not Path(self.spool_dir).is_absolute():
+            raise ValueError(f"spool_dir: expected an absolute path, got {self.spool_dir!r}")
 
 
 class Agent:
@@ -87,9 +94,10 @@ class Agent:
         write: sends bytes to the daemon.
         clock: returns Unix time.
         knows_user: tells whether a user has an account at this site.
+        acting: does what may take long in the spool; by default a thread.
     """
 
-    def __init__(  # each is one edge of the agent
+    def __init__(  # noqa: PLR0913 - each is one edge of the agent
         self,
         config: AgentConfig,
         driver: SiteDriver,
@@ -98,6 +106,7 @@ class Agent:
         *,
         knows_user: Callable[[str], bool],
         clock: Callable[[], float] = time.time,
+        acting: Acting | None = None,
     ) -> None:
         self._config = config
         self._driver = driver
@@ -127,7 +136,9 @@ class Agent:
             scheduler=lambda: self._scheduler, known=lambda: self._known, sweep=self._sweep,
             send=self._send, watch=self._watch, start=self._start,
         )  # fmt: skip
-        self._launches = Launches(driver, journal, clock, edges)
+        spool_dir = Path(config.spool_dir) if config.spool_dir else None
+        self._spool = Spool(spool_dir, clock, acting)
+        self._launches = Launches(driver, journal, self._spool, clock, edges)
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._known: dict[AttemptId, AttemptReport] = {}
         self._told = Told()
@@ -196,6 +207,8 @@ class Agent:
                 self._start(self._bid(message))  # it may sweep first; pings must not wait
             case SnapshotAsk():
                 self._show(message)
+            case Admission():
+                self._start(self._spool.write_admission(message.tenants, self._gpus))
             case LaunchOrder():
                 self._launches.take(message)
             case PreemptOrder() | ShrinkOrder():
@@ -267,6 +280,7 @@ class Agent:
                 described(sweep.nodes, self._gpus), self._visible(),
                 switches=sweep.switches, running=running, local=local,
             )  # fmt: skip
+            await self._spool.settle(self._launches.live(), self._launches.is_over)
             self._report(sweep)
             return True
 
@@ -278,6 +292,8 @@ class Agent:
         return {a for a, r in self._known.items() if r.state is not SiteJobState.PENDING}
 
     def _report(self, sweep: Sweep) -> None:
+        if self._spool.trouble:
+            sweep = replace(sweep, problems=(self._spool.trouble, *sweep.problems))
         news = self._told.news(
             self._known,
             self._launches.accepted_lately,
@@ -293,6 +309,12 @@ class Agent:
     async def _bid(self, ask: Ask) -> None:
         if self._clock() - self._swept_at_s > max(FRESH_S, self._rest_s):
             await self._sweep()
+        if self._spool.trouble:  # every launch would be declined
+            reason = Reason(code=ReasonCode.LAUNCH_REFUSED, detail=self._spool.trouble[:500])
+            no = Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
+            refused = tuple(Answer(id=r.id, refusal=no) for r in ask.requests)
+            self._send(BidsMade(pass_id=ask.pass_id, answers=refused))
+            return
         strangers = {user for user in {r.user for r in ask.requests} if not self._knows_user(user)}
         self._scheduler.rank({WorkloadId(id_): terms for id_, terms in ask.victims.items()})
         requests = [r.bid_request() for r in ask.requests if r.user not in strangers]

@@ -94,8 +94,10 @@ class SiteDriver(Protocol):
 
     async def sweep(self) -> Sweep: ...
 
-    async def launch(self, order: LaunchOrder) -> int:
+    async def launch(self, order: LaunchOrder, ticket: str = "") -> int:
         """Submit an attempt, pinned, as the real user; return the (leader's) job id.
+
+        ``ticket`` opens the partition to it; "" where the site has no spool.
 
         Raises:
             SiteRefused: Slurm said no; there is no job.

@@ -29,9 +29,11 @@ from federator.sites.protocol import (
     Message,
     Report,
 )
+from federator.sites.spool import Spool
 
 INTENT_HORIZON_S: Final = 45.0  # an sbatch older than this has succeeded or never will:
 # the helper calls it within 12 s or not at all, and ends it after 30 s
+SEEN_WITHIN_S: Final = 60.0  # of sbatch's answer a sweep shows a job, or it is forgotten
 LAUNCHES_AT_ONCE: Final = 8
 CANCELS_AT_ONCE: Final = 4
 
@@ -54,6 +56,7 @@ class Launches:
     Args:
         driver: this site's Slurm.
         journal: remembers what was begun.
+        spool: shows the site's hooks what may start.
         clock: returns Unix time.
         agent: see ``AgentEdges``.
     """
@@ -62,11 +65,13 @@ class Launches:
         self,
         driver: SiteDriver,
         journal: Journal,
+        spool: Spool,
         clock: Callable[[], float],
         agent: AgentEdges,
     ) -> None:
         self._driver = driver
         self._journal = journal
+        self._spool = spool
         self._clock = clock
         self._scheduler = agent.scheduler
         self._known = agent.known
@@ -78,6 +83,7 @@ class Launches:
         self._cancel_slots = asyncio.Semaphore(CANCELS_AT_ONCE)
         self._cancels: set[CancelOrder] = set()  # under way or waiting for a slot
         self._locks: dict[AttemptId, asyncio.Lock] = {}
+        self._beginning: set[AttemptId] = set()  # may have a lease and no mark yet
         self.accepted_lately: dict[AttemptId, tuple[str, int]] = {}
         """User and job id of those accepted since the last sweep began."""
 
@@ -120,29 +126,71 @@ class Launches:
                 if order.attempt not in self._known() and await self._sweep():
                     self.gone(order.attempt)
             elif mark is not None and mark.step is Step.VOID:
-                self._declined(order, "given up before")
+                await self._declined(order, "given up before")
             elif obstacle is not None:
-                self._void(order)
+                await self._void(order)
                 self._send(LaunchDeclined(attempt=order.attempt, reason=obstacle))
             else:
                 await self._submit(order)
 
     async def _submit(self, order: LaunchOrder) -> None:
-        intent = Mark(step=Step.INTENT, at_s=self._clock(), user=order.user,
-                      checkpoint_dir=order.checkpoint_dir)  # fmt: skip
-        self._journal.put(order.attempt, intent)
+        self._beginning.add(order.attempt)
         try:
-            job_id = await self._driver.launch(order)
+            # Before the intent, since sbatch must be over so soon after that.
+            token = await self._spool.open(order.attempt, order.user)
+            intent = Mark(step=Step.INTENT, at_s=self._clock(), user=order.user,
+                          checkpoint_dir=order.checkpoint_dir)  # fmt: skip
+            self._journal.put(order.attempt, intent)
+        except SiteUnavailable as error:  # started without a lease, its gate would end it
+            await self._declined(order, str(error))
+            return
+        finally:
+            self._beginning.discard(order.attempt)
+        await self._call_sbatch(order, intent, token)
+
+    async def _call_sbatch(self, order: LaunchOrder, intent: Mark, token: str) -> None:
+        try:
+            try:
+                job_id = await self._driver.launch(order, token)
+            finally:
+                await self._spool.shut(token)
         except SiteRefused as error:
-            self._declined(order, str(error))
+            await self._declined(order, str(error))
             return
         except SiteUnavailable as error:
             mark = await self._find(order, intent)
             if mark is None:
-                self._declined(order, str(error))
+                await self._declined(order, str(error))
                 return
             job_id = mark.job_id
         self._accepted(order, job_id)
+
+    def is_over(self, attempt: AttemptId) -> bool:
+        """Tell, after a sweep, whether an attempt can never start here (again).
+
+        One that waits, runs or was put back may; one whose outcome is unknown too. A job that
+        sbatch named a moment ago may not be in the sweep yet.
+        """
+        if attempt in self._beginning:
+            return False
+        mark, report = self._journal.get(attempt), self._known().get(attempt)
+        if mark is not None and mark.step is Step.VOID:
+            return True
+        if report is not None:
+            return report.state.ended
+        if mark is None or mark.step is Step.INTENT:
+            return mark is None
+        return self._clock() > mark.at_s + SEEN_WITHIN_S
+
+    def live(self) -> dict[AttemptId, str]:
+        """The users of those that have a job here that may start or run, by the last sweep."""
+        return {
+            a: report.user
+            for a, report in self._known().items()
+            if (mark := self._journal.get(a)) is not None
+            and mark.step is Step.JOB
+            and not report.state.ended
+        }
 
     def _accepted(self, order: LaunchOrder, job_id: int) -> None:
         self._journal.put(
@@ -154,16 +202,20 @@ class Launches:
         self._send(LaunchAccepted(attempt=order.attempt, site_job_id=job_id))
         self._watch()
 
-    def _declined(self, order: LaunchOrder, detail: str) -> None:
-        self._void(order)
+    async def _declined(self, order: LaunchOrder, detail: str) -> None:
+        await self._void(order)
         reason = Reason(code=ReasonCode.LAUNCH_REFUSED, detail=detail[:500])
         self._send(LaunchDeclined(attempt=order.attempt, reason=reason))
 
-    def _void(self, order: LaunchOrder | CancelOrder) -> None:
-        """Remember that the attempt is not here and must never be."""
+    async def _void(self, order: LaunchOrder | CancelOrder) -> None:
+        """Remember that the attempt is not here and must never be.
+
+        Without its lease even an sbatch that slips through all the same starts nothing.
+        """
         void = Mark(step=Step.VOID, at_s=self._clock(), user=order.user)
         self._journal.put(order.attempt, void)
         self._scheduler().release(order.attempt)
+        await self._spool.release(order.attempt)
 
     def gone(self, attempt: AttemptId) -> None:
         """Slurm has forgotten a job that the journal knows: how it ended cannot be told."""
@@ -201,7 +253,7 @@ class Launches:
             job_id = await self._job_of(order)
             try:
                 if job_id is None or not await self._end(order, job_id):
-                    self._void(order)
+                    await self._void(order)
                     self._send(AttemptAbsent(attempt=order.attempt))
                     return
             except FederatorError as error:

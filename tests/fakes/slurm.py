@@ -295,6 +295,7 @@ class SimulatedSite:
         self.deadlines_s: dict[AttemptId, float] = {}  # of those that were told to leave
         self.signals: list[tuple[AttemptId, str, SignalTo]] = []
         self.seen: dict[AttemptId, Seen] = {}  # what jobs have left in their folders
+        self.on_launch: Callable[[AttemptId, str], object] = lambda _attempt, _ticket: None
         self.on_signal: Callable[[SimulatedJob, str], object] = lambda _job, _name: None
 
     async def version(self) -> str:
@@ -309,7 +310,8 @@ class SimulatedSite:
             holders=self.slurm.holders(),
         )
 
-    async def launch(self, order: LaunchOrder) -> int:
+    async def launch(self, order: LaunchOrder, ticket: str = "") -> int:
+        self.on_launch(order.attempt, ticket)
         self._answer()
         if self.refusal:
             raise SiteRefused(self.refusal)

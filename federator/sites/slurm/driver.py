@@ -51,9 +51,9 @@ class SlurmDriver:
             nodes_complete=found.nodes_complete,
         )
 
-    async def launch(self, order: LaunchOrder) -> int:
+    async def launch(self, order: LaunchOrder, ticket: str = "") -> int:
         try:
-            call = render(order, self._site)
+            call = render(order, self._site, ticket=ticket)
         except InvalidRequest as error:
             raise SiteRefused(str(error)) from error
         return await self._client.submit(order.user, call)

@@ -24,6 +24,8 @@ The submission and its plan become argv, script and environment; nothing passes 
 * The umask is that of the shell where the job was submitted, as with sbatch.
 * Bytes of the script that are not UTF-8 are surrogates in ``SbatchCall.script``; JSON carries them
   to the site's helper, which makes them bytes again.
+* FED_TICKET opens a partition that is closed to direct submission (``sites.spool``); it is of no
+  use once sbatch has returned. A job of ``--export=NIL`` has it as the second word of its comment.
 * ``--export``: with NONE or a list, the FED_* names are added as a list, which keeps what both
   imply (the user's login environment is loaded at the site). NIL stays as it is: it forbids
   names beside it, so such a job sees no FED_*. ALL needs nothing.
@@ -49,6 +51,7 @@ DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 MAX_VARIABLE_BYTES: Final = 128 * 1024 - 1  # MAX_ARG_STRLEN less its NUL
 FOLD_ABOVE_NODES: Final = 16
 FED_NAMES: Final = ("FED_JOB_ID", "FED_ATTEMPT", "FED_SITE")
+TICKET_NAME: Final = "FED_TICKET"
 DROPPED_NAMES: Final = "FED_DROPPED_ENV"
 MAX_DROPPED_NAMES: Final = 16 * 1024  # characters, of at most 4 bytes each
 
@@ -61,7 +64,7 @@ _HOST_ONLY: Final = frozenset({
     "TMPDIR", "TMP", "TEMP", "TERM", "TERMCAP", "DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY",
     "LS_COLORS", "SHLVL", "_", "STY", "TMUX", "TMUX_PANE", "WINDOWID", "CUDA_VISIBLE_DEVICES",
     "FED_CHECKPOINT_DIR", "FED_CHECKPOINT_ERROR", "FED_CHECKPOINT_INTERVAL_S",
-    "FED_PREEMPT_DEADLINE",
+    "FED_PREEMPT_DEADLINE", "FED_TICKET",
     "FED_PP", "FED_RAILS", "FED_TP", "FEDERATOR_SOCKET", "FED_SUBMIT_KEY", "INVOCATION_ID",
     "JOURNAL_STREAM",
 })  # fmt: skip
@@ -84,13 +87,16 @@ class SbatchCall:
     checkpoint_dir: str = ""
 
 
-def render(order: LaunchOrder, site: str, default_path: str = DEFAULT_PATH) -> SbatchCall:
+def render(
+    order: LaunchOrder, site: str, default_path: str = DEFAULT_PATH, *, ticket: str = ""
+) -> SbatchCall:
     """Turn a launch order into the call of sbatch that carries it out.
 
     Args:
         order: its ``jobs`` are the plans of the submission's components, in the same order.
         site: the name of the site, for FED_SITE.
         default_path: appended to the user's PATH.
+        ticket: opens the partition to this submission; "": the site needs none.
 
     Raises:
         InvalidRequest: plans and components do not match, or a plan has no nodes.
@@ -103,33 +109,40 @@ def render(order: LaunchOrder, site: str, default_path: str = DEFAULT_PATH) -> S
     argv = ["--ignore-pbs"]
     for k, (options, plan) in enumerate(zip(submission.components, order.jobs, strict=True)):
         argv += [":"] if k else []
-        argv += _component(order, options, plan, k)
+        argv += _component(order, options, plan, k, ticket)
     return SbatchCall(
         argv=tuple(argv),
         args=submission.args,
         script=without_directives(submission.script_bytes.decode("utf-8", "surrogateescape")),
-        environment=job_environment(order, site, default_path),
+        environment=job_environment(order, site, default_path) | _opened_by(ticket),
         work_dir=_work_dir(submission, submission.components[0]),
         umask=submission.umask,
         checkpoint_dir=order.checkpoint_dir,
     )
 
 
-def _component(order: LaunchOrder, options: Options, plan: JobPlan, k: int) -> list[str]:
+def _component(
+    order: LaunchOrder, options: Options, plan: JobPlan, k: int, ticket: str
+) -> list[str]:
     if not plan.nodes:
         raise InvalidRequest(f"{order.attempt}: the plan for {plan.name!r} has no nodes")
     kept = [option for option in options if not _is_replaced(option)]
     values = {option.name: option.value for option in options}
-    own_comment = values.get("comment")
+    export = _export(
+        values.get("export"),
+        (*FED_NAMES, *_own(order), *_error(order), *_opened_by(ticket)),
+    )
+    shown = f"ticket={ticket}" if ticket and export == "NIL" else ""  # it gets no environment
+    comment = " ".join(filter(None, (str(order.attempt), shown, values.get("comment"))))
     pins = [
         ("nodes", str(len(plan.nodes))),
         ("nodelist", fold(tuple(plan.nodes))),
         ("partition", plan.partition),
         ("account", str(order.tenant)),
-        ("comment", f"{order.attempt} {own_comment}" if own_comment else str(order.attempt)),
+        ("comment", comment),
         ("job-name", values.get("job-name") or order.name),
         ("chdir", _work_dir(order.submission, options) if "chdir" in values else None),
-        ("export", _export(values.get("export"), (*FED_NAMES, *_own(order), *_error(order)))),
+        ("export", export),
     ]
     if order.array_index is not None and k == 0:
         pins.append(("array", str(order.array_index)))
@@ -172,6 +185,10 @@ def _shape(order: LaunchOrder) -> dict[str, str]:
 def _own(order: LaunchOrder) -> dict[str, str]:
     """What only some jobs get: their shape, and where to save."""
     return _shape(order) | _checkpoint(order) | _interval(order)
+
+
+def _opened_by(ticket: str) -> dict[str, str]:
+    return {TICKET_NAME: ticket} if ticket else {}
 
 
 def _checkpoint(order: LaunchOrder) -> dict[str, str]:

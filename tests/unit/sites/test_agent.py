@@ -49,7 +49,13 @@ from tests.fakes.clock import VirtualClock, run_virtual
 from tests.fakes.slurm import SimulatedSite, SimulatedSlurm
 
 _M = TypeVar("_M", bound=Message)
+_T = TypeVar("_T")
 PING_EVERY_S = 5.0
+
+
+async def at_once(act: Callable[[], _T]) -> _T:
+    """A file system that answers."""
+    return act()
 
 
 class Daemon:
@@ -61,7 +67,8 @@ class Daemon:
         self.site = SimulatedSite(self.slurm)
         self.said: list[Message] = []  # by the agent
         self.epoch = 1
-        self._folder = folder
+        self.folder = folder
+        self.spool = ""  # agent.yaml's spool_dir
         self._reader: asyncio.StreamReader | None = None
 
     def tell(self, message: Message) -> None:
@@ -90,12 +97,13 @@ class Daemon:
     async def _serve(self, script: Callable[[], Awaitable[None]]) -> None:
         self._reader = asyncio.StreamReader()
         config = AgentConfig(
-            site="alpine", socket=str(self._folder / "sock"), state_dir=str(self._folder)
-        )
-        journal = Journal(self._folder, self.clock())
+            site="alpine", socket=str(self.folder / "sock"), state_dir=str(self.folder),
+            spool_dir=self.spool,
+        )  # fmt: skip
+        journal = Journal(self.folder, self.clock())
         agent = Agent(
             config, self.site, journal, self._take, clock=self.clock,
-            knows_user=lambda user: user != "stranger",
+            knows_user=lambda user: user != "stranger", acting=at_once,
         )  # fmt: skip
         self.tell(Welcome(protocol=PROTOCOL_VERSION, epoch=self.epoch, site="alpine",
                           partitions=("gpu",), poll_interval_s=10.0))  # fmt: skip
