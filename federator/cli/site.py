@@ -41,7 +41,7 @@ site.add_command(verify)
 @click.option("--nodes", help="Nodes lent, as g[1-8],c1; the site chooses without it.")
 @click.option("--spool", default=SPOOL_DIR, show_default=True, help="Its spool; '' for none.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def render(
+def render(  # noqa: PLR0913, PLR0917 - one for each option
     name: str,
     config: Path,
     output: Path | None,

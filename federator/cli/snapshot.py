@@ -10,6 +10,7 @@ from federator.cli.words import counted, printable, refused, unexpected
 from federator.model.site import Node, Snapshot
 from federator.sites.protocol import ErrorReply, SnapshotCall, SnapshotReply, unpacked
 
+
 @click.command()
 @click.argument("site")
 @click.option("--json", "as_json", is_flag=True, help="Print snapshot.json (docs/formats.md).")

@@ -16,7 +16,7 @@ from federator.cli.client import call
 from federator.cli.words import printable, refused, unexpected
 from federator.config import SiteConfig, load_config
 from federator.daemon.door import door_findings
-from federator.errors import InvalidRequest, SiteUnavailable
+from federator.errors import InvalidRequest
 from federator.kit import names
 from federator.model.workload import SiteName
 from federator.sites.protocol import (
@@ -114,6 +114,4 @@ def table(findings: list[Finding]) -> list[str]:
 
 
 def _as_json(findings: list[Finding]) -> list[dict[str, str]]:
-    return [
-        {"check": f.check, "verdict": f.verdict.value, "detail": f.detail} for f in findings
-    ]
+    return [{"check": f.check, "verdict": f.verdict.value, "detail": f.detail} for f in findings]

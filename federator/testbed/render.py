@@ -52,6 +52,8 @@ KillWait=5
 MinJobAge=300
 MailProg=/bin/true
 
+Prolog=/etc/slurm/prolog.d/*
+PrologFlags=Alloc
 SlurmctldParameters=preempt_send_user_signal
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
@@ -174,6 +176,9 @@ def site_files(site: SiteLayout, keys: SiteKeys) -> tuple[File, ...]:
         File(path="/etc/sudoers.d/federator", text=texts.sudoers(), mode=0o440),
         File(path=AGENT_CONFIG, text=texts.agent_yaml(site.name)),
         File(path=login, text=texts.authorized_keys(keys.client_public)),
+        # Where a pattern of Prolog= matches no file, Slurm drains the node.
+        File(path="/etc/slurm/prolog.d/00-site", text="#!/bin/sh\nexit 0\n", mode=0o755),
+        File(path="/etc/slurm/epilog.d/00-site", text="#!/bin/sh\nexit 0\n", mode=0o755),
         File(path="/etc/federator/testbed/accounts", text=accounts(site)),
         File(path="/etc/federator/testbed/nodes", text=node_names(site)),
     )

@@ -78,6 +78,9 @@ COMMON = {
     "nvidia_smi": Key("/usr/bin/nvidia-smi", path),
     "scontrol": Key("/usr/bin/scontrol", path),
     "scancel": Key("/usr/bin/scancel", path),
+    "squeue": Key("/usr/bin/squeue", path),
+    "state_dir": Key("/var/lib/federator-node", path),
+    "log_dir": Key("/var/log/federator", path),
     "sysfs": Key("/sys", path),
     "kmsg": Key("/dev/kmsg", path),
 }  # type: Schema

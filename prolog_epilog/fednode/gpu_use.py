@@ -1,0 +1,106 @@
+"""How much are this node's GPUs used, and by which processes? From nvidia-smi's CSV.
+
+What nvidia-smi says is taken as it comes: a field that is no number is not known, a line that
+makes no sense is passed over. Nobody is accused for want of data.
+"""
+
+import csv
+import math
+import re
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+from fednode.run import Ran, run
+from fednode.watching import Reading
+
+_GPU_FIELDS = ("index", "uuid", "memory.used", "utilization.gpu", "mig.mode.current")
+_OLD_GPU_FIELDS = _GPU_FIELDS[:-1]  # drivers before R450 do not know of MIG and refuse the word
+_APP_FIELDS = ("gpu_uuid", "pid", "used_memory")
+_MOST_PID = 1 << 22
+
+
+class Gpu(NamedTuple):
+    """One GPU: its name for the driver and its use."""
+
+    uuid: str
+    reading: Reading
+
+
+class App(NamedTuple):
+    """One process that holds memory of a GPU."""
+
+    uuid: str
+    pid: int
+    memory_mib: "Optional[float]"
+
+
+class GpuQuery:
+    """Asks the nvidia-smi at ``program``; every answer is bounded by ``timeout_s``."""
+
+    def __init__(self, program: str, timeout_s: float, node: str = "") -> None:
+        self._program = program
+        self._timeout_s = timeout_s
+        self._extra_env = {"SLURMD_NODENAME": node} if node else {}
+        self.trouble = ""  # why the last question had no answer
+
+    def gpus(self) -> "Optional[Dict[int, Gpu]]":
+        """Return the GPUs by index; None where nvidia-smi is absent, fails or hangs."""
+        ran = self._ask("gpu", _GPU_FIELDS)
+        if ran.status not in (0, None) and "not a valid field" in (ran.out + ran.err).lower():
+            ran = self._ask("gpu", _OLD_GPU_FIELDS)
+        return parse_gpus(ran.out) if self._well(ran) else None
+
+    def apps(self) -> "Optional[List[App]]":
+        """Return the processes that compute on GPUs; None as ``gpus``."""
+        ran = self._ask("compute-apps", _APP_FIELDS)
+        return parse_apps(ran.out) if self._well(ran) else None
+
+    def _ask(self, what: str, fields: "Sequence[str]") -> Ran:
+        argv = [self._program, f"--query-{what}=" + ",".join(fields),
+                "--format=csv,noheader,nounits"]  # fmt: skip
+        return run(argv, self._timeout_s, self._extra_env)
+
+    def _well(self, ran: Ran) -> bool:
+        said = (ran.err or ran.out).strip().splitlines()
+        words = said[-1] if said else f"{self._program} ended with status {ran.status}"
+        self.trouble = "" if ran.status == 0 else (ran.trouble or words)[:200]
+        return ran.status == 0
+
+
+def parse_gpus(text: str) -> "Dict[int, Gpu]":
+    """Read ``--query-gpu``; a GPU in MIG mode has no use that could be told apart."""
+    found = {}  # type: Dict[int, Gpu]
+    for row in _rows(text):
+        if len(row) not in (len(_GPU_FIELDS), len(_OLD_GPU_FIELDS)) or not _is_count(row[0]):
+            continue
+        percent = _number(row[3])
+        mig = len(row) > 4 and row[4].lower() == "enabled"
+        busy_frac = None if percent is None or mig else percent / 100
+        found[int(row[0])] = Gpu(row[1], Reading(_number(row[2]), busy_frac))
+    return found
+
+
+def parse_apps(text: str) -> "List[App]":
+    """Read ``--query-compute-apps``."""
+    rows = (row for row in _rows(text) if len(row) == len(_APP_FIELDS) and _is_count(row[1]))
+    apps = (App(row[0], int(row[1]), _number(row[2])) for row in rows)
+    return [app for app in apps if 1 < app.pid <= _MOST_PID]
+
+
+def _rows(text: str) -> "List[List[str]]":
+    try:
+        lines = text.replace("\0", "").splitlines()
+        return [[part.strip() for part in row] for row in csv.reader(lines)]
+    except csv.Error:
+        return []
+
+
+def _is_count(text: str) -> bool:
+    return re.fullmatch("[0-9]{1,9}", text) is not None
+
+
+def _number(text: str) -> "Optional[float]":
+    try:
+        value = float(text)
+    except ValueError:
+        return None  # "[N/A]", "[Not Supported]", "[Unknown Error]", ...
+    return value if math.isfinite(value) and value >= 0 else None

@@ -1,0 +1,90 @@
+"""How does a hook end in time, whatever happens to it? It works in a child that can be left behind.
+
+Reading /proc or the driver's files can block where no signal reaches. The child has no descriptor
+of ours, so slurmd, which waits for a hook's output to close, does not wait for a child left behind.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import syslog
+import time
+import traceback
+from typing import Callable
+
+_POLL_S = 0.05
+_MAX_BYTES = 65536
+
+
+def tell(name: str, line: str) -> None:
+    """Say one line to the system's log, and to slurmd's by way of standard error."""
+    syslog.openlog(name, 0, syslog.LOG_DAEMON)
+    syslog.syslog(syslog.LOG_NOTICE, line)
+    with contextlib.suppress(OSError, ValueError):
+        print(f"{name}: {line}", file=sys.stderr, flush=True)
+
+
+def limited(name: str, work: "Callable[[], None]", limit_s: float) -> bool:
+    """Do ``work`` in a child for at most ``limit_s``; tells whether it came to its end.
+
+    What goes wrong is told, never raised.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _work(work, writer)
+    os.close(writer)
+    said = _said(reader, time.monotonic() + limit_s)
+    os.close(reader)
+    ended = _ended(child)
+    for line in said.decode("utf-8", "replace").splitlines():
+        tell(name, line)
+    if not ended:
+        tell(name, f"did not end within {limit_s:g} s and was left")
+    return ended
+
+
+def _work(work: "Callable[[], None]", writer: int) -> None:
+    status = 1
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1):
+            os.dup2(null, descriptor)
+        os.dup2(writer, 2)
+        work()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _said(reader: int, deadline: float) -> bytes:
+    """Collect what the child says until it ends or ``deadline`` (monotonic) has come."""
+    said = b""
+    while True:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0 or not select.select([reader], [], [], left_s)[0]:
+            return said
+        chunk = os.read(reader, 65536)
+        if not chunk:
+            return said
+        said += chunk[: max(0, _MAX_BYTES - len(said))]
+
+
+def _ended(child: int) -> bool:
+    """Tell whether the child has ended; else kill it and all that it started."""
+    bury_until = time.monotonic() + _POLL_S
+    while time.monotonic() < bury_until:
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return True
+        time.sleep(_POLL_S / 20)
+    with contextlib.suppress(OSError):
+        os.killpg(child, signal.SIGKILL)
+    return False

@@ -1,0 +1,97 @@
+"""Does a job still run, and how is its user told, or the job put back or ended? Slurm's commands.
+
+Used by the watch, seldom: only for a job that is to be warned or reclaimed.
+"""
+
+import re
+from typing import Any, Dict, NamedTuple, Optional
+
+from fednode.run import Ran, run
+
+TIMEOUT_S = 20.0
+ATTEMPT = re.compile(r"fed:[0-9]{1,20}:[0-9]{1,10}")
+_NOTE = re.compile(r"fed-watch:\S*")
+_COMMENT_CHARS = 1024
+# Fields that Slurm composes come first, so that no comment can pass for one of them.
+_SAFE_FIELDS = ("JobID", "State", "UserName", "NumNodes", "BatchFlag", "HetJobID")
+_FORMAT = ",".join([name + ":|" for name in _SAFE_FIELDS] + [f"Comment:{_COMMENT_CHARS}"])
+
+
+class JobNow(NamedTuple):
+    """A job as Slurm has it now."""
+
+    running: bool
+    user: str
+    nodes: int
+    batch: bool
+    het: bool
+    comment: str
+
+
+class SlurmJobs:
+    """Slurm's commands for single jobs, at the paths that node.json names."""
+
+    def __init__(self, shared: "Dict[str, Any]") -> None:
+        self._shared = shared
+        self.trouble = ""  # why the last command failed
+
+    def look(self, job: int) -> "Optional[JobNow]":
+        """Return the job; None where Slurm does not know it or does not answer."""
+        argv = ["--noheader", "--states=all", f"--jobs={job}", f"--Format={_FORMAT}"]
+        ran = self._run("squeue", *argv)
+        return parse_job(ran.out, job) if ran.status == 0 else None
+
+    def notify(self, job: int, message: str) -> bool:
+        """Write ``message`` where the job's user reads it; tells whether Slurm took it."""
+        return self._run("scontrol", "notify", str(job), message).status == 0
+
+    def requeue(self, job: int) -> bool:
+        """Put the job back into the queue of its site; tells whether that was done."""
+        return self._run("scontrol", "requeue", str(job)).status == 0
+
+    def cancel(self, job: int) -> bool:
+        """End the job; tells whether Slurm took the order."""
+        return self._run("scancel", str(job)).status == 0
+
+    def comment(self, job: int, text: str) -> bool:
+        """Replace the job's comment; tells whether that was done."""
+        return self._run("scontrol", "update", f"jobid={job}", f"comment={text}").status == 0
+
+    def _run(self, program: str, *arguments: str) -> Ran:
+        ran = run([self._shared[program], *arguments], TIMEOUT_S)
+        said = (ran.err or ran.out).strip().splitlines() or [f"status {ran.status}"]
+        self.trouble = "" if ran.status == 0 else f"{program}: {ran.trouble or said[-1]}"[:200]
+        return ran
+
+
+def parse_job(text: str, job: int) -> "Optional[JobNow]":
+    """Read the answer of squeue; other jobs in it (of a het job) are passed over."""
+    head = re.compile(rf"{job}\|([A-Z_]+)\|([^|\n]+)\|([0-9]+)\|([01])\|([^|\n]*)\|")
+    for start in [0] + [match.end() for match in re.finditer("\n", text)]:
+        found = head.match(text, start)
+        if found is not None:
+            comment = text[found.end() : found.end() + _COMMENT_CHARS].rstrip(" \n")
+            return JobNow(
+                running=found[1] == "RUNNING",
+                user=found[2],
+                nodes=int(found[3]),
+                batch=found[4] == "1",
+                het=found[5].strip("0") not in ("", "N/A"),
+                comment="" if comment in ("(null)", "N/A") else comment,
+            )
+    return None
+
+
+def with_note(comment: str, note: str) -> str:
+    """Return the comment of a federated job with ``note`` as its second word, for its agent.
+
+    Whoever reads comments for the attempt reads the first word alone.
+    """
+    first, *others = comment.split()
+    kept = [word for word in others if not _NOTE.fullmatch(word)]
+    return " ".join([first, f"fed-watch:{note}", *kept])[:_COMMENT_CHARS]
+
+
+def is_federated(comment: str) -> bool:
+    """Tell whether this is the comment of an attempt of the federation."""
+    return ATTEMPT.fullmatch(comment.partition(" ")[0]) is not None

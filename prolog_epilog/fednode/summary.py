@@ -1,0 +1,80 @@
+"""How well did a job use its GPUs on this node? Kept by the watch, told by the epilog.
+
+A tally is what the watch has seen of a job so far; ``<state_dir>/<node>/watch.json`` holds those of
+all jobs. Jobs shorter than the watch's interval may have none.
+"""
+
+import os
+from typing import Any, Dict, Mapping, Optional, Sequence
+
+from fednode import records
+from fednode.watching import Reading
+
+FILE = "watch.json"
+
+
+def watch_file(state_dir: str, node: str) -> str:
+    """Return where the watch of ``node`` keeps what it knows."""
+    return os.path.join(state_dir, node, FILE)
+
+
+def added(
+    tally: "Optional[Dict[str, Any]]", readings: "Sequence[Optional[Reading]]"
+) -> "Dict[str, Any]":
+    """Return the tally with one more look at the job's GPUs; what is not known adds nothing."""
+    tally = dict(tally or {})
+    tally["looks"] = tally.get("looks", 0) + 1
+    for name, values in (
+        ("busy", [r.busy_frac for r in readings if r is not None and r.busy_frac is not None]),
+        ("memory", [r.memory_mib for r in readings if r is not None and r.memory_mib is not None]),
+    ):
+        tally[name + "_n"] = tally.get(name + "_n", 0) + len(values)
+        tally[name + "_sum"] = tally.get(name + "_sum", 0.0) + sum(values)
+        tally[name + "_most"] = max([tally.get(name + "_most", 0.0), *values])
+    return tally
+
+
+def told(tally: "Mapping[str, Any]") -> "Dict[str, Any]":
+    """Return a tally in the words of the log; what is not known is null."""
+    busy_n, memory_n = tally["busy_n"], tally["memory_n"]
+    return {
+        "looks": tally["looks"],
+        "gpu_busy_mean_frac": round(tally["busy_sum"] / busy_n, 4) if busy_n else None,
+        "gpu_busy_most_frac": round(tally["busy_most"], 4) if busy_n else None,
+        "memory_mean_mib": round(tally["memory_sum"] / memory_n) if memory_n else None,
+        "memory_most_mib": round(tally["memory_most"]) if memory_n else None,
+    }
+
+
+def usage(job: records.JobRecord, state_dir: str) -> "Optional[Dict[str, Any]]":
+    """Return how the job used its GPUs by the watch; None where it has not seen it."""
+    try:
+        state = records.read_json(watch_file(state_dir, job.node))
+        seen = state["jobs"][str(job.job)]
+        return told(seen["tally"]) if state["boot"] == job.boot else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def of_job(
+    job: records.JobRecord, environ: "Dict[str, str]", now_s: float, known: bool
+) -> "Dict[str, Any]":
+    """Return the head of the job's line: who, where, when, how it ended.
+
+    Args:
+        known: whether the job's prolog left a record; without one its start is not known.
+    """
+    line = {
+        "at_s": round(now_s, 3),
+        "job": job.job,
+        "node": job.node,
+        "user": job.user,
+        "uid": job.uid,
+        "partition": job.partition,
+        "gpus": list(job.gpus),
+        "comment": job.comment[:256],
+        "started_at_s": round(job.started_at_s, 3) if known else None,
+    }  # type: Dict[str, Any]
+    if environ.get("SLURM_JOB_EXIT_CODE2"):
+        line["exit"] = environ["SLURM_JOB_EXIT_CODE2"][:16]
+    return line
