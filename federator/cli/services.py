@@ -36,10 +36,12 @@ def daemon(config: Path, verbose: bool) -> None:
     """
     from federator.config import load_config  # noqa: PLC0415  # an agent has no pydantic
     from federator.daemon.loop import Daemon, open_store  # noqa: PLC0415
+    from federator.daemon.supervisor import Supervisor  # noqa: PLC0415
 
+    supervisor = Supervisor.taken_from(os.environ, os.getpid())
     _log_to_stderr(verbose)
     loaded = load_config(config)
-    service = Daemon(loaded, open_store(loaded.store))
+    service = Daemon(loaded, open_store(loaded.store), supervisor)
     asyncio.run(_until_told(service))
 
 

@@ -7,6 +7,7 @@ import contextlib
 import heapq
 import time
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from federator.daemon.admission import AdmissionNews
 from federator.daemon.api import Api
 from federator.daemon.effects import Effects
 from federator.daemon.links import SiteLink
+from federator.daemon.supervisor import ALIVE, READY, STOPPING, Supervisor
 from federator.errors import ConfigError, StoreError
 from federator.model.event import decode_event, encode_event
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
@@ -77,11 +79,16 @@ class Daemon:
     Args:
         config: see ``federator.config``.
         store: its event log, held by this process alone.
+        supervisor: the service manager that started it, if any.
     """
 
-    def __init__(self, config: FederationConfig, store: Store) -> None:
+    def __init__(
+        self, config: FederationConfig, store: Store, supervisor: Supervisor | None = None
+    ) -> None:
         self._config = config
         self._store = store
+        self._supervisor = supervisor or Supervisor()
+        self._turn_began_s = inf  # on the event loop's clock; between turns there is none
         self._federation = open_federation(config, store)
         self._inbox: asyncio.Queue[Observation] = asyncio.Queue()
         self._wakes: list[float] = []
@@ -126,20 +133,23 @@ class Daemon:
         for name, site in self._config.sites.items():
             self._links[name] = self._link(name, site)
         server = await self._api.serve(self._config.socket)
-        links = [asyncio.create_task(link.run()) for link in self._links.values()]
+        tasks = [asyncio.create_task(link.run()) for link in self._links.values()]
         for warning in self._config.warnings:
             log.warning("configuration", detail=warning)
         log.info("daemon_started", federation=self._config.federation,
                  workloads=len(self._federation.ledger.entries),
                  epoch=self._federation.ledger.epoch, socket=str(self._config.socket))  # fmt: skip
+        self._supervisor.tell(READY)
+        tasks.append(asyncio.create_task(self._say_alive()))
         try:
             while not self._stopping:
                 await self._turn()
         finally:
+            self._supervisor.tell(STOPPING)
             server.close()
             for link in self._links.values():
                 link.stop()
-            for task in links:
+            for task in tasks:
                 task.cancel()
             self._store.close()
 
@@ -170,12 +180,14 @@ class Daemon:
     async def _turn(self) -> None:
         """Take what has come in, decide on all of it, commit once, carry out."""
         observations = await self._gather()
+        self._turn_began_s = asyncio.get_running_loop().time()
         now_s = self.clock()
         commands: list[Command] = []
         for observation in observations:
             commands += self._federation.handle(observation, now_s)
         await self._carry_out(commands)
         self._tell_admission(now_s)
+        self._turn_began_s = inf
 
     def _tell_admission(self, now_s: float) -> None:
         news = self._admission.due(now_s)
@@ -185,6 +197,15 @@ class Daemon:
         elif self._admission_wake_s <= now_s < self._admission.next_s:  # it may change until then
             self._admission_wake_s = self._admission.next_s
             self._wake(self._admission_wake_s)
+
+    async def _say_alive(self) -> None:
+        """Tell the supervisor so, unless a turn hangs: on a disk that takes no record, say."""
+        patience_s = self._supervisor.watchdog_s
+        loop = asyncio.get_running_loop()
+        while patience_s < inf:
+            await asyncio.sleep(patience_s / 3)
+            if loop.time() - self._turn_began_s < patience_s / 2:
+                self._supervisor.tell(ALIVE)
 
     async def _gather(self) -> Sequence[Observation]:
         """Wait for an observation or the next wake; then take what else is there."""

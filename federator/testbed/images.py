@@ -12,7 +12,6 @@ import io
 import platform
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -22,8 +21,9 @@ from typing import Final
 import docker
 from docker.errors import APIError, BuildError, ImageNotFound
 
-from federator.errors import ConfigError, FederatorError
+from federator.errors import FederatorError
 from federator.testbed.archive import ArchivedFile, digest, installed_libraries, pack
+from federator.testbed.commands import run
 from federator.testbed.layout import LABEL, PREFIX, REPOSITORY, SiteLayout, StateDir
 
 Progress = Callable[[str, str], None]  # site, what is being done
@@ -43,11 +43,11 @@ def base_tag(site: SiteLayout) -> str:
     return f"federator-base:{site.suite}"
 
 
-def requirements(lock: str) -> tuple[str, ...]:
-    """Return what to ask pip for: each library, pinned if ``lock`` pins it."""
+def requirements(lock: str, names: tuple[str, ...] = LIBRARIES) -> tuple[str, ...]:
+    """Return what to ask pip for: each of ``names``, pinned if ``lock`` pins it."""
     pins = {_normal(m["name"]): m["version"] for m in _PIN.finditer(lock)}
     return tuple(
-        f"{name}=={pins[_normal(name)]}" if _normal(name) in pins else name for name in LIBRARIES
+        f"{name}=={pins[_normal(name)]}" if _normal(name) in pins else name for name in names
     )
 
 
@@ -75,11 +75,11 @@ def ensure(site: SiteLayout, state: StateDir, progress: Progress) -> str:
     client = docker.from_env(timeout=900)
     try:
         ensure_base(client, site, progress)
-        context = _context(_ensure_libraries(site, state, progress))
+        context = _context(ensure_libraries(site, state, progress))
         tag = f"{IMAGE}:{site.suite}-{_content_digest(context, site)[:12]}"
-        if not _exists(client, tag):
+        if not exists(client, tag):
             progress(site.name, f"building image {tag}")
-            _build(client, site, context, tag)
+            build(client, tag, context, _build_args(site))
         return tag
     finally:
         client.close()
@@ -117,7 +117,8 @@ def remove_all(client: docker.DockerClient) -> list[str]:
     return removed
 
 
-def _exists(client: docker.DockerClient, tag: str) -> bool:
+def exists(client: docker.DockerClient, tag: str) -> bool:
+    """Tell whether this machine has the image ``tag``."""
     try:
         client.images.get(tag)
     except ImageNotFound:
@@ -133,14 +134,21 @@ def ensure_base(client: docker.DockerClient, site: SiteLayout, progress: Progres
         FederatorError: it failed; the message ends with the output.
     """
     tag = base_tag(site)
-    if not _exists(client, tag):
+    if not exists(client, tag):
         progress(site.name, f"making base image {tag} (about half a minute)")
-        _run([str(CONTAINERS / "mkbase.sh"), site.suite, tag], f"base image {tag}")
+        run([str(CONTAINERS / "mkbase.sh"), site.suite, tag], f"base image {tag}")
     return tag
 
 
-def _ensure_libraries(site: SiteLayout, state: StateDir, progress: Progress) -> Path:
-    wanted = requirements(LOCK.read_text() if LOCK.exists() else "")
+def ensure_libraries(
+    site: SiteLayout, state: StateDir, progress: Progress, names: tuple[str, ...] = LIBRARIES
+) -> Path:
+    """Return a folder with ``names`` for the Python of ``site``, fetching them as needed.
+
+    Raises:
+        FederatorError: pip failed; the message ends with its output.
+    """
+    wanted = requirements(LOCK.read_text() if LOCK.exists() else "", names)
     key = hashlib.sha256("\n".join(wanted).encode()).hexdigest()[:8]
     target = state.libraries / f"{site.python}-{key}"
     if target.is_dir():
@@ -149,7 +157,7 @@ def _ensure_libraries(site: SiteLayout, state: StateDir, progress: Progress) -> 
     unfinished = target.with_name(target.name + ".part")
     shutil.rmtree(unfinished, ignore_errors=True)
     argv = pip_argv(site.python, platform.machine(), wanted, unfinished)
-    _run(argv, f"libraries for {site.name}")
+    run(argv, f"libraries for {site.name}")
     unfinished.rename(target)
     return target
 
@@ -172,13 +180,27 @@ def _content_digest(context: bytes, site: SiteLayout) -> str:
     return digest(context, *(value.encode() for value in _build_args(site).values()))
 
 
-def _build(client: docker.DockerClient, site: SiteLayout, context: bytes, tag: str) -> None:
+def build(
+    client: docker.DockerClient,
+    tag: str,
+    context: bytes,
+    arguments: Mapping[str, str],
+    target: str | None = None,
+) -> None:
+    """Build the image ``tag`` from ``context``, a tar archive with its Dockerfile.
+
+    ``target`` is the stage of the Dockerfile to end with; without it, the last.
+
+    Raises:
+        FederatorError: it failed; the message says why.
+    """
     try:
         client.images.build(
             fileobj=io.BytesIO(context),
             custom_context=True,
             tag=tag,
-            buildargs=_build_args(site),
+            buildargs=dict(arguments),
+            target=target,
             labels={LABEL: "1"},
             rm=True,
             forcerm=True,
@@ -192,14 +214,3 @@ def _build(client: docker.DockerClient, site: SiteLayout, context: bytes, tag: s
 
 def _text(part: Mapping[str, str]) -> str:
     return part.get("stream") or part.get("error") or ""
-
-
-def _run(argv: list[str], what: str) -> None:
-    """Run ``argv``, quietly unless it fails."""
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    except FileNotFoundError as error:
-        raise ConfigError(f"{what}: {argv[0]} is not installed") from error
-    if done.returncode != 0:
-        tail = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
-        raise FederatorError(f"{what}: {argv[0]} ended with status {done.returncode}:\n{tail}")
