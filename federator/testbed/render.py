@@ -52,9 +52,9 @@ KillWait=5
 MinJobAge=300
 MailProg=/bin/true
 
-Prolog=/etc/slurm/prolog.d/*
-PrologFlags=Alloc
-SlurmctldParameters=preempt_send_user_signal
+{prolog}
+{prolog_flags}
+{send_signal}
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core

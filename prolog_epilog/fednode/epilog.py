@@ -11,7 +11,7 @@ import os
 import pwd
 import sys
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 from fednode import config, dcgm, processes, records, shm, summary
 from fednode.gpu_use import App, Gpu, GpuQuery
