@@ -31,6 +31,13 @@ need_packages() {
   [ "${#missing[@]}" = 0 ] || apt_install "${missing[@]}"
 }
 
+# need_c_tools — what the tests of slurm_plugins/ compile and check with.
+need_c_tools() {
+  echo 'int main(void) { return 0; }' | cc -fsanitize=address,undefined -x c -o /dev/null - \
+    2>/dev/null || apt_install gcc libc6-dev || return
+  need_packages valgrind:valgrind
+}
+
 # make_venv EXTRAS — the project and its libraries in .venv, at the versions of requirements.lock.
 make_venv() {
   local stamp said

@@ -243,6 +243,7 @@ class TenantConfig(_Strict):
     quota: QuotaConfig | None = None
     limit: LimitConfig = LimitConfig()
     users: tuple[str, ...] = ()
+    require_project: Annotated[bool, Field(strict=True)] = False  # no job without --fed-project
 
     @property
     def amounts(self) -> dict[str, LimitConfig]:

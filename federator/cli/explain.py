@@ -80,6 +80,11 @@ def _state(row: QueueRow, now_s: float) -> Iterator[Line]:
     wants += [f"time limit {duration(row.time_limit_s)}"] if 0 < row.time_limit_s < inf else []
     if wants:
         yield "Size", ", ".join(wants)
+    said = [f"project {row.project}"] if row.project else []
+    said += [f"data sets {', '.join(row.datasets)}"] if row.datasets else []
+    said += [f"can run on {row.elastic} nodes"] if row.elastic is not None else []
+    if said:
+        yield "Said", "; ".join(said) + " (nothing acts on it yet)"
 
 
 def _ending(row: QueueRow) -> str:

@@ -101,6 +101,13 @@ are taken:
       --fed-tp=N            tensor-parallel groups of N GPUs, each inside one node
       --fed-pp=N            N pipeline stages of such groups, in one rack where there is room
 
+These are carried to the job (FED_PROJECT, FED_DATASET, FED_ELASTIC) and shown (federator explain);
+nothing acts on them yet, but for a tenant that takes no job without a project:
+
+      --fed-project=NAME       the project it belongs to
+      --fed-dataset=NAME[,…]   data sets that it reads, e.g. imagenet/v2,wiki.en
+      --fed-elastic=MIN-MAX    on how many nodes it could run; --nodes lies within
+
 Not honoured, because the federation chooses site, nodes and time: -M -w -x -F --reservation -d -b
 --deadline -H -L --switches --priority --gid; each is refused with what to do instead.
 

@@ -182,6 +182,11 @@ class Api:
             raise InvalidRequest("the submit key must have 8 to 128 characters")
         asked = interpret(call.submission)
         tenant = self._tenant(user, asked.account)
+        if self._config.tenants[tenant].require_project and not asked.project:
+            raise InvalidRequest(
+                f"tenant {tenant} takes no job without a project; pass --fed-project=NAME (or "
+                "SBATCH_FED_PROJECT)"
+            )
         priority = self._config.tenants[tenant].priority
         if asked.asks_priority and asked.asked_priority < priority:
             raise InvalidRequest(
@@ -205,6 +210,9 @@ class Api:
             no_preempt=asked.no_preempt,
             continues=asked.continues,
             signal_lead_s=asked.signal_lead_s,
+            project=asked.project,
+            datasets=asked.datasets,
+            elastic=asked.elastic,
         )
         client = self._client(answer)
         key = f"{user}:{call.key}"  # one user's key cannot meet another's

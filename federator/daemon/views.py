@@ -224,6 +224,9 @@ def _row(entry: Entry, federation: Federation, ranks: RankSnapshot | None) -> Qu
         rank=rank,
         setbacks=_setbacks(entry) if ranks is not None else {},
         preemption=preemption_row(entry, federation),
+        project=w.project,
+        datasets=w.datasets,
+        elastic=w.elastic,
     )
 
 

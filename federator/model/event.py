@@ -20,6 +20,7 @@ from federator.model.workload import (
     ArrayTask,
     AttemptId,
     Job,
+    NodeRange,
     Submission,
     TenantName,
     Workload,
@@ -47,6 +48,9 @@ class Draft:
     no_preempt: bool = False
     continues: bool = False
     signal_lead_s: float = 0.0
+    project: str = ""
+    datasets: tuple[str, ...] = ()
+    elastic: NodeRange | None = None
 
     @property
     def preemptible(self) -> bool:
@@ -77,6 +81,9 @@ class Draft:
                 no_preempt=self.no_preempt,
                 continues=self.continues,
                 signal_lead_s=self.signal_lead_s,
+                project=self.project,
+                datasets=self.datasets,
+                elastic=self.elastic,
                 array=None
                 if index is None
                 else ArrayTask(array_id=first, index=index, max_running=self.array_max_running),

@@ -159,6 +159,17 @@ class Submission:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRange:
+    """On how many nodes a job says that it can run."""
+
+    least: int
+    most: int
+
+    def __str__(self) -> str:
+        return f"{self.least}-{self.most}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayTask:
     """Membership of a job array; the array's id is the id of its first task."""
 
@@ -189,6 +200,10 @@ class Workload:
     array: ArrayTask | None = None
     optional: bool = False  # goes before others of its priority (--fed-optional of its array)
     optional_jobs: tuple[int, ...] = ()  # numbers of jobs that it can do without; never the first
+    # Carried and shown; nothing acts on them yet.
+    project: str = ""  # --fed-project
+    datasets: tuple[str, ...] = ()  # --fed-dataset
+    elastic: NodeRange | None = None  # --fed-elastic; only of a workload with one job
 
     def __post_init__(self) -> None:
         if not self.jobs:

@@ -26,7 +26,7 @@ from federator.model.site import (
     Snapshot,
     VictimTerms,
 )
-from federator.model.workload import AttemptId, Job, Submission, WorkloadId
+from federator.model.workload import AttemptId, Job, NodeRange, Submission, WorkloadId
 
 PROTOCOL_VERSION: Final = 4
 BANNER: Final = b"FEDERATOR-1\n"
@@ -225,6 +225,9 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     rank: QueueRank | None = None  # this and the next only with ``why``; of a live workload
     setbacks: dict[str, SetbackRow] = {}  # by site
     preemption: PreemptionRow | None = None  # None: no eviction or save is known, of it or for it
+    project: str = ""  # this and the next two as the user said; nothing acts on them
+    datasets: tuple[str, ...] = ()
+    elastic: NodeRange | None = None
 
 
 class QueueReply(Message, frozen=True, kw_only=True, tag="queue_is"):

@@ -33,6 +33,10 @@ One for the whole workload: the longest ``--time`` of its components, the larges
 the lowest ``--fed-priority``. ``--fed-continue`` and ``--fed-no-preempt`` of any component hold for
 all of it. What goes on in another attempt must be allowed to start again: ``--fed-continue`` and
 ``--no-requeue`` are refused together.
+
+``--fed-project`` is one for the whole workload, ``--fed-dataset`` the sum of its components', and
+``--fed-elastic`` is for a job of one component, whose number of nodes lies within it. They are
+carried and shown; nothing acts on them yet.
 """
 
 from __future__ import annotations
@@ -44,8 +48,8 @@ from typing import Final
 
 from federator.errors import InvalidRequest
 from federator.model.tenant import HIGHEST_PRIORITY
-from federator.model.workload import Job, Option, Submission
-from federator.sites.slurm import quantities
+from federator.model.workload import Job, NodeRange, Option, Submission
+from federator.sites.slurm import own_values, quantities
 from federator.sites.slurm.option_table import EXCLUSIVE_FAMILIES, OPTIONS, Arity, Treatment
 from federator.sites.slurm.options import (
     Options,
@@ -80,6 +84,9 @@ class Interpreted:
     no_preempt: bool = False  # never evicted
     continues: bool = False  # in another attempt at its time limit
     signal_lead_s: float = 0.0  # so long before its limit Slurm signals it; 0: it does not
+    project: str = ""
+    datasets: tuple[str, ...] = ()
+    elastic: NodeRange | None = None
 
 
 class _Given:
@@ -105,7 +112,12 @@ class _Given:
 
     def priority(self) -> int:
         text = self._values.get("fed-priority")
-        return HIGHEST_PRIORITY if text is None else quantities.priority(text)
+        return HIGHEST_PRIORITY if text is None else own_values.priority(text)
+
+    def parallel(self, name: str) -> int:
+        """Return the size of a tensor-parallel group, or the number of stages; 1 by default."""
+        text = self._values.get(name)
+        return 1 if text is None else own_values.parallel(text, name)
 
     def gpus(self, name: str) -> Gpus | None:
         text = self._values.get(name)
@@ -160,6 +172,9 @@ def interpret(submission: Submission, extra_long: frozenset[str] = frozenset()) 
         no_preempt=any("fed-no-preempt" in each for each in given),
         continues=_continues(given),
         signal_lead_s=max(quantities.signal_lead_s(each.text("signal") or "") for each in given),
+        project=_project(given),
+        datasets=datasets_of(submission.components),
+        elastic=_elastic(given, jobs),
     )
 
 
@@ -196,10 +211,8 @@ def _optional(given: Sequence[_Given], indices: tuple[int, ...]) -> tuple[int, .
 def _optional_tasks(text: str | None, indices: tuple[int, ...]) -> tuple[int, ...]:
     if not text:
         raise InvalidRequest("--fed-optional names the tasks of an array, e.g. --fed-optional=4-7")
-    chosen, limit = quantities.array(text)
+    chosen = own_values.optional_tasks(text)
     unknown = sorted(set(chosen) - set(indices))
-    if limit or "%" in text:
-        raise InvalidRequest(f'Invalid --fed-optional value "{text}", %N belongs to --array')
     if unknown:
         raise InvalidRequest(
             f"--fed-optional={text} names task {unknown[0]}, which is not in --array"
@@ -224,6 +237,45 @@ def _continues(given: Sequence[_Given]) -> bool:
             "SBATCH_NO_REQUEUE) forbids; leave one of them out"
         )
     return asked
+
+
+def datasets_of(components: Sequence[Options]) -> tuple[str, ...]:
+    """The data sets that any component names, each once.
+
+    Raises:
+        InvalidRequest: a value is no list of names.
+    """
+    texts = [o.value or "" for options in components for o in options if o.name == "fed-dataset"]
+    return tuple(dict.fromkeys(name for text in texts for name in own_values.datasets(text)))
+
+
+def _project(given: Sequence[_Given]) -> str:
+    texts = [each.text("fed-project") for each in given]
+    names = list(dict.fromkeys(own_values.project(text) for text in texts if text is not None))
+    if len(names) > 1:
+        raise InvalidRequest(
+            f"--fed-project names {names[0]} and {names[1]}; a het job belongs to one project"
+        )
+    return names[0] if names else ""
+
+
+def _elastic(given: Sequence[_Given], jobs: Sequence[Job]) -> NodeRange | None:
+    texts = [each.text("fed-elastic") for each in given]
+    ranges = [own_values.elastic(text) for text in texts if text is not None]
+    if not ranges:
+        return None
+    if len(given) > 1:
+        raise InvalidRequest(
+            "--fed-elastic (or SBATCH_FED_ELASTIC) is for a job of one component, not a het job"
+        )
+    nodes = jobs[0].nodes
+    if nodes is None:
+        raise InvalidRequest("--fed-elastic needs a number of nodes; say it with --nodes")
+    if not ranges[0].least <= nodes <= ranges[0].most:
+        raise InvalidRequest(
+            f"--fed-elastic={ranges[0]} leaves out the {nodes} nodes asked for (--nodes)"
+        )
+    return ranges[0]
 
 
 # ---- checks ----
@@ -430,8 +482,8 @@ def _job(given: _Given, name: str) -> Job:
     mem = _mem_mib(given, nodes, cpus_per_node, (gpus_per_node, gpus))
     all_memory = mem == 0 and "mem" in given
     types = _gpu_types(given, wish)
-    memory = quantities.gpu_mem_gib(given.text("fed-gpu-mem") or "0G") if wish.any else 0.0
-    tensor, stages = given.count("fed-tp") or 1, given.count("fed-pp") or 1
+    memory = own_values.gpu_mem_gib(given.text("fed-gpu-mem") or "0G") if wish.any else 0.0
+    tensor, stages = given.parallel("fed-tp"), given.parallel("fed-pp")
     exclusive = given.text("exclusive")
     if exclusive not in (None, "user", "mcs", "topo"):
         raise InvalidRequest("Invalid --exclusive specification")
@@ -460,7 +512,7 @@ def _gpu_types(given: _Given, wish: _GpuWish) -> tuple[str, ...]:
     text = given.text("fed-gpu-types")
     if not text or not wish.any:
         return own
-    types = quantities.gpu_types(text)
+    types = own_values.gpu_types(text)
     if own and own[0] not in types:
         raise InvalidRequest(f"--fed-gpu-types={text} leaves out the type {own[0]} asked for")
     return own or types

@@ -54,10 +54,12 @@ _ACCEPTED: Final = (
     ("exclusive", "", _O, _READ), ("export", "", _R, _READ), ("extra", "", _R, _PASS),
     ("extra-node-info", "B", _R, _PASS),
     # The federation's own:
-    ("fed-continue", "", _N, _READ), ("fed-gpu-mem", "", _R, _READ),
+    ("fed-continue", "", _N, _READ), ("fed-dataset", "", _R, _READ),
+    ("fed-elastic", "", _R, _READ), ("fed-gpu-mem", "", _R, _READ),
     ("fed-gpu-types", "", _R, _READ), ("fed-no-preempt", "", _N, _READ),
     ("fed-nvlink", "", _N, _READ), ("fed-optional", "", _O, _READ),
     ("fed-pp", "", _R, _READ), ("fed-priority", "", _R, _READ),
+    ("fed-project", "", _R, _READ),
     ("fed-tp", "", _R, _READ),
     ("get-user-env", "", _O, _PASS),
     ("gpu-bind", "", _R, _PASS), ("gpu-freq", "", _R, _PASS), ("gpus", "G", _R, _READ),
@@ -125,10 +127,11 @@ OPTIONS: Final = {
 SHORT: Final = {spec.short: spec.name for spec in OPTIONS.values() if spec.short}
 
 OWN: Final = frozenset({
-    "fed-continue", "fed-gpu-mem", "fed-gpu-types", "fed-no-preempt", "fed-nvlink",
-    "fed-optional", "fed-pp", "fed-priority", "fed-tp", "json",
+    "fed-continue", "fed-dataset", "fed-elastic", "fed-gpu-mem", "fed-gpu-types", "fed-no-preempt",
+    "fed-nvlink", "fed-optional", "fed-pp", "fed-priority", "fed-project", "fed-tp", "json",
 })  # fmt: skip
-"""Options that no sbatch knows; they do not take part in what abbreviations of its own mean."""
+"""Options that no sbatch knows by itself (slurm_plugins/ teaches it the others); they do not take
+part in what abbreviations of its own mean."""
 
 ALIASES: Final = {"cluster": "clusters", "tasks-per-node": "ntasks-per-node"}
 """Other long names that sbatch accepts, and the canonical one."""
@@ -187,11 +190,13 @@ ENVIRONMENT: Final = (
     ("SBATCH_USE_MIN_NODES", "use-min-nodes"), ("SBATCH_WAIT", "wait"),
     ("SBATCH_WAIT_ALL_NODES", "wait-all-nodes"), ("SBATCH_WCKEY", "wckey"),
     # The federation's own:
-    ("SBATCH_FED_CONTINUE", "fed-continue"), ("SBATCH_FED_GPU_MEM", "fed-gpu-mem"),
+    ("SBATCH_FED_CONTINUE", "fed-continue"), ("SBATCH_FED_DATASET", "fed-dataset"),
+    ("SBATCH_FED_ELASTIC", "fed-elastic"), ("SBATCH_FED_GPU_MEM", "fed-gpu-mem"),
     ("SBATCH_FED_GPU_TYPES", "fed-gpu-types"), ("SBATCH_FED_NO_PREEMPT", "fed-no-preempt"),
     ("SBATCH_FED_NVLINK", "fed-nvlink"), ("SBATCH_FED_OPTIONAL", "fed-optional"),
     ("SBATCH_FED_PP", "fed-pp"),
-    ("SBATCH_FED_PRIORITY", "fed-priority"), ("SBATCH_FED_TP", "fed-tp"),
+    ("SBATCH_FED_PRIORITY", "fed-priority"), ("SBATCH_FED_PROJECT", "fed-project"),
+    ("SBATCH_FED_TP", "fed-tp"),
 )  # fmt: skip
 """Input variables and their options, in the order in which sbatch reads them.
 

@@ -1,4 +1,4 @@
-"""What number does an sbatch value spell? Counts, memory, times, GPUs, arrays, ranks.
+"""What number does an sbatch value spell? Counts, memory, times, GPUs, arrays.
 
 Each function takes the text and says in sbatch's words what is wrong with it.
 """
@@ -10,14 +10,12 @@ from math import inf
 from typing import Final
 
 from federator.errors import InvalidRequest
-from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from federator.model.workload import MAX_AMOUNT
 
 MAX_COUNT: Final = 2**31 - 1
 MAX_MINUTES: Final = 2**31 - 1
 MAX_NICE: Final = 2**31 - 3  # Slurm's NICE_OFFSET - 3
 DEFAULT_NICE: Final = 100
-MAX_GPU_TYPES: Final = 64  # that one job accepts
 MAX_ARRAY_TASKS: Final = 10_000  # each is a workload of its own
 MAX_ARRAY_INDEX: Final = 4_000_000  # Slurm's
 _BAD_GRES: Final = "Invalid generic resource (gres) specification"
@@ -212,38 +210,6 @@ def nice(text: str | None) -> int:
         )
     if number is None or number > MAX_NICE:
         raise InvalidRequest(f'Invalid --nice value "{text}", must be between 0 and {MAX_NICE}')
-    return number
-
-
-def gpu_mem_gib(text: str) -> float:
-    """Read ``--fed-gpu-mem``: memory of each GPU, with its unit, e.g. ``40G``."""
-    spelled = text.upper().removesuffix("B").removesuffix("I")
-    if spelled[-1:] not in ("G", "T", "M"):
-        raise InvalidRequest(f'Invalid --fed-gpu-mem value "{text}", say the unit, e.g. 40G')
-    return mebibytes(spelled, "fed-gpu-mem") / 1024
-
-
-def gpu_types(text: str) -> tuple[str, ...]:
-    """Read ``--fed-gpu-types``: names of GPU types, any of which will do."""
-    names = tuple(dict.fromkeys(text.replace("|", ",").split(",")))
-    if len(names) > MAX_GPU_TYPES:
-        raise InvalidRequest(f"--fed-gpu-types names more than {MAX_GPU_TYPES} types")
-    for name in names:
-        if not _is_type(name):
-            raise InvalidRequest(
-                f'Invalid --fed-gpu-types value "{text}", name types like a100,h100'
-            )
-    return names
-
-
-def priority(text: str) -> int:
-    """Read ``--fed-priority``: a level of the federation, 1 to 7."""
-    number = _number(text.strip())
-    if number is None or not HIGHEST_PRIORITY <= number <= LOWEST_PRIORITY:
-        raise InvalidRequest(
-            f'Invalid --fed-priority value "{text}", '
-            f"must be between {HIGHEST_PRIORITY} and {LOWEST_PRIORITY} (lowest)"
-        )
     return number
 
 

@@ -7,7 +7,7 @@ The submission and its plan become argv, script and environment; nothing passes 
   tenant's account, and the attempt as the first word of the comment. The site's own SBATCH_*
   variables have no say, because none is passed on.
 * ``--nice`` and ``--fed-*`` say how the federation ranks and places the workload; when it is
-  launched they have done their work, and the site is not told.
+  launched they have done their work, and the site's sbatch is not told, plug-in or not.
 * ``#SBATCH`` lines of the script's header become ``##SBATCH``, and ``--ignore-pbs`` is set, so
   that argv alone decides. The body is not touched.
 * FED_CHECKPOINT_DIR is a folder of the workload's own on what the sites of a region share; the
@@ -15,9 +15,10 @@ The submission and its plan become argv, script and environment; nothing passes 
   Where the folder cannot be made, both are unset and FED_CHECKPOINT_ERROR says why.
   FED_CHECKPOINT_INTERVAL_S suggests how often to save, where it is known how long a save takes.
 * The environment is the user's, less what belongs to the submitting machine (``_HOST_ONLY``), plus
-  FED_JOB_ID, FED_ATTEMPT, FED_SITE; for a job of one component also FED_TP and FED_PP as asked
-  for, and FED_RAILS, the GPUs of each node, if it has all of them on every node: then GPU r of
-  every node is on rail r of a rail-optimised fabric. PATH keeps the user's order with the site's
+  FED_JOB_ID, FED_ATTEMPT, FED_SITE; as asked for, FED_PROJECT, FED_DATASET and FED_CONTINUE=1; for
+  a job of one component also FED_TP, FED_PP and FED_ELASTIC as asked for, and FED_RAILS, the GPUs
+  of each node, if it has all of them on every node: then GPU r of every node is on rail r of a
+  rail-optimised fabric. PATH keeps the user's order with the site's
   default behind. A variable longer than the kernel takes (``MAX_VARIABLE_BYTES``) would make every
   exec of the job fail; it is left out and named in FED_DROPPED_ENV, behind those that fsbatch left
   out.
@@ -44,6 +45,8 @@ from federator.errors import InvalidRequest
 from federator.model.plan import JobPlan
 from federator.model.workload import Option, Submission
 from federator.sites.protocol import LaunchOrder
+from federator.sites.slurm import own_values
+from federator.sites.slurm.interpret import datasets_of
 from federator.sites.slurm.option_table import OPTIONS, OWN, Treatment
 from federator.sites.slurm.options import DIRECTIVE, Options, header_lines, words_of
 
@@ -65,7 +68,8 @@ _HOST_ONLY: Final = frozenset({
     "LS_COLORS", "SHLVL", "_", "STY", "TMUX", "TMUX_PANE", "WINDOWID", "CUDA_VISIBLE_DEVICES",
     "FED_CHECKPOINT_DIR", "FED_CHECKPOINT_ERROR", "FED_CHECKPOINT_INTERVAL_S",
     "FED_PREEMPT_DEADLINE", "FED_TICKET",
-    "FED_PP", "FED_RAILS", "FED_TP", "FEDERATOR_SOCKET", "FED_SUBMIT_KEY", "INVOCATION_ID",
+    "FED_CONTINUE", "FED_DATASET", "FED_ELASTIC", "FED_PP", "FED_PROJECT", "FED_RAILS", "FED_TP",
+    "FEDERATOR_SOCKET", "FED_SUBMIT_KEY", "INVOCATION_ID",
     "JOURNAL_STREAM",
 })  # fmt: skip
 _HOST_ONLY_PREFIXES: Final = ("SSH_", "XDG_", "DBUS_", "SLURM_", "SBATCH_", "SUDO_")
@@ -178,13 +182,25 @@ def _shape(order: LaunchOrder) -> dict[str, str]:
     values = {option.name: option.value for option in order.submission.components[0]}
     asked = {name: values.get(key) for name, key in (("FED_TP", "fed-tp"), ("FED_PP", "fed-pp"))}
     found = {name: str(int(value)) for name, value in asked.items() if value}
+    elastic = values.get("fed-elastic")
+    found |= {"FED_ELASTIC": str(own_values.elastic(elastic))} if elastic else {}
     rails = order.jobs[0].rails
     return found | ({"FED_RAILS": str(rails)} if rails else {})
 
 
 def _own(order: LaunchOrder) -> dict[str, str]:
-    """What only some jobs get: their shape, and where to save."""
-    return _shape(order) | _checkpoint(order) | _interval(order)
+    """What only some jobs get: what was said of them, their shape, and where to save."""
+    return _told(order) | _shape(order) | _checkpoint(order) | _interval(order)
+
+
+def _told(order: LaunchOrder) -> dict[str, str]:
+    """What holds for the whole workload, in the words of who submitted it."""
+    components = order.submission.components
+    said = {option.name: option.value or "" for options in components for option in options}
+    found = {"FED_PROJECT": said.get("fed-project", ""),
+             "FED_DATASET": ",".join(datasets_of(components)),
+             "FED_CONTINUE": "1" if "fed-continue" in said else ""}  # fmt: skip
+    return {name: value for name, value in found.items() if value}
 
 
 def _opened_by(ticket: str) -> dict[str, str]:

@@ -412,7 +412,7 @@ def test_what_is_optional_is_a_component_but_the_first_or_a_task_of_the_array(
         ("--array=0-7 --fed-optional", "names the tasks of an array"),
         ("--array=0-7 --fed-optional=7,8", "names task 8, which is not in --array"),
         ("--array=0-7 --fed-optional=0-7%2", "%N belongs to --array"),
-        ("--array=0-7 --fed-optional=x", "Invalid job array specification"),
+        ("--array=0-7 --fed-optional=x", "name tasks of the array, e.g. 4-7"),
     ],
 )
 def test_what_cannot_be_optional_is_refused_with_what_to_do(words: str, message: str) -> None:
