@@ -73,7 +73,7 @@ def state() -> StateDir:
     return state
 
 
-@pytest.mark.parametrize("which", [["boreal"]], ids="+".join)
+@pytest.mark.parametrize("which", [[site.name for site in layout.SITES]], ids="+".join)
 def test_a_plain_site_joins_works_and_leaves_no_trace(
     which: list[str], state: StateDir, tmp_path: Path
 ) -> None:
@@ -97,7 +97,7 @@ def adopt_and_leave(layout: SiteLayout, state: StateDir, folder: Path) -> dict[s
         times = {"join": timed(lambda: join(site, daemon, state))}
         try:
             daemon.start()
-            #times["verify"] = timed(lambda: all_is_ok(daemon, layout.name))
+            # times["verify"] = timed(lambda: all_is_ok(daemon, layout.name))
             a_workload_runs(daemon, site)
         finally:
             daemon.stop()
