@@ -154,7 +154,7 @@ local function check_amount(where, value, default)
     return value
 end
 
-local function check_require(value)
+local function check_tags(value)
     local require_of = {}
     if type(value) ~= "table" then fault("require", "a table", value) end
     for partition, tags in pairs(value) do
@@ -233,7 +233,7 @@ local function check_config(given)
     local rules = {
         spool_dir = check_spool(given.spool_dir),
         closed = set_of(check_names("closed", given.closed or {})),
-        require = check_require(given.require or {}),
+        require = check_tags(given.require or {}),
         caps = given.caps ~= nil and check_caps(given.caps) or nil,
         advice = given.advice ~= nil and check_advice(given.advice) or nil,
         rewrite = given.rewrite ~= nil and check_rewrite(given.rewrite) or nil,
@@ -343,10 +343,13 @@ function M.parse_admission(text)
         error({ trouble = "admission.tsv does not begin with a header of version 1" }, 0)
     end
     local content = { written_at_s = tonumber(written_at_s), tenants = {}, gpus = {} }
+    if rest ~= "" and rest:sub(-1) ~= "\n" then
+        error({ trouble = "admission.tsv ends in the middle of a line" }, 0)
+    end
     local number = 1
-    for line in rest:gmatch("([^\n]*)\n?") do
+    for line in rest:gmatch("([^\n]*)\n") do
         number = number + 1
-        if number > MAX_ADMISSION_LINES + 1 then
+        if number > MAX_ADMISSION_LINES then
             error({ trouble = "admission.tsv has too many lines" }, 0)
         end
         local kind, fields = line:match("^(%l+)\t(.*)$")
@@ -457,10 +460,10 @@ function M.gpus_in(text)
         if lead and (rest == "" or rest:match("^[:=]")) then
             local pieces = {}
             for piece in rest:gmatch("[:=][^:=]*") do pieces[#pieces + 1] = piece end
-            local amount = (pieces[#pieces] or ""):match("^[:=]%d+%a?$")
+            local amount = (pieces[#pieces] or ""):match("^[:=]%d+[kKmMgGtTpP]?$")
             local model = pieces[1] and pieces[1] ~= (#pieces == 1 and amount) and pieces[1]:sub(2)
             if #pieces <= 2 and (amount or #pieces < 2) and model ~= "" then
-                local power = ({ k = 1, m = 2, g = 3, t = 4 })[
+                local power = ({ k = 1, m = 2, g = 3, t = 4, p = 5 })[
                     (amount or ""):match("%a?$"):lower()]
                 found[#found + 1] = {
                     model = model or nil,
@@ -573,7 +576,7 @@ local function rule_closed(case)
 end
 
 -- No tag, no schedule.
-local function rule_require(case)
+local function rule_tags(case)
     local rules = case.rules
     if not next(rules.require) then return nil end
     for _, partition in ipairs(case.partitions) do
@@ -784,7 +787,7 @@ end
 local function judge_submission(rules, now_s, job, parts)
     local case = case_of(rules, job, parts, now_s)
     case.partitions = partitions_of(job, parts)
-    local verdict = rule_closed(case) or rule_require(case) or rule_caps(case) or rule_advice(case)
+    local verdict = rule_closed(case) or rule_tags(case) or rule_caps(case) or rule_advice(case)
     tell(case)
     return verdict or slurm.SUCCESS
 end

@@ -41,6 +41,7 @@ make_directories() {
     install -d -o slurm -g slurm -m 0755 /var/log/slurm
     install -d -o federator -g federator -m 0755 /run/federator
     install -d -o federator -g federator -m 0700 /var/lib/federator
+    install -d -o federator -g federator -m 0755 /var/spool/federator
     install -d -o munge -g munge -m 0755 /run/munge
     install -d -o munge -g munge -m 0700 /etc/munge /var/lib/munge /var/log/munge
 }

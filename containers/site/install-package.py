@@ -18,6 +18,7 @@ from pathlib import Path
 INCOMING = Path("/opt/federator/incoming")
 LIB = Path("/opt/federator/lib")
 HELPER = Path("/opt/federator/libexec/fed-site-exec")
+JOB_SUBMIT = Path("/etc/slurm/job_submit.lua")
 
 
 def install_package() -> None:
@@ -55,6 +56,9 @@ def install_hooks() -> None:
             if path.is_file() and path not in wanted:
                 path.unlink()
         compileall.compile_dir(name, quiet=1, force=True)
+    # slurmctld loads this script again when it changes, and with it the module that it includes.
+    if JOB_SUBMIT.exists():
+        os.utime(JOB_SUBMIT)
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from federator.cli.usage import run
 from federator.cli.words import listed, printable, reason_text, refusal_text, unexpected
 from federator.errors import FederatorError, InvalidRequest
 from federator.model.lifecycle import TERMINAL, WorkloadState
+from federator.model.reason import ReasonCode
 from federator.sites.protocol import ErrorReply, QueueCall, QueueReply, QueueRow
 
 _S = WorkloadState
@@ -34,7 +35,7 @@ SHORT: Final[Mapping[str, str]] = MappingProxyType({
 
 STATES: Final = frozenset(state.value for state in WorkloadState)
 ENDED: Final = frozenset(state.value for state in TERMINAL)
-_ON_ITS_WAY_OUT: Final = frozenset({_S.PREEMPTING.value, _S.TIMEOUT.value})
+_SAYS_WHY: Final = frozenset({_S.PREEMPTING.value, _S.TIMEOUT.value, _S.CANCELLED.value})
 _PLAIN_NODE: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 _HEADER: Final = (
@@ -175,7 +176,7 @@ def _where(row: QueueRow, now_s: float) -> str:
         detail = row.reason.code.value if row.reason else row.site_state
         ending = f"signal {row.signal}" if row.signal else f"exit {row.exit_code}"
         return f"{nodes} ({detail}: {ending})"
-    if row.state in _ON_ITS_WAY_OUT and row.reason is not None:
+    if row.state in _SAYS_WHY and row.reason is not None:
         return f"{nodes} ({row.reason.code.value})"
     return nodes
 
@@ -198,6 +199,11 @@ def _why(row: QueueRow, now_s: float) -> list[str]:
         lines += [f"{site or 'federation'}: {refusal_text(r)}" for site, r in row.refusals.items()]
         if not row.refusals and row.reason is not None:
             lines.append(reason_text(row.reason))
+    lines += [
+        f"setback at {site}: {reason_text(setback.reason)}"
+        for site, setback in row.setbacks.items()
+        if setback.reason.code is ReasonCode.NODE_FAILED and setback.reason != row.reason
+    ]
     evictions = preemption_lines(row.preemption, now_s)
     return [*lines, *(f"{label.lower()}: {text}" for label, text in evictions)]
 

@@ -6,6 +6,7 @@ at ``files`` plus its path. ``join.sh`` does the rest. Pure: trees of files come
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -116,7 +117,7 @@ def kit(
         KitFile(path=plugstack, data=texts.plugstack_conf().encode()),
         KitFile(path="files.txt", data="".join(rows).encode()),
         KitFile(path="settings.sh", data=settings_sh(settings).encode()),
-        KitFile(path="job_submit-lines.lua", data=_lua_lines().encode()),
+        KitFile(path="job_submit-lines.lua", data=_lua_lines(trees["job_submit"])),
         KitFile(path="README.txt", data=_readme(settings).encode()),
     ]
     return sorted(files, key=lambda file: file.path)
@@ -143,13 +144,11 @@ def settings_sh(settings: KitSettings) -> str:
     return "# Read by join.sh and leave.sh.\n" + "".join(lines)
 
 
-def _lua_lines() -> str:
-    top, submit, modify = texts.job_submit_lines()
-    return (
-        f"-- At the top:\n{top}\n"
-        f"-- First in slurm_job_submit(job_desc, part_list, submit_uid):\n{submit}\n"
-        f"-- First in slurm_job_modify(job_desc, job_rec, part_list, modify_uid):\n{modify}\n"
-    )
+def _lua_lines(job_submit: Tree) -> bytes:
+    """What a site's own job_submit.lua takes in: ours, between its marks "begin" and "end"."""
+    ours, _ = job_submit["job_submit.lua"]
+    found = re.findall(rb"^ *-- begin: (.*?)^ *-- end$", ours, re.MULTILINE | re.DOTALL)
+    return b"".join(b"-- " + lines for lines in found)
 
 
 def _configuration(settings: KitSettings) -> Iterable[InstalledFile]:

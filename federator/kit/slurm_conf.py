@@ -14,7 +14,8 @@ from federator.kit.texts import EPILOG_DIR, PROLOG_DIR
 GENERATIONS: Final = ("22.05", "24.11", "26.05")
 PROLOG: Final = f"Prolog={PROLOG_DIR}/*"
 EPILOG: Final = f"Epilog={EPILOG_DIR}/*"
-PROLOG_FLAGS: Final = "PrologFlags=Alloc"
+# DeferBatch: else a script starts when the first of its nodes is found well.
+PROLOG_FLAGS: Final = "PrologFlags=Alloc,DeferBatch"
 JOB_SUBMIT: Final = "JobSubmitPlugins=lua"
 NO_HOLD: Final = "nohold_on_prolog_fail"  # one of SchedulerParameters
 SEND_SIGNAL: Final = "SlurmctldParameters=preempt_send_user_signal"
@@ -47,7 +48,8 @@ def snippet(generation: str, partitions: Sequence[str], nodes: str | None) -> st
         lines += [partition_line(name, nodes) for name in partitions]
     lines += [
         "",
-        "# Prolog when a job gets its nodes, not at its first step: bad nodes are found in time.",
+        "# Prolog when a job gets its nodes, not at its first step, and no script before it has ended",
+        "# on all of them: bad nodes are found in time.",
         PROLOG_FLAGS,
         "# Folders, so that the site's own programs stand beside ours.",
         PROLOG,

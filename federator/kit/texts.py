@@ -86,27 +86,21 @@ def tmpfiles_conf(account: str = ACCOUNT) -> str:
     return f"d /run/federator 0755 {account} {account}\n"
 
 
-def admission_lua(partitions: Sequence[str], spool_dir: str | None) -> str:
+def admission_lua(partitions: Sequence[str], spool_dir: str | None, *more: str) -> str:
     """Return the rules of the job_submit plugin: the federation's partitions take tickets only.
 
     Without a spool there are no tickets, so no partition can be closed.
+
+    Args:
+        partitions: to close.
+        spool_dir: None where there is none.
+        more: rules beside these, each a field of a Lua table.
     """
     closed = ", ".join(f'"{partition}"' for partition in partitions if spool_dir is not None)
-    lines = ["return {", f"  closed = {{{closed}}},"]
+    rules = [f"closed = {{ {closed} }}", *more]
     if spool_dir is not None:
-        lines.append(f'  spool_dir = "{spool_dir}",')
-    return "\n".join([*lines, "}"]) + "\n"
-
-
-def job_submit_lines() -> tuple[str, str, str]:
-    """Return the three lines by which a site's own job_submit.lua takes in our module."""
-    return (
-        f'local ok, federator = pcall(dofile, "{LUA_MODULE}")',
-        "if ok then local verdict = federator.job_submit(job_desc, part_list, submit_uid)"
-        " if verdict ~= slurm.SUCCESS then return verdict end end",
-        "if ok then local verdict = federator.job_modify(job_desc, job_rec, part_list, modify_uid)"
-        " if verdict ~= slurm.SUCCESS then return verdict end end",
-    )
+        rules.insert(0, f'spool_dir = "{spool_dir}"')
+    return "return {\n" + "".join(f"    {rule},\n" for rule in rules) + "}\n"
 
 
 def plugstack_conf() -> str:

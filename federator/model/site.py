@@ -48,6 +48,7 @@ class Node:
     gpu_mem_gib: float = 0.0  # of each GPU; 0: not known, so it meets no demand for memory
     nvlink: bool = False  # between all GPUs of the node; the feature "nvlink" says it too
     gpu_weight: float = 1.0  # what one GPU is worth in use, federation.yaml
+    drain_reason: str = ""  # while it takes no jobs: the site's words why, one line
 
     @property
     def gpu_worth(self) -> float:
@@ -289,5 +290,7 @@ class AttemptReport:
     restarts: int = 0  # how often the site has put it back into its own queue
     preempted: bool = False  # by the site itself, for work of its own
     failed_nodes: tuple[str, ...] = ()  # of it, which take no jobs any more
+    failed_why: str = ""  # what the site says of these
+    cancelled_why: str = ""  # what is known of why it was cancelled at the site
     leave: Leave | None = None  # of one that was told to leave
     saved_at_s: float = 0.0  # of one that was not

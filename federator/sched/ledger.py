@@ -250,7 +250,7 @@ class Ledger:
         elif event.happening is Happening.STARTED:
             entry.ran_at = entry.site
             entry.failures_at.pop(entry.site, None)
-            entry.setbacks.pop(entry.site, None)
+            self._forgive(entry, event.at_s)
 
     @staticmethod
     def _mark_progress(entry: Entry, event: Changed, was_at_its_limit: bool) -> None:
@@ -290,6 +290,14 @@ class Ledger:
         first_s = PREEMPTING_SITE_S if reason.code is ReasonCode.PREEMPTED else RETRY_AFTER_S
         wait_s = min(RETRY_AFTER_MAX_S, first_s * 2 ** (failures - 1))
         entry.avoid_until_s[entry.site] = at_s + wait_s
+
+    @staticmethod
+    def _forgive(entry: Entry, at_s: float) -> None:
+        """It started at a site that had failed it; nodes that it avoids there are still told of."""
+        reason = entry.setbacks.get(entry.site)
+        nodes_did_it = reason is not None and reason.code is ReasonCode.NODE_FAILED
+        if not (nodes_did_it and entry.bad_nodes.avoided(entry.site, at_s)):
+            entry.setbacks.pop(entry.site, None)
 
     def _account(self, victim: Entry, event: Changed) -> None:
         """Note what its leaving tells of save times, and what it cost for whom."""

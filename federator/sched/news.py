@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -32,6 +33,8 @@ _STILL_THERE: Final = frozenset({
     Happening.ACCEPTED, Happening.STARTED, Happening.EVICTED, Happening.WITHDRAWN,
     Happening.SHRINK_DONE,
 })  # fmt: skip
+MAX_WHY: Final = 300  # characters of a site's own words
+_WATCH_NOTE: Final = re.compile(r"(?:^| )fed-watch:(zombie|idle)-([0-9]{1,9})s$")
 BY_THE_SITE: Final = "by the site"
 _SENT: Final = (1, 2, 3, 9, 10, 12, 14, 15)
 """HUP INT QUIT KILL USR1 USR2 ALRM TERM: jobs are told, or ended, by these; no crash ends in them.
@@ -109,10 +112,17 @@ def _ending_of_its_own(entry: Entry, ending: Happening, report: AttemptReport) -
     ours = entry.state is WorkloadState.LAUNCHING or soon  # repeated until it has an effect
     if ending is Happening.CANCELLED and entry.withdrawing and ours:
         return Happening.WITHDRAWN
-    if ending in _OF_THE_SITE and not entry.workload.requeue:
+    of_the_site = ending in _OF_THE_SITE and not entry.workload.requeue
+    if of_the_site or _is_refused_by_node(entry, report):
         return Happening.FAILED
     asks_again = report.state is SiteJobState.FAILED and report.exit_code == _CHECKPOINTED
     return Happening.CHECKPOINTED if asks_again and entry.workload.requeue else ending
+
+
+def _is_refused_by_node(entry: Entry, report: AttemptReport) -> bool:
+    """Slurm cancels what a prolog would not let start, if it may not be put back."""
+    cancelled = report.state is SiteJobState.CANCELLED
+    return cancelled and bool(report.failed_nodes) and not entry.workload.requeue
 
 
 def _ending_of_leaver(entry: Entry, ending: Happening, report: AttemptReport) -> Happening:
@@ -149,11 +159,14 @@ def _ending_of_victim(ending: Happening, report: AttemptReport) -> Happening:
 
 def reason_for(entry: Entry, happening: Happening, report: AttemptReport) -> Reason | None:
     """Why the site sent a workload back to the queue, in the federation's words."""
-    if happening is Happening.NODE_FAILED:
-        nodes = ",".join(report.failed_nodes or report.nodes)
-        return Reason(code=ReasonCode.NODE_FAILED, detail=nodes or report.state.value)
+    refused = happening is Happening.FAILED and _is_refused_by_node(entry, report)
+    if happening is Happening.NODE_FAILED or refused:
+        nodes = ",".join(report.failed_nodes or report.nodes) or report.state.value
+        return Reason(code=ReasonCode.NODE_FAILED, detail=_said(nodes, report))
     if happening is Happening.SITE_REQUEUED:
         return _why_put_back(report)
+    if happening is Happening.CANCELLED and entry.state is not WorkloadState.CANCELLING:
+        return _why_cancelled(report)
     if happening is Happening.TIMED_OUT:
         return NO_PROGRESS if is_last_chance(entry, report.leave) else None
     known = {
@@ -175,12 +188,33 @@ def _why_put_back(report: AttemptReport) -> Reason:
     admin who does: nobody is to blame, and the site may have it again. Whoever held it meant it.
     """
     if report.failed_nodes:
-        return Reason(code=ReasonCode.NODE_FAILED, detail=",".join(report.failed_nodes))
+        names = ",".join(report.failed_nodes)
+        return Reason(code=ReasonCode.NODE_FAILED, detail=_said(names, report))
     if report.reason.startswith(_LAUNCH_FAILED):
         return Reason(code=ReasonCode.NODE_FAILED, detail=report.reason)
     if report.preempted or _HELD in report.reason:
         return Reason(code=ReasonCode.PREEMPTED, detail=BY_THE_SITE)
-    return Reason(code=ReasonCode.REQUEUED)
+    seen = _seen_by_watch(report)
+    return Reason(code=ReasonCode.REQUEUED, detail=f"by its watch, {seen}" if seen else "")
+
+
+def _why_cancelled(report: AttemptReport) -> Reason:
+    """By the site's watch, or by whoever else may at the site."""
+    seen = _seen_by_watch(report)
+    if seen:
+        return Reason(code=ReasonCode.RECLAIMED, detail=seen)
+    return Reason(code=ReasonCode.SITE_CANCELLED, detail=report.cancelled_why[:MAX_WHY])
+
+
+def _seen_by_watch(report: AttemptReport) -> str:
+    """What the site's watch saw before it put the job back or ended it; "" if it did not."""
+    note = _WATCH_NOTE.search(report.reason)
+    return f"{note[1]} for {note[2]} s" if note is not None else ""
+
+
+def _said(nodes: str, report: AttemptReport) -> str:
+    """The nodes, and in what words their site took them out."""
+    return f"{nodes} ({report.failed_why[:MAX_WHY]})" if report.failed_why else nodes
 
 
 def failed_nodes(entry: Entry, happening: Happening, report: AttemptReport) -> tuple[str, ...]:

@@ -42,7 +42,8 @@ def capacity_of(nodes: Iterable[Node]) -> Capacity:
     """The site as if every node were up and idle, and every partition open."""
     empty = (
         replace(n, state=NodeState.IDLE, cpus_alloc=0, mem_mib_alloc=0, gpus_alloc=0,
-                partitions=n.partitions + n.closed_partitions, closed_partitions=())
+                partitions=n.partitions + n.closed_partitions, closed_partitions=(),
+                drain_reason="")
         for n in nodes
     )  # fmt: skip
     return Capacity(nodes=tuple(empty))

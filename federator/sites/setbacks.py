@@ -9,12 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from federator.model.site import AttemptReport, Node, SiteJobState
 from federator.model.workload import AttemptId
 
+MAX_WHY: Final = 300  # characters
 _NODES_DID_IT: Final = (SiteJobState.NODE_FAIL, SiteJobState.BOOT_FAIL)
+
+
+_OF_PROLOGS: Final = ("Prolog error", "fed-gate:")  # drain reasons: Slurm's, and our own gate's
+
+
+class _Failed(NamedTuple):
+    nodes: tuple[str, ...] = ()
+    why: str = ""
 
 
 class Setbacks:
@@ -28,18 +37,18 @@ class Setbacks:
         self._planned = planned
         self._had: dict[AttemptId, tuple[str, ...]] = {}
         self._preempted: set[AttemptId] = set()
-        self._failed: dict[AttemptId, tuple[str, ...]] = {}  # of those that were put back
+        self._failed: dict[AttemptId, _Failed] = {}  # of those that were put back
 
     def complete(
         self, reports: Mapping[AttemptId, AttemptReport], nodes: Iterable[Node]
     ) -> dict[AttemptId, AttemptReport]:
-        """The same reports, with ``preempted`` and ``failed_nodes``.
+        """The same reports, with ``preempted``, ``failed_nodes`` and ``failed_why``.
 
         Args:
             reports: of all genuine attempts at the site.
             nodes: of the same sweep, read after the jobs.
         """
-        broken = {node.name for node in nodes if not node.state.takes_jobs}
+        broken = {node.name: node.drain_reason for node in nodes if not node.state.takes_jobs}
         self._had = {a: self._nodes_of(report) for a, report in reports.items()}
         self._preempted = {a for a, report in reports.items() if self._is_preempted(report)}
         self._failed = {a: names for a, names in self._failed.items() if a in reports}
@@ -54,19 +63,40 @@ class Setbacks:
         waits = report.state is SiteJobState.PENDING
         return report.preempted or (waits and report.attempt in self._preempted)
 
-    def _completed(self, report: AttemptReport, broken: set[str]) -> AttemptReport:
-        failed: tuple[str, ...] = ()
+    def _completed(self, report: AttemptReport, broken: Mapping[str, str]) -> AttemptReport:
+        failed = _Failed()
         put_back = report.state is SiteJobState.PENDING and report.restarts > 0
         if put_back or report.state in _NODES_DID_IT:
             had = self._had[report.attempt]
-            failed = tuple(name for name in had if name in broken)
-            if not failed and report.state in _NODES_DID_IT:
-                failed = had
+            names = tuple(name for name in had if name in broken)
+            if not names and report.state in _NODES_DID_IT:
+                names = had
+            failed = _Failed(names, _why(names, broken))
         if report.state is SiteJobState.CANCELLED:  # what was put back was taken back
-            failed = self._failed.get(report.attempt, ())
-        if failed:
+            failed = self._failed.get(report.attempt) or self._refused(report, broken)
+        if failed.nodes:
             self._failed[report.attempt] = failed
         preempted = report.attempt in self._preempted
-        if preempted == report.preempted and not failed:
+        if preempted == report.preempted and not failed.nodes:
             return report
-        return replace(report, preempted=preempted, failed_nodes=failed)
+        return replace(
+            report, preempted=preempted, failed_nodes=failed.nodes, failed_why=failed.why
+        )
+
+    def _refused(self, report: AttemptReport, broken: Mapping[str, str]) -> _Failed:
+        """Slurm cancels what a prolog would not let start, if it may not be put back."""
+        names = tuple(
+            name for name in self._had[report.attempt]
+            if broken.get(name, "").startswith(_OF_PROLOGS)
+        )  # fmt: skip
+        return _Failed(names, _why(names, broken))
+
+
+def _why(names: Iterable[str], broken: Mapping[str, str]) -> str:
+    """What the site says of these nodes; the same words are said once."""
+    said: dict[str, list[str]] = {}
+    for name in names:
+        if words := broken.get(name):
+            said.setdefault(words, []).append(name)
+    text = "; ".join(f"{','.join(of)}: {words}" for words, of in said.items())
+    return text[:MAX_WHY]

@@ -41,6 +41,7 @@ MAX_ADMISSION_BYTES: Final = 2**20
 MAX_ADMISSION_LINES: Final = 10_000
 
 _LEASE: Final = re.compile(r"([0-9]{1,19})\.([0-9]{1,9})(\.job)?")
+_WRITABLE: Final = ".writable"  # there for a moment
 _T = TypeVar("_T")
 
 
@@ -144,7 +145,7 @@ class Spool:
         folder, tickets, old_s = self._folder, frozenset(self._tickets), self._clock() - JUNK_AGE_S
         with suppress(SiteUnavailable):
             found = await self._acted(lambda: _look(folder, tickets, old_s))
-            self._leased, self._looked = set(found), True
+            self._leased, self._looked, self.trouble = set(found), True, ""
             self._look_at_s = self._clock() + TIDY_S
 
     async def open(self, attempt: AttemptId, user: str) -> str:
@@ -232,10 +233,8 @@ class Spool:
         except TimeoutError:
             why = f"no answer within {TAKES_S:.0f} s"
         except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            why = f"{where}{error.strerror or error}"
+            why = error.strerror or str(error)
         else:
-            self.trouble = ""
             return result
         self.trouble = f"the site's spool {self._folder} cannot be used: {why}"
         # What was begun may have been done, so all of it is looked at again.
@@ -284,6 +283,8 @@ def _look(folder: Path, tickets: frozenset[str], old_s: float) -> list[AttemptId
     for name in os.listdir(folder / "tickets"):
         if name not in tickets:
             _discard(folder / "tickets" / name)
+    _replace(folder / "tickets", _WRITABLE, "")
+    _discard(folder / "tickets" / _WRITABLE)
     names = set(os.listdir(folder / "leases"))
     leases: list[AttemptId] = []
     for name in names:

@@ -27,6 +27,7 @@ from federator.testbed.layout import (
     NETWORK,
     NODES_PER_SITE,
     PREFIX,
+    REPOSITORY,
     SITES,
     SiteLayout,
     StateDir,
@@ -194,10 +195,13 @@ def _create(
 
 def _files_archive(site: SiteLayout, state: StateDir) -> bytes:
     files = render.site_files(site, state_dir.site_keys(state, site))
-    return pack(
+    entries = [
         ArchivedFile(path=file.path.lstrip("/"), data=file.text.encode(), mode=file.mode)
         for file in files
-    )
+    ]
+    # slurmctld does not start without it; the module it loads comes with the package.
+    script = (REPOSITORY / "job_submit" / "job_submit.lua").read_bytes()
+    return pack([*entries, ArchivedFile(path="etc/slurm/job_submit.lua", data=script)])
 
 
 def _config_digest(site: SiteLayout, state: StateDir, image: str, files: bytes) -> str:

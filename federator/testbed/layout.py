@@ -23,6 +23,7 @@ ACCOUNT: Final = texts.ACCOUNT
 USERS_GROUP: Final = texts.USERS_GROUP
 LOCAL_USER: Final = "localuser"  # not of the federation; for local jobs
 HELPER: Final = texts.HELPER_PATH
+SPOOL_DIR: Final = texts.SPOOL_DIR  # what the agent leaves for the site's hooks
 AGENT_CONFIG: Final = texts.AGENT_CONFIG
 LIB_DIR: Final = "/opt/federator/lib"
 USER_DIR: Final = "/opt/federator/user"  # what jobs may import: federator, and nothing beside it

@@ -5,6 +5,7 @@ Nothing here reads a file or talks to docker. ``site_files`` is the whole of one
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,11 +21,15 @@ from federator.testbed.layout import (
     LOCAL_USER,
     NODE_GROUPS,
     RACKS,
+    SPOOL_DIR,
     TENANTS,
     USERS_GROUP,
     SiteLayout,
     StateDir,
 )
+
+# Partitions that only the federation's agent may submit to, with tickets.
+CLOSED_PARTITIONS: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +59,7 @@ MailProg=/bin/true
 
 {prolog}
 {prolog_flags}
+{epilog}
 {send_signal}
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
@@ -67,6 +73,7 @@ SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=2,bf
 {no_hold}
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
+{job_submit}
 
 JobCompType=jobcomp/filetxt
 JobCompLoc=/var/log/slurm/jobcomp.log
@@ -84,6 +91,8 @@ def slurm_conf(site: SiteLayout) -> str:
     head = _SLURM_CONF_HEAD.format(
         name=site.name,
         prolog=ours.PROLOG,
+        epilog=ours.EPILOG,
+        job_submit=ours.JOB_SUBMIT,
         prolog_flags=ours.PROLOG_FLAGS,
         send_signal=ours.SEND_SIGNAL,
         no_hold=ours.NO_HOLD,
@@ -150,6 +159,13 @@ def sshd_config(site: SiteLayout) -> str:
     return "\n".join(lines) + "\n"
 
 
+def admission_lua() -> str:
+    """Return the rules of job_submit: the closed partitions, and advice for local users."""
+    return texts.admission_lua(
+        CLOSED_PARTITIONS, SPOOL_DIR, 'advice = { partitions = { "local" } }'
+    )
+
+
 def accounts(site: SiteLayout) -> str:
     """Return the table the entrypoint makes accounts from: name, UID, shell, group or ``-``."""
     rows = [f"{ACCOUNT} {site.account_uid} /bin/sh -"]
@@ -163,6 +179,27 @@ def node_names(site: SiteLayout) -> str:
     return "".join(f"{name}\n" for group in NODE_GROUPS for name in group.names(site.name))
 
 
+def node_json() -> str:
+    """Return the configuration of the nodes' hooks; "%n" stands for a node's name."""
+    document = {
+        "nvidia_smi": "/opt/federator/testbed/bin/nvidia-smi",
+        "sysfs": "/etc/federator/testbed/sysfs/%n",
+        "kmsg": "/etc/federator/testbed/kmsg/%n",
+        "gate": {"partitions": ["fed"]},
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def gpu_cases(site: SiteLayout) -> tuple[File, ...]:
+    """Return the files that say which machine each node's nvidia-smi stands for: all are well."""
+    folder = "/etc/federator/testbed/gpus"
+    without = [name for group in NODE_GROUPS if not group.gpus for name in group.names(site.name)]
+    return (
+        File(path=f"{folder}/default", text=f"{site.gpu_type}-nvswitch\n"),
+        *(File(path=f"{folder}/{name}", text="no-gpu\n") for name in without),
+    )
+
+
 def site_files(site: SiteLayout, keys: SiteKeys) -> tuple[File, ...]:
     """Return every file that makes the generic image into this site."""
     login = f"/home/{ACCOUNT}/.ssh/authorized_keys"
@@ -174,11 +211,14 @@ def site_files(site: SiteLayout, keys: SiteKeys) -> tuple[File, ...]:
         File(path="/etc/ssh/ssh_host_ed25519_key", text=keys.host_private, mode=0o600),
         File(path="/etc/ssh/ssh_host_ed25519_key.pub", text=keys.host_public),
         File(path="/etc/sudoers.d/federator", text=texts.sudoers(), mode=0o440),
-        File(path=AGENT_CONFIG, text=texts.agent_yaml(site.name)),
+        File(path=AGENT_CONFIG, text=texts.agent_yaml(site.name, SPOOL_DIR)),
+        File(path="/etc/federator/admission.lua", text=admission_lua()),
         File(path=login, text=texts.authorized_keys(keys.client_public)),
         # Where a pattern of Prolog= matches no file, Slurm drains the node.
         File(path="/etc/slurm/prolog.d/00-site", text="#!/bin/sh\nexit 0\n", mode=0o755),
         File(path="/etc/slurm/epilog.d/00-site", text="#!/bin/sh\nexit 0\n", mode=0o755),
+        File(path="/etc/federator/node.json", text=node_json()),
+        *gpu_cases(site),
         File(path="/etc/federator/testbed/accounts", text=accounts(site)),
         File(path="/etc/federator/testbed/nodes", text=node_names(site)),
     )

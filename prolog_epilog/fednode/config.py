@@ -74,7 +74,7 @@ def texts(value: Any) -> "Optional[str]":
     return None if well else "must be a list of texts"
 
 
-COMMON = {
+COMMON: "Schema" = {
     "nvidia_smi": Key("/usr/bin/nvidia-smi", path),
     "scontrol": Key("/usr/bin/scontrol", path),
     "scancel": Key("/usr/bin/scancel", path),
@@ -83,7 +83,7 @@ COMMON = {
     "log_dir": Key("/var/log/federator", path),
     "sysfs": Key("/sys", path),
     "kmsg": Key("/dev/kmsg", path),
-}  # type: Schema
+}
 
 
 def load(
@@ -101,6 +101,11 @@ def load(
     shared = _settings(common, COMMON, "", problems)
     own = _settings(document.get(section, {}), schema, section, problems)
     return shared, own, [f"{file}: {problem}" for problem in problems]
+
+
+def of_node(shared: "Dict[str, Any]", node: str) -> "Dict[str, Any]":
+    """Return the common settings for ``node``: "%n" in a path stands for its name."""
+    return {name: str(value).replace("%n", node) for name, value in shared.items()}
 
 
 def trusted(status: os.stat_result) -> bool:

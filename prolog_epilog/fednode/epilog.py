@@ -56,7 +56,7 @@ class Epilog:
         self._own = own
         self._began = time.monotonic()
         self._query = GpuQuery(shared["nvidia_smi"], own["nvidia_smi_timeout_s"], job.node)
-        self._others = None  # type: Optional[bool]  # whether the user has other jobs here
+        self._others: "Optional[bool]" = None  # whether the user has other jobs here
         self.line = {}  # type: Dict[str, Any]
         self.troubles = []  # type: List[str]
 

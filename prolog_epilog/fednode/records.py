@@ -129,7 +129,7 @@ def of_machine(state_dir: str = STATE_DIR) -> "List[JobRecord]":
 def _read_all(pattern: str) -> "List[JobRecord]":
     boot = boot_id()
     found = (_read(file, boot) for file in glob.glob(pattern))
-    return sorted((record for record in found if record is not None), key=lambda r: r.job)
+    return sorted((record for record in found if record is not None), key=lambda r: (r.job, r.node))
 
 
 def _read(file: str, boot: str) -> "Optional[JobRecord]":

@@ -6,7 +6,7 @@ Slurm counts limits in whole minutes, so that one attempt lasts a minute less it
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import dataclass
 
 import pytest
 
@@ -21,17 +21,31 @@ GRACE_S = 15.0
 STEPS = 900  # of a tenth of a second: two minutes at most with what a step costs
 
 
-@pytest.fixture
-def patient(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
-    yield from lasting(Running(tmp_path, pass_interval_s=10.0,
-                               preemption=preemption(grace_s=GRACE_S)))  # fmt: skip
+OPTIONS = ("-N1", "--gres=gpu:h100:1", "--time=1", "--fed-continue")
 
 
-def test_a_job_longer_than_its_limit_finishes_over_several_attempts(patient: Running) -> None:
-    options = ("-N1", "--gres=gpu:h100:1", "--time=1", "--fed-continue")
-    id_ = patient.submit(saver(STEPS), *options, user="bio1")
-    patient.await_state(id_, "RUNNING")
-    patient.await_state(id_, "COMPLETED", timeout_s=240)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chained:
+    """Two workloads that outlast their limits beside each other, for that takes minutes."""
+
+    running: Running
+    saving: int
+    idle: int
+
+
+@pytest.fixture(scope="module")
+def chained(testbed: StateDir, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chained]:
+    folder = tmp_path_factory.mktemp("chained")
+    running = Running(folder, pass_interval_s=10.0, preemption=preemption(grace_s=GRACE_S))
+    for started in lasting(running):
+        saving = started.submit(saver(STEPS), *OPTIONS, user="bio1")
+        idle = started.submit("#!/bin/sh\nsleep 300\n", *OPTIONS, user="bio1")
+        yield Chained(running=started, saving=saving, idle=idle)
+
+
+def test_a_job_longer_than_its_limit_finishes_over_several_attempts(chained: Chained) -> None:
+    id_ = chained.saving
+    chained.running.await_state(id_, "COMPLETED", timeout_s=280)
     seen = steps_of(id_)
     assert [step for _, _, step in seen] == list(
         range(1, STEPS + 1)
@@ -39,14 +53,11 @@ def test_a_job_longer_than_its_limit_finishes_over_several_attempts(patient: Run
     attempts = {attempt for _, attempt, _ in seen}
     assert attempts == set(range(1, len(attempts) + 1))
     assert 2 <= len(attempts) <= 3
-    assert patient.row(id_)["attempt"] == len(attempts)
+    assert chained.running.row(id_)["attempt"] == len(attempts)
 
 
-def test_one_that_saves_nothing_in_three_attempts_is_stopped(patient: Running) -> None:
+def test_one_that_saves_nothing_in_three_attempts_is_stopped(chained: Chained) -> None:
     """It leaves when it is told, but with nothing done."""
-    script = "#!/bin/sh\nsleep 300\n"
-    options = ("-N1", "--gres=gpu:h100:1", "--time=1", "--fed-continue")
-    id_ = patient.submit(script, *options, user="bio1")
-    row = patient.await_state(id_, "TIMEOUT", timeout_s=280)
+    row = chained.running.await_state(chained.idle, "TIMEOUT", timeout_s=280)
     assert row["attempt"] == 3
     assert row["reason"]["code"] == "FedNoProgress"

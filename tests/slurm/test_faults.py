@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from federator.testbed.layout import NETWORK, StateDir, site
+from federator.testbed.layout import NETWORK, SPOOL_DIR, StateDir, site
 from tests.slurm.conftest import lasting
 from tests.slurm.federation import (
     Running,
@@ -155,3 +155,24 @@ def test_an_agent_may_be_a_local_process(testbed: StateDir, tmp_path: Path) -> N
         id_ = running.submit("#!/bin/sh\ntrue\n", "--gres=gpu:a100:1")
         (row,) = running.await_end(id_)
         assert (row["site"], row["state"]) == ("alpine", "COMPLETED")
+
+
+def leases_of(site: str) -> str:
+    """What lies in the site's spool for prolog scripts to find."""
+    return at(site, "ls", f"{SPOOL_DIR}/leases")
+
+
+def test_a_lease_outlives_the_daemon_and_a_requeue(alone: Running) -> None:
+    """While nobody is there to renew anything, a job that Slurm puts back may start again."""
+    id_ = alone.submit(traced(600), "--gres=gpu:1", "--time=20")
+    row = alone.await_state(id_, "RUNNING")
+    site = row["site"]
+    alone.kill()
+    within(20, lambda: not agents(site))
+    at(site, "scontrol", "requeue", str(row["site_job_id"]))
+    within(20, lambda: slurm_job(site, row["site_job_id"])["Restarts"] == "1")
+    assert f"{id_}.1" in leases_of(site)
+    alone.start()
+    alone.run("fscancel", str(id_))
+    alone.await_end(id_)
+    within(5, lambda: not leases_of(site))

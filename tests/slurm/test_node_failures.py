@@ -27,6 +27,7 @@ pytestmark = pytest.mark.slurm
 GANG = ("--gres=gpu:8", "--nodes=2", "--time=60")
 SITES = [site.name for site in layout.SITES]
 CONF = "/etc/slurm/slurm.conf"
+WHY = "fed-gate: nvlink: GPU 3 link 5 is down (17 of 18, expected 18)"
 PROLOG = "/etc/slurm/prolog-of-tests.sh"
 
 RUNS_UNTIL_IT_FAILS = (
@@ -51,8 +52,11 @@ def only_room_at(site: str) -> Iterator[None]:
 
 @contextmanager
 def failing_prolog(site: str, node: str, *, held: bool) -> Iterator[None]:
-    """A prolog that fails on one node; what it failed for is held, or may start elsewhere."""
-    fails = f'#!/bin/sh\n[ "$SLURMD_NODENAME" != {node} ]\n'
+    """A gate that refuses one node and says why; its job is held, or may start elsewhere."""
+    fails = (
+        f'#!/bin/sh\n[ "$SLURMD_NODENAME" != {node} ] && exit 0\n'
+        f"/usr/bin/scontrol update nodename={node} state=drain reason='{WHY}'\nexit 1\n"
+    )
     at(site, "sh", "-c", f"cat >{PROLOG}; chmod 755 {PROLOG}; cp {CONF} {CONF}.kept", stdin=fails)
     change = f"printf 'Prolog={PROLOG}\\nPrologFlags=Alloc\\n' >>{CONF}"
     at(site, "sh", "-c", change)
@@ -110,10 +114,16 @@ def test_a_job_whose_node_dies_runs_again_without_that_node(federation: Running,
 def test_a_job_whose_prolog_fails_starts_at_once_without_that_node(
     federation: Running, site: str, held: bool
 ) -> None:
-    """Slurm drains the node and puts the job back, by default held for an admin."""
+    """Slurm puts the job back, by default held for an admin. Why is told in the gate's words."""
     bad = f"{site}-g1"
     with only_room_at(site), failing_prolog(site, bad, held=held):
         id_ = federation.submit(RUNS_UNTIL_IT_FAILS.replace("= 1", "= 0"), *GANG)
+        federation.await_state(id_, "RUNNING", "COMPLETED")
+        why = f"a node failed: {bad} ({bad}: {WHY})"
+        told = federation.run("federator", "explain", str(id_)).stdout
+        assert f"Setback at {site}" in told
+        assert why in told
+        assert why in federation.run("fsqueue", "-t", "all", "--why", "-j", str(id_)).stdout
         (row,) = federation.await_end(id_)
         assert nodes_of(site, id_, 1) == f"{site}-g[1-2]"
     assert (row["state"], row["attempt"]) == ("COMPLETED", 2)
@@ -122,3 +132,16 @@ def test_a_job_whose_prolog_fails_starts_at_once_without_that_node(
     assert [start[:2] for start in starts(id_)] == [(id_, 2)]
     first = [j for j in federation_jobs(site) if j["Comment"] == f"fed:{id_}:1"]
     assert [j["JobState"] for j in first] == ["CANCELLED"]
+
+
+def test_a_job_that_may_not_be_requeued_fails_on_account_of_the_node(federation: Running) -> None:
+    """Slurm calls it CANCELLED, though nobody has cancelled it."""
+    site = SITES[0]
+    bad = f"{site}-g1"
+    with failing_prolog(site, bad, held=False):
+        id_ = federation.submit(RUNS_UNTIL_IT_FAILS, *GANG, "--no-requeue")
+        (row,) = federation.await_end(id_)
+    assert (row["state"], row["attempt"], row["site"]) == ("FAILED", 1, site)
+    assert (row["site_state"], row["reason"]["code"]) == ("CANCELLED", "FedNodeFail")
+    assert row["reason"]["detail"] == f"{bad} ({bad}: {WHY})"
+    assert starts(id_) == []

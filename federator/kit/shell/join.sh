@@ -278,6 +278,13 @@ drop_setting() { sed -i "/^$1=/s/^/#/" "$work/snippet"; }
 
 tell_lua() {
     script=$slurm_etc/job_submit.lua
+    put_lua
+    # slurmctld looks at this file alone; a new module is loaded when it changes.
+    if [ -e "$script" ] && [ -n "$(find "$LUA_MODULE" -newer "$script" 2>/dev/null)" ]; then
+        run touch "$script"
+    fi
+}
+put_lua() {
     if ! [ -e "$script" ]; then
         put_file files/opt/federator/share/job_submit/job_submit.lua "$script" 0644 code
         return

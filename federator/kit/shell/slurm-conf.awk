@@ -31,6 +31,13 @@ function has(values, value,    parts, n, i) {
     for (i = 1; i <= n; i++) if (tolower(parts[i]) == tolower(value)) return 1
     return 0
 }
+# values, and after them what of more they lack
+function joined(values, more,    parts, n, i) {
+    n = split(more, parts, ",")
+    for (i = 1; i <= n; i++)
+        if (!has(values, parts[i])) values = values (values == "" ? "" : ",") parts[i]
+    return values
+}
 
 NR == FNR { snippet[++snippets] = $0; next }
 $0 == INCLUDE { next }
@@ -57,15 +64,16 @@ END {
         }
         if (!(key in at)) { print line > ours; continue }
         old = value_of(site[at[key]])
-        if (old == value || (key in list && has(old, value))) {
-            print "# slurm.conf has " line > ours
+        if (key in list) value = joined(old, value)
+        if (old == value) {
+            print "# slurm.conf has it: " line > ours
             continue
         }
         if ((key == "prolog" || key == "epilog") && old ~ /\/\*$/) {
             print "# slurm.conf has a folder: " key "=" old > ours
             continue
         }
-        if (key in list && old != "") line = substr(line, 1, index(line, "=")) old "," value
+        line = substr(line, 1, index(line, "=")) value
         if (count[key] > 1 || site[at[key]] ~ /\\$/ || old ~ /[ \t]/) {
             print "set in slurm.conf: " line > by_hand
             print "# by hand, in slurm.conf: " line > ours

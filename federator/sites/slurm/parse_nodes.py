@@ -1,6 +1,6 @@
 """What do `scontrol -d show nodes -o` and `scontrol show topology` say? Text to nodes, racks.
 
-One line per node. Everything read here stands before the only free text that Slurm prints (Reason,
+One line per node. Everything decided on stands before the only free text that Slurm prints (Reason,
 Comment, Extra come last), and the first match wins, so an admin's words cannot pass for a field.
 """
 
@@ -34,6 +34,8 @@ _NODE: Final = re.compile(
 )
 _GRES_USED: Final = re.compile(r" GresUsed=(\S*)")  # absent on CPU nodes from 24.11 on
 _PARTITIONS: Final = re.compile(r" Partitions=(\S*)")
+_REASON: Final = re.compile(r" Reason=(.*?) \[[^\s\[\]]+@\d+\]")
+MAX_REASON: Final = 200  # characters
 
 _BASES: Final = {
     "IDLE": NodeState.IDLE,
@@ -149,7 +151,18 @@ def _node(line: str, switch_of: Mapping[str, str], problems: list[str]) -> Node:
         gpus=gpus,
         gpus_alloc=gpus_alloc,
         features=_words(field["features"]),
+        drain_reason="" if state.takes_jobs else _reason(field["rest"]),
     )
+
+
+def _reason(rest: str) -> str:
+    """What admin, health check or Slurm itself wrote down when the node was taken out.
+
+    A node that is back may keep it (24.11), so it says nothing of those that take jobs. It is shown
+    to people and never decided on, so it may pretend what it likes.
+    """
+    words = _first(_REASON, rest.partition(" BootTime=")[2])
+    return "".join(c if c.isprintable() else "?" for c in words)[:MAX_REASON].strip()
 
 
 def _gpus(configured: str, used: str) -> tuple[str, int, int]:

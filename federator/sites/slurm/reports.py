@@ -6,12 +6,15 @@ Rules for the components of one het job (a plain job is a het job of one):
   (Slurm starts a het job as a whole, and requeues it component by component);
 * all have ended: the worst outcome, see ``combined_state``;
 * exit code and signal are the leader's, which runs the batch script; so is the reason, if any;
+* what the site's watch noted in a comment when it put the job back or ended it is added to it;
 * the attempt started when its last component did, and ended when its last component did.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import Final
 
 from federator.model.site import (
     AttemptReport,
@@ -23,6 +26,9 @@ from federator.model.site import (
 )
 from federator.model.workload import AttemptId
 from federator.sites.base import Holder
+
+# Written by the watch (fednode/slurm_jobs.py). Users can write it, too: about their own jobs.
+_WATCH_NOTE: Final = re.compile(r"\S+ (fed-watch:\S{1,40})(?: |$)")
 
 
 def attempt_reports(jobs: Iterable[SiteJob]) -> tuple[AttemptReport, ...]:
@@ -50,7 +56,7 @@ def _report(leader_id: int, components: list[SiteJob]) -> AttemptReport | None:
         user=leader.user,
         site_job_id=leader_id,
         state=state,
-        reason=next((job.reason for job in components if job.reason), ""),
+        reason=_reason(components, state),
         exit_code=leader.exit_code,
         signal=leader.signal,
         started_at_s=max(job.started_at_s for job in components),
@@ -66,6 +72,15 @@ def _report(leader_id: int, components: list[SiteJob]) -> AttemptReport | None:
             job.preempted_at_s or job.state is SiteJobState.PREEMPTED for job in components
         ),
     )
+
+
+def _reason(components: list[SiteJob], state: SiteJobState) -> str:
+    """Slurm's word, and the watch's where it may have done it: it notes before it acts."""
+    words = next((job.reason for job in components if job.reason), "")
+    if state not in (SiteJobState.CANCELLED, SiteJobState.PENDING):
+        return words
+    note = next(filter(None, (_WATCH_NOTE.match(job.comment) for job in components)), None)
+    return f"{words} {note[1]}".strip() if note is not None else words
 
 
 def holders_of(jobs: Iterable[SiteJob]) -> tuple[Holder, ...]:

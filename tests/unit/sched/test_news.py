@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from federator.model.lifecycle import Happening, WorkloadState, step
+from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, Leave, SiteJobState
 from federator.sched.ledger import Entry
-from federator.sched.news import happenings
+from federator.sched.news import happenings, reason_for
 from tests.fakes.build import attempt, workload
 
 AT_SITE = (
@@ -92,6 +93,36 @@ def test_a_withdrawal_that_took_effect_late_is_still_ours() -> None:
                   withdrawn_at_s=100.0)  # fmt: skip
     late = replace(report(SiteJobState.CANCELLED), ended_at_s=5000.0)
     assert happenings(entry, late) == [Happening.WITHDRAWN]
+
+
+# ---- what its site's watch did ----
+
+
+def test_what_the_sites_watch_ended_says_so_and_any_other_that_it_was_cancelled() -> None:
+    entry = Entry(workload=workload(), state=WorkloadState.RUNNING)
+    ended_by_watch = replace(report(SiteJobState.CANCELLED), reason="fed-watch:idle-7200s")
+    why = reason_for(entry, Happening.CANCELLED, ended_by_watch)
+    assert why == Reason(code=ReasonCode.RECLAIMED, detail="idle for 7200 s")
+    why = reason_for(entry, Happening.CANCELLED, report(SiteJobState.CANCELLED))
+    assert why == Reason(code=ReasonCode.SITE_CANCELLED)
+    entry.state = WorkloadState.CANCELLING
+    assert reason_for(entry, Happening.CANCELLED, ended_by_watch) is None
+
+
+def test_a_job_that_the_sites_watch_put_back_is_requeued_and_says_why() -> None:
+    entry = Entry(workload=workload(), state=WorkloadState.RUNNING)
+    put_back = replace(
+        report(SiteJobState.PENDING), restarts=1, reason="BeginTime fed-watch:zombie-600s"
+    )
+    why = reason_for(entry, Happening.SITE_REQUEUED, put_back)
+    assert why == Reason(code=ReasonCode.REQUEUED, detail="by its watch, zombie for 600 s")
+
+
+@pytest.mark.parametrize("words", ["fed-watch:busy-1s", "fed-watch:idle-s", "fed-watch:idle-1s x"])
+def test_a_note_that_the_watch_does_not_write_is_no_reason(words: str) -> None:
+    entry = Entry(workload=workload(), state=WorkloadState.RUNNING)
+    told = replace(report(SiteJobState.CANCELLED), reason=words)
+    assert reason_for(entry, Happening.CANCELLED, told) == Reason(code=ReasonCode.SITE_CANCELLED)
 
 
 # ---- what a job asks for by the way it ends ----

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from federator.sites.launching import CANCELS_AT_ONCE, INTENT_HORIZON_S
 from federator.sites.protocol import (
     BANNER,
     PROTOCOL_VERSION,
+    Admission,
     Ask,
     AttemptAbsent,
     BidsMade,
@@ -38,6 +40,7 @@ from federator.sites.protocol import (
     Report,
     SnapshotAsk,
     SnapshotTaken,
+    TenantCap,
     Trouble,
     Welcome,
     frame,
@@ -529,3 +532,123 @@ def test_many_cancels_are_made_a_few_at_a_time_and_a_repeated_one_once(
     daemon.serve(script)
     assert most == CANCELS_AT_ONCE
     assert calls == 40
+
+
+# ---- its spool ----
+
+
+def spooled(daemon: Daemon) -> Path:
+    """Give the site a spool; its folder."""
+    folder = daemon.folder / "spool"
+    folder.mkdir(exist_ok=True)
+    daemon.spool = str(folder)
+    return folder
+
+
+def leases(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder / "leases"))
+
+
+def test_a_submission_has_its_ticket_and_its_lease_and_leaves_the_lease_alone(
+    daemon: Daemon,
+) -> None:
+    folder = spooled(daemon)
+    found: list[tuple[str, list[str]]] = []
+
+    def look(_attempt: AttemptId, token: str) -> None:
+        found.append(((folder / "tickets" / token).read_text(), leases(folder)))
+
+    daemon.site.on_launch = look
+
+    async def script() -> None:
+        daemon.tell(order())
+        await daemon.wait_for(LaunchAccepted)
+        ((ticket, leased),) = found
+        assert ticket.startswith(f"{attempt()} ada ")
+        assert leased == leases(folder) == [f"{attempt().workload}.1"]
+        assert not os.listdir(folder / "tickets")
+
+    daemon.serve(script)
+
+
+def test_what_is_declined_or_absent_has_no_lease_when_the_daemon_hears_of_it(
+    daemon: Daemon,
+) -> None:
+    """So that an sbatch which slips through all the same starts nothing."""
+    folder = spooled(daemon)
+    daemon.site.order_is_lost = True
+
+    async def script() -> None:
+        daemon.tell(order())
+        await asyncio.sleep(1.0)
+        assert leases(folder)  # it may still come
+        await daemon.wait_for(LaunchDeclined)
+        assert not leases(folder)
+        daemon.slurm.submit(attempt(), "ada", plan_on("a1"))  # it slips through
+        await asyncio.sleep(30.0)
+        assert not leases(folder)
+
+    daemon.serve(script)
+
+
+def test_a_job_that_is_withdrawn_keeps_its_lease_until_it_has_ended(daemon: Daemon) -> None:
+    """The withdrawal may be too late, and then it runs on as the same attempt."""
+    folder = spooled(daemon)
+    daemon.slurm.starts_jobs = False
+
+    async def script() -> None:
+        daemon.tell(order())
+        accepted = await daemon.wait_for(LaunchAccepted)
+        daemon.slurm.refuses_cancels = True
+        daemon.tell(cancel(job_id=accepted.site_job_id, pending_only=True))
+        await asyncio.sleep(15.0)
+        assert leases(folder)
+        daemon.slurm.refuses_cancels = False
+        daemon.tell(cancel(job_id=accepted.site_job_id, pending_only=True))
+        await asyncio.sleep(15.0)
+        assert not leases(folder)
+
+    daemon.serve(script)
+
+
+def test_with_a_spool_that_cannot_be_used_nothing_is_launched_or_bid_for(daemon: Daemon) -> None:
+    """The site's gate would end what starts without a lease. Other sites are tried."""
+    daemon.spool = str(daemon.folder / "none")
+
+    async def script() -> None:
+        daemon.tell(order())
+        declined = await daemon.wait_for(LaunchDeclined)
+        assert declined.reason.code is ReasonCode.LAUNCH_REFUSED
+        assert daemon.spool in declined.reason.detail
+        assert not daemon.site.submitted
+        daemon.tell(ask(1, 1))
+        (answer,) = (await daemon.wait_for(BidsMade)).answers
+        assert answer.refusal is not None
+        assert answer.refusal.kind is RefusalKind.WAIT
+        assert daemon.spool in answer.refusal.reasons[0].detail
+        assert any("no such folder" in p for r in daemon.heard(Report) for p in r.problems)
+        Path(daemon.spool).mkdir()  # it is mended
+        await asyncio.sleep(30.0)
+        daemon.tell(ask(2, 1))
+        (answer,) = (await daemon.wait_for(BidsMade, 2)).answers
+        assert answer.bid is not None
+
+    daemon.serve(script)
+
+
+def test_admission_figures_are_written_with_the_federations_gpu_models(daemon: Daemon) -> None:
+    folder = spooled(daemon)
+
+    async def script() -> None:
+        cap = TenantCap(name="vision", limit_gpus=64, used_gpus=8)
+        daemon.tell(Admission(tenants=(cap,)))
+        await asyncio.sleep(1.0)
+        assert (folder / "admission.tsv").read_text().endswith("tenant\tvision\t64\t8\n")
+
+    daemon.serve(script)
+
+
+def test_a_spool_is_named_by_an_absolute_path() -> None:
+    text = b"{site: a, socket: /s, state_dir: /d, spool_dir: spool}"
+    with pytest.raises(msgspec.ValidationError, match="spool_dir: expected an absolute path"):
+        msgspec.yaml.decode(text, type=AgentConfig)

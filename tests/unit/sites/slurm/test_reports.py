@@ -91,6 +91,24 @@ def test_a_plain_job_is_reported_as_it_is() -> None:
     assert (report.nodes, report.reason) == (("n1", "n2"), "Prolog")
 
 
+@pytest.mark.parametrize(
+    ("state", "slurms_word", "comment", "reason"),
+    [
+        (S.CANCELLED, "", "fed-watch:idle-7200s", "fed-watch:idle-7200s"),
+        (S.PENDING, "BeginTime", "fed-watch:zombie-600s mine", "BeginTime fed-watch:zombie-600s"),
+        (S.RUNNING, "", "fed-watch:zombie-600s", ""),
+        (S.COMPLETED, "", "fed-watch:zombie-600s", ""),
+        (S.CANCELLED, "", "mine fed-watch:zombie-600s", ""),
+        (S.CANCELLED, "", "fed-watch=off", ""),
+    ],
+)
+def test_the_watchs_note_tells_why_a_job_was_ended_or_put_back(
+    state: SiteJobState, slurms_word: str, comment: str, reason: str
+) -> None:
+    (report,) = attempt_reports([job(7, state, comment=f"{ATTEMPT} {comment}", reason=slurms_word)])
+    assert report.reason == reason
+
+
 def test_jobs_that_name_no_attempt_are_left_out() -> None:
     assert attempt_reports([job(1, comment="mine"), job(2, comment="fed:x:1")]) == ()
 

@@ -1,0 +1,87 @@
+"""Which Xid errors has the NVIDIA driver reported since the node booted?
+
+The kernel's log is read record by record without waiting. A note of an admin (``fed-gate clear``)
+that what was reported until then has been seen to lies in the state directory.
+"""
+
+import contextlib
+import errno
+import os
+import re
+from typing import List, NamedTuple, Optional
+
+_XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]{5,20})\): ([0-9]{1,4})\b")
+_MOST_BYTES = 16 << 20
+_RECORD = re.compile(r"[0-9]+,[0-9]+,([0-9]+),")
+
+
+class Xid(NamedTuple):
+    """One report; ``at_us`` is in microseconds since boot, 0 where the log does not say."""
+
+    pci: str
+    code: int
+    at_us: int
+
+
+def read_log(path: str) -> "Optional[str]":
+    """Return the kernel's log, or None where it cannot be read."""
+    parts: "List[bytes]" = []
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        left = _MOST_BYTES
+        while left > 0:
+            try:
+                part = os.read(descriptor, 65536)
+            except OSError as error:
+                if error.errno == errno.EPIPE:  # overwritten while we read: go on behind it
+                    continue
+                break
+            if not part:
+                break
+            parts.append(part)
+            left -= len(part)
+    finally:
+        os.close(descriptor)
+    return b"".join(parts).decode("utf-8", "replace")
+
+
+def parse_xids(text: str) -> "List[Xid]":
+    """Return the reports in a log of /dev/kmsg's form, or of dmesg's."""
+    found = []
+    for line in text.splitlines():
+        match = _XID.search(line)
+        if match is not None:
+            stamp = _RECORD.match(line)
+            at_us = int(stamp.group(1)) if stamp else 0
+            found.append(Xid(match.group(1), int(match.group(2)), at_us))
+    return found
+
+
+def seen_file(state_dir: str, node: str) -> str:
+    """Return where it is noted which reports an admin has seen to."""
+    return os.path.join(state_dir, node, "xid-seen")
+
+
+def seen_until_us(file: str, boot: str) -> int:
+    """Return the noted time in microseconds since boot; 0 if nothing is noted of this boot."""
+    with contextlib.suppress(OSError, ValueError):
+        with open(file, encoding="ascii") as stream:
+            noted, until = stream.read(256).split()
+        if noted == boot:
+            return int(until)
+    return 0
+
+
+def note_seen(file: str, boot: str, until_us: int) -> None:
+    """Note that reports until ``until_us`` have been seen to.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    os.makedirs(os.path.dirname(file), mode=0o755, exist_ok=True)
+    with open(file + ".new", "w", encoding="ascii") as stream:
+        stream.write(f"{boot} {until_us}\n")
+    os.rename(file + ".new", file)

@@ -1,0 +1,49 @@
+"""Where does each process of a parallel run keep its testbed? In one of its own.
+
+Under pytest-xdist the first worker uses the testbed that ``./test`` brought up; each other one
+makes three containers more, beside those, and removes them at its end. It must be settled before
+anything imports ``federator.testbed``, which reads these variables once.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+_IS_SIDE = _WORKER != "gw0"
+
+if _IS_SIDE:
+    usual = os.environ.get("FEDERATOR_TESTBED_DIR") or Path(__file__).parents[1] / ".testbed"
+    name = os.environ.get("FEDERATOR_TESTBED_NAME")
+    os.environ["FEDERATOR_TESTBED_NAME"] = f"{name}-{_WORKER}" if name else _WORKER
+    os.environ["FEDERATOR_TESTBED_DIR"] = str(Path(usual).resolve() / "side" / _WORKER)
+
+
+_TIERS = ("unit", "property", "contract", "slurm", "bench")
+_LONG = ("test_site_preemption", "test_node_failures", "test_preemption", "test_faults")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """First what computes, then what waits, so that neither disturbs the other; long files first.
+
+    Tests of one file keep their order.
+    """
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[int, int]:
+    tier = item.path.relative_to(Path(__file__).parent).parts[0]
+    is_long = item.path.stem in _LONG
+    return _TIERS.index(tier) if tier in _TIERS else 0, 0 if is_long else 1
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Remove what a side testbed left running."""
+    if _IS_SIDE and any("tests/slurm" in str(item.path) for item in session.items):
+        from federator.testbed import cluster  # noqa: PLC0415 - see the module's docstring
+        from federator.testbed.layout import StateDir  # noqa: PLC0415
+
+        cluster.down(StateDir.default())

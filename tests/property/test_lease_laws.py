@@ -1,0 +1,135 @@
+"""Whatever befalls attempts, agent and Slurm, leases say who may start, and nobody else may.
+
+A real agent, with its journal and its spool, against a simulated Slurm in virtual time. Orders
+come, get lost, are repeated and withdrawn; jobs start, end, are put back and forgotten; the agent
+ends and another comes. After every step the next sweep must have made leases true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federator.model.site import SiteJobState
+from federator.model.workload import AttemptId
+from federator.sites.protocol import CancelOrder, LaunchOrder
+from tests.fakes.build import attempt, plan_on, submission
+from tests.unit.sites.test_agent import Daemon
+
+WORKLOADS = 3
+STEPS = (
+    "launch", "launch", "launch in vain", "reply lost", "order lost", "withdraw", "cancel", "end",
+    "requeue", "hold back", "let start", "forget", "new agent", "spool wiped",
+)  # fmt: skip
+TAKES_S = 15.0  # until the next sweep
+LONGEST_S = 70.0  # until a lost order is given up, and a job is taken for forgotten
+
+_STEP = st.tuples(st.sampled_from(STEPS), st.integers(0, WORKLOADS - 1))
+
+
+class Story:
+    """One site and what happens there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.daemon = Daemon(folder)
+        (folder / "spool").mkdir()
+        self.daemon.spool = str(folder / "spool")
+        self.daemon.site.on_launch = self.submitted
+        self.numbers = dict.fromkeys(range(WORKLOADS), 0)
+
+    def submitted(self, which: AttemptId, token: str) -> None:
+        """Whoever reaches sbatch has its lease and its ticket."""
+        assert self.lease(which) in self.leases()
+        text = Path(self.daemon.spool, "tickets", token).read_text()
+        assert text.split()[:2] == [str(which), "ada"]
+
+    def leases(self) -> set[str]:
+        return set(os.listdir(Path(self.daemon.spool, "leases")))
+
+    @staticmethod
+    def lease(which: AttemptId) -> str:
+        return f"{which.workload}.{which.attempt}"
+
+    def present(self, number: int) -> AttemptId:
+        return AttemptId(workload=attempt(number).workload, attempt=self.numbers[number])
+
+    # ---- what happens ----
+
+    def launch(self, number: int) -> None:
+        """The next attempt, as a federation orders it: when the one before has ended."""
+        slurm = self.daemon.slurm
+        if any(j.attempt.workload == attempt(number).workload for j in slurm.live()):
+            return
+        self.numbers[number] += 1
+        self.daemon.tell(LaunchOrder(
+            attempt=self.present(number), user="ada", tenant="vision", name="train",
+            submission=submission(), jobs=plan_on(f"a{number + 1}"),
+        ))  # fmt: skip
+
+    def withdraw(self, number: int, *, pending_only: bool = True) -> None:
+        self.daemon.tell(
+            CancelOrder(attempt=self.present(number), user="ada", pending_only=pending_only)
+        )
+
+    def act(self, step: str, number: int) -> None:
+        site, slurm = self.daemon.site, self.daemon.slurm
+        site.refusal = "no" if step == "launch in vain" else ""
+        site.reply_is_lost = step == "reply lost"
+        site.order_is_lost = step == "order lost"
+        present = self.present(number)
+        job = next((j for j in slurm.jobs.values() if j.attempt == present), None)
+        if step in ("launch", "launch in vain", "reply lost", "order lost"):
+            self.launch(number)
+        elif step in ("withdraw", "cancel"):
+            self.withdraw(number, pending_only=step == "withdraw")
+        elif step in {"hold back", "let start"}:
+            slurm.starts_jobs = step == "let start"
+            slurm.start_what_can()
+        elif step == "spool wiped":
+            for name in self.leases():
+                Path(self.daemon.spool, "leases", name).unlink()
+        elif step == "end" and job is not None and job.live:
+            slurm.end(present)
+        elif step == "requeue" and job is not None and job.state is SiteJobState.RUNNING:
+            slurm.requeue(present)
+        elif step == "forget":
+            slurm.forget(present)
+
+    # ---- what must hold ----
+
+    def check(self) -> None:
+        """After a sweep: whoever may start has a lease, and nobody else."""
+        live = {self.lease(job.attempt) for job in self.daemon.slurm.live()}
+        assert self.leases() == live
+        workloads = [name.split(".")[0] for name in self.leases()]
+        assert len(workloads) == len(set(workloads))
+        assert not os.listdir(Path(self.daemon.spool, "tickets"))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(_STEP, max_size=12))
+def test_whoever_may_start_has_a_lease_and_nobody_else(steps: list[tuple[str, int]]) -> None:
+    with TemporaryDirectory() as folder:
+        story = Story(Path(folder))
+        lives: list[list[tuple[str, int]]] = [[]]
+        for step in steps:
+            lives[-1].append(step)
+            if step[0] in ("new agent", "spool wiped"):  # which the next agent finds
+                lives.append([])
+        for life in lives:
+
+            async def script(life: list[tuple[str, int]] = life) -> None:
+                for step, number in life:
+                    story.act(step, number)
+                    if step != "spool wiped":
+                        slow = step in ("order lost", "forget")
+                        await asyncio.sleep(LONGEST_S if slow else TAKES_S)
+                        story.check()
+
+            story.daemon.serve(script)
+            story.daemon.epoch += 1

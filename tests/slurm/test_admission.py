@@ -1,0 +1,106 @@
+"""What a site's hooks find in the spool while attempts come and go, on three generations of Slurm.
+
+The gate of the tests stands where sbatch would be called, so that what is there then can be seen.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from federator.testbed import layout
+from federator.testbed.layout import SPOOL_DIR
+from tests.slurm.federation import Running, at, slurm_job, within
+from tests.slurm.gate import Gate
+
+pytestmark = pytest.mark.slurm
+SITES = [site.name for site in layout.SITES]
+
+
+def leases(site: str) -> dict[str, str]:
+    """The lease files of a site, by name."""
+    text = at(site, "sh", "-c", f"cd {SPOOL_DIR}/leases && grep -H . * || true")
+    return dict(line.split(":", 1) for line in text.splitlines())
+
+
+def tickets(site: str) -> dict[str, str]:
+    """The tickets of a site, by token; only root and the agent can list them."""
+    text = at(site, "sh", "-c", f"cd {SPOOL_DIR}/tickets && grep -H . * || true")
+    return dict(line.split(":", 1) for line in text.splitlines())
+
+
+def one_at_each_site(federation: Running, gate: Gate, script: str) -> dict[str, int]:
+    """Submit jobs for all GPU nodes of a site; their ids by site, when sbatch is to be called."""
+    gate.close(*SITES)
+    size = (f"--nodes={layout.GPU_NODES.count}", "--gres=gpu:8", "--time=1")
+    exports = ("ALL", "NONE", "NIL")  # with what is exported a ticket travels in different ways
+    ids = {federation.submit(script, *size, f"--export={kind}") for kind in exports}
+
+    def held() -> dict[str, int] | None:
+        found = {site: {int(a.split(":")[1]) for a in gate.held(site)} & ids for site in SITES}
+        return {s: min(of) for s, of in found.items()} if all(found.values()) else None
+
+    placed = within(30, held)
+    assert placed is not None
+    return placed
+
+
+def test_ticket_and_lease_are_there_for_sbatch_and_the_lease_until_the_end(
+    federation: Running, gate: Gate
+) -> None:
+    ids = one_at_each_site(federation, gate, "#!/bin/sh\nsleep 12\n")
+
+    def check(site: str) -> None:
+        id_ = ids[site]
+        ((token, ticket),) = tickets(site).items()
+        of, user, expires_at_s = ticket.split()
+        assert (of, user) == (f"fed:{id_}:1", "vision1")
+        assert 60 < int(expires_at_s) - time.time() <= 120
+        assert json.loads(leases(site)[f"{id_}.1"])["user"] == "vision1"
+        ls = f"ls {SPOOL_DIR}/tickets 2>&1 || true"
+        assert "Permission denied" in at(site, "sh", "-c", ls, user="vision2")
+        at(site, "cat", f"{SPOOL_DIR}/tickets/{token}", user="vision2")  # who has it may read it
+        gate.open(site)
+        row = federation.await_state(id_, "RUNNING")
+        assert tickets(site) == {}
+        assert f"{id_}.1" in leases(site)
+        comment = slurm_job(site, row["site_job_id"])["Comment"]
+        assert comment.split()[0] == f"fed:{id_}:1"
+        (ended,) = federation.await_end(id_)
+        assert ended["state"] == "COMPLETED"
+        within(5, lambda: f"{id_}.1" not in leases(site))
+
+    with ThreadPoolExecutor(len(SITES)) as pool:
+        list(pool.map(check, SITES))
+
+
+def test_an_attempt_that_is_cancelled_before_sbatch_leaves_no_lease(
+    federation: Running, gate: Gate
+) -> None:
+    """What sbatch makes of it all the same is ended."""
+    ids = one_at_each_site(federation, gate, "#!/bin/sh\nsleep 60\n")
+
+    def check(site: str) -> None:
+        federation.run("fscancel", str(ids[site]))
+        gate.open(site)
+        (row,) = federation.await_end(ids[site])
+        assert row["state"] == "CANCELLED"
+        within(10, lambda: f"{ids[site]}.1" not in leases(site))
+        assert tickets(site) == {}
+
+    with ThreadPoolExecutor(len(SITES)) as pool:
+        list(pool.map(check, SITES))
+
+
+def test_sites_are_told_what_tenants_may_have_and_have(federation: Running) -> None:
+    """In admission.tsv of each, a moment after the daemon has come up."""
+    for site in SITES:
+        text = at(site, "cat", f"{SPOOL_DIR}/admission.tsv")
+        lines = [line.split("\t") for line in text.splitlines()]
+        assert lines[0][:2] == ["federator-admission", "1"]
+        assert time.time() - 700 < int(lines[0][2]) <= time.time() + 5
+        assert ["gpu", "a100", "80", "1"] in lines
+        assert {line[1] for line in lines if line[0] == "tenant"} >= {"vision", "nlp", "bio"}

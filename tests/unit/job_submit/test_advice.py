@@ -1,0 +1,181 @@
+"""What is a user told who asks for a GPU by its name, and what becomes of the job?"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.job_submit.site import SUCCESS, TOKEN, Site
+
+GPUS = """gpus = {
+    a100 = { mem_gib = 80, nvlink = true }, h100 = { mem_gib = 80, nvlink = true },
+    l40s = { mem_gib = 48 }, t4 = { mem_gib = 16 },
+}"""
+ADVICE = f'return {{ advice = {{ partitions = "*", {GPUS} }} }}'
+REWRITE = f"""return {{
+    advice = {{ partitions = {{ "local" }}, {GPUS} }},
+    rewrite = {{ partitions = {{ "local" }}, nvlink = "nvlink", mem_gib = {{ [80] = "gpu80g" }} }},
+}}"""
+
+
+def test_a_model_that_others_could_stand_in_for_is_commented_on(site: Site) -> None:
+    site.configure(ADVICE)
+    answer = site.submit(tres_per_node="gres:gpu:a100:2")
+    assert answer.code == SUCCESS
+    assert answer.said == [
+        "note: gpu:a100 names one model, and the job waits for that one alone. If 80 GiB with "
+        "NVLink are what it needs, h100 would do, too: fsbatch --fed-gpu-mem=80G --fed-nvlink, "
+        "with gpu:2 in place of gpu:a100:2. If it must be a100, add --constraint=a100 and this "
+        "note is not shown."
+    ]
+
+
+def test_only_what_has_as_much_of_everything_would_do(site: Site) -> None:
+    site.configure(ADVICE)
+    assert "a100 or h100 or l40s would do" in site.submit(tres_per_job="gres/gpu:t4:1").text
+    assert "a100 or h100 would do" in site.submit(tres_per_task="gres/gpu:l40s=1").text
+    assert "--fed-nvlink" not in site.submit(tres_per_node="gres/gpu:l40s").text
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"tres_per_node": "gres/gpu:2"},
+        {"tres_per_node": "gres/gpu"},
+        {"tres_per_node": "gres/tmp:a100:2"},
+        {"tres_per_node": "gres/gpu:unknown:2"},
+        {"tres_per_node": "gres/gpu:a100:2", "features": "a100"},
+        {"tres_per_node": "gres/gpu:a100:2", "features": "rack1&a100"},
+        {},
+    ],
+)
+def test_who_names_no_model_or_means_it_is_left_alone(site: Site, job: dict[str, object]) -> None:
+    site.configure(ADVICE)
+    assert site.submit(**job).said == []
+
+
+def test_the_models_are_the_federations_unless_the_site_lists_its_own(site: Site) -> None:
+    site.configure('return { spool_dir = SPOOL, advice = { partitions = "*" } }')
+    site.admit("gpu\ta100\t80\t1", "gpu\tb200\t179.5\t1", "future\tline")
+    assert (
+        "80 GiB with NVLink are what it needs, b200"
+        in site.submit(tres_per_node="gres/gpu:a100:1").text
+    )
+    assert site.submit(tres_per_node="gres/gpu:b200:1").said == []
+
+
+def test_advice_that_cannot_be_had_refuses_nobody(site: Site) -> None:
+    site.configure('return { spool_dir = SPOOL, advice = { partitions = "*" }, fail_open = false }')
+    answer = site.submit(tres_per_node="gres/gpu:a100:1")
+    assert (answer.code, answer.said) == (SUCCESS, [])
+    assert len(answer.logged) == 1
+
+
+def test_a_rewrite_asks_for_capabilities_instead(site: Site) -> None:
+    site.configure(REWRITE)
+    answer = site.submit(partition="local", tres_per_node="gres:gpu:a100:2,gres:tmp:5")
+    assert answer.job["tres_per_node"] == "gres:gpu:2,gres:tmp:5"
+    assert answer.job["features"] == "nvlink&gpu80g"
+    assert "gpu:a100:2 was changed to gpu:2 with --constraint='nvlink&gpu80g'" in answer.text
+    assert "If it must be a100, add --constraint=a100" in answer.text
+
+
+def test_a_rewrite_keeps_what_was_asked_beside_it(site: Site) -> None:
+    site.configure(REWRITE)
+    job = {"partition": "local", "tres_per_task": "gres/gpu:a100=1", "features": "rack1"}
+    answer = site.submit(**job)
+    assert answer.job["tres_per_task"] == "gres/gpu=1"
+    assert answer.job["features"] == "rack1&nvlink&gpu80g"
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"features": "[rack1|rack2]"},  # cannot be joined with another
+        {"features": "rack1|rack2"},
+        {"tres_per_node": "gres:gpu:a100:1,gres:gpu:h100:1"},  # several models, on purpose
+        {"tres_per_node": "gres:gpu:l40s:1"},  # no feature for 48 GiB
+        {"partition": "local,other"},
+        {"partition": "other"},
+    ],
+)
+def test_what_cannot_be_said_with_features_is_not_rewritten(
+    site: Site, job: dict[str, object]
+) -> None:
+    site.configure(REWRITE)
+    before = {"partition": "local", "tres_per_node": "gres:gpu:a100:2", **job}
+    answer = site.submit(**before)
+    assert {key: answer.job[key] for key in before} == before
+
+
+def test_rewriting_is_off_unless_asked_for(site: Site) -> None:
+    site.configure(ADVICE)
+    answer = site.submit(partition="local", tres_per_node="gres:gpu:a100:2")
+    assert answer.job["tres_per_node"] == "gres:gpu:a100:2"
+    assert "features" not in answer.job
+
+
+def test_jobs_of_the_federation_are_not_advised(site: Site) -> None:
+    """Their user is not there to read it, and the plan names the nodes."""
+    site.configure(f"""return {{ spool_dir = SPOOL, closed = {{ "fed" }},
+        advice = {{ partitions = "*", {GPUS} }} }}""")
+    site.ticket()
+    answer = site.submit(
+        partition="fed", comment="fed:7:1", environment={"FED_TICKET": TOKEN},
+        tres_per_node="gres/gpu:a100:8",
+    )  # fmt: skip
+    assert (answer.code, answer.said) == (SUCCESS, [])
+
+
+# ---- in the user's own command ----
+
+CLIENT = f"""return {{ spool_dir = SPOOL, closed = {{ "fed" }}, project_as_wckey = true,
+    advice = {{ partitions = {{ "local" }}, by = "client", {GPUS} }} }}"""
+
+
+@pytest.fixture
+def client(site: Site) -> Site:
+    """A user's command: its process is not root's."""
+    site.be_user()
+    site.configure(CLIENT)
+    return site
+
+
+def test_the_client_hints_at_fsbatch_and_lets_the_server_decide(client: Site) -> None:
+    answer, _ = client.command(type="sbatch", partition="fed")
+    assert answer.code == SUCCESS
+    assert answer.logged == [
+        "partition fed takes jobs of the federation only: type fsbatch for sbatch, with the same "
+        "options and no --partition"
+    ]
+    answer, _ = client.command(type="salloc", partition="local,fed")
+    assert "put the command into a script for fsbatch" in answer.logged[0]
+
+
+def test_the_client_gives_the_advice_where_so_chosen(client: Site) -> None:
+    for options in ({"gres": "gres:gpu:a100:2"}, {"gpus": "a100:2"}, {"gpus_per_node": "a100:2"}):
+        answer, _ = client.command(type="sbatch", partition="local", **options)
+        assert "h100 would do, too" in answer.logged[0]
+    assert client.submit(partition="local", tres_per_node="gres/gpu:a100:2").said == []
+
+
+def test_steps_inside_a_job_are_left_alone(client: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    answer, _ = client.command(type="srun", partition="fed")
+    assert answer.logged == []
+
+
+def test_a_project_goes_with_srun_as_its_wckey_where_so_chosen(
+    client: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FED_PROJECT", "llm")
+    assert client.command(type="srun", partition="local")[1]["wckey"] == "llm"
+    assert client.command(type="srun", partition="local", wckey="own")[1]["wckey"] == "own"
+    client.configure("return {}")
+    assert "wckey" not in client.command(type="srun", partition="local")[1]
+
+
+def test_a_broken_configuration_is_not_the_users_concern(client: Site) -> None:
+    client.configure("return 7")
+    answer, _ = client.command(type="sbatch", partition="fed")
+    assert (answer.code, answer.said) == (SUCCESS, [])
+    assert all("admission.lua" not in line for line in answer.logged)
