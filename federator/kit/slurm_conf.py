@@ -48,8 +48,8 @@ def snippet(generation: str, partitions: Sequence[str], nodes: str | None) -> st
         lines += [partition_line(name, nodes) for name in partitions]
     lines += [
         "",
-        "# Prolog when a job gets its nodes, not at its first step, and no script before it has ended",
-        "# on all of them: bad nodes are found in time.",
+        "# Prolog when a job gets its nodes, not at its first step, and no script before it has",
+        "# ended on all of them: bad nodes are found in time.",
         PROLOG_FLAGS,
         "# Folders, so that the site's own programs stand beside ours.",
         PROLOG,

@@ -97,7 +97,7 @@ def admission_lua(partitions: Sequence[str], spool_dir: str | None, *more: str) 
         more: rules beside these, each a field of a Lua table.
     """
     closed = ", ".join(f'"{partition}"' for partition in partitions if spool_dir is not None)
-    rules = [f"closed = {{ {closed} }}", *more]
+    rules = [f"closed = {{{closed}}}", *more]
     if spool_dir is not None:
         rules.insert(0, f'spool_dir = "{spool_dir}"')
     return "return {\n" + "".join(f"    {rule},\n" for rule in rules) + "}\n"

@@ -81,9 +81,10 @@ replace() {
     cat >"$target.federator-new" && mv "$target.federator-new" "$target"
 }
 
+backup_of() { printf '%s/%s\n' "$BACKUPS" "$(printf '%s' "$1" | tr / _)"; }
 # keep_backup FILE - a copy of what it was before our first edit, for the admin's peace of mind.
 keep_backup() {
-    copy=$BACKUPS/$(printf '%s' "$1" | tr / _)
+    copy=$(backup_of "$1")
     [ -e "$copy" ] && return
     run mkdir -p -m 0700 "$BACKUPS"
     run cp -p "$1" "$copy"

@@ -103,7 +103,13 @@ give_back() {
     fi
     say "+ take our lines out of $what"
     [ "$dry" = yes ] && return
-    restore "$what" | replace "$what"
+    copy=$(backup_of "$what")
+    # A last line without its end would have one now; else the copy is what it was.
+    if [ -f "$copy" ] && [ "$(restore "$what")" = "$(cat "$copy")" ]; then
+        replace "$what" <"$copy"
+    else
+        restore "$what" | replace "$what"
+    fi
     changed_slurm=yes
 }
 give_back_line() {
