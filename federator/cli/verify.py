@@ -30,7 +30,7 @@ from federator.sites.protocol import (
 )
 
 _CONFIG = click.Path(path_type=Path)
-_MOST_NODES: Final = 1000
+_MOST_NODES: Final = 64  # which an agent tries at once
 
 
 @click.command()

@@ -108,9 +108,12 @@ def plugstack_conf() -> str:
     return f"optional {SPANK_PLUGIN}\n"
 
 
-def node_json(partitions: Sequence[str], spool_dir: str | None) -> str:
-    """Return the configuration of a compute node's hooks: whom the gate is for, and leases."""
+def node_json(partitions: Sequence[str], spool_dir: str | None, **more: str) -> str:
+    """Return the configuration of a compute node's hooks: whom the gate is for, and leases.
+
+    ``more`` are settings of all hooks beside these, such as where nvidia-smi is.
+    """
     gate: dict[str, object] = {"partitions": list(partitions)}
     if spool_dir is not None:
         gate["lease"] = {"dir": f"{spool_dir}/leases"}
-    return json.dumps({"gate": gate}, indent=2) + "\n"
+    return json.dumps({**more, "gate": gate}, indent=2) + "\n"

@@ -5,7 +5,6 @@ Nothing here reads a file or talks to docker. ``site_files`` is the whole of one
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -181,13 +180,13 @@ def node_names(site: SiteLayout) -> str:
 
 def node_json() -> str:
     """Return the configuration of the nodes' hooks; "%n" stands for a node's name."""
-    document = {
-        "nvidia_smi": "/opt/federator/testbed/bin/nvidia-smi",
-        "sysfs": "/etc/federator/testbed/sysfs/%n",
-        "kmsg": "/etc/federator/testbed/kmsg/%n",
-        "gate": {"partitions": ["fed"]},
-    }
-    return json.dumps(document, indent=2) + "\n"
+    return texts.node_json(
+        ["fed"],
+        None,
+        nvidia_smi="/opt/federator/testbed/bin/nvidia-smi",
+        sysfs="/etc/federator/testbed/sysfs/%n",
+        kmsg="/etc/federator/testbed/kmsg/%n",
+    )
 
 
 def gpu_cases(site: SiteLayout) -> tuple[File, ...]:

@@ -28,7 +28,7 @@ for folder in /build/in/*/; do
         python3 -m compileall -q -j 2 --invalidation-mode unchecked-hash \
             -s root -p / "root/$path" || true # templates are no Python of this version
     done < compile
-    find root -name '*.so' -o -name '*.so.*' | xargs -r chmod 0644
+    find root \( -name '*.so' -o -name '*.so.*' \) -exec chmod 0644 {} +
     mv DEBIAN root/DEBIAN
     (cd root && find . -type f ! -path './DEBIAN/*' -printf '%P\0' | sort -z |
         xargs -0 md5sum) > root/DEBIAN/md5sums

@@ -14,7 +14,7 @@ import docker
 from docker.models.containers import Container
 
 from federator.testbed import images, inside, layout, wheel
-from federator.testbed.archive import ArchivedFile, pack
+from federator.testbed.archive import ArchivedFile, files_below, pack
 from federator.testbed.cluster import CAPABILITIES
 from federator.testbed.commands import run
 from federator.testbed.layout import LABEL, PREFIX, SiteLayout, StateDir
@@ -28,6 +28,7 @@ _PLACES: Final = {
     "job_submit.lua": "etc/slurm/job_submit.lua",
     "site-prolog": "usr/local/sbin/site-prolog",
 }
+GPUS: Final = "/var/lib/fake-gpus"  # a node's case of tests/data/nvidia_smi; "default" is all others'
 _STRIP: Final = """
 rm -rf /opt/federator /etc/federator /usr/local/bin/fs* /usr/local/libexec
 rm -rf /etc/slurm/prolog.d /etc/slurm/epilog.d
@@ -74,6 +75,18 @@ class PlainSite:
         return self.run("cat", "/etc/ssh/ssh_host_ed25519_key.pub")
 
 
+def _nvidia_smi() -> list[ArchivedFile]:
+    """The machine's own nvidia-smi, which answers as a healthy machine's until told otherwise."""
+    program = (layout.REPOSITORY / "containers" / "fake" / "nvidia-smi").read_text()
+    program = program.replace("/etc/federator/testbed/gpus", GPUS)
+    cases = layout.REPOSITORY / "tests" / "data" / "nvidia_smi"
+    return [
+        ArchivedFile(path="usr/bin/nvidia-smi", data=program.encode(), mode=0o755),
+        ArchivedFile(path=f"{GPUS[1:]}/default", data=b"a100-nvswitch\n"),
+        *files_below(cases, "usr/nvidia_smi"),
+    ]
+
+
 def start(site: SiteLayout, state: StateDir) -> PlainSite:
     """Bring one up and wait until its three nodes are idle."""
     image = images.ensure(site, state, lambda _site, _doing: None)
@@ -87,9 +100,10 @@ def start(site: SiteLayout, state: StateDir) -> PlainSite:
     (bound,) = container.ports["22/tcp"]
     plain = PlainSite(layout=site, container=container, port=int(bound["HostPort"]))
     plain.run("sh", "-c", _STRIP)
-    gres = "AutoDetect=off\nNodeName=n[1-3] Name=gpu Type=a100 File=/dev/fakegpu[0-1]\n"
+    gres = "AutoDetect=off\nNodeName=n[1-3] Name=gpu Type=a100 File=/dev/fakegpu[0-7]\n"
     plain.put(
-        [
+        _nvidia_smi()
+        + [
             ArchivedFile(path=path, data=(FILES / name).read_bytes(), mode=_mode(FILES / name))
             for name, path in _PLACES.items()
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import subprocess
 import time
 from collections.abc import Callable
@@ -99,6 +100,7 @@ def adopt_and_leave(layout: SiteLayout, state: StateDir, folder: Path) -> dict[s
             daemon.start()
             # times["verify"] = timed(lambda: all_is_ok(daemon, layout.name))
             a_workload_runs(daemon, site)
+            #times["bad node"] = timed(lambda: a_bad_node_is_found(daemon, site))
         finally:
             daemon.stop()
         times["leave"] = timed(lambda: leave(site))
@@ -164,6 +166,22 @@ def a_workload_runs(daemon: Joined, site: PlainSite) -> None:
     id_ = daemon.submit("#!/bin/sh\nhostname\n", "--gpus=1")
     (row,) = daemon.await_end(id_)
     assert row["state"] == "COMPLETED", row
+
+
+def a_bad_node_is_found(daemon: Joined, site: PlainSite) -> None:
+    """A GPU falls off the bus; the proof names node, check and GPU, and jobs run elsewhere."""
+    site.put([ArchivedFile(path=f"{plain.GPUS[1:]}/n2", data=b"ecc\n")])
+    done = daemon.site_command(
+        "verify", site.layout.name, "--user", "vision1", "--nodes", "n[1-2]", "--json"
+    )
+    assert done.returncode == 1, done.stdout
+    failed = [f for f in json.loads(done.stdout)["findings"] if f["verdict"] == "fail"]
+    (found,) = failed
+    assert "n2" in found["check"] + found["detail"]
+    assert "fed-gate: ecc: GPU 0" in found["detail"]
+    assert "drain" in site.run("sinfo", "-h", "-n", "n2", "-o", "%T")
+    site.run("rm", f"{plain.GPUS}/n2")
+    site.run("scontrol", "update", "NodeName=n2", "State=RESUME")
 
 
 def leave(site: PlainSite) -> None:

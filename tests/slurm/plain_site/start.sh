@@ -4,7 +4,7 @@ set -eu
 for name in localuser vision1; do
     useradd --user-group --shell /bin/bash --password '*' --create-home "$name"
 done
-for gpu in 0 1; do mknod --mode 0666 "/dev/fakegpu$gpu" c 1 3; done
+for gpu in 0 1 2 3 4 5 6 7; do mknod --mode 0666 "/dev/fakegpu$gpu" c 1 3; done
 install -d -o munge -g munge -m 0755 /run/munge
 install -d -o munge -g munge -m 0700 /etc/munge /var/lib/munge /var/log/munge
 head -c 128 /dev/urandom >/etc/munge/munge.key

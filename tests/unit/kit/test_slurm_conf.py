@@ -65,7 +65,10 @@ def test_lists_are_joined_and_the_sites_line_stays_behind_a_mark() -> None:
 
 
 def test_what_a_site_has_already_is_left_alone() -> None:
-    conf = "JobSubmitPlugins=lua,throttle\nPrologFlags=Contain,alloc,DeferBatch\nProlog=/etc/slurm/prolog.d/*\n"
+    conf = (
+        "JobSubmitPlugins=lua,throttle\nPrologFlags=Contain,alloc,DeferBatch\n"
+        "Prolog=/etc/slurm/prolog.d/*\n"
+    )
     theirs, ours, by_hand = merged(conf)
     assert theirs == f"{conf}Include federator.conf\n"
     assert not value(ours, "JobSubmitPlugins|PrologFlags|Prolog")
