@@ -402,6 +402,8 @@ static void keep_from_others(spank_t spank)
     int k;
 
     for (k = 0; k < OPTIONS; k++) {
+        if (!given[k])
+            continue;
         snprintf(name, sizeof name, "_SLURM_SPANK_OPTION_federator_%s", options[k].name);
         for (at = name; *at; at++)
             if (*at == '-')

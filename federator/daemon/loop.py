@@ -189,15 +189,6 @@ class Daemon:
         self._tell_admission(now_s)
         self._turn_began_s = inf
 
-    def _tell_admission(self, now_s: float) -> None:
-        news = self._admission.due(now_s)
-        if news is not None:
-            for link in self._links.values():
-                link.tell_admission(news)
-        elif self._admission_wake_s <= now_s < self._admission.next_s:  # it may change until then
-            self._admission_wake_s = self._admission.next_s
-            self._wake(self._admission_wake_s)
-
     async def _say_alive(self) -> None:
         """Tell the supervisor so, unless a turn hangs: on a disk that takes no record, say."""
         patience_s = self._supervisor.watchdog_s
@@ -206,6 +197,15 @@ class Daemon:
             await asyncio.sleep(patience_s / 3)
             if loop.time() - self._turn_began_s < patience_s / 2:
                 self._supervisor.tell(ALIVE)
+
+    def _tell_admission(self, now_s: float) -> None:
+        news = self._admission.due(now_s)
+        if news is not None:
+            for link in self._links.values():
+                link.tell_admission(news)
+        elif self._admission_wake_s <= now_s < self._admission.next_s:  # it may change until then
+            self._admission_wake_s = self._admission.next_s
+            self._wake(self._admission_wake_s)
 
     async def _gather(self) -> Sequence[Observation]:
         """Wait for an observation or the next wake; then take what else is there."""

@@ -14,6 +14,9 @@ from federator.sched.fabric import Fabric
 from federator.sched.fragmentation import RequestMix
 
 KINDS_KEPT: Final = 256  # by a room: users may ask for kinds without end
+# A feature that the site's health gate gives to a node whose network fails: it takes jobs of one
+# node only (prolog_epilog/fednode/orders.py).
+SINGLE_NODE: Final = "fed_single_node"
 NVLINK: Final = "nvlink"  # a node's feature, where the federation's table does not say it
 
 
@@ -77,14 +80,15 @@ class Kind(NamedTuple):
     nvlink: bool
     features: tuple[str, ...]
     avoid: tuple[str, ...]
+    spread: bool = False  # over several nodes
 
     @classmethod
     def of(cls, job: Job, partition: str) -> Kind:
-        features, avoid = job.features, job.avoid
+        features, avoid, spread = job.features, job.avoid, (job.nodes or 1) > 1
         if not job.total_gpus:
-            return cls(partition, False, (), 0.0, False, features, avoid)
+            return cls(partition, False, (), 0.0, False, features, avoid, spread)
         types, mem_gib = job.gpu_types, job.min_gpu_mem_gib
-        return cls(partition, True, types, mem_gib, job.nvlink, features, avoid)
+        return cls(partition, True, types, mem_gib, job.nvlink, features, avoid, spread)
 
     def gpus_do(self, node: Node) -> bool:
         """Tell whether the GPUs of a node are capable enough."""
@@ -186,8 +190,10 @@ class Room:
                 return ReasonCode.NO_FEATURE
         if kind.avoid:
             found = [f for f in found if f.node.name not in kind.avoid]
-            if not found:
-                return ReasonCode.NODE_FAILED
+        if kind.spread:
+            found = [f for f in found if SINGLE_NODE not in f.node.features]
+        if not found:
+            return ReasonCode.NODE_FAILED
         return Suitable(found, _by_type(found) if kind.with_gpus else ())
 
 

@@ -13,8 +13,10 @@ from typing import Final, NamedTuple
 
 from federator.model.site import AttemptReport, Node, SiteJobState
 from federator.model.workload import AttemptId
+from federator.sched.room import SINGLE_NODE
 
 MAX_WHY: Final = 300  # characters
+_ONE_NODE_ONLY: Final = "takes jobs of one node only"
 _NODES_DID_IT: Final = (SiteJobState.NODE_FAIL, SiteJobState.BOOT_FAIL)
 
 
@@ -48,11 +50,13 @@ class Setbacks:
             reports: of all genuine attempts at the site.
             nodes: of the same sweep, read after the jobs.
         """
+        nodes = list(nodes)
         broken = {node.name: node.drain_reason for node in nodes if not node.state.takes_jobs}
+        single = {node.name: _ONE_NODE_ONLY for node in nodes if SINGLE_NODE in node.features}
         self._had = {a: self._nodes_of(report) for a, report in reports.items()}
         self._preempted = {a for a, report in reports.items() if self._is_preempted(report)}
         self._failed = {a: names for a, names in self._failed.items() if a in reports}
-        return {a: self._completed(report, broken) for a, report in reports.items()}
+        return {a: self._completed(report, broken, single) for a, report in reports.items()}
 
     def _nodes_of(self, report: AttemptReport) -> tuple[str, ...]:
         """All it was pinned to: of a job on its way out, squeue names only those not yet free."""
@@ -63,15 +67,19 @@ class Setbacks:
         waits = report.state is SiteJobState.PENDING
         return report.preempted or (waits and report.attempt in self._preempted)
 
-    def _completed(self, report: AttemptReport, broken: Mapping[str, str]) -> AttemptReport:
+    def _completed(
+        self, report: AttemptReport, broken: Mapping[str, str], single: Mapping[str, str]
+    ) -> AttemptReport:
+        """Args: the nodes that take no jobs, and those that take jobs of one node only, and why."""
         failed = _Failed()
         put_back = report.state is SiteJobState.PENDING and report.restarts > 0
         if put_back or report.state in _NODES_DID_IT:
             had = self._had[report.attempt]
-            names = tuple(name for name in had if name in broken)
+            unfit = {**single, **broken} if len(had) > 1 else broken
+            names = tuple(name for name in had if name in unfit)
             if not names and report.state in _NODES_DID_IT:
                 names = had
-            failed = _Failed(names, _why(names, broken))
+            failed = _Failed(names, _why(names, unfit))
         if report.state is SiteJobState.CANCELLED:  # what was put back was taken back
             failed = self._failed.get(report.attempt) or self._refused(report, broken)
         if failed.nodes:

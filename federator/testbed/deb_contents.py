@@ -56,14 +56,13 @@ class Sources:
 class DebContents:
     """One package before it is built; paths have no leading slash.
 
-    ``compiled`` are folders of Python; ``spank`` are sources of the plug-in.
+    ``spank`` is the source of Slurm's plug-in, compiled when the package is built.
     """
 
     name: str
     version: str
     files: tuple[ArchivedFile, ...]
     links: tuple[tuple[str, str], ...] = ()
-    compiled: tuple[str, ...] = ()
     spank: tuple[ArchivedFile, ...] = ()
 
     def tree(self, site: SiteLayout, architecture: str) -> list[ArchivedFile]:
@@ -72,23 +71,18 @@ class DebContents:
             ArchivedFile(
                 path="DEBIAN/control", data=_filled("control", self, site, architecture).encode()
             ),
-            ArchivedFile(path="DEBIAN/conffiles", data=self._conffiles().encode()),
             *(
                 ArchivedFile(path=f"DEBIAN/{script}", data=source.read_bytes(), mode=0o755)
                 for script in _SCRIPTS
                 if (source := DEBIAN / self.name / script).exists()
             ),
         ]
-        lists = [
-            ArchivedFile(path="links", data=_lines(f"{p} {t}" for p, t in self.links)),
-            ArchivedFile(path="compile", data=_lines(self.compiled)),
-        ]
+        if conffiles := [f"/{file.path}" for file in self.files if file.path.startswith("etc/")]:
+            control.append(ArchivedFile(path="DEBIAN/conffiles", data=_lines(conffiles)))
+        links = ArchivedFile(path="links", data=_lines(f"{p} {t}" for p, t in self.links))
         moved = [_below("root", file) for file in (*self.files, *_documents(self))]
-        inside = [*control, *lists, *moved, *(_below("spank", file) for file in self.spank)]
+        inside = [*control, links, *moved, *(_below("spank", file) for file in self.spank)]
         return [_below(self.name, file) for file in inside]
-
-    def _conffiles(self) -> str:
-        return "".join(f"/{f.path}\n" for f in self.files if f.path.startswith("etc/"))
 
 
 def contents(site: SiteLayout, sources: Sources) -> list[DebContents]:
@@ -118,13 +112,12 @@ def _common(site: SiteLayout, sources: Sources) -> DebContents:
             ArchivedFile(path=f"{_OPT}/pyvenv.cfg", data=settings.encode()),
             *launchers,
             *wheel.unpacked(sources.wheel, _site_packages(site)),
-            *installed_libraries(sources.agent_libraries, _site_packages(site)),
+            *_libraries(sources.agent_libraries, site),
         ),
         links=(
             (f"{_OPT}/bin/python3", f"/usr/bin/python{site.python}"),
             *((f"usr/bin/{name}", f"/{_OPT}/bin/{name}") for name in programs),
         ),
-        compiled=(_site_packages(site),),
     )
 
 
@@ -134,12 +127,11 @@ def _server(site: SiteLayout, sources: Sources) -> DebContents:
         name="federator-server",
         version=version_for(site),
         files=(
-            *installed_libraries(sources.daemon_libraries, _site_packages(site)),
+            *_libraries(sources.daemon_libraries, site),
             _unit("federator-daemon.service"),
             _copy(own / "federator-daemon.default", "etc/default/federator-daemon"),
             _copy(own / "federation.yaml", _doc("federator-server", "examples/federation.yaml")),
         ),
-        compiled=(_site_packages(site),),
     )
 
 
@@ -189,6 +181,12 @@ def _slurm(site: SiteLayout, sources: Sources) -> DebContents:  # noqa: ARG001
 
 def _site_packages(site: SiteLayout) -> str:
     return f"{_OPT}/lib/python{site.python}/site-packages"
+
+
+def _libraries(folder: Path, site: SiteLayout) -> list[ArchivedFile]:
+    """Without their own tests, which are a third of numpy."""
+    found = installed_libraries(folder, _site_packages(site))
+    return [file for file in found if "/tests/" not in file.path]
 
 
 def _doc(package: str, name: str) -> str:

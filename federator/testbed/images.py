@@ -29,11 +29,13 @@ from federator.testbed.layout import LABEL, PREFIX, REPOSITORY, SiteLayout, Stat
 Progress = Callable[[str, str], None]  # site, what is being done
 
 CONTAINERS: Final = REPOSITORY / "containers"
+SPANK: Final = REPOSITORY / "slurm_plugins"
 LOCK: Final = REPOSITORY / "requirements.lock"
 IMAGE: Final = "federator-site"
 LIBRARIES: Final = ("msgspec", "PyYAML", "ClusterShell", "click")  # what the agent imports
 _PLATFORMS: Final = ("manylinux_2_28", "manylinux_2_17", "manylinux2014", "manylinux_2_5")
 _SCRIPTS: Final = ("entrypoint.sh", "install-package.py", "launch.py")
+_SPANK_SOURCES: Final = ("Makefile", "spank_federator.c")
 _OURS: Final = "federator: "  # begins what the Dockerfile has to say itself
 _PIN: Final = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)", re.MULTILINE)
 
@@ -167,6 +169,10 @@ def _context(libraries: Path) -> bytes:
     entries = [ArchivedFile(path="Dockerfile", data=(folder / "Dockerfile").read_bytes())]
     entries += [
         ArchivedFile(path=name, data=(folder / name).read_bytes(), mode=0o755) for name in _SCRIPTS
+    ]
+    entries += [
+        ArchivedFile(path=f"slurm_plugins/{name}", data=(SPANK / name).read_bytes())
+        for name in _SPANK_SOURCES
     ]
     return pack(entries + installed_libraries(libraries, "lib"))
 

@@ -25,6 +25,7 @@ LOCAL_USER: Final = "localuser"  # not of the federation; for local jobs
 HELPER: Final = texts.HELPER_PATH
 SPOOL_DIR: Final = texts.SPOOL_DIR  # what the agent leaves for the site's hooks
 AGENT_CONFIG: Final = texts.AGENT_CONFIG
+SPANK_PLUGIN: Final = texts.SPANK_PLUGIN
 LIB_DIR: Final = "/opt/federator/lib"
 USER_DIR: Final = "/opt/federator/user"  # what jobs may import: federator, and nothing beside it
 

@@ -28,7 +28,9 @@ _PLACES: Final = {
     "job_submit.lua": "etc/slurm/job_submit.lua",
     "site-prolog": "usr/local/sbin/site-prolog",
 }
-GPUS: Final = "/var/lib/fake-gpus"  # a node's case of tests/data/nvidia_smi; "default" is all others'
+GPUS: Final = (
+    "/var/lib/fake-gpus"  # a node's case of tests/data/nvidia_smi; "default" is all others'
+)
 _STRIP: Final = """
 rm -rf /opt/federator /etc/federator /usr/local/bin/fs* /usr/local/libexec
 rm -rf /etc/slurm/prolog.d /etc/slurm/epilog.d

@@ -100,7 +100,7 @@ def adopt_and_leave(layout: SiteLayout, state: StateDir, folder: Path) -> dict[s
             daemon.start()
             # times["verify"] = timed(lambda: all_is_ok(daemon, layout.name))
             a_workload_runs(daemon, site)
-            #times["bad node"] = timed(lambda: a_bad_node_is_found(daemon, site))
+            # times["bad node"] = timed(lambda: a_bad_node_is_found(daemon, site))
         finally:
             daemon.stop()
         times["leave"] = timed(lambda: leave(site))

@@ -13,6 +13,7 @@ from federator.cli import explain
 from federator.errors import InvalidRequest, SiteUnavailable
 from federator.model.plan import Score
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.workload import NodeRange
 from federator.sites.protocol import (
     Call,
     CancelReply,
@@ -139,6 +140,17 @@ def test_a_workload_that_ended_is_told_with_how(run: Run) -> None:
         in shown
     )  # fmt: skip
     assert "Rank" not in shown
+
+
+def test_what_was_said_of_a_workload_is_told_and_that_nothing_acts_on_it(run: Run) -> None:
+    said = {"project": "p", "datasets": ("a/b", "c"), "elastic": NodeRange(least=2, most=8)}
+    assert "project p; data sets a/b, c; can run on 2-8 nodes (nothing acts on it yet)" in run(
+        reply(**said)
+    )
+    (job,) = json.loads(run(reply(**said), str(ID), "--json"))["jobs"]
+    assert (job["project"], job["datasets"]) == ("p", ["a/b", "c"])
+    assert job["elastic"] == {"least": 2, "most": 8}
+    assert "nothing acts on it" not in run(reply())
 
 
 def test_a_task_of_an_array_has_both_its_names(run: Run) -> None:

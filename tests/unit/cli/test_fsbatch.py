@@ -143,6 +143,17 @@ def test_what_is_no_demotion_never_reaches_the_daemon(
     assert daemon.calls == []
 
 
+def test_what_is_said_of_a_job_is_sent_from_wherever_it_is_said(
+    daemon: Daemon, script: Callable[[bytes], str]
+) -> None:
+    name = script(b"#!/bin/sh\n#SBATCH -N2 --fed-dataset=a,b --fed-project=old\n")
+    environment = {"SBATCH_FED_ELASTIC": "1-4", "SBATCH_FED_PROJECT": "new"}
+    assert fsbatch.run([name], environment) == 0
+    (component,) = daemon.submitted.submission.components
+    said = {o.name: o.value for o in component if o.name.startswith("fed-")}
+    assert said == {"fed-dataset": "a,b", "fed-elastic": "1-4", "fed-project": "new"}
+
+
 def test_help_names_what_lowers_a_job(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
     assert fsbatch.run(["--help"], {}) == 0
     shown = capsys.readouterr().out

@@ -54,6 +54,7 @@ CONFIG = FederationConfig.model_validate({
     "tenants": {
         "vision": {"priority": 2, "users": ["ada", "bob"]},
         "nlp": {"priority": 5, "users": ["ada"]},
+        "bio": {"users": ["ada"], "require_project": True},
     },
 })  # fmt: skip
 
@@ -149,6 +150,27 @@ def test_what_is_asked_for_of_evictions_and_time_limits_is_queued_with_it(desk: 
     assert isinstance(reply, SubmitReply), reply
     workload = desk.federation.entry(WorkloadId(reply.id)).workload
     assert (workload.no_preempt, workload.preemptible, workload.continues) == (True, False, True)
+
+
+def test_what_is_said_of_a_workload_is_kept_and_shown(desk: Desk) -> None:
+    said = {"fed-project": "p", "fed-dataset": "a/b,c", "fed-elastic": "1-4"}
+    id_ = desk.submit(**said)
+    workload = desk.federation.entry(id_).workload
+    assert (workload.project, workload.datasets) == ("p", ("a/b", "c"))
+    reply = desk.ask(QueueCall(ids=(str(id_),), ended=True))
+    assert isinstance(reply, QueueReply)
+    (row,) = reply.rows
+    assert (row.project, row.datasets, str(row.elastic)) == ("p", ("a/b", "c"), "1-4")
+
+
+@pytest.mark.parametrize("test_only", [False, True])
+def test_a_tenant_may_take_no_job_without_a_project(desk: Desk, test_only: bool) -> None:
+    call = submit_call(options={"account": "bio"}, test_only=test_only)
+    assert desk.refusal(call) == (
+        "tenant bio takes no job without a project; pass --fed-project=NAME (or SBATCH_FED_PROJECT)"
+    )
+    workload = desk.federation.entry(desk.submit(account="bio", **{"fed-project": "p"})).workload
+    assert (workload.tenant, workload.project) == ("bio", "p")
 
 
 def test_who_may_not_be_evicted_and_can_never_be_within_quota_is_told_so() -> None:

@@ -248,3 +248,14 @@ def test_of_nodes_alike_the_one_in_the_fullest_rack_is_taken() -> None:
     found = place_job(gang(1, 2), room, ("gpu",))
     assert isinstance(found, Placed)
     assert list(found.plan.nodes) == ["b2"]
+
+
+def test_a_node_for_jobs_of_one_node_takes_those_alone() -> None:
+    marked, well, other = (
+        replace(node, features=("fed_single_node",) if node.name == "a1" else ())
+        for node in rack("a", 3)
+    )
+    assert set(placed(gang(2), marked, well, other).plan.nodes) == {"a2", "a3"}
+    assert set(placed(gang(1), marked).plan.nodes) == {"a1"}
+    assert refused(gang(2), marked, well) is not None
+    assert refused(gang(2), marked) is ReasonCode.NODE_FAILED

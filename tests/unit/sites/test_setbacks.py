@@ -70,3 +70,13 @@ def test_a_preemption_is_remembered_while_the_job_waits_and_no_longer() -> None:
     assert last(setbacks, (chosen, ()), (WAITS, ()), (WAITS, ())).preempted
     again = replace(RUNS, restarts=1)
     assert not last(setbacks, (again, ()), (WAITS, ())).preempted
+
+
+def test_a_node_for_jobs_of_one_node_has_failed_a_put_back_job_of_several() -> None:
+    marked = tuple(
+        replace(node, features=("fed_single_node",)) if node.name == "a2" else node
+        for node in rack("a", 3)
+    )
+    assert last(Setbacks(unplanned), (RUNS, marked), (WAITS, marked)).failed_nodes == ("a2",)
+    alone = replace(RUNS, nodes=("a2",))
+    assert last(Setbacks(unplanned), (alone, marked), (WAITS, marked)).failed_nodes == ()

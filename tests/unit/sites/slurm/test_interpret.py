@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from federator.errors import InvalidRequest
-from federator.model.workload import Option, Submission
+from federator.model.workload import NodeRange, Option, Submission
 from federator.sites.slurm.interpret import Interpreted, interpret
 from federator.sites.slurm.options import (
     MAX_COMPONENTS,
@@ -424,3 +424,36 @@ def test_the_environment_may_name_optional_tasks() -> None:
     options = parse_environment({"SBATCH_FED_OPTIONAL": "1"})
     components = resolve(parse_command_line(["--array=0-3"]).groups, options, ())
     assert interpret(Submission(components=components, script=SCRIPT)).optional == (1,)
+
+
+def test_project_data_sets_and_elastic_sizes_are_read_as_said() -> None:
+    found = read(
+        "-N4-6 --fed-project=grant-42 --fed-dataset=imagenet/v2,wiki,wiki --fed-elastic=02-8"
+    )
+    assert (found.project, found.datasets) == ("grant-42", ("imagenet/v2", "wiki"))
+    assert found.elastic == NodeRange(least=2, most=8)
+    nothing = read("-N4")
+    assert (nothing.project, nothing.datasets, nothing.elastic) == ("", (), None)
+
+
+def test_a_het_job_has_one_project_and_all_data_sets_of_its_components() -> None:
+    found = read("-N1 --fed-project=p --fed-dataset=a,b : -N1 --fed-project=p --fed-dataset=b,c")
+    assert (found.project, found.datasets) == ("p", ("a", "b", "c"))
+    assert read("-N1 : -N1 --fed-project=p").project == "p"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("-N1 --fed-elastic=2-8", "--fed-elastic=2-8 leaves out the 1 nodes asked for"),
+        ("-N9-12 --fed-elastic=2-8", "leaves out the 9 nodes asked for"),
+        ("-G 16 --fed-elastic=2-8", "needs a number of nodes; say it with --nodes"),
+        ("-N1 : -N1 --fed-elastic=1-2", "is for a job of one component"),
+        ("-N1 --fed-project=a : -N1 --fed-project=b", "a het job belongs to one project"),
+        ("-N1 --fed-project=", "must be a name of 1 to 64"),
+        ("-N1 : -N1 --fed-dataset=..", "name at most 32 data sets"),
+    ],
+)
+def test_what_is_said_of_a_job_must_fit_the_job(words: str, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        read(words)

@@ -90,6 +90,30 @@ def test_how_gpus_belong_together_is_told_to_the_job_and_not_to_sbatch() -> None
     assert export == "--export=FED_JOB_ID,FED_ATTEMPT,FED_SITE,FED_TP,FED_PP,FED_RAILS"
 
 
+SAID = ["-N2", "--fed-project=p", "--fed-dataset=a/b,c", "--fed-elastic=01-8", "--fed-continue"]
+TOLD = {"FED_PROJECT": "p", "FED_DATASET": "a/b,c", "FED_ELASTIC": "1-8", "FED_CONTINUE": "1"}
+
+
+@pytest.mark.parametrize("export", [[], ["--export=NONE"], ["--export=A,B"]])
+def test_what_was_said_of_a_job_is_told_to_it_whatever_it_exports(export: list[str]) -> None:
+    call = render(order([*SAID, *export], WHOLE), "s")
+    assert {name: call.environment.get(name) for name in TOLD} == TOLD
+    assert not [word for word in call.argv if word.startswith("--fed")]
+    (listed,) = [word for word in call.argv if word.startswith("--export=")]
+    assert listed == "--export=ALL" or TOLD.keys() <= set(listed.split("=")[1].split(","))
+
+
+def test_a_het_job_is_told_what_holds_for_the_whole_of_it() -> None:
+    words = ["--fed-dataset=a", ":", "--fed-dataset=b", "--fed-project=p"]
+    found = render(order(words, plan("a"), plan("b")), "s").environment
+    assert (found["FED_DATASET"], found["FED_PROJECT"]) == ("a,b", "p")
+
+
+def test_what_was_said_of_the_submitting_job_is_not_passed_on() -> None:
+    call = render(order(["-N1"], environment=TOLD), "s")
+    assert not TOLD.keys() & call.environment.keys()
+
+
 def test_how_the_submitting_jobs_gpus_belong_together_is_not_passed_on() -> None:
     mine = {"FED_TP": "8", "FED_PP": "2", "FED_RAILS": "8"}
     for words, plans in ((["-N1"], (plan("a"),)), (["-N1", ":", "-N1"], (plan("a"), plan("b")))):

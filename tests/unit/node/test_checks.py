@@ -1,0 +1,132 @@
+"""Each check of the gate: what it says of machines that are well, and of machines that are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fednode import checks, gate_command
+from fednode.scene import Expected, Scene, View
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.node.scenes import faults, ports, saying, scene_of, shared
+
+WELL = (
+    "a100-nvswitch", "a100-hgx4", "h100-nvswitch", "h200-nvswitch", "h100-hgx4", "h100-pcie",
+    "l40s", "old-driver", "not-supported",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WELL)
+def test_a_machine_that_is_well_has_no_faults_and_stays_so_when_it_is_recorded(case: str) -> None:
+    bare = scene_of(case)
+    recorded = scene_of(case, expected=gate_command.seen_now(scene_of(case, None)))
+    for check in checks.BUILTIN:
+        assert faults(check, bare) == [], check
+        assert faults(check, recorded) == [], check
+
+
+@pytest.mark.parametrize(
+    ("case", "check", "said"),
+    [
+        ("link-down", "nvlink-links", "GPU 3 has 11 active NVLinks, expected 12, link 5 is inactive"),
+        ("link-slow", "nvlink-links", "GPU 1 link 2 runs at 20 GB/s, expected 25"),
+        ("link-errors", "nvlink-errors", "GPU 2 link 7 has 48211 crc errors, expected at most 1000"),
+        ("ecc", "ecc", "GPU 0 has 2 volatile uncorrected ECC errors, expected at most 0"),
+        ("remap-pending", "remapped-rows", "GPU 1 row remap pending: yes, expected no"),
+        ("remap-failed", "remapped-rows", "GPU 2 row remap failure: yes, expected no"),
+        ("retired-pages", "retired-pages", "GPU 1 retired pages pending: yes, expected no"),
+        ("pcie-width", "pcie", "GPU 3 PCIe width x8, expected x16"),
+        ("busy", "gpus-idle", "GPU 0 is held by process 41273 with 70004 MiB"),
+        ("held-memory", "gpus-idle", "GPU 0 has 38021 MiB in use, expected at most 1024"),
+        ("p2p-broken", "p2p", "GPU0-GPU1 cannot reach each other's memory (CNS), expected OK"),
+        ("xid-fatal", "xid", "GPU 1 reported Xid 79 since boot, expected none"),
+        ("gpu-lost", "gpus-present", "Unable to determine the device handle for GPU 0000:47:00.0: "
+         "GPU is lost.  Reboot the system to recover this GPU"),
+    ],
+)  # fmt: skip
+def test_a_fault_is_told_with_gpu_measured_and_expected(case: str, check: str, said: str) -> None:
+    assert faults(check, scene_of(case))[0] == said
+
+
+def test_a_fault_of_a_gpu_that_the_job_has_not_counts_only_where_all_are_looked_at() -> None:
+    other = scene_of("ecc", (6, 7))
+    assert faults("ecc", other) == []
+    assert len(faults("ecc", other, "all")) == 1
+
+
+def test_gpus_that_are_missing_or_of_another_kind_are_told() -> None:
+    lost = scene_of("missing-gpu", (6, 7), expected=Expected(gpus=8, gpu_name="NVIDIA H100"))
+    assert faults("gpus-present", lost)[:3] == [
+        "7 GPUs, expected 8",
+        "GPU 7 is not there, only 7 are",
+        "GPU 0 is a NVIDIA A100-SXM4-80GB, expected NVIDIA H100",
+    ]
+    assert faults("gpus-present", scene_of("reset-required", (0,))) == [
+        "GPU 4 does not answer (lost or in need of a reset)"
+    ]
+
+
+def test_a_node_that_was_allotted_gpus_and_has_no_driver_is_at_fault() -> None:
+    assert "couldn't communicate with the NVIDIA driver" in str(
+        faults("gpus-present", scene_of("no-driver", (0,)))
+    )
+    absent = scene_of("a100-nvswitch", (0,))
+    absent.smi._program = "/nonexistent/nvidia-smi"
+    assert "No such file" in faults("gpus-present", absent)[0]
+
+
+def test_an_nvlink_that_became_a_detour_over_pcie_is_told_once_it_was_recorded() -> None:
+    recorded = gate_command.seen_now(scene_of("a100-nvswitch", None))
+    degraded = scene_of("matrix-degraded", (4, 5), expected=recorded)
+    assert faults("nvlink-matrix", degraded)[0] == "GPU4-GPU5 is SYS, expected NV12"
+    assert faults("nvlink-matrix", scene_of("matrix-degraded", (0, 1), expected=recorded)) == []
+    assert faults("nvlink-matrix", scene_of("matrix-degraded", (4, 5))) == []
+
+
+def test_an_xid_that_programs_cause_is_no_fault_and_one_that_was_seen_to_neither() -> None:
+    assert faults("xid", scene_of("xid-harmless")) == []
+    seen = scene_of("xid-fatal")
+    seen.seen_us = 99120441102
+    assert faults("xid", seen) == []
+
+
+def test_an_infiniband_port_is_held_against_what_was_recorded(tmp_path: Path) -> None:
+    sysfs = ports(
+        tmp_path,
+        mlx5_0=("4: ACTIVE", "5: LinkUp", "400 Gb/sec (4X NDR)"),
+        mlx5_1=("1: DOWN", "3: Disabled", "10 Gb/sec (4X SDR)"),
+        mlx5_2=("4: ACTIVE", "5: LinkUp", "100 Gb/sec (2X HDR)"),
+    )
+    expected = Expected(ports={"mlx5_0/1": 400.0, "mlx5_1/1": 400, "mlx5_2/1": 200, "mlx5_9/1": 1})
+    assert faults("infiniband", scene_of("no-gpu", expected=expected, sysfs=sysfs)) == [
+        "port mlx5_1/1 is DOWN (Disabled), expected ACTIVE",
+        "port mlx5_2/1 runs at 100 Gb/s, expected 200",
+        "port mlx5_9/1 is not there",
+    ]
+    assert faults("infiniband", scene_of("no-gpu", sysfs=sysfs)) == []
+
+
+ALPHABET = st.sampled_from(
+    ["GPU 0: A", "GPU0", "GPU1", " X ", "NV12", "SYS", "\tLink 0: ", "<inactive>", "25 GB/s", ",",
+     "0", "Yes", "[N/A]", "lost", "\n", "\0", "\x1b[4m", "index,uuid\n", "Recovery Errors: 9", '"']
+)  # fmt: skip
+
+
+@given(st.one_of(st.text(max_size=300), st.lists(ALPHABET, max_size=40).map("".join)))
+def test_whatever_nvidia_smi_says_no_check_breaks_down(text: str) -> None:
+    expected = Expected(matrix={"GPU0 GPU1": "NV12", "odd": "NV1"}, ports={"a/1": 1})
+    where = Scene(saying(text), shared(kmsg="/dev/null", sysfs="/nonexistent"),
+                  View("n1", (0, 1), multi_node=True), expected)  # fmt: skip
+    for check in checks.BUILTIN:
+        assert all(isinstance(fault, str) for fault in faults(check, where))
+
+
+@given(st.text(max_size=300).filter(lambda text: "GPU" not in text))
+def test_what_cannot_be_read_counts_against_nobody(text: str) -> None:
+    where = Scene(
+        saying(text), shared(kmsg="/dev/null"), View("n1", None, multi_node=True), Expected()
+    )
+    for check in checks.BUILTIN:
+        assert faults(check, where) == [], check
