@@ -387,6 +387,7 @@ class VerifyAsk(Message, frozen=True, kw_only=True, tag="verify"):
 
     ask_id: int
     user: str = ""
+    account: str = ""  # to which the user's probe jobs are charged
     nodes: tuple[str, ...] = ()
 
 

@@ -118,6 +118,7 @@ def test_a_job_whose_prolog_fails_starts_at_once_without_that_node(
     bad = f"{site}-g1"
     with only_room_at(site), failing_prolog(site, bad, held=held):
         id_ = federation.submit(RUNS_UNTIL_IT_FAILS.replace("= 1", "= 0"), *GANG)
+        within(40, lambda: federation.row(id_)["attempt"] == 2)
         federation.await_state(id_, "RUNNING", "COMPLETED")
         why = f"a node failed: {bad} ({bad}: {WHY})"
         told = federation.run("federator", "explain", str(id_)).stdout
