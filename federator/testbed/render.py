@@ -20,7 +20,6 @@ from federator.testbed.layout import (
     LOCAL_USER,
     NODE_GROUPS,
     RACKS,
-    SPANK_PLUGIN,
     SPOOL_DIR,
     TENANTS,
     USERS_GROUP,
@@ -136,11 +135,6 @@ def topology_conf(site: SiteLayout) -> str:
     return "".join(leaves) + f"SwitchName=spine Switches={','.join(r.name for r in RACKS)}\n"
 
 
-def plugstack_conf() -> str:
-    """Return plugstack.conf: without a plug-in that is ``optional`` everything goes on."""
-    return f"optional {SPANK_PLUGIN}\n"
-
-
 def sshd_config(site: SiteLayout) -> str:
     """Return sshd_config: one account, keys only, nothing but the forced command."""
     lines = [
@@ -212,7 +206,7 @@ def site_files(site: SiteLayout, keys: SiteKeys) -> tuple[File, ...]:
         File(path="/etc/slurm/slurm.conf", text=slurm_conf(site)),
         File(path="/etc/slurm/gres.conf", text=gres_conf(site)),
         File(path="/etc/slurm/topology.conf", text=topology_conf(site)),
-        File(path="/etc/slurm/plugstack.conf", text=plugstack_conf()),
+        File(path="/etc/slurm/plugstack.conf", text=texts.plugstack_conf()),
         File(path="/etc/ssh/sshd_config", text=sshd_config(site)),
         File(path="/etc/ssh/ssh_host_ed25519_key", text=keys.host_private, mode=0o600),
         File(path="/etc/ssh/ssh_host_ed25519_key.pub", text=keys.host_public),
