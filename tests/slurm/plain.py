@@ -5,7 +5,6 @@ One container of the testbed's image, without anything of ours in it.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,6 +12,7 @@ from typing import Final
 import docker
 from docker.models.containers import Container
 
+from federator.kit import texts
 from federator.testbed import images, inside, layout, wheel
 from federator.testbed.archive import ArchivedFile, files_below, pack
 from federator.testbed.cluster import CAPABILITIES
@@ -28,10 +28,12 @@ _PLACES: Final = {
     "job_submit.lua": "etc/slurm/job_submit.lua",
     "site-prolog": "usr/local/sbin/site-prolog",
 }
-GPUS: Final = (
+GPUS: Final = "/var/lib/fake-gpus"  # for each node, or for all others, what its nvidia-smi answers
+SPANK: Final = "/root/spank_federator.so"  # built for this Slurm when the image was
     "/var/lib/fake-gpus"  # a node's case of tests/data/nvidia_smi; "default" is all others'
 )
-_STRIP: Final = """
+_STRIP: Final = f"""
+cp {texts.SPANK_PLUGIN} {SPANK}
 rm -rf /opt/federator /etc/federator /usr/local/bin/fs* /usr/local/libexec
 rm -rf /etc/slurm/prolog.d /etc/slurm/epilog.d
 """
@@ -127,7 +129,7 @@ def _mode(path: Path) -> int:
     return 0o755 if path.stat().st_mode & 0o100 else 0o644
 
 
-def wheels(site: SiteLayout, state: StateDir, folder: Path) -> None:
+def wheels(site: SiteLayout, folder: Path) -> None:
     """Fill ``folder`` with what ``pip wheel`` would fetch on a machine like the site's."""
     wheel.build(folder)
     wanted = [*images.requirements(images.LOCK.read_text()), "pip"]
@@ -135,8 +137,3 @@ def wheels(site: SiteLayout, state: StateDir, folder: Path) -> None:
     argv[argv.index("install")] = "download"
     kept = [word for word in argv if word != "--no-compile" and not word.startswith("--target=")]
     run([*kept, f"--dest={folder}"], f"wheels for {site.name}")
-    assert sys.version_info >= (3, 11)
-    assert state.root.is_dir()
-
-
-SITES: Final = layout.SITES

@@ -14,8 +14,9 @@ import asyncssh
 import pytest
 import yaml
 
+from federator.kit import texts
 from federator.testbed import layout
-from federator.testbed.archive import files_below
+from federator.testbed.archive import ArchivedFile, files_below
 from federator.testbed.layout import SiteLayout, StateDir
 from tests.slurm import plain
 from tests.slurm.federation import Running, within
@@ -95,12 +96,12 @@ def adopt_and_leave(layout: SiteLayout, state: StateDir, folder: Path) -> dict[s
         before = site.everything()
         local = start_local_job(site)
         daemon = Joined(folder, site)
-        times = {"join": timed(lambda: join(site, daemon, state))}
+        times = {"join": timed(lambda: join(site, daemon))}
         try:
             daemon.start()
-            # times["verify"] = timed(lambda: all_is_ok(daemon, layout.name))
+            times["verify"] = timed(lambda: all_is_ok(daemon, layout.name))
             a_workload_runs(daemon, site)
-            # times["bad node"] = timed(lambda: a_bad_node_is_found(daemon, site))
+            times["bad node"] = timed(lambda: a_bad_node_is_found(daemon, site))
         finally:
             daemon.stop()
         times["leave"] = timed(lambda: leave(site))
@@ -139,14 +140,15 @@ def assert_ran_all_the_time(site: PlainSite, job: str) -> None:
     assert again.startswith("Submitted batch job")
 
 
-def join(site: PlainSite, daemon: Joined, state: StateDir) -> None:
+def join(site: PlainSite, daemon: Joined) -> None:
     kit = daemon.folder / "kit"
     done = daemon.site_command(
         "render", site.layout.name, "--nodes", "n[1-2]", "--output", str(kit)
     )
     assert done.returncode == 0, done.stderr
-    plain.wheels(site.layout, state, kit / "wheels")
+    plain.wheels(site.layout, kit / "wheels")
     site.put(files_below(kit, KIT.lstrip("/")))
+    site.run("install", "-D", plain.SPANK, f"{KIT}/files{texts.SPANK_PLUGIN}")
     shown = site.run(f"{KIT}/join.sh", "--role", "all", "--apply-includes", "--dry-run")
     assert "useradd" in shown
     assert "federator" not in site.run("getent", "passwd")
