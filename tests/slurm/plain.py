@@ -30,8 +30,6 @@ _PLACES: Final = {
 }
 GPUS: Final = "/var/lib/fake-gpus"  # for each node, or for all others, what its nvidia-smi answers
 SPANK: Final = "/root/spank_federator.so"  # built for this Slurm when the image was
-    "/var/lib/fake-gpus"  # a node's case of tests/data/nvidia_smi; "default" is all others'
-)
 _STRIP: Final = f"""
 cp {texts.SPANK_PLUGIN} {SPANK}
 rm -rf /opt/federator /etc/federator /usr/local/bin/fs* /usr/local/libexec
