@@ -33,6 +33,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
     "generate": ("federator.cli.generate", "generate", "Make up a trace of jobs to replay."),
     "rank": ("federator.cli.rank", "rank", "Offline: the order of a queue, and why."),
     "simulate": ("federator.cli.simulate", "simulate", "Replay a trace of jobs under a policy."),
+    "site": ("federator.cli.site", "site", "Set a site up, and prove that it is."),
     "sites": ("federator.cli.fsinfo", "sites", "The state of every site."),
     "snapshot": ("federator.cli.snapshot", "snapshot", "What a site bids on now."),
     "tenants": ("federator.cli.tenants", "tenants", "Quota, limit and use of every tenant."),
