@@ -108,12 +108,20 @@ def plugstack_conf() -> str:
     return f"optional {SPANK_PLUGIN}\n"
 
 
-def node_json(partitions: Sequence[str], spool_dir: str | None, **more: str) -> str:
+def node_json(
+    partitions: Sequence[str], spool_dir: str | None, *, expected: str | None = None, **more: str
+) -> str:
     """Return the configuration of a compute node's hooks: whom the gate is for, and leases.
 
-    ``more`` are settings of all hooks beside these, such as where nvidia-smi is.
+    Args:
+        partitions: whose jobs pass through the gate.
+        spool_dir: where the leases are; None: none are asked for.
+        expected: what a healthy node looks like, a file; None: where ``fed-gate record`` puts it.
+        more: settings of all hooks beside these, such as where nvidia-smi is.
     """
     gate: dict[str, object] = {"partitions": list(partitions)}
+    if expected is not None:
+        gate["expected"] = expected
     if spool_dir is not None:
         gate["lease"] = {"dir": f"{spool_dir}/leases"}
     return json.dumps({**more, "gate": gate}, indent=2) + "\n"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import yaml
 
@@ -28,7 +29,7 @@ from federator.testbed.layout import (
 )
 
 # Partitions that only the federation's agent may submit to, with tickets.
-CLOSED_PARTITIONS: tuple[str, ...] = ()
+CLOSED_PARTITIONS: Final = ("fed",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +183,8 @@ def node_json() -> str:
     """Return the configuration of the nodes' hooks; "%n" stands for a node's name."""
     return texts.node_json(
         ["fed"],
-        None,
+        SPOOL_DIR,
+        expected="/etc/federator/testbed/expected/%n",
         nvidia_smi="/opt/federator/testbed/bin/nvidia-smi",
         sysfs="/etc/federator/testbed/sysfs/%n",
         kmsg="/etc/federator/testbed/kmsg/%n",
