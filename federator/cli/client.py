@@ -43,8 +43,8 @@ def socket_path() -> Path:
     )
 
 
-def call(message: Call) -> Reply:
-    """Ask the daemon and wait for its answer.
+def call(message: Call, timeout_s: float = TIMEOUT_S) -> Reply:
+    """Ask the daemon and wait for its answer, ``timeout_s`` at most for each part of it.
 
     Raises:
         SiteUnavailable: it cannot be reached, or the connection broke before the answer came.
@@ -58,7 +58,7 @@ def call(message: Call) -> Reply:
         )
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
-            peer.settimeout(TIMEOUT_S)
+            peer.settimeout(timeout_s)
             peer.connect(str(path))
             peer.sendall(data)
             if _read(peer, len(BANNER)) != BANNER:
@@ -68,7 +68,7 @@ def call(message: Call) -> Reply:
                 raise SiteUnavailable(f"{path} announced an answer of {length} bytes")
             return reply_decoder.decode(_read(peer, length))
     except TimeoutError as error:
-        raise SiteUnavailable(f"no answer within {TIMEOUT_S:.0f} s from {path}") from error
+        raise SiteUnavailable(f"no answer within {timeout_s:.0f} s from {path}") from error
     except OSError as error:
         raise SiteUnavailable(
             f"Unable to contact the federation at {path}: {error.strerror or error}"

@@ -24,7 +24,8 @@ from federator.cli.words import listed, printable, reason_text, refusal_text, un
 from federator.errors import InvalidRequest
 from federator.model.lifecycle import WorkloadState
 from federator.model.plan import Score
-from federator.sites.protocol import ErrorReply, QueueCall, QueueReply, QueueRow, SetbackRow
+from federator.sites.protocol import ErrorReply, QueueCall, QueueReply, QueueRow
+from federator.sites.queue_rows import SetbackRow
 
 
 @click.command()

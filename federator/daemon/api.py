@@ -142,7 +142,8 @@ class Api:
             known = ", ".join(self._config.sites)
             raise InvalidRequest(f"unknown site {call.site[:64]!r}; one of {known}")
         if isinstance(call, VerifyCall):
-            link.ask_proof(call.user, call.nodes, answer)
+            tenants = self._config.tenants_of(call.user)
+            link.ask_proof(call, tenants[0] if tenants else "", answer)
         else:
             link.ask_snapshot(answer)
 

@@ -49,6 +49,7 @@ from federator.sites.protocol import (
     SnapshotTaken,
     Trouble,
     VerifyAsk,
+    VerifyCall,
     VerifyDone,
     VerifyReply,
     Welcome,
@@ -228,9 +229,9 @@ class SiteLink:
         """Have the site show what it bids on now."""
         self._ask(answer, lambda id_: SnapshotAsk(ask_id=id_), "showed no snapshot", SNAPSHOT_S)
 
-    def ask_proof(self, user: str, nodes: tuple[str, ...], answer: Callable[[Reply], None]) -> None:
+    def ask_proof(self, call: VerifyCall, account: str, answer: Callable[[Reply], None]) -> None:
         """Have the site prove that it is set up as it should be; see ``VerifyCall``."""
-        ask = partial(VerifyAsk, user=user, nodes=nodes)
+        ask = partial(VerifyAsk, user=call.user, account=account, nodes=call.nodes)
         self._ask(answer, lambda id_: ask(ask_id=id_), "was not verified", VERIFY_S)
 
     def _ask(

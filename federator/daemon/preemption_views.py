@@ -8,7 +8,7 @@ from federator.sched.federation import Federation
 from federator.sched.ledger import Entry
 from federator.sched.orders import leave_by_s
 from federator.sched.saves import family_of
-from federator.sites.protocol import PreemptionRow
+from federator.sites.queue_rows import PreemptionRow
 
 _NOTHING: Final = PreemptionRow()
 

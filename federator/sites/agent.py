@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -26,7 +26,7 @@ from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import AttemptReport, GpuModel, SiteJobState
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.site_scheduler import SiteScheduler, described, summarise
-from federator.sites.base import SiteDriver, Sweep, told_apart
+from federator.sites.base import SiteDriver, SiteInspector, Sweep, told_apart
 from federator.sites.greeting import SILENCE_S
 from federator.sites.journal import Journal
 from federator.sites.launching import INTENT_HORIZON_S, AgentEdges, Launches
@@ -52,6 +52,8 @@ from federator.sites.protocol import (
     SnapshotTaken,
     ToAgent,
     Trouble,
+    VerifyAsk,
+    VerifyDone,
     Welcome,
     frame,
     packed,
@@ -64,6 +66,7 @@ from federator.sites.setbacks import Setbacks
 from federator.sites.spool import Acting, Spool
 from federator.sites.taking import Taking
 from federator.sites.told import Told
+from federator.sites.verifying import Verifier
 
 WATCH_S: Final = 0.25  # sweep interval while a launch is on its way
 WATCH_FOR_S: Final = 8.0
@@ -84,6 +87,10 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError(f"spool_dir: expected an absolute path, got {self.spool_dir!r}")
 
 
+class AgentDriver(SiteDriver, SiteInspector, Protocol):
+    """A Slurm to work with, and to be verified."""
+
+
 class Agent:
     """One connection's worth of agent.
 
@@ -100,7 +107,7 @@ class Agent:
     def __init__(  # noqa: PLR0913 - each is one edge of the agent
         self,
         config: AgentConfig,
-        driver: SiteDriver,
+        driver: AgentDriver,
         journal: Journal,
         write: Callable[[bytes], None],
         *,
@@ -138,6 +145,7 @@ class Agent:
         )  # fmt: skip
         spool_dir = Path(config.spool_dir) if config.spool_dir else None
         self._spool = Spool(spool_dir, clock, acting)
+        self._verifier = Verifier(driver, self._spool, clock, knows_user)
         self._launches = Launches(driver, journal, self._spool, clock, edges)
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._known: dict[AttemptId, AttemptReport] = {}
@@ -205,10 +213,8 @@ class Agent:
                 self._send(Pong())
             case Ask():
                 self._start(self._bid(message))  # it may sweep first; pings must not wait
-            case SnapshotAsk():
-                self._show(message)
-            case Admission():
-                self._start(self._spool.write_admission(message.tenants, self._gpus))
+            case SnapshotAsk() | VerifyAsk() | Admission():
+                self._serve(message)
             case LaunchOrder():
                 self._launches.take(message)
             case PreemptOrder() | ShrinkOrder():
@@ -219,6 +225,15 @@ class Agent:
                 self._relay.pass_on(message)
             case Welcome():
                 raise StaleState("the daemon introduced itself twice")
+
+    def _serve(self, message: SnapshotAsk | VerifyAsk | Admission) -> None:
+        match message:
+            case SnapshotAsk():
+                self._show(message)
+            case VerifyAsk():  # nobody waits for it at the end
+                self._start(self._verify(message), self._departing)
+            case Admission():
+                self._start(self._spool.write_admission(message.tenants, self._gpus))
 
     def _send(self, message: Message) -> None:
         self._write(frame(message))
@@ -280,9 +295,12 @@ class Agent:
                 described(sweep.nodes, self._gpus), self._visible(),
                 switches=sweep.switches, running=running, local=local,
             )  # fmt: skip
-            await self._spool.settle(self._launches.live(), self._launches.is_over)
+            await self._spool.settle(self._launches.live(), self._is_over)
             self._report(sweep)
             return True
+
+    def _is_over(self, attempt: AttemptId) -> bool:
+        return attempt not in self._verifier.probing and self._launches.is_over(attempt)
 
     def _planned_nodes(self, attempt: AttemptId) -> tuple[str, ...]:
         return self._scheduler.held_nodes(attempt)
@@ -341,6 +359,10 @@ class Agent:
             self._send(SnapshotTaken(ask_id=ask.ask_id, snapshot=taken, detail=detail))
         except InvalidRequest as error:
             self._send(SnapshotTaken(ask_id=ask.ask_id, detail=str(error)))
+
+    async def _verify(self, ask: VerifyAsk) -> None:
+        found = await self._verifier.verify(ask, self._scheduler.partitions)
+        self._send(VerifyDone(ask_id=ask.ask_id, findings=found))
 
     def _softened(self, refusal: Refusal | None) -> Refusal | None:
         """With nodes that could not be read, *never* cannot be said."""

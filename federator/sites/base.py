@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from federator.model.site import AttemptReport, LocalJob, Node, NodeShare, RunningJob
+from federator.model.site import AttemptReport, LocalJob, Node, NodeShare, RunningJob, SiteJob
 from federator.model.tenant import HIGHEST_PRIORITY
 from federator.model.workload import AttemptId
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
+from federator.sites.slurm.parse_site import Partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +83,58 @@ class Sweep:
     switches: Mapping[str, str] = field(default_factory=dict)  # the switch above each switch
     problems: tuple[str, ...] = ()  # records that could not be read
     nodes_complete: bool = True  # no node is among them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """A job that does nothing, to see whether one can; see ``sites.verifying``."""
+
+    attempt: AttemptId  # of workload 0, which there is none of
+    partition: str
+    account: str = ""  # the user's default
+    node: str = ""  # any
+    gpus: int = 0
+    ticket: str = ""
+    held: bool = False  # never starts
+
+
+class SiteInspector(Protocol):
+    """Slurm as somebody sees it who verifies how a site is set up.
+
+    Every method raises ``SiteUnavailable`` when slurmctld does not answer.
+    """
+
+    async def version(self) -> str: ...
+
+    async def settings(self) -> Mapping[str, str]:
+        """What slurmctld is set to, and under ``as of`` its time."""
+        ...
+
+    async def partitions(self) -> Sequence[Partition]: ...
+
+    async def nodes(self) -> Sequence[Node]: ...
+
+    async def job(self, job_id: int) -> SiteJob | None: ...
+
+    async def probe(self, user: str, probe: Probe) -> int:
+        """Submit a probe as a user; return its job id.
+
+        Raises:
+            SiteRefused: Slurm, sudo or the helper said no; there is no job.
+        """
+        ...
+
+    async def is_loose(self, user: str) -> bool:
+        """Tell whether sudo or helper let the agent do what they must not."""
+        ...
+
+    async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:
+        """As ``SiteDriver.look``."""
+        ...
+
+    async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:
+        """As ``SiteDriver.cancel``."""
+        ...
 
 
 class SiteDriver(Protocol):

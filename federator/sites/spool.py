@@ -148,6 +148,20 @@ class Spool:
             self._leased, self._looked, self.trouble = set(found), True, ""
             self._look_at_s = self._clock() + TIDY_S
 
+    async def examine(self) -> tuple[int, int]:
+        """Try it now; return the owner's UID and the mode of the folder.
+
+        Raises:
+            SiteUnavailable: it cannot be used.
+        """
+        assert self._folder is not None
+        self._look_at_s = 0.0
+        await self.look()
+        if self.trouble:
+            raise SiteUnavailable(self.trouble)
+        found = await self._acted(self._folder.stat)
+        return found.st_uid, found.st_mode & 0o7777
+
     async def open(self, attempt: AttemptId, user: str) -> str:
         """Make an attempt's lease and a ticket; return the ticket's token, "" without a spool.
 
@@ -159,7 +173,8 @@ class Spool:
         if self._folder is None:
             return ""
         folder, now_s, token = self._folder, self._clock(), secrets.token_hex(16)
-        earlier = [a for a in self._leased if a.workload == attempt.workload and a != attempt]
+        same = [a for a in self._leased if a.workload == attempt.workload and a != attempt]
+        earlier = same if attempt.workload else []  # probes are no attempts of one workload
         self._tickets.add(token)
         self._leased.add(attempt)
         try:

@@ -44,7 +44,7 @@ from federator.sched.tax import destroyed_gpu_s
 from federator.store.sqlite import SqliteStore
 from federator.testbed.layout import GPU_NODES, LOCAL_USER, StateDir
 from tests.slurm.conftest import clear, lasting
-from tests.slurm.federation import Running, at, within
+from tests.slurm.federation import Running, at, open_to_all, within
 
 SITE, REGION, GPUS = "cedar", "east", 8
 GUESTS: Final = GPU_NODES.count
@@ -233,6 +233,11 @@ def queue_winners(nodes: Iterable[str]) -> dict[str, float]:
 
 def plain(kind: str, rounds: int, *, requeue: bool) -> Costs:
     """The same with Slurm alone: guests are requeued by hand, or evicted by Slurm."""
+    with open_to_all(SITE):
+        return _plain_rounds(kind, rounds, requeue=requeue)
+
+
+def _plain_rounds(kind: str, rounds: int, *, requeue: bool) -> Costs:
     costs, (script, options) = Costs(), guest(kind)
     for _ in range(rounds):
         began_s = time.time()

@@ -21,6 +21,7 @@ from typing import Final
 
 from federator.sites.slurm.parse_jobs import SQUEUE_FORMAT, parse_jobs, parse_layouts
 from federator.sites.slurm.parse_nodes import parse_nodes
+from tests.slurm.federation import open_to_all
 
 PREFIX: Final = os.environ.get("FEDERATOR_TESTBED_PREFIX", "federator-")
 NAME: Final = "bench-queries"
@@ -90,8 +91,9 @@ def fill(site: str, jobs: int) -> None:
         f"sbatch -Q -p fed -J {NAME} --gres=gpu:1 --comment=fed:$((4294967296 + i)):1 -o /dev/null;"
         " i=$((i + 1)); done"
     )
-    in_container(site, "vision1", ["sh", "-c", script])
-    time.sleep(5)
+    with open_to_all(site):
+        in_container(site, "vision1", ["sh", "-c", script])
+        time.sleep(5)
 
 
 def parse_ms(parse: Parse, output: bytes, runs: int) -> float:

@@ -41,7 +41,7 @@ def plain() -> list[float]:
     delays = []
     for site, _ in zip(itertools.cycle(layout.SITES), range(JOBS), strict=False):
         began_s = time.time()
-        id_ = at(site.name, "sbatch", "--parsable", "--partition=fed", "--gres=gpu:1",
+        id_ = at(site.name, "sbatch", "--parsable", "--partition=local", "--gres=gpu:1",
                  user="vision1", stdin=SCRIPT).strip()  # fmt: skip
         name = f"/home/vision1/slurm-{id_}.out"
 

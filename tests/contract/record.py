@@ -25,6 +25,7 @@ async def record(release: str) -> None:
     runner = RecordingRunner(DockerRunner(PREFIX + site))
     hands = LiveHands(site)
     try:
+        await hands.prepare()
         scene = await play(site, SlurmClient(runner, layouts=True), hands)
     finally:
         await hands.restore()

@@ -48,6 +48,7 @@ async def _play_live(site: str) -> Scene:
     if PREFIX == "federator-":
         cluster.up(StateDir.default(), layout.SITES, lambda _site, _doing: None)
     try:
+        await hands.prepare()
         return await play(site, SlurmClient(DockerRunner(PREFIX + site), layouts=True), hands)
     finally:
         await hands.restore()

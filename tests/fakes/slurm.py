@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -19,12 +19,14 @@ from federator.model.site import (
     NodeShare,
     NodeState,
     SiteComponent,
+    SiteJob,
     SiteJobState,
     combined_state,
 )
 from federator.model.workload import AttemptId
-from federator.sites.base import Holder, Seen, Sweep
+from federator.sites.base import Holder, Probe, Seen, Sweep
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
+from federator.sites.slurm.parse_site import Partition
 
 
 @dataclass(slots=True)
@@ -158,9 +160,9 @@ class SimulatedSlurm:
         """The records of an attempt expire, or are lost."""
         self.jobs = {k: job for k, job in self.jobs.items() if job.attempt != attempt}
 
-    def fail_prolog(self, name: str) -> None:
+    def fail_prolog(self, name: str, why: str = "") -> None:
         """A node refuses to begin: it is drained, and whoever was to start there waits again."""
-        self._empty[name] = replace(self._empty[name], state=NodeState.DRAINED)
+        self._empty[name] = replace(self._empty[name], state=NodeState.DRAINED, drain_reason=why)
         for job in [j for j in self.running() if any(name in p.nodes for p in j.jobs)]:
             self.requeue(job.attempt)
 
@@ -173,7 +175,7 @@ class SimulatedSlurm:
         self._empty[node.name] = node
 
     def repair_node(self, name: str) -> None:
-        self._empty[name] = replace(self._empty[name], state=NodeState.IDLE)
+        self._empty[name] = replace(self._empty[name], state=NodeState.IDLE, drain_reason="")
         self.start_what_can()
 
     def take_locally(self, name: str, share: NodeShare) -> None:
@@ -295,6 +297,13 @@ class SimulatedSite:
         self.deadlines_s: dict[AttemptId, float] = {}  # of those that were told to leave
         self.signals: list[tuple[AttemptId, str, SignalTo]] = []
         self.seen: dict[AttemptId, Seen] = {}  # what jobs have left in their folders
+        self.configured: dict[str, str] = {}  # scontrol show config
+        self.partition_is_up = True
+        self.is_closed = False  # to whoever has no ticket
+        self.helper_is_loose = False
+        self.probed: list[Probe] = []
+        self.probes: dict[int, Probe] = {}  # not cancelled yet
+        self.on_probe: Callable[[Probe, int], SiteJob | None] = lambda _probe, _id: None
         self.on_launch: Callable[[AttemptId, str], object] = lambda _attempt, _ticket: None
         self.on_signal: Callable[[SimulatedJob, str], object] = lambda _job, _name: None
 
@@ -350,7 +359,41 @@ class SimulatedSite:
 
     async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:  # noqa: ARG002
         self._answer()
+        self.probes.pop(job_id, None)
         return self.slurm.cancel(job_id, pending_only=pending_only)
+
+    # ---- for whoever verifies the site ----
+
+    async def settings(self) -> Mapping[str, str]:
+        self._answer()
+        return self.configured
+
+    async def partitions(self) -> Sequence[Partition]:
+        self._answer()
+        names = tuple(node.name for node in self.slurm.nodes())
+        return (Partition(name="gpu", nodes=names, up=self.partition_is_up),)
+
+    async def nodes(self) -> Sequence[Node]:
+        self._answer()
+        return self.slurm.nodes()
+
+    async def job(self, job_id: int) -> SiteJob | None:
+        self._answer()
+        return self.on_probe(self.probes[job_id], job_id)
+
+    async def probe(self, user: str, probe: Probe) -> int:  # noqa: ARG002
+        self._answer()
+        self.on_launch(probe.attempt, probe.ticket)
+        if self.is_closed and not probe.ticket:
+            raise SiteRefused("Batch job submission failed: the partition is closed")
+        self.probed.append(probe)
+        job_id = 900 + len(self.probed)
+        self.probes[job_id] = probe
+        return job_id
+
+    async def is_loose(self, user: str) -> bool:  # noqa: ARG002
+        self._answer()
+        return self.helper_is_loose
 
     def _answer(self) -> None:
         if self.down:

@@ -14,7 +14,7 @@ import pytest
 
 from federator.testbed import cluster, layout
 from federator.testbed.layout import StateDir
-from tests.slurm.federation import AGENT, Running, at, within
+from tests.slurm.federation import AGENT, Running, at, close_again, within
 from tests.slurm.gate import Gate, restore
 
 _CLEAR = f"""
@@ -30,6 +30,7 @@ def testbed() -> StateDir:
     cluster.up(state, layout.SITES, lambda _site, _doing: None)
     for site in layout.SITES:
         restore(site.name)
+        close_again(site.name)
     return state
 
 

@@ -7,11 +7,14 @@ Names are compared in both directions.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import chain
 
 import pytest
 
-from tests.slurm.federation import Row, Running, at, output_of, within
+from federator.testbed import layout
+from federator.testbed.layout import StateDir
+from tests.slurm.federation import Row, Running, at, open_to_all, output_of, within
 
 pytestmark = pytest.mark.slurm
 
@@ -28,6 +31,14 @@ OWN = re.compile(
 ONLY_OURS = {"SLURM_JOB_COMMENT", "SLURM_JOB_NAME"}
 # Every task of the federation is an array of one.
 ARRAY_BOUNDS = {"SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_MAX"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _the_partition_is_open(testbed: StateDir) -> Iterator[None]:
+    """What plain sbatch is compared with has no ticket."""
+    with open_to_all(*(site.name for site in layout.SITES)):
+        yield
+
 
 SHAPES: dict[str, list[list[str]]] = {
     "two nodes": [["-N2", "-n4", "--gres=gpu:{gpu}:2", "--time=3", "--job-name=env"]],

@@ -28,7 +28,7 @@ GANG = ("--gres=gpu:8", "--nodes=2", "--time=60")
 SITES = [site.name for site in layout.SITES]
 CONF = "/etc/slurm/slurm.conf"
 WHY = "fed-gate: nvlink: GPU 3 link 5 is down (17 of 18, expected 18)"
-PROLOG = "/etc/slurm/prolog-of-tests.sh"
+PROLOG = "/etc/slurm/prolog.d/10-of-tests"
 
 RUNS_UNTIL_IT_FAILS = (
     f'#!/bin/sh\necho "$FED_JOB_ID $FED_ATTEMPT $SLURM_JOB_ID" >>"$HOME/{STARTS}"\n'
@@ -58,16 +58,15 @@ def failing_prolog(site: str, node: str, *, held: bool) -> Iterator[None]:
         f"/usr/bin/scontrol update nodename={node} state=drain reason='{WHY}'\nexit 1\n"
     )
     at(site, "sh", "-c", f"cat >{PROLOG}; chmod 755 {PROLOG}; cp {CONF} {CONF}.kept", stdin=fails)
-    change = f"printf 'Prolog={PROLOG}\\nPrologFlags=Alloc\\n' >>{CONF}"
-    at(site, "sh", "-c", change)
-    if held:
-        at(site, "sed", "-i", "s/,nohold_on_prolog_fail//", CONF)
     try:
-        reconfigure(site)
+        if held:
+            at(site, "sed", "-i", "s/,nohold_on_prolog_fail//", CONF)
+            reconfigure(site)
         yield
     finally:
         at(site, "sh", "-c", f"mv {CONF}.kept {CONF}; rm {PROLOG}")
-        reconfigure(site)
+        if held:
+            reconfigure(site)
         at(site, "scontrol", "update", f"nodename={node}", "state=resume")
 
 
@@ -118,6 +117,7 @@ def test_a_job_whose_prolog_fails_starts_at_once_without_that_node(
     bad = f"{site}-g1"
     with only_room_at(site), failing_prolog(site, bad, held=held):
         id_ = federation.submit(RUNS_UNTIL_IT_FAILS.replace("= 1", "= 0"), *GANG)
+        within(40, lambda: federation.row(id_)["attempt"] == 2)
         federation.await_state(id_, "RUNNING", "COMPLETED")
         why = f"a node failed: {bad} ({bad}: {WHY})"
         told = federation.run("federator", "explain", str(id_)).stdout

@@ -29,7 +29,7 @@ each_site = pytest.mark.parametrize("site", SITES, ids=lambda site: site.name)
 
 GPU_JOB = """\
 #!/bin/bash
-#SBATCH --partition=fed --nodes=2 --gres=gpu:8 --output={out}
+#SBATCH --partition=local --nodes=2 --gres=gpu:8 --output={out}
 srun bash -c 'echo "$SLURMD_NODENAME $CUDA_VISIBLE_DEVICES"'
 """
 
@@ -252,7 +252,7 @@ def test_a_site_cut_off_from_the_network_goes_on(state: StateDir) -> None:
         network.disconnect(site.container)
         try:
             assert ssh(state, site, "true").returncode == 255
-            wait = ("sbatch", "--partition=fed", "--wait", "--output=/dev/null", "--wrap=srun true")
+            wait = ("sbatch", "--wait", "--output=/dev/null", "--wrap=srun true")
             said(site, *wait, user="bio1")
         finally:
             network.connect(site.container)

@@ -44,6 +44,7 @@ from federator.sites.slurm.parse_site import (
     SlurmConfig,
     parse_config,
     parse_partitions,
+    parse_settings,
     parse_version,
 )
 from federator.sites.slurm.reports import attempt_reports
@@ -52,7 +53,7 @@ from federator.sites.slurm.runner import Completed, Runner
 _T = TypeVar("_T")
 
 HELPER: Final = ("/usr/bin/sudo", "-n", "-u")
-HELPER_PATH: Final = "/usr/local/libexec/fed-site-exec"
+HELPER_PATH: Final = "/opt/federator/libexec/fed-site-exec"
 ENVIRONMENT: Final[Mapping[str, str]] = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "LC_ALL": "C",
@@ -67,6 +68,7 @@ LOOKUPS_AT_ONCE: Final = 4  # more jobs than this are looked up by one dump of a
 OTHERS_FRESH_S: Final = 30.0  # where nodes did not change
 PARTITIONS_FRESH_S: Final = 30.0  # admins close partitions by hand, and seldom
 
+_TOO_LATE: Final = "too late"  # as the helper says it
 _USER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?")
 # What Slurm says when it cannot be asked, as opposed to saying no. After most of these it is not
 # known whether the request was carried out.
@@ -165,6 +167,10 @@ class SlurmClient:
     async def config(self) -> SlurmConfig:
         """Return the settings of slurmctld that matter to us."""
         return _sound(parse_config, await self._read("scontrol", "show", "config"))
+
+    async def settings(self) -> dict[str, str]:
+        """Return all settings of slurmctld, as it prints them."""
+        return parse_settings(await self._read("scontrol", "show", "config"))
 
     async def partitions(self) -> Reading[Partition]:
         """Return every partition, also hidden ones."""
@@ -369,6 +375,22 @@ class SlurmClient:
             return msgspec.convert(answer.get("seen"), list[Seen])
         except msgspec.ValidationError as error:
             raise SiteUnavailable(f"the site's helper answered {answer}: {error}") from error
+
+    async def is_loose(self, user: str) -> bool:
+        """Tell whether the helper takes an option that it must refuse, or sudo lets us be root."""
+        loose = {
+            "op": "sbatch", "argv": ["--comment=fed:0:0", "--uid=root"], "args": [], "script": "#!",
+            "environment": {}, "work_dir": "/", "umask": 0, "checkpoint_dir": "", "start_by_s": 0.0,
+        }  # fmt: skip
+        for who, request in ((user, loose), ("root", {"op": "look", "folders": []})):
+            try:
+                await self._help(who, **request)
+            except SiteRefused as error:
+                if _TOO_LATE in str(error):  # it was to be refused for its option
+                    return True
+            else:
+                return True
+        return False
 
     async def _help(self, user: str, **request: object) -> dict[str, object]:
         """Have the site's helper do one thing as ``user``."""

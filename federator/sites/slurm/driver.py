@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from federator.errors import InvalidRequest, SiteRefused, SiteUnavailable
-from federator.model.site import NodeShare
-from federator.sites.base import Holder, Seen, Sweep
+from federator.model.site import Node, NodeShare, SiteJob
+from federator.sites.base import Holder, Probe, Seen, Sweep
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 from federator.sites.slurm.client import SlurmClient
-from federator.sites.slurm.render import render
+from federator.sites.slurm.parse_site import Partition
+from federator.sites.slurm.render import probe_call, render
 from federator.sites.slurm.reports import holders_of
 from federator.sites.slurm.runner import SubprocessRunner
 
@@ -72,6 +73,27 @@ class SlurmDriver:
 
     async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:
         return await self._client.cancel(user, job_id, pending_only=pending_only)
+
+    # ---- for whoever verifies the site ----
+
+    async def settings(self) -> Mapping[str, str]:
+        return await self._client.settings()
+
+    async def partitions(self) -> Sequence[Partition]:
+        return (await self._client.partitions()).records
+
+    async def nodes(self) -> Sequence[Node]:
+        return (await self._client.nodes()).records
+
+    async def job(self, job_id: int) -> SiteJob | None:
+        jobs = (await self._client.jobs()).records
+        return next((job for job in jobs if job.job_id == job_id), None)
+
+    async def probe(self, user: str, probe: Probe) -> int:
+        return await self._client.submit(user, probe_call(probe))
+
+    async def is_loose(self, user: str) -> bool:
+        return await self._client.is_loose(user)
 
 
 def open_driver(site: str, partitions: Sequence[str]) -> SlurmDriver:

@@ -17,6 +17,7 @@ from federator.sites.slurm.parse_base import (
 )
 
 _VERSION: Final = re.compile(r"slurm\S*\s+(\d+\.\d+\.\d+\S*)")
+_AS_OF: Final = "Configuration data as of "
 _SECONDS: Final = re.compile(r"(\d+) sec")
 _PAIR: Final = re.compile(r"(\w+)=(\S*)")
 
@@ -62,17 +63,25 @@ def parse_version(text: str) -> str:
     return match[1]
 
 
+def parse_settings(text: str) -> dict[str, str]:
+    """Read `scontrol show config`, key to value; under ``as of`` when slurmctld said so."""
+    setting: dict[str, str] = {}
+    for line in text.splitlines():
+        key, equals, value = line.partition("=")
+        if equals:
+            setting.setdefault(key.strip(), value.strip())
+        elif line.startswith(_AS_OF):
+            setting.setdefault("as of", line.removeprefix(_AS_OF).strip())
+    return setting
+
+
 def parse_config(text: str) -> SlurmConfig:
     """Read `scontrol show config`; what is not there keeps Slurm's default.
 
     Raises:
         ValueError: cluster name or version is missing.
     """
-    setting: dict[str, str] = {}
-    for line in text.splitlines():
-        key, equals, value = line.partition("=")
-        if equals:
-            setting.setdefault(key.strip(), value.strip())
+    setting = parse_settings(text)
     if "ClusterName" not in setting or "SLURM_VERSION" not in setting:
         raise ValueError("scontrol show config names no ClusterName or SLURM_VERSION")
     private = setting.get("PrivateData", "none")

@@ -44,6 +44,7 @@ from typing import Final
 from federator.errors import InvalidRequest
 from federator.model.plan import JobPlan
 from federator.model.workload import Option, Submission
+from federator.sites.base import Probe
 from federator.sites.protocol import LaunchOrder
 from federator.sites.slurm import own_values
 from federator.sites.slurm.interpret import datasets_of
@@ -122,6 +123,30 @@ def render(
         work_dir=_work_dir(submission, submission.components[0]),
         umask=submission.umask,
         checkpoint_dir=order.checkpoint_dir,
+    )
+
+
+def probe_call(probe: Probe) -> SbatchCall:
+    """The call of sbatch for a job that does nothing; see ``sites.verifying``."""
+    options = {
+        "comment": str(probe.attempt),
+        "job-name": "fed-verify",
+        "partition": probe.partition,
+        "account": probe.account,
+        "nodes": "1",
+        "nodelist": probe.node,
+        "gres": f"gpu:{probe.gpus}" if probe.gpus else "",
+        "time": "1",
+        "output": "/dev/null",
+        "chdir": "/",
+    }
+    argv = [f"--{name}={value}" for name, value in options.items() if value] + ["--no-requeue"]
+    return SbatchCall(
+        argv=tuple(argv + ["--hold"] * probe.held),
+        args=(),
+        script="#!/bin/sh\nexit 0\n",
+        environment={"PATH": DEFAULT_PATH, "FED_PROJECT": "fed-verify"} | _opened_by(probe.ticket),
+        work_dir="/",
     )
 
 

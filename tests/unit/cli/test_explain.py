@@ -19,12 +19,11 @@ from federator.sites.protocol import (
     CancelReply,
     ErrorReply,
     QueueCall,
-    QueueRank,
     QueueReply,
     QueueRow,
     Reply,
-    SetbackRow,
 )
+from federator.sites.queue_rows import QueueRank, SetbackRow
 
 Run = Callable[..., str]
 ID = 2**32 + 1

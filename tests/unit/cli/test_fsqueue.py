@@ -9,7 +9,8 @@ import pytest
 
 from federator.cli import fsqueue
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
-from federator.sites.protocol import Call, QueueCall, QueueRank, QueueReply, QueueRow, Reply
+from federator.sites.protocol import Call, QueueCall, QueueReply, QueueRow, Reply
+from federator.sites.queue_rows import QueueRank
 
 
 def row(**changes: Any) -> QueueRow:

@@ -21,7 +21,6 @@ from federator.sites.protocol import (
     Call,
     ClientCall,
     QueueCall,
-    QueueRank,
     QueueReply,
     QueueRow,
     Reply,
@@ -30,6 +29,7 @@ from federator.sites.protocol import (
     frame,
     reply_decoder,
 )
+from federator.sites.queue_rows import QueueRank
 from tests.fakes.build import draft, gang, rack, tenant
 from tests.fakes.loopback import Loopback
 

@@ -1,0 +1,75 @@
+"""What does the daemon tell of a workload's rank, setbacks and evictions? Parts of ``QueueRow``."""
+
+from __future__ import annotations
+
+import msgspec
+
+from federator.model.reason import Reason
+
+
+class ShortfallRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a waiting workload is over quota: ``held + promised + asked > quota`` of ``unit``."""
+
+    tenant: str = ""  # whose quota: its tenant's or an ancestor's; "": none has one
+    unit: str = ""
+    held: int = 0  # at sites
+    promised: int = 0  # to workloads that come before it
+    asked: int = 0
+    quota: int = 0
+
+
+class QueueRank(msgspec.Struct, frozen=True, kw_only=True):
+    """How a live workload ranks, and why, at one instant.
+
+    ``credit == age_term + fair_share_term - nice_term - non_preemptible_term`` while it is pending;
+    at a site ``credit`` is that of its award. A policy without quota and credit leaves their fields
+    at the default.
+    """
+
+    policy: str
+    by_quota: bool = True  # whether the policy knows quota and credit
+    ranked_at_s: float
+    priority: int  # as it ranks now: its tenant's, lower as its user asked, or 7 when over quota
+    tenant_priority: int
+    asked_priority: int = 1  # its user wants no higher one
+    within_quota: bool = False
+    credit: float = 0.0
+    position: int = 0  # 1: the first to be tried; 0: it is at a site
+    of: int = 0  # so many are pending; what follows only of a pending workload
+    waited_s: float = 0.0
+    shortfall: ShortfallRow | None = None  # when over quota
+    age_term: float = 0.0
+    fair_share_term: float = 0.0
+    nice_term: float = 0.0
+    non_preemptible_term: float = 0.0  # what it pays for not being evicted
+    per_hour_waited: float = 0.0  # of the policy: what an hour adds to the age term
+    age_cap_h: float = 0.0  # of the policy: waiting longer adds nothing
+    usage_share_frac: float = 0.0  # its tenant's part of all use
+    awarded_at_s: float = 0.0  # the last three only at a site
+    awarded_priority: int = 0  # 0: of an older release, not known
+    awarded_within_quota: bool = False
+
+
+class SetbackRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A site failed the workload and is left alone for a while."""
+
+    reason: Reason
+    failures: int = 0  # there, since it last started there
+    avoid_until_s: float = 0.0  # in the past: the site is asked again
+
+
+class PreemptionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What evictions did to a workload, and what they did for it. GPU-seconds of work destroyed."""
+
+    preemptions: int = 0  # its own evictions so far
+    lost_gpu_s: float = 0.0  # by them
+    evicted_for: int = 0  # the last time; 0: it never was
+    evicted_at_s: float = 0.0
+    leave_by_s: float = 0.0  # when its grace is over; 0: it need not leave
+    at_limit: bool = False  # it must leave for its own time limit, not for another
+    saved_at: str = ""  # the site where it last saved; "": no checkpoint is known
+    saves_seen: int = 0  # of its family: how many save times are known
+    save_p95_s: float | None = None  # what some 95 % did not exceed; inf: cut off; None: none
+    victims: tuple[int, ...] = ()  # whom its last award displaces
+    evictions: int = 0  # of others, who have left for it
+    destroyed_gpu_s: float = 0.0  # by those
