@@ -1,7 +1,7 @@
 """Does a site's door open for its agent, and for nothing else? Tried from the daemon's host.
 
-Each try is a session of its own beside the running agent's, and ends before an agent of its would
-begin to work: the daemon's greeting never comes.
+Each try is a session of its own beside the running agent's. What it starts ends before it works:
+the daemon's greeting never comes.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def state() -> StateDir:
     return state
 
 
-@pytest.mark.parametrize("which", [["alpine"]], ids="+".join)
+@pytest.mark.parametrize("which", [[site.name for site in layout.SITES]], ids="+".join)
 def test_a_plain_site_joins_works_and_leaves_no_trace(
     which: list[str], state: StateDir, tmp_path: Path
 ) -> None:
