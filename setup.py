@@ -29,8 +29,7 @@ class BuildWithShare(build_py):
         for name, folder in TREES.items():
             target = Path(self.build_lib) / "federator" / DATA / name
             shutil.rmtree(target, ignore_errors=True)  # of an earlier build
-            if (HERE / folder).is_dir():  # tests/packages say what a wheel must have
-                shutil.copytree(HERE / folder, target, ignore=LEFT_OUT)
+            shutil.copytree(HERE / folder, target, ignore=LEFT_OUT)
 
 
 setup(cmdclass={"build_py": BuildWithShare})

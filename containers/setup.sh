@@ -1,5 +1,6 @@
 # Shell functions that ./quickstart and ./test share: what a fresh Debian or Ubuntu machine needs.
 # Source it from the repository's root.
+# shellcheck shell=bash
 
 # Where Debian keeps dockerd, iptables and debootstrap; a plain user's PATH lacks it.
 export PATH=$PATH:/usr/sbin:/sbin

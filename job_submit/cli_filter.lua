@@ -5,7 +5,8 @@
 -- site that has one adds the lines between "begin" and "end" to it instead.
 
 -- begin: at the top of the file
-local ok, federator = pcall(dofile, "/opt/federator/share/job_submit/federator.lua")
+local _, federator = pcall(dofile, "/opt/federator/share/job_submit/federator.lua")
+local ok = type(federator) == "table"
 -- end
 
 function slurm_cli_setup_defaults(options, early_pass)

@@ -21,6 +21,7 @@ local NO_COUNT = 0xfffffff0 -- Slurm's "not given" is 2^32 - 2; real counts are 
 local NO_COUNT_16 = 0xfff0 -- and 2^16 - 2 where a count has 16 bits
 local REPEAT_S = 3600 -- a trouble that lasts is logged again after so long
 local GRES_FIELDS = { "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task" }
+local GRES_OPTIONS = { "gres", "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task" }
 
 -- What is known of a file: its text or first line when it was last looked at, and what it said.
 local config = { looked_at_s = nil, text = nil, rules = nil }
@@ -548,7 +549,7 @@ local function rule_closed(case)
     local comment = case.job.comment
     local attempt = attempt_of(comment)
     if not closed and not attempt then return nil end
-    local why = "it is no job of the federation"
+    local why = "this is none of them"
     if attempt then
         local in_comment = comment:match("^%S+%s+ticket=(%S+)")
         local environment = case.job.environment
@@ -680,9 +681,9 @@ local function advice_text(gpu, about, others)
         shown(gpu.item:gsub("^gres[:/]", "")), model, model)
 end
 
-local function gres_texts(job)
+local function gres_texts(job, fields)
     local texts = {}
-    for _, field in ipairs(GRES_FIELDS) do texts[#texts + 1] = job[field] end
+    for _, field in ipairs(fields) do texts[#texts + 1] = job[field] end
     return texts
 end
 
@@ -693,7 +694,9 @@ local function feature_for(rewrite, about)
     return about.nvlink and rewrite.nvlink .. "&" .. memory or memory
 end
 
--- Ask for what the model can do, not for its name; tells whether the job was changed.
+-- Ask for what the model can do, not for its name; tells whether the job was changed. Only in the
+-- user's own command: steps ask for what sbatch or srun were given, so a change made by slurmctld
+-- would leave them without GPUs.
 local function rewritten(case, gpu, about, others)
     local rewrite, job = case.rules.rewrite, case.job
     for _, partition in ipairs(case.partitions) do
@@ -703,7 +706,7 @@ local function rewritten(case, gpu, about, others)
     if features == "" then features = nil end
     if not feature or (features and not features:match("^[%w_.&%-]+$")) then return false end
     local changes = {}
-    for _, field in ipairs(GRES_FIELDS) do
+    for _, field in ipairs(GRES_OPTIONS) do
         local items = words_of(job[field])
         for index, item in ipairs(items) do
             local one = M.gpus_in(item)[1]
@@ -711,13 +714,14 @@ local function rewritten(case, gpu, about, others)
             if one and one.model then items[index], changes[field] = one.bare, items end
         end
     end
+    case.changes = {}
+    for field, items in pairs(changes) do case.changes[field] = table.concat(items, ",") end
     local wanted = features and features .. "&" .. feature or feature
-    for field, items in pairs(changes) do job[field] = table.concat(items, ",") end
-    job.features = wanted
-    case:say(("note: %s was changed to %s with --constraint='%s', which %s fulfil(s), too. If it "
+    case.changes.constraint = wanted
+    case:say(("note: %s was changed to %s with --constraint='%s', so that %s will do, too. If it "
         .. "must be %s, add --constraint=%s and nothing is changed."):format(
         shown(gpu.item:gsub("^gres[:/]", "")), shown(gpu.bare:gsub("^gres[:/]", "")),
-        shown(wanted), table.concat(others, " and "), gpu.model, gpu.model))
+        shown(wanted), table.concat(others, " or "), shown(gpu.model), shown(gpu.model)))
     return true
 end
 
@@ -725,9 +729,9 @@ end
 local function advise(case, by)
     local advice, rewrite = case.rules.advice, case.rules.rewrite
     local advised = advice and advice.by == by and any_of(case.partitions, advice.covers)
-    local changed = by == "controller" and rewrite and any_of(case.partitions, rewrite.covers)
+    local changed = by == "client" and rewrite and any_of(case.partitions, rewrite.covers)
     if case.ticketed or not (advised or changed) then return end
-    local texts = gres_texts(case.job)
+    local texts = gres_texts(case.job, by == "client" and GRES_OPTIONS or GRES_FIELDS)
     if #texts == 0 then return end
     local gpus = advice and advice.gpus or admission(case.rules, case.now_s).gpus
     local gpu, about, others = needless_model(texts, case.job.features, gpus)
@@ -821,21 +825,29 @@ local function guarded(judge, uid, ...)
     return ok and verdict or 0
 end
 
--- The fields of a job that the rules read, from the options of a user's command.
+-- The fields of a job that the rules read, from the options of a user's command. All options that
+-- ask for GPUs are in the form of --gres.
 local function job_of(options)
-    local function gpus(option)
+    local job = { comment = options.comment, features = options.constraint }
+    for _, option in ipairs(GRES_OPTIONS) do
         local value = options[option]
-        return value and "gpu:" .. value or nil
+        if value and option ~= "gres" then value = tostring(value):gsub("[^,]+", "gpu:%0") end
+        job[option] = value
     end
-    return {
-        partition = options.partition,
-        comment = options.comment,
-        features = options.constraint,
-        tres_per_node = options.gres or gpus("gpus-per-node"),
-        tres_per_job = gpus("gpus"),
-        tres_per_socket = gpus("gpus-per-socket"),
-        tres_per_task = gpus("gpus-per-task"),
-    }
+    return job
+end
+
+-- Give a user's command the options that a rewrite has chosen.
+local function carry_out(changes, options)
+    for option, value in pairs(changes) do
+        if option ~= "gres" and option ~= "constraint" then
+            value = value:gsub("[^,]+", function(item)
+                local rest = item:gsub("^gpu[:=]?", "")
+                return rest ~= "" and rest or "1"
+            end)
+        end
+        options[option] = value
+    end
 end
 
 local function hint(options)
@@ -844,7 +856,7 @@ local function hint(options)
     if not rules or is_step or OWN_UID == 0 then return end
     local job = job_of(options)
     local case = case_of(rules, job, nil, os.time())
-    case.partitions = words_of(job.partition)
+    case.partitions = words_of(options.partition or "*") -- the default one's name is not known here
     local closed = any_of(case.partitions, function(name) return rules.closed[name] end)
     if closed and not attempt_of(job.comment) then
         local how = options.type == "sbatch" and "type fsbatch for sbatch, with the same options"
@@ -852,7 +864,7 @@ local function hint(options)
         case:say(("partition %s takes jobs of the federation only: %s and no --partition"):format(
             shown(closed), how))
     end
-    pcall(advise, case, "client")
+    if pcall(advise, case, "client") and case.changes then carry_out(case.changes, options) end
     local project = os.getenv("FED_PROJECT")
     if rules.project_as_wckey and project and project ~= "" and not options.wckey then
         options.wckey = project -- srun and salloc send no environment

@@ -5,8 +5,9 @@
 -- module be missing or broken, jobs go on as if it did not exist.
 
 -- begin: at the top of the file
-local ok, federator = pcall(dofile, "/opt/federator/share/job_submit/federator.lua")
-if not ok then slurm.log_error("%s", "federator: " .. tostring(federator)) end
+local _, federator = pcall(dofile, "/opt/federator/share/job_submit/federator.lua")
+local ok = type(federator) == "table"
+if not ok then slurm.log_error("%s", "federator: no rules: " .. tostring(federator)) end
 -- end
 
 function slurm_job_submit(job_desc, part_list, submit_uid)

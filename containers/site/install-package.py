@@ -17,7 +17,7 @@ from pathlib import Path
 
 INCOMING = Path("/opt/federator/incoming")
 LIB = Path("/opt/federator/lib")
-HELPER = Path("/usr/local/libexec/fed-site-exec")
+HELPER = Path("/opt/federator/libexec/fed-site-exec")
 JOB_SUBMIT = Path("/etc/slurm/job_submit.lua")
 
 

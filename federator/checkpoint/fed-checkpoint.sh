@@ -8,6 +8,7 @@
 # behind fed_run. Outside the federation nothing is told and answers go nowhere. Under set -e:
 #
 #   status=0; fed_run ./solver || status=$?; fed_exit "$status"
+# shellcheck shell=bash
 
 # fed_on_preempt CMD [ARG...]: run CMD, once, when the job is told to leave (USR1, USR2 or TERM).
 # CMD says itself when the state is saved (fed_saved); ":" does nothing, for programs that look

@@ -33,6 +33,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
     "generate": ("federator.cli.generate", "generate", "Make up a trace of jobs to replay."),
     "rank": ("federator.cli.rank", "rank", "Offline: the order of a queue, and why."),
     "simulate": ("federator.cli.simulate", "simulate", "Replay a trace of jobs under a policy."),
+    "site": ("federator.cli.site", "site", "Set a site up, and prove that it is."),
     "sites": ("federator.cli.fsinfo", "sites", "The state of every site."),
     "snapshot": ("federator.cli.snapshot", "snapshot", "What a site bids on now."),
     "tenants": ("federator.cli.tenants", "tenants", "Quota, limit and use of every tenant."),
@@ -54,15 +55,19 @@ class _Lazy(click.Group):
         try:
             command: click.Command = getattr(importlib.import_module(module), name)
         except ModuleNotFoundError as error:
-            raise click.ClickException(
-                f"'federator {cmd_name}' needs {error.name}, which is not installed here; "
-                "install federator[daemon] (and federator[testbed] for the testbed)"
-            ) from error
+            raise click.ClickException(_missing(error)) from error
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, about) for name, (_, _, about) in COMMANDS.items()])
+
+
+def _missing(error: ModuleNotFoundError) -> str:
+    return (
+        f"this needs {error.name}, which is not installed here; install federator[daemon] "
+        "(and federator[testbed] for the testbed), or the package federator-server"
+    )
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
@@ -95,6 +100,9 @@ def main() -> None:
     """Run the program; a known error is one message on stderr and a sysexits status."""
     try:
         run(federator, "federator", usage_status=os.EX_USAGE)
+    except ModuleNotFoundError as error:  # of a library that a command imports when it is called
+        print(f"federator: error: {_missing(error)}", file=sys.stderr)
+        sys.exit(os.EX_UNAVAILABLE)
     except FederatorError as error:
         print(f"federator: error: {error}", file=sys.stderr)
         sys.exit(exit_status(error))

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
-
 import click
 import msgspec
 
 from federator.cli.client import call
-from federator.cli.words import counted, printable, unexpected
-from federator.errors import FederatorError, InvalidRequest, NotAllowed, SiteUnavailable
+from federator.cli.words import counted, printable, refused, unexpected
 from federator.model.site import Node, Snapshot
-from federator.sites.protocol import ErrorKind, ErrorReply, SnapshotCall, SnapshotReply, unpacked
-
-_ERRORS: Final[Mapping[ErrorKind, type[FederatorError]]] = {
-    ErrorKind.REQUEST: InvalidRequest,
-    ErrorKind.UNAVAILABLE: SiteUnavailable,
-    ErrorKind.DENIED: NotAllowed,
-}
+from federator.sites.protocol import ErrorReply, SnapshotCall, SnapshotReply, unpacked
 
 
 @click.command()
@@ -34,7 +24,7 @@ def snapshot(site: str, as_json: bool) -> None:
     """
     reply = call(SnapshotCall(site=site))
     if isinstance(reply, ErrorReply):
-        raise _ERRORS[reply.kind](printable(reply.message))
+        raise refused(reply)
     if not isinstance(reply, SnapshotReply):
         raise unexpected(reply)
     taken = unpacked(reply.snapshot)

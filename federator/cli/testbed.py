@@ -9,13 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.table import Table
 
 from federator.errors import ConfigError, FederatorError
-from federator.testbed import cluster, inside, layout
+from federator.testbed import cluster, debs, inside, layout
 from federator.testbed import software as shared_software
 from federator.testbed.cluster import SiteStatus
 from federator.testbed.layout import StateDir
@@ -75,6 +76,33 @@ def software() -> None:
     with _one_message():
         for tree in shared_software.ensure(StateDir.default(), _progress(time.monotonic())):
             click.echo(tree)
+
+
+@testbed.command("debs")
+@click.option("--suite", "suites", multiple=True, help="Only this Debian release; repeatable.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("dist"),
+    show_default=True,
+    help="Where they go, a folder for each release.",
+)
+def debs_(suites: tuple[str, ...], output: Path) -> None:
+    """Build the Debian packages, in a container of each release; docs/packaging.md.
+
+    \b
+    Example:
+      federator testbed debs --suite trixie --output dist
+    """
+    progress = _progress(time.monotonic())
+    known = {site.suite: site for site in layout.SITES}
+    if unknown := set(suites) - set(known):
+        raise ConfigError(f"no packages for {', '.join(sorted(unknown))}; only {', '.join(known)}")
+    with _one_message():
+        for site in (known[suite] for suite in suites or known):
+            made = debs.make(site, StateDir.default(), progress)
+            for path in debs.copy_to(output, site, made):
+                click.echo(path)
 
 
 @testbed.command()

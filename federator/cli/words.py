@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from federator.errors import InvalidRequest, SiteUnavailable
+from federator.errors import FederatorError, InvalidRequest, NotAllowed, SiteUnavailable
 from federator.model.reason import Alternative, Reason, ReasonCode, Refusal, RefusalKind
+from federator.sites.protocol import ErrorKind, ErrorReply
+
+_ERRORS: Final[Mapping[ErrorKind, type[FederatorError]]] = {
+    ErrorKind.REQUEST: InvalidRequest,
+    ErrorKind.UNAVAILABLE: SiteUnavailable,
+    ErrorKind.DENIED: NotAllowed,
+}
 
 
 def _amount(reason: Reason) -> str:
@@ -177,6 +184,11 @@ def unexpected(reply: object) -> SiteUnavailable:
     return SiteUnavailable(
         f"the daemon gave an unexpected answer, {type(reply).__name__}; is it of another release?"
     )
+
+
+def refused(reply: ErrorReply) -> FederatorError:
+    """The error for a refusal, of the kind that gives the right exit status."""
+    return _ERRORS[reply.kind](printable(reply.message))
 
 
 def refusal_text(refusal: Refusal) -> str:

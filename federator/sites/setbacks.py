@@ -16,7 +16,7 @@ from federator.model.workload import AttemptId
 from federator.sched.room import SINGLE_NODE
 
 MAX_WHY: Final = 300  # characters
-_ONE_NODE_ONLY: Final = "takes jobs of one node only"
+_SINGLE: Final = "takes jobs of one node only"
 _NODES_DID_IT: Final = (SiteJobState.NODE_FAIL, SiteJobState.BOOT_FAIL)
 
 
@@ -52,7 +52,7 @@ class Setbacks:
         """
         nodes = list(nodes)
         broken = {node.name: node.drain_reason for node in nodes if not node.state.takes_jobs}
-        single = {node.name: _ONE_NODE_ONLY for node in nodes if SINGLE_NODE in node.features}
+        single = {node.name: _SINGLE for node in nodes if SINGLE_NODE in node.features}
         self._had = {a: self._nodes_of(report) for a, report in reports.items()}
         self._preempted = {a for a, report in reports.items() if self._is_preempted(report)}
         self._failed = {a: names for a, names in self._failed.items() if a in reports}
@@ -70,7 +70,7 @@ class Setbacks:
     def _completed(
         self, report: AttemptReport, broken: Mapping[str, str], single: Mapping[str, str]
     ) -> AttemptReport:
-        """Args: the nodes that take no jobs, and those that take jobs of one node only, and why."""
+        """Args: the nodes that take no jobs, those that take jobs of one node only, and why."""
         failed = _Failed()
         put_back = report.state is SiteJobState.PENDING and report.restarts > 0
         if put_back or report.state in _NODES_DID_IT:

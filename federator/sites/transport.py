@@ -127,7 +127,7 @@ class SshTransport:
     known_hosts: Path
 
     async def open(self) -> Channel:
-        connection = await self._connection()
+        connection = await self.connect()
         try:
             process = await asyncio.wait_for(
                 connection.create_process(encoding=None),
@@ -139,7 +139,7 @@ class SshTransport:
         return _SshChannel(connection, process)
 
     async def probe(self) -> None:
-        connection = await self._connection()
+        connection = await self.connect()
         connection.close()
         await connection.wait_closed()
 
@@ -147,7 +147,12 @@ class SshTransport:
     def _where(self) -> str:
         return f"{self.user}@{self.host}:{self.port}"
 
-    async def _connection(self) -> asyncssh.SSHClientConnection:
+    async def connect(self) -> asyncssh.SSHClientConnection:
+        """Log in, and start nothing.
+
+        Raises:
+            SiteUnavailable: as ``open``.
+        """
         try:
             return await asyncio.wait_for(self._connect(), CONNECT_TIMEOUT_S)
         except TimeoutError as error:

@@ -111,7 +111,7 @@ def remove_superseded(client: docker.DockerClient, site: SiteLayout, tag: str) -
 def remove_all(client: docker.DockerClient) -> list[str]:
     """Remove the sites' images and their bases; returns the tags that were removed."""
     removed = []
-    for name in (IMAGE, "federator-base"):
+    for name in ("federator-build", "federator-clean", IMAGE, "federator-base"):
         for image in client.images.list(name=name):
             for tag in image.tags:
                 client.images.remove(tag, force=True)

@@ -12,19 +12,20 @@ from pathlib import Path
 from typing import Final
 
 from federator.errors import ConfigError
+from federator.kit import texts
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _INSTANCE: Final = os.environ.get("FEDERATOR_TESTBED_NAME", "")
 PREFIX: Final = f"federator-{_INSTANCE}" if _INSTANCE else "federator"  # of containers
 NETWORK: Final = f"{PREFIX}-testbed"
 LABEL: Final = "federator.testbed"
-ACCOUNT: Final = "federator"  # the unprivileged account the daemon logs in to
-USERS_GROUP: Final = "fedusers"  # whom that account may submit for
+ACCOUNT: Final = texts.ACCOUNT
+USERS_GROUP: Final = texts.USERS_GROUP
 LOCAL_USER: Final = "localuser"  # not of the federation; for local jobs
-HELPER: Final = "/usr/local/libexec/fed-site-exec"
-SPOOL_DIR: Final = "/var/spool/federator"  # what the agent leaves for the site's hooks
-AGENT_CONFIG: Final = "/etc/federator/agent.yaml"
-SPANK_PLUGIN: Final = "/opt/federator/lib/slurm/spank_federator.so"
+HELPER: Final = texts.HELPER_PATH
+SPOOL_DIR: Final = texts.SPOOL_DIR  # what the agent leaves for the site's hooks
+AGENT_CONFIG: Final = texts.AGENT_CONFIG
+SPANK_PLUGIN: Final = texts.SPANK_PLUGIN
 LIB_DIR: Final = "/opt/federator/lib"
 USER_DIR: Final = "/opt/federator/user"  # what jobs may import: federator, and nothing beside it
 

@@ -8,6 +8,7 @@ from typing import Final
 from docker.models.containers import Container
 
 from federator.errors import FederatorError
+from federator.kit.contents import HOOK_TREES
 from federator.testbed import inside
 from federator.testbed.archive import ArchivedFile, digest, files_below, pack, python_sources
 from federator.testbed.layout import ACCOUNT, HELPER, LIB_DIR, REPOSITORY, USER_DIR
@@ -15,15 +16,10 @@ from federator.testbed.layout import ACCOUNT, HELPER, LIB_DIR, REPOSITORY, USER_
 _HELPER_SOURCE: Final = REPOSITORY / "federator" / "sites" / "slurm" / "site_exec.py"
 _SHEBANG: Final = "#!/usr/bin/python3 -I\n"
 _NO_HELPER: Final = "import sys\n\nsys.exit('fed-site-exec is not part of this working tree')\n"
-# The hooks of a site: from where in the tree to where in the file system. Of the directories that
-# are ours alone, files that the tree no longer has are removed.
+# The hooks of a site, and what stands in for its GPUs: from where in the tree to where in the file
+# system. Of the directories that are ours alone, files that the tree no longer has are removed.
 _HOOKS: Final = (
-    ("job_submit", "/opt/federator/share/job_submit"),
-    ("prolog_epilog/libexec", "/opt/federator/libexec"),
-    ("prolog_epilog/fednode", "/opt/federator/libexec/fednode"),
-    ("prolog_epilog/checks.d", "/opt/federator/share/checks.d"),
-    ("prolog_epilog/prolog.d", "/etc/slurm/prolog.d"),
-    ("prolog_epilog/epilog.d", "/etc/slurm/epilog.d"),
+    *((f"{tree}/{folder}".rstrip("/"), target) for tree, folder, target in HOOK_TREES),
     ("containers/fake", "/opt/federator/testbed/bin"),
     ("tests/data/nvidia_smi", "/opt/federator/testbed/nvidia_smi"),
 )

@@ -5,21 +5,22 @@ Nothing here reads a file or talks to docker. ``site_files`` is the whole of one
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import yaml
 
+from federator.kit import slurm_conf as ours
+from federator.kit import texts
+from federator.kit.texts import File
 from federator.testbed.layout import (
     ACCOUNT,
     AGENT_CONFIG,
     GPU_NODES,
-    HELPER,
     LOCAL_USER,
     NODE_GROUPS,
     RACKS,
-    SPANK_PLUGIN,
     SPOOL_DIR,
     TENANTS,
     USERS_GROUP,
@@ -28,18 +29,7 @@ from federator.testbed.layout import (
 )
 
 # Partitions that only the federation's agent may submit to, with tickets.
-CLOSED_PARTITIONS: tuple[str, ...] = ("fed",)
-
-FORCED_COMMAND = f"/opt/federator/bin/federator agent --config {AGENT_CONFIG}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class File:
-    """One root-owned file of a container."""
-
-    path: str  # absolute
-    text: str
-    mode: int = 0o644
+CLOSED_PARTITIONS: Final = ("fed",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +57,10 @@ KillWait=5
 MinJobAge=300
 MailProg=/bin/true
 
-Prolog=/etc/slurm/prolog.d/*
-PrologFlags=Alloc,DeferBatch
-Epilog=/etc/slurm/epilog.d/*
-SlurmctldParameters=preempt_send_user_signal
+{prolog}
+{prolog_flags}
+{epilog}
+{send_signal}
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
@@ -80,10 +70,10 @@ TaskPlugin=task/none
 GresTypes=gpu
 TopologyPlugin=topology/tree
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=2,bf_interval=2,\
-nohold_on_prolog_fail
+{no_hold}
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-JobSubmitPlugins=lua
+{job_submit}
 
 JobCompType=jobcomp/filetxt
 JobCompLoc=/var/log/slurm/jobcomp.log
@@ -98,7 +88,16 @@ SlurmdLogFile=/var/log/slurm/slurmd-%n.log
 
 def slurm_conf(site: SiteLayout) -> str:
     """Return slurm.conf; the same text serves all three Slurm generations."""
-    lines = [_SLURM_CONF_HEAD.format(name=site.name)]
+    head = _SLURM_CONF_HEAD.format(
+        name=site.name,
+        prolog=ours.PROLOG,
+        epilog=ours.EPILOG,
+        job_submit=ours.JOB_SUBMIT,
+        prolog_flags=ours.PROLOG_FLAGS,
+        send_signal=ours.SEND_SIGNAL,
+        no_hold=ours.NO_HOLD,
+    )
+    lines = [head]
     for group in NODE_GROUPS:
         last_port = group.first_port + group.count - 1
         gpu = (
@@ -113,8 +112,8 @@ def slurm_conf(site: SiteLayout) -> str:
             f" RealMemory={group.mem_mib}{gpu} State=UNKNOWN"
         )
     nodes = ",".join(group.hostlist(site.name) for group in NODE_GROUPS)
+    lines.append(ours.partition_line("fed", nodes, " GraceTime=20"))
     common = f"Nodes={nodes} MaxTime=INFINITE State=UP PriorityTier=1"
-    lines.append(f"PartitionName=fed Default=NO GraceTime=20 {common}")
     lines.append(f"PartitionName=local Default=YES {common}")
     return "\n".join(lines) + "\n"
 
@@ -137,11 +136,6 @@ def topology_conf(site: SiteLayout) -> str:
     return "".join(leaves) + f"SwitchName=spine Switches={','.join(r.name for r in RACKS)}\n"
 
 
-def plugstack_conf() -> str:
-    """Return plugstack.conf: without a plug-in that is ``optional`` everything goes on."""
-    return f"optional {SPANK_PLUGIN}\n"
-
-
 def sshd_config(site: SiteLayout) -> str:
     """Return sshd_config: one account, keys only, nothing but the forced command."""
     lines = [
@@ -151,17 +145,10 @@ def sshd_config(site: SiteLayout) -> str:
         "PubkeyAuthentication yes",
         "PasswordAuthentication no",
         "KbdInteractiveAuthentication no",
-        "AuthenticationMethods publickey",
+        *texts.SSHD_SETTINGS,
         "AuthorizedKeysFile .ssh/authorized_keys",
         "UsePAM no",
-        "DisableForwarding yes",
-        "PermitTTY no",
-        "PermitTunnel no",
-        "PermitUserRC no",
         "PermitUserEnvironment no",
-        "X11Forwarding no",
-        "ClientAliveInterval 5",
-        "ClientAliveCountMax 3",
         "MaxStartups 100",
         "UseDNS no",
         "PrintMotd no",
@@ -172,43 +159,11 @@ def sshd_config(site: SiteLayout) -> str:
     return "\n".join(lines) + "\n"
 
 
-def sudoers() -> str:
-    """Return the sudo rule: the account may run one helper, without arguments, as a user."""
-    return (
-        f"Defaults:{ACCOUNT} env_reset, !setenv, !lecture, passwd_tries=0\n"
-        f"Defaults:{ACCOUNT} !env_keep, !env_check\n"
-        f'Defaults:{ACCOUNT} secure_path = "/usr/sbin:/usr/bin:/sbin:/bin"\n'
-        f'{ACCOUNT} ALL=(%{USERS_GROUP}) NOPASSWD: {HELPER} ""\n'
-    )
-
-
-def agent_yaml(site: SiteLayout) -> str:
-    """Return the configuration of the site's agent."""
-    return _yaml(
-        {
-            "site": site.name,
-            "socket": "/run/federator/agent.sock",
-            "state_dir": "/var/lib/federator",
-            "spool_dir": SPOOL_DIR,
-        }
-    )
-
-
 def admission_lua() -> str:
     """Return the rules of job_submit: the closed partitions, and advice for local users."""
-    closed = ", ".join(f'"{name}"' for name in CLOSED_PARTITIONS)
-    return (
-        "return {\n"
-        f'    spool_dir = "{SPOOL_DIR}",\n'
-        f"    closed = {{ {closed} }},\n"
-        '    advice = { partitions = { "local" } },\n'
-        "}\n"
+    return texts.admission_lua(
+        CLOSED_PARTITIONS, SPOOL_DIR, 'advice = { partitions = { "local" } }'
     )
-
-
-def authorized_keys(client_public: str) -> str:
-    """Return the account's authorized_keys: the key runs the agent and nothing else."""
-    return f'restrict,command="{FORCED_COMMAND}" {client_public.strip()}\n'
 
 
 def accounts(site: SiteLayout) -> str:
@@ -226,13 +181,14 @@ def node_names(site: SiteLayout) -> str:
 
 def node_json() -> str:
     """Return the configuration of the nodes' hooks; "%n" stands for a node's name."""
-    document = {
-        "nvidia_smi": "/opt/federator/testbed/bin/nvidia-smi",
-        "sysfs": "/etc/federator/testbed/sysfs/%n",
-        "kmsg": "/etc/federator/testbed/kmsg/%n",
-        "gate": {"partitions": ["fed"]},
-    }
-    return json.dumps(document, indent=2) + "\n"
+    return texts.node_json(
+        ["fed"],
+        SPOOL_DIR,
+        expected="/etc/federator/testbed/expected/%n",
+        nvidia_smi="/opt/federator/testbed/bin/nvidia-smi",
+        sysfs="/etc/federator/testbed/sysfs/%n",
+        kmsg="/etc/federator/testbed/kmsg/%n",
+    )
 
 
 def gpu_cases(site: SiteLayout) -> tuple[File, ...]:
@@ -252,14 +208,14 @@ def site_files(site: SiteLayout, keys: SiteKeys) -> tuple[File, ...]:
         File(path="/etc/slurm/slurm.conf", text=slurm_conf(site)),
         File(path="/etc/slurm/gres.conf", text=gres_conf(site)),
         File(path="/etc/slurm/topology.conf", text=topology_conf(site)),
-        File(path="/etc/slurm/plugstack.conf", text=plugstack_conf()),
+        File(path="/etc/slurm/plugstack.conf", text=texts.plugstack_conf()),
         File(path="/etc/ssh/sshd_config", text=sshd_config(site)),
         File(path="/etc/ssh/ssh_host_ed25519_key", text=keys.host_private, mode=0o600),
         File(path="/etc/ssh/ssh_host_ed25519_key.pub", text=keys.host_public),
-        File(path="/etc/sudoers.d/federator", text=sudoers(), mode=0o440),
-        File(path=AGENT_CONFIG, text=agent_yaml(site)),
+        File(path="/etc/sudoers.d/federator", text=texts.sudoers(), mode=0o440),
+        File(path=AGENT_CONFIG, text=texts.agent_yaml(site.name, SPOOL_DIR)),
         File(path="/etc/federator/admission.lua", text=admission_lua()),
-        File(path=login, text=authorized_keys(keys.client_public)),
+        File(path=login, text=texts.authorized_keys(keys.client_public)),
         # Where a pattern of Prolog= matches no file, Slurm drains the node.
         File(path="/etc/slurm/prolog.d/00-site", text="#!/bin/sh\nexit 0\n", mode=0o755),
         File(path="/etc/slurm/epilog.d/00-site", text="#!/bin/sh\nexit 0\n", mode=0o755),

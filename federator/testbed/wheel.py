@@ -31,8 +31,7 @@ def build(folder: Path) -> Path:
         for name in _ROOT_FILES:
             shutil.copy2(REPOSITORY / name, copy)
         for name in ("federator", *TREES.values()):
-            if (REPOSITORY / name).is_dir():
-                shutil.copytree(REPOSITORY / name, Path(copy) / name, ignore=_LEFT_OUT)
+            shutil.copytree(REPOSITORY / name, Path(copy) / name, ignore=_LEFT_OUT)
         argv = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
         run([*argv, "--no-deps", f"--wheel-dir={copy}/dist", copy], "the wheel")
         (made,) = Path(copy, "dist").glob("*.whl")

@@ -66,15 +66,14 @@ class Epilog:
         self.line.update(
             summary.of_job(record or self._job, environ, time.time(), record is not None)
         )
-        for name, part in (
-            ("orphans", self._orphans),
-            ("gpu_memory", self._gpu_memory),
-            ("shm", self._shm),
-            ("dcgm", self._dcgm),
-            ("usage", self._usage),
-            ("record", self._record),
-        ):
-            self._attempt(name, part)
+        if self._own["enabled"]:
+            self._attempt("orphans", self._orphans)
+            self._attempt("gpu_memory", self._gpu_memory)
+            self._attempt("shm", self._shm)
+        # What the prolog wrote down goes whatever the settings are.
+        self._attempt("dcgm", self._dcgm)
+        self._attempt("usage", self._usage)
+        self._attempt("record", self._record)
         self.line["took_s"] = round(time.monotonic() - self._began, 3)
         if self.troubles:
             self.line["troubles"] = self.troubles
@@ -239,15 +238,13 @@ def main(environ: "Dict[str, str]", file: str = config.PATH) -> int:
         shared, own, problems = config.load("epilog", SCHEMA, file)
         for problem in problems:
             tell(NAME, problem)
-        if not own["enabled"]:
-            return 0
         job = records.from_environment(environ, time.time())
         if not job.user:
             job = job._replace(user=pwd.getpwuid(job.uid).pw_name)
     except (OSError, ValueError, KeyError) as error:
         tell(NAME, f"nothing is done: {error}")
         return 0
-    epilog = Epilog(job, shared, own)
+    epilog = Epilog(job, config.of_node(shared, job.node), own)
 
     def work() -> None:
         epilog.run(environ)

@@ -93,7 +93,9 @@ class Gate:
     def _healthy(self) -> int:
         """Make the checks and do what their manifests say."""
         chosen, problems = manifests.load(self._own["shipped_checks_dir"], self._own["checks_dir"])
-        expected, unusable = scene.read_expected(self._own["expected"])
+        expected, unusable = scene.read_expected(
+            self._own["expected"].replace("%n", self._job.node)
+        )
         self.log += problems + unusable
         found = self._look(chosen, expected)
         again_s = self._own["busy_again_s"]

@@ -46,12 +46,17 @@ def main(argv: "List[str]", environ: "Dict[str, str]", file: str = config.PATH) 
 
 
 def _scene(shared: "Dict[str, Any]", own: "Dict[str, Any]", node: str) -> scene.Scene:
-    expected, problems = scene.read_expected(own["expected"])
+    expected, problems = scene.read_expected(_expected_file(own, node))
     for problem in problems:
         print(f"fed-gate: {problem}", file=sys.stderr)
     asked = Smi(shared["nvidia_smi"], _CHECKS_S, {"SLURMD_NODENAME": node})
     seen = seen_us(shared["state_dir"], node)
     return scene.Scene(asked, shared, scene.View(node, None, True), expected, seen)
+
+
+def _expected_file(own: "Dict[str, Any]", node: str) -> str:
+    file: str = own["expected"].replace("%n", node)
+    return file
 
 
 def _manifests(own: "Dict[str, Any]") -> "List[manifests.Manifest]":
@@ -109,7 +114,8 @@ def _record(shared: "Dict[str, Any]", own: "Dict[str, Any]", node: str, as_json:
     if trouble and os.path.exists(shared["nvidia_smi"]):
         raise ValueError(f"nothing is recorded: {trouble}")
     document = json.dumps(seen_now(here)._asdict(), indent=1, sort_keys=True)
-    file = own["expected"]
+    file = _expected_file(own, node)
+    os.makedirs(os.path.dirname(file), exist_ok=True)
     with open(file + ".new", "w", encoding="utf-8") as stream:
         stream.write(document + "\n")
     os.chmod(file + ".new", 0o644)

@@ -37,9 +37,10 @@ def limited(name: str, work: "Callable[[], None]", limit_s: float) -> bool:
         os.close(reader)
         _work(work, writer)
     os.close(writer)
-    said = _said(reader, time.monotonic() + limit_s)
+    deadline = time.monotonic() + limit_s
+    said = _said(reader, deadline)
     os.close(reader)
-    ended = _ended(child)
+    ended = _ended(child, deadline)
     for line in said.decode("utf-8", "replace").splitlines():
         tell(name, line)
     if not ended:
@@ -78,9 +79,12 @@ def _said(reader: int, deadline: float) -> bytes:
         said += chunk[: max(0, _MAX_BYTES - len(said))]
 
 
-def _ended(child: int) -> bool:
-    """Tell whether the child has ended; else kill it and all that it started."""
-    bury_until = time.monotonic() + _POLL_S
+def _ended(child: int, deadline: float) -> bool:
+    """Tell whether the child has ended by ``deadline``; else kill it and all that it started.
+
+    On a busy machine it takes a while from its last word to its end.
+    """
+    bury_until = max(deadline, time.monotonic() + _POLL_S)
     while time.monotonic() < bury_until:
         if os.waitpid(child, os.WNOHANG)[0]:
             return True

@@ -17,7 +17,7 @@ _FIELD = re.compile(r"([A-Za-z]+)=(\S*)")
 def reason(check: str, detail: str) -> str:
     """Return the drain reason: printable ASCII, one line, at most ``REASON_CHARS``."""
     text = " ".join(f"fed-gate: {check}: {detail}".split())
-    plain = "".join(c if " " <= c <= "~" and c not in "\"'\\" else "?" for c in text)
+    plain = "".join(c if " " <= c <= "~" else "?" for c in text if c not in "\"'\\")
     return plain if len(plain) <= REASON_CHARS else plain[: REASON_CHARS - 3] + "..."
 
 

@@ -102,7 +102,8 @@ def write(record: JobRecord, state_dir: str = STATE_DIR) -> None:
         OSError: it cannot be written.
     """
     os.makedirs(_folder(state_dir, record.node), mode=0o755, exist_ok=True)
-    replace_json(_file(state_dir, record.node, record.job), record._asdict())
+    # Void after a crash of the machine in any case; a busy disk must not delay the job's start.
+    replace_json(_file(state_dir, record.node, record.job), record._asdict(), durable=False)
 
 
 def remove(node: str, job: int, state_dir: str = STATE_DIR) -> None:
@@ -159,8 +160,10 @@ def read_json(file: str) -> "Dict[str, Any]":
     return found
 
 
-def replace_json(file: str, value: "Dict[str, Any]") -> None:
-    """Write ``value`` so that a reader sees the old file or the new one, and no crash half of it.
+def replace_json(file: str, value: "Dict[str, Any]", durable: bool = True) -> None:
+    """Write ``value`` so that a reader sees the old file or the new one, never half of it.
+
+    ``durable``: not even after a crash of the machine; that takes as long as the disk takes.
 
     Raises:
         OSError: it cannot be written.
@@ -169,8 +172,9 @@ def replace_json(file: str, value: "Dict[str, Any]") -> None:
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             json.dump(value, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
+            if durable:
+                stream.flush()
+                os.fsync(stream.fileno())
         os.chmod(temporary, 0o644)
         os.rename(temporary, file)
     except BaseException:

@@ -63,7 +63,7 @@ def run(
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        return Ran(None, "", "", f"{argv[0]}: {error}")
+        return Ran(None, "", "", f"{argv[0]}: {getattr(error, 'strerror', None) or error}")
     try:
         streams = _read(process, time.monotonic() + timeout_s, max_bytes)
         out, err = (bytes(part).decode("utf-8", "replace") for part in streams)

@@ -9,6 +9,10 @@ from typing import Any, Dict, NamedTuple, Optional
 from fednode.run import Ran, run
 
 TIMEOUT_S = 20.0
+_OVER = frozenset({
+    "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL",
+    "DEADLINE", "OUT_OF_MEMORY",
+})  # fmt: skip
 ATTEMPT = re.compile(r"fed:[0-9]{1,20}:[0-9]{1,10}")
 _NOTE = re.compile(r"fed-watch:\S*")
 _COMMENT_CHARS = 1024
@@ -40,6 +44,15 @@ class SlurmJobs:
         argv = ["--noheader", "--states=all", f"--jobs={job}", f"--Format={_FORMAT}"]
         ran = self._run("squeue", *argv)
         return parse_job(ran.out, job) if ran.status == 0 else None
+
+    def is_gone(self, job: int) -> bool:
+        """Tell whether Slurm says that the job is over, or that it knows of none."""
+        argv = ["--noheader", "--states=all", f"--jobs={job}", "--Format=JobID:|,State:|"]
+        ran = self._run("squeue", *argv)
+        if ran.status != 0:
+            return "invalid job id" in ran.err.lower()
+        found = re.search(rf"^{job}\|([A-Z_]+)\|", ran.out, re.MULTILINE)
+        return found is None or found[1] in _OVER
 
     def notify(self, job: int, message: str) -> bool:
         """Write ``message`` where the job's user reads it; tells whether Slurm took it."""

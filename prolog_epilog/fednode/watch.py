@@ -22,6 +22,7 @@ NAME = "fed-watch"
 LOG = "watch.jsonl"
 _DAY_S = 86_400
 _TRY_AGAIN_LOOKS = 10
+_STALE_S = 6 * 3600.0  # a job on the node for so long is asked about as often
 SCHEMA = {
     "enabled": config.Key(True, config.flag),
     "partitions": config.Key([], config.texts),
@@ -39,7 +40,7 @@ SCHEMA = {
     "interactive": config.Key("leave", config.one_of("leave", "warn", "reclaim")),
     "multi_node": config.Key("warn", config.one_of("leave", "warn", "reclaim")),
     "nvidia_smi_timeout_s": config.Key(10, config.number(0.1, 60)),
-    "limit_s": config.Key(300, config.number(1, 3600)),
+    "limit_s": config.Key(45, config.number(1, 3600)),
 }  # type: config.Schema
 
 
@@ -65,6 +66,7 @@ class Watched(NamedTuple):
     quiet: "Optional[Quiet]" = None
     story: "Optional[Story]" = None
     not_before_s: float = 0.0  # what could not be done is not tried again before
+    asked_s: float = 0.0  # when Slurm last said that it is there, or it was first seen
 
 
 class Due(NamedTuple):
@@ -109,7 +111,7 @@ def noted(
     for record in found:
         before = known.get(record.job)
         if before is None or before.started_at_s != record.started_at_s:
-            before = Watched(record.started_at_s, {})
+            before = Watched(record.started_at_s, {}, asked_s=at_s)
         mine = [readings.get(gpu) for gpu in record.gpus]
         now_doing = watching.doing(mine, policy)
         if any(mine):
@@ -147,12 +149,23 @@ class Watch:
         with open(os.path.join(os.path.dirname(self._file), ".watch.lock"), "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             readings = self._look() if found else {}
-            known, due = noted(self._read(), found, readings, self._policy, boot_clock_s())
+            now_s = boot_clock_s()
+            known, due = noted(self._read(), found, readings, self._policy, now_s)
+            self._forget(known, now_s)
             self._write(known)
             for one in due:
                 known[one.record.job] = self._after(known[one.record.job], one, self._act(one))
             if due:
                 self._write(known)
+
+    def _forget(self, known: "Dict[int, Watched]", now_s: float) -> None:
+        """Take away the record of a job whose epilog never did, once Slurm knows it is over."""
+        for job, watched in sorted(known.items()):
+            if now_s - watched.asked_s < _STALE_S:
+                continue
+            known[job] = watched._replace(asked_s=now_s)
+            if self._slurm.is_gone(job):
+                records.remove(self._node, job, self._shared["state_dir"])
 
     def _after(self, watched: Watched, due: Due, done: str) -> Watched:
         """Job and Slurm may be asked again in a while, not each time."""
@@ -272,6 +285,7 @@ def _watched(known: "Dict[str, Any]") -> Watched:
         quiet=None if quiet is None else Quiet(*quiet),
         story=None if story is None else Story(*story),
         not_before_s=known["not_before_s"],
+        asked_s=known["asked_s"],
     )
 
 
@@ -288,7 +302,8 @@ def main(environ: "Dict[str, str]", file: str = config.PATH) -> int:
             tell(NAME, problem)
         if not own["enabled"]:
             return 0
-        watch = Watch(records.node_name(environ), shared, own)
+        node = records.node_name(environ)
+        watch = Watch(node, config.of_node(shared, node), own)
     except (OSError, ValueError) as error:
         tell(NAME, f"nothing is done: {error}")
         return 1

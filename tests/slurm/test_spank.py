@@ -25,7 +25,7 @@ BOTH = f"""#!/bin/sh
 #SBATCH --fed-tp=02 --fed-pp=2 --fed-dataset=imagenet/v2,wiki.en --fed-elastic=4-8
 #SBATCH --fed-project=grant-42 --fed-continue --fed-priority=7
 #SBATCH --fed-gpu-types=a100,h100 --fed-gpu-mem=40G --fed-nvlink
-{SHOW} | grep -v -E 'FED_(JOB_ID|ATTEMPT|SITE|RAILS|CHECKPOINT|PREEMPT)'
+{SHOW} | grep -v -E 'FED_(JOB_ID|ATTEMPT|SITE|RAILS|CHECKPOINT|PREEMPT|TICKET)'
 srun -N1 -n1 /bin/sh -c 'echo step $FED_TP $FED_DATASET $FED_PROJECT'
 sleep 5
 """
@@ -102,6 +102,33 @@ def test_salloc_srun_and_het_jobs_hand_the_options_on(testbed: object) -> None:
     everywhere(check)
 
 
+PROLOG = "/etc/slurm/prolog.d/80-spank-test"
+SEEN = "/tmp/spank-test"
+NOTE = f"""#!/bin/sh
+echo "$SLURM_JOB_ID" $(/usr/bin/env | /bin/grep ^SPANK_FED_ | /usr/bin/sort) >>{SEEN}
+"""
+
+
+def test_prolog_of_each_component_is_told_what_was_said_of_it(testbed: object) -> None:
+    script = script_of("#SBATCH --fed-tp=4 --fed-project=a", "#SBATCH hetjob",
+                       "#SBATCH --fed-project=b", "echo $SLURM_JOB_ID")  # fmt: skip
+
+    def check(site: str) -> None:
+        write = f"rm -f {SEEN}; cat >{PROLOG}; chmod 755 {PROLOG}"
+        at(site, "sh", "-c", write, stdin=NOTE)
+        try:
+            (leader,) = batch(site, script)
+            seen = sorted(set(at(site, "cat", SEEN).splitlines()))
+        finally:
+            at(site, "rm", "-f", PROLOG, SEEN)
+        assert seen == [
+            f"{leader} SPANK_FED_PROJECT=a SPANK_FED_TP=4",
+            f"{int(leader) + 1} SPANK_FED_PROJECT=b",
+        ]
+
+    everywhere(check)
+
+
 def test_a_wrong_value_is_refused_with_what_would_do(testbed: object) -> None:
     cases = {
         "sbatch --fed-tp=0 --wrap true": 'Invalid --fed-tp value "0", must be between 1 and 4096',
@@ -163,7 +190,7 @@ def test_without_the_plugin_or_with_a_broken_one_local_jobs_run_as_ever(breakabl
     def check(site: str) -> None:
         node = f"{site}-c2"
         foreign = plugins[SITES[SITES.index(site) - 1]]
-        for how, content in {"missing": "", "text": "Z2FyYmFnZQ==", "foreign": foreign}.items():
+        for how, content in {"missing": "", "foreign": foreign}.items():
             command = f"rm -f {SPANK_PLUGIN}; [ {how} = missing ] || base64 -d >{SPANK_PLUGIN}"
             at(site, "sh", "-c", command, stdin=content)
             restart_slurmd(site, node)

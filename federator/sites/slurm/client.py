@@ -53,7 +53,7 @@ from federator.sites.slurm.runner import Completed, Runner
 _T = TypeVar("_T")
 
 HELPER: Final = ("/usr/bin/sudo", "-n", "-u")
-HELPER_PATH: Final = "/usr/local/libexec/fed-site-exec"
+HELPER_PATH: Final = "/opt/federator/libexec/fed-site-exec"
 ENVIRONMENT: Final[Mapping[str, str]] = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "LC_ALL": "C",

@@ -148,10 +148,7 @@ def interpret(submission: Submission, extra_long: frozenset[str] = frozenset()) 
         raise InvalidRequest(
             "#PBS and #BSUB directives are not read; say it with #SBATCH, or pass --ignore-pbs"
         )
-    indices, max_running = quantities.array(first.text("array") or "") if first.text(
-        "array") else ((), 0)  # fmt: skip
-    if indices and len(given) > 1:
-        raise InvalidRequest("Batch job submission failed: Invalid job array specification")
+    indices, max_running = _array(given)
     name = _checked_name(first, script)
     jobs = tuple(
         _job(each, name if len(given) == 1 else f"{name}+{k}") for k, each in enumerate(given)
@@ -176,6 +173,16 @@ def interpret(submission: Submission, extra_long: frozenset[str] = frozenset()) 
         datasets=datasets_of(submission.components),
         elastic=_elastic(given, jobs),
     )
+
+
+def _array(given: Sequence[_Given]) -> tuple[tuple[int, ...], int]:
+    """Indices of the tasks, and the most that may run at once; (), 0 of what is no array."""
+    text = given[0].text("array")
+    if not text:
+        return (), 0
+    if len(given) > 1:
+        raise InvalidRequest("Batch job submission failed: Invalid job array specification")
+    return quantities.array(text)
 
 
 def _optional(given: Sequence[_Given], indices: tuple[int, ...]) -> tuple[int, ...]:

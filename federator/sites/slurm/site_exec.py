@@ -2,9 +2,9 @@
 """What may the federation do in a user's name? Submit, cancel and signal its own jobs, and talk to
 them through their checkpoint folders; no more.
 
-Installed as /usr/local/libexec/fed-site-exec, owned by root. One sudo rule lets the federation's
-account run it as a mapped user, without arguments. It reads one JSON request from stdin, checks it
-strictly, runs Slurm's commands without a shell, and writes one JSON answer:
+Installed as /opt/federator/libexec/fed-site-exec, owned by root. One sudo rule lets the
+federation's account run it as a mapped user, without arguments. It reads one JSON request from
+stdin, checks it strictly, runs Slurm's commands without a shell, and writes one JSON answer:
 
     {"op": "sbatch", "argv": ["--comment=fed:7:1", ":", ...], "args": [], "script": "#!...",
      "environment": {...}, "work_dir": "/...", "umask": 18, "checkpoint_dir": "/... or nothing",

@@ -184,6 +184,6 @@ class Site:
 
     def command(self, **options: object) -> tuple[Answer, dict[str, Any]]:
         """A user's command with these options, before slurmctld is asked; and the options then."""
-        given = self._table({key.replace("_", "-"): value for key, value in options.items()})
+        given = self._table(options)
         code = self.module.cli_pre_submit(given)
         return self._answered(code), dict(given.items())  # type: ignore[attr-defined]

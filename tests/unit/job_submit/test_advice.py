@@ -70,50 +70,6 @@ def test_advice_that_cannot_be_had_refuses_nobody(site: Site) -> None:
     assert len(answer.logged) == 1
 
 
-def test_a_rewrite_asks_for_capabilities_instead(site: Site) -> None:
-    site.configure(REWRITE)
-    answer = site.submit(partition="local", tres_per_node="gres:gpu:a100:2,gres:tmp:5")
-    assert answer.job["tres_per_node"] == "gres:gpu:2,gres:tmp:5"
-    assert answer.job["features"] == "nvlink&gpu80g"
-    assert "gpu:a100:2 was changed to gpu:2 with --constraint='nvlink&gpu80g'" in answer.text
-    assert "If it must be a100, add --constraint=a100" in answer.text
-
-
-def test_a_rewrite_keeps_what_was_asked_beside_it(site: Site) -> None:
-    site.configure(REWRITE)
-    job = {"partition": "local", "tres_per_task": "gres/gpu:a100=1", "features": "rack1"}
-    answer = site.submit(**job)
-    assert answer.job["tres_per_task"] == "gres/gpu=1"
-    assert answer.job["features"] == "rack1&nvlink&gpu80g"
-
-
-@pytest.mark.parametrize(
-    "job",
-    [
-        {"features": "[rack1|rack2]"},  # cannot be joined with another
-        {"features": "rack1|rack2"},
-        {"tres_per_node": "gres:gpu:a100:1,gres:gpu:h100:1"},  # several models, on purpose
-        {"tres_per_node": "gres:gpu:l40s:1"},  # no feature for 48 GiB
-        {"partition": "local,other"},
-        {"partition": "other"},
-    ],
-)
-def test_what_cannot_be_said_with_features_is_not_rewritten(
-    site: Site, job: dict[str, object]
-) -> None:
-    site.configure(REWRITE)
-    before = {"partition": "local", "tres_per_node": "gres:gpu:a100:2", **job}
-    answer = site.submit(**before)
-    assert {key: answer.job[key] for key in before} == before
-
-
-def test_rewriting_is_off_unless_asked_for(site: Site) -> None:
-    site.configure(ADVICE)
-    answer = site.submit(partition="local", tres_per_node="gres:gpu:a100:2")
-    assert answer.job["tres_per_node"] == "gres:gpu:a100:2"
-    assert "features" not in answer.job
-
-
 def test_jobs_of_the_federation_are_not_advised(site: Site) -> None:
     """Their user is not there to read it, and the plan names the nodes."""
     site.configure(f"""return {{ spool_dir = SPOOL, closed = {{ "fed" }},
@@ -152,7 +108,7 @@ def test_the_client_hints_at_fsbatch_and_lets_the_server_decide(client: Site) ->
 
 
 def test_the_client_gives_the_advice_where_so_chosen(client: Site) -> None:
-    for options in ({"gres": "gres:gpu:a100:2"}, {"gpus": "a100:2"}, {"gpus_per_node": "a100:2"}):
+    for options in ({"gres": "gres:gpu:a100:2"}, {"gpus": "a100:2"}, {"gpus-per-node": "a100:2"}):
         answer, _ = client.command(type="sbatch", partition="local", **options)
         assert "h100 would do, too" in answer.logged[0]
     assert client.submit(partition="local", tres_per_node="gres/gpu:a100:2").said == []
@@ -179,3 +135,78 @@ def test_a_broken_configuration_is_not_the_users_concern(client: Site) -> None:
     answer, _ = client.command(type="sbatch", partition="fed")
     assert (answer.code, answer.said) == (SUCCESS, [])
     assert all("admission.lua" not in line for line in answer.logged)
+
+
+# ---- rewriting, in the user's own command ----
+
+
+@pytest.fixture
+def rewriting(client: Site) -> Site:
+    client.configure(REWRITE)
+    return client
+
+
+def test_a_rewrite_asks_for_capabilities_instead(rewriting: Site) -> None:
+    answer, options = rewriting.command(
+        type="sbatch", partition="local", gres="gres:gpu:a100:2,gres:tmp:5"
+    )
+    assert options["gres"] == "gres:gpu:2,gres:tmp:5"
+    assert options["constraint"] == "nvlink&gpu80g"
+    assert answer.logged == [
+        "note: gpu:a100:2 was changed to gpu:2 with --constraint='nvlink&gpu80g', so that h100 "
+        "will do, too. If it must be a100, add --constraint=a100 and nothing is changed."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "then"),
+    [("a100:4", "4"), ("a100", "1"), ("a100:2,a100:3", "2,3")],
+)
+@pytest.mark.parametrize("option", ["gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task"])
+def test_every_option_for_gpus_is_rewritten(
+    rewriting: Site, option: str, asked: str, then: str
+) -> None:
+    _, options = rewriting.command(**{"type": "srun", "partition": "local", option: asked})
+    assert options[option] == then
+
+
+def test_a_rewrite_keeps_what_was_asked_beside_it(rewriting: Site) -> None:
+    _, options = rewriting.command(
+        type="srun", partition="local", gpus="a100:1", constraint="rack1"
+    )
+    assert options["constraint"] == "rack1&nvlink&gpu80g"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"constraint": "[rack1|rack2]"},  # cannot be joined with another
+        {"constraint": "rack1|rack2"},
+        {"constraint": "a100"},  # it is meant
+        {"gres": "gres:gpu:a100:1,gres:gpu:h100:1"},  # several models, on purpose
+        {"gpus": "h100:2"},
+        {"gres": "gres:gpu:l40s:1"},  # no feature for 48 GiB
+        {"partition": "local,other"},
+        {"partition": "other"},
+        {"partition": None},  # it is not known here which is the default one
+    ],
+)
+def test_what_cannot_be_said_with_features_is_not_rewritten(
+    rewriting: Site, asked: dict[str, object]
+) -> None:
+    given = {"type": "sbatch", "partition": "local", "gres": "gres:gpu:a100:2", **asked}
+    _, options = rewriting.command(**given)
+    assert options == {key: value for key, value in given.items() if value is not None}
+
+
+def test_slurmctld_changes_no_job(rewriting: Site) -> None:
+    """Steps ask for what their sbatch or srun were given, and would find no such GPU."""
+    answer = rewriting.submit(partition="local", tres_per_node="gres:gpu:a100:2")
+    assert answer.job["tres_per_node"] == "gres:gpu:a100:2"
+    assert "features" not in answer.job
+    assert "h100 would do, too" in answer.text
+
+
+def test_rewriting_is_off_unless_asked_for(client: Site) -> None:
+    _, options = client.command(type="sbatch", partition="local", gres="gres:gpu:a100:2")
+    assert options == {"type": "sbatch", "partition": "local", "gres": "gres:gpu:a100:2"}

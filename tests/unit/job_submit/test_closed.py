@@ -23,8 +23,8 @@ def test_a_closed_partition_refuses_direct_submission_and_says_what_to_do(site: 
     answer = site.submit(partition="fed")
     assert answer.code == ACCESS_DENIED
     assert answer.said == [
-        "refused: partition fed takes jobs of the federation only, and it is no job of the "
-        "federation. Submit with fsbatch (same options, no --partition), or at this site alone "
+        "refused: partition fed takes jobs of the federation only, and this is none of them. "
+        "Submit with fsbatch (same options, no --partition), or at this site alone "
         "with --partition=local."
     ]
 

@@ -6,11 +6,12 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.job_submit.site import NOW_S, POLICY, SUCCESS, VERSIONS, Site
 
+law = settings(deadline=None, max_examples=60)  # of each release
 ANY = st.text(st.characters(max_codepoint=255), max_size=200)
 NAMES = st.from_regex(r"[A-Za-z0-9_.-]{1,20}", fullmatch=True)
 MODELS = NAMES.filter(lambda name: not re.fullmatch(r"\d+[kmgtp]?", name, re.IGNORECASE))
@@ -39,12 +40,14 @@ def parsed(site: Site, text: str) -> Any:
     return call(site.module.parse_admission, text)
 
 
+@law
 @given(text=NEARLY)
 def test_any_bytes_are_read_or_refused_with_a_reason(lasting: Site, text: str) -> None:
     parsed(lasting, text)
     parsed(lasting, "federator-admission\t1\t7\n" + text)
 
 
+@law
 @given(
     tenants=st.dictionaries(
         NAMES, st.tuples(st.none() | st.integers(0, 10**6), st.integers(0, 10**6)), max_size=20
@@ -72,6 +75,7 @@ def gpus_in(site: Site, text: str) -> list[tuple[str | None, float, str]]:
     return [(gpu.model, gpu["count"], gpu.bare) for gpu in found.values()]
 
 
+@law
 @given(text=ANY)
 def test_any_bytes_are_no_gpus_or_some(lasting: Site, text: str) -> None:
     for prefix in ("", "gpu", "gpu:", "gres/gpu:", "gres:gpu=", "gpu:a:"):
@@ -81,6 +85,7 @@ def test_any_bytes_are_no_gpus_or_some(lasting: Site, text: str) -> None:
             assert "gpu" in bare
 
 
+@law
 @given(
     asked=st.lists(st.tuples(st.none() | MODELS, st.none() | st.integers(0, 10**4)), max_size=5),
     form=st.sampled_from(["gpu:", "gres:gpu:", "gres/gpu:"]),
@@ -109,6 +114,7 @@ def test_absurdly_long_requests_take_no_time(lasting: Site) -> None:
         lasting.module.gpus_in(text)
 
 
+@law
 @given(
     limit=st.integers(0, 100),
     used=st.integers(0, 200),

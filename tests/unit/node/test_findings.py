@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from fednode import findings, manifests
 from fednode.findings import look
-from fednode.scene import Expected
+from fednode.scene import Expected, read_expected
 
-from tests.unit.node.scenes import asking, json_file, scene_of, shipped, verdicts
+from tests.unit.node.scenes import SHIPPED, asking, json_file, scene_of, shipped, verdicts
 
 
 def later() -> float:
@@ -125,8 +125,6 @@ def test_manifests_of_the_site_change_what_they_name_and_bad_ones_are_left_out(
     (tmp_path / "f.json").write_text("{")
     json_file(tmp_path / "g.json", {"id": "open", "command": ["/bin/true"]})
     (tmp_path / "g.json").chmod(0o666)
-    from tests.unit.node.scenes import SHIPPED
-
     found, problems = manifests.load(SHIPPED, str(tmp_path))
     by_id = {one.id: one for one in found}
     assert by_id["ecc"].thresholds == {"volatile": 0, "aggregate": 100}
@@ -136,8 +134,6 @@ def test_manifests_of_the_site_change_what_they_name_and_bad_ones_are_left_out(
 
 
 def test_a_record_of_another_kind_is_not_used(tmp_path: Path) -> None:
-    from fednode.scene import read_expected
-
     file = json_file(tmp_path / "expected.json", {"gpus": "eight", "links": 12, "matrix": []})
     expected, problems = read_expected(file)
     assert expected == Expected(links=12)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fednode import gate, orders
+from fednode import config, gate, orders
 from fednode.run import Ran
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,12 +33,13 @@ class Slurm:
 
     def __init__(self, **answers: str | None) -> None:
         self.asked: list[str] = []
-        self.answers = {
+        self.answers: dict[str, str | None] = {
             "show node": "NodeName=n1 AvailableFeatures=nvlink,a100 ActiveFeatures=nvlink,a100\n",
             "show job": "JobId=77 ReqNodeList=(null) ExcNodeList=(null)\n",
-        } | answers
+        }
+        self.answers |= answers
 
-    def __call__(self, argv: Sequence[str], timeout_s: float, extra: object = None) -> Ran:
+    def __call__(self, argv: Sequence[str], *_: object) -> Ran:
         line = " ".join([Path(argv[0]).name, *argv[1:]])
         self.asked.append(line)
         for words, answer in self.answers.items():
@@ -83,7 +84,7 @@ def starting(
 ) -> tuple[int, list[str], list[str]]:
     """The gate's status for a job, what it told Slurm, and what it logged."""
     slurm = Slurm() if slurm is None else slurm
-    shared, own, problems = gate.config.load("gate", gate.SCHEMA, str(node / "node.json"))
+    shared, own, problems = config.load("gate", gate.SCHEMA, str(node / "node.json"))
     assert problems == []
     spoken = orders.Orders(shared, slurm)
     one = gate.Gate(ENVIRONMENT | environ, shared, own, spoken)
@@ -203,11 +204,11 @@ def test_a_job_without_its_lease_is_ended_and_the_node_stays(node: Path) -> None
 
 def test_of_a_het_job_the_leader_has_the_lease_and_is_ended(node: Path) -> None:
     with_lease(node)
-    first = {"SLURM_JOB_COMMENT": "fed:7:1", "SLURM_HET_JOB_ID": "76"}
-    assert starting(node, **first)[:2] == (gate.PASS, [])
-    assert starting(node, **first, SLURM_JOB_ID="76")[:2] == (gate.PASS, [])
-    again = first | {"SLURM_HET_JOB_ID": "90", "SLURM_JOB_ID": "91"}
-    assert starting(node, **again)[1] == ["scancel 90"]
+    for leader, job, told in (("76", "77", []), ("76", "76", []), ("90", "91", ["scancel 90"])):
+        found = starting(
+            node, SLURM_JOB_COMMENT="fed:7:1", SLURM_HET_JOB_ID=leader, SLURM_JOB_ID=job
+        )
+        assert found[:2] == (gate.PASS, told)
 
 
 def test_local_jobs_have_no_lease(node: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import tempfile
 import threading
 from pathlib import Path
 
@@ -102,8 +103,6 @@ def test_of_jobs_that_start_at_once_exactly_one_has_the_lease(leases: Path) -> N
 
 @given(st.lists(st.sampled_from(["1", "2", "3"]), min_size=1, max_size=12))
 def test_whatever_the_order_the_lease_stays_the_first_ones(order: list[str]) -> None:
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "7.1").write_text('{"user": "ada"}')
         answers = [check(folder, claim(leader)).ok for leader in order]

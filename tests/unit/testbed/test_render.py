@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from federator.kit import texts
 from federator.testbed import render
 from federator.testbed.layout import (
     LOCAL_USER,
@@ -74,7 +75,7 @@ def test_topology_puts_each_rack_under_the_spine() -> None:
 
 
 def test_the_key_may_run_the_agent_only() -> None:
-    assert render.authorized_keys(KEYS.client_public) == (
+    assert texts.authorized_keys(KEYS.client_public) == (
         'restrict,command="/opt/federator/bin/federator agent'
         ' --config /etc/federator/agent.yaml" ssh-ed25519 AAAAclient comment\n'
     )
@@ -102,14 +103,14 @@ def test_an_sshd_that_does_not_know_a_key_is_not_given_it() -> None:
 
 
 def test_sudo_allows_one_helper_without_arguments_as_federated_users() -> None:
-    rules = [line for line in render.sudoers().splitlines() if not line.startswith("Defaults")]
+    rules = [line for line in texts.sudoers().splitlines() if not line.startswith("Defaults")]
     assert rules == [
-        'federator ALL=(%fedusers) NOPASSWD: /usr/local/libexec/fed-site-exec ""',
+        'federator ALL=(%fedusers) NOPASSWD: /opt/federator/libexec/fed-site-exec ""',
     ]
 
 
 def test_sudo_keeps_nothing_of_the_callers_environment() -> None:
-    text = render.sudoers()
+    text = texts.sudoers()
     assert "env_reset" in text
     assert "!setenv" in text
     assert "!env_keep" in text
@@ -146,7 +147,7 @@ def test_nodes_table_names_each_node_once(site: SiteLayout) -> None:
 
 
 def test_agent_yaml_has_the_agreed_keys() -> None:
-    assert yaml.safe_load(render.agent_yaml(SITES[0])) == {
+    assert yaml.safe_load(texts.agent_yaml(SITES[0].name)) == {
         "site": "alpine",
         "socket": "/run/federator/agent.sock",
         "state_dir": "/var/lib/federator",

@@ -1,0 +1,229 @@
+"""The Debian packages, installed in a clean container without a network.
+
+One release; $FEDERATOR_SUITES names others, all three take their time. systemd is installed there
+but does not run: its units are verified and rated, not started.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from federator import __version__
+from federator.sites.protocol import BANNER
+from federator.testbed import debs, layout
+from federator.testbed.debs import DebPackage
+from federator.testbed.layout import SiteLayout, StateDir
+from tests.packages.host import Host, clean
+
+pytestmark = pytest.mark.packages
+
+SUITES = os.environ.get("FEDERATOR_SUITES", "bookworm").split()
+PACKAGES = (
+    "federator-common",
+    "federator-server",
+    "federator-site",
+    "federator-node",
+    "federator-slurm",
+)
+EXAMPLE = "/usr/share/doc/federator-server/examples/federation.yaml"
+SETTINGS = "/etc/default/federator-daemon"
+UNITS = "/usr/lib/systemd/system"
+AGENT_YAML = "site: alpine\nsocket: /tmp/agent.sock\nstate_dir: /tmp\n"
+
+
+def say(what: str, since_s: float) -> None:
+    print(f"{what}: {time.monotonic() - since_s:.1f} s")  # pytest -s shows it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """A Debian release and the packages that were built for it."""
+
+    site: SiteLayout
+    packages: tuple[DebPackage, ...]
+
+
+@pytest.fixture(scope="module", params=SUITES)
+def release(request: pytest.FixtureRequest) -> Release:
+    (site,) = [site for site in layout.SITES if site.suite == request.param]
+    began_s = time.monotonic()
+    made = debs.make(site, StateDir.default(), lambda _site, doing: print(doing))
+    say(f"{site.suite}: packages built, or there already", began_s)
+    return Release(site=site, packages=tuple(made))
+
+
+@pytest.fixture(scope="module")
+def installed(release: Release) -> Iterator[Host]:
+    """A host with all packages, and with nothing configured."""
+    with clean(release.site, release.packages) as host:
+        print(f"{release.site.suite}: installed in {host.install(PACKAGES):.1f} s")
+        yield host
+
+
+def test_lintian_finds_no_error(release: Release) -> None:
+    lines = [line for package in release.packages for line in package.lint]
+    assert [line for line in lines if not line.startswith(("W: ", "I: ", "N: "))] == []
+
+
+def test_a_release_needs_its_own_packages_but_for_the_nodes(installed: Host) -> None:
+    versions = installed.run("dpkg-query", "--show", "federator-*")
+    found = dict(line.split("\t") for line in versions.splitlines())
+    assert set(found) == set(PACKAGES)
+    assert found["federator-node"] == __version__
+    assert re.fullmatch(rf"{re.escape(__version__)}\+deb1\d", found["federator-server"])
+
+
+def test_everything_is_below_the_agreed_folders(installed: Host) -> None:
+    paths = installed.run("dpkg-query", "--listfiles", *PACKAGES).split()
+    stray = [
+        path
+        for path in paths
+        if not path.startswith(
+            ("/opt/federator", "/etc/federator", "/usr/share/doc/federator-", "/usr/share/lintian")
+        )
+        and path not in ("/.", "/opt", "/etc", "/usr", "/usr/bin", "/usr/share", "/usr/share/doc")
+        and path not in ("/usr/lib", "/usr/lib/systemd", UNITS, "/etc/default", SETTINGS)
+    ]
+    assert all(re.fullmatch(r"/usr/bin/(federator|fs\w+)", p) or UNITS in p for p in stray), stray
+
+
+@pytest.mark.parametrize("name", ["federator", "fsbatch", "fsqueue", "fscancel", "fsinfo"])
+def test_commands_run_whatever_python_the_user_has_set_up(installed: Host, name: str) -> None:
+    installed.sh("mkdir -p /tmp/own && echo 'raise SystemExit(9)' > /tmp/own/click.py")
+    said = installed.run("env", "PYTHONPATH=/tmp/own", "PYTHONHOME=/nowhere", name, "--help")
+    assert name in said
+
+
+def test_nothing_starts_by_itself(installed: Host) -> None:
+    assert installed.sh("find /etc/systemd /etc/rc?.d -name '*fed*'") == ""
+    assert installed.sh("ls /etc/sudoers.d | grep fed || true") == ""
+    assert installed.sh("find /etc/slurm -name '*fed*'") == ""
+
+
+def test_the_daemons_account_can_neither_log_in_nor_write_the_program(installed: Host) -> None:
+    assert installed.run("getent", "passwd", "federator").strip().endswith("/usr/sbin/nologin")
+    assert installed.sh("find /opt/federator ! -user root -o -perm /022 ! -type l") == ""
+    assert installed.run("stat", "-c", "%U:%G %a", "/etc/federator/keys").split() == [
+        "root:federator",
+        "750",
+    ]
+
+
+def test_the_agent_greets_a_daemon_on_its_standard_output(installed: Host) -> None:
+    installed.write("/tmp/agent.yaml", AGENT_YAML)
+    agent = "/opt/federator/bin/federator agent --config /tmp/agent.yaml"
+    said = installed.sh(f": | {agent} | cat")  # as through sshd, both ends are pipes
+    assert BANNER.decode() in said
+    assert "the daemon did not introduce itself" in said  # standard input was empty
+    assert "Traceback" not in said
+
+
+def test_the_daemon_serves_as_its_own_user_and_ends_when_told(installed: Host) -> None:
+    installed.sh(f"cp {EXAMPLE} /etc/federator/federation.yaml")
+    installed.sh("install -d -o federator -g federator -m 0700 /var/lib/federator/daemon")
+    installed.sh("install -d -o federator -g federator -m 0755 /run/federator")
+    installed.write("/tmp/once.py", Path(__file__).with_name("serve_once.py").read_text())
+    checked = installed.run("federator", "check", "--config", "/etc/federator/federation.yaml")
+    assert "ok (1 sites" in checked
+    seen = json.loads(installed.run("python3", "/tmp/once.py"))
+    assert seen["status"] == 0, seen["log"]
+    assert seen["notices"][:2] == ["READY=1", "WATCHDOG=1"]
+    assert seen["notices"][-1] == "STOPPING=1"
+    assert [site["name"] for site in seen["fsinfo"]["sites"]] == ["alpine"]
+    assert installed.run("stat", "-c", "%U", "/var/lib/federator/daemon/queue.db").strip() == (
+        "federator"
+    )
+
+
+def test_units_are_in_order(installed: Host) -> None:
+    units = installed.sh(f"ls {UNITS}/federator-daemon.service {UNITS}/fed-watch.*").split()
+    assert len(units) == 3
+    assert installed.run("systemd-analyze", "verify", "--man=no", *units) == ""
+
+
+@pytest.mark.parametrize(("unit", "most"), [("federator-daemon", 1.5), ("fed-watch", 5.0)])
+def test_units_expose_little(installed: Host, unit: str, most: float) -> None:
+    said = installed.run(
+        *("systemd-analyze", "security", "--no-pager", "--offline=true"),
+        f"{UNITS}/{unit}.service",
+    )
+    (found,) = re.findall(r"Overall exposure level for \S+: ([0-9.]+)", said)
+    print(f"{unit}: exposure level {found}")
+    assert float(found) <= most
+
+
+def test_the_helper_needs_nothing_but_the_systems_python(installed: Host) -> None:
+    helper = "/opt/federator/libexec/fed-site-exec"
+    assert installed.run("head", "-1", helper).strip() == "#!/usr/bin/python3 -I"
+    assert installed.run("stat", "-c", "%U:%G %a", helper).split() == ["root:root", "755"]
+
+
+def test_jobs_can_import_what_saves_their_state_and_nothing_beside_it(installed: Host) -> None:
+    script = "import federator.checkpoint, sys; print(federator.checkpoint.__file__)"
+    said = installed.sh(f"PYTHONPATH=/opt/federator/user python3 -c '{script}'")
+    assert said.startswith("/opt/federator/user/federator/checkpoint/")
+    assert installed.run("ls", "/opt/federator/user").split() == ["federator"]
+
+
+def test_slurm_loads_the_plugin_that_was_compiled_for_it(installed: Host) -> None:
+    plugin = "/opt/federator/lib/slurm/spank_federator.so"
+    installed.sh(
+        "mkdir -p /etc/slurm && printf 'ClusterName=c\\nSlurmctldHost=localhost\\n"
+        "NodeName=n1 CPUs=1\\nPartitionName=p Nodes=n1\\n' > /etc/slurm/slurm.conf"
+    )
+    installed.sh(f"echo 'required {plugin}' > /etc/slurm/plugstack.conf")
+    assert "--fed-dataset" in installed.run("sbatch", "--help")
+    installed.sh("rm /etc/slurm/plugstack.conf /etc/slurm/slurm.conf")
+
+
+def test_without_the_package_the_prologs_and_epilogs_wrappers_let_jobs_run(
+    release: Release,
+) -> None:
+    with clean(release.site, release.packages) as host:
+        before = host.install(["federator-node"])
+        host.sh("mkdir -p /etc/slurm/prolog.d /etc/slurm/epilog.d")
+        host.sh("cp /opt/federator/share/prolog.d/* /etc/slurm/prolog.d/")
+        host.sh("cp /opt/federator/share/epilog.d/* /etc/slurm/epilog.d/")
+        wrappers = host.sh("ls /etc/slurm/prolog.d/* /etc/slurm/epilog.d/*").split()
+        assert len(wrappers) == 2
+        for action in ("--remove", "--purge"):
+            host.run("dpkg", action, "federator-node")
+            assert host.sh("ls /etc/slurm/prolog.d/* /etc/slurm/epilog.d/*").split() == wrappers
+            for wrapper in wrappers:
+                host.run("env", "-i", wrapper)
+        print(f"{release.site.suite}: federator-node installed in {before:.1f} s")
+
+
+def test_an_upgrade_keeps_configuration_and_purging_leaves_nothing(release: Release) -> None:
+    with clean(release.site, release.packages) as host:
+        before = host.everything()
+        host.install(PACKAGES)
+        host.sh(f"echo FEDERATOR_OPTIONS=--verbose > {SETTINGS}")
+        host.sh(f"cp {EXAMPLE} /etc/federator/federation.yaml")
+        host.sh("install -D /dev/null /var/lib/federator/daemon/queue.db")
+        host.sh(
+            "cd /packages && dpkg-deb --raw-extract federator-server.deb new"
+            " && sed -i 's/^Version: .*/&.1/' new/DEBIAN/control"
+            " && dpkg-deb -Znone --build new federator-new.deb && rm -r new"
+        )
+        began_s = time.monotonic()
+        host.install(["federator-new"])
+        say(f"{release.site.suite}: federator-server upgraded", began_s)
+        assert host.run("cat", SETTINGS).strip() == "FEDERATOR_OPTIONS=--verbose"
+        assert host.sh("cat /etc/federator/federation.yaml") == host.sh(f"cat {EXAMPLE}")
+        began_s = time.monotonic()
+        host.run("dpkg", "--remove", *PACKAGES)
+        assert host.run("cat", SETTINGS).strip() == "FEDERATOR_OPTIONS=--verbose"
+        host.sh("test -e /var/lib/federator/daemon/queue.db")
+        host.run("dpkg", "--purge", *PACKAGES)
+        say(f"{release.site.suite}: removed and purged", began_s)
+        # dpkg takes an empty /opt with it, whoever's package was the last in it.
+        assert host.everything() ^ before <= {"d /opt"}
