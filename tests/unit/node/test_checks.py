@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fednode import checks, gate_command
+from fednode import checks, gate_command, kernel
 from fednode.scene import Expected, Scene, View
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,6 +92,23 @@ def test_an_xid_that_programs_cause_is_no_fault_and_one_that_was_seen_to_neither
     seen = scene_of("xid-fatal")
     seen.seen_us = 12120441
     assert faults("xid", seen) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "believed"),
+    [
+        ("4,9,12,-;NVRM: Xid (PCI:0000:07:00): 79, pid=1", True),
+        ("4,9,12,-,caller=T1;NVRM: Xid (PCI:0000:07:00): 79, pid=1", True),
+        ("[   12.345678] NVRM: Xid (PCI:0000:07:00): 79, pid=1", True),
+        ("6,1,1,-;tmpfs: Unknown parameter 'NVRM: Xid (PCI:0000:07:00): 79'", False),
+        ("6,1,1,-;tmpfs: Unknown parameter ';NVRM: Xid (PCI:0000:07:00): 79'", False),
+        ("[    1.0] tmpfs: Unknown parameter '[ 1.0] NVRM: Xid (PCI:0000:07:00): 79'", False),
+        ("12,1,1,-;NVRM: Xid (PCI:0000:07:00): 79, by a program that may write to the log", False),
+        ("NVRM: Xid (PCI:0000:07:00): 79", False),
+    ],
+)
+def test_an_xid_counts_only_where_the_driver_itself_reports_it(line: str, believed: bool) -> None:
+    assert [xid.code for xid in kernel.parse_xids(f"6,0,0,-;boot\n{line}\n")] == [79] * believed
 
 
 def test_an_infiniband_port_is_held_against_what_was_recorded(tmp_path: Path) -> None:
