@@ -12,7 +12,10 @@ from fednode import infiniband, kernel, smi
 from fednode.scene import Scene
 
 Thresholds = Dict[str, Any]
-_LOST = ("lost", "requires reset", "reset required", "fallen off")
+
+
+class NotKnown(Exception):
+    """What was asked cannot be told from what the node says; that is no fault of the node."""
 
 
 class Builtin(NamedTuple):
@@ -45,32 +48,58 @@ def gpus_present(scene: Scene, which: str, limits: Thresholds) -> "List[str]":
     """As many GPUs as expected, of the expected model, the job's own among them, none lost."""
     answer, found = scene.answer("gpus"), scene.gpus()
     if answer.trouble:
-        return [answer.trouble]
-    if not found and scene.allotted is None:
-        return []
-    faults = []
+        if answer.plain:
+            return [answer.trouble]
+        raise NotKnown(answer.trouble)
+    odd = smi.odd_lines(answer.text)
+    faults = [line for line in odd if smi.says_gone(line)]
     for gpu in found:
-        said = " ".join(gpu.fields.values()).lower()
-        if any(word in said for word in _LOST):
+        if smi.says_gone(" ".join(gpu.fields.values())):
             faults.append(f"GPU {gpu.id} does not answer (lost or in need of a reset)")
+    if not faults and (odd or not found):
+        raise NotKnown(f"nvidia-smi says what cannot be read: {odd[0] if odd else 'nothing'}")
+    return faults + _missing(scene, which, limits, found) + _of_other_models(scene, limits, found)
+
+
+def _missing(
+    scene: Scene, which: str, limits: Thresholds, found: "List[smi.GpuFacts]"
+) -> "List[str]":
     there = {gpu.id for gpu in found}
-    wanted = limits["count"] or scene.expected.gpus
-    if wanted and len(there) < wanted:
-        faults.append(f"{len(there)} GPUs, expected {wanted:g}")
-    for index in sorted((scene.wanted("allotted") or set()) - there):
-        faults.append(f"GPU {index} is not there, only {len(there)} are")
-    name = limits["name"] or scene.expected.gpu_name
-    for gpu in found:
-        if name and gpu.fields.get("name", name) != name:
-            faults.append(f"GPU {gpu.id} is a {gpu.fields['name']}, expected {name}")
-    return faults
+    if not there:
+        return []
+    wanted = scene.expected.gpus if limits["count"] is None else limits["count"]
+    faults = [f"{len(there)} GPUs, expected {wanted:g}"] if len(there) < wanted else []
+    # Parts of GPUs (MIG) have numbers of their own, which are not those of nvidia-smi.
+    own = set() if any(map(_is_mig, found)) else scene.wanted(which) or set()
+    gone = [f"GPU {n} is not there, only {len(there)} are" for n in sorted(own - there)]
+    return faults + gone
+
+
+def _is_mig(gpu: "smi.GpuFacts") -> bool:
+    return gpu.fields.get("mig.mode.current", "").lower() == "enabled"
+
+
+def _of_other_models(scene: Scene, limits: Thresholds, found: "List[smi.GpuFacts]") -> "List[str]":
+    expected = limits["name"] or scene.expected.gpu_name
+    names = [(gpu.id, gpu.fields.get("name", "")) for gpu in found]
+    return [
+        f"GPU {index} is a {name}, expected {expected}"
+        for index, name in names
+        if expected and name and not name.startswith("[") and _model(name) != _model(expected)
+    ]
+
+
+def _model(name: str) -> str:
+    """Return a GPU's name without what differs between drivers: the maker's name, and case."""
+    plain = " ".join(name.lower().split())
+    return plain[len("nvidia ") :] if plain.startswith("nvidia ") else plain
 
 
 def gpus_idle(scene: Scene, which: str, limits: Thresholds) -> "List[str]":
     """Nobody else has memory of the GPUs. GPUs in MIG mode are shared and not judged."""
     faults = []
     for gpu in scene.gpus(which):
-        if gpu.fields.get("mig.mode.current", "").lower() == "enabled":
+        if _is_mig(gpu):
             continue
         uuid = gpu.fields.get("uuid", "")
         holders = [app for app in scene.apps() if uuid and app.uuid == uuid]

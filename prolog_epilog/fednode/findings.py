@@ -6,7 +6,7 @@ import time
 from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from fednode import config
-from fednode.checks import BUILTIN
+from fednode.checks import BUILTIN, NotKnown
 from fednode.manifests import Manifest
 from fednode.run import Ran, run
 from fednode.scene import Scene
@@ -42,7 +42,8 @@ def look(
 
     Args:
         deadline: of the checks that are commands, on the monotonic clock.
-        hang_is_fault: whether an nvidia-smi that does not answer counts against the node.
+        hang_is_fault: whether an nvidia-smi that does not answer in all the time that it has
+            counts against the node.
     """
     chosen = [manifest for manifest in manifests if applies(manifest, scene)]
     found: "dict[str, Finding]" = {}
@@ -73,12 +74,13 @@ def _judge(manifest: Manifest, scene: Scene, hang_is_fault: bool) -> Finding:
     builtin = BUILTIN[manifest.id]
     for question in builtin.questions:
         answer = scene.answer(question)
-        if answer.hung:
-            return Finding(manifest, FAULT if hang_is_fault else UNKNOWN, answer.trouble)
-        if answer.trouble and manifest.id != "gpus-present":
+        late = answer.hung and not hang_is_fault
+        if answer.trouble and (late or manifest.id != "gpus-present"):
             return Finding(manifest, UNKNOWN, answer.trouble[:_CHARS])
     try:
         faults = builtin.run(scene, manifest.gpus, manifest.thresholds)
+    except NotKnown as error:
+        return Finding(manifest, UNKNOWN, str(error)[:_CHARS])
     except Exception as error:  # what we did not foresee is our fault, not the node's
         return Finding(manifest, UNKNOWN, f"the check failed: {error!r}"[:_CHARS])
     if not faults:

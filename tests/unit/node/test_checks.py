@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
-from fednode import checks, gate_command, kernel
+from fednode import checks, findings, gate_command, kernel
 from fednode.scene import Expected, Scene, View
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.node.scenes import faults, ports, saying, scene_of, shared
+from tests.unit.node.scenes import faults, ports, saying, scene_of, shared, shipped
 
 WELL = (
     "a100-nvswitch", "a100-hgx4", "h100-nvswitch", "h200-nvswitch", "h100-hgx4", "h100-pcie",
@@ -65,6 +66,7 @@ def test_gpus_that_are_missing_or_of_another_kind_are_told() -> None:
         "GPU 7 is not there, only 7 are",
         "GPU 0 is a NVIDIA A100-SXM4-80GB, expected NVIDIA H100",
     ]
+    assert "GPU 7 is not there" not in str(faults("gpus-present", lost, "all"))
     assert faults("gpus-present", scene_of("reset-required", (0,))) == [
         "GPU 4 does not answer (lost or in need of a reset)"
     ]
@@ -74,9 +76,53 @@ def test_a_node_that_was_allotted_gpus_and_has_no_driver_is_at_fault() -> None:
     assert "couldn't communicate with the NVIDIA driver" in str(
         faults("gpus-present", scene_of("no-driver", (0,)))
     )
-    absent = scene_of("a100-nvswitch", (0,))
-    absent.smi._program = "/nonexistent/nvidia-smi"
-    assert "No such file" in faults("gpus-present", absent)[0]
+    assert "No devices were found" in str(faults("gpus-present", scene_of("no-gpu", (0,))))
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "trouble"),
+    [
+        (2, "Invalid combination of input arguments: GPU is lost", ""),
+        (-9, "", ""),
+        (137, "Killed", ""),
+        (127, "nvidia-smi: not found", ""),
+        (255, "something new", ""),
+        (14, "WARNING: infoROM is corrupted at gpu 0000:07:00.0", ""),
+        (None, "", "/usr/bin/nvidia-smi: No such file or directory"),
+        (None, "", "/usr/bin/nvidia-smi: Cannot allocate memory"),
+        (0, "", ""),
+        (0, "a notice of a new release\n", ""),
+        (0, "0, half a li", ""),
+    ],
+)
+def test_an_nvidia_smi_that_is_itself_in_trouble_counts_against_nobody(
+    status: int | None, text: str, trouble: str
+) -> None:
+    where = scene_of("a100-nvswitch", (0, 1), expected=Expected(gpus=8, gpu_name="A100"))
+    where.smi = saying(text, status, trouble)
+    found = findings.look(shipped(), where, time.monotonic() + 20)
+    assert {one.verdict for one in found} <= {"ok", "unknown"}
+    assert [one.verdict for one in found if one.manifest.id == "gpus-present"] == ["unknown"]
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (9, "any words"), (15, ""), (8, ""), (10, ""),
+        (18, "Failed to initialize NVML: Driver/library version mismatch"),
+    ],
+)  # fmt: skip
+def test_what_nvidia_smi_plainly_says_of_the_hardware_or_driver_is_a_fault(
+    status: int, text: str
+) -> None:
+    where = scene_of("a100-nvswitch", (0, 1))
+    where.smi = saying(text, status)
+    assert len(faults("gpus-present", where)) == 1
+
+
+@pytest.mark.parametrize("name", ["A100-SXM4-80GB", "NVIDIA a100-sxm4-80gb"])
+def test_a_driver_that_writes_a_model_another_way_is_no_fault(name: str) -> None:
+    assert faults("gpus-present", scene_of("a100-nvswitch", expected=Expected(gpu_name=name))) == []
 
 
 def test_an_nvlink_that_became_a_detour_over_pcie_is_told_once_it_was_recorded() -> None:
@@ -145,7 +191,7 @@ def test_whatever_nvidia_smi_says_no_check_breaks_down(text: str) -> None:
 @given(st.text(max_size=300).filter(lambda text: "GPU" not in text))
 def test_what_cannot_be_read_counts_against_nobody(text: str) -> None:
     where = Scene(
-        saying(text), shared(kmsg="/dev/null"), View("n1", None, multi_node=True), Expected()
+        saying(text), shared(kmsg="/dev/null"), View("n1", (0, 1), multi_node=True), Expected()
     )
     for check in checks.BUILTIN:
         assert faults(check, where) == [], check
