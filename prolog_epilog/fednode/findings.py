@@ -55,7 +55,7 @@ def look(
     for thread in commands:
         thread.start()
     builtin = [manifest for manifest in chosen if not manifest.command]
-    scene.smi.fetch(sorted({q for m in builtin for q in BUILTIN[m.id].questions}))
+    scene.smi.fetch(sorted({q for m in builtin for q in _questions(m, scene)}))
     for manifest in builtin:
         found[manifest.id] = _judge(manifest, scene, hang_is_fault)
     for thread in commands:
@@ -64,15 +64,32 @@ def look(
     return [found.get(m.id, Finding(m, UNKNOWN, late)) for m in chosen]
 
 
+def _questions(manifest: Manifest, scene: Scene) -> "Tuple[str, ...]":
+    """Return what the check asks nvidia-smi; the matrix only where there is one to compare with."""
+    if manifest.id == "nvlink-matrix" and not scene.expected.matrix:
+        return ()
+    return BUILTIN[manifest.id].questions
+
+
 def busy_again(findings: "Sequence[Finding]") -> bool:
     """Tell whether all that is wrong is GPUs in use: the job before may still be leaving."""
     faults = [finding.manifest.id for finding in findings if finding.verdict == FAULT]
     return faults == ["gpus-idle"]
 
 
+def doubted(findings: "Sequence[Finding]", why: str) -> "List[Finding]":
+    """Return the findings with every fault not known instead."""
+    return [
+        finding._replace(verdict=UNKNOWN, detail=f"{finding.detail}; {why}"[:_CHARS])
+        if finding.verdict == FAULT
+        else finding
+        for finding in findings
+    ]
+
+
 def _judge(manifest: Manifest, scene: Scene, hang_is_fault: bool) -> Finding:
     builtin = BUILTIN[manifest.id]
-    for question in builtin.questions:
+    for question in _questions(manifest, scene):
         answer = scene.answer(question)
         late = answer.hung and not hang_is_fault
         if answer.trouble and (late or manifest.id != "gpus-present"):

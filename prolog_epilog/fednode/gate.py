@@ -56,7 +56,7 @@ class Gate:
         self._multi_node = nodes.isdigit() and int(nodes) > 1
         self._shared = config.of_node(shared, self._job.node)
         self._own = own
-        self._orders = Orders(shared) if orders is None else orders
+        self._orders = Orders(self._shared) if orders is None else orders
         self._until = time.monotonic() + min(_CHECKS_S, own["limit_s"] * 0.7)
         self.log: "List[str]" = []
 
@@ -97,11 +97,15 @@ class Gate:
             self._own["expected"].replace("%n", self._job.node)
         )
         self.log += problems + unusable
+        began = time.monotonic()
         found = self._look(chosen, expected)
-        again_s = self._own["busy_again_s"]
-        if again_s and findings.busy_again(found) and time.monotonic() + again_s < self._until:
-            time.sleep(again_s)
-            found = self._look(chosen, expected)
+        again_s, took_s = self._own["busy_again_s"], time.monotonic() - began
+        if again_s and findings.busy_again(found):
+            if time.monotonic() + again_s + took_s < self._until:
+                time.sleep(again_s)
+                found = self._look(chosen, expected)
+            else:  # the job before may still be leaving
+                found = findings.doubted(found, "there was no time for a second look")
         for finding in found:
             if finding.verdict != findings.OK:
                 said = f"{finding.manifest.id}: {finding.verdict} ({finding.manifest.action})"
@@ -111,12 +115,14 @@ class Gate:
     def _look(
         self, chosen: "List[manifests.Manifest]", expected: scene.Expected
     ) -> "List[Finding]":
+        whole_s = self._own["nvidia_smi_timeout_s"]
         left_s = max(0.2, self._until - time.monotonic())
         here = scene.Scene(
             Smi(
                 self._shared["nvidia_smi"],
-                min(self._own["nvidia_smi_timeout_s"], left_s),
+                min(whole_s, left_s),
                 {"SLURMD_NODENAME": self._job.node},
+                whole_time=whole_s <= left_s,  # else a slow spool took of it, or the first look
             ),
             self._shared,
             scene.View(self._job.node, self._job.gpus, self._multi_node),

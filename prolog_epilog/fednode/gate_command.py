@@ -128,8 +128,8 @@ def seen_now(here: scene.Scene) -> scene.Expected:
     """Return what is there now in the form of what is expected."""
     gpus = here.gpus()
     links = smi.parse_links(here.answer("links").text)
-    speeds = [[s for s in by_link.values() if s is not None] for by_link in links.values()]
-    widths = [gpu.number("pcie.link.width.current") or 0 for gpu in gpus]
+    speeds = {gpu: [s for s in by.values() if s is not None] for gpu, by in links.items()}
+    widths = {str(gpu.id): gpu.number("pcie.link.width.current") for gpu in gpus}
     names = {gpu.fields.get("name", "") for gpu in gpus}
     matrix = smi.parse_matrix(here.answer("topology").text)
     active = {
@@ -140,9 +140,9 @@ def seen_now(here: scene.Scene) -> scene.Expected:
     return scene.Expected(
         gpus=len(gpus),
         gpu_name=names.pop() if len(names) == 1 else "",
-        pcie_width=int(min(widths, default=0)),
-        links=min((len(s) for s in speeds), default=0),
-        link_gbps=min((x for s in speeds for x in s), default=0.0),
+        pcie_width={gpu: width for gpu, width in widths.items() if width},
+        links={str(gpu): len(up) for gpu, up in speeds.items()},
+        link_gbps=min((speed for up in speeds.values() for speed in up), default=None),
         matrix={" ".join(pair): cell for pair, cell in matrix.items() if cell.startswith("NV")},
         ports=active,
     )

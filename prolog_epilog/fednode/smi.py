@@ -265,15 +265,21 @@ def _leading_gpus(words: "List[str]") -> "List[str]":
 
 
 def parse_links(text: str) -> "Dict[int, Dict[int, Optional[float]]]":
-    """Read ``nvlink -s``: GPU to link to GB/s, None for a link that is not active."""
+    """Read ``nvlink -s``: GPU to link to GB/s, None for a link that is not active.
+
+    A GPU of which any link cannot be read is left out.
+    """
     found: "Dict[int, Dict[int, Optional[float]]]" = {}
+    odd = set()
     for gpu, link, rest in _links(text):
         speed = _SPEED.fullmatch(rest.strip())
         if speed is not None:
             found.setdefault(gpu, {})[link] = float(speed.group(1))
-        elif "inactive" in rest.lower():
+        elif rest.strip().lower() in ("<inactive>", "inactive"):
             found.setdefault(gpu, {})[link] = None
-    return found
+        else:
+            odd.add(gpu)
+    return {gpu: links for gpu, links in found.items() if gpu not in odd}
 
 
 def parse_link_errors(text: str) -> "Dict[int, Dict[int, Dict[str, int]]]":

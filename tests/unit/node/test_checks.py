@@ -133,6 +133,56 @@ def test_an_nvlink_that_became_a_detour_over_pcie_is_told_once_it_was_recorded()
     assert faults("nvlink-matrix", scene_of("matrix-degraded", (4, 5))) == []
 
 
+@pytest.mark.parametrize(
+    ("cell", "fault"),
+    [("NV12", False), ("NV18", False), ("NV4", True), ("PIX", True), ("SYS", True),
+     ("NODE", True), ("N/A", False), ("XYZ", False), ("NVX", False)],
+)  # fmt: skip
+def test_only_plainly_fewer_nvlinks_between_two_gpus_are_a_fault(cell: str, fault: bool) -> None:
+    where = Scene(
+        saying(f"\tGPU0\tGPU1\nGPU0\t X \t{cell}\nGPU1\t{cell}\t X \n"), shared(),
+        View("n1", (0, 1), multi_node=False), Expected(matrix={"GPU0 GPU1": "NV12"}),
+    )  # fmt: skip
+    assert bool(faults("nvlink-matrix", where)) is fault
+
+
+def links(*states: str) -> str:
+    return "".join(
+        f"GPU {gpu}: A (UUID: GPU-{gpu})\n"
+        + "".join(f"\t Link {n}: {word}\n" for n, word in enumerate(state.split("|")))
+        for gpu, state in enumerate(states)
+    )
+
+
+UP, DOWN = "25 GB/s", "<inactive>"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "said"),
+    [
+        # Cards of which only some have a bridge, recorded so or not.
+        (links(f"{UP}|{UP}", f"{DOWN}|{DOWN}"), {}, []),
+        (links(f"{UP}|{UP}", f"{DOWN}|{DOWN}"), {"0": 2, "1": 0}, []),
+        (links(f"{UP}|{DOWN}", f"{DOWN}|{DOWN}"), {"0": 2, "1": 0}, ["GPU 0 has 1 active"]),
+        (links(f"{DOWN}|{DOWN}", f"{UP}|{UP}"), {"0": 2, "1": 2}, ["GPU 0 has 0 active"]),
+        (links(f"{UP}|{UP}", f"{UP}|{DOWN}"), {}, ["GPU 1 has 1 active"]),
+        (links(f"{UP}|{DOWN}", f"{UP}|{DOWN}"), {}, []),
+        # More than was recorded, none said, or a word that is not known.
+        (links(f"{UP}|{UP}|{UP}"), {"0": 2}, []),
+        (links(UP), {"0": 12}, []),
+        (links(f"{UP}|{DOWN}|sleeping"), {"0": 3}, []),
+        (links("not inactive|25 GB/s"), {"0": 2}, []),
+    ],
+)
+def test_nvlinks_are_judged_gpu_by_gpu_and_by_those_plainly_inactive(
+    text: str, expected: dict[str, float], said: list[str]
+) -> None:
+    where = Scene(saying(text), shared(), View("n1", (0, 1), multi_node=False),
+                  Expected(links=expected))  # fmt: skip
+    found = faults("nvlink-links", where)
+    assert [fault[: len(words)] for fault, words in zip(found, said, strict=True)] == said
+
+
 def test_an_xid_that_programs_cause_is_no_fault_and_one_that_was_seen_to_neither() -> None:
     assert faults("xid", scene_of("xid-harmless")) == []
     seen = scene_of("xid-fatal")

@@ -118,6 +118,17 @@ def test_a_fault_drains_the_node_even_where_slurm_cannot_be_told_why(node: Path)
     assert any("refused" in line for line in log)
 
 
+@pytest.mark.parametrize(("limit_s", "drained"), [(8, True), (2, False)])
+def test_gpus_in_use_drain_only_after_a_second_look(
+    limit_s: float, drained: bool, node: Path
+) -> None:
+    change(node, busy_again_s=1, limit_s=limit_s)
+    stands_for(node, "busy delay=0.3")
+    status, _, log = starting(node)
+    assert status == (gate.DRAIN if drained else gate.PASS)
+    assert ("no time for a second look" in str(log)) is not drained
+
+
 def test_a_check_that_only_warns_lets_the_job_start(node: Path) -> None:
     stands_for(node, "link-errors")
     status, told, log = starting(node)
