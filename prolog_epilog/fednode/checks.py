@@ -98,13 +98,17 @@ def _model(name: str) -> str:
 
 
 def gpus_idle(scene: Scene, which: str, limits: Thresholds) -> "List[str]":
-    """Nobody else has memory of the GPUs. GPUs in MIG mode are shared and not judged."""
+    """Nobody else has memory of the GPUs.
+
+    Not judged: GPUs in MIG mode, GPUs that another job has as well, and those that a server of
+    NVIDIA's MPS has, which outlives the job that it was started for.
+    """
     faults = []
     for gpu in scene.gpus(which):
-        if _is_mig(gpu):
-            continue
         uuid = gpu.fields.get("uuid", "")
         holders = [app for app in scene.apps() if uuid and app.uuid == uuid]
+        if _is_mig(gpu) or gpu.id in scene.shared_gpus or any(_is_mps(app.pid) for app in holders):
+            continue
         used = gpu.number("memory.used")
         if holders and limits["processes"]:
             app = holders[0]
@@ -114,6 +118,14 @@ def gpus_idle(scene: Scene, which: str, limits: Thresholds) -> "List[str]":
             most = limits["max_used_mib"]
             faults.append(f"GPU {gpu.id} has {used:.0f} MiB in use, expected at most {most:g}")
     return faults
+
+
+def _is_mps(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as stream:
+            return stream.read(64).startswith("nvidia-cuda-mps")
+    except OSError:
+        return False
 
 
 def nvlink_matrix(scene: Scene, which: str, limits: Thresholds) -> "List[str]":

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 from fednode import arrival, config, findings, kernel, lease, manifests, records, scene
 from fednode.findings import Finding
@@ -49,6 +49,7 @@ class Gate:
         shared: "Dict[str, Any]",
         own: "Dict[str, Any]",
         orders: "Optional[Orders]" = None,
+        problems: "Sequence[str]" = (),
     ) -> None:
         self._job = records.from_environment(environ, time.time())
         self._cluster = environ.get("SLURM_CLUSTER_NAME", "")
@@ -58,7 +59,8 @@ class Gate:
         self._own = own
         self._orders = Orders(self._shared) if orders is None else orders
         self._until = time.monotonic() + min(_CHECKS_S, own["limit_s"] * 0.7)
-        self.log: "List[str]" = []
+        self._problems = problems  # with node.json
+        self.log: "List[str]" = list(problems)
 
     @property
     def _leader(self) -> str:
@@ -97,6 +99,10 @@ class Gate:
             self._own["expected"].replace("%n", self._job.node)
         )
         self.log += problems + unusable
+        if problems or unusable or self._problems:
+            # What the site said of paths, thresholds and actions may be among what was not read.
+            chosen = [manifest._replace(action=manifests.WARN) for manifest in chosen]
+            self.log.append("the configuration is not sound: no check does more than warn")
         began = time.monotonic()
         found = self._look(chosen, expected)
         again_s, took_s = self._own["busy_again_s"], time.monotonic() - began
@@ -125,11 +131,16 @@ class Gate:
                 whole_time=whole_s <= left_s,  # else a slow spool took of it, or the first look
             ),
             self._shared,
-            scene.View(self._job.node, self._job.gpus, self._multi_node),
+            scene.View(self._job.node, self._job.gpus, self._multi_node, self._of_others()),
             expected,
             seen_us(self._shared["state_dir"], self._job.node),
         )
         return findings.look(chosen, here, self._until, self._own["on_hang"] == "fail")
+
+    def _of_others(self) -> "FrozenSet[int]":
+        """Return the GPUs that other jobs of this node have: a job may share its GPUs with them."""
+        jobs = records.of_node(self._job.node, self._shared["state_dir"])
+        return frozenset(gpu for job in jobs if job.job != self._job.job for gpu in job.gpus)
 
     def _act(self, found: "List[Finding]") -> int:
         fault = findings.worst(found, (manifests.DRAIN,))
@@ -179,8 +190,8 @@ def work(environ: "Dict[str, str]", file: str = config.PATH) -> "Tuple[int, List
     """Do all of it; return the exit status and what is to be logged."""
     log = arrival.note(environ, file)
     shared, own, problems = config.load("gate", SCHEMA, file)
-    gate = Gate(environ, shared, own)
-    gate.log += log + problems
+    gate = Gate(environ, shared, own, problems=problems)
+    gate.log += log
     return gate.run(), gate.log
 
 

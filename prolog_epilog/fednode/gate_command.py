@@ -51,7 +51,9 @@ def _scene(shared: "Dict[str, Any]", own: "Dict[str, Any]", node: str) -> scene.
         print(f"fed-gate: {problem}", file=sys.stderr)
     asked = Smi(shared["nvidia_smi"], _CHECKS_S, {"SLURMD_NODENAME": node})
     seen = seen_us(shared["state_dir"], node)
-    return scene.Scene(asked, shared, scene.View(node, None, True), expected, seen)
+    in_use = {gpu for job in records.of_node(node, shared["state_dir"]) for gpu in job.gpus}
+    view = scene.View(node, None, True, frozenset(in_use))
+    return scene.Scene(asked, shared, view, expected, seen)
 
 
 def _expected_file(own: "Dict[str, Any]", node: str) -> str:

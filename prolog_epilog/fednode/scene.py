@@ -5,7 +5,7 @@
 """
 
 import json
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Set, Tuple
 
 from fednode import config, smi
 from fednode.smi import Answer, AppFacts, GpuFacts, Smi
@@ -70,6 +70,7 @@ class View(NamedTuple):
     node: str
     allotted: "Optional[Tuple[int, ...]]"  # the job's GPUs; None stands for all of the node's
     multi_node: bool  # whether the job has several nodes
+    shared_gpus: "FrozenSet[int]" = frozenset()  # other jobs have them too (MPS, shards)
 
 
 class Scene:
@@ -91,7 +92,7 @@ class Scene:
     ) -> None:
         self.smi = smi
         self.shared = shared
-        self.node, self.allotted, self.multi_node = view
+        self.node, self.allotted, self.multi_node, self.shared_gpus = view
         self.expected = expected
         self.seen_us = seen_us
 

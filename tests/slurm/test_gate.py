@@ -255,12 +255,16 @@ def test_a_job_without_its_lease_ends_before_it_runs_and_no_node_is_drained(gate
         f"rm -f {HOOK}",
         f"printf '#!/nonexistent/python3\\n' > {HOOK}",
         f"printf '#!/usr/bin/python3\\nraise SystemExit(1)\\n' > {HOOK}",
-        f"printf '{{ no json' > {NODE_JSON}; chmod 644 {NODE_JSON}",
+        # Then the defaults hold: the gated partition is "fed", to which only the agent may submit.
+        f"printf ' x' >> {NODE_JSON}; chmod 644 {NODE_JSON}",
+        f'sed -i \'s/.partitions.: ..local..,/"partitions": ["local"], "typo": 1,/\''
+        f" {NODE_JSON}; grep -q typo {NODE_JSON}",
     ],
-    ids=["absent", "no interpreter", "crashes", "broken configuration"],
+    ids=["absent", "no interpreter", "crashes", "broken configuration", "slip in configuration"],
 )
 def test_a_gate_that_is_absent_or_broken_never_stops_local_jobs(gated: None, trouble: str) -> None:
     def one(site: str) -> None:
+        stand_for(site, {"g1": "ecc"})
         script(site, trouble)
         job = submit(site, "-N1", "--gpus-per-node=1", f"--nodelist={site}-g1")
         within(30, lambda: state(site, job) == "COMPLETED")

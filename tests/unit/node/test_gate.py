@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fednode import config, gate, orders
+from fednode import config, gate, orders, records
 from fednode.run import Ran
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,6 +134,42 @@ def test_a_check_that_only_warns_lets_the_job_start(node: Path) -> None:
     status, told, log = starting(node)
     assert (status, told) == (gate.PASS, [])
     assert "nvlink-errors: fault (warn): GPU 2 link 7" in log[0]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "mode"),
+    [
+        ("node.json", None, 0o664),
+        ("expected.json", "{", 0o644),
+        ("own/ecc.json", '{"id": "ecc", "action": "warn"}', 0o664),
+        ("own/ecc.json", '{"id": "ecc", "action": "warm"}', 0o644),
+        ("own/pcie.json", '{"id": "pcie", ', 0o644),
+    ],
+)
+def test_a_slip_in_the_configuration_drains_no_node(
+    file: str, text: str | None, mode: int, node: Path
+) -> None:
+    stands_for(node, "ecc")
+    assert starting(node)[0] == gate.DRAIN
+    shared, own, _ = config.load("gate", gate.SCHEMA, str(node / "node.json"))
+    path = node / file
+    path.write_text(path.read_text() if text is None else text)
+    path.chmod(mode)
+    problems = config.load("gate", gate.SCHEMA, str(node / "node.json"))[2]
+    slurm = Slurm()
+    one = gate.Gate(ENVIRONMENT, shared, own, orders.Orders(shared, slurm), problems)
+    assert (one.run(), slurm.done) == (gate.PASS, [])
+    assert any("no check does more than warn" in line for line in one.log)
+    assert any(file in line or "check ecc" in line for line in one.log)
+
+
+def test_gpus_that_another_job_has_too_may_be_in_use(node: Path) -> None:
+    stands_for(node, "busy")
+    assert starting(node)[0] == gate.DRAIN
+    for job, expected in (("77", gate.DRAIN), ("76", gate.PASS)):
+        before = records.from_environment(ENVIRONMENT | {"SLURM_JOB_ID": job}, 0.0)
+        records.write(before, str(node / "state"))
+        assert starting(node)[0] == expected
 
 
 def test_jobs_of_other_partitions_and_of_no_gpus_are_let_through(node: Path) -> None:
@@ -309,7 +345,7 @@ def test_an_error_in_the_gate_itself_lets_the_job_start(installed: Path) -> None
     assert prolog(installed, SLURM_JOB_ID="").returncode == 0
     (installed / "node.json").write_text("{ not json")
     (installed / "node.json").chmod(0o644)
-    assert prolog(installed, SLURM_JOB_PARTITION="local").returncode == 0
+    assert prolog(installed).returncode == 0
 
 
 def test_a_gate_that_takes_too_long_lets_the_job_start_in_time(installed: Path) -> None:
