@@ -15,13 +15,15 @@ from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, T
 from fednode import arrival, config, findings, kernel, lease, manifests, records, scene
 from fednode.findings import Finding
 from fednode.limited import limited, tell
-from fednode.orders import Orders, reason, with_node
+from fednode.orders import Orders, reason, with_node, with_note
 from fednode.smi import Smi
 
 NAME = "fed-prolog"
 PASS, DRAIN = 0, 100  # exit statuses; the wrapper in prolog.d makes a failure of the second
 LIMIT_S = 8.0  # Slurm gives up on a batch job whose start takes BatchStartTimeout=10
 _CHECKS_S = 5.5  # of these for everything that is asked; the rest is for telling Slurm
+_AGAIN_S = 0.5
+_ORDER_S = 2.5  # of the limit, for what is begun at the end of it
 SCHEMA: "config.Schema" = {
     "enabled": config.Key(True, config.flag),
     "partitions": config.Key(["fed"], config.texts),
@@ -58,6 +60,7 @@ class Gate:
         self._shared = config.of_node(shared, self._job.node)
         self._own = own
         self._orders = Orders(self._shared) if orders is None else orders
+        self._end = time.monotonic() + own["limit_s"] - _ORDER_S
         self._until = time.monotonic() + min(_CHECKS_S, own["limit_s"] * 0.7)
         self._problems = problems  # with node.json
         self.log: "List[str]" = list(problems)
@@ -69,8 +72,9 @@ class Gate:
     def run(self) -> int:
         """Return ``PASS`` or ``DRAIN``; a job that must not start at all has been ended."""
         status = PASS
-        if self._lease_is_bad():
-            self._orders.cancel(self._leader)
+        refused = self._refusal()
+        if refused:
+            self._end_job(refused)
         elif self._is_gated():
             status = self._healthy()
         self.log += self._orders.troubles
@@ -80,17 +84,43 @@ class Gate:
         named = self._own["partitions"]
         return self._own["enabled"] and ("*" in named or self._job.partition in named)
 
-    def _lease_is_bad(self) -> bool:
+    def _end_job(self, word: str) -> None:
+        """End the job, again and again while there is time, with the reason in its comment.
+
+        Slurm's controller may be too busy to answer at first. If it does not answer at all the job
+        starts: failing the prolog would take a healthy node out of service instead.
+        """
+        while True:
+            # An array's task that cannot be told from its array is not ended: others would be too.
+            address = self._address()
+            if address:
+                self._orders.comment(address, with_note(self._job.comment, word))
+                if self._orders.cancel(address):
+                    return
+            if time.monotonic() + _AGAIN_S > self._end:
+                self.log.append(f"job {self._job.job} could not be ended: it starts")
+                return
+            time.sleep(_AGAIN_S)
+
+    def _address(self) -> str:
+        """Return what Slurm's commands call the job, all of a het job; "" if that is not known."""
+        if self._job.het_job:
+            return str(self._job.het_job)
+        now = self._orders.job(self._job.job)
+        return now.address if now is not None else ""
+
+    def _refusal(self) -> str:
+        """Return why the job must not start as what it says it is, in one word; "" if it may."""
         attempt, settings = lease.attempt_of(self._job.comment), self._own["lease"]
         if attempt is None or settings["dir"] is None:
-            return False
+            return ""
         claim = lease.Claim(attempt, self._job.user, self._cluster, self._leader, self._job.node)
         verdict = lease.check_in_time(settings["dir"], claim, settings["timeout_s"])
         if verdict.ok is not True:
             self.log.append(f"job {self._job.job}, attempt {attempt}: {verdict.why}")
         if verdict.ok is None:
-            return bool(settings["on_error"] == "refuse")
-        return not verdict.ok
+            return verdict.word if settings["on_error"] == "refuse" else ""
+        return "" if verdict.ok else verdict.word
 
     def _healthy(self) -> int:
         """Make the checks and do what their manifests say."""
@@ -165,16 +195,15 @@ class Gate:
             return self._drain(fault)
         if not self._multi_node:
             return PASS
-        shown = self._orders.job(str(self._job.job))
         federated = lease.attempt_of(self._job.comment) is not None
-        pinned = shown.get("ReqNodeList", "(null)") != "(null)" or self._job.het_job
-        if (pinned or not shown) and not federated:
+        if federated:  # the federation places its jobs itself, and keeps off marked nodes
+            address = self._address()
+            well = bool(address) and self._orders.requeue(address)
+            return PASS if well else self._drain(fault)
+        now = None if self._job.het_job else self._orders.job(self._job.job)
+        if now is None or now.wanted_nodes or not self._orders.requeue(now.address):
             return self._drain(fault)
-        if not self._orders.requeue(self._leader):
-            return self._drain(fault)
-        if not federated:  # the federation places its jobs itself, and keeps off marked nodes
-            excluded = with_node(shown.get("ExcNodeList"), self._job.node)
-            self._orders.exclude(str(self._job.job), excluded)
+        self._orders.exclude(now.address, with_node(now.excluded_nodes, self._job.node))
         return PASS
 
 

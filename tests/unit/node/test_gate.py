@@ -35,7 +35,7 @@ class Slurm:
         self.asked: list[str] = []
         self.answers: dict[str, str | None] = {
             "show node": "NodeName=n1 AvailableFeatures=nvlink,a100 ActiveFeatures=nvlink,a100\n",
-            "show job": "JobId=77 ReqNodeList=(null) ExcNodeList=(null)\n",
+            "squeue": "77|77|N/A||\n",
         }
         self.answers |= answers
 
@@ -49,7 +49,7 @@ class Slurm:
 
     @property
     def done(self) -> list[str]:
-        return [line for line in self.asked if " show " not in line]
+        return [line for line in self.asked if " show " not in line and "squeue" not in line]
 
 
 @pytest.fixture
@@ -189,14 +189,14 @@ MARK = (
 
 
 def test_a_job_of_several_nodes_is_sent_elsewhere_and_the_node_marked(node: Path) -> None:
-    slurm = Slurm(**{"show job": "JobId=77 ReqNodeList=(null) ExcNodeList=n7\n"})
+    slurm = Slurm(**{"squeue": "77|77|N/A||n7\n"})
     status, told, _ = starting(node, slurm, SLURM_JOB_NUM_NODES="2")
     assert status == gate.PASS
     assert told == [MARK, "scontrol requeue 77", "scontrol update jobid=77 excnodelist=n7,n1"]
 
 
 def test_a_federation_job_of_several_nodes_is_left_to_the_federation(node: Path) -> None:
-    slurm = Slurm(**{"show job": "JobId=77 ReqNodeList=n[1-2] ExcNodeList=(null)\n"})
+    slurm = Slurm(**{"squeue": "77|77|N/A|n[1-2]|\n"})
     status, told, _ = starting(
         node, slurm, SLURM_JOB_NUM_NODES="2", SLURM_JOB_COMMENT="fed:7:1", SLURM_HET_JOB_ID="76"
     )
@@ -207,9 +207,9 @@ def test_a_federation_job_of_several_nodes_is_left_to_the_federation(node: Path)
 @pytest.mark.parametrize(
     "answers",
     [
-        {"show job": "JobId=77 ReqNodeList=n[1-2] ExcNodeList=(null)\n"},
+        {"squeue": "77|77|N/A|n[1-2]|\n"},
         {"requeue": None},
-        {"show job": None},
+        {"squeue": None},
         {"show node": None},
         {"availablefeatures": None},
     ],
@@ -245,13 +245,15 @@ def test_a_job_without_its_lease_is_ended_and_the_node_stays(node: Path) -> None
     stands_for(node, "gpu-lost")  # such a job is not even looked at
     (leases / "7.1").unlink()
     status, told, log = starting(node, SLURM_JOB_COMMENT="fed:7:1 ticket=x")
-    assert (status, told) == (gate.PASS, ["scancel 77"])
+    noted = "scontrol update jobid=77 comment=fed:7:1 fed-gate:no-lease ticket=x"
+    assert (status, told) == (gate.PASS, [noted, "scancel 77"])
     assert log == ["job 77, attempt 7.1: there is no lease for this attempt"]
 
 
 def test_of_a_het_job_the_leader_has_the_lease_and_is_ended(node: Path) -> None:
     with_lease(node)
-    for leader, job, told in (("76", "77", []), ("76", "76", []), ("90", "91", ["scancel 90"])):
+    ended = ["scontrol update jobid=90 comment=fed:7:1 fed-gate:other-job", "scancel 90"]
+    for leader, job, told in (("76", "77", []), ("76", "76", []), ("90", "91", ended)):
         found = starting(
             node, SLURM_JOB_COMMENT="fed:7:1", SLURM_HET_JOB_ID=leader, SLURM_JOB_ID=job
         )
@@ -268,7 +270,51 @@ def test_without_a_spool_the_site_decides_whether_jobs_start(node: Path) -> None
     assert starting(node, SLURM_JOB_COMMENT="fed:7:1")[1] == []
     with_lease(node, "refuse")
     (node / "leases" / "7.1").write_text("{")
-    assert starting(node, SLURM_JOB_COMMENT="fed:7:1")[1] == ["scancel 77"]
+    assert starting(node, SLURM_JOB_COMMENT="fed:7:1")[1][-1] == "scancel 77"
+
+
+ARRAY = "75|77|0||\n76|77|1||\n77|77|2||n7\n"
+
+
+def test_of_an_array_only_the_task_that_has_the_arrays_id_is_ended_or_sent_elsewhere(
+    node: Path,
+) -> None:
+    slurm = Slurm(squeue=ARRAY)
+    told = starting(node, slurm, SLURM_JOB_NUM_NODES="2")[1]
+    assert told == [MARK, "scontrol requeue 77_2", "scontrol update jobid=77_2 excnodelist=n7,n1"]
+    (with_lease(node) / "7.1").unlink()
+    assert starting(node, Slurm(squeue=ARRAY), SLURM_JOB_COMMENT="fed:7:1")[1][-1] == "scancel 77_2"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "", "76|77|1||\n", "77|77|2||\n77|77|3||\n", "77|77|0-2%1||\n", "77|70|N/A||\n",
+        "77|77|2\n", "slurm_load_jobs error: Unable to contact slurm controller\n",
+    ],
+)  # fmt: skip
+def test_a_job_that_slurm_does_not_plainly_name_is_given_no_order(said: str, node: Path) -> None:
+    status, told, _ = starting(node, Slurm(squeue=said), SLURM_JOB_NUM_NODES="2")
+    assert status == gate.DRAIN
+    assert not any("77" in line for line in told)
+    (with_lease(node) / "7.1").unlink()
+    change(node, limit_s=3)
+    status, told, log = starting(node, Slurm(squeue=said), SLURM_JOB_COMMENT="fed:7:1")
+    assert (status, told) == (gate.PASS, [])
+    assert "it starts" in str(log)
+
+
+def test_a_job_without_its_lease_is_ended_though_slurm_refuses_at_first(node: Path) -> None:
+    class Busy(Slurm):
+        def __call__(self, argv: Sequence[str], *_: object) -> Ran:
+            first = "scancel" in argv[0] and "scancel 77" not in self.asked
+            ran = super().__call__(argv)
+            return Ran(1, "", "busy") if first else ran
+
+    (with_lease(node) / "7.1").unlink()
+    slurm = Busy()
+    assert starting(node, slurm, SLURM_JOB_COMMENT="fed:7:1")[0] == gate.PASS
+    assert slurm.asked.count("scancel 77") == 2
 
 
 @given(st.text(max_size=200), st.text(max_size=30))
