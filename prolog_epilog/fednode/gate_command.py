@@ -2,7 +2,8 @@
 
 usage: fed-gate check [--json]    make every check, of all GPUs (exit codes of Nagios)
        fed-gate list              the checks, their thresholds and what follows
-       fed-gate record            write down this node, which is well, as what is expected of it
+       fed-gate record            write down this node, which is well, as what is expected of it;
+                                  exit status 1 if the checks say that it is not
        fed-gate clear             Xid reports so far are seen to; the node takes all jobs again
 """
 
@@ -111,10 +112,20 @@ def _list(shared: "Dict[str, Any]", own: "Dict[str, Any]", node: str, as_json: b
 
 def _record(shared: "Dict[str, Any]", own: "Dict[str, Any]", node: str, as_json: bool) -> int:
     here = _scene(shared, own, node)
+    here.expected = scene.Expected()  # the node is held against itself, not what it was before
     here.smi.fetch(["gpus", "topology", "links"])
     trouble = here.answer("gpus").trouble
     if trouble and os.path.exists(shared["nvidia_smi"]):
         raise ValueError(f"nothing is recorded: {trouble}")
+    chosen = [manifest for manifest in _manifests(own) if not manifest.command]
+    sick = [
+        finding
+        for finding in findings.look(chosen, here, time.monotonic() + _CHECKS_S)
+        if finding.verdict == findings.FAULT
+    ]
+    for finding in sick:
+        print(f"fed-gate: is this node well? {finding.manifest.id}: {finding.detail}",
+              file=sys.stderr)  # fmt: skip
     document = json.dumps(seen_now(here)._asdict(), indent=1, sort_keys=True)
     file = _expected_file(own, node)
     os.makedirs(os.path.dirname(file), exist_ok=True)
@@ -123,7 +134,7 @@ def _record(shared: "Dict[str, Any]", own: "Dict[str, Any]", node: str, as_json:
     os.chmod(file + ".new", 0o644)
     os.rename(file + ".new", file)
     print(f"{file}:\n{document}")
-    return _OK
+    return _WARNING if sick else _OK
 
 
 def seen_now(here: scene.Scene) -> scene.Expected:

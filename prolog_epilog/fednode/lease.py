@@ -17,7 +17,7 @@ import stat
 import threading
 from typing import Callable, List, NamedTuple, Optional
 
-_ATTEMPT = re.compile(r"fed:([0-9]{1,18}):([0-9]{1,9})(?!\S)")
+_ATTEMPT = re.compile(r"fed:([0-9]{1,19}):([0-9]{1,19})(?: |\Z)")
 _MOST_BYTES = 4096
 _NOBODY = 65534
 _TRIES = 3

@@ -249,6 +249,35 @@ def test_a_job_without_its_lease_ends_before_it_runs_and_no_node_is_drained(gate
     everywhere(one)
 
 
+def test_of_an_array_only_the_task_that_is_meant_is_ended_or_sent_elsewhere(gated: None) -> None:
+    site = SITES[0]
+    script(site, f"mkdir -p {LEASES}; chmod 1733 {LEASES}")
+    configure(site, lease={"dir": LEASES})
+    # The task that is split off last has the id of the array.
+    array = submit(site, "--array=0-2", "-N1", "--comment=own", wrap="sleep 60")
+    within(30, lambda: running(site, array) == {"0", "1", "2"})
+    last = at(site, "squeue", "--noheader", "--array", f"--jobs={array}", "--format=%A %K")
+    (task,) = [row.split()[1] for row in last.splitlines() if row.split()[0] == array]
+    # The prolog again, as at the start of that task, which now claims an attempt without a lease.
+    environ = [f"SLURM_JOB_ID={array}", "SLURM_JOB_UID=1", f"SLURM_JOB_USER={LOCAL_USER}",
+               "SLURM_JOB_PARTITION=local", f"SLURMD_NODENAME={site}-g1",
+               f"SLURM_CLUSTER_NAME={site}", "SLURM_JOB_COMMENT=fed:9002:1"]  # fmt: skip
+    at(site, "env", *environ, HOOK)
+    within(30, lambda: running(site, array) == {"0", "1", "2"} - {task})
+    comments = at(site, "squeue", "--noheader", "--states=all", "--array", f"--jobs={array}",
+                  "--format=%K|%k")  # fmt: skip
+    noted = {row.partition("|")[0]: row.partition("|")[2] for row in comments.splitlines()}
+    assert noted.pop(task) == "fed:9002:1 fed-gate:no-lease"
+    assert set(noted.values()) == {"own"}
+    at(site, "scancel", array)
+
+
+def running(site: str, array: str) -> set[str]:
+    """The tasks of an array that run."""
+    return set(at(site, "squeue", "--noheader", "--array", "--states=RUNNING", f"--jobs={array}",
+                  "--format=%K").split())  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "trouble",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -11,7 +12,17 @@ from fednode.scene import Expected, Scene, View
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.node.scenes import faults, ports, saying, scene_of, shared, shipped
+from tests.unit.node.scenes import (
+    NVIDIA_SMI,
+    SHIPPED,
+    faults,
+    json_file,
+    ports,
+    saying,
+    scene_of,
+    shared,
+    shipped,
+)
 
 WELL = (
     "a100-nvswitch", "a100-hgx4", "h100-nvswitch", "h200-nvswitch", "h100-hgx4", "h100-pcie",
@@ -245,3 +256,28 @@ def test_what_cannot_be_read_counts_against_nobody(text: str) -> None:
     )
     for check in checks.BUILTIN:
         assert faults(check, where) == [], check
+
+
+def test_recording_a_node_that_is_not_well_says_what_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "expected.json"
+    node_json = json_file(
+        tmp_path / "node.json",
+        {
+            "nvidia_smi": NVIDIA_SMI, "state_dir": str(tmp_path), "kmsg": "/dev/null",
+            "gate": {"expected": str(record), "shipped_checks_dir": SHIPPED},
+        },
+    )  # fmt: skip
+    for case, status, said in (
+        ("a100-nvswitch", 0, ""),
+        ("link-down", 1, "is this node well? nvlink-links: GPU 3 has 11 active NVLinks"),
+    ):
+        program = tmp_path / "nvidia-smi"
+        program.write_text(f'#!/bin/sh\nFAKE_NVIDIA_SMI_CASE={case} exec {NVIDIA_SMI} "$@"\n')
+        program.chmod(0o755)
+        document = json.loads(Path(node_json).read_text()) | {"nvidia_smi": str(program)}
+        json_file(tmp_path / "node.json", document)
+        assert gate_command.main(["record"], {"SLURMD_NODENAME": "n1"}, node_json) == status
+        assert said in capsys.readouterr().err
+    assert json.loads(record.read_text())["links"]["3"] == 11

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -384,6 +385,28 @@ def test_a_gate_that_is_absent_or_broken_lets_jobs_start(trouble: str, installed
         }[trouble]
         hook.write_text(text)
     assert prolog(installed).returncode == 0
+
+
+@pytest.mark.parametrize("wrapper", ["prolog.d/90-federator-gate", "epilog.d/10-federator-release"])
+def test_a_wrapper_gives_up_a_hook_that_is_stuck_and_does_without_a_timeout_program(
+    wrapper: str, tmp_path: Path
+) -> None:
+    hook = tmp_path / ("fed-prolog" if "gate" in wrapper else "fed-epilog")
+    hook.write_text("#!/bin/sh\ntrap '' TERM\nsleep 30 &\nwait; wait\n")
+    hook.chmod(0o755)
+    text = (REPOSITORY / "prolog_epilog" / wrapper).read_text()
+    assert "-k 1 10 " in text or "-k 1 125 " in text
+    script = tmp_path / "wrapper"
+    for limit in ("/usr/bin/timeout", "/nonexistent/timeout"):
+        changed = text.replace("/opt/federator/libexec", str(tmp_path))
+        changed = changed.replace("/usr/bin/timeout", limit)
+        script.write_text(re.sub("-k 1 [0-9]+ ", "-k 0.1 0.1 ", changed))
+        script.chmod(0o755)
+        began = time.monotonic()
+        done = subprocess.run([str(script)], stdout=subprocess.DEVNULL, check=False, timeout=60)
+        assert done.returncode == 0
+        assert time.monotonic() - began < 20
+        hook.write_text("#!/bin/sh\nexit 3\n")
 
 
 def test_an_error_in_the_gate_itself_lets_the_job_start(installed: Path) -> None:
