@@ -16,6 +16,7 @@ local MAX_ADMISSION_BYTES = 1024 * 1024
 local MAX_ADMISSION_LINES = 10000
 local MAX_TICKET_BYTES = 512
 local MAX_SHOWN_BYTES = 60 -- of a user's word, in a message
+local MAX_ADVISED_BYTES = 4096 -- of --gres and --constraint; whoever writes more needs no advice
 local MAX_ALTERNATES = 8
 local NO_COUNT = 0xfffffff0 -- Slurm's "not given" is 2^32 - 2; real counts are smaller
 local NO_COUNT_16 = 0xfff0 -- and 2^16 - 2 where a count has 16 bits
@@ -580,14 +581,15 @@ end
 local function rule_tags(case)
     local rules = case.rules
     if not next(rules.require) then return nil end
+    local account, project = account_of(case.job), project_of(case.job)
     for _, partition in ipairs(case.partitions) do
         local tags = rules.require[partition] or rules.require["*"] or {}
-        if tags.account and not account_of(case.job) then
+        if tags.account and not account then
             return refusal(case, "ESLURM_INVALID_ACCOUNT", ("refused: jobs in partition %s need an "
                 .. "account, so that their use can be attributed. Add --account=NAME."):format(
                 shown(partition)))
         end
-        if tags.project and not project_of(case.job) then
+        if tags.project and not project then
             return refusal(case, "ERROR", ("refused: jobs in partition %s need a project, so that "
                 .. "their use can be attributed. Add --fed-project=NAME or --wckey=NAME (with "
                 .. "sbatch, FED_PROJECT=NAME in the environment does, too)."):format(
@@ -657,13 +659,17 @@ end
 -- The first GPU model that a job insists on by name though others would do; nil if none. Whoever
 -- asks for the model by a feature, too, means it.
 local function needless_model(texts, features, gpus)
+    if #table.concat(texts) + #(features or "") > MAX_ADVISED_BYTES then return nil end
+    local meant = set_of(words_of((features or ""):gsub("[^%w_.%-]", ",")))
+    local seen = {}
     for _, text in ipairs(texts) do
         for _, gpu in ipairs(M.gpus_in(text)) do
-            local about = gpu.model and gpus[gpu.model]
-            local others = about and models_that_would_do(gpus, gpu.model) or {}
-            local meant = (" " .. (features or ""):gsub("[^%w_.%-]", " ") .. " "):find(
-                " " .. tostring(gpu.model) .. " ", 1, true)
-            if #others > 0 and not meant then return gpu, about, others end
+            local model = gpu.model
+            if model and gpus[model] and not meant[model] and not seen[model] then
+                seen[model] = true
+                local others = models_that_would_do(gpus, model)
+                if #others > 0 then return gpu, gpus[model], others end
+            end
         end
     end
     return nil
