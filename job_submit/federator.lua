@@ -542,6 +542,15 @@ local function open_partitions(case)
     return ", or at this site alone with --partition=" .. table.concat(names, " or ")
 end
 
+-- The ticket of a job with the federation's mark, and whether it came in the comment. There it counts
+-- only if there is none in the environment: what else stands there is the user's, whatever it says.
+local function ticket_of(job)
+    local environment = job.environment
+    local token = environment and environment.FED_TICKET
+    if token then return token, false end
+    return job.comment:match("^%S+%s+ticket=(%S+)"), true
+end
+
 -- A federation partition takes only what the federation's agent brings, with a ticket.
 local function rule_closed(case)
     local rules = case.rules
@@ -552,9 +561,7 @@ local function rule_closed(case)
     if not closed and not attempt then return nil end
     local why = "this is none of them"
     if attempt then
-        local in_comment = comment:match("^%S+%s+ticket=(%S+)")
-        local environment = case.job.environment
-        local token = in_comment or (environment and environment.FED_TICKET)
+        local token, in_comment = ticket_of(case.job)
         local user = case.job.user_name
         if not user then error({ trouble = "the submitting user's name is not known" }, 0) end
         case.ticketed, why = ticket_is_good(rules, token, attempt, user, case.now_s)
