@@ -542,8 +542,8 @@ local function open_partitions(case)
     return ", or at this site alone with --partition=" .. table.concat(names, " or ")
 end
 
--- The ticket of a job with the federation's mark, and whether it came in the comment. There it counts
--- only if there is none in the environment: what else stands there is the user's, whatever it says.
+-- The ticket of a job with the federation's mark, and whether it came in the comment. There it
+-- counts only if the environment has none: what else stands there is the user's, whatever it says.
 local function ticket_of(job)
     local environment = job.environment
     local token = environment and environment.FED_TICKET
@@ -551,28 +551,33 @@ local function ticket_of(job)
     return job.comment:match("^%S+%s+ticket=(%S+)"), true
 end
 
--- A federation partition takes only what the federation's agent brings, with a ticket.
+-- See whether a job with the federation's mark has a good ticket: case.ticketed; returns why not.
+local function look_at_ticket(case, attempt)
+    local job = case.job
+    local token, in_comment = ticket_of(job)
+    if not job.user_name then error({ trouble = "the submitting user's name is not known" }, 0) end
+    local good, why = ticket_is_good(case.rules, token, attempt, job.user_name, case.now_s)
+    case.ticketed = good
+    if good and in_comment then -- others may see a job's comment
+        job.comment = job.comment:gsub("^(%S+)%s+ticket=%S+", "%1")
+    end
+    return why
+end
+
+-- A federation partition takes only what the federation's agent brings, with a ticket. Where none
+-- is closed, a good ticket still tells other rules whose the job is, and a bad one means nothing.
 local function rule_closed(case)
     local rules = case.rules
-    if not rules.any_closed then return nil end
-    local closed = any_of(case.partitions, function(name) return rules.closed[name] end)
-    local comment = case.job.comment
-    local attempt = attempt_of(comment)
-    if not closed and not attempt then return nil end
+    local attempt = attempt_of(case.job.comment)
     local why = "this is none of them"
-    if attempt then
-        local token, in_comment = ticket_of(case.job)
-        local user = case.job.user_name
-        if not user then error({ trouble = "the submitting user's name is not known" }, 0) end
-        case.ticketed, why = ticket_is_good(rules, token, attempt, user, case.now_s)
-        if case.ticketed then
-            -- Others may see a job's comment.
-            if in_comment then
-                case.job.comment = comment:gsub("^(%S+)%s+ticket=%S+", "%1")
-            end
-            return nil
-        end
+    if attempt and rules.spool_dir then
+        local ok, answer = pcall(look_at_ticket, case, attempt)
+        if not ok and rules.any_closed then error(answer, 0) end
+        if not ok then report("tickets", reason_of(answer)) end
+        why = answer
     end
+    local closed = any_of(case.partitions, function(name) return rules.closed[name] end)
+    if case.ticketed or not rules.any_closed or not (closed or attempt) then return nil end
     if not closed then
         return refusal(case, "ESLURM_ACCESS_DENIED", ("refused: a comment that begins with %s "
             .. "marks the federation's own jobs, and %s. Choose another comment, or submit with "

@@ -162,6 +162,21 @@ def test_what_the_federation_brings_was_counted_by_the_federation(capped: Site) 
     assert (answer.code, answer.said) == (SUCCESS, [])
 
 
+def test_without_a_closed_partition_too_the_federations_jobs_were_counted(site: Site) -> None:
+    """A ticket that is not good, or cannot be read, makes a job one like others."""
+    site.configure(CAPS.replace('closed = { "fed" },', ""))
+    site.admit("tenant\tvision\t16\t16")
+    job = {"partition": "fed", "account": "vision", "comment": "fed:7:1",
+           "tres_per_node": "gres/gpu:8", "environment": {"FED_TICKET": TOKEN}}  # fmt: skip
+    assert site.submit(**job).code == POLICY
+    site.ticket(user="vision2")
+    assert site.submit(**job).code == POLICY
+    site.ticket()
+    answer = site.submit(**job)
+    assert (answer.code, answer.said) == (SUCCESS, [])
+    assert site.submit(partition="fed", comment="fed:7:1").code == SUCCESS
+
+
 @pytest.mark.parametrize(
     ("job", "gpus"),
     [
