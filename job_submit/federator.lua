@@ -488,8 +488,10 @@ end
 -- The fewest GPUs that a job can come to hold: a lower bound where it leaves things open.
 local function gpus_asked(job)
     local nodes = count_of(job.min_nodes, NO_COUNT) or 1
-    local per_node = count_of(job.ntasks_per_node, NO_COUNT_16) or 1
-    local tasks = count_of(job.num_tasks, NO_COUNT) or nodes * per_node
+    local per_node = count_of(job.ntasks_per_node, NO_COUNT_16)
+    local tasks = count_of(job.num_tasks, NO_COUNT)
+    if tasks and per_node then nodes = math.max(nodes, math.ceil(tasks / per_node)) end
+    tasks = tasks or nodes * (per_node or 1)
     return math.max(
         gpu_count(job.tres_per_job),
         gpu_count(job.tres_per_node) * nodes,

@@ -185,6 +185,8 @@ def test_without_a_closed_partition_too_the_federations_jobs_were_counted(site: 
         ({"tres_per_node": "gres/gpu:a100:2,gres/gpu:h100:1", "min_nodes": 2}, 6),
         ({"tres_per_task": "gres/gpu=2", "num_tasks": 5}, 10),
         ({"tres_per_task": "gres/gpu=2", "min_nodes": 3, "ntasks_per_node": 4}, 24),
+        ({"tres_per_node": "gres/gpu:8", "num_tasks": 79, "ntasks_per_node": 8}, 80),
+        ({"tres_per_node": "gres/gpu:8", "num_tasks": 8, "ntasks_per_node": 8, "min_nodes": 2}, 16),
         ({"tres_per_task": "gres:gpu:1"}, 1),
         ({"tres_per_socket": "gres/gpu:2", "min_nodes": 2}, 4),
         ({"tres_per_job": "gres/gpu:1K"}, 1024),
