@@ -324,7 +324,7 @@ local function line_of_tenant(fields, content)
     local name, limit, used = fields:match("^([^\t]+)\t([^\t]+)\t(%d+%.?%d*)$")
     if not name then return false end
     if limit ~= "-" and not limit:match("^%d+%.?%d*$") then return false end
-    content.tenants[name] = { limit = tonumber(limit) or nil, used = tonumber(used) }
+    content.tenants[name:lower()] = { limit = tonumber(limit) or nil, used = tonumber(used) }
     return true
 end
 
@@ -517,12 +517,12 @@ local function project_of(job)
     return wckey and wckey ~= "" and wckey ~= "*" and wckey or nil
 end
 
--- The account that a job is for; the user's default one if it names none.
+-- The account that a job is for, in small letters, as Slurm keeps it; the user's default one if it
+-- names none.
 local function account_of(job)
     local account = job.account
-    if account and account ~= "" then return account end
-    account = job.default_account
-    return account and account ~= "" and account or nil
+    if not account or account == "" then account = job.default_account end
+    return account and account ~= "" and account:lower() or nil
 end
 
 ----------------------------------------------------------------------------------------- rules --

@@ -113,6 +113,16 @@ def test_a_job_beyond_its_tenants_limit_is_refused(capped: Site) -> None:
     ]
 
 
+def test_capital_letters_are_no_way_round_a_limit(site: Site) -> None:
+    """Slurm knows accounts in small letters only, but may ask the module before it writes them so."""
+    site.configure(CAPS)
+    site.admit("tenant\tvision\t16\t0", "tenant\tBio\t4\t0")
+    for account, gpus in (("VISION", 17), ("Vision", 17), ("bio", 5), ("Bio", 5)):
+        asked = {"partition": "gpu", "tres_per_job": f"gres/gpu:{gpus}"}
+        assert site.submit(account=account, **asked).code == POLICY, account
+        assert site.submit(default_account=account, **asked).code == POLICY, account
+
+
 def test_a_job_beyond_what_the_tenant_has_left_is_refused_where_so_chosen(capped: Site) -> None:
     answer = capped.submit(partition="gpu", account="vision", tres_per_job="gres/gpu:7")
     assert answer.code == POLICY
