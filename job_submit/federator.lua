@@ -22,6 +22,7 @@ local NO_COUNT = 0xfffffff0 -- Slurm's "not given" is 2^32 - 2; real counts are 
 local NO_COUNT_16 = 0xfff0 -- and 2^16 - 2 where a count has 16 bits
 local REPEAT_S = 3600 -- a trouble that lasts is logged again after so long
 local GRES_FIELDS = { "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task" }
+local KEPT_FIELDS = { "account", "partition", "wckey" } -- text that a change leaves or replaces
 local GRES_OPTIONS = { "gres", "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task" }
 
 -- What is known of a file: its text or first line when it was last looked at, and what it said.
@@ -591,23 +592,24 @@ local function rule_closed(case)
         open_partitions(case)))
 end
 
--- No tag, no schedule.
-local function rule_tags(case)
+-- No tag, no schedule. Of a change, only what it touches: concerns(partition, tag).
+local function rule_tags(case, concerns)
     local rules = case.rules
     if not next(rules.require) then return nil end
     local account, project = account_of(case.job), project_of(case.job)
+    local changed = concerns and "Add %s to the change." or nil
     for _, partition in ipairs(case.partitions) do
         local tags = rules.require[partition] or rules.require["*"] or {}
-        if tags.account and not account then
+        if tags.account and not account and (not concerns or concerns(partition, "account")) then
             return refusal(case, "ESLURM_INVALID_ACCOUNT", ("refused: jobs in partition %s need an "
-                .. "account, so that their use can be attributed. Add --account=NAME."):format(
-                shown(partition)))
+                .. "account, so that their use can be attributed. %s"):format(shown(partition),
+                changed and changed:format("account=NAME") or "Add --account=NAME."))
         end
-        if tags.project and not project then
+        if tags.project and not project and (not concerns or concerns(partition, "project")) then
             return refusal(case, "ERROR", ("refused: jobs in partition %s need a project, so that "
-                .. "their use can be attributed. Add --fed-project=NAME or --wckey=NAME (with "
-                .. "sbatch, FED_PROJECT=NAME in the environment does, too)."):format(
-                shown(partition)))
+                .. "their use can be attributed. %s"):format(shown(partition),
+                changed and changed:format("wckey=NAME") or "Add --fed-project=NAME or "
+                .. "--wckey=NAME (with sbatch, FED_PROJECT=NAME in the environment does, too)."))
         end
     end
     return nil
@@ -768,8 +770,8 @@ local function rule_advice(case)
     return nil
 end
 
--- What a user may not change of a job in the queue.
-local function rule_modify(case, record)
+-- What a user may not change of a job in the queue, where the federation has jobs of its own.
+local function rule_marked(case, record)
     local rules = case.rules
     if not rules.any_closed then return nil end
     local attempt, was = attempt_of(record.comment), set_of(words_of(record.partition))
@@ -792,6 +794,43 @@ local function rule_modify(case, record)
             or "refused: a comment that begins with fed: marks the federation's own jobs. Choose "
             .. "another comment.")
     end
+    case.ticketed = attempt ~= nil -- none other has such a comment
+    return nil
+end
+
+-- The job as a change would leave it, as far as Slurm says it: of tasks, and of the environment,
+-- the record of a job has nothing.
+local function changed_job(change, record)
+    local job = {
+        default_account = change.default_account,
+        min_nodes = count_of(change.min_nodes, NO_COUNT) or record.min_nodes,
+        num_tasks = change.num_tasks,
+        ntasks_per_node = change.ntasks_per_node,
+        spank_job_env = record.spank_job_env,
+    }
+    for _, field in ipairs(KEPT_FIELDS) do job[field] = change[field] or record[field] end
+    for _, field in ipairs(GRES_FIELDS) do job[field] = change[field] or record[field] end
+    return job
+end
+
+-- What holds for a submission holds for a change as well, of what it touches: a partition that the
+-- job enters, a tag that it loses, GPUs that it asks for in addition.
+local function rule_changed(case, record)
+    local change, was = case.job, set_of(words_of(record.partition))
+    local before_gpus = gpus_asked(changed_job({}, record))
+    case.job = changed_job(change, record)
+    case.partitions = partitions_of(case.job, case.parts)
+    local given = { account = change.account, project = change.wckey }
+    local verdict = rule_tags(case, function(partition, tag)
+        return given[tag] ~= nil or (change.partition ~= nil and not was[partition])
+    end)
+    if verdict then return verdict end
+    local grows = gpus_asked(case.job) > before_gpus
+    if grows and case.ticketed then
+        return refusal(case, "ESLURM_ACCESS_DENIED", "refused: the federation chose the size of "
+            .. "its job. Cancel with fscancel, and submit with other options.")
+    end
+    if grows or change.partition or change.account then return rule_caps(case) end
     return nil
 end
 
@@ -818,7 +857,7 @@ end
 
 local function judge_change(rules, now_s, job, parts, record)
     local case = case_of(rules, job, parts, now_s)
-    local verdict = rule_modify(case, record)
+    local verdict = rule_marked(case, record) or rule_changed(case, record)
     tell(case)
     return verdict or slurm.SUCCESS
 end

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.job_submit.site import (
+    ACCESS_DENIED,
     ERROR,
     INVALID_ACCOUNT,
+    NO_VAL,
+    NO_VAL16,
     NOW_S,
     POLICY,
     SUCCESS,
@@ -212,6 +215,75 @@ def test_how_many_gpus_a_job_asks_for(site: Site, job: dict[str, object], gpus: 
     assert f"asks for {gpus} GPUs" in refused.text or not gpus
     site.admit(f"tenant\tall\t{gpus}\t0")
     assert site.submit(partition="gpu", account="all", **job).code == SUCCESS
+
+
+# ---- changes of a job in the queue ----
+
+# What slurmctld shows of a queued job, seen in 22.05, 24.11 and 26.05: no tasks, no environment.
+QUEUED = {"partition": "free", "min_nodes": 2, "tres_per_node": "gres/gpu:4", "comment": None}
+UNCHANGED = {"min_nodes": NO_VAL, "num_tasks": NO_VAL, "ntasks_per_node": NO_VAL16,
+             "environment": {}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("record", "change", "code"),
+    [
+        ({}, {"partition": "fed"}, INVALID_ACCOUNT),
+        ({"account": "nlp"}, {"partition": "fed"}, ERROR),
+        ({"account": "nlp", "wckey": "llm"}, {"partition": "fed"}, SUCCESS),
+        ({"account": "nlp", "spank_job_env": ["FED_PROJECT=llm"]}, {"partition": "fed"}, SUCCESS),
+        ({}, {"partition": "free,local"}, INVALID_ACCOUNT),
+        ({}, {"partition": "fed", "account": "nlp", "wckey": "llm"}, SUCCESS),
+        ({"partition": "local", "account": "nlp"}, {"account": ""}, INVALID_ACCOUNT),
+        ({"partition": "fed", "account": "nlp", "wckey": "llm"}, {"wckey": ""}, ERROR),
+        # Its project stands in its environment, which nobody sees any more.
+        ({"partition": "fed", "account": "nlp"}, {"partition": "fed,free"}, SUCCESS),
+        ({"partition": "fed", "account": "nlp"}, {"min_nodes": 1}, SUCCESS),
+        ({}, {"comment": "mine"}, SUCCESS),
+    ],
+)
+def test_tags_are_required_of_a_change_that_touches_them(
+    site: Site, record: dict[str, object], change: dict[str, object], code: int
+) -> None:
+    site.configure(TAGS)
+    answer = site.modify({**QUEUED, **record}, **{**UNCHANGED, **change})
+    assert answer.code == code
+    assert ("=NAME to the change" in answer.text) == (code != SUCCESS)
+
+
+@pytest.mark.parametrize(
+    ("record", "change", "code"),
+    [
+        ({"partition": "gpu"}, {"min_nodes": 5}, POLICY),
+        ({"partition": "gpu"}, {"min_nodes": 4}, SUCCESS),
+        ({"partition": "gpu"}, {"tres_per_node": "gres/gpu:9"}, POLICY),
+        ({"partition": "gpu"}, {"tres_per_job": "gres/gpu:17"}, POLICY),
+        ({"partition": "gpu", "tres_per_task": "gres/gpu=1"}, {"num_tasks": 17}, POLICY),
+        ({"min_nodes": 5}, {"partition": "gpu"}, POLICY),
+        ({"min_nodes": 4}, {"partition": "gpu"}, SUCCESS),
+        ({"partition": "gpu", "account": "nlp", "min_nodes": 5}, {"account": "Vision"}, POLICY),
+        ({"partition": "gpu", "min_nodes": 50}, {"min_nodes": 40}, SUCCESS),  # the limit is newer
+        ({"partition": "gpu", "min_nodes": 50}, {"comment": "mine"}, SUCCESS),
+        ({"min_nodes": 5}, {"min_nodes": 100}, SUCCESS),
+    ],
+)
+def test_a_change_is_no_way_round_a_limit(
+    site: Site, record: dict[str, object], change: dict[str, object], code: int
+) -> None:
+    site.configure(CAPS)
+    site.admit("tenant\tvision\t16\t0")
+    job = {**QUEUED, "account": "vision", **record}
+    answer = site.modify(job, **{**UNCHANGED, **change})
+    assert (answer.code, "asks for" in answer.text) == (code, code == POLICY)
+    assert site.modify(job, uid=0, **{**UNCHANGED, **change}).code == SUCCESS
+
+
+def test_the_federations_jobs_do_not_grow(capped: Site) -> None:
+    job = {**QUEUED, "partition": "fed", "account": "vision", "comment": "fed:7:1"}
+    assert capped.modify(job, **{**UNCHANGED, "min_nodes": 1}).code == SUCCESS
+    answer = capped.modify(job, **{**UNCHANGED, "min_nodes": 3})
+    assert answer.code == ACCESS_DENIED
+    assert "the federation chose the size of its job" in answer.text
 
 
 def test_new_figures_are_taken_up_when_the_file_changes(capped: Site) -> None:
