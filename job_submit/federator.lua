@@ -500,22 +500,28 @@ local function gpus_asked(job)
         gpu_count(job.tres_per_task) * tasks)
 end
 
+-- The name of a project as --fed-project takes it; nil for anything else.
+local function as_project(text)
+    return text and #text <= 64 and text:match("^%w[%w._-]*$") or nil
+end
+
 -- The project that a job is tagged with: FED_PROJECT of its environment, which only sbatch sends,
 -- or of --fed-project as the SPANK plugin passes it on, or else the wckey.
 local function project_of(job)
     local environment = job.environment
-    local project = environment and environment.FED_PROJECT
-    if project and project ~= "" then return project end
+    local project = as_project(environment and environment.FED_PROJECT)
+    if project then return project end
     local passed_on = job.spank_job_env
     if type(passed_on) == "table" then
         for _, entry in pairs(passed_on) do
             entry = tostring(entry)
-            project = entry:match("^FED_PROJECT=(.+)$") or entry:match("^SPANK_FED_PROJECT=(.+)$")
+            project = as_project(entry:match("^FED_PROJECT=(.+)$")
+                or entry:match("^SPANK_FED_PROJECT=(.+)$"))
             if project then return project end
         end
     end
     local wckey = job.wckey
-    return wckey and wckey ~= "" and wckey ~= "*" and wckey or nil
+    return wckey and wckey:match("%w") and wckey or nil -- Slurm marks a default one with "*"
 end
 
 -- The account that a job is for, in small letters, as Slurm keeps it; the user's default one if it
@@ -547,22 +553,27 @@ end
 
 -- The ticket of a job with the federation's mark, and whether it came in the comment. There it
 -- counts only if the environment has none: what else stands there is the user's, whatever it says.
+-- In the comment the job's project follows, as such a job has no FED_PROJECT either.
 local function ticket_of(job)
     local environment = job.environment
     local token = environment and environment.FED_TICKET
     if token then return token, false end
-    return job.comment:match("^%S+%s+ticket=(%S+)"), true
+    local word = job.comment:match("^%S+%s+ticket=(%S+)")
+    if not word then return nil, false end
+    local named, project = word:match("^(%x+),project=(.*)$")
+    return named or word, true, project
 end
 
 -- See whether a job with the federation's mark has a good ticket: case.ticketed; returns why not.
 local function look_at_ticket(case, attempt)
     local job = case.job
-    local token, in_comment = ticket_of(job)
+    local token, in_comment, project = ticket_of(job)
     if not job.user_name then error({ trouble = "the submitting user's name is not known" }, 0) end
     local good, why = ticket_is_good(case.rules, token, attempt, job.user_name, case.now_s)
     case.ticketed = good
     if good and in_comment then -- others may see a job's comment
         job.comment = job.comment:gsub("^(%S+)%s+ticket=%S+", "%1")
+        case.project = as_project(project)
     end
     return why
 end
@@ -596,7 +607,7 @@ end
 local function rule_tags(case, concerns)
     local rules = case.rules
     if not next(rules.require) then return nil end
-    local account, project = account_of(case.job), project_of(case.job)
+    local account, project = account_of(case.job), case.project or project_of(case.job)
     local changed = concerns and "Add %s to the change." or nil
     for _, partition in ipairs(case.partitions) do
         local tags = rules.require[partition] or rules.require["*"] or {}

@@ -55,7 +55,9 @@ def in_small_letters(name: str) -> str:
 @law
 @given(
     tenants=st.dictionaries(
-        NAMES.map(in_small_letters), st.tuples(st.none() | st.integers(0, 10**6), st.integers(0, 10**6)), max_size=20
+        NAMES.map(in_small_letters),
+        st.tuples(st.none() | st.integers(0, 10**6), st.integers(0, 10**6)),
+        max_size=20,
     ),
     gpus=st.dictionaries(MODELS, st.tuples(st.integers(1, 512), st.booleans()), max_size=5),
     unknown=st.lists(st.from_regex(r"future[a-z0-9\t]{0,20}", fullmatch=True), max_size=3),

@@ -75,6 +75,11 @@ def test_a_project_comes_from_environment_plugin_or_wckey(
         {"wckey": ""},
         {"wckey": "*"},
         {"spank_job_env": ["FED_PROJECT="]},
+        {"environment": {"FED_PROJECT": " "}},
+        {"environment": {"FED_PROJECT": "x" * 65}},
+        {"environment": {"FED_PROJECT": "../x"}},
+        {"spank_job_env": ["FED_PROJECT=-"]},
+        {"wckey": " "},
     ],
 )
 def test_a_job_without_a_project_is_told_how_to_name_one(
@@ -97,6 +102,22 @@ def test_a_ticket_is_no_tag(site: Site) -> None:
     assert site.submit(**job, account="vision").code == SUCCESS
 
 
+def test_a_job_of_the_federation_without_environment_brings_its_project_in_the_comment(
+    site: Site,
+) -> None:
+    site.configure(
+        'return { spool_dir = SPOOL, closed = { "fed" }, require = { fed = { "project" } } }'
+    )
+    site.ticket()
+    job = {"partition": "fed", "environment": None}
+    answer = site.submit(**job, comment=f"fed:7:1 ticket={TOKEN},project=llm my own")
+    assert (answer.code, answer.job["comment"]) == (SUCCESS, "fed:7:1 my own")
+    for ticket in (TOKEN, f"{TOKEN},project=", f"{TOKEN},project=-"):
+        assert site.submit(**job, comment=f"fed:7:1 ticket={ticket}").code == ERROR
+    stranger = site.submit(**job, comment=f"fed:7:1 ticket={'f' * 32},project=llm")
+    assert "not known" in stranger.text
+
+
 # ---- caps ----
 
 
@@ -117,7 +138,7 @@ def test_a_job_beyond_its_tenants_limit_is_refused(capped: Site) -> None:
 
 
 def test_capital_letters_are_no_way_round_a_limit(site: Site) -> None:
-    """Slurm knows accounts in small letters only, but may ask the module before it writes them so."""
+    """Slurm has accounts in small letters, but may ask the module before it writes them so."""
     site.configure(CAPS)
     site.admit("tenant\tvision\t16\t0", "tenant\tBio\t4\t0")
     for account, gpus in (("VISION", 17), ("Vision", 17), ("bio", 5), ("Bio", 5)):
