@@ -620,7 +620,8 @@ local function rule_tags(case, concerns)
             return refusal(case, "ERROR", ("refused: jobs in partition %s need a project, so that "
                 .. "their use can be attributed. %s"):format(shown(partition),
                 changed and changed:format("wckey=NAME") or "Add --fed-project=NAME or "
-                .. "--wckey=NAME (with sbatch, FED_PROJECT=NAME in the environment does, too)."))
+                .. "--wckey=NAME (in the environment: FED_PROJECT=NAME for sbatch, "
+                .. "SBATCH_FED_PROJECT=NAME for fsbatch)."))
         end
     end
     return nil
