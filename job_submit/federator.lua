@@ -338,7 +338,8 @@ end
 
 local KINDS = { tenant = line_of_tenant, gpu = line_of_gpu }
 
--- admission.tsv's tenants and GPU models; raises {trouble=} for what is not of that format.
+-- admission.tsv's tenants and GPU models; raises {trouble=} for what is not of that format. A line
+-- that says nothing takes no other one's meaning away; skipped tells of the first.
 function M.parse_admission(text)
     local header, rest = text:match("^([^\n]*)\n(.*)$")
     local written_at_s = header and header:match("^federator%-admission\t1\t(%d+)$")
@@ -356,15 +357,15 @@ function M.parse_admission(text)
             error({ trouble = "admission.tsv has too many lines" }, 0)
         end
         local kind, fields = line:match("^(%l+)\t(.*)$")
-        if KINDS[kind] and not KINDS[kind](fields, content) then
-            error({ trouble = ("admission.tsv, line %d: %s"):format(number, shown(line)) }, 0)
+        if KINDS[kind] and not KINDS[kind](fields, content) and not content.skipped then
+            content.skipped = ("admission.tsv, line %d is left out: %s"):format(number, shown(line))
         end
     end
     return content
 end
 
 -- Look at admission.tsv: its first line alone, unless that has changed.
-local function look_at_admission(path)
+local function look_at_admission(path, now_s)
     local file, why, code = io.open(path, "rb")
     if not file then
         error({ trouble = code == 2 and (path .. " is not there") or shown(why) }, 0)
@@ -374,20 +375,26 @@ local function look_at_admission(path)
     header = header:match("^[^\n]*")
     if header == spool.header and path == spool.path then return end
     spool.content = M.parse_admission(text_of(path, MAX_ADMISSION_BYTES) or "")
-    spool.header, spool.path = header, path
+    local skipped = spool.content.skipped
+    if skipped then report("a line of admission.tsv", skipped) end
+    if not skipped then report_well("a line of admission.tsv") end
+    -- One that is written in the same second has the same first line.
+    local age_s = now_s - spool.content.written_at_s
+    spool.header = math.abs(age_s) > 1 and header or nil
+    spool.path = path
 end
 
 -- What admission.tsv says; raises {trouble=} while it cannot be had.
 local function admission(rules, now_s)
     if spool.looked_at_s ~= now_s then
         spool.looked_at_s = now_s
-        local ok, failure = pcall(look_at_admission, rules.spool_dir .. "/admission.tsv")
+        local ok, failure = pcall(look_at_admission, rules.spool_dir .. "/admission.tsv", now_s)
         spool.trouble = nil
         if not ok then
             spool.trouble, spool.header = reason_of(failure), nil
         end
     end
-    if spool.trouble then error({ trouble = spool.trouble }, 0) end
+    if spool.trouble then error({ trouble = spool.trouble, subject = "admission.tsv" }, 0) end
     return spool.content
 end
 
@@ -398,14 +405,17 @@ local function ticket_is_good(rules, token, attempt, user, now_s)
     local folder = rules.spool_dir .. "/tickets"
     local ok, text = pcall(text_of, folder .. "/" .. token, MAX_TICKET_BYTES)
     if not ok then -- the log is no place for a ticket's name
-        error({ trouble = "tickets: " .. reason_of(text):gsub("%x+%x+", "..."):sub(-40) }, 0)
+        local why = "tickets: " .. reason_of(text):gsub("%x+%x+", "..."):sub(-40)
+        error({ trouble = why, subject = "tickets" }, 0)
     end
     if not text then
         local file, _, code = io.open(folder, "rb")
         if file then file:close() end
-        if not file and code == 2 then error({ trouble = folder .. " is not there" }, 0) end
+        if not file and code == 2 then
+            error({ trouble = folder .. " is not there", subject = "tickets" }, 0)
+        end
     end
-    report_well("admission")
+    report_well("tickets")
     if not text then return false, "its ticket is not known (any more)" end
     local named, owner, expires_at_s = text:match("^(fed:%d+:%d+) (%S+) (%d+)\n$")
     if not named or #expires_at_s > 15 then return false, "its ticket is damaged" end
@@ -643,7 +653,6 @@ local function rule_caps(case)
     local asked = gpus_asked(case.job)
     if asked == 0 then return nil end
     local known = admission(case.rules, case.now_s)
-    report_well("admission")
     local age_s = case.now_s - known.written_at_s
     local fresh = age_s <= caps.max_age_s
     if fresh then
@@ -762,7 +771,10 @@ end
 -- Whoever asks for a model by name may wait for it in vain.
 local function advise(case, by)
     local advice, rewrite = case.rules.advice, case.rules.rewrite
-    local advised = advice and advice.by == by and any_of(case.partitions, advice.covers)
+    -- A user's command does not know which partition is the default one.
+    local speaks = advice and (advice.by == by
+        or (by == "controller" and not case.job.partition and not advice.covers("*")))
+    local advised = speaks and any_of(case.partitions, advice.covers)
     local changed = by == "client" and rewrite and any_of(case.partitions, rewrite.covers)
     if case.ticketed or not (advised or changed) then return end
     local texts = gres_texts(case.job, by == "client" and GRES_OPTIONS or GRES_FIELDS)
@@ -876,7 +888,7 @@ end
 
 -- An error of our own: say so once, and do what the site has chosen.
 local function failed(failure)
-    report("admission", reason_of(failure))
+    report(type(failure) == "table" and failure.subject or "admission", reason_of(failure))
     if not config.rules or config.rules.fail_open then return slurm.SUCCESS end
     slurm.log_user("%s", "refused: the federation's admission rules could not be checked ("
         .. shown(reason_of(failure)) .. "). Tell the site's admins, and try again later.")

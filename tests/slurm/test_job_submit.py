@@ -322,7 +322,7 @@ def test_what_a_missing_spool_means_is_the_sites_choice(everywhere: Everywhere) 
         within(5, lambda: cluster.batch(*asks)[0] == 0)
         said = cluster.log()
         assert "admission.tsv is not there" in said
-        assert said.strip().endswith("admission is in order again")
+        assert said.strip().endswith("admission.tsv is in order again")
 
     everywhere(story)
 

@@ -332,6 +332,7 @@ def test_the_file_is_opened_once_a_second_and_parsed_once_a_change(capped: Site)
         " if path:match('admission.tsv$') then opened = opened + 1 end return open(path, ...) end"
     )
     job = {"partition": "gpu", "account": "vision", "tres_per_job": "gres/gpu:1"}
+    capped.now_s += 1
     for _ in range(50):
         assert capped.submit(**job).code == SUCCESS
     assert capped.lua.globals().opened == 2  # the first line, then, as it was new, all of it
@@ -339,6 +340,15 @@ def test_the_file_is_opened_once_a_second_and_parsed_once_a_change(capped: Site)
     for _ in range(50):
         assert capped.submit(**job).code == SUCCESS
     assert capped.lua.globals().opened == 3
+
+
+def test_a_second_file_of_the_same_second_is_read_too(capped: Site) -> None:
+    job = {"partition": "gpu", "account": "vision", "tres_per_job": "gres/gpu:8"}
+    written_at_s = capped.now_s
+    capped.admit("tenant\tvision\t16\t0", written_at_s=written_at_s)
+    assert capped.submit(**job).code == SUCCESS
+    capped.admit("tenant\tvision\t4\t0", written_at_s=written_at_s)
+    assert capped.submit(**job).code == POLICY
 
 
 def test_jobs_that_no_rule_concerns_touch_no_spool(capped: Site) -> None:
