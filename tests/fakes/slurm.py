@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -291,6 +292,7 @@ class SimulatedSite:
         self.slurm = slurm
         self.submitted: list[AttemptId] = []  # every sbatch that reached Slurm
         self.down = False  # slurmctld does not answer
+        self.sweep_takes_s = 0.0  # after the jobs were read
         self.refusal = ""  # sbatch says no
         self.reply_is_lost = False  # sbatch reaches Slurm, its answer does not come back
         self.order_is_lost = False  # sbatch never reaches Slurm, which is not known
@@ -313,11 +315,14 @@ class SimulatedSite:
 
     async def sweep(self) -> Sweep:
         self._answer()
-        return Sweep(
+        found = Sweep(
             nodes=self.slurm.nodes(),
             attempts=self.slurm.reports(),
             holders=self.slurm.holders(),
         )
+        if self.sweep_takes_s:
+            await asyncio.sleep(self.sweep_takes_s)
+        return found
 
     async def launch(self, order: LaunchOrder, ticket: str = "") -> int:
         self.on_launch(order.attempt, ticket)

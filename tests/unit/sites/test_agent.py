@@ -56,11 +56,6 @@ _T = TypeVar("_T")
 PING_EVERY_S = 5.0
 
 
-async def at_once(act: Callable[[], _T]) -> _T:
-    """A file system that answers."""
-    return act()
-
-
 class Daemon:
     """The daemon's end of one agent's channel, and the site behind it."""
 
@@ -72,6 +67,7 @@ class Daemon:
         self.epoch = 1
         self.folder = folder
         self.spool = ""  # agent.yaml's spool_dir
+        self.spool_hangs = False
         self._reader: asyncio.StreamReader | None = None
 
     def tell(self, message: Message) -> None:
@@ -106,7 +102,7 @@ class Daemon:
         journal = Journal(self.folder, self.clock())
         agent = Agent(
             config, self.site, journal, self._take, clock=self.clock,
-            knows_user=lambda user: user != "stranger", acting=at_once,
+            knows_user=lambda user: user != "stranger", acting=self._in_spool,
         )  # fmt: skip
         self.tell(Welcome(protocol=PROTOCOL_VERSION, epoch=self.epoch, site="alpine",
                           partitions=("gpu",), poll_interval_s=10.0))  # fmt: skip
@@ -125,6 +121,11 @@ class Daemon:
             self.hang_up()
             await asyncio.wait({running})
         await running
+
+    async def _in_spool(self, act: Callable[[], _T]) -> _T:
+        if self.spool_hangs:
+            raise TimeoutError
+        return act()
 
     async def _act(self, script: Callable[[], Awaitable[None]]) -> None:
         await self.wait_for(Report)
