@@ -59,9 +59,9 @@ PING_EVERY_S = 5.0
 class Daemon:
     """The daemon's end of one agent's channel, and the site behind it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, n_nodes: int = 4) -> None:
         self.clock = VirtualClock()
-        self.slurm = SimulatedSlurm(rack("a", 4), self.clock)
+        self.slurm = SimulatedSlurm(rack("a", n_nodes), self.clock)
         self.site = SimulatedSite(self.slurm)
         self.said: list[Message] = []  # by the agent
         self.epoch = 1
