@@ -67,7 +67,9 @@ class Gate:
     def run(self) -> int:
         """Return ``PASS`` or ``DRAIN``; a job that must not start at all has been ended."""
         status = PASS
-        if self._lease_is_bad():
+        unleased = self._lacks_lease()
+        if unleased:
+            self._orders.comment(self._leader, lease.noted(self._job.comment, unleased))
             self._orders.cancel(self._leader)
         elif self._is_gated():
             status = self._healthy()
@@ -78,17 +80,18 @@ class Gate:
         named = self._own["partitions"]
         return self._own["enabled"] and ("*" in named or self._job.partition in named)
 
-    def _lease_is_bad(self) -> bool:
+    def _lacks_lease(self) -> str:
+        """Return why a job of the federation must not start; "" if it may."""
         attempt, settings = lease.attempt_of(self._job.comment), self._own["lease"]
         if attempt is None or settings["dir"] is None:
-            return False
+            return ""
         claim = lease.Claim(attempt, self._job.user, self._cluster, self._leader, self._job.node)
         verdict = lease.check_in_time(settings["dir"], claim, settings["timeout_s"])
         if verdict.ok is not True:
             self.log.append(f"job {self._job.job}, attempt {attempt}: {verdict.why}")
         if verdict.ok is None:
-            return bool(settings["on_error"] == "refuse")
-        return not verdict.ok
+            return "the lease cannot be read" if settings["on_error"] == "refuse" else ""
+        return "" if verdict.ok else verdict.why
 
     def _healthy(self) -> int:
         """Make the checks and do what their manifests say."""

@@ -17,6 +17,7 @@ from typing import Callable, List, NamedTuple, Optional
 
 _ATTEMPT = re.compile(r"fed:([0-9]{1,18}):([0-9]{1,9})")
 _MOST_BYTES = 4096
+_MOST_NOTE_CHARS = 60
 _NOBODY = 65534
 
 
@@ -41,6 +42,13 @@ def attempt_of(comment: str) -> "Optional[str]":
     """Return the attempt that a job's comment names in its first word; None for local jobs."""
     found = _ATTEMPT.fullmatch(comment.partition(" ")[0])
     return f"{found.group(1)}.{found.group(2)}" if found else None
+
+
+def noted(comment: str, why: str) -> str:
+    """Return a federation job's comment with ``why`` it is ended as second word, for its agent."""
+    first, _, rest = comment.strip().partition(" ")
+    word = "fed-gate:" + re.sub(r"[^A-Za-z0-9.]+", "-", why).strip("-")[:_MOST_NOTE_CHARS]
+    return f"{first} {word} {rest}".strip()
 
 
 def check(folder: str, claim: Claim) -> LeaseVerdict:

@@ -42,6 +42,10 @@ class Orders:
         """End a job before it has started."""
         return self._does([self._scancel, job])
 
+    def comment(self, job: str, text: str) -> bool:
+        """Replace the comment of a job."""
+        return self._scontrol_does("update", f"jobid={job}", f"comment={text}")
+
     def requeue(self, job: str) -> bool:
         """Put a job back into Slurm's queue; refused for jobs that are not to be requeued."""
         return self._scontrol_does("requeue", job)

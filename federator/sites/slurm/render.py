@@ -127,6 +127,12 @@ def render(
     )
 
 
+# Should nobody end a probe, Slurm gives it up by then. (22.05 keeps one that is held all the same,
+# so that what is not to start begins later than it is ended.)
+PROBE_DEADLINE: Final = "now+3minutes"
+PROBE_LATER: Final = "now+1minute"
+
+
 def probe_call(probe: Probe) -> SbatchCall:
     """The call of sbatch for a job that does nothing; see ``sites.verifying``."""
     options = {
@@ -138,12 +144,14 @@ def probe_call(probe: Probe) -> SbatchCall:
         "nodelist": probe.node,
         "gres": f"gpu:{probe.gpus}" if probe.gpus else "",
         "time": "1",
+        "deadline": PROBE_DEADLINE,
+        "begin": PROBE_LATER if probe.later else "",
         "output": "/dev/null",
         "chdir": "/",
     }
     argv = [f"--{name}={value}" for name, value in options.items() if value] + ["--no-requeue"]
     return SbatchCall(
-        argv=tuple(argv + ["--hold"] * probe.held),
+        argv=tuple(argv),
         args=(),
         script="#!/bin/sh\nexit 0\n",
         environment={"PATH": DEFAULT_PATH, "FED_PROJECT": "fed-verify"} | _opened_by(probe.ticket),
