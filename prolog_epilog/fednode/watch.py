@@ -250,15 +250,15 @@ class Watch:
 
     def _reclaim(self, due: Due, now: JobNow) -> bool:
         job = due.record.job
-        target = due.record.het_job or job
+        name = str(due.record.het_job) if due.record.het_job else now.name
         self._slurm.notify(job, watch_words.farewell(due.record, due.finding, self._own["reclaim"]))
         if is_federated(now.comment):
             note = watch_words.note(due.finding)
-            if not self._slurm.comment(job, with_note(now.comment, note)):
+            if not self._slurm.comment(now.name, with_note(now.comment, note)):
                 print(f"job {job}: {self._slurm.trouble}", file=sys.stderr)
         if self._own["reclaim"] == "requeue":
-            return self._slurm.requeue(target)
-        return self._slurm.cancel(target)
+            return self._slurm.requeue(name)
+        return self._slurm.cancel(name)
 
     def _log(self, due: Due, step: str, done: bool) -> None:
         line = {

@@ -26,7 +26,7 @@ ENVIRON = {
     "SLURMD_NODENAME": "n1",
 }
 BUSY, HELD, EMPTY = "40000, 90", "40000, 0", "4, 0"
-RUNNING = "7|RUNNING|ada|1|1|0|"
+RUNNING = "7|7|N/A|RUNNING|ada|1|1|0|"
 
 
 class Node:
@@ -97,6 +97,35 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     return Node(tmp_path, monkeypatch)
 
 
+ARRAY = (
+    "5|7|1|RUNNING|ada|1|1|N/A|{0}\n6|7|2|RUNNING|ada|1|1|N/A|{0}\n7|7|3|RUNNING|ada|1|1|N/A|{0}"
+)
+
+
+@pytest.mark.parametrize("reclaim", ["cancel", "requeue"])
+def test_the_last_task_of_an_array_is_reclaimed_without_its_siblings(
+    reclaim: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(tmp_path, monkeypatch, reclaim=reclaim)
+    node.slurm(ARRAY)
+    node.run(41)
+    assert node.steps() == ["warn", "warn again", reclaim]
+    orders = [call for call in node.calls("scontrol", "scancel") if "notify" not in call]
+    assert [order.split()[:3] for order in orders] == [
+        ["scontrol", "update", "jobid=7_3"],
+        ["scancel", "7_3"] if reclaim == "cancel" else ["scontrol", "requeue", "7_3"],
+    ]
+
+
+@pytest.mark.parametrize("array", ["7|1-3", "7|3%1", "7|", "|N/A", "6|N/A", "N/A|3", "7_3|3"])
+def test_a_job_of_which_slurm_does_not_say_what_it_is_called_is_left_alone(
+    array: str, node: Node
+) -> None:
+    node.slurm(f"7|{array}|RUNNING|ada|1|1|N/A|")
+    node.run(41)
+    assert node.calls("scontrol", "scancel") == []
+
+
 def test_slurm_is_not_asked_while_nothing_is_wrong(node: Node) -> None:
     node.gpus(BUSY)
     node.run(30)
@@ -122,15 +151,15 @@ def test_a_zombie_is_warned_twice_and_cancelled_and_the_federation_learns_why(no
         (RUNNING + "fed-watch=off", {"opt_out": False}, ["warn", "warn again", "cancel"]),
         (RUNNING, {"reclaim": "none"}, ["warn", "warn again"]),
         (RUNNING, {"reclaim": "requeue"}, ["warn", "warn again", "requeue"]),
-        ("7|RUNNING|ada|2|1|0|", {}, ["warn", "warn again"]),
-        ("7|RUNNING|ada|2|1|0|", {"multi_node": "leave"}, []),
-        ("7|RUNNING|ada|2|1|0|", {"multi_node": "reclaim"}, ["warn", "warn again", "cancel"]),
-        ("7|RUNNING|ada|1|1|7|", {}, ["warn", "warn again"]),
-        ("7|RUNNING|ada|1|0|0|", {}, []),
-        ("7|RUNNING|ada|1|0|0|", {"interactive": "warn"}, ["warn", "warn again"]),
-        ("7|RUNNING|bob|1|1|0|", {}, []),
-        ("7|COMPLETING|ada|1|1|0|", {}, []),
-        ("8|RUNNING|ada|1|1|0|", {}, []),
+        ("7|7|N/A|RUNNING|ada|2|1|0|", {}, ["warn", "warn again"]),
+        ("7|7|N/A|RUNNING|ada|2|1|0|", {"multi_node": "leave"}, []),
+        ("7|7|N/A|RUNNING|ada|2|1|0|", {"multi_node": "reclaim"}, ["warn", "warn again", "cancel"]),
+        ("7|7|N/A|RUNNING|ada|1|1|7|", {}, ["warn", "warn again"]),
+        ("7|7|N/A|RUNNING|ada|1|0|0|", {}, []),
+        ("7|7|N/A|RUNNING|ada|1|0|0|", {"interactive": "warn"}, ["warn", "warn again"]),
+        ("7|7|N/A|RUNNING|bob|1|1|0|", {}, []),
+        ("7|7|N/A|COMPLETING|ada|1|1|0|", {}, []),
+        ("8|8|N/A|RUNNING|ada|1|1|0|", {}, []),
         ("", {}, []),
     ],
 )
@@ -264,6 +293,8 @@ def test_a_warning_says_what_was_seen_what_will_be_done_and_how_to_be_left_alone
 
 @given(st.text(max_size=200))
 def test_no_comment_passes_for_slurms_own_words(comment: str) -> None:
-    now = slurm_jobs.parse_job(f"7|PENDING|ada|1|1|0|{comment}\n7|RUNNING|eve|9|0|0|\n", 7)
+    now = slurm_jobs.parse_job(
+        f"7|7|N/A|PENDING|ada|1|1|0|{comment}\n7|7|N/A|RUNNING|eve|9|0|0|\n", 7
+    )
     assert now is not None
     assert (now.running, now.user, now.nodes, now.batch) == (False, "ada", 1, True)
