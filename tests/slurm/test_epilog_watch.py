@@ -295,7 +295,7 @@ def _array(site: str) -> None:
     gpus(site, node, 40_000, 90)
     argv = ["sbatch", "--parsable", "--partition=local", f"--nodelist={node}", "--gres=gpu:1",
             "--array=1-3", "--requeue", "--output=job-%j.out", "--wrap=sleep 600"]  # fmt: skip
-    array = at(site, "sh", "-c", 'cd && exec "$@"', "-", *argv, user="vision1")
+    array = at(site, "sh", "-c", 'cd && exec "$@"', "-", *argv, user="vision1").strip()
 
     def tasks() -> dict[str, str]:
         """The state of each task by its number; the last has the array's."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,13 @@ class Node:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
         self.processes: list[Process] = []
+        self.answers_gpus: Callable[[], Ran] = lambda: self.gpus
         self.killed: list[int] = []
         self.called: list[str] = []
         self.gpus, self.apps = Ran(0, EMPTY, ""), Ran(0, "", "")
         self.swept = shm.Swept(files=2, kib=8)
         self.sweeps = 0
+        self.meanwhile: Callable[[], None] = lambda: None  # while shared memory is looked at
         self.settings: dict[str, Any] = {
             "gpu_wait_s": 0, "dcgm_mapping_dir": str(folder / "map-%n"), "gpu_memory": "drain",
         }  # fmt: skip
@@ -59,14 +61,15 @@ class Node:
         self.killed += [victim.pid for victim in victims]
         return list(victims)
 
-    def _sweep(self, *_: object) -> shm.Swept:
+    def _sweep(self, *_: object, alone: Callable[[], bool]) -> shm.Swept | None:
         self.sweeps += 1
-        return self.swept
+        self.meanwhile()
+        return self.swept if alone() else None
 
     def _run(self, argv: Sequence[str], *_: object) -> Ran:
         self.called.append(" ".join([Path(argv[0]).name, *argv[1:]]))
         if "--query-gpu" in self.called[-1]:
-            return self.gpus
+            return self.answers_gpus()
         return self.apps if "--query-compute-apps" in self.called[-1] else Ran(0, "", "")
 
     def prolog(self, **environ: str) -> None:
@@ -128,6 +131,26 @@ def test_shared_memory_is_swept_unless_the_user_has_another_job_here(node: Node)
     assert "shm_left" in node.run()
     node.processes = []
     node.prolog(SLURM_JOB_ID="8", SLURMD_NODENAME="n2")  # no process yet, but its prolog has run
+    assert "shm_left" in node.run()
+    assert node.sweeps == 1
+
+
+def test_shared_memory_stays_if_a_job_of_the_user_starts_while_gpus_are_waited_for(
+    node: Node,
+) -> None:
+    def starts() -> Ran:
+        node.prolog(SLURM_JOB_ID="8")
+        return Ran(0, EMPTY, "")
+
+    node.answers_gpus = starts
+    assert "shm_left" in node.run()
+    assert node.sweeps == 0
+
+
+def test_shared_memory_stays_if_a_job_of_the_user_starts_while_it_is_looked_at(
+    node: Node,
+) -> None:
+    node.meanwhile = lambda: node.prolog(SLURM_JOB_ID="8")
     assert "shm_left" in node.run()
     assert node.sweeps == 1
 

@@ -115,8 +115,12 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def sweep(folder: Path, uid: int = ME) -> shm.Swept:
-    return shm.sweep(uid, time.monotonic() + 30, str(folder))
+def sweep(folder: Path, uid: int = ME, later_s: float = 1.0) -> shm.Swept:
+    """What an epilog that begins ``later_s`` from now would do."""
+    until = time.monotonic() + 30
+    swept = shm.sweep(uid, time.time() + later_s, until, lambda: True, str(folder))
+    assert swept is not None
+    return swept
 
 
 def test_files_and_folders_that_nobody_uses_go(folder: Path) -> None:
@@ -167,9 +171,53 @@ def test_a_link_leads_nowhere(folder: Path, tmp_path: Path) -> None:
 
 def test_with_no_time_to_look_at_all_processes_nothing_is_removed(folder: Path) -> None:
     (folder / "file").write_bytes(b"x")
-    swept = shm.sweep(ME, time.monotonic() - 1, str(folder))
+    began_s = time.time() + 1
+    swept = shm.sweep(ME, began_s, time.monotonic() - 1, lambda: True, str(folder))
     assert (folder / "file").exists()
+    assert swept is not None
     assert swept.trouble
+
+
+def test_what_has_changed_since_the_epilog_began_stays(folder: Path) -> None:
+    (folder / "tree").mkdir()
+    (folder / "tree" / "new").write_bytes(b"x")
+    assert sweep(folder, later_s=-1.0) == shm.Swept()
+    assert (folder / "tree" / "new").exists()
+
+
+def test_a_file_that_comes_while_users_are_looked_up_stays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "old").write_bytes(b"x")
+
+    def looked_up(*_: object) -> set[shm.Identity]:
+        (folder / "new").write_bytes(b"x")  # by a job that nobody has looked at
+        return set()
+
+    monkeypatch.setattr(shm, "identities_in_use", looked_up)
+    assert sweep(folder).files == 1
+    assert [path.name for path in folder.iterdir()] == ["new"]
+
+
+def test_a_job_that_comes_while_users_are_looked_up_keeps_everything(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "old").write_bytes(b"x")
+    happened = []
+
+    def looked_up(*_: object) -> set[shm.Identity]:
+        happened.append("users are looked up")
+        return set()
+
+    def alone() -> bool:
+        happened.append("other jobs are asked for")
+        return False
+
+    monkeypatch.setattr(shm, "identities_in_use", looked_up)
+    until = time.monotonic() + 30
+    assert shm.sweep(ME, time.time() + 1, until, alone, str(folder)) is None
+    assert (folder / "old").exists()
+    assert happened == ["users are looked up", "other jobs are asked for"]
 
 
 # ---- the hook's own limit ----
