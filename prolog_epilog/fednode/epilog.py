@@ -11,7 +11,7 @@ import os
 import pwd
 import sys
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from fednode import config, dcgm, processes, records, shm, summary
 from fednode.gpu_use import App, Gpu, GpuQuery
@@ -102,8 +102,16 @@ class Epilog:
 
     def _others(self, found: "List[processes.Process]") -> bool:
         """Whether the user has another job here, by their processes and by the records."""
-        spoken_of = processes.other_jobs(found, self._job.job, self._job.uid)
-        return bool(spoken_of) or self._recorded_others()
+        return bool(self._spoken_of(found)) or self._recorded_others()
+
+    def _spoken_of(self, found: "List[processes.Process]") -> "Set[int]":
+        """The user's other jobs by their processes.
+
+        What a process says of itself can shield it. Where nodes are shared that is the price of
+        sparing other jobs; where they are not, there is none to be spared.
+        """
+        exclusive = self._own["exclusive_nodes"]
+        return processes.other_jobs(found, self._job.job, self._job.uid, exclusive)
 
     def _recorded_others(self) -> bool:
         found = records.of_machine(self._shared["state_dir"])
@@ -159,7 +167,7 @@ class Epilog:
             return
         looked = [processes.look(app.pid, self._job.uid) for app in apps if app.uuid in uuids]
         mine = [process for process in looked if process is not None]
-        other = processes.other_jobs(mine, self._job.job, self._job.uid)
+        other = self._spoken_of(mine)
         victims = [p for p in mine if p.held not in other and p.job not in other]
         killed = processes.kill(victims, self._own["kill_grace_s"])
         if killed:

@@ -88,9 +88,16 @@ def of_job(found: "Iterable[Process]", job: int, uid: int, node: str) -> "List[P
     return [p for p in mine if p.held == job or (p.held, p.job, p.node) == (None, job, node)]
 
 
-def other_jobs(found: "Iterable[Process]", job: int, uid: int) -> "Set[int]":
-    """Return the other jobs that processes of the user's on this machine speak of."""
-    spoken_of = {one for p in found if p.uid == uid for one in (p.job, p.held)}
+def other_jobs(
+    found: "Iterable[Process]", job: int, uid: int, cgroups_alone: bool = False
+) -> "Set[int]":
+    """Return the other jobs that processes of the user's on this machine speak of.
+
+    ``cgroups_alone``: only those that Slurm speaks of; anybody can start a process with the
+    environment of a job that does not exist.
+    """
+    mine = [process for process in found if process.uid == uid]
+    spoken_of = {p.held for p in mine} | (set() if cgroups_alone else {p.job for p in mine})
     return {other for other in spoken_of if other is not None and other != job}
 
 

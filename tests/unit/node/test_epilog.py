@@ -120,9 +120,26 @@ def test_all_that_a_user_runs_goes_only_where_nodes_are_exclusive(node: Node) ->
     node.run(exclusive_nodes=True)
     assert node.killed == [2, 4]
     node.killed.clear()
-    node.processes.append(process(3, 8))
+    node.processes.append(process(3, None)._replace(held=8))  # Slurm's own word of another job
     node.run(exclusive_nodes=True)
     assert node.killed == [2]
+    node.killed.clear()
+    node.processes.pop()
+    node.prolog(SLURM_JOB_ID="8")
+    node.run(exclusive_nodes=True)
+    assert node.killed == [2]
+
+
+def test_on_an_exclusive_node_no_process_escapes_by_saying_it_is_of_another_job(
+    node: Node,
+) -> None:
+    node.processes = [process(2, 7), process(3, 1), process(4242, 1)]
+    node.gpus = Ran(0, HELD, "")
+    node.apps = Ran(0, "GPU-1, 4242, 30000\n", "")
+    line = node.run(exclusive_nodes=True, orphans=True)
+    assert set(node.killed) == {2, 3, 4242}
+    assert (line["killed"], line["killed_on_gpus"]) == (3, 1)
+    assert "shm" in line
 
 
 def test_shared_memory_is_swept_unless_the_user_has_another_job_here(node: Node) -> None:
