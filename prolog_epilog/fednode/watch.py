@@ -5,7 +5,6 @@ is to be warned or reclaimed asks Slurm about it. What it knows survives in watc
 run at once.
 """
 
-import fcntl
 import os
 import sys
 import time
@@ -15,6 +14,7 @@ from fednode import config, records, summary, watch_words, watching
 from fednode.epilog import append
 from fednode.gpu_use import Gpu, GpuQuery
 from fednode.limited import limited, tell
+from fednode.locks import locked
 from fednode.slurm_jobs import JobNow, SlurmJobs, is_federated, with_note
 from fednode.watching import Finding, Policy, Quiet, Reading, Story
 
@@ -146,8 +146,7 @@ class Watch:
         if not found and not os.path.exists(self._file):
             return
         os.makedirs(os.path.dirname(self._file), mode=0o755, exist_ok=True)
-        with open(os.path.join(os.path.dirname(self._file), ".watch.lock"), "a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with locked(os.path.join(os.path.dirname(self._file), ".watch.lock")):
             readings = self._look() if found else {}
             now_s = boot_clock_s()
             known, due = noted(self._read(), found, readings, self._policy, now_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,15 @@ def test_the_prologs_half_says_what_went_wrong_and_never_raises(tmp_path: Path) 
     config.write_text(json.dumps(settings))
     assert len(arrival.note(PROLOG, str(config))) == 2
     assert len(arrival.note({}, str(config))) == 1
+
+
+def test_a_disk_that_hangs_does_not_hold_up_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(records, "write", lambda *_: answers.wait())
+    monkeypatch.setattr(arrival, "_LIMIT_S", 0.01)
+    assert arrival.note(PROLOG, str(tmp_path / "absent.json")) == [
+        "the job is not written down within 0.01 s"
+    ]
+    answers.set()

@@ -97,9 +97,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     return Node(tmp_path, monkeypatch)
 
 
-ARRAY = (
-    "5|7|1|RUNNING|ada|1|1|N/A|{0}\n6|7|2|RUNNING|ada|1|1|N/A|{0}\n7|7|3|RUNNING|ada|1|1|N/A|{0}"
-)
+ARRAY = "\n".join(f"{job}|7|{job - 4}|RUNNING|ada|1|1|N/A|fed:5:1" for job in (5, 6, 7))
 
 
 @pytest.mark.parametrize("reclaim", ["cancel", "requeue"])
@@ -208,6 +206,12 @@ def test_a_job_that_was_put_back_and_started_again_begins_anew(node: Node) -> No
     node.start()
     node.run(10)
     assert node.steps() == ["warn", "warn again"]
+
+
+def test_no_user_can_take_the_watchs_lock(node: Node) -> None:
+    node.run()
+    lock = node.folder / "state" / "n1" / ".watch.lock"
+    assert lock.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"boot": 1}', '{"boot": "x", "jobs": 3}'])
