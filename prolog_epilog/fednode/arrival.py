@@ -31,6 +31,7 @@ def _note(environ: "Dict[str, str]", file: str, troubles: "List[str]") -> None:
     try:
         shared, own, _ = config.load("epilog", SCHEMA, file)
         job = records.from_environment(environ, time.time())
+        shared = config.of_node(shared, job.node)
     except (OSError, ValueError) as error:
         troubles.append(f"the job is not written down: {error}")
         return

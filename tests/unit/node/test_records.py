@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from fednode import arrival, records
+from fednode import arrival, epilog, records
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,6 +100,18 @@ def test_the_prologs_half_writes_record_and_mapping_files(tmp_path: Path) -> Non
     assert arrival.note(PROLOG, str(config)) == []
     assert records.read("n1", 7, str(tmp_path / "state")) is not None
     assert (tmp_path / "map-n1" / "3").read_text() == "7\n"
+
+
+def test_a_state_directory_of_each_node_is_the_same_for_prolog_and_epilog(tmp_path: Path) -> None:
+    config_file = tmp_path / "node.json"
+    log_dir = str(tmp_path / "log")
+    settings = {"state_dir": str(tmp_path / "%n"), "log_dir": log_dir, "epilog": {"enabled": False}}
+    config_file.write_text(json.dumps(settings))
+    assert arrival.note(PROLOG, str(config_file)) == []
+    record = tmp_path / "n1" / "n1" / "jobs" / "7.json"
+    assert record.exists()
+    assert epilog.main(PROLOG, str(config_file)) == 0
+    assert not record.exists()
 
 
 def test_the_prologs_half_says_what_went_wrong_and_never_raises(tmp_path: Path) -> None:
