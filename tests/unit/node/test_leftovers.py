@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -242,3 +245,38 @@ def test_work_that_fails_is_told_and_does_not_raise(capfd: pytest.CaptureFixture
 
     assert limited.limited("hook", work, 5)
     assert "RuntimeError: broken" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM])
+def test_what_is_told_comes_to_the_systems_log(
+    kind: socket.SocketKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, kind) as log:
+        log.bind(str(tmp_path / "log"))
+        monkeypatch.setattr(limited, "LOG", str(tmp_path / "log"))
+        if kind == socket.SOCK_STREAM:
+            log.listen()
+        limited.tell("hook", "it broke")
+        said = log if kind == socket.SOCK_DGRAM else log.accept()[0]
+        with contextlib.closing(said):
+            line = said.recv(4096).rstrip(b"\0").decode()
+    assert re.fullmatch(r"<29>\w+ [ \d]\d \d\d:\d\d:\d\d hook: it broke", line), line
+
+
+def test_a_system_log_that_takes_nothing_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as hung:
+        hung.bind(str(tmp_path / "log"))
+        monkeypatch.setattr(limited, "LOG", str(tmp_path / "log"))
+        for number in range(2000):  # far more than its queue holds
+            limited.tell("hook", f"line {number}")
+    assert "line 1999" in capfd.readouterr().err
+
+
+def test_without_a_system_log_standard_error_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(limited, "LOG", str(tmp_path / "absent"))
+    limited.tell("hook", "it broke")
+    assert "hook: it broke" in capfd.readouterr().err
