@@ -191,6 +191,32 @@ def test_a_job_is_never_reclaimed_if_no_warning_went_through(node: Node) -> None
     assert {(line["step"], line["done"]) for line in node.log()} == {("warn", False)}
 
 
+def test_a_log_that_cannot_be_written_does_not_make_it_warn_without_end(node: Node) -> None:
+    (node.folder / "log").write_text("no folder")
+    node.run(40)
+    assert len([call for call in node.calls("scontrol") if "notify" in call]) == 2
+
+
+def test_a_watch_that_is_killed_among_several_jobs_warns_none_of_them_twice(node: Node) -> None:
+    node.start(SLURM_JOB_ID="8", SLURM_JOB_GPUS="1")
+    both = "\n".join(RUNNING.replace("7", number) for number in "78")
+    answers = iter([Ran(0, both, ""), None])
+
+    def squeue() -> Ran:
+        answer = next(answers)
+        if answer is None:
+            raise SystemExit  # its time is over
+        return answer
+
+    node.answers["squeue"] = squeue
+    with pytest.raises(SystemExit):
+        node.run(11)
+    node.slurm(both)
+    node.run(1)
+    told = [call.split()[2] for call in node.calls("scontrol") if "notify" in call]
+    assert told == ["7", "8"]
+
+
 def test_a_driver_that_fails_means_that_nothing_is_known_and_nothing_done(node: Node) -> None:
     node.run(9)
     node.program("nvidia_smi", "Unable to determine the device handle", status=15)
@@ -240,6 +266,26 @@ def test_the_record_of_a_job_that_no_epilog_saw_goes_once_slurm_says_it_is_over(
     node.slurm("7|COMPLETED|")
     node.run(36, every_s=600)
     assert records.read("n1", 7, str(node.folder / "state")) is None
+
+
+def test_the_record_of_a_job_without_gpus_goes_likewise(node: Node) -> None:
+    node.start(SLURM_JOB_GPUS="")
+    node.slurm("7|COMPLETED|")
+    node.run(37, every_s=600)
+    assert len(node.calls("squeue")) == 1
+    assert node.calls("nvidia_smi") == []
+    assert records.read("n1", 7, str(node.folder / "state")) is None
+
+
+def test_a_slurm_that_does_not_answer_is_asked_about_one_old_record_at_a_time(node: Node) -> None:
+    node.gpus(BUSY)
+    for job in ("8", "9"):
+        node.start(SLURM_JOB_ID=job, SLURM_JOB_GPUS="")
+    node.slurm("slurm_load_jobs error: Unable to contact slurm controller", status=1)
+    node.run(37, every_s=600)
+    assert len(node.calls("squeue")) == 1
+    node.run(1, every_s=600)
+    assert len(node.calls("squeue")) == 2
 
 
 def test_partitions_that_are_not_named_are_not_watched(
