@@ -15,6 +15,8 @@ import time
 import traceback
 from typing import Callable
 
+from fednode import processes
+
 _POLL_S = 0.05
 _MAX_BYTES = 65536
 _LINE_CHARS = 1000
@@ -108,6 +110,18 @@ def _ended(child: int, deadline: float) -> bool:
         if os.waitpid(child, os.WNOHANG)[0]:
             return True
         time.sleep(_POLL_S / 20)
-    with contextlib.suppress(OSError):
-        os.killpg(child, signal.SIGKILL)
+    _end(child)
     return False
+
+
+def _end(child: int) -> None:
+    """Kill it and the commands that it runs, each of which leads a session of its own.
+
+    Nothing of a hook, a site's own check least of all, is to go on beside the job.
+    """
+    with contextlib.suppress(OSError):
+        os.kill(child, signal.SIGSTOP)  # it starts nothing while we look
+    for leader in [*processes.children(child), child]:
+        for send in (os.killpg, os.kill):
+            with contextlib.suppress(OSError):
+                send(leader, signal.SIGKILL)

@@ -6,6 +6,7 @@ import contextlib
 import mmap
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -237,6 +238,25 @@ def test_work_that_hangs_is_left_at_its_limit_and_what_it_said_is_told(
     assert not limited.limited("hook", work, 0.3)
     assert time.monotonic() - began < 5
     assert "it began" in capfd.readouterr().err
+
+
+def test_what_a_hook_runs_does_not_outlive_its_limit(
+    tmp_path: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
+    """The command and what it runs in turn hold a pipe open; at its end they are gone."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command = f"exec 3>{pipe}; sleep 600 & echo began >&3; sleep 600"
+    code = f"from fednode.run import run; run(['/bin/sh', '-c', {command!r}], 600)"
+    hook = subprocess.Popen([sys.executable, "-c", code], start_new_session=True,
+                            env={"PYTHONPATH": str(Path(limited.__file__).parents[1])})  # fmt: skip
+    started.append(hook)
+    with pipe.open() as stream:
+        assert stream.readline() == "began\n"
+        limited._end(hook.pid)
+        assert select.select([stream], [], [], 30)[0]
+        assert stream.read() == ""
+    assert hook.wait(5) == -signal.SIGKILL
 
 
 def test_work_that_fails_is_told_and_does_not_raise(capfd: pytest.CaptureFixture[str]) -> None:
