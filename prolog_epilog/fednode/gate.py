@@ -56,7 +56,7 @@ class Gate:
         self._multi_node = nodes.isdigit() and int(nodes) > 1
         self._shared = config.of_node(shared, self._job.node)
         self._own = own
-        self._orders = Orders(self._shared) if orders is None else orders
+        self._orders = Orders(shared) if orders is None else orders
         self._until = time.monotonic() + min(_CHECKS_S, own["limit_s"] * 0.7)
         self.log: "List[str]" = []
 
