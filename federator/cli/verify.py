@@ -20,7 +20,7 @@ from federator.errors import InvalidRequest
 from federator.kit import names
 from federator.model.workload import SiteName
 from federator.sites.protocol import (
-    VERIFY_TAKES_S,
+    VERIFY_CALL_S,
     ErrorKind,
     ErrorReply,
     Finding,
@@ -91,7 +91,7 @@ def _ask(asked: VerifyCall, socket: Path) -> tuple[Finding, ...]:
     """
     # A daemon beside this configuration is meant, unless the caller names another.
     os.environ.setdefault("FEDERATOR_SOCKET", str(socket))
-    reply = call(asked, timeout_s=VERIFY_TAKES_S + 10)
+    reply = call(asked, timeout_s=VERIFY_CALL_S)
     if isinstance(reply, ErrorReply):
         if reply.kind is ErrorKind.UNAVAILABLE:
             detail = printable(reply.message)

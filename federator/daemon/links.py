@@ -26,7 +26,7 @@ from federator.model.reason import Reason, ReasonCode
 from federator.model.workload import SiteName, WorkloadId
 from federator.sites.protocol import (
     PROTOCOL_VERSION,
-    VERIFY_TAKES_S,
+    VERIFY_ANSWER_S,
     Admission,
     AttemptAbsent,
     BidsMade,
@@ -65,7 +65,6 @@ SILENCE_S: Final = 6.0  # a site that says nothing for so long is down
 GREETING_S: Final = 75.0  # an older agent may have to finish its launches first
 _EXPECTED: Final = (FederatorError, OSError, msgspec.MsgspecError, TimeoutError)
 SNAPSHOT_S: Final = 20.0  # a site that shows none for so long shows none
-VERIFY_S: Final = VERIFY_TAKES_S + 30.0  # it waits for probe jobs
 RETRY_S: Final = (0.5, 1.0, 2.0, 5.0)
 
 log = structlog.get_logger()
@@ -232,7 +231,7 @@ class SiteLink:
     def ask_proof(self, call: VerifyCall, account: str, answer: Callable[[Reply], None]) -> None:
         """Have the site prove that it is set up as it should be; see ``VerifyCall``."""
         ask = partial(VerifyAsk, user=call.user, account=account, nodes=call.nodes)
-        self._ask(answer, lambda id_: ask(ask_id=id_), "was not verified", VERIFY_S)
+        self._ask(answer, lambda id_: ask(ask_id=id_), "was not verified", VERIFY_ANSWER_S)
 
     def _ask(
         self,

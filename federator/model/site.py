@@ -291,6 +291,5 @@ class AttemptReport:
     preempted: bool = False  # by the site itself, for work of its own
     failed_nodes: tuple[str, ...] = ()  # of it, which take no jobs any more
     failed_why: str = ""  # what the site says of these
-    cancelled_why: str = ""  # what is known of why it was cancelled at the site
     leave: Leave | None = None  # of one that was told to leave
     saved_at_s: float = 0.0  # of one that was not

@@ -12,7 +12,7 @@ from federator.model.site import NodeShare
 from federator.model.workload import MAX_AMOUNT, Job
 from federator.sched.fabric import Fabric
 from federator.sched.racks import Racks, cheapest, levels
-from federator.sched.room import FreeNode
+from federator.sched.room import SINGLE_NODE, FreeNode
 
 _free_gpus: Final = attrgetter("gpus")
 _free_cpus: Final = attrgetter("cpus")
@@ -191,7 +191,10 @@ def _choose_fewest(job: Job, suitable: list[FreeNode], fabric: Fabric) -> list[F
     closing = _closing(job, fitting, job.gpus, job.cpus)
     if closing:
         return [min(closing, key=_tightness)]
-    racks = _racks(fitting)
+    several = [f for f in fitting if SINGLE_NODE not in f.node.features]
+    if not several:
+        return Reason(code=ReasonCode.NODE_FAILED, job=job.name, detail=",".join(job.avoid))
+    fitting, racks = several, _racks(several)
     found = _fewest_of_each(job, racks.values())
     for level in () if found else levels(racks, fabric):
         groups = ([f for rack in d.racks.values() for f in rack] for d in level)

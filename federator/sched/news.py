@@ -35,6 +35,7 @@ _STILL_THERE: Final = frozenset({
 })  # fmt: skip
 MAX_WHY: Final = 300  # characters of a site's own words
 _WATCH_NOTE: Final = re.compile(r"(?:^| )fed-watch:(zombie|idle)-([0-9]{1,9})s$")
+_GATE_NOTE: Final = re.compile(r"(?:^| )fed-gate:([A-Za-z0-9.-]{1,60})$")
 BY_THE_SITE: Final = "by the site"
 _SENT: Final = (1, 2, 3, 9, 10, 12, 14, 15)
 """HUP INT QUIT KILL USR1 USR2 ALRM TERM: jobs are told, or ended, by these; no crash ends in them.
@@ -200,11 +201,13 @@ def _why_put_back(report: AttemptReport) -> Reason:
 
 
 def _why_cancelled(report: AttemptReport) -> Reason:
-    """By the site's watch, or by whoever else may at the site."""
+    """By the site's watch, by its gate, or by whoever else may at the site."""
     seen = _seen_by_watch(report)
     if seen:
         return Reason(code=ReasonCode.RECLAIMED, detail=seen)
-    return Reason(code=ReasonCode.SITE_CANCELLED, detail=report.cancelled_why[:MAX_WHY])
+    note = _GATE_NOTE.search(report.reason)
+    why = f"by its gate: {note[1].replace('-', ' ')}" if note is not None else ""
+    return Reason(code=ReasonCode.SITE_CANCELLED, detail=why)
 
 
 def _seen_by_watch(report: AttemptReport) -> str:

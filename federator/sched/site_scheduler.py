@@ -31,7 +31,7 @@ from federator.sched.fabric import Fabric
 from federator.sched.fragmentation import RequestMix
 from federator.sched.negative_cache import Known, as_for
 from federator.sched.reservation import Ending, endings_of
-from federator.sched.room import FreeNode, Room
+from federator.sched.room import SINGLE_NODE, FreeNode, Room
 from federator.sched.running import Occupants
 from federator.sched.workload_plan import anywhere, never_fits
 
@@ -39,11 +39,12 @@ SHAPES_KEPT: Final = 4096  # for which it is known whether they could ever fit
 
 
 def capacity_of(nodes: Iterable[Node]) -> Capacity:
-    """The site as if every node were up and idle, and every partition open."""
+    """The site as if every node were up, well and idle, and every partition open."""
     empty = (
         replace(n, state=NodeState.IDLE, cpus_alloc=0, mem_mib_alloc=0, gpus_alloc=0,
                 partitions=n.partitions + n.closed_partitions, closed_partitions=(),
-                drain_reason="")
+                drain_reason="",
+                features=tuple(name for name in n.features if name != SINGLE_NODE))
         for n in nodes
     )  # fmt: skip
     return Capacity(nodes=tuple(empty))

@@ -144,7 +144,7 @@ class Agent:
             send=self._send, watch=self._watch, start=self._start,
         )  # fmt: skip
         spool_dir = Path(config.spool_dir) if config.spool_dir else None
-        self._spool = Spool(spool_dir, clock, acting)
+        self._spool = Spool(spool_dir, config.site, clock, acting)
         self._verifier = Verifier(driver, self._spool, clock, knows_user)
         self._launches = Launches(driver, journal, self._spool, clock, edges)
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -95,7 +95,7 @@ class Probe:
     node: str = ""  # any
     gpus: int = 0
     ticket: str = ""
-    held: bool = False  # never starts
+    later: bool = False  # it is to be ended before it starts
 
 
 class SiteInspector(Protocol):
@@ -114,7 +114,9 @@ class SiteInspector(Protocol):
 
     async def nodes(self) -> Sequence[Node]: ...
 
-    async def job(self, job_id: int) -> SiteJob | None: ...
+    async def jobs(self, job_ids: Collection[int]) -> Mapping[int, SiteJob]:
+        """These jobs, by id, as far as Slurm knows them; cheap."""
+        ...
 
     async def probe(self, user: str, probe: Probe) -> int:
         """Submit a probe as a user; return its job id.

@@ -169,9 +169,10 @@ class Launches:
         """Tell, after a sweep, whether an attempt can never start here (again).
 
         One that waits, runs or was put back may; one whose outcome is unknown too. A job that
-        sbatch named a moment ago may not be in the sweep yet.
+        sbatch named since the sweep began, however long that takes, or a moment before may not be
+        in it yet.
         """
-        if attempt in self._beginning:
+        if attempt in self._beginning or attempt in self.accepted_lately:
             return False
         mark, report = self._journal.get(attempt), self._known().get(attempt)
         if mark is not None and mark.step is Step.VOID:

@@ -34,6 +34,8 @@ BANNER: Final = b"FEDERATOR-1\n"
 MAX_FRAME_BYTES: Final = 64 * 2**20
 _CHUNK: Final = 64 * 1024
 VERIFY_TAKES_S: Final = 90.0  # at most, for an agent to prove how its site is set up
+VERIFY_ANSWER_S: Final = VERIFY_TAKES_S + 30.0  # that its daemon waits: it tidies up, too
+VERIFY_CALL_S: Final = VERIFY_ANSWER_S + 15.0  # that the command line waits for the daemon
 MAX_CALL_BYTES: Final = 8 * 2**20  # of a researcher's command; a script has at most 4 MiB
 
 

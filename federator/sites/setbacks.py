@@ -18,8 +18,6 @@ from federator.sched.room import SINGLE_NODE
 MAX_WHY: Final = 300  # characters
 _SINGLE: Final = "takes jobs of one node only"
 _NODES_DID_IT: Final = (SiteJobState.NODE_FAIL, SiteJobState.BOOT_FAIL)
-
-
 _OF_PROLOGS: Final = ("Prolog error", "fed-gate:")  # drain reasons: Slurm's, and our own gate's
 
 
@@ -55,7 +53,10 @@ class Setbacks:
         single = {node.name: _SINGLE for node in nodes if SINGLE_NODE in node.features}
         self._had = {a: self._nodes_of(report) for a, report in reports.items()}
         self._preempted = {a for a, report in reports.items() if self._is_preempted(report)}
-        self._failed = {a: names for a, names in self._failed.items() if a in reports}
+        self._failed = {
+            a: failed for a, failed in self._failed.items()
+            if a in reports and reports[a].state is not SiteJobState.RUNNING  # again, elsewhere
+        }  # fmt: skip
         return {a: self._completed(report, broken, single) for a, report in reports.items()}
 
     def _nodes_of(self, report: AttemptReport) -> tuple[str, ...]:

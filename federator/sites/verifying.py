@@ -1,10 +1,7 @@
 """What can an agent prove of how its site is set up? Findings: what was looked at, what was seen.
 
 All of it with the account that the agent has. Settings are read; what can be tried is tried: the
-helper as a user, a submission without a ticket, and a job on each node asked for, which takes the
-whole way of a launch (ticket, lease, prologs). A probe's attempt is one of workload 0, which none
-has, so no probe is taken for the federation's work; it may run for a minute, is not put back by
-Slurm, and is ended and forgotten when its question is answered.
+helper as a user, a submission without a ticket, and a job on each node asked for (``probing.py``).
 """
 
 from __future__ import annotations
@@ -12,21 +9,21 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing
 from typing import Final
 
 from federator.errors import FederatorError, SiteRefused, SiteUnavailable
-from federator.model.site import Node, NodeState, SiteJob, SiteJobState
-from federator.model.workload import AttemptId, WorkloadId
+from federator.model.site import Node, NodeState
+from federator.model.workload import AttemptId
 from federator.sites.base import Probe, SiteInspector
+from federator.sites.probing import Probes, probe_check, words_of
+from federator.sites.probing import found_of as _found
 from federator.sites.protocol import VERIFY_TAKES_S, Finding, Verdict, VerifyAsk
 from federator.sites.spool import Spool
 
 TRIED: Final = ("22.05", "24.11", "26.05")  # Slurm releases
-PROBE_S: Final = 40.0  # for a probe to have ended
-LOOK_EVERY_S: Final = 0.5
-PROBES_AT_ONCE: Final = 8
+CLOSED: Final = "takes jobs of the federation only"  # says job_submit/federator.lua
 MOST_NODES: Final = 64
 LONG_KILL_WAIT_S: Final = 60.0
 SHORT_JOB_AGE_S: Final = 60.0
@@ -35,11 +32,6 @@ SKEW_FAIL_S: Final = 30.0  # tickets run out after 120 s
 _NONE: Final = frozenset({"", "(null)", "none", "N/A"})
 _HIDES: Final = ("jobs", "nodes", "partitions", "all")
 _OK, _WARN, _FAIL = Verdict.OK, Verdict.WARN, Verdict.FAIL
-
-
-def _found(check: str, verdict: Verdict, detail: str) -> Finding:
-    line = "".join(c if c.isprintable() else " " for c in detail)
-    return Finding(check=check, verdict=verdict, detail=line[:500])
 
 
 class Verifier:
@@ -64,27 +56,36 @@ class Verifier:
         self._clock = clock
         self._knows_user = knows_user
         self._turn = asyncio.Lock()
-        self._slots = asyncio.Semaphore(PROBES_AT_ONCE)
-        self._next = 0
-        self.probing: set[AttemptId] = set()
+        self._probes = Probes(site, spool, clock)
+
+    @property
+    def probing(self) -> frozenset[AttemptId]:
         """Probes under way; their leases stay."""
+        return self._probes.under_way
 
     async def verify(self, ask: VerifyAsk, partitions: tuple[str, ...]) -> tuple[Finding, ...]:
         """All findings, within ``VERIFY_TAKES_S``; ``partitions`` are the federation's."""
         found: list[Finding] = []
         try:
-            async with asyncio.timeout(VERIFY_TAKES_S), self._turn:
-                async for finding in self._findings(ask, partitions):
+            async with (
+                asyncio.timeout(VERIFY_TAKES_S), self._turn,
+                aclosing(self._findings(ask, partitions)) as findings,
+            ):  # fmt: skip
+                async for finding in findings:
                     found.append(finding)
         except TimeoutError:
-            found.append(_found("time", _FAIL, f"not all was seen in {VERIFY_TAKES_S:.0f} s"))
+            checks = {finding.check for finding in found}
+            unseen = [name for name in ask.nodes if probe_check(name) not in checks]
+            missing = f"; not seen: {','.join(unseen)}" if unseen else ""
+            detail = f"not all was seen in {VERIFY_TAKES_S:.0f} s{missing}"
+            found.append(_found("time", _FAIL, detail))
         except FederatorError as error:
             found.append(_found("slurm", _FAIL, f"Slurm cannot be asked: {error}"))
         return tuple(found)
 
     async def _findings(
         self, ask: VerifyAsk, partitions: tuple[str, ...]
-    ) -> AsyncIterator[Finding]:
+    ) -> AsyncGenerator[Finding, None]:
         yield version(await self._site.version())
         yield python()
         settings = await self._site.settings()
@@ -110,7 +111,7 @@ class Verifier:
 
     # ---- what is tried ----
 
-    async def _spool_found(self) -> AsyncIterator[Finding]:
+    async def _spool_found(self) -> AsyncGenerator[Finding, None]:
         if self._spool.folder is None:
             detail = "agent.yaml names no spool_dir: no tickets, no leases, no figures of tenants"
             yield _found("spool", _WARN, detail)
@@ -136,7 +137,7 @@ class Verifier:
         partitions: tuple[str, ...],
         nodes: Mapping[str, Node],
         settings: Mapping[str, str],
-    ) -> AsyncIterator[Finding]:
+    ) -> AsyncGenerator[Finding, None]:
         if not ask.user:
             yield _found("helper", _WARN, "not tried: no user was named (--user)")
             return
@@ -151,10 +152,10 @@ class Verifier:
         names = ask.nodes[:MOST_NODES] or _any_idle(nodes.values())
         if not names:
             yield _found("probe", _WARN, "not tried: no node is idle; name some (--nodes)")
-        for finding in await asyncio.gather(
-            *(self._probed(ask, name, nodes.get(name), partitions) for name in names)
-        ):
-            yield finding
+        asked = {name: nodes.get(name) for name in names}
+        async with aclosing(self._probes.on(ask, asked, partitions)) as probed:
+            async for finding in probed:
+                yield finding
 
     async def _helper(self, user: str) -> Finding:
         check = f"helper for {user}"
@@ -176,13 +177,17 @@ class Verifier:
         return _found("helper refuses", _OK, "other options, and root, as it must")
 
     async def _direct(self, ask: VerifyAsk, partition: str, *, guarded: bool) -> Finding:
-        """Submit as a user would who thinks up an attempt; it is held, so it never starts."""
+        """Submit as a user would who thinks up an attempt; it is ended before it would start."""
         check = f"direct submission to {partition}"
-        probe = Probe(attempt=self._attempt(), partition=partition, account=ask.account, held=True)
+        attempt = self._probes.attempt()
+        probe = Probe(attempt=attempt, partition=partition, account=ask.account, later=True)
         try:
             job_id = await self._site.probe(ask.user, probe)
         except SiteRefused as error:
-            return _found(check, _OK, f"refused: {error}")
+            if CLOSED in str(error):
+                return _found(check, _OK, f"refused: {error}")
+            detail = f"refused for another reason, so whether it is closed is not known: {error}"
+            return _found(check, _WARN, detail)
         except SiteUnavailable as error:
             return _found(check, _FAIL, f"not known: {error}")
         try:
@@ -193,71 +198,6 @@ class Verifier:
         if not guarded:
             return _found(check, _WARN, f"{detail}; job_submit/lua or the spool is not set up")
         return _found(check, _FAIL, f"{detail}; see `closed` in admission.lua, slurmctld's log")
-
-    async def _probed(
-        self, ask: VerifyAsk, name: str, node: Node | None, partitions: tuple[str, ...]
-    ) -> Finding:
-        """Run a job on one node, as a launch would."""
-        check = f"probe on {name}"
-        if node is None:
-            return _found(check, _FAIL, "no node of the federation's partitions has this name")
-        if not node.state.takes_jobs:
-            return _found(check, _FAIL, f"the node is {node.state.value}: {_reason(node)}")
-        partition = next(p for p in partitions if p in node.partitions)
-        try:
-            async with self._slots, self._admitted(ask.user) as (attempt, ticket):
-                probe = Probe(attempt=attempt, partition=partition, account=ask.account,
-                              node=name, gpus=node.gpus, ticket=ticket)  # fmt: skip
-                job_id = await self._site.probe(ask.user, probe)
-                try:
-                    job = await self._ended(job_id)
-                finally:
-                    with suppress(FederatorError):
-                        await self._site.cancel(ask.user, job_id, pending_only=False)
-                return await self._outcome(check, name, job)
-        except FederatorError as error:
-            return _found(check, _FAIL, str(error))
-
-    async def _outcome(self, check: str, name: str, job: SiteJob | None) -> Finding:
-        now = next((n for n in await self._site.nodes() if n.name == name), None)
-        if now is not None and not now.state.takes_jobs:
-            return _found(check, _FAIL, f"the node is {now.state.value} now: {_reason(now)}")
-        if job is None:
-            return _found(check, _FAIL, "Slurm has no record of the probe; see MinJobAge")
-        if job.state is SiteJobState.COMPLETED:
-            return _found(check, _OK, "a job ran there")
-        if job.state is SiteJobState.PENDING:
-            detail = f"busy: the probe did not start within {PROBE_S:.0f} s ({job.reason})"
-            return _found(check, _WARN, detail)
-        return _found(check, _FAIL, f"the probe ended as {job.state.value} ({job.reason})")
-
-    async def _ended(self, job_id: int) -> SiteJob | None:
-        """The probe once it has ended, or as it is when that takes too long."""
-        until_s = self._clock() + PROBE_S
-        while True:
-            job = await self._site.job(job_id)
-            if job is None or job.state.ended or self._clock() >= until_s:
-                return job
-            await asyncio.sleep(LOOK_EVERY_S)
-
-    @asynccontextmanager
-    async def _admitted(self, user: str) -> AsyncIterator[tuple[AttemptId, str]]:
-        """A probe's attempt with its lease and its ticket, for as long as it is at work."""
-        attempt = self._attempt()
-        self.probing.add(attempt)
-        ticket = ""
-        try:
-            ticket = await self._spool.open(attempt, user)
-            yield attempt, ticket
-        finally:
-            self.probing.discard(attempt)
-            await self._spool.shut(ticket)
-            await self._spool.release(attempt)
-
-    def _attempt(self) -> AttemptId:
-        """Never the same within ten days, so that no lease of old is met."""
-        self._next = max(self._next + 1, int(self._clock()) % 900_000 * 1000)
-        return AttemptId(workload=WorkloadId(0), attempt=self._next)
 
 
 # ---- what is read ----
@@ -284,13 +224,9 @@ def nodes_found(nodes: Iterable[Node]) -> Finding:
     up = f"{len(nodes) - len(out)} of {len(nodes)} take jobs"
     if not out:
         return _found("nodes", _OK, up)
-    shown = "; ".join(f"{n.name} {n.state.value} ({_reason(n)})" for n in out[:5])
+    shown = "; ".join(f"{n.name} {n.state.value} ({words_of(n)})" for n in out[:5])
     more = f"; and {len(out) - 5} more" if len(out) > 5 else ""
     return _found("nodes", _WARN, f"{up}; {shown}{more}")
-
-
-def _reason(node: Node) -> str:
-    return node.drain_reason or "no reason is given"
 
 
 def settings_found(settings: Mapping[str, str], now_s: float) -> Iterator[Finding]:

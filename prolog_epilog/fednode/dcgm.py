@@ -5,13 +5,14 @@ internal/pkg/transformation/hpc.go) passes over files whose names are no numbers
 share a GPU. The prolog writes, the epilog removes.
 """
 
-import contextlib
-import fcntl
 import os
 import tempfile
-from typing import Iterable, Iterator, List
+from typing import Iterable, List
+
+from fednode.locks import locked
 
 _LOCK = ".lock"
+_WAIT_S = 0.5  # others take a few milliseconds
 
 
 def directory(setting: str, node: str) -> str:
@@ -23,10 +24,10 @@ def write(folder: str, gpus: "Iterable[int]", job: int) -> None:
     """Note that ``job`` has ``gpus`` (indices), beside those that have them already.
 
     Raises:
-        OSError: the folder cannot be made or written.
+        OSError: the folder cannot be made or written, or is being written for long.
     """
     os.makedirs(folder, mode=0o755, exist_ok=True)
-    with _alone(folder):
+    with locked(os.path.join(folder, _LOCK), _WAIT_S):
         for gpu in gpus:
             jobs = _jobs(folder, str(gpu))
             if str(job) not in jobs:
@@ -37,23 +38,15 @@ def remove(folder: str, job: int) -> None:
     """Take ``job`` off every GPU; the file of a GPU without a job goes. Absent folders are well.
 
     Raises:
-        OSError: the folder cannot be read or written.
+        OSError: the folder cannot be read or written, or is being written for long.
     """
     if not os.path.isdir(folder):
         return
-    with _alone(folder):
+    with locked(os.path.join(folder, _LOCK), _WAIT_S):
         for gpu in filter(str.isdigit, os.listdir(folder)):
             jobs = _jobs(folder, gpu)
             if str(job) in jobs:
                 _replace(folder, gpu, [other for other in jobs if other != str(job)])
-
-
-@contextlib.contextmanager
-def _alone(folder: str) -> "Iterator[None]":
-    """Keep others out; who dies meanwhile lets go."""
-    with open(os.path.join(folder, _LOCK), "a", encoding="ascii") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _jobs(folder: str, gpu: str) -> "List[str]":

@@ -11,7 +11,7 @@ import os
 import pwd
 import sys
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from fednode import config, dcgm, processes, records, shm, summary
 from fednode.gpu_use import App, Gpu, GpuQuery
@@ -54,9 +54,8 @@ class Epilog:
         self._job = job
         self._shared = shared
         self._own = own
-        self._began = time.monotonic()
+        self._began, self._began_s = time.monotonic(), time.time()
         self._query = GpuQuery(shared["nvidia_smi"], own["nvidia_smi_timeout_s"], job.node)
-        self._others: "Optional[bool]" = None  # whether the user has other jobs here
         self.line = {}  # type: Dict[str, Any]
         self.troubles = []  # type: List[str]
 
@@ -95,12 +94,24 @@ class Epilog:
         job, uid, node = self._job.job, self._job.uid, self._job.node
         found = processes.all_processes(uid)
         victims = processes.of_job(found, job, uid, node)
-        self._others = bool(processes.other_jobs(found, job, uid)) or self._recorded_others()
-        if self._own["exclusive_nodes"] and not self._others:
+        if self._own["exclusive_nodes"] and not self._others(found):
             victims = found
         killed = processes.kill(victims, self._own["kill_grace_s"])
         if killed:
             self.line["killed"] = len(killed)
+
+    def _others(self, found: "List[processes.Process]") -> bool:
+        """Whether the user has another job here, by their processes and by the records."""
+        return bool(self._spoken_of(found)) or self._recorded_others()
+
+    def _spoken_of(self, found: "List[processes.Process]") -> "Set[int]":
+        """The user's other jobs by their processes.
+
+        What a process says of itself can shield it. Where nodes are shared that is the price of
+        sparing other jobs; where they are not, there is none to be spared.
+        """
+        exclusive = self._own["exclusive_nodes"]
+        return processes.other_jobs(found, self._job.job, self._job.uid, exclusive)
 
     def _recorded_others(self) -> bool:
         found = records.of_machine(self._shared["state_dir"])
@@ -156,7 +167,7 @@ class Epilog:
             return
         looked = [processes.look(app.pid, self._job.uid) for app in apps if app.uuid in uuids]
         mine = [process for process in looked if process is not None]
-        other = processes.other_jobs(mine, self._job.job, self._job.uid)
+        other = self._spoken_of(mine)
         victims = [p for p in mine if p.held not in other and p.job not in other]
         killed = processes.kill(victims, self._own["kill_grace_s"])
         if killed:
@@ -165,14 +176,17 @@ class Epilog:
     def _shm(self) -> None:
         if not self._own["shm"] or self._spared():
             return
-        if self._others is None:
-            found = processes.all_processes(self._job.uid)
-            others = processes.other_jobs(found, self._job.job, self._job.uid)
-            self._others = bool(others) or self._recorded_others()
-        if self._others:
+        swept: "Optional[shm.Swept]" = None
+        if not self._others(processes.all_processes(self._job.uid)):  # by now: GPUs took a while
+            swept = shm.sweep(
+                self._job.uid,
+                self._began_s,
+                self._began + self._own["limit_s"] * 0.7,
+                alone=lambda: not self._recorded_others(),
+            )
+        if swept is None:
             self.line["shm_left"] = "the user has another job on this machine"
             return
-        swept = shm.sweep(self._job.uid, self._began + self._own["limit_s"] * 0.7)
         if swept.trouble:
             self.troubles.append(swept.trouble)
         if swept.files or swept.in_use:

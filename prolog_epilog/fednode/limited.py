@@ -8,22 +8,43 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import sys
 import syslog
 import time
 import traceback
 from typing import Callable
 
+from fednode import processes
+
 _POLL_S = 0.05
 _MAX_BYTES = 65536
+_LINE_CHARS = 1000
+LOG = "/dev/log"
 
 
 def tell(name: str, line: str) -> None:
     """Say one line to the system's log, and to slurmd's by way of standard error."""
-    syslog.openlog(name, 0, syslog.LOG_DAEMON)
-    syslog.syslog(syslog.LOG_NOTICE, line)
+    _log(name, line)
     with contextlib.suppress(OSError, ValueError):
         print(f"{name}: {line}", file=sys.stderr, flush=True)
+
+
+def _log(name: str, line: str) -> None:
+    """Hand the line to the system's log, unless that would have to be waited for.
+
+    syslog(3) waits for as long as the log's daemon takes nothing, and hooks are told on after
+    their limit.
+    """
+    priority = syslog.LOG_DAEMON | syslog.LOG_NOTICE
+    at = time.strftime("%b %e %H:%M:%S")
+    message = f"<{priority}>{at} {name}: {line[:_LINE_CHARS]}".encode("utf-8", "replace")
+    for kind, end in ((socket.SOCK_DGRAM, b""), (socket.SOCK_STREAM, b"\0")):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, kind) as log:
+            log.setblocking(False)
+            log.connect(LOG)
+            log.send(message + end)
+            return
 
 
 def limited(name: str, work: "Callable[[], None]", limit_s: float) -> bool:
@@ -89,6 +110,18 @@ def _ended(child: int, deadline: float) -> bool:
         if os.waitpid(child, os.WNOHANG)[0]:
             return True
         time.sleep(_POLL_S / 20)
-    with contextlib.suppress(OSError):
-        os.killpg(child, signal.SIGKILL)
+    _end(child)
     return False
+
+
+def _end(child: int) -> None:
+    """Kill it and the commands that it runs, each of which leads a session of its own.
+
+    Nothing of a hook, a site's own check least of all, is to go on beside the job.
+    """
+    with contextlib.suppress(OSError):
+        os.kill(child, signal.SIGSTOP)  # it starts nothing while we look
+    for leader in [*processes.children(child), child]:
+        for send in (os.killpg, os.kill):
+            with contextlib.suppress(OSError):
+                send(leader, signal.SIGKILL)

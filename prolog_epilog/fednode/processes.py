@@ -41,7 +41,7 @@ def look(pid: int, uid: "Optional[int]" = None, proc: str = PROC) -> "Optional[P
         owner = os.stat(folder).st_uid
         if uid is not None and owner != uid:
             return None
-        state, start = _stat(folder)
+        state, _, start = _stat(folder)
         environment = _read(folder, "environ")
         cgroups = _read(folder, "cgroup").decode("ascii", "replace")
     except (OSError, ValueError):
@@ -52,10 +52,22 @@ def look(pid: int, uid: "Optional[int]" = None, proc: str = PROC) -> "Optional[P
     return Process(pid, owner, start, _job(environment), node, _held(cgroups))
 
 
-def _stat(folder: str) -> "Tuple[str, int]":
-    """Return the state's letter and the start; the command's name may hold anything but counts."""
+def children(parent: int, proc: str = PROC) -> "List[int]":
+    """Return the ids of what ``parent`` has started and not yet buried."""
+    found = []
+    for name in filter(str.isdigit, os.listdir(proc)):
+        try:
+            if _stat(os.path.join(proc, name))[1] == parent:
+                found.append(int(name))
+        except (OSError, ValueError, IndexError):
+            continue  # it has ended
+    return found
+
+
+def _stat(folder: str) -> "Tuple[str, int, int]":
+    """Return state's letter, parent and start; the command's name may hold anything but counts."""
     fields = _read(folder, "stat").rpartition(b")")[2].split()
-    return fields[0].decode("ascii"), int(fields[19])
+    return fields[0].decode("ascii"), int(fields[1]), int(fields[19])
 
 
 def _read(folder: str, name: str) -> bytes:
@@ -88,9 +100,16 @@ def of_job(found: "Iterable[Process]", job: int, uid: int, node: str) -> "List[P
     return [p for p in mine if p.held == job or (p.held, p.job, p.node) == (None, job, node)]
 
 
-def other_jobs(found: "Iterable[Process]", job: int, uid: int) -> "Set[int]":
-    """Return the other jobs that processes of the user's on this machine speak of."""
-    spoken_of = {one for p in found if p.uid == uid for one in (p.job, p.held)}
+def other_jobs(
+    found: "Iterable[Process]", job: int, uid: int, cgroups_alone: bool = False
+) -> "Set[int]":
+    """Return the other jobs that processes of the user's on this machine speak of.
+
+    ``cgroups_alone``: only those that Slurm speaks of; anybody can start a process with the
+    environment of a job that does not exist.
+    """
+    mine = [process for process in found if process.uid == uid]
+    spoken_of = {p.held for p in mine} | (set() if cgroups_alone else {p.job for p in mine})
     return {other for other in spoken_of if other is not None and other != job}
 
 
@@ -110,7 +129,7 @@ def kill(victims: "Iterable[Process]", grace_s: float, proc: str = PROC) -> "Lis
 def alive(process: Process, proc: str = PROC) -> bool:
     """Tell whether this very process runs, and is not about to be gone."""
     try:
-        state, start = _stat(os.path.join(proc, str(process.pid)))
+        state, _, start = _stat(os.path.join(proc, str(process.pid)))
     except (OSError, ValueError, IndexError):
         return False
     return start == process.start and state not in "ZX"

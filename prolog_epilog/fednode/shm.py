@@ -1,18 +1,22 @@
 """What has a user left in /dev/shm that nobody uses any more, and how is it removed?
 
 A file there says whose it is, not of which job: callers ask only when the user has no other job on
-the machine. What some process has open, mapped or as its directory is left alone. Nothing is
-followed: every step is relative to an open directory, so a link cannot lead out of /dev/shm.
+the machine, and another may start meanwhile. So the files are listed first, those alone that have
+not changed since the epilog began; then it is looked up who uses them; then asked once more whether
+there is another job; and only what was listed goes. What some process has open, mapped or as its
+directory is left alone. Nothing is followed: every step is relative to an open directory, so a link
+cannot lead out of /dev/shm.
 """
 
 import os
 import stat
 import time
-from typing import List, NamedTuple, Optional, Set, Tuple
+from typing import Callable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 FOLDER = "/dev/shm"  # noqa: S108  # where it is, not where we put something
 PROC = "/proc"
 _DEEPEST = 32
+_TICK_S = 0.02  # files are stamped by a clock that is up to a tick of the kernel behind
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Identity = Tuple[int, int]  # device and inode
@@ -27,39 +31,77 @@ class Swept(NamedTuple):
     trouble: str = ""
 
 
-def sweep(uid: int, deadline: float, folder: str = FOLDER, proc: str = PROC) -> Swept:
+def sweep(
+    uid: int,
+    began_s: float,
+    deadline: float,
+    alone: "Callable[[], bool]",
+    folder: str = FOLDER,
+    proc: str = PROC,
+) -> "Optional[Swept]":
     """Remove the files of ``uid`` below ``folder`` that no process uses.
 
     Args:
+        began_s: Unix time; what has changed since is left, as it may be a new job's.
         deadline: monotonic; when it has come before all processes have been looked at, nothing
             is removed.
+        alone: asked right before removing whether the user still has no other job here.
+
+    Returns:
+        What came of it; None if ``alone`` said no.
 
     Raises:
         OSError: ``folder`` cannot be read.
     """
     top = os.open(folder, _DIRECTORY)
     try:
-        if not any(_owner(top, name) == uid for name in os.listdir(top)):
+        listed = {_identity(status) for status in _old(top, uid, began_s, 0)}
+        if not listed:
             return Swept()
         used = identities_in_use(folder, deadline, proc)
         if used is None:
             return Swept(trouble="looking for who uses files of /dev/shm took too long")
+        if not alone():
+            return None
         counts = [0, 0, 0]
-        _sweep(top, uid, used, counts, 0)
+        _remove(top, uid, (listed, used), counts, 0)
         return Swept(counts[0], counts[1], counts[2])
     finally:
         os.close(top)
 
 
-def _owner(folder: int, name: str) -> "Optional[int]":
-    try:
-        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid
-    except OSError:
-        return None
+def _identity(status: os.stat_result) -> Identity:
+    return status.st_dev, status.st_ino
 
 
-def _sweep(folder: int, uid: int, used: "Set[Identity]", counts: "List[int]", depth: int) -> None:
-    """Count into ``counts`` what was removed, its KiB, and what is in use."""
+def _old(folder: int, uid: int, began_s: float, depth: int) -> "Iterator[os.stat_result]":
+    """Yield what is the user's in an open folder and below, and as it was at ``began_s``."""
+    for name in os.listdir(folder):
+        try:
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if status.st_uid != uid:
+                continue
+            if status.st_ctime < began_s - _TICK_S:
+                yield status
+            if stat.S_ISDIR(status.st_mode) and depth < _DEEPEST:
+                below = os.open(name, _DIRECTORY, dir_fd=folder)
+                try:
+                    yield from _old(below, uid, began_s, depth + 1)
+                finally:
+                    os.close(below)
+        except OSError:
+            continue  # it went meanwhile
+
+
+def _remove(
+    folder: int,
+    uid: int,
+    known: "Tuple[Set[Identity], Set[Identity]]",
+    counts: "List[int]",
+    depth: int,
+) -> None:
+    """Remove what was listed and is not used; count what went, its KiB, and what is in use."""
+    listed, used = known
     for name in os.listdir(folder):
         try:
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -68,10 +110,12 @@ def _sweep(folder: int, uid: int, used: "Set[Identity]", counts: "List[int]", de
             if stat.S_ISDIR(status.st_mode) and depth < _DEEPEST:
                 below = os.open(name, _DIRECTORY, dir_fd=folder)
                 try:
-                    _sweep(below, uid, used, counts, depth + 1)
+                    _remove(below, uid, known, counts, depth + 1)
                 finally:
                     os.close(below)
-            if (status.st_dev, status.st_ino) in used:
+            if _identity(status) not in listed:
+                continue
+            if _identity(status) in used:
                 counts[2] += 1
             elif stat.S_ISDIR(status.st_mode):
                 os.rmdir(name, dir_fd=folder)  # says no where something is left in it

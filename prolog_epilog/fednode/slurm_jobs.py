@@ -15,15 +15,23 @@ _OVER = frozenset({
 })  # fmt: skip
 ATTEMPT = re.compile(r"fed:[0-9]{1,20}:[0-9]{1,10}")
 _NOTE = re.compile(r"fed-watch:\S*")
+_COUNT = re.compile(r"[0-9]{1,10}")
 _COMMENT_CHARS = 1024
 # Fields that Slurm composes come first, so that no comment can pass for one of them.
-_SAFE_FIELDS = ("JobID", "State", "UserName", "NumNodes", "BatchFlag", "HetJobID")
+_SAFE_FIELDS = (
+    "JobID", "ArrayJobID", "ArrayTaskID", "State", "UserName", "NumNodes", "BatchFlag", "HetJobID",
+)  # fmt: skip
 _FORMAT = ",".join([name + ":|" for name in _SAFE_FIELDS] + [f"Comment:{_COMMENT_CHARS}"])
 
 
 class JobNow(NamedTuple):
-    """A job as Slurm has it now."""
+    """A job as Slurm has it now.
 
+    ``name`` is the one by which Slurm's orders meet this job alone. The number does not do: the
+    last task of an array has the array's own, and an order for that is one for all its tasks.
+    """
+
+    name: str
     running: bool
     user: str
     nodes: int
@@ -55,20 +63,23 @@ class SlurmJobs:
         return found is None or found[1] in _OVER
 
     def notify(self, job: int, message: str) -> bool:
-        """Write ``message`` where the job's user reads it; tells whether Slurm took it."""
+        """Write ``message`` where the job's user reads it; tells whether Slurm took it.
+
+        By number: it goes to the one job that has it, and 22.05 reads no more of a task's name.
+        """
         return self._run("scontrol", "notify", str(job), message).status == 0
 
-    def requeue(self, job: int) -> bool:
-        """Put the job back into the queue of its site; tells whether that was done."""
-        return self._run("scontrol", "requeue", str(job)).status == 0
+    def requeue(self, name: str) -> bool:
+        """Put the job of this ``name`` back into its site's queue; tells whether that was done."""
+        return self._run("scontrol", "requeue", name).status == 0
 
-    def cancel(self, job: int) -> bool:
-        """End the job; tells whether Slurm took the order."""
-        return self._run("scancel", str(job)).status == 0
+    def cancel(self, name: str) -> bool:
+        """End the job of this ``name``; tells whether Slurm took the order."""
+        return self._run("scancel", name).status == 0
 
-    def comment(self, job: int, text: str) -> bool:
-        """Replace the job's comment; tells whether that was done."""
-        return self._run("scontrol", "update", f"jobid={job}", f"comment={text}").status == 0
+    def comment(self, name: str, text: str) -> bool:
+        """Replace the comment of the job of this ``name``; tells whether that was done."""
+        return self._run("scontrol", "update", f"jobid={name}", f"comment={text}").status == 0
 
     def _run(self, program: str, *arguments: str) -> Ran:
         ran = run([self._shared[program], *arguments], TIMEOUT_S)
@@ -78,21 +89,38 @@ class SlurmJobs:
 
 
 def parse_job(text: str, job: int) -> "Optional[JobNow]":
-    """Read the answer of squeue; other jobs in it (of a het job) are passed over."""
-    head = re.compile(rf"{job}\|([A-Z_]+)\|([^|\n]+)\|([0-9]+)\|([01])\|([^|\n]*)\|")
+    """Read the answer of squeue; None where it does not say what the job is called.
+
+    Other jobs in it (of an array, of a het job) are passed over.
+    """
+    array = r"([^|\n]*)\|([^|\n]*)\|"
+    head = re.compile(rf"{job}\|{array}([A-Z_]+)\|([^|\n]+)\|([0-9]+)\|([01])\|([^|\n]*)\|")
     for start in [0] + [match.end() for match in re.finditer("\n", text)]:
         found = head.match(text, start)
         if found is not None:
+            name = _name(job, found[1].strip(), found[2].strip())
             comment = text[found.end() : found.end() + _COMMENT_CHARS].rstrip(" \n")
-            return JobNow(
-                running=found[1] == "RUNNING",
-                user=found[2],
-                nodes=int(found[3]),
-                batch=found[4] == "1",
-                het=found[5].strip("0") not in ("", "N/A"),
-                comment="" if comment in ("(null)", "N/A") else comment,
+            return (
+                None
+                if name is None
+                else JobNow(
+                    name=name,
+                    running=found[3] == "RUNNING",
+                    user=found[4],
+                    nodes=int(found[5]),
+                    batch=found[6] == "1",
+                    het=found[7].strip("0") not in ("", "N/A"),
+                    comment="" if comment in ("(null)", "N/A") else comment,
+                )
             )
     return None
+
+
+def _name(job: int, array: str, task: str) -> "Optional[str]":
+    """Return what to call the job by Slurm's words for its array and task; None: not certain."""
+    if task == "N/A":
+        return str(job) if array in (str(job), "0", "N/A") else None
+    return f"{array}_{task}" if _COUNT.fullmatch(array) and _COUNT.fullmatch(task) else None
 
 
 def with_note(comment: str, note: str) -> str:

@@ -5,7 +5,6 @@ is to be warned or reclaimed asks Slurm about it. What it knows survives in watc
 run at once.
 """
 
-import fcntl
 import os
 import sys
 import time
@@ -15,6 +14,7 @@ from fednode import config, records, summary, watch_words, watching
 from fednode.epilog import append
 from fednode.gpu_use import Gpu, GpuQuery
 from fednode.limited import limited, tell
+from fednode.locks import locked
 from fednode.slurm_jobs import JobNow, SlurmJobs, is_federated, with_note
 from fednode.watching import Finding, Policy, Quiet, Reading, Story
 
@@ -109,9 +109,7 @@ def noted(
     after = {}  # type: Dict[int, Watched]
     due = []  # type: List[Due]
     for record in found:
-        before = known.get(record.job)
-        if before is None or before.started_at_s != record.started_at_s:
-            before = Watched(record.started_at_s, {}, asked_s=at_s)
+        before = _known_of(record, known, at_s)
         mine = [readings.get(gpu) for gpu in record.gpus]
         now_doing = watching.doing(mine, policy)
         if any(mine):
@@ -129,6 +127,13 @@ def noted(
     return after, due
 
 
+def _known_of(record: records.JobRecord, known: "Dict[int, Watched]", at_s: float) -> Watched:
+    before = known.get(record.job)
+    if before is None or before.started_at_s != record.started_at_s:
+        return Watched(record.started_at_s, {}, asked_s=at_s)
+    return before
+
+
 class Watch:
     """One run of the watch on one node."""
 
@@ -142,21 +147,24 @@ class Watch:
 
     def run(self) -> None:
         """Look, write down, act, write down."""
-        found = [r for r in records.of_node(self._node, self._shared["state_dir"]) if self._of(r)]
-        if not found and not os.path.exists(self._file):
+        here = records.of_node(self._node, self._shared["state_dir"])
+        if not here and not os.path.exists(self._file):
             return
         os.makedirs(os.path.dirname(self._file), mode=0o755, exist_ok=True)
-        with open(os.path.join(os.path.dirname(self._file), ".watch.lock"), "a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with locked(os.path.join(os.path.dirname(self._file), ".watch.lock")):
+            found = [record for record in here if self._of(record)]
             readings = self._look() if found else {}
             now_s = boot_clock_s()
-            known, due = noted(self._read(), found, readings, self._policy, now_s)
-            self._forget(known, now_s)
+            before = self._read()
+            known, due = noted(before, found, readings, self._policy, now_s)
+            for record in here:  # of all others just how long they are here
+                known.setdefault(record.job, _known_of(record, before, now_s))
             self._write(known)
             for one in due:
                 known[one.record.job] = self._after(known[one.record.job], one, self._act(one))
-            if due:
+                # At once: who has been told is not told again, though the next job's turn hangs.
                 self._write(known)
+            self._forget(known, now_s)
 
     def _forget(self, known: "Dict[int, Watched]", now_s: float) -> None:
         """Take away the record of a job whose epilog never did, once Slurm knows it is over."""
@@ -164,8 +172,11 @@ class Watch:
             if now_s - watched.asked_s < _STALE_S:
                 continue
             known[job] = watched._replace(asked_s=now_s)
+            self._write(known)
             if self._slurm.is_gone(job):
                 records.remove(self._node, job, self._shared["state_dir"])
+            elif self._slurm.trouble:
+                return  # the next answer may be waited for as long
 
     def _after(self, watched: Watched, due: Due, done: str) -> Watched:
         """Job and Slurm may be asked again in a while, not each time."""
@@ -250,15 +261,15 @@ class Watch:
 
     def _reclaim(self, due: Due, now: JobNow) -> bool:
         job = due.record.job
-        target = due.record.het_job or job
+        name = str(due.record.het_job) if due.record.het_job else now.name
         self._slurm.notify(job, watch_words.farewell(due.record, due.finding, self._own["reclaim"]))
         if is_federated(now.comment):
             note = watch_words.note(due.finding)
-            if not self._slurm.comment(job, with_note(now.comment, note)):
+            if not self._slurm.comment(now.name, with_note(now.comment, note)):
                 print(f"job {job}: {self._slurm.trouble}", file=sys.stderr)
         if self._own["reclaim"] == "requeue":
-            return self._slurm.requeue(target)
-        return self._slurm.cancel(target)
+            return self._slurm.requeue(name)
+        return self._slurm.cancel(name)
 
     def _log(self, due: Due, step: str, done: bool) -> None:
         line = {
@@ -274,7 +285,10 @@ class Watch:
         }
         if not done:
             line["trouble"] = self._slurm.trouble
-        append(os.path.join(self._shared["log_dir"], LOG), line)
+        try:
+            append(os.path.join(self._shared["log_dir"], LOG), line)
+        except OSError as error:  # what is done is done, and is to be remembered
+            print(f"{LOG}: {error}: {line}", file=sys.stderr)
 
 
 def _watched(known: "Dict[str, Any]") -> Watched:

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -291,6 +292,7 @@ class SimulatedSite:
         self.slurm = slurm
         self.submitted: list[AttemptId] = []  # every sbatch that reached Slurm
         self.down = False  # slurmctld does not answer
+        self.sweep_takes_s = 0.0  # after the jobs were read
         self.refusal = ""  # sbatch says no
         self.reply_is_lost = False  # sbatch reaches Slurm, its answer does not come back
         self.order_is_lost = False  # sbatch never reaches Slurm, which is not known
@@ -300,7 +302,9 @@ class SimulatedSite:
         self.configured: dict[str, str] = {}  # scontrol show config
         self.partition_is_up = True
         self.is_closed = False  # to whoever has no ticket
+        self.no_ticket = "refused: partition gpu takes jobs of the federation only"
         self.helper_is_loose = False
+        self.polls = 0  # of probes
         self.probed: list[Probe] = []
         self.probes: dict[int, Probe] = {}  # not cancelled yet
         self.on_probe: Callable[[Probe, int], SiteJob | None] = lambda _probe, _id: None
@@ -313,11 +317,14 @@ class SimulatedSite:
 
     async def sweep(self) -> Sweep:
         self._answer()
-        return Sweep(
+        found = Sweep(
             nodes=self.slurm.nodes(),
             attempts=self.slurm.reports(),
             holders=self.slurm.holders(),
         )
+        if self.sweep_takes_s:
+            await asyncio.sleep(self.sweep_takes_s)
+        return found
 
     async def launch(self, order: LaunchOrder, ticket: str = "") -> int:
         self.on_launch(order.attempt, ticket)
@@ -377,15 +384,17 @@ class SimulatedSite:
         self._answer()
         return self.slurm.nodes()
 
-    async def job(self, job_id: int) -> SiteJob | None:
+    async def jobs(self, job_ids: Collection[int]) -> Mapping[int, SiteJob]:
         self._answer()
-        return self.on_probe(self.probes[job_id], job_id)
+        self.polls += 1
+        found = {id_: self.on_probe(self.probes[id_], id_) for id_ in job_ids}
+        return {id_: job for id_, job in found.items() if job is not None}
 
     async def probe(self, user: str, probe: Probe) -> int:  # noqa: ARG002
         self._answer()
         self.on_launch(probe.attempt, probe.ticket)
         if self.is_closed and not probe.ticket:
-            raise SiteRefused("Batch job submission failed: the partition is closed")
+            raise SiteRefused(self.no_ticket)
         self.probed.append(probe)
         job_id = 900 + len(self.probed)
         self.probes[job_id] = probe

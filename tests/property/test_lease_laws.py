@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from federator.model.site import SiteJobState
@@ -24,10 +24,13 @@ from tests.unit.sites.test_agent import Daemon
 WORKLOADS = 3
 STEPS = (
     "launch", "launch", "launch in vain", "reply lost", "order lost", "withdraw", "cancel", "end",
-    "requeue", "hold back", "let start", "forget", "new agent", "spool wiped",
+    "requeue", "hold back", "let start", "forget", "new agent", "spool wiped", "spool hangs",
+    "stranger makes folder", "dies before intent", "sweep takes 70 s",
 )  # fmt: skip
+ENDS_AGENT = ("new agent", "spool wiped", "dies before intent")  # which the next agent finds
 TAKES_S = 15.0  # until the next sweep
 LONGEST_S = 70.0  # until a lost order is given up, and a job is taken for forgotten
+SWEEP_S = 70.0  # a slow one, of a job's birth; its agent rests four times as long
 
 _STEP = st.tuples(st.sampled_from(STEPS), st.integers(0, WORKLOADS - 1))
 
@@ -49,7 +52,9 @@ class Story:
         assert text.split()[:2] == [str(which), "ada"]
 
     def leases(self) -> set[str]:
-        return set(os.listdir(Path(self.daemon.spool, "leases")))
+        """Regular files: others may make what they like there."""
+        entries = os.scandir(Path(self.daemon.spool, "leases"))
+        return {entry.name for entry in entries if entry.is_file(follow_symlinks=False)}
 
     @staticmethod
     def lease(which: AttemptId) -> str:
@@ -90,15 +95,59 @@ class Story:
         elif step in {"hold back", "let start"}:
             slurm.starts_jobs = step == "let start"
             slurm.start_what_can()
-        elif step == "spool wiped":
-            for name in self.leases():
-                Path(self.daemon.spool, "leases", name).unlink()
         elif step == "end" and job is not None and job.live:
             slurm.end(present)
         elif step == "requeue" and job is not None and job.state is SiteJobState.RUNNING:
             slurm.requeue(present)
         elif step == "forget":
             slurm.forget(present)
+        else:
+            self.spoil(step, number)
+
+    def spoil(self, step: str, number: int) -> None:
+        """What befalls the spool."""
+        leases = Path(self.daemon.spool, "leases")
+        if step == "stranger makes folder":
+            self.stranger(number)
+        elif step == "dies before intent":
+            self.numbers[number] += 1
+            (leases / self.lease(self.present(number))).write_text("{}")
+            Path(self.daemon.spool, "tickets", "0" * 32).write_text("")
+        elif step == "spool wiped":
+            for name in self.leases():
+                (leases / name).unlink()
+
+    def stranger(self, number: int) -> None:
+        """Takes the name of the next lease, and of what ties the present one to its job."""
+        next_ = AttemptId(workload=attempt(number).workload, attempt=self.numbers[number] + 1)
+        for name in (self.lease(next_), f"{self.lease(next_)}.job",
+                     f"{self.lease(self.present(number))}.job"):  # fmt: skip
+            folder = Path(self.daemon.spool, "leases", name)
+            if not os.path.lexists(folder):
+                folder.mkdir()
+                (folder / "mine").write_text("")
+
+    async def spool_hangs(self, number: int) -> None:
+        """For a while; nothing is submitted meanwhile, and what ends keeps its lease."""
+        self.daemon.spool_hangs = True
+        submitted = len(self.daemon.site.submitted)
+        self.launch(number)
+        await asyncio.sleep(TAKES_S)
+        assert len(self.daemon.site.submitted) == submitted
+        self.daemon.spool_hangs = False
+        await asyncio.sleep(LONGEST_S)
+
+    async def slow_sweep(self, number: int) -> None:
+        """Slurm is asked for jobs, the attempt is accepted, and long after that the sweep ends."""
+        self.daemon.site.sweep_takes_s = SWEEP_S
+        await asyncio.sleep(TAKES_S)
+        self.launch(number)
+        await asyncio.sleep(SWEEP_S)
+        self.daemon.site.sweep_takes_s = 0.0
+        await asyncio.sleep(2 * SWEEP_S)
+        live = {self.lease(job.attempt) for job in self.daemon.slurm.live()}
+        assert self.leases() >= live
+        await asyncio.sleep(5 * SWEEP_S)
 
     # ---- what must hold ----
 
@@ -112,6 +161,10 @@ class Story:
 
 
 @settings(max_examples=40, deadline=None)
+@example([("sweep takes 70 s", 0)])
+@example([("stranger makes folder", 0), ("launch", 0), ("stranger makes folder", 0), ("end", 0)])
+@example([("launch", 0), ("spool hangs", 0), ("end", 0)])
+@example([("launch", 0), ("end", 0), ("dies before intent", 0), ("launch", 1)])
 @given(st.lists(_STEP, max_size=12))
 def test_whoever_may_start_has_a_lease_and_nobody_else(steps: list[tuple[str, int]]) -> None:
     with TemporaryDirectory() as folder:
@@ -119,14 +172,18 @@ def test_whoever_may_start_has_a_lease_and_nobody_else(steps: list[tuple[str, in
         lives: list[list[tuple[str, int]]] = [[]]
         for step in steps:
             lives[-1].append(step)
-            if step[0] in ("new agent", "spool wiped"):  # which the next agent finds
+            if step[0] in ENDS_AGENT:
                 lives.append([])
         for life in lives:
 
             async def script(life: list[tuple[str, int]] = life) -> None:
                 for step, number in life:
                     story.act(step, number)
-                    if step != "spool wiped":
+                    if step == "sweep takes 70 s":
+                        await story.slow_sweep(number)
+                    if step == "spool hangs":
+                        await story.spool_hangs(number)
+                    if step not in ENDS_AGENT:
                         slow = step in ("order lost", "forget")
                         await asyncio.sleep(LONGEST_S if slow else TAKES_S)
                         story.check()

@@ -285,6 +285,39 @@ def _requeued(site: str) -> None:
     at(site, "scancel", str(idle), str(by_hand))
 
 
+def test_the_idle_task_of_an_array_is_reclaimed_without_its_siblings() -> None:
+    everywhere(_array)
+
+
+def _array(site: str) -> None:
+    node, reclaim = f"{site}-g7", "requeue" if site == layout.SITES[0].name else "cancel"
+    configure(site, reclaim=reclaim)
+    gpus(site, node, 40_000, 90)
+    argv = ["sbatch", "--parsable", "--partition=local", f"--nodelist={node}", "--gres=gpu:1",
+            "--array=1-3", "--requeue", "--output=job-%j.out", "--wrap=sleep 600"]  # fmt: skip
+    array = at(site, "sh", "-c", 'cd && exec "$@"', "-", *argv, user="vision1").strip()
+
+    def tasks() -> dict[str, str]:
+        """The state of each task by its number; the last has the array's."""
+        asked = ("squeue", "--noheader", "--states=all", f"--jobs={array}", "--format=%A %T")
+        return dict(line.split() for line in at(site, *asked).splitlines())
+
+    within(20, lambda: list(tasks().values()) == 3 * ["RUNNING"])
+    record = f"{STATE}/{node}/jobs/{array}.json"
+    (idle,) = json.loads(within(10, lambda: shell(site, f"cat {record} || true")))["gpus"]
+    rows = "".join(f"{k}, GPU-{k}, 40000, {90 * (k != idle)}, Disabled\n" for k in range(8))
+    at(site, "sh", "-c", f"cat >{USE}/{node}.gpus", stdin=rows)
+
+    def look() -> bool:
+        watched(site, node)
+        return tasks()[array] != "RUNNING"
+
+    within(30, look)
+    siblings = [state for number, state in tasks().items() if number != array]
+    assert siblings == 2 * ["RUNNING"], reclaim
+    at(site, "scancel", array)
+
+
 def test_a_federated_job_that_the_watch_cancels_says_so_in_the_federation(
     federation: Running,
 ) -> None:

@@ -203,12 +203,14 @@ def test_without_the_plugin_or_with_a_broken_one_local_jobs_run_as_ever(breakabl
     everywhere(check)
 
 
-CHECKED = (
-    "sbatch -o /dev/null --fed-tp=8 --fed-dataset=a,b --fed-continue --fed-optional --wrap true",
-    "sbatch --fed-tp=0 --wrap true",
-    "srun --fed-elastic=2-8 --fed-project=x true",
-    "salloc --quiet --fed-pp=4 : --fed-tp=8 true",
-)
+# A command, whether it succeeds, and what it prints: without the plugin both would be others.
+CHECKED = {
+    "sbatch -o /dev/null --fed-tp=8 --fed-dataset=a,b --fed-continue --fed-optional --wrap true":
+        (True, "Submitted batch job"),
+    "sbatch --fed-tp=0 --wrap true": (False, 'Invalid --fed-tp value "0"'),
+    "srun --fed-elastic=2-8 --fed-project=x printenv FED_PROJECT": (True, "x\n"),
+    "salloc --quiet --fed-pp=4 : --fed-tp=8 echo in": (True, "in\n"),
+}  # fmt: skip
 VALGRIND = "valgrind --leak-check=full --show-leak-kinds=all --keep-debuginfo=yes --log-file="
 
 
@@ -222,9 +224,11 @@ def test_valgrind_finds_no_memory_error_and_no_leak_of_ours(testbed: object) -> 
     def check(site: str) -> None:
         done = inside.execute(layout.site(site), ["sh", "-c", install], timeout_s=300)
         assert done.exit_status == 0, done.stdout[-2000:] + done.stderr[-2000:]
-        for command in CHECKED:
+        for command, (works, words) in CHECKED.items():
             log = shell(site, "mktemp").stdout.strip()
-            shell(site, f"{VALGRIND}{log} {command}")
+            done = shell(site, f"{VALGRIND}{log} {command}")
+            assert (done.exit_status == 0) == works, (site, command, done)
+            assert words in done.stdout + done.stderr, (site, command, done)
             text = shell(site, f"cat {log}; rm -f {log}").stdout
             assert "ERROR SUMMARY" in text
             assert_ours_is_clean(text)

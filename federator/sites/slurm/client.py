@@ -16,7 +16,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final, Protocol, TypeVar
@@ -204,6 +204,22 @@ class SlurmClient:
         except ValueError as error:
             raise SiteUnavailable(f"squeue cannot be read: {error}") from error
         return await self._with_layouts(reading) if self._layouts else reading
+
+    async def some_jobs(self, job_ids: Collection[int]) -> tuple[SiteJob, ...]:
+        """Return those of these jobs that Slurm knows, of any partition; without layouts."""
+        if not job_ids:
+            return ()
+        ids = ",".join(map(str, sorted(job_ids)))
+        argv = ("squeue", "--local", "-h", "-a", "-t", "all", "-j", ids, "-O", SQUEUE_FORMAT)
+        done = await self._run(argv, may_fail=True)
+        if done.exit_status != 0:
+            if b"Invalid job id" in done.stderr:  # said when it knows none of them
+                return ()
+            raise SiteUnavailable(f"squeue: {done.stderr.decode('utf-8', 'replace').strip()}")
+        try:
+            return parse_jobs(done.stdout).records
+        except ValueError as error:
+            raise SiteUnavailable(f"squeue cannot be read: {error}") from error
 
     async def others(self, nodes: tuple[Node, ...] = ()) -> Reading[LocalJob]:
         """Return the jobs of all partitions that hold nodes: what will come free, and when.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from federator.errors import InvalidRequest, SiteRefused, SiteUnavailable
 from federator.model.site import Node, NodeShare, SiteJob
@@ -85,9 +85,8 @@ class SlurmDriver:
     async def nodes(self) -> Sequence[Node]:
         return (await self._client.nodes()).records
 
-    async def job(self, job_id: int) -> SiteJob | None:
-        jobs = (await self._client.jobs()).records
-        return next((job for job in jobs if job.job_id == job_id), None)
+    async def jobs(self, job_ids: Collection[int]) -> Mapping[int, SiteJob]:
+        return {job.job_id: job for job in await self._client.some_jobs(job_ids)}
 
     async def probe(self, user: str, probe: Probe) -> int:
         return await self._client.submit(user, probe_call(probe))

@@ -6,7 +6,7 @@ Rules for the components of one het job (a plain job is a het job of one):
   (Slurm starts a het job as a whole, and requeues it component by component);
 * all have ended: the worst outcome, see ``combined_state``;
 * exit code and signal are the leader's, which runs the batch script; so is the reason, if any;
-* what the site's watch noted in a comment when it put the job back or ended it is added to it;
+* what the site's watch or gate noted in a comment when it put the job back or ended it is added;
 * the attempt started when its last component did, and ended when its last component did.
 """
 
@@ -27,8 +27,9 @@ from federator.model.site import (
 from federator.model.workload import AttemptId
 from federator.sites.base import Holder
 
-# Written by the watch (fednode/slurm_jobs.py). Users can write it, too: about their own jobs.
-_WATCH_NOTE: Final = re.compile(r"\S+ (fed-watch:\S{1,40})(?: |$)")
+# Written by the watch (fednode/watching.py) and by the gate (fednode/lease.py). Users can write it,
+# too: about their own jobs.
+_NOTE: Final = re.compile(r"\S+ (fed-watch:\S{1,40}|fed-gate:\S{1,60})(?: |$)")
 
 
 def attempt_reports(jobs: Iterable[SiteJob]) -> tuple[AttemptReport, ...]:
@@ -75,11 +76,11 @@ def _report(leader_id: int, components: list[SiteJob]) -> AttemptReport | None:
 
 
 def _reason(components: list[SiteJob], state: SiteJobState) -> str:
-    """Slurm's word, and the watch's where it may have done it: it notes before it acts."""
+    """Slurm's word, and the watch's or the gate's where they may have done it: they note first."""
     words = next((job.reason for job in components if job.reason), "")
     if state not in (SiteJobState.CANCELLED, SiteJobState.PENDING):
         return words
-    note = next(filter(None, (_WATCH_NOTE.match(job.comment) for job in components)), None)
+    note = next(filter(None, (_NOTE.match(job.comment) for job in components)), None)
     return f"{words} {note[1]}".strip() if note is not None else words
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,13 @@ class Node:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
         self.processes: list[Process] = []
+        self.answers_gpus: Callable[[], Ran] = lambda: self.gpus
         self.killed: list[int] = []
         self.called: list[str] = []
         self.gpus, self.apps = Ran(0, EMPTY, ""), Ran(0, "", "")
         self.swept = shm.Swept(files=2, kib=8)
         self.sweeps = 0
+        self.meanwhile: Callable[[], None] = lambda: None  # while shared memory is looked at
         self.settings: dict[str, Any] = {
             "gpu_wait_s": 0, "dcgm_mapping_dir": str(folder / "map-%n"), "gpu_memory": "drain",
         }  # fmt: skip
@@ -59,14 +61,15 @@ class Node:
         self.killed += [victim.pid for victim in victims]
         return list(victims)
 
-    def _sweep(self, *_: object) -> shm.Swept:
+    def _sweep(self, *_: object, alone: Callable[[], bool]) -> shm.Swept | None:
         self.sweeps += 1
-        return self.swept
+        self.meanwhile()
+        return self.swept if alone() else None
 
     def _run(self, argv: Sequence[str], *_: object) -> Ran:
         self.called.append(" ".join([Path(argv[0]).name, *argv[1:]]))
         if "--query-gpu" in self.called[-1]:
-            return self.gpus
+            return self.answers_gpus()
         return self.apps if "--query-compute-apps" in self.called[-1] else Ran(0, "", "")
 
     def prolog(self, **environ: str) -> None:
@@ -117,9 +120,26 @@ def test_all_that_a_user_runs_goes_only_where_nodes_are_exclusive(node: Node) ->
     node.run(exclusive_nodes=True)
     assert node.killed == [2, 4]
     node.killed.clear()
-    node.processes.append(process(3, 8))
+    node.processes.append(process(3, None)._replace(held=8))  # Slurm's own word of another job
     node.run(exclusive_nodes=True)
     assert node.killed == [2]
+    node.killed.clear()
+    node.processes.pop()
+    node.prolog(SLURM_JOB_ID="8")
+    node.run(exclusive_nodes=True)
+    assert node.killed == [2]
+
+
+def test_on_an_exclusive_node_no_process_escapes_by_saying_it_is_of_another_job(
+    node: Node,
+) -> None:
+    node.processes = [process(2, 7), process(3, 1), process(4242, 1)]
+    node.gpus = Ran(0, HELD, "")
+    node.apps = Ran(0, "GPU-1, 4242, 30000\n", "")
+    line = node.run(exclusive_nodes=True, orphans=True)
+    assert set(node.killed) == {2, 3, 4242}
+    assert (line["killed"], line["killed_on_gpus"]) == (3, 1)
+    assert "shm" in line
 
 
 def test_shared_memory_is_swept_unless_the_user_has_another_job_here(node: Node) -> None:
@@ -128,6 +148,26 @@ def test_shared_memory_is_swept_unless_the_user_has_another_job_here(node: Node)
     assert "shm_left" in node.run()
     node.processes = []
     node.prolog(SLURM_JOB_ID="8", SLURMD_NODENAME="n2")  # no process yet, but its prolog has run
+    assert "shm_left" in node.run()
+    assert node.sweeps == 1
+
+
+def test_shared_memory_stays_if_a_job_of_the_user_starts_while_gpus_are_waited_for(
+    node: Node,
+) -> None:
+    def starts() -> Ran:
+        node.prolog(SLURM_JOB_ID="8")
+        return Ran(0, EMPTY, "")
+
+    node.answers_gpus = starts
+    assert "shm_left" in node.run()
+    assert node.sweeps == 0
+
+
+def test_shared_memory_stays_if_a_job_of_the_user_starts_while_it_is_looked_at(
+    node: Node,
+) -> None:
+    node.meanwhile = lambda: node.prolog(SLURM_JOB_ID="8")
     assert "shm_left" in node.run()
     assert node.sweeps == 1
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
+import re
+import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -115,8 +119,12 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def sweep(folder: Path, uid: int = ME) -> shm.Swept:
-    return shm.sweep(uid, time.monotonic() + 30, str(folder))
+def sweep(folder: Path, uid: int = ME, later_s: float = 1.0) -> shm.Swept:
+    """What an epilog that begins ``later_s`` from now would do."""
+    until = time.monotonic() + 30
+    swept = shm.sweep(uid, time.time() + later_s, until, lambda: True, str(folder))
+    assert swept is not None
+    return swept
 
 
 def test_files_and_folders_that_nobody_uses_go(folder: Path) -> None:
@@ -167,9 +175,53 @@ def test_a_link_leads_nowhere(folder: Path, tmp_path: Path) -> None:
 
 def test_with_no_time_to_look_at_all_processes_nothing_is_removed(folder: Path) -> None:
     (folder / "file").write_bytes(b"x")
-    swept = shm.sweep(ME, time.monotonic() - 1, str(folder))
+    began_s = time.time() + 1
+    swept = shm.sweep(ME, began_s, time.monotonic() - 1, lambda: True, str(folder))
     assert (folder / "file").exists()
+    assert swept is not None
     assert swept.trouble
+
+
+def test_what_has_changed_since_the_epilog_began_stays(folder: Path) -> None:
+    (folder / "tree").mkdir()
+    (folder / "tree" / "new").write_bytes(b"x")
+    assert sweep(folder, later_s=-1.0) == shm.Swept()
+    assert (folder / "tree" / "new").exists()
+
+
+def test_a_file_that_comes_while_users_are_looked_up_stays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "old").write_bytes(b"x")
+
+    def looked_up(*_: object) -> set[shm.Identity]:
+        (folder / "new").write_bytes(b"x")  # by a job that nobody has looked at
+        return set()
+
+    monkeypatch.setattr(shm, "identities_in_use", looked_up)
+    assert sweep(folder).files == 1
+    assert [path.name for path in folder.iterdir()] == ["new"]
+
+
+def test_a_job_that_comes_while_users_are_looked_up_keeps_everything(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "old").write_bytes(b"x")
+    happened = []
+
+    def looked_up(*_: object) -> set[shm.Identity]:
+        happened.append("users are looked up")
+        return set()
+
+    def alone() -> bool:
+        happened.append("other jobs are asked for")
+        return False
+
+    monkeypatch.setattr(shm, "identities_in_use", looked_up)
+    until = time.monotonic() + 30
+    assert shm.sweep(ME, time.time() + 1, until, alone, str(folder)) is None
+    assert (folder / "old").exists()
+    assert happened == ["users are looked up", "other jobs are asked for"]
 
 
 # ---- the hook's own limit ----
@@ -188,9 +240,63 @@ def test_work_that_hangs_is_left_at_its_limit_and_what_it_said_is_told(
     assert "it began" in capfd.readouterr().err
 
 
+def test_what_a_hook_runs_does_not_outlive_its_limit(
+    tmp_path: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
+    """The command and what it runs in turn hold a pipe open; at its end they are gone."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command = f"exec 3>{pipe}; sleep 600 & echo began >&3; sleep 600"
+    code = f"from fednode.run import run; run(['/bin/sh', '-c', {command!r}], 600)"
+    hook = subprocess.Popen([sys.executable, "-c", code], start_new_session=True,
+                            env={"PYTHONPATH": str(Path(limited.__file__).parents[1])})  # fmt: skip
+    started.append(hook)
+    with pipe.open() as stream:
+        assert stream.readline() == "began\n"
+        limited._end(hook.pid)
+        assert select.select([stream], [], [], 30)[0]
+        assert stream.read() == ""
+    assert hook.wait(5) == -signal.SIGKILL
+
+
 def test_work_that_fails_is_told_and_does_not_raise(capfd: pytest.CaptureFixture[str]) -> None:
     def work() -> None:
         raise RuntimeError("broken")
 
     assert limited.limited("hook", work, 5)
     assert "RuntimeError: broken" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM])
+def test_what_is_told_comes_to_the_systems_log(
+    kind: socket.SocketKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, kind) as log:
+        log.bind(str(tmp_path / "log"))
+        monkeypatch.setattr(limited, "LOG", str(tmp_path / "log"))
+        if kind == socket.SOCK_STREAM:
+            log.listen()
+        limited.tell("hook", "it broke")
+        said = log if kind == socket.SOCK_DGRAM else log.accept()[0]
+        with contextlib.closing(said):
+            line = said.recv(4096).rstrip(b"\0").decode()
+    assert re.fullmatch(r"<29>\w+ [ \d]\d \d\d:\d\d:\d\d hook: it broke", line), line
+
+
+def test_a_system_log_that_takes_nothing_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as hung:
+        hung.bind(str(tmp_path / "log"))
+        monkeypatch.setattr(limited, "LOG", str(tmp_path / "log"))
+        for number in range(2000):  # far more than its queue holds
+            limited.tell("hook", f"line {number}")
+    assert "line 1999" in capfd.readouterr().err
+
+
+def test_without_a_system_log_standard_error_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(limited, "LOG", str(tmp_path / "absent"))
+    limited.tell("hook", "it broke")
+    assert "hook: it broke" in capfd.readouterr().err

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
-from fednode import arrival, records
+from fednode import arrival, epilog, records
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,6 +102,18 @@ def test_the_prologs_half_writes_record_and_mapping_files(tmp_path: Path) -> Non
     assert (tmp_path / "map-n1" / "3").read_text() == "7\n"
 
 
+def test_a_state_directory_of_each_node_is_the_same_for_prolog_and_epilog(tmp_path: Path) -> None:
+    config_file = tmp_path / "node.json"
+    log_dir = str(tmp_path / "log")
+    settings = {"state_dir": str(tmp_path / "%n"), "log_dir": log_dir, "epilog": {"enabled": False}}
+    config_file.write_text(json.dumps(settings))
+    assert arrival.note(PROLOG, str(config_file)) == []
+    record = tmp_path / "n1" / "n1" / "jobs" / "7.json"
+    assert record.exists()
+    assert epilog.main(PROLOG, str(config_file)) == 0
+    assert not record.exists()
+
+
 def test_the_prologs_half_says_what_went_wrong_and_never_raises(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     config = tmp_path / "node.json"
@@ -111,3 +124,15 @@ def test_the_prologs_half_says_what_went_wrong_and_never_raises(tmp_path: Path) 
     config.write_text(json.dumps(settings))
     assert len(arrival.note(PROLOG, str(config))) == 2
     assert len(arrival.note({}, str(config))) == 1
+
+
+def test_a_disk_that_hangs_does_not_hold_up_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(records, "write", lambda *_: answers.wait())
+    monkeypatch.setattr(arrival, "_LIMIT_S", 0.01)
+    assert arrival.note(PROLOG, str(tmp_path / "absent.json")) == [
+        "the job is not written down within 0.01 s"
+    ]
+    answers.set()

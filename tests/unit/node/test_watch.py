@@ -26,7 +26,7 @@ ENVIRON = {
     "SLURMD_NODENAME": "n1",
 }
 BUSY, HELD, EMPTY = "40000, 90", "40000, 0", "4, 0"
-RUNNING = "7|RUNNING|ada|1|1|0|"
+RUNNING = "7|7|N/A|RUNNING|ada|1|1|0|"
 
 
 class Node:
@@ -97,6 +97,33 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     return Node(tmp_path, monkeypatch)
 
 
+ARRAY = "\n".join(f"{job}|7|{job - 4}|RUNNING|ada|1|1|N/A|fed:5:1" for job in (5, 6, 7))
+
+
+@pytest.mark.parametrize("reclaim", ["cancel", "requeue"])
+def test_the_last_task_of_an_array_is_reclaimed_without_its_siblings(
+    reclaim: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(tmp_path, monkeypatch, reclaim=reclaim)
+    node.slurm(ARRAY)
+    node.run(41)
+    assert node.steps() == ["warn", "warn again", reclaim]
+    orders = [call for call in node.calls("scontrol", "scancel") if "notify" not in call]
+    assert [order.split()[:3] for order in orders] == [
+        ["scontrol", "update", "jobid=7_3"],
+        ["scancel", "7_3"] if reclaim == "cancel" else ["scontrol", "requeue", "7_3"],
+    ]
+
+
+@pytest.mark.parametrize("array", ["7|1-3", "7|3%1", "7|", "|N/A", "6|N/A", "N/A|3", "7_3|3"])
+def test_a_job_of_which_slurm_does_not_say_what_it_is_called_is_left_alone(
+    array: str, node: Node
+) -> None:
+    node.slurm(f"7|{array}|RUNNING|ada|1|1|N/A|")
+    node.run(41)
+    assert node.calls("scontrol", "scancel") == []
+
+
 def test_slurm_is_not_asked_while_nothing_is_wrong(node: Node) -> None:
     node.gpus(BUSY)
     node.run(30)
@@ -122,15 +149,15 @@ def test_a_zombie_is_warned_twice_and_cancelled_and_the_federation_learns_why(no
         (RUNNING + "fed-watch=off", {"opt_out": False}, ["warn", "warn again", "cancel"]),
         (RUNNING, {"reclaim": "none"}, ["warn", "warn again"]),
         (RUNNING, {"reclaim": "requeue"}, ["warn", "warn again", "requeue"]),
-        ("7|RUNNING|ada|2|1|0|", {}, ["warn", "warn again"]),
-        ("7|RUNNING|ada|2|1|0|", {"multi_node": "leave"}, []),
-        ("7|RUNNING|ada|2|1|0|", {"multi_node": "reclaim"}, ["warn", "warn again", "cancel"]),
-        ("7|RUNNING|ada|1|1|7|", {}, ["warn", "warn again"]),
-        ("7|RUNNING|ada|1|0|0|", {}, []),
-        ("7|RUNNING|ada|1|0|0|", {"interactive": "warn"}, ["warn", "warn again"]),
-        ("7|RUNNING|bob|1|1|0|", {}, []),
-        ("7|COMPLETING|ada|1|1|0|", {}, []),
-        ("8|RUNNING|ada|1|1|0|", {}, []),
+        ("7|7|N/A|RUNNING|ada|2|1|0|", {}, ["warn", "warn again"]),
+        ("7|7|N/A|RUNNING|ada|2|1|0|", {"multi_node": "leave"}, []),
+        ("7|7|N/A|RUNNING|ada|2|1|0|", {"multi_node": "reclaim"}, ["warn", "warn again", "cancel"]),
+        ("7|7|N/A|RUNNING|ada|1|1|7|", {}, ["warn", "warn again"]),
+        ("7|7|N/A|RUNNING|ada|1|0|0|", {}, []),
+        ("7|7|N/A|RUNNING|ada|1|0|0|", {"interactive": "warn"}, ["warn", "warn again"]),
+        ("7|7|N/A|RUNNING|bob|1|1|0|", {}, []),
+        ("7|7|N/A|COMPLETING|ada|1|1|0|", {}, []),
+        ("8|8|N/A|RUNNING|ada|1|1|0|", {}, []),
         ("", {}, []),
     ],
 )
@@ -164,6 +191,32 @@ def test_a_job_is_never_reclaimed_if_no_warning_went_through(node: Node) -> None
     assert {(line["step"], line["done"]) for line in node.log()} == {("warn", False)}
 
 
+def test_a_log_that_cannot_be_written_does_not_make_it_warn_without_end(node: Node) -> None:
+    (node.folder / "log").write_text("no folder")
+    node.run(40)
+    assert len([call for call in node.calls("scontrol") if "notify" in call]) == 2
+
+
+def test_a_watch_that_is_killed_among_several_jobs_warns_none_of_them_twice(node: Node) -> None:
+    node.start(SLURM_JOB_ID="8", SLURM_JOB_GPUS="1")
+    both = "\n".join(RUNNING.replace("7", number) for number in "78")
+    answers = iter([Ran(0, both, ""), None])
+
+    def squeue() -> Ran:
+        answer = next(answers)
+        if answer is None:
+            raise SystemExit  # its time is over
+        return answer
+
+    node.answers["squeue"] = squeue
+    with pytest.raises(SystemExit):
+        node.run(11)
+    node.slurm(both)
+    node.run(1)
+    told = [call.split()[2] for call in node.calls("scontrol") if "notify" in call]
+    assert told == ["7", "8"]
+
+
 def test_a_driver_that_fails_means_that_nothing_is_known_and_nothing_done(node: Node) -> None:
     node.run(9)
     node.program("nvidia_smi", "Unable to determine the device handle", status=15)
@@ -179,6 +232,12 @@ def test_a_job_that_was_put_back_and_started_again_begins_anew(node: Node) -> No
     node.start()
     node.run(10)
     assert node.steps() == ["warn", "warn again"]
+
+
+def test_no_user_can_take_the_watchs_lock(node: Node) -> None:
+    node.run()
+    lock = node.folder / "state" / "n1" / ".watch.lock"
+    assert lock.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"boot": 1}', '{"boot": "x", "jobs": 3}'])
@@ -207,6 +266,26 @@ def test_the_record_of_a_job_that_no_epilog_saw_goes_once_slurm_says_it_is_over(
     node.slurm("7|COMPLETED|")
     node.run(36, every_s=600)
     assert records.read("n1", 7, str(node.folder / "state")) is None
+
+
+def test_the_record_of_a_job_without_gpus_goes_likewise(node: Node) -> None:
+    node.start(SLURM_JOB_GPUS="")
+    node.slurm("7|COMPLETED|")
+    node.run(37, every_s=600)
+    assert len(node.calls("squeue")) == 1
+    assert node.calls("nvidia_smi") == []
+    assert records.read("n1", 7, str(node.folder / "state")) is None
+
+
+def test_a_slurm_that_does_not_answer_is_asked_about_one_old_record_at_a_time(node: Node) -> None:
+    node.gpus(BUSY)
+    for job in ("8", "9"):
+        node.start(SLURM_JOB_ID=job, SLURM_JOB_GPUS="")
+    node.slurm("slurm_load_jobs error: Unable to contact slurm controller", status=1)
+    node.run(37, every_s=600)
+    assert len(node.calls("squeue")) == 1
+    node.run(1, every_s=600)
+    assert len(node.calls("squeue")) == 2
 
 
 def test_partitions_that_are_not_named_are_not_watched(
@@ -264,6 +343,8 @@ def test_a_warning_says_what_was_seen_what_will_be_done_and_how_to_be_left_alone
 
 @given(st.text(max_size=200))
 def test_no_comment_passes_for_slurms_own_words(comment: str) -> None:
-    now = slurm_jobs.parse_job(f"7|PENDING|ada|1|1|0|{comment}\n7|RUNNING|eve|9|0|0|\n", 7)
+    now = slurm_jobs.parse_job(
+        f"7|7|N/A|PENDING|ada|1|1|0|{comment}\n7|7|N/A|RUNNING|eve|9|0|0|\n", 7
+    )
     assert now is not None
     assert (now.running, now.user, now.nodes, now.batch) == (False, "ada", 1, True)

@@ -105,6 +105,9 @@ def test_what_the_sites_watch_ended_says_so_and_any_other_that_it_was_cancelled(
     assert why == Reason(code=ReasonCode.RECLAIMED, detail="idle for 7200 s")
     why = reason_for(entry, Happening.CANCELLED, report(SiteJobState.CANCELLED))
     assert why == Reason(code=ReasonCode.SITE_CANCELLED)
+    by_gate = replace(report(SiteJobState.CANCELLED), reason="fed-gate:there-is-no-lease")
+    why = reason_for(entry, Happening.CANCELLED, by_gate)
+    assert why == Reason(code=ReasonCode.SITE_CANCELLED, detail="by its gate: there is no lease")
     entry.state = WorkloadState.CANCELLING
     assert reason_for(entry, Happening.CANCELLED, ended_by_watch) is None
 

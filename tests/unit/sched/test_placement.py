@@ -259,3 +259,14 @@ def test_a_node_for_jobs_of_one_node_takes_those_alone() -> None:
     assert set(placed(gang(1), marked).plan.nodes) == {"a1"}
     assert refused(gang(2), marked, well) is not None
     assert refused(gang(2), marked) is ReasonCode.NODE_FAILED
+
+
+def test_a_total_takes_a_node_for_jobs_of_one_node_only_where_that_holds_all_of_it() -> None:
+    marked = [replace(node, features=("fed_single_node",)) for node in rack("a", 2)]
+    well = rack("b", 2)
+    total = gang(1).gpus_per_node
+    one, two = Job(name="one", gpus=total), Job(name="two", gpus=2 * total)
+    assert set(placed(one, *marked).plan.nodes) == {"a1"}
+    assert set(placed(two, *marked, *well).plan.nodes) == {"b1", "b2"}
+    assert refused(two, *marked) is ReasonCode.NODE_FAILED
+    assert refused(two, *marked, well[0]) is ReasonCode.TOO_FEW_NODES

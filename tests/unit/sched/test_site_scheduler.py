@@ -50,6 +50,15 @@ def test_nodes_that_failed_a_workload_are_not_offered_to_it_and_do_not_make_neve
     assert set(third.bid.jobs[0].nodes) == {"a2"}
 
 
+def test_a_node_that_is_for_jobs_of_one_node_for_now_does_not_make_never() -> None:
+    marked = tuple(replace(node, features=("fed_single_node", "nvme")) for node in rack("a", 2))
+    scheduler = site(*marked)
+    (answer,) = scheduler.bid([BidRequest(id=WorkloadId(0), jobs=(gang(2),))])
+    assert answer.refusal is not None
+    assert answer.refusal.kind is RefusalKind.WAIT
+    assert {node.features for node in scheduler.capacity.nodes} == {("nvme",)}
+
+
 def test_each_bid_counts_those_before_it_as_won() -> None:
     assert bids(site(*rack("a", 3)), gang(2), gang(2), gang(1), gang(1)) == [
         True, False, True, False,

@@ -56,22 +56,18 @@ _T = TypeVar("_T")
 PING_EVERY_S = 5.0
 
 
-async def at_once(act: Callable[[], _T]) -> _T:
-    """A file system that answers."""
-    return act()
-
-
 class Daemon:
     """The daemon's end of one agent's channel, and the site behind it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, n_nodes: int = 4) -> None:
         self.clock = VirtualClock()
-        self.slurm = SimulatedSlurm(rack("a", 4), self.clock)
+        self.slurm = SimulatedSlurm(rack("a", n_nodes), self.clock)
         self.site = SimulatedSite(self.slurm)
         self.said: list[Message] = []  # by the agent
         self.epoch = 1
         self.folder = folder
         self.spool = ""  # agent.yaml's spool_dir
+        self.spool_hangs = False
         self._reader: asyncio.StreamReader | None = None
 
     def tell(self, message: Message) -> None:
@@ -106,7 +102,7 @@ class Daemon:
         journal = Journal(self.folder, self.clock())
         agent = Agent(
             config, self.site, journal, self._take, clock=self.clock,
-            knows_user=lambda user: user != "stranger", acting=at_once,
+            knows_user=lambda user: user != "stranger", acting=self._in_spool,
         )  # fmt: skip
         self.tell(Welcome(protocol=PROTOCOL_VERSION, epoch=self.epoch, site="alpine",
                           partitions=("gpu",), poll_interval_s=10.0))  # fmt: skip
@@ -125,6 +121,11 @@ class Daemon:
             self.hang_up()
             await asyncio.wait({running})
         await running
+
+    async def _in_spool(self, act: Callable[[], _T]) -> _T:
+        if self.spool_hangs:
+            raise TimeoutError
+        return act()
 
     async def _act(self, script: Callable[[], Awaitable[None]]) -> None:
         await self.wait_for(Report)

@@ -101,3 +101,11 @@ def test_what_slurm_cancelled_since_a_prolog_refused_it_has_failed_on_that_node(
     cancelled = replace(RUNS, state=SiteJobState.CANCELLED, nodes=())
     sweeps = ((RUNS, rack("a", 3)), (cancelled, drained(why, "a2", "a3")))
     assert last(Setbacks(unplanned), *sweeps).failed_nodes == failed
+
+
+def test_what_has_started_again_has_not_failed_when_it_is_cancelled_later() -> None:
+    cancelled = replace(RUNS, state=SiteJobState.CANCELLED, nodes=())
+    elsewhere = replace(RUNS, nodes=("a1", "a3"), restarts=1)
+    setbacks, well = Setbacks(unplanned), rack("a", 3)
+    assert last(setbacks, (RUNS, well), (WAITS, broken("a2"))).failed_nodes == ("a2",)
+    assert last(setbacks, (elsewhere, well), (cancelled, well)).failed_nodes == ()

@@ -18,18 +18,20 @@ from federator.errors import SiteUnavailable
 from federator.model.site import GpuModel
 from federator.model.workload import AttemptId, WorkloadId
 from federator.sites import spool as spool_module
+from federator.sites import spool_folder
 from federator.sites.protocol import TenantCap
 from federator.sites.spool import (
     AGAIN_S,
     JUNK_AGE_S,
+    LEASES_AT_ONCE,
     MAX_ADMISSION_BYTES,
     MAX_ADMISSION_LINES,
-    TICKET_LASTS_S,
     TIDY_S,
     SlowThread,
     Spool,
     admission_text,
 )
+from federator.sites.spool_folder import TICKET_LASTS_S
 from tests.fakes.clock import VirtualClock
 
 _T = TypeVar("_T")
@@ -44,9 +46,11 @@ class Disk:
     """Does at once what is asked for, or fails as a disk would."""
 
     def __init__(self) -> None:
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
+        self.acts = 0
 
     async def __call__(self, act: Callable[[], _T]) -> _T:
+        self.acts += 1
         if self.error is not None:
             raise self.error
         return act()
@@ -57,13 +61,14 @@ class Fixture:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.site = "alpine"
         self.disk = Disk()
         self.clock = VirtualClock()
         self.spool = self.again()
 
     def again(self) -> Spool:
         """As the next agent finds it."""
-        self.spool = Spool(self.folder, self.clock, self.disk)
+        self.spool = Spool(self.folder, self.site, self.clock, self.disk)
         asyncio.run(self.spool.look())
         return self.spool
 
@@ -129,7 +134,7 @@ def test_a_link_in_place_of_a_folder_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_without_a_spool_nothing_is_written_and_nothing_is_wrong() -> None:
-    spool = Spool(None, VirtualClock(), Disk())
+    spool = Spool(None, "alpine", VirtualClock(), Disk())
     assert asyncio.run(spool.open(attempt(), USER)) == ""
     assert spool.trouble == ""
     assert spool.leased == frozenset()
@@ -228,7 +233,164 @@ def test_junk_goes_when_it_is_old_and_what_a_prolog_is_just_making_stays(site: F
     assert site.names("leases") == {"new", "folder"}
 
 
+def test_an_order_that_comes_late_takes_no_lease_of_a_later_attempt(site: Fixture) -> None:
+    for number in (2, 1):
+        site.do(site.spool.open(attempt(7, number), USER))
+    assert site.names("leases") == {"7.1", "7.2"}
+
+
+# ---- what others may put there ----
+
+
+def foreign(site: Fixture, name: str) -> Path:
+    """A folder that is not empty, so that nobody but its owner can remove it."""
+    path = site.folder / "leases" / name
+    path.mkdir()
+    (path / "mine").write_text("")
+    return path
+
+
+@pytest.mark.parametrize("name", ["8.1", "8.1.job"])
+def test_a_folder_in_the_way_of_a_lease_is_put_aside(site: Fixture, name: str) -> None:
+    foreign(site, name)
+    site.do(site.spool.open(attempt(8), USER))
+    assert (site.folder / "leases" / "8.1").is_file()
+    assert not (site.folder / "leases" / "8.1.job").exists()
+    assert not site.spool.trouble
+
+
+def test_a_folder_that_looks_like_a_lease_is_none_and_no_trouble(site: Fixture) -> None:
+    foreign(site, "1.1")
+    for workload in (7, 8):
+        site.do(site.spool.open(attempt(workload), USER))
+    foreign(site, "7.1.job")
+    spool = site.again()
+    assert spool.leased == {attempt(7), attempt(8)}
+    site.do(spool.settle({}, lambda _: True))
+    assert (spool.trouble, spool.leased) == ("", frozenset())
+    assert not {"7.1", "7.1.job", "8.1"} & site.names("leases")
+
+
+def test_who_lives_gets_a_lease_though_another_made_something_of_its_name(site: Fixture) -> None:
+    foreign(site, "7.1")
+    spool = site.again()
+    site.do(spool.settle({attempt(): USER, attempt(8): USER}, lambda _: False))
+    assert spool.leased == {attempt(), attempt(8)}
+    assert (site.folder / "leases" / "7.1").is_file()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_lease_that_another_wrote_is_none(site: Fixture) -> None:
+    (site.folder / "leases" / "7.1").write_text("{}")
+    os.chown(site.folder / "leases" / "7.1", 12345, 12345)
+    assert site.again().leased == frozenset()
+    assert site.names("leases") == set()
+
+
+def test_who_is_always_quicker_spoils_one_name_only(
+    site: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clear = spool_folder._clear
+    foreign(site, "7.1")
+    monkeypatch.setattr(
+        spool_folder, "_clear", lambda path: None if path.name == "7.1" else clear(path)
+    )
+    with pytest.raises(SiteUnavailable, match="in the way"):
+        site.do(site.spool.open(attempt(), USER))
+    assert not site.spool.trouble
+    site.do(site.spool.open(attempt(8), USER))
+
+
+@pytest.mark.parametrize("name", ["07.1", "7.01", "7.0"])
+def test_a_name_that_the_agent_would_not_write_is_no_lease(site: Fixture, name: str) -> None:
+    (site.folder / "leases" / name).write_text("{}")
+    assert site.again().leased == frozenset()
+
+
+# ---- one spool for each site ----
+
+
+def test_another_sites_spool_is_trouble_and_nothing_in_it_is_touched(site: Fixture) -> None:
+    site.do(site.spool.open(attempt(), USER))
+    before = site.names("tickets"), site.names("leases")
+    site.site = "boreal"
+    other = site.again()
+    assert "alpine" in other.trouble
+    site.do(other.settle({}, lambda _: True))
+    with pytest.raises(SiteUnavailable, match="alpine"):
+        site.do(other.open(attempt(), "eve"))
+    site.do(other.write_admission((), {}))
+    assert (site.names("tickets"), site.names("leases")) == before
+    assert "ada" in (site.folder / "leases" / "7.1").read_text()
+    assert not (site.folder / "admission.tsv").exists()
+
+
+def test_a_spool_that_becomes_anothers_is_left_alone(site: Fixture) -> None:
+    site.do(site.spool.open(attempt(), USER))
+    (site.folder / "site").write_text("boreal\n")
+    site.clock.advance(TIDY_S)
+    site.do(site.spool.settle({}, lambda _: True))
+    assert "boreal" in site.spool.trouble
+    assert "7.1" in site.names("leases")
+
+
 # ---- when it fails ----
+
+
+def test_a_submission_that_nobody_waits_for_leaves_no_ticket_behind(site: Fixture) -> None:
+    async def withdrawn() -> None:
+        hangs = asyncio.Event()
+
+        async def write_and_hang(act: Callable[[], _T]) -> _T:
+            act()
+            await hangs.wait()
+            raise AssertionError
+
+        site.spool._act = write_and_hang
+        opening = asyncio.create_task(site.spool.open(attempt(), USER))
+        await asyncio.sleep(0)
+        opening.cancel()
+        await asyncio.wait({opening})
+
+    site.do(withdrawn())
+    assert len(site.names("tickets")) == 1
+    site.spool._act = site.disk
+    site.clock.advance(TIDY_S)
+    site.do(site.spool.look())
+    assert site.names("tickets") == set()
+
+
+def test_many_leases_go_in_several_acts(site: Fixture) -> None:
+    many = {attempt(n): USER for n in range(1, 3 * LEASES_AT_ONCE)}
+    site.disk.acts = 0
+    site.do(site.spool.settle(many, lambda _: False))
+    assert (site.disk.acts, len(site.names("leases"))) == (3, len(many))
+    site.do(site.spool.settle({}, lambda _: True))
+    assert site.disk.acts == 6
+    assert site.names("leases") == set()
+
+
+def test_a_slow_file_system_with_many_acts_is_no_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each act has its own time from its turn on."""
+    monkeypatch.setattr(spool_module, "TAKES_S", 1.0)
+
+    async def script() -> None:
+        thread, gate = SlowThread(), threading.Event()
+        acts = [asyncio.ensure_future(thread(lambda: gate.wait(0.3))) for _ in range(5)]
+        await asyncio.gather(*acts)  # 1.5 s in all
+
+    asyncio.run(script())
+
+
+def test_figures_that_could_not_be_written_are_written_when_the_spool_is_back(
+    site: Fixture,
+) -> None:
+    site.disk.error = OSError(28, "No space left on device")
+    site.do(site.spool.write_admission((cap("vision", 64, 16),), {}))
+    site.disk.error = None
+    site.clock.advance(AGAIN_S)
+    site.do(site.spool.look())
+    assert "tenant\tvision\t64\t16" in (site.folder / "admission.tsv").read_text()
 
 
 def test_what_could_not_be_removed_is_removed_later(site: Fixture) -> None:
@@ -303,7 +465,7 @@ def test_admission_tells_tenants_and_gpu_models(site: Fixture) -> None:
         "tenant\tvision\t64\t16\ntenant\tbio\t-\t0\n"
     )
     assert site.mode("admission.tsv") == 0o644
-    assert set(os.listdir(site.folder)) == {"tickets", "leases", "admission.tsv"}
+    assert set(os.listdir(site.folder)) == {"tickets", "leases", "admission.tsv", "site"}
 
 
 @given(st.lists(st.text(max_size=30), max_size=50))
@@ -315,6 +477,12 @@ def test_no_name_can_break_a_line_of_admission(names: list[str]) -> None:
     assert all(len(line.split("\t")) == 4 for line in lines[1:])
     assert all(line.startswith(("tenant\t", "gpu\t")) for line in lines[1:])
     text.encode()
+
+
+def test_only_models_that_the_reader_knows_as_names_are_written() -> None:
+    models = dict.fromkeys(["a100", "a100+", "é", "h_1.0-x", "a\n", ""], GpuModel())
+    lines = admission_text((), models, 1.0).splitlines()[1:]
+    assert [line.split("\t")[1] for line in lines] == ["a100", "h_1.0-x"]
 
 
 def test_admission_stays_within_its_bounds() -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from federator.model.site import NodeState, SiteJob, SiteJobState
+from federator.model.site import NodeShare, NodeState, SiteJob, SiteJobState
 from federator.model.workload import AttemptId
 from federator.sites.base import Probe
+from federator.sites.probing import LOOK_EVERY_S, PROBE_S
 from federator.sites.protocol import (
     VERIFY_TAKES_S,
     Finding,
@@ -20,7 +21,7 @@ from federator.sites.protocol import (
     VerifyAsk,
     VerifyDone,
 )
-from federator.sites.verifying import PROBE_S, settings_found
+from federator.sites.verifying import settings_found
 from tests.unit.sites.test_agent import Daemon, spooled
 
 GOOD = {
@@ -36,8 +37,12 @@ ASK = VerifyAsk(ask_id=1, user="ada", account="vision", nodes=("a1", "a2"))
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Daemon:
-    """Of a site where all is as it should be."""
-    daemon = Daemon(tmp_path)
+    return of_good_site(tmp_path)
+
+
+def of_good_site(folder: Path, n_nodes: int = 4) -> Daemon:
+    """Where all is as it should be."""
+    daemon = Daemon(folder, n_nodes)
     spooled(daemon).chmod(0o755)
     site = daemon.site
     site.configured, site.is_closed = GOOD | {"as of": str(int(daemon.clock()))}, True
@@ -101,7 +106,7 @@ def test_a_probe_takes_the_whole_way_of_a_launch_and_is_no_attempt_of_the_federa
     daemon.site.on_launch = look
     verified(daemon)
     assert [text.split()[1] for text in seen] == ["ada", "ada"]
-    pinned = [p for p in daemon.site.probed if not p.held]
+    pinned = [p for p in daemon.site.probed if not p.later]
     assert [(p.node, p.gpus) for p in pinned] == [("a1", 8), ("a2", 8)]
     assert {p.account for p in pinned} == {"vision"}
     assert len({p.attempt for p in daemon.site.probed}) == len(daemon.site.probed)
@@ -142,6 +147,26 @@ def test_nodes_that_are_out_already_are_told_with_their_reasons_and_not_tried(
     assert not [p for p in daemon.site.probed if p.node == "a2"]
 
 
+def test_a_node_where_jobs_run_is_left_alone(daemon: Daemon) -> None:
+    daemon.slurm.take_locally("a1", NodeShare(gpus=1))
+    finding = verified(daemon)["probe on a1"]
+    assert (finding.verdict, "busy" in finding.detail) == (Verdict.WARN, True)
+    assert "a1" not in {probe.node for probe in daemon.site.probed}
+
+
+def test_probes_are_looked_at_together_and_not_all_the_time(daemon: Daemon) -> None:
+    daemon.site.on_probe = ends(SiteJobState.RUNNING)
+    verified(daemon, VerifyAsk(ask_id=1, user="ada", nodes=("a1", "a2", "a3", "a4")))
+    assert PROBE_S / LOOK_EVERY_S - 1 <= daemon.site.polls <= PROBE_S / LOOK_EVERY_S + 1
+
+
+def test_what_is_refused_for_another_reason_may_be_open(daemon: Daemon) -> None:
+    daemon.site.no_ticket = "sbatch: error: Invalid account"
+    finding = verified(daemon)["direct submission to gpu"]
+    assert finding.verdict is Verdict.WARN
+    assert "Invalid account" in finding.detail
+
+
 def test_a_busy_node_proves_nothing_and_is_no_failure(daemon: Daemon) -> None:
     daemon.site.on_probe = ends(SiteJobState.PENDING, "Resources")
     finding = verified(daemon)["probe on a1"]
@@ -155,7 +180,7 @@ def test_a_partition_that_takes_what_has_no_ticket_is_a_failure_and_the_job_is_e
     daemon.site.is_closed = False
     finding = verified(daemon)["direct submission to gpu"]
     assert (finding.verdict, "accepted" in finding.detail) == (Verdict.FAIL, True)
-    assert all(probe.held for probe in daemon.site.probed if not probe.ticket)
+    assert all(probe.later for probe in daemon.site.probed if not probe.ticket)
 
 
 def test_without_a_spool_an_open_partition_is_what_the_admin_chose(daemon: Daemon) -> None:
@@ -203,12 +228,16 @@ def test_a_loose_helper_and_a_partition_that_is_down_are_failures(daemon: Daemon
     assert {"helper refuses", "partition gpu"} <= verdicts(verified(daemon), Verdict.FAIL)
 
 
-def test_what_takes_too_long_is_said_with_what_was_found(daemon: Daemon) -> None:
+def test_what_takes_too_long_is_said_with_what_was_found(tmp_path: Path) -> None:
+    daemon = of_good_site(tmp_path, 32)
     daemon.site.on_probe = ends(SiteJobState.RUNNING)
-    nodes = tuple(f"a{n % 4 + 1}" for n in range(32))
+    nodes = tuple(f"a{n}" for n in range(1, 33))
     found = verified(daemon, VerifyAsk(ask_id=1, user="ada", nodes=nodes))
     assert found["time"].verdict is Verdict.FAIL
     assert found["spool"].verdict is Verdict.OK
+    seen = {check.removeprefix("probe on ") for check in found if check.startswith("probe on ")}
+    assert len(seen) == 16
+    assert set(found["time"].detail.split(": ")[1].split(",")) == set(nodes) - seen
 
 
 @pytest.mark.parametrize(

@@ -193,6 +193,27 @@ def test_a_node_that_cannot_be_read_makes_the_sweep_incomplete() -> None:
     assert "NodeName=n2" in sweep.problems[0]
 
 
+def test_a_few_jobs_are_asked_for_by_id_without_their_layouts() -> None:
+    client, runner = client_of(lambda _: printed(running(5, 7)))
+    assert [job.job_id for job in asyncio.run(client.some_jobs({7, 5}))] == [5, 7]
+    (asked,) = runner.asked
+    assert asked[asked.index("-j") + 1] == "5,7"
+
+
+@pytest.mark.parametrize("ids", [(), (7,)])
+def test_jobs_that_slurm_does_not_know_are_none(ids: tuple[int, ...]) -> None:
+    """Seen on 22.05, 24.11 and 26.05: of one unknown id squeue says so, of several nothing."""
+    said = b"slurm_load_jobs error: Invalid job id specified"
+    client, _ = client_of(lambda _: printed("", 1, said))
+    assert asyncio.run(client.some_jobs(ids)) == ()
+
+
+def test_a_squeue_that_fails_otherwise_says_nothing_of_jobs() -> None:
+    client, _ = client_of(lambda _: printed("", 1, b"slurm_load_jobs error: Zero Bytes"))
+    with pytest.raises(SiteUnavailable):
+        asyncio.run(client.some_jobs((7,)))
+
+
 def test_jobs_of_other_partitions_are_not_asked_for() -> None:
     runner = FakeRunner(lambda _argv: printed(b""))
     asyncio.run(SlurmClient(runner, partitions=("fed", "cpu")).jobs())

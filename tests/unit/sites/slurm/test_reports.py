@@ -95,6 +95,7 @@ def test_a_plain_job_is_reported_as_it_is() -> None:
     ("state", "slurms_word", "comment", "reason"),
     [
         (S.CANCELLED, "", "fed-watch:idle-7200s", "fed-watch:idle-7200s"),
+        (S.CANCELLED, "", "fed-gate:no-lease x", "fed-gate:no-lease"),
         (S.PENDING, "BeginTime", "fed-watch:zombie-600s mine", "BeginTime fed-watch:zombie-600s"),
         (S.RUNNING, "", "fed-watch:zombie-600s", ""),
         (S.COMPLETED, "", "fed-watch:zombie-600s", ""),
