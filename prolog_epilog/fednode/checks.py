@@ -6,13 +6,18 @@ that cannot be read) is no fault. Thresholds are those of the check's manifest; 
 named in docs/health-gate.md.
 """
 
+import re
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
 
 from fednode import infiniband, kernel, smi
 from fednode.scene import Scene
 
 Thresholds = Dict[str, Any]
-_LOST = ("lost", "requires reset", "reset required", "fallen off")
+_DETOURS = ("PIX", "PXB", "PHB", "NODE", "SYS")  # between GPUs that have no NVLink
+
+
+class NotKnown(Exception):
+    """What was asked cannot be told from what the node says; that is no fault of the node."""
 
 
 class Builtin(NamedTuple):
@@ -45,35 +50,65 @@ def gpus_present(scene: Scene, which: str, limits: Thresholds) -> "List[str]":
     """As many GPUs as expected, of the expected model, the job's own among them, none lost."""
     answer, found = scene.answer("gpus"), scene.gpus()
     if answer.trouble:
-        return [answer.trouble]
-    if not found and scene.allotted is None:
-        return []
-    faults = []
+        if answer.plain:
+            return [answer.trouble]
+        raise NotKnown(answer.trouble)
+    odd = smi.odd_lines(answer.text)
+    faults = [line for line in odd if smi.says_gone(line)]
     for gpu in found:
-        said = " ".join(gpu.fields.values()).lower()
-        if any(word in said for word in _LOST):
+        if smi.says_gone(" ".join(gpu.fields.values())):
             faults.append(f"GPU {gpu.id} does not answer (lost or in need of a reset)")
+    if not faults and (odd or not found):
+        raise NotKnown(f"nvidia-smi says what cannot be read: {odd[0] if odd else 'nothing'}")
+    return faults + _missing(scene, which, limits, found) + _of_other_models(scene, limits, found)
+
+
+def _missing(
+    scene: Scene, which: str, limits: Thresholds, found: "List[smi.GpuFacts]"
+) -> "List[str]":
     there = {gpu.id for gpu in found}
-    wanted = limits["count"] or scene.expected.gpus
-    if wanted and len(there) < wanted:
-        faults.append(f"{len(there)} GPUs, expected {wanted:g}")
-    for index in sorted((scene.wanted("allotted") or set()) - there):
-        faults.append(f"GPU {index} is not there, only {len(there)} are")
-    name = limits["name"] or scene.expected.gpu_name
-    for gpu in found:
-        if name and gpu.fields.get("name", name) != name:
-            faults.append(f"GPU {gpu.id} is a {gpu.fields['name']}, expected {name}")
-    return faults
+    if not there:
+        return []
+    wanted = _first(limits["count"], scene.expected.gpus)
+    faults = [f"{len(there)} GPUs, expected {wanted:g}"] if len(there) < wanted else []
+    # Parts of GPUs (MIG) have numbers of their own, which are not those of nvidia-smi.
+    own = set() if any(map(_is_mig, found)) else scene.wanted(which) or set()
+    gone = [f"GPU {n} is not there, only {len(there)} are" for n in sorted(own - there)]
+    return faults + gone
+
+
+def _is_mig(gpu: "smi.GpuFacts") -> bool:
+    return gpu.fields.get("mig.mode.current", "").lower() == "enabled"
+
+
+def _of_other_models(scene: Scene, limits: Thresholds, found: "List[smi.GpuFacts]") -> "List[str]":
+    expected = limits["name"] or scene.expected.gpu_name
+    names = [(gpu.id, gpu.fields.get("name", "")) for gpu in found]
+    return [
+        f"GPU {index} is a {name}, expected {expected}"
+        for index, name in names
+        if expected and name and not name.startswith("[") and _model(name) != _model(expected)
+    ]
+
+
+def _model(name: str) -> str:
+    """Return a GPU's name without what differs between drivers: the maker's name, and case."""
+    plain = " ".join(name.lower().split())
+    return plain[len("nvidia ") :] if plain.startswith("nvidia ") else plain
 
 
 def gpus_idle(scene: Scene, which: str, limits: Thresholds) -> "List[str]":
-    """Nobody else has memory of the GPUs. GPUs in MIG mode are shared and not judged."""
+    """Nobody else has memory of the GPUs.
+
+    Not judged: GPUs in MIG mode, GPUs that another job has as well, and those that a server of
+    NVIDIA's MPS has, which outlives the job that it was started for.
+    """
     faults = []
     for gpu in scene.gpus(which):
-        if gpu.fields.get("mig.mode.current", "").lower() == "enabled":
-            continue
         uuid = gpu.fields.get("uuid", "")
         holders = [app for app in scene.apps() if uuid and app.uuid == uuid]
+        if _is_mig(gpu) or gpu.id in scene.shared_gpus or any(_is_mps(app.pid) for app in holders):
+            continue
         used = gpu.number("memory.used")
         if holders and limits["processes"]:
             app = holders[0]
@@ -85,8 +120,18 @@ def gpus_idle(scene: Scene, which: str, limits: Thresholds) -> "List[str]":
     return faults
 
 
+def _is_mps(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as stream:
+            return stream.read(64).startswith("nvidia-cuda-mps")
+    except OSError:
+        return False
+
+
 def nvlink_matrix(scene: Scene, which: str, limits: Thresholds) -> "List[str]":
     """Pairs that had NVLink between them when the node was recorded have as much now."""
+    if not scene.expected.matrix:
+        return []
     found = smi.parse_matrix(scene.answer("topology").text)
     wanted = scene.wanted(which)
     faults = []
@@ -96,9 +141,17 @@ def nvlink_matrix(scene: Scene, which: str, limits: Thresholds) -> "List[str]":
             continue
         cell = found.get((names[0], names[1]))
         inside = wanted is None or all(_index(name) in wanted for name in names)
-        if inside and cell is not None and cell != link:
+        if inside and cell is not None and _is_less(cell, link):
             faults.append(f"{names[0]}-{names[1]} is {cell}, expected {link}")
     return faults
+
+
+def _is_less(cell: str, link: str) -> bool:
+    """Tell whether ``cell`` is plainly less than the NVLinks ``link``; an unknown word is not."""
+    if cell in _DETOURS:
+        return True
+    now, then = (re.fullmatch("NV([0-9]{1,3})", text) for text in (cell, link))
+    return now is not None and then is not None and int(now.group(1)) < int(then.group(1))
 
 
 def _index(name: str) -> int:
@@ -106,32 +159,36 @@ def _index(name: str) -> int:
 
 
 def nvlink_links(scene: Scene, which: str, limits: Thresholds) -> "List[str]":
-    """Every GPU has its NVLinks up, at speed.
+    """No GPU has NVLinks plainly inactive that are expected to be up, nor slow ones.
 
-    Expected is the manifest's, else the record's, else what the best GPU of this node has.
+    Expected is the manifest's, else the record's. Without either, a GPU of which some links are up
+    and some are not is held against the best of this node (one without any may have no bridge),
+    and its links' speed against its own fastest.
     """
     found = smi.parse_links(scene.answer("links").text)
-    up = {
-        gpu: [speed for speed in links.values() if speed is not None]
-        for gpu, links in found.items()
-    }
-    most = max((len(speeds) for speeds in up.values()), default=0)
-    fastest = max((speed for speeds in up.values() for speed in speeds), default=0.0)
-    wanted = limits["links"] or scene.expected.links or most
-    gbps = limits["min_gbps"] or scene.expected.link_gbps or fastest
+    speeds = {gpu: [s for s in links.values() if s is not None] for gpu, links in found.items()}
+    most = max((len(up) for up in speeds.values()), default=0)
     faults = []
     for gpu, links in _chosen(scene, which, found):
+        up = speeds[gpu]
+        wanted = _first(limits["links"], scene.expected.links.get(str(gpu)), most if up else 0)
+        gbps = _first(limits["min_gbps"], scene.expected.link_gbps, max(up, default=0.0))
         down = [link for link in sorted(links) if links[link] is None]
-        slow = [link for link in sorted(links) if (links[link] or gbps) < gbps * 0.99]
-        if len(up[gpu]) < wanted:
-            which_down = f", link {down[0]} is inactive" if down else ""
+        slow = [(link, s) for link, s in sorted(links.items()) if s is not None and s < gbps * 0.99]
+        if down and len(up) < wanted:
             faults.append(
-                f"GPU {gpu} has {len(up[gpu])} active NVLinks, expected {wanted:g}{which_down}"
+                f"GPU {gpu} has {len(up)} active NVLinks, expected {wanted:g},"
+                f" link {down[0]} is inactive"
             )
         if slow:
-            speed = links[slow[0]]
-            faults.append(f"GPU {gpu} link {slow[0]} runs at {speed:g} GB/s, expected {gbps:g}")
+            link, speed = slow[0]
+            faults.append(f"GPU {gpu} link {link} runs at {speed:g} GB/s, expected {gbps:g}")
     return faults
+
+
+def _first(*values: Any) -> Any:
+    """Return the first that is given; 0 is."""
+    return next((value for value in values if value is not None), None)
 
 
 def nvlink_errors(scene: Scene, which: str, limits: Thresholds) -> "List[str]":
@@ -224,7 +281,7 @@ def pcie(scene: Scene, which: str, limits: Thresholds) -> "List[str]":
     faults = []
     for gpu in scene.gpus(which):
         wide, widest = gpu.number("pcie.link.width.current"), gpu.number("pcie.link.width.max")
-        wanted = limits["width"] or scene.expected.pcie_width or widest
+        wanted = _first(limits["width"], scene.expected.pcie_width.get(str(gpu.id)), widest)
         if wide and wanted and wide < wanted:
             faults.append(f"GPU {gpu.id} PCIe width x{wide:.0f}, expected x{wanted:.0f}")
         gen = gpu.number("pcie.link.gen.current")
@@ -235,7 +292,7 @@ def pcie(scene: Scene, which: str, limits: Thresholds) -> "List[str]":
 
 def infiniband_ports(scene: Scene, which: str, limits: Thresholds) -> "List[str]":
     """Every port that is expected is active, up, and at its rate."""
-    wanted = limits["ports"] or scene.expected.ports
+    wanted = _first(limits["ports"], scene.expected.ports)
     found = infiniband.ports(scene.shared["sysfs"])
     faults = []
     for name, rate in sorted(wanted.items()):

@@ -6,7 +6,7 @@ import time
 from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from fednode import config
-from fednode.checks import BUILTIN
+from fednode.checks import BUILTIN, NotKnown
 from fednode.manifests import Manifest
 from fednode.run import Ran, run
 from fednode.scene import Scene
@@ -42,7 +42,8 @@ def look(
 
     Args:
         deadline: of the checks that are commands, on the monotonic clock.
-        hang_is_fault: whether an nvidia-smi that does not answer counts against the node.
+        hang_is_fault: whether an nvidia-smi that does not answer in all the time that it has
+            counts against the node.
     """
     chosen = [manifest for manifest in manifests if applies(manifest, scene)]
     found: "dict[str, Finding]" = {}
@@ -54,7 +55,7 @@ def look(
     for thread in commands:
         thread.start()
     builtin = [manifest for manifest in chosen if not manifest.command]
-    scene.smi.fetch(sorted({q for m in builtin for q in BUILTIN[m.id].questions}))
+    scene.smi.fetch(sorted({q for m in builtin for q in _questions(m, scene)}))
     for manifest in builtin:
         found[manifest.id] = _judge(manifest, scene, hang_is_fault)
     for thread in commands:
@@ -63,22 +64,40 @@ def look(
     return [found.get(m.id, Finding(m, UNKNOWN, late)) for m in chosen]
 
 
+def _questions(manifest: Manifest, scene: Scene) -> "Tuple[str, ...]":
+    """Return what the check asks nvidia-smi; the matrix only where there is one to compare with."""
+    if manifest.id == "nvlink-matrix" and not scene.expected.matrix:
+        return ()
+    return BUILTIN[manifest.id].questions
+
+
 def busy_again(findings: "Sequence[Finding]") -> bool:
     """Tell whether all that is wrong is GPUs in use: the job before may still be leaving."""
     faults = [finding.manifest.id for finding in findings if finding.verdict == FAULT]
     return faults == ["gpus-idle"]
 
 
+def doubted(findings: "Sequence[Finding]", why: str) -> "List[Finding]":
+    """Return the findings with every fault not known instead."""
+    return [
+        finding._replace(verdict=UNKNOWN, detail=f"{finding.detail}; {why}"[:_CHARS])
+        if finding.verdict == FAULT
+        else finding
+        for finding in findings
+    ]
+
+
 def _judge(manifest: Manifest, scene: Scene, hang_is_fault: bool) -> Finding:
     builtin = BUILTIN[manifest.id]
-    for question in builtin.questions:
+    for question in _questions(manifest, scene):
         answer = scene.answer(question)
-        if answer.hung:
-            return Finding(manifest, FAULT if hang_is_fault else UNKNOWN, answer.trouble)
-        if answer.trouble and manifest.id != "gpus-present":
+        late = answer.hung and not hang_is_fault
+        if answer.trouble and (late or manifest.id != "gpus-present"):
             return Finding(manifest, UNKNOWN, answer.trouble[:_CHARS])
     try:
         faults = builtin.run(scene, manifest.gpus, manifest.thresholds)
+    except NotKnown as error:
+        return Finding(manifest, UNKNOWN, str(error)[:_CHARS])
     except Exception as error:  # what we did not foresee is our fault, not the node's
         return Finding(manifest, UNKNOWN, f"the check failed: {error!r}"[:_CHARS])
     if not faults:

@@ -10,18 +10,20 @@ import json
 import os
 import sys
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 from fednode import arrival, config, findings, kernel, lease, manifests, records, scene
 from fednode.findings import Finding
 from fednode.limited import limited, tell
-from fednode.orders import Orders, reason, with_node
+from fednode.orders import Orders, reason, with_node, with_note
 from fednode.smi import Smi
 
 NAME = "fed-prolog"
 PASS, DRAIN = 0, 100  # exit statuses; the wrapper in prolog.d makes a failure of the second
 LIMIT_S = 8.0  # Slurm gives up on a batch job whose start takes BatchStartTimeout=10
 _CHECKS_S = 5.5  # of these for everything that is asked; the rest is for telling Slurm
+_AGAIN_S = 0.5
+_ORDER_S = 2.5  # of the limit, for what is begun at the end of it
 SCHEMA: "config.Schema" = {
     "enabled": config.Key(True, config.flag),
     "partitions": config.Key(["fed"], config.texts),
@@ -49,6 +51,7 @@ class Gate:
         shared: "Dict[str, Any]",
         own: "Dict[str, Any]",
         orders: "Optional[Orders]" = None,
+        problems: "Sequence[str]" = (),
     ) -> None:
         self._job = records.from_environment(environ, time.time())
         self._cluster = environ.get("SLURM_CLUSTER_NAME", "")
@@ -56,9 +59,11 @@ class Gate:
         self._multi_node = nodes.isdigit() and int(nodes) > 1
         self._shared = config.of_node(shared, self._job.node)
         self._own = own
-        self._orders = Orders(shared) if orders is None else orders
+        self._orders = Orders(self._shared) if orders is None else orders
+        self._end = time.monotonic() + own["limit_s"] - _ORDER_S
         self._until = time.monotonic() + min(_CHECKS_S, own["limit_s"] * 0.7)
-        self.log: "List[str]" = []
+        self._problems = problems  # with node.json
+        self.log: "List[str]" = list(problems)
 
     @property
     def _leader(self) -> str:
@@ -67,10 +72,9 @@ class Gate:
     def run(self) -> int:
         """Return ``PASS`` or ``DRAIN``; a job that must not start at all has been ended."""
         status = PASS
-        unleased = self._lacks_lease()
-        if unleased:
-            self._orders.comment(self._leader, lease.noted(self._job.comment, unleased))
-            self._orders.cancel(self._leader)
+        refused = self._refusal()
+        if refused:
+            self._end_job(refused)
         elif self._is_gated():
             status = self._healthy()
         self.log += self._orders.troubles
@@ -80,8 +84,33 @@ class Gate:
         named = self._own["partitions"]
         return self._own["enabled"] and ("*" in named or self._job.partition in named)
 
-    def _lacks_lease(self) -> str:
-        """Return why a job of the federation must not start; "" if it may."""
+    def _end_job(self, word: str) -> None:
+        """End the job, again and again while there is time, with the reason in its comment.
+
+        Slurm's controller may be too busy to answer at first. If it does not answer at all the job
+        starts: failing the prolog would take a healthy node out of service instead.
+        """
+        while True:
+            # An array's task that cannot be told from its array is not ended: others would be too.
+            address = self._address()
+            if address:
+                self._orders.comment(address, with_note(self._job.comment, word))
+                if self._orders.cancel(address):
+                    return
+            if time.monotonic() + _AGAIN_S > self._end:
+                self.log.append(f"job {self._job.job} could not be ended: it starts")
+                return
+            time.sleep(_AGAIN_S)
+
+    def _address(self) -> str:
+        """Return what Slurm's commands call the job, all of a het job; "" if that is not known."""
+        if self._job.het_job:
+            return str(self._job.het_job)
+        now = self._orders.job(self._job.job)
+        return now.address if now is not None else ""
+
+    def _refusal(self) -> str:
+        """Return why the job must not start as what it says it is, in one word; "" if it may."""
         attempt, settings = lease.attempt_of(self._job.comment), self._own["lease"]
         if attempt is None or settings["dir"] is None:
             return ""
@@ -90,8 +119,8 @@ class Gate:
         if verdict.ok is not True:
             self.log.append(f"job {self._job.job}, attempt {attempt}: {verdict.why}")
         if verdict.ok is None:
-            return "the lease cannot be read" if settings["on_error"] == "refuse" else ""
-        return "" if verdict.ok else verdict.why
+            return verdict.word if settings["on_error"] == "refuse" else ""
+        return "" if verdict.ok else verdict.word
 
     def _healthy(self) -> int:
         """Make the checks and do what their manifests say."""
@@ -100,11 +129,19 @@ class Gate:
             self._own["expected"].replace("%n", self._job.node)
         )
         self.log += problems + unusable
+        if problems or unusable or self._problems:
+            # What the site said of paths, thresholds and actions may be among what was not read.
+            chosen = [manifest._replace(action=manifests.WARN) for manifest in chosen]
+            self.log.append("the configuration is not sound: no check does more than warn")
+        began = time.monotonic()
         found = self._look(chosen, expected)
-        again_s = self._own["busy_again_s"]
-        if again_s and findings.busy_again(found) and time.monotonic() + again_s < self._until:
-            time.sleep(again_s)
-            found = self._look(chosen, expected)
+        again_s, took_s = self._own["busy_again_s"], time.monotonic() - began
+        if again_s and findings.busy_again(found):
+            if time.monotonic() + again_s + took_s < self._until:
+                time.sleep(again_s)
+                found = self._look(chosen, expected)
+            else:  # the job before may still be leaving
+                found = findings.doubted(found, "there was no time for a second look")
         for finding in found:
             if finding.verdict != findings.OK:
                 said = f"{finding.manifest.id}: {finding.verdict} ({finding.manifest.action})"
@@ -114,19 +151,26 @@ class Gate:
     def _look(
         self, chosen: "List[manifests.Manifest]", expected: scene.Expected
     ) -> "List[Finding]":
+        whole_s = self._own["nvidia_smi_timeout_s"]
         left_s = max(0.2, self._until - time.monotonic())
         here = scene.Scene(
             Smi(
                 self._shared["nvidia_smi"],
-                min(self._own["nvidia_smi_timeout_s"], left_s),
+                min(whole_s, left_s),
                 {"SLURMD_NODENAME": self._job.node},
+                whole_time=whole_s <= left_s,  # else a slow spool took of it, or the first look
             ),
             self._shared,
-            scene.View(self._job.node, self._job.gpus, self._multi_node),
+            scene.View(self._job.node, self._job.gpus, self._multi_node, self._of_others()),
             expected,
             seen_us(self._shared["state_dir"], self._job.node),
         )
         return findings.look(chosen, here, self._until, self._own["on_hang"] == "fail")
+
+    def _of_others(self) -> "FrozenSet[int]":
+        """Return the GPUs that other jobs of this node have: a job may share its GPUs with them."""
+        jobs = records.of_node(self._job.node, self._shared["state_dir"])
+        return frozenset(gpu for job in jobs if job.job != self._job.job for gpu in job.gpus)
 
     def _act(self, found: "List[Finding]") -> int:
         fault = findings.worst(found, (manifests.DRAIN,))
@@ -151,16 +195,15 @@ class Gate:
             return self._drain(fault)
         if not self._multi_node:
             return PASS
-        shown = self._orders.job(str(self._job.job))
         federated = lease.attempt_of(self._job.comment) is not None
-        pinned = shown.get("ReqNodeList", "(null)") != "(null)" or self._job.het_job
-        if (pinned or not shown) and not federated:
+        if federated:  # the federation places its jobs itself, and keeps off marked nodes
+            address = self._address()
+            well = bool(address) and self._orders.requeue(address)
+            return PASS if well else self._drain(fault)
+        now = None if self._job.het_job else self._orders.job(self._job.job)
+        if now is None or now.wanted_nodes or not self._orders.requeue(now.address):
             return self._drain(fault)
-        if not self._orders.requeue(self._leader):
-            return self._drain(fault)
-        if not federated:  # the federation places its jobs itself, and keeps off marked nodes
-            excluded = with_node(shown.get("ExcNodeList"), self._job.node)
-            self._orders.exclude(str(self._job.job), excluded)
+        self._orders.exclude(now.address, with_node(now.excluded_nodes, self._job.node))
         return PASS
 
 
@@ -176,8 +219,8 @@ def work(environ: "Dict[str, str]", file: str = config.PATH) -> "Tuple[int, List
     """Do all of it; return the exit status and what is to be logged."""
     log = arrival.note(environ, file)
     shared, own, problems = config.load("gate", SCHEMA, file)
-    gate = Gate(environ, shared, own)
-    gate.log += log + problems
+    gate = Gate(environ, shared, own, problems=problems)
+    gate.log += log
     return gate.run(), gate.log
 
 

@@ -2,7 +2,8 @@
 
 usage: fed-gate check [--json]    make every check, of all GPUs (exit codes of Nagios)
        fed-gate list              the checks, their thresholds and what follows
-       fed-gate record            write down this node, which is well, as what is expected of it
+       fed-gate record            write down this node, which is well, as what is expected of it;
+                                  exit status 1 if the checks say that it is not
        fed-gate clear             Xid reports so far are seen to; the node takes all jobs again
 """
 
@@ -51,7 +52,9 @@ def _scene(shared: "Dict[str, Any]", own: "Dict[str, Any]", node: str) -> scene.
         print(f"fed-gate: {problem}", file=sys.stderr)
     asked = Smi(shared["nvidia_smi"], _CHECKS_S, {"SLURMD_NODENAME": node})
     seen = seen_us(shared["state_dir"], node)
-    return scene.Scene(asked, shared, scene.View(node, None, True), expected, seen)
+    in_use = {gpu for job in records.of_node(node, shared["state_dir"]) for gpu in job.gpus}
+    view = scene.View(node, None, True, frozenset(in_use))
+    return scene.Scene(asked, shared, view, expected, seen)
 
 
 def _expected_file(own: "Dict[str, Any]", node: str) -> str:
@@ -109,10 +112,20 @@ def _list(shared: "Dict[str, Any]", own: "Dict[str, Any]", node: str, as_json: b
 
 def _record(shared: "Dict[str, Any]", own: "Dict[str, Any]", node: str, as_json: bool) -> int:
     here = _scene(shared, own, node)
+    here.expected = scene.Expected()  # the node is held against itself, not what it was before
     here.smi.fetch(["gpus", "topology", "links"])
     trouble = here.answer("gpus").trouble
     if trouble and os.path.exists(shared["nvidia_smi"]):
         raise ValueError(f"nothing is recorded: {trouble}")
+    chosen = [manifest for manifest in _manifests(own) if not manifest.command]
+    sick = [
+        finding
+        for finding in findings.look(chosen, here, time.monotonic() + _CHECKS_S)
+        if finding.verdict == findings.FAULT
+    ]
+    for finding in sick:
+        print(f"fed-gate: is this node well? {finding.manifest.id}: {finding.detail}",
+              file=sys.stderr)  # fmt: skip
     document = json.dumps(seen_now(here)._asdict(), indent=1, sort_keys=True)
     file = _expected_file(own, node)
     os.makedirs(os.path.dirname(file), exist_ok=True)
@@ -121,15 +134,15 @@ def _record(shared: "Dict[str, Any]", own: "Dict[str, Any]", node: str, as_json:
     os.chmod(file + ".new", 0o644)
     os.rename(file + ".new", file)
     print(f"{file}:\n{document}")
-    return _OK
+    return _WARNING if sick else _OK
 
 
 def seen_now(here: scene.Scene) -> scene.Expected:
     """Return what is there now in the form of what is expected."""
     gpus = here.gpus()
     links = smi.parse_links(here.answer("links").text)
-    speeds = [[s for s in by_link.values() if s is not None] for by_link in links.values()]
-    widths = [gpu.number("pcie.link.width.current") or 0 for gpu in gpus]
+    speeds = {gpu: [s for s in by.values() if s is not None] for gpu, by in links.items()}
+    widths = {str(gpu.id): gpu.number("pcie.link.width.current") for gpu in gpus}
     names = {gpu.fields.get("name", "") for gpu in gpus}
     matrix = smi.parse_matrix(here.answer("topology").text)
     active = {
@@ -140,9 +153,9 @@ def seen_now(here: scene.Scene) -> scene.Expected:
     return scene.Expected(
         gpus=len(gpus),
         gpu_name=names.pop() if len(names) == 1 else "",
-        pcie_width=int(min(widths, default=0)),
-        links=min((len(s) for s in speeds), default=0),
-        link_gbps=min((x for s in speeds for x in s), default=0.0),
+        pcie_width={gpu: width for gpu, width in widths.items() if width},
+        links={str(gpu): len(up) for gpu, up in speeds.items()},
+        link_gbps=min((speed for up in speeds.values() for speed in up), default=None),
         matrix={" ".join(pair): cell for pair, cell in matrix.items() if cell.startswith("NV")},
         ports=active,
     )

@@ -10,9 +10,14 @@ import os
 import re
 from typing import List, NamedTuple, Optional
 
-_XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]{5,20})\): ([0-9]{1,4})\b")
+# A report begins its record, and the kernel itself wrote it (facility 0): any user can get a text
+# of their own into the middle of a message, by the option of a mount for instance.
+_XID = re.compile(
+    r"(?:(?P<priority>[0-9]{1,9}),[0-9]+,(?P<at_us>[0-9]{1,18}),[^;]*;|\[ *[0-9]+\.[0-9]+\] )"
+    r"NVRM: Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]{5,20})\): (?P<code>[0-9]{1,4})\b"
+)
+_FACILITY = 8  # a record's first number is its level plus this times its facility
 _MOST_BYTES = 16 << 20
-_RECORD = re.compile(r"[0-9]+,[0-9]+,([0-9]+),")
 
 
 class Xid(NamedTuple):
@@ -51,12 +56,11 @@ def read_log(path: str) -> "Optional[str]":
 def parse_xids(text: str) -> "List[Xid]":
     """Return the reports in a log of /dev/kmsg's form, or of dmesg's."""
     found = []
-    for line in text.splitlines():
-        match = _XID.search(line)
-        if match is not None:
-            stamp = _RECORD.match(line)
-            at_us = int(stamp.group(1)) if stamp else 0
-            found.append(Xid(match.group(1), int(match.group(2)), at_us))
+    for line in text.split("\n"):
+        match = _XID.match(line)
+        if match is not None and int(match.group("priority") or 0) < _FACILITY:
+            at_us = int(match.group("at_us") or 0)
+            found.append(Xid(match.group("pci"), int(match.group("code")), at_us))
     return found
 
 

@@ -8,24 +8,27 @@ folder's owner, root or nobody. Formats: docs/formats.md.
 """
 
 import contextlib
+import errno
 import json
 import os
 import re
+import secrets
 import stat
 import threading
 from typing import Callable, List, NamedTuple, Optional
 
-_ATTEMPT = re.compile(r"fed:([0-9]{1,18}):([0-9]{1,9})")
+_ATTEMPT = re.compile(r"fed:([0-9]{1,19}):([0-9]{1,19})(?: |\Z)")
 _MOST_BYTES = 4096
-_MOST_NOTE_CHARS = 60
 _NOBODY = 65534
+_TRIES = 3
 
 
 class LeaseVerdict(NamedTuple):
-    """``ok``: True, False, or None where it cannot be told; ``why`` it is not True."""
+    """``ok``: True, False, or None where it cannot be told; ``why`` not True, and in one word."""
 
     ok: "Optional[bool]"
     why: str = ""
+    word: str = "lease-unreadable"
 
 
 class Claim(NamedTuple):
@@ -40,15 +43,8 @@ class Claim(NamedTuple):
 
 def attempt_of(comment: str) -> "Optional[str]":
     """Return the attempt that a job's comment names in its first word; None for local jobs."""
-    found = _ATTEMPT.fullmatch(comment.partition(" ")[0])
+    found = _ATTEMPT.match(comment)
     return f"{found.group(1)}.{found.group(2)}" if found else None
-
-
-def noted(comment: str, why: str) -> str:
-    """Return a federation job's comment with ``why`` it is ended as second word, for its agent."""
-    first, _, rest = comment.strip().partition(" ")
-    word = "fed-gate:" + re.sub(r"[^A-Za-z0-9.]+", "-", why).strip("-")[:_MOST_NOTE_CHARS]
-    return f"{first} {word} {rest}".strip()
 
 
 def check(folder: str, claim: Claim) -> LeaseVerdict:
@@ -57,17 +53,19 @@ def check(folder: str, claim: Claim) -> LeaseVerdict:
         owner = os.stat(folder).st_uid
         lease = _read(os.path.join(folder, claim.attempt), (owner, 0))
         if lease is None:
-            return LeaseVerdict(False, "there is no lease for this attempt")
+            return LeaseVerdict(False, "there is no lease for this attempt", "no-lease")
         holder = _user(lease)
         if holder != claim.user:
-            return LeaseVerdict(False, f"the lease is another user's than {claim.user}")
+            return LeaseVerdict(
+                False, f"the lease is another user's than {claim.user}", "other-user"
+            )
         bound = _bind(folder, claim, owner)
     except (OSError, ValueError) as error:
         return LeaseVerdict(None, f"{folder}: {error}")
-    wanted = f"{claim.cluster} {claim.leader}"
-    if bound.strip() == wanted:
+    if bound == f"{claim.cluster} {claim.leader}\n":
         return LeaseVerdict(True)
-    return LeaseVerdict(False, f"the attempt has started as job {bound.strip()[:60]} already")
+    why = f"the attempt has started as job {bound.strip()[:60]} already"
+    return LeaseVerdict(False, why, "other-job")
 
 
 def check_in_time(
@@ -97,12 +95,41 @@ def _bind(folder: str, claim: Claim, owner: int) -> str:
     """Return what the lease is bound to; ``claim``'s job if it was free."""
     bound = os.path.join(folder, claim.attempt + ".job")
     trusted = (owner, 0, _NOBODY, os.geteuid())
+    for _ in range(_TRIES):
+        with contextlib.suppress(ValueError, IsADirectoryError):
+            return _bind_once(folder, claim, bound, trusted)
+        _remove_foreign(bound, trusted)
+    return _bind_once(folder, claim, bound, trusted)
+
+
+def _remove_foreign(file: str, trusted: "tuple[int, ...]") -> None:
+    """Take away what a user put where the binding belongs, as root may.
+
+    It is moved to a name that nobody knows first: if it has become another prolog's meanwhile it
+    goes back.
+
+    Raises:
+        OSError: it cannot be moved.
+    """
+    aside = os.path.join(os.path.dirname(file), "." + secrets.token_hex(8))
+    try:
+        os.rename(file, aside)
+    except FileNotFoundError:
+        return
+    status = os.lstat(aside)
+    if stat.S_ISREG(status.st_mode) and status.st_uid in trusted:
+        with contextlib.suppress(FileExistsError):
+            os.link(aside, file)
+    with contextlib.suppress(OSError):  # a folder that is not empty stays aside
+        os.rmdir(aside) if stat.S_ISDIR(status.st_mode) else os.unlink(aside)
+
+
+def _bind_once(folder: str, claim: Claim, bound: str, trusted: "tuple[int, ...]") -> str:
     known = _read(bound, trusted)
     if known is not None:
         return known
-    part = os.path.join(folder, f".{claim.attempt}.{claim.node}.{os.getpid()}")
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(part)  # of an earlier process with this id
+    # A name that nobody can foresee: the folder is open to all.
+    part = os.path.join(folder, f".{claim.attempt}.{claim.node}.{secrets.token_hex(8)}")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as stream:
@@ -128,6 +155,10 @@ def _read(file: str, owners: "tuple[int, ...]") -> "Optional[str]":
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ValueError(f"{file} is a link") from error
+        raise
     with os.fdopen(descriptor, "rb") as stream:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_uid not in owners:

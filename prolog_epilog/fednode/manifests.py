@@ -6,7 +6,6 @@ check without ``command`` is built in (checks.py); one with ``command`` is a pro
 with the exit codes of Nagios. A manifest that is not sound is left out and reported.
 """
 
-import glob
 import json
 import os
 import re
@@ -45,9 +44,7 @@ def load(shipped: str = SHIPPED, own: str = OWN) -> "Tuple[List[Manifest], List[
     """
     documents, problems = {}, []  # type: Dict[str, Dict[str, Any]], List[str]
     for folder in (shipped, own):
-        for file in sorted(glob.glob(os.path.join(glob.escape(folder), "*.json")))[
-            :_MOST_MANIFESTS
-        ]:
+        for file in _files(folder, problems):
             try:
                 found = _document(file)
             except (OSError, ValueError, RecursionError) as error:
@@ -67,6 +64,20 @@ def load(shipped: str = SHIPPED, own: str = OWN) -> "Tuple[List[Manifest], List[
         if manifest.enabled:
             manifests.append(manifest)
     return manifests, problems
+
+
+def _files(folder: str, problems: "List[str]") -> "List[str]":
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        problems.append(f"{folder}: {error}")
+        return []
+    if len(names) > _MOST_MANIFESTS:
+        problems.append(f"{folder}: has more than {_MOST_MANIFESTS} manifests")
+    visible = [name for name in names if not name.startswith(".")]
+    return [os.path.join(folder, name) for name in visible[:_MOST_MANIFESTS]]
 
 
 def _document(file: str) -> "Dict[str, Any]":

@@ -4,13 +4,17 @@ All through scontrol and scancel by absolute path, each with a time limit, as ro
 """
 
 import re
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from fednode.run import Ran, run
 
 REASON_CHARS = 120
 SINGLE_NODE = "fed_single_node"  # a node's feature: only jobs of one node are to start there
 _TIMEOUT_S = 2.0
+_FORMAT = "%A|%F|%K|%n|%x"
+_JOB = re.compile(
+    r"(?P<job>[0-9]+)\|(?P<array>[0-9]+)\|(?P<task>[^|]*)\|(?P<wanted>[^|]*)\|(?P<excluded>[^|]*)"
+)
 _FIELD = re.compile(r"([A-Za-z]+)=(\S*)")
 
 
@@ -19,6 +23,18 @@ def reason(check: str, detail: str) -> str:
     text = " ".join(f"fed-gate: {check}: {detail}".split())
     plain = "".join(c if " " <= c <= "~" else "?" for c in text if c not in "\"'\\")
     return plain if len(plain) <= REASON_CHARS else plain[: REASON_CHARS - 3] + "..."
+
+
+class JobNow(NamedTuple):
+    """A job as Slurm has it.
+
+    ``address`` is what Slurm's commands are to be told: of the tasks of an array one has the id of
+    the whole array, and an order for that id would be one for all of them.
+    """
+
+    address: str
+    wanted_nodes: str  # host list, "" where none
+    excluded_nodes: str
 
 
 class Orders:
@@ -31,6 +47,7 @@ class Orders:
     ) -> None:
         self._scontrol = shared["scontrol"]
         self._scancel = shared["scancel"]
+        self._squeue = shared["squeue"]
         self._ask = ask
         self.troubles: "List[str]" = []
 
@@ -42,10 +59,6 @@ class Orders:
         """End a job before it has started."""
         return self._does([self._scancel, job])
 
-    def comment(self, job: str, text: str) -> bool:
-        """Replace the comment of a job."""
-        return self._scontrol_does("update", f"jobid={job}", f"comment={text}")
-
     def requeue(self, job: str) -> bool:
         """Put a job back into Slurm's queue; refused for jobs that are not to be requeued."""
         return self._scontrol_does("requeue", job)
@@ -54,9 +67,30 @@ class Orders:
         """Let a waiting job start on other nodes than these only."""
         return self._scontrol_does("update", f"jobid={job}", f"excnodelist={nodes}")
 
-    def job(self, job: str) -> "Dict[str, str]":
-        """Return what Slurm says of a job; {} if nothing."""
-        return self._show("job", job)
+    def comment(self, job: str, text: str) -> bool:
+        """Replace a job's comment."""
+        return self._scontrol_does("update", f"jobid={job}", f"comment={text}")
+
+    def job(self, job: int) -> "Optional[JobNow]":
+        """Return what Slurm says of a job; None where it does not plainly say it.
+
+        None of the fields asked for is a text of the user's that could pass for others.
+        """
+        argv = [self._squeue, "--noheader", "--states=all", f"--jobs={job}", f"--format={_FORMAT}"]
+        ran = self._ask(argv, _TIMEOUT_S)
+        rows = [row for row in map(_JOB.fullmatch, ran.out.splitlines()) if row is not None]
+        own = [row for row in rows if row["job"] == str(job)]
+        if ran.status != 0 or len(own) != 1:
+            self.troubles.append(f"Slurm does not say where job {job} is: {ran.err.strip()[:200]}")
+            return None
+        (found,) = own
+        single = found["task"] == "N/A" and found["array"] == str(job)
+        if not single and not found["task"].isdigit():
+            self.troubles.append(f"Slurm does not say which task job {job} is")
+            return None
+        address = str(job) if single else f"{found['array']}_{found['task']}"
+        nodes = [text if text != "(null)" else "" for text in (found["wanted"], found["excluded"])]
+        return JobNow(address, *nodes)
 
     def mark(self, node: str, single: bool) -> bool:
         """Give ``node`` the feature ``SINGLE_NODE`` or take it away; tells whether it is so now."""
@@ -94,7 +128,13 @@ class Orders:
         return ran.status == 0
 
 
-def with_node(excluded: "Optional[str]", node: str) -> str:
+def with_node(excluded: str, node: str) -> str:
     """Return Slurm's host list ``excluded`` with ``node`` added."""
-    known = excluded if excluded not in (None, "", "(null)") else ""
-    return f"{known},{node}" if known else node
+    return f"{excluded},{node}" if excluded else node
+
+
+def with_note(comment: str, word: str) -> str:
+    """Return the comment of an attempt with ``fed-gate:<word>`` as its second word."""
+    first, *others = comment.split()
+    kept = [one for one in others if not one.startswith("fed-gate:")]
+    return " ".join([first, f"fed-gate:{word}", *kept])

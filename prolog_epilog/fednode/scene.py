@@ -5,7 +5,7 @@
 """
 
 import json
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Set, Tuple
 
 from fednode import config, smi
 from fednode.smi import Answer, AppFacts, GpuFacts, Smi
@@ -14,13 +14,16 @@ EXPECTED = "/etc/federator/expected.json"
 
 
 class Expected(NamedTuple):
-    """The node when it was well; None, 0 and {} stand for "not known"."""
+    """The node when it was well; None, 0 and {} stand for "not known".
+
+    ``links`` (active NVLinks) and ``pcie_width`` are of each GPU, by its index: they may differ.
+    """
 
     gpus: int = 0
     gpu_name: str = ""
-    pcie_width: int = 0
-    links: int = 0  # active NVLinks of each GPU
-    link_gbps: float = 0.0
+    pcie_width: "Dict[str, float]" = {}
+    links: "Dict[str, float]" = {}
+    link_gbps: "Optional[float]" = None  # of the slowest NVLink
     matrix: "Dict[str, str]" = {}  # "GPU0 GPU1" to "NV12"
     ports: "Dict[str, float]" = {}  # "mlx5_0/1" to Gb/s
 
@@ -39,18 +42,21 @@ def read_expected(file: str = EXPECTED) -> "Tuple[Expected, List[str]]":
     for name, default in Expected()._asdict().items():
         if name not in found:
             continue
-        if _is_like(found[name], default):
+        if _is_like(name, found[name], default):
             known[name] = found[name]
         else:
             problems.append(f"{file}: {name} is of another kind and is not used")
     return Expected(**known), problems
 
 
-def _is_like(value: Any, default: Any) -> bool:
+def _is_like(name: str, value: Any, default: Any) -> bool:
     if isinstance(default, dict):
-        return isinstance(value, dict) and all(isinstance(k, str) for k in value) and all(
-            isinstance(v, str) or _is_number(v) for v in value.values()
-        )  # fmt: skip
+        of_texts = name == "matrix"
+        return isinstance(value, dict) and all(
+            isinstance(v, str) if of_texts else _is_number(v) for v in value.values()
+        )
+    if default is None:
+        return value is None or _is_number(value)
     return _is_number(value) if isinstance(default, (int, float)) else isinstance(value, str)
 
 
@@ -64,6 +70,7 @@ class View(NamedTuple):
     node: str
     allotted: "Optional[Tuple[int, ...]]"  # the job's GPUs; None stands for all of the node's
     multi_node: bool  # whether the job has several nodes
+    shared_gpus: "FrozenSet[int]" = frozenset()  # other jobs have them too (MPS, shards)
 
 
 class Scene:
@@ -85,7 +92,7 @@ class Scene:
     ) -> None:
         self.smi = smi
         self.shared = shared
-        self.node, self.allotted, self.multi_node = view
+        self.node, self.allotted, self.multi_node, self.shared_gpus = view
         self.expected = expected
         self.seen_us = seen_us
 

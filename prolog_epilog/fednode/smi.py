@@ -24,6 +24,14 @@ _APPS = ("gpu_uuid", "pid", "used_memory")
 _ROWS = (
     "gpu_uuid", "remapped_rows.uncorrectable", "remapped_rows.pending", "remapped_rows.failure",
 )  # fmt: skip
+# Exit statuses of nvidia-smi(1): external power is not attached, no driver, an interrupt problem,
+# a GPU fell off the bus. Its 2 is a command line it does not know, as another version may say.
+_HARDWARE = (8, 9, 10, 15)
+_USAGE = 2
+_GONE = (
+    "gpu is lost", "fallen off the bus", "requires reset", "reset required",
+    "couldn't communicate with the nvidia driver", "no devices were found", "version mismatch",
+)  # fmt: skip
 _BAD_FIELD = re.compile(r"Field \"([a-z0-9_.]+)\" is not a valid field", re.IGNORECASE)
 _MOST_REFUSED = 4  # fields that an old driver may refuse before we give up
 _GPU_LINE = re.compile(r"GPU ([0-9]{1,3}):.*")
@@ -58,10 +66,15 @@ class AppFacts(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came of a question: its text, or why there is none."""
+    """What came of a question: its text, or why there is none.
+
+    ``plain``: the trouble is evidence of a fault: a GPU or driver that is gone, said by nvidia-smi
+    itself, or no answer in the whole time that one has. Anything else may be trouble of our own.
+    """
 
     text: str
     trouble: str = ""
+    plain: bool = False
     hung: bool = False
 
 
@@ -72,6 +85,8 @@ class Smi:
         program: its path.
         timeout_s: of one question.
         ask: runs a command; for tests.
+        whole_time: whether ``timeout_s`` is all the time that a question has by the configuration,
+            so that no answer within it is the node's fault.
     """
 
     def __init__(
@@ -80,8 +95,10 @@ class Smi:
         timeout_s: float,
         extra_env: "Optional[Dict[str, str]]" = None,
         ask: "Callable[..., Ran]" = run,
+        whole_time: bool = True,
     ) -> None:
         self._program = program
+        self._whole_time = whole_time
         self._timeout_s = timeout_s
         self._env = extra_env
         self._ask = ask
@@ -134,9 +151,12 @@ class Smi:
             return Answer(ran.out)
         if ran.timed_out:
             late = f"nvidia-smi did not answer within {self._timeout_s:.3g} s"
-            return Answer(ran.out, late, hung=True)
+            return Answer(ran.out, late, self._whole_time, hung=True)
         words = ran.trouble or _last_line(ran.out) or _last_line(ran.err)
-        return Answer(ran.out, words or f"nvidia-smi ended with status {ran.status}")
+        words = words or f"nvidia-smi ended with status {ran.status}"
+        ended = ran.status is not None and ran.status > 0 and ran.status != _USAGE
+        plain = ended and (ran.status in _HARDWARE or says_gone(ran.out + ran.err))
+        return Answer(ran.out, words, plain)
 
 
 def _csv(what: str, fields: "Sequence[str]") -> "Tuple[str, str]":
@@ -172,17 +192,33 @@ def _table(text: str) -> "List[List[str]]":
         return []
 
 
+def says_gone(text: str) -> bool:
+    """Tell whether nvidia-smi plainly says that a GPU or the driver is gone."""
+    return any(words in text.lower() for words in _GONE)
+
+
 def parse_gpus(text: str) -> "List[GpuFacts]":
     """Read what ``_query_gpus`` returned, first line the fields; odd lines are left out."""
+    return _gpus_and_odd(text)[0]
+
+
+def odd_lines(text: str) -> "List[str]":
+    """Return the lines of what ``_query_gpus`` returned that tell of no GPU."""
+    return _gpus_and_odd(text)[1]
+
+
+def _gpus_and_odd(text: str) -> "Tuple[List[GpuFacts], List[str]]":
     rows = _table(text)
     if not rows:
-        return []
-    asked, found = rows[0], {}
+        return [], []
+    asked, found, odd = rows[0], {}, []
     for row in rows[1:]:
         fields = dict(zip(asked, row))
         if len(row) == len(asked) and re.fullmatch("[0-9]{1,3}", fields.get("index", "")):
             found[int(fields["index"])] = GpuFacts(int(fields["index"]), fields)
-    return [found[number] for number in sorted(found)]
+        elif any(row):
+            odd.append(", ".join(row))
+    return [found[number] for number in sorted(found)], odd
 
 
 def parse_apps(text: str) -> "List[AppFacts]":
@@ -229,15 +265,21 @@ def _leading_gpus(words: "List[str]") -> "List[str]":
 
 
 def parse_links(text: str) -> "Dict[int, Dict[int, Optional[float]]]":
-    """Read ``nvlink -s``: GPU to link to GB/s, None for a link that is not active."""
+    """Read ``nvlink -s``: GPU to link to GB/s, None for a link that is not active.
+
+    A GPU of which any link cannot be read is left out.
+    """
     found: "Dict[int, Dict[int, Optional[float]]]" = {}
+    odd = set()
     for gpu, link, rest in _links(text):
         speed = _SPEED.fullmatch(rest.strip())
         if speed is not None:
             found.setdefault(gpu, {})[link] = float(speed.group(1))
-        elif "inactive" in rest.lower():
+        elif rest.strip().lower() in ("<inactive>", "inactive"):
             found.setdefault(gpu, {})[link] = None
-    return found
+        else:
+            odd.add(gpu)
+    return {gpu: links for gpu, links in found.items() if gpu not in odd}
 
 
 def parse_link_errors(text: str) -> "Dict[int, Dict[int, Dict[str, int]]]":

@@ -63,9 +63,11 @@ def everywhere(act: Callable[[str], None]) -> None:
 def submit(site: str, *options: str, wrap: str = "true", tail: tuple[str, ...] = ()) -> str:
     """Submit a job as a local user; the id."""
     argv = ["sbatch", "--parsable", "--partition=local", "--output=/dev/null", "--time=5"]
-    done = inside.execute(
-        layout.site(site), [*argv, *options, f"--wrap={wrap}", *tail], user=LOCAL_USER
-    )
+    user = LOCAL_USER
+    if any(option.startswith("--comment=fed:") for option in options):
+        user = "root"  # slurmctld takes such a comment from nobody else without a ticket
+        argv += [f"--uid={LOCAL_USER}", f"--gid={LOCAL_USER}", f"--chdir={HOME}"]
+    done = inside.execute(layout.site(site), [*argv, *options, f"--wrap={wrap}", *tail], user=user)
     assert done.exit_status == 0, done.stderr
     return done.stdout.strip()
 
@@ -249,18 +251,51 @@ def test_a_job_without_its_lease_ends_before_it_runs_and_no_node_is_drained(gate
     everywhere(one)
 
 
+def test_of_an_array_only_the_task_that_is_meant_is_ended_or_sent_elsewhere(gated: None) -> None:
+    site = SITES[0]
+    script(site, f"mkdir -p {LEASES}; chmod 1733 {LEASES}")
+    configure(site, lease={"dir": LEASES})
+    # The task that is split off last has the id of the array.
+    array = submit(site, "--array=0-2", "-N1", "--comment=own", wrap="sleep 60")
+    within(30, lambda: running(site, array) == {"0", "1", "2"})
+    last = at(site, "squeue", "--noheader", "--array", f"--jobs={array}", "--format=%A %K")
+    (task,) = [row.split()[1] for row in last.splitlines() if row.split()[0] == array]
+    # The prolog again, as at the start of that task, which now claims an attempt without a lease.
+    environ = [f"SLURM_JOB_ID={array}", "SLURM_JOB_UID=1", f"SLURM_JOB_USER={LOCAL_USER}",
+               "SLURM_JOB_PARTITION=local", f"SLURMD_NODENAME={site}-g1",
+               f"SLURM_CLUSTER_NAME={site}", "SLURM_JOB_COMMENT=fed:9002:1"]  # fmt: skip
+    at(site, "env", *environ, HOOK)
+    within(30, lambda: running(site, array) == {"0", "1", "2"} - {task})
+    comments = at(site, "squeue", "--noheader", "--states=all", "--array", f"--jobs={array}",
+                  "--format=%K|%k")  # fmt: skip
+    noted = {row.partition("|")[0]: row.partition("|")[2] for row in comments.splitlines()}
+    assert noted.pop(task) == "fed:9002:1 fed-gate:no-lease"
+    assert set(noted.values()) == {"own"}
+    at(site, "scancel", array)
+
+
+def running(site: str, array: str) -> set[str]:
+    """The tasks of an array that run."""
+    return set(at(site, "squeue", "--noheader", "--array", "--states=RUNNING", f"--jobs={array}",
+                  "--format=%K").split())  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "trouble",
     [
         f"rm -f {HOOK}",
         f"printf '#!/nonexistent/python3\\n' > {HOOK}",
         f"printf '#!/usr/bin/python3\\nraise SystemExit(1)\\n' > {HOOK}",
-        f"printf '{{ no json' > {NODE_JSON}; chmod 644 {NODE_JSON}",
+        # Then the defaults hold: the gated partition is "fed", to which only the agent may submit.
+        f"printf ' x' >> {NODE_JSON}; chmod 644 {NODE_JSON}",
+        f'sed -i \'s/.partitions.: ..local..,/"partitions": ["local"], "typo": 1,/\''
+        f" {NODE_JSON}; grep -q typo {NODE_JSON}",
     ],
-    ids=["absent", "no interpreter", "crashes", "broken configuration"],
+    ids=["absent", "no interpreter", "crashes", "broken configuration", "slip in configuration"],
 )
 def test_a_gate_that_is_absent_or_broken_never_stops_local_jobs(gated: None, trouble: str) -> None:
     def one(site: str) -> None:
+        stand_for(site, {"g1": "ecc"})
         script(site, trouble)
         job = submit(site, "-N1", "--gpus-per-node=1", f"--nodelist={site}-g1")
         within(30, lambda: state(site, job) == "COMPLETED")

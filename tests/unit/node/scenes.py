@@ -28,11 +28,11 @@ def asking(case: str, timeout_s: float = 10) -> smi.Smi:
     return smi.Smi(NVIDIA_SMI, timeout_s, {"FAKE_NVIDIA_SMI_CASE": case})
 
 
-def saying(text: str) -> smi.Smi:
+def saying(text: str, status: int | None = 0, trouble: str = "") -> smi.Smi:
     """An nvidia-smi that answers ``text`` to every question."""
 
     def ask(argv: Sequence[str], timeout_s: float, extra: object = None) -> Ran:
-        return Ran(0, text, "")
+        return Ran(status, text, "", trouble)
 
     return smi.Smi("/nvidia-smi", 1, ask=ask)
 
@@ -50,8 +50,12 @@ def scene_of(
 
 
 def faults(check: str, where: Scene, which: str = "allotted", **limits: object) -> list[str]:
+    """What a check has against a node; nothing where it cannot tell."""
     builtin = checks.BUILTIN[check]
-    return builtin.run(where, which, {**builtin.thresholds, **limits})
+    try:
+        return builtin.run(where, which, {**builtin.thresholds, **limits})
+    except checks.NotKnown:
+        return []
 
 
 def shipped() -> list[Manifest]:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from fednode import findings, manifests
+from fednode import findings, manifests, smi
 from fednode.findings import look
+from fednode.run import Ran, run
 from fednode.scene import Expected, read_expected
 
-from tests.unit.node.scenes import SHIPPED, asking, json_file, scene_of, shipped, verdicts
+from tests.unit.node.scenes import (
+    NVIDIA_SMI,
+    SHIPPED,
+    asking,
+    json_file,
+    scene_of,
+    shipped,
+    verdicts,
+)
 
 
 def later() -> float:
@@ -108,6 +118,38 @@ def test_a_sites_own_check_that_does_not_end_is_left_behind(tmp_path: Path) -> N
     assert time.monotonic() - began < 10
 
 
+def test_a_question_cut_short_and_one_other_than_for_the_gpus_drain_nobody() -> None:
+    short = scene_of("a100-nvswitch")
+    short.smi = smi.Smi(
+        NVIDIA_SMI, 0.3, {"FAKE_NVIDIA_SMI_CASE": "a100-nvswitch hang"}, whole_time=False
+    )
+    assert set(verdicts(look(shipped(), short, later())).values()) == {"unknown"}
+
+    def ask(argv: Sequence[str], timeout_s: float, extra: dict[str, str]) -> Ran:
+        if "nvlink" in argv:
+            return Ran(None, "", "", "late", True)
+        return run(argv, timeout_s, extra)
+
+    partly = scene_of("a100-nvswitch")
+    partly.smi = smi.Smi(NVIDIA_SMI, 10, {"FAKE_NVIDIA_SMI_CASE": "a100-nvswitch"}, ask)
+    found = verdicts(look(shipped(), partly, later()))
+    assert found == {"nvlink-links": "unknown", "nvlink-errors": "unknown"}
+
+
+def test_the_matrix_is_asked_for_only_where_one_was_recorded() -> None:
+    asked: list[str] = []
+
+    def ask(argv: Sequence[str], timeout_s: float, extra: dict[str, str]) -> Ran:
+        asked.append(" ".join(argv[1:]))
+        return Ran(0, "", "")
+
+    for matrix in ({}, {"GPU0 GPU1": "NV12"}):
+        where = scene_of("a100-nvswitch", expected=Expected(matrix=matrix))
+        where.smi = smi.Smi(NVIDIA_SMI, 10, ask=ask)
+        look(shipped(), where, later())
+        assert ("topo -m" in asked) is bool(matrix)
+
+
 def test_only_gpus_in_use_are_looked_at_a_second_time() -> None:
     busy = look(shipped(), scene_of("busy"), later())
     assert findings.busy_again(busy)
@@ -134,8 +176,10 @@ def test_manifests_of_the_site_change_what_they_name_and_bad_ones_are_left_out(
 
 
 def test_a_record_of_another_kind_is_not_used(tmp_path: Path) -> None:
-    file = json_file(tmp_path / "expected.json", {"gpus": "eight", "links": 12, "matrix": []})
+    file = json_file(
+        tmp_path / "expected.json", {"gpus": "eight", "links": {"0": 12}, "matrix": []}
+    )
     expected, problems = read_expected(file)
-    assert expected == Expected(links=12)
+    assert expected == Expected(links={"0": 12})
     assert len(problems) == 2
     assert read_expected(str(tmp_path / "absent.json")) == (Expected(), [])

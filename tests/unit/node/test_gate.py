@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fednode import config, gate, lease, orders
+from fednode import config, gate, orders, records
 from fednode.run import Ran
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,7 +36,7 @@ class Slurm:
         self.asked: list[str] = []
         self.answers: dict[str, str | None] = {
             "show node": "NodeName=n1 AvailableFeatures=nvlink,a100 ActiveFeatures=nvlink,a100\n",
-            "show job": "JobId=77 ReqNodeList=(null) ExcNodeList=(null)\n",
+            "squeue": "77|77|N/A||\n",
         }
         self.answers |= answers
 
@@ -49,7 +50,7 @@ class Slurm:
 
     @property
     def done(self) -> list[str]:
-        return [line for line in self.asked if " show " not in line]
+        return [line for line in self.asked if " show " not in line and "squeue" not in line]
 
 
 @pytest.fixture
@@ -118,11 +119,58 @@ def test_a_fault_drains_the_node_even_where_slurm_cannot_be_told_why(node: Path)
     assert any("refused" in line for line in log)
 
 
+@pytest.mark.parametrize(("limit_s", "drained"), [(8, True), (2, False)])
+def test_gpus_in_use_drain_only_after_a_second_look(
+    limit_s: float, drained: bool, node: Path
+) -> None:
+    change(node, busy_again_s=1, limit_s=limit_s)
+    stands_for(node, "busy delay=0.3")
+    status, _, log = starting(node)
+    assert status == (gate.DRAIN if drained else gate.PASS)
+    assert ("no time for a second look" in str(log)) is not drained
+
+
 def test_a_check_that_only_warns_lets_the_job_start(node: Path) -> None:
     stands_for(node, "link-errors")
     status, told, log = starting(node)
     assert (status, told) == (gate.PASS, [])
     assert "nvlink-errors: fault (warn): GPU 2 link 7" in log[0]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "mode"),
+    [
+        ("node.json", None, 0o664),
+        ("expected.json", "{", 0o644),
+        ("own/ecc.json", '{"id": "ecc", "action": "warn"}', 0o664),
+        ("own/ecc.json", '{"id": "ecc", "action": "warm"}', 0o644),
+        ("own/pcie.json", '{"id": "pcie", ', 0o644),
+    ],
+)
+def test_a_slip_in_the_configuration_drains_no_node(
+    file: str, text: str | None, mode: int, node: Path
+) -> None:
+    stands_for(node, "ecc")
+    assert starting(node)[0] == gate.DRAIN
+    shared, own, _ = config.load("gate", gate.SCHEMA, str(node / "node.json"))
+    path = node / file
+    path.write_text(path.read_text() if text is None else text)
+    path.chmod(mode)
+    problems = config.load("gate", gate.SCHEMA, str(node / "node.json"))[2]
+    slurm = Slurm()
+    one = gate.Gate(ENVIRONMENT, shared, own, orders.Orders(shared, slurm), problems)
+    assert (one.run(), slurm.done) == (gate.PASS, [])
+    assert any("no check does more than warn" in line for line in one.log)
+    assert any(file in line or "check ecc" in line for line in one.log)
+
+
+def test_gpus_that_another_job_has_too_may_be_in_use(node: Path) -> None:
+    stands_for(node, "busy")
+    assert starting(node)[0] == gate.DRAIN
+    for job, expected in (("77", gate.DRAIN), ("76", gate.PASS)):
+        before = records.from_environment(ENVIRONMENT | {"SLURM_JOB_ID": job}, 0.0)
+        records.write(before, str(node / "state"))
+        assert starting(node)[0] == expected
 
 
 def test_jobs_of_other_partitions_and_of_no_gpus_are_let_through(node: Path) -> None:
@@ -142,14 +190,14 @@ MARK = (
 
 
 def test_a_job_of_several_nodes_is_sent_elsewhere_and_the_node_marked(node: Path) -> None:
-    slurm = Slurm(**{"show job": "JobId=77 ReqNodeList=(null) ExcNodeList=n7\n"})
+    slurm = Slurm(**{"squeue": "77|77|N/A||n7\n"})
     status, told, _ = starting(node, slurm, SLURM_JOB_NUM_NODES="2")
     assert status == gate.PASS
     assert told == [MARK, "scontrol requeue 77", "scontrol update jobid=77 excnodelist=n7,n1"]
 
 
 def test_a_federation_job_of_several_nodes_is_left_to_the_federation(node: Path) -> None:
-    slurm = Slurm(**{"show job": "JobId=77 ReqNodeList=n[1-2] ExcNodeList=(null)\n"})
+    slurm = Slurm(**{"squeue": "77|77|N/A|n[1-2]|\n"})
     status, told, _ = starting(
         node, slurm, SLURM_JOB_NUM_NODES="2", SLURM_JOB_COMMENT="fed:7:1", SLURM_HET_JOB_ID="76"
     )
@@ -160,9 +208,9 @@ def test_a_federation_job_of_several_nodes_is_left_to_the_federation(node: Path)
 @pytest.mark.parametrize(
     "answers",
     [
-        {"show job": "JobId=77 ReqNodeList=n[1-2] ExcNodeList=(null)\n"},
+        {"squeue": "77|77|N/A|n[1-2]|\n"},
         {"requeue": None},
-        {"show job": None},
+        {"squeue": None},
         {"show node": None},
         {"availablefeatures": None},
     ],
@@ -198,16 +246,14 @@ def test_a_job_without_its_lease_is_ended_and_the_node_stays(node: Path) -> None
     stands_for(node, "gpu-lost")  # such a job is not even looked at
     (leases / "7.1").unlink()
     status, told, log = starting(node, SLURM_JOB_COMMENT="fed:7:1 ticket=x")
-    assert status == gate.PASS
-    why = "fed-gate:there-is-no-lease-for-this-attempt ticket=x"
-    assert told == [f"scontrol update jobid=77 comment=fed:7:1 {why}", "scancel 77"]
+    noted = "scontrol update jobid=77 comment=fed:7:1 fed-gate:no-lease ticket=x"
+    assert (status, told) == (gate.PASS, [noted, "scancel 77"])
     assert log == ["job 77, attempt 7.1: there is no lease for this attempt"]
 
 
 def test_of_a_het_job_the_leader_has_the_lease_and_is_ended(node: Path) -> None:
     with_lease(node)
-    bound = "fed-gate:the-attempt-has-started-as-job-alpine-76-already"
-    ended = [f"scontrol update jobid=90 comment=fed:7:1 {bound}", "scancel 90"]
+    ended = ["scontrol update jobid=90 comment=fed:7:1 fed-gate:other-job", "scancel 90"]
     for leader, job, told in (("76", "77", []), ("76", "76", []), ("90", "91", ended)):
         found = starting(
             node, SLURM_JOB_COMMENT="fed:7:1", SLURM_HET_JOB_ID=leader, SLURM_JOB_ID=job
@@ -228,14 +274,48 @@ def test_without_a_spool_the_site_decides_whether_jobs_start(node: Path) -> None
     assert starting(node, SLURM_JOB_COMMENT="fed:7:1")[1][-1] == "scancel 77"
 
 
-def test_why_a_job_is_ended_is_noted_beside_what_its_owner_noted(node: Path) -> None:
-    """One word of fixed letters, after the attempt; what cannot be noted is ended all the same."""
-    text = lease.noted("fed:7:1 mine and yours", "the lease is another user's than eve\n")
-    assert text == "fed:7:1 fed-gate:the-lease-is-another-user-s-than-eve mine and yours"
-    assert len(lease.noted("fed:7:1", "long " * 99)) <= 80
+ARRAY = "75|77|0||\n76|77|1||\n77|77|2||n7\n"
+
+
+def test_of_an_array_only_the_task_that_has_the_arrays_id_is_ended_or_sent_elsewhere(
+    node: Path,
+) -> None:
+    slurm = Slurm(squeue=ARRAY)
+    told = starting(node, slurm, SLURM_JOB_NUM_NODES="2")[1]
+    assert told == [MARK, "scontrol requeue 77_2", "scontrol update jobid=77_2 excnodelist=n7,n1"]
     (with_lease(node) / "7.1").unlink()
-    refusing = Slurm(**{"comment=": None})
-    assert starting(node, refusing, SLURM_JOB_COMMENT="fed:7:1")[1][-1] == "scancel 77"
+    assert starting(node, Slurm(squeue=ARRAY), SLURM_JOB_COMMENT="fed:7:1")[1][-1] == "scancel 77_2"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "", "76|77|1||\n", "77|77|2||\n77|77|3||\n", "77|77|0-2%1||\n", "77|70|N/A||\n",
+        "77|77|2\n", "slurm_load_jobs error: Unable to contact slurm controller\n",
+    ],
+)  # fmt: skip
+def test_a_job_that_slurm_does_not_plainly_name_is_given_no_order(said: str, node: Path) -> None:
+    status, told, _ = starting(node, Slurm(squeue=said), SLURM_JOB_NUM_NODES="2")
+    assert status == gate.DRAIN
+    assert not any("77" in line for line in told)
+    (with_lease(node) / "7.1").unlink()
+    change(node, limit_s=3)
+    status, told, log = starting(node, Slurm(squeue=said), SLURM_JOB_COMMENT="fed:7:1")
+    assert (status, told) == (gate.PASS, [])
+    assert "it starts" in str(log)
+
+
+def test_a_job_without_its_lease_is_ended_though_slurm_refuses_at_first(node: Path) -> None:
+    class Busy(Slurm):
+        def __call__(self, argv: Sequence[str], *_: object) -> Ran:
+            first = "scancel" in argv[0] and "scancel 77" not in self.asked
+            ran = super().__call__(argv)
+            return Ran(1, "", "busy") if first else ran
+
+    (with_lease(node) / "7.1").unlink()
+    slurm = Busy()
+    assert starting(node, slurm, SLURM_JOB_COMMENT="fed:7:1")[0] == gate.PASS
+    assert slurm.asked.count("scancel 77") == 2
 
 
 @given(st.text(max_size=200), st.text(max_size=30))
@@ -307,12 +387,34 @@ def test_a_gate_that_is_absent_or_broken_lets_jobs_start(trouble: str, installed
     assert prolog(installed).returncode == 0
 
 
+@pytest.mark.parametrize("wrapper", ["prolog.d/90-federator-gate", "epilog.d/10-federator-release"])
+def test_a_wrapper_gives_up_a_hook_that_is_stuck_and_does_without_a_timeout_program(
+    wrapper: str, tmp_path: Path
+) -> None:
+    hook = tmp_path / ("fed-prolog" if "gate" in wrapper else "fed-epilog")
+    hook.write_text("#!/bin/sh\ntrap '' TERM\nsleep 30 &\nwait; wait\n")
+    hook.chmod(0o755)
+    text = (REPOSITORY / "prolog_epilog" / wrapper).read_text()
+    assert "-k 1 10 " in text or "-k 1 125 " in text
+    script = tmp_path / "wrapper"
+    for limit in ("/usr/bin/timeout", "/nonexistent/timeout"):
+        changed = text.replace("/opt/federator/libexec", str(tmp_path))
+        changed = changed.replace("/usr/bin/timeout", limit)
+        script.write_text(re.sub("-k 1 [0-9]+ ", "-k 0.1 0.1 ", changed))
+        script.chmod(0o755)
+        began = time.monotonic()
+        done = subprocess.run([str(script)], stdout=subprocess.DEVNULL, check=False, timeout=60)
+        assert done.returncode == 0
+        assert time.monotonic() - began < 20
+        hook.write_text("#!/bin/sh\nexit 3\n")
+
+
 def test_an_error_in_the_gate_itself_lets_the_job_start(installed: Path) -> None:
     stands_for(installed, "gpu-lost")
     assert prolog(installed, SLURM_JOB_ID="").returncode == 0
     (installed / "node.json").write_text("{ not json")
     (installed / "node.json").chmod(0o644)
-    assert prolog(installed, SLURM_JOB_PARTITION="local").returncode == 0
+    assert prolog(installed).returncode == 0
 
 
 def test_a_gate_that_takes_too_long_lets_the_job_start_in_time(installed: Path) -> None:

@@ -36,13 +36,16 @@ def test_the_first_job_has_the_lease_on_all_its_nodes_and_after_a_requeue(leases
 def test_another_job_of_the_same_attempt_is_refused(leases: Path) -> None:
     check(str(leases), claim())
     verdict = check(str(leases), claim("78"))
-    assert verdict == LeaseVerdict(False, "the attempt has started as job alpine 77 already")
+    why = "the attempt has started as job alpine 77 already"
+    assert verdict == LeaseVerdict(False, why, "other-job")
 
 
 def test_without_a_lease_or_with_another_users_a_job_is_refused(leases: Path) -> None:
     assert check(str(leases), claim(user="bob")).ok is False
     (leases / "7.1").unlink()
-    assert check(str(leases), claim()) == LeaseVerdict(False, "there is no lease for this attempt")
+    assert check(str(leases), claim()) == LeaseVerdict(
+        False, "there is no lease for this attempt", "no-lease"
+    )
     assert os.listdir(leases) == []
 
 
@@ -68,14 +71,34 @@ def test_a_spool_that_hangs_is_not_waited_for(leases: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another")
-def test_a_file_that_a_user_made_is_no_lease_and_binds_nothing(leases: Path) -> None:
+@pytest.mark.parametrize("kind", ["file", "link", "folder", "full folder", "pipe"])
+def test_what_a_user_put_where_the_binding_belongs_is_taken_away(kind: str, leases: Path) -> None:
     bound = leases / "7.1.job"
-    bound.write_text("alpine 99\n")
-    os.chown(bound, 4321, 4321)
-    assert check(str(leases), claim()).ok is None
-    bound.unlink()
+    if kind == "file":
+        bound.write_text("alpine 99\n")
+    elif kind == "link":
+        bound.symlink_to("/etc/passwd")
+    elif kind == "pipe":
+        os.mkfifo(bound)
+    else:
+        bound.mkdir()
+        if kind == "full folder":
+            (bound / "x").mkdir()
+    os.chown(bound, 4321, 4321, follow_symlinks=False)
+    assert check(str(leases), claim()).ok is True
+    assert bound.read_text() == "alpine 77\n"
+    assert check(str(leases), claim("78")).ok is False
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another")
+def test_a_lease_that_a_user_made_is_none(leases: Path) -> None:
     os.chown(leases / "7.1", 4321, 4321)
     assert check(str(leases), claim()).ok is None
+
+
+def test_a_cluster_without_a_name_has_leases_too(leases: Path) -> None:
+    nameless = claim()._replace(cluster="")
+    assert [check(str(leases), nameless).ok for _ in range(2)] == [True, True]
 
 
 def _race(folder: str, leader: str, begin: object, results: object) -> None:
@@ -112,10 +135,11 @@ def test_whatever_the_order_the_lease_stays_the_first_ones(order: list[str]) -> 
 @pytest.mark.parametrize(
     ("comment", "attempt"),
     [
-        ("fed:7:1", "7.1"), ("fed:7:1 ticket=abc", "7.1"), ("fed:12:30 my own", "12.30"),
+        ("fed:7:1", "7.1"), (" fed:7:1", None), ("\nfed:7:1", None),
+        ("fed:7:1 ticket=abc", "7.1"), ("fed:12:30 my own", "12.30"),
         ("", None), ("fed:7", None), ("fed:7:1x", None), ("my fed:7:1", None),
         ("fed:../..:1", None), ("fed:7:1/../8", None),
-        (" fed:7:1", None), ("\tfed:7:1", None), ("\nfed:7:1", None), ("fed:7:1\tx", None),
+        ("\tfed:7:1", None), ("fed:7:1\tx", None),
     ],
 )  # fmt: skip
 def test_only_a_comment_of_the_federation_names_an_attempt(
