@@ -124,7 +124,7 @@ def kit(
 
 
 def _readme(settings: KitSettings) -> str:
-    return readme(settings.site, settings.federation, settings.spool_dir)
+    return readme(settings.site, settings.federation, settings.spool_dir, settings.account)
 
 
 def settings_sh(settings: KitSettings) -> str:

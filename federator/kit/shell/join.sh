@@ -128,6 +128,10 @@ put_files() {
         for role in $(printf '%s' "$for_roles" | tr , ' '); do is "$role" && mine=yes; done
         if [ "$mine" = no ] || ! wanted "$part"; then continue; fi
         case $path in
+            /etc/systemd/system/*)
+                ! [ -e "/usr/lib/systemd/system/${path##*/}" ] || continue # of federator-node
+                target=$path
+                ;;
             /etc/slurm/prolog.d/*) target=$(hook_dir Prolog prolog.d)/${path##*/} ;;
             /etc/slurm/epilog.d/*) target=$(hook_dir Epilog epilog.d)/${path##*/} ;;
             /etc/slurm/*) target=$slurm_etc${path#/etc/slurm} ;;
@@ -509,7 +513,7 @@ check_hooks() {
 }
 
 start_watch() {
-    wanted watch && [ -e /etc/systemd/system/fed-watch.timer ] || return 0
+    wanted watch || return 0
     if [ -d /run/systemd/system ]; then
         run systemctl daemon-reload
         run systemctl enable --now fed-watch.timer

@@ -25,7 +25,7 @@ _STAND_INS: Final = {
         case "$1 ${2-}" in
             "ping ") [ -e "$ROOT/slurmctld" ] ;;
             "show config") [ -e "$ROOT/slurmctld" ] && cat "$ROOT/slurmctld" ;;
-            "show partition") printf 'PartitionName=x\n   State=%s QoS=N/A\n' "$(cat "$ROOT/state")" ;;
+            "show partition") echo "   State=$(cat "$ROOT/state") QoS=N/A" ;;
             "show node") case $3 in *unknown*) exit 1 ;; esac ;;
             "reconfigure ") [ ! -e "$ROOT/refuses" ] ;;
         esac""",
@@ -115,7 +115,8 @@ class Machine:
 
     def _make_kit(self) -> None:
         settings = KitSettings(
-            federation="fleet", site="alpine", version="1", users=("ann", "slurm", "backup", "gone"),
+            federation="fleet", site="alpine", version="1",
+            users=("ann", "slurm", "backup", "gone"),
             partitions=("fed",), nodes="n[1-8]", public_key=PUBLIC_KEY, generations=("24.11",),
         )  # fmt: skip
         trees = {name: _some_of(tree) for name, tree in folder.trees().items()}
