@@ -159,8 +159,9 @@ def _ending_of_victim(ending: Happening, report: AttemptReport) -> Happening:
 
 def reason_for(entry: Entry, happening: Happening, report: AttemptReport) -> Reason | None:
     """Why the site sent a workload back to the queue, in the federation's words."""
-    refused = happening is Happening.FAILED and _is_refused_by_node(entry, report)
-    if happening is Happening.NODE_FAILED or refused:
+    by_nodes = _ENDINGS.get(report.state) is Happening.NODE_FAILED
+    by_nodes = by_nodes or _is_refused_by_node(entry, report)
+    if happening is Happening.NODE_FAILED or (happening is Happening.FAILED and by_nodes):
         nodes = ",".join(report.failed_nodes or report.nodes) or report.state.value
         return Reason(code=ReasonCode.NODE_FAILED, detail=_said(nodes, report))
     if happening is Happening.SITE_REQUEUED:

@@ -101,22 +101,26 @@ def remove_superseded(client: docker.DockerClient, site: SiteLayout, tag: str) -
     """
     if PREFIX != "federator":
         return
-    for image in client.images.list(name=IMAGE):
-        for other in image.tags:
-            if other.startswith(f"{IMAGE}:{site.suite}-") and other != tag:
-                with suppress(APIError):
-                    client.images.remove(other)
+    for other in _tags(client, IMAGE):
+        if other.startswith(f"{IMAGE}:{site.suite}-") and other != tag:
+            with suppress(APIError):
+                client.images.remove(other)
 
 
 def remove_all(client: docker.DockerClient) -> list[str]:
     """Remove the sites' images and their bases; returns the tags that were removed."""
     removed = []
     for name in ("federator-build", "federator-clean", IMAGE, "federator-base"):
-        for image in client.images.list(name=name):
-            for tag in image.tags:
-                client.images.remove(tag, force=True)
-                removed.append(tag)
+        for tag in _tags(client, name):
+            client.images.remove(tag, force=True)
+            removed.append(tag)
     return removed
+
+
+def _tags(client: docker.DockerClient, name: str) -> list[str]:
+    """Tags of the images called ``name``; in one request, since others may be removed meanwhile."""
+    found: list[dict[str, list[str] | None]] = client.api.images(name=name)
+    return [tag for image in found for tag in image["RepoTags"] or ()]
 
 
 def exists(client: docker.DockerClient, tag: str) -> bool:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import base64
 import json
-import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -21,9 +20,9 @@ from typing import Final
 
 from federator.sites.slurm.parse_jobs import SQUEUE_FORMAT, parse_jobs, parse_layouts
 from federator.sites.slurm.parse_nodes import parse_nodes
+from federator.testbed import layout
 from tests.slurm.federation import open_to_all
 
-PREFIX: Final = os.environ.get("FEDERATOR_TESTBED_PREFIX", "federator-")
 NAME: Final = "bench-queries"
 
 # Runs in the container: every command in turn, `runs` times; wall milliseconds and last output.
@@ -80,7 +79,18 @@ def ways(json_option: str) -> dict[str, tuple[list[str], Parse]]:
 def in_container(site: str, user: str, argv: Sequence[str], stdin: bytes = b"") -> bytes:
     """Run a command in a site's container; its stdout."""
     environment = ("-e", "LC_ALL=C", "-e", "SLURM_TIME_FORMAT=%s")
-    command = ["docker", "exec", "-i", "-u", user, *environment, "-w", "/tmp", PREFIX + site, *argv]
+    command = [
+        "docker",
+        "exec",
+        "-i",
+        "-u",
+        user,
+        *environment,
+        "-w",
+        "/tmp",
+        layout.site(site).container,
+        *argv,
+    ]
     return subprocess.run(command, input=stdin, check=True, capture_output=True).stdout
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import dataclass
 from typing import Final
 
 from federator.errors import SiteUnavailable
 from federator.model.site import NodeState
 from federator.sites.slurm.client import SlurmClient
+from federator.testbed import layout
 from tests.contract.runners import DockerRunner
 from tests.contract.situation import SLEEP, Condition
 
 SITES: Final = {"22.05": "alpine", "24.11": "boreal", "26.05": "cedar"}
-PREFIX: Final = os.environ.get("FEDERATOR_TESTBED_PREFIX", "federator-")
 PATIENCE_S: Final = 90.0
 RULES: Final = "/etc/federator/admission.lua"
 HOOKS: Final = "/etc/federator/node.json"
@@ -53,7 +52,7 @@ class LiveHands:
 
     @property
     def container(self) -> str:
-        return PREFIX + self.site
+        return layout.site(self.site).container
 
     def _watcher(self) -> SlurmClient:
         return SlurmClient(DockerRunner(self.container))

@@ -14,7 +14,7 @@ import shutil
 import sys
 
 from federator.sites.slurm.client import SlurmClient
-from tests.contract.live import PREFIX, SITES, LiveHands
+from tests.contract.live import SITES, LiveHands
 from tests.contract.runners import TRANSCRIPTS, DockerRunner, Exchange, RecordingRunner
 from tests.contract.situation import play
 
@@ -22,8 +22,8 @@ from tests.contract.situation import play
 async def record(release: str) -> None:
     """Play the situation at one site and write its transcripts."""
     site = SITES[release]
-    runner = RecordingRunner(DockerRunner(PREFIX + site))
     hands = LiveHands(site)
+    runner = RecordingRunner(DockerRunner(hands.container))
     try:
         await hands.prepare()
         scene = await play(site, SlurmClient(runner, layouts=True), hands)

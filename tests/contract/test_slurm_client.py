@@ -13,7 +13,7 @@ from federator.model.workload import AttemptId, WorkloadId
 from federator.sites.slurm.client import SlurmClient
 from federator.testbed import cluster, layout
 from federator.testbed.layout import StateDir
-from tests.contract.live import PREFIX, SITES, LiveHands, NoHands
+from tests.contract.live import SITES, LiveHands, NoHands
 from tests.contract.runners import TRANSCRIPTS, DockerRunner, ReplayRunner
 from tests.contract.situation import FIRST_WORKLOAD, HOSTILE_NAME, Scene, play
 
@@ -45,11 +45,10 @@ async def _replay(release: str) -> Scene:
 
 async def _play_live(site: str) -> Scene:
     hands = LiveHands(site)
-    if PREFIX == "federator-":
-        cluster.up(StateDir.default(), layout.SITES, lambda _site, _doing: None)
+    cluster.up(StateDir.default(), layout.SITES, lambda _site, _doing: None)
     try:
         await hands.prepare()
-        return await play(site, SlurmClient(DockerRunner(PREFIX + site), layouts=True), hands)
+        return await play(site, SlurmClient(DockerRunner(hands.container), layouts=True), hands)
     finally:
         await hands.restore()
 

@@ -141,6 +141,7 @@ def test_a_job_that_may_not_be_requeued_fails_on_account_of_the_node(federation:
     with failing_prolog(site, bad, held=False):
         id_ = federation.submit(RUNS_UNTIL_IT_FAILS, *GANG, "--no-requeue")
         (row,) = federation.await_end(id_)
+    within(60, lambda: idle(site, bad))
     assert (row["state"], row["attempt"], row["site"]) == ("FAILED", 1, site)
     assert (row["site_state"], row["reason"]["code"]) == ("CANCELLED", "FedNodeFail")
     assert row["reason"]["detail"] == f"{bad} ({bad}: {WHY})"

@@ -80,3 +80,24 @@ def test_a_node_for_jobs_of_one_node_has_failed_a_put_back_job_of_several() -> N
     assert last(Setbacks(unplanned), (RUNS, marked), (WAITS, marked)).failed_nodes == ("a2",)
     alone = replace(RUNS, nodes=("a2",))
     assert last(Setbacks(unplanned), (alone, marked), (WAITS, marked)).failed_nodes == ()
+
+
+def drained(why: str, *names: str) -> tuple[Node, ...]:
+    return tuple(replace(node, drain_reason=why) for node in broken(*names))
+
+
+def test_why_a_node_was_taken_out_is_told_in_the_sites_own_words() -> None:
+    why = "fed-gate: nvlink: link 5 is down"
+    told = last(Setbacks(unplanned), (RUNS, rack("a", 3)), (WAITS, drained(why, "a1", "a2")))
+    assert (told.failed_nodes, told.failed_why) == (("a1", "a2"), f"a1,a2: {why}")
+
+
+@pytest.mark.parametrize(
+    ("why", "failed"), [("fed-gate: ecc", ("a2",)), ("Prolog error", ("a2",)), ("new fan", ())]
+)
+def test_what_slurm_cancelled_since_a_prolog_refused_it_has_failed_on_that_node(
+    why: str, failed: tuple[str, ...]
+) -> None:
+    cancelled = replace(RUNS, state=SiteJobState.CANCELLED, nodes=())
+    sweeps = ((RUNS, rack("a", 3)), (cancelled, drained(why, "a2", "a3")))
+    assert last(Setbacks(unplanned), *sweeps).failed_nodes == failed

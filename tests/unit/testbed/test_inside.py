@@ -13,11 +13,11 @@ def test_a_user_starts_in_their_home_with_their_name() -> None:
     assert argv[:3] == ["docker", "exec", "--interactive"]
     assert argv[argv.index("--workdir") + 1] == "/home/nlp1"
     assert "USER=nlp1" in argv
-    assert argv[-3:] == ["federator-alpine", "sbatch", "a b.sh"]
+    assert argv[-3:] == [SITES[0].container, "sbatch", "a b.sh"]
 
 
 def test_root_is_the_default() -> None:
-    assert inside.exec_argv(SITES[1], ["id"]) == ["docker", "exec", "federator-boreal", "id"]
+    assert inside.exec_argv(SITES[1], ["id"]) == ["docker", "exec", SITES[1].container, "id"]
 
 
 def test_the_helper_runs_isolated_whatever_line_its_source_begins_with() -> None:

@@ -147,10 +147,11 @@ def test_nodes_table_names_each_node_once(site: SiteLayout) -> None:
 
 
 def test_agent_yaml_has_the_agreed_keys() -> None:
-    assert yaml.safe_load(texts.agent_yaml(SITES[0].name)) == {
+    assert yaml.safe_load(texts.agent_yaml(SITES[0].name, "/var/spool/federator")) == {
         "site": "alpine",
         "socket": "/run/federator/agent.sock",
         "state_dir": "/var/lib/federator",
+        "spool_dir": "/var/spool/federator",
     }
 
 

@@ -315,3 +315,17 @@ def test_line_breaks_do_not_hide_the_layout_of_a_job_asked_for_singly() -> None:
 def test_a_job_without_record_has_no_layout() -> None:
     with pytest.raises(ValueError, match="no record"):
         parse_layout("", 5)
+
+
+@pytest.mark.parametrize("gap", [" ", "  "])
+def test_a_drained_nodes_reason_is_read_and_one_that_is_back_has_none(gap: str) -> None:
+    """24.11 keeps the reason of a node that was resumed."""
+    line = (
+        "NodeName=n1 CPUAlloc=0 CPUEfctv=64 CPUTot=64 ActiveFeatures=(null) Gres=gpu:8 "
+        "RealMemory=1 AllocMem=0 State={} Partitions=fed  BootTime=1"
+        f" AllocTRES={gap}Reason=fed-gate: GPU 3 \x1b[31m[ok] [root@1795317338] Comment=x"
+    )
+    (node,) = parse_nodes(line.format("IDLE+DRAIN")).records
+    assert node.drain_reason == "fed-gate: GPU 3 ?[31m[ok]"
+    (node,) = parse_nodes(line.format("IDLE")).records
+    assert node.drain_reason == ""
