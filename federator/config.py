@@ -35,7 +35,7 @@ from federator.sched.rules import Rules
 _SHOWN: Final = 80  # characters of any one name or value that a message shows
 _LISTED: Final = 10  # names that a message lists
 
-_ACCOUNT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _Seconds = Annotated[float, Field(gt=0, le=30 * 86_400)]
 _Hours = Annotated[float, Field(gt=0, le=100 * 365 * 24)]
 _Count = Annotated[int, Field(ge=0, le=MAX_AMOUNT, strict=True)]  # strict: "yes" is no count
@@ -66,13 +66,14 @@ def _some(names: Iterable[str]) -> str:
     return (", ".join(map(_brief, known[:_LISTED])) or "none") + more
 
 
-def _tenant_name(name: str) -> str:
-    if not _ACCOUNT.fullmatch(name):
+def _checked_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
         raise ValueError("expected a name of 1 to 64 of A-Z a-z 0-9 . _ -, the first no . _ -")
     return name
 
 
-_TenantName = Annotated[TenantName, AfterValidator(_tenant_name)]
+_TenantName = Annotated[TenantName, AfterValidator(_checked_name)]
+_GpuName = Annotated[str, AfterValidator(_checked_name)]
 
 
 class _Strict(BaseModel):
@@ -259,7 +260,7 @@ class FederationConfig(_Strict):
     socket: Path = Path("/run/federator/daemon.sock")
     policy: PolicyConfig = PolicyConfig()
     regions: dict[str, RegionConfig] = {}
-    gpus: dict[str, GpuConfig] = {}
+    gpus: dict[_GpuName, GpuConfig] = {}
     sites: Annotated[dict[SiteName, SiteConfig], Field(min_length=1)]
     tenants: dict[_TenantName, TenantConfig] = {}
 

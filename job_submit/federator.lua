@@ -16,11 +16,13 @@ local MAX_ADMISSION_BYTES = 1024 * 1024
 local MAX_ADMISSION_LINES = 10000
 local MAX_TICKET_BYTES = 512
 local MAX_SHOWN_BYTES = 60 -- of a user's word, in a message
+local MAX_ADVISED_BYTES = 4096 -- of --gres and --constraint; whoever writes more needs no advice
 local MAX_ALTERNATES = 8
 local NO_COUNT = 0xfffffff0 -- Slurm's "not given" is 2^32 - 2; real counts are smaller
 local NO_COUNT_16 = 0xfff0 -- and 2^16 - 2 where a count has 16 bits
 local REPEAT_S = 3600 -- a trouble that lasts is logged again after so long
 local GRES_FIELDS = { "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task" }
+local KEPT_FIELDS = { "account", "partition", "wckey" } -- text that a change leaves or replaces
 local GRES_OPTIONS = { "gres", "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task" }
 
 -- What is known of a file: its text or first line when it was last looked at, and what it said.
@@ -323,7 +325,7 @@ local function line_of_tenant(fields, content)
     local name, limit, used = fields:match("^([^\t]+)\t([^\t]+)\t(%d+%.?%d*)$")
     if not name then return false end
     if limit ~= "-" and not limit:match("^%d+%.?%d*$") then return false end
-    content.tenants[name] = { limit = tonumber(limit) or nil, used = tonumber(used) }
+    content.tenants[name:lower()] = { limit = tonumber(limit) or nil, used = tonumber(used) }
     return true
 end
 
@@ -336,7 +338,8 @@ end
 
 local KINDS = { tenant = line_of_tenant, gpu = line_of_gpu }
 
--- admission.tsv's tenants and GPU models; raises {trouble=} for what is not of that format.
+-- admission.tsv's tenants and GPU models; raises {trouble=} for what is not of that format. A line
+-- that says nothing takes no other one's meaning away; skipped tells of the first.
 function M.parse_admission(text)
     local header, rest = text:match("^([^\n]*)\n(.*)$")
     local written_at_s = header and header:match("^federator%-admission\t1\t(%d+)$")
@@ -354,15 +357,15 @@ function M.parse_admission(text)
             error({ trouble = "admission.tsv has too many lines" }, 0)
         end
         local kind, fields = line:match("^(%l+)\t(.*)$")
-        if KINDS[kind] and not KINDS[kind](fields, content) then
-            error({ trouble = ("admission.tsv, line %d: %s"):format(number, shown(line)) }, 0)
+        if KINDS[kind] and not KINDS[kind](fields, content) and not content.skipped then
+            content.skipped = ("admission.tsv, line %d is left out: %s"):format(number, shown(line))
         end
     end
     return content
 end
 
 -- Look at admission.tsv: its first line alone, unless that has changed.
-local function look_at_admission(path)
+local function look_at_admission(path, now_s)
     local file, why, code = io.open(path, "rb")
     if not file then
         error({ trouble = code == 2 and (path .. " is not there") or shown(why) }, 0)
@@ -372,20 +375,26 @@ local function look_at_admission(path)
     header = header:match("^[^\n]*")
     if header == spool.header and path == spool.path then return end
     spool.content = M.parse_admission(text_of(path, MAX_ADMISSION_BYTES) or "")
-    spool.header, spool.path = header, path
+    local skipped = spool.content.skipped
+    if skipped then report("a line of admission.tsv", skipped) end
+    if not skipped then report_well("a line of admission.tsv") end
+    -- One that is written in the same second has the same first line.
+    local age_s = now_s - spool.content.written_at_s
+    spool.header = math.abs(age_s) > 1 and header or nil
+    spool.path = path
 end
 
 -- What admission.tsv says; raises {trouble=} while it cannot be had.
 local function admission(rules, now_s)
     if spool.looked_at_s ~= now_s then
         spool.looked_at_s = now_s
-        local ok, failure = pcall(look_at_admission, rules.spool_dir .. "/admission.tsv")
+        local ok, failure = pcall(look_at_admission, rules.spool_dir .. "/admission.tsv", now_s)
         spool.trouble = nil
         if not ok then
             spool.trouble, spool.header = reason_of(failure), nil
         end
     end
-    if spool.trouble then error({ trouble = spool.trouble }, 0) end
+    if spool.trouble then error({ trouble = spool.trouble, subject = "admission.tsv" }, 0) end
     return spool.content
 end
 
@@ -396,14 +405,17 @@ local function ticket_is_good(rules, token, attempt, user, now_s)
     local folder = rules.spool_dir .. "/tickets"
     local ok, text = pcall(text_of, folder .. "/" .. token, MAX_TICKET_BYTES)
     if not ok then -- the log is no place for a ticket's name
-        error({ trouble = "tickets: " .. reason_of(text):gsub("%x+%x+", "..."):sub(-40) }, 0)
+        local why = "tickets: " .. reason_of(text):gsub("%x+%x+", "..."):sub(-40)
+        error({ trouble = why, subject = "tickets" }, 0)
     end
     if not text then
         local file, _, code = io.open(folder, "rb")
         if file then file:close() end
-        if not file and code == 2 then error({ trouble = folder .. " is not there" }, 0) end
+        if not file and code == 2 then
+            error({ trouble = folder .. " is not there", subject = "tickets" }, 0)
+        end
     end
-    report_well("admission")
+    report_well("tickets")
     if not text then return false, "its ticket is not known (any more)" end
     local named, owner, expires_at_s = text:match("^(fed:%d+:%d+) (%S+) (%d+)\n$")
     if not named or #expires_at_s > 15 then return false, "its ticket is damaged" end
@@ -487,8 +499,10 @@ end
 -- The fewest GPUs that a job can come to hold: a lower bound where it leaves things open.
 local function gpus_asked(job)
     local nodes = count_of(job.min_nodes, NO_COUNT) or 1
-    local per_node = count_of(job.ntasks_per_node, NO_COUNT_16) or 1
-    local tasks = count_of(job.num_tasks, NO_COUNT) or nodes * per_node
+    local per_node = count_of(job.ntasks_per_node, NO_COUNT_16)
+    local tasks = count_of(job.num_tasks, NO_COUNT)
+    if tasks and per_node then nodes = math.max(nodes, math.ceil(tasks / per_node)) end
+    tasks = tasks or nodes * (per_node or 1)
     return math.max(
         gpu_count(job.tres_per_job),
         gpu_count(job.tres_per_node) * nodes,
@@ -496,30 +510,36 @@ local function gpus_asked(job)
         gpu_count(job.tres_per_task) * tasks)
 end
 
+-- The name of a project as --fed-project takes it; nil for anything else.
+local function as_project(text)
+    return text and #text <= 64 and text:match("^%w[%w._-]*$") or nil
+end
+
 -- The project that a job is tagged with: FED_PROJECT of its environment, which only sbatch sends,
 -- or of --fed-project as the SPANK plugin passes it on, or else the wckey.
 local function project_of(job)
     local environment = job.environment
-    local project = environment and environment.FED_PROJECT
-    if project and project ~= "" then return project end
+    local project = as_project(environment and environment.FED_PROJECT)
+    if project then return project end
     local passed_on = job.spank_job_env
     if type(passed_on) == "table" then
         for _, entry in pairs(passed_on) do
             entry = tostring(entry)
-            project = entry:match("^FED_PROJECT=(.+)$") or entry:match("^SPANK_FED_PROJECT=(.+)$")
+            project = as_project(entry:match("^FED_PROJECT=(.+)$")
+                or entry:match("^SPANK_FED_PROJECT=(.+)$"))
             if project then return project end
         end
     end
     local wckey = job.wckey
-    return wckey and wckey ~= "" and wckey ~= "*" and wckey or nil
+    return wckey and wckey:match("%w") and wckey or nil -- Slurm marks a default one with "*"
 end
 
--- The account that a job is for; the user's default one if it names none.
+-- The account that a job is for, in small letters, as Slurm keeps it; the user's default one if it
+-- names none.
 local function account_of(job)
     local account = job.account
-    if account and account ~= "" then return account end
-    account = job.default_account
-    return account and account ~= "" and account or nil
+    if not account or account == "" then account = job.default_account end
+    return account and account ~= "" and account:lower() or nil
 end
 
 ----------------------------------------------------------------------------------------- rules --
@@ -541,30 +561,47 @@ local function open_partitions(case)
     return ", or at this site alone with --partition=" .. table.concat(names, " or ")
 end
 
--- A federation partition takes only what the federation's agent brings, with a ticket.
+-- The ticket of a job with the federation's mark, and whether it came in the comment. There it
+-- counts only if the environment has none: what else stands there is the user's, whatever it says.
+-- In the comment the job's project follows, as such a job has no FED_PROJECT either.
+local function ticket_of(job)
+    local environment = job.environment
+    local token = environment and environment.FED_TICKET
+    if token then return token, false end
+    local word = job.comment:match("^%S+%s+ticket=(%S+)")
+    if not word then return nil, false end
+    local named, project = word:match("^(%x+),project=(.*)$")
+    return named or word, true, project
+end
+
+-- See whether a job with the federation's mark has a good ticket: case.ticketed; returns why not.
+local function look_at_ticket(case, attempt)
+    local job = case.job
+    local token, in_comment, project = ticket_of(job)
+    if not job.user_name then error({ trouble = "the submitting user's name is not known" }, 0) end
+    local good, why = ticket_is_good(case.rules, token, attempt, job.user_name, case.now_s)
+    case.ticketed = good
+    if good and in_comment then -- others may see a job's comment
+        job.comment = job.comment:gsub("^(%S+)%s+ticket=%S+", "%1")
+        case.project = as_project(project)
+    end
+    return why
+end
+
+-- A federation partition takes only what the federation's agent brings, with a ticket. Where none
+-- is closed, a good ticket still tells other rules whose the job is, and a bad one means nothing.
 local function rule_closed(case)
     local rules = case.rules
-    if not rules.any_closed then return nil end
-    local closed = any_of(case.partitions, function(name) return rules.closed[name] end)
-    local comment = case.job.comment
-    local attempt = attempt_of(comment)
-    if not closed and not attempt then return nil end
+    local attempt = attempt_of(case.job.comment)
     local why = "this is none of them"
-    if attempt then
-        local in_comment = comment:match("^%S+%s+ticket=(%S+)")
-        local environment = case.job.environment
-        local token = in_comment or (environment and environment.FED_TICKET)
-        local user = case.job.user_name
-        if not user then error({ trouble = "the submitting user's name is not known" }, 0) end
-        case.ticketed, why = ticket_is_good(rules, token, attempt, user, case.now_s)
-        if case.ticketed then
-            -- Others may see a job's comment.
-            if in_comment then
-                case.job.comment = comment:gsub("^(%S+)%s+ticket=%S+", "%1")
-            end
-            return nil
-        end
+    if attempt and rules.spool_dir then
+        local ok, answer = pcall(look_at_ticket, case, attempt)
+        if not ok and rules.any_closed then error(answer, 0) end
+        if not ok then report("tickets", reason_of(answer)) end
+        why = answer
     end
+    local closed = any_of(case.partitions, function(name) return rules.closed[name] end)
+    if case.ticketed or not rules.any_closed or not (closed or attempt) then return nil end
     if not closed then
         return refusal(case, "ESLURM_ACCESS_DENIED", ("refused: a comment that begins with %s "
             .. "marks the federation's own jobs, and %s. Choose another comment, or submit with "
@@ -576,22 +613,25 @@ local function rule_closed(case)
         open_partitions(case)))
 end
 
--- No tag, no schedule.
-local function rule_tags(case)
+-- No tag, no schedule. Of a change, only what it touches: concerns(partition, tag).
+local function rule_tags(case, concerns)
     local rules = case.rules
     if not next(rules.require) then return nil end
+    local account, project = account_of(case.job), case.project or project_of(case.job)
+    local changed = concerns and "Add %s to the change." or nil
     for _, partition in ipairs(case.partitions) do
         local tags = rules.require[partition] or rules.require["*"] or {}
-        if tags.account and not account_of(case.job) then
+        if tags.account and not account and (not concerns or concerns(partition, "account")) then
             return refusal(case, "ESLURM_INVALID_ACCOUNT", ("refused: jobs in partition %s need an "
-                .. "account, so that their use can be attributed. Add --account=NAME."):format(
-                shown(partition)))
+                .. "account, so that their use can be attributed. %s"):format(shown(partition),
+                changed and changed:format("account=NAME") or "Add --account=NAME."))
         end
-        if tags.project and not project_of(case.job) then
+        if tags.project and not project and (not concerns or concerns(partition, "project")) then
             return refusal(case, "ERROR", ("refused: jobs in partition %s need a project, so that "
-                .. "their use can be attributed. Add --fed-project=NAME or --wckey=NAME (with "
-                .. "sbatch, FED_PROJECT=NAME in the environment does, too)."):format(
-                shown(partition)))
+                .. "their use can be attributed. %s"):format(shown(partition),
+                changed and changed:format("wckey=NAME") or "Add --fed-project=NAME or "
+                .. "--wckey=NAME (in the environment: FED_PROJECT=NAME for sbatch, "
+                .. "SBATCH_FED_PROJECT=NAME for fsbatch)."))
         end
     end
     return nil
@@ -613,7 +653,6 @@ local function rule_caps(case)
     local asked = gpus_asked(case.job)
     if asked == 0 then return nil end
     local known = admission(case.rules, case.now_s)
-    report_well("admission")
     local age_s = case.now_s - known.written_at_s
     local fresh = age_s <= caps.max_age_s
     if fresh then
@@ -657,13 +696,17 @@ end
 -- The first GPU model that a job insists on by name though others would do; nil if none. Whoever
 -- asks for the model by a feature, too, means it.
 local function needless_model(texts, features, gpus)
+    if #table.concat(texts) + #(features or "") > MAX_ADVISED_BYTES then return nil end
+    local meant = set_of(words_of((features or ""):gsub("[^%w_.%-]", ",")))
+    local seen = {}
     for _, text in ipairs(texts) do
         for _, gpu in ipairs(M.gpus_in(text)) do
-            local about = gpu.model and gpus[gpu.model]
-            local others = about and models_that_would_do(gpus, gpu.model) or {}
-            local meant = (" " .. (features or ""):gsub("[^%w_.%-]", " ") .. " "):find(
-                " " .. tostring(gpu.model) .. " ", 1, true)
-            if #others > 0 and not meant then return gpu, about, others end
+            local model = gpu.model
+            if model and gpus[model] and not meant[model] and not seen[model] then
+                seen[model] = true
+                local others = models_that_would_do(gpus, model)
+                if #others > 0 then return gpu, gpus[model], others end
+            end
         end
     end
     return nil
@@ -728,7 +771,10 @@ end
 -- Whoever asks for a model by name may wait for it in vain.
 local function advise(case, by)
     local advice, rewrite = case.rules.advice, case.rules.rewrite
-    local advised = advice and advice.by == by and any_of(case.partitions, advice.covers)
+    -- A user's command does not know which partition is the default one.
+    local speaks = advice and (advice.by == by
+        or (by == "controller" and not case.job.partition and not advice.covers("*")))
+    local advised = speaks and any_of(case.partitions, advice.covers)
     local changed = by == "client" and rewrite and any_of(case.partitions, rewrite.covers)
     if case.ticketed or not (advised or changed) then return end
     local texts = gres_texts(case.job, by == "client" and GRES_OPTIONS or GRES_FIELDS)
@@ -748,8 +794,8 @@ local function rule_advice(case)
     return nil
 end
 
--- What a user may not change of a job in the queue.
-local function rule_modify(case, record)
+-- What a user may not change of a job in the queue, where the federation has jobs of its own.
+local function rule_marked(case, record)
     local rules = case.rules
     if not rules.any_closed then return nil end
     local attempt, was = attempt_of(record.comment), set_of(words_of(record.partition))
@@ -772,6 +818,43 @@ local function rule_modify(case, record)
             or "refused: a comment that begins with fed: marks the federation's own jobs. Choose "
             .. "another comment.")
     end
+    case.ticketed = attempt ~= nil -- none other has such a comment
+    return nil
+end
+
+-- The job as a change would leave it, as far as Slurm says it: of tasks, and of the environment,
+-- the record of a job has nothing.
+local function changed_job(change, record)
+    local job = {
+        default_account = change.default_account,
+        min_nodes = count_of(change.min_nodes, NO_COUNT) or record.min_nodes,
+        num_tasks = change.num_tasks,
+        ntasks_per_node = change.ntasks_per_node,
+        spank_job_env = record.spank_job_env,
+    }
+    for _, field in ipairs(KEPT_FIELDS) do job[field] = change[field] or record[field] end
+    for _, field in ipairs(GRES_FIELDS) do job[field] = change[field] or record[field] end
+    return job
+end
+
+-- What holds for a submission holds for a change as well, of what it touches: a partition that the
+-- job enters, a tag that it loses, GPUs that it asks for in addition.
+local function rule_changed(case, record)
+    local change, was = case.job, set_of(words_of(record.partition))
+    local before_gpus = gpus_asked(changed_job({}, record))
+    case.job = changed_job(change, record)
+    case.partitions = partitions_of(case.job, case.parts)
+    local given = { account = change.account, project = change.wckey }
+    local verdict = rule_tags(case, function(partition, tag)
+        return given[tag] ~= nil or (change.partition ~= nil and not was[partition])
+    end)
+    if verdict then return verdict end
+    local grows = gpus_asked(case.job) > before_gpus
+    if grows and case.ticketed then
+        return refusal(case, "ESLURM_ACCESS_DENIED", "refused: the federation chose the size of "
+            .. "its job. Cancel with fscancel, and submit with other options.")
+    end
+    if grows or change.partition or change.account then return rule_caps(case) end
     return nil
 end
 
@@ -798,14 +881,14 @@ end
 
 local function judge_change(rules, now_s, job, parts, record)
     local case = case_of(rules, job, parts, now_s)
-    local verdict = rule_modify(case, record)
+    local verdict = rule_marked(case, record) or rule_changed(case, record)
     tell(case)
     return verdict or slurm.SUCCESS
 end
 
 -- An error of our own: say so once, and do what the site has chosen.
 local function failed(failure)
-    report("admission", reason_of(failure))
+    report(type(failure) == "table" and failure.subject or "admission", reason_of(failure))
     if not config.rules or config.rules.fail_open then return slurm.SUCCESS end
     slurm.log_user("%s", "refused: the federation's admission rules could not be checked ("
         .. shown(reason_of(failure)) .. "). Tell the site's admins, and try again later.")

@@ -41,6 +41,7 @@ MAX_ADMISSION_BYTES: Final = 2**20
 MAX_ADMISSION_LINES: Final = 10_000
 
 _LEASE: Final = re.compile(r"([0-9]{1,19})\.([0-9]{1,9})(\.job)?")
+_MODEL: Final = re.compile(r"[A-Za-z0-9_.-]+")  # of GPU, as job_submit/federator.lua reads it
 _WRITABLE: Final = ".writable"  # there for a moment
 _T = TypeVar("_T")
 
@@ -263,7 +264,7 @@ def admission_text(tenants: Iterable[TenantCap], gpus: Mapping[str, GpuModel], n
     lines += [
         f"gpu\t{kind}\t{model.mem_gib:g}\t{int(model.nvlink)}"
         for kind, model in gpus.items()
-        if _is_word(kind)
+        if _MODEL.fullmatch(kind)
     ]
     lines += [
         f"tenant\t{cap.name}\t{'-' if cap.limit_gpus is None else cap.limit_gpus}\t{cap.used_gpus}"

@@ -39,8 +39,7 @@ class Claim(NamedTuple):
 
 def attempt_of(comment: str) -> "Optional[str]":
     """Return the attempt that a job's comment names in its first word; None for local jobs."""
-    first = comment.split(None, 1)[:1]
-    found = _ATTEMPT.fullmatch(first[0]) if first else None
+    found = _ATTEMPT.fullmatch(comment.partition(" ")[0])
     return f"{found.group(1)}.{found.group(2)}" if found else None
 
 

@@ -159,7 +159,8 @@ def submission_us(site: str, script: str | None, batches: int) -> list[float]:
 
 
 def report_module(sites: Sequence[str]) -> None:
-    print(f"module inside slurmctld, us a call: median (P99); {CALLS} calls, {TENANTS} tenants")
+    print(f"module inside slurmctld, us a call: median (P99); bound 200 for the median; {CALLS} "
+          f"calls, {TENANTS} tenants")  # fmt: skip
     for looks in (False, True):
         print("every call in a second of its own: it looks at its files" if looks
               else "many in one second: it does not look at its files again")  # fmt: skip

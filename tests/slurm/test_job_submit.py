@@ -257,8 +257,35 @@ def test_tags_limits_and_advice_in_their_own_words(everywhere: Everywhere) -> No
         time.sleep(1.1)
         assert cluster.batch(*TAGGED, "--gpus=8") == (0, "")
         assert "more than 3600 s old" in cluster.log()
+        _changes_meet_the_same_rules(cluster)
 
     everywhere(story)
+
+
+def _changes_meet_the_same_rules(cluster: Cluster) -> None:
+    """What sbatch may not ask for, scontrol update may not make of a job."""
+    held = ("sbatch", "--parsable", "--hold", "--output=/dev/null")
+    tagged = at(cluster.site, *held, *TAGGED, "--nodes=2", "--gres=gpu:8", "--wrap=true",
+                user=USER).strip()  # fmt: skip
+    tells = layout.site(cluster.site).slurm != "22.05"
+    for change, why in (
+        ("numnodes=3", "asks for 24 GPUs"),
+        ("gres=gpu:9", "asks for 18 GPUs"),
+        ("account=", "need an account"),
+        ("wckey=", "need a project"),
+    ):
+        status, said = cluster.said("scontrol", "update", f"jobid={tagged}", change)
+        assert status == 1, (cluster.site, change)
+        assert (why in said) == tells, (cluster.site, change, said)
+    for change in ("gres=gpu:7", "wckey=other"):
+        assert cluster.said("scontrol", "update", f"jobid={tagged}", change)[0] == 0, change
+    cluster.rules('return { require = { fed = { "account" } } }')
+    bare = at(cluster.site, *held, "--partition=local", "--wrap=true", user=USER).strip()
+    move = ("scontrol", "update", f"jobid={bare}", "partition=fed")
+    status, said = cluster.said(*move)
+    assert (status, "jobs in partition fed need an account" in said) == (1, tells), said
+    # Slurm itself puts off a change of account for a moment: "Resource temporarily unavailable".
+    within(20, lambda: cluster.said(*move, "account=vision")[0] == 0)
 
 
 def test_hooks_that_are_broken_or_gone_stop_no_job(everywhere: Everywhere) -> None:
@@ -296,7 +323,7 @@ def test_what_a_missing_spool_means_is_the_sites_choice(everywhere: Everywhere) 
         within(5, lambda: cluster.batch(*asks)[0] == 0)
         said = cluster.log()
         assert "admission.tsv is not there" in said
-        assert said.strip().endswith("admission is in order again")
+        assert said.strip().endswith("admission.tsv is in order again")
 
     everywhere(story)
 

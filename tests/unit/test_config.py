@@ -279,6 +279,12 @@ def test_a_tenant_without_a_quota_is_guaranteed_nothing_and_has_no_limit(tmp_pat
         assert quota_and_limit(with_tenants(tmp_path, tenant), "a") == (None, UNLIMITED)
 
 
+@pytest.mark.parametrize("name", ["a100+", "-a", "a b", "é", "a" * 65])
+def test_a_gpu_type_has_a_name_that_can_be_asked_for(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="expected a name of 1 to 64"):
+        load(tmp_path, "gpus:\n", f"gpus:\n  '{name}': {{mem_gib: 80}}\n")
+
+
 def test_a_quota_in_gpus_does_not_count_cpus(tmp_path: Path) -> None:
     quota, _ = quota_and_limit(with_tenants(tmp_path, "a: {quota: {gpus: 64}}"), "a")
     assert quota == Allowance(gpus=64, cpus=inf)

@@ -250,10 +250,16 @@ def datasets_of(components: Sequence[Options]) -> tuple[str, ...]:
     """The data sets that any component names, each once.
 
     Raises:
-        InvalidRequest: a value is no list of names.
+        InvalidRequest: a value is no list of names, or there are too many in all.
     """
     texts = [o.value or "" for options in components for o in options if o.name == "fed-dataset"]
-    return tuple(dict.fromkeys(name for text in texts for name in own_values.datasets(text)))
+    names = tuple(dict.fromkeys(name for text in texts for name in own_values.datasets(text)))
+    if len(names) > own_values.MAX_DATASETS:  # they become one variable of the job
+        raise InvalidRequest(
+            f"--fed-dataset names {len(names)} data sets in all components; at most "
+            f"{own_values.MAX_DATASETS} are possible"
+        )
+    return names
 
 
 def _project(given: Sequence[_Given]) -> str:

@@ -25,7 +25,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DATASET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _RANGE: Final = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
-_MEMORY: Final = re.compile(r"([0-9]{1,18})([MGT])(I?B)?", re.IGNORECASE)
+_MEMORY: Final = re.compile(r"([0-9]{1,18})([MGT])(I?B)?", re.IGNORECASE | re.ASCII)
 _MIB: Final = {"M": 1, "G": 2**10, "T": 2**20}
 
 

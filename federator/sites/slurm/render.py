@@ -26,7 +26,8 @@ The submission and its plan become argv, script and environment; nothing passes 
 * Bytes of the script that are not UTF-8 are surrogates in ``SbatchCall.script``; JSON carries them
   to the site's helper, which makes them bytes again.
 * FED_TICKET opens a partition that is closed to direct submission (``sites.spool``); it is of no
-  use once sbatch has returned. A job of ``--export=NIL`` has it as the second word of its comment.
+  use once sbatch has returned. A job of ``--export=NIL`` has it as the second word of its comment,
+  and its project with it.
 * ``--export``: with NONE or a list, the FED_* names are added as a list, which keeps what both
   imply (the user's login environment is loaded at the site). NIL stays as it is: it forbids
   names beside it, so such a job sees no FED_*. ALL needs nothing.
@@ -161,8 +162,8 @@ def _component(
         values.get("export"),
         (*FED_NAMES, *_own(order), *_error(order), *_opened_by(ticket)),
     )
-    shown = f"ticket={ticket}" if ticket and export == "NIL" else ""  # it gets no environment
-    comment = " ".join(filter(None, (str(order.attempt), shown, values.get("comment"))))
+    brought = _brought(order, ticket) if export == "NIL" else ""  # it gets no environment
+    comment = " ".join(filter(None, (str(order.attempt), brought, values.get("comment"))))
     pins = [
         ("nodes", str(len(plan.nodes))),
         ("nodelist", fold(tuple(plan.nodes))),
@@ -226,6 +227,13 @@ def _told(order: LaunchOrder) -> dict[str, str]:
              "FED_DATASET": ",".join(datasets_of(components)),
              "FED_CONTINUE": "1" if "fed-continue" in said else ""}  # fmt: skip
     return {name: value for name, value in found.items() if value}
+
+
+def _brought(order: LaunchOrder, ticket: str) -> str:
+    """The word of the comment that job_submit/federator.lua reads, and takes out."""
+    project = _told(order).get("FED_PROJECT")
+    named = f",project={project}" if project else ""
+    return f"ticket={ticket}{named}" if ticket else ""
 
 
 def _opened_by(ticket: str) -> dict[str, str]:

@@ -63,6 +63,16 @@ def test_the_models_are_the_federations_unless_the_site_lists_its_own(site: Site
     assert site.submit(tres_per_node="gres/gpu:b200:1").said == []
 
 
+def test_what_the_users_command_cannot_know_slurmctld_says(site: Site) -> None:
+    """It advises, but does not know which partition a job goes to that names none."""
+    asked = {"tres_per_node": "gres/gpu:a100:2"}
+    site.configure(ADVICE.replace('"*"', '{ "local" }, by = "client"'))
+    assert "h100 would do" in site.submit(**asked).text
+    assert site.submit(partition="local", **asked).said == []
+    site.configure(ADVICE.replace('"*"', '"*", by = "client"'))
+    assert site.submit(**asked).said == []
+
+
 def test_advice_that_cannot_be_had_refuses_nobody(site: Site) -> None:
     site.configure('return { spool_dir = SPOOL, advice = { partitions = "*" }, fail_open = false }')
     answer = site.submit(tres_per_node="gres/gpu:a100:1")

@@ -92,6 +92,16 @@ def test_a_ticket_may_come_in_the_comment_and_is_taken_out_of_it(site: Site) -> 
     assert answer.job["comment"] == COMMENT
 
 
+@pytest.mark.parametrize("own", ["ticket=JIRA-123", f"ticket={'f' * 32}", f"ticket={TOKEN} x"])
+def test_a_comment_that_looks_like_a_ticket_stays_the_users(site: Site, own: str) -> None:
+    comment = f"{COMMENT} {own}"
+    job = {**WITH_TICKET, "comment": comment}
+    answer = site.submit(partition="fed", **job)
+    assert (answer.code, answer.said, answer.job["comment"]) == (SUCCESS, [], comment)
+    nil = f"{COMMENT} ticket={TOKEN} {own}"
+    assert site.submit(partition="fed", comment=nil).job["comment"] == comment
+
+
 @pytest.mark.parametrize(
     ("ticket", "why"),
     [

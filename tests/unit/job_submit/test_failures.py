@@ -56,7 +56,7 @@ def test_without_admission_tsv_limits_cannot_be_checked(site: Site, choice: str,
     assert bool(answer.said) == (code == ERROR)
     assert site.submit(account="vision").code == SUCCESS  # no GPU, no limit
     site.admit("tenant\tvision\t8\t0")
-    assert site.submit(**CAPPED).logged == ["federator: admission is in order again"]
+    assert site.submit(**CAPPED).logged == ["federator: admission.tsv is in order again"]
 
 
 BROKEN = {
@@ -64,10 +64,6 @@ BROKEN = {
     "\n": "does not begin with a header",
     "federator-admission\t2\t7\n": "does not begin with a header",
     "federator-admission\t1\t7": "does not begin with a header",
-    "federator-admission\t1\t7\ntenant\tvision\t8\n": "line 2: tenant?vision?8",
-    "federator-admission\t1\t7\ntenant\tvision\tmany\t0\n": "line 2",
-    "federator-admission\t1\t7\ntenant\tvision\t8\t-\n": "line 2",
-    "federator-admission\t1\t7\n\ngpu\ta100\t80\tyes\n": "line 3",
     "federator-admission\t1\t7\n" + "x\n" * 10_000: "too many lines",
     "federator-admission\t1\t7\ntenant\tvision\t8\t0": "ends in the middle of a line",
     "federator-admission\t1\t7\n" + "x" * 2**20: "is longer than 1048576 bytes",
@@ -84,6 +80,39 @@ def test_a_broken_admission_tsv_is_said_once(site: Site, text: str) -> None:
     assert BROKEN[text] in answer.logged[0]
     site.now_s += 1
     assert site.submit(**CAPPED).logged == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["tenant\tvision\t8", "tenant\tvision\tmany\t0", "tenant\tvision\t8\t-", "gpu\ta100+\t80\t1",
+     "gpu\ta100\t80\tyes"],
+)  # fmt: skip
+def test_a_line_that_says_nothing_is_left_out_alone(site: Site, line: str) -> None:
+    site.configure(CAPS.replace("OPEN", "false"))
+    site.admit("gpu\th100\t80\t1", line, "tenant\tbio\t8\t0", "future\tline")
+    over = {"account": "bio", "tres_per_job": "gres/gpu:9"}
+    answer = site.submit(**over)
+    assert answer.code == POLICY
+    shown = line.replace("\t", "?")
+    assert answer.logged == [f"federator: admission.tsv, line 3 is left out: {shown}"]
+    for _ in range(3):
+        site.now_s += 1
+        assert site.submit(**over).logged == []
+    site.admit("tenant\tbio\t8\t0")
+    assert site.submit(**over).logged == ["federator: a line of admission.tsv is in order again"]
+
+
+def test_two_troubles_that_last_are_logged_once_each(site: Site) -> None:
+    """For example tickets that cannot be read, while admission.tsv can."""
+    site.configure(f'return {{ closed = {{ "fed" }}, {CAPS.removeprefix("return {")}'
+                   .replace("OPEN", "true"))  # fmt: skip
+    site.admit("tenant\tvision\t8\t0")
+    (site.spool / "tickets" / TOKEN).mkdir(parents=True)
+    logged = []
+    for _ in range(5):
+        site.now_s += 1
+        logged += site.submit(**TICKETED).logged + site.submit(**CAPPED).logged
+    assert len(logged) == 1
 
 
 def test_the_largest_admission_tsv_is_read(site: Site) -> None:

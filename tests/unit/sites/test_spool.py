@@ -317,6 +317,12 @@ def test_no_name_can_break_a_line_of_admission(names: list[str]) -> None:
     text.encode()
 
 
+def test_only_models_that_the_reader_knows_as_names_are_written() -> None:
+    models = dict.fromkeys(["a100", "a100+", "é", "h_1.0-x", "a\n", ""], GpuModel())
+    lines = admission_text((), models, 1.0).splitlines()[1:]
+    assert [line.split("\t")[1] for line in lines] == ["a100", "h_1.0-x"]
+
+
 def test_admission_stays_within_its_bounds() -> None:
     many = admission_text((cap(f"t{n}") for n in range(20_000)), {}, 1.0)
     assert many.count("\n") == MAX_ADMISSION_LINES

@@ -442,6 +442,13 @@ def test_a_het_job_has_one_project_and_all_data_sets_of_its_components() -> None
     assert read("-N1 : -N1 --fed-project=p").project == "p"
 
 
+def test_a_het_job_names_no_more_data_sets_than_one_variable_holds() -> None:
+    first, second = (",".join(f"{letter}{n}" for n in range(17)) for letter in "ab")
+    with pytest.raises(InvalidRequest, match="34 data sets in all components; at most 32"):
+        read(f"-N1 --fed-dataset={first} : -N1 --fed-dataset={second}")
+    assert len(read(f"-N1 --fed-dataset={first} : -N1 --fed-dataset={first},z").datasets) == 18
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

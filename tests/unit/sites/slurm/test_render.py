@@ -155,6 +155,15 @@ def test_export_keeps_its_meaning_and_lets_the_federation_through(
     assert expected in render(order(asked), "s").argv
 
 
+def test_a_job_without_environment_has_ticket_and_project_in_its_comment() -> None:
+    asked = ["--export=NIL", "--comment=my own"]
+    for project, named in (([], ""), (["--fed-project=llm"], ",project=llm")):
+        call = render(order([*asked, *project]), "s", ticket="ab" * 16)
+        assert f"--comment=fed:4294967296:2 ticket={'ab' * 16}{named} my own" in call.argv
+    call = render(order([*asked[1:], "--fed-project=llm"]), "s", ticket="ab" * 16)
+    assert "--comment=fed:4294967296:2 my own" in call.argv
+
+
 def test_environment_leaves_the_submitting_machine_behind() -> None:
     given = {
         "HOME": "/h", "SLURM_JOB_ID": "1", "SBATCH_QOS": "q", "SSH_TTY": "t", "A": "1",
