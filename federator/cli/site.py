@@ -88,7 +88,7 @@ def _settings(
         federation=loaded.federation,
         site=names.name("sites", name),
         version=__version__,
-        account=names.name(f"{at}.ssh.user", found.ssh.user) if found.ssh else ACCOUNT,
+        account=names.account(f"{at}.ssh.user", found.ssh.user) if found.ssh else ACCOUNT,
         users=tuple(names.name("tenants: users", user) for user in sorted(users)),
         partitions=tuple(names.name(f"{at}.partitions", part) for part in found.partitions),
         nodes=None if nodes is None else names.host_list("--nodes", nodes),

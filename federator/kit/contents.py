@@ -124,7 +124,7 @@ def kit(
 
 
 def _readme(settings: KitSettings) -> str:
-    return readme(settings.site, settings.federation, settings.spool_dir)
+    return readme(settings.site, settings.federation, settings.spool_dir, settings.account)
 
 
 def settings_sh(settings: KitSettings) -> str:
@@ -145,10 +145,14 @@ def settings_sh(settings: KitSettings) -> str:
 
 
 def _lua_lines(job_submit: Tree) -> bytes:
-    """What a site's own job_submit.lua takes in: ours, between its marks "begin" and "end"."""
+    """What a site's own job_submit.lua takes in: ours, between its marks "begin" and "end".
+
+    Each line ends with the mark by which leave.sh knows it.
+    """
     ours, _ = job_submit["job_submit.lua"]
     found = re.findall(rb"^ *-- begin: (.*?)^ *-- end$", ours, re.MULTILINE | re.DOTALL)
-    return b"".join(b"-- " + lines for lines in found)
+    lines = (line.rstrip() for part in found for line in (b"-- " + part).splitlines())
+    return b"".join(line + b" -- federator\n" for line in lines)
 
 
 def _configuration(settings: KitSettings) -> Iterable[InstalledFile]:

@@ -27,6 +27,7 @@ _KEY_TYPES: Final = frozenset(
     }
 )
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_ACCOUNT: Final = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _HOSTS: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,\[\]-]{0,4095}")
 _PATH: Final = re.compile(r"(/[A-Za-z0-9_@+][A-Za-z0-9_.@+-]*)+")
 _COMMENT: Final = re.compile(r"[A-Za-z0-9_.@+-]{1,64}")
@@ -46,6 +47,22 @@ def name(what: str, text: str) -> str:
         raise ConfigError(
             f"{what}: expected a name of 1 to 64 of A-Z a-z 0-9 _ . -, the first no . or -;"
             f" got {_shown(text)}"
+        )
+    return text
+
+
+def account(what: str, text: str) -> str:
+    """Return ``text`` if it can be the unprivileged account that the daemon logs in to.
+
+    sudo and sshd read it: ALL and root would mean more than one account.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if not _ACCOUNT.fullmatch(text) or text == "root":
+        raise ConfigError(
+            f"{what}: expected an account of 1 to 32 of a-z 0-9 _ -, the first no digit or -, and"
+            f" not root; got {_shown(text)}"
         )
     return text
 

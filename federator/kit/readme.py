@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from federator.kit.texts import ACCOUNT
+
 _TEXT: Final = """\
 {site} joins the federation "{federation}"
 {underline}
@@ -28,15 +30,19 @@ step may be repeated, and shown beforehand with --dry-run. leave.sh takes back w
        install -D -m 0644 slurm_plugins/spank_federator.so \\
            files/opt/federator/lib/slurm/spank_federator.so
 
-4. Compute nodes first (prolog, epilog, watch, what jobs may import), then the login node (agent,
-   helper, account, sudo rule, key), then the controller (admission, slurm.conf):
+4. Compute nodes first (prolog, epilog, watch, what jobs may import): every host with a slurmd, lent
+   or not, and the image that nodes are installed from. Then the login node (agent, helper, account,
+   sudo rule, key), then the controller (admission, slurm.conf):
        ./join.sh --role compute
        ./join.sh --role login
-       ./join.sh --role controller
-   One machine for all: ./join.sh --role all. What join.sh does not do by itself, it lists at its
-   end: lines of slurm.conf, sshd_config and job_submit.lua, which are yours. With --apply-includes
-   it changes these too, in lines that are marked, after a copy (/etc/federator/before).
-   Hooks are optional, each by itself: --without lua,spank,gate,epilog,watch.
+       ./join.sh --role controller --hooks-on-all-nodes
+   Prolog and Epilog are settings of the whole cluster: a node without their folders is drained at
+   its next job. Without --hooks-on-all-nodes they are not set; all else works.
+   One machine that is the whole site: ./join.sh --role all.
+   What join.sh does not do by itself, it lists at its end: lines of slurm.conf, sshd_config and
+   job_submit.lua, which are yours. With --apply-includes it changes these too, in lines that are
+   marked, after a copy (/etc/federator/before).
+   Hooks are optional, each by itself: --without lua,spank,gate,epilog,watch, the same everywhere.
 
 5. Where slurm.conf is not on a file system that all machines share, copy it and federator.conf,
    which lies beside it, as you always do. Then restart slurmctld and the slurmds, or
@@ -44,7 +50,7 @@ step may be repeated, and shown beforehand with --dry-run. leave.sh takes back w
 
 6. The spool ({spool}) must be one folder for the agent's host, slurmctld's host and the
    compute nodes: mount it at the same path. The agent writes it; the others read it, and the
-   compute nodes' root writes into leases/.
+   compute nodes' root writes into leases/. Mount it before ./join.sh --role login.
 
 7. Send the federation's admin the host key, by a way that both trust:
        cat /etc/ssh/ssh_host_ed25519_key.pub
@@ -58,12 +64,14 @@ Upgrade: render the kit anew with the new release, and run join.sh again. What y
 
 Leave: on the controller, then login nodes, then compute nodes
        ./leave.sh --apply-includes --cancel-jobs
+Where slurm.conf is copied to each host, copy it and run scontrol reconfigure after the controller:
+a node whose Slurm still names our folders keeps them, and leave.sh says so.
 Local users' jobs run on. In a hurry, this alone ends the federation's say at once:
-       rm /etc/federator/authorized_keys && kill $(cat /var/lib/federator/lock)
+       rm /etc/federator/authorized_keys /etc/sudoers.d/federator; pkill -KILL -u {account}
 """
 
 
-def readme(site: str, federation: str, spool_dir: str | None = None) -> str:
+def readme(site: str, federation: str, spool_dir: str | None = None, account: str = ACCOUNT) -> str:
     """Return the README of a site's kit."""
     title = f'{site} joins the federation "{federation}"'
     return _TEXT.format(
@@ -71,4 +79,5 @@ def readme(site: str, federation: str, spool_dir: str | None = None) -> str:
         federation=federation,
         underline="=" * len(title),
         spool=spool_dir or "if there is one",
+        account=account,
     )

@@ -15,7 +15,7 @@ from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, T
 from fednode import arrival, config, findings, kernel, lease, manifests, records, scene
 from fednode.findings import Finding
 from fednode.limited import limited, tell
-from fednode.orders import Orders, reason, with_node
+from fednode.orders import Orders, reason, with_node, with_note
 from fednode.smi import Smi
 
 NAME = "fed-prolog"
@@ -84,7 +84,7 @@ class Gate:
         named = self._own["partitions"]
         return self._own["enabled"] and ("*" in named or self._job.partition in named)
 
-    def _end_job(self, why: str) -> None:
+    def _end_job(self, word: str) -> None:
         """End the job, again and again while there is time, with the reason in its comment.
 
         Slurm's controller may be too busy to answer at first. If it does not answer at all the job
@@ -94,7 +94,7 @@ class Gate:
             # An array's task that cannot be told from its array is not ended: others would be too.
             address = self._address()
             if address:
-                self._orders.comment(address, lease.noted(self._job.comment, why))
+                self._orders.comment(address, with_note(self._job.comment, word))
                 if self._orders.cancel(address):
                     return
             if time.monotonic() + _AGAIN_S > self._end:
@@ -110,7 +110,7 @@ class Gate:
         return now.address if now is not None else ""
 
     def _refusal(self) -> str:
-        """Return why the job must not start as the attempt that it names; "" if it may."""
+        """Return why the job must not start as what it says it is, in one word; "" if it may."""
         attempt, settings = lease.attempt_of(self._job.comment), self._own["lease"]
         if attempt is None or settings["dir"] is None:
             return ""
@@ -119,8 +119,8 @@ class Gate:
         if verdict.ok is not True:
             self.log.append(f"job {self._job.job}, attempt {attempt}: {verdict.why}")
         if verdict.ok is None:
-            return "the lease cannot be read" if settings["on_error"] == "refuse" else ""
-        return "" if verdict.ok else verdict.why
+            return verdict.word if settings["on_error"] == "refuse" else ""
+        return "" if verdict.ok else verdict.word
 
     def _healthy(self) -> int:
         """Make the checks and do what their manifests say."""

@@ -19,16 +19,16 @@ from typing import Callable, List, NamedTuple, Optional
 
 _ATTEMPT = re.compile(r"fed:([0-9]{1,19}):([0-9]{1,19})(?: |\Z)")
 _MOST_BYTES = 4096
-_MOST_NOTE_CHARS = 60
 _NOBODY = 65534
 _TRIES = 3
 
 
 class LeaseVerdict(NamedTuple):
-    """``ok``: True, False, or None where it cannot be told; ``why`` it is not True."""
+    """``ok``: True, False, or None where it cannot be told; ``why`` not True, and in one word."""
 
     ok: "Optional[bool]"
     why: str = ""
+    word: str = "lease-unreadable"
 
 
 class Claim(NamedTuple):
@@ -47,30 +47,25 @@ def attempt_of(comment: str) -> "Optional[str]":
     return f"{found.group(1)}.{found.group(2)}" if found else None
 
 
-def noted(comment: str, why: str) -> str:
-    """Return a federation job's comment with ``why`` it is ended as second word, for its agent."""
-    first, _, rest = comment.strip().partition(" ")
-    word = "fed-gate:" + re.sub(r"[^A-Za-z0-9.]+", "-", why).strip("-")[:_MOST_NOTE_CHARS]
-    return f"{first} {word} {rest}".strip()
-
-
 def check(folder: str, claim: Claim) -> LeaseVerdict:
     """Tell whether the lease in ``folder`` (``<spool>/leases``) is this job's; bind it if free."""
     try:
         owner = os.stat(folder).st_uid
         lease = _read(os.path.join(folder, claim.attempt), (owner, 0))
         if lease is None:
-            return LeaseVerdict(False, "there is no lease for this attempt")
+            return LeaseVerdict(False, "there is no lease for this attempt", "no-lease")
         holder = _user(lease)
         if holder != claim.user:
-            return LeaseVerdict(False, f"the lease is another user's than {claim.user}")
+            return LeaseVerdict(
+                False, f"the lease is another user's than {claim.user}", "other-user"
+            )
         bound = _bind(folder, claim, owner)
     except (OSError, ValueError) as error:
         return LeaseVerdict(None, f"{folder}: {error}")
     if bound == f"{claim.cluster} {claim.leader}\n":
         return LeaseVerdict(True)
     why = f"the attempt has started as job {bound.strip()[:60]} already"
-    return LeaseVerdict(False, why)
+    return LeaseVerdict(False, why, "other-job")
 
 
 def check_in_time(

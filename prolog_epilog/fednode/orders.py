@@ -59,10 +59,6 @@ class Orders:
         """End a job before it has started."""
         return self._does([self._scancel, job])
 
-    def comment(self, job: str, text: str) -> bool:
-        """Replace the comment of a job."""
-        return self._scontrol_does("update", f"jobid={job}", f"comment={text}")
-
     def requeue(self, job: str) -> bool:
         """Put a job back into Slurm's queue; refused for jobs that are not to be requeued."""
         return self._scontrol_does("requeue", job)
@@ -70,6 +66,10 @@ class Orders:
     def exclude(self, job: str, nodes: str) -> bool:
         """Let a waiting job start on other nodes than these only."""
         return self._scontrol_does("update", f"jobid={job}", f"excnodelist={nodes}")
+
+    def comment(self, job: str, text: str) -> bool:
+        """Replace a job's comment."""
+        return self._scontrol_does("update", f"jobid={job}", f"comment={text}")
 
     def job(self, job: int) -> "Optional[JobNow]":
         """Return what Slurm says of a job; None where it does not plainly say it.
@@ -131,3 +131,10 @@ class Orders:
 def with_node(excluded: str, node: str) -> str:
     """Return Slurm's host list ``excluded`` with ``node`` added."""
     return f"{excluded},{node}" if excluded else node
+
+
+def with_note(comment: str, word: str) -> str:
+    """Return the comment of an attempt with ``fed-gate:<word>`` as its second word."""
+    first, *others = comment.split()
+    kept = [one for one in others if not one.startswith("fed-gate:")]
+    return " ".join([first, f"fed-gate:{word}", *kept])

@@ -42,7 +42,7 @@ find /etc /opt /usr/local /var/lib /var/spool /run/federator \
     -path /var/lib/slurm -prune -o -path /var/lib/munge -prune -o \
     -name 'passwd-' -o -name 'group-' -o -name 'shadow-' -o -name 'gshadow-' -o -name .pwd.lock -o \
     -type f -printf '%p %M %u:%g ' -exec sha256sum {} \; -o -printf '%p %M %u:%g %l\n' 2>/dev/null |
-    sed 's# /[^ ]*$##' | sort
+    sed 's#  /[^ ]*$##' | sort
 getent passwd | sort; getent group | sort
 """
 

@@ -102,9 +102,12 @@ def adopt_and_leave(layout: SiteLayout, state: StateDir, folder: Path) -> dict[s
             times["verify"] = timed(lambda: all_is_ok(daemon, layout.name))
             a_workload_runs(daemon, site)
             times["bad node"] = timed(lambda: a_bad_node_is_found(daemon, site))
+            left = daemon.submit("#!/bin/sh\nsleep 600\n", "--gpus=1")
+            daemon.await_state(left, "RUNNING")
         finally:
             daemon.stop()
         times["leave"] = timed(lambda: leave(site))
+        assert site.run("squeue", "--noheader", "--format=%A").split() == [local]
         assert_ran_all_the_time(site, local)
         after = site.everything()
         assert sorted(set(before) ^ set(after)) == []

@@ -269,7 +269,7 @@ def test_of_an_array_only_the_task_that_is_meant_is_ended_or_sent_elsewhere(gate
     comments = at(site, "squeue", "--noheader", "--states=all", "--array", f"--jobs={array}",
                   "--format=%K|%k")  # fmt: skip
     noted = {row.partition("|")[0]: row.partition("|")[2] for row in comments.splitlines()}
-    assert noted.pop(task) == "fed:9002:1 fed-gate:there-is-no-lease-for-this-attempt"
+    assert noted.pop(task) == "fed:9002:1 fed-gate:no-lease"
     assert set(noted.values()) == {"own"}
     at(site, "scancel", array)
 

@@ -8,11 +8,14 @@ usage() {
     cat <<'TXT'
 usage: join.sh --role login|controller|compute|all [options]
 
-  --role ROLE         what this machine is; repeatable. login: where the agent runs and researchers
+  --role ROLE         what this machine is; repeatable. all: the site is this machine. login: where the agent runs and researchers
                       submit; controller: slurmctld's host; compute: a node
   --without PART,...  leave out: lua (admission), spank (options for sbatch), gate, epilog, watch
+  --hooks-on-all-nodes  controller: have Slurm run prolog.d and epilog.d. Every host of the site with
+                      a slurmd, lent or not, must have run --role compute first (and the image that
+                      nodes are installed from): one without these folders is drained at its next job
   --apply-includes    also edit sshd_config, slurm.conf, job_submit.lua, in lines that are marked
-  --slurm-etc DIR     where slurm.conf is (default /etc/slurm)
+  --slurm-etc DIR     where slurm.conf is (default /etc/slurm, or what was given before)
   --python PATH       Python 3.11 or later for the agent (default python3)
   --dry-run           print what would be done, and do nothing
 
@@ -29,18 +32,21 @@ TXT
 
 roles=
 without=
+work=$scratch
 python=python3
+all_nodes=no
 while [ $# -gt 0 ]; do
     case $1 in
         --role)
             case ${2-} in
-                all) roles="login controller compute" ;;
+                all) roles="login controller compute" all_nodes=yes ;;
                 login | controller | compute) roles="$roles $2" ;;
                 *) usage >&2; exit 64 ;;
             esac
             shift
             ;;
         --without) without="$without,${2-}"; shift ;;
+        --hooks-on-all-nodes) all_nodes=yes ;;
         --apply-includes) edit=yes ;;
         --slurm-etc) slurm_etc=${2-}; shift ;;
         --python) python=${2-}; shift ;;
@@ -48,9 +54,14 @@ while [ $# -gt 0 ]; do
         -h | --help) usage; exit ;;
         *) usage >&2; exit 64 ;;
     esac
+    [ $# -gt 0 ] || { usage >&2; exit 64; }
     shift
 done
 [ -n "$roles" ] || { usage >&2; exit 64; }
+[ -n "$slurm_etc" ] || slurm_etc=$(noted etc)
+slurm_etc=${slurm_etc:-/etc/slurm}
+! recorded "hooks everywhere" || all_nodes=yes
+edit_conf=$edit
 case $slurm_etc in /*) ;; *) die 64 "--slurm-etc: give an absolute path" ;; esac
 need_root
 
@@ -75,10 +86,14 @@ own_tree() {
 # put_file SOURCE PATH MODE POLICY - "conf" is the admin's once it is there; "code" is replaced.
 put_file() {
     if [ -e "$2" ] || [ -L "$2" ]; then
-        cmp -s "$1" "$2" && return
         noted=$(noted_sum "$2")
         if of_a_package "$2"; then
-            say "= $2 is of a package"
+            cmp -s "$1" "$2" || say "= $2 is of a package"
+            return
+        fi
+        if cmp -s "$1" "$2"; then
+            # Noted on each machine that shares the folder, so that each can upgrade it.
+            note_file "$2" "$(sum_of "$1")"
             return
         fi
         [ -n "$noted" ] || die 73 "$2 is there already and is not ours; move it away first"
@@ -88,10 +103,15 @@ put_file() {
         fi
     fi
     make_dir "$(dirname "$2")" 0755 root
-    run install -m "$3" -o root -g root "$1" "$2.federator-new"
-    run mv "$2.federator-new" "$2"
-    forget "file $2 "
-    record "file $2 $(sum_of "$1")"
+    note_file "$2" "$(sum_of "$1")" # first: a file that is there and not noted would stop us
+    new_beside "$2"
+    run install -m "$3" -o root -g root "$1" "$unfinished"
+    run mv "$unfinished" "$2"
+}
+note_file() {
+    recorded "file $1 $2" && return
+    forget "file $1 "
+    record "file $1 $2"
 }
 put_link() {
     [ "$(readlink "$2" || true)" = "$1" ] && return
@@ -108,6 +128,10 @@ put_files() {
         for role in $(printf '%s' "$for_roles" | tr , ' '); do is "$role" && mine=yes; done
         if [ "$mine" = no ] || ! wanted "$part"; then continue; fi
         case $path in
+            /etc/systemd/system/*)
+                ! [ -e "/usr/lib/systemd/system/${path##*/}" ] || continue # of federator-node
+                target=$path
+                ;;
             /etc/slurm/prolog.d/*) target=$(hook_dir Prolog prolog.d)/${path##*/} ;;
             /etc/slurm/epilog.d/*) target=$(hook_dir Epilog epilog.d)/${path##*/} ;;
             /etc/slurm/*) target=$slurm_etc${path#/etc/slurm} ;;
@@ -127,9 +151,20 @@ make_accounts() {
         run useradd --system --user-group --shell /bin/sh --password '*' \
             --home-dir /etc/federator --no-create-home "$ACCOUNT"
         record "account $ACCOUNT"
+    else
+        check_account
     fi
+    slurm_user=$(site_value SlurmUser)
+    slurm_user=${slurm_user%%(*}
+    slurm_user=${slurm_user:-slurm}
+    least=$(awk '$1 == "UID_MIN" { print $2 }' /etc/login.defs 2>/dev/null || true)
     for user in $USERS; do
-        if ! getent passwd "$user" >/dev/null; then
+        uid=$(getent passwd "$user" | cut -d : -f 3)
+        if [ -n "$uid" ] && { [ "$uid" -lt "${least:-1000}" ] || [ "$uid" = 65534 ] ||
+            [ "$user" = "$slurm_user" ]; }; then
+            leave_to_admin "user $user of the federation is an account of the system here (UID $uid):" \
+                "it is not let in"
+        elif [ -z "$uid" ]; then
             say "= no user $user here; when there is: usermod --append --groups $GROUP $user"
         elif ! id -nG "$user" | tr ' ' '\n' | grep -qxF "$GROUP"; then
             run usermod --append --groups "$GROUP" "$user"
@@ -138,16 +173,32 @@ make_accounts() {
     done
 }
 
-install_programs() {
+# An account that was there already, of the daemon's package for one, may be locked for sshd.
+check_account() {
+    case $(getent passwd "$ACCOUNT" | cut -d : -f 7) in
+        */nologin | */false)
+            leave_to_admin "sshd does not let $ACCOUNT in: usermod --shell /bin/sh $ACCOUNT"
+            ;;
+    esac
+    case $(getent shadow "$ACCOUNT" | cut -d : -f 2) in
+        !*) leave_to_admin "sshd does not let $ACCOUNT in: usermod --password '*' $ACCOUNT" ;;
+    esac
+}
+
+check_programs() {
     has=$(/opt/federator/bin/federator --version 2>/dev/null || true)
+    [ "${has##* }" != "$VERSION" ] || return 0
+    set -- wheels/federator-*.whl
+    [ -e "$1" ] || die 69 "the programs are missing: install the package federator-site, or" \
+        "put wheels into $PWD/wheels (README.txt says how)"
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        die 69 "$python: Python 3.11 or later is needed; name one with --python"
+}
+
+install_programs() {
     if [ "${has##* }" = "$VERSION" ]; then
         say "= the programs are there ($has)"
     else
-        set -- wheels/federator-*.whl
-        [ -e "$1" ] || die 69 "the programs are missing: install the package federator-site, or" \
-            "put wheels into $PWD/wheels (README.txt says how)"
-        "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-            die 69 "$python: Python 3.11 or later is needed; name one with --python"
         set -- wheels/pip-*.whl
         if [ -e "$1" ]; then
             run "$python" -m venv --without-pip /opt/federator
@@ -169,11 +220,23 @@ make_folders() {
     own_tree /run/federator 0755 "$ACCOUNT"
     own_tree /var/lib/federator 0700 "$ACCOUNT"
     [ -n "$SPOOL_DIR" ] || return 0
+    own_spool
+    [ "$dry" = no ] || return 0
+    own_tree "$SPOOL_DIR/tickets" 0711 "$ACCOUNT"
+    own_tree "$SPOOL_DIR/leases" 1733 "$ACCOUNT"
+}
+# A file system that is mounted there is root's at first, and the agent must write into it.
+own_spool() {
     own_tree "$SPOOL_DIR" 0755 "$ACCOUNT"
-    [ -d "$SPOOL_DIR/tickets" ] || run install -d -m 0711 -o "$ACCOUNT" -g "$ACCOUNT" \
-        "$SPOOL_DIR/tickets"
-    [ -d "$SPOOL_DIR/leases" ] || run install -d -m 1733 -o "$ACCOUNT" -g "$ACCOUNT" \
-        "$SPOOL_DIR/leases"
+    [ -d "$SPOOL_DIR" ] || return 0 # a dry run
+    owner=$(stat -c %U "$SPOOL_DIR")
+    [ "$owner" != "$ACCOUNT" ] || return 0
+    if [ "$owner" = root ] && [ -z "$(find "$SPOOL_DIR" -mindepth 1 ! -name lost+found -print -quit)" ]; then
+        run chown "$ACCOUNT:$ACCOUNT" "$SPOOL_DIR"
+        record "spool $SPOOL_DIR"
+    else
+        leave_to_admin "$SPOOL_DIR is $owner's: the agent, as $ACCOUNT, must be able to write into it"
+    fi
 }
 
 check_sudo() {
@@ -199,12 +262,22 @@ tell_sshd() {
     fi
     [ "$dry" = yes ] && return
     sshd -t || die 70 "sshd does not like its configuration; nothing was reloaded"
-    if sshd -T -C "user=$ACCOUNT,host=localhost,addr=127.0.0.1" 2>/dev/null |
-        grep -Ei '^(allowusers|allowgroups|denyusers|denygroups) ' |
-        grep -vqw "$ACCOUNT"; then
-        leave_to_admin "sshd's AllowUsers and the like must let $ACCOUNT in"
-    fi
+    sshd -T -C "user=$ACCOUNT,host=localhost,addr=127.0.0.1" 2>/dev/null | lets_in ||
+        leave_to_admin "sshd's AllowUsers, DenyUsers and the like must let $ACCOUNT in"
     reload_sshd
+}
+# sshd names one user or group on each line; the account has a group of its own name.
+lets_in() {
+    awk -v account="$ACCOUNT" '
+        { key = tolower($1) }
+        key ~ /^allow(users|groups)$/ { limited[key] = 1 }
+        key ~ /^(allow|deny)(users|groups)$/ {
+            for (i = 2; i <= NF; i++) if ($i == account || $i == "*") named[key] = 1
+        }
+        END {
+            for (key in limited) if (!(key in named)) exit 1
+            exit ("denyusers" in named) || ("denygroups" in named)
+        }'
 }
 reload_sshd() {
     if [ -d /run/systemd/system ]; then
@@ -232,8 +305,6 @@ configure_slurm() {
     [ -f "$conf" ] || die 69 "$conf is not there; see --slurm-etc"
     snippet=slurm/$(generation).conf
     [ -f "$snippet" ] || die 69 "$PWD/$snippet is missing: render the kit without --slurm"
-    work=$(mktemp -d)
-    trap 'rm -rf "$work"' EXIT
     : >"$work/by_hand"
     sed "s#/etc/slurm/#$slurm_etc/#" "$snippet" >"$work/snippet"
     if ! wanted lua; then drop_setting JobSubmitPlugins; fi
@@ -242,19 +313,27 @@ configure_slurm() {
         drop_setting PrologFlags
     fi
     if ! wanted epilog; then drop_setting Epilog; fi
+    if [ "$all_nodes" = no ]; then
+        drop_setting Prolog
+        drop_setting Epilog
+    fi
     awk -v ours="$work/ours" -v theirs="$work/theirs" -v by_hand="$work/by_hand" \
         -f slurm-conf.awk "$work/snippet" "$conf"
     while read -r line; do leave_to_admin "$line"; done <"$work/by_hand"
+    # What we cannot change is not to be set a second time: as without --apply-includes.
+    [ ! -s "$work/by_hand" ] || edit_conf=no
+    tell_of_hooks
     for partition in $PARTITIONS; do
-        cat "$work/ours" "$conf" | grep -Eiq "^[[:space:]]*PartitionName=$partition([[:space:]]|\$)" ||
+        { cat "$work/ours"; conf_text "$conf" site; } | grep -Eiq "^[[:space:]]*PartitionName=$partition([[:space:]]|\$)" ||
             die 69 "no partition $partition: choose its nodes in $PWD/$snippet"
     done
+    check_nodes
+    record "merged $conf" # also if a person is to do it: leave.sh looks whether it was done
     if cmp -s "$work/theirs" "$conf" && cmp -s "$work/ours" "$slurm_etc/federator.conf"; then
         say "= slurm.conf is as it should be"
         return
     fi
-    forget "file $slurm_etc/federator.conf "
-    if [ "$edit" = no ] && ! cmp -s "$work/theirs" "$conf"; then
+    if [ "$edit_conf" = no ] && ! cmp -s "$work/theirs" "$conf"; then
         say "= $slurm_etc/federator.conf as it would be:"
         sed 's/^/    /' "$work/ours"
         leave_to_admin "slurm.conf: --apply-includes makes this change (then have all of Slurm's" \
@@ -263,18 +342,62 @@ configure_slurm() {
 $(diff "$conf" "$work/theirs" | grep '^[<>]' | sed 's/^/      /')"
     fi
     say "+ write $slurm_etc/federator.conf"
+    note_file "$slurm_etc/federator.conf" "$(sum_of "$work/ours")"
+    [ ! -f "$slurm_etc/federator.conf" ] || cp -p "$slurm_etc/federator.conf" "$work/ours.before"
     if [ "$dry" = no ]; then
-        install -m 0644 "$work/ours" "$slurm_etc/federator.conf"
-        record "file $slurm_etc/federator.conf $(sum_of "$work/ours")"
+        new_beside "$slurm_etc/federator.conf"
+        install -m 0644 "$work/ours" "$unfinished"
+        mv "$unfinished" "$slurm_etc/federator.conf"
     fi
-    [ "$edit" = yes ] || return 0
+    [ "$edit_conf" = yes ] || return 0
     keep_backup "$conf"
     say "+ slurm.conf: $(diff "$conf" "$work/theirs" | grep '^>' | tr '\n' ' ')"
+    cp -p "$conf" "$work/theirs.before"
     [ "$dry" = yes ] || replace "$conf" <"$work/theirs"
-    record "merged $conf"
-    reconfigure
+    reconfigure || take_it_back
 }
 drop_setting() { sed -i "/^$1=/s/^/#/" "$work/snippet"; }
+# slurmctld refused it, and would not start with it either.
+take_it_back() {
+    replace "$conf" <"$work/theirs.before"
+    if [ -f "$work/ours.before" ]; then
+        replace "$slurm_etc/federator.conf" <"$work/ours.before"
+        note_file "$slurm_etc/federator.conf" "$(sum_of "$work/ours.before")"
+    else
+        rm -f "$slurm_etc/federator.conf"
+        forget "file $slurm_etc/federator.conf "
+    fi
+    scontrol reconfigure || true
+    die 70 "slurmctld did not take its configuration (see its log); slurm.conf is as it was"
+}
+# A folder that a slurmd does not find, or finds empty, drains its node at the next job.
+tell_of_hooks() {
+    if [ "$all_nodes" = yes ]; then
+        record "hooks everywhere"
+        return
+    fi
+    for key in Prolog Epilog; do
+        case $key$(site_value "$key") in
+            *\*) continue ;;
+            Prolog*) wanted gate || continue ;;
+            Epilog*) wanted epilog || continue ;;
+        esac
+        line=$(grep "^#$key=" "$work/ours") || continue
+        leave_to_admin "Slurm does not run our ${line#\#} yet. When join.sh --role compute has run on" \
+            "every host with a slurmd, lent or not, and on the image that nodes are installed from:" \
+            "join.sh --role controller --hooks-on-all-nodes"
+        return
+    done
+}
+# Slurm refuses a configuration whose partition has a node that it does not know.
+check_nodes() {
+    slurmctld_answers || return 0
+    nodes=$(awk '/^PartitionName=/ { for (i = 2; i <= NF; i++) if (sub(/^Nodes=/, "", $i)) print $i }' "$work/ours")
+    for list in $nodes; do
+        [ "$list" = ALL ] || timeout 10 scontrol show node "$list" >/dev/null 2>&1 ||
+            die 69 "Slurm does not know all of the nodes $list: choose them in $PWD/$snippet"
+    done
+}
 
 tell_lua() {
     script=$slurm_etc/job_submit.lua
@@ -293,15 +416,18 @@ put_lua() {
         put_file files/opt/federator/share/job_submit/job_submit.lua "$script" 0644 code
     elif grep -q 'share/job_submit/federator.lua' "$script"; then
         say "= $script takes in our module"
+        record "merged $script"
     elif [ "$edit" = no ]; then
-        leave_to_admin "$script is yours; it takes in our module with three lines:"
+        leave_to_admin "$script is yours; it takes in our module with these lines:"
         todo="$todo
 $(sed 's/^/      /' job_submit-lines.lua)"
+        record "merged $script" # leave.sh looks whether it was done
     elif ! lua_headers_are_plain "$script"; then
         leave_to_admin "$script: its functions begin in another way than" \
             "'function slurm_job_submit(a, b, c)' on a line alone; put in by hand:"
         todo="$todo
 $(sed 's/^/      /' job_submit-lines.lua)"
+        record "merged $script"
     else
         keep_backup "$script"
         say "+ three lines into $script, each marked '$LUA_MARK'"
@@ -348,8 +474,8 @@ tell_spank() {
 # site_value KEY - what the site itself has set: in slurm.conf, or told by a configless slurmctld.
 site_value() {
     if [ -f "$slurm_etc/slurm.conf" ]; then
-        sed "s/^$MARK//" "$slurm_etc/slurm.conf" >"$slurm_conf_view"
-        value_in "$slurm_conf_view" "$1"
+        conf_text "$slurm_etc/slurm.conf" site >"$scratch/view"
+        value_in "$scratch/view" "$1"
     else
         slurm_setting "$1"
     fi
@@ -367,13 +493,27 @@ link_own_hook() {
     old=$(site_value "$1")
     case $old in
         '' | '(null)' | */\* | "$slurm_etc/$2/"*) return 0 ;;
+        *[*?[]*) leave_to_admin "$1=$old in slurm.conf: link each of these programs into $slurm_etc/$2" ;;
         /*) put_link "$old" "$slurm_etc/$2/50-site" ;;
         *) leave_to_admin "$1=$old in slurm.conf: link it into $slurm_etc/$2" ;;
     esac
 }
 
+# A file that is not to be run fails every prolog, once Slurm runs all that is in its folder.
+check_hooks() {
+    folder=$(hook_dir "$1" "$2")
+    for hook in "$folder"/*; do
+        [ ! -e "$hook" ] || [ -x "$hook" ] ||
+            leave_to_admin "$hook is not executable: Slurm would drain this node for it; take it away"
+    done
+    case $(slurm_setting "$1") in
+        "$folder"/\*) [ "$dry" = yes ] || [ -n "$(ls "$folder" 2>/dev/null)" ] ||
+            die 69 "Slurm runs $folder/*, which would be empty here: leave out the same parts everywhere" ;;
+    esac
+}
+
 start_watch() {
-    wanted watch && [ -e /etc/systemd/system/fed-watch.timer ] || return 0
+    wanted watch || return 0
     if [ -d /run/systemd/system ]; then
         run systemctl daemon-reload
         run systemctl enable --now fed-watch.timer
@@ -383,9 +523,6 @@ start_watch() {
     fi
 }
 
-slurm_conf_view=$(mktemp)
-trap 'rm -rf "${work-}" "$slurm_conf_view"' EXIT
-work=$(mktemp -d)
 say "$SITE joins $FEDERATION:$roles on $(uname -n)"
 if ! [ -e "$RECORD" ]; then
     # First of all, so that whatever happens then leave.sh knows of it.
@@ -395,12 +532,19 @@ if ! [ -e "$RECORD" ]; then
     [ "$own_federator" = no ] || record "dir /etc/federator"
 fi
 for role in $roles; do record "role $role"; done
-is login && check_sudo
+forget "etc "
+record "etc $slurm_etc"
+if is login; then
+    check_sudo
+    check_programs
+fi
 own_tree /opt/federator 0755 root
 put_files
 if is compute; then
     ! wanted gate || link_own_hook Prolog prolog.d
     ! wanted epilog || link_own_hook Epilog epilog.d
+    check_hooks Prolog prolog.d
+    check_hooks Epilog epilog.d
     own_tree /var/lib/federator-node 0755 root
     start_watch
 fi

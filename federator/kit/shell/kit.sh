@@ -4,8 +4,10 @@
 #
 # A line of RECORD is a kind, a blank, and what it is of:
 #   role R | tree DIR | dir DIR | file PATH SHA256 | link PATH | line FILE LINE | merged FILE
-#   account NAME | group NAME | member USER GROUP | timer UNIT
-# "tree" was not there before and is ours altogether; "merged" has lines that are marked as ours.
+#   account NAME | group NAME | member USER GROUP | timer UNIT | etc DIR | hooks everywhere |
+#   spool DIR | partition NAME STATE
+# "tree" was not there before; "merged" has lines that are marked as ours, or is to be given them by
+# hand; "etc" is where slurm.conf is; "spool" was root's; "partition" is the site's own.
 
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
 export PATH
@@ -21,7 +23,7 @@ LUA_MARK='-- federator'
 me=${0##*/}
 dry=no
 edit=no
-slurm_etc=/etc/slurm
+slurm_etc=
 todo=
 
 say() { printf '%s\n' "$*"; }
@@ -48,6 +50,17 @@ run() {
     [ "$dry" = yes ] || "$@"
 }
 
+# A temporary file beside FILE: its name begins with a dot, so that no folder whose programs Slurm
+# runs (prolog.d/*) has one more of them, whatever happens.
+unfinished=
+new_beside() {
+    unfinished=$(dirname "$1")/.${1##*/}.federator-new
+}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"; [ -z "$unfinished" ] || rm -f "$unfinished"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
 need_root() {
     [ "$(id -u)" = 0 ] || die 77 "run it as root: it makes accounts and files of root's"
 }
@@ -66,6 +79,11 @@ forget() {
     awk -v prefix="$*" 'index($0, prefix) != 1' "$RECORD" >"$RECORD.new"
     mv "$RECORD.new" "$RECORD"
 }
+# noted KIND - what the record has of a kind, a line each.
+noted() {
+    [ -f "$RECORD" ] || return 0
+    awk -v kind="$1" '$1 == kind { sub(/^[^ ]* /, ""); print }' "$RECORD"
+}
 # noted_sum PATH - the digest a file of ours had when it was put in place; nothing if not ours.
 noted_sum() {
     [ -f "$RECORD" ] || return 0
@@ -77,8 +95,9 @@ of_a_package() { command -v dpkg-query >/dev/null 2>&1 && dpkg-query -S "$1" >/d
 # replace FILE - puts standard input in FILE's place in one step, with FILE's owner and mode.
 replace() {
     target=$(readlink -f "$1")
-    cp -p "$target" "$target.federator-new" || return
-    cat >"$target.federator-new" && mv "$target.federator-new" "$target"
+    new_beside "$target"
+    cp -p "$target" "$unfinished" || return
+    cat >"$unfinished" && mv "$unfinished" "$target"
 }
 
 backup_of() { printf '%s/%s\n' "$BACKUPS" "$(printf '%s' "$1" | tr / _)"; }
@@ -102,6 +121,27 @@ value_in() {
         END { print found }' "$1"
 }
 
+# conf_text FILE [site] - slurm.conf with what it includes, in Slurm's order; "site": as it was before
+# us. Slurm looks for a file that is included without a whole path beside slurm.conf.
+conf_text() {
+    [ -f "$1" ] || return 0
+    awk -v top="$1" -v mark="${2:+$MARK}" '
+        function show(file, depth,    line, word) {
+            while ((getline line <file) > 0) {
+                split(line, word, /[ \t]+/)
+                if (word[1] == "") { word[1] = word[2]; word[2] = word[3] }
+                if (mark != "" && index(line, mark) == 1) line = substr(line, length(mark) + 1)
+                if (tolower(word[1]) != "include") print line
+                else if (mark != "" && word[2] ~ /(^|\/)federator\.conf$/) continue
+                else if (depth < 8) show(word[2] ~ /^\// ? word[2] : folder word[2], depth + 1)
+            }
+            close(file)
+        }
+        BEGIN { folder = top; sub(/[^\/]*$/, "", folder); show(top, 0) }'
+}
+
+slurmctld_answers() { timeout 10 scontrol ping >/dev/null 2>&1; }
+
 # slurm_setting KEY - what slurmctld says; nothing if it does not answer, or has no value.
 slurm_setting() {
     command -v scontrol >/dev/null 2>&1 || return 0
@@ -110,10 +150,10 @@ slurm_setting() {
         name == key && $2 == "=" { sub(/^[^=]*= ?/, ""); if ($0 != "(null)") print }'
 }
 
+# Fails where slurmctld refuses its configuration.
 reconfigure() {
-    if timeout 10 scontrol ping >/dev/null 2>&1; then
-        run scontrol reconfigure ||
-            leave_to_admin "slurmctld did not take its configuration; see its log"
+    if slurmctld_answers; then
+        run scontrol reconfigure
     else
         leave_to_admin "slurmctld does not answer here: have it, and every slurmd, read slurm.conf"
     fi

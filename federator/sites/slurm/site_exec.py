@@ -394,6 +394,7 @@ def answer_to(raw: bytes) -> "dict[str, object]":
         op = request.get("op") if isinstance(request, dict) else None
         if not isinstance(op, str) or op not in OPERATIONS:
             raise Refused("the request names no op of " + ", ".join(OPERATIONS))
+        check(not (os.getuid() == 0 and "SUDO_UID" in os.environ), "root is no researcher")
         entry = pwd.getpwuid(os.getuid())
         user = {"HOME": entry.pw_dir, "SHELL": entry.pw_shell or "/bin/sh"}
         return OPERATIONS[op](request, {"USER": entry.pw_name, "LOGNAME": entry.pw_name, **user})

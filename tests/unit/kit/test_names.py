@@ -26,6 +26,12 @@ def test_what_is_no_plain_name_is_refused(text: str) -> None:
         names.name("tenants: users", text)
 
 
+@pytest.mark.parametrize("text", [*HOSTILE, "ALL", "root", "0", "Federator", "a.b", "x" * 33])
+def test_an_account_that_sudo_could_take_for_another_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="expected an account"):
+        names.account("sites.alpine.ssh.user", text)
+
+
 @given(st.text(max_size=70))
 def test_a_name_that_passes_means_nothing_to_a_shell(text: str) -> None:
     try:

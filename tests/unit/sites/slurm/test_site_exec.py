@@ -56,6 +56,7 @@ def program(
         monkeypatch.setattr(site_exec, name, str(path))
         return tmp_path
 
+    monkeypatch.delenv("SUDO_UID", raising=False)
     monkeypatch.chdir(tmp_path)  # sbatch changes the directory of this process
     umask = os.umask(0o022)  # and its umask
     yield install
@@ -142,6 +143,15 @@ def test_a_request_of_the_wrong_form_is_refused(changed: Json) -> None:
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"7", b"\xff", b"[" * 100_000])
 def test_what_is_no_request_is_refused(raw: bytes) -> None:
     assert site_exec.answer_to(raw)["exit_status"] == site_exec.USAGE
+
+
+def test_nothing_is_done_in_roots_name(
+    program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program("SBATCH", "echo 7\n")
+    monkeypatch.setenv("SUDO_UID", "990")
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    assert answer(request())["error"] == "root is no researcher"
 
 
 def test_too_long_a_request_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
