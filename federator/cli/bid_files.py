@@ -42,6 +42,7 @@ class NodeFields(Struct, frozen=True, forbid_unknown_fields=True):
     gpu_mem_gib: _Number = 0.0
     nvlink: bool = False
     gpu_weight: _Number = 1.0
+    drain_reason: str = ""
 
 
 class LocalFields(Struct, frozen=True, forbid_unknown_fields=True):

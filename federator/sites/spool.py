@@ -35,7 +35,6 @@ from federator.sites.protocol import TenantCap
 TAKES_S: Final = 3.0  # an act at most, from its turn on, as the helper's with folders
 AGAIN_S: Final = 10.0  # between two tries of a spool that failed
 TIDY_S: Final = 600.0  # between two looks at all of it
-JUNK_AGE_S: Final = 3600.0  # of what is no lease; a prolog may just be making its own
 MAX_ADMISSION_BYTES: Final = 2**20
 MAX_ADMISSION_LINES: Final = 10_000
 
@@ -145,9 +144,9 @@ class Spool:
         """
         if self._folder is None or self._clock() < self._look_at_s:
             return
-        folder, tickets, old_s = self._folder, frozenset(self._tickets), self._clock() - JUNK_AGE_S
+        folder, tickets, now_s = self._folder, frozenset(self._tickets), self._clock()
         with suppress(SiteUnavailable):
-            found = await self._acted(lambda: spool_folder.look(folder, self._site, tickets, old_s))
+            found = await self._acted(lambda: spool_folder.look(folder, self._site, tickets, now_s))
             self._leased, self._looked, self.trouble = set(found), True, ""
             self._look_at_s = self._clock() + TIDY_S
             await self._tell_admission()

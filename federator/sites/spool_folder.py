@@ -20,6 +20,7 @@ from typing import Final
 
 from federator.model.workload import AttemptId, WorkloadId
 
+JUNK_AGE_S: Final = 3600.0  # of what is no lease; a prolog may just be making its own
 TICKET_LASTS_S: Final = 120.0  # sbatch ends 42 s after it was asked for; hosts' clocks differ
 MOST_REMOVED: Final = 1000  # by one look, so that junk without end holds up nobody
 _TRIES: Final = 5  # against somebody who puts things in the way again and again
@@ -38,14 +39,15 @@ class AnothersSpool(OSError):
     """The folder is another site's."""
 
 
-def look(folder: Path, site: str, tickets: frozenset[str], old_s: float) -> list[AttemptId]:
+def look(folder: Path, site: str, tickets: frozenset[str], now_s: float) -> list[AttemptId]:
     """Make the folders, remove what does not belong there, and return whose leases there are.
 
     Args:
         folder: the spool.
         site: whose it is; the first to look makes it its own.
-        tickets: those in use.
-        old_s: what is no lease goes when it is from before; Unix time.
+        tickets: those in use; others go when they have run out, since an sbatch may outlive its
+            agent and still be on its way.
+        now_s: Unix time.
 
     Raises:
         AnothersSpool: it has another site's name; nothing was touched.
@@ -56,12 +58,18 @@ def look(folder: Path, site: str, tickets: frozenset[str], old_s: float) -> list
     _claim(folder, site)
     _make(folder / "tickets", 0o711)
     _make(folder / "leases", 0o1733)
-    for name in os.listdir(folder / "tickets"):
-        if name not in tickets:
-            _discard(folder / "tickets" / name)
+    _tidy_tickets(folder / "tickets", tickets, now_s - TICKET_LASTS_S)
     _replace(folder / "tickets", _WRITABLE, "")
     _discard(folder / "tickets" / _WRITABLE)
-    return _tidied(folder / "leases", old_s)
+    return _tidied(folder / "leases", now_s - JUNK_AGE_S)
+
+
+def _tidy_tickets(tickets: Path, used: frozenset[str], over_s: float) -> None:
+    """Remove those that nobody uses and that are from before ``over_s``."""
+    for entry in os.scandir(tickets):
+        with suppress(FileNotFoundError):
+            if entry.name not in used and entry.stat(follow_symlinks=False).st_mtime < over_s:
+                _discard(tickets / entry.name)
 
 
 def _claim(folder: Path, site: str) -> None:

@@ -22,7 +22,6 @@ from federator.sites import spool_folder
 from federator.sites.protocol import TenantCap
 from federator.sites.spool import (
     AGAIN_S,
-    JUNK_AGE_S,
     LEASES_AT_ONCE,
     MAX_ADMISSION_BYTES,
     MAX_ADMISSION_LINES,
@@ -31,7 +30,7 @@ from federator.sites.spool import (
     Spool,
     admission_text,
 )
-from federator.sites.spool_folder import TICKET_LASTS_S
+from federator.sites.spool_folder import JUNK_AGE_S, TICKET_LASTS_S
 from tests.fakes.clock import VirtualClock
 
 _T = TypeVar("_T")
@@ -163,13 +162,20 @@ def test_no_two_tickets_are_alike(site: Fixture) -> None:
     assert site.do(site.spool.open(attempt(), USER)) != site.do(site.spool.open(attempt(), USER))
 
 
-def test_tickets_of_an_agent_that_died_are_removed_and_those_in_use_are_kept(site: Fixture) -> None:
-    site.do(site.spool.open(attempt(), USER))
-    left = site.names("tickets")
+def made_at(site: Fixture, token: str, at_s: float) -> None:
+    os.utime(site.folder / "tickets" / token, (at_s, at_s))
+
+
+def test_a_ticket_outlives_its_agent_as_its_sbatch_may_and_goes_when_it_has_run_out(
+    site: Fixture,
+) -> None:
+    left = site.do(site.spool.open(attempt(), USER))
+    made_at(site, left, site.clock())
     spool = site.again()
-    assert not left & site.names("tickets")
     token = site.do(spool.open(attempt(8), USER))
-    site.clock.advance(TIDY_S)
+    made_at(site, token, site.clock() - TICKET_LASTS_S - 1)  # used all the same
+    assert site.names("tickets") == {left, token}
+    site.clock.advance(max(TIDY_S, TICKET_LASTS_S + 1))
     site.do(spool.look())
     assert site.names("tickets") == {token}
 
@@ -353,9 +359,10 @@ def test_a_submission_that_nobody_waits_for_leaves_no_ticket_behind(site: Fixtur
         await asyncio.wait({opening})
 
     site.do(withdrawn())
-    assert len(site.names("tickets")) == 1
+    (left,) = site.names("tickets")
+    made_at(site, left, site.clock())
     site.spool._act = site.disk
-    site.clock.advance(TIDY_S)
+    site.clock.advance(max(TIDY_S, TICKET_LASTS_S + 1))
     site.do(site.spool.look())
     assert site.names("tickets") == set()
 
