@@ -134,9 +134,12 @@ def start_local_job(site: PlainSite) -> str:
 
 
 def assert_ran_all_the_time(site: PlainSite, job: str) -> None:
-    shown = site.run("scontrol", "show", "job", job)
-    assert "JobState=RUNNING" in shown
-    assert "Restarts=0" in shown
+    def shown() -> str:
+        return site.tried("scontrol", "show", "job", job).stdout
+
+    within(20, lambda: "JobState=" in shown())  # slurmctld starts anew when it reads slurm.conf
+    assert "JobState=RUNNING" in shown()
+    assert "Restarts=0" in shown()
     ticks = [int(tick) for tick in site.run("cat", "/home/localuser/ticks").split()]
     assert max(later - sooner for sooner, later in itertools.pairwise(ticks)) <= 5
     again = site.run("sbatch", "--wait", "--wrap=true", user="localuser")  # and new ones start
