@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import heapq
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -73,6 +74,36 @@ def open_federation(config: FederationConfig, store: Store) -> Federation:
     return federation
 
 
+def transport_of(site: SiteConfig) -> Transport:
+    """The way to a site's agent that its configuration names."""
+    if site.ssh is None:
+        return ProcessTransport(argv=site.command)
+    return SshTransport(
+        host=site.ssh.host,
+        port=site.ssh.port,
+        user=site.ssh.user,
+        key=site.ssh.key,
+        known_hosts=site.ssh.known_hosts,
+    )
+
+
+class Listening(Protocol):
+    """A socket at which calls are taken."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonEdges:
+    """Where a daemon meets the world; by default the real one."""
+
+    wall: Callable[[], float] = time.time  # Unix time; it may be set, also backwards
+    monotonic: Callable[[], float] = time.monotonic
+    transport_of: Callable[[SiteConfig], Transport] = transport_of
+    act: Callable[..., Awaitable[Any]] = asyncio.to_thread  # calls what may block
+    listen: Callable[[Api, Path], Awaitable[Listening]] = lambda api, path: api.serve(path)
+
+
 class Daemon:
     """One federation daemon.
 
@@ -80,11 +111,17 @@ class Daemon:
         config: see ``federator.config``.
         store: its event log, held by this process alone.
         supervisor: the service manager that started it, if any.
+        edges: see ``DaemonEdges``.
     """
 
     def __init__(
-        self, config: FederationConfig, store: Store, supervisor: Supervisor | None = None
+        self,
+        config: FederationConfig,
+        store: Store,
+        supervisor: Supervisor | None = None,
+        edges: DaemonEdges = DaemonEdges(),  # frozen
     ) -> None:
+        self._edges = edges
         self._config = config
         self._store = store
         self._supervisor = supervisor or Supervisor()
@@ -93,7 +130,7 @@ class Daemon:
         self._inbox: asyncio.Queue[Observation] = asyncio.Queue()
         self._wakes: list[float] = []
         self._now_s = 0.0
-        self._monotonic_s = time.monotonic()
+        self._monotonic_s = edges.monotonic()
         self._api = Api(config, self._federation, self._inbox.put_nowait, self.clock)
         self._stopping = False
         self._links: dict[SiteName, SiteLink] = self._api.links
@@ -104,10 +141,10 @@ class Daemon:
 
     def clock(self) -> float:
         """Unix time that never stands still or runs backwards, even if the wall clock is set."""
-        monotonic_s = time.monotonic()
+        monotonic_s = self._edges.monotonic()
         elapsed_s = monotonic_s - self._monotonic_s
         self._monotonic_s = monotonic_s
-        self._now_s = max(self._now_s + elapsed_s, time.time())
+        self._now_s = max(self._now_s + elapsed_s, self._edges.wall())
         return self._now_s
 
     def stop(self) -> None:
@@ -132,7 +169,7 @@ class Daemon:
         await self._carry_out(self._federation.begin_epoch(self.clock()))
         for name, site in self._config.sites.items():
             self._links[name] = self._link(name, site)
-        server = await self._api.serve(self._config.socket)
+        server = await self._edges.listen(self._api, self._config.socket)
         tasks = [asyncio.create_task(link.run()) for link in self._links.values()]
         for warning in self._config.warnings:
             log.warning("configuration", detail=warning)
@@ -175,7 +212,9 @@ class Daemon:
                 for kind, gpu in self._config.gpus.items()
             },
         )
-        return SiteLink(name, transport_of(site), welcome, self._inbox.put_nowait, self._api)
+        return SiteLink(
+            name, self._edges.transport_of(site), welcome, self._inbox.put_nowait, self._api
+        )
 
     async def _turn(self) -> None:
         """Take what has come in, decide on all of it, commit once, carry out."""
@@ -225,22 +264,9 @@ class Daemon:
     async def _carry_out(self, commands: Sequence[Command]) -> None:
         records = [encode_event(c.event) for c in commands if isinstance(c, Record)]
         if records:
-            await asyncio.to_thread(self._store.append, records)
+            await self._edges.act(self._store.append, records)
         for command in commands:
             self._effects.carry_out(command)
 
     def _wake(self, at_s: float) -> None:
         heapq.heappush(self._wakes, at_s)
-
-
-def transport_of(site: SiteConfig) -> Transport:
-    """The way to a site's agent that its configuration names."""
-    if site.ssh is None:
-        return ProcessTransport(argv=site.command)
-    return SshTransport(
-        host=site.ssh.host,
-        port=site.ssh.port,
-        user=site.ssh.user,
-        key=site.ssh.key,
-        known_hosts=site.ssh.known_hosts,
-    )
