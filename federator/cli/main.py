@@ -15,6 +15,7 @@ from federator import __version__
 from federator.cli.usage import run
 from federator.errors import (
     ConfigError,
+    DamagedLog,
     FederatorError,
     InvalidRequest,
     NotAllowed,
@@ -31,6 +32,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
                    "Policies beside each other: a report."),
     "explain": ("federator.cli.explain", "explain", "Why a workload is where it is."),
     "generate": ("federator.cli.generate", "generate", "Make up a trace of jobs to replay."),
+    "log": ("federator.cli.log", "log", "The event log: verify, export, replay."),
     "rank": ("federator.cli.rank", "rank", "Offline: the order of a queue, and why."),
     "simulate": ("federator.cli.simulate", "simulate", "Replay a trace of jobs under a policy."),
     "site": ("federator.cli.site", "site", "Set a site up, and prove that it is."),
@@ -79,21 +81,19 @@ def federator() -> None:
     """
 
 
+_STATUS: Final[tuple[tuple[type[FederatorError], int], ...]] = (
+    (ConfigError, os.EX_CONFIG),
+    (InvalidRequest, os.EX_USAGE),
+    (NotAllowed, os.EX_NOPERM),
+    (SiteUnavailable, os.EX_UNAVAILABLE),
+    (DamagedLog, os.EX_DATAERR),  # a StoreError, too
+    (StoreError, os.EX_IOERR),
+)
+
+
 def exit_status(error: FederatorError) -> int:
     """The sysexits.h status for an error of an admin command."""
-    match error:
-        case ConfigError():
-            return os.EX_CONFIG
-        case InvalidRequest():
-            return os.EX_USAGE
-        case NotAllowed():
-            return os.EX_NOPERM
-        case SiteUnavailable():
-            return os.EX_UNAVAILABLE
-        case StoreError():
-            return os.EX_IOERR
-        case _:
-            return os.EX_SOFTWARE
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), os.EX_SOFTWARE)
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from federator.daemon.effects import Effects
 from federator.daemon.links import SiteLink
 from federator.daemon.supervisor import ALIVE, READY, STOPPING, Supervisor
 from federator.errors import ConfigError, StoreError
-from federator.model.event import decode_event, encode_event
+from federator.model.event import encode_event
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.message import Command, Observation, Record, Tick
 from federator.model.site import GpuModel
@@ -32,6 +32,7 @@ from federator.sched.usage import DecayedAverage, UsageAverage, WindowAverage
 from federator.sites.protocol import PROTOCOL_VERSION, Welcome
 from federator.sites.transport import ProcessTransport, SshTransport, Transport
 from federator.store.base import Store
+from federator.store.replaying import replay_log
 
 BATCH: Final = 256  # observations that share one commit
 
@@ -53,11 +54,7 @@ def open_federation(config: FederationConfig, store: Store) -> Federation:
         usage = WindowAverage(credit.usage_window_h * 3600.0)
     ledger = Ledger(config.tenancy(), usage)
     federation = Federation(sites, config.policy.order, config.rules, ledger)
-    for number, record in enumerate(store.records(), start=1):
-        try:
-            federation.replay([decode_event(record)])
-        except Exception as error:  # whatever is wrong with it, the daemon must not go on
-            raise StoreError(f"event log, record {number}: {error}") from error
+    replay_log(federation, store.records())
     return federation
 
 
