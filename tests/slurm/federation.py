@@ -54,8 +54,8 @@ class Running:
     ) -> None:
         """Make a federation; the agents of ``local`` sites are processes of the daemon's host.
 
-        ``tenants`` holds settings that differ from the testbed's, by tenant; ``store`` is a file
-        in the folder by default.
+        ``tenants`` holds settings that differ from the testbed's, by tenant. ``store`` is the log;
+        by default one in the folder.
         """
         settings = yaml.safe_load(StateDir.default().federation.read_text())
         testbed = StateDir.default().root
