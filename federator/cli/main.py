@@ -12,16 +12,8 @@ from typing import Final
 import click
 
 from federator import __version__
-from federator.cli.usage import run
-from federator.errors import (
-    ConfigError,
-    DamagedLog,
-    FederatorError,
-    InvalidRequest,
-    NotAllowed,
-    SiteUnavailable,
-    StoreError,
-)
+from federator.cli.usage import exit_status, run
+from federator.errors import FederatorError
 
 COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
     "agent": ("federator.cli.services", "agent", "The service at a site, beside its slurmctld."),
@@ -79,21 +71,6 @@ def federator() -> None:
 
     Example: federator check --config /etc/federator/federation.yaml
     """
-
-
-_STATUS: Final[tuple[tuple[type[FederatorError], int], ...]] = (
-    (ConfigError, os.EX_CONFIG),
-    (InvalidRequest, os.EX_USAGE),
-    (NotAllowed, os.EX_NOPERM),
-    (SiteUnavailable, os.EX_UNAVAILABLE),
-    (DamagedLog, os.EX_DATAERR),  # a StoreError, too
-    (StoreError, os.EX_IOERR),
-)
-
-
-def exit_status(error: FederatorError) -> int:
-    """The sysexits.h status for an error of an admin command."""
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), os.EX_SOFTWARE)
 
 
 def main() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from federator.store.chain import LogPlace
+
 
 class Store(Protocol):
     """An append-only log of opaque records. Opening it does not lead."""
@@ -57,6 +59,19 @@ class Store(Protocol):
         Raises:
             DamagedLog: it is not as it was written.
             StoreError: it cannot be read.
+        """
+        ...
+
+    def read_on(self, place: LogPlace | None) -> Iterator[tuple[LogPlace, bytes]]:
+        """The records behind a place, oldest first, each with the place behind it.
+
+        Args:
+            place: that one has read to; None for nothing.
+
+        Raises:
+            StaleState: the log is not any more what was read up to there (it was compacted, or
+                another one was put in its place): read it from the beginning.
+            StoreError: as for ``records``.
         """
         ...
 

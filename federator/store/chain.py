@@ -39,6 +39,14 @@ class LogEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class LogPlace:
+    """How far somebody has read a log."""
+
+    first: int  # position of the first record that the log had then; a compaction changes it
+    end: LogEnd  # of what was read
+
+
+@dataclass(frozen=True, slots=True)
 class EndMark:
     """A note beside a log of how far it was acknowledged; it may be late, never early.
 

@@ -13,8 +13,8 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from federator.errors import DamagedLog, LeadershipLost, StoreError
-from federator.store.chain import EndMark, LogEnd, this_process, what_is_lost
+from federator.errors import DamagedLog, LeadershipLost, StaleState, StoreError
+from federator.store.chain import EndMark, LogEnd, LogPlace, this_process, what_is_lost
 from federator.store.redis_scripts import APPEND, COMPACT, LEAD, RELEASE, RENEW
 from federator.store.redis_url import RedisAddress
 
@@ -181,11 +181,17 @@ class RedisStore:
     # ---- reading ----
 
     def records(self) -> Iterator[bytes]:
+        return (record for _, record in self.read_on(None))
+
+    def read_on(self, place: LogPlace | None) -> Iterator[tuple[LogPlace, bytes]]:
         log, head, _ = self._keys
         with self._explained():
             found = self._reader.hmget(head, "base", "next", "crc")
             base, next_, crc = (int(v or k) for v, k in zip(found, (1, 1, 0), strict=True))
         end = LogEnd(base)
+        if place is not None:
+            self._check_place(place, base, LogEnd(next_, crc))
+            end = place.end
         while end.next < next_:
             index = end.next - base
             with self._explained(), self._reader.pipeline(transaction=True) as pipe:
@@ -196,11 +202,23 @@ class RedisStore:
                 raise StoreError(f"{self._address}: compacted while it was read; read it again")
             for entry in page:
                 end = self._checked(end, entry)
-                yield entry[_CRC_BYTES:]
+                yield LogPlace(base, end), entry[_CRC_BYTES:]
             if not page:
                 raise DamagedLog(f"{self._address}: damaged: record {end.next} is missing")
         if end.crc != crc:
             raise DamagedLog(f"{self._address}: damaged: the last record is not the one written")
+
+    def _check_place(self, place: LogPlace, base: int, end: LogEnd) -> None:
+        """Raise StaleState unless the log still holds what was read up to ``place``."""
+        same = place.first == base and place.end.next <= end.next
+        if same and base < place.end.next < end.next:
+            with self._explained():
+                last = self._reader.lindex(self._keys[0], place.end.next - 1 - base)
+            same = (last or b"")[:_CRC_BYTES] == place.end.crc.to_bytes(_CRC_BYTES, "big")
+        elif same and place.end.next == end.next:
+            same = place.end.crc == end.crc
+        if not same:
+            raise StaleState(f"{self._address}: this is not the log that was read before")
 
     def _checked(self, before: LogEnd, entry: bytes) -> LogEnd:
         after = before.after(entry[_CRC_BYTES:])

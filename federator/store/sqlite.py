@@ -12,8 +12,8 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
-from federator.errors import DamagedLog, StoreError
-from federator.store.chain import EndMark, LogEnd, this_process, what_is_lost
+from federator.errors import DamagedLog, StaleState, StoreError
+from federator.store.chain import EndMark, LogEnd, LogPlace, this_process, what_is_lost
 
 _FORMAT: Final = 2  # PRAGMA user_version
 _SCHEMA: Final = (
@@ -22,6 +22,14 @@ _SCHEMA: Final = (
     "first INTEGER NOT NULL)",  # epoch of the last term; seq of the first record
     "INSERT INTO head VALUES (1, 0, 1)",
 )
+_READ_FROM: Final = {  # by format; in the first one records had no checksum
+    1: "SELECT seq, NULL, record FROM events WHERE seq >= ? ORDER BY seq",
+    2: "SELECT seq, crc, record FROM events WHERE seq >= ? ORDER BY seq",
+}
+_CRC_OF: Final = {
+    1: "SELECT NULL FROM events WHERE seq = ?",
+    2: "SELECT crc FROM events WHERE seq = ?",
+}
 _REMEDIES: Final = (  # by the start of SQLite's name of the error
     ("SQLITE_FULL", "the disk is full: make room in its folder, then start the daemon again"),
     ("SQLITE_IOERR", "the disk failed (see dmesg): mend it, then start the daemon again"),
@@ -187,30 +195,50 @@ class SqliteStore:
         return self._db, self._mark
 
     def records(self) -> Iterator[bytes]:
+        return (record for _, record in self.read_on(None))
+
+    def read_on(self, place: LogPlace | None) -> Iterator[tuple[LogPlace, bytes]]:
         if not self._path.exists():
+            self._check_place(place, None, None)
             return
         try:
             with closing(sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True)) as db:
                 db.execute("BEGIN")  # one moment for all that is read
-                yield from self._read(db)
+                yield from self._read(db, place)
         except sqlite3.Error as error:
             raise _translated(f"{self._path}: cannot read", error) from error
 
-    def _read(self, db: sqlite3.Connection) -> Iterator[bytes]:
+    def _read(
+        self, db: sqlite3.Connection, place: LogPlace | None
+    ) -> Iterator[tuple[LogPlace, bytes]]:
         found = self._format(db)
         if found == 0:  # nobody has led yet
+            self._check_place(place, None, None)
             return
-        if found == 1:
-            yield from (row[0] for row in db.execute("SELECT record FROM events ORDER BY seq"))
-            return
-        end = LogEnd(db.execute("SELECT first FROM head").fetchone()[0])
-        for seq, crc, record in db.execute("SELECT seq, crc, record FROM events ORDER BY seq"):
+        first = db.execute("SELECT first FROM head").fetchone()[0] if found > 1 else 1
+        end = LogEnd(first)
+        if place is not None:
+            row = db.execute(_CRC_OF[found], (place.end.next - 1,)).fetchone()
+            self._check_place(place, first, row)
+            end = place.end
+        for seq, crc, record in db.execute(_READ_FROM[found], (end.next,)):
             if seq != end.next:
                 raise DamagedLog(f"{self._path}: damaged: record {end.next} is missing; {_COPY}")
             end = end.after(record)
-            if crc != end.crc:
+            if crc not in (None, end.crc):
                 raise DamagedLog(f"{self._path}: damaged: record {seq} is not as written; {_COPY}")
-            yield record
+            yield LogPlace(first, end), record
+
+    def _check_place(
+        self, place: LogPlace | None, first: int | None, row: tuple[int | None] | None
+    ) -> None:
+        """``row`` holds the checksum of the last record before the place, if that is there."""
+        if place is None:
+            return
+        nothing_read = place.end.next == place.first
+        same = nothing_read or (row is not None and row[0] in (None, place.end.crc))
+        if place.first != first or not same:
+            raise StaleState(f"{self._path} is not the log that was read before")
 
     def close(self) -> None:
         if self._db is not None:
