@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
@@ -142,6 +144,25 @@ def test_a_leader_that_renews_leads_on(store: Store) -> None:
     assert store.renew() > 0.0
     store.append([b"one"])
     assert store.renew() > 0.0
+
+
+def test_a_lease_is_renewed_while_another_thread_appends(store: Store) -> None:
+    ended = threading.Event()
+
+    def keep() -> int:
+        renewals = 0
+        while not ended.is_set():
+            assert store.renew() > 0.0
+            renewals += 1
+        return renewals
+
+    with ThreadPoolExecutor(1) as beside:
+        kept = beside.submit(keep)
+        for _ in range(50):
+            store.append([b"one", b"two"])
+        ended.set()
+        assert kept.result() > 0
+    assert len(list(store.records())) == 100
 
 
 def test_a_compacted_log_holds_what_it_was_given_and_what_came_later(
