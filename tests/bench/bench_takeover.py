@@ -100,7 +100,7 @@ class Daemons:
 
 
 def takeover_s(daemons: Daemons) -> tuple[float, float]:
-    """Seconds from the kill of the leader to the standby's first word as one; and of a cold start."""
+    """Seconds from the leader's kill to the standby's first word as one; and of a cold start."""
     began_s = time.perf_counter()
     leader, _ = daemons.start("daemon_started")
     cold_s = time.perf_counter() - began_s
