@@ -36,9 +36,9 @@ class Follower:
         self._taken = 0
 
     @property
-    def workloads(self) -> int:
-        """How many it knows by now."""
-        return len(self._federation.ledger.entries)
+    def federation(self) -> Federation:
+        """What it knows by now."""
+        return self._federation
 
     def read_on(self) -> bool:
         """Take in what comes next; True when that was all there is.
@@ -64,16 +64,6 @@ class Follower:
         self._place = place
         self._taken += len(found)
         return len(found) < RECORDS_AT_ONCE
-
-    def whole(self) -> Federation:
-        """Take in all that the log holds, and hand the federation over; not to be called again.
-
-        Raises:
-            StoreError: as ``read_on``.
-        """
-        while not self.read_on():
-            pass
-        return self._federation
 
     def _begin_anew(self) -> None:
         self._federation, self._place, self._taken = self._make(), None, 0

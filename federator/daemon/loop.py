@@ -173,7 +173,7 @@ class Daemon:
         up_to_date: bool = await self._edges.act(self._follower.read_on)
         if up_to_date and not self._is_warm:
             self._is_warm = True
-            log.info("standby_up_to_date", workloads=self._follower.workloads)
+            log.info("standby_up_to_date", workloads=len(self._follower.federation.ledger.entries))
         return up_to_date
 
     def _hang_up(self) -> None:
@@ -196,8 +196,11 @@ class Daemon:
 
     async def _serve(self, epoch: int) -> None:
         """Take the rest of the log in, beside the renewals of the lease, and serve."""
-        federation = await self._edges.act(self._follower.whole)
-        self.term = Term(self._config, self._store, federation, self._leadership, self._edges)
+        while not await self._edges.act(self._follower.read_on):
+            if self._stopping.is_set():
+                return
+        known = self._follower.federation
+        self.term = Term(self._config, self._store, known, self._leadership, self._edges)
         if not self._stopping.is_set():
             await self.term.run(epoch, self._supervisor)
 
