@@ -268,7 +268,10 @@ class FederationConfig(_Strict):
     @field_validator("store")
     @classmethod
     def _known_store(cls, url: str) -> str:
-        check_url(url)
+        try:
+            check_url(url)
+        except ValueError as error:  # without the URL itself: it may hold a password
+            _refuse([((), str(error))])
         return url
 
     @model_validator(mode="after")

@@ -10,8 +10,6 @@ from federator.store.memory import MemoryStore
 from federator.store.redis_url import SCHEMES, parse_redis_url
 from federator.store.sqlite import SqliteStore
 
-EXPECTED = "expected sqlite:///PATH, or redis://HOST:PORT/DB"
-
 
 def check_url(url: str) -> None:
     """Whether a URL names a store; nothing is opened.
@@ -22,7 +20,8 @@ def check_url(url: str) -> None:
     if url.partition(":")[0] in SCHEMES:
         parse_redis_url(url)
     elif url != "memory:" and not (url.startswith("sqlite:///") and len(url) > len("sqlite:///")):
-        raise ValueError(EXPECTED)
+        scheme = url.partition(":")[0][:32]  # the rest may hold a password
+        raise ValueError(f"expected sqlite:///PATH, or redis://HOST:PORT/DB, found {scheme!r}")
 
 
 def open_store(url: str, *, accept_loss: bool = False) -> Store:
