@@ -130,7 +130,8 @@ def daemon(folder: Path, store: str) -> Iterator[Path]:
         drained.start()
         try:
             yield folder / "daemon.sock"
-        except (OSError, EOFError):  # it has ended
+        except (OSError, EOFError):  # it has ended by itself
+            process.terminate()
             drained.join()
             sys.stderr.write("".join(said[-5:]))
             raise

@@ -19,7 +19,7 @@ from federator.store.base import Store
 from federator.store.memory import MemoryLog, MemoryStore
 from federator.store.opening import open_store
 from federator.store.redis import RedisStore
-from tests.fakes.redis_server import RedisServer, free_port
+from tests.fakes.redis_server import RedisSentinel, RedisServer, free_port
 
 WRITER = """
 import sys
@@ -410,6 +410,30 @@ def test_what_is_acknowledged_is_on_the_replica_and_survives_a_failover(tmp_path
     finally:
         primary.kill()
         replica.kill()
+
+
+def test_sentinels_tell_which_redis_has_the_log_now(tmp_path: Path) -> None:
+    primary = RedisServer(tmp_path / "primary")
+    replica = RedisServer(tmp_path / "replica", primary)
+    sentinel = RedisSentinel(tmp_path / "sentinel", primary)
+    url = f"redis+sentinel://127.0.0.1:{sentinel.port}/queue/0"
+    try:
+        sentinel.await_line("+slave ")
+        leader = leading(f"{url}?replicas=1")
+        leader.append([b"one"])
+        primary.kill()
+        sentinel.await_line("+switch-master")
+        Client(port=replica.port).delete("{federator:queue}:lease")  # it ran out meanwhile
+        with closing(leading(url)) as successor:
+            assert list(successor.records()) == [b"one"]
+            successor.append([b"two"])
+            with pytest.raises(LeadershipLost):
+                leader.append([b"three"])
+            assert list(successor.records()) == [b"one", b"two"]
+        leader.close()
+    finally:
+        for server in (sentinel, primary, replica):
+            server.kill()
 
 
 def test_nothing_is_acknowledged_that_too_few_replicas_have(tmp_path: Path) -> None:
