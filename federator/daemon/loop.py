@@ -24,6 +24,7 @@ from federator.daemon.effects import Effects
 from federator.daemon.following import Follower
 from federator.daemon.leader import Leadership, Work
 from federator.daemon.links import SiteLink
+from federator.daemon.pace import Pace
 from federator.daemon.standby import StandbyDesk, is_served
 from federator.daemon.supervisor import ALIVE, READY, STOPPING, Supervisor, status
 from federator.errors import ConfigError
@@ -257,6 +258,7 @@ class Term:
             config, self._federation, self._inbox.put_nowait, self.clock, lambda: leadership.holds
         )
         self._stopping = False
+        self._pace = Pace()
         self._links: dict[SiteName, SiteLink] = self._api.links
         shared = {name: config.regions[s.region].shared for name, s in config.sites.items()}
         self._admission = AdmissionNews(self._federation.ledger)
@@ -362,6 +364,7 @@ class Term:
         commands: list[Command] = []
         for observation in observations:
             commands += self._federation.handle(observation, now_s)
+        self._pace.turn_took(now_s, self.clock())
         await self._carry_out(commands)
         self._tell_admission(now_s)
         self._turn_began_s = inf
@@ -377,14 +380,16 @@ class Term:
 
     async def _gather(self) -> Sequence[Observation]:
         """Wait for an observation or the next wake; then take what else is there."""
-        pause_s = max(0.0, self._wakes[0] - self.clock()) if self._wakes else None
+        wake_s = max(self._wakes[0], self._pace.rests_until_s) if self._wakes else inf
+        pause_s = max(0.0, wake_s - self.clock()) if wake_s < inf else None
         found: list[Observation] = []
         with contextlib.suppress(TimeoutError):
-            found.append(await asyncio.wait_for(self._inbox.get(), pause_s))
+            async with asyncio.timeout(pause_s):
+                found.append(await self._inbox.get())
         while not self._inbox.empty() and len(found) < BATCH:
             found.append(self._inbox.get_nowait())
         now_s = self.clock()
-        if self._wakes and self._wakes[0] <= now_s:
+        if wake_s <= now_s:
             while self._wakes and self._wakes[0] <= now_s:
                 heapq.heappop(self._wakes)
             found.append(Tick())
