@@ -39,14 +39,15 @@ def daemon(config: Path, verbose: bool) -> None:
     Example: federator daemon --config /etc/federator/federation.yaml
     """
     from federator.config import load_config  # noqa: PLC0415  # an agent has no pydantic
-    from federator.daemon.loop import Daemon  # noqa: PLC0415
+    from federator.daemon.leader import in_a_thread  # noqa: PLC0415
+    from federator.daemon.loop import Daemon, DaemonEdges  # noqa: PLC0415
     from federator.daemon.supervisor import Supervisor  # noqa: PLC0415
     from federator.store.opening import open_store  # noqa: PLC0415
 
     supervisor = Supervisor.taken_from(os.environ, os.getpid())
     _log_to_stderr(verbose)
     loaded = load_config(config)
-    service = Daemon(loaded, open_store(loaded.store), supervisor)
+    service = Daemon(loaded, open_store(loaded.store), supervisor, DaemonEdges(beside=in_a_thread))
     asyncio.run(_until_told(service))
 
 
