@@ -33,3 +33,7 @@ class StaleState(FederatorError):
 
 class StoreError(FederatorError):
     """The event log cannot be read or written; the daemon must not go on."""
+
+
+class LogIsOld(FederatorError):
+    """The event log is an older copy of what its sites have seen: rebuild it (``recover``)."""

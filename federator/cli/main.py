@@ -17,6 +17,7 @@ from federator.errors import (
     ConfigError,
     FederatorError,
     InvalidRequest,
+    LogIsOld,
     NotAllowed,
     SiteUnavailable,
     StoreError,
@@ -32,6 +33,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
     "explain": ("federator.cli.explain", "explain", "Why a workload is where it is."),
     "generate": ("federator.cli.generate", "generate", "Make up a trace of jobs to replay."),
     "rank": ("federator.cli.rank", "rank", "Offline: the order of a queue, and why."),
+    "recover": ("federator.cli.recover", "recover", "Build a lost queue anew, from the sites."),
     "simulate": ("federator.cli.simulate", "simulate", "Replay a trace of jobs under a policy."),
     "site": ("federator.cli.site", "site", "Set a site up, and prove that it is."),
     "sites": ("federator.cli.fsinfo", "sites", "The state of every site."),
@@ -82,7 +84,7 @@ def federator() -> None:
 def exit_status(error: FederatorError) -> int:
     """The sysexits.h status for an error of an admin command."""
     match error:
-        case ConfigError():
+        case ConfigError() | LogIsOld():
             return os.EX_CONFIG
         case InvalidRequest():
             return os.EX_USAGE

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from federator.errors import LogIsOld
 from federator.model.event import EpochBegan, LogRecord, Submitted
 from federator.model.lifecycle import AT_SITE, Happening, WorkloadState
 from federator.model.message import (
@@ -17,7 +18,9 @@ from federator.model.message import (
     AnswerRefused,
     AnswerSubmitted,
     AnswerTested,
+    AskAbout,
     AskSite,
+    AttemptsShown,
     BidsCame,
     CancelAsked,
     CancelAt,
@@ -26,6 +29,7 @@ from federator.model.message import (
     LaunchRefused,
     Note,
     Observation,
+    Remembered,
     Request,
     SiteDown,
     SiteReported,
@@ -45,6 +49,7 @@ from federator.model.workload import (
     first_id_at,
 )
 from federator.sched.admission import never_runs
+from federator.sched.adopting import adopt
 from federator.sched.auction import Award, auction
 from federator.sched.continuing import AT_LIMIT, LimitWatch
 from federator.sched.cycle import Pass, Round, Trial, asked_of, for_site
@@ -93,6 +98,7 @@ class Federation:
         self._pass_due_s = 0.0
         self._leave_sent_s: dict[WorkloadId, float] = {}
         self._limits = LimitWatch()
+        self._log_epoch = 0  # the last one before this term
 
     @property
     def rules(self) -> Rules:
@@ -106,13 +112,14 @@ class Federation:
         for event in events:
             self.ledger.apply(event)
 
-    def begin_epoch(self, now_s: float) -> list[Command]:
+    def begin_epoch(self, now_s: float, epoch: int = 0) -> list[Command]:
         """Start a new term as leader; call once after ``replay``.
 
         Epochs and first ids grow with time, so that they do so even across a log that was lost.
         """
         turn = self._turn(now_s)
-        epoch = max(self.ledger.epoch + 1, int(now_s))
+        self._log_epoch = self.ledger.epoch
+        epoch = max(self.ledger.epoch + 1, int(now_s), epoch)
         first_id = self.ledger.next_id if self.ledger.epoch else first_id_at(now_s)
         turn.record(EpochBegan(at_s=now_s, epoch=epoch, first_id=first_id))
         turn.commands.append(Wake(at_s=now_s))
@@ -133,6 +140,10 @@ class Federation:
 
         Returns:
             Commands to carry out in order, records durably first.
+
+        Raises:
+            LogIsOld: a site has served a daemon that this log does not know; nothing may be
+                started, for what waits here may run there.
         """
         turn = self._turn(now_s)
         match observation:
@@ -146,10 +157,11 @@ class Federation:
                 self._reported(turn, observation)
             case BidsCame():
                 self._bids_came(turn, observation)
-            case LaunchConfirmed():
-                self._launch_confirmed(turn, observation)
-            case LaunchRefused():
-                self._launch_refused(turn, observation)
+            case LaunchConfirmed() | LaunchRefused():
+                self._launch_answered(turn, observation)
+            case AttemptsShown():
+                for told in observation.attempts:
+                    self._attempt_shown(turn, observation.site, told)
             case Tick():
                 self._tick(turn)
         turn.evict_for_accepted()
@@ -196,6 +208,7 @@ class Federation:
     def _site_changed(self, turn: Turn, seen: SiteUp | SiteDown) -> None:
         site = self.sites[seen.site]
         if isinstance(seen, SiteUp):
+            self._check_epoch(turn, seen)
             site.up, site.ready, site.since_s = True, False, turn.now_s
             site.slurm_version = seen.slurm_version
             return
@@ -207,6 +220,23 @@ class Federation:
             round_.answers.pop(seen.site, None)
         self._conclude(turn)
 
+    def _check_epoch(self, turn: Turn, seen: SiteUp) -> None:
+        """A site that has served an epoch which the log never heard of has seen a later log.
+
+        A log that had no term before is new: what runs at the site is adopted, and there is nothing
+        in it that could run there too.
+        """
+        if not self._log_epoch < seen.last_epoch < self.ledger.epoch:
+            return
+        detail = f"site {seen.site} has served epoch {seen.last_epoch}"
+        if self._log_epoch:
+            raise LogIsOld(
+                f"{detail}, and the log ends with epoch {self._log_epoch}: it is an older copy; "
+                "put the right one in place, or build it anew with federator recover"
+            )
+        lost = f"{detail}, and this log is new: if one was lost, see federator recover"
+        turn.commands.append(Note(event="log_is_new", fields={"detail": lost}))
+
     def _reported(self, turn: Turn, report: SiteReported) -> None:
         site = self.sites[report.site]
         if report.capacity is not None:
@@ -215,20 +245,25 @@ class Federation:
         if report.partitions and report.partitions != site.summary:
             site.summary = report.partitions
             self._pass_is_due(turn)  # something came free, perhaps of local users
-        for attempt_report in report.attempts:
-            self._attempt_reported(turn, report.site, attempt_report)
+        unknown = tuple(
+            told.attempt
+            for told in report.attempts
+            if not self._attempt_reported(turn, report.site, told)
+        )
         for attempt in report.gone:
             self._attempt_lost(turn, report.site, attempt)
         if report.complete:
-            self._reconcile(turn, report)
+            unknown += self._reconcile(turn, report)
+        if unknown:
+            turn.commands.append(AskAbout(site=report.site, attempts=unknown))
 
-    def _attempt_reported(self, turn: Turn, site: SiteName, report: AttemptReport) -> None:
+    def _attempt_reported(self, turn: Turn, site: SiteName, report: AttemptReport) -> bool:
+        """Follow it; False: it lives, and the log should know it and does not."""
         entry = self._current(report.attempt, site)
         if entry is not None and report.user != entry.workload.user:
-            return  # somebody else's job, with a comment that pretends
+            return True  # somebody else's job, with a comment that pretends
         if entry is None or entry.site_job_id not in (0, report.site_job_id):
-            self._stray(turn, site, report)
-            return
+            return self._stray(turn, site, report)
         report = of_what_is_left(entry, report)
         for happening in happenings(entry, report):
             turn.change(
@@ -246,14 +281,17 @@ class Federation:
                 failed_nodes=failed_nodes(entry, happening, report),
                 saved_at_s=report.saved_at_s,
             )
+        return True
 
-    def _stray(self, turn: Turn, site: SiteName, report: AttemptReport) -> None:
+    def _stray(self, turn: Turn, site: SiteName, report: AttemptReport) -> bool:
         """An attempt that the ledger has given up, or never knew, is at a site."""
         known = self.ledger.entries.get(report.attempt.workload)
         live = not report.state.ended
         if known is not None and report.user != known.workload.user:
-            return
-        if known is not None and live and report.attempt.attempt <= known.attempt:
+            return True
+        if live and (known is None or report.attempt.attempt > known.attempt):
+            return False
+        if known is not None and live:
             turn.commands.append(
                 CancelAt(site=site, attempt=report.attempt, user=known.workload.user,
                          site_job_id=report.site_job_id, pending_only=False)
@@ -261,6 +299,19 @@ class Federation:
         if live:
             fields = {"site": site, "attempt": str(report.attempt), "job_id": report.site_job_id}
             turn.commands.append(Note(event="stray_attempt", fields=fields))
+        return True
+
+    def _attempt_shown(self, turn: Turn, site: SiteName, told: Remembered) -> None:
+        """What a site remembers of an attempt that it does not show, or the log does not know."""
+        entry = adopt(turn, site, told)
+        if entry is None:
+            return
+        if told.report is not None:
+            self._attempt_reported(turn, site, told.report)
+        elif entry.state is WorkloadState.AWARDED and told.void:
+            turn.change(entry, Happening.DECLINED)
+        elif entry.state is WorkloadState.CANCELLING or entry.site_job_id:
+            self._attempt_lost(turn, site, told.attempt)
 
     def _attempt_lost(self, turn: Turn, site: SiteName, attempt: AttemptId) -> None:
         entry = self._current(attempt, site)
@@ -268,15 +319,21 @@ class Federation:
             reason = Reason(code=ReasonCode.LOST, detail=str(entry.site_job_id))
             turn.change(entry, Happening.LOST, ended_at_s=turn.now_s, reason=reason)
 
-    def _reconcile(self, turn: Turn, report: SiteReported) -> None:
-        """First full report since the channel came up: the site's own records win."""
+    def _reconcile(self, turn: Turn, report: SiteReported) -> tuple[AttemptId, ...]:
+        """First full report since the channel came up: the site's own records win.
+
+        Returns:
+            Those of the log that it does not show: what became of them the site is to tell.
+        """
         site = self.sites[report.site]
         site.ready = True
         told = {r.attempt for r in report.attempts}
         live = AT_SITE - {WorkloadState.AWARDED}
-        for entry in self._entries_at(report.site, *live):
-            if entry.site_job_id and entry.attempt_id not in told:
-                self._attempt_lost(turn, report.site, entry.attempt_id)
+        missing = tuple(
+            entry.attempt_id
+            for entry in self._entries_at(report.site, *live)
+            if entry.site_job_id and entry.attempt_id not in told
+        )
         # Orders may have been lost with the channel. Repeating them is harmless, and tells the
         # agent which nodes a job that waits in Slurm's queue is pinned to.
         for entry in self._entries_at(report.site, WorkloadState.AWARDED, WorkloadState.LAUNCHING):
@@ -287,10 +344,14 @@ class Federation:
             if entry.site == report.site:
                 turn.order_to_leave(entry)
         self._pass_is_due(turn)
+        return missing
 
     # ---- launches ----
 
-    def _launch_confirmed(self, turn: Turn, seen: LaunchConfirmed) -> None:
+    def _launch_answered(self, turn: Turn, seen: LaunchConfirmed | LaunchRefused) -> None:
+        if isinstance(seen, LaunchRefused):
+            self._launch_refused(turn, seen)
+            return
         entry = self._current(seen.attempt, seen.site)
         waits = (WorkloadState.AWARDED, WorkloadState.CANCELLING)
         if entry is not None and entry.state in waits and not entry.site_job_id:

@@ -153,12 +153,18 @@ class Ledger:
         self.next_id = FIRST_WORKLOAD_ID
         self.array_tasks: dict[WorkloadId, dict[int, WorkloadId]] = {}  # by array id and index
         self.id_of_key: dict[str, WorkloadId] = {}
+        self.key_of_id: dict[WorkloadId, str] = {}  # of an array: of its own id
         self.evictions: deque[Eviction] = deque(maxlen=EVICTIONS_KEPT)
         self.failures = NodeFailures()
         self.saves = SaveTimes()
         self.tax = PreemptionTax()
         self.shrinking: dict[WorkloadId, None] = {}  # those with optional jobs that must leave
         self._by_state: dict[WorkloadState, dict[WorkloadId, None]] = {s: {} for s in WorkloadState}
+
+    def know_key(self, key: str, id_: WorkloadId) -> None:
+        """A submission has this key: a retry of it gets the same id."""
+        self.id_of_key[key] = id_
+        self.key_of_id[id_] = key
 
     def in_state(self, *states: WorkloadState) -> Iterator[Entry]:
         """Entries in these states, oldest change first within each."""
@@ -185,7 +191,7 @@ class Ledger:
                 if workload.array is not None:
                     tasks = self.array_tasks.setdefault(workload.array.array_id, {})
                     tasks[workload.array.index] = workload.id
-            self.id_of_key[event.key] = event.first_id
+            self.know_key(event.key, event.array_id or event.first_id)
             return (Effect.RANK_AGAIN,)
         if isinstance(event, Awarded):
             entry = self.entries[event.attempt.workload]
