@@ -37,3 +37,7 @@ class StoreError(FederatorError):
 
 class LogIsOld(FederatorError):
     """The event log is an older copy of what its sites have seen: rebuild it (``recover``)."""
+
+
+class LeadershipLost(StoreError):
+    """Another daemon leads: this one must stop acting; it may start again as a standby."""

@@ -35,8 +35,9 @@ def daemon(config: Path, verbose: bool) -> None:
     Example: federator daemon --config /etc/federator/federation.yaml
     """
     from federator.config import load_config  # noqa: PLC0415  # an agent has no pydantic
-    from federator.daemon.loop import Daemon, open_store  # noqa: PLC0415
+    from federator.daemon.loop import Daemon  # noqa: PLC0415
     from federator.daemon.supervisor import Supervisor  # noqa: PLC0415
+    from federator.store.opening import open_store  # noqa: PLC0415
 
     supervisor = Supervisor.taken_from(os.environ, os.getpid())
     _log_to_stderr(verbose)

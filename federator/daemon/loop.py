@@ -32,23 +32,10 @@ from federator.sched.usage import DecayedAverage, UsageAverage, WindowAverage
 from federator.sites.protocol import PROTOCOL_VERSION, Welcome
 from federator.sites.transport import ProcessTransport, SshTransport, Transport
 from federator.store.base import Store
-from federator.store.memory import MemoryStore
-from federator.store.sqlite import SqliteStore
 
 BATCH: Final = 256  # observations that share one commit
 
 log = structlog.get_logger()
-
-
-def open_store(url: str) -> Store:
-    """Open the store that federation.yaml names.
-
-    Raises:
-        StoreError: it cannot be opened, or another daemon has it.
-    """
-    if url == "memory:":
-        return MemoryStore()
-    return SqliteStore(Path(url.removeprefix("sqlite://")))
 
 
 def open_federation(config: FederationConfig, store: Store) -> Federation:
@@ -109,9 +96,12 @@ class Daemon:
 
     Args:
         config: see ``federator.config``.
-        store: its event log, held by this process alone.
+        store: its event log, which it leads from now on.
         supervisor: the service manager that started it, if any.
         edges: see ``DaemonEdges``.
+
+    Raises:
+        StoreError: another daemon leads, or the log cannot be read.
     """
 
     def __init__(
@@ -126,6 +116,10 @@ class Daemon:
         self._store = store
         self._supervisor = supervisor or Supervisor()
         self._turn_began_s = inf  # on the event loop's clock; between turns there is none
+        epoch = store.lead(int(edges.wall()))
+        if epoch is None:
+            raise StoreError(f"{config.store} is in use by another daemon; stop it first")
+        self._epoch = epoch
         self._federation = open_federation(config, store)
         self._inbox: asyncio.Queue[Observation] = asyncio.Queue()
         self._wakes: list[float] = []
@@ -166,7 +160,7 @@ class Daemon:
                 "leave the site in until they have ended"
             )
         self._check_tenants()
-        await self._carry_out(self._federation.begin_epoch(self.clock()))
+        await self._carry_out(self._federation.begin_epoch(self.clock(), self._epoch))
         for name, site in self._config.sites.items():
             self._links[name] = self._link(name, site)
         server = await self._edges.listen(self._api, self._config.socket)

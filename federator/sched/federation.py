@@ -116,6 +116,10 @@ class Federation:
         """Start a new term as leader; call once after ``replay``.
 
         Epochs and first ids grow with time, so that they do so even across a log that was lost.
+
+        Args:
+            now_s: Unix time.
+            epoch: the term's number at the store; the one that begins is no smaller.
         """
         turn = self._turn(now_s)
         self._log_epoch = self.ledger.epoch
