@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from federator.errors import ConfigError, SiteUnavailable, StaleState
+from federator.errors import ConfigError, SiteUnavailable
 
 if TYPE_CHECKING:
     from federator.config import FederationConfig
@@ -92,14 +92,8 @@ def agent(config: Path) -> None:
 async def _serve(settings: AgentConfig) -> None:
     from federator.sites.accounts import Accounts  # noqa: PLC0415
     from federator.sites.agent import Agent  # noqa: PLC0415
-    from federator.sites.greeting import await_welcome  # noqa: PLC0415
-    from federator.sites.journal import (  # noqa: PLC0415
-        Journal,
-        check_epoch,
-        newest_epoch,
-        take_over,
-    )
-    from federator.sites.protocol import PROTOCOL_VERSION, Hello, frame  # noqa: PLC0415
+    from federator.sites.greeting import await_welcome, refuse_old  # noqa: PLC0415
+    from federator.sites.journal import Journal, take_over  # noqa: PLC0415
     from federator.sites.slurm.driver import open_driver  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()
@@ -110,13 +104,7 @@ async def _serve(settings: AgentConfig) -> None:
         loop.add_signal_handler(number, reader.feed_eof)  # as if the daemon had hung up
     folder = Path(settings.state_dir)
     welcome = await await_welcome(reader, pipe.write)
-    try:
-        check_epoch(folder, welcome.epoch)  # before an agent of the present daemon is disturbed
-    except StaleState:
-        refused = Hello(protocol=PROTOCOL_VERSION, site=settings.site, slurm_version="",
-                        last_epoch=newest_epoch(folder))  # fmt: skip
-        pipe.write(frame(refused))
-        raise
+    refuse_old(folder, settings.site, welcome, pipe.write)
     lock = await take_over(folder)
     try:
         service = Agent(

@@ -50,7 +50,11 @@ def adopt(turn: Turn, site: SiteName, told: Remembered) -> Entry | None:
 def _taken_in(turn: Turn, site: SiteName, told: Remembered, entry: Entry | None) -> Entry | None:
     """Record what the log lacks: the submission, and the award of the attempt."""
     workload = told.workload
-    if workload is None or not told.jobs or not _is_sound(told, workload):
+    if workload is None:  # its order is gone; but what waits here must not run twice
+        workload = entry.workload if entry is not None else None
+    elif not _is_sound(told, workload):
+        workload = None
+    if workload is None:
         return None
     if entry is None:
         turn.adopt(_submitted(workload, told.key))
@@ -75,11 +79,19 @@ def _taken_in(turn: Turn, site: SiteName, told: Remembered, entry: Entry | None)
 
 
 def _is_sound(told: Remembered, workload: Workload) -> bool:
-    """Whether a site's words fit each other; whatever it says of others is not its to say."""
+    """Whether a site's words fit each other; whatever it says of others is not its to say.
+
+    Of what has completed the submission is not kept.
+    """
+    components = len(workload.submission.components)
+    if not components:
+        report = told.report
+        if report is not None and report.state is SiteJobState.COMPLETED:
+            components = len(workload.jobs)
     return (
         workload.id == told.attempt.workload
         and workload.user == told.user
-        and len(told.jobs) == len(workload.jobs) == len(workload.submission.components)
+        and len(told.jobs) == len(workload.jobs) == components
     )
 
 
@@ -137,6 +149,8 @@ def _follow_orders(turn: Turn, entry: Entry, told: Remembered) -> None:
 
 
 def _leave_alone(turn: Turn, site: SiteName, told: Remembered) -> None:
+    if told.void or (told.report is not None and told.report.state.ended):
+        return
     fields = {"site": site, "attempt": str(told.attempt), "job_id": told.site_job_id,
               "detail": "the site has no order for it any more, or none that fits"}  # fmt: skip
     turn.commands.append(Note(event="stray_attempt", fields=fields))

@@ -23,13 +23,11 @@ from federator.model.message import (
     AttemptsShown,
     BidsCame,
     CancelAsked,
-    CancelAt,
     Command,
     LaunchConfirmed,
     LaunchRefused,
     Note,
     Observation,
-    Remembered,
     Request,
     SiteDown,
     SiteReported,
@@ -38,8 +36,7 @@ from federator.model.message import (
     Tick,
     Wake,
 )
-from federator.model.reason import Reason, ReasonCode, Refusal
-from federator.model.site import AttemptReport
+from federator.model.reason import Refusal
 from federator.model.workload import (
     AttemptId,
     Job,
@@ -49,26 +46,26 @@ from federator.model.workload import (
     first_id_at,
 )
 from federator.sched.admission import never_runs
-from federator.sched.adopting import adopt
 from federator.sched.auction import Award, auction
 from federator.sched.continuing import AT_LIMIT, LimitWatch
 from federator.sched.cycle import Pass, Round, Trial, asked_of, for_site
 from federator.sched.eviction import budget_gpus, clearing
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.lending import is_lent_to_preemptible_only
-from federator.sched.news import failed_nodes, happenings, jobs_gone, of_what_is_left, reason_for
 from federator.sched.orders import launch_order, lease_end_s
 from federator.sched.plausible import believed
 from federator.sched.policy import Policy, Ranked
+from federator.sched.reported import (
+    attempt_lost,
+    attempt_reported,
+    attempt_shown,
+    current,
+    lost_log,
+)
 from federator.sched.room import Room
 from federator.sched.rules import Rules
 from federator.sched.site_view import SiteView, gpus_of
 from federator.sched.turn import ORDER_AGAIN_S, Turn
-
-_SHRINK_DONE = Happening.SHRINK_DONE
-_HOLDS_NODES = (
-    Happening.ACCEPTED, Happening.STARTED, Happening.SITE_REQUEUED, Happening.EVICTED, _SHRINK_DONE,
-)  # fmt: skip
 
 
 class Federation:
@@ -165,7 +162,7 @@ class Federation:
                 self._launch_answered(turn, observation)
             case AttemptsShown():
                 for told in observation.attempts:
-                    self._attempt_shown(turn, observation.site, told)
+                    attempt_shown(turn, observation.site, told)
             case Tick():
                 self._tick(turn)
         turn.evict_for_accepted()
@@ -212,7 +209,7 @@ class Federation:
     def _site_changed(self, turn: Turn, seen: SiteUp | SiteDown) -> None:
         site = self.sites[seen.site]
         if isinstance(seen, SiteUp):
-            self._check_epoch(turn, seen)
+            self._check_log(turn, seen)
             site.up, site.ready, site.since_s = True, False, turn.now_s
             site.slurm_version = seen.slurm_version
             return
@@ -224,22 +221,12 @@ class Federation:
             round_.answers.pop(seen.site, None)
         self._conclude(turn)
 
-    def _check_epoch(self, turn: Turn, seen: SiteUp) -> None:
-        """A site that has served an epoch which the log never heard of has seen a later log.
-
-        A log that had no term before is new: what runs at the site is adopted, and there is nothing
-        in it that could run there too.
-        """
-        if not self._log_epoch < seen.last_epoch < self.ledger.epoch:
-            return
-        detail = f"site {seen.site} has served epoch {seen.last_epoch}"
-        if self._log_epoch:
-            raise LogIsOld(
-                f"{detail}, and the log ends with epoch {self._log_epoch}: it is an older copy; "
-                "put the right one in place, or build it anew with federator recover"
-            )
-        lost = f"{detail}, and this log is new: if one was lost, see federator recover"
-        turn.commands.append(Note(event="log_is_new", fields={"detail": lost}))
+    def _check_log(self, turn: Turn, seen: SiteUp) -> None:
+        lost = lost_log(self._log_epoch, self.ledger.epoch, seen)
+        if lost and self._log_epoch:
+            raise LogIsOld(lost)
+        if lost:  # nothing waits in it that could run there
+            turn.commands.append(Note(event="log_is_new", fields={"detail": lost}))
 
     def _reported(self, turn: Turn, report: SiteReported) -> None:
         site = self.sites[report.site]
@@ -252,76 +239,14 @@ class Federation:
         unknown = tuple(
             told.attempt
             for told in report.attempts
-            if not self._attempt_reported(turn, report.site, told)
+            if not attempt_reported(turn, report.site, told)
         )
         for attempt in report.gone:
-            self._attempt_lost(turn, report.site, attempt)
+            attempt_lost(turn, report.site, attempt)
         if report.complete:
             unknown += self._reconcile(turn, report)
         if unknown:
             turn.commands.append(AskAbout(site=report.site, attempts=unknown))
-
-    def _attempt_reported(self, turn: Turn, site: SiteName, report: AttemptReport) -> bool:
-        """Follow it; False: it lives, and the log should know it and does not."""
-        entry = self._current(report.attempt, site)
-        if entry is not None and report.user != entry.workload.user:
-            return True  # somebody else's job, with a comment that pretends
-        if entry is None or entry.site_job_id not in (0, report.site_job_id):
-            return self._stray(turn, site, report)
-        report = of_what_is_left(entry, report)
-        for happening in happenings(entry, report):
-            turn.change(
-                entry,
-                happening,
-                site_job_id=report.site_job_id,
-                started_at_s=report.started_at_s,
-                ended_at_s=report.ended_at_s if happening not in _HOLDS_NODES else 0.0,
-                exit_code=report.exit_code,
-                signal=report.signal,
-                site_state=report.state.value,
-                reason=reason_for(entry, happening, report),
-                leave=report.leave,
-                components=jobs_gone(entry, report) if happening is _SHRINK_DONE else (),
-                failed_nodes=failed_nodes(entry, happening, report),
-                saved_at_s=report.saved_at_s,
-            )
-        return True
-
-    def _stray(self, turn: Turn, site: SiteName, report: AttemptReport) -> bool:
-        """An attempt that the ledger has given up, or never knew, is at a site."""
-        known = self.ledger.entries.get(report.attempt.workload)
-        live = not report.state.ended
-        if known is not None and report.user != known.workload.user:
-            return True
-        if live and (known is None or report.attempt.attempt > known.attempt):
-            return False
-        if known is not None and live:
-            turn.commands.append(
-                CancelAt(site=site, attempt=report.attempt, user=known.workload.user,
-                         site_job_id=report.site_job_id, pending_only=False)
-            )  # fmt: skip
-        if live:
-            fields = {"site": site, "attempt": str(report.attempt), "job_id": report.site_job_id}
-            turn.commands.append(Note(event="stray_attempt", fields=fields))
-        return True
-
-    def _attempt_shown(self, turn: Turn, site: SiteName, told: Remembered) -> None:
-        """What a site remembers of an attempt that it does not show, or the log does not know."""
-        entry = adopt(turn, site, told)
-        if entry is None:
-            return
-        if told.report is not None:
-            self._attempt_reported(turn, site, told.report)
-        elif entry.state is WorkloadState.AWARDED and told.void:
-            turn.change(entry, Happening.DECLINED)
-        elif entry.state is WorkloadState.CANCELLING or entry.site_job_id:
-            self._attempt_lost(turn, site, told.attempt)
-
-    def _attempt_lost(self, turn: Turn, site: SiteName, attempt: AttemptId) -> None:
-        entry = self._current(attempt, site)
-        if entry is not None and entry.state is not WorkloadState.AWARDED:
-            reason = Reason(code=ReasonCode.LOST, detail=str(entry.site_job_id))
-            turn.change(entry, Happening.LOST, ended_at_s=turn.now_s, reason=reason)
 
     def _reconcile(self, turn: Turn, report: SiteReported) -> tuple[AttemptId, ...]:
         """First full report since the channel came up: the site's own records win.
@@ -356,13 +281,13 @@ class Federation:
         if isinstance(seen, LaunchRefused):
             self._launch_refused(turn, seen)
             return
-        entry = self._current(seen.attempt, seen.site)
+        entry = current(self.ledger, seen.attempt, seen.site)
         waits = (WorkloadState.AWARDED, WorkloadState.CANCELLING)
         if entry is not None and entry.state in waits and not entry.site_job_id:
             turn.change(entry, Happening.ACCEPTED, site_job_id=seen.site_job_id)
 
     def _launch_refused(self, turn: Turn, seen: LaunchRefused) -> None:
-        entry = self._current(seen.attempt, seen.site)
+        entry = current(self.ledger, seen.attempt, seen.site)
         if entry is None:
             return
         if entry.state in (WorkloadState.AWARDED, WorkloadState.CANCELLING):
@@ -370,7 +295,7 @@ class Federation:
             turn.commands.append(Note(event="launch_declined", fields=fields))
             turn.change(entry, Happening.DECLINED, reason=seen.reason)
         else:
-            self._attempt_lost(turn, seen.site, seen.attempt)
+            attempt_lost(turn, seen.site, seen.attempt)
 
     # ---- time ----
 
@@ -529,13 +454,6 @@ class Federation:
         return is_lent_to_preemptible_only(
             self.ledger.tenancy, self._rules, by_quota=self._policy.by_quota
         )
-
-    def _current(self, attempt: AttemptId, site: SiteName) -> Entry | None:
-        """The entry whose present attempt this is, if it is at that site and not over."""
-        entry = self.ledger.entries.get(attempt.workload)
-        if entry is None or entry.attempt != attempt.attempt or entry.site != site:
-            return None
-        return entry if entry.state in AT_SITE else None
 
     def _entries_at(self, site: SiteName, *states: WorkloadState) -> list[Entry]:
         return [e for e in self.ledger.in_state(*states) if e.site == site]

@@ -24,7 +24,7 @@ def launch_order(entry: Entry, ledger: Ledger) -> LaunchAt:
         victims=entry.victims,
         shrinks=entry.shrinks,
         checkpoint_interval_s=checkpoint_interval_s(save_s, mean_s),
-        key=ledger.key_of_id.get(w.array.array_id if w.array is not None else w.id, ""),
+        key=ledger.key_of(w),
         priority=award.priority if award is not None else 0,
         within_quota=award is not None and award.within_quota,
         credit=award.credit if award is not None else 0.0,

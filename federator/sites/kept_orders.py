@@ -1,8 +1,8 @@
 """What was this site asked to run, and how did it end? Kept so that a lost queue can be built anew.
 
-The order of each attempt lies beside the journal until the attempt has completed, a later one of
-its workload is here, or ``KEEP_S`` is over; how each ended is remembered as long. Nobody reads
-this but who answers ``RecoverAsk``.
+The order of each attempt lies beside the journal until a later one of its workload is here, or
+``KEEP_S`` is over; its submission until it has completed. How each ended is remembered as long.
+Nobody reads this but who answers ``RecoverAsk``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from federator.model.site import AttemptReport, SiteJobState
-from federator.model.workload import AttemptId, WorkloadId
+from federator.model.workload import AttemptId, Submission, WorkloadId
 from federator.sites.journal import KEEP_S, sync_folder
 from federator.sites.protocol import LaunchOrder
 
@@ -30,6 +30,7 @@ class _Ending(msgspec.Struct, frozen=True, kw_only=True):
     report: AttemptReport
 
 
+_NONE: Final = Submission(components=(), script="")
 _order_decoder: Final = msgspec.msgpack.Decoder(LaunchOrder)
 _order_encoder: Final = msgspec.msgpack.Encoder()
 _ending_decoder: Final = msgspec.json.Decoder(_Ending)
@@ -88,10 +89,12 @@ class KeptOrders:
         attempt = order.attempt
         _put_in_place(self._path(attempt), _order_encoder.encode(order))
         known = self._attempts.setdefault(attempt.workload, set())
-        for earlier in sorted(known):
-            if earlier < attempt.attempt:
-                self._drop(AttemptId(workload=attempt.workload, attempt=earlier))
         known.add(attempt.attempt)
+        for earlier in [number for number in known if number < attempt.attempt]:
+            known.discard(earlier)
+            self._path(AttemptId(workload=attempt.workload, attempt=earlier)).unlink(
+                missing_ok=True
+            )
 
     def order(self, attempt: AttemptId) -> LaunchOrder | None:
         """What was asked for; None where it is not (any more) known."""
@@ -101,15 +104,6 @@ class KeptOrders:
             return _order_decoder.decode(self._path(attempt).read_bytes())
         except (OSError, msgspec.MsgspecError):
             return None
-
-    def _drop(self, attempt: AttemptId) -> None:
-        known = self._attempts.get(attempt.workload)
-        if known is None or attempt.attempt not in known:
-            return
-        self._path(attempt).unlink(missing_ok=True)
-        known.discard(attempt.attempt)
-        if not known:
-            del self._attempts[attempt.workload]
 
     def _path(self, attempt: AttemptId) -> Path:
         return self._folder / f"{attempt.workload}.{attempt.attempt}"
@@ -134,7 +128,13 @@ class KeptOrders:
         for report in fresh:
             self._ended[report.attempt] = _standing(report)
             if report.state is SiteJobState.COMPLETED:  # it is never started again
-                self._drop(report.attempt)
+                self._trim(report.attempt)
+
+    def _trim(self, attempt: AttemptId) -> None:
+        order = self.order(attempt)
+        if order is not None and order.submission != _NONE:
+            trimmed = msgspec.structs.replace(order, submission=_NONE)
+            _put_in_place(self._path(attempt), _order_encoder.encode(trimmed))
 
     def endings(self) -> Mapping[AttemptId, AttemptReport]:
         """How attempts have ended, as far as this site has seen it; read from the disk."""
