@@ -57,14 +57,14 @@ def _records(path: Path) -> list[bytes]:
     """Raises: InvalidRequest: it cannot be read, or is no export."""
     from federator.model.event import LogRecord, encode_event  # noqa: PLC0415
 
-    decoder = msgspec.json.Decoder(LogRecord)
     records = []
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 try:
-                    records.append(encode_event(decoder.decode(line)))
-                except msgspec.MsgspecError as error:
+                    record = msgspec.convert(json.loads(line), LogRecord, str_keys=True)
+                    records.append(encode_event(record))
+                except (ValueError, msgspec.MsgspecError) as error:
                     raise InvalidRequest(f"{path}:{number}: no record of a log: {error}") from error
     except OSError as error:
         raise InvalidRequest(f"{path}: {error.strerror}") from error

@@ -194,7 +194,7 @@ def rebuild(
 
 
 def _unknown(commands: Sequence[Command]) -> tuple[str, ...]:
-    notes = (c.fields for c in commands if isinstance(c, Note) and c.event == "stray_attempt")
+    notes = (c.fields for c in commands if isinstance(c, Note) and c.event == "attempt_not_adopted")
     return tuple(f"{note['attempt']} at {note['site']}" for note in notes)
 
 

@@ -153,7 +153,7 @@ def _leave_alone(turn: Turn, site: SiteName, told: Remembered) -> None:
         return
     fields = {"site": site, "attempt": str(told.attempt), "job_id": told.site_job_id,
               "detail": "the site has no order for it any more, or none that fits"}  # fmt: skip
-    turn.commands.append(Note(event="stray_attempt", fields=fields))
+    turn.commands.append(Note(event="attempt_not_adopted", fields=fields))
 
 
 def _end(turn: Turn, site: SiteName, told: Remembered) -> None:

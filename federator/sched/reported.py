@@ -60,19 +60,18 @@ def attempt_reported(turn: Turn, site: SiteName, report: AttemptReport) -> bool:
 def _stray(turn: Turn, site: SiteName, report: AttemptReport) -> bool:
     """An attempt that the ledger has given up, or never knew, is at a site."""
     known = turn.ledger.entries.get(report.attempt.workload)
-    live = not report.state.ended
     if known is not None and report.user != known.workload.user:
         return True
-    if live and (known is None or report.attempt.attempt > known.attempt):
+    if report.state.ended:
+        return True
+    fields = {"site": site, "attempt": str(report.attempt), "job_id": report.site_job_id}
+    turn.commands.append(Note(event="stray_attempt", fields=fields))
+    if known is None or report.attempt.attempt > known.attempt:
         return False
-    if known is not None and live:
-        turn.commands.append(
-            CancelAt(site=site, attempt=report.attempt, user=known.workload.user,
-                     site_job_id=report.site_job_id, pending_only=False)
-        )  # fmt: skip
-    if live:
-        fields = {"site": site, "attempt": str(report.attempt), "job_id": report.site_job_id}
-        turn.commands.append(Note(event="stray_attempt", fields=fields))
+    turn.commands.append(
+        CancelAt(site=site, attempt=report.attempt, user=known.workload.user,
+                 site_job_id=report.site_job_id, pending_only=False)
+    )  # fmt: skip
     return True
 
 
