@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -84,8 +84,11 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     socket: str  # researchers' commands connect here
     state_dir: str  # the journal's folder, writable by the agent alone
     spool_dir: str = ""  # for the site's own hooks, see ``sites.spool``; "": there is none
+    consume_lease: Literal["gate", "wrapper"] = "gate"  # the site's prolog, or ``sites.starter``
 
     def __post_init__(self) -> None:
+        if self.consume_lease == "wrapper" and not self.spool_dir:
+            raise ValueError("consume_lease: wrapper needs a spool_dir, which has the leases")
         if self.spool_dir and not Path(self.spool_dir).is_absolute():
             raise ValueError(f"spool_dir: expected an absolute path, got {self.spool_dir!r}")
 
@@ -145,6 +148,7 @@ class Agent:
         edges = AgentEdges(
             scheduler=lambda: self._scheduler, known=lambda: self._known, sweep=self._sweep,
             send=self._send, watch=self._watch, start=self._start,
+            scripts_consume=config.consume_lease == "wrapper",
         )  # fmt: skip
         spool_dir = Path(config.spool_dir) if config.spool_dir else None
         self._spool = Spool(spool_dir, config.site, clock, acting)

@@ -159,10 +159,11 @@ class SiteDriver(Protocol):
 
     async def sweep(self) -> Sweep: ...
 
-    async def launch(self, order: LaunchOrder, ticket: str = "") -> int:
+    async def launch(self, order: LaunchOrder, ticket: str = "", start_line: str = "") -> int:
         """Submit an attempt, pinned, as the real user; return the (leader's) job id.
 
-        ``ticket`` opens the partition to it; "" where the site has no spool.
+        ``ticket`` opens the partition to it; "" where the site has no spool. ``start_line``: in
+        place of the script's first one; "": it stays.
 
         Raises:
             SiteRefused: Slurm said no; there is no job.

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from federator.errors import FederatorError, SiteRefused, SiteUnavailable
+from federator.errors import FederatorError, InvalidRequest, SiteRefused, SiteUnavailable
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.workload import AttemptId
@@ -32,6 +32,7 @@ from federator.sites.protocol import (
     Report,
 )
 from federator.sites.spool import Spool
+from federator.sites.starter import Starter, starter_of
 
 INTENT_HORIZON_S: Final = 45.0  # an sbatch older than this has succeeded or never will:
 # the helper calls it within 12 s or not at all, and ends it after 30 s
@@ -50,6 +51,7 @@ class AgentEdges:
     send: Callable[[Message], None]  # to the daemon
     watch: Callable[[], None]  # asks for sweeps in short order
     start: Callable[[Coroutine[Any, Any, None]], None]  # runs a task to its end
+    scripts_consume: bool = False  # leases; otherwise the site's prolog does
 
 
 class Launches:
@@ -84,6 +86,7 @@ class Launches:
         self._send = agent.send
         self._watch = agent.watch
         self._start = agent.start
+        self._scripts_consume = agent.scripts_consume
         self._slots = asyncio.Semaphore(LAUNCHES_AT_ONCE)
         self._cancel_slots = asyncio.Semaphore(CANCELS_AT_ONCE)
         self._cancels: set[CancelOrder] = set()  # under way or waiting for a slot
@@ -150,23 +153,32 @@ class Launches:
     async def _submit(self, order: LaunchOrder) -> None:
         self._beginning.add(order.attempt)
         try:
+            starter = self._starter(order)
             # Before the intent, since sbatch must be over so soon after that.
-            token = await self._spool.open(order.attempt, order.user)
+            token = await self._spool.open(order.attempt, order.user, starter)
             intent = Mark(step=Step.INTENT, at_s=self._clock(), user=order.user,
                           checkpoint_dir=order.checkpoint_dir)  # fmt: skip
             self._kept.put(order)
             self._journal.put(order.attempt, intent)
-        except SiteUnavailable as error:  # started without a lease, its gate would end it
-            await self._declined(order, str(error))
+        except (SiteUnavailable, InvalidRequest) as error:
+            await self._declined(order, str(error))  # without a lease its gate would end it
             return
         finally:
             self._beginning.discard(order.attempt)
-        await self._call_sbatch(order, intent, token)
+        await self._call_sbatch(order, intent, token, starter.line if starter is not None else "")
 
-    async def _call_sbatch(self, order: LaunchOrder, intent: Mark, token: str) -> None:
+    def _starter(self, order: LaunchOrder) -> Starter | None:
+        if not self._scripts_consume:
+            return None
+        script = order.submission.script_bytes.decode("utf-8", "surrogateescape")
+        return starter_of(script, order.attempt, str(self._spool.folder))
+
+    async def _call_sbatch(
+        self, order: LaunchOrder, intent: Mark, token: str, start_line: str
+    ) -> None:
         try:
             try:
-                job_id = await self._driver.launch(order, token)
+                job_id = await self._driver.launch(order, token, start_line)
             finally:
                 await self._spool.shut(token)
         except SiteRefused as error:

@@ -294,6 +294,7 @@ class SimulatedSite:
         self.slurm = slurm
         self.submitted: list[AttemptId] = []  # every sbatch that reached Slurm
         self.down = False  # slurmctld does not answer
+        self.start_lines: dict[AttemptId, str] = {}  # in place of scripts' own
         self.keeps_accounts = False  # there is a slurmdbd
         self.sweep_takes_s = 0.0  # after the jobs were read
         self.refusal = ""  # sbatch says no
@@ -329,7 +330,8 @@ class SimulatedSite:
             await asyncio.sleep(self.sweep_takes_s)
         return found
 
-    async def launch(self, order: LaunchOrder, ticket: str = "") -> int:
+    async def launch(self, order: LaunchOrder, ticket: str = "", start_line: str = "") -> int:
+        self.start_lines[order.attempt] = start_line
         self.on_launch(order.attempt, ticket)
         self._answer()
         if self.refusal:

@@ -53,9 +53,9 @@ class SlurmDriver:
             nodes_complete=found.nodes_complete,
         )
 
-    async def launch(self, order: LaunchOrder, ticket: str = "") -> int:
+    async def launch(self, order: LaunchOrder, ticket: str = "", start_line: str = "") -> int:
         try:
-            call = render(order, self._site, ticket=ticket)
+            call = render(order, self._site, ticket=ticket, start_line=start_line)
         except InvalidRequest as error:
             raise SiteRefused(str(error)) from error
         return await self._client.submit(order.user, call)
