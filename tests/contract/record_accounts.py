@@ -42,7 +42,8 @@ LogFile=/tmp/slurmdbd.log
 PidFile=/tmp/slurmdbd.pid
 CONF
 chown slurm /etc/slurm/slurmdbd.conf; chmod 600 /etc/slurm/slurmdbd.conf
-slurmdbd
+[ ! -e /tmp/libmariadb.so.3 ] || export LD_PRELOAD=/tmp/libmariadb.so.3
+slurmdbd; unset LD_PRELOAD
 for turn in $(seq 100); do sacctmgr -n show cluster >/dev/null 2>&1 && break; sleep 0.2; done
 cp -p /etc/slurm/slurm.conf /etc/slurm/slurm.conf.aside
 echo AccountingStorageType=accounting_storage/slurmdbd >>/etc/slurm/slurm.conf
