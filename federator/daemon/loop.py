@@ -23,10 +23,11 @@ from federator.daemon.api import Api
 from federator.daemon.effects import Effects
 from federator.daemon.leader import Leadership
 from federator.daemon.links import SiteLink
+from federator.daemon.pace import Pace
 from federator.daemon.standby import StandbyDesk, is_served
 from federator.daemon.supervisor import ALIVE, READY, STOPPING, Supervisor, status
-from federator.errors import ConfigError, StoreError
-from federator.model.event import decode_event, encode_event
+from federator.errors import ConfigError
+from federator.model.event import encode_event
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.message import Command, Observation, Record, Tick
 from federator.model.site import GpuModel
@@ -37,6 +38,7 @@ from federator.sched.usage import DecayedAverage, UsageAverage, WindowAverage
 from federator.sites.protocol import PROTOCOL_VERSION, ClientCall, Reply, Welcome
 from federator.sites.transport import ProcessTransport, SshTransport, Transport
 from federator.store.base import Store
+from federator.store.replaying import replay_log
 
 BATCH: Final = 256  # observations that share one commit
 
@@ -58,11 +60,7 @@ def open_federation(config: FederationConfig, store: Store) -> Federation:
         usage = WindowAverage(credit.usage_window_h * 3600.0)
     ledger = Ledger(config.tenancy(), usage)
     federation = Federation(sites, config.policy.order, config.rules, ledger)
-    for number, record in enumerate(store.records(), start=1):
-        try:
-            federation.replay([decode_event(record)])
-        except Exception as error:  # whatever is wrong with it, the daemon must not go on
-            raise StoreError(f"event log, record {number}: {error}") from error
+    replay_log(federation, store.records())
     return federation
 
 
@@ -245,6 +243,7 @@ class Term:
             config, self._federation, self._inbox.put_nowait, self.clock, lambda: leadership.holds
         )
         self._stopping = False
+        self._pace = Pace()
         self._links: dict[SiteName, SiteLink] = self._api.links
         shared = {name: config.regions[s.region].shared for name, s in config.sites.items()}
         self._admission = AdmissionNews(self._federation.ledger)
@@ -350,6 +349,7 @@ class Term:
         commands: list[Command] = []
         for observation in observations:
             commands += self._federation.handle(observation, now_s)
+        self._pace.turn_took(now_s, self.clock())
         await self._carry_out(commands)
         self._tell_admission(now_s)
         self._turn_began_s = inf
@@ -365,14 +365,16 @@ class Term:
 
     async def _gather(self) -> Sequence[Observation]:
         """Wait for an observation or the next wake; then take what else is there."""
-        pause_s = max(0.0, self._wakes[0] - self.clock()) if self._wakes else None
+        wake_s = max(self._wakes[0], self._pace.rests_until_s) if self._wakes else inf
+        pause_s = max(0.0, wake_s - self.clock()) if wake_s < inf else None
         found: list[Observation] = []
         with contextlib.suppress(TimeoutError):
-            found.append(await asyncio.wait_for(self._inbox.get(), pause_s))
+            async with asyncio.timeout(pause_s):
+                found.append(await self._inbox.get())
         while not self._inbox.empty() and len(found) < BATCH:
             found.append(self._inbox.get_nowait())
         now_s = self.clock()
-        if self._wakes and self._wakes[0] <= now_s:
+        if wake_s <= now_s:
             while self._wakes and self._wakes[0] <= now_s:
                 heapq.heappop(self._wakes)
             found.append(Tick())

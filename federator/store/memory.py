@@ -54,6 +54,9 @@ class MemoryStore:
         self._log.leads_until_s = self._log.clock() + self._log.lease_s
         return self._log.lease_s
 
+    def leader(self) -> str:
+        return ""
+
     def append(self, records: Sequence[bytes]) -> None:
         self._check_leads()
         self._log.records.extend(records)
