@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from federator.cli.words import counted
 from federator.errors import InvalidRequest
@@ -45,7 +44,7 @@ def recover(config: Path, exported: Path | None, without: Sequence[str], as_json
     if unknown:
         raise InvalidRequest(f"there is no site {unknown[0]!r}; one of {', '.join(loaded.sites)}")
     asked = [name for name in loaded.sites if name not in without]
-    found = _recovered(loaded, asked, _records(exported) if exported is not None else [])
+    found = _recovered(loaded, asked, exported)
     if as_json:
         print(json.dumps(_as_json(found, without)))
         return
@@ -53,38 +52,22 @@ def recover(config: Path, exported: Path | None, without: Sequence[str], as_json
         print(line)
 
 
-def _records(path: Path) -> list[bytes]:
-    """Raises: InvalidRequest: it cannot be read, or is no export."""
-    from federator.model.event import LogRecord, encode_event  # noqa: PLC0415
-
-    records = []
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                try:
-                    record = msgspec.convert(json.loads(line), LogRecord, str_keys=True)
-                    records.append(encode_event(record))
-                except (ValueError, msgspec.MsgspecError) as error:
-                    raise InvalidRequest(f"{path}:{number}: no record of a log: {error}") from error
-    except OSError as error:
-        raise InvalidRequest(f"{path}: {error.strerror}") from error
-    return records
-
-
 def _recovered(
-    config: FederationConfig, asked: Sequence[SiteName], exported: Sequence[bytes]
+    config: FederationConfig, asked: Sequence[SiteName], exported: Path | None
 ) -> Recovered:
     from federator.daemon.loop import transport_of  # noqa: PLC0415
     from federator.daemon.recover import ask_all, led_empty_store, rebuild  # noqa: PLC0415
+    from federator.store.export import read_export  # noqa: PLC0415
     from federator.store.opening import open_store  # noqa: PLC0415
 
     now_s = time.time()
-    rebuild(config, exported, {}, now_s, 0)  # an export that cannot be read must disturb no site
-    store = open_store(config.store)
+    records = list(read_export(exported)) if exported is not None else []
+    rebuild(config, records, {}, now_s, 0)  # an export that is no good must disturb no site
+    store = open_store(config.store, accept_loss=True)
     try:
         epoch = led_empty_store(store, int(now_s))
         told = asyncio.run(ask_all(config, asked, epoch, transport_of))
-        found = rebuild(config, exported, told, time.time(), epoch)
+        found = rebuild(config, records, told, time.time(), epoch)
         store.append(found.records)
     finally:
         store.close()

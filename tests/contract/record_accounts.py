@@ -45,6 +45,7 @@ chown slurm /etc/slurm/slurmdbd.conf; chmod 600 /etc/slurm/slurmdbd.conf
 [ ! -e /tmp/libmariadb.so.3 ] || export LD_PRELOAD=/tmp/libmariadb.so.3
 slurmdbd; unset LD_PRELOAD
 for turn in $(seq 100); do sacctmgr -n show cluster >/dev/null 2>&1 && break; sleep 0.2; done
+state=/var/lib/slurm/slurmctld; mv $state/clustername /tmp/clustername  # it has another number
 cp -p /etc/slurm/slurm.conf /etc/slurm/slurm.conf.aside
 echo AccountingStorageType=accounting_storage/slurmdbd >>/etc/slurm/slurm.conf
 echo AccountingStorageHost=localhost >>/etc/slurm/slurm.conf
@@ -54,6 +55,7 @@ sacctmgr -i add user vision1 account=research >/dev/null 2>&1
 """
 _STOP = """
 mv /etc/slurm/slurm.conf.aside /etc/slurm/slurm.conf
+mv /tmp/clustername /var/lib/slurm/slurmctld/clustername
 kill $(cat /tmp/slurmdbd.pid); mariadb-admin shutdown
 """
 _JOBS: Final = {  # options and script, by name

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from federator.model.event import decode_event
-from federator.store.sqlite import SqliteStore
 from federator.testbed import layout
 from tests.slurm.federation import Running, starts, traced
 
@@ -19,10 +16,9 @@ CPUS = ("--cpus-per-task=1", "--time=10")
 
 
 def export(running: Running, path: Path) -> None:
-    """Every record of the log, as JSON lines."""
-    records = map(decode_event, SqliteStore(running.folder / "queue.db").records())
-    plain = (msgspec.to_builtins(record, str_keys=True) for record in records)
-    path.write_text("".join(json.dumps(record) + "\n" for record in plain))
+    done = running.run("federator", "log", "export", "--config", str(running.config),
+                       "--out", str(path))  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_lost_database_is_rebuilt_from_the_sites_and_an_export(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from itertools import pairwise
 from typing import Final
 
 from federator.model.site import AttemptReport, NodeShare, SiteJob
@@ -56,7 +57,7 @@ def accounted(
 def _records(text: str, separator: str) -> Iterable[Sequence[str]]:
     begins = re.compile(rf"(?:^|\n)(?={_ID.pattern}{re.escape(separator)})")
     starts = [match.end() for match in begins.finditer(text)]
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+    for start, end in pairwise((*starts, len(text))):
         fields = text[start:end].removesuffix("\n").split(separator)
         if len(fields) == len(SACCT_FIELDS):
             yield fields

@@ -7,7 +7,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -30,6 +29,7 @@ from federator.sites.protocol import (
     RecoverDone,
     Report,
 )
+from federator.store.export import write_export
 from federator.store.memory import MemoryStore
 from federator.store.sqlite import SqliteStore
 from tests.fakes.build import draft, gang, rack
@@ -252,8 +252,8 @@ def test_the_command_says_what_it_found(
         return lost.told()
 
     monkeypatch.setattr("federator.daemon.recover.ask_all", answers)
-    plain = (msgspec.to_builtins(event, str_keys=True) for event in lost.f.log)
-    (tmp_path / "queue.jsonl").write_text("".join(json.dumps(each) + "\n" for each in plain))
+    with (tmp_path / "queue.jsonl").open("wb") as file:
+        write_export(lost.export(), file)
     arguments = ["--config", str(tmp_path / "federation.yaml"),
                  "--export", str(tmp_path / "queue.jsonl")]  # fmt: skip
     done = CliRunner().invoke(command.recover, [*arguments, "--json"], catch_exceptions=False)
@@ -268,14 +268,14 @@ def test_the_command_says_what_it_found(
     }
 
 
-def test_a_line_that_is_no_record_is_named(tmp_path: Path, config: FederationConfig) -> None:
+def test_a_bad_export_and_an_unknown_site_are_refused_before_any_site_is_asked(
+    tmp_path: Path, config: FederationConfig
+) -> None:
     path = tmp_path / "x.jsonl"
-    path.write_text('{"type":"epoch","at_s":1,"epoch":1}\nnonsense\n')
-    done = CliRunner().invoke(
-        command.recover, ["--config", str(tmp_path / "federation.yaml"), "--export", str(path)]
-    )
-    assert str(done.exception).startswith(f"{path}:2: no record of a log")
-    done = CliRunner().invoke(
-        command.recover, ["--config", str(tmp_path / "federation.yaml"), "--without", "dune"]
-    )
+    path.write_text("nonsense\n")
+    arguments = ["--config", str(tmp_path / "federation.yaml")]
+    done = CliRunner().invoke(command.recover, [*arguments, "--export", str(path)])
+    assert f"{path}:1" in str(done.exception)
+    done = CliRunner().invoke(command.recover, [*arguments, "--without", "dune"])
     assert "there is no site 'dune'; one of alpine, baker" in str(done.exception)
+    assert not list(tmp_path.glob("queue.db*"))
