@@ -339,10 +339,12 @@ class Agent:
         )
         if news is None:
             return
-        if news.gone:  # how they ended may be known all the same
-            self._start(self._launches.gone(news.gone))
+        gone = news.gone
+        if gone:  # how they ended may be known all the same
+            self._start(self._launches.gone(gone))
             news = msgspec.structs.replace(news, gone=())
-        self._send(news)
+        if news.attempts or news.complete or news.capacity or news.partitions or not gone:
+            self._send(news)
 
     # ---- bids ----
 
