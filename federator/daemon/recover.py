@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from federator.config import FederationConfig, SiteConfig
-from federator.daemon.links import GREETING_S, PING_S, SILENCE_S, check_hello, remembered
+from federator.daemon.links import GREETING_S, PING_S, check_hello, remembered
 from federator.daemon.loop import open_federation
 from federator.errors import FederatorError, SiteUnavailable, StoreError
 from federator.model.event import encode_event
@@ -39,7 +39,9 @@ from federator.store.base import Store
 from federator.store.memory import MemoryStore
 
 TELLS_WITHIN_S: Final = 120.0  # an attempt that was just begun is looked for up to 45 s
-TRIES: Final = 2  # the first may meet the agent of a daemon that has just died
+TRIES: Final = 4  # the first may meet the agent of a daemon that has just died
+AGAIN_S: Final = 2.0
+QUIET_S: Final = 20.0  # without a word; nobody waits for the fleet, so longer than a daemon waits
 _FAILURES: Final = (FederatorError, OSError, TimeoutError, msgspec.MsgspecError)
 _BATCH: Final = 1000  # records of one append to the store in memory
 
@@ -82,7 +84,8 @@ async def ask_all(
             try:
                 return await _ask(config, name, epoch, transport_of(config.sites[name]))
             except _FAILURES as error:
-                detail = str(error) or type(error).__name__
+                detail = str(error) or f"no word for {QUIET_S:.0f} s"
+            await asyncio.sleep(AGAIN_S)
         return detail
 
     answers = dict(zip(sites, await asyncio.gather(*map(one, sites)), strict=True))
@@ -101,7 +104,7 @@ async def _ask(
     channel = await transport.open()
     try:
         async with asyncio.timeout(GREETING_S + TELLS_WITHIN_S):
-            await asyncio.wait_for(skip_to_banner(channel.reader), SILENCE_S)
+            await asyncio.wait_for(skip_to_banner(channel.reader), QUIET_S)
             site = config.sites[name]
             welcome = Welcome(
                 protocol=PROTOCOL_VERSION,
@@ -117,7 +120,7 @@ async def _ask(
             check_hello(hello, epoch)
             return await _told(channel)
     except _FAILURES as error:
-        detail = str(error) or type(error).__name__
+        detail = str(error) or f"no word for {QUIET_S:.0f} s"
         said = channel.last_words() or "nothing"
         raise SiteUnavailable(f"{detail}; it said: {said}") from error
     finally:
@@ -131,7 +134,7 @@ async def _told(channel: Channel) -> Sequence[Remembered]:
         channel.write(frame(RecoverAsk(ask_id=1)))
         told: list[Remembered] = []
         while True:
-            message = await _next(channel, SILENCE_S)
+            message = await _next(channel, QUIET_S)
             if not isinstance(message, RecoverDone):
                 continue  # it sweeps and reports meanwhile
             told += map(remembered, message.kept)

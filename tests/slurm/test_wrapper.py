@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import yaml
 
 from federator.testbed import layout
 from federator.testbed.layout import AGENT_CONFIG, SPOOL_DIR, StateDir
@@ -30,9 +31,11 @@ with (pathlib.Path.home() / "starts-of-tests").open("a") as file:
 def wrapped(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
     """A federation whose sites' scripts consume the leases."""
     kept = {site.name: at(site.name, "cat", NODE_JSON) for site in layout.SITES}
+    agents = {name: at(name, "cat", AGENT_CONFIG) for name in kept}
     try:
         for name, text in kept.items():
-            at(name, "sh", "-c", f"echo 'consume_lease: wrapper' >>{AGENT_CONFIG}")
+            wrapper = yaml.safe_load(agents[name]) | {"consume_lease": "wrapper"}
+            at(name, "sh", "-c", f"cat >{AGENT_CONFIG}", stdin=yaml.safe_dump(wrapper))
             if name != WITH_GATE:
                 settings = json.loads(text)
                 settings["gate"]["lease"]["dir"] = None
@@ -40,7 +43,7 @@ def wrapped(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
         yield from lasting(Running(tmp_path))
     finally:
         for name, text in kept.items():
-            at(name, "sed", "-i", "/^consume_lease/d", AGENT_CONFIG)
+            at(name, "sh", "-c", f"cat >{AGENT_CONFIG}", stdin=agents[name])
             at(name, "sh", "-c", f"cat >{NODE_JSON}", stdin=text)
 
 

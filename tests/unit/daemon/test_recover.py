@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from federator.cli import recover as command
 from federator.config import FederationConfig, load_config
 from federator.daemon.loop import open_federation
-from federator.daemon.recover import Recovered, ask_all, led_empty_store, rebuild
+from federator.daemon.recover import TRIES, Recovered, ask_all, led_empty_store, rebuild
 from federator.errors import SiteUnavailable, StoreError
 from federator.model.event import Awarded, decode_event, encode_event
 from federator.model.lifecycle import WorkloadState
@@ -33,6 +33,7 @@ from federator.store.export import write_export
 from federator.store.memory import MemoryStore
 from federator.store.sqlite import SqliteStore
 from tests.fakes.build import draft, gang, rack
+from tests.fakes.clock import VirtualClock, run_virtual
 from tests.fakes.loopback import Loopback
 from tests.unit.daemon.test_links import FakeChannel, FakeTransport
 
@@ -231,11 +232,11 @@ def test_a_site_that_does_not_tell_stops_everything(
     config: FederationConfig, last_epoch: int, message: Message, why: str
 ) -> None:
     async def asking() -> None:
-        twice = FakeTransport([channel(message, last_epoch=last_epoch) for _ in range(2)])
+        twice = FakeTransport([channel(message, last_epoch=last_epoch) for _ in range(TRIES)])
         await ask_all(config, [ALPINE], 10, lambda _: twice)
 
     with pytest.raises(SiteUnavailable, match=rf"alpine: .*{why}.*Nothing was written"):
-        asyncio.run(asking())
+        run_virtual(VirtualClock(), asking())
 
 
 # ---- the command ----
