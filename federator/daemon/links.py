@@ -115,6 +115,7 @@ class SiteLink:
         self._stopping = False
         self._asked: dict[int, Callable[[Reply], None]] = {}  # snapshots and proofs not yet there
         self._next_ask = 1
+        self._about: set[AttemptId] = set()  # it was asked about these, and has not told
         self.admission: Admission | None = None
         """What its admission rules are told when it comes up."""
 
@@ -235,13 +236,15 @@ class SiteLink:
 
     def ask_about(self, attempts: tuple[AttemptId, ...]) -> None:
         """Have the site tell what it knows of these; if the channel breaks it is asked again."""
+        self._about.update(attempts)
         self.send(RecoverAsk(ask_id=0, attempts=attempts))
 
     def _shown(self, done: RecoverDone) -> None:
         if done.detail:
             log.warning("attempts_not_told", site=self.site, detail=done.detail)
-        if done.kept:
-            told = tuple(map(remembered, done.kept))
+        told = tuple(remembered(kept) for kept in done.kept if kept.attempt in self._about)
+        self._about.difference_update(kept.attempt for kept in done.kept)
+        if told:
             self._observe(AttemptsShown(site=self.site, attempts=told))
 
     def ask_snapshot(self, answer: Callable[[Reply], None]) -> None:

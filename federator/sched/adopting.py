@@ -2,20 +2,24 @@
 
 After a log was lost, or its end, the sites' records win: a workload that nobody knows is known
 again, with its id, and the attempt that runs is its attempt. An attempt is adopted only with the
-order that its site was given for it, and never while the ledger has a later one.
+order that its site was given for it, and never while the ledger has a later one. A site vouches for
+that as it does for what its users submit.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from federator.model.event import Awarded, Draft, Submitted
 from federator.model.lifecycle import AT_SITE, Happening, WorkloadState
 from federator.model.message import CancelAt, Note, Remembered
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import SiteJobState
-from federator.model.workload import SiteName, Workload
+from federator.model.workload import FIRST_WORKLOAD_ID, SiteName, Workload, first_id_at
 from federator.sched.ledger import Entry
 from federator.sched.turn import Turn
 
+IDS_AHEAD: Final = 10_000_000  # of those that were given out when the log was whole
 _LOST = Reason(code=ReasonCode.LOST)
 _OVER = {  # how an older attempt is taken for over, whose end the log has lost
     WorkloadState.AWARDED: Happening.DECLINED,
@@ -52,12 +56,12 @@ def _taken_in(turn: Turn, site: SiteName, told: Remembered, entry: Entry | None)
     workload = told.workload
     if workload is None:  # its order is gone; but what waits here must not run twice
         workload = entry.workload if entry is not None else None
-    elif not _is_sound(told, workload):
+    elif not _is_sound(told, workload) or (entry is None and not _is_free(turn, workload)):
         workload = None
     if workload is None:
         return None
     if entry is None:
-        turn.adopt(_submitted(workload, told.key))
+        turn.adopt(_submitted(workload, _key(turn, workload, told.key)))
         entry = turn.ledger.entries[workload.id]
     if entry.state in AT_SITE:
         turn.change(entry, _OVER[entry.state], reason=_LOST)
@@ -93,6 +97,25 @@ def _is_sound(told: Remembered, workload: Workload) -> bool:
         and workload.user == told.user
         and len(told.jobs) == len(workload.jobs) == components
     )
+
+
+def _is_free(turn: Turn, workload: Workload) -> bool:
+    """Whether it can have been given this id: no site may use up ids, or join another's array."""
+    newest = max(turn.ledger.next_id, first_id_at(turn.now_s)) + IDS_AHEAD
+    if workload.array is None:
+        return FIRST_WORKLOAD_ID <= workload.id < newest
+    array_id, index = workload.array.array_id, workload.array.index
+    tasks = turn.ledger.array_tasks.get(array_id, {})
+    users = {turn.ledger.entries[task].workload.user for task in tasks.values()}
+    fits = FIRST_WORKLOAD_ID <= array_id <= workload.id < newest
+    return fits and index not in tasks and users <= {workload.user}
+
+
+def _key(turn: Turn, workload: Workload, key: str) -> str:
+    """Its submit key, unless another submission has it."""
+    id_ = workload.id if workload.array is None else workload.array.array_id
+    known = turn.ledger.id_of_key.get(key, id_)
+    return key if key and known == id_ else f"adopted-{id_}"
 
 
 def _submitted(workload: Workload, key: str) -> Submitted:

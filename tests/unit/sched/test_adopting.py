@@ -204,6 +204,26 @@ def test_words_that_do_not_fit_each_other_change_nothing() -> None:
     assert notes.count("attempt_not_adopted") == 3
 
 
+def test_a_site_cannot_use_up_ids_or_take_anothers_key_or_join_anothers_array() -> None:
+    f, told = lost()
+    assert told.workload is not None
+    kind = type(told.workload.id)
+    for id_ in (kind(2**62), kind(7)):
+        far = replace(told.workload, id=id_)
+        who = AttemptId(workload=id_, attempt=1)
+        assert show(f, replace(told, attempt=who, workload=far, report=report(far))) is None
+    others = f.submit(replace(draft(gang(1)), user="eve", array_indices=(1, 2)), key="eves")
+    array = ArrayTask(array_id=others, index=5)
+    joins = replace(told.workload, id=kind(others + 5), array=array)
+    who = AttemptId(workload=joins.id, attempt=1)
+    assert show(f, replace(told, attempt=who, workload=joins, report=report(joins))) is None
+    own = replace(told.workload, id=kind(others + 50))
+    who = AttemptId(workload=own.id, attempt=1)
+    named = replace(told, attempt=who, workload=own, report=report(own), key="eves")
+    assert show(f, named) is WorkloadState.RUNNING
+    assert f.federation.ledger.id_of_key["eves"] == others
+
+
 def test_what_is_over_is_ended_if_a_later_attempt_lives() -> None:
     f, told = lost()
     assert show(f, ending(told, COMPLETED)) is WorkloadState.COMPLETED
