@@ -21,6 +21,7 @@ from federator.config import FederationConfig, SiteConfig
 from federator.daemon.admission import AdmissionNews
 from federator.daemon.api import Api
 from federator.daemon.effects import Effects
+from federator.daemon.following import Follower
 from federator.daemon.leader import Leadership
 from federator.daemon.links import SiteLink
 from federator.daemon.pace import Pace
@@ -38,19 +39,14 @@ from federator.sched.usage import DecayedAverage, UsageAverage, WindowAverage
 from federator.sites.protocol import PROTOCOL_VERSION, ClientCall, Reply, Welcome
 from federator.sites.transport import ProcessTransport, SshTransport, Transport
 from federator.store.base import Store
-from federator.store.replaying import replay_log
 
 BATCH: Final = 256  # observations that share one commit
 
 log = structlog.get_logger()
 
 
-def open_federation(config: FederationConfig, store: Store) -> Federation:
-    """Rebuild the federation's state from its log.
-
-    Raises:
-        StoreError: a record cannot be read, or does not follow from those before it.
-    """
+def new_federation(config: FederationConfig) -> Federation:
+    """One without a history."""
     sites = {name: site.partitions for name, site in config.sites.items()}
     credit = config.policy.credit
     usage: UsageAverage
@@ -59,9 +55,7 @@ def open_federation(config: FederationConfig, store: Store) -> Federation:
     else:
         usage = WindowAverage(credit.usage_window_h * 3600.0)
     ledger = Ledger(config.tenancy(), usage)
-    federation = Federation(sites, config.policy.order, config.rules, ledger)
-    replay_log(federation, store.records())
-    return federation
+    return Federation(sites, config.policy.order, config.rules, ledger)
 
 
 def transport_of(site: SiteConfig) -> Transport:
@@ -129,10 +123,12 @@ class Daemon:
         self._supervisor = supervisor or Supervisor()
         self._edges = edges
         self._leadership = Leadership(store, edges.monotonic, edges.act)
+        self._follower = Follower(lambda: new_federation(config), store)
         self._stopping = asyncio.Event()
         self._standby = StandbyDesk()
         self._standby_socket: Listening | None = None
         self._stands_by = False
+        self._is_warm = False  # it has taken the log in, once
         self.term: Term | None = None
         """Its term as leader, once it is that."""
 
@@ -164,15 +160,22 @@ class Daemon:
             alive.cancel()
             self._store.close()
 
-    async def _stand_by(self) -> None:
-        """Say so, once to everybody, and then to whoever asks."""
-        if self._stands_by:
-            return
-        self._stands_by = True
-        if not is_served(self._config.socket):  # on one host the socket is the leader's
+    async def _stand_by(self) -> bool:
+        """Say so, to everybody and to whoever asks, and read along; True when up to date."""
+        leader = await self._edges.act(self._store.leader)
+        if leader != self._standby.leader or not self._stands_by:
+            self._standby.leader = leader
+            log.info("standby", federation=self._config.federation, leader=leader)
+            self._supervisor.tell(READY, status(f"standby: {self._standby.leads}"))
+        if not self._stands_by and not is_served(self._config.socket):
+            # On the leader's own host that socket is the leader's.
             self._standby_socket = await self._edges.listen(self._standby, self._config.socket)
-        log.info("standby", federation=self._config.federation)
-        self._supervisor.tell(READY, status("standby: another daemon leads"))
+        self._stands_by = True
+        up_to_date: bool = await self._edges.act(self._follower.read_on)
+        if up_to_date and not self._is_warm:
+            self._is_warm = True
+            log.info("standby_up_to_date", workloads=len(self._follower.federation.ledger.entries))
+        return up_to_date
 
     def _hang_up(self) -> None:
         if self._standby_socket is not None:
@@ -193,9 +196,12 @@ class Daemon:
             task.result()  # raises what ended it
 
     async def _serve(self, epoch: int) -> None:
-        """Take the log in, beside the renewals of the lease, and serve."""
-        federation = await self._edges.act(open_federation, self._config, self._store)
-        self.term = Term(self._config, self._store, federation, self._leadership, self._edges)
+        """Take the rest of the log in, beside the renewals of the lease, and serve."""
+        while not await self._edges.act(self._follower.read_on):
+            if self._stopping.is_set():
+                return
+        known = self._follower.federation
+        self.term = Term(self._config, self._store, known, self._leadership, self._edges)
         if not self._stopping.is_set():
             await self.term.run(epoch, self._supervisor)
 

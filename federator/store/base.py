@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Protocol
 
 from federator.store.chain import LogPlace
@@ -62,7 +62,7 @@ class Store(Protocol):
         """
         ...
 
-    def read_on(self, place: LogPlace | None) -> Iterator[tuple[LogPlace, bytes]]:
+    def read_on(self, place: LogPlace | None) -> Generator[tuple[LogPlace, bytes]]:
         """The records behind a place, oldest first, each with the place behind it.
 
         Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -183,7 +183,7 @@ class RedisStore:
     def records(self) -> Iterator[bytes]:
         return (record for _, record in self.read_on(None))
 
-    def read_on(self, place: LogPlace | None) -> Iterator[tuple[LogPlace, bytes]]:
+    def read_on(self, place: LogPlace | None) -> Generator[tuple[LogPlace, bytes]]:
         log, head, _ = self._keys
         with self._explained():
             found = self._reader.hmget(head, "base", "next", "crc")

@@ -23,15 +23,20 @@ class LogSeen:
     last_at_s: float = 0.0  # Unix time of the newest; 0: there is none
 
 
-def replay_log(federation: Federation, records: Iterable[bytes]) -> LogSeen:
+def replay_log(federation: Federation, records: Iterable[bytes], first: int = 1) -> LogSeen:
     """Take a log in, record by record.
+
+    Args:
+        federation: knows what the log held before.
+        records: in order.
+        first: the number of the first of them in the log, counted from 1.
 
     Raises:
         DamagedLog: a record does not follow from those before it.
         StoreError: a record cannot be read: it is of a later release.
     """
     seen = LogSeen()
-    for number, record in enumerate(records, start=1):
+    for number, record in enumerate(records, start=first):
         event = read_record(number, record)
         seen.kinds[str(type(event).__struct_config__.tag)] += 1
         seen.last_at_s = max(seen.last_at_s, event.at_s)

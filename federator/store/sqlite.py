@@ -6,7 +6,7 @@ import fcntl
 import os
 import pwd
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from math import inf
 from pathlib import Path
@@ -197,7 +197,7 @@ class SqliteStore:
     def records(self) -> Iterator[bytes]:
         return (record for _, record in self.read_on(None))
 
-    def read_on(self, place: LogPlace | None) -> Iterator[tuple[LogPlace, bytes]]:
+    def read_on(self, place: LogPlace | None) -> Generator[tuple[LogPlace, bytes]]:
         if not self._path.exists():
             self._check_place(place, None, None)
             return
@@ -210,7 +210,7 @@ class SqliteStore:
 
     def _read(
         self, db: sqlite3.Connection, place: LogPlace | None
-    ) -> Iterator[tuple[LogPlace, bytes]]:
+    ) -> Generator[tuple[LogPlace, bytes]]:
         found = self._format(db)
         if found == 0:  # nobody has led yet
             self._check_place(place, None, None)
