@@ -120,13 +120,8 @@ async def _serve(settings: AgentConfig) -> None:
         loop.add_signal_handler(number, reader.feed_eof)  # as if the daemon had hung up
     folder = Path(settings.state_dir)
     welcome = await await_welcome(reader, pipe.write)
-<<<<<<< HEAD
     refuse_old(folder, settings.site, welcome, pipe.write)
-    lock = await take_over(folder)
-=======
-    check_epoch(folder, welcome.epoch)  # before an agent of the present daemon is disturbed
     lock = await take_over(folder, welcome.epoch)
->>>>>>> main
     try:
         service = Agent(
             settings,
