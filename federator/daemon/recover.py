@@ -16,7 +16,7 @@ import msgspec
 
 from federator.config import FederationConfig, SiteConfig
 from federator.daemon.links import GREETING_S, PING_S, check_hello, remembered
-from federator.daemon.loop import open_federation
+from federator.daemon.loop import new_federation
 from federator.errors import FederatorError, SiteUnavailable, StoreError
 from federator.model.event import encode_event
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
@@ -36,14 +36,13 @@ from federator.sites.protocol import (
 )
 from federator.sites.transport import Channel, Transport
 from federator.store.base import Store
-from federator.store.memory import MemoryStore
+from federator.store.replaying import replay_log
 
 TELLS_WITHIN_S: Final = 120.0  # an attempt that was just begun is looked for up to 45 s
 TRIES: Final = 4  # the first may meet the agent of a daemon that has just died
 AGAIN_S: Final = 2.0
 QUIET_S: Final = 20.0  # without a word; nobody waits for the fleet, so longer than a daemon waits
 _FAILURES: Final = (FederatorError, OSError, TimeoutError, msgspec.MsgspecError)
-_BATCH: Final = 1000  # records of one append to the store in memory
 
 Told = Mapping[SiteName, Sequence[Remembered]]
 
@@ -176,7 +175,8 @@ def rebuild(
     Raises:
         StoreError: a record of the export cannot be read.
     """
-    federation = open_federation(config, _in_memory(exported))
+    federation = new_federation(config)
+    replay_log(federation, exported)
     entries = federation.ledger.entries
     before = {id_: entry.state for id_, entry in entries.items()}
     commands: list[Command] = list(federation.begin_epoch(now_s, epoch))
@@ -214,14 +214,6 @@ def _last_attempts(told: Told) -> list[tuple[SiteName, Remembered]]:
 
 def _weight(attempt: Remembered) -> tuple[int, bool]:
     return attempt.attempt.attempt, not attempt.void
-
-
-def _in_memory(records: Sequence[bytes]) -> Store:
-    store = MemoryStore()
-    store.lead(0)
-    for start in range(0, len(records), _BATCH):
-        store.append(records[start : start + _BATCH])
-    return store
 
 
 def led_empty_store(store: Store, at_least: int) -> int:

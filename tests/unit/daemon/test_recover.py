@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from federator.cli import recover as command
 from federator.config import FederationConfig, load_config
-from federator.daemon.loop import open_federation
+from federator.daemon.loop import new_federation
 from federator.daemon.recover import TRIES, Recovered, ask_all, led_empty_store, rebuild
 from federator.errors import SiteUnavailable, StoreError
 from federator.model.event import Awarded, decode_event, encode_event
@@ -30,7 +30,7 @@ from federator.sites.protocol import (
     Report,
 )
 from federator.store.export import write_export
-from federator.store.memory import MemoryStore
+from federator.store.replaying import replay_log
 from federator.store.sqlite import SqliteStore
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.clock import VirtualClock, run_virtual
@@ -90,10 +90,9 @@ class Lost:
 
 def states(config: FederationConfig, found: Recovered) -> dict[WorkloadId, WorkloadState]:
     """As a daemon reads them."""
-    store = MemoryStore()
-    store.lead(0)
-    store.append(found.records)
-    entries = open_federation(config, store).ledger.entries
+    federation = new_federation(config)
+    replay_log(federation, found.records)
+    entries = federation.ledger.entries
     return {id_: entry.state for id_, entry in entries.items()}
 
 
@@ -263,7 +262,8 @@ def test_the_command_says_what_it_found(
     assert (found["at_sites"], found["pending"], found["unknown"]) == (3, 1, [])
     store = SqliteStore(tmp_path / "queue.db")
     assert len(list(store.records())) == found["records"]
-    federation = open_federation(config, store)
+    federation = new_federation(config)
+    replay_log(federation, store.records())
     assert {id_: e.state for id_, e in federation.ledger.entries.items()} == {
         id_: lost.f.state(id_) for id_ in lost.ids
     }
