@@ -7,7 +7,7 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 import pytest
@@ -67,6 +67,7 @@ class Daemon:
         self.epoch = 1
         self.folder = folder
         self.spool = ""  # agent.yaml's spool_dir
+        self.consume_lease: Literal["gate", "wrapper"] = "gate"
         self.spool_hangs = False
         self._reader: asyncio.StreamReader | None = None
 
@@ -97,7 +98,7 @@ class Daemon:
         self._reader = asyncio.StreamReader()
         config = AgentConfig(
             site="alpine", socket=str(self.folder / "sock"), state_dir=str(self.folder),
-            spool_dir=self.spool,
+            spool_dir=self.spool, consume_lease=self.consume_lease,
         )  # fmt: skip
         journal = Journal(self.folder, self.clock())
         agent = Agent(

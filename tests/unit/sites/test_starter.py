@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import stat
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from fednode.lease import Claim, check
@@ -15,7 +17,13 @@ from fednode.lease import Claim, check
 from federator.errors import InvalidRequest
 from federator.model.workload import AttemptId, WorkloadId
 from federator.sites import spool_folder
+from federator.sites.agent import AgentConfig
+from federator.sites.protocol import LaunchAccepted
 from federator.sites.starter import MAX_LINE_BYTES, REFUSED_STATUS, started_by, starter_of
+from tests.fakes.build import attempt
+from tests.unit.sites.test_agent import Daemon, daemon, order
+
+__all__ = ["daemon"]
 
 WHO = AttemptId(workload=WorkloadId(7), attempt=1)
 SH = "#!/bin/sh\necho ran $0 $1 $FED_X\n"
@@ -156,3 +164,33 @@ def test_the_file_goes_with_the_lease_and_what_is_left_over_is_tidied(spool: Pat
     later_s = path.stat().st_mtime + spool_folder.JUNK_AGE_S + 1
     spool_folder.look(spool, "alpine", frozenset(), later_s)
     assert not path.exists()
+
+
+# ---- the agent ----
+
+
+@pytest.mark.parametrize("consume", ["gate", "wrapper"])
+def test_an_agent_hands_sbatch_the_line_that_agent_yaml_asks_for(
+    daemon: Daemon, tmp_path: Path, consume: Literal["gate", "wrapper"]
+) -> None:
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    daemon.spool, daemon.consume_lease = str(folder), consume
+
+    async def script() -> None:
+        daemon.tell(order(0, "a1"))
+        await daemon.wait_for(LaunchAccepted)
+        line = daemon.site.start_lines[attempt(0)]
+        path = folder / "starts" / "sh" / "4294967296.1"
+        assert line == (f"#!/bin/sh {path}" if consume == "wrapper" else "")
+        assert path.exists() is (consume == "wrapper")
+        daemon.slurm.end(attempt(0))
+        await asyncio.sleep(30)
+        assert not path.exists()
+
+    daemon.serve(script)
+
+
+def test_a_wrapper_needs_a_spool() -> None:
+    with pytest.raises(ValueError, match="consume_lease: wrapper needs a spool_dir"):
+        AgentConfig(site="a", socket="/s", state_dir="/d", consume_lease="wrapper")
