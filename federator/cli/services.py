@@ -109,8 +109,8 @@ def agent(config: Path) -> None:
 async def _serve(settings: AgentConfig) -> None:
     from federator.sites.accounts import Accounts  # noqa: PLC0415
     from federator.sites.agent import Agent  # noqa: PLC0415
-    from federator.sites.greeting import await_welcome  # noqa: PLC0415
-    from federator.sites.journal import Journal, check_epoch, take_over  # noqa: PLC0415
+    from federator.sites.greeting import await_welcome, refuse_old  # noqa: PLC0415
+    from federator.sites.journal import Journal, take_over  # noqa: PLC0415
     from federator.sites.slurm.driver import open_driver  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()
@@ -121,7 +121,7 @@ async def _serve(settings: AgentConfig) -> None:
         loop.add_signal_handler(number, reader.feed_eof)  # as if the daemon had hung up
     folder = Path(settings.state_dir)
     welcome = await await_welcome(reader, pipe.write)
-    check_epoch(folder, welcome.epoch)  # before an agent of the present daemon is disturbed
+    refuse_old(folder, settings.site, welcome, pipe.write)
     lock = await take_over(folder, welcome.epoch)
     try:
         service = Agent(
