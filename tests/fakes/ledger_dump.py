@@ -21,6 +21,7 @@ Attributes = dict[tuple[type, str], str]
 
 DERIVED: Final[Attributes] = {
     (Backlog, "stale"): "families to scan; those without waiting workloads may be missing",
+    (Backlog, "_families"): "follows from the lanes; those without any may be missing",
     (Lane, "_head"): "the same workloads may begin at another place of the arrays",
     (Lane, "version"): "tells an open pass that positions moved; no pass is open after a restart",
     (Holdings, "version"): "tells that something has changed, within one process",
@@ -53,6 +54,9 @@ def dump(value: Any) -> Any:  # noqa: PLR0911  # one for each kind of value
             return sorted(map(dump, value))
         case msgspec.Struct():
             return msgspec.to_builtins(value, str_keys=True)
+        case Holdings() if len(value.tenancy):
+            value.own(0)  # sums have a row for each tenant, but not before they are asked for
+            return _attributes_of(value)
         case Lane():
             places = [value.place(k) for k in range(len(value))]
             return [places, *_attributes_of(value, "_ids", "_submitted")]
