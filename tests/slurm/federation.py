@@ -260,7 +260,7 @@ def fill(site: str, seconds: int = 300) -> None:
     at(site, "sbatch", "--partition=local", f"--nodes={nodes}", "--gres=gpu:8", "--exclusive",
        "--output=/dev/null", f"--wrap=sleep {seconds}", user=layout.LOCAL_USER)  # fmt: skip
     running = ("squeue", "--noheader", "--states=R", "--partition=local")
-    within(15, lambda: at(site, *running))
+    within(40, lambda: at(site, *running))
 
 
 def agents(site: str) -> list[int]:
