@@ -10,12 +10,13 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 import msgspec
 
-from federator.errors import ConfigError, SiteUnavailable
+from federator.cli.usage import exit_status
+from federator.errors import ConfigError, SiteUnavailable, StoreError
 
 if TYPE_CHECKING:
     from federator.config import FederationConfig
@@ -31,6 +32,9 @@ _CONFIG = click.Path(path_type=Path)
 @click.option("--verbose", is_flag=True, help="Log every call too.")
 def daemon(config: Path, verbose: bool) -> None:
     """Run the federation daemon in the foreground until SIGTERM.
+
+    While another daemon leads it stands by, and takes over when that one ends. It ends with status
+    75 when another one leads in its stead, and 74 when the log fails: start it again then.
 
     Example: federator daemon --config /etc/federator/federation.yaml
     """
@@ -49,7 +53,19 @@ def daemon(config: Path, verbose: bool) -> None:
 async def _until_told(service: Daemon) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, service.stop)
-    await service.run()
+    try:
+        await service.run()
+    except StoreError as error:
+        _end_at_once(error)
+
+
+def _end_at_once(error: StoreError) -> NoReturn:
+    """Without a word to anybody else: what is still in a buffer on its way to a site stays there.
+
+    Nor does it wait for a thread that a store keeps waiting.
+    """
+    print(f"federator: error: {error}", file=sys.stderr, flush=True)
+    os._exit(exit_status(error))
 
 
 def _log_to_stderr(verbose: bool) -> None:

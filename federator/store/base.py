@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from federator.store.chain import LogPlace
+
 
 class Store(Protocol):
     """An append-only log of opaque records. Opening it does not lead."""
@@ -51,6 +53,19 @@ class Store(Protocol):
 
         Raises:
             StoreError: the log cannot be read, or is damaged.
+        """
+        ...
+
+    def read_on(self, place: LogPlace | None) -> Iterator[tuple[LogPlace, bytes]]:
+        """The records behind a place, oldest first, each with the place behind it.
+
+        Args:
+            place: that one has read to; None for nothing.
+
+        Raises:
+            StaleState: the log is not any more what was read up to there (it was compacted, or
+                another one was put in its place): read it from the beginning.
+            StoreError: as for ``records``.
         """
         ...
 

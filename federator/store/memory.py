@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
-from federator.errors import LeadershipLost, StoreError
+from federator.errors import LeadershipLost, StaleState, StoreError
+from federator.store.chain import LogEnd, LogPlace
 
 
 class MemoryLog:
@@ -19,6 +20,7 @@ class MemoryLog:
     def __init__(self, lease_s: float = inf, clock: Callable[[], float] = lambda: 0.0) -> None:
         self.lease_s = lease_s
         self.clock = clock
+        self.first = 1  # position of the first record; those before were compacted away
         self.records: list[bytes] = []
         self.epoch = 0
         self.leader: MemoryStore | None = None
@@ -59,8 +61,17 @@ class MemoryStore:
     def records(self) -> Iterator[bytes]:
         return iter(list(self._log.records))
 
+    def read_on(self, place: LogPlace | None) -> Iterator[tuple[LogPlace, bytes]]:
+        first, records = self._log.first, list(self._log.records)
+        if place is not None and place.first != first:
+            raise StaleState("memory: the log was compacted")
+        behind = place.end.next - first if place is not None else 0
+        for k, record in enumerate(records[behind:], start=first + behind + 1):
+            yield LogPlace(first, LogEnd(k)), record
+
     def compact(self, records: Sequence[bytes]) -> None:
         self._check_leads()
+        self._log.first += len(self._log.records)
         self._log.records[:] = records
 
     def close(self) -> None:

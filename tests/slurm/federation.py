@@ -49,11 +49,13 @@ class Running:
         folder: Path,
         local: tuple[str, ...] = (),
         tenants: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
+        store: str = "",
         **policy: object,
     ) -> None:
         """Make a federation; the agents of ``local`` sites are processes of the daemon's host.
 
-        ``tenants`` holds settings that differ from the testbed's, by tenant.
+        ``tenants`` holds settings that differ from the testbed's, by tenant. ``store`` is the log;
+        by default one in the folder.
         """
         settings = yaml.safe_load(StateDir.default().federation.read_text())
         testbed = StateDir.default().root
@@ -65,7 +67,7 @@ class Running:
             argv = inside.exec_argv(layout.site(name), agent, user="federator", stdin=True)
             del settings["sites"][name]["ssh"]
             settings["sites"][name]["command"] = argv
-        settings["store"] = f"sqlite://{folder}/queue.db"
+        settings["store"] = store or f"sqlite://{folder}/queue.db"
         settings["socket"] = str(folder / "daemon.sock")
         settings["policy"] |= policy
         for name, differing in tenants.items():

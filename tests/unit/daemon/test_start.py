@@ -9,9 +9,9 @@ import pytest
 
 from federator.config import load_config
 from federator.daemon.loop import Daemon
-from federator.errors import ConfigError, StoreError
+from federator.errors import ConfigError
 from federator.model.event import Submitted, encode_event
-from federator.store.memory import MemoryLog, MemoryStore
+from federator.store.memory import MemoryStore
 from tests.fakes.build import draft
 
 CONFIG = """
@@ -34,12 +34,3 @@ def test_a_tenant_with_live_work_may_not_leave_the_configuration(tmp_path: Path)
     daemon = Daemon(load_config(path), store)
     with pytest.raises(ConfigError, match="tenant 'vision', which the configuration lacks"):
         asyncio.run(daemon.run())
-
-
-def test_a_log_that_another_daemon_leads_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "federation.yaml"
-    path.write_text(CONFIG)
-    shared = MemoryLog()
-    MemoryStore(shared).lead(0)
-    with pytest.raises(StoreError, match="in use by another daemon"):
-        Daemon(load_config(path), MemoryStore(shared))
