@@ -37,3 +37,7 @@ class StoreError(FederatorError):
 
 class LeadershipLost(StoreError):
     """Another daemon leads: this one must stop acting; it may start again as a standby."""
+
+
+class NotCompacted(StoreError):
+    """The log could not be compacted and is as it was: records may be appended all the same."""

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import heapq
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -20,6 +21,7 @@ import structlog
 from federator.config import FederationConfig, SiteConfig
 from federator.daemon.admission import AdmissionNews
 from federator.daemon.api import Api
+from federator.daemon.compaction import Compaction
 from federator.daemon.effects import Effects
 from federator.daemon.leader import Leadership
 from federator.daemon.links import SiteLink
@@ -39,10 +41,25 @@ from federator.sites.transport import ProcessTransport, SshTransport, Transport
 from federator.store.base import Store
 
 BATCH: Final = 256  # observations that share one commit
+MANY: Final = 10_000  # workloads
+COMPACTION_S: Final = 240.0  # that the supervisor gives it beyond what a turn may take
 
 log = structlog.get_logger()
 
 
+@contextlib.contextmanager
+def without_collecting() -> Iterator[None]:
+    """Nothing is thrown away while a log is read: to look for garbage would take half the time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+@without_collecting()
 def open_federation(config: FederationConfig, store: Store) -> Federation:
     """Rebuild the federation's state from its log.
 
@@ -63,6 +80,8 @@ def open_federation(config: FederationConfig, store: Store) -> Federation:
             federation.replay([decode_event(record)])
         except Exception as error:  # whatever is wrong with it, the daemon must not go on
             raise StoreError(f"event log, record {number}: {error}") from error
+    if len(ledger.entries) >= MANY:
+        gc.freeze()  # all of it will be needed: no need to look through it again and again
     return federation
 
 
@@ -249,6 +268,7 @@ class Term:
         shared = {name: config.regions[s.region].shared for name, s in config.sites.items()}
         self._admission = AdmissionNews(self._federation.ledger)
         self._admission_wake_s = 0.0
+        self._compaction = Compaction(federation.ledger, store, edges.act, self.clock())
         self._effects = Effects(config.federation, self._links, self._api.reply, self._wake, shared)
 
     @property
@@ -301,6 +321,7 @@ class Term:
         try:
             while not self._stopping:
                 await self._turn()
+                await self._keep_log_short()
         finally:
             server.close()
             for link in self._links.values():
@@ -352,6 +373,16 @@ class Term:
             commands += self._federation.handle(observation, now_s)
         await self._carry_out(commands)
         self._tell_admission(now_s)
+        self._turn_began_s = inf
+
+    async def _keep_log_short(self) -> None:
+        now_s = self.clock()
+        if not self._compaction.is_due(now_s):
+            return
+        self._turn_began_s = asyncio.get_running_loop().time() + COMPACTION_S
+        keep_s = self._config.log.keep_ended_h * 3600.0
+        await self._carry_out(self._federation.forget_ended(now_s, keep_s))
+        await self._compaction.run(now_s)
         self._turn_began_s = inf
 
     def _tell_admission(self, now_s: float) -> None:

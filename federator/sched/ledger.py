@@ -170,7 +170,7 @@ class Ledger:
         self.saves = SaveTimes()
         self.tax = PreemptionTax()
         self.shrinking: dict[WorkloadId, None] = {}  # those with optional jobs that must leave
-        self.tail = 0  # records of the log since its snapshot, or since it began
+        self.tail = 0  # events since the snapshot, or since the log began; refused ones count too
         self._by_state: dict[WorkloadState, dict[WorkloadId, None]] = {s: {} for s in WorkloadState}
         self._half_restored = False  # a snapshot has begun and is not done
 
@@ -192,11 +192,7 @@ class Ledger:
             InvalidTransition: the event does not follow from the state; nothing was changed.
             StoreError: it is of a snapshot that is not whole, or out of place.
         """
-        if isinstance(event, SnapshotRecord):
-            restore(self, event)
-            self._half_restored = not isinstance(event, SnapshotDone)
-            return ()
-        if self._half_restored:
+        if self._half_restored and not isinstance(event, SnapshotRecord):
             raise StoreError("the snapshot before this record is cut short")
         self.tail += 1
         if isinstance(event, Changed):
@@ -206,28 +202,39 @@ class Ledger:
             self.next_id = max(self.next_id, event.first_id)
             return ()
         if isinstance(event, Submitted):
-            for workload in event.workloads():
-                self.entries[workload.id] = Entry(workload=workload)
-                self.backlog.add(workload)
-                self._by_state[WorkloadState.PENDING][workload.id] = None
-                self.next_id = max(self.next_id, WorkloadId(workload.id + 1))
-                if workload.array is not None:
-                    tasks = self.array_tasks.setdefault(workload.array.array_id, {})
-                    tasks[workload.array.index] = workload.id
-            self.id_of_key[event.key] = event.first_id
+            self._submit(event)
             return (Effect.RANK_AGAIN,)
         if isinstance(event, Awarded):
-            entry = self.entries[event.attempt.workload]
-            effects = self._move(entry, Happening.AWARDED, event.at_s)
-            entry.attempt = event.attempt.attempt
-            entry.site, entry.plan, entry.award = SiteName(event.site), event.jobs, event
-            self._charge(entry, event.jobs, event.within_quota, event.at_s)
-            self._promise(event)
-            entry.site_job_id, entry.withdrawing, entry.reason = 0, False, None
-            entry.started_at_s = entry.ended_at_s = 0.0
-            return effects
-        self._forget(event)
+            return self._award(event)
+        if isinstance(event, Forgotten):
+            self._forget(event)
+            return ()
+        self.tail -= 1
+        restore(self, event)
+        self._half_restored = not isinstance(event, SnapshotDone)
         return ()
+
+    def _submit(self, event: Submitted) -> None:
+        for workload in event.workloads():
+            self.entries[workload.id] = Entry(workload=workload)
+            self.backlog.add(workload)
+            self._by_state[WorkloadState.PENDING][workload.id] = None
+            self.next_id = max(self.next_id, WorkloadId(workload.id + 1))
+            if workload.array is not None:
+                tasks = self.array_tasks.setdefault(workload.array.array_id, {})
+                tasks[workload.array.index] = workload.id
+        self.id_of_key[event.key] = event.first_id
+
+    def _award(self, event: Awarded) -> tuple[Effect, ...]:
+        entry = self.entries[event.attempt.workload]
+        effects = self._move(entry, Happening.AWARDED, event.at_s)
+        entry.attempt = event.attempt.attempt
+        entry.site, entry.plan, entry.award = SiteName(event.site), event.jobs, event
+        self._charge(entry, event.jobs, event.within_quota, event.at_s)
+        self._promise(event)
+        entry.site_job_id, entry.withdrawing, entry.reason = 0, False, None
+        entry.started_at_s = entry.ended_at_s = 0.0
+        return effects
 
     def _forget(self, event: Forgotten) -> None:
         """Know no more of workloads that nobody refers to; see ``sched.forgetting``."""

@@ -34,10 +34,10 @@ from federator.sched.bad_nodes import BadNodes
 if TYPE_CHECKING:
     from federator.sched.ledger import Entry, Ledger
 
-CHUNK_BYTES: Final = 1 << 20  # of a record, about; one submission may be larger
-_ROWS: Final = 50_000  # numbers, or pairs of them, in a record
-_FAMILIES: Final = 1_000
-_TASKS: Final = 500  # of one array together
+CHUNK_BYTES: Final = 1 << 14  # of a record, about; stores read and write a thousand at once
+_ROWS: Final = 5_000  # numbers, or pairs of them, in a record
+_FAMILIES: Final = 100
+_TASKS: Final = 50  # of one array together
 _TASK_BYTES: Final = 1_000  # one that has been awarded, about
 
 _OTHERWISE_KEPT: Final = frozenset({"id", "index", "optional", "plan", "bad_nodes"})
@@ -58,7 +58,7 @@ _T = TypeVar("_T")
 def taken(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
     """What a ledger knows at ``at_s``, as records; the ledger may change once all are read.
 
-    Each is of some MiB at most, but for a submission that is larger itself.
+    Each is of some 50 KiB at most, but for a submission that is larger itself.
     """
     yield SnapshotBegan(
         at_s=at_s,
@@ -162,7 +162,7 @@ def _saved(entry: Entry) -> SnapshotWorkload:
 
 
 def _bytes_of(submission: SnapshotSubmission) -> int:
-    """Roughly, and quickly: what counts is that records stay of some MiB."""
+    """Roughly, and quickly: what counts is that no record grows large."""
     size = _TASK_BYTES * len(submission.workloads)
     if submission.like is not None:
         typed = submission.like.submission

@@ -16,7 +16,7 @@ from federator.model.workload import TenantName
 from federator.sched.credit import F64
 
 BUCKETS: Final = 168  # of a window: one for each hour of a week
-CHUNK: Final = 256  # tenants in one record of a snapshot
+CHUNK: Final = 32  # tenants in one record of a snapshot
 _ROUNDING: Final = 1e-6
 
 

@@ -49,7 +49,9 @@ def _draft(first: int, tasks: int, tenants: int) -> Draft:
     typed = Submission(
         components=((),),
         script=f"#!/bin/bash\n# {first}\n" + "srun python train.py --epochs 3\n" * 64,
-        environment={f"VARIABLE_{k}": f"/shared/software/{first}/{k}" + "x" * 10 for k in range(60)},
+        environment={
+            f"VARIABLE_{k}": f"/shared/software/{first}/{k}" + "x" * 10 for k in range(60)
+        },
     )
     user = f"user{first % 97}"
     made = draft(gang(1 + first % 3, 8), user=user, tenant=f"tenant-{first % tenants}")
