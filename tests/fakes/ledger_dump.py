@@ -22,6 +22,9 @@ Attributes = dict[tuple[type, str], str]
 DERIVED: Final[Attributes] = {
     (Backlog, "stale"): "families to scan; those without waiting workloads may be missing",
     (Backlog, "_families"): "follows from the lanes; those without any may be missing",
+    (Backlog, "heads"): "of the last quota scan; all is scanned before it is asked for",
+    (Backlog, "moving"): "as ``heads``",
+    (Lane, "within"): "as ``heads``",
     (Lane, "_head"): "the same workloads may begin at another place of the arrays",
     (Lane, "version"): "tells an open pass that positions moved; no pass is open after a restart",
     (Holdings, "version"): "tells that something has changed, within one process",

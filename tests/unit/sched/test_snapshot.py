@@ -53,7 +53,7 @@ KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
     Holdings: {"tenancy", "_usage", "_own", "_used", "_within", "_claimed"},
     WindowAverage: {"_window_s", "_width_s", "_gpus", "_since_s", "_ring", "_bucket"},
     DecayedAverage: {"_half_life_s", "_gpus", "_since_s", "_average"},
-    Backlog: {"tenancy", "moving", "heads", "_lanes", "_count"},
+    Backlog: {"tenancy", "_lanes", "_count"},
     NodeFailures: {"_seen"},
     SaveTimes: {"_seen"},
     PreemptionTax: {"by_preemptor", "by_victim", "victims", "gpu_s"},
