@@ -42,6 +42,7 @@ from federator.store.base import Store
 
 BATCH: Final = 256  # observations that share one commit
 MANY: Final = 10_000  # workloads
+CLOCKS_DIFFER_S: Final = 3600.0  # of two hosts, or by a correction, at most
 COMPACTION_S: Final = 240.0  # that the supervisor gives it beyond what a turn may take
 
 log = structlog.get_logger()
@@ -258,7 +259,7 @@ class Term:
         self._federation = federation
         self._inbox: asyncio.Queue[Observation] = asyncio.Queue()
         self._wakes: list[float] = []
-        self._now_s = 0.0
+        self._now_s = self._begin_at_s()
         self._monotonic_s = edges.monotonic()
         self._api = Api(
             config, self._federation, self._inbox.put_nowait, self.clock, lambda: leadership.holds
@@ -280,6 +281,18 @@ class Term:
     def turn_began_s(self) -> float:
         """When the turn began that is under way, on the event loop's clock; inf between turns."""
         return self._turn_began_s
+
+    def _begin_at_s(self) -> float:
+        """Time goes on from the log's last event, should this host's clock be behind.
+
+        It is not believed if it is far ahead: some clock was wrong for a while then.
+        """
+        latest_s = self._federation.ledger.latest_s
+        behind_s = latest_s - self._edges.wall()
+        if behind_s <= CLOCKS_DIFFER_S:
+            return latest_s
+        log.warning("clock_behind_log", behind_s=round(behind_s))
+        return 0.0
 
     def clock(self) -> float:
         """Unix time that never stands still or runs backwards, even if the wall clock is set."""

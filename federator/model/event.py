@@ -168,6 +168,7 @@ class SnapshotBegan(Event, frozen=True, kw_only=True, omit_defaults=True, tag="s
 
     epoch: int
     next_id: WorkloadId
+    latest_s: float = 0.0  # of any event
     tenants: tuple[TenantName, ...] = ()  # every one ever met, by row
     failures: dict[SiteName, tuple[int, float]] = {}  # of nodes, and the node-seconds seen
     tax_by_preemptor: dict[TenantName, float] = {}

@@ -170,6 +170,7 @@ class Ledger:
         self.saves = SaveTimes()
         self.tax = PreemptionTax()
         self.shrinking: dict[WorkloadId, None] = {}  # those with optional jobs that must leave
+        self.latest_s = 0.0  # the time of the latest event
         self.tail = 0  # events since the snapshot, or since the log began; refused ones count too
         self._by_state: dict[WorkloadState, dict[WorkloadId, None]] = {s: {} for s in WorkloadState}
         self._half_restored = False  # a snapshot has begun and is not done
@@ -192,9 +193,14 @@ class Ledger:
             InvalidTransition: the event does not follow from the state; nothing was changed.
             StoreError: it is of a snapshot that is not whole, or out of place.
         """
-        if self._half_restored and not isinstance(event, SnapshotRecord):
+        if isinstance(event, SnapshotRecord):
+            restore(self, event)
+            self._half_restored = not isinstance(event, SnapshotDone)
+            return ()
+        if self._half_restored:
             raise StoreError("the snapshot before this record is cut short")
         self.tail += 1
+        self.latest_s = max(self.latest_s, event.at_s)
         if isinstance(event, Changed):
             return self._change(event)
         if isinstance(event, EpochBegan):
@@ -206,12 +212,7 @@ class Ledger:
             return (Effect.RANK_AGAIN,)
         if isinstance(event, Awarded):
             return self._award(event)
-        if isinstance(event, Forgotten):
-            self._forget(event)
-            return ()
-        self.tail -= 1
-        restore(self, event)
-        self._half_restored = not isinstance(event, SnapshotDone)
+        self._forget(event)
         return ()
 
     def _submit(self, event: Submitted) -> None:

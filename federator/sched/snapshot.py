@@ -64,6 +64,7 @@ def taken(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
         at_s=at_s,
         epoch=ledger.epoch,
         next_id=ledger.next_id,
+        latest_s=ledger.latest_s,
         tenants=tuple(tenant.name for tenant in ledger.tenancy.tenants),
         failures=ledger.failures.saved(),
         tax_by_preemptor=dict(ledger.tax.by_preemptor),
@@ -202,6 +203,7 @@ def restore(ledger: Ledger, record: SnapshotRecord) -> None:
 
 def _restore_head(ledger: Ledger, began: SnapshotBegan) -> None:
     ledger.epoch, ledger.next_id = began.epoch, began.next_id
+    ledger.latest_s = began.latest_s
     for name in began.tenants:
         ledger.tenancy.row(name)  # those that are not configured any more keep their order
     ledger.failures.restore(began.failures)

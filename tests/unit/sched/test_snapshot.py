@@ -47,7 +47,7 @@ FOLLOWS = {"workload": "kept once for all that share it", "charge": "from the pl
 KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
     Ledger: {
         "tenancy", "holdings", "backlog", "entries", "epoch", "next_id", "array_tasks",
-        "id_of_key", "evictions", "failures", "saves", "tax", "shrinking", "_by_state",
+        "id_of_key", "latest_s", "evictions", "failures", "saves", "tax", "shrinking", "_by_state",
         "_half_restored",
     },
     Holdings: {"tenancy", "_usage", "_own", "_used", "_within", "_claimed"},
