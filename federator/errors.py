@@ -41,3 +41,7 @@ class LeadershipLost(StoreError):
 
 class NotCompacted(StoreError):
     """The log could not be compacted and is as it was: records may be appended all the same."""
+
+
+class DamagedLog(StoreError):
+    """The log is not what was written: put a copy back, or rebuild it from the sites."""

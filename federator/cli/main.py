@@ -24,6 +24,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
                    "Policies beside each other: a report."),
     "explain": ("federator.cli.explain", "explain", "Why a workload is where it is."),
     "generate": ("federator.cli.generate", "generate", "Make up a trace of jobs to replay."),
+    "log": ("federator.cli.log", "log", "The event log: verify, export, replay."),
     "rank": ("federator.cli.rank", "rank", "Offline: the order of a queue, and why."),
     "simulate": ("federator.cli.simulate", "simulate", "Replay a trace of jobs under a policy."),
     "site": ("federator.cli.site", "site", "Set a site up, and prove that it is."),

@@ -113,12 +113,19 @@ class Running:
     # ---- commands on the daemon's host ----
 
     def run(
-        self, program: str, *arguments: str, stdin: str = "", cwd: Path | None = None
+        self,
+        program: str,
+        *arguments: str,
+        stdin: str = "",
+        cwd: Path | None = None,
+        more: Mapping[str, str] = MappingProxyType({}),
     ) -> subprocess.CompletedProcess[str]:
+        """Run one; ``more`` is added to its environment."""
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(self.folder),
             "FEDERATOR_SOCKET": str(self.folder / "daemon.sock"),
+            **more,
         }
         return subprocess.run(
             [str(BIN / program), *arguments], input=stdin, text=True, capture_output=True,

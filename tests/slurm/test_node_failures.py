@@ -51,7 +51,7 @@ def only_room_at(site: str) -> Iterator[None]:
 
 
 @contextmanager
-def failing_prolog(federation: Running, site: str, node: str, *, held: bool) -> Iterator[None]:
+def failing_prolog(site: str, node: str, *, held: bool) -> Iterator[None]:
     """A gate that refuses one node and says why; its job is held, or may start elsewhere."""
     fails = (
         f'#!/bin/sh\n[ "$SLURMD_NODENAME" != {node} ] && exit 0\n'
@@ -62,7 +62,6 @@ def failing_prolog(federation: Running, site: str, node: str, *, held: bool) -> 
         if held:
             at(site, "sed", "-i", "s/,nohold_on_prolog_fail//", CONF)
             reconfigure(site)
-        within(60, federation.all_up)
         yield
     finally:
         at(site, "sh", "-c", f"mv {CONF}.kept {CONF}; rm {PROLOG}")
@@ -116,7 +115,8 @@ def test_a_job_whose_prolog_fails_starts_at_once_without_that_node(
 ) -> None:
     """Slurm puts the job back, by default held for an admin. Why is told in the gate's words."""
     bad = f"{site}-g1"
-    with only_room_at(site), failing_prolog(federation, site, bad, held=held):
+    with only_room_at(site), failing_prolog(site, bad, held=held):
+        within(60, federation.all_up)
         id_ = federation.submit(RUNS_UNTIL_IT_FAILS.replace("= 1", "= 0"), *GANG)
         within(90, lambda: federation.row(id_)["attempt"] == 2)
         federation.await_state(id_, "RUNNING", "COMPLETED")
@@ -139,7 +139,7 @@ def test_a_job_that_may_not_be_requeued_fails_on_account_of_the_node(federation:
     """Slurm calls it CANCELLED, though nobody has cancelled it."""
     site = SITES[0]
     bad = f"{site}-g1"
-    with only_room_at(site), failing_prolog(federation, site, bad, held=False):
+    with only_room_at(site), failing_prolog(site, bad, held=False):
         id_ = federation.submit(RUNS_UNTIL_IT_FAILS, *GANG, "--no-requeue")
         (row,) = federation.await_end(id_)
     within(60, lambda: idle(site, bad))

@@ -11,8 +11,9 @@ from structlog.testing import capture_logs
 
 from federator.config import load_config
 from federator.daemon import compaction
+from federator.daemon.following import Follower
 from federator.daemon.links import SiteLink
-from federator.daemon.loop import open_federation
+from federator.daemon.loop import new_federation
 from federator.errors import LeadershipLost, NotCompacted, StoreError
 from federator.model.event import SnapshotDone, decode_event
 from federator.model.lifecycle import WorkloadState
@@ -47,7 +48,10 @@ class World:
         """What a daemon that started now would know."""
         path = self.folder / "federation.yaml"
         path.write_text(CONFIG)
-        return open_federation(load_config(path), MemoryStore(self.log)).ledger
+        follower = Follower(lambda: new_federation(load_config(path)), MemoryStore(self.log))
+        while not follower.read_on():
+            pass
+        return follower.federation.ledger
 
     def snapshots(self) -> int:
         return sum(isinstance(decode_event(r), SnapshotDone) for r in self.log.records)
