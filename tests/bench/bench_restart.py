@@ -2,9 +2,9 @@
 
 Run by ``./test bench``. From the start of the real ``federator daemon`` process until each of three
 sites has been asked for bids; an agent made for this stands for each site and shows at once the
-2,000 jobs that the log has running there. Four logs tell of the same workloads (tests/fakes/
-long_log.py): all of it; a snapshot; a snapshot and as many records after it as may come before the
-next one; and each as SQLite has it. Prints medians of ``REPEATS`` and the daemon's memory, and how
+2,000 jobs that the log has running there. Three logs, in SQLite, tell of the same workloads (tests/fakes/
+long_log.py): the whole of it; a snapshot; a snapshot and as many records after it as may come
+before the next one. Prints medians of ``REPEATS`` and the daemon's memory, and how
 long a compaction holds up decisions.
 """
 
@@ -45,8 +45,8 @@ from federator.sites.protocol import (
 from federator.store.sqlite import SqliteStore
 from tests.fakes.long_log import SITES, long_log
 
-WORKLOADS = int(os.environ.get("N", "100000"))
-REPEATS = int(os.environ.get("R", "5"))
+WORKLOADS = 100_000
+REPEATS = 5
 TENANTS = 20
 PATIENCE_S = 300.0
 RECORDS_PER_WORKLOAD = 2  # after a snapshot, at most: federator/daemon/compaction.py
