@@ -19,11 +19,12 @@ from federator.store.chain import LogPlace
 from federator.store.replaying import replay_log
 
 RECORDS_AT_ONCE: Final = 5_000  # taken in some tenths of a second
+MANY: Final = 5_000  # records; what they lead to stays
 
 
 @contextmanager
 def without_collecting() -> Iterator[None]:
-    """All is kept while a log is read: looking for garbage would take as long as the reading."""
+    """Nothing is thrown away while a log is read, and to look for garbage holds up every thread."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -77,6 +78,8 @@ class Follower:
             raise
         self._place = place
         self._taken += len(found)
+        if len(found) >= MANY:
+            gc.freeze()  # not to be looked through again and again
         return len(found) < RECORDS_AT_ONCE
 
     def _begin_anew(self) -> None:

@@ -165,6 +165,7 @@ class Ledger:
         self.next_id = FIRST_WORKLOAD_ID
         self.array_tasks: dict[WorkloadId, dict[int, WorkloadId]] = {}  # by array id and index
         self.id_of_key: dict[str, WorkloadId] = {}
+        self._key_of_id: dict[WorkloadId, str] = {}  # of an array: of its own id
         self.evictions: deque[Eviction] = deque(maxlen=EVICTIONS_KEPT)
         self.failures = NodeFailures()
         self.saves = SaveTimes()
@@ -179,6 +180,13 @@ class Ledger:
     def is_new(self) -> bool:
         """Whether nothing has been applied yet."""
         return not (self.tail or self._half_restored or self.epoch or self.entries)
+
+    def key_of(self, workload: Workload) -> str:
+        """The key of the submission it is of; "" where it has none."""
+        id_ = workload.array.array_id if workload.array is not None else workload.id
+        if id_ not in self._key_of_id:  # once after a replay
+            self._key_of_id = {known: key for key, known in self.id_of_key.items()}
+        return self._key_of_id.setdefault(id_, "")
 
     def in_state(self, *states: WorkloadState) -> Iterator[Entry]:
         """Entries in these states, oldest change first within each."""
@@ -224,7 +232,9 @@ class Ledger:
             if workload.array is not None:
                 tasks = self.array_tasks.setdefault(workload.array.array_id, {})
                 tasks[workload.array.index] = workload.id
-        self.id_of_key[event.key] = event.first_id
+        id_ = event.array_id or event.first_id
+        self.id_of_key[event.key] = id_
+        self._key_of_id[id_] = event.key
 
     def _award(self, event: Awarded) -> tuple[Effect, ...]:
         entry = self.entries[event.attempt.workload]
@@ -239,12 +249,14 @@ class Ledger:
 
     def _forget(self, event: Forgotten) -> None:
         """Know no more of workloads that nobody refers to; see ``sched.forgetting``."""
+        gone = set(event.ids)
         for id_ in event.ids:
             entry = self.entries.pop(id_)
             del self._by_state[entry.state][id_]
             if entry.workload.array is not None:
+                gone.add(entry.workload.array.array_id)
                 self.array_tasks.pop(entry.workload.array.array_id, None)
-        gone = set(event.ids)
+        self._key_of_id = {}
         self.id_of_key = {key: id_ for key, id_ in self.id_of_key.items() if id_ not in gone}
 
     def _change(self, event: Changed) -> tuple[Effect, ...]:

@@ -121,10 +121,10 @@ def _submissions(ledger: Ledger) -> Iterator[SnapshotSubmission]:
             shared = new
         group.append(entry)
         known.update(keys.pop(workload.id, {}))
-    for others in keys.values():  # of no workload that is known
-        known.update(others)
     if group:
         yield _submission(group, like, known)
+    for others in keys.values():  # of arrays of which some tasks are known, but not the first
+        yield SnapshotSubmission(workloads=(), keys=others)
 
 
 def _same_array(like: Workload, workload: Workload) -> bool:
@@ -214,11 +214,13 @@ def _restore_head(ledger: Ledger, began: SnapshotBegan) -> None:
 
 def _restore_submission(ledger: Ledger, submission: SnapshotSubmission) -> None:
     like = submission.like
+    ledger.id_of_key.update(submission.keys)
     if like is None:
+        if not submission.workloads:
+            return
         if submission.same_as not in ledger.entries:
             raise StoreError(f"the snapshot lacks workload {submission.same_as}")
         like = ledger.entries[submission.same_as].workload
-    ledger.id_of_key.update(submission.keys)
     for kept in submission.workloads:
         plan = kept.plan
         if plan is None:

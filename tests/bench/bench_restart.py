@@ -2,10 +2,10 @@
 
 Run by ``./test bench``. From the start of the real ``federator daemon`` process until each of three
 sites has been asked for bids; an agent made for this stands for each site and shows at once the
-2,000 jobs that the log has running there. Three logs, in SQLite, tell of the same workloads (tests/fakes/
-long_log.py): the whole of it; a snapshot; a snapshot and as many records after it as may come
-before the next one. Prints medians of ``REPEATS`` and the daemon's memory, and how
-long a compaction holds up decisions.
+2,000 jobs that the log has running there. Three logs, in SQLite, tell of the same workloads
+(tests/fakes/long_log.py): the whole of it; a snapshot; a snapshot and as many records after it as
+may come before the next one. Prints medians of ``REPEATS`` and the daemon's memory, and how long a
+compaction holds up decisions.
 """
 
 from __future__ import annotations
