@@ -61,7 +61,7 @@ from federator.sites.protocol import (
     to_agent_decoder,
 )
 from federator.sites.relay import Relay
-from federator.sites.researchers import ResearcherSocket
+from federator.sites.researchers import Listen, ResearcherSocket
 from federator.sites.setbacks import Setbacks
 from federator.sites.spool import Acting, Spool
 from federator.sites.taking import Taking
@@ -102,6 +102,7 @@ class Agent:
         clock: returns Unix time.
         knows_user: tells whether a user has an account at this site.
         acting: does what may take long in the spool; by default a thread.
+        listen: serves the researchers' socket; by default a unix one.
     """
 
     def __init__(  # noqa: PLR0913 - each is one edge of the agent
@@ -114,8 +115,10 @@ class Agent:
         knows_user: Callable[[str], bool],
         clock: Callable[[], float] = time.time,
         acting: Acting | None = None,
+        listen: Listen = lambda answer, path: ResearcherSocket(answer).listen(path),
     ) -> None:
         self._config = config
+        self._listen = listen
         self._driver = driver
         self._journal = journal
         self._write = write
@@ -167,7 +170,7 @@ class Agent:
         self._scheduler = SiteScheduler(welcome.partitions)
         self._poll_interval_s = welcome.poll_interval_s
         self._gpus = welcome.gpus
-        server = await ResearcherSocket(self._relay.ask).listen(Path(self._config.socket))
+        server = await self._listen(self._relay.ask, Path(self._config.socket))
         lasting = [
             asyncio.create_task(self._obey(reader)),
             asyncio.create_task(self._sweep_for_ever()),

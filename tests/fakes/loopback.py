@@ -62,8 +62,8 @@ from federator.sched.rules import Rules
 from federator.sched.site_scheduler import SiteScheduler, summarise
 from federator.sites.base import told_apart
 from federator.sites.setbacks import Setbacks
-from tests.fakes.clock import VirtualClock
-from tests.fakes.slurm import SimulatedJob, SimulatedSlurm
+from federator.faults.clock import VirtualClock
+from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 
 LATENCY_S: Final = 0.01
 POLL_S: Final = 10.0

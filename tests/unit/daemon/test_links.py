@@ -39,7 +39,7 @@ from federator.sites.protocol import (
     unpacked,
 )
 from federator.sites.transport import Channel
-from tests.fakes.clock import VirtualClock, run_virtual
+from federator.faults.clock import VirtualClock, run_virtual
 
 SITE = SiteName("alpine")
 WELCOME = Welcome(

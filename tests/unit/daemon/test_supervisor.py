@@ -17,7 +17,7 @@ from federator.daemon.loop import Daemon
 from federator.daemon.supervisor import Supervisor
 from federator.model.message import Command, Tick
 from federator.store.memory import MemoryStore
-from tests.fakes.clock import VirtualClock, run_virtual
+from federator.faults.clock import VirtualClock, run_virtual
 
 CONFIG = """
 federation: demo

@@ -48,8 +48,9 @@ from federator.sites.protocol import (
     unpacked,
 )
 from tests.fakes.build import attempt, gang, plan_on, rack, submission
-from tests.fakes.clock import VirtualClock, run_virtual
-from tests.fakes.slurm import SimulatedSite, SimulatedSlurm
+from federator.faults.clock import VirtualClock, run_virtual
+from federator.faults.slurm import SimulatedSlurm
+from tests.fakes.slurm import SimulatedSite
 
 _M = TypeVar("_M", bound=Message)
 _T = TypeVar("_T")

@@ -20,7 +20,7 @@ from federator.sites.protocol import (
     SignalTo,
 )
 from tests.fakes.build import attempt, plan_on
-from tests.fakes.slurm import SimulatedJob
+from federator.faults.slurm import SimulatedJob
 from tests.unit.sites.test_agent import Daemon, order
 
 GRACE_S = 120.0

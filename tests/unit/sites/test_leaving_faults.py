@@ -15,7 +15,7 @@ from federator.sites.base import Seen
 from federator.sites.leaving import ACTS_AT_ONCE
 from federator.sites.protocol import PreemptOrder, Report, SignalTo
 from tests.fakes.build import attempt, plan_on, rack
-from tests.fakes.slurm import SimulatedJob, SimulatedSlurm
+from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 from tests.unit.sites.test_agent import Daemon
 from tests.unit.sites.test_leaving import (
     GRACE_S,

@@ -17,8 +17,9 @@ from federator.sites.leaving import LOOK_TAKES_S
 from federator.sites.left_behind import USERS_AT_ONCE, LeftBehind
 from federator.sites.protocol import LaunchAccepted, PreemptOrder, Report
 from tests.fakes.build import attempt, rack
-from tests.fakes.clock import VirtualClock, run_virtual
-from tests.fakes.slurm import SimulatedSite, SimulatedSlurm
+from federator.faults.clock import VirtualClock, run_virtual
+from federator.faults.slurm import SimulatedSlurm
+from tests.fakes.slurm import SimulatedSite
 from tests.unit.sites.test_agent import Daemon, order
 
 SAVED_AT_S = 77.0

@@ -31,7 +31,7 @@ from federator.sites.spool import (
     admission_text,
 )
 from federator.sites.spool_folder import JUNK_AGE_S, TICKET_LASTS_S
-from tests.fakes.clock import VirtualClock
+from federator.faults.clock import VirtualClock
 
 _T = TypeVar("_T")
 USER = "ada"

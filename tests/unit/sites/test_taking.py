@@ -11,8 +11,9 @@ from federator.model.workload import AttemptId
 from federator.sites.protocol import CancelFailed, Message, ShrinkOrder
 from federator.sites.taking import Taking
 from tests.fakes.build import attempt, plan_on, rack
-from tests.fakes.clock import VirtualClock
-from tests.fakes.slurm import SimulatedSite, SimulatedSlurm
+from federator.faults.clock import VirtualClock
+from federator.faults.slurm import SimulatedSlurm
+from tests.fakes.slurm import SimulatedSite
 
 
 class SiteOfOneHetJob:

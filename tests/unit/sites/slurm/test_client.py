@@ -17,7 +17,7 @@ from federator.sites.slurm.client import (
     SlurmClient,
 )
 from federator.sites.slurm.runner import Completed
-from tests.fakes.clock import VirtualClock
+from federator.faults.clock import VirtualClock
 from tests.unit.sites.slurm.texts import job_line, node_line, squeue_record
 
 Answer = Callable[[Sequence[str]], Completed]
