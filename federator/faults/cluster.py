@@ -56,6 +56,7 @@ class Witness(Protocol):
     def ended(self, run: Run) -> None: ...
     def stopped(self, site: str, attempt: AttemptId, job_id: int) -> None: ...
     def unrecorded(self, attempt: AttemptId) -> None: ...
+    def beyond(self, attempt: AttemptId) -> None: ...
 
 
 class Cluster(SimulatedSlurm):
@@ -100,6 +101,10 @@ class Cluster(SimulatedSlurm):
         self._origin[job_id] = attempt
         self._witness.submitted(self.name, attempt, job_id)
         return job_id
+
+    def beyond(self, attempt: AttemptId) -> None:
+        """An sbatch of this attempt is on its way that everybody has given up."""
+        self._witness.beyond(attempt)
 
     def pretend(self, attempt: AttemptId, node: str) -> None:
         """Another user submits a job that says it is this attempt."""

@@ -17,6 +17,7 @@ from federator.faults.net import Line, LineTransport, Network
 from federator.faults.process import Process, later
 from federator.model.workload import SiteName
 from federator.sched.federation import Federation
+from federator.sched.ledger import Ledger
 from federator.sites.protocol import Call, ClientCall, Reply
 from federator.sites.transport import Transport
 
@@ -50,6 +51,7 @@ class DaemonHost:
         monotonic: time since whenever.
         strikes: see ``Process``.
         tell: notes what struck.
+        on_start: told of what a daemon has read from its log.
     """
 
     name: str
@@ -60,6 +62,7 @@ class DaemonHost:
     monotonic: Callable[[], float]
     strikes: Callable[[str, str], bool]
     tell: Callable[[str], None]
+    on_start: Callable[[Ledger], None]
     process: Process | None = None
     daemon: Daemon | None = None
     door: _Door | None = None
@@ -86,6 +89,7 @@ class DaemonHost:
             while store.lead(0) is None:
                 await asyncio.sleep(LEAD_AGAIN_S)
             self.daemon = Daemon(self.config, store, edges=self._edges(process))
+            self.on_start(self.daemon._federation.ledger)
             await self.daemon.run()
         except FederatorError as error:
             process.check()

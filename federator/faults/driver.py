@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -51,6 +51,7 @@ class Spell:
     hides_node: bool = False
     unreadable: bool = False
     fate: Fate = Fate.WELL  # of the next sbatch
+    said: set[str] = field(default_factory=set)  # what was told of it already
 
 
 class MortalDriver:
@@ -78,11 +79,17 @@ class MortalDriver:
         self._tell = tell
         self._spool = spool
 
+    def _say(self, what: str) -> None:
+        """Once in each spell."""
+        if what not in self._spell.said:
+            self._spell.said.add(what)
+            self._tell(what)
+
     async def _ask(self) -> None:
         self._process.check()
         await asyncio.sleep(ASKING_S)
         if self._spell.down:
-            self._tell("slurmctld down")
+            self._say("slurmctld down")
             await asyncio.sleep(2.0)
             raise SiteUnavailable("slurmctld does not answer")
 
@@ -94,16 +101,16 @@ class MortalDriver:
         self._process.point("sweep before")
         await self._ask()
         if self._spell.unreadable:
-            self._tell("sweep unreadable")
+            self._say("sweep unreadable")
             raise SiteUnavailable("jobs cannot be read")
         attempts, holders = self._cluster.reports(), self._cluster.holders()
         if self._spell.sweep_s:
-            self._tell("sweep slow")
+            self._say("sweep slow")
             await asyncio.sleep(self._spell.sweep_s)
         nodes = self._cluster.nodes()
         complete = True
         if self._spell.hides_node and len(nodes) > 1:
-            self._tell("sweep incomplete")
+            self._say("sweep incomplete")
             nodes, complete = nodes[1:], False
         self._process.point("sweep after")
         return Sweep(nodes=nodes, attempts=attempts, holders=holders, nodes_complete=complete)
@@ -150,13 +157,14 @@ class MortalDriver:
         waits_s = SBATCH_ENDS_S - 1.0 if fate in (Fate.SLOW, Fate.REFUSED_LATE) else 0.1
         await asyncio.sleep(waits_s)
         if self._spell.down:
-            self._tell("slurmctld down")
+            self._say("slurmctld down")
             raise SiteUnavailable("sbatch: Unable to contact slurm controller")
         if fate in (Fate.REFUSED, Fate.REFUSED_LATE):
             raise SiteRefused("sbatch: error: Batch job submission failed")
         if fate is Fate.NEVER_REACHED:
             raise SiteUnavailable("sbatch: Socket timed out")
         if fate is Fate.BEYOND:
+            self._cluster.beyond(order.attempt)
             later(BEYOND_S, self._reach, order)
             raise SiteUnavailable("sbatch: Socket timed out")
         if ticket and self._spool is not None and not (self._spool / "tickets" / ticket).exists():

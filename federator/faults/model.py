@@ -29,6 +29,7 @@ class Truth:
 
     runs: list[Run] = field(default_factory=list)
     acked: str = ""  # the key under which its client knows it
+    cancel_asked: bool = False
     cancel_acked: bool = False
     last_attempt: int = 0  # by the log
     attempt_at_cancel: int = 0
@@ -105,6 +106,10 @@ class Model:
         """Slurm knows a job of the attempt no more."""
         self.truth(attempt.workload).unrecorded.add(attempt)
 
+    def beyond(self, attempt: AttemptId) -> None:
+        """Its sbatch does what Slurm's helper promises cannot be; its gate must stop it."""
+        self.may_double.add(attempt)
+
     # ---- what clients are told ----
 
     def acknowledged(self, key: str, id_: int) -> None:
@@ -114,6 +119,10 @@ class Model:
         if known != id_:
             self.break_(f"key {key} was {known}, and is {id_} now")
         self.truth(WorkloadId(id_)).acked = key
+
+    def cancel_asked(self, id_: int) -> None:
+        """A client wants it to end; it may not learn that it was heard."""
+        self.truth(WorkloadId(id_)).cancel_asked = True
 
     def cancelled(self, ids: Iterable[int]) -> None:
         for id_ in ids:
@@ -169,7 +178,7 @@ def _disagreement(state: WorkloadState, truth: Truth) -> str:
         return "its user code completed"
     if state is WorkloadState.COMPLETED and not truth.completed:
         return "its user code never completed"
-    if state is WorkloadState.CANCELLED and not (truth.cancel_acked or truth.ended_outside):
+    if state is WorkloadState.CANCELLED and not (truth.cancel_asked or truth.ended_outside):
         return "nobody cancelled it"
     how = last.ended if last is not None else None
     if state is WorkloadState.FAILED and how is not SiteJobState.FAILED and not lost:
@@ -206,8 +215,9 @@ def differences(one: Ledger, other: Ledger) -> Mapping[str, object]:
         found["entries"] = (list(one.entries), list(other.entries))
     for id_, entry in one.entries.items():
         mine, theirs = _lasting(entry), _lasting(other.entries.get(id_))
-        if mine != theirs:
-            found[str(id_)] = (mine, theirs)
+        for name, value in mine.items():
+            if value != theirs.get(name):
+                found[f"{id_}.{name}"] = (value, theirs.get(name))
     return found
 
 

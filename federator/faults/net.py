@@ -169,6 +169,7 @@ class AgentEnd:
         self._line = line
         self._process = process
         self.reader = line.down.reader
+        self.hang_up = line.down.end  # what SIGTERM makes of it
         process.when_dead(self.gone)
 
     def write(self, data: bytes) -> None:

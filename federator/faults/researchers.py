@@ -106,6 +106,7 @@ class Researcher:
             await asyncio.sleep(self._rng.uniform(*AGAIN_S))
 
     async def _cancel(self, id_: int) -> None:
+        self._model.cancel_asked(id_)
         while True:
             reply = await self._ask(CancelCall(ids=(str(id_),)))
             if isinstance(reply, CancelReply):

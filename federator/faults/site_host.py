@@ -22,7 +22,7 @@ from federator.model.workload import AttemptId
 from federator.sites.agent import Agent, AgentConfig
 from federator.sites.greeting import await_welcome
 from federator.sites.journal import TAKEOVER_S, Journal, Mark, Step, check_epoch
-from federator.sites.protocol import ByteReader, Call, Reply
+from federator.sites.protocol import Call, Reply
 from federator.sites.researchers import Answer
 
 _T = TypeVar("_T")
@@ -148,7 +148,7 @@ class SiteHost:
         try:
             welcome = await await_welcome(end.reader, end.write)
             check_epoch(self.folder, welcome.epoch)
-            await self._take_over(process, end.reader)
+            await self._take_over(process, end)
             journal = MortalJournal(self.folder, self.clock(), process, self.disk, self.tell)
             process.when_dead(journal.close)
             agent = self._agent(process, end, journal, welcome.partitions)
@@ -186,16 +186,16 @@ class SiteHost:
             acting=acting, listen=listen,
         )  # fmt: skip
 
-    async def _take_over(self, process: Process, reader: ByteReader) -> None:
+    async def _take_over(self, process: Process, end: AgentEnd) -> None:
         """As ``journal.take_over``, of a lock that dies with its process."""
         for turn in range(int(TAKEOVER_S / 0.1)):
             if self._locked_by is None:
                 self._locked_by = process
-                assert isinstance(reader, asyncio.StreamReader)
-                self._ends[id(process)] = reader.feed_eof
+                self._ends[id(process)] = end.hang_up
                 return
-            if turn % 10 == 0:
+            if turn == 0:
                 self.tell("two agents")
+            if turn % 10 == 0:
                 self._ends[id(self._locked_by)]()
             await asyncio.sleep(0.1)
         raise SiteUnavailable("an older agent still holds the lock")

@@ -187,17 +187,20 @@ class Weather:
     def _slurmctld_down(self) -> None:
         spell = self._site().spell
         spell.down = True
+        spell.said.clear()
         self._for_a_while(lambda: setattr(spell, "down", False), 2.0, 50.0)
 
     def _slurmctld_restart(self) -> bool:
         spell = self._site().spell
         spell.down = True
+        spell.said.clear()
         later(1.5, self._undo, lambda: setattr(spell, "down", False))
         return True
 
     def _slurmctld_lost_state(self) -> bool:
         site = self._site()
         site.spell.down = True
+        site.spell.said.clear()
         later(3.0, self._undo, lambda: setattr(site.spell, "down", False))
         return site.cluster.lose_last(self._rng.choice((1, 1, 2)))
 
@@ -240,16 +243,19 @@ class Weather:
     def _sweep_slow(self) -> None:
         spell = self._site().spell
         spell.sweep_s = self._rng.choice((1.0, 4.0, 12.0))
+        spell.said.clear()
         self._for_a_while(lambda: setattr(spell, "sweep_s", 0.0), 5.0, 25.0)
 
     def _sweep_incomplete(self) -> None:
         spell = self._site().spell
         spell.hides_node = True
+        spell.said.clear()
         self._for_a_while(lambda: setattr(spell, "hides_node", False), 5.0, 30.0)
 
     def _sweep_unreadable(self) -> None:
         spell = self._site().spell
         spell.unreadable = True
+        spell.said.clear()
         self._for_a_while(lambda: setattr(spell, "unreadable", False), 2.0, 25.0)
 
     # ---- nodes ----
@@ -278,7 +284,9 @@ class Weather:
     def _local_job(self) -> bool:
         site = self._site()
         name = self._node_of(site)
-        site.cluster.take_locally(name, NodeShare(cpus=2))
+        node = next(n for n in site.cluster.nodes() if n.name == name)
+        free = NodeShare(gpus=node.gpus - node.gpus_alloc, cpus=1)
+        site.cluster.take_locally(name, free)
         undo = NodeShare()
         self._for_a_while(lambda: site.cluster.take_locally(name, undo), 5.0, 60.0)
         return True

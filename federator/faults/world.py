@@ -31,6 +31,7 @@ from federator.store.memory import MemoryStore
 SITES: Final = ("alpine", "breeze", "coral")
 BEGINS_S: Final = 1_795_000_000.0
 CALM_S: Final = 3000.0  # within which everything ends once nothing fails any more
+SETTLES_S: Final = 5.0  # the last append of a slow log
 NOTED: Final[dict[str, Kind]] = {
     "slurmctld down": Kind.SLURMCTLD_DOWN,
     "sweep unreadable": Kind.SWEEP_UNREADABLE,
@@ -122,7 +123,8 @@ class World:
     def _daemon(self, name: str) -> DaemonHost:
         networks = {n: (site.network, site.start_agent) for n, site in self.sites.items()}
         return DaemonHost(
-            name, self.config, self.log, networks, self.wall, self.clock, self.strikes, self.note
+            name, self.config, self.log, networks, self.wall, self.clock, self.strikes, self.note,
+            self.model.check_acknowledged,
         )
 
     def _script(self, attempt: AttemptId) -> Script:
@@ -130,7 +132,7 @@ class World:
         rng = Random(f"{attempt.workload}.{attempt.attempt}.{self.began_s}")
         if attempt.workload not in self.scripts:
             self.scripts[attempt.workload] = Script(
-                duration_s=rng.choice((3.0, 8.0, 15.0, 30.0, 45.0)),
+                duration_s=rng.choice((3.0, 8.0, 15.0, 30.0, 60.0)),
                 exit_code=rng.choice((0, 0, 0, 0, 0, 0, 1, 85)),
                 saves_s=rng.choice((0.5, 2.0, 1e9)),
             )
@@ -175,6 +177,7 @@ class World:
         until_s = self.clock() + CALM_S
         while not self.all_is_over() and self.clock() < until_s and not self.model.broken:
             await asyncio.sleep(2.0)
+        await asyncio.sleep(SETTLES_S)
         self.check_end()
         self.end()
         await asyncio.sleep(0.0)
@@ -277,15 +280,15 @@ def wishes(rng: Random) -> list[Wish]:
     return [
         Wish(
             number=number,
-            at_s=rng.uniform(0.0, 80.0),
+            at_s=rng.uniform(0.0, 70.0),
             user=rng.choice(("ada", "bob", "eve")),
             nodes=rng.choice((1, 1, 2)),
             gpus=rng.choice((4, 8, 8)),
-            time_limit_s=rng.choice((20, 60, 60, 120)),
+            time_limit_s=rng.choice((20, 90, 180)),
             cancel_after_s=rng.uniform(0.0, 40.0) if rng.random() < 0.25 else None,
             loses_answer=rng.random() < 0.2,
             asks_again=rng.random() < 0.1,
             cancels_twice=rng.random() < 0.4,
         )
-        for number in range(rng.choice((5, 7, 9)))
+        for number in range(rng.choice((8, 11, 15)))
     ]
