@@ -87,6 +87,7 @@ class Cluster(SimulatedSlurm):
         self._spool = spool
         self._origin: dict[int, AttemptId] = {}  # of jobs of the federation, whatever they say
         self._runs: dict[int, Run] = {}  # user code that runs now, by job id
+        self._told: set[tuple[int, int]] = set()  # jobs, and their starts, that are to leave
         self.held: set[int] = set()  # by their users
         self.nameless: set[int] = set()  # whose comment was rewritten
         self.prolog_fails = 0  # of the next jobs to start
@@ -151,6 +152,7 @@ class Cluster(SimulatedSlurm):
         elif origin is not None:
             gpus = sum(share.gpus for plan in job.jobs for share in plan.nodes.values())
             run = Run(self.name, origin, job.job_id, gpus, self._clock())
+            run.told = (job.job_id, restarts) in self._told  # in its folder, if no more
             self._runs[job.job_id] = run
             self._witness.began(run)
             later(self._script(origin).duration_s, self._ends, job, restarts)
@@ -180,6 +182,7 @@ class Cluster(SimulatedSlurm):
     def told(self, job: SimulatedJob) -> None:
         """It is told to leave; it may save, and say so by its exit status."""
         run, origin = self._runs.get(job.job_id), self.real(job)
+        self._told.add((job.job_id, job.restarts))
         if run is None or origin is None or run.told:
             return
         run.told = True
