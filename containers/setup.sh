@@ -39,6 +39,14 @@ need_c_tools() {
   need_packages valgrind:valgrind
 }
 
+# need_redis — redis-server, for tests that start and end their own. Debian starts a service of what
+# it installs: that one is ended, and not begun at the next boot.
+need_redis() {
+  command -v redis-server >/dev/null 2>&1 && return 0
+  apt_install redis-server || return
+  if [ -d /run/systemd/system ]; then as_root systemctl disable --now redis-server >&2; fi
+}
+
 # make_venv EXTRAS — the project and its libraries in .venv, at the versions of requirements.lock.
 make_venv() {
   local stamp said

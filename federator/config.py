@@ -31,6 +31,7 @@ from federator.policies import POLICIES
 from federator.sched.credit import CreditWeights
 from federator.sched.policy import Policy
 from federator.sched.rules import Rules
+from federator.store.opening import check_url
 
 _SHOWN: Final = 80  # characters of any one name or value that a message shows
 _LISTED: Final = 10  # names that a message lists
@@ -267,10 +268,7 @@ class FederationConfig(_Strict):
     @field_validator("store")
     @classmethod
     def _known_store(cls, url: str) -> str:
-        if url.startswith("redis://"):
-            raise ValueError("the Redis store is not there yet; use sqlite:///PATH")
-        if url != "memory:" and not (url.startswith("sqlite:///") and len(url) > len("sqlite:///")):
-            raise ValueError("expected sqlite:///PATH")
+        check_url(url)
         return url
 
     @model_validator(mode="after")

@@ -33,3 +33,7 @@ class StaleState(FederatorError):
 
 class StoreError(FederatorError):
     """The event log cannot be read or written; the daemon must not go on."""
+
+
+class LeadershipLost(StoreError):
+    """Another daemon leads: this one must stop acting; it may start again as a standby."""

@@ -31,12 +31,15 @@ fed_run() {
     _fed_listen
     # A shell gives what it starts with & an empty input, unless that is redirected from elsewhere.
     while [ "$_fed_fd" -lt 9 ] && _fed_is_open "$_fed_fd"; do _fed_fd=$((_fed_fd + 1)); done
+    _fed_starting=1 # a trap that started something of its own would change $!
     if _fed_is_open 0; then
         eval "{ \"\$@\" <&$_fed_fd $_fed_fd<&- & } $_fed_fd<&0"
     else
         "$@" &
     fi
-    _fed_child=$!
+    _fed_child=$! _fed_starting=
+    _fed_now=$_fed_deferred _fed_deferred=
+    for _fed_word in $_fed_now; do _fed_trap "$_fed_word"; done
     # A signal ends a wait with its own number, before or after its trap has run; so a number above
     # 128 is CMD's only if it stays the same and CMD is gone. Of a CMD that ends in the very moment
     # of a signal bash 5.2 forgets the status, and says 255; fed_exit goes by what was saved.
@@ -87,11 +90,12 @@ fed_submitit() {
     [ -z "${FED_JOB_ID:-}" ] || srun() { _fed_srun "$@"; }
 }
 
-_fed_told= _fed_child=
+_fed_told= _fed_child= _fed_starting= _fed_deferred=
 
 _fed_is_open() { true 9<&"$1"; } 2>/dev/null # 9 itself is never asked for
 
 _fed_listen() {
+    _fed_starting= # of the shell that began this one
     for _fed_signal in USR1 USR2 TERM; do
         # shellcheck disable=SC2064 # the signal's name is meant to be fixed now
         trap "_fed_trap $_fed_signal" "$_fed_signal"
@@ -99,6 +103,10 @@ _fed_listen() {
 }
 
 _fed_trap() {
+    if [ -n "$_fed_starting" ]; then
+        _fed_deferred="$_fed_deferred $1"
+        return 0
+    fi
     if [ -n "${_fed_command:-}" ]; then
         [ -z "$_fed_told" ] || return 0
         _fed_told=1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +15,8 @@ from federator.sites.protocol import (
     MAX_CALL_BYTES,
     MAX_FRAME_BYTES,
     Call,
+    ErrorKind,
+    ErrorReply,
     Reply,
     frame,
     reply_decoder,
@@ -23,6 +27,13 @@ SOCKETS: Final = (
     Path("/run/federator/daemon.sock"),  # on the daemon's host
 )
 TIMEOUT_S: Final = 30.0
+PATIENCE_S: Final = 30.0  # a standby takes over, and its sites come up, in less
+FIRST_PAUSE_S: Final = 0.2
+LONGEST_PAUSE_S: Final = 1.0
+
+
+class NoAnswer(SiteUnavailable):
+    """The call was sent and no answer came: it may have been carried out, or not."""
 
 
 def socket_path() -> Path:
@@ -47,7 +58,8 @@ def call(message: Call, timeout_s: float = TIMEOUT_S) -> Reply:
     """Ask the daemon and wait for its answer, ``timeout_s`` at most for each part of it.
 
     Raises:
-        SiteUnavailable: it cannot be reached, or the connection broke before the answer came.
+        NoAnswer: it was asked, and did not answer.
+        SiteUnavailable: it cannot be reached; nothing was asked.
     """
     path = socket_path()
     data = frame(message)
@@ -56,23 +68,67 @@ def call(message: Call, timeout_s: float = TIMEOUT_S) -> Reply:
             f"the request has {len(data)} bytes, more than {MAX_CALL_BYTES}: "
             "shorten the script or the environment (--export)"
         )
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
-            peer.settimeout(timeout_s)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+        peer.settimeout(timeout_s)
+        try:
             peer.connect(str(path))
+        except OSError as error:
+            raise SiteUnavailable(
+                f"Unable to contact the federation at {path}: {error.strerror or error}"
+            ) from error
+        try:
             peer.sendall(data)
-            if _read(peer, len(BANNER)) != BANNER:
-                raise SiteUnavailable(f"{path} is no socket of the federation")
-            length = int.from_bytes(_read(peer, 4), "big")
-            if length > MAX_FRAME_BYTES:
-                raise SiteUnavailable(f"{path} announced an answer of {length} bytes")
-            return reply_decoder.decode(_read(peer, length))
-    except TimeoutError as error:
-        raise SiteUnavailable(f"no answer within {timeout_s:.0f} s from {path}") from error
-    except OSError as error:
-        raise SiteUnavailable(
-            f"Unable to contact the federation at {path}: {error.strerror or error}"
-        ) from error
+            return _answer(peer, path)
+        except TimeoutError as error:
+            raise NoAnswer(f"no answer within {timeout_s:.0f} s from {path}") from error
+        except OSError as error:
+            raise NoAnswer(f"the connection to {path} broke: {error.strerror or error}") from error
+
+
+def ask(message: Call, tell: Callable[[str], None], patience_s: float = PATIENCE_S) -> Reply:
+    """As ``call``, and again while nobody answers: another daemon may be taking over.
+
+    Args:
+        message: of a kind that does no more when it comes twice.
+        tell: told once that it is tried again, and why.
+        patience_s: for that long, not counting how long the last try takes.
+
+    Raises:
+        NoAnswer: one of the tries may have been carried out.
+        SiteUnavailable: none was.
+    """
+    until_s, pause_s = time.monotonic() + patience_s, FIRST_PAUSE_S
+    in_doubt = told = False
+    while True:
+        try:
+            reply = call(message)
+        except SiteUnavailable as error:
+            failure = error
+            in_doubt = in_doubt or isinstance(error, NoAnswer)
+        else:
+            if not (in_doubt and isinstance(reply, ErrorReply) and _is_away(reply)):
+                return reply
+            failure = SiteUnavailable(reply.message)  # it says nothing of the tries before
+        if time.monotonic() + pause_s > until_s:
+            raise NoAnswer(str(failure)) if in_doubt else failure
+        if not told:
+            tell(f"{failure}; trying again for {patience_s:.0f} s")
+        told = True
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+def _is_away(reply: ErrorReply) -> bool:
+    return reply.kind is ErrorKind.UNAVAILABLE
+
+
+def _answer(peer: socket.socket, path: Path) -> Reply:
+    if _read(peer, len(BANNER)) != BANNER:
+        raise SiteUnavailable(f"{path} is no socket of the federation")
+    length = int.from_bytes(_read(peer, 4), "big")
+    if length > MAX_FRAME_BYTES:
+        raise SiteUnavailable(f"{path} announced an answer of {length} bytes")
+    return reply_decoder.decode(_read(peer, length))
 
 
 def _read(peer: socket.socket, size: int) -> bytes:
@@ -80,7 +136,7 @@ def _read(peer: socket.socket, size: int) -> bytes:
     while size:
         part = peer.recv(min(size, 2**20))
         if not part:
-            raise SiteUnavailable("the connection broke before the answer came")
+            raise NoAnswer("the connection broke before the answer came")
         parts.append(part)
         size -= len(part)
     return b"".join(parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import sys
 import time
@@ -14,7 +15,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from federator import __version__
-from federator.cli.client import call
+from federator.cli.client import NoAnswer, ask, call
 from federator.cli.words import (
     alternative_text,
     is_utf8,
@@ -28,7 +29,6 @@ from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.reason import RefusalKind
 from federator.model.workload import Option, ScriptEncoding, Submission
 from federator.sites.protocol import (
-    Call,
     ErrorReply,
     QueueCall,
     QueueReply,
@@ -52,7 +52,6 @@ from federator.sites.slurm.options import (
     split_client,
 )
 
-ATTEMPTS: Final = 3
 POLL_S: Final = 1.0
 ENDED: Final = frozenset(state.value for state in TERMINAL)
 _OWN_VARIABLES: Final = frozenset({"FED_SUBMIT_KEY", "FED_DROPPED_ENV"})
@@ -114,7 +113,8 @@ Not honoured, because the federation chooses site, nodes and time: -M -w -x -F -
 Environment:
   FEDERATOR_SOCKET       where the federation listens, if not at the usual place
   SBATCH_FED_PRIORITY    as --fed-priority, and so on; sbatch does not mind them
-  FED_SUBMIT_KEY         submitting twice with the same key queues one workload
+  FED_SUBMIT_KEY         submitting twice with the same key queues one workload; 8 to 128
+                         characters, made up at random where it is not set
   SLURM_EXIT_ERROR       exit status on errors (1)
 
 Examples:
@@ -286,18 +286,6 @@ def _find(path: str, work_dir: str, environment: Mapping[str, str]) -> str:
 # ---- to the daemon and back ----
 
 
-def _ask(message: Call) -> Reply:
-    """Call the daemon; a broken connection is tried again, with the same key."""
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            return call(message)
-        except SiteUnavailable:
-            if attempt == ATTEMPTS:
-                raise
-            time.sleep(0.2 * attempt)
-    raise AssertionError("unreachable")
-
-
 def _expect(reply: Reply) -> Reply:
     """Turn the daemon's refusal into an error of ours."""
     if isinstance(reply, ErrorReply):
@@ -316,7 +304,7 @@ def _submit(order: Order, key: str) -> int:
     message = SubmitCall(
         submission=order.submission, key=key, as_user=order.as_user, test_only=test_only
     )
-    reply = _expect(_ask(message))
+    reply = _expect(ask(message, _note) if test_only else _queued(message))
     if isinstance(reply, TestOnlyReply):
         return _print_bids(reply, as_json="json" in order.client)
     if not isinstance(reply, SubmitReply):
@@ -331,6 +319,25 @@ def _submit(order: Order, key: str) -> int:
     if "wait" not in order.client:
         return 0
     return _wait(reply.id, len(order.read.array_indices) or 1)
+
+
+def _queued(message: SubmitCall) -> Reply:
+    """Ask until the daemon says what became of the submission, or nobody answers any more."""
+    again = (
+        "it is not known whether the job was queued. To ask again without queueing it twice: "
+        f"FED_SUBMIT_KEY={shlex.quote(message.key)} and the same fsbatch command"
+    )
+    try:
+        return ask(message, _note)
+    except NoAnswer as error:
+        raise NoAnswer(f"{error}; {again}") from error
+    except KeyboardInterrupt:
+        _note(again)
+        raise
+
+
+def _note(text: str) -> None:
+    print(printable(f"fsbatch: {text}"), file=sys.stderr)
 
 
 def _print_bids(reply: TestOnlyReply, *, as_json: bool) -> int:
@@ -383,10 +390,10 @@ def _wait(job_id: int, tasks: int) -> int:
     heard = True
     while True:
         try:
-            reply = _expect(_ask(QueueCall(ids=(str(job_id),), ended=True)))
+            reply = _expect(call(QueueCall(ids=(str(job_id),), ended=True)))
         except SiteUnavailable as error:
             if heard:
-                print(printable(f"fsbatch: {error}; still waiting"), file=sys.stderr)
+                _note(f"{error}; still waiting")
             heard = False
         else:
             heard = True

@@ -7,7 +7,7 @@ import sys
 import click
 
 from federator import __version__
-from federator.cli.client import call
+from federator.cli.client import ask
 from federator.cli.fsqueue import my_name
 from federator.cli.usage import run
 from federator.cli.words import listed, printable, unexpected
@@ -36,7 +36,7 @@ def fscancel(  # one parameter for each option of scancel
     wanted = tuple(id_ for word in ids for id_ in listed(word))
     if ids and not wanted:  # an empty variable must not widen --me to everything
         raise InvalidRequest("Invalid job id specified: it is empty")
-    reply = call(CancelCall(ids=wanted, users=users))
+    reply = ask(CancelCall(ids=wanted, users=users), _note)
     if isinstance(reply, ErrorReply):
         raise InvalidRequest(reply.message)
     if not isinstance(reply, CancelReply):
@@ -53,6 +53,10 @@ def fscancel(  # one parameter for each option of scancel
         print(printable(f"fscancel: error: Kill job error: {error}"), file=sys.stderr)
     if errors:
         sys.exit(1)
+
+
+def _note(text: str) -> None:
+    print(printable(f"fscancel: {text}"), file=sys.stderr)
 
 
 def main() -> None:

@@ -12,15 +12,8 @@ from typing import Final
 import click
 
 from federator import __version__
-from federator.cli.usage import run
-from federator.errors import (
-    ConfigError,
-    FederatorError,
-    InvalidRequest,
-    NotAllowed,
-    SiteUnavailable,
-    StoreError,
-)
+from federator.cli.usage import exit_status, run
+from federator.errors import FederatorError
 
 COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
     "agent": ("federator.cli.services", "agent", "The service at a site, beside its slurmctld."),
@@ -77,23 +70,6 @@ def federator() -> None:
 
     Example: federator check --config /etc/federator/federation.yaml
     """
-
-
-def exit_status(error: FederatorError) -> int:
-    """The sysexits.h status for an error of an admin command."""
-    match error:
-        case ConfigError():
-            return os.EX_CONFIG
-        case InvalidRequest():
-            return os.EX_USAGE
-        case NotAllowed():
-            return os.EX_NOPERM
-        case SiteUnavailable():
-            return os.EX_UNAVAILABLE
-        case StoreError():
-            return os.EX_IOERR
-        case _:
-            return os.EX_SOFTWARE
 
 
 def main() -> None:

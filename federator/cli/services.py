@@ -10,12 +10,13 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 import msgspec
 
-from federator.errors import ConfigError, SiteUnavailable
+from federator.cli.usage import exit_status
+from federator.errors import ConfigError, SiteUnavailable, StoreError
 
 if TYPE_CHECKING:
     from federator.config import FederationConfig
@@ -32,11 +33,15 @@ _CONFIG = click.Path(path_type=Path)
 def daemon(config: Path, verbose: bool) -> None:
     """Run the federation daemon in the foreground until SIGTERM.
 
+    While another daemon leads it stands by, and takes over when that one ends. It ends with status
+    75 when another one leads in its stead, and 74 when the log fails: start it again then.
+
     Example: federator daemon --config /etc/federator/federation.yaml
     """
     from federator.config import load_config  # noqa: PLC0415  # an agent has no pydantic
-    from federator.daemon.loop import Daemon, open_store  # noqa: PLC0415
+    from federator.daemon.loop import Daemon  # noqa: PLC0415
     from federator.daemon.supervisor import Supervisor  # noqa: PLC0415
+    from federator.store.opening import open_store  # noqa: PLC0415
 
     supervisor = Supervisor.taken_from(os.environ, os.getpid())
     _log_to_stderr(verbose)
@@ -48,7 +53,19 @@ def daemon(config: Path, verbose: bool) -> None:
 async def _until_told(service: Daemon) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, service.stop)
-    await service.run()
+    try:
+        await service.run()
+    except StoreError as error:
+        _end_at_once(error)
+
+
+def _end_at_once(error: StoreError) -> NoReturn:
+    """Without a word to anybody else: what is still in a buffer on its way to a site stays there.
+
+    Nor does it wait for a thread that a store keeps waiting.
+    """
+    print(f"federator: error: {error}", file=sys.stderr, flush=True)
+    os._exit(exit_status(error))
 
 
 def _log_to_stderr(verbose: bool) -> None:

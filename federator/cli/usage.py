@@ -1,10 +1,31 @@
-"""How does a click command end on wrong usage? With one line and the family's exit status."""
+"""How does a click command end that cannot do its work? With one line and an exit status."""
 
 from __future__ import annotations
 
+import os
 import sys
+from typing import Final
 
 import click
+
+from federator.errors import (
+    ConfigError,
+    FederatorError,
+    InvalidRequest,
+    LeadershipLost,
+    NotAllowed,
+    SiteUnavailable,
+    StoreError,
+)
+
+_STATUSES: Final[tuple[tuple[type[FederatorError], int], ...]] = (
+    (ConfigError, os.EX_CONFIG),
+    (InvalidRequest, os.EX_USAGE),
+    (NotAllowed, os.EX_NOPERM),
+    (SiteUnavailable, os.EX_UNAVAILABLE),
+    (LeadershipLost, os.EX_TEMPFAIL),  # a kind of StoreError, so before it
+    (StoreError, os.EX_IOERR),
+)
 
 
 def run(command: click.Command, program: str, usage_status: int) -> None:
@@ -26,3 +47,8 @@ def run(command: click.Command, program: str, usage_status: int) -> None:
     except click.Abort:
         sys.exit(130)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def exit_status(error: FederatorError) -> int:
+    """The sysexits.h status for an error of an admin command."""
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), os.EX_SOFTWARE)

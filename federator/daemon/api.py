@@ -67,6 +67,8 @@ class Api:
         federation: read for views, never changed here.
         observe: takes observations in.
         clock: returns Unix time.
+        leads: whether the daemon still does. If not, it is about to end and answers nothing: what
+            it knows may be out of date, and who asks again is told by the one that leads.
     """
 
     def __init__(
@@ -75,11 +77,13 @@ class Api:
         federation: Federation,
         observe: Callable[[Observation], None],
         clock: Callable[[], float],
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
         self._config = config
         self._federation = federation
         self._observe = observe
         self._clock = clock
+        self._leads = leads
         self._operators = operators()
         policy = config.policy
         weights = policy.credit.weights if policy.order.by_quota else None
@@ -97,6 +101,8 @@ class Api:
         self._take(call.call, call.user, False, answer)
 
     def _take(self, call: Call, user: str, operator: bool, answer: Callable[[Reply], None]) -> None:
+        if not self._leads():
+            return
         try:
             match call:
                 case SubmitCall():

@@ -1,4 +1,7 @@
-"""How does the daemon run? Observations in, the core decides, the log first, then the effects."""
+"""How does the daemon run? Observations in, the core decides, the log first, then the effects.
+
+It does so while it leads (``Term``); before that it stands by, see ``daemon.leader``.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,10 @@ from federator.config import FederationConfig, SiteConfig
 from federator.daemon.admission import AdmissionNews
 from federator.daemon.api import Api
 from federator.daemon.effects import Effects
+from federator.daemon.leader import Leadership
 from federator.daemon.links import SiteLink
-from federator.daemon.supervisor import ALIVE, READY, STOPPING, Supervisor
+from federator.daemon.standby import StandbyDesk, is_served
+from federator.daemon.supervisor import ALIVE, READY, STOPPING, Supervisor, status
 from federator.errors import ConfigError, StoreError
 from federator.model.event import decode_event, encode_event
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
@@ -29,26 +34,13 @@ from federator.model.workload import SiteName
 from federator.sched.federation import Federation
 from federator.sched.ledger import Ledger
 from federator.sched.usage import DecayedAverage, UsageAverage, WindowAverage
-from federator.sites.protocol import PROTOCOL_VERSION, Welcome
+from federator.sites.protocol import PROTOCOL_VERSION, ClientCall, Reply, Welcome
 from federator.sites.transport import ProcessTransport, SshTransport, Transport
 from federator.store.base import Store
-from federator.store.memory import MemoryStore
-from federator.store.sqlite import SqliteStore
 
 BATCH: Final = 256  # observations that share one commit
 
 log = structlog.get_logger()
-
-
-def open_store(url: str) -> Store:
-    """Open the store that federation.yaml names.
-
-    Raises:
-        StoreError: it cannot be opened, or another daemon has it.
-    """
-    if url == "memory:":
-        return MemoryStore()
-    return SqliteStore(Path(url.removeprefix("sqlite://")))
 
 
 def open_federation(config: FederationConfig, store: Store) -> Federation:
@@ -93,23 +85,36 @@ class Listening(Protocol):
     def close(self) -> None: ...
 
 
+class CallDesk(Protocol):
+    """Takes the calls of researchers and operators."""
+
+    def take(self, call: ClientCall, origin: SiteName, answer: Callable[[Reply], None]) -> None: ...
+
+    async def serve(self, path: Path) -> Listening: ...
+
+
+def _since_boot() -> float:
+    """Seconds; they count while the process is stopped, or the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonEdges:
     """Where a daemon meets the world; by default the real one."""
 
     wall: Callable[[], float] = time.time  # Unix time; it may be set, also backwards
-    monotonic: Callable[[], float] = time.monotonic
+    monotonic: Callable[[], float] = _since_boot
     transport_of: Callable[[SiteConfig], Transport] = transport_of
     act: Callable[..., Awaitable[Any]] = asyncio.to_thread  # calls what may block
-    listen: Callable[[Api, Path], Awaitable[Listening]] = lambda api, path: api.serve(path)
+    listen: Callable[[CallDesk, Path], Awaitable[Listening]] = lambda desk, path: desk.serve(path)
 
 
 class Daemon:
-    """One federation daemon.
+    """One federation daemon: a standby until it leads, and then for one term.
 
     Args:
         config: see ``federator.config``.
-        store: its event log, held by this process alone.
+        store: its event log, which it does not lead yet.
         supervisor: the service manager that started it, if any.
         edges: see ``DaemonEdges``.
     """
@@ -121,23 +126,140 @@ class Daemon:
         supervisor: Supervisor | None = None,
         edges: DaemonEdges = DaemonEdges(),  # frozen
     ) -> None:
-        self._edges = edges
         self._config = config
         self._store = store
         self._supervisor = supervisor or Supervisor()
-        self._turn_began_s = inf  # on the event loop's clock; between turns there is none
-        self._federation = open_federation(config, store)
+        self._edges = edges
+        self._leadership = Leadership(store, edges.monotonic, edges.act)
+        self._stopping = asyncio.Event()
+        self._standby = StandbyDesk()
+        self._standby_socket: Listening | None = None
+        self._stands_by = False
+        self.term: Term | None = None
+        """Its term as leader, once it is that."""
+
+    def stop(self) -> None:
+        """End ``run``: a leader's turn is finished first; what it records is committed."""
+        self._stopping.set()
+        if self.term is not None:
+            self.term.stop()
+
+    async def run(self) -> None:
+        """Wait for the lead, and lead until ``stop``; then a standby can take over at once.
+
+        Raises:
+            ConfigError: a site or a tenant is missing that still has workloads.
+            LeadershipLost: another daemon leads; nothing is sent to any site any more.
+            StoreError: the log failed; nothing that it does not hold was carried out.
+        """
+        alive = asyncio.create_task(self._say_alive())
+        try:
+            epoch = await self._leadership.gain(
+                lambda: int(self._edges.wall()), self._stand_by, self._stopping
+            )
+            self._hang_up()
+            if epoch is not None:
+                await self._lead(epoch)
+        finally:
+            self._supervisor.tell(STOPPING)
+            self._hang_up()
+            alive.cancel()
+            self._store.close()
+
+    async def _stand_by(self) -> None:
+        """Say so, once to everybody, and then to whoever asks."""
+        if self._stands_by:
+            return
+        self._stands_by = True
+        if not is_served(self._config.socket):  # on one host the socket is the leader's
+            self._standby_socket = await self._edges.listen(self._standby, self._config.socket)
+        log.info("standby", federation=self._config.federation)
+        self._supervisor.tell(READY, status("standby: another daemon leads"))
+
+    def _hang_up(self) -> None:
+        if self._standby_socket is not None:
+            self._standby_socket.close()
+            self._standby_socket = None
+
+    async def _lead(self, epoch: int) -> None:
+        keeping = asyncio.create_task(self._leadership.keep())
+        serving = asyncio.create_task(self._serve(epoch))
+        try:
+            await asyncio.wait((keeping, serving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended = [task for task in (keeping, serving) if task.done()]
+            for task in (keeping, serving):
+                task.cancel()
+            await asyncio.wait((keeping, serving))
+        for task in ended:
+            task.result()  # raises what ended it
+
+    async def _serve(self, epoch: int) -> None:
+        """Take the log in, beside the renewals of the lease, and serve."""
+        federation = await self._edges.act(open_federation, self._config, self._store)
+        self.term = Term(self._config, self._store, federation, self._leadership, self._edges)
+        if not self._stopping.is_set():
+            await self.term.run(epoch, self._supervisor)
+
+    async def _say_alive(self) -> None:
+        """Tell the supervisor so, unless a turn hangs: on a disk that takes no record, say."""
+        patience_s = self._supervisor.watchdog_s
+        loop = asyncio.get_running_loop()
+        while patience_s < inf:
+            await asyncio.sleep(patience_s / 3)
+            began_s = self.term.turn_began_s if self.term is not None else inf
+            if loop.time() - began_s < patience_s / 2:
+                self._supervisor.tell(ALIVE)
+
+
+class Term:
+    """One daemon's time as leader.
+
+    Args:
+        config: see ``federator.config``.
+        store: the event log, which this process leads.
+        federation: as that log left it.
+        leadership: nothing is done any more once it does not hold.
+        edges: see ``DaemonEdges``.
+    """
+
+    def __init__(
+        self,
+        config: FederationConfig,
+        store: Store,
+        federation: Federation,
+        leadership: Leadership,
+        edges: DaemonEdges,
+    ) -> None:
+        self._edges = edges
+        self._config = config
+        self._store = store
+        self._leadership = leadership
+        self._turn_began_s = inf  # between turns there is none
+        self._federation = federation
         self._inbox: asyncio.Queue[Observation] = asyncio.Queue()
         self._wakes: list[float] = []
         self._now_s = 0.0
         self._monotonic_s = edges.monotonic()
-        self._api = Api(config, self._federation, self._inbox.put_nowait, self.clock)
+        self._api = Api(
+            config, self._federation, self._inbox.put_nowait, self.clock, lambda: leadership.holds
+        )
         self._stopping = False
         self._links: dict[SiteName, SiteLink] = self._api.links
         shared = {name: config.regions[s.region].shared for name, s in config.sites.items()}
         self._admission = AdmissionNews(self._federation.ledger)
         self._admission_wake_s = 0.0
         self._effects = Effects(config.federation, self._links, self._api.reply, self._wake, shared)
+
+    @property
+    def federation(self) -> Federation:
+        """What it knows; not to be changed."""
+        return self._federation
+
+    @property
+    def turn_began_s(self) -> float:
+        """When the turn began that is under way, on the event loop's clock; inf between turns."""
+        return self._turn_began_s
 
     def clock(self) -> float:
         """Unix time that never stands still or runs backwards, even if the wall clock is set."""
@@ -152,21 +274,20 @@ class Daemon:
         self._stopping = True
         self._inbox.put_nowait(Tick())
 
-    async def run(self) -> None:
+    async def run(self, epoch: int, supervisor: Supervisor) -> None:
         """Serve until ``stop``.
+
+        Args:
+            epoch: the store's, of this term; the federation's own is no smaller.
+            supervisor: told when everything is ready.
 
         Raises:
             ConfigError: a site or a tenant is missing that still has workloads.
             StoreError: the log failed; nothing that it does not hold was carried out.
         """
-        needed = {entry.site for entry in self._federation.ledger.in_state(*AT_SITE)}
-        for name in sorted(needed - set(self._config.sites)):
-            raise ConfigError(
-                f"the log has live workloads at site {name!r}, which the configuration lacks; "
-                "leave the site in until they have ended"
-            )
+        self._check_sites()
         self._check_tenants()
-        await self._carry_out(self._federation.begin_epoch(self.clock()))
+        await self._carry_out(self._federation.begin_epoch(self.clock(), epoch))
         for name, site in self._config.sites.items():
             self._links[name] = self._link(name, site)
         server = await self._edges.listen(self._api, self._config.socket)
@@ -176,19 +297,24 @@ class Daemon:
         log.info("daemon_started", federation=self._config.federation,
                  workloads=len(self._federation.ledger.entries),
                  epoch=self._federation.ledger.epoch, socket=str(self._config.socket))  # fmt: skip
-        self._supervisor.tell(READY)
-        tasks.append(asyncio.create_task(self._say_alive()))
+        supervisor.tell(READY, status(f"leads, epoch {self._federation.ledger.epoch}"))
         try:
             while not self._stopping:
                 await self._turn()
         finally:
-            self._supervisor.tell(STOPPING)
             server.close()
             for link in self._links.values():
                 link.stop()
             for task in tasks:
                 task.cancel()
-            self._store.close()
+
+    def _check_sites(self) -> None:
+        needed = {entry.site for entry in self._federation.ledger.in_state(*AT_SITE)}
+        for name in sorted(needed - set(self._config.sites)):
+            raise ConfigError(
+                f"the log has live workloads at site {name!r}, which the configuration lacks; "
+                "leave the site in until they have ended"
+            )
 
     def _check_tenants(self) -> None:
         """Without its tenant a workload would have no quota, and no limit either."""
@@ -228,15 +354,6 @@ class Daemon:
         self._tell_admission(now_s)
         self._turn_began_s = inf
 
-    async def _say_alive(self) -> None:
-        """Tell the supervisor so, unless a turn hangs: on a disk that takes no record, say."""
-        patience_s = self._supervisor.watchdog_s
-        loop = asyncio.get_running_loop()
-        while patience_s < inf:
-            await asyncio.sleep(patience_s / 3)
-            if loop.time() - self._turn_began_s < patience_s / 2:
-                self._supervisor.tell(ALIVE)
-
     def _tell_admission(self, now_s: float) -> None:
         news = self._admission.due(now_s)
         if news is not None:
@@ -262,10 +379,18 @@ class Daemon:
         return found
 
     async def _carry_out(self, commands: Sequence[Command]) -> None:
+        """Make records durable, then do the rest; each only as the leader.
+
+        Raises:
+            LeadershipLost: what is recorded by then, the next leader carries out.
+            StoreError: as ``Store.append``.
+        """
+        self._leadership.check()
         records = [encode_event(c.event) for c in commands if isinstance(c, Record)]
         if records:
             await self._edges.act(self._store.append, records)
         for command in commands:
+            self._leadership.check()
             self._effects.carry_out(command)
 
     def _wake(self, at_s: float) -> None:

@@ -19,6 +19,11 @@ STOPPING: Final = "STOPPING=1"
 ALIVE: Final = "WATCHDOG=1"
 
 
+def status(text: str) -> str:
+    """What ``systemctl status`` shows of the daemon."""
+    return f"STATUS={text}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supervisor:
     """A service manager; without ``address`` there is none.
@@ -45,11 +50,11 @@ class Supervisor:
         bound = period_us.isdecimal() and int(period_us) > 0 and meant == str(pid)
         return cls(address=address, watchdog_s=int(period_us) / 1e6 if bound else inf)
 
-    def tell(self, state: str) -> None:
-        """Send ``state``; a manager that cannot be reached is no reason to end."""
+    def tell(self, *states: str) -> None:
+        """Send ``states`` at once; a manager that cannot be reached is no reason to end."""
         if not self.address:
             return
         path = "\0" + self.address[1:] if self.address.startswith("@") else self.address
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
             out.setblocking(False)
-            out.sendto(os.fsencode(state), os.fsencode(path))
+            out.sendto(os.fsencode("\n".join(states)), os.fsencode(path))

@@ -106,13 +106,17 @@ class Federation:
         for event in events:
             self.ledger.apply(event)
 
-    def begin_epoch(self, now_s: float) -> list[Command]:
+    def begin_epoch(self, now_s: float, epoch: int = 0) -> list[Command]:
         """Start a new term as leader; call once after ``replay``.
 
         Epochs and first ids grow with time, so that they do so even across a log that was lost.
+
+        Args:
+            now_s: Unix time.
+            epoch: the term's number at the store; the one that begins is no smaller.
         """
         turn = self._turn(now_s)
-        epoch = max(self.ledger.epoch + 1, int(now_s))
+        epoch = max(self.ledger.epoch + 1, int(now_s), epoch)
         first_id = self.ledger.next_id if self.ledger.epoch else first_id_at(now_s)
         turn.record(EpochBegan(at_s=now_s, epoch=epoch, first_id=first_id))
         turn.commands.append(Wake(at_s=now_s))

@@ -179,6 +179,7 @@ class Agent:
             await asyncio.wait([*lasting, self._failure], return_when=asyncio.FIRST_COMPLETED)
         finally:
             server.close()
+            self._relay.hang_up()
             with contextlib.suppress(FileNotFoundError):
                 Path(self._config.socket).unlink()
             for task in (*lasting[1:], *self._departing):

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from federator.sites.protocol import Call, CallAnswer, ClientCall, ErrorReply, Message, Reply
+from federator.errors import SiteUnavailable
+from federator.sites.protocol import Call, CallAnswer, ClientCall, Message, Reply
 
-CALL_S: Final = 30.0
+CALL_S: Final = 25.0  # less than the command itself waits
 
 
 class Relay:
@@ -22,9 +23,17 @@ class Relay:
         self._send = send
         self._calls: dict[int, asyncio.Future[Reply]] = {}
         self._next_call = 0
+        self._ended = False
 
     async def ask(self, user: str, call: Call) -> Reply:
-        """Hand a researcher's call to the daemon and wait for its answer."""
+        """Hand a researcher's call to the daemon and wait for its answer.
+
+        Raises:
+            SiteUnavailable: none came, so whether the call was carried out is not known. Who asked
+                is to be told by a connection that breaks: a refusal would say that it was not.
+        """
+        if self._ended:
+            raise SiteUnavailable("the channel to the daemon has ended")
         self._next_call += 1
         call_id = self._next_call
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -32,10 +41,17 @@ class Relay:
         self._send(ClientCall(call_id=call_id, user=user, call=call))
         try:
             return await asyncio.wait_for(future, CALL_S)
-        except TimeoutError:
-            return ErrorReply(message=f"the daemon did not answer within {CALL_S:.0f} s")
+        except TimeoutError as error:
+            raise SiteUnavailable(f"the daemon did not answer within {CALL_S:.0f} s") from error
         finally:
             self._calls.pop(call_id, None)
+
+    def hang_up(self) -> None:
+        """The channel has ended: nobody is to wait for an answer that cannot come."""
+        self._ended = True
+        for future in self._calls.values():
+            if not future.done():
+                future.set_exception(SiteUnavailable("the channel to the daemon has ended"))
 
     def pass_on(self, answer: CallAnswer) -> None:
         """Give the daemon's answer to whoever waits for it; nobody may."""

@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from federator.model.site import SiteJobState
 from federator.model.workload import AttemptId
 from federator.sites.protocol import CancelOrder, LaunchOrder
+from federator.sites.spool import TIDY_S
+from federator.sites.spool_folder import TICKET_LASTS_S
 from tests.fakes.build import attempt, plan_on, submission
 from tests.unit.sites.test_agent import Daemon
 
@@ -27,6 +29,7 @@ STEPS = (
     "requeue", "hold back", "let start", "forget", "new agent", "spool wiped", "spool hangs",
     "stranger makes folder", "dies before intent", "sweep takes 70 s",
 )  # fmt: skip
+LEFT = "0" * 32  # a ticket of an agent that died
 ENDS_AGENT = ("new agent", "spool wiped", "dies before intent")  # which the next agent finds
 TAKES_S = 15.0  # until the next sweep
 LONGEST_S = 70.0  # until a lost order is given up, and a job is taken for forgotten
@@ -112,7 +115,9 @@ class Story:
         elif step == "dies before intent":
             self.numbers[number] += 1
             (leases / self.lease(self.present(number))).write_text("{}")
-            Path(self.daemon.spool, "tickets", "0" * 32).write_text("")
+            left = Path(self.daemon.spool, "tickets", LEFT)
+            left.write_text("")
+            os.utime(left, (self.daemon.clock(), self.daemon.clock()))
         elif step == "spool wiped":
             for name in self.leases():
                 (leases / name).unlink()
@@ -157,7 +162,10 @@ class Story:
         assert self.leases() == live
         workloads = [name.split(".")[0] for name in self.leases()]
         assert len(workloads) == len(set(workloads))
-        assert not os.listdir(Path(self.daemon.spool, "tickets"))
+        for ticket in os.scandir(Path(self.daemon.spool, "tickets")):
+            assert ticket.name == LEFT  # of an agent that died: its sbatch may be on its way
+            age_s = self.daemon.clock() - ticket.stat().st_mtime
+            assert age_s < TICKET_LASTS_S + TIDY_S + LONGEST_S
 
 
 @settings(max_examples=40, deadline=None)

@@ -49,11 +49,13 @@ class Running:
         folder: Path,
         local: tuple[str, ...] = (),
         tenants: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
+        store: str = "",
         **policy: object,
     ) -> None:
         """Make a federation; the agents of ``local`` sites are processes of the daemon's host.
 
-        ``tenants`` holds settings that differ from the testbed's, by tenant.
+        ``tenants`` holds settings that differ from the testbed's, by tenant. ``store`` is the log;
+        by default one in the folder.
         """
         settings = yaml.safe_load(StateDir.default().federation.read_text())
         testbed = StateDir.default().root
@@ -65,7 +67,7 @@ class Running:
             argv = inside.exec_argv(layout.site(name), agent, user="federator", stdin=True)
             del settings["sites"][name]["ssh"]
             settings["sites"][name]["command"] = argv
-        settings["store"] = f"sqlite://{folder}/queue.db"
+        settings["store"] = store or f"sqlite://{folder}/queue.db"
         settings["socket"] = str(folder / "daemon.sock")
         settings["policy"] |= policy
         for name, differing in tenants.items():
@@ -111,12 +113,19 @@ class Running:
     # ---- commands on the daemon's host ----
 
     def run(
-        self, program: str, *arguments: str, stdin: str = "", cwd: Path | None = None
+        self,
+        program: str,
+        *arguments: str,
+        stdin: str = "",
+        cwd: Path | None = None,
+        more: Mapping[str, str] = MappingProxyType({}),
     ) -> subprocess.CompletedProcess[str]:
+        """Run one; ``more`` is added to its environment."""
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(self.folder),
             "FEDERATOR_SOCKET": str(self.folder / "daemon.sock"),
+            **more,
         }
         return subprocess.run(
             [str(BIN / program), *arguments], input=stdin, text=True, capture_output=True,
@@ -260,7 +269,7 @@ def fill(site: str, seconds: int = 300) -> None:
     at(site, "sbatch", "--partition=local", f"--nodes={nodes}", "--gres=gpu:8", "--exclusive",
        "--output=/dev/null", f"--wrap=sleep {seconds}", user=layout.LOCAL_USER)  # fmt: skip
     running = ("squeue", "--noheader", "--states=R", "--partition=local")
-    within(15, lambda: at(site, *running))
+    within(40, lambda: at(site, *running))
 
 
 def agents(site: str) -> list[int]:

@@ -26,10 +26,11 @@ def leases(site: str) -> dict[str, str]:
     return dict(line.split(":", 1) for line in text.splitlines())
 
 
-def tickets(site: str) -> dict[str, str]:
-    """The tickets of a site, by token; only root and the agent can list them."""
+def tickets(site: str, id_: int) -> dict[str, str]:
+    """A workload's tickets at a site, by token; only root and the agent can list them."""
     text = at(site, "sh", "-c", f"cd {SPOOL_DIR}/tickets && grep -H . * || true")
-    return dict(line.split(":", 1) for line in text.splitlines())
+    all_ = dict(line.split(":", 1) for line in text.splitlines())
+    return {token: ticket for token, ticket in all_.items() if ticket.startswith(f"fed:{id_}:")}
 
 
 def one_at_each_site(federation: Running, gate: Gate, script: str) -> dict[str, int]:
@@ -55,7 +56,7 @@ def test_ticket_and_lease_are_there_for_sbatch_and_the_lease_until_the_end(
 
     def check(site: str) -> None:
         id_ = ids[site]
-        ((token, ticket),) = tickets(site).items()
+        ((token, ticket),) = tickets(site, id_).items()
         of, user, expires_at_s = ticket.split()
         assert (of, user) == (f"fed:{id_}:1", "vision1")
         assert 60 < int(expires_at_s) - time.time() <= 120
@@ -65,7 +66,7 @@ def test_ticket_and_lease_are_there_for_sbatch_and_the_lease_until_the_end(
         at(site, "cat", f"{SPOOL_DIR}/tickets/{token}", user="vision2")  # who has it may read it
         gate.open(site)
         row = federation.await_state(id_, "RUNNING")
-        assert tickets(site) == {}
+        assert tickets(site, id_) == {}
         assert f"{id_}.1" in leases(site)
         comment = slurm_job(site, row["site_job_id"])["Comment"]
         assert comment.split()[0] == f"fed:{id_}:1"
@@ -89,7 +90,7 @@ def test_an_attempt_that_is_cancelled_before_sbatch_leaves_no_lease(
         (row,) = federation.await_end(ids[site])
         assert row["state"] == "CANCELLED"
         within(10, lambda: f"{ids[site]}.1" not in leases(site))
-        assert tickets(site) == {}
+        assert tickets(site, ids[site]) == {}
 
     with ThreadPoolExecutor(len(SITES)) as pool:
         list(pool.map(check, SITES))

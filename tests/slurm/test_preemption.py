@@ -254,7 +254,7 @@ def test_a_victim_waits_for_a_site_that_can_read_its_checkpoint(evicting: Runnin
 def test_two_preemptors_never_claim_the_same_victim(evicting: Running) -> None:
     guests = fill(evicting, saver())
     gangs = [
-        evicting.submit("#!/bin/sh\nsleep 30\n", "-N3", "--gres=gpu:h100:8", user=user)
+        evicting.submit("#!/bin/sh\nsleep 120\n", "-N3", "--gres=gpu:h100:8", user=user)
         for user in ("vision1", "nlp1")
     ]
     nodes = [set(start_of(evicting, id_)[0]["node_names"]) for id_ in gangs]

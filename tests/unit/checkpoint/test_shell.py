@@ -170,6 +170,23 @@ echo $?
     assert script.end() == (0, ["line 1", "input", "line 2", "0"])
 
 
+def test_a_signal_while_a_program_is_being_started_is_heard_once_it_runs(
+    shell: str, tmp_path: Path
+) -> None:
+    """What a save command starts must not be taken for the program."""
+    os.mkfifo(tmp_path / "go")
+    text = """
+save() { fed_run sh -c 'exit 3' || { echo "dump ended with $?"; echo >"$FED_CHECKPOINT_DIR/go"; }; }
+fed_on_preempt save
+_fed_is_open() { [ -z "$_fed_starting" ] || kill -s USR1 $$; true 9<&"$1"; } 2>/dev/null
+status=0
+fed_run sh -c 'read -r _ <"$FED_CHECKPOINT_DIR/go"; exit 7' || status=$?
+fed_exit "$status"
+"""
+    script = Script(shell, tmp_path, text, strict=True)
+    assert script.end() == (7, ["dump ended with 3"])
+
+
 def test_a_save_command_may_use_fed_run_while_a_program_runs(shell: str, tmp_path: Path) -> None:
     """The program under way keeps its own status."""
     os.mkfifo(tmp_path / "go")

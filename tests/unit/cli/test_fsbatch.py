@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from federator.cli import fsbatch
+from federator.cli import client, fsbatch
+from federator.cli.client import NoAnswer
 from federator.cli.words import reason_text, refusal_text
 from federator.errors import SiteUnavailable
 from federator.model.plan import Bid, JobPlan, Score
@@ -19,6 +20,7 @@ from federator.model.site import NodeShare
 from federator.model.workload import Option
 from federator.sites.protocol import (
     Call,
+    ErrorKind,
     ErrorReply,
     QueueCall,
     QueueReply,
@@ -30,6 +32,7 @@ from federator.sites.protocol import (
     frame,
 )
 from federator.sites.protocol import TestOnlyReply as BidsReply
+from tests.fakes.clock import VirtualClock
 
 ID = 2**32
 WAITS = Refusal(
@@ -47,13 +50,14 @@ class Daemon:
     """Answers calls from a list and remembers them."""
 
     def __init__(self) -> None:
-        self.answers: list[Reply | SiteUnavailable] = []
+        self.answers: list[Reply | BaseException] = []
+        self.repeats = False  # the first answer, for ever
         self.calls: list[Call] = []
 
     def __call__(self, message: Call) -> Reply:
         self.calls.append(message)
-        answer = self.answers.pop(0)
-        if isinstance(answer, SiteUnavailable):
+        answer = self.answers[0] if self.repeats else self.answers.pop(0)
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -68,7 +72,10 @@ class Daemon:
 def daemon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Daemon:
     fake = Daemon()
     monkeypatch.setattr(fsbatch, "call", fake)
-    monkeypatch.setattr("federator.cli.fsbatch.time.sleep", lambda _: None)
+    monkeypatch.setattr(client, "call", fake)
+    clock = VirtualClock()
+    monkeypatch.setattr("time.sleep", clock.advance)
+    monkeypatch.setattr("time.monotonic", clock)
     monkeypatch.chdir(tmp_path)
     fake.answers = [SubmitReply(id=ID, federation="demo")]
     return fake
@@ -229,19 +236,68 @@ def test_script_and_wrap_exclude_each_other(
     assert "Script arguments not permitted with --wrap option" in capsys.readouterr().err
 
 
-def test_a_broken_connection_is_tried_again_with_the_same_key(daemon: Daemon) -> None:
-    daemon.answers = [SiteUnavailable("x"), SiteUnavailable("x"), *daemon.answers]
+@pytest.mark.parametrize("failure", [SiteUnavailable("x"), NoAnswer("x")])
+def test_a_broken_connection_is_tried_again_with_the_same_key(
+    daemon: Daemon, failure: SiteUnavailable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon.answers = [failure, failure, *daemon.answers]
     assert fsbatch.run(["--wrap=x"], {}) == 0
     keys = {message.key for message in daemon.calls if isinstance(message, SubmitCall)}
     assert (len(daemon.calls), len(keys)) == (3, 1)
+    said = capsys.readouterr()
+    assert said.out == f"Submitted batch job {ID}\n"
+    assert said.err == "fsbatch: x; trying again for 30 s\n"
 
 
-def test_an_unreachable_daemon_is_an_error(
+def test_an_unreachable_daemon_is_an_error_and_nothing_was_queued(
     daemon: Daemon, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    daemon.answers = [SiteUnavailable("Unable to contact the federation")] * 3
+    daemon.answers, daemon.repeats = [SiteUnavailable("Unable to contact the federation")], True
     assert fsbatch.run(["--wrap=x"], {}) == 1
-    assert capsys.readouterr().err == "fsbatch: error: Unable to contact the federation\n"
+    said = capsys.readouterr().err
+    assert said.splitlines()[-1] == "fsbatch: error: Unable to contact the federation"
+    assert "not known" not in said
+    assert len(daemon.calls) > 20
+
+
+def test_of_a_submission_that_was_never_answered_it_is_told_how_to_ask_again(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of the tries may have been carried out, also when later ones could not even connect."""
+    daemon.answers = [NoAnswer("the connection broke"), *[SiteUnavailable("none there")] * 99]
+    assert fsbatch.run(["--wrap=x"], {}) == 1
+    key = daemon.submitted.key
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "fsbatch: error: none there; it is not known whether the job was queued. To ask again "
+        f"without queueing it twice: FED_SUBMIT_KEY={key} and the same fsbatch command"
+    )
+    daemon.answers = [SubmitReply(id=ID, federation="demo")]
+    daemon.calls.clear()
+    assert fsbatch.run(["--wrap=x"], {"FED_SUBMIT_KEY": key}) == 0
+    assert daemon.submitted.key == key
+
+
+def test_who_interrupts_a_submission_in_doubt_is_told_how_to_ask_again(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon.answers = [NoAnswer("the connection broke"), KeyboardInterrupt()]
+    assert fsbatch.run(["--wrap=x"], {}) == 130
+    assert f"FED_SUBMIT_KEY={daemon.submitted.key}" in capsys.readouterr().err
+
+
+def test_a_standby_is_no_answer_while_it_is_in_doubt_what_the_leader_did(daemon: Daemon) -> None:
+    standby = ErrorReply(message="this daemon is a standby", kind=ErrorKind.UNAVAILABLE)
+    daemon.answers = [NoAnswer("the connection broke"), standby, standby, *daemon.answers]
+    assert fsbatch.run(["--wrap=x"], {}) == 0
+
+
+def test_a_standby_that_is_asked_first_says_at_once_that_it_is_one(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = "this daemon is a standby: another one leads"
+    daemon.answers = [ErrorReply(message=message, kind=ErrorKind.UNAVAILABLE)]
+    assert fsbatch.run(["--wrap=x"], {}) == 1
+    assert capsys.readouterr().err == f"fsbatch: error: {message}\n"
 
 
 def test_the_daemons_refusal_is_shown(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:

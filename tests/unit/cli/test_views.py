@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from federator.cli import fscancel, fsinfo, fsqueue
+from federator.cli import client, fscancel, fsinfo, fsqueue
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import PartitionSummary
@@ -42,7 +42,8 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
             asked.append(message)
             return reply
 
-        monkeypatch.setattr(module, "call", call)
+        monkeypatch.setattr(module, "call", call, raising=False)
+        monkeypatch.setattr(client, "call", call)
         monkeypatch.setattr(sys, "argv", ["command", *words])
         with pytest.raises(SystemExit) as ended:
             module.main()

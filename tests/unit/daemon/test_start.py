@@ -28,6 +28,7 @@ def test_a_tenant_with_live_work_may_not_leave_the_configuration(tmp_path: Path)
     path = tmp_path / "federation.yaml"
     path.write_text(CONFIG)
     store = MemoryStore()
+    store.lead(0)
     wanted = draft(tenant="vision")
     store.append([encode_event(Submitted(at_s=1.0, draft=wanted, first_id=2**32, key="k"))])  # type: ignore[arg-type]
     daemon = Daemon(load_config(path), store)

@@ -13,7 +13,7 @@ import pytest
 
 from federator.config import load_config
 from federator.daemon.links import SiteLink
-from federator.daemon.loop import Daemon
+from federator.daemon.loop import Daemon, DaemonEdges, Term
 from federator.daemon.supervisor import Supervisor
 from federator.model.message import Command, Tick
 from federator.store.memory import MemoryStore
@@ -61,26 +61,25 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
 
 
 @pytest.fixture
-def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Virtual time would leap over what a thread has not done yet."""
-
-    async def at_once(call: Callable[..., object], *arguments: object) -> object:
-        return call(*arguments)
-
+def no_sites(monkeypatch: pytest.MonkeyPatch) -> None:
     async def deaf(_link: SiteLink) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(asyncio, "to_thread", at_once)
     monkeypatch.setattr(SiteLink, "run", deaf)
+
+
+async def at_once(call: Callable[..., object], *arguments: object) -> object:
+    """Without a thread: virtual time would leap over what it has not done yet."""
+    return call(*arguments)
 
 
 def daemon_of(folder: Path, supervisor: Supervisor) -> Daemon:
     path = folder / "federation.yaml"
     path.write_text(CONFIG)
-    return Daemon(load_config(path), MemoryStore(), supervisor)
+    return Daemon(load_config(path), MemoryStore(), supervisor, DaemonEdges(act=at_once))
 
 
-@pytest.mark.usefixtures("no_threads")
+@pytest.mark.usefixtures("no_sites")
 def test_the_manager_is_told_ready_alive_and_stopping(tmp_path: Path, manager: Manager) -> None:
     daemon = daemon_of(tmp_path, Supervisor(address=manager.address, watchdog_s=30.0))
 
@@ -91,27 +90,30 @@ def test_the_manager_is_told_ready_alive_and_stopping(tmp_path: Path, manager: M
         await running
 
     run_virtual(VirtualClock(), serve())
-    assert manager.heard() == ["READY=1", *["WATCHDOG=1"] * 3, "STOPPING=1"]
+    ready, *rest = manager.heard()
+    assert ready.startswith("READY=1\nSTATUS=leads, epoch ")
+    assert rest == [*["WATCHDOG=1"] * 3, "STOPPING=1"]
 
 
-@pytest.mark.usefixtures("no_threads")
+@pytest.mark.usefixtures("no_sites")
 def test_a_daemon_whose_turn_hangs_does_not_say_that_it_is_alive(
     tmp_path: Path, manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon = daemon_of(tmp_path, Supervisor(address=manager.address, watchdog_s=30.0))
-    as_ever, mended = daemon._carry_out, asyncio.Event()
+    as_ever, mended = Term._carry_out, asyncio.Event()
 
-    async def hang(commands: Sequence[Command]) -> None:
-        if manager.heard() == ["READY=1"]:
+    async def hang(term: Term, commands: Sequence[Command]) -> None:
+        if any("READY=1" in said for said in manager.heard()):
             await mended.wait()
-        await as_ever(commands)
+        await as_ever(term, commands)
 
-    monkeypatch.setattr(daemon, "_carry_out", hang)
+    monkeypatch.setattr(Term, "_carry_out", hang)
 
     async def serve() -> list[str]:
         running = asyncio.create_task(daemon.run())
         await asyncio.sleep(1.0)
-        daemon._inbox.put_nowait(Tick())
+        assert daemon.term is not None
+        daemon.term._inbox.put_nowait(Tick())
         await asyncio.sleep(120.0)
         said = manager.heard()
         mended.set()

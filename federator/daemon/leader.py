@@ -1,0 +1,151 @@
+"""Which daemon leads? One at a time: this one waits until it may, and ends when it may no more.
+
+The store says who: it gives the lead for the length of a lease, or for as long as this process
+lives where the kernel guards it. How long the lease lasts is reckoned on this machine's own clock
+from before it was asked for, so it is over here before another daemon can have it. What is done in
+between all the same, by a process that was stopped for a while, is harmless by the epoch: the log
+takes nothing from an older one, and a site that a newer one has reached serves no older one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from math import inf
+from typing import Any, Final
+
+import structlog
+
+from federator.errors import LeadershipLost, StoreError
+from federator.store.base import Store
+
+TRY_S: Final = 0.5  # between two tries of a standby
+RENEW_S: Final = 1.0
+AGAIN_S: Final = 0.25  # after a renewal that was not answered
+
+log = structlog.get_logger()
+
+
+class Leadership:
+    """One process's claim to lead.
+
+    Args:
+        store: gives the lead; ``renew`` is called while other calls may be under way.
+        monotonic: a clock in seconds that runs on while this process is stopped.
+        act: calls what may block, without blocking.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        monotonic: Callable[[], float],
+        act: Callable[..., Awaitable[Any]],
+    ) -> None:
+        self._store = store
+        self._monotonic = monotonic
+        self._act = act
+        self._until_s = -inf
+        self._trouble = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether this process leads now, for sure."""
+        return self._monotonic() < self._until_s
+
+    def check(self) -> None:
+        """Go on only as the leader.
+
+        Raises:
+            LeadershipLost: the lease has run out.
+        """
+        if not self.holds:
+            trouble = f"; the store: {self._trouble}" if self._trouble else ""
+            raise LeadershipLost(
+                "the lease ran out before it was renewed: another daemon may lead now, so this "
+                f"one ends{trouble}"
+            )
+
+    async def gain(
+        self,
+        at_least: Callable[[], int],
+        stand_by: Callable[[], Awaitable[None]],
+        stopping: asyncio.Event,
+    ) -> int | None:
+        """Try until this process leads.
+
+        Args:
+            at_least: the epoch will be no smaller.
+            stand_by: called after each try while another one leads.
+            stopping: ends the wait.
+
+        Returns:
+            The epoch; None when told to stop before.
+
+        Raises:
+            StoreError: the log cannot be led, at the first try. A standby waits until it can.
+        """
+        stood_by = False
+        while not stopping.is_set():
+            try:
+                epoch = await self._try(at_least())
+            except StoreError as error:
+                if not stood_by:
+                    raise
+                self._silent(error)
+            else:
+                if epoch is not None:
+                    return epoch
+                stood_by, self._trouble = True, ""
+                await stand_by()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), TRY_S)
+        return None
+
+    async def _try(self, at_least: int) -> int | None:
+        epoch: int | None = await self._act(self._store.lead, at_least)
+        if epoch is None:
+            return None
+        began_s = self._monotonic()
+        try:
+            self._until_s = began_s + await self._act(self._store.renew)
+        except LeadershipLost:  # a moment is enough
+            return None
+        return epoch
+
+    async def keep(self) -> None:
+        """Renew for as long as it is granted.
+
+        Raises:
+            LeadershipLost: another one leads, or no renewal came in time. Nothing may be done.
+        """
+        pause_s = RENEW_S
+        while True:
+            await asyncio.sleep(min(pause_s, max(0.0, self._until_s - self._monotonic())))
+            self.check()
+            pause_s = RENEW_S if await self._renewed() else AGAIN_S
+
+    async def _renewed(self) -> bool:
+        began_s = self._monotonic()
+        patience_s = self._until_s - began_s
+        try:
+            lasts_s = await asyncio.wait_for(
+                self._act(self._store.renew), patience_s if patience_s < inf else None
+            )
+        except LeadershipLost:
+            self._until_s = -inf
+            raise
+        except TimeoutError:
+            self._silent(StoreError("no answer"))
+            return False
+        except StoreError as error:
+            self._silent(error)
+            return False
+        self._until_s, self._trouble = began_s + lasts_s, ""
+        return True
+
+    def _silent(self, error: StoreError) -> None:
+        """Once for each kind of trouble."""
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            log.warning("store_trouble", detail=self._trouble)

@@ -1,0 +1,57 @@
+"""What does a daemon answer that does not lead? That it does not, and who does."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from federator.model.workload import SiteName
+from federator.sites.protocol import Call, ClientCall, ErrorKind, ErrorReply, Reply
+from federator.sites.researchers import ResearcherSocket
+
+
+class StandbyDesk:
+    """Takes calls as ``Api`` does, and carries none out."""
+
+    def __init__(self) -> None:
+        self.leader = ""
+        """Who leads, for people; "" when it is not known."""
+
+    def take(
+        self,
+        call: ClientCall,  # noqa: ARG002 - whatever it is
+        origin: SiteName,  # noqa: ARG002
+        answer: Callable[[Reply], None],
+    ) -> None:
+        answer(self._reply())
+
+    async def serve(self, path: Path) -> asyncio.Server:
+        """Listen at the daemon's own socket.
+
+        Raises:
+            ConfigError: the path cannot be listened at.
+        """
+        return await ResearcherSocket(self._answered).listen(path)
+
+    async def _answered(self, user: str, call: Call) -> Reply:  # noqa: ARG002
+        return self._reply()
+
+    def _reply(self) -> ErrorReply:
+        leads = f"{self.leader} leads" if self.leader else "another one leads"
+        message = f"this daemon is a standby: {leads}; ask on its host, or at any site"
+        return ErrorReply(message=message, kind=ErrorKind.UNAVAILABLE)
+
+
+def is_served(path: Path) -> bool:
+    """Tell whether a process listens at a unix socket: the leader's own, on the same host."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+        peer.setblocking(False)
+        try:
+            peer.connect(str(path))
+        except BlockingIOError:  # it does, and has much to do
+            return True
+        except OSError:
+            return False
+    return True

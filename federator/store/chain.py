@@ -1,0 +1,72 @@
+"""How is damage in a log found? Each record has a checksum over itself and all before it.
+
+A record that was changed, left out, added or moved breaks the chain at its place. What was cut off
+at the end leaves a whole, shorter chain: against that a writer notes how far it has got.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+_MARK: Final = re.compile(rb"(\d{20}) (\d{10})\n")
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """Where a log ends. Positions count all records that ever were, also those compacted away."""
+
+    next: int = 1  # position of the record that comes next
+    crc: int = 0  # CRC-32 of the last one, continued from the one before; the first from 0
+
+    def after(self, record: bytes) -> LogEnd:
+        return LogEnd(self.next + 1, crc32(record, self.crc))
+
+    def chained(self, records: Iterable[bytes]) -> list[tuple[int, int, bytes]]:
+        """Each record with its position and checksum."""
+        end, found = self, []
+        for record in records:
+            position, end = end.next, end.after(record)
+            found.append((position, end.crc, record))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """How far somebody has read a log."""
+
+    first: int  # position of the first record that the log had then; a compaction changes it
+    end: LogEnd  # of what was read
+
+
+@dataclass(frozen=True, slots=True)
+class EndMark:
+    """A note beside a log of how far it was acknowledged; it may be late, never early."""
+
+    file: int  # descriptor
+
+    def read(self) -> LogEnd | None:
+        found = _MARK.fullmatch(os.pread(self.file, 64, 0))
+        return LogEnd(int(found[1]), int(found[2])) if found else None
+
+    def write(self, end: LogEnd) -> None:
+        os.pwrite(self.file, b"%020d %010d\n" % (end.next, end.crc), 0)
+
+
+def what_is_lost(found: LogEnd, mark: LogEnd | None, file: Path) -> str | None:
+    """What is wrong with a log that ends at ``found``, by the mark in ``file``; None: nothing."""
+    remedy = (
+        "put the newest copy back, or see 'federator recover'; "
+        f"to go on with what is there, remove {file}"
+    )
+    if mark is None or found.next > mark.next or found == mark:
+        return None
+    if found.next == mark.next:
+        return f"the log is another one than {file} was written for; {remedy}"
+    lost = mark.next - found.next
+    return f"{lost} records that were acknowledged are missing at the end; {remedy}"

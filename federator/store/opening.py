@@ -1,0 +1,49 @@
+"""Which store does a URL name?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from federator.errors import StoreError
+from federator.store.base import Store
+from federator.store.memory import MemoryStore
+from federator.store.redis_url import SCHEMES, parse_redis_url
+from federator.store.sqlite import SqliteStore
+
+EXPECTED = "expected sqlite:///PATH, or redis://HOST:PORT/DB"
+
+
+def check_url(url: str) -> None:
+    """Whether a URL names a store; nothing is opened.
+
+    Raises:
+        ValueError: it does not; the text says what is expected.
+    """
+    if url.partition(":")[0] in SCHEMES:
+        parse_redis_url(url)
+    elif url != "memory:" and not (url.startswith("sqlite:///") and len(url) > len("sqlite:///")):
+        raise ValueError(EXPECTED)
+
+
+def open_store(url: str, *, accept_loss: bool = False) -> Store:
+    """Open the store that federation.yaml names, without leading.
+
+    Args:
+        url: see docs/reliability.md.
+        accept_loss: it may be led also where records are missing that were acknowledged; for
+            who rebuilds what was lost.
+
+    Raises:
+        StoreError: it cannot be opened.
+    """
+    try:
+        check_url(url)
+    except ValueError as error:
+        raise StoreError(f"store: {error}") from error
+    if url == "memory:":
+        return MemoryStore()
+    if url.startswith("sqlite:"):
+        return SqliteStore(Path(url.removeprefix("sqlite://")), accept_loss=accept_loss)
+    from federator.store.redis import RedisStore  # noqa: PLC0415  # only where it is used
+
+    return RedisStore(parse_redis_url(url), accept_loss=accept_loss)

@@ -1,0 +1,354 @@
+"""The store for two daemons: a log in Redis, led by a lease and guarded by epochs."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import redis
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
+from redis.sentinel import Sentinel
+
+from federator.errors import LeadershipLost, StaleState, StoreError
+from federator.store.chain import EndMark, LogEnd, LogPlace, what_is_lost
+from federator.store.redis_scripts import APPEND, COMPACT, LEAD, RELEASE, RENEW
+from federator.store.redis_url import RedisAddress
+
+LEASE_S: Final = 3.0
+_PAGE: Final = 1000  # records read or written at once
+_ANSWER_S: Final = 1.0  # patience with one call, beside what is waited for replicas
+_ASIDE_S: Final = 3600  # what a crash left of a compaction is forgotten after
+_CRC_BYTES: Final = 4
+_SETTINGS: Final = (  # what makes that an answer means: it is on the disk
+    ("appendonly", "yes"),
+    ("appendfsync", "always"),
+    ("maxmemory-policy", "noeviction"),
+)
+_REMEDIES: Final[tuple[tuple[type[redis.RedisError], str], ...]] = (
+    (redis.AuthenticationError, "check user and ?password_file="),
+    (redis.ReadOnlyError, "this is a replica: name its master, or the sentinels"),
+    (redis.OutOfMemoryError, "Redis is full: raise its maxmemory"),
+    (redis.BusyLoadingError, "it reads its log yet: try again"),
+    (redis.ConnectionError, "does it run there, and may this host reach it?"),
+    (redis.TimeoutError, "does it run there, and may this host reach it?"),
+)
+
+
+class RedisStore:
+    """An event log in Redis.
+
+    Args:
+        address: see ``RedisAddress``.
+        accept_loss: lead also where records are missing that were acknowledged.
+    """
+
+    def __init__(self, address: RedisAddress, *, accept_loss: bool = False) -> None:
+        self._address = address
+        self._accept_loss = accept_loss
+        self._token = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
+        self._keys = tuple(map(address.key, ("log", "head", "lease")))
+        self._reader = _client(address)
+        self._writer = _client(address, redis_connect_func=self._greet)
+        self._epoch: int | None = None
+        self._end = LogEnd()
+        self._seen = 1  # how far the log was acknowledged, as this process knows
+        self._failed = False
+        self._mark: EndMark | None = None
+
+    # ---- leading ----
+
+    def lead(self, at_least: int) -> int | None:
+        word, *rest = self._call(LEAD, at_least, self._token, int(LEASE_S * 1000))
+        if word == b"held":
+            self._seen = max(self._seen, int(rest[2]))
+            return None
+        epoch, _, next_, crc, acked = map(int, rest)
+        if word == b"broken":
+            raise StoreError(f"{self._address}: the log is damaged: its length and head disagree")
+        self._end = LogEnd(next_, crc)
+        self._seen = max(self._seen, acked)
+        try:
+            self._check_whole()
+        except StoreError:
+            self._release()
+            raise
+        self._epoch, self._failed, self._seen = epoch, False, next_
+        if self._mark is not None:
+            self._mark.write(self._end)
+        return epoch
+
+    def _check_whole(self) -> None:
+        """Raise StoreError where the log lacks what it once acknowledged, as after a failover."""
+        file, lost = self._address.mark_file, self._seen - self._end.next
+        if file is not None and self._mark is None:
+            try:
+                self._mark = EndMark(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            except OSError as error:
+                raise StoreError(f"mark_file {file}: {error.strerror}") from error
+        if self._accept_loss:
+            return
+        if lost > 0:
+            raise StoreError(f"{self._address}: {_lost(lost)}")
+        if file is not None and self._mark is not None:
+            found = what_is_lost(self._end, self._mark.read(), file)
+            if found:
+                raise StoreError(f"{self._address}: {found}")
+
+    def renew(self) -> float:
+        epoch, end = self._leading(), self._end
+        self._ask_settings()
+        lease_ms = int(LEASE_S * 1000)
+        self._settle(self._call(RENEW, epoch, end.next, self._token, lease_ms), end)
+        if self._mark is not None:
+            self._mark.write(end)
+        return LEASE_S
+
+    def append(self, records: Sequence[bytes]) -> None:
+        epoch = self._leading()
+        if not records:
+            return
+        before = self._end
+        rows = before.chained(records)
+        after = LogEnd(rows[-1][0] + 1, rows[-1][1])
+        ends = (before.next, before.crc, after.next, after.crc)
+        with self._all_or_the_end():
+            self._settle(self._call(APPEND, epoch, *ends, *map(_packed, rows)), before)
+            self._end = after
+
+    def compact(self, records: Sequence[bytes]) -> None:
+        epoch, before = self._leading(), self._end
+        rows = LogEnd(before.next).chained(records)
+        after = LogEnd(rows[-1][0] + 1, rows[-1][1]) if rows else LogEnd(before.next)
+        aside = self._address.key(f"aside:{epoch}")
+        with self._all_or_the_end():
+            with self._explained():
+                self._writer.unlink(aside)
+                for first in range(0, len(rows), _PAGE):
+                    self._push(aside, rows[first : first + _PAGE])
+            found = self._call(COMPACT, epoch, before.next, after.next, after.crc, more=(aside,))
+            self._settle(found, before)
+            self._end = after
+
+    def _push(self, key: str, rows: Sequence[tuple[int, int, bytes]]) -> None:
+        """Not twice, whatever is lost on the way: a second try would make the list too long."""
+        with self._writer.pipeline(transaction=True) as pipe:
+            pipe.rpush(key, *map(_packed, rows))
+            pipe.expire(key, _ASIDE_S)
+            pipe.execute()
+
+    def _leading(self) -> int:
+        if self._epoch is None:
+            raise StoreError(f"{self._address}: this process does not lead; nothing may be written")
+        if self._failed:
+            raise StoreError(f"{self._address}: a write has failed; open the log anew")
+        return self._epoch
+
+    @contextmanager
+    def _all_or_the_end(self) -> Iterator[None]:
+        """After a failure nothing more is written: what is there is not known."""
+        self._failed = True
+        yield
+        self._failed = False
+
+    def _settle(self, answer: list[Any], known: LogEnd) -> None:
+        """Raise what a script's answer means, unless it did its work."""
+        word, *rest = answer
+        if word == b"ok":
+            return
+        epoch, next_ = int(rest[0]), int(rest[2])
+        assert self._epoch is not None  # else nothing was asked
+        if epoch > self._epoch:
+            raise LeadershipLost(
+                f"{self._address}: epoch {epoch} leads, this was {self._epoch}; nothing was written"
+            )
+        lost = known.next - next_
+        what = _lost(lost) if lost > 0 else "the log was changed by another program"
+        raise StoreError(f"{self._address}: {what}")
+
+    # ---- reading ----
+
+    def records(self) -> Iterator[bytes]:
+        return (record for _, record in self.read_on(None))
+
+    def read_on(self, place: LogPlace | None) -> Iterator[tuple[LogPlace, bytes]]:
+        log, head, _ = self._keys
+        with self._explained():
+            found = self._reader.hmget(head, "base", "next", "crc")
+            base, next_, crc = (int(v or k) for v, k in zip(found, (1, 1, 0), strict=True))
+        end = LogEnd(base)
+        if place is not None:
+            self._check_place(place, base, LogEnd(next_, crc))
+            end = place.end
+        while end.next < next_:
+            index = end.next - base
+            with self._explained(), self._reader.pipeline(transaction=True) as pipe:
+                pipe.hget(head, "base")
+                pipe.lrange(log, index, min(index + _PAGE, next_ - base) - 1)
+                now, page = pipe.execute()
+            if int(now or 1) != base:
+                raise StoreError(f"{self._address}: compacted while it was read; read it again")
+            for entry in page:
+                end = self._checked(end, entry)
+                yield LogPlace(base, end), entry[_CRC_BYTES:]
+            if not page:
+                raise StoreError(f"{self._address}: damaged: record {end.next} is missing")
+        if end.crc != crc:
+            raise StoreError(f"{self._address}: damaged: the last record is not the one written")
+
+    def _check_place(self, place: LogPlace, base: int, end: LogEnd) -> None:
+        """Raise StaleState unless the log still holds what was read up to ``place``."""
+        same = place.first == base and place.end.next <= end.next
+        if same and base < place.end.next < end.next:
+            with self._explained():
+                last = self._reader.lindex(self._keys[0], place.end.next - 1 - base)
+            same = (last or b"")[:_CRC_BYTES] == place.end.crc.to_bytes(_CRC_BYTES, "big")
+        elif same and place.end.next == end.next:
+            same = place.end.crc == end.crc
+        if not same:
+            raise StaleState(f"{self._address}: this is not the log that was read before")
+
+    def _checked(self, before: LogEnd, entry: bytes) -> LogEnd:
+        after = before.after(entry[_CRC_BYTES:])
+        if entry[:_CRC_BYTES] != after.crc.to_bytes(_CRC_BYTES, "big"):
+            raise StoreError(f"{self._address}: damaged: record {before.next} is not as written")
+        return after
+
+    def close(self) -> None:
+        if self._epoch is not None:
+            self._epoch = None
+            self._release()
+        if self._mark is not None:
+            os.close(self._mark.file)
+            self._mark = None
+        self._reader.close()
+        self._writer.close()
+
+    def _release(self) -> None:
+        with suppress(redis.RedisError, StoreError):  # else the lease ends by itself
+            self._writer.eval(RELEASE, len(self._keys), *self._keys, self._token)
+
+    # ---- talking to Redis ----
+
+    def _call(self, script: str, *words: object, more: tuple[str, ...] = ()) -> list[Any]:
+        """Run a script; enough replicas have what it wrote.
+
+        Repeated by the library after a lost reply: each script does its work once.
+        """
+        keys = (*self._keys, *more)
+        wanted = self._address.replicas
+        with self._explained(), self._writer.pipeline(transaction=False) as pipe:
+            pipe.eval(script, len(keys), *keys, *words)  # type: ignore[arg-type]
+            if wanted:
+                pipe.wait(wanted, self._address.wait_ms)
+            answer, *had = pipe.execute()
+        if answer[0] == b"ok" and had and had[0] < wanted:
+            raise StoreError(
+                f"{self._address}: {had[0]} of {wanted} replicas answered within "
+                f"{self._address.wait_ms} ms; are they connected to it?"
+            )
+        return list(answer)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except redis.RedisError as error:
+            remedy = next((text for kind, text in _REMEDIES if isinstance(error, kind)), "")
+            said = f"{error}; {remedy}" if remedy else str(error)
+            raise StoreError(f"{self._address}: {said}") from error
+        except OSError as error:  # of a password file
+            raise StoreError(f"{self._address}: {error}") from error
+
+    def _greet(self, connection: Any) -> None:
+        """Each new connection may be to another server, as after a failover."""
+        connection.on_connect()
+        for name, wanted in () if self._address.assume_durable else _SETTINGS:
+            connection.send_command("CONFIG", "GET", name)
+            try:
+                self._check_setting(name, wanted, connection.read_response())
+            except redis.ResponseError as error:
+                raise StoreError(self._not_told(error)) from error
+
+    def _ask_settings(self) -> None:
+        """They may be changed while it runs."""
+        if self._address.assume_durable:
+            return
+        with self._explained(), self._writer.pipeline(transaction=False) as pipe:
+            for name, _ in _SETTINGS:
+                pipe.config_get(name)
+            for (name, wanted), found in zip(_SETTINGS, pipe.execute(), strict=True):
+                self._check_setting(name, wanted, found)
+
+    def _check_setting(self, name: str, wanted: str, found: Any) -> None:
+        values = found.values() if isinstance(found, dict) else found[1:]
+        value = next((v.decode() if isinstance(v, bytes) else v for v in values), "unknown")
+        if value != wanted:
+            raise StoreError(
+                f"{self._address}: its setting is '{name} {value}', which can lose acknowledged "
+                f"work; set '{name} {wanted}' in its redis.conf, and restart it"
+            )
+
+    def _not_told(self, error: redis.ResponseError) -> str:
+        wanted = ", ".join(map(" ".join, _SETTINGS))
+        return (
+            f"{self._address} does not say how it is set ({error}); if it surely has {wanted}, "
+            "add ?assume_durable=yes to the URL"
+        )
+
+
+def _lost(count: int) -> str:
+    return (
+        f"{count} records that were acknowledged are missing at its end; put the node that has "
+        "them in charge, or see 'federator recover'"
+    )
+
+
+def _packed(row: tuple[int, int, bytes]) -> bytes:
+    _, crc, record = row
+    return crc.to_bytes(_CRC_BYTES, "big") + record
+
+
+def _client(address: RedisAddress, **more: Any) -> redis.Redis:
+    """Connects when it is used."""
+    answer_s = _ANSWER_S + address.wait_ms / 1000
+    limits: dict[str, Any] = {
+        "socket_timeout": answer_s,
+        "socket_connect_timeout": _ANSWER_S,
+        "retry": Retry(ConstantBackoff(0.1), 1),
+    }
+    tls: dict[str, Any] = {}
+    if address.tls:
+        tls = {"ssl": True, "ssl_ca_certs": address.ca_file and str(address.ca_file)}
+    login: dict[str, Any] = {
+        "db": address.db,
+        "protocol": 2,
+        "username": address.user or None,
+        "password": _password(address.password_file),
+        **tls,
+    }
+    if address.service:
+        asked = {**limits, "password": _password(address.sentinel_password_file)}
+        sentinels = Sentinel(
+            address.hosts, sentinel_kwargs={**asked, **(tls if address.tls else {})}
+        )
+        master: redis.Redis = sentinels.master_for(address.service, **limits, **login, **more)
+        return master
+    if address.socket:
+        return redis.Redis(unix_socket_path=address.socket, **limits, **login, **more)
+    ((host, port),) = address.hosts
+    return redis.Redis(host=host, port=port, **limits, **login, **more)
+
+
+def _password(file: Any) -> str | None:
+    if file is None:
+        return None
+    try:
+        found: str = file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"password file {file}: cannot be read: {error}") from error
+    return found

@@ -1,0 +1,89 @@
+"""A real redis-server of a test's own, on a Unix socket in its folder."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from types import MappingProxyType
+
+from redis import Redis
+
+DURABLE = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
+
+
+class RedisServer:
+    """Starts at once; ready when made.
+
+    Args:
+        folder: for its socket and files; what is there already is its log.
+        primary: the one that this is a replica of.
+        settings: of redis.conf, beside ``DURABLE``.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        primary: RedisServer | None = None,
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.folder, self.primary, self.settings = folder, primary, settings
+        folder.mkdir(exist_ok=True)
+        self.port = free_port()
+        self.start()
+
+    @property
+    def socket(self) -> str:
+        return str(self.folder / "redis.sock")
+
+    @property
+    def url(self) -> str:
+        return f"redis+unix://{self.socket}"
+
+    def start(self) -> None:
+        named = {
+            "dir": str(self.folder), "unixsocket": self.socket, "bind": "127.0.0.1",
+            "port": str(self.port), "save": "", "logfile": "", **DURABLE,
+            "repl-diskless-sync-delay": "0",
+            **self.settings,
+        }  # fmt: skip
+        if self.primary is not None:
+            named["replicaof"] = f"127.0.0.1 {self.primary.port}"
+        argv = [
+            "redis-server",
+            *(word for k, v in named.items() for word in (f"--{k}", *(v.split() or [""]))),
+        ]
+        self._process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+        self.await_line("Ready to accept connections")
+        if self.primary is not None:
+            with closing(Redis(port=self.primary.port)) as client:
+                client.set("replica", "is there")
+                assert client.wait(1, 10_000) == 1
+
+    def await_line(self, words: str) -> None:
+        said = []
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            said.append(line)
+            if words in line:
+                return
+        raise AssertionError("".join(said))
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """Without warning; again is harmless."""
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+def free_port() -> int:
+    with socket.socket() as asking:
+        asking.bind(("127.0.0.1", 0))
+        return int(asking.getsockname()[1])
