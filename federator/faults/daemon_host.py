@@ -9,20 +9,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from federator.config import FederationConfig, SiteConfig
-from federator.daemon.api import Api
-from federator.daemon.loop import Daemon, DaemonEdges
+from federator.daemon.loop import CallDesk, Daemon, DaemonEdges
 from federator.errors import FederatorError
 from federator.faults.log import SharedLog
 from federator.faults.net import Line, LineTransport, Network
 from federator.faults.process import Process, later
 from federator.model.workload import SiteName
 from federator.sched.federation import Federation
-from federator.sched.ledger import Ledger
 from federator.sites.protocol import Call, ClientCall, Reply
 from federator.sites.transport import Transport
 
 RESTART_S: Final = 1.0  # systemd's RestartSec
-LEAD_AGAIN_S: Final = 0.5
 
 
 @dataclass(slots=True)
@@ -30,7 +27,7 @@ class _Door:
     """The daemon's own socket."""
 
     host: DaemonHost
-    api: Api
+    desk: CallDesk
     process: Process
 
     def close(self) -> None:
@@ -43,7 +40,6 @@ class DaemonHost:
     """A host with a daemon.
 
     Args:
-        name: the host's.
         config: federation.yaml.
         log: that all daemons share.
         networks: the way to each site, and how an agent is started there.
@@ -51,10 +47,9 @@ class DaemonHost:
         monotonic: time since whenever.
         strikes: see ``Process``.
         tell: notes what struck.
-        on_start: told of what a daemon has read from its log.
+        on_lead: told when a daemon of this host has read the log and leads.
     """
 
-    name: str
     config: FederationConfig
     log: SharedLog
     networks: dict[SiteName, tuple[Network, Callable[[Line], None]]]
@@ -62,7 +57,7 @@ class DaemonHost:
     monotonic: Callable[[], float]
     strikes: Callable[[str, str], bool]
     tell: Callable[[str], None]
-    on_start: Callable[[Ledger], None]
+    on_lead: Callable[[DaemonHost, Process], None]
     process: Process | None = None
     daemon: Daemon | None = None
     door: _Door | None = None
@@ -86,10 +81,7 @@ class DaemonHost:
     async def _run(self, process: Process) -> None:
         try:
             store = self.log.open(process)
-            while store.lead(0) is None:
-                await asyncio.sleep(LEAD_AGAIN_S)
             self.daemon = Daemon(self.config, store, edges=self._edges(process))
-            self.on_start(self.daemon._federation.ledger)
             await self.daemon.run()
         except FederatorError as error:
             process.check()
@@ -108,8 +100,10 @@ class DaemonHost:
             await asyncio.sleep(self.log.slow_s + 0.002)
             return function(*args)
 
-        async def listen(api: Api, _path: Path) -> _Door:
-            self.door = _Door(self, api, process)
+        async def listen(desk: CallDesk, _path: Path) -> _Door:
+            self.door = _Door(self, desk, process)
+            if self.federation is not None:
+                self.on_lead(self, process)
             return self.door
 
         return DaemonEdges(
@@ -120,7 +114,9 @@ class DaemonHost:
     @property
     def federation(self) -> Federation | None:
         """What the running daemon holds, for the model alone."""
-        return self.daemon._federation if self.daemon is not None else None  # noqa: SLF001
+        if self.daemon is None or self.daemon.term is None:
+            return None
+        return self.daemon.term.federation
 
     async def ask(self, user: str, call: Call) -> Reply | None:
         """A command on the daemon's host; None: nobody answers."""
@@ -141,5 +137,5 @@ class DaemonHost:
 
         process.when_dead(nobody)
         asked = ClientCall(call_id=0, user=user, call=call)
-        process.call(door.api.take, asked, SiteName(""), answer)
+        process.call(door.desk.take, asked, SiteName(""), answer)
         return await answered

@@ -21,6 +21,13 @@ class Kind(Enum):
     DAEMON_CRASH_LOOP = "the daemon dies again and again"
     # The daemon stands still, or loses its log.
     DAEMON_PAUSED = "the daemon stands still for longer than sites and agents are patient"
+    STANDBY_TAKES_OVER = "a standby takes over"
+    TWO_LEADERS = "a leader that stood still wakes up when another one leads"
+    LEASE_SILENT = "renewals of the leader's lease are not answered for a while"
+    DAEMON_BEFORE_LEAD = "a daemon dies before it asks for the lead"
+    DAEMON_AFTER_LEAD = "a daemon dies as soon as it leads"
+    DAEMON_BEFORE_RENEW = "the leader dies before it renews its lease"
+    DAEMON_AFTER_RENEW = "the leader dies when it has renewed its lease"
     STORE_ERROR_NOTHING = "the log fails, and nothing was added"
     STORE_ERROR_ADDED = "the log fails, and all was added: the outcome is unknown"
     STORE_FULL = "the log takes nothing for a while"
@@ -106,6 +113,10 @@ class Kind(Enum):
 
 AT_POINT: dict[Kind, tuple[str, str]] = {
     Kind.DAEMON_STARTING: ("daemon", "start"),
+    Kind.DAEMON_BEFORE_LEAD: ("daemon", "lead before"),
+    Kind.DAEMON_AFTER_LEAD: ("daemon", "lead after"),
+    Kind.DAEMON_BEFORE_RENEW: ("daemon", "renew before"),
+    Kind.DAEMON_AFTER_RENEW: ("daemon", "renew after"),
     Kind.DAEMON_BEFORE_APPEND: ("daemon", "append before"),
     Kind.DAEMON_AFTER_APPEND: ("daemon", "append after"),
     Kind.DAEMON_BEFORE_SEND: ("daemon", "send before"),

@@ -8,6 +8,8 @@ from math import inf
 
 from federator.errors import StoreError
 from federator.faults.process import Process
+from federator.store.chain import LogPlace
+from federator.store.memory import MemoryLog, MemoryStore
 
 
 class LogFault(Enum):
@@ -36,66 +38,52 @@ class SharedLog:
         clock: Callable[[], float],
         lease_s: float = inf,
     ) -> None:
-        self.records: list[bytes] = []
+        self.memory = MemoryLog(lease_s, clock)
         self.on_records = on_records
         self.tell = tell
-        self.clock = clock
-        self.lease_s = lease_s
         self.fault = LogFault.NONE  # of the next append
         self.full = False
+        self.silent = False  # renewals are not answered
         self.slow_s = 0.0
-        self.epoch = 0
-        self.leader: LogHandle | None = None
-        self.leads_until_s = 0.0
 
-    def open(self, process: Process) -> LogHandle:
+    def open(self, process: Process) -> MortalStore:
         """As a daemon's process does."""
-        return LogHandle(self, process)
+        return MortalStore(self, process)
 
 
-class LogHandle:
-    """One process's ``Store``."""
+class MortalStore:
+    """One process's ``Store``, in which it may die at each call."""
 
     def __init__(self, shared: SharedLog, process: Process) -> None:
         self._shared = shared
         self._process = process
-        if shared.lease_s == inf:
-            process.when_dead(self._give_up)
-
-    def _give_up(self) -> None:
-        if self._shared.leader is self:
-            self._shared.leader = None
+        self._store = MemoryStore(shared.memory)
+        if shared.memory.lease_s == inf:  # the kernel gives a dead process's lock up
+            process.when_dead(self._store.close)
 
     def lead(self, at_least: int) -> int | None:
         self._process.point("lead before")
-        shared = self._shared
-        if shared.leader is not None and shared.clock() < shared.leads_until_s:
-            return None
-        shared.epoch = max(shared.epoch + 1, at_least)
-        shared.leader, shared.leads_until_s = self, shared.clock() + shared.lease_s
+        epoch = self._store.lead(at_least)
         self._process.point("lead after")
-        return shared.epoch
+        return epoch
 
     def renew(self) -> float:
         self._process.point("renew before")
-        self._must_lead()
-        self._shared.leads_until_s = self._shared.clock() + self._shared.lease_s
+        if self._shared.silent:
+            self._shared.tell("log silent")
+            raise StoreError("no answer")
+        lasts_s = self._store.renew()
         self._process.point("renew after")
-        return self._shared.lease_s
-
-    def _must_lead(self) -> None:
-        if self._shared.leader is not self:
-            raise StoreError("another daemon leads")
+        return lasts_s
 
     def append(self, records: Sequence[bytes]) -> None:
         self._process.point("append before")
-        self._must_lead()
         shared = self._shared
         fault, shared.fault = shared.fault, LogFault.NONE
         if shared.full or fault is LogFault.NOTHING:
             shared.tell("log full" if shared.full else f"log {fault.value}")
             raise StoreError("cannot append: disk full")
-        shared.records.extend(records)
+        self._store.append(records)
         shared.on_records(records)
         if fault is LogFault.ADDED:
             shared.tell(f"log {fault.value}")
@@ -104,14 +92,17 @@ class LogHandle:
 
     def records(self) -> Iterator[bytes]:
         self._process.point("start")
-        return iter(list(self._shared.records))
+        return self._store.records()
+
+    def read_on(self, place: LogPlace | None) -> Iterator[tuple[LogPlace, bytes]]:
+        self._process.point("start")
+        return self._store.read_on(place)
 
     def compact(self, records: Sequence[bytes]) -> None:
         self._process.point("compact before")
-        self._must_lead()
-        self._shared.records[:] = records
+        self._store.compact(records)
         self._process.point("compact after")
 
     def close(self) -> None:
         self._process.check()
-        self._give_up()
+        self._store.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
@@ -215,7 +216,8 @@ class SiteHost:
         found: list[Reply] = []
 
         async def answer() -> None:
-            found.append(await socket.answer(user, call))
+            with suppress(FederatorError):  # as the socket hangs up
+                found.append(await socket.answer(user, call))
 
         task = socket.process.spawn(answer())
         await asyncio.wait({task})

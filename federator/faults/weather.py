@@ -19,7 +19,7 @@ JUMP_S: Final = 600.0
 MENU: Final = tuple(
     kind for kind in Kind
     if kind not in {Kind.LATE_FRAME, Kind.CLIENT_RETRY, Kind.CLIENT_ANSWER_LOST,
-                    Kind.CLIENT_CANCELS_TWICE, Kind.TWO_AGENTS}
+                    Kind.CLIENT_CANCELS_TWICE, Kind.TWO_AGENTS, Kind.STANDBY_TAKES_OVER, Kind.TWO_LEADERS}
 )  # fmt: skip
 """What is drawn from; the others follow from these, or are the researchers' own."""
 
@@ -100,6 +100,11 @@ class Weather:
             process.pause()
             self._for_a_while(process.resume, 4.0, 40.0)
         return process is not None
+
+    def _lease_silent(self) -> None:
+        log = self._world.log
+        log.silent = True
+        self._for_a_while(lambda: setattr(log, "silent", False), 1.0, 12.0)
 
     def _store_error_nothing(self) -> None:
         self._world.log.fault = LogFault.NOTHING
@@ -301,11 +306,11 @@ class Weather:
     # ---- clocks ----
 
     def _daemon_clock_forward(self) -> bool:
-        self._world.wall.ahead_s += JUMP_S
+        self._rng.choice(self._world.walls).ahead_s += JUMP_S
         return True
 
     def _daemon_clock_back(self) -> bool:
-        self._world.wall.ahead_s -= JUMP_S
+        self._rng.choice(self._world.walls).ahead_s -= JUMP_S
         return True
 
     def _site_clock(self, by_s: float) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -19,17 +20,19 @@ from federator.faults.kinds import Kind
 from federator.faults.log import SharedLog
 from federator.faults.model import Model, differences
 from federator.faults.net import Network
-from federator.faults.process import outside
+from federator.faults.process import Process, outside
 from federator.faults.researchers import Door, Researcher, Wish
 from federator.faults.site_host import SiteHost
 from federator.daemon.loop import open_federation
 from federator.model.lifecycle import TERMINAL
 from federator.model.site import Node
 from federator.model.workload import AttemptId, SiteName
+from federator.sched.ledger import Ledger
 from federator.store.memory import MemoryStore
 
 SITES: Final = ("alpine", "breeze", "coral")
 BEGINS_S: Final = 1_795_000_000.0
+LEASE_S: Final = 3.0
 CALM_S: Final = 3000.0  # within which everything ends once nothing fails any more
 SETTLES_S: Final = 5.0  # the last append of a slow log
 NOTED: Final[dict[str, Kind]] = {
@@ -52,6 +55,7 @@ NOTED: Final[dict[str, Kind]] = {
     "log fails, all added": Kind.STORE_ERROR_ADDED,
     "frame down twice": Kind.ORDER_TWICE,
     "frame up twice": Kind.NEWS_TWICE,
+    "log silent": Kind.LEASE_SILENT,
     "late frame of an old channel": Kind.LATE_FRAME,
 }
 """What the parts of the world say when a fault has really struck."""
@@ -86,14 +90,16 @@ class World:
         self.dooms: dict[tuple[str, str], Kind] = {}
         self.model = Model(self.tell)
         self.scripts: dict[int, Script] = {}  # by workload, as they are first asked for
-        self.wall = Clock(clock)
-        self.log = SharedLog(self.model.logged, self.note, clock)
+        self.walls = [Clock(clock), Clock(clock)]
+        lease_s = rng.choice((inf, LEASE_S))  # a file lock, and one daemon; or two with a lease
+        self.log = SharedLog(self.model.logged, self.note, clock, lease_s)
         self.sites: dict[SiteName, SiteHost] = {}
         self.clocks: dict[str, Clock] = {}
         for name in SITES[: rng.choice((2, 2, 3))]:
             self.sites[SiteName(name)] = self._site(name, folder)
         self.config = config_of(list(self.sites))
-        self.daemons = [self._daemon("daemon")]
+        self.daemons = [self._daemon(wall) for wall in self.walls[: 1 if lease_s == inf else 2]]
+        self._led: tuple[DaemonHost, Process] | None = None
         doors: list[Door] = [d.ask for d in self.daemons] + [s.ask for s in self.sites.values()]
         self.researchers = [
             Researcher(wish, doors, self.model, Random(rng.random()), self.strike)
@@ -120,12 +126,20 @@ class World:
         network = Network(lambda: rng.uniform(0.002, 0.03), self.note)
         return SiteHost(cluster, network, home, clock, self.strikes, self.note, has_spool)
 
-    def _daemon(self, name: str) -> DaemonHost:
+    def _daemon(self, wall: Clock) -> DaemonHost:
         networks = {n: (site.network, site.start_agent) for n, site in self.sites.items()}
         return DaemonHost(
-            name, self.config, self.log, networks, self.wall, self.clock, self.strikes, self.note,
-            self.model.check_acknowledged,
+            self.config, self.log, networks, wall, self.clock, self.strikes, self.note, self._leads
         )
+
+    def _leads(self, host: DaemonHost, process: Process) -> None:
+        """A daemon has read the log, and leads."""
+        assert host.federation is not None
+        self.model.check_acknowledged(host.federation.ledger)
+        if self._led is not None and self._led[0] is not host:
+            alive = self._led[1].alive
+            self.strike(Kind.TWO_LEADERS if alive else Kind.STANDBY_TAKES_OVER)
+        self._led = (host, process)
 
     def _script(self, attempt: AttemptId) -> Script:
         """Each attempt does much the same; what was saved is not counted."""
@@ -186,7 +200,7 @@ class World:
         """Nothing fails any more."""
         self.tell("calm")
         self.dooms.clear()
-        self.log.full, self.log.slow_s = False, 0.0
+        self.log.full, self.log.silent, self.log.slow_s = False, False, 0.0
         for site in self.sites.values():
             site.network.heal(lose=False)
             site.network.doubles = ""
@@ -211,11 +225,12 @@ class World:
             and not any(site.cluster.federated() for site in self.sites.values())
         )
 
-    def _ledger(self):  # type: ignore[no-untyped-def]
-        for daemon in self.daemons:
-            if daemon.federation is not None:
-                return daemon.federation.ledger
-        return None
+    def _ledger(self) -> Ledger | None:
+        """The leader's."""
+        host, process = self._led if self._led is not None else (None, None)
+        if host is None or host.process is not process or host.federation is None:
+            return None
+        return host.federation.ledger
 
     def check_end(self) -> None:
         ledger = self._ledger()
@@ -226,7 +241,8 @@ class World:
             self.model.break_("some client never got its answer")
         self.model.check_end(ledger)
         store = MemoryStore()
-        store.append(self.log.records)
+        store.lead(0)
+        store.append(self.log.memory.records)
         try:
             rebuilt = open_federation(self.config, store).ledger
         except FederatorError as error:
@@ -247,7 +263,7 @@ class World:
     def digest(self) -> str:
         """Of all that happened."""
         found = hashlib.sha256("\n".join(self.story).encode())
-        for record in self.log.records:
+        for record in self.log.memory.records:
             found.update(record)
         return found.hexdigest()
 
