@@ -1,1 +1,1 @@
-"""Is anything lost, or run twice, whatever breaks? Daemon and agents in virtual time and bad weather."""
+"""Is anything lost, or run twice, whatever breaks? Daemon and agents in virtual bad weather."""

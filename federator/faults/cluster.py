@@ -1,4 +1,4 @@
-"""What really runs at a site? A Slurm whose jobs do something, behind a gate that asks for leases."""
+"""What really runs at a site? A Slurm whose jobs do something, behind a gate."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Cluster(SimulatedSlurm):
         spool: where leases lie; None: the site has no gate.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - each is one edge of the cluster
+    def __init__(
         self,
         name: str,
         nodes: Iterable[Node],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,7 @@ from federator.sched.federation import Federation
 from federator.sites.protocol import Call, ClientCall, Reply
 from federator.sites.transport import Transport
 
+Ways = dict[SiteName, tuple[Network, Callable[[Line], None]]]
 RESTART_S: Final = 1.0  # systemd's RestartSec
 
 
@@ -52,7 +53,7 @@ class DaemonHost:
 
     config: FederationConfig
     log: SharedLog
-    networks: dict[SiteName, tuple[Network, Callable[[Line], None]]]
+    networks: Ways
     wall: Callable[[], float]
     monotonic: Callable[[], float]
     strikes: Callable[[str, str], bool]

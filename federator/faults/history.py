@@ -15,14 +15,13 @@ from typing import Any, Final
 
 import structlog
 
-from federator.faults.clock import run_virtual
-from federator.faults.clock import VirtualClock
+from federator.faults.clock import VirtualClock, run_virtual
 from federator.faults.kinds import Kind
 from federator.faults.process import ManyProcesses
 from federator.faults.weather import MENU, Weather
 from federator.faults.world import BEGINS_S, World
 
-FAULTS_S: Final = 120.0
+FAULTS_S: Final = 90.0
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there
 _OURS: Final = ("link_fault", "call_fault")  # events by which the daemon owns to a fault of its own
 

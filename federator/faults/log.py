@@ -1,4 +1,4 @@
-"""What can befall the log? One that all daemons share, and that fails in every way a log may fail."""
+"""What can befall the log? One that all daemons share, and that fails in many ways."""
 
 from __future__ import annotations
 

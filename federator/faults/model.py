@@ -1,4 +1,4 @@
-"""What must hold, whatever befalls? A witness beside the federation: Slurm's and the clients' truth.
+"""What must hold, whatever befalls? A witness beside the federation: Slurm's and clients' truth.
 
 It never asks the daemon what it believes, but at the very end, when that is compared.
 """
@@ -205,19 +205,19 @@ def check_holdings(ledger: Ledger, break_: Callable[[str], None]) -> None:
             break_(f"tenant {name} holds {held}, its workloads hold {summed}")
 
 
-def differences(one: Ledger, other: Ledger) -> Mapping[str, object]:
+def differences(one: Ledger, other: Ledger) -> Mapping[str, str]:
     """In what two ledgers differ; empty if in nothing that matters."""
-    found: dict[str, object] = {}
+    found: dict[str, str] = {}
     for name in ("epoch", "next_id", "id_of_key", "array_tasks", "shrinking"):
         if getattr(one, name) != getattr(other, name):
-            found[name] = (getattr(one, name), getattr(other, name))
+            found[name] = f"{getattr(one, name)} against {getattr(other, name)}"
     if list(one.entries) != list(other.entries):
-        found["entries"] = (list(one.entries), list(other.entries))
+        found["entries"] = f"{list(one.entries)} against {list(other.entries)}"
     for id_, entry in one.entries.items():
         mine, theirs = _lasting(entry), _lasting(other.entries.get(id_))
         for name, value in mine.items():
             if value != theirs.get(name):
-                found[f"{id_}.{name}"] = (value, theirs.get(name))
+                found[f"{id_}.{name}"] = f"{value} against {theirs.get(name)}"
     return found
 
 

@@ -13,7 +13,8 @@ from typing import Final
 
 from federator.errors import SiteUnavailable
 from federator.faults.process import NOBODY, Process, later
-from federator.sites.protocol import Ping, Pong, frame
+from federator.sites.protocol import ByteReader, Ping, Pong, frame
+from federator.sites.transport import Channel
 
 CONNECT_S: Final = 10.0  # a network that does not answer
 _IDLE: Final = (frame(Ping()), frame(Pong()))
@@ -138,7 +139,7 @@ class DaemonEnd:
     def __init__(self, line: Line, process: Process) -> None:
         self._line = line
         self._process = process
-        self.reader = line.up.reader
+        self.reader: ByteReader = line.up.reader
         process.when_dead(lambda: line.down.send(None))
 
     def write(self, data: bytes) -> None:
@@ -158,7 +159,7 @@ class DaemonEnd:
         self._line.down.on_late = lambda: self._line.network.tell("late frame of an old channel")
         self._line.down.send(None)
 
-    def last_words(self) -> str:  # noqa: PLR6301 - of the protocol
+    def last_words(self) -> str:
         return ""
 
 
@@ -203,7 +204,7 @@ class LineTransport:
         self._process = process
         self._start_agent = start_agent
 
-    async def open(self) -> DaemonEnd:
+    async def open(self) -> Channel:
         self._process.point("connect")
         if self._network.cut:
             await asyncio.sleep(CONNECT_S)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, Final
 
+from federator.errors import FederatorError
 from federator.faults.clock import VirtualClock, VirtualLoop
 
 _PROCESS: Final[ContextVar[Process | None]] = ContextVar("process", default=None)
@@ -123,16 +124,22 @@ class ManyProcesses(VirtualLoop):
 
     def _take_fault(self, _loop: asyncio.AbstractEventLoop, said: dict[str, Any]) -> None:
         error = said.get("exception")
-        if error is not None and not isinstance(error, Killed | asyncio.CancelledError):
+        # An error on purpose was told somebody who is gone.
+        expected = Killed | asyncio.CancelledError | FederatorError
+        if error is not None and not isinstance(error, expected):
             self.faults.append(error)
 
-    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:
+    def call_soon(  # type: ignore[override]  # the same, less precisely
+        self, callback: Any, *args: Any, context: Context | None = None
+    ) -> Any:
         process = _PROCESS.get() if context is None else context.get(_PROCESS)
         if process is None:
             return super().call_soon(callback, *args, context=context)
         return super().call_soon(process.run, callback, args, context=context)
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> Any:
+    def call_at(  # type: ignore[override]  # the same, less precisely
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> Any:
         process = _PROCESS.get() if context is None else context.get(_PROCESS)
         if process is None:
             return super().call_at(when, callback, *args, context=context)

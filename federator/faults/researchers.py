@@ -1,4 +1,4 @@
-"""What do researchers do in bad weather? Submit with a key, try again until they know, and cancel."""
+"""What do researchers do in bad weather? Submit with a key, try until they know, and cancel."""
 
 from __future__ import annotations
 

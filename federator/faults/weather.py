@@ -1,8 +1,8 @@
-"""How does each kind of fault come about? It is set up here, and counted where it really strikes."""
+"""How does each kind of fault come about? Set up here, it is counted where it really strikes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
 from typing import Final
 
@@ -18,8 +18,10 @@ ARMED_S: Final = 40.0  # that a named point waits for who comes by
 JUMP_S: Final = 600.0
 MENU: Final = tuple(
     kind for kind in Kind
-    if kind not in {Kind.LATE_FRAME, Kind.CLIENT_RETRY, Kind.CLIENT_ANSWER_LOST,
-                    Kind.CLIENT_CANCELS_TWICE, Kind.TWO_AGENTS, Kind.STANDBY_TAKES_OVER, Kind.TWO_LEADERS}
+    if kind not in {
+        Kind.LATE_FRAME, Kind.CLIENT_RETRY, Kind.CLIENT_ANSWER_LOST, Kind.CLIENT_CANCELS_TWICE,
+        Kind.TWO_AGENTS, Kind.STANDBY_TAKES_OVER, Kind.TWO_LEADERS,
+    }
 )  # fmt: skip
 """What is drawn from; the others follow from these, or are the researchers' own."""
 
@@ -381,8 +383,7 @@ class Weather:
         return bool(jobs)
 
     def _forged_comment(self) -> bool:
-        known: Mapping[object, int] = self._world.model.submissions
-        if not known:
+        if not self._world.model.submissions:
             return False
         site = self._site()
         attempt = self._rng.choice(list(self._world.model.submissions))

@@ -12,10 +12,11 @@ from random import Random
 from typing import Final
 
 from federator.config import FederationConfig
+from federator.daemon.loop import open_federation
 from federator.errors import FederatorError
 from federator.faults.clock import VirtualClock
 from federator.faults.cluster import Cluster, Script
-from federator.faults.daemon_host import DaemonHost
+from federator.faults.daemon_host import DaemonHost, Ways
 from federator.faults.kinds import Kind
 from federator.faults.log import SharedLog
 from federator.faults.model import Model, differences
@@ -23,7 +24,6 @@ from federator.faults.net import Network
 from federator.faults.process import Process, outside
 from federator.faults.researchers import Door, Researcher, Wish
 from federator.faults.site_host import SiteHost
-from federator.daemon.loop import open_federation
 from federator.model.lifecycle import TERMINAL
 from federator.model.site import Node
 from federator.model.workload import AttemptId, SiteName
@@ -100,7 +100,7 @@ class World:
         self.config = config_of(list(self.sites))
         self.daemons = [self._daemon(wall) for wall in self.walls[: 1 if lease_s == inf else 2]]
         self._led: tuple[DaemonHost, Process] | None = None
-        doors: list[Door] = [d.ask for d in self.daemons] + [s.ask for s in self.sites.values()]
+        doors: list[Door] = [*(d.ask for d in self.daemons), *(s.ask for s in self.sites.values())]
         self.researchers = [
             Researcher(wish, doors, self.model, Random(rng.random()), self.strike)
             for wish in wishes(rng)
@@ -127,7 +127,7 @@ class World:
         return SiteHost(cluster, network, home, clock, self.strikes, self.note, has_spool)
 
     def _daemon(self, wall: Clock) -> DaemonHost:
-        networks = {n: (site.network, site.start_agent) for n, site in self.sites.items()}
+        networks: Ways = {n: (site.network, site.start_agent) for n, site in self.sites.items()}
         return DaemonHost(
             self.config, self.log, networks, wall, self.clock, self.strikes, self.note, self._leads
         )
@@ -248,8 +248,8 @@ class World:
         except FederatorError as error:
             self.model.break_(f"the log cannot be read: {error}")
             return
-        for what, (mine, theirs) in differences(ledger, rebuilt).items():
-            self.model.break_(f"the log says otherwise of {what}: {mine} against {theirs}")
+        for what, how in differences(ledger, rebuilt).items():
+            self.model.break_(f"the log says otherwise of {what}: {how}")
 
     def end(self) -> None:
         for daemon in self.daemons:
@@ -296,7 +296,7 @@ def wishes(rng: Random) -> list[Wish]:
     return [
         Wish(
             number=number,
-            at_s=rng.uniform(0.0, 70.0),
+            at_s=rng.uniform(0.0, 55.0),
             user=rng.choice(("ada", "bob", "eve")),
             nodes=rng.choice((1, 1, 2)),
             gpus=rng.choice((4, 8, 8)),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.faults.slurm import SimulatedJob, SimulatedSlurm
-from federator.model.site import Node, SiteJob
+from federator.model.site import Node, SiteJob, SiteJobState
 from federator.model.workload import AttemptId
 from federator.sites.base import Probe, Seen, Sweep
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo

@@ -11,8 +11,8 @@ import pytest
 
 from federator.daemon.leader import TRY_S, Leadership
 from federator.errors import LeadershipLost, StoreError
+from federator.faults.clock import VirtualClock, run_virtual
 from federator.store.memory import MemoryLog, MemoryStore
-from tests.fakes.clock import VirtualClock, run_virtual
 
 LEASE_S = 3.0
 

@@ -11,6 +11,7 @@ import pytest
 from federator.daemon import links
 from federator.daemon.links import SiteLink
 from federator.errors import SiteUnavailable
+from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.message import Observation, SiteDown
 from federator.model.site import Node, Snapshot
 from federator.model.workload import SiteName
@@ -39,7 +40,6 @@ from federator.sites.protocol import (
     unpacked,
 )
 from federator.sites.transport import Channel
-from federator.faults.clock import VirtualClock, run_virtual
 
 SITE = SiteName("alpine")
 WELCOME = Welcome(

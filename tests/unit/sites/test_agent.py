@@ -13,6 +13,8 @@ import msgspec
 import pytest
 
 from federator.errors import StaleState
+from federator.faults.clock import VirtualClock, run_virtual
+from federator.faults.slurm import SimulatedSlurm
 from federator.model.reason import ReasonCode, RefusalKind
 from federator.model.site import NodeShare
 from federator.model.workload import AttemptId
@@ -48,8 +50,6 @@ from federator.sites.protocol import (
     unpacked,
 )
 from tests.fakes.build import attempt, gang, plan_on, rack, submission
-from federator.faults.clock import VirtualClock, run_virtual
-from federator.faults.slurm import SimulatedSlurm
 from tests.fakes.slurm import SimulatedSite
 
 _M = TypeVar("_M", bound=Message)
