@@ -31,7 +31,7 @@ from federator.policies import POLICIES
 from federator.sched.credit import CreditWeights
 from federator.sched.policy import Policy
 from federator.sched.rules import Rules
-from federator.store.opening import check_url
+from federator.store.opening import check_url, warnings_of
 
 _SHOWN: Final = 80  # characters of any one name or value that a message shows
 _LISTED: Final = 10  # names that a message lists
@@ -268,7 +268,10 @@ class FederationConfig(_Strict):
     @field_validator("store")
     @classmethod
     def _known_store(cls, url: str) -> str:
-        check_url(url)
+        try:
+            check_url(url)
+        except ValueError as error:  # without the URL itself: it may hold a password
+            _refuse([((), str(error))])
         return url
 
     @model_validator(mode="after")
@@ -358,7 +361,7 @@ class FederationConfig(_Strict):
     @property
     def warnings(self) -> tuple[str, ...]:
         """One line for each thing that is allowed, and probably not what the admin means."""
-        lines = [*self._broken_promises()]
+        lines = [*warnings_of(self.store), *self._broken_promises()]
         if self.policy.name == "mast":
             lines += [
                 f"tenant {name} has no quota, nor has an ancestor: all its work is over quota"

@@ -37,3 +37,7 @@ class StoreError(FederatorError):
 
 class LeadershipLost(StoreError):
     """Another daemon leads: this one must stop acting; it may start again as a standby."""
+
+
+class DamagedLog(StoreError):
+    """The log is not what was written: put a copy back, or rebuild it from the sites."""

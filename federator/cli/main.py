@@ -25,6 +25,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
     "explain": ("federator.cli.explain", "explain", "Why a workload is where it is."),
     "faults": ("federator.cli.faults", "faults", "Is anything lost? Histories of faults."),
     "generate": ("federator.cli.generate", "generate", "Make up a trace of jobs to replay."),
+    "log": ("federator.cli.log", "log", "The event log: verify, export, replay."),
     "rank": ("federator.cli.rank", "rank", "Offline: the order of a queue, and why."),
     "simulate": ("federator.cli.simulate", "simulate", "Replay a trace of jobs under a policy."),
     "site": ("federator.cli.site", "site", "Set a site up, and prove that it is."),

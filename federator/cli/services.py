@@ -121,7 +121,7 @@ async def _serve(settings: AgentConfig) -> None:
     folder = Path(settings.state_dir)
     welcome = await await_welcome(reader, pipe.write)
     check_epoch(folder, welcome.epoch)  # before an agent of the present daemon is disturbed
-    lock = await take_over(folder)
+    lock = await take_over(folder, welcome.epoch)
     try:
         service = Agent(
             settings,

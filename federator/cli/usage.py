@@ -10,6 +10,7 @@ import click
 
 from federator.errors import (
     ConfigError,
+    DamagedLog,
     FederatorError,
     InvalidRequest,
     LeadershipLost,
@@ -23,7 +24,8 @@ _STATUSES: Final[tuple[tuple[type[FederatorError], int], ...]] = (
     (InvalidRequest, os.EX_USAGE),
     (NotAllowed, os.EX_NOPERM),
     (SiteUnavailable, os.EX_UNAVAILABLE),
-    (LeadershipLost, os.EX_TEMPFAIL),  # a kind of StoreError, so before it
+    (LeadershipLost, os.EX_TEMPFAIL),  # a kind of StoreError, as the next: so before it
+    (DamagedLog, os.EX_DATAERR),
     (StoreError, os.EX_IOERR),
 )
 

@@ -69,14 +69,15 @@ class Leadership:
     async def gain(
         self,
         at_least: Callable[[], int],
-        stand_by: Callable[[], Awaitable[None]],
+        stand_by: Callable[[], Awaitable[bool]],
         stopping: asyncio.Event,
     ) -> int | None:
         """Try until this process leads.
 
         Args:
             at_least: the epoch will be no smaller.
-            stand_by: called after each try while another one leads.
+            stand_by: called after each try while another one leads; tells whether there is nothing
+                more to do before the next.
             stopping: ends the wait.
 
         Returns:
@@ -87,19 +88,21 @@ class Leadership:
         """
         stood_by = False
         while not stopping.is_set():
+            idle = True
             try:
                 epoch = await self._try(at_least())
+                if epoch is not None:
+                    return epoch
+                stood_by = True
+                idle = await stand_by()
+                self._trouble = ""
             except StoreError as error:
                 if not stood_by:
                     raise
                 self._silent(error)
-            else:
-                if epoch is not None:
-                    return epoch
-                stood_by, self._trouble = True, ""
-                await stand_by()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), TRY_S)
+            if idle:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stopping.wait(), TRY_S)
         return None
 
     async def _try(self, at_least: int) -> int | None:

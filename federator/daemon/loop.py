@@ -21,12 +21,14 @@ from federator.config import FederationConfig, SiteConfig
 from federator.daemon.admission import AdmissionNews
 from federator.daemon.api import Api
 from federator.daemon.effects import Effects
+from federator.daemon.following import Follower
 from federator.daemon.leader import Leadership
 from federator.daemon.links import SiteLink
+from federator.daemon.pace import Pace
 from federator.daemon.standby import StandbyDesk, is_served
 from federator.daemon.supervisor import ALIVE, READY, STOPPING, Supervisor, status
-from federator.errors import ConfigError, StoreError
-from federator.model.event import decode_event, encode_event
+from federator.errors import ConfigError
+from federator.model.event import encode_event
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.message import Command, Observation, Record, Tick
 from federator.model.site import GpuModel
@@ -43,12 +45,8 @@ BATCH: Final = 256  # observations that share one commit
 log = structlog.get_logger()
 
 
-def open_federation(config: FederationConfig, store: Store) -> Federation:
-    """Rebuild the federation's state from its log.
-
-    Raises:
-        StoreError: a record cannot be read, or does not follow from those before it.
-    """
+def new_federation(config: FederationConfig) -> Federation:
+    """One without a history."""
     sites = {name: site.partitions for name, site in config.sites.items()}
     credit = config.policy.credit
     usage: UsageAverage
@@ -57,13 +55,7 @@ def open_federation(config: FederationConfig, store: Store) -> Federation:
     else:
         usage = WindowAverage(credit.usage_window_h * 3600.0)
     ledger = Ledger(config.tenancy(), usage)
-    federation = Federation(sites, config.policy.order, config.rules, ledger)
-    for number, record in enumerate(store.records(), start=1):
-        try:
-            federation.replay([decode_event(record)])
-        except Exception as error:  # whatever is wrong with it, the daemon must not go on
-            raise StoreError(f"event log, record {number}: {error}") from error
-    return federation
+    return Federation(sites, config.policy.order, config.rules, ledger)
 
 
 def transport_of(site: SiteConfig) -> Transport:
@@ -131,10 +123,12 @@ class Daemon:
         self._supervisor = supervisor or Supervisor()
         self._edges = edges
         self._leadership = Leadership(store, edges.monotonic, edges.act)
+        self._follower = Follower(lambda: new_federation(config), store)
         self._stopping = asyncio.Event()
         self._standby = StandbyDesk()
         self._standby_socket: Listening | None = None
         self._stands_by = False
+        self._is_warm = False  # it has taken the log in, once
         self.term: Term | None = None
         """Its term as leader, once it is that."""
 
@@ -166,15 +160,22 @@ class Daemon:
             alive.cancel()
             self._store.close()
 
-    async def _stand_by(self) -> None:
-        """Say so, once to everybody, and then to whoever asks."""
-        if self._stands_by:
-            return
-        self._stands_by = True
-        if not is_served(self._config.socket):  # on one host the socket is the leader's
+    async def _stand_by(self) -> bool:
+        """Say so, to everybody and to whoever asks, and read along; True when up to date."""
+        leader = await self._edges.act(self._store.leader)
+        if leader != self._standby.leader or not self._stands_by:
+            self._standby.leader = leader
+            log.info("standby", federation=self._config.federation, leader=leader)
+            self._supervisor.tell(READY, status(f"standby: {self._standby.leads}"))
+        if not self._stands_by and not is_served(self._config.socket):
+            # On the leader's own host that socket is the leader's.
             self._standby_socket = await self._edges.listen(self._standby, self._config.socket)
-        log.info("standby", federation=self._config.federation)
-        self._supervisor.tell(READY, status("standby: another daemon leads"))
+        self._stands_by = True
+        up_to_date: bool = await self._edges.act(self._follower.read_on)
+        if up_to_date and not self._is_warm:
+            self._is_warm = True
+            log.info("standby_up_to_date", workloads=len(self._follower.federation.ledger.entries))
+        return up_to_date
 
     def _hang_up(self) -> None:
         if self._standby_socket is not None:
@@ -195,9 +196,12 @@ class Daemon:
             task.result()  # raises what ended it
 
     async def _serve(self, epoch: int) -> None:
-        """Take the log in, beside the renewals of the lease, and serve."""
-        federation = await self._edges.act(open_federation, self._config, self._store)
-        self.term = Term(self._config, self._store, federation, self._leadership, self._edges)
+        """Take the rest of the log in, beside the renewals of the lease, and serve."""
+        while not await self._edges.act(self._follower.read_on):
+            if self._stopping.is_set():
+                return
+        known = self._follower.federation
+        self.term = Term(self._config, self._store, known, self._leadership, self._edges)
         if not self._stopping.is_set():
             await self.term.run(epoch, self._supervisor)
 
@@ -245,6 +249,7 @@ class Term:
             config, self._federation, self._inbox.put_nowait, self.clock, lambda: leadership.holds
         )
         self._stopping = False
+        self._pace = Pace()
         self._links: dict[SiteName, SiteLink] = self._api.links
         shared = {name: config.regions[s.region].shared for name, s in config.sites.items()}
         self._admission = AdmissionNews(self._federation.ledger)
@@ -350,6 +355,7 @@ class Term:
         commands: list[Command] = []
         for observation in observations:
             commands += self._federation.handle(observation, now_s)
+        self._pace.turn_took(now_s, self.clock())
         await self._carry_out(commands)
         self._tell_admission(now_s)
         self._turn_began_s = inf
@@ -365,14 +371,16 @@ class Term:
 
     async def _gather(self) -> Sequence[Observation]:
         """Wait for an observation or the next wake; then take what else is there."""
-        pause_s = max(0.0, self._wakes[0] - self.clock()) if self._wakes else None
+        wake_s = max(self._wakes[0], self._pace.rests_until_s) if self._wakes else inf
+        pause_s = max(0.0, wake_s - self.clock()) if wake_s < inf else None
         found: list[Observation] = []
         with contextlib.suppress(TimeoutError):
-            found.append(await asyncio.wait_for(self._inbox.get(), pause_s))
+            async with asyncio.timeout(pause_s):
+                found.append(await self._inbox.get())
         while not self._inbox.empty() and len(found) < BATCH:
             found.append(self._inbox.get_nowait())
         now_s = self.clock()
-        if self._wakes and self._wakes[0] <= now_s:
+        if wake_s <= now_s:
             while self._wakes and self._wakes[0] <= now_s:
                 heapq.heappop(self._wakes)
             found.append(Tick())

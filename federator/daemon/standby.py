@@ -38,9 +38,13 @@ class StandbyDesk:
     async def _answered(self, user: str, call: Call) -> Reply:  # noqa: ARG002
         return self._reply()
 
+    @property
+    def leads(self) -> str:
+        """Who does, in a clause."""
+        return f"{self.leader or 'another daemon'} leads"
+
     def _reply(self) -> ErrorReply:
-        leads = f"{self.leader} leads" if self.leader else "another one leads"
-        message = f"this daemon is a standby: {leads}; ask on its host, or at any site"
+        message = f"this daemon is a standby: {self.leads}; ask on its host, or at any site"
         return ErrorReply(message=message, kind=ErrorKind.UNAVAILABLE)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from enum import Enum
 from math import inf
 
@@ -67,6 +67,9 @@ class MortalStore:
         self._process.point("lead after")
         return epoch
 
+    def leader(self) -> str:
+        return self._store.leader()
+
     def renew(self) -> float:
         self._process.point("renew before")
         if self._shared.silent:
@@ -94,7 +97,7 @@ class MortalStore:
         self._process.point("start")
         return self._store.records()
 
-    def read_on(self, place: LogPlace | None) -> Iterator[tuple[LogPlace, bytes]]:
+    def read_on(self, place: LogPlace | None) -> Generator[tuple[LogPlace, bytes]]:
         self._process.point("start")
         return self._store.read_on(place)
 

@@ -12,7 +12,7 @@ from random import Random
 from typing import Final
 
 from federator.config import FederationConfig
-from federator.daemon.loop import open_federation
+from federator.daemon.loop import new_federation
 from federator.errors import FederatorError
 from federator.faults.clock import VirtualClock
 from federator.faults.cluster import Cluster, Script
@@ -28,7 +28,7 @@ from federator.model.lifecycle import TERMINAL
 from federator.model.site import Node
 from federator.model.workload import AttemptId, SiteName
 from federator.sched.ledger import Ledger
-from federator.store.memory import MemoryStore
+from federator.store.replaying import replay_log
 
 SITES: Final = ("alpine", "breeze", "coral")
 BEGINS_S: Final = 1_795_000_000.0
@@ -240,15 +240,13 @@ class World:
         if not all(r.done for r in self.researchers):
             self.model.break_("some client never got its answer")
         self.model.check_end(ledger)
-        store = MemoryStore()
-        store.lead(0)
-        store.append(self.log.memory.records)
+        rebuilt = new_federation(self.config)
         try:
-            rebuilt = open_federation(self.config, store).ledger
+            replay_log(rebuilt, self.log.memory.records)
         except FederatorError as error:
             self.model.break_(f"the log cannot be read: {error}")
             return
-        for what, how in differences(ledger, rebuilt).items():
+        for what, how in differences(ledger, rebuilt.ledger).items():
             self.model.break_(f"the log says otherwise of {what}: {how}")
 
     def end(self) -> None:

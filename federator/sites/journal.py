@@ -166,28 +166,43 @@ def _line(attempt: AttemptId, mark: Mark) -> str:
     return json.dumps({"attempt": str(attempt)} | said | {"step": mark.step.value}) + "\n"
 
 
-async def take_over(folder: Path) -> int:
+async def take_over(folder: Path, epoch: int) -> int:
     """Become the one agent of this site; return the lock's file descriptor, to be kept open.
 
     A running agent is asked to end (SIGTERM); it finishes the sbatch calls it is in first.
 
+    Args:
+        folder: the agent's state folder.
+        epoch: of the daemon; an agent of a newer one is left alone, also if it came meanwhile.
+
     Raises:
+        StaleState: a newer daemon has been here.
         SiteUnavailable: it did not end in time.
     """
     lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    for attempt in range(int(TAKEOVER_S / 0.1)):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    try:
+        for attempt in range(int(TAKEOVER_S / 0.1)):
+            if _locked(lock):
+                os.ftruncate(lock, 0)
+                os.pwrite(lock, str(os.getpid()).encode(), 0)
+                return lock
+            check_epoch(folder, epoch)
             if attempt % 10 == 0:
                 _ask_to_end(lock)
             await asyncio.sleep(0.1)
-        else:
-            os.ftruncate(lock, 0)
-            os.pwrite(lock, str(os.getpid()).encode(), 0)
-            return lock
+    except BaseException:
+        os.close(lock)
+        raise
     os.close(lock)
     raise SiteUnavailable(f"an older agent still holds {folder / 'lock'} after {TAKEOVER_S:.0f} s")
+
+
+def _locked(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _ask_to_end(lock: int) -> None:

@@ -94,7 +94,8 @@ class ResearcherSocket:
         self, user: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         while True:
-            body = await asyncio.wait_for(read_frame(reader, MAX_CALL_BYTES), IDLE_S)
+            async with asyncio.timeout(IDLE_S):
+                body = await read_frame(reader, MAX_CALL_BYTES)
             if body is None:
                 return
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Protocol
 
 from federator.store.chain import LogPlace
@@ -21,12 +21,13 @@ class Store(Protocol):
             The epoch of the new term, greater than every one before; None while another leads.
 
         Raises:
+            DamagedLog: records are missing that were acknowledged.
             StoreError: the log cannot be led: the message says why, and what to do.
         """
         ...
 
     def renew(self) -> float:
-        """Keep leading.
+        """Keep leading; also while another thread appends.
 
         Returns:
             Seconds, from the start of the call, that this process surely leads on; inf where the
@@ -36,6 +37,10 @@ class Store(Protocol):
             LeadershipLost: another one leads.
             StoreError: no answer; the lease that is left runs on.
         """
+        ...
+
+    def leader(self) -> str:
+        """Who leads now, in words, such as ``host4 (pid 123)``; "" where that is not known."""
         ...
 
     def append(self, records: Sequence[bytes]) -> None:
@@ -52,11 +57,12 @@ class Store(Protocol):
         """Every record of one moment, oldest first; also without leading.
 
         Raises:
-            StoreError: the log cannot be read, or is damaged.
+            DamagedLog: it is not as it was written.
+            StoreError: it cannot be read.
         """
         ...
 
-    def read_on(self, place: LogPlace | None) -> Iterator[tuple[LogPlace, bytes]]:
+    def read_on(self, place: LogPlace | None) -> Generator[tuple[LogPlace, bytes]]:
         """The records behind a place, oldest first, each with the place behind it.
 
         Args:

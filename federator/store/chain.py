@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Final
 from zlib import crc32
 
 _MARK: Final = re.compile(rb"(\d{20}) (\d{10})\n")
+_MARK_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +48,31 @@ class LogPlace:
 
 @dataclass(frozen=True, slots=True)
 class EndMark:
-    """A note beside a log of how far it was acknowledged; it may be late, never early."""
+    """A note beside a log of how far it was acknowledged; it may be late, never early.
+
+    In the same file, behind it, stands who leads.
+    """
 
     file: int  # descriptor
 
     def read(self) -> LogEnd | None:
-        found = _MARK.fullmatch(os.pread(self.file, 64, 0))
+        found = _MARK.fullmatch(os.pread(self.file, _MARK_BYTES, 0))
         return LogEnd(int(found[1]), int(found[2])) if found else None
 
     def write(self, end: LogEnd) -> None:
         os.pwrite(self.file, b"%020d %010d\n" % (end.next, end.crc), 0)
+
+    def name_leader(self, name: str) -> None:
+        os.ftruncate(self.file, _MARK_BYTES)
+        os.pwrite(self.file, name.encode(), _MARK_BYTES)
+
+    def leader(self) -> str:
+        return os.pread(self.file, 256, _MARK_BYTES).decode(errors="replace")
+
+
+def this_process() -> str:
+    """In words, for people."""
+    return f"{socket.gethostname()} (pid {os.getpid()})"
 
 
 def what_is_lost(found: LogEnd, mark: LogEnd | None, file: Path) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from math import inf
 
 from federator.errors import LeadershipLost, StaleState, StoreError
@@ -54,6 +54,9 @@ class MemoryStore:
         self._log.leads_until_s = self._log.clock() + self._log.lease_s
         return self._log.lease_s
 
+    def leader(self) -> str:
+        return ""
+
     def append(self, records: Sequence[bytes]) -> None:
         self._check_leads()
         self._log.records.extend(records)
@@ -61,7 +64,7 @@ class MemoryStore:
     def records(self) -> Iterator[bytes]:
         return iter(list(self._log.records))
 
-    def read_on(self, place: LogPlace | None) -> Iterator[tuple[LogPlace, bytes]]:
+    def read_on(self, place: LogPlace | None) -> Generator[tuple[LogPlace, bytes]]:
         first, records = self._log.first, list(self._log.records)
         if place is not None and place.first != first:
             raise StaleState("memory: the log was compacted")

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from federator.errors import StoreError
 from federator.store.base import Store
+from federator.store.file_system import doubts_about
 from federator.store.memory import MemoryStore
 from federator.store.redis_url import SCHEMES, parse_redis_url
 from federator.store.sqlite import SqliteStore
-
-EXPECTED = "expected sqlite:///PATH, or redis://HOST:PORT/DB"
 
 
 def check_url(url: str) -> None:
@@ -22,7 +21,16 @@ def check_url(url: str) -> None:
     if url.partition(":")[0] in SCHEMES:
         parse_redis_url(url)
     elif url != "memory:" and not (url.startswith("sqlite:///") and len(url) > len("sqlite:///")):
-        raise ValueError(EXPECTED)
+        scheme = url.partition(":")[0][:32]  # the rest may hold a password
+        raise ValueError(f"expected sqlite:///PATH, or redis://HOST:PORT/DB, found {scheme!r}")
+
+
+def warnings_of(url: str) -> tuple[str, ...]:
+    """One line for each doubt about where a log is kept; nothing is opened."""
+    if not url.startswith("sqlite:"):
+        return ()
+    doubt = doubts_about(Path(url.removeprefix("sqlite://")).parent)
+    return (doubt,) if doubt else ()
 
 
 def open_store(url: str, *, accept_loss: bool = False) -> Store:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -14,13 +13,14 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from federator.errors import LeadershipLost, StaleState, StoreError
-from federator.store.chain import EndMark, LogEnd, LogPlace, what_is_lost
+from federator.errors import DamagedLog, LeadershipLost, StaleState, StoreError
+from federator.store.chain import EndMark, LogEnd, LogPlace, this_process, what_is_lost
 from federator.store.redis_scripts import APPEND, COMPACT, LEAD, RELEASE, RENEW
 from federator.store.redis_url import RedisAddress
 
 LEASE_S: Final = 3.0
 _PAGE: Final = 1000  # records read or written at once
+_RENEW_WAIT_MS: Final = 500  # for replicas: a lease must not end while it is renewed
 _ANSWER_S: Final = 1.0  # patience with one call, beside what is waited for replicas
 _ASIDE_S: Final = 3600  # what a crash left of a compaction is forgotten after
 _CRC_BYTES: Final = 4
@@ -50,10 +50,11 @@ class RedisStore:
     def __init__(self, address: RedisAddress, *, accept_loss: bool = False) -> None:
         self._address = address
         self._accept_loss = accept_loss
-        self._token = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
+        self._token = f"{this_process()} {secrets.token_hex(8)}"  # as the lease's value
         self._keys = tuple(map(address.key, ("log", "head", "lease")))
         self._reader = _client(address)
         self._writer = _client(address, redis_connect_func=self._greet)
+        self._keeper = _client(address, hasty=True, redis_connect_func=self._greet)  # of the lease
         self._epoch: int | None = None
         self._end = LogEnd()
         self._seen = 1  # how far the log was acknowledged, as this process knows
@@ -69,7 +70,7 @@ class RedisStore:
             return None
         epoch, _, next_, crc, acked = map(int, rest)
         if word == b"broken":
-            raise StoreError(f"{self._address}: the log is damaged: its length and head disagree")
+            raise DamagedLog(f"{self._address}: the log is damaged: its length and head disagree")
         self._end = LogEnd(next_, crc)
         self._seen = max(self._seen, acked)
         try:
@@ -93,20 +94,27 @@ class RedisStore:
         if self._accept_loss:
             return
         if lost > 0:
-            raise StoreError(f"{self._address}: {_lost(lost)}")
+            raise DamagedLog(f"{self._address}: {_lost(lost)}")
         if file is not None and self._mark is not None:
             found = what_is_lost(self._end, self._mark.read(), file)
             if found:
-                raise StoreError(f"{self._address}: {found}")
+                raise DamagedLog(f"{self._address}: {found}")
 
     def renew(self) -> float:
         epoch, end = self._leading(), self._end
+        words = (epoch, end.next, self._token, int(LEASE_S * 1000))
+        self._settle(self._call(RENEW, *words, client=self._keeper), end)
         self._ask_settings()
-        lease_ms = int(LEASE_S * 1000)
-        self._settle(self._call(RENEW, epoch, end.next, self._token, lease_ms), end)
         if self._mark is not None:
             self._mark.write(end)
         return LEASE_S
+
+    def leader(self) -> str:
+        try:
+            found = self._keeper.get(self._keys[2])
+        except (redis.RedisError, StoreError):
+            return ""
+        return found.decode(errors="replace").rpartition(" ")[0] if isinstance(found, bytes) else ""
 
     def append(self, records: Sequence[bytes]) -> None:
         epoch = self._leading()
@@ -168,14 +176,14 @@ class RedisStore:
             )
         lost = known.next - next_
         what = _lost(lost) if lost > 0 else "the log was changed by another program"
-        raise StoreError(f"{self._address}: {what}")
+        raise DamagedLog(f"{self._address}: {what}")
 
     # ---- reading ----
 
     def records(self) -> Iterator[bytes]:
         return (record for _, record in self.read_on(None))
 
-    def read_on(self, place: LogPlace | None) -> Iterator[tuple[LogPlace, bytes]]:
+    def read_on(self, place: LogPlace | None) -> Generator[tuple[LogPlace, bytes]]:
         log, head, _ = self._keys
         with self._explained():
             found = self._reader.hmget(head, "base", "next", "crc")
@@ -196,9 +204,9 @@ class RedisStore:
                 end = self._checked(end, entry)
                 yield LogPlace(base, end), entry[_CRC_BYTES:]
             if not page:
-                raise StoreError(f"{self._address}: damaged: record {end.next} is missing")
+                raise DamagedLog(f"{self._address}: damaged: record {end.next} is missing")
         if end.crc != crc:
-            raise StoreError(f"{self._address}: damaged: the last record is not the one written")
+            raise DamagedLog(f"{self._address}: damaged: the last record is not the one written")
 
     def _check_place(self, place: LogPlace, base: int, end: LogEnd) -> None:
         """Raise StaleState unless the log still holds what was read up to ``place``."""
@@ -215,7 +223,7 @@ class RedisStore:
     def _checked(self, before: LogEnd, entry: bytes) -> LogEnd:
         after = before.after(entry[_CRC_BYTES:])
         if entry[:_CRC_BYTES] != after.crc.to_bytes(_CRC_BYTES, "big"):
-            raise StoreError(f"{self._address}: damaged: record {before.next} is not as written")
+            raise DamagedLog(f"{self._address}: damaged: record {before.next} is not as written")
         return after
 
     def close(self) -> None:
@@ -225,8 +233,8 @@ class RedisStore:
         if self._mark is not None:
             os.close(self._mark.file)
             self._mark = None
-        self._reader.close()
-        self._writer.close()
+        for client in (self._reader, self._writer, self._keeper):
+            client.close()
 
     def _release(self) -> None:
         with suppress(redis.RedisError, StoreError):  # else the lease ends by itself
@@ -234,22 +242,31 @@ class RedisStore:
 
     # ---- talking to Redis ----
 
-    def _call(self, script: str, *words: object, more: tuple[str, ...] = ()) -> list[Any]:
+    def _call(
+        self,
+        script: str,
+        *words: object,
+        more: tuple[str, ...] = (),
+        client: redis.Redis | None = None,
+    ) -> list[Any]:
         """Run a script; enough replicas have what it wrote.
 
         Repeated by the library after a lost reply: each script does its work once.
         """
         keys = (*self._keys, *more)
-        wanted = self._address.replicas
-        with self._explained(), self._writer.pipeline(transaction=False) as pipe:
+        wanted, client = self._address.replicas, client or self._writer
+        wait_ms = self._address.wait_ms
+        if client is self._keeper:
+            wait_ms = min(wait_ms, _RENEW_WAIT_MS)
+        with self._explained(), client.pipeline(transaction=False) as pipe:
             pipe.eval(script, len(keys), *keys, *words)  # type: ignore[arg-type]
             if wanted:
-                pipe.wait(wanted, self._address.wait_ms)
+                pipe.wait(wanted, wait_ms)
             answer, *had = pipe.execute()
         if answer[0] == b"ok" and had and had[0] < wanted:
             raise StoreError(
                 f"{self._address}: {had[0]} of {wanted} replicas answered within "
-                f"{self._address.wait_ms} ms; are they connected to it?"
+                f"{wait_ms} ms; are they connected to it?"
             )
         return list(answer)
 
@@ -278,7 +295,7 @@ class RedisStore:
         """They may be changed while it runs."""
         if self._address.assume_durable:
             return
-        with self._explained(), self._writer.pipeline(transaction=False) as pipe:
+        with self._explained(), self._keeper.pipeline(transaction=False) as pipe:
             for name, _ in _SETTINGS:
                 pipe.config_get(name)
             for (name, wanted), found in zip(_SETTINGS, pipe.execute(), strict=True):
@@ -313,13 +330,13 @@ def _packed(row: tuple[int, int, bytes]) -> bytes:
     return crc.to_bytes(_CRC_BYTES, "big") + record
 
 
-def _client(address: RedisAddress, **more: Any) -> redis.Redis:
-    """Connects when it is used."""
-    answer_s = _ANSWER_S + address.wait_ms / 1000
+def _client(address: RedisAddress, *, hasty: bool = False, **more: Any) -> redis.Redis:
+    """Connects when it is used. A hasty one tries once, and not for long."""
+    answer_s = _ANSWER_S if hasty else _ANSWER_S + address.wait_ms / 1000
     limits: dict[str, Any] = {
         "socket_timeout": answer_s,
         "socket_connect_timeout": _ANSWER_S,
-        "retry": Retry(ConstantBackoff(0.1), 1),
+        "retry": Retry(ConstantBackoff(0.1), 0 if hasty else 1),
     }
     tls: dict[str, Any] = {}
     if address.tls:

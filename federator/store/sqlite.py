@@ -6,14 +6,14 @@ import fcntl
 import os
 import pwd
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from math import inf
 from pathlib import Path
 from typing import Final
 
-from federator.errors import StaleState, StoreError
-from federator.store.chain import EndMark, LogEnd, LogPlace, what_is_lost
+from federator.errors import DamagedLog, StaleState, StoreError
+from federator.store.chain import EndMark, LogEnd, LogPlace, this_process, what_is_lost
 
 _FORMAT: Final = 2  # PRAGMA user_version
 _SCHEMA: Final = (
@@ -38,13 +38,17 @@ _REMEDIES: Final = (  # by the start of SQLite's name of the error
     ("SQLITE_BUSY", "another program holds it locked: end that one"),
     ("SQLITE", "may this user write to the file and its folder?"),
 )
+_DAMAGE: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+_COPY: Final = "put a copy back, or see 'federator recover'"
 
 
-def _explained(error: OSError | sqlite3.Error) -> str:
+def _translated(what: str, error: OSError | sqlite3.Error) -> StoreError:
     if isinstance(error, OSError):
-        return f"{error.strerror}; is the folder writable?"
+        return StoreError(f"{what}: {error.strerror}; is the folder writable?")
     name = getattr(error, "sqlite_errorname", "")
-    return f"{error}; {next((text for start, text in _REMEDIES if name.startswith(start)), name)}"
+    remedy = next((text for start, text in _REMEDIES if name.startswith(start)), name)
+    kind = DamagedLog if name.startswith(_DAMAGE) else StoreError
+    return kind(f"{what}: {error}; {remedy}")
 
 
 class SqliteStore:
@@ -72,7 +76,7 @@ class SqliteStore:
             return self._begin_term(self._db, at_least)
         except (OSError, sqlite3.Error) as error:
             self.close()
-            raise StoreError(f"{self._path}: {_explained(error)}") from error
+            raise _translated(f"{self._path}", error) from error
         except StoreError:
             self.close()
             raise
@@ -126,15 +130,29 @@ class SqliteStore:
         assert self._mark is not None  # it is what is locked
         lost = what_is_lost(self._end, self._mark.read(), Path(f"{self._path}.lock"))
         if lost and not self._accept_loss:
-            raise StoreError(f"{self._path}: {lost}")
+            raise DamagedLog(f"{self._path}: {lost}")
         epoch = max(int(led) + 1, at_least)
         db.execute("UPDATE head SET epoch = ?", (epoch,))
         self._mark.write(self._end)
+        self._mark.name_leader(this_process())
         return epoch
 
     def renew(self) -> float:
         self._leading()
         return inf
+
+    def leader(self) -> str:
+        try:
+            file = os.open(f"{self._path}.lock", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return ""
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:  # somebody holds it
+            return EndMark(file).leader()
+        finally:
+            os.close(file)
+        return ""
 
     def append(self, records: Sequence[bytes]) -> None:
         if records:
@@ -161,12 +179,12 @@ class SqliteStore:
         try:
             _at_once(db, write)
         except sqlite3.Error as error:
-            raise StoreError(f"{self._path}: cannot append: {_explained(error)}") from error
+            raise _translated(f"{self._path}: cannot append", error) from error
         self._end = LogEnd(rows[-1][0] + 1, rows[-1][1]) if rows else end
         try:
             mark.write(self._end)
         except OSError as error:
-            raise StoreError(f"{self._path}.lock: {_explained(error)}") from error
+            raise _translated(f"{self._path}.lock", error) from error
         self._failed = False
 
     def _leading(self) -> tuple[sqlite3.Connection, EndMark]:
@@ -179,7 +197,7 @@ class SqliteStore:
     def records(self) -> Iterator[bytes]:
         return (record for _, record in self.read_on(None))
 
-    def read_on(self, place: LogPlace | None) -> Iterator[tuple[LogPlace, bytes]]:
+    def read_on(self, place: LogPlace | None) -> Generator[tuple[LogPlace, bytes]]:
         if not self._path.exists():
             self._check_place(place, None, None)
             return
@@ -188,11 +206,11 @@ class SqliteStore:
                 db.execute("BEGIN")  # one moment for all that is read
                 yield from self._read(db, place)
         except sqlite3.Error as error:
-            raise StoreError(f"{self._path}: cannot read: {_explained(error)}") from error
+            raise _translated(f"{self._path}: cannot read", error) from error
 
     def _read(
         self, db: sqlite3.Connection, place: LogPlace | None
-    ) -> Iterator[tuple[LogPlace, bytes]]:
+    ) -> Generator[tuple[LogPlace, bytes]]:
         found = self._format(db)
         if found == 0:  # nobody has led yet
             self._check_place(place, None, None)
@@ -205,10 +223,10 @@ class SqliteStore:
             end = place.end
         for seq, crc, record in db.execute(_READ_FROM[found], (end.next,)):
             if seq != end.next:
-                raise StoreError(f"{self._path}: damaged: record {end.next} is missing; {_COPY}")
+                raise DamagedLog(f"{self._path}: damaged: record {end.next} is missing; {_COPY}")
             end = end.after(record)
             if crc not in (None, end.crc):
-                raise StoreError(f"{self._path}: damaged: record {seq} is not as written; {_COPY}")
+                raise DamagedLog(f"{self._path}: damaged: record {seq} is not as written; {_COPY}")
             yield LogPlace(first, end), record
 
     def _check_place(
@@ -230,9 +248,6 @@ class SqliteStore:
         if self._mark is not None:
             os.close(self._mark.file)
             self._mark = None
-
-
-_COPY: Final = "put a copy back, or see 'federator recover'"
 
 
 def _check_owner(path: Path) -> None:
@@ -280,7 +295,7 @@ def _from_format_1(db: sqlite3.Connection) -> None:
     end = LogEnd()
     for seq, record in db.execute("SELECT seq, record FROM old ORDER BY seq"):
         if seq != end.next:
-            raise StoreError(f"damaged: record {end.next} is missing; {_COPY}")
+            raise DamagedLog(f"damaged: record {end.next} is missing; {_COPY}")
         end = end.after(record)
         db.execute("INSERT INTO events VALUES (?, ?, ?)", (seq, record, end.crc))
     db.execute("DROP TABLE old")

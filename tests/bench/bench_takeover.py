@@ -1,8 +1,9 @@
 """How long is the federation without a daemon? One that leads is killed, and a standby takes over.
 
-Two real processes on one SQLite log, whose lock goes with its holder, so that what is measured is
-the standby's own part: its next try, the log taken in, the new term recorded, the socket open. A
-lease that must run out first adds at most its length. The log holds workloads in the states of a
+Two real processes on one log. SQLite's lock goes with its holder, so what is measured there is the
+standby's own part: its next try, the rest of the log taken in, the new term recorded, the socket
+open. In Redis the lease must run out first. Beside it stands what a daemon takes that knows nothing
+yet: its start, and the whole log. That log holds workloads in the states of a
 federation at work: nine of ten have run and ended.
 
 Run by ``./test bench``, or ``python -m tests.bench.bench_takeover WORKLOADS...``. Prints medians;
@@ -28,14 +29,15 @@ from federator.model.lifecycle import Happening
 from federator.model.plan import JobPlan
 from federator.model.site import NodeShare
 from federator.model.workload import AttemptId, WorkloadId, first_id_at
-from federator.store.sqlite import SqliteStore
+from federator.store.opening import open_store
 from tests.fakes.build import draft, gang
+from tests.fakes.redis_server import RedisServer
 
 REPEATS = 3
 CHUNK: Final = 10_000
 CONFIG = """
 federation: bench
-store: "sqlite://{folder}/queue.db"
+store: "{store}"
 socket: {folder}/daemon.sock
 regions: {{west: {{shared: /shared}}}}
 sites: {{alpine: {{region: west, command: ["/bin/false"], partitions: [gpu]}}}}
@@ -69,13 +71,14 @@ class Daemons:
     """A leader and its standby.
 
     Args:
-        folder: of their log and their outputs.
+        folder: of their outputs.
+        store: their log.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, store: str) -> None:
         self._folder = folder
         self._config = folder / "federation.yaml"
-        self._config.write_text(CONFIG.format(folder=folder))
+        self._config.write_text(CONFIG.format(folder=folder, store=store))
         self._started = 0
 
     def start(self, until: str) -> tuple[subprocess.Popen[bytes], Path]:
@@ -98,35 +101,50 @@ class Daemons:
             time.sleep(0.005)
 
 
-def takeover_s(daemons: Daemons) -> float:
-    """Seconds from the kill of the leader to the standby's first word as one."""
+def takeover_s(daemons: Daemons) -> tuple[float, float]:
+    """Seconds from the leader's kill to the standby's first word as one; and of a cold start."""
+    began_s = time.perf_counter()
     leader, _ = daemons.start("daemon_started")
-    standby, output = daemons.start('"event": "standby"')
+    cold_s = time.perf_counter() - began_s
+    standby, output = daemons.start("standby_up_to_date")
     began_s = time.perf_counter()
     leader.send_signal(signal.SIGKILL)
     Daemons.await_word(output, "daemon_started", standby)
     took_s = time.perf_counter() - began_s
-    for process in (leader, standby):
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        process.wait()
-    return took_s
+    leader.wait()
+    standby.terminate()  # which gives the lead up: the next start need not wait for it
+    standby.wait()
+    return took_s, cold_s
+
+
+@contextlib.contextmanager
+def filled(kind: str, records: Sequence[bytes]) -> Iterator[Daemons]:
+    """Daemons on a log that holds these records."""
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+        url = f"sqlite://{folder}/queue.db"
+        if kind == "redis":
+            server = RedisServer(folder / "redis")
+            stack.callback(server.kill)
+            url = server.url
+        with contextlib.closing(open_store(url)) as store:
+            store.lead(0)
+            for k in range(0, len(records), CHUNK):
+                store.append(records[k : k + CHUNK])
+        yield Daemons(folder, url)
 
 
 def main(sizes: Sequence[int]) -> None:
     print(f"{os.cpu_count()} cores; medians of {REPEATS}")
     for workloads in sizes:
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            store = SqliteStore(folder / "queue.db")
-            store.lead(0)
-            records = [encode_event(event) for event in history(workloads)]
-            for k in range(0, len(records), CHUNK):
-                store.append(records[k : k + CHUNK])
-            store.close()
-            daemons = Daemons(folder)
-            took_s = statistics.median(takeover_s(daemons) for _ in range(REPEATS))
-        print(f"takeover, {workloads:7} workloads, {len(records):7} records   {took_s:6.2f} s")
+        records = [encode_event(event) for event in history(workloads)]
+        for kind in ("sqlite", "redis"):
+            with filled(kind, records) as daemons:
+                found = [takeover_s(daemons) for _ in range(REPEATS)]
+            took_s, cold_s = map(statistics.median, zip(*found, strict=True))
+            print(f"{kind:6} {workloads:7} workloads, {len(records):7} records: takeover "
+                  f"{took_s:6.2f} s, cold start {cold_s:6.2f} s, ratio {took_s / cold_s:.3f}",
+                  flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

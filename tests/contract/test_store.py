@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from redis import Redis as Client
 
-from federator.errors import LeadershipLost, StoreError
+from federator.errors import LeadershipLost, StaleState, StoreError
 from federator.store.base import Store
 from federator.store.memory import MemoryLog, MemoryStore
 from federator.store.opening import open_store
@@ -96,6 +96,52 @@ def test_records_come_back_in_the_order_they_were_added(opener: Opener, store: S
     store.append([b"three", b"\x00\xff"])
     assert list(store.records()) == [b"one", b"two", b"three", b"\x00\xff"]
     assert list(opener().records()) == [b"one", b"two", b"three", b"\x00\xff"]  # beside the leader
+
+
+def test_what_came_after_a_place_can_be_read_on_beside_the_leader(
+    opener: Opener, store: Store
+) -> None:
+    store.append([b"one", b"two"])
+    reader = opener()
+    places, records = zip(*reader.read_on(None), strict=True)
+    assert records == (b"one", b"two")
+    assert list(reader.read_on(places[1])) == []
+    store.append([b"three"])
+    assert [record for _, record in reader.read_on(places[0])] == [b"two", b"three"]
+    ((place, record),) = store.read_on(places[1])  # a place is the log's, not the reader's
+    assert record == b"three"
+    assert list(reader.read_on(place)) == []
+
+
+def test_a_place_in_a_log_that_was_compacted_is_none_any_more(opener: Opener, store: Store) -> None:
+    store.append([b"one", b"two"])
+    places = [place for place, _ in store.read_on(None)]
+    store.compact([b"both"])
+    store.append([b"three"])
+    for place in places:
+        with pytest.raises(StaleState):
+            list(opener().read_on(place))
+    assert [record for _, record in opener().read_on(None)] == [b"both", b"three"]
+
+
+def test_a_place_in_a_log_that_was_put_back_in_time_is_none_any_more(
+    url: str, tmp_path: Path
+) -> None:
+    """As after a failover to a node that lacks the newest records."""
+    store = leading(url)
+    store.append([b"one"])
+    ((place, _),) = store.read_on(None)
+    store.close()
+    other = {"sqlite": f"sqlite://{tmp_path}/other/queue.db", "redis": f"{url}?db=1"}
+    with closing(leading(other[url.partition("+")[0].partition(":")[0]])) as another:
+        with pytest.raises(StaleState):
+            list(another.read_on(place))
+        another.append([b"won"])
+        with pytest.raises(StaleState):
+            list(another.read_on(place))
+        another.append([b"too"])
+        with pytest.raises(StaleState):
+            list(another.read_on(place))
 
 
 def test_a_closed_store_takes_nothing(store: Store) -> None:

@@ -37,7 +37,9 @@ def main() -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    seen = [notices.recv(100).decode(), notices.recv(100).decode()]
+    seen = [notices.recv(100).decode()]
+    while not (any("READY=1" in notice for notice in seen) and "WATCHDOG=1" in seen):
+        seen.append(notices.recv(100).decode())
     asked = subprocess.run(
         ["/usr/bin/fsinfo", "--json"], user="nobody", capture_output=True, text=True, check=False
     )

@@ -43,7 +43,7 @@ def local_work_first(site: str, mode: str) -> Iterator[None]:
 @contextmanager
 def running_at(site: str, federation: Running, script: str) -> Iterator[Row]:
     """A workload that runs at a site; there is room at every other site then."""
-    before = SITES[: SITES.index(site)]
+    before = [name for name in SITES if name != site]
     for name in before:
         fill(name)
     time.sleep(1.5)  # bids are made on sweeps of the last second
@@ -51,6 +51,7 @@ def running_at(site: str, federation: Running, script: str) -> Iterator[Row]:
         id_ = federation.submit(script, *GANG)
         row = federation.await_state(id_, "RUNNING")
         assert (row["site"], row["attempt"]) == (site, 1)
+        within(40, lambda: starts(id_))  # its node's gate has let it
     finally:
         for name in before:
             at(name, "scancel", "--partition=local")
@@ -66,7 +67,7 @@ def again(federation: Running, id_: int) -> Row:
         (row,) = json.loads(told.stdout)["jobs"]
         return row if (row["state"], row["attempt"]) == ("RUNNING", 2) else None
 
-    found = within(40, look)
+    found = within(90, look)
     assert found is not None
     return found
 

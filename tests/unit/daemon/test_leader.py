@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from math import inf
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from federator.daemon.leader import TRY_S, Leadership
 from federator.errors import LeadershipLost, StoreError
 from federator.faults.clock import VirtualClock, run_virtual
+from federator.store.chain import LogPlace
 from federator.store.memory import MemoryLog, MemoryStore
 
 LEASE_S = 3.0
@@ -40,6 +41,12 @@ class Shaky:
 
     def records(self) -> Iterator[bytes]:
         return self._store.records()
+
+    def read_on(self, place: LogPlace | None) -> Generator[tuple[LogPlace, bytes]]:
+        return self._store.read_on(place)
+
+    def leader(self) -> str:
+        return self._store.leader()
 
     def compact(self, records: Sequence[bytes]) -> None:
         self._store.compact(records)
@@ -72,8 +79,9 @@ class Two:
         self.stopping = asyncio.Event()
 
     async def gain(self, leadership: Leadership) -> int | None:
-        async def stand_by() -> None:
+        async def stand_by() -> bool:
             self.stood_by += 1
+            return True
 
         return await leadership.gain(lambda: int(self.clock()), stand_by, self.stopping)
 

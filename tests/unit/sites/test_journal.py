@@ -21,7 +21,7 @@ from federator.sites.journal import take_over
 async def hold():
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    await take_over(Path(sys.argv[1]))
+    await take_over(Path(sys.argv[1]), 1)
     print("held", flush=True)
     await ended.wait()
 asyncio.run(hold())
@@ -99,16 +99,32 @@ def test_a_newer_agent_takes_over_from_one_that_runs(tmp_path: Path) -> None:
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    lock = asyncio.run(take_over(tmp_path))
+    lock = asyncio.run(take_over(tmp_path, 1))
     assert (tmp_path / "lock").read_text() == str(os.getpid())
     assert holder.wait(timeout=10) == 0
     holder.stdout.close()
     os.close(lock)
 
 
+def test_an_agent_of_a_newer_daemon_is_left_alone_also_if_it_came_meanwhile(tmp_path: Path) -> None:
+    """Two agents wait for a third to end; the older daemon's must not then end the newer's."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    journal(tmp_path).accept_epoch(6)
+    with pytest.raises(StaleState, match="epoch 5 is over"):
+        asyncio.run(take_over(tmp_path, 5))
+    assert holder.poll() is None
+    os.close(asyncio.run(take_over(tmp_path, 6)))
+    assert holder.wait(timeout=10) == 0
+    holder.stdout.close()
+
+
 def test_what_a_dead_agent_held_is_free(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text("999999999")
-    os.close(asyncio.run(take_over(tmp_path)))
+    os.close(asyncio.run(take_over(tmp_path, 1)))
 
 
 def test_a_mark_that_was_written_only_in_part_is_an_error(

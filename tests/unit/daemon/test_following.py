@@ -1,0 +1,86 @@
+"""A standby reads the log along: it knows what the log says, whatever becomes of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from federator.daemon import following
+from federator.daemon.following import Follower
+from federator.errors import DamagedLog
+from federator.model.event import Changed, EpochBegan, Submitted, encode_event
+from federator.model.lifecycle import Happening
+from federator.model.workload import FIRST_WORKLOAD_ID, SiteName, WorkloadId
+from federator.policies.fifo import Fifo
+from federator.sched.federation import Federation
+from federator.sched.rules import Rules
+from federator.store.memory import MemoryLog, MemoryStore
+from tests.fakes.build import draft, gang
+
+
+def empty() -> Federation:
+    return Federation({SiteName("alpine"): ("gpu",)}, Fifo(), Rules())
+
+
+def submitted(k: int) -> bytes:
+    id_ = WorkloadId(FIRST_WORKLOAD_ID + k)
+    return encode_event(Submitted(at_s=float(k), draft=draft(gang(1)), first_id=id_, key=f"k{k}"))
+
+
+def whole(follower: Follower) -> Federation:
+    while not follower.read_on():
+        pass
+    return follower.federation
+
+
+def keys(federation: Federation) -> Sequence[str]:
+    return tuple(federation.ledger.id_of_key)
+
+
+class Leader:
+    def __init__(self, records: Sequence[bytes]) -> None:
+        self.log = MemoryLog()
+        self.store = MemoryStore(self.log)
+        self.store.lead(0)
+        self.store.append(records)
+
+
+def test_what_comes_is_taken_in_once() -> None:
+    leader = Leader([submitted(0)])
+    follower = Follower(empty, MemoryStore(leader.log))
+    for k in range(1, 4):
+        assert follower.read_on()
+        leader.store.append([submitted(k)])
+    assert keys(whole(follower)) == ("k0", "k1", "k2", "k3")
+
+
+def test_a_long_log_is_taken_in_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "RECORDS_AT_ONCE", 2)
+    follower = Follower(empty, MemoryStore(Leader([submitted(k) for k in range(5)]).log))
+    assert [follower.read_on() for _ in range(3)] == [False, False, True]
+    assert len(keys(whole(follower))) == 5
+
+
+def test_a_log_that_was_compacted_is_read_anew() -> None:
+    leader = Leader([submitted(0), submitted(1)])
+    follower = Follower(empty, MemoryStore(leader.log))
+    assert follower.read_on()
+    leader.store.compact([encode_event(EpochBegan(at_s=9.0, epoch=7)), submitted(0), submitted(1)])
+    leader.store.append([submitted(2)])
+    assert not follower.read_on()
+    federation = whole(follower)
+    assert keys(federation) == ("k0", "k1", "k2")
+    assert federation.ledger.epoch == 7
+
+
+def test_a_record_that_cannot_follow_is_told_each_time_and_nothing_is_built_on_it() -> None:
+    wrong = Changed(at_s=1.0, workload=WorkloadId(FIRST_WORKLOAD_ID + 7), attempt=1,
+                    happening=Happening.STARTED)  # fmt: skip
+    leader = Leader([submitted(0), encode_event(wrong)])
+    follower = Follower(empty, MemoryStore(leader.log))
+    for _ in range(2):
+        with pytest.raises(DamagedLog, match="record 2"):
+            follower.read_on()
+    leader.store.compact([submitted(0)])  # somebody mends it
+    assert keys(whole(follower)) == ("k0",)
