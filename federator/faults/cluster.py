@@ -100,6 +100,7 @@ class Cluster(SimulatedSlurm):
         """An sbatch of the federation reaches slurmctld."""
         job_id = self.submit(attempt, user, jobs, time_limit_s)
         self._origin[job_id] = attempt
+        self._told = {each for each in self._told if each[0] != job_id}  # of one before
         self._witness.submitted(self.name, attempt, job_id)
         return job_id
 

@@ -45,6 +45,13 @@ class SharedLog:
         self.full = False
         self.silent = False  # renewals are not answered
         self.slow_s = 0.0
+        self.said: set[str] = set()  # of what befalls it now
+
+    def say(self, what: str) -> None:
+        """Once in each spell."""
+        if what not in self.said:
+            self.said.add(what)
+            self.tell(what)
 
     def open(self, process: Process) -> MortalStore:
         """As a daemon's process does."""
@@ -73,7 +80,7 @@ class MortalStore:
     def renew(self) -> float:
         self._process.point("renew before")
         if self._shared.silent:
-            self._shared.tell("log silent")
+            self._shared.say("log silent")
             raise StoreError("no answer")
         lasts_s = self._store.renew()
         self._process.point("renew after")
@@ -84,7 +91,10 @@ class MortalStore:
         shared = self._shared
         fault, shared.fault = shared.fault, LogFault.NONE
         if shared.full or fault is LogFault.NOTHING:
-            shared.tell("log full" if shared.full else f"log {fault.value}")
+            if shared.full:
+                shared.say("log full")
+            else:
+                shared.tell(f"log {fault.value}")
             raise StoreError("cannot append: disk full")
         self._store.append(records)
         shared.on_records(records)

@@ -106,6 +106,7 @@ class Weather:
     def _lease_silent(self) -> None:
         log = self._world.log
         log.silent = True
+        log.said.clear()
         self._for_a_while(lambda: setattr(log, "silent", False), 1.0, 12.0)
 
     def _store_error_nothing(self) -> None:
@@ -117,6 +118,7 @@ class Weather:
     def _store_full(self) -> None:
         log = self._world.log
         log.full = True
+        log.said.clear()
         self._for_a_while(lambda: setattr(log, "full", False), 3.0, 20.0)
 
     def _store_slow(self) -> bool:

@@ -12,6 +12,7 @@ import contextlib
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -127,9 +128,9 @@ class Agent:
         self._scheduler = SiteScheduler(())
         self._poll_interval_s = 10.0
         self._gpus: Mapping[str, GpuModel] = {}
-        self._swept_at_s = 0.0
+        self._swept_at_s = -inf
         self._rest_s = 0.0
-        self._watch_until_s = 0.0
+        self._watch_until_s = -inf
         self._sweep_lock = asyncio.Lock()
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -259,11 +260,16 @@ class Agent:
 
     # ---- sweeps ----
 
+    @staticmethod
+    def _elapsed_s() -> float:
+        """For how long anything lasts: unlike Unix time it is never set."""
+        return asyncio.get_running_loop().time()
+
     async def _sweep_for_ever(self) -> None:
         await self._sweep()
         while True:
             await asyncio.sleep(self._rest_s)
-            watching = self._clock() < self._watch_until_s
+            watching = self._elapsed_s() < self._watch_until_s
             pause_s = min(WATCH_S, self._poll_interval_s) if watching else self._poll_interval_s
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), max(0.0, pause_s - self._rest_s))
@@ -272,21 +278,21 @@ class Agent:
 
     def _watch(self) -> None:
         """Something is about to happen: sweep in short order for a while."""
-        self._watch_until_s = self._clock() + WATCH_FOR_S
+        self._watch_until_s = self._elapsed_s() + WATCH_FOR_S
         self._wake.set()
 
     async def _sweep(self) -> bool:
         """Look at Slurm once and report what is new; False when it did not answer."""
         async with self._sweep_lock:
             self._launches.sweep_begins(idle=not self._tasks)
-            began_s = self._clock()
+            began_s = self._elapsed_s()
             try:
                 sweep = await self._driver.sweep()
             except SiteUnavailable as error:
                 self._told.forget()  # after trouble everything is told again
                 self._send(Trouble(detail=str(error)))
                 return False
-            self._swept_at_s = self._clock()
+            self._swept_at_s = self._elapsed_s()
             self._rest_s = REST_PER_SWEEP * max(0.0, self._swept_at_s - began_s)
             known = self._setbacks.complete(self._journal.genuine(sweep.attempts), sweep.nodes)
             await self._departures.settle(known)
@@ -329,7 +335,7 @@ class Agent:
     # ---- bids ----
 
     async def _bid(self, ask: Ask) -> None:
-        if self._clock() - self._swept_at_s > max(FRESH_S, self._rest_s):
+        if self._elapsed_s() - self._swept_at_s > max(FRESH_S, self._rest_s):
             await self._sweep()
         if self._spool.trouble:  # every launch would be declined
             reason = Reason(code=ReasonCode.LAUNCH_REFUSED, detail=self._spool.trouble[:500])

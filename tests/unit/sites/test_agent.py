@@ -69,6 +69,7 @@ class Daemon:
         self.folder = folder
         self.spool = ""  # agent.yaml's spool_dir
         self.spool_hangs = False
+        self.clock_is_ahead_s = 0.0  # of true time, at the site
         self._reader: asyncio.StreamReader | None = None
 
     def tell(self, message: Message) -> None:
@@ -102,7 +103,8 @@ class Daemon:
         )  # fmt: skip
         journal = Journal(self.folder, self.clock())
         agent = Agent(
-            config, self.site, journal, self._take, clock=self.clock,
+            config, self.site, journal, self._take,
+            clock=lambda: self.clock() + self.clock_is_ahead_s,
             knows_user=lambda user: user != "stranger", acting=self._in_spool,
         )  # fmt: skip
         self.tell(Welcome(protocol=PROTOCOL_VERSION, epoch=self.epoch, site="alpine",
@@ -654,3 +656,22 @@ def test_a_spool_is_named_by_an_absolute_path() -> None:
     text = b"{site: a, socket: /s, state_dir: /d, spool_dir: spool}"
     with pytest.raises(msgspec.ValidationError, match="spool_dir: expected an absolute path"):
         msgspec.yaml.decode(text, type=AgentConfig)
+
+
+def test_a_clock_that_is_set_while_the_agent_looks_at_slurm_does_not_keep_it_from_looking_again(
+    daemon: Daemon,
+) -> None:
+    """It rests for four times as long as a look takes, which here is not ten minutes."""
+
+    async def script() -> None:
+        daemon.site.sweep_takes_s = 1.0
+        await asyncio.sleep(10.5)  # into the next look
+        daemon.clock_is_ahead_s = 600.0
+        await asyncio.sleep(1.0)
+        daemon.site.sweep_takes_s = 0.0
+        daemon.tell(order(0, "a1"))
+        await daemon.wait_for(LaunchAccepted)
+        await asyncio.sleep(30.0)
+        assert daemon.heard(Report)[-1].attempts[0].site_job_id
+
+    daemon.serve(script)
