@@ -52,6 +52,7 @@ class FaultReport:
 
     def as_json(self) -> dict[str, Any]:
         return {
+            "schema": 1,
             "histories": self.histories,
             "virtual_s": self.lasted_s,
             "kinds": {kind.name.lower(): self.struck[kind] for kind in Kind},
