@@ -35,7 +35,7 @@ class Script:
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class CodeRun:
     """User code that runs: one start of one job."""
 
     site: str
@@ -52,8 +52,8 @@ class Witness(Protocol):
     """Is told what really happens at a site."""
 
     def submitted(self, site: str, attempt: AttemptId, job_id: int) -> None: ...
-    def began(self, run: Run) -> None: ...
-    def ended(self, run: Run) -> None: ...
+    def began(self, run: CodeRun) -> None: ...
+    def ended(self, run: CodeRun) -> None: ...
     def stopped(self, site: str, attempt: AttemptId, job_id: int) -> None: ...
     def unrecorded(self, attempt: AttemptId) -> None: ...
     def beyond(self, attempt: AttemptId) -> None: ...
@@ -86,7 +86,7 @@ class Cluster(SimulatedSlurm):
         self._witness = witness
         self._spool = spool
         self._origin: dict[int, AttemptId] = {}  # of jobs of the federation, whatever they say
-        self._runs: dict[int, Run] = {}  # user code that runs now, by job id
+        self._runs: dict[int, CodeRun] = {}  # user code that runs now, by job id
         self._told: set[tuple[int, int]] = set()  # jobs, and their starts, that are to leave
         self.held: set[int] = set()  # by their users
         self.nameless: set[int] = set()  # whose comment was rewritten
@@ -152,7 +152,7 @@ class Cluster(SimulatedSlurm):
             self._end(job, SiteJobState.CANCELLED, 0)
         elif origin is not None:
             gpus = sum(share.gpus for plan in job.jobs for share in plan.nodes.values())
-            run = Run(self.name, origin, job.job_id, gpus, self._clock())
+            run = CodeRun(self.name, origin, job.job_id, gpus, self._clock())
             run.told = (job.job_id, restarts) in self._told  # in its folder, if no more
             self._runs[job.job_id] = run
             self._witness.began(run)

@@ -16,9 +16,9 @@ from typing import Any, Final
 import structlog
 
 from federator.faults.clock import VirtualClock, run_virtual
-from federator.faults.kinds import Kind
+from federator.faults.kinds import FaultKind
 from federator.faults.process import ManyProcesses
-from federator.faults.weather import MENU, Weather
+from federator.faults.weather import MENU, BadWeather
 from federator.faults.world import BEGINS_S, World
 
 FAULTS_S: Final = 90.0
@@ -27,25 +27,25 @@ _OURS: Final = ("link_fault", "call_fault")  # events by which the daemon owns t
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class HistoryEnd:
     """Of one history."""
 
     seed: int
     broken: tuple[str, ...]  # promises; none if all is well
-    struck: Counter[Kind]
+    struck: Counter[FaultKind]
     counts: Counter[str]
     digest: str
     lasted_s: float  # of virtual time
     story: tuple[str, ...]
 
 
-def run_history(seed: int, menu: tuple[Kind, ...] = MENU) -> Outcome:
+def run_history(seed: int, menu: tuple[FaultKind, ...] = MENU) -> HistoryEnd:
     """Live through the history of a seed."""
     clock = VirtualClock(BEGINS_S)
     where = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     with TemporaryDirectory(prefix="federator-faults-", dir=where) as folder, _quiet() as said:
         world = World(Random(seed), clock, Path(folder))
-        weather = Weather(world, FAULTS_S, menu)
+        weather = BadWeather(world, FAULTS_S, menu)
 
         async def live() -> None:
             weather.begin()
@@ -59,7 +59,7 @@ def run_history(seed: int, menu: tuple[Kind, ...] = MENU) -> Outcome:
 
         run_virtual(clock, live(), loop_of)
     broken = [*world.model.broken, *(f"unforeseen: {e!r}" for e in loops[0].faults), *said]
-    return Outcome(
+    return HistoryEnd(
         seed=seed, broken=tuple(broken), struck=world.struck, counts=world.model.counts,
         digest=world.digest, lasted_s=clock() - BEGINS_S, story=tuple(world.story),
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Kind(Enum):
+class FaultKind(Enum):
     """One kind of fault; the value says what happens, in words for people."""
 
     # The daemon dies.
@@ -111,38 +111,38 @@ class Kind(Enum):
     CLIENT_CANCELS_TWICE = "a client cancels twice"
 
 
-AT_POINT: dict[Kind, tuple[str, str]] = {
-    Kind.DAEMON_STARTING: ("daemon", "start"),
-    Kind.DAEMON_BEFORE_LEAD: ("daemon", "lead before"),
-    Kind.DAEMON_AFTER_LEAD: ("daemon", "lead after"),
-    Kind.DAEMON_BEFORE_RENEW: ("daemon", "renew before"),
-    Kind.DAEMON_AFTER_RENEW: ("daemon", "renew after"),
-    Kind.DAEMON_BEFORE_APPEND: ("daemon", "append before"),
-    Kind.DAEMON_AFTER_APPEND: ("daemon", "append after"),
-    Kind.DAEMON_BEFORE_SEND: ("daemon", "send before"),
-    Kind.DAEMON_AFTER_SEND: ("daemon", "send after"),
-    Kind.DAEMON_BEFORE_ANSWER: ("daemon", "answer"),
-    Kind.DAEMON_CONNECTING: ("daemon", "connect"),
-    Kind.AGENT_BEFORE_INTENT: ("agent", "intent before"),
-    Kind.AGENT_AFTER_INTENT: ("agent", "intent after"),
-    Kind.AGENT_BEFORE_SBATCH: ("agent", "sbatch before"),
-    Kind.AGENT_AFTER_SBATCH: ("agent", "sbatch after"),
-    Kind.AGENT_BEFORE_JOB: ("agent", "job before"),
-    Kind.AGENT_AFTER_JOB: ("agent", "job after"),
-    Kind.AGENT_BEFORE_VOID: ("agent", "void before"),
-    Kind.AGENT_AFTER_VOID: ("agent", "void after"),
-    Kind.AGENT_BEFORE_LEAVE: ("agent", "leave before"),
-    Kind.AGENT_AFTER_LEAVE: ("agent", "leave after"),
-    Kind.AGENT_BEFORE_SPOOL: ("agent", "spool before"),
-    Kind.AGENT_AFTER_SPOOL: ("agent", "spool after"),
-    Kind.AGENT_BEFORE_CANCEL: ("agent", "scancel before"),
-    Kind.AGENT_AFTER_CANCEL: ("agent", "scancel after"),
-    Kind.AGENT_BEFORE_TELL: ("agent", "tell before"),
-    Kind.AGENT_AFTER_TELL: ("agent", "tell after"),
-    Kind.AGENT_BEFORE_SWEEP: ("agent", "sweep before"),
-    Kind.AGENT_AFTER_SWEEP: ("agent", "sweep after"),
-    Kind.AGENT_BEFORE_SAY: ("agent", "say before"),
-    Kind.AGENT_AFTER_SAY: ("agent", "say after"),
-    Kind.JOURNAL_TORN: ("agent", "journal torn"),
+AT_POINT: dict[FaultKind, tuple[str, str]] = {
+    FaultKind.DAEMON_STARTING: ("daemon", "start"),
+    FaultKind.DAEMON_BEFORE_LEAD: ("daemon", "lead before"),
+    FaultKind.DAEMON_AFTER_LEAD: ("daemon", "lead after"),
+    FaultKind.DAEMON_BEFORE_RENEW: ("daemon", "renew before"),
+    FaultKind.DAEMON_AFTER_RENEW: ("daemon", "renew after"),
+    FaultKind.DAEMON_BEFORE_APPEND: ("daemon", "append before"),
+    FaultKind.DAEMON_AFTER_APPEND: ("daemon", "append after"),
+    FaultKind.DAEMON_BEFORE_SEND: ("daemon", "send before"),
+    FaultKind.DAEMON_AFTER_SEND: ("daemon", "send after"),
+    FaultKind.DAEMON_BEFORE_ANSWER: ("daemon", "answer"),
+    FaultKind.DAEMON_CONNECTING: ("daemon", "connect"),
+    FaultKind.AGENT_BEFORE_INTENT: ("agent", "intent before"),
+    FaultKind.AGENT_AFTER_INTENT: ("agent", "intent after"),
+    FaultKind.AGENT_BEFORE_SBATCH: ("agent", "sbatch before"),
+    FaultKind.AGENT_AFTER_SBATCH: ("agent", "sbatch after"),
+    FaultKind.AGENT_BEFORE_JOB: ("agent", "job before"),
+    FaultKind.AGENT_AFTER_JOB: ("agent", "job after"),
+    FaultKind.AGENT_BEFORE_VOID: ("agent", "void before"),
+    FaultKind.AGENT_AFTER_VOID: ("agent", "void after"),
+    FaultKind.AGENT_BEFORE_LEAVE: ("agent", "leave before"),
+    FaultKind.AGENT_AFTER_LEAVE: ("agent", "leave after"),
+    FaultKind.AGENT_BEFORE_SPOOL: ("agent", "spool before"),
+    FaultKind.AGENT_AFTER_SPOOL: ("agent", "spool after"),
+    FaultKind.AGENT_BEFORE_CANCEL: ("agent", "scancel before"),
+    FaultKind.AGENT_AFTER_CANCEL: ("agent", "scancel after"),
+    FaultKind.AGENT_BEFORE_TELL: ("agent", "tell before"),
+    FaultKind.AGENT_AFTER_TELL: ("agent", "tell after"),
+    FaultKind.AGENT_BEFORE_SWEEP: ("agent", "sweep before"),
+    FaultKind.AGENT_AFTER_SWEEP: ("agent", "sweep after"),
+    FaultKind.AGENT_BEFORE_SAY: ("agent", "say before"),
+    FaultKind.AGENT_AFTER_SAY: ("agent", "say after"),
+    FaultKind.JOURNAL_TORN: ("agent", "journal torn"),
 }
 """The kinds that are the death of a process at a named point of its."""

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from federator.faults.cluster import Run
+from federator.faults.cluster import CodeRun
 from federator.model.event import Awarded, Changed, Submitted, decode_event
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.site import SiteJobState
@@ -27,7 +27,7 @@ class Broken(AssertionError):
 class Truth:
     """What really became of one workload."""
 
-    runs: list[Run] = field(default_factory=list)
+    runs: list[CodeRun] = field(default_factory=list)
     acked: str = ""  # the key under which its client knows it
     cancel_asked: bool = False
     cancel_acked: bool = False
@@ -77,7 +77,7 @@ class Model:
         if self.submissions[attempt] > 1 and attempt not in self.may_double:
             self.break_(f"{attempt} was submitted twice")
 
-    def began(self, run: Run) -> None:
+    def began(self, run: CodeRun) -> None:
         id_ = run.attempt.workload
         truth = self.truth(id_)
         self._tell(f"{run.site}: {run.attempt} runs as job {run.job_id}")
@@ -92,7 +92,7 @@ class Model:
             self.break_(f"{id_} was cancelled, and {run.attempt} runs at {run.site}")
         truth.runs.append(run)
 
-    def ended(self, run: Run) -> None:
+    def ended(self, run: CodeRun) -> None:
         state = run.ended.value if run.ended is not None else ""
         self._tell(f"{run.site}: {run.attempt} ends: {state} {run.exit_code}")
 

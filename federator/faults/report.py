@@ -8,8 +8,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from federator.faults.history import Outcome, run_history
-from federator.faults.kinds import Kind
+from federator.faults.history import HistoryEnd, run_history
+from federator.faults.kinds import FaultKind
 
 _CHUNK: Final = 5
 
@@ -19,12 +19,12 @@ class FaultReport:
     """Of the histories so far."""
 
     histories: int = 0
-    struck: Counter[Kind] = field(default_factory=Counter)
+    struck: Counter[FaultKind] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)  # of what happened besides
     lasted_s: float = 0.0  # of virtual time
-    broken: list[Outcome] = field(default_factory=list)  # histories in which a promise was
+    broken: list[HistoryEnd] = field(default_factory=list)  # histories in which a promise was
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: HistoryEnd) -> None:
         self.histories += 1
         self.struck += outcome.struck
         self.counts += outcome.counts
@@ -34,13 +34,13 @@ class FaultReport:
 
     def lines(self) -> Iterator[str]:
         """For people: every kind, how often it struck, and what was broken."""
-        width = max(len(kind.value) for kind in Kind)
-        for kind in Kind:
+        width = max(len(kind.value) for kind in FaultKind)
+        for kind in FaultKind:
             yield f"{kind.value:{width}}  {self.struck[kind]}"
         yield ""
         for name in sorted(self.counts):
             yield f"{name}: {self.counts[name]}"
-        kinds = sum(1 for kind in Kind if self.struck[kind])
+        kinds = sum(1 for kind in FaultKind if self.struck[kind])
         yield (
             f"{self.histories} histories, {self.lasted_s / 3600:.1f} h of virtual time: "
             f"{sum(self.struck.values())} faults of {kinds} kinds struck, "
@@ -55,13 +55,13 @@ class FaultReport:
             "schema": 1,
             "histories": self.histories,
             "virtual_s": self.lasted_s,
-            "kinds": {kind.name.lower(): self.struck[kind] for kind in Kind},
+            "kinds": {kind.name.lower(): self.struck[kind] for kind in FaultKind},
             "counts": dict(sorted(self.counts.items())),
             "broken": [{"seed": each.seed, "promises": each.broken} for each in self.broken],
         }
 
 
-def run_histories(seeds: Iterable[int], processes: int = 1) -> Iterator[Outcome]:
+def run_histories(seeds: Iterable[int], processes: int = 1) -> Iterator[HistoryEnd]:
     """The outcomes in the order of the seeds; with several processes side by side."""
     if processes == 1:
         yield from map(run_history, seeds)

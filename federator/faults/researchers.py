@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from federator.faults.kinds import Kind
+from federator.faults.kinds import FaultKind
 from federator.faults.model import Model
 from federator.model.workload import Option, Submission
 from federator.sites.protocol import (
@@ -69,7 +69,7 @@ class Researcher:
 
     def __init__(
         self, wish: Wish, doors: Sequence[Door], model: Model, rng: Random,
-        struck: Callable[[Kind], None],
+        struck: Callable[[FaultKind], None],
     ) -> None:  # fmt: skip
         self._wish = wish
         self._doors = doors
@@ -83,13 +83,13 @@ class Researcher:
         await asyncio.sleep(wish.at_s)
         id_ = await self._submit(loses=wish.loses_answer)
         if wish.asks_again:
-            self._struck(Kind.CLIENT_RETRY)
+            self._struck(FaultKind.CLIENT_RETRY)
             await self._submit(loses=False)
         if wish.cancel_after_s is not None:
             await asyncio.sleep(wish.cancel_after_s)
             for turn in range(1 + wish.cancels_twice):
                 if turn:
-                    self._struck(Kind.CLIENT_CANCELS_TWICE)
+                    self._struck(FaultKind.CLIENT_CANCELS_TWICE)
                 await self._cancel(id_)
         self.done = True
 
@@ -102,7 +102,7 @@ class Researcher:
                     self._model.acknowledged(f"{self._wish.user}:{self._wish.key}", reply.id)
                     return reply.id
                 loses = False
-                self._struck(Kind.CLIENT_ANSWER_LOST)
+                self._struck(FaultKind.CLIENT_ANSWER_LOST)
             await asyncio.sleep(self._rng.uniform(*AGAIN_S))
 
     async def _cancel(self, id_: int) -> None:

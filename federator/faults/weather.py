@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 from federator.faults.driver import Fate
-from federator.faults.kinds import AT_POINT, Kind
+from federator.faults.kinds import AT_POINT, FaultKind
 from federator.faults.log import LogFault
 from federator.faults.process import later
 from federator.faults.site_host import SiteHost
@@ -17,16 +17,16 @@ from federator.model.site import NodeShare, SiteJobState
 ARMED_S: Final = 40.0  # that a named point waits for who comes by
 JUMP_S: Final = 600.0
 MENU: Final = tuple(
-    kind for kind in Kind
+    kind for kind in FaultKind
     if kind not in {
-        Kind.LATE_FRAME, Kind.CLIENT_RETRY, Kind.CLIENT_ANSWER_LOST, Kind.CLIENT_CANCELS_TWICE,
-        Kind.TWO_AGENTS, Kind.STANDBY_TAKES_OVER, Kind.TWO_LEADERS,
+        FaultKind.LATE_FRAME, FaultKind.CLIENT_RETRY, FaultKind.CLIENT_ANSWER_LOST, FaultKind.CLIENT_CANCELS_TWICE,
+        FaultKind.TWO_AGENTS, FaultKind.STANDBY_TAKES_OVER, FaultKind.TWO_LEADERS,
     }
 )  # fmt: skip
 """What is drawn from; the others follow from these, or are the researchers' own."""
 
 
-class Weather:
+class BadWeather:
     """Makes the bad weather of one history.
 
     Args:
@@ -35,7 +35,7 @@ class Weather:
         menu: the kinds to draw from.
     """
 
-    def __init__(self, world: World, faults_s: float, menu: tuple[Kind, ...] = MENU) -> None:
+    def __init__(self, world: World, faults_s: float, menu: tuple[FaultKind, ...] = MENU) -> None:
         self._world = world
         self._rng: Random = world.rng
         self._faults_s = faults_s
@@ -55,7 +55,7 @@ class Weather:
     def _end(self) -> None:
         self._calm = True
 
-    def _befall(self, kind: Kind) -> None:
+    def _befall(self, kind: FaultKind) -> None:
         if kind in AT_POINT:
             role, point = AT_POINT[kind]
             key = ("daemon" if role == "daemon" else self._site().name, point)

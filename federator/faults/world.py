@@ -17,7 +17,7 @@ from federator.errors import FederatorError
 from federator.faults.clock import VirtualClock
 from federator.faults.cluster import Cluster, Script
 from federator.faults.daemon_host import DaemonHost, Ways
-from federator.faults.kinds import Kind
+from federator.faults.kinds import FaultKind
 from federator.faults.log import SharedLog
 from federator.faults.model import Model, differences
 from federator.faults.net import Network
@@ -35,28 +35,28 @@ BEGINS_S: Final = 1_795_000_000.0
 LEASE_S: Final = 3.0
 CALM_S: Final = 3000.0  # within which everything ends once nothing fails any more
 SETTLES_S: Final = 5.0  # the last append of a slow log
-NOTED: Final[dict[str, Kind]] = {
-    "slurmctld down": Kind.SLURMCTLD_DOWN,
-    "sweep unreadable": Kind.SWEEP_UNREADABLE,
-    "sweep slow": Kind.SWEEP_SLOW,
-    "sweep incomplete": Kind.SWEEP_INCOMPLETE,
-    "sbatch reply lost": Kind.SBATCH_REPLY_LOST,
-    "sbatch never reached": Kind.SBATCH_NEVER_REACHED,
-    "sbatch refused": Kind.SBATCH_REFUSED,
-    "sbatch refused late": Kind.SBATCH_REFUSED_LATE,
-    "sbatch slow": Kind.SBATCH_SLOW,
-    "sbatch too late": Kind.SBATCH_TOO_LATE,
-    "sbatch beyond": Kind.SBATCH_BEYOND,
-    "journal full": Kind.JOURNAL_FULL,
-    "spool hangs": Kind.SPOOL_HANGS,
-    "two agents": Kind.TWO_AGENTS,
-    "log full": Kind.STORE_FULL,
-    "log fails, nothing added": Kind.STORE_ERROR_NOTHING,
-    "log fails, all added": Kind.STORE_ERROR_ADDED,
-    "frame down twice": Kind.ORDER_TWICE,
-    "frame up twice": Kind.NEWS_TWICE,
-    "log silent": Kind.LEASE_SILENT,
-    "late frame of an old channel": Kind.LATE_FRAME,
+NOTED: Final[dict[str, FaultKind]] = {
+    "slurmctld down": FaultKind.SLURMCTLD_DOWN,
+    "sweep unreadable": FaultKind.SWEEP_UNREADABLE,
+    "sweep slow": FaultKind.SWEEP_SLOW,
+    "sweep incomplete": FaultKind.SWEEP_INCOMPLETE,
+    "sbatch reply lost": FaultKind.SBATCH_REPLY_LOST,
+    "sbatch never reached": FaultKind.SBATCH_NEVER_REACHED,
+    "sbatch refused": FaultKind.SBATCH_REFUSED,
+    "sbatch refused late": FaultKind.SBATCH_REFUSED_LATE,
+    "sbatch slow": FaultKind.SBATCH_SLOW,
+    "sbatch too late": FaultKind.SBATCH_TOO_LATE,
+    "sbatch beyond": FaultKind.SBATCH_BEYOND,
+    "journal full": FaultKind.JOURNAL_FULL,
+    "spool hangs": FaultKind.SPOOL_HANGS,
+    "two agents": FaultKind.TWO_AGENTS,
+    "log full": FaultKind.STORE_FULL,
+    "log fails, nothing added": FaultKind.STORE_ERROR_NOTHING,
+    "log fails, all added": FaultKind.STORE_ERROR_ADDED,
+    "frame down twice": FaultKind.ORDER_TWICE,
+    "frame up twice": FaultKind.NEWS_TWICE,
+    "log silent": FaultKind.LEASE_SILENT,
+    "late frame of an old channel": FaultKind.LATE_FRAME,
 }
 """What the parts of the world say when a fault has really struck."""
 
@@ -86,8 +86,8 @@ class World:
         self.clock = clock
         self.began_s = clock()
         self.story: list[str] = []
-        self.struck: Counter[Kind] = Counter()
-        self.dooms: dict[tuple[str, str], Kind] = {}
+        self.struck: Counter[FaultKind] = Counter()
+        self.dooms: dict[tuple[str, str], FaultKind] = {}
         self.model = Model(self.tell)
         self.scripts: dict[int, Script] = {}  # by workload, as they are first asked for
         self.walls = [Clock(clock), Clock(clock)]
@@ -138,7 +138,7 @@ class World:
         self.model.check_acknowledged(host.federation.ledger)
         if self._led is not None and self._led[0] is not host:
             alive = self._led[1].alive
-            self.strike(Kind.TWO_LEADERS if alive else Kind.STANDBY_TAKES_OVER)
+            self.strike(FaultKind.TWO_LEADERS if alive else FaultKind.STANDBY_TAKES_OVER)
         self._led = (host, process)
 
     def _script(self, attempt: AttemptId) -> Script:
@@ -164,7 +164,7 @@ class World:
             self.strike(kind, f"{host}, {point}")
         return kind is not None
 
-    def strike(self, kind: Kind, where: str = "") -> None:
+    def strike(self, kind: FaultKind, where: str = "") -> None:
         self.struck[kind] += 1
         self.tell(f"* {kind.value}" + (f" ({where})" if where else ""))
 

@@ -17,7 +17,7 @@ import pytest
 from federator.daemon.leader import Leadership
 from federator.daemon.loop import Term
 from federator.faults.history import run_history
-from federator.faults.kinds import Kind
+from federator.faults.kinds import FaultKind
 from federator.faults.log import MortalStore
 from federator.faults.report import FaultReport, run_histories
 from federator.faults.site_host import MortalJournal
@@ -52,7 +52,7 @@ def test_every_kind_of_fault_on_the_menu_strikes() -> None:
     if _tally.histories < HISTORIES:
         pytest.skip("needs all histories in this process")
     print("\n".join(_tally.lines()))
-    assert [kind.name for kind in Kind if not _tally.struck[kind]] == []
+    assert [kind.name for kind in FaultKind if not _tally.struck[kind]] == []
 
 
 _DIGESTS = "from federator.faults.history import run_history as r; print([r(s).digest for s in {}])"
