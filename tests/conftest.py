@@ -23,7 +23,13 @@ if _IS_SIDE:
 
 
 _TIERS = ("unit", "property", "contract", "slurm", "bench")
-_LONG = ("test_site_preemption", "test_node_failures", "test_preemption", "test_faults")
+_LONG = (
+    "test_site_preemption",
+    "test_node_failures",
+    "test_preemption",
+    "test_faults",
+    "test_weather",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

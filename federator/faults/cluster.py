@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 from federator.model.plan import JobPlan
 from federator.model.site import AttemptReport, Node, NodeShare, NodeState, SiteJobState
 from federator.model.workload import AttemptId
-from federator.sites.base import Holder
+from federator.sites.base import Holder, Missing
 
 PROLOG_S: Final = 0.4
 MALLORY: Final = "mallory"  # has no workload, and pretends
@@ -90,6 +90,7 @@ class Cluster(SimulatedSlurm):
         self._told: set[tuple[int, int]] = set()  # jobs, and their starts, that are to leave
         self.held: set[int] = set()  # by their users
         self.nameless: set[int] = set()  # whose comment was rewritten
+        self.keeps_accounts = False  # there is a slurmdbd
         self.prolog_fails = 0  # of the next jobs to start
 
     # ---- what sbatch and Slurm do ----
@@ -214,9 +215,24 @@ class Cluster(SimulatedSlurm):
         job.restarts, job.preempted = job.restarts + 1, preempted
         self.start_what_can()
 
+    def accounted(self, missing: Collection[Missing]) -> dict[AttemptId, AttemptReport]:
+        """How those of these ended that slurmdbd has."""
+        found = ((each, self.accounts.get(each.attempt)) for each in missing)
+        return {
+            each.attempt: report
+            for each, report in found
+            if report is not None
+            and report.state.ended
+            and report.user == each.user
+            and each.job_id in (0, report.site_job_id)
+        }
+
     def forget_ended(self) -> bool:
-        """Records of what has ended expire."""
+        """Records of what has ended expire; slurmdbd keeps them, where there is one."""
         ended = [job for job in self.jobs.values() if not job.live]
+        gone = {job.job_id for job in ended}
+        if self.keeps_accounts:
+            self.accounts |= {r.attempt: r for r in self.reports() if r.site_job_id in gone}
         for job in ended:
             self._drop(job)
         return bool(ended)

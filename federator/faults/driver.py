@@ -18,8 +18,9 @@ from federator.errors import SiteRefused, SiteUnavailable
 from federator.faults.cluster import Cluster
 from federator.faults.process import NOBODY, Process, later
 from federator.faults.slurm import SimulatedJob
-from federator.model.site import Node, SiteJob, SiteJobState
-from federator.sites.base import Probe, Seen, Sweep
+from federator.model.site import AttemptReport, Node, SiteJob, SiteJobState
+from federator.model.workload import AttemptId
+from federator.sites.base import Missing, Probe, Seen, Sweep
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 from federator.sites.slurm.client import START_WITHIN_S
 from federator.sites.slurm.parse_site import Partition
@@ -117,7 +118,13 @@ class MortalDriver:
 
     # ---- sbatch ----
 
-    async def launch(self, order: LaunchOrder, ticket: str = "") -> int:
+    async def accounted(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
+        """What slurmdbd knows, where there is one."""
+        await self._ask()
+        self._process.check()
+        return self._cluster.accounted(missing)
+
+    async def launch(self, order: LaunchOrder, ticket: str = "", start_line: str = "") -> int:  # noqa: ARG002
         self._process.point("sbatch before call")
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         fate, self._spell.fate = self._spell.fate, Fate.WELL

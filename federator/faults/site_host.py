@@ -21,7 +21,7 @@ from federator.faults.net import AgentEnd, Line, Network
 from federator.faults.process import Process
 from federator.model.workload import AttemptId
 from federator.sites.agent import Agent, AgentConfig
-from federator.sites.greeting import await_welcome
+from federator.sites.greeting import await_welcome, refuse_old
 from federator.sites.journal import TAKEOVER_S, Journal, Mark, Step, check_epoch
 from federator.sites.protocol import Call, Reply
 from federator.sites.researchers import Answer
@@ -148,11 +148,12 @@ class SiteHost:
         journal: MortalJournal | None = None
         try:
             welcome = await await_welcome(end.reader, end.write)
-            check_epoch(self.folder, welcome.epoch)
-            await self._take_over(process, end)
+            refuse_old(self.folder, self.name, welcome, end.write)
+            await self._take_over(process, end, welcome.epoch)
             journal = MortalJournal(self.folder, self.clock(), process, self.disk, self.tell)
             process.when_dead(journal.close)
             agent = self._agent(process, end, journal, welcome.partitions)
+            process.when_dead(agent._kept.close)
             await agent.run(end.reader, welcome)
         except (FederatorError, OSError) as error:
             process.check()
@@ -187,13 +188,14 @@ class SiteHost:
             acting=acting, listen=listen,
         )  # fmt: skip
 
-    async def _take_over(self, process: Process, end: AgentEnd) -> None:
+    async def _take_over(self, process: Process, end: AgentEnd, epoch: int) -> None:
         """As ``journal.take_over``, of a lock that dies with its process."""
         for turn in range(int(TAKEOVER_S / 0.1)):
             if self._locked_by is None:
                 self._locked_by = process
                 self._ends[id(process)] = end.hang_up
                 return
+            check_epoch(self.folder, epoch)
             if turn == 0:
                 self.tell("two agents")
             if turn % 10 == 0:

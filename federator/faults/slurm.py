@@ -85,6 +85,7 @@ class SimulatedSlurm:
         self._local: dict[str, NodeShare] = {}
         self._last_id = 100
         self.jobs: dict[int, SimulatedJob] = {}
+        self.accounts: dict[AttemptId, AttemptReport] = {}  # of those that were forgotten
         self.refuses_cancels = False
         self.kill_wait_s = 5.0
         self.starts_jobs = True  # False: something local always gets in between
@@ -154,6 +155,7 @@ class SimulatedSlurm:
 
     def forget(self, attempt: AttemptId) -> None:
         """The records of an attempt expire, or are lost."""
+        self.accounts |= {r.attempt: r for r in self.reports() if r.attempt == attempt}
         self.jobs = {k: job for k, job in self.jobs.items() if job.attempt != attempt}
 
     def fail_prolog(self, name: str, why: str = "") -> None:

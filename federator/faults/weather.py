@@ -19,7 +19,8 @@ JUMP_S: Final = 600.0
 MENU: Final = tuple(
     kind for kind in FaultKind
     if kind not in {
-        FaultKind.LATE_FRAME, FaultKind.CLIENT_RETRY, FaultKind.CLIENT_ANSWER_LOST, FaultKind.CLIENT_CANCELS_TWICE,
+        FaultKind.LATE_FRAME, FaultKind.CLIENT_RETRY, FaultKind.CLIENT_ANSWER_LOST,
+        FaultKind.CLIENT_CANCELS_TWICE,
         FaultKind.TWO_AGENTS, FaultKind.STANDBY_TAKES_OVER, FaultKind.TWO_LEADERS,
     }
 )  # fmt: skip

@@ -123,6 +123,7 @@ class World:
         cluster = Cluster(
             name, nodes, clock, self._script, self.model, home / "spool" if has_spool else None
         )
+        cluster.keeps_accounts = rng.random() < 0.5
         network = Network(lambda: rng.uniform(0.002, 0.03), self.note)
         return SiteHost(cluster, network, home, clock, self.strikes, self.note, has_spool)
 

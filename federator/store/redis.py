@@ -159,9 +159,11 @@ class RedisStore:
     @contextmanager
     def _all_or_the_end(self) -> Iterator[None]:
         """After a failure nothing more is written: what is there is not known."""
-        self._failed = True
-        yield
-        self._failed = False
+        try:
+            yield
+        except BaseException:
+            self._failed = True
+            raise
 
     def _settle(self, answer: list[Any], known: LogEnd) -> None:
         """Raise what a script's answer means, unless it did its work."""

@@ -175,17 +175,15 @@ class SqliteStore:
             before(db)
             db.executemany("INSERT INTO events(seq, crc, record) VALUES (?, ?, ?)", rows)
 
-        self._failed = True  # unless it goes well; a second try might follow what is not there
         try:
             _at_once(db, write)
-        except sqlite3.Error as error:
-            raise _translated(f"{self._path}: cannot append", error) from error
-        self._end = LogEnd(rows[-1][0] + 1, rows[-1][1]) if rows else end
-        try:
+            self._end = LogEnd(rows[-1][0] + 1, rows[-1][1]) if rows else end
             mark.write(self._end)
-        except OSError as error:
-            raise _translated(f"{self._path}.lock", error) from error
-        self._failed = False
+        except BaseException as error:
+            self._failed = True  # a second try might follow what is not there
+            if isinstance(error, (OSError, sqlite3.Error)):
+                raise _translated(f"{self._path}: cannot append", error) from error
+            raise
 
     def _leading(self) -> tuple[sqlite3.Connection, EndMark]:
         if self._db is None or self._mark is None:

@@ -126,10 +126,15 @@ def daemon(folder: Path, store: str) -> Iterator[Path]:
                 break
         else:
             raise RuntimeError("".join(said))
-        drained = threading.Thread(target=process.stderr.read)
+        drained = threading.Thread(target=lambda: said.extend(process.stderr or ()))
         drained.start()
         try:
             yield folder / "daemon.sock"
+        except (OSError, EOFError):  # it has ended by itself
+            process.terminate()
+            drained.join()
+            sys.stderr.write("".join(said[-5:]))
+            raise
         finally:
             process.terminate()
             drained.join()

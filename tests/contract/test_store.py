@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +19,7 @@ from federator.store.base import Store
 from federator.store.memory import MemoryLog, MemoryStore
 from federator.store.opening import open_store
 from federator.store.redis import RedisStore
-from tests.fakes.redis_server import RedisServer, free_port
+from tests.fakes.redis_server import RedisSentinel, RedisServer, free_port
 
 WRITER = """
 import sys
@@ -188,6 +190,25 @@ def test_a_leader_that_renews_leads_on(store: Store) -> None:
     assert store.renew() > 0.0
     store.append([b"one"])
     assert store.renew() > 0.0
+
+
+def test_a_lease_is_renewed_while_another_thread_appends(store: Store) -> None:
+    ended = threading.Event()
+
+    def keep() -> int:
+        renewals = 0
+        while not ended.is_set():
+            assert store.renew() > 0.0
+            renewals += 1
+        return renewals
+
+    with ThreadPoolExecutor(1) as beside:
+        kept = beside.submit(keep)
+        for _ in range(50):
+            store.append([b"one", b"two"])
+        ended.set()
+        assert kept.result() > 0
+    assert len(list(store.records())) == 100
 
 
 def test_a_compacted_log_holds_what_it_was_given_and_what_came_later(
@@ -389,6 +410,30 @@ def test_what_is_acknowledged_is_on_the_replica_and_survives_a_failover(tmp_path
     finally:
         primary.kill()
         replica.kill()
+
+
+def test_sentinels_tell_which_redis_has_the_log_now(tmp_path: Path) -> None:
+    primary = RedisServer(tmp_path / "primary")
+    replica = RedisServer(tmp_path / "replica", primary)
+    sentinel = RedisSentinel(tmp_path / "sentinel", primary)
+    url = f"redis+sentinel://127.0.0.1:{sentinel.port}/queue/0"
+    try:
+        sentinel.await_line("+slave ")
+        leader = leading(f"{url}?replicas=1")
+        leader.append([b"one"])
+        primary.kill()
+        sentinel.await_line("+switch-master")
+        Client(port=replica.port).delete("{federator:queue}:lease")  # it ran out meanwhile
+        with closing(leading(url)) as successor:
+            assert list(successor.records()) == [b"one"]
+            successor.append([b"two"])
+            with pytest.raises(LeadershipLost):
+                leader.append([b"three"])
+            assert list(successor.records()) == [b"one", b"two"]
+        leader.close()
+    finally:
+        for server in (sentinel, primary, replica):
+            server.kill()
 
 
 def test_nothing_is_acknowledged_that_too_few_replicas_have(tmp_path: Path) -> None:

@@ -83,6 +83,33 @@ class RedisServer:
             self._process.stdout.close()
 
 
+class RedisSentinel:
+    """Watches one primary, alone, and is quick to promote its replica."""
+
+    def __init__(self, folder: Path, primary: RedisServer) -> None:
+        folder.mkdir()
+        self.port = free_port()
+        config = folder / "sentinel.conf"
+        config.write_text(
+            f"port {self.port}\nbind 127.0.0.1\ndir {folder}\n"
+            f"sentinel monitor queue 127.0.0.1 {primary.port} 1\n"
+            "sentinel down-after-milliseconds queue 1000\n"
+            "sentinel failover-timeout queue 2000\n"
+        )
+        argv = ["redis-server", str(config), "--sentinel"]
+        self._process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+
+    def await_line(self, words: str) -> None:
+        assert self._process.stdout is not None
+        assert any(words in line for line in self._process.stdout)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
 def free_port() -> int:
     with socket.socket() as asking:
         asking.bind(("127.0.0.1", 0))

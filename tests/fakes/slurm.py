@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.faults.slurm import SimulatedJob, SimulatedSlurm
-from federator.model.site import Node, SiteJob, SiteJobState
+from federator.model.site import AttemptReport, Node, SiteJob, SiteJobState
 from federator.model.workload import AttemptId
-from federator.sites.base import Probe, Seen, Sweep
+from federator.sites.base import Missing, Probe, Seen, Sweep
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 from federator.sites.slurm.parse_site import Partition
 
@@ -21,6 +21,8 @@ class SimulatedSite:
         self.slurm = slurm
         self.submitted: list[AttemptId] = []  # every sbatch that reached Slurm
         self.down = False  # slurmctld does not answer
+        self.start_lines: dict[AttemptId, str] = {}  # in place of scripts' own
+        self.keeps_accounts = False  # there is a slurmdbd
         self.sweep_takes_s = 0.0  # after the jobs were read
         self.refusal = ""  # sbatch says no
         self.reply_is_lost = False  # sbatch reaches Slurm, its answer does not come back
@@ -55,7 +57,8 @@ class SimulatedSite:
             await asyncio.sleep(self.sweep_takes_s)
         return found
 
-    async def launch(self, order: LaunchOrder, ticket: str = "") -> int:
+    async def launch(self, order: LaunchOrder, ticket: str = "", start_line: str = "") -> int:
+        self.start_lines[order.attempt] = start_line
         self.on_launch(order.attempt, ticket)
         self._answer()
         if self.refusal:
@@ -67,6 +70,18 @@ class SimulatedSite:
         if self.reply_is_lost:
             raise SiteUnavailable("sbatch: no answer of slurmctld")
         return job_id
+
+    async def accounted(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
+        accounts = self.slurm.accounts if self.keeps_accounts else {}
+        found = ((each, accounts.get(each.attempt)) for each in missing)
+        return {
+            each.attempt: report
+            for each, report in found
+            if report is not None
+            and report.state.ended
+            and report.user == each.user
+            and each.job_id in (0, report.site_job_id)
+        }
 
     async def tell(self, order: PreemptOrder, deadline_s: float) -> None:
         self._signal(order.site_job_id, order.signal, order.signal_to)
