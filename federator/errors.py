@@ -35,6 +35,10 @@ class StoreError(FederatorError):
     """The event log cannot be read or written; the daemon must not go on."""
 
 
+class LogIsOld(FederatorError):
+    """The event log is an older copy of what its sites have seen: rebuild it (``recover``)."""
+
+
 class LeadershipLost(StoreError):
     """Another daemon leads: this one must stop acting; it may start again as a standby."""
 

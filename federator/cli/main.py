@@ -26,6 +26,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
     "generate": ("federator.cli.generate", "generate", "Make up a trace of jobs to replay."),
     "log": ("federator.cli.log", "log", "The event log: verify, export, replay."),
     "rank": ("federator.cli.rank", "rank", "Offline: the order of a queue, and why."),
+    "recover": ("federator.cli.recover", "recover", "Build a lost queue anew, from the sites."),
     "simulate": ("federator.cli.simulate", "simulate", "Replay a trace of jobs under a policy."),
     "site": ("federator.cli.site", "site", "Set a site up, and prove that it is."),
     "sites": ("federator.cli.fsinfo", "sites", "The state of every site."),

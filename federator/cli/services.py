@@ -39,14 +39,15 @@ def daemon(config: Path, verbose: bool) -> None:
     Example: federator daemon --config /etc/federator/federation.yaml
     """
     from federator.config import load_config  # noqa: PLC0415  # an agent has no pydantic
-    from federator.daemon.loop import Daemon  # noqa: PLC0415
+    from federator.daemon.leader import in_a_thread  # noqa: PLC0415
+    from federator.daemon.loop import Daemon, DaemonEdges  # noqa: PLC0415
     from federator.daemon.supervisor import Supervisor  # noqa: PLC0415
     from federator.store.opening import open_store  # noqa: PLC0415
 
     supervisor = Supervisor.taken_from(os.environ, os.getpid())
     _log_to_stderr(verbose)
     loaded = load_config(config)
-    service = Daemon(loaded, open_store(loaded.store), supervisor)
+    service = Daemon(loaded, open_store(loaded.store), supervisor, DaemonEdges(beside=in_a_thread))
     asyncio.run(_until_told(service))
 
 
@@ -108,8 +109,8 @@ def agent(config: Path) -> None:
 async def _serve(settings: AgentConfig) -> None:
     from federator.sites.accounts import Accounts  # noqa: PLC0415
     from federator.sites.agent import Agent  # noqa: PLC0415
-    from federator.sites.greeting import await_welcome  # noqa: PLC0415
-    from federator.sites.journal import Journal, check_epoch, take_over  # noqa: PLC0415
+    from federator.sites.greeting import await_welcome, refuse_old  # noqa: PLC0415
+    from federator.sites.journal import Journal, take_over  # noqa: PLC0415
     from federator.sites.slurm.driver import open_driver  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()
@@ -120,7 +121,7 @@ async def _serve(settings: AgentConfig) -> None:
         loop.add_signal_handler(number, reader.feed_eof)  # as if the daemon had hung up
     folder = Path(settings.state_dir)
     welcome = await await_welcome(reader, pipe.write)
-    check_epoch(folder, welcome.epoch)  # before an agent of the present daemon is disturbed
+    refuse_old(folder, settings.site, welcome, pipe.write)
     lock = await take_over(folder, welcome.epoch)
     try:
         service = Agent(

@@ -14,6 +14,7 @@ from federator.errors import (
     FederatorError,
     InvalidRequest,
     LeadershipLost,
+    LogIsOld,
     NotAllowed,
     SiteUnavailable,
     StoreError,
@@ -21,6 +22,7 @@ from federator.errors import (
 
 _STATUSES: Final[tuple[tuple[type[FederatorError], int], ...]] = (
     (ConfigError, os.EX_CONFIG),
+    (LogIsOld, os.EX_CONFIG),
     (InvalidRequest, os.EX_USAGE),
     (NotAllowed, os.EX_NOPERM),
     (SiteUnavailable, os.EX_UNAVAILABLE),

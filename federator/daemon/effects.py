@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -14,6 +16,7 @@ from federator.model.message import (
     AnswerRefused,
     AnswerSubmitted,
     AnswerTested,
+    AskAbout,
     AskSite,
     CancelAt,
     Command,
@@ -26,7 +29,7 @@ from federator.model.message import (
     Wake,
 )
 from federator.model.reason import ReasonCode, Refusal
-from federator.model.workload import SiteName, Workload
+from federator.model.workload import SiteName, Submission, Workload
 from federator.sites.protocol import (
     Ask,
     CancelOrder,
@@ -34,6 +37,7 @@ from federator.sites.protocol import (
     ErrorReply,
     JobRequest,
     LaunchOrder,
+    Origin,
     PreemptOrder,
     Reply,
     ShrinkOrder,
@@ -44,6 +48,8 @@ from federator.sites.protocol import (
 from federator.sites.slurm.notice import notice_of
 
 log = structlog.get_logger()
+
+_NO_SUBMISSION: Final = Submission(components=(), script="")
 
 
 class Effects:
@@ -79,6 +85,8 @@ class Effects:
                 self._wake(command.at_s)
             case Note():
                 log.info(command.event, **command.fields)
+            case AskAbout():
+                self._links[command.site].ask_about(command.attempts)
             case AskSite() | LaunchAt() | CancelAt() | PreemptAt() | ShrinkAt():
                 try:
                     self._tell_site(command)
@@ -132,6 +140,13 @@ class Effects:
             shrinks=command.shrinks,
             checkpoint_dir=self._checkpoint_dir(command.site, w),
             checkpoint_interval_s=command.checkpoint_interval_s,
+            origin=Origin(
+                workload=replace(w, submission=_NO_SUBMISSION),
+                key=command.key,
+                priority=command.priority,
+                within_quota=command.within_quota,
+                credit=command.credit,
+            ),
         )
 
     def _preempt_order(self, command: PreemptAt) -> PreemptOrder:

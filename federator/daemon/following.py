@@ -6,8 +6,9 @@ takeover is to take seconds; so a standby has done it before, but for what came 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from itertools import islice
 from typing import Final
 
@@ -18,6 +19,19 @@ from federator.store.chain import LogPlace
 from federator.store.replaying import replay_log
 
 RECORDS_AT_ONCE: Final = 5_000  # taken in some tenths of a second
+MANY: Final = 5_000  # records; what they lead to stays
+
+
+@contextmanager
+def without_collecting() -> Iterator[None]:
+    """Nothing is thrown away while a log is read, and to look for garbage holds up every thread."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 class Follower:
@@ -40,6 +54,7 @@ class Follower:
         """What it knows by now."""
         return self._federation
 
+    @without_collecting()
     def read_on(self) -> bool:
         """Take in what comes next; True when that was all there is.
 
@@ -63,6 +78,8 @@ class Follower:
             raise
         self._place = place
         self._taken += len(found)
+        if len(found) >= MANY:
+            gc.freeze()  # not to be looked through again and again
         return len(found) < RECORDS_AT_ONCE
 
     def _begin_anew(self) -> None:

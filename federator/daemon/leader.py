@@ -5,13 +5,18 @@ lives where the kernel guards it. How long the lease lasts is reckoned on this m
 from before it was asked for, so it is over here before another daemon can have it. What is done in
 between all the same, by a process that was stopped for a while, is harmless by the epoch: the log
 takes nothing from an older one, and a site that a newer one has reached serves no older one.
+
+Renewals must not wait for a long turn of the event loop: a pass that took longer than the lease
+would end every leader in turn. So they may run in a loop of their own (``in_a_thread``), for as
+long as the first one shows now and then that it is alive.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
 from math import inf
 from typing import Any, Final
 
@@ -23,6 +28,9 @@ from federator.store.base import Store
 TRY_S: Final = 0.5  # between two tries of a standby
 RENEW_S: Final = 1.0
 AGAIN_S: Final = 0.25  # after a renewal that was not answered
+HUNG_S: Final = 10.0  # a daemon that shows no life for so long is not kept in the lead
+
+Work = Callable[[], Coroutine[Any, Any, None]]
 
 log = structlog.get_logger()
 
@@ -46,6 +54,8 @@ class Leadership:
         self._monotonic = monotonic
         self._act = act
         self._until_s = -inf
+        self._alive_at_s = -inf
+        self._given_up = False
         self._trouble = ""
 
     @property
@@ -65,6 +75,10 @@ class Leadership:
                 "the lease ran out before it was renewed: another daemon may lead now, so this "
                 f"one ends{trouble}"
             )
+
+    def give_up(self) -> None:
+        """Lead no more, and renew no more; the store is not told."""
+        self._given_up, self._until_s = True, -inf
 
     async def gain(
         self,
@@ -117,16 +131,27 @@ class Leadership:
         return epoch
 
     async def keep(self) -> None:
-        """Renew for as long as it is granted.
+        """Renew for as long as it is granted, and ``show_life`` runs.
 
         Raises:
             LeadershipLost: another one leads, or no renewal came in time. Nothing may be done.
         """
-        pause_s = RENEW_S
+        pause_s, self._alive_at_s = RENEW_S, self._monotonic()
         while True:
             await asyncio.sleep(min(pause_s, max(0.0, self._until_s - self._monotonic())))
+            if self._given_up:
+                return
             self.check()
+            silent_s = self._monotonic() - self._alive_at_s
+            if silent_s > HUNG_S and self._until_s < inf:  # else there is nobody to make way for
+                raise LeadershipLost(f"the daemon hung for {HUNG_S:.0f} s: another one may lead")
             pause_s = RENEW_S if await self._renewed() else AGAIN_S
+
+    async def show_life(self) -> None:
+        """Run for ever where the work is done that the lead is for."""
+        while True:
+            self._alive_at_s = self._monotonic()
+            await asyncio.sleep(RENEW_S)
 
     async def _renewed(self) -> bool:
         began_s = self._monotonic()
@@ -144,7 +169,8 @@ class Leadership:
         except StoreError as error:
             self._silent(error)
             return False
-        self._until_s, self._trouble = began_s + lasts_s, ""
+        if not self._given_up:
+            self._until_s, self._trouble = began_s + lasts_s, ""
         return True
 
     def _silent(self, error: StoreError) -> None:
@@ -152,3 +178,32 @@ class Leadership:
         if str(error) != self._trouble:
             self._trouble = str(error)
             log.warning("store_trouble", detail=self._trouble)
+
+
+async def in_a_thread(work: Work) -> None:
+    """Run a coroutine in an event loop that this one cannot hold up; raises what it raises.
+
+    Nothing waits for the thread when the process ends, or when this is cancelled.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def end(error: BaseException | None) -> None:
+        if ended.done():
+            return
+        if error is None:
+            ended.set_result(None)
+        else:
+            ended.set_exception(error)
+
+    def run() -> None:
+        error: BaseException | None = None
+        try:
+            asyncio.run(work())
+        except BaseException as found:  # whatever it is, it is told
+            error = found
+        with contextlib.suppress(RuntimeError):  # the other loop is closed: nobody waits
+            loop.call_soon_threadsafe(end, error)
+
+    threading.Thread(target=run, daemon=True).start()
+    await ended

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -13,17 +14,19 @@ import structlog
 
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
 from federator.model.message import (
+    AttemptsShown,
     BidsCame,
     LaunchConfirmed,
     LaunchRefused,
     Observation,
+    Remembered,
     SiteAnswer,
     SiteDown,
     SiteReported,
     SiteUp,
 )
 from federator.model.reason import Reason, ReasonCode
-from federator.model.workload import SiteName, WorkloadId
+from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sites.protocol import (
     PROTOCOL_VERSION,
     VERIFY_ANSWER_S,
@@ -37,11 +40,14 @@ from federator.sites.protocol import (
     ErrorReply,
     FromAgent,
     Hello,
+    Kept,
     LaunchAccepted,
     LaunchDeclined,
     Message,
     Ping,
     Pong,
+    RecoverAsk,
+    RecoverDone,
     Reply,
     Report,
     SnapshotAsk,
@@ -102,12 +108,14 @@ class SiteLink:
         self._desk = desk
         self._channel: Channel | None = None
         self._version = ""
+        self._last_epoch = 0
         self._troubled = False
         self._problems: tuple[str, ...] = ()
         self._reported = False
         self._stopping = False
         self._asked: dict[int, Callable[[Reply], None]] = {}  # snapshots and proofs not yet there
         self._next_ask = 1
+        self._about: set[AttemptId] = set()  # it was asked about these, and has not told
         self.admission: Admission | None = None
         """What its admission rules are told when it comes up."""
 
@@ -155,11 +163,7 @@ class SiteLink:
             hello = await self._next(channel, GREETING_S)
             if not isinstance(hello, Hello) or hello.site != self.site:
                 raise SiteUnavailable(f"expected the agent of {self.site}, got {hello}")
-            if hello.protocol != PROTOCOL_VERSION:
-                raise SiteUnavailable(
-                    f"agent speaks protocol {hello.protocol}, the daemon {PROTOCOL_VERSION}; "
-                    "install the same release"
-                )
+            check_hello(hello, self._welcome.epoch)
         except Exception as error:  # whatever it was, the channel must be closed
             await asyncio.sleep(0.1)  # its last words may still be under way
             detail = f"{error}; it said: {channel.last_words() or 'nothing'}"
@@ -167,7 +171,8 @@ class SiteLink:
             raise SiteUnavailable(detail) from error
         self._channel, self._version, self._troubled = channel, hello.slurm_version, False
         log.info("site_up", site=self.site, slurm=hello.slurm_version)
-        self._observe(SiteUp(site=self.site, slurm_version=self._version))
+        self._last_epoch = hello.last_epoch
+        self._observe(self._up())
         if self.admission is not None:
             self.send(self.admission)
         pinging = asyncio.create_task(self._ping())
@@ -176,6 +181,9 @@ class SiteLink:
                 self._take(message)
         finally:
             pinging.cancel()
+
+    def _up(self) -> SiteUp:
+        return SiteUp(site=self.site, slurm_version=self._version, last_epoch=self._last_epoch)
 
     async def _next(self, channel: Channel, patience_s: float) -> FromAgent | None:
         body = await read_frame(channel.reader, patience_s=patience_s)
@@ -208,6 +216,8 @@ class SiteLink:
                 self._answered(message.ask_id, self._snapshot_reply(message))
             case VerifyDone():
                 self._answered(message.ask_id, VerifyReply(findings=message.findings))
+            case RecoverDone():
+                self._shown(message)
             case Trouble():
                 if not self._troubled:
                     log.warning("site_trouble", site=self.site, detail=message.detail)
@@ -223,6 +233,19 @@ class SiteLink:
         """Tell what the site's admission rules need to know, now and whenever it comes up."""
         self.admission = admission
         self.send(admission)
+
+    def ask_about(self, attempts: tuple[AttemptId, ...]) -> None:
+        """Have the site tell what it knows of these; if the channel breaks it is asked again."""
+        self._about.update(attempts)
+        self.send(RecoverAsk(ask_id=0, attempts=attempts))
+
+    def _shown(self, done: RecoverDone) -> None:
+        if done.detail:
+            log.warning("attempts_not_told", site=self.site, detail=done.detail)
+        told = tuple(remembered(kept) for kept in done.kept if kept.attempt in self._about)
+        self._about.difference_update(kept.attempt for kept in done.kept)
+        if told:
+            self._observe(AttemptsShown(site=self.site, attempts=told))
 
     def ask_snapshot(self, answer: Callable[[Reply], None]) -> None:
         """Have the site show what it bids on now."""
@@ -276,11 +299,50 @@ class SiteLink:
             self._reported = True
             if self._troubled:
                 self._troubled = False
-                self._observe(SiteUp(site=self.site, slurm_version=self._version))
+                self._observe(self._up())
             if message.problems != self._problems:
                 self._problems = message.problems
                 log.warning("site_problems", site=self.site, problems=list(message.problems))
         self._observe(as_observation(self.site, message))
+
+
+def check_hello(hello: Hello, epoch: int) -> None:
+    """Raises: SiteUnavailable: the agent is of another release, or serves a newer daemon."""
+    if hello.protocol != PROTOCOL_VERSION:
+        raise SiteUnavailable(
+            f"agent speaks protocol {hello.protocol}, the daemon {PROTOCOL_VERSION}; "
+            "install the same release"
+        )
+    if hello.last_epoch > epoch:
+        raise SiteUnavailable(
+            f"the site has served epoch {hello.last_epoch}, this daemon is of epoch {epoch}: "
+            "another daemon leads, or this one's log is an older copy or its clock is behind"
+        )
+
+
+def remembered(kept: Kept) -> Remembered:
+    """Put what a site remembers into the words of the core."""
+    order, origin = kept.order, kept.order.origin if kept.order is not None else None
+    told = Remembered(
+        attempt=kept.attempt,
+        user=kept.user,
+        site_job_id=kept.site_job_id,
+        void=kept.void,
+        withdrawn=kept.withdrawn,
+        cancelled=kept.cancelled,
+        report=kept.report,
+    )
+    if order is None or origin is None:
+        return told
+    return replace(
+        told,
+        workload=replace(origin.workload, submission=order.submission),
+        jobs=order.jobs,
+        key=origin.key,
+        priority=origin.priority,
+        within_quota=origin.within_quota,
+        credit=origin.credit,
+    )
 
 
 def _unavailable(message: str) -> ErrorReply:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import heapq
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -22,7 +22,7 @@ from federator.daemon.admission import AdmissionNews
 from federator.daemon.api import Api
 from federator.daemon.effects import Effects
 from federator.daemon.following import Follower
-from federator.daemon.leader import Leadership
+from federator.daemon.leader import Leadership, Work
 from federator.daemon.links import SiteLink
 from federator.daemon.pace import Pace
 from federator.daemon.standby import StandbyDesk, is_served
@@ -90,6 +90,11 @@ def _since_boot() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+async def here(work: Work) -> None:
+    """Run a coroutine in this event loop."""
+    await work()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonEdges:
     """Where a daemon meets the world; by default the real one."""
@@ -99,6 +104,8 @@ class DaemonEdges:
     transport_of: Callable[[SiteConfig], Transport] = transport_of
     act: Callable[..., Awaitable[Any]] = asyncio.to_thread  # calls what may block
     listen: Callable[[CallDesk, Path], Awaitable[Listening]] = lambda desk, path: desk.serve(path)
+    beside: Callable[[Work], Coroutine[Any, Any, None]] = here
+    """Runs what keeps the lead; ``in_a_thread`` where turns may be long."""
 
 
 class Daemon:
@@ -183,15 +190,17 @@ class Daemon:
             self._standby_socket = None
 
     async def _lead(self, epoch: int) -> None:
-        keeping = asyncio.create_task(self._leadership.keep())
+        keeping = asyncio.create_task(self._edges.beside(self._leadership.keep))
+        living = asyncio.create_task(self._leadership.show_life())
         serving = asyncio.create_task(self._serve(epoch))
         try:
             await asyncio.wait((keeping, serving), return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._leadership.give_up()
             ended = [task for task in (keeping, serving) if task.done()]
-            for task in (keeping, serving):
+            for task in (keeping, living, serving):
                 task.cancel()
-            await asyncio.wait((keeping, serving))
+            await asyncio.wait((keeping, living, serving))
         for task in ended:
             task.result()  # raises what ended it
 

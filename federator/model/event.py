@@ -57,8 +57,12 @@ class Draft:
         """As ``Workload.preemptible``."""
         return self.requeue and not self.no_preempt
 
-    def workloads(self, first: WorkloadId, now_s: float) -> tuple[Workload, ...]:
+    def workloads(
+        self, first: WorkloadId, now_s: float, array_id: WorkloadId | None = None
+    ) -> tuple[Workload, ...]:
         """What it becomes: one workload, or one for each task of its array, with ids in order.
+
+        ``array_id``: of its array, where that has more tasks than these.
 
         All share one ``Submission`` and one tuple of jobs, however many they are.
         """
@@ -86,7 +90,9 @@ class Draft:
                 elastic=self.elastic,
                 array=None
                 if index is None
-                else ArrayTask(array_id=first, index=index, max_running=self.array_max_running),
+                else ArrayTask(
+                    array_id=array_id or first, index=index, max_running=self.array_max_running
+                ),
             )
             for k, index in enumerate(self.array_indices or (None,))
         )
@@ -109,10 +115,11 @@ class Submitted(Event, frozen=True, kw_only=True, tag="submitted"):
     draft: Draft
     first_id: WorkloadId  # the others follow in order
     key: str  # the client's submit key
+    array_id: WorkloadId | None = None  # of a task whose array's other tasks stand elsewhere
 
     def workloads(self) -> tuple[Workload, ...]:
         """What was queued; all of them share the draft's submission."""
-        return self.draft.workloads(self.first_id, self.at_s)
+        return self.draft.workloads(self.first_id, self.at_s, self.array_id)
 
 
 class Awarded(Event, frozen=True, kw_only=True, tag="awarded"):

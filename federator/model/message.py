@@ -37,8 +37,11 @@ class CancelAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteUp:
+    """``last_epoch``: the newest that the site had served before it met us; 0: none."""
+
     site: SiteName
     slurm_version: str = ""
+    last_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +98,36 @@ class LaunchRefused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """An attempt as its site remembers it; see ``protocol.Kept`` and ``protocol.Origin``.
+
+    ``workload`` and ``jobs``: None and empty where the site has put its order aside.
+    """
+
+    attempt: AttemptId
+    user: str
+    site_job_id: int = 0
+    void: bool = False
+    withdrawn: bool = False
+    cancelled: bool = False
+    workload: Workload | None = None
+    jobs: tuple[JobPlan, ...] = ()
+    key: str = ""
+    priority: int = 0
+    within_quota: bool = False
+    credit: float = 0.0
+    report: AttemptReport | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptsShown:
+    """What a site was asked about (``AskAbout``), or all that it knows."""
+
+    site: SiteName
+    attempts: tuple[Remembered, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
     """Time has passed; sent when a ``Wake`` is due."""
 
@@ -108,6 +141,7 @@ Observation = (
     | BidsCame
     | LaunchConfirmed
     | LaunchRefused
+    | AttemptsShown
     | Tick
 )
 
@@ -168,6 +202,10 @@ class LaunchAt:
     victims: tuple[WorkloadId, ...] = ()
     shrinks: tuple[Shrink, ...] = ()
     checkpoint_interval_s: float = 0.0
+    key: str = ""  # this and the next three only for the site to remember
+    priority: int = 0
+    within_quota: bool = False
+    credit: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +240,14 @@ class CancelAt:
     user: str
     site_job_id: int
     pending_only: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskAbout:
+    """Have the site tell what it knows of attempts; the answer is ``AttemptsShown``."""
+
+    site: SiteName
+    attempts: tuple[AttemptId, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +299,7 @@ Command = (
     | CancelAt
     | PreemptAt
     | ShrinkAt
+    | AskAbout
     | AnswerSubmitted
     | AnswerTested
     | AnswerRefused

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from federator.errors import LogIsOld
 from federator.model.event import EpochBegan, LogRecord, Submitted
 from federator.model.lifecycle import AT_SITE, Happening, WorkloadState
 from federator.model.message import (
@@ -17,10 +18,11 @@ from federator.model.message import (
     AnswerRefused,
     AnswerSubmitted,
     AnswerTested,
+    AskAbout,
     AskSite,
+    AttemptsShown,
     BidsCame,
     CancelAsked,
-    CancelAt,
     Command,
     LaunchConfirmed,
     LaunchRefused,
@@ -34,8 +36,7 @@ from federator.model.message import (
     Tick,
     Wake,
 )
-from federator.model.reason import Reason, ReasonCode, Refusal
-from federator.model.site import AttemptReport
+from federator.model.reason import Refusal
 from federator.model.workload import (
     AttemptId,
     Job,
@@ -51,19 +52,20 @@ from federator.sched.cycle import Pass, Round, Trial, asked_of, for_site
 from federator.sched.eviction import budget_gpus, clearing
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.lending import is_lent_to_preemptible_only
-from federator.sched.news import failed_nodes, happenings, jobs_gone, of_what_is_left, reason_for
 from federator.sched.orders import launch_order, lease_end_s
 from federator.sched.plausible import believed
 from federator.sched.policy import Policy, Ranked
+from federator.sched.reported import (
+    attempt_lost,
+    attempt_reported,
+    attempt_shown,
+    current,
+    lost_log,
+)
 from federator.sched.room import Room
 from federator.sched.rules import Rules
 from federator.sched.site_view import SiteView, gpus_of
 from federator.sched.turn import ORDER_AGAIN_S, Turn
-
-_SHRINK_DONE = Happening.SHRINK_DONE
-_HOLDS_NODES = (
-    Happening.ACCEPTED, Happening.STARTED, Happening.SITE_REQUEUED, Happening.EVICTED, _SHRINK_DONE,
-)  # fmt: skip
 
 
 class Federation:
@@ -93,6 +95,7 @@ class Federation:
         self._pass_due_s = 0.0
         self._leave_sent_s: dict[WorkloadId, float] = {}
         self._limits = LimitWatch()
+        self._log_epoch = 0  # the last one before this term
 
     @property
     def rules(self) -> Rules:
@@ -116,6 +119,7 @@ class Federation:
             epoch: the term's number at the store; the one that begins is no smaller.
         """
         turn = self._turn(now_s)
+        self._log_epoch = self.ledger.epoch
         epoch = max(self.ledger.epoch + 1, int(now_s), epoch)
         first_id = self.ledger.next_id if self.ledger.epoch else first_id_at(now_s)
         turn.record(EpochBegan(at_s=now_s, epoch=epoch, first_id=first_id))
@@ -137,6 +141,10 @@ class Federation:
 
         Returns:
             Commands to carry out in order, records durably first.
+
+        Raises:
+            LogIsOld: a site has served a daemon that this log does not know; nothing may be
+                started, for what waits here may run there.
         """
         turn = self._turn(now_s)
         match observation:
@@ -150,10 +158,11 @@ class Federation:
                 self._reported(turn, observation)
             case BidsCame():
                 self._bids_came(turn, observation)
-            case LaunchConfirmed():
-                self._launch_confirmed(turn, observation)
-            case LaunchRefused():
-                self._launch_refused(turn, observation)
+            case LaunchConfirmed() | LaunchRefused():
+                self._launch_answered(turn, observation)
+            case AttemptsShown():
+                for told in observation.attempts:
+                    attempt_shown(turn, observation.site, told)
             case Tick():
                 self._tick(turn)
         turn.evict_for_accepted()
@@ -200,6 +209,7 @@ class Federation:
     def _site_changed(self, turn: Turn, seen: SiteUp | SiteDown) -> None:
         site = self.sites[seen.site]
         if isinstance(seen, SiteUp):
+            self._check_log(turn, seen)
             site.up, site.ready, site.since_s = True, False, turn.now_s
             site.slurm_version = seen.slurm_version
             return
@@ -211,6 +221,13 @@ class Federation:
             round_.answers.pop(seen.site, None)
         self._conclude(turn)
 
+    def _check_log(self, turn: Turn, seen: SiteUp) -> None:
+        lost = lost_log(self._log_epoch, self.ledger.epoch, seen)
+        if lost and self._log_epoch:
+            raise LogIsOld(lost)
+        if lost:  # nothing waits in it that could run there
+            turn.commands.append(Note(event="log_is_new", fields={"detail": lost}))
+
     def _reported(self, turn: Turn, report: SiteReported) -> None:
         site = self.sites[report.site]
         if report.capacity is not None:
@@ -219,68 +236,33 @@ class Federation:
         if report.partitions and report.partitions != site.summary:
             site.summary = report.partitions
             self._pass_is_due(turn)  # something came free, perhaps of local users
-        for attempt_report in report.attempts:
-            self._attempt_reported(turn, report.site, attempt_report)
+        unknown = tuple(
+            told.attempt
+            for told in report.attempts
+            if not attempt_reported(turn, report.site, told)
+        )
         for attempt in report.gone:
-            self._attempt_lost(turn, report.site, attempt)
+            attempt_lost(turn, report.site, attempt)
         if report.complete:
-            self._reconcile(turn, report)
+            unknown += self._reconcile(turn, report)
+        if unknown:
+            turn.commands.append(AskAbout(site=report.site, attempts=unknown))
 
-    def _attempt_reported(self, turn: Turn, site: SiteName, report: AttemptReport) -> None:
-        entry = self._current(report.attempt, site)
-        if entry is not None and report.user != entry.workload.user:
-            return  # somebody else's job, with a comment that pretends
-        if entry is None or entry.site_job_id not in (0, report.site_job_id):
-            self._stray(turn, site, report)
-            return
-        report = of_what_is_left(entry, report)
-        for happening in happenings(entry, report):
-            turn.change(
-                entry,
-                happening,
-                site_job_id=report.site_job_id,
-                started_at_s=report.started_at_s,
-                ended_at_s=report.ended_at_s if happening not in _HOLDS_NODES else 0.0,
-                exit_code=report.exit_code,
-                signal=report.signal,
-                site_state=report.state.value,
-                reason=reason_for(entry, happening, report),
-                leave=report.leave,
-                components=jobs_gone(entry, report) if happening is _SHRINK_DONE else (),
-                failed_nodes=failed_nodes(entry, happening, report),
-                saved_at_s=report.saved_at_s,
-            )
+    def _reconcile(self, turn: Turn, report: SiteReported) -> tuple[AttemptId, ...]:
+        """First full report since the channel came up: the site's own records win.
 
-    def _stray(self, turn: Turn, site: SiteName, report: AttemptReport) -> None:
-        """An attempt that the ledger has given up, or never knew, is at a site."""
-        known = self.ledger.entries.get(report.attempt.workload)
-        live = not report.state.ended
-        if known is not None and report.user != known.workload.user:
-            return
-        if known is not None and live and report.attempt.attempt <= known.attempt:
-            turn.commands.append(
-                CancelAt(site=site, attempt=report.attempt, user=known.workload.user,
-                         site_job_id=report.site_job_id, pending_only=False)
-            )  # fmt: skip
-        if live:
-            fields = {"site": site, "attempt": str(report.attempt), "job_id": report.site_job_id}
-            turn.commands.append(Note(event="stray_attempt", fields=fields))
-
-    def _attempt_lost(self, turn: Turn, site: SiteName, attempt: AttemptId) -> None:
-        entry = self._current(attempt, site)
-        if entry is not None and entry.state is not WorkloadState.AWARDED:
-            reason = Reason(code=ReasonCode.LOST, detail=str(entry.site_job_id))
-            turn.change(entry, Happening.LOST, ended_at_s=turn.now_s, reason=reason)
-
-    def _reconcile(self, turn: Turn, report: SiteReported) -> None:
-        """First full report since the channel came up: the site's own records win."""
+        Returns:
+            Those of the log that it does not show: what became of them the site is to tell.
+        """
         site = self.sites[report.site]
         site.ready = True
         told = {r.attempt for r in report.attempts}
         live = AT_SITE - {WorkloadState.AWARDED}
-        for entry in self._entries_at(report.site, *live):
-            if entry.site_job_id and entry.attempt_id not in told:
-                self._attempt_lost(turn, report.site, entry.attempt_id)
+        missing = tuple(
+            entry.attempt_id
+            for entry in self._entries_at(report.site, *live)
+            if entry.site_job_id and entry.attempt_id not in told
+        )
         # Orders may have been lost with the channel. Repeating them is harmless, and tells the
         # agent which nodes a job that waits in Slurm's queue is pinned to.
         for entry in self._entries_at(report.site, WorkloadState.AWARDED, WorkloadState.LAUNCHING):
@@ -291,17 +273,21 @@ class Federation:
             if entry.site == report.site:
                 turn.order_to_leave(entry)
         self._pass_is_due(turn)
+        return missing
 
     # ---- launches ----
 
-    def _launch_confirmed(self, turn: Turn, seen: LaunchConfirmed) -> None:
-        entry = self._current(seen.attempt, seen.site)
+    def _launch_answered(self, turn: Turn, seen: LaunchConfirmed | LaunchRefused) -> None:
+        if isinstance(seen, LaunchRefused):
+            self._launch_refused(turn, seen)
+            return
+        entry = current(self.ledger, seen.attempt, seen.site)
         waits = (WorkloadState.AWARDED, WorkloadState.CANCELLING)
         if entry is not None and entry.state in waits and not entry.site_job_id:
             turn.change(entry, Happening.ACCEPTED, site_job_id=seen.site_job_id)
 
     def _launch_refused(self, turn: Turn, seen: LaunchRefused) -> None:
-        entry = self._current(seen.attempt, seen.site)
+        entry = current(self.ledger, seen.attempt, seen.site)
         if entry is None:
             return
         if entry.state in (WorkloadState.AWARDED, WorkloadState.CANCELLING):
@@ -309,7 +295,7 @@ class Federation:
             turn.commands.append(Note(event="launch_declined", fields=fields))
             turn.change(entry, Happening.DECLINED, reason=seen.reason)
         else:
-            self._attempt_lost(turn, seen.site, seen.attempt)
+            attempt_lost(turn, seen.site, seen.attempt)
 
     # ---- time ----
 
@@ -468,13 +454,6 @@ class Federation:
         return is_lent_to_preemptible_only(
             self.ledger.tenancy, self._rules, by_quota=self._policy.by_quota
         )
-
-    def _current(self, attempt: AttemptId, site: SiteName) -> Entry | None:
-        """The entry whose present attempt this is, if it is at that site and not over."""
-        entry = self.ledger.entries.get(attempt.workload)
-        if entry is None or entry.attempt != attempt.attempt or entry.site != site:
-            return None
-        return entry if entry.state in AT_SITE else None
 
     def _entries_at(self, site: SiteName, *states: WorkloadState) -> list[Entry]:
         return [e for e in self.ledger.in_state(*states) if e.site == site]

@@ -153,12 +153,20 @@ class Ledger:
         self.next_id = FIRST_WORKLOAD_ID
         self.array_tasks: dict[WorkloadId, dict[int, WorkloadId]] = {}  # by array id and index
         self.id_of_key: dict[str, WorkloadId] = {}
+        self._key_of_id: dict[WorkloadId, str] = {}  # of an array: of its own id
         self.evictions: deque[Eviction] = deque(maxlen=EVICTIONS_KEPT)
         self.failures = NodeFailures()
         self.saves = SaveTimes()
         self.tax = PreemptionTax()
         self.shrinking: dict[WorkloadId, None] = {}  # those with optional jobs that must leave
         self._by_state: dict[WorkloadState, dict[WorkloadId, None]] = {s: {} for s in WorkloadState}
+
+    def key_of(self, workload: Workload) -> str:
+        """The key of the submission it is of; "" where it has none."""
+        id_ = workload.array.array_id if workload.array is not None else workload.id
+        if id_ not in self._key_of_id:  # once after a replay
+            self._key_of_id = {known: key for key, known in self.id_of_key.items()}
+        return self._key_of_id.setdefault(id_, "")
 
     def in_state(self, *states: WorkloadState) -> Iterator[Entry]:
         """Entries in these states, oldest change first within each."""
@@ -185,7 +193,9 @@ class Ledger:
                 if workload.array is not None:
                     tasks = self.array_tasks.setdefault(workload.array.array_id, {})
                     tasks[workload.array.index] = workload.id
-            self.id_of_key[event.key] = event.first_id
+            id_ = event.array_id or event.first_id
+            self.id_of_key[event.key] = id_
+            self._key_of_id[id_] = event.key
             return (Effect.RANK_AGAIN,)
         if isinstance(event, Awarded):
             entry = self.entries[event.attempt.workload]

@@ -14,15 +14,20 @@ from federator.sched.saves import family_of
 def launch_order(entry: Entry, ledger: Ledger) -> LaunchAt:
     """Start the attempt on the nodes of its plan."""
     save_s = ledger.saves.p95_s(family_of(entry.workload)) or 0.0
+    w, award = entry.workload, entry.award
     mean_s = mtbf_s(len(entry.node_names), ledger.failures.per_node_s(entry.site))
     return LaunchAt(
         site=entry.site,
         attempt=entry.attempt_id,
-        workload=entry.workload,
+        workload=w,
         jobs=entry.plan,
         victims=entry.victims,
         shrinks=entry.shrinks,
         checkpoint_interval_s=checkpoint_interval_s(save_s, mean_s),
+        key=ledger.key_of(w),
+        priority=award.priority if award is not None else 0,
+        within_quota=award is not None and award.within_quota,
+        credit=award.credit if award is not None else 0.0,
     )
 
 

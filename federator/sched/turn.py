@@ -94,6 +94,11 @@ class Turn:
             elif entry is not None:
                 self.order_to_leave(entry)
 
+    def adopt(self, event: LogRecord) -> None:
+        """Apply and store what has happened already: nothing is to be carried out for it."""
+        self.ledger.apply(event)
+        self.commands.append(Record(event=event))
+
     def wake_at_lease_end(self, entry: Entry) -> None:
         self.commands.append(Wake(at_s=lease_end_s(entry, self.rules)))
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -29,6 +29,7 @@ from federator.sched.site_scheduler import SiteScheduler, described, summarise
 from federator.sites.base import SiteDriver, SiteInspector, Sweep, told_apart
 from federator.sites.greeting import SILENCE_S
 from federator.sites.journal import Journal
+from federator.sites.kept_orders import KeptOrders
 from federator.sites.launching import INTENT_HORIZON_S, AgentEdges, Launches
 from federator.sites.leaving import Departures
 from federator.sites.left_behind import LeftBehind
@@ -47,6 +48,7 @@ from federator.sites.protocol import (
     Ping,
     Pong,
     PreemptOrder,
+    RecoverAsk,
     ShrinkOrder,
     SnapshotAsk,
     SnapshotTaken,
@@ -60,6 +62,7 @@ from federator.sites.protocol import (
     read_frame,
     to_agent_decoder,
 )
+from federator.sites.recalling import Recalling
 from federator.sites.relay import Relay
 from federator.sites.researchers import ResearcherSocket
 from federator.sites.setbacks import Setbacks
@@ -81,8 +84,11 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     socket: str  # researchers' commands connect here
     state_dir: str  # the journal's folder, writable by the agent alone
     spool_dir: str = ""  # for the site's own hooks, see ``sites.spool``; "": there is none
+    consume_lease: Literal["gate", "wrapper"] = "gate"  # the site's prolog, or ``sites.starter``
 
     def __post_init__(self) -> None:
+        if self.consume_lease == "wrapper" and not self.spool_dir:
+            raise ValueError("consume_lease: wrapper needs a spool_dir, which has the leases")
         if self.spool_dir and not Path(self.spool_dir).is_absolute():
             raise ValueError(f"spool_dir: expected an absolute path, got {self.spool_dir!r}")
 
@@ -142,11 +148,16 @@ class Agent:
         edges = AgentEdges(
             scheduler=lambda: self._scheduler, known=lambda: self._known, sweep=self._sweep,
             send=self._send, watch=self._watch, start=self._start,
+            scripts_consume=config.consume_lease == "wrapper",
         )  # fmt: skip
         spool_dir = Path(config.spool_dir) if config.spool_dir else None
         self._spool = Spool(spool_dir, config.site, clock, acting)
         self._verifier = Verifier(driver, self._spool, clock, knows_user)
-        self._launches = Launches(driver, journal, self._spool, clock, edges)
+        self._kept = KeptOrders(Path(config.state_dir), clock())
+        self._launches = Launches(driver, journal, self._kept, self._spool, clock, edges)
+        self._recalling = Recalling(journal, self._kept, self._launches,
+                                    known=lambda: self._known, sweep=self._sweep,
+                                    send=self._send)  # fmt: skip
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._known: dict[AttemptId, AttemptReport] = {}
         self._told = Told()
@@ -190,7 +201,10 @@ class Agent:
 
     async def _introduce(self, welcome: Welcome) -> None:
         version = await self._driver.version()
-        self._send(Hello(protocol=PROTOCOL_VERSION, site=self._config.site, slurm_version=version))
+        self._send(
+            Hello(protocol=PROTOCOL_VERSION, site=self._config.site, slurm_version=version,
+                  last_epoch=self._journal.newest_epoch)
+        )  # fmt: skip
         if welcome.protocol != PROTOCOL_VERSION or welcome.site != self._config.site:
             raise StaleState(
                 f"the daemon speaks protocol {welcome.protocol} to site {welcome.site!r}; "
@@ -214,7 +228,7 @@ class Agent:
                 self._send(Pong())
             case Ask():
                 self._start(self._bid(message))  # it may sweep first; pings must not wait
-            case SnapshotAsk() | VerifyAsk() | Admission():
+            case SnapshotAsk() | VerifyAsk() | Admission() | RecoverAsk():
                 self._serve(message)
             case LaunchOrder():
                 self._launches.take(message)
@@ -227,12 +241,14 @@ class Agent:
             case Welcome():
                 raise StaleState("the daemon introduced itself twice")
 
-    def _serve(self, message: SnapshotAsk | VerifyAsk | Admission) -> None:
+    def _serve(self, message: SnapshotAsk | VerifyAsk | Admission | RecoverAsk) -> None:
         match message:
             case SnapshotAsk():
                 self._show(message)
             case VerifyAsk():  # nobody waits for it at the end
                 self._start(self._verify(message), self._departing)
+            case RecoverAsk():
+                self._start(self._recalling.answer(message), self._departing)
             case Admission():
                 self._start(self._spool.write_admission(message.tenants, self._gpus))
 
@@ -289,6 +305,7 @@ class Agent:
             await self._departures.settle(known)
             known = {a: self._departures.told(report) for a, report in known.items()}
             self._known = await self._left_behind.complete(known)
+            self._kept.note(self._known.values(), self._swept_at_s)
             self._sees_all_nodes = sweep.nodes_complete
             genuine = {a: r.site_job_id for a, r in self._known.items()}
             running, local = told_apart(sweep.holders, genuine)
@@ -320,7 +337,13 @@ class Agent:
             summarise(sweep.nodes, self._scheduler.partitions),
             sweep,
         )
-        if news is not None:
+        if news is None:
+            return
+        gone = news.gone
+        if gone:  # how they ended may be known all the same
+            self._start(self._launches.gone(gone))
+            news = msgspec.structs.replace(news, gone=())
+        if news.attempts or news.complete or news.capacity or news.partitions or not gone:
             self._send(news)
 
     # ---- bids ----
@@ -382,7 +405,7 @@ class Agent:
         if order.attempt in self._known:
             self._departures.begin(order)
         elif swept:
-            self._launches.gone(order.attempt)
+            await self._launches.gone((order.attempt,))
 
 
 def _stranger(user: str) -> Refusal:

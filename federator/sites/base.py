@@ -98,6 +98,16 @@ class Probe:
     later: bool = False  # it is to be ended before it starts
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """An attempt that squeue does not show, as its site remembers it."""
+
+    attempt: AttemptId
+    user: str
+    submitted_at_s: float  # sbatch was called no earlier; read only without a job id
+    job_id: int = 0  # 0: sbatch's answer is not known
+
+
 class SiteInspector(Protocol):
     """Slurm as somebody sees it who verifies how a site is set up.
 
@@ -149,13 +159,21 @@ class SiteDriver(Protocol):
 
     async def sweep(self) -> Sweep: ...
 
-    async def launch(self, order: LaunchOrder, ticket: str = "") -> int:
+    async def launch(self, order: LaunchOrder, ticket: str = "", start_line: str = "") -> int:
         """Submit an attempt, pinned, as the real user; return the (leader's) job id.
 
-        ``ticket`` opens the partition to it; "" where the site has no spool.
+        ``ticket`` opens the partition to it; "" where the site has no spool. ``start_line``: in
+        place of the script's first one; "": it stays.
 
         Raises:
             SiteRefused: Slurm said no; there is no job.
+        """
+        ...
+
+    async def accounted(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
+        """How those of these ended whom the site's accounting knows for certain.
+
+        Nothing where it keeps none, or does not answer: that proves nothing.
         """
         ...
 

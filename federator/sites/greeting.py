@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
-from federator.errors import SiteUnavailable
-from federator.sites.protocol import BANNER, ByteReader, Welcome, read_frame, to_agent_decoder
+from federator.errors import SiteUnavailable, StaleState
+from federator.sites.journal import check_epoch, newest_epoch
+from federator.sites.protocol import (
+    BANNER,
+    PROTOCOL_VERSION,
+    ByteReader,
+    Hello,
+    Welcome,
+    frame,
+    read_frame,
+    to_agent_decoder,
+)
 
 SILENCE_S: Final = 15.0  # without a word of the daemon the agent ends
 
@@ -27,3 +38,18 @@ async def await_welcome(reader: ByteReader, write: Callable[[bytes], None]) -> W
     if not isinstance(welcome, Welcome):
         raise SiteUnavailable("the daemon did not introduce itself")
     return welcome
+
+
+def refuse_old(folder: Path, site: str, welcome: Welcome, write: Callable[[bytes], None]) -> None:
+    """Tell a daemon of an older epoch which one the site has served, before an agent is disturbed.
+
+    Raises:
+        StaleState: its epoch is over.
+    """
+    try:
+        check_epoch(folder, welcome.epoch)
+    except StaleState:
+        newest = newest_epoch(folder)
+        write(frame(Hello(protocol=PROTOCOL_VERSION, site=site, slurm_version="",
+                          last_epoch=newest)))  # fmt: skip
+        raise

@@ -49,6 +49,8 @@ class Mark:
     told_at_s: float = 0.0  # when it first was; 0: not yet
     saved_at_s: float = 0.0  # when the last of its checkpoints was complete; 0: none is known
     forced: bool = False  # it was killed at the end of its grace
+    withdrawn: bool = False  # it was to end unless it had started
+    cancelled: bool = False  # it was to end
 
 
 _FIELDS: Final = tuple(each.name for each in fields(Mark))
@@ -90,10 +92,19 @@ class Journal:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self._path)
-        _sync_folder(self._path.parent)
+        sync_folder(self._path.parent)
 
     def get(self, attempt: AttemptId) -> Mark | None:
         return self._marks.get(attempt)
+
+    def marks(self) -> dict[AttemptId, Mark]:
+        """The last word on every attempt."""
+        return dict(self._marks)
+
+    @property
+    def newest_epoch(self) -> int:
+        """The newest that this site has served; 0: none."""
+        return newest_epoch(self._epoch_path.parent)
 
     def genuine(self, reports: Iterable[AttemptReport]) -> dict[AttemptId, AttemptReport]:
         """By attempt, without jobs whose comment only pretends.
@@ -136,7 +147,7 @@ class Journal:
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(self._epoch_path)
-            _sync_folder(self._epoch_path.parent)
+            sync_folder(self._epoch_path.parent)
 
 
 def check_epoch(folder: Path, epoch: int) -> int:
@@ -145,14 +156,19 @@ def check_epoch(folder: Path, epoch: int) -> int:
     Raises:
         StaleState: it is newer than ``epoch``.
     """
-    path = folder / "epoch"
-    newest = int(path.read_text()) if path.exists() else 0
+    newest = newest_epoch(folder)
     if epoch < newest:
         raise StaleState(f"epoch {epoch} is over: this site has served epoch {newest}")
     return newest
 
 
-def _sync_folder(folder: Path) -> None:
+def newest_epoch(folder: Path) -> int:
+    """The newest epoch that this site has served; 0: none."""
+    path = folder / "epoch"
+    return int(path.read_text()) if path.exists() else 0
+
+
+def sync_folder(folder: Path) -> None:
     """Make a rename in ``folder`` durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -2,23 +2,25 @@
 
 The journal has the last word: an attempt whose job is known is never submitted again, one that was
 given up never at all, and one whose outcome is unknown is looked for in Slurm until that is
-certain. Orders for one attempt wait for each other.
+certain: in squeue, and before it is called absent in sacct. Orders for one attempt wait for each
+other.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from federator.errors import FederatorError, SiteRefused, SiteUnavailable
+from federator.errors import FederatorError, InvalidRequest, SiteRefused, SiteUnavailable
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.workload import AttemptId
 from federator.sched.site_scheduler import SiteScheduler
-from federator.sites.base import SiteDriver
+from federator.sites.base import Missing, SiteDriver
 from federator.sites.journal import Journal, Mark, Step
+from federator.sites.kept_orders import KeptOrders
 from federator.sites.protocol import (
     AttemptAbsent,
     CancelFailed,
@@ -30,6 +32,7 @@ from federator.sites.protocol import (
     Report,
 )
 from federator.sites.spool import Spool
+from federator.sites.starter import Starter, starter_of
 
 INTENT_HORIZON_S: Final = 45.0  # an sbatch older than this has succeeded or never will:
 # the helper calls it within 12 s or not at all, and ends it after 30 s
@@ -48,6 +51,7 @@ class AgentEdges:
     send: Callable[[Message], None]  # to the daemon
     watch: Callable[[], None]  # asks for sweeps in short order
     start: Callable[[Coroutine[Any, Any, None]], None]  # runs a task to its end
+    scripts_consume: bool = False  # leases; otherwise the site's prolog does
 
 
 class Launches:
@@ -56,6 +60,7 @@ class Launches:
     Args:
         driver: this site's Slurm.
         journal: remembers what was begun.
+        kept: remembers what was asked for, and how it ended.
         spool: shows the site's hooks what may start.
         clock: returns Unix time.
         agent: see ``AgentEdges``.
@@ -65,12 +70,14 @@ class Launches:
         self,
         driver: SiteDriver,
         journal: Journal,
+        kept: KeptOrders,
         spool: Spool,
         clock: Callable[[], float],
         agent: AgentEdges,
     ) -> None:
         self._driver = driver
         self._journal = journal
+        self._kept = kept
         self._spool = spool
         self._clock = clock
         self._scheduler = agent.scheduler
@@ -79,6 +86,7 @@ class Launches:
         self._send = agent.send
         self._watch = agent.watch
         self._start = agent.start
+        self._scripts_consume = agent.scripts_consume
         self._slots = asyncio.Semaphore(LAUNCHES_AT_ONCE)
         self._cancel_slots = asyncio.Semaphore(CANCELS_AT_ONCE)
         self._cancels: set[CancelOrder] = set()  # under way or waiting for a slot
@@ -119,12 +127,14 @@ class Launches:
     async def _launch(self, order: LaunchOrder, obstacle: Reason | None) -> None:
         async with self._lock_of(order.attempt), self._slots:
             mark = self._journal.get(order.attempt)
-            if mark is not None and mark.step is Step.INTENT:
-                mark = await self._find(order, mark)
+            if mark is None:
+                mark = self._unmarked(order)
+            elif mark.step is Step.INTENT:
+                mark = await self._find(order.attempt, mark)
             if mark is not None and mark.step is Step.JOB:
                 self._accepted(order, mark.job_id)
                 if order.attempt not in self._known() and await self._sweep():
-                    self.gone(order.attempt)
+                    await self.gone((order.attempt,))
             elif mark is not None and mark.step is Step.VOID:
                 await self._declined(order, "given up before")
             elif obstacle is not None:
@@ -133,32 +143,49 @@ class Launches:
             else:
                 await self._submit(order)
 
+    def _unmarked(self, order: LaunchOrder) -> Mark | None:
+        """Slurm has the job of an order that a journal knew which is lost."""
+        report = self._known().get(order.attempt)
+        if report is None or report.user != order.user:
+            return None
+        return Mark(step=Step.JOB, at_s=self._clock(), user=order.user, job_id=report.site_job_id)
+
     async def _submit(self, order: LaunchOrder) -> None:
         self._beginning.add(order.attempt)
         try:
+            starter = self._starter(order)
             # Before the intent, since sbatch must be over so soon after that.
-            token = await self._spool.open(order.attempt, order.user)
+            token = await self._spool.open(order.attempt, order.user, starter)
             intent = Mark(step=Step.INTENT, at_s=self._clock(), user=order.user,
                           checkpoint_dir=order.checkpoint_dir)  # fmt: skip
+            self._kept.put(order)
             self._journal.put(order.attempt, intent)
-        except SiteUnavailable as error:  # started without a lease, its gate would end it
-            await self._declined(order, str(error))
+        except (SiteUnavailable, InvalidRequest) as error:
+            await self._declined(order, str(error))  # without a lease its gate would end it
             return
         finally:
             self._beginning.discard(order.attempt)
-        await self._call_sbatch(order, intent, token)
+        await self._call_sbatch(order, intent, token, starter.line if starter is not None else "")
 
-    async def _call_sbatch(self, order: LaunchOrder, intent: Mark, token: str) -> None:
+    def _starter(self, order: LaunchOrder) -> Starter | None:
+        if not self._scripts_consume:
+            return None
+        script = order.submission.script_bytes.decode("utf-8", "surrogateescape")
+        return starter_of(script, order.attempt, str(self._spool.folder))
+
+    async def _call_sbatch(
+        self, order: LaunchOrder, intent: Mark, token: str, start_line: str
+    ) -> None:
         try:
             try:
-                job_id = await self._driver.launch(order, token)
+                job_id = await self._driver.launch(order, token, start_line)
             finally:
                 await self._spool.shut(token)
         except SiteRefused as error:
             await self._declined(order, str(error))
             return
         except SiteUnavailable as error:
-            mark = await self._find(order, intent)
+            mark = await self._find(order.attempt, intent)
             if mark is None:
                 await self._declined(order, str(error))
                 return
@@ -194,11 +221,13 @@ class Launches:
         }
 
     def _accepted(self, order: LaunchOrder, job_id: int) -> None:
-        self._journal.put(
-            order.attempt,
-            Mark(step=Step.JOB, at_s=self._clock(), user=order.user, job_id=job_id,
-                 checkpoint_dir=order.checkpoint_dir),
-        )  # fmt: skip
+        known = self._journal.get(order.attempt)
+        if known is None or (known.step, known.job_id) != (Step.JOB, job_id):
+            self._journal.put(
+                order.attempt,
+                Mark(step=Step.JOB, at_s=self._clock(), user=order.user, job_id=job_id,
+                     checkpoint_dir=order.checkpoint_dir),
+            )  # fmt: skip
         self.accepted_lately[order.attempt] = (order.user, job_id)
         self._send(LaunchAccepted(attempt=order.attempt, site_job_id=job_id))
         self._watch()
@@ -213,27 +242,76 @@ class Launches:
 
         Without its lease even an sbatch that slips through all the same starts nothing.
         """
+        known = self._journal.get(order.attempt)
         void = Mark(step=Step.VOID, at_s=self._clock(), user=order.user)
+        if known is not None:
+            void = replace(void, withdrawn=known.withdrawn, cancelled=known.cancelled)
+        if isinstance(order, CancelOrder):
+            void = _ordered_to_end(void, order)
         self._journal.put(order.attempt, void)
         self._scheduler().release(order.attempt)
         await self._spool.release(order.attempt)
 
-    def gone(self, attempt: AttemptId) -> None:
-        """Slurm has forgotten a job that the journal knows: how it ended cannot be told."""
-        if attempt not in self._known():
-            self._scheduler().release(attempt)
-            self._send(Report(attempts=(), gone=(attempt,)))
+    async def gone(self, attempts: Sequence[AttemptId]) -> None:
+        """Slurm shows jobs no more that the journal knows: tell how they ended, if that is known.
 
-    async def _find(self, order: LaunchOrder | CancelOrder, intent: Mark) -> Mark | None:
+        The agent itself may have seen it, before a channel broke, say; or Slurm's accounting has.
+        """
+        attempts = [a for a in attempts if a not in self._known()]
+        found = await self.ended(attempts)
+        for attempt in attempts:
+            self._scheduler().release(attempt)
+        unknown = tuple(a for a in attempts if a not in found)
+        if attempts:
+            self._send(Report(attempts=tuple(found.values()), gone=unknown))
+
+    async def ended(self, attempts: Sequence[AttemptId]) -> dict[AttemptId, AttemptReport]:
+        """How attempts ended that squeue shows no more, as far as anybody here can tell."""
+        seen = self._kept.endings() if attempts else {}
+        found = {a: seen[a] for a in attempts if a in seen}
+        missing = [
+            Missing(attempt=a, user=mark.user, submitted_at_s=mark.at_s, job_id=mark.job_id)
+            for a in attempts
+            if a not in found and (mark := self._journal.get(a)) is not None
+            and mark.step is Step.JOB
+        ]  # fmt: skip
+        found |= await self._accounted(missing)
+        return found
+
+    async def _accounted(self, missing: Sequence[Missing]) -> Mapping[AttemptId, AttemptReport]:
+        if not missing:
+            return {}
+        found = await self._driver.accounted(missing)
+        self._kept.note(found.values(), self._clock())
+        return found
+
+    async def settled(self, attempt: AttemptId) -> Mark | None:
+        """The journal's last word, once it is one; waits for whatever is under way."""
+        async with self._lock_of(attempt):
+            mark = self._journal.get(attempt)
+            if mark is None or mark.step is not Step.INTENT:
+                return mark
+            found = await self._find(attempt, mark)
+            if found is None:
+                return replace(mark, step=Step.VOID)  # the next order for it finds the same
+            self._journal.put(attempt, found)
+            return found
+
+    async def _find(self, attempt: AttemptId, intent: Mark) -> Mark | None:
         """Look in Slurm for an attempt that was begun; wait until the answer is certain."""
         while True:
             swept = await self._sweep()
-            report = self._known().get(order.attempt)
-            if report is not None and report.user == order.user:
+            report = self._known().get(attempt)
+            if report is not None and report.user == intent.user:
                 return replace(intent, step=Step.JOB, job_id=report.site_job_id)
             if swept and self._clock() > intent.at_s + INTENT_HORIZON_S:
-                return None
+                break
             await asyncio.sleep(1.0)
+        missing = Missing(attempt=attempt, user=intent.user, submitted_at_s=intent.at_s)
+        ended = (await self._accounted((missing,))).get(attempt)
+        if ended is None:
+            return None
+        return replace(intent, step=Step.JOB, job_id=ended.site_job_id)
 
     # ---- cancels ----
 
@@ -252,6 +330,9 @@ class Launches:
     async def _cancel_once(self, order: CancelOrder) -> None:
         async with self._lock_of(order.attempt):
             job_id = await self._job_of(order)
+            mark = self._journal.get(order.attempt)
+            if mark is not None and mark.step is Step.JOB and mark != _ordered_to_end(mark, order):
+                self._journal.put(order.attempt, _ordered_to_end(mark, order))
             try:
                 if job_id is None or not await self._end(order, job_id):
                     await self._void(order)
@@ -274,10 +355,16 @@ class Launches:
             return report.site_job_id
         mark = self._journal.get(order.attempt)
         if mark is not None and mark.step is Step.INTENT:
-            mark = await self._find(order, mark)
+            mark = await self._find(order.attempt, mark)
         if mark is not None and mark.step is Step.JOB:
             return mark.job_id
         return None
 
     def _lock_of(self, attempt: AttemptId) -> asyncio.Lock:
         return self._locks.setdefault(attempt, asyncio.Lock())
+
+
+def _ordered_to_end(mark: Mark, order: CancelOrder) -> Mark:
+    """The queue may be lost before it hears what came of the order."""
+    return replace(mark, withdrawn=mark.withdrawn or order.pending_only,
+                   cancelled=mark.cancelled or not order.pending_only)  # fmt: skip

@@ -26,10 +26,17 @@ from federator.model.site import (
     Snapshot,
     VictimTerms,
 )
-from federator.model.workload import AttemptId, Job, NodeRange, Submission, WorkloadId
+from federator.model.workload import (
+    AttemptId,
+    Job,
+    NodeRange,
+    Submission,
+    Workload,
+    WorkloadId,
+)
 from federator.sites.queue_rows import PreemptionRow, QueueRank, SetbackRow
 
-PROTOCOL_VERSION: Final = 4
+PROTOCOL_VERSION: Final = 5
 BANNER: Final = b"FEDERATOR-1\n"
 MAX_FRAME_BYTES: Final = 64 * 2**20
 _CHUNK: Final = 64 * 1024
@@ -344,6 +351,20 @@ class Admission(Message, frozen=True, kw_only=True, tag="admission"):
     tenants: tuple[TenantCap, ...]
 
 
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """What the queue knows of an attempt beyond what its site needs to start it.
+
+    The site keeps it beside the order, so that a queue that is lost can be built anew. All fields
+    are those of the ``Submitted`` and ``Awarded`` records of the log.
+    """
+
+    workload: Workload  # with an empty submission: the order has it
+    key: str = ""  # the client's submit key
+    priority: int = 0
+    within_quota: bool = False
+    credit: float = 0.0
+
+
 class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
     """Submit this attempt, pinned to the plan; the same order twice submits once.
 
@@ -364,6 +385,7 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
     shrinks: tuple[Shrink, ...] = ()
     checkpoint_dir: str = ""
     checkpoint_interval_s: float = 0.0
+    origin: Origin | None = None
 
 
 class SignalTo(Enum):
@@ -407,6 +429,16 @@ class CancelOrder(Message, frozen=True, kw_only=True, tag="cancel_attempt"):
     pending_only: bool = False  # withdraw it only if it has not started
 
 
+class RecoverAsk(Message, frozen=True, kw_only=True, tag="recover"):
+    """Tell all that the site knows of these attempts; of none: of every attempt.
+
+    The answer is one or more ``RecoverDone``.
+    """
+
+    ask_id: int
+    attempts: tuple[AttemptId, ...] = ()
+
+
 class CallAnswer(Message, frozen=True, kw_only=True, tag="call_answer"):
     """The daemon's reply to a ``ClientCall``."""
 
@@ -428,6 +460,7 @@ ToAgent = (
     | PreemptOrder
     | ShrinkOrder
     | CancelOrder
+    | RecoverAsk
     | CallAnswer
     | Ping
 )
@@ -437,11 +470,16 @@ ToAgent = (
 
 
 class Hello(Message, frozen=True, kw_only=True, tag="hello"):
-    """First message of an agent."""
+    """First message of an agent.
+
+    ``last_epoch``: the newest that the site had served when it was told of this one; 0: none. A
+    daemon of an older one is not served: it is told so, and the channel ends.
+    """
 
     protocol: int
     site: str
     slurm_version: str
+    last_epoch: int = 0
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -466,6 +504,34 @@ class VerifyDone(Message, frozen=True, kw_only=True, tag="verify_done"):
 
     ask_id: int
     findings: tuple[Finding, ...]
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt, as its site remembers it.
+
+    ``void``: it is not there and never will be. ``withdrawn``, ``cancelled``: it was ordered to
+    end, unless it had started or in any case. ``order``: None where the site has put it aside,
+    as that of an attempt that is long over, or an older release took it. ``report``: how it stands
+    or how it ended; None: nobody knows.
+    """
+
+    attempt: AttemptId
+    user: str
+    site_job_id: int = 0
+    void: bool = False
+    withdrawn: bool = False
+    cancelled: bool = False
+    order: LaunchOrder | None = None
+    report: AttemptReport | None = None
+
+
+class RecoverDone(Message, frozen=True, kw_only=True, tag="recover_done"):
+    """A part of the answer to a ``RecoverAsk``; ``detail``: why there is none."""
+
+    ask_id: int
+    kept: tuple[Kept, ...] = ()
+    last: bool = False
+    detail: str = ""
 
 
 class BidsMade(Message, frozen=True, kw_only=True, tag="bids"):
@@ -530,6 +596,7 @@ FromAgent = (
     | BidsMade
     | SnapshotTaken
     | VerifyDone
+    | RecoverDone
     | LaunchAccepted
     | LaunchDeclined
     | CancelFailed

@@ -5,6 +5,7 @@ The spool is a folder that the hosts of agent and slurmctld and all compute node
 * ``tickets/TOKEN`` opens the federation's partition to one submission; there while sbatch runs.
 * ``leases/W.A`` says that an attempt may start; made before sbatch, gone when the attempt is over,
   given up or never submitted. The first prolog ties it to its job with ``leases/W.A.job``.
+* ``starts/LANGUAGE/W.A`` consumes the lease where no prolog does: see ``starter``.
 * ``admission.tsv`` says what each tenant may have and has, and what GPU models there are.
 * ``site`` has the name of the one site whose spool this is.
 
@@ -31,6 +32,7 @@ from federator.model.site import GpuModel
 from federator.model.workload import AttemptId
 from federator.sites import spool_folder
 from federator.sites.protocol import TenantCap
+from federator.sites.starter import Starter
 
 TAKES_S: Final = 3.0  # an act at most, from its turn on, as the helper's with folders
 AGAIN_S: Final = 10.0  # between two tries of a spool that failed
@@ -165,8 +167,10 @@ class Spool:
         found = await self._acted(self._folder.stat)
         return found.st_uid, found.st_mode & 0o7777
 
-    async def open(self, attempt: AttemptId, user: str) -> str:
+    async def open(self, attempt: AttemptId, user: str, starter: Starter | None = None) -> str:
         """Make an attempt's lease and a ticket; return the ticket's token, "" without a spool.
+
+        With a ``starter`` its script is started by that.
 
         Leases of earlier attempts of the workload go: whoever orders this one has given them up.
 
@@ -186,6 +190,8 @@ class Spool:
         self._tickets.add(token)
         self._leased.add(attempt)
         try:
+            if starter is not None:
+                await self._acted(lambda: spool_folder.put_starter(folder, attempt, starter))
             await self._acted(
                 lambda: spool_folder.open_up(folder, attempt, user, token, now_s, earlier)
             )

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from federator.model.workload import AttemptId, WorkloadId
+from federator.sites.starter import Starter
 
 JUNK_AGE_S: Final = 3600.0  # of what is no lease; a prolog may just be making its own
 TICKET_LASTS_S: Final = 120.0  # sbatch ends 42 s after it was asked for; hosts' clocks differ
@@ -58,10 +59,22 @@ def look(folder: Path, site: str, tickets: frozenset[str], now_s: float) -> list
     _claim(folder, site)
     _make(folder / "tickets", 0o711)
     _make(folder / "leases", 0o1733)
+    _make(folder / "starts", 0o711)
     _tidy_tickets(folder / "tickets", tickets, now_s - TICKET_LASTS_S)
     _replace(folder / "tickets", _WRITABLE, "")
     _discard(folder / "tickets" / _WRITABLE)
-    return _tidied(folder / "leases", now_s - JUNK_AGE_S)
+    kept = _tidied(folder / "leases", now_s - JUNK_AGE_S)
+    _tidy_starts(folder / "starts", {_name(attempt) for attempt in kept}, now_s - JUNK_AGE_S)
+    return kept
+
+
+def _tidy_starts(starts: Path, leased: set[str], old_s: float) -> None:
+    """Remove those of attempts that have no lease, but for one that may just be made."""
+    for language in starts.iterdir():
+        for entry in os.scandir(language):
+            with suppress(FileNotFoundError):
+                if entry.name not in leased and entry.stat(follow_symlinks=False).st_mtime < old_s:
+                    _discard(Path(entry.path))
 
 
 def _tidy_tickets(tickets: Path, used: frozenset[str], over_s: float) -> None:
@@ -169,6 +182,17 @@ def open_up(
     _write(ticket(folder, token), f"{attempt} {user} {expires_at_s}\n", 0o644)
 
 
+def put_starter(folder: Path, attempt: AttemptId, starter: Starter) -> None:
+    """Make the file by which an attempt's script is started; it goes with the lease.
+
+    Raises:
+        OSError: it cannot be done.
+    """
+    language = folder / "starts" / starter.language
+    _make(language, 0o711)
+    _replace(language, _name(attempt), starter.text)
+
+
 def lease_all(folder: Path, users: Mapping[AttemptId, str], now_s: float) -> set[AttemptId]:
     """Make leases that are tied to no job yet, whatever lies there; return whose were made.
 
@@ -186,13 +210,17 @@ def lease_all(folder: Path, users: Mapping[AttemptId, str], now_s: float) -> set
 
 
 def remove(folder: Path, attempts: Iterable[AttemptId]) -> None:
-    """Remove leases and what ties them to jobs.
+    """Remove leases, what ties them to jobs, and what starts these.
 
     Raises:
         OSError: some could not be removed; the others are.
     """
     failure: OSError | None = None
+    starts = folder / "starts"
+    languages = list(starts.iterdir()) if starts.is_dir() else []
     for attempt in attempts:
+        for language in languages:
+            (language / _name(attempt)).unlink(missing_ok=True)
         for name in (_name(attempt), f"{_name(attempt)}.job"):
             try:
                 _clear(folder / "leases" / name)

@@ -21,6 +21,7 @@ from federator.model.message import (
     AnswerRefused,
     AnswerSubmitted,
     AnswerTested,
+    AskAbout,
     AskSite,
     BidsCame,
     CancelAsked,
@@ -70,7 +71,7 @@ POLL_S: Final = 10.0
 LIVELOCK: Final = 5_000  # events at one instant
 
 Answer = AnswerSubmitted | AnswerRefused | AnswerTested | AnswerCancelled
-SiteCommand = AskSite | LaunchAt | CancelAt | PreemptAt | ShrinkAt
+SiteCommand = AskSite | LaunchAt | CancelAt | PreemptAt | ShrinkAt | AskAbout
 
 
 class LoopbackAgent:
@@ -143,13 +144,15 @@ class LoopbackAgent:
                 return [self._launch(command)]
             case CancelAt():
                 return self._cancel(command)
-            case PreemptAt():
-                if self._slurm.jobs.get(command.site_job_id) is None:
-                    absent = Reason(code=ReasonCode.LOST)
-                    return [LaunchRefused(site=self._site, attempt=command.attempt, reason=absent)]
+            case PreemptAt() if self._slurm.jobs.get(command.site_job_id) is None:
+                absent = Reason(code=ReasonCode.LOST)
+                return [LaunchRefused(site=self._site, attempt=command.attempt, reason=absent)]
+            case PreemptAt() | ShrinkAt():
                 return []  # ``Loopback`` ends the job when it has saved
-            case ShrinkAt():
-                return []  # as before
+            case AskAbout():  # it knows of no ending that Slurm does not show
+                known = {report.attempt for report in self._slurm.reports()}
+                gone = tuple(a for a in command.attempts if a not in known)
+                return [SiteReported(site=self._site, gone=gone)]
 
     def _launch(self, order: LaunchAt) -> Observation:
         attempt = order.attempt
@@ -405,7 +408,7 @@ class Loopback:
                     self._wake(max(self.clock.now_s, command.at_s))
                 case Note():
                     pass
-                case AskSite() | LaunchAt() | CancelAt() | PreemptAt() | ShrinkAt():
+                case AskSite() | LaunchAt() | CancelAt() | PreemptAt() | ShrinkAt() | AskAbout():
                     self._to_site(command)
                 case _:
                     self.answers[command.client] = command

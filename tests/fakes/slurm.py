@@ -25,7 +25,7 @@ from federator.model.site import (
     combined_state,
 )
 from federator.model.workload import AttemptId
-from federator.sites.base import Holder, Probe, Seen, Sweep
+from federator.sites.base import Holder, Missing, Probe, Seen, Sweep
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 from federator.sites.slurm.parse_site import Partition
 
@@ -90,6 +90,7 @@ class SimulatedSlurm:
         self._local: dict[str, NodeShare] = {}
         self._last_id = 100
         self.jobs: dict[int, SimulatedJob] = {}
+        self.accounts: dict[AttemptId, AttemptReport] = {}  # of those that were forgotten
         self.refuses_cancels = False
         self.kill_wait_s = 5.0
         self.starts_jobs = True  # False: something local always gets in between
@@ -159,6 +160,7 @@ class SimulatedSlurm:
 
     def forget(self, attempt: AttemptId) -> None:
         """The records of an attempt expire, or are lost."""
+        self.accounts |= {r.attempt: r for r in self.reports() if r.attempt == attempt}
         self.jobs = {k: job for k, job in self.jobs.items() if job.attempt != attempt}
 
     def fail_prolog(self, name: str, why: str = "") -> None:
@@ -292,6 +294,8 @@ class SimulatedSite:
         self.slurm = slurm
         self.submitted: list[AttemptId] = []  # every sbatch that reached Slurm
         self.down = False  # slurmctld does not answer
+        self.start_lines: dict[AttemptId, str] = {}  # in place of scripts' own
+        self.keeps_accounts = False  # there is a slurmdbd
         self.sweep_takes_s = 0.0  # after the jobs were read
         self.refusal = ""  # sbatch says no
         self.reply_is_lost = False  # sbatch reaches Slurm, its answer does not come back
@@ -326,7 +330,8 @@ class SimulatedSite:
             await asyncio.sleep(self.sweep_takes_s)
         return found
 
-    async def launch(self, order: LaunchOrder, ticket: str = "") -> int:
+    async def launch(self, order: LaunchOrder, ticket: str = "", start_line: str = "") -> int:
+        self.start_lines[order.attempt] = start_line
         self.on_launch(order.attempt, ticket)
         self._answer()
         if self.refusal:
@@ -338,6 +343,18 @@ class SimulatedSite:
         if self.reply_is_lost:
             raise SiteUnavailable("sbatch: no answer of slurmctld")
         return job_id
+
+    async def accounted(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
+        accounts = self.slurm.accounts if self.keeps_accounts else {}
+        found = ((each, accounts.get(each.attempt)) for each in missing)
+        return {
+            each.attempt: report
+            for each, report in found
+            if report is not None
+            and report.state.ended
+            and report.user == each.user
+            and each.job_id in (0, report.site_job_id)
+        }
 
     async def tell(self, order: PreemptOrder, deadline_s: float) -> None:
         self._signal(order.site_job_id, order.signal, order.signal_to)

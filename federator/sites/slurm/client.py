@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,8 +26,10 @@ import msgspec
 
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.model.site import AttemptReport, LocalJob, Node, SiteJob
-from federator.sites.base import Seen
+from federator.model.workload import AttemptId
+from federator.sites.base import Missing, Seen
 from federator.sites.protocol import PreemptOrder, SignalTo
+from federator.sites.slurm.parse_accounts import SACCT_FIELDS, accounted
 from federator.sites.slurm.parse_base import Reading, problem
 from federator.sites.slurm.parse_jobs import (
     OTHERS_FORMAT,
@@ -67,6 +70,9 @@ START_WITHIN_S: Final = 12.0
 LOOKUPS_AT_ONCE: Final = 4  # more jobs than this are looked up by one dump of all
 OTHERS_FRESH_S: Final = 30.0  # where nodes did not change
 PARTITIONS_FRESH_S: Final = 30.0  # admins close partitions by hand, and seldom
+
+ACCOUNTED_AT_ONCE: Final = 200  # job ids of one sacct
+CLOCKS_DIFFER_S: Final = 60.0
 
 _TOO_LATE: Final = "too late"  # as the helper says it
 _USER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?")
@@ -220,6 +226,35 @@ class SlurmClient:
             return parse_jobs(done.stdout).records
         except ValueError as error:
             raise SiteUnavailable(f"squeue cannot be read: {error}") from error
+
+    async def accounted(self, missing: Collection[Missing]) -> dict[AttemptId, AttemptReport]:
+        """How those of these ended whom accounting knows for certain; see ``parse_accounts``.
+
+        Nothing where the site keeps no accounts, or cannot be asked now.
+        """
+        found: dict[AttemptId, AttemptReport] = {}
+        by_id = [each for each in missing if each.job_id]
+        for start in range(0, len(by_id), ACCOUNTED_AT_ONCE):
+            some = by_id[start : start + ACCOUNTED_AT_ONCE]
+            ids = ",".join(str(each.job_id) for each in some)
+            found |= await self._sacct(("-j", ids), some)
+        for each in missing:
+            if not each.job_id and _USER.fullmatch(each.user):
+                since = f"uts{int(each.submitted_at_s - CLOCKS_DIFFER_S)}"
+                found |= await self._sacct(("-u", each.user, "-S", since), [each])
+        return found
+
+    async def _sacct(
+        self, which: tuple[str, ...], missing: Sequence[Missing]
+    ) -> dict[AttemptId, AttemptReport]:
+        separator = f"<{secrets.token_hex(8)}>"
+        argv = ("sacct", "-n", "-P", "-X", "-D", f"--delimiter={separator}", *which,
+                "-o", ",".join(SACCT_FIELDS))  # fmt: skip
+        try:
+            done = await self._run(argv)
+        except SiteUnavailable:  # "Slurm accounting storage is disabled", or slurmdbd is down
+            return {}
+        return accounted(done.stdout, separator, missing)
 
     async def others(self, nodes: tuple[Node, ...] = ()) -> Reading[LocalJob]:
         """Return the jobs of all partitions that hold nodes: what will come free, and when.

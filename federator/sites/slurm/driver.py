@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from federator.errors import InvalidRequest, SiteRefused, SiteUnavailable
-from federator.model.site import Node, NodeShare, SiteJob
-from federator.sites.base import Holder, Probe, Seen, Sweep
+from federator.model.site import AttemptReport, Node, NodeShare, SiteJob
+from federator.model.workload import AttemptId
+from federator.sites.base import Holder, Missing, Probe, Seen, Sweep
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 from federator.sites.slurm.client import SlurmClient
 from federator.sites.slurm.parse_site import Partition
@@ -52,12 +53,15 @@ class SlurmDriver:
             nodes_complete=found.nodes_complete,
         )
 
-    async def launch(self, order: LaunchOrder, ticket: str = "") -> int:
+    async def launch(self, order: LaunchOrder, ticket: str = "", start_line: str = "") -> int:
         try:
-            call = render(order, self._site, ticket=ticket)
+            call = render(order, self._site, ticket=ticket, start_line=start_line)
         except InvalidRequest as error:
             raise SiteRefused(str(error)) from error
         return await self._client.submit(order.user, call)
+
+    async def accounted(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
+        return await self._client.accounted(missing)
 
     async def tell(self, order: PreemptOrder, deadline_s: float) -> None:
         await self._client.tell(order, deadline_s)

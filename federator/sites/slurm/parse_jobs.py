@@ -74,7 +74,7 @@ _PENDING_WORDS: Final = (
     "PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD",
     "EXPEDITING",
 )  # fmt: skip
-_STATES: Final = (
+STATES: Final = (
     {state.value: state for state in SiteJobState}
     | dict.fromkeys(_RUNNING_WORDS, SiteJobState.RUNNING)
     | dict.fromkeys(_PENDING_WORDS, SiteJobState.PENDING)
@@ -132,7 +132,7 @@ def _read_record(record: bytes) -> tuple[SiteJob, str]:
     submitted, started, ended, hosts, partition, restarts, preempted = rest
     account, reason, name, comment = _cut(users)
     remark = ""
-    state = _STATES.get(word)
+    state = STATES.get(word)
     if state is None:
         remark = problem("the state of job", job_id, f"unknown state {word[:30]!r}")
         state = SiteJobState.RUNNING

@@ -10,6 +10,7 @@ The submission and its plan become argv, script and environment; nothing passes 
   launched they have done their work, and the site's sbatch is not told, plug-in or not.
 * ``#SBATCH`` lines of the script's header become ``##SBATCH``, and ``--ignore-pbs`` is set, so
   that argv alone decides. The body is not touched.
+* Where no prolog consumes leases the script's interpreter line does; see ``sites.starter``.
 * FED_CHECKPOINT_DIR is a folder of the workload's own on what the sites of a region share; the
   helper makes it. FED_PREEMPT_DEADLINE is a file in it that appears when the job is told to leave.
   Where the folder cannot be made, both are unset and FED_CHECKPOINT_ERROR says why.
@@ -51,6 +52,7 @@ from federator.sites.slurm import own_values
 from federator.sites.slurm.interpret import datasets_of
 from federator.sites.slurm.option_table import OPTIONS, OWN, Treatment
 from federator.sites.slurm.options import DIRECTIVE, Options, header_lines, words_of
+from federator.sites.starter import started_by
 
 DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 MAX_VARIABLE_BYTES: Final = 128 * 1024 - 1  # MAX_ARG_STRLEN less its NUL
@@ -94,7 +96,12 @@ class SbatchCall:
 
 
 def render(
-    order: LaunchOrder, site: str, default_path: str = DEFAULT_PATH, *, ticket: str = ""
+    order: LaunchOrder,
+    site: str,
+    default_path: str = DEFAULT_PATH,
+    *,
+    ticket: str = "",
+    start_line: str = "",
 ) -> SbatchCall:
     """Turn a launch order into the call of sbatch that carries it out.
 
@@ -103,6 +110,7 @@ def render(
         site: the name of the site, for FED_SITE.
         default_path: appended to the user's PATH.
         ticket: opens the partition to this submission; "": the site needs none.
+        start_line: in place of the script's interpreter line, see ``sites.starter``; "": it stays.
 
     Raises:
         InvalidRequest: plans and components do not match, or a plan has no nodes.
@@ -116,10 +124,11 @@ def render(
     for k, (options, plan) in enumerate(zip(submission.components, order.jobs, strict=True)):
         argv += [":"] if k else []
         argv += _component(order, options, plan, k, ticket)
+    script = without_directives(submission.script_bytes.decode("utf-8", "surrogateescape"))
     return SbatchCall(
         argv=tuple(argv),
         args=submission.args,
-        script=without_directives(submission.script_bytes.decode("utf-8", "surrogateescape")),
+        script=started_by(script, start_line) if start_line else script,
         environment=job_environment(order, site, default_path) | _opened_by(ticket),
         work_dir=_work_dir(submission, submission.components[0]),
         umask=submission.umask,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from math import inf
 from typing import Any
 
 import pytest
 
-from federator.daemon.leader import TRY_S, Leadership
+from federator.daemon.leader import HUNG_S, TRY_S, Leadership, in_a_thread
 from federator.errors import LeadershipLost, StoreError
 from federator.store.chain import LogPlace
 from federator.store.memory import MemoryLog, MemoryStore
@@ -86,6 +87,15 @@ class Two:
         return await leadership.gain(lambda: int(self.clock()), stand_by, self.stopping)
 
 
+async def kept(leadership: Leadership) -> None:
+    """Keep the lead of a process that is alive."""
+    living = asyncio.create_task(leadership.show_life())
+    try:
+        await leadership.keep()
+    finally:
+        living.cancel()
+
+
 def play(script: Callable[[Two], Coroutine[Any, Any, None]]) -> None:
     two = Two()
     run_virtual(two.clock, script(two))
@@ -109,7 +119,7 @@ def test_the_first_leads_at_once_and_the_second_when_the_lease_is_over() -> None
 def test_who_renews_leads_on() -> None:
     async def script(two: Two) -> None:
         await two.gain(two.first)
-        keeping = asyncio.create_task(two.first.keep())
+        keeping = asyncio.create_task(kept(two.first))
         waiting = asyncio.create_task(two.gain(two.second))
         await asyncio.sleep(60.0)
         assert two.first.holds
@@ -154,7 +164,7 @@ def test_a_leader_that_another_has_replaced_hears_so_from_the_store() -> None:
         two.first._until_s = inf  # as if its clock had stood still: a virtual machine on hold
         assert two.first.holds
         with pytest.raises(LeadershipLost, match=r"epoch .* leads"):
-            await two.first.keep()
+            await kept(two.first)
         assert not two.first.holds
 
     play(script)
@@ -169,7 +179,7 @@ def test_a_store_that_does_not_answer_ends_the_leader_with_its_lease(hangs: bool
         two.stores[0].fails = StoreError("connection refused")
         reason = "no answer" if hangs else "connection refused"
         with pytest.raises(LeadershipLost, match=f"the lease ran out .*{reason}"):
-            await two.first.keep()
+            await kept(two.first)
         assert two.clock() - began_s == pytest.approx(LEASE_S)
 
     play(script)
@@ -178,7 +188,7 @@ def test_a_store_that_does_not_answer_ends_the_leader_with_its_lease(hangs: bool
 def test_a_store_that_is_away_for_less_than_the_lease_ends_nobody() -> None:
     async def script(two: Two) -> None:
         await two.gain(two.first)
-        keeping = asyncio.create_task(two.first.keep())
+        keeping = asyncio.create_task(kept(two.first))
         for _ in range(20):
             two.stores[0].fails = StoreError("connection refused")
             await asyncio.sleep(LEASE_S - 1.5)
@@ -218,7 +228,7 @@ def test_a_standby_outlasts_a_store_that_is_away() -> None:
 def test_a_standby_that_is_told_to_stop_stops() -> None:
     async def script(two: Two) -> None:
         await two.gain(two.first)
-        keeping = asyncio.create_task(two.first.keep())
+        keeping = asyncio.create_task(kept(two.first))
         waiting = asyncio.create_task(two.gain(two.second))
         await asyncio.sleep(10.0)
         two.stopping.set()
@@ -238,3 +248,41 @@ def test_a_leader_that_closes_its_store_is_followed_at_once() -> None:
         assert waiting.result() is not None
 
     play(script)
+
+
+def test_a_daemon_that_hangs_is_not_kept_in_the_lead() -> None:
+    """Renewals may run beside its event loop; they are not to go on for a loop that is stuck."""
+
+    async def script(two: Two) -> None:
+        await two.gain(two.first)
+        began_s = two.clock()
+        with pytest.raises(LeadershipLost, match="the daemon hung"):
+            await two.first.keep()  # nobody shows life
+        assert HUNG_S < two.clock() - began_s < HUNG_S + 1.5
+        assert await two.gain(two.second) is not None
+        assert two.clock() - began_s <= HUNG_S + 1.5 + LEASE_S + TRY_S
+
+    play(script)
+
+
+def test_what_keeps_the_lead_is_not_held_up_by_a_long_turn() -> None:
+    renewed = threading.Event()
+
+    async def work() -> None:
+        renewed.set()
+
+    async def script() -> None:
+        beside = asyncio.create_task(in_a_thread(work))
+        await asyncio.sleep(0)
+        assert renewed.wait(10.0)  # this event loop does nothing else meanwhile
+        await beside
+
+    asyncio.run(script())
+
+
+def test_what_ends_it_in_its_thread_is_told() -> None:
+    async def work() -> None:
+        raise LeadershipLost("epoch 7 leads")
+
+    with pytest.raises(LeadershipLost, match="epoch 7"):
+        asyncio.run(in_a_thread(work))

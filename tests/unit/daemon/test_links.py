@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
 import pytest
 
 from federator.daemon import links
-from federator.daemon.links import SiteLink
+from federator.daemon.links import SiteLink, check_hello
 from federator.errors import SiteUnavailable
-from federator.model.message import Observation, SiteDown
+from federator.model.message import AttemptsShown, Observation, Remembered, SiteDown
 from federator.model.site import Node, Snapshot
-from federator.model.workload import SiteName
+from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sites.protocol import (
     BANNER,
     PROTOCOL_VERSION,
@@ -22,9 +23,11 @@ from federator.sites.protocol import (
     ErrorKind,
     ErrorReply,
     Hello,
+    Kept,
     Message,
     Ping,
     Pong,
+    RecoverDone,
     Reply,
     Report,
     SitesCall,
@@ -298,3 +301,31 @@ def test_a_site_that_shows_none_in_time_is_waited_for_no_longer() -> None:
     assert [r.message for r in replies if isinstance(r, ErrorReply)] == [
         "site alpine showed no snapshot within 20 s"
     ]
+
+
+def test_a_site_tells_only_of_attempts_that_it_was_asked_about() -> None:
+    async def script() -> None:
+        channel = FakeChannel()
+        channel.say(HELLO)
+        played = Played(channel)
+        asked, other = (AttemptId(workload=WorkloadId(2**32 + n), attempt=1) for n in range(2))
+
+        async def talk() -> None:
+            await asyncio.sleep(1)
+            played.link.ask_about((asked,))
+            kept = tuple(Kept(attempt=attempt, user="ada", void=True) for attempt in (asked, other))
+            for _ in range(2):
+                channel.say(RecoverDone(ask_id=0, kept=kept, last=True))
+            await asyncio.sleep(1)
+
+        await played.running(talk())
+        shown = [seen for seen in played.seen if isinstance(seen, AttemptsShown)]
+        told = Remembered(attempt=asked, user="ada", void=True)
+        assert shown == [AttemptsShown(site=SITE, attempts=(told,))]
+
+    run_virtual(VirtualClock(), script())
+
+
+def test_a_daemon_of_an_older_epoch_is_told_so() -> None:
+    with pytest.raises(SiteUnavailable, match="has served epoch 2, this daemon is of epoch 1"):
+        check_hello(msgspec.structs.replace(HELLO, last_epoch=2), 1)

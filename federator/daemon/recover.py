@@ -1,0 +1,231 @@
+"""The event log is lost: what can be built anew from the sites, and from an export of it?
+
+Every site is asked for all that it remembers: orders it was given, jobs that live, jobs that have
+ended and how. What waited is in the export alone. The new log is written in one step, by the same
+core that runs the federation; then a daemon starts from it as from any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from federator.config import FederationConfig, SiteConfig
+from federator.daemon.links import GREETING_S, PING_S, check_hello, remembered
+from federator.daemon.loop import new_federation
+from federator.errors import FederatorError, SiteUnavailable, StoreError
+from federator.model.event import encode_event
+from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
+from federator.model.message import AttemptsShown, Command, Note, Record, Remembered
+from federator.model.workload import SiteName, WorkloadId
+from federator.sites.protocol import (
+    PROTOCOL_VERSION,
+    Hello,
+    Ping,
+    RecoverAsk,
+    RecoverDone,
+    Welcome,
+    frame,
+    from_agent_decoder,
+    read_frame,
+    skip_to_banner,
+)
+from federator.sites.transport import Channel, Transport
+from federator.store.base import Store
+from federator.store.replaying import replay_log
+
+TELLS_WITHIN_S: Final = 120.0  # an attempt that was just begun is looked for up to 45 s
+TRIES: Final = 4  # the first may meet the agent of a daemon that has just died
+AGAIN_S: Final = 2.0
+QUIET_S: Final = 20.0  # without a word; nobody waits for the fleet, so longer than a daemon waits
+_FAILURES: Final = (FederatorError, OSError, TimeoutError, msgspec.MsgspecError)
+
+Told = Mapping[SiteName, Sequence[Remembered]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """A log that was built anew; counts are of workloads.
+
+    ``from_sites``: that the export did not have. ``ended``: that it had, and that have ended since.
+    ``unknown``: attempts at sites that cannot be rebuilt.
+    """
+
+    records: tuple[bytes, ...]
+    epoch: int
+    at_sites: int
+    pending: int
+    from_sites: int
+    ended: int
+    told: Mapping[SiteName, int]  # attempts that each site told of
+    unknown: tuple[str, ...] = field(default=())
+
+
+async def ask_all(
+    config: FederationConfig,
+    sites: Sequence[SiteName],
+    epoch: int,
+    transport_of: Callable[[SiteConfig], Transport],
+) -> Told:
+    """What these sites remember; a daemon of an older epoch is not served there from now on.
+
+    Raises:
+        SiteUnavailable: some do not tell; the message names them.
+    """
+
+    async def one(name: SiteName) -> Sequence[Remembered] | str:
+        detail = ""
+        for _ in range(TRIES):
+            try:
+                return await _ask(config, name, epoch, transport_of(config.sites[name]))
+            except _FAILURES as error:
+                detail = str(error) or f"no word for {QUIET_S:.0f} s"
+            await asyncio.sleep(AGAIN_S)
+        return detail
+
+    answers = dict(zip(sites, await asyncio.gather(*map(one, sites)), strict=True))
+    silent = [f"{name}: {answer}" for name, answer in answers.items() if isinstance(answer, str)]
+    if silent:
+        raise SiteUnavailable(
+            f"{'; '.join(silent)}. Nothing was written. Mend it and try again, or leave a site out "
+            "by --without: what it was given after the export may then run twice"
+        )
+    return {name: answer for name, answer in answers.items() if not isinstance(answer, str)}
+
+
+async def _ask(
+    config: FederationConfig, name: SiteName, epoch: int, transport: Transport
+) -> Sequence[Remembered]:
+    channel = await transport.open()
+    try:
+        async with asyncio.timeout(GREETING_S + TELLS_WITHIN_S):
+            await asyncio.wait_for(skip_to_banner(channel.reader), QUIET_S)
+            site = config.sites[name]
+            welcome = Welcome(
+                protocol=PROTOCOL_VERSION,
+                epoch=epoch,
+                site=name,
+                partitions=site.partitions,
+                poll_interval_s=site.poll_interval_s,
+            )
+            channel.write(frame(welcome))
+            hello = await _next(channel, GREETING_S)
+            if not isinstance(hello, Hello) or hello.site != name:
+                raise SiteUnavailable(f"expected the agent of {name}, got {hello}")
+            check_hello(hello, epoch)
+            return await _told(channel)
+    except _FAILURES as error:
+        detail = str(error) or f"no word for {QUIET_S:.0f} s"
+        said = channel.last_words() or "nothing"
+        raise SiteUnavailable(f"{detail}; it said: {said}") from error
+    finally:
+        await channel.close()
+
+
+async def _told(channel: Channel) -> Sequence[Remembered]:
+    """All parts of the answer; pings keep the agent at it."""
+    pinging = asyncio.create_task(_ping(channel))
+    try:
+        channel.write(frame(RecoverAsk(ask_id=1)))
+        told: list[Remembered] = []
+        while True:
+            message = await _next(channel, QUIET_S)
+            if not isinstance(message, RecoverDone):
+                continue  # it sweeps and reports meanwhile
+            told += map(remembered, message.kept)
+            if message.detail:
+                raise SiteUnavailable(message.detail)
+            if message.last:
+                return told
+    finally:
+        pinging.cancel()
+
+
+async def _next(channel: Channel, patience_s: float) -> object:
+    body = await read_frame(channel.reader, patience_s=patience_s)
+    if body is None:
+        raise SiteUnavailable("the agent ended")
+    return from_agent_decoder.decode(body)
+
+
+async def _ping(channel: Channel) -> None:
+    while True:
+        channel.write(frame(Ping()))
+        await asyncio.sleep(PING_S)
+
+
+def rebuild(
+    config: FederationConfig, exported: Sequence[bytes], told: Told, now_s: float, epoch: int
+) -> Recovered:
+    """Build the log anew: the export, and what the sites have done since.
+
+    Of a workload's attempts the last one counts; those before it were given up.
+
+    Args:
+        config: of the federation.
+        exported: records of the old log, oldest first; none: there is no export.
+        told: what the sites remember.
+        now_s: Unix time.
+        epoch: the term in which the log is built; every site serves it already.
+
+    Raises:
+        StoreError: a record of the export cannot be read.
+    """
+    federation = new_federation(config)
+    replay_log(federation, exported)
+    entries = federation.ledger.entries
+    before = {id_: entry.state for id_, entry in entries.items()}
+    commands: list[Command] = list(federation.begin_epoch(now_s, epoch))
+    for site, attempt in _last_attempts(told):
+        commands += federation.handle(AttemptsShown(site=site, attempts=(attempt,)), now_s)
+    ended = [i for i, s in before.items() if s not in TERMINAL and entries[i].state in TERMINAL]
+    states = [entry.state for entry in entries.values()]
+    return Recovered(
+        records=(*exported, *(encode_event(c.event) for c in commands if isinstance(c, Record))),
+        epoch=federation.ledger.epoch,
+        at_sites=sum(state in AT_SITE for state in states),
+        pending=states.count(WorkloadState.PENDING),
+        from_sites=len(entries) - len(before),
+        ended=len(ended),
+        told={site: len(attempts) for site, attempts in told.items()},
+        unknown=_unknown(commands),
+    )
+
+
+def _unknown(commands: Sequence[Command]) -> tuple[str, ...]:
+    notes = (c.fields for c in commands if isinstance(c, Note) and c.event == "attempt_not_adopted")
+    return tuple(f"{note['attempt']} at {note['site']}" for note in notes)
+
+
+def _last_attempts(told: Told) -> list[tuple[SiteName, Remembered]]:
+    """One of each workload, in the order of the ids; one that a site has, before one it refused."""
+    last: dict[WorkloadId, tuple[SiteName, Remembered]] = {}
+    for site, attempts in told.items():
+        for attempt in attempts:
+            known = last.get(attempt.attempt.workload)
+            if known is None or _weight(known[1]) < _weight(attempt):
+                last[attempt.attempt.workload] = (site, attempt)
+    return [last[id_] for id_ in sorted(last)]
+
+
+def _weight(attempt: Remembered) -> tuple[int, bool]:
+    return attempt.attempt.attempt, not attempt.void
+
+
+def led_empty_store(store: Store, at_least: int) -> int:
+    """Lead a store that holds nothing; the epoch of the term.
+
+    Raises:
+        StoreError: it holds records, or a daemon leads it.
+    """
+    epoch = store.lead(at_least)
+    if epoch is None:
+        raise StoreError("a daemon leads the log: stop it first")
+    if next(iter(store.records()), None) is not None:
+        store.close()
+        raise StoreError("the log is not empty: move it away first, recover writes a new one")
+    return epoch

@@ -1,0 +1,271 @@
+"""What a site remembers and the log does not hold is taken in as it stands there, and runs once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from federator.errors import LogIsOld
+from federator.model.lifecycle import WorkloadState
+from federator.model.message import (
+    AskAbout,
+    AttemptsShown,
+    CancelAt,
+    LaunchAt,
+    Note,
+    Remembered,
+    SiteReported,
+    SiteUp,
+)
+from federator.model.reason import ReasonCode
+from federator.model.site import AttemptReport, Leave, SiteJobState
+from federator.model.workload import ArrayTask, AttemptId, SiteName, Submission, Workload
+from tests.fakes.build import draft, gang, rack
+from tests.fakes.loopback import Loopback
+
+ALPINE, BAKER = SiteName("alpine"), SiteName("baker")
+RUNNING, COMPLETED = SiteJobState.RUNNING, SiteJobState.COMPLETED
+
+
+def lost() -> tuple[Loopback, Remembered]:
+    """A federation that launched a workload, and another that has lost all of its log."""
+    f = Loopback({"alpine": rack("a", 4), "baker": rack("b", 2)})
+    f.submit(draft(gang(2)), key="mine")
+    f.run_for(1.0)
+    (order,) = [c for c in f.commands if isinstance(c, LaunchAt)]
+    told = Remembered(
+        attempt=order.attempt, user=order.workload.user, site_job_id=101, workload=order.workload,
+        jobs=order.jobs, key=order.key, priority=order.priority, report=report(order.workload),
+    )  # fmt: skip
+    new = Loopback({"alpine": rack("a", 4), "baker": rack("b", 2)})
+    new.run_for(1.0)
+    return new, told
+
+
+def report(
+    workload: Workload, state: SiteJobState = RUNNING, attempt: int = 1, **fields: Any
+) -> AttemptReport:
+    started_s = 0.0 if state is SiteJobState.PENDING else 1000.0
+    return replace(
+        AttemptReport(
+            attempt=AttemptId(workload=workload.id, attempt=attempt), user=workload.user,
+            site_job_id=101, state=state, started_at_s=started_s,
+        ),
+        **fields,
+    )  # fmt: skip
+
+
+def show(f: Loopback, told: Remembered, site: SiteName = ALPINE) -> WorkloadState | None:
+    """Its state, once the site has told; invariants of the simulated site do not hold here."""
+    commands = f.federation.handle(AttemptsShown(site=site, attempts=(told,)), f.clock.now_s)
+    f.commands += commands
+    entry = f.federation.ledger.entries.get(told.attempt.workload)
+    return entry.state if entry is not None else None
+
+
+def ending(told: Remembered, state: SiteJobState, **fields: Any) -> Remembered:
+    assert told.workload is not None
+    return replace(told, report=report(told.workload, state, **fields))
+
+
+def test_what_runs_and_is_unknown_is_adopted_with_id_attempt_key_and_plan() -> None:
+    f, told = lost()
+    assert show(f, told) is WorkloadState.RUNNING
+    entry = f.entry(told.attempt.workload)
+    assert entry.workload == told.workload
+    assert (entry.attempt, entry.site, entry.site_job_id) == (1, ALPINE, 101)
+    assert entry.plan == told.jobs
+    assert f.federation.ledger.id_of_key["mine"] == entry.workload.id
+    assert f.federation.ledger.next_id > entry.workload.id
+    assert f.federation.ledger.key_of(entry.workload) == "mine"
+    assert not [c for c in f.commands if isinstance(c, (LaunchAt, CancelAt))]
+
+
+def test_it_is_asked_about_when_a_report_shows_it() -> None:
+    f, told = lost()
+    assert told.report is not None
+    seen = SiteReported(site=ALPINE, attempts=(told.report,))
+    asked = [c for c in f.federation.handle(seen, f.clock.now_s) if isinstance(c, AskAbout)]
+    assert asked == [AskAbout(site=ALPINE, attempts=(told.attempt,))]
+
+
+@pytest.mark.parametrize(
+    ("state", "becomes"),
+    [
+        (SiteJobState.PENDING, WorkloadState.LAUNCHING),
+        (SiteJobState.COMPLETED, WorkloadState.COMPLETED),
+        (SiteJobState.FAILED, WorkloadState.FAILED),
+        (SiteJobState.CANCELLED, WorkloadState.CANCELLED),
+        (SiteJobState.TIMEOUT, WorkloadState.TIMEOUT),
+        (SiteJobState.NODE_FAIL, WorkloadState.PENDING),
+    ],
+)
+def test_it_stands_as_its_site_says(state: SiteJobState, becomes: WorkloadState) -> None:
+    f, told = lost()
+    assert show(f, ending(told, state)) is becomes
+
+
+def test_what_nobody_knows_the_end_of_is_not_run_again() -> None:
+    f, told = lost()
+    assert show(f, replace(told, report=None)) is WorkloadState.FAILED
+    reason = f.entry(told.attempt.workload).reason
+    assert reason is not None
+    assert reason.code is ReasonCode.LOST
+
+
+def test_what_the_site_refused_waits_again() -> None:
+    f, told = lost()
+    refused = replace(told, report=None, void=True, site_job_id=0)
+    assert show(f, refused) is WorkloadState.PENDING
+    assert f.entry(told.attempt.workload).attempt == 1
+
+
+def test_what_its_user_cancelled_stays_cancelled() -> None:
+    f, told = lost()
+    void = replace(told, report=None, void=True, site_job_id=0, cancelled=True)
+    assert show(f, void) is WorkloadState.CANCELLED
+    f, told = lost()
+    assert show(f, replace(told, cancelled=True)) is WorkloadState.CANCELLING
+    assert show(f, ending(told, SiteJobState.CANCELLED)) is WorkloadState.CANCELLED
+
+
+def test_what_we_withdrew_waits_again() -> None:
+    f, told = lost()
+    gone = ending(told, SiteJobState.CANCELLED, started_at_s=0.0, ended_at_s=f.clock.now_s)
+    assert show(f, replace(gone, withdrawn=True)) is WorkloadState.PENDING
+
+
+def test_what_was_evicted_and_has_left_waits_again() -> None:
+    f, told = lost()
+    left = ending(told, SiteJobState.FAILED, exit_code=143, ended_at_s=1010.0,
+                  leave=Leave(told_at_s=1001.0, saved_at_s=1005.0))  # fmt: skip
+    assert show(f, left) is WorkloadState.PENDING
+    assert f.entry(told.attempt.workload).saved_at == ALPINE
+
+
+def test_a_task_keeps_its_array() -> None:
+    f, told = lost()
+    assert told.workload is not None
+    array = ArrayTask(array_id=told.workload.id, index=3, max_running=2)
+    id_ = type(told.workload.id)(told.workload.id + 3)
+    task = replace(told.workload, id=id_, array=array)
+    told = replace(told, workload=task, attempt=AttemptId(workload=id_, attempt=1))
+    assert show(f, replace(told, report=report(task))) is WorkloadState.RUNNING
+    assert f.entry(id_).workload == task
+    assert f.federation.ledger.id_of_key["mine"] == array.array_id
+
+
+def test_a_later_attempt_than_the_logs_is_its_workloads_present_one() -> None:
+    f, told = lost()
+    assert show(f, told) is WorkloadState.RUNNING
+    second = replace(told.attempt, attempt=2)
+    assert told.workload is not None
+    later = replace(told, attempt=second, report=report(told.workload, attempt=2))
+    assert show(f, later, BAKER) is WorkloadState.RUNNING
+    entry = f.entry(told.attempt.workload)
+    assert (entry.attempt, entry.site) == (2, BAKER)
+    stray = SiteReported(site=ALPINE, attempts=(report(told.workload),))
+    ended = [c for c in f.federation.handle(stray, f.clock.now_s) if isinstance(c, CancelAt)]
+    assert [(c.site, c.attempt) for c in ended] == [(ALPINE, told.attempt)]
+
+
+def test_a_completed_workload_waits_no_more_though_its_site_has_put_its_order_aside() -> None:
+    """It waits in an export that is older than its launch."""
+    f, told = lost()
+    refused = replace(told, report=None, void=True, site_job_id=0)
+    assert show(f, refused) is WorkloadState.PENDING
+    second = replace(told.attempt, attempt=2)
+    assert told.workload is not None
+    done = report(told.workload, COMPLETED, attempt=2)
+    bare = replace(told, attempt=second, workload=None, jobs=(), report=done)
+    assert show(f, bare) is WorkloadState.COMPLETED
+
+
+def test_without_its_submission_only_what_has_completed_is_adopted() -> None:
+    nothing = Submission(components=(), script="")
+    f, told = lost()
+    assert told.workload is not None
+    trimmed = replace(told, workload=replace(told.workload, submission=nothing))
+    assert show(f, trimmed) is None
+    assert show(f, ending(trimmed, COMPLETED)) is WorkloadState.COMPLETED
+
+
+def test_words_that_do_not_fit_each_other_change_nothing() -> None:
+    f, told = lost()
+    assert told.workload is not None
+    other = replace(told.workload, user="mallory")
+    wrong_id = replace(told.workload, id=type(told.workload.id)(told.workload.id + 1))
+    for workload in (other, wrong_id):
+        assert show(f, replace(told, workload=workload)) is None
+    assert show(f, replace(told, jobs=())) is None
+    notes = [c.event for c in f.commands if isinstance(c, Note)]
+    assert notes.count("attempt_not_adopted") == 3
+
+
+def test_a_site_cannot_use_up_ids_or_take_anothers_key_or_join_anothers_array() -> None:
+    f, told = lost()
+    assert told.workload is not None
+    kind = type(told.workload.id)
+    for id_ in (kind(2**62), kind(7)):
+        far = replace(told.workload, id=id_)
+        who = AttemptId(workload=id_, attempt=1)
+        assert show(f, replace(told, attempt=who, workload=far, report=report(far))) is None
+    others = f.submit(replace(draft(gang(1)), user="eve", array_indices=(1, 2)), key="eves")
+    array = ArrayTask(array_id=others, index=5)
+    joins = replace(told.workload, id=kind(others + 5), array=array)
+    who = AttemptId(workload=joins.id, attempt=1)
+    assert show(f, replace(told, attempt=who, workload=joins, report=report(joins))) is None
+    own = replace(told.workload, id=kind(others + 50))
+    who = AttemptId(workload=own.id, attempt=1)
+    named = replace(told, attempt=who, workload=own, report=report(own), key="eves")
+    assert show(f, named) is WorkloadState.RUNNING
+    assert f.federation.ledger.id_of_key["eves"] == others
+
+
+def test_what_is_over_is_ended_if_a_later_attempt_lives() -> None:
+    f, told = lost()
+    assert show(f, ending(told, COMPLETED)) is WorkloadState.COMPLETED
+    assert told.workload is not None
+    second = replace(told.attempt, attempt=2)
+    later = replace(told, attempt=second, report=report(told.workload, attempt=2))
+    assert show(f, later) is WorkloadState.COMPLETED
+    assert [c.attempt for c in f.commands if isinstance(c, CancelAt)] == [second]
+
+
+def test_telling_it_again_changes_nothing() -> None:
+    f, told = lost()
+    show(f, told)
+    records = len(f.commands)
+    show(f, told)
+    assert len(f.commands) == records
+
+
+# ---- a log from the past ----
+
+
+def restarted(f: Loopback) -> tuple[int, int]:
+    """Epochs: the last one of the log, and the one that begins."""
+    before = f.federation.ledger.epoch
+    f.clock.now_s += 1000.0
+    f.restart()
+    return before, f.federation.ledger.epoch
+
+
+def test_a_log_that_is_older_than_what_a_site_has_seen_is_not_scheduled_from() -> None:
+    f = Loopback({"alpine": rack("a", 1)})
+    before, now = restarted(f)
+    for known in (0, before - 1, before, now):
+        up = SiteUp(site=ALPINE, last_epoch=known)
+        assert not f.federation.handle(up, f.clock.now_s)
+    with pytest.raises(LogIsOld, match=r"older copy.*federator recover"):
+        f.federation.handle(SiteUp(site=ALPINE, last_epoch=before + 1), f.clock.now_s)
+
+
+def test_a_new_log_may_begin_where_another_was_served_and_says_so() -> None:
+    f = Loopback({"alpine": rack("a", 1)})
+    up = SiteUp(site=ALPINE, last_epoch=f.federation.ledger.epoch - 1)
+    (note,) = f.federation.handle(up, f.clock.now_s)
+    assert isinstance(note, Note)
+    assert note.event == "log_is_new"

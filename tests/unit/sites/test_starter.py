@@ -1,0 +1,196 @@
+"""A script is started by the file that consumes its lease: once, in whatever language it is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import stat
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from fednode.lease import Claim, check
+
+from federator.errors import InvalidRequest
+from federator.model.workload import AttemptId, WorkloadId
+from federator.sites import spool_folder
+from federator.sites.agent import AgentConfig
+from federator.sites.protocol import LaunchAccepted
+from federator.sites.starter import MAX_LINE_BYTES, REFUSED_STATUS, started_by, starter_of
+from tests.fakes.build import attempt
+from tests.unit.sites.test_agent import Daemon, daemon, order
+
+__all__ = ["daemon"]
+
+WHO = AttemptId(workload=WorkloadId(7), attempt=1)
+SH = "#!/bin/sh\necho ran $0 $1 $FED_X\n"
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    spool_folder.look(folder, "alpine", frozenset(), 0.0)
+    spool_folder.lease_all(folder, {WHO: "ada"}, 0.0)
+    return folder
+
+
+def run(
+    spool: Path, script: str = SH, job: str = "77", **more: str
+) -> subprocess.CompletedProcess[str]:
+    """As slurmd runs a batch script: it is executed, and the kernel reads its first line."""
+    starter = starter_of(script, WHO, str(spool))
+    spool_folder.put_starter(spool, WHO, starter)
+    path = spool.parent / f"slurm_script-{job}"
+    path.write_text(started_by(script, starter.line))
+    path.chmod(0o755)
+    environment = {"SLURM_CLUSTER_NAME": "alpine", "SLURM_JOB_ID": job, "FED_X": "x", **more}
+    return subprocess.run(
+        [str(path), "one two"], capture_output=True, text=True, check=False, env=environment
+    )
+
+
+def test_the_users_script_runs_as_it_would_have(spool: Path) -> None:
+    done = run(spool)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"ran {spool.parent}/slurm_script-77 one two x\n"
+    assert (spool / "leases" / "7.1.job").read_text() == "alpine 77\n"
+    assert sorted(os.listdir(spool / "leases")) == ["7.1", "7.1.job"]
+
+
+def test_a_second_job_of_the_attempt_ends_before_user_code(spool: Path) -> None:
+    run(spool)
+    done = run(spool, job="78")
+    assert (done.returncode, done.stdout) == (REFUSED_STATUS, "")
+    assert done.stderr == (
+        "federator: fed:7:1 does not start: the attempt has started as job alpine 77 already\n"
+    )
+
+
+def test_a_job_that_slurm_put_back_starts_again(spool: Path) -> None:
+    for _ in range(3):
+        assert run(spool).returncode == 0
+
+
+def test_of_many_at_once_one_job_starts(spool: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        done = list(pool.map(lambda n: run(spool, job=str(n)), range(100, 116)))
+    assert sorted(d.returncode for d in done) == [0] + [REFUSED_STATUS] * 15
+    assert sorted(os.listdir(spool / "leases")) == ["7.1", "7.1.job"]
+
+
+def test_without_its_lease_or_its_file_nothing_runs(spool: Path) -> None:
+    (spool / "leases" / "7.1").unlink()
+    assert "there is no lease for this attempt" in run(spool).stderr
+    spool_folder.remove(spool, [WHO])
+    done = subprocess.run(
+        [spool.parent / "slurm_script-77"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode != 0, done.stdout) == (True, "")
+
+
+def test_the_gates_prolog_and_the_script_agree(spool: Path) -> None:
+    """Whichever comes first, the job starts and another does not."""
+    leases = str(spool / "leases")
+    assert check(leases, Claim("7.1", "ada", "alpine", "77", "n1")).ok is True
+    assert run(spool).returncode == 0
+    assert run(spool, job="78").returncode == REFUSED_STATUS
+    assert check(leases, Claim("7.1", "ada", "alpine", "77", "n1")).ok is True
+
+
+def test_a_het_jobs_lease_is_its_leaders(spool: Path) -> None:
+    assert run(spool, job="79", SLURM_HET_JOB_ID="78").returncode == 0
+    assert (spool / "leases" / "7.1.job").read_text() == "alpine 78\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of others need root")
+def test_a_binding_that_is_nobodys_to_make_is_not_believed(spool: Path) -> None:
+    bound = spool / "leases" / "7.1.job"
+    bound.write_text("alpine 99\n")
+    os.chown(bound, 12345, 12345)
+    done = run(spool)
+    assert done.returncode == 0
+    assert "user 12345 is in the way" in done.stderr
+
+
+LANGUAGES = {
+    "#!/bin/bash -l": "[ -n \"$BASH_VERSION\" ] && echo ran",
+    "#!/usr/bin/env python3": "import sys; print('ran')",
+    "#! /usr/bin/perl -w": 'print "ran\\n";',
+    "#!/usr/bin/awk -f": 'BEGIN { print "ran" }',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", LANGUAGES)
+def test_any_interpreter_is_started(spool: Path, line: str) -> None:
+    program = line[2:].split()[-1 if "env" in line else 0]
+    assert shutil.which(program), f"{program} is not here"
+    path = os.environ["PATH"]
+    done = run(spool, f"{line}\n{LANGUAGES[line]}\n", PATH=path)
+    assert done.returncode == 0, done.stderr
+    assert "ran" in done.stdout
+
+
+def test_only_the_first_line_is_another() -> None:
+    script = "#!/usr/bin/python3\n#SBATCH --time=1\nprint(1)\n\x00\udcff"
+    starter = starter_of(script, WHO, "/spool")
+    assert starter.line == "#!/bin/sh /spool/starts/python3/7.1"
+    assert started_by(script, starter.line).split("\n")[1:] == script.split("\n")[1:]
+
+
+def test_shell_metacharacters_in_the_users_line_are_words(spool: Path) -> None:
+    done = run(spool, '#!/bin/echo $(touch /tmp/owned); "$HOME" \'\n')
+    assert done.stdout.startswith('$(touch /tmp/owned); "$HOME" \' /')
+
+
+def test_a_line_that_old_kernels_cannot_read_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="too long"):
+        starter_of(SH, WHO, "/" + "x" * MAX_LINE_BYTES)
+    with pytest.raises(InvalidRequest, match="no interpreter"):
+        starter_of("echo", WHO, "/spool")
+
+
+def test_the_file_goes_with_the_lease_and_what_is_left_over_is_tidied(spool: Path) -> None:
+    run(spool)
+    path = spool / "starts" / "sh" / "7.1"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert stat.S_IMODE((spool / "starts").stat().st_mode) == 0o711
+    spool_folder.remove(spool, [WHO])
+    assert not path.exists()
+    path.write_text("left by an agent that died")
+    later_s = path.stat().st_mtime + spool_folder.JUNK_AGE_S + 1
+    spool_folder.look(spool, "alpine", frozenset(), later_s)
+    assert not path.exists()
+
+
+# ---- the agent ----
+
+
+@pytest.mark.parametrize("consume", ["gate", "wrapper"])
+def test_an_agent_hands_sbatch_the_line_that_agent_yaml_asks_for(
+    daemon: Daemon, tmp_path: Path, consume: Literal["gate", "wrapper"]
+) -> None:
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    daemon.spool, daemon.consume_lease = str(folder), consume
+
+    async def script() -> None:
+        daemon.tell(order(0, "a1"))
+        await daemon.wait_for(LaunchAccepted)
+        line = daemon.site.start_lines[attempt(0)]
+        path = folder / "starts" / "sh" / "4294967296.1"
+        assert line == (f"#!/bin/sh {path}" if consume == "wrapper" else "")
+        assert path.exists() is (consume == "wrapper")
+        daemon.slurm.end(attempt(0))
+        await asyncio.sleep(30)
+        assert not path.exists()
+
+    daemon.serve(script)
+
+
+def test_a_wrapper_needs_a_spool() -> None:
+    with pytest.raises(ValueError, match="consume_lease: wrapper needs a spool_dir"):
+        AgentConfig(site="a", socket="/s", state_dir="/d", consume_lease="wrapper")
