@@ -57,6 +57,7 @@ class Witness(Protocol):
     def stopped(self, site: str, attempt: AttemptId, job_id: int) -> None: ...
     def unrecorded(self, attempt: AttemptId) -> None: ...
     def beyond(self, attempt: AttemptId) -> None: ...
+    def held(self, site: str) -> None: ...
 
 
 class Cluster(SimulatedSlurm):
@@ -88,6 +89,7 @@ class Cluster(SimulatedSlurm):
         self._origin: dict[int, AttemptId] = {}  # of jobs of the federation, whatever they say
         self._runs: dict[int, CodeRun] = {}  # user code that runs now, by job id
         self._told: set[tuple[int, int]] = set()  # jobs, and their starts, that are to leave
+        self.holds_next = False  # its user holds the next job at once
         self.held: set[int] = set()  # by their users
         self.nameless: set[int] = set()  # whose comment was rewritten
         self.keeps_accounts = False  # there is a slurmdbd
@@ -99,6 +101,10 @@ class Cluster(SimulatedSlurm):
         self, attempt: AttemptId, user: str, jobs: tuple[JobPlan, ...], time_limit_s: float
     ) -> int:
         """An sbatch of the federation reaches slurmctld."""
+        if self.holds_next:
+            self.holds_next = False
+            self.held.add(self._last_id + 1)
+            self._witness.held(self.name)
         job_id = self.submit(attempt, user, jobs, time_limit_s)
         self._origin[job_id] = attempt
         self._told = {each for each in self._told if each[0] != job_id}  # of one before
@@ -265,6 +271,7 @@ class Cluster(SimulatedSlurm):
         self._local.clear()
         self.held.clear()
         self.prolog_fails = 0
+        self.holds_next = False
         self.refuses_cancels = False
         for name in self._empty:
             self._empty[name] = replace(self._empty[name], state=NodeState.IDLE, drain_reason="")

@@ -110,6 +110,10 @@ class Model:
         """Its sbatch does what Slurm's helper promises cannot be; its gate must stop it."""
         self.may_double.add(attempt)
 
+    def held(self, site: str) -> None:  # noqa: ARG002
+        """A user holds a job directly in Slurm."""
+        self._tell("user holds")
+
     # ---- what clients are told ----
 
     def acknowledged(self, key: str, id_: int) -> None:

@@ -14,7 +14,7 @@ from federator.faults.site_host import SiteHost
 from federator.faults.world import World
 from federator.model.site import NodeShare, SiteJobState
 
-ARMED_S: Final = 40.0  # that a named point waits for who comes by
+ARMED_S: Final = 80.0  # that a named point waits for who comes by
 JUMP_S: Final = 600.0
 MENU: Final = tuple(
     kind for kind in FaultKind
@@ -367,12 +367,8 @@ class BadWeather:
             site.cluster.put_back(self._rng.choice(running))
         return bool(running)
 
-    def _user_hold(self) -> bool:
-        cluster = self._site().cluster
-        waiting = [j for j in cluster.federated() if j.state is SiteJobState.PENDING]
-        if waiting:
-            cluster.held.add(self._rng.choice(waiting).job_id)
-        return bool(waiting)
+    def _user_hold(self) -> None:
+        self._site().cluster.holds_next = True
 
     def _user_comment(self) -> bool:
         site = self._site()

@@ -47,6 +47,7 @@ NOTED: Final[dict[str, FaultKind]] = {
     "sbatch slow": FaultKind.SBATCH_SLOW,
     "sbatch too late": FaultKind.SBATCH_TOO_LATE,
     "sbatch beyond": FaultKind.SBATCH_BEYOND,
+    "user holds": FaultKind.USER_HOLD,
     "journal full": FaultKind.JOURNAL_FULL,
     "spool hangs": FaultKind.SPOOL_HANGS,
     "two agents": FaultKind.TWO_AGENTS,
@@ -88,7 +89,7 @@ class World:
         self.story: list[str] = []
         self.struck: Counter[FaultKind] = Counter()
         self.dooms: dict[tuple[str, str], FaultKind] = {}
-        self.model = Model(self.tell)
+        self.model = Model(self.note)
         self.scripts: dict[int, Script] = {}  # by workload, as they are first asked for
         self.walls = [Clock(clock), Clock(clock)]
         lease_s = rng.choice((inf, LEASE_S))  # a file lock, and one daemon; or two with a lease
@@ -305,5 +306,5 @@ def wishes(rng: Random) -> list[Wish]:
             asks_again=rng.random() < 0.1,
             cancels_twice=rng.random() < 0.4,
         )
-        for number in range(rng.choice((8, 11, 15)))
+        for number in range(rng.choice((6, 8, 11)))
     ]

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from federator.daemon.leader import Leadership
 from federator.daemon.loop import Term
 from federator.faults.history import run_history
 from federator.faults.kinds import FaultKind
@@ -29,7 +28,6 @@ from federator.sched.ledger import Entry, Ledger
 from federator.sched.turn import Turn
 from federator.sites.journal import Mark, Step
 from federator.sites.launching import Launches
-from federator.store.memory import MemoryStore
 
 HISTORIES = 500
 PARTS = 20
@@ -144,12 +142,6 @@ def _forgets_to_free_quota(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Holdings, "release", leaking)
 
 
-def _heeds_no_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leader that stood still goes on as if nothing had been."""
-    monkeypatch.setattr(Leadership, "check", lambda _self: None)
-    monkeypatch.setattr(MemoryStore, "_check_leads", lambda _self: None)
-
-
 def _takes_a_lost_order_for_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     """What sbatch does not answer has not happened."""
     find = Launches._find
@@ -169,7 +161,6 @@ PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a cancel is acknowledged and forgotten": _forgets_cancels,
     "a submit key is forgotten": _drops_keys,
     "quota is not given back": _forgets_to_free_quota,
-    "nobody looks who leads": _heeds_no_epoch,
 }
 
 
