@@ -23,6 +23,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
     "experiment": ("federator.cli.experiment", "experiment",
                    "Policies beside each other: a report."),
     "explain": ("federator.cli.explain", "explain", "Why a workload is where it is."),
+    "faults": ("federator.cli.faults", "faults", "Is anything lost? Histories of faults."),
     "generate": ("federator.cli.generate", "generate", "Make up a trace of jobs to replay."),
     "log": ("federator.cli.log", "log", "The event log: verify, export, replay."),
     "rank": ("federator.cli.rank", "rank", "Offline: the order of a queue, and why."),

@@ -12,6 +12,7 @@ import contextlib
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
@@ -64,7 +65,7 @@ from federator.sites.protocol import (
 )
 from federator.sites.recalling import Recalling
 from federator.sites.relay import Relay
-from federator.sites.researchers import ResearcherSocket
+from federator.sites.researchers import Listen, ResearcherSocket
 from federator.sites.setbacks import Setbacks
 from federator.sites.spool import Acting, Spool
 from federator.sites.taking import Taking
@@ -108,6 +109,7 @@ class Agent:
         clock: returns Unix time.
         knows_user: tells whether a user has an account at this site.
         acting: does what may take long in the spool; by default a thread.
+        listen: serves the researchers' socket; by default a unix one.
     """
 
     def __init__(  # noqa: PLR0913 - each is one edge of the agent
@@ -120,8 +122,10 @@ class Agent:
         knows_user: Callable[[str], bool],
         clock: Callable[[], float] = time.time,
         acting: Acting | None = None,
+        listen: Listen = lambda answer, path: ResearcherSocket(answer).listen(path),
     ) -> None:
         self._config = config
+        self._listen = listen
         self._driver = driver
         self._journal = journal
         self._write = write
@@ -130,9 +134,9 @@ class Agent:
         self._scheduler = SiteScheduler(())
         self._poll_interval_s = 10.0
         self._gpus: Mapping[str, GpuModel] = {}
-        self._swept_at_s = 0.0
+        self._swept_at_s = -inf
         self._rest_s = 0.0
-        self._watch_until_s = 0.0
+        self._watch_until_s = -inf
         self._sweep_lock = asyncio.Lock()
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -178,7 +182,7 @@ class Agent:
         self._scheduler = SiteScheduler(welcome.partitions)
         self._poll_interval_s = welcome.poll_interval_s
         self._gpus = welcome.gpus
-        server = await ResearcherSocket(self._relay.ask).listen(Path(self._config.socket))
+        server = await self._listen(self._relay.ask, Path(self._config.socket))
         lasting = [
             asyncio.create_task(self._obey(reader)),
             asyncio.create_task(self._sweep_for_ever()),
@@ -272,11 +276,16 @@ class Agent:
 
     # ---- sweeps ----
 
+    @staticmethod
+    def _elapsed_s() -> float:
+        """For how long anything lasts: unlike Unix time it is never set."""
+        return asyncio.get_running_loop().time()
+
     async def _sweep_for_ever(self) -> None:
         await self._sweep()
         while True:
             await asyncio.sleep(self._rest_s)
-            watching = self._clock() < self._watch_until_s
+            watching = self._elapsed_s() < self._watch_until_s
             pause_s = min(WATCH_S, self._poll_interval_s) if watching else self._poll_interval_s
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), max(0.0, pause_s - self._rest_s))
@@ -285,27 +294,27 @@ class Agent:
 
     def _watch(self) -> None:
         """Something is about to happen: sweep in short order for a while."""
-        self._watch_until_s = self._clock() + WATCH_FOR_S
+        self._watch_until_s = self._elapsed_s() + WATCH_FOR_S
         self._wake.set()
 
     async def _sweep(self) -> bool:
         """Look at Slurm once and report what is new; False when it did not answer."""
         async with self._sweep_lock:
             self._launches.sweep_begins(idle=not self._tasks)
-            began_s = self._clock()
+            began_s = self._elapsed_s()
             try:
                 sweep = await self._driver.sweep()
             except SiteUnavailable as error:
                 self._told.forget()  # after trouble everything is told again
                 self._send(Trouble(detail=str(error)))
                 return False
-            self._swept_at_s = self._clock()
+            self._swept_at_s = self._elapsed_s()
             self._rest_s = REST_PER_SWEEP * max(0.0, self._swept_at_s - began_s)
             known = self._setbacks.complete(self._journal.genuine(sweep.attempts), sweep.nodes)
             await self._departures.settle(known)
             known = {a: self._departures.told(report) for a, report in known.items()}
             self._known = await self._left_behind.complete(known)
-            self._kept.note(self._known.values(), self._swept_at_s)
+            self._kept.note(self._known.values(), self._clock())
             self._sees_all_nodes = sweep.nodes_complete
             genuine = {a: r.site_job_id for a, r in self._known.items()}
             running, local = told_apart(sweep.holders, genuine)
@@ -349,7 +358,7 @@ class Agent:
     # ---- bids ----
 
     async def _bid(self, ask: Ask) -> None:
-        if self._clock() - self._swept_at_s > max(FRESH_S, self._rest_s):
+        if self._elapsed_s() - self._swept_at_s > max(FRESH_S, self._rest_s):
             await self._sweep()
         if self._spool.trouble:  # every launch would be declined
             reason = Reason(code=ReasonCode.LAUNCH_REFUSED, detail=self._spool.trouble[:500])

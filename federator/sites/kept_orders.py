@@ -55,6 +55,12 @@ class KeptOrders:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(self._ends, flags)
 
+    def close(self) -> None:
+        """Let go of the file; nothing can be noted any more."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
     def _drop_old_orders(self, now_s: float) -> None:
         for entry in os.scandir(self._folder):
             attempt = _attempt_of(entry.name)

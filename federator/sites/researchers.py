@@ -14,7 +14,7 @@ import struct
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -34,6 +34,15 @@ MAX_CONNECTIONS: Final = 16  # of one user
 IDLE_S: Final = 60.0
 
 Answer = Callable[[str, Call], Awaitable[Reply]]
+
+
+class OpenSocket(Protocol):
+    """A socket at which calls are taken."""
+
+    def close(self) -> None: ...
+
+
+Listen = Callable[[Answer, Path], Awaitable[OpenSocket]]
 
 
 class ResearcherSocket:

@@ -14,6 +14,8 @@ from math import inf
 from typing import Final
 
 from federator.errors import SiteRefused
+from federator.faults.clock import VirtualClock
+from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 from federator.model.event import Draft, LogRecord, decode_event, encode_event
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.message import (
@@ -64,8 +66,6 @@ from federator.sched.site_scheduler import SiteScheduler, summarise
 from federator.sched.snapshot import taken
 from federator.sites.base import told_apart
 from federator.sites.setbacks import Setbacks
-from tests.fakes.clock import VirtualClock
-from tests.fakes.slurm import SimulatedJob, SimulatedSlurm
 
 LATENCY_S: Final = 0.01
 POLL_S: Final = 10.0

@@ -14,6 +14,7 @@ from federator.cli import client, fsbatch
 from federator.cli.client import NoAnswer
 from federator.cli.words import reason_text, refusal_text
 from federator.errors import SiteUnavailable
+from federator.faults.clock import VirtualClock
 from federator.model.plan import Bid, JobPlan, Score
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import NodeShare
@@ -32,7 +33,6 @@ from federator.sites.protocol import (
     frame,
 )
 from federator.sites.protocol import TestOnlyReply as BidsReply
-from tests.fakes.clock import VirtualClock
 
 ID = 2**32
 WAITS = Refusal(

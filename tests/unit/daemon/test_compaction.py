@@ -15,13 +15,13 @@ from federator.daemon.following import Follower
 from federator.daemon.links import SiteLink
 from federator.daemon.loop import new_federation
 from federator.errors import LeadershipLost, NotCompacted, StoreError
+from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.event import SnapshotDone, decode_event
 from federator.model.lifecycle import WorkloadState
 from federator.model.workload import WorkloadId
 from federator.sched.ledger import Ledger
 from federator.sites.protocol import CancelCall, SubmitReply
 from federator.store.memory import MemoryLog, MemoryStore
-from tests.fakes.clock import VirtualClock, run_virtual
 from tests.fakes.ledger_dump import dump
 from tests.unit.daemon.test_two_daemons import CONFIG, Host, settled, submit
 

@@ -12,9 +12,9 @@ import pytest
 
 from federator.daemon.leader import HUNG_S, TRY_S, Leadership, in_a_thread
 from federator.errors import LeadershipLost, StoreError
+from federator.faults.clock import VirtualClock, run_virtual
 from federator.store.chain import LogPlace
 from federator.store.memory import MemoryLog, MemoryStore
-from tests.fakes.clock import VirtualClock, run_virtual
 
 LEASE_S = 3.0
 

@@ -12,6 +12,7 @@ import pytest
 from federator.daemon import links
 from federator.daemon.links import SiteLink, check_hello
 from federator.errors import SiteUnavailable
+from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.message import AttemptsShown, Observation, Remembered, SiteDown
 from federator.model.site import Node, Snapshot
 from federator.model.workload import AttemptId, SiteName, WorkloadId
@@ -42,7 +43,6 @@ from federator.sites.protocol import (
     unpacked,
 )
 from federator.sites.transport import Channel
-from tests.fakes.clock import VirtualClock, run_virtual
 
 SITE = SiteName("alpine")
 WELCOME = Welcome(

@@ -22,6 +22,7 @@ from federator.daemon.recover import (
     rebuild,
 )
 from federator.errors import SiteUnavailable, StoreError
+from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.event import Awarded, EpochBegan, decode_event, encode_event
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import LaunchAt, Remembered
@@ -40,7 +41,6 @@ from federator.store.export import write_export
 from federator.store.replaying import replay_log
 from federator.store.sqlite import SqliteStore
 from tests.fakes.build import draft, gang, rack
-from tests.fakes.clock import VirtualClock, run_virtual
 from tests.fakes.loopback import Loopback
 from tests.unit.daemon.test_links import FakeChannel, FakeTransport
 

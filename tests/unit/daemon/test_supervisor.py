@@ -15,9 +15,9 @@ from federator.config import load_config
 from federator.daemon.links import SiteLink
 from federator.daemon.loop import Daemon, DaemonEdges, Term
 from federator.daemon.supervisor import Supervisor
+from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.message import Command, Tick
 from federator.store.memory import MemoryStore
-from tests.fakes.clock import VirtualClock, run_virtual
 
 CONFIG = """
 federation: demo

@@ -17,6 +17,7 @@ from federator.daemon.links import SiteLink
 from federator.daemon.loop import CallDesk, Daemon, DaemonEdges, Listening
 from federator.daemon.standby import StandbyDesk
 from federator.errors import LeadershipLost
+from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.message import Command
 from federator.model.workload import Option, SiteName, Submission
 from federator.sites.protocol import (
@@ -31,7 +32,6 @@ from federator.sites.protocol import (
     SubmitReply,
 )
 from federator.store.memory import MemoryLog, MemoryStore
-from tests.fakes.clock import VirtualClock, run_virtual
 
 LEASE_S = 3.0
 CONFIG = """

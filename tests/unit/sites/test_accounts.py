@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from federator.faults.clock import VirtualClock
 from federator.sites.accounts import FRESH_S, Accounts
-from tests.fakes.clock import VirtualClock
 
 
 def test_an_answer_is_remembered_for_a_minute_and_then_asked_for_anew() -> None:

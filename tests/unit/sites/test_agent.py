@@ -13,6 +13,8 @@ import msgspec
 import pytest
 
 from federator.errors import StaleState
+from federator.faults.clock import VirtualClock, run_virtual
+from federator.faults.slurm import SimulatedSlurm
 from federator.model.reason import ReasonCode, RefusalKind
 from federator.model.site import NodeShare
 from federator.model.workload import AttemptId
@@ -48,8 +50,7 @@ from federator.sites.protocol import (
     unpacked,
 )
 from tests.fakes.build import attempt, gang, plan_on, rack, submission
-from tests.fakes.clock import VirtualClock, run_virtual
-from tests.fakes.slurm import SimulatedSite, SimulatedSlurm
+from tests.fakes.slurm import SimulatedSite
 
 _M = TypeVar("_M", bound=Message)
 _T = TypeVar("_T")
@@ -69,6 +70,7 @@ class Daemon:
         self.spool = ""  # agent.yaml's spool_dir
         self.consume_lease: Literal["gate", "wrapper"] = "gate"
         self.spool_hangs = False
+        self.clock_is_ahead_s = 0.0  # of true time, at the site
         self._reader: asyncio.StreamReader | None = None
 
     def tell(self, message: Message) -> None:
@@ -102,7 +104,8 @@ class Daemon:
         )  # fmt: skip
         journal = Journal(self.folder, self.clock())
         agent = Agent(
-            config, self.site, journal, self._take, clock=self.clock,
+            config, self.site, journal, self._take,
+            clock=lambda: self.clock() + self.clock_is_ahead_s,
             knows_user=lambda user: user != "stranger", acting=self._in_spool,
         )  # fmt: skip
         self.tell(Welcome(protocol=PROTOCOL_VERSION, epoch=self.epoch, site="alpine",
@@ -654,3 +657,22 @@ def test_a_spool_is_named_by_an_absolute_path() -> None:
     text = b"{site: a, socket: /s, state_dir: /d, spool_dir: spool}"
     with pytest.raises(msgspec.ValidationError, match="spool_dir: expected an absolute path"):
         msgspec.yaml.decode(text, type=AgentConfig)
+
+
+def test_a_clock_that_is_set_while_the_agent_looks_at_slurm_does_not_keep_it_from_looking_again(
+    daemon: Daemon,
+) -> None:
+    """It rests for four times as long as a look takes, which here is not ten minutes."""
+
+    async def script() -> None:
+        daemon.site.sweep_takes_s = 1.0
+        await asyncio.sleep(10.5)  # into the next look
+        daemon.clock_is_ahead_s = 600.0
+        await asyncio.sleep(1.0)
+        daemon.site.sweep_takes_s = 0.0
+        daemon.tell(order(0, "a1"))
+        await daemon.wait_for(LaunchAccepted)
+        await asyncio.sleep(30.0)
+        assert daemon.heard(Report)[-1].attempts[0].site_job_id
+
+    daemon.serve(script)

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from federator.faults.slurm import SimulatedJob
 from federator.model.site import AttemptReport, Leave, SiteJobState
 from federator.sites.base import Seen
 from federator.sites.protocol import (
@@ -20,7 +21,6 @@ from federator.sites.protocol import (
     SignalTo,
 )
 from tests.fakes.build import attempt, plan_on
-from tests.fakes.slurm import SimulatedJob
 from tests.unit.sites.test_agent import Daemon, order
 
 GRACE_S = 120.0

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from federator.errors import SiteRefused
+from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 from federator.model.site import SiteJobState
 from federator.sites.base import Seen
 from federator.sites.leaving import ACTS_AT_ONCE
 from federator.sites.protocol import PreemptOrder, Report, SignalTo
 from tests.fakes.build import attempt, plan_on, rack
-from tests.fakes.slurm import SimulatedJob, SimulatedSlurm
 from tests.unit.sites.test_agent import Daemon
 from tests.unit.sites.test_leaving import (
     GRACE_S,

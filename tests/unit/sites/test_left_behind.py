@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from federator.errors import SiteRefused
+from federator.faults.clock import VirtualClock, run_virtual
+from federator.faults.slurm import SimulatedSlurm
 from federator.model.site import AttemptReport, SiteJobState
 from federator.sites.base import Seen
 from federator.sites.journal import Journal, Mark, Step
@@ -17,8 +19,7 @@ from federator.sites.leaving import LOOK_TAKES_S
 from federator.sites.left_behind import USERS_AT_ONCE, LeftBehind
 from federator.sites.protocol import LaunchAccepted, PreemptOrder, Report
 from tests.fakes.build import attempt, rack
-from tests.fakes.clock import VirtualClock, run_virtual
-from tests.fakes.slurm import SimulatedSite, SimulatedSlurm
+from tests.fakes.slurm import SimulatedSite
 from tests.unit.sites.test_agent import Daemon, order
 
 SAVED_AT_S = 77.0

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from federator.errors import SiteUnavailable
+from federator.faults.clock import VirtualClock, run_virtual
 from federator.sites.protocol import CallAnswer, ClientCall, Message, SitesCall, SitesReply
 from federator.sites.relay import CALL_S, Relay
-from tests.fakes.clock import VirtualClock, run_virtual
 
 
 def test_the_answer_goes_to_whoever_asked() -> None:

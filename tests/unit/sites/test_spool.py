@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federator.errors import SiteUnavailable
+from federator.faults.clock import VirtualClock
 from federator.model.site import GpuModel
 from federator.model.workload import AttemptId, WorkloadId
 from federator.sites import spool as spool_module
@@ -31,7 +32,6 @@ from federator.sites.spool import (
     admission_text,
 )
 from federator.sites.spool_folder import JUNK_AGE_S, TICKET_LASTS_S
-from tests.fakes.clock import VirtualClock
 
 _T = TypeVar("_T")
 USER = "ada"

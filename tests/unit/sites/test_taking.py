@@ -6,13 +6,14 @@ import asyncio
 
 import pytest
 
+from federator.faults.clock import VirtualClock
+from federator.faults.slurm import SimulatedSlurm
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.workload import AttemptId
 from federator.sites.protocol import CancelFailed, Message, ShrinkOrder
 from federator.sites.taking import Taking
 from tests.fakes.build import attempt, plan_on, rack
-from tests.fakes.clock import VirtualClock
-from tests.fakes.slurm import SimulatedSite, SimulatedSlurm
+from tests.fakes.slurm import SimulatedSite
 
 
 class SiteOfOneHetJob:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from federator.errors import SiteRefused, SiteUnavailable
+from federator.faults.clock import VirtualClock
 from federator.model.site import LocalJob, NodeShare
 from federator.sites.slurm.client import (
     ENVIRONMENT,
@@ -17,7 +18,6 @@ from federator.sites.slurm.client import (
     SlurmClient,
 )
 from federator.sites.slurm.runner import Completed
-from tests.fakes.clock import VirtualClock
 from tests.unit.sites.slurm.texts import job_line, node_line, squeue_record
 
 Answer = Callable[[Sequence[str]], Completed]

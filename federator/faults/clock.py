@@ -1,10 +1,10 @@
-"""What time is it in a test? Whatever the test says; asyncio can be made to believe it too."""
+"""What time is it where nothing is waited for? asyncio is made to believe in a clock that leaps."""
 
 from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 
@@ -37,10 +37,13 @@ class _LeapingSelector(selectors.DefaultSelector):
         return ready
 
 
-class _VirtualLoop(asyncio.SelectorEventLoop):
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop in which a sleep of an hour takes no time."""
+
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__(_LeapingSelector(clock))
         self._virtual_clock = clock
+        self._clock_resolution = 1e-6  # Unix time in a double has no finer one
 
     def time(self) -> float:
         return self._virtual_clock()
@@ -49,7 +52,11 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
 _T = TypeVar("_T")
 
 
-def run_virtual(clock: VirtualClock, work: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine to its end in virtual time: a sleep of an hour takes none."""
-    with asyncio.Runner(loop_factory=lambda: _VirtualLoop(clock)) as runner:
+def run_virtual(
+    clock: VirtualClock,
+    work: Coroutine[Any, Any, _T],
+    loop_of: Callable[[VirtualClock], asyncio.AbstractEventLoop] = VirtualLoop,
+) -> _T:
+    """CodeRun a coroutine to its end in virtual time."""
+    with asyncio.Runner(loop_factory=lambda: loop_of(clock)) as runner:
         return runner.run(work)

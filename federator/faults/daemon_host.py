@@ -1,0 +1,142 @@
+"""What happens on a daemon's host? The service manager starts the real daemon, again and again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from federator.config import FederationConfig, SiteConfig
+from federator.daemon.loop import CallDesk, Daemon, DaemonEdges
+from federator.errors import FederatorError
+from federator.faults.log import SharedLog
+from federator.faults.net import Line, LineTransport, Network
+from federator.faults.process import Process, later
+from federator.model.workload import SiteName
+from federator.sched.federation import Federation
+from federator.sites.protocol import Call, ClientCall, Reply
+from federator.sites.transport import Transport
+
+Ways = dict[SiteName, tuple[Network, Callable[[Line], None]]]
+RESTART_S: Final = 1.0  # systemd's RestartSec
+
+
+@dataclass(slots=True)
+class _Door:
+    """The daemon's own socket."""
+
+    host: DaemonHost
+    desk: CallDesk
+    process: Process
+
+    def close(self) -> None:
+        if self.host.door is self:
+            self.host.door = None
+
+
+@dataclass(slots=True, eq=False)
+class DaemonHost:
+    """A host with a daemon.
+
+    Args:
+        config: federation.yaml.
+        log: that all daemons share.
+        networks: the way to each site, and how an agent is started there.
+        wall: this host's clock.
+        monotonic: time since whenever.
+        strikes: see ``Process``.
+        tell: notes what struck.
+        on_lead: told when a daemon of this host has read the log and leads.
+    """
+
+    config: FederationConfig
+    log: SharedLog
+    networks: Ways
+    wall: Callable[[], float]
+    monotonic: Callable[[], float]
+    strikes: Callable[[str, str], bool]
+    tell: Callable[[str], None]
+    on_lead: Callable[[DaemonHost, Process], None]
+    process: Process | None = None
+    daemon: Daemon | None = None
+    door: _Door | None = None
+    up: bool = True  # whether it is started again when it has ended
+    starts: int = 0
+
+    def start(self) -> None:
+        """As systemd does."""
+        if self.process is not None or not self.up:
+            return
+        self.starts += 1
+        self.process = process = Process("daemon", self.strikes)
+        process.when_dead(lambda: self._ended(process))
+        process.spawn(self._run(process))
+
+    def _ended(self, process: Process) -> None:
+        if self.process is process:
+            self.process = self.daemon = self.door = None
+            later(RESTART_S, self.start)
+
+    async def _run(self, process: Process) -> None:
+        try:
+            store = self.log.open(process)
+            self.daemon = Daemon(self.config, store, edges=self._edges(process))
+            await self.daemon.run()
+        except FederatorError as error:
+            process.check()
+            self.tell(f"daemon ended: {error}")
+        finally:
+            process.die()
+
+    def _edges(self, process: Process) -> DaemonEdges:
+        def transport_of(site: SiteConfig) -> Transport:
+            name = next(n for n, s in self.config.sites.items() if s is site)
+            network, start_agent = self.networks[name]
+            return LineTransport(network, process, start_agent)
+
+        async def act(function: Callable[..., Any], *args: Any) -> Any:
+            process.check()
+            await asyncio.sleep(self.log.slow_s + 0.002)
+            return function(*args)
+
+        async def listen(desk: CallDesk, _path: Path) -> _Door:
+            self.door = _Door(self, desk, process)
+            if self.federation is not None:
+                self.on_lead(self, process)
+            return self.door
+
+        return DaemonEdges(
+            wall=self.wall, monotonic=self.monotonic, transport_of=transport_of, act=act,
+            listen=listen,
+        )  # fmt: skip
+
+    @property
+    def federation(self) -> Federation | None:
+        """What the running daemon holds, for the model alone."""
+        if self.daemon is None or self.daemon.term is None:
+            return None
+        return self.daemon.term.federation
+
+    async def ask(self, user: str, call: Call) -> Reply | None:
+        """A command on the daemon's host; None: nobody answers."""
+        door = self.door
+        if door is None:
+            return None
+        process = door.process
+        answered: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
+
+        def answer(reply: Reply) -> None:
+            process.point("answer")
+            if not answered.done():
+                answered.set_result(reply)
+
+        def nobody() -> None:
+            if not answered.done():
+                answered.set_result(None)
+
+        process.when_dead(nobody)
+        asked = ClientCall(call_id=0, user=user, call=call)
+        process.call(door.desk.take, asked, SiteName(""), answer)
+        return await answered

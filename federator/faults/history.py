@@ -1,0 +1,87 @@
+"""What comes of one seed? A whole history, the same each time, and whether a promise was broken."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import structlog
+
+from federator.faults.clock import VirtualClock, run_virtual
+from federator.faults.kinds import FaultKind
+from federator.faults.process import ManyProcesses
+from federator.faults.weather import MENU, BadWeather
+from federator.faults.world import BEGINS_S, World
+
+FAULTS_S: Final = 90.0
+_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there
+_OURS: Final = ("link_fault", "call_fault")  # events by which the daemon owns to a fault of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEnd:
+    """Of one history."""
+
+    seed: int
+    broken: tuple[str, ...]  # promises; none if all is well
+    struck: Counter[FaultKind]
+    counts: Counter[str]
+    digest: str
+    lasted_s: float  # of virtual time
+    story: tuple[str, ...]
+
+
+def run_history(seed: int, menu: tuple[FaultKind, ...] = MENU) -> HistoryEnd:
+    """Live through the history of a seed."""
+    clock = VirtualClock(BEGINS_S)
+    where = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+    with TemporaryDirectory(prefix="federator-faults-", dir=where) as folder, _quiet() as said:
+        world = World(Random(seed), clock, Path(folder))
+        weather = BadWeather(world, FAULTS_S, menu)
+
+        async def live() -> None:
+            weather.begin()
+            await world.run(FAULTS_S)
+
+        loops: list[ManyProcesses] = []
+
+        def loop_of(clock: VirtualClock) -> ManyProcesses:
+            loops.append(ManyProcesses(clock))
+            return loops[-1]
+
+        run_virtual(clock, live(), loop_of)
+    broken = [*world.model.broken, *(f"unforeseen: {e!r}" for e in loops[0].faults), *said]
+    return HistoryEnd(
+        seed=seed, broken=tuple(broken), struck=world.struck, counts=world.model.counts,
+        digest=world.digest, lasted_s=clock() - BEGINS_S, story=tuple(world.story),
+    )  # fmt: skip
+
+
+@contextmanager
+def _quiet() -> Iterator[list[str]]:
+    """Keep the daemon's log to ourselves; what it says of its own faults is kept."""
+    said: list[str] = []
+
+    def keep(_logger: object, _method: str, event: Any) -> Any:
+        if event.get("event") in _OURS:
+            said.append(f"the daemon says: {event}")
+        raise structlog.DropEvent
+
+    before = structlog.get_config()
+    structlog.configure(
+        processors=[structlog.processors.format_exc_info, keep],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+        cache_logger_on_first_use=False,
+    )
+    try:
+        yield said
+    finally:
+        structlog.configure(**before)

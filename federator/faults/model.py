@@ -1,0 +1,231 @@
+"""What must hold, whatever befalls? A witness beside the federation: Slurm's and clients' truth.
+
+It never asks the daemon what it believes, but at the very end, when that is compared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from federator.faults.cluster import CodeRun
+from federator.model.event import Awarded, Changed, Submitted, decode_event
+from federator.model.lifecycle import TERMINAL, WorkloadState
+from federator.model.site import SiteJobState
+from federator.model.workload import AttemptId, WorkloadId
+from federator.sched.ledger import Ledger
+
+_SAVED = 85
+
+
+class Broken(AssertionError):
+    """A promise was broken."""
+
+
+@dataclass(slots=True, eq=False)
+class Truth:
+    """What really became of one workload."""
+
+    runs: list[CodeRun] = field(default_factory=list)
+    acked: str = ""  # the key under which its client knows it
+    cancel_asked: bool = False
+    cancel_acked: bool = False
+    last_attempt: int = 0  # by the log
+    attempt_at_cancel: int = 0
+    ended_outside: bool = False  # somebody ended a job of its in Slurm, or a gate did
+    unrecorded: set[AttemptId] = field(default_factory=set)  # attempts Slurm knows no more
+
+    @property
+    def completed(self) -> bool:
+        """Its user code ended well, of its own accord."""
+        return any(
+            r.ended is SiteJobState.COMPLETED and not r.exit_code and not r.told for r in self.runs
+        )
+
+
+class Model:
+    """Checks promises as things happen, and all of them at the end.
+
+    Args:
+        tell: notes what happened, for the story.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self.truths: dict[WorkloadId, Truth] = {}
+        self.id_of_key: dict[str, int] = {}
+        self.submissions: Counter[AttemptId] = Counter()
+        self.may_double: set[AttemptId] = set()  # its sbatch went beyond what Slurm can do
+        self.counts: Counter[str] = Counter()
+        self.broken: list[str] = []
+
+    def truth(self, id_: WorkloadId) -> Truth:
+        return self.truths.setdefault(id_, Truth())
+
+    def break_(self, what: str) -> None:
+        """Note a broken promise."""
+        self.broken.append(what)
+        self._tell(f"BROKEN: {what}")
+
+    # ---- what Slurm does (a ``Witness``) ----
+
+    def submitted(self, site: str, attempt: AttemptId, job_id: int) -> None:
+        self._tell(f"{site}: sbatch of {attempt} is job {job_id}")
+        self.submissions[attempt] += 1
+        self.counts["sbatch"] += 1
+        if self.submissions[attempt] > 1 and attempt not in self.may_double:
+            self.break_(f"{attempt} was submitted twice")
+
+    def began(self, run: CodeRun) -> None:
+        id_ = run.attempt.workload
+        truth = self.truth(id_)
+        self._tell(f"{run.site}: {run.attempt} runs as job {run.job_id}")
+        self.counts["starts"] += 1
+        for other in truth.runs:
+            if other.ended is None:
+                self.break_(f"{id_} runs twice: job {other.job_id} at {other.site}, "
+                            f"job {run.job_id} at {run.site}")  # fmt: skip
+        if truth.completed:
+            self.break_(f"{id_} has completed, and runs again at {run.site}")
+        if truth.cancel_acked and run.attempt.attempt > truth.attempt_at_cancel:
+            self.break_(f"{id_} was cancelled, and {run.attempt} runs at {run.site}")
+        truth.runs.append(run)
+
+    def ended(self, run: CodeRun) -> None:
+        state = run.ended.value if run.ended is not None else ""
+        self._tell(f"{run.site}: {run.attempt} ends: {state} {run.exit_code}")
+
+    def stopped(self, site: str, attempt: AttemptId, job_id: int) -> None:
+        """The gate did not let it start."""
+        self._tell(f"{site}: the gate stops {attempt}, job {job_id}")
+        self.counts["stopped by a gate"] += 1
+        self.truth(attempt.workload).ended_outside = True
+
+    def unrecorded(self, attempt: AttemptId) -> None:
+        """Slurm knows a job of the attempt no more."""
+        self.truth(attempt.workload).unrecorded.add(attempt)
+
+    def beyond(self, attempt: AttemptId) -> None:
+        """Its sbatch does what Slurm's helper promises cannot be; its gate must stop it."""
+        self.may_double.add(attempt)
+
+    def held(self, site: str) -> None:  # noqa: ARG002
+        """A user holds a job directly in Slurm."""
+        self._tell("user holds")
+
+    # ---- what clients are told ----
+
+    def acknowledged(self, key: str, id_: int) -> None:
+        self._tell(f"client {key}: it is {id_}")
+        self.counts["acknowledged submissions"] += 1
+        known = self.id_of_key.setdefault(key, id_)
+        if known != id_:
+            self.break_(f"key {key} was {known}, and is {id_} now")
+        self.truth(WorkloadId(id_)).acked = key
+
+    def cancel_asked(self, id_: int) -> None:
+        """A client wants it to end; it may not learn that it was heard."""
+        self.truth(WorkloadId(id_)).cancel_asked = True
+
+    def cancelled(self, ids: Iterable[int]) -> None:
+        for id_ in ids:
+            truth = self.truth(WorkloadId(id_))
+            self._tell(f"client: {id_} is cancelled")
+            self.counts["acknowledged cancels"] += 1
+            if not truth.cancel_acked:
+                truth.cancel_acked, truth.attempt_at_cancel = True, truth.last_attempt
+
+    # ---- what the log holds ----
+
+    def logged(self, records: Sequence[bytes]) -> None:
+        """These are durable now."""
+        for record in records:
+            event = decode_event(record)
+            if isinstance(event, Awarded):
+                self.truth(event.attempt.workload).last_attempt = event.attempt.attempt
+                self._tell(f"log: {event.attempt} awarded to {event.site}")
+            elif isinstance(event, Changed):
+                self._tell(f"log: {event.workload} {event.happening.value}")
+            elif isinstance(event, Submitted):
+                self._tell(f"log: submitted {event.first_id}")
+
+    def check_acknowledged(self, ledger: Ledger) -> None:
+        """After a start from the log: whatever was acknowledged is known, under the same key."""
+        for key, id_ in self.id_of_key.items():
+            if ledger.id_of_key.get(key) != id_ or WorkloadId(id_) not in ledger.entries:
+                self.break_(f"key {key} was acknowledged as {id_}, and is lost")
+
+    # ---- at the end ----
+
+    def check_end(self, ledger: Ledger) -> None:
+        """Everything has ended, once, as Slurm and clients know it."""
+        self.check_acknowledged(ledger)
+        for id_, entry in ledger.entries.items():
+            if entry.state not in TERMINAL:
+                self.break_(f"{id_} never ended: {entry.state.value}")
+                continue
+            wrong = _disagreement(entry.state, self.truth(id_))
+            if wrong:
+                self.break_(f"{id_} is {entry.state.value}, but {wrong}")
+        for id_, truth in self.truths.items():
+            if any(run.ended is None for run in truth.runs):
+                self.break_(f"{id_} still runs")
+        check_holdings(ledger, self.break_)
+
+
+def _disagreement(state: WorkloadState, truth: Truth) -> str:
+    """What speaks against this end; "" if nothing does."""
+    last = truth.runs[-1] if truth.runs else None
+    lost = bool(truth.unrecorded)
+    if truth.completed and state is not WorkloadState.COMPLETED and not lost:
+        return "its user code completed"
+    if state is WorkloadState.COMPLETED and not truth.completed:
+        return "its user code never completed"
+    if state is WorkloadState.CANCELLED and not (truth.cancel_asked or truth.ended_outside):
+        return "nobody cancelled it"
+    how = last.ended if last is not None else None
+    if state is WorkloadState.FAILED and how is not SiteJobState.FAILED and not lost:
+        return f"its last run ended {how.value if how else 'never'}"
+    if state is WorkloadState.TIMEOUT and how is not SiteJobState.TIMEOUT:
+        return f"its last run ended {how.value if how else 'never'}"
+    return ""
+
+
+def check_holdings(ledger: Ledger, break_: Callable[[str], None]) -> None:
+    """What tenants hold is the sum of what their live workloads hold."""
+    tenancy, holdings = ledger.tenancy, ledger.holdings
+    sums: dict[int, Counter[int]] = {}
+    for entry in ledger.entries.values():
+        if entry.charge is not None:
+            own = sums.setdefault(entry.charge.row, Counter())
+            for column, amount in enumerate(entry.charge.amounts):
+                own[column] += amount
+    for name in {entry.workload.tenant for entry in ledger.entries.values()}:
+        row = tenancy.row(name)
+        held = {k: n for k, n in enumerate(holdings.own(row)) if n}
+        summed = {k: n for k, n in sums.get(row, Counter()).items() if n}
+        if held != summed:
+            break_(f"tenant {name} holds {held}, its workloads hold {summed}")
+
+
+def differences(one: Ledger, other: Ledger) -> Mapping[str, str]:
+    """In what two ledgers differ; empty if in nothing that matters."""
+    found: dict[str, str] = {}
+    for name in ("epoch", "next_id", "id_of_key", "array_tasks", "shrinking"):
+        if getattr(one, name) != getattr(other, name):
+            found[name] = f"{getattr(one, name)} against {getattr(other, name)}"
+    if list(one.entries) != list(other.entries):
+        found["entries"] = f"{list(one.entries)} against {list(other.entries)}"
+    for id_, entry in one.entries.items():
+        mine, theirs = _lasting(entry), _lasting(other.entries.get(id_))
+        for name, value in mine.items():
+            if value != theirs.get(name):
+                found[f"{id_}.{name}"] = f"{value} against {theirs.get(name)}"
+    return found
+
+
+def _lasting(entry: object) -> dict[str, object]:
+    """An entry's fields, but those that are not in the log."""
+    names = getattr(type(entry), "__slots__", ())
+    return {n: repr(getattr(entry, n)) for n in names if n not in ("refusals", "bad_nodes")}

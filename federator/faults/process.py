@@ -1,0 +1,168 @@
+"""How does a process die, or stand still, in one event loop with all others?
+
+Each task belongs to the process in whose context it was made. A process that is killed has no
+effects from then on: everything by which it reaches the world asks ``check`` first, so that not
+even its ``finally`` blocks do anything. A process that is stopped (SIGSTOP) does nothing until it
+goes on; time passes without it. Where it may die are named points, ``point``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, Final
+
+from federator.errors import FederatorError
+from federator.faults.clock import VirtualClock, VirtualLoop
+
+_PROCESS: Final[ContextVar[Process | None]] = ContextVar("process", default=None)
+NOBODY: Final = Context()  # of what happens outside of every process
+
+
+class Killed(BaseException):
+    """Raised in a process that is dead; nothing in it may catch it."""
+
+
+class Process:
+    """One life of a program.
+
+    Args:
+        host: where it runs; points are named within a host.
+        strikes: asked at each point whether it is the one to die at.
+    """
+
+    def __init__(self, host: str, strikes: Callable[[str, str], bool]) -> None:
+        self.host = host
+        self.alive = True
+        self.paused = False
+        self._strikes = strikes
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._frozen: deque[tuple[Callable[..., object], tuple[object, ...], Context]] = deque()
+        self._wills: list[Callable[[], None]] = []
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a task of this process."""
+        context = copy_context()
+        context.run(_PROCESS.set, self)
+        return asyncio.get_running_loop().create_task(work, context=context)
+
+    def call(self, act: Callable[..., object], *args: object) -> None:
+        """Have it called in this process, soon."""
+        context = copy_context()
+        context.run(_PROCESS.set, self)
+        asyncio.get_running_loop().call_soon(act, *args, context=context)
+
+    def when_dead(self, will: Callable[[], None]) -> None:
+        """Have this done when it is killed: what the kernel does for it."""
+        self._wills.append(will)
+
+    def check(self) -> None:
+        """Raises: Killed: it is dead."""
+        if not self.alive:
+            raise Killed(self.host)
+
+    def point(self, name: str) -> None:
+        """A point at which it may die.
+
+        Raises:
+            Killed: here it did, or before.
+        """
+        self.check()
+        if self._strikes(self.host, name):
+            self.die()
+            raise Killed(self.host)
+
+    def die(self) -> None:
+        """Kill it, now; harmless when it is dead."""
+        if not self.alive:
+            return
+        self.alive = False
+        self.resume()
+        current = asyncio.current_task()
+        for task in self._tasks:
+            if task is not current and not task.done():
+                task.cancel()
+        wills, self._wills = self._wills, []
+        for will in wills:
+            will()
+
+    def pause(self) -> None:
+        """Stop it, as SIGSTOP does."""
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+        loop = asyncio.get_running_loop()
+        while self._frozen:
+            act, args, context = self._frozen.popleft()
+            loop.call_soon(act, *args, context=context)
+
+    def run(self, act: Callable[..., object], args: tuple[object, ...]) -> None:
+        """Let a callback of this process run, or wait until the process goes on."""
+        if self.paused:
+            self._frozen.append((act, args, copy_context()))
+        else:
+            act(*args)
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        """A task was made in it."""
+        if len(self._tasks) > 64:
+            self._tasks = [t for t in self._tasks if not t.done()]
+        self._tasks.append(task)
+
+
+class ManyProcesses(VirtualLoop):
+    """A loop that knows of each callback and task whose it is."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(clock)
+        self.set_task_factory(_make_task)  # type: ignore[arg-type]  # typeshed lags behind 3.11
+        self.faults: list[BaseException] = []  # what nobody caught, but of the dead
+        self.set_exception_handler(self._take_fault)
+
+    def _take_fault(self, _loop: asyncio.AbstractEventLoop, said: dict[str, Any]) -> None:
+        error = said.get("exception")
+        # An error on purpose was told somebody who is gone.
+        expected = Killed | asyncio.CancelledError | FederatorError
+        if error is not None and not isinstance(error, expected):
+            self.faults.append(error)
+
+    def call_soon(  # type: ignore[override]  # the same, less precisely
+        self, callback: Any, *args: Any, context: Context | None = None
+    ) -> Any:
+        process = _PROCESS.get() if context is None else context.get(_PROCESS)
+        if process is None:
+            return super().call_soon(callback, *args, context=context)
+        return super().call_soon(process.run, callback, args, context=context)
+
+    def call_at(  # type: ignore[override]  # the same, less precisely
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> Any:
+        process = _PROCESS.get() if context is None else context.get(_PROCESS)
+        if process is None:
+            return super().call_at(when, callback, *args, context=context)
+        return super().call_at(when, process.run, callback, args, context=context)
+
+
+def _make_task(
+    loop: asyncio.AbstractEventLoop,
+    work: Coroutine[Any, Any, Any],
+    context: Context | None = None,
+) -> asyncio.Task[Any]:
+    task = asyncio.Task(work, loop=loop, context=context)
+    process = _PROCESS.get() if context is None else context.get(_PROCESS)
+    if process is not None:
+        process.adopt(task)
+    return task
+
+
+def later(after_s: float, act: Callable[..., object], *args: object) -> None:
+    """Have something happen in the world, whoever lives then."""
+    asyncio.get_running_loop().call_later(after_s, act, *args, context=NOBODY)
+
+
+def outside(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Start a task that belongs to no process."""
+    return asyncio.get_running_loop().create_task(work, context=NOBODY.copy())

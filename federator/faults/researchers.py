@@ -1,0 +1,122 @@
+"""What do researchers do in bad weather? Submit with a key, try until they know, and cancel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from federator.faults.kinds import FaultKind
+from federator.faults.model import Model
+from federator.model.workload import Option, Submission
+from federator.sites.protocol import (
+    Call,
+    CancelCall,
+    CancelReply,
+    Reply,
+    SubmitCall,
+    SubmitReply,
+)
+
+PATIENCE_S: Final = 40.0  # of one command
+AGAIN_S: Final = (1.0, 4.0)
+
+Door = Callable[[str, Call], Awaitable[Reply | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """One submission, and what its owner does about it."""
+
+    number: int
+    at_s: float  # from the beginning
+    user: str
+    nodes: int
+    gpus: int
+    time_limit_s: int
+    cancel_after_s: float | None = None
+    loses_answer: bool = False
+    asks_again: bool = False  # though it knows
+    cancels_twice: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"wish-{self.number:04d}"
+
+    @property
+    def submission(self) -> Submission:
+        minutes, seconds = divmod(self.time_limit_s, 60)
+        asked = {
+            "job-name": f"w{self.number}", "nodes": str(self.nodes),
+            "gpus-per-node": str(self.gpus), "time": f"{minutes}:{seconds:02d}",
+        }  # fmt: skip
+        options = tuple(Option(name=name, value=value) for name, value in asked.items())
+        return Submission(components=(options,), script="#!/bin/sh\ntrue\n")
+
+
+class Researcher:
+    """Sees one wish through.
+
+    Args:
+        wish: see there.
+        doors: the sites' login nodes and the daemon's host; any will do.
+        model: is told what was acknowledged.
+        rng: this researcher's own.
+        struck: told of each fault that befell.
+    """
+
+    def __init__(
+        self, wish: Wish, doors: Sequence[Door], model: Model, rng: Random,
+        struck: Callable[[FaultKind], None],
+    ) -> None:  # fmt: skip
+        self._wish = wish
+        self._doors = doors
+        self._model = model
+        self._rng = rng
+        self._struck = struck
+        self.done = False
+
+    async def run(self) -> None:
+        wish = self._wish
+        await asyncio.sleep(wish.at_s)
+        id_ = await self._submit(loses=wish.loses_answer)
+        if wish.asks_again:
+            self._struck(FaultKind.CLIENT_RETRY)
+            await self._submit(loses=False)
+        if wish.cancel_after_s is not None:
+            await asyncio.sleep(wish.cancel_after_s)
+            for turn in range(1 + wish.cancels_twice):
+                if turn:
+                    self._struck(FaultKind.CLIENT_CANCELS_TWICE)
+                await self._cancel(id_)
+        self.done = True
+
+    async def _submit(self, *, loses: bool) -> int:
+        call = SubmitCall(submission=self._wish.submission, key=self._wish.key)
+        while True:
+            reply = await self._ask(call)
+            if isinstance(reply, SubmitReply):
+                if not loses:
+                    self._model.acknowledged(f"{self._wish.user}:{self._wish.key}", reply.id)
+                    return reply.id
+                loses = False
+                self._struck(FaultKind.CLIENT_ANSWER_LOST)
+            await asyncio.sleep(self._rng.uniform(*AGAIN_S))
+
+    async def _cancel(self, id_: int) -> None:
+        self._model.cancel_asked(id_)
+        while True:
+            reply = await self._ask(CancelCall(ids=(str(id_),)))
+            if isinstance(reply, CancelReply):
+                self._model.cancelled(reply.ids)
+                return
+            await asyncio.sleep(self._rng.uniform(*AGAIN_S))
+
+    async def _ask(self, call: Call) -> Reply | None:
+        door = self._rng.choice(self._doors)
+        try:
+            return await asyncio.wait_for(door(self._wish.user, call), PATIENCE_S)
+        except TimeoutError:
+            return None

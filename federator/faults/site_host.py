@@ -1,0 +1,226 @@
+"""What happens on a site's login node? sshd starts real agents, one works, and it may die.
+
+What ``federator.cli.services`` does for a real agent is done here, on folders that outlive it: the
+journal with its lock, and the spool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar
+
+from federator.errors import FederatorError, SiteUnavailable
+from federator.faults.cluster import Cluster
+from federator.faults.driver import MortalDriver, Spell
+from federator.faults.net import AgentEnd, Line, Network
+from federator.faults.process import Process
+from federator.model.workload import AttemptId
+from federator.sites.agent import Agent, AgentConfig
+from federator.sites.greeting import await_welcome, refuse_old
+from federator.sites.journal import TAKEOVER_S, Journal, Mark, Step, check_epoch
+from federator.sites.protocol import Call, Reply
+from federator.sites.researchers import Answer
+
+_T = TypeVar("_T")
+_SPOOL_HANGS_S: Final = 3.0
+_TORN: Final = b'\n{"attempt": "fed:42949'
+
+
+@dataclass(slots=True)
+class Disk:
+    """What befalls a site's files."""
+
+    journal_full: bool = False
+    spool_hangs: bool = False
+
+
+class MortalJournal(Journal):
+    """The real journal of an agent that may die at each line."""
+
+    def __init__(
+        self, folder: Path, now_s: float, process: Process, disk: Disk, tell: Callable[[str], None]
+    ) -> None:
+        process.check()
+        super().__init__(folder, now_s)
+        self._process = process
+        self._disk = disk
+        self._tell = tell
+        self._journal = folder / "journal"
+
+    def put(self, attempt: AttemptId, mark: Mark) -> None:
+        name = "leave" if mark.leave_by_s and mark.step is Step.JOB else mark.step.value
+        self._process.point(f"{name} before")
+        if self._disk.journal_full:
+            self._tell("journal full")
+            raise OSError(28, "No space left on device")
+        try:
+            self._process.point("journal torn")
+        except BaseException:
+            with self._journal.open("ab") as file:
+                file.write(_TORN)
+            raise
+        super().put(attempt, mark)
+        self._process.point(f"{name} after")
+
+    def accept_epoch(self, epoch: int) -> None:
+        self._process.check()
+        super().accept_epoch(epoch)
+
+    def close(self) -> None:
+        """What the kernel does when its process ends."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+@dataclass(slots=True)
+class _Socket:
+    """The researchers' socket of one agent."""
+
+    host: SiteHost
+    process: Process
+    answer: Answer
+
+    def close(self) -> None:
+        if self.host.socket is self:
+            self.host.socket = None
+
+
+@dataclass(slots=True, eq=False)
+class SiteHost:
+    """One site's login node.
+
+    Args:
+        cluster: its Slurm.
+        network: the way to the daemon.
+        folder: on its disk.
+        clock: its wall clock.
+        strikes: see ``Process``.
+        tell: notes what struck.
+        has_spool: whether the site has leases and tickets.
+    """
+
+    cluster: Cluster
+    network: Network
+    folder: Path
+    clock: Callable[[], float]
+    strikes: Callable[[str, str], bool]
+    tell: Callable[[str], None]
+    has_spool: bool = True
+    spell: Spell = field(default_factory=Spell)
+    disk: Disk = field(default_factory=Disk)
+    agents: list[Process] = field(default_factory=list)  # those alive
+    socket: _Socket | None = None
+    _locked_by: Process | None = None
+    _ends: dict[int, Callable[[], None]] = field(default_factory=dict)  # SIGTERM, by process
+
+    @property
+    def name(self) -> str:
+        return self.cluster.name
+
+    @property
+    def spool(self) -> Path | None:
+        return self.folder / "spool" if self.has_spool else None
+
+    def start_agent(self, line: Line) -> None:
+        """As sshd does when the federation's key logs in."""
+        process = Process(self.name, self.strikes)
+        end = AgentEnd(line, process)
+        self.agents.append(process)
+        process.when_dead(lambda: self._gone(process))
+        process.spawn(self._serve(process, end))
+
+    def _gone(self, process: Process) -> None:
+        if process in self.agents:
+            self.agents.remove(process)
+        if self._locked_by is process:
+            self._locked_by = None
+        if self.socket is not None and self.socket.process is process:
+            self.socket = None
+        self._ends.pop(id(process), None)
+
+    async def _serve(self, process: Process, end: AgentEnd) -> None:
+        journal: MortalJournal | None = None
+        try:
+            welcome = await await_welcome(end.reader, end.write)
+            refuse_old(self.folder, self.name, welcome, end.write)
+            await self._take_over(process, end, welcome.epoch)
+            journal = MortalJournal(self.folder, self.clock(), process, self.disk, self.tell)
+            process.when_dead(journal.close)
+            agent = self._agent(process, end, journal, welcome.partitions)
+            process.when_dead(agent._kept.close)
+            await agent.run(end.reader, welcome)
+        except (FederatorError, OSError) as error:
+            process.check()
+            self.tell(f"agent ended: {error}")
+        finally:
+            process.die()  # its end, in whatever way
+
+    def _agent(
+        self, process: Process, end: AgentEnd, journal: Journal, _partitions: tuple[str, ...]
+    ) -> Agent:
+        async def listen(answer: Answer, _path: Path) -> _Socket:
+            self.socket = _Socket(self, process, answer)
+            return self.socket
+
+        async def acting(act: Callable[[], _T]) -> _T:
+            process.point("spool before")
+            if self.disk.spool_hangs:
+                self.tell("spool hangs")
+                await asyncio.sleep(_SPOOL_HANGS_S)
+                raise TimeoutError
+            result = act()
+            process.point("spool after")
+            return result
+
+        config = AgentConfig(
+            site=self.name, socket=str(self.folder / "sock"), state_dir=str(self.folder),
+            spool_dir=str(self.spool or ""),
+        )  # fmt: skip
+        driver = MortalDriver(self.cluster, self.spell, process, self.tell, self.spool)
+        return Agent(
+            config, driver, journal, end.write, knows_user=lambda _: True, clock=self.clock,
+            acting=acting, listen=listen,
+        )  # fmt: skip
+
+    async def _take_over(self, process: Process, end: AgentEnd, epoch: int) -> None:
+        """As ``journal.take_over``, of a lock that dies with its process."""
+        for turn in range(int(TAKEOVER_S / 0.1)):
+            if self._locked_by is None:
+                self._locked_by = process
+                self._ends[id(process)] = end.hang_up
+                return
+            check_epoch(self.folder, epoch)
+            if turn == 0:
+                self.tell("two agents")
+            if turn % 10 == 0:
+                self._ends[id(self._locked_by)]()
+            await asyncio.sleep(0.1)
+        raise SiteUnavailable("an older agent still holds the lock")
+
+    def kill_agents(self) -> bool:
+        """All of them, now."""
+        there = list(self.agents)
+        for process in there:
+            process.die()
+        return bool(there)
+
+    async def ask(self, user: str, call: Call) -> Reply | None:
+        """A researcher's command at this site; None: nobody answers."""
+        socket = self.socket
+        if socket is None or not socket.process.alive:
+            return None
+        found: list[Reply] = []
+
+        async def answer() -> None:
+            with suppress(FederatorError):  # as the socket hangs up
+                found.append(await socket.answer(user, call))
+
+        task = socket.process.spawn(answer())
+        await asyncio.wait({task})
+        return found[0] if found else None

@@ -1,0 +1,282 @@
+"""What would a Slurm do? An in-memory one: pinned jobs start when their nodes are free.
+
+``SimulatedSlurm`` is the cluster itself, synchronous. Jobs end when they are told to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from federator.errors import SiteRefused
+from federator.model.plan import JobPlan
+from federator.model.site import (
+    AttemptReport,
+    Leave,
+    Node,
+    NodeShare,
+    NodeState,
+    SiteComponent,
+    SiteJobState,
+    combined_state,
+)
+from federator.model.workload import AttemptId
+from federator.sites.base import Holder
+
+
+@dataclass(slots=True)
+class SimulatedJob:
+    job_id: int
+    attempt: AttemptId
+    user: str
+    jobs: tuple[JobPlan, ...]
+    state: SiteJobState = SiteJobState.PENDING
+    exit_code: int = 0
+    signal: int = 0
+    started_at_s: float = 0.0
+    ended_at_s: float = 0.0
+    time_limit_s: float = inf
+    cancelled: frozenset[int] = frozenset()  # components that were ended alone
+    leave: Leave | None = None  # once it was told to
+    restarts: int = 0
+    preempted: bool = False  # by the site itself
+    saved_at_s: float = 0.0  # its last checkpoint, that is found when it ends untold
+
+    @property
+    def live(self) -> bool:
+        return not self.state.ended
+
+    @property
+    def held(self) -> dict[int, JobPlan]:
+        """What its components hold while it runs, by number."""
+        return {k: plan for k, plan in enumerate(self.jobs) if k not in self.cancelled}
+
+    @property
+    def components(self) -> dict[int, SiteComponent]:
+        if len(self.jobs) == 1:
+            return {}
+        return {
+            k: SiteComponent(
+                self.job_id + k, SiteJobState.CANCELLED if k in self.cancelled else self.state
+            )
+            for k in range(len(self.jobs))
+        }
+
+
+class SimulatedSlurm:
+    """One cluster.
+
+    Args:
+        nodes: as they are when nothing runs.
+        clock: returns Unix time.
+        on_start: told of every job that starts.
+    """
+
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        clock: Callable[[], float],
+        on_start: Callable[[SimulatedJob], None] = lambda _: None,
+    ) -> None:
+        self._empty = {node.name: node for node in nodes}
+        self._clock = clock
+        self._on_start = on_start
+        self._local: dict[str, NodeShare] = {}
+        self._last_id = 100
+        self.jobs: dict[int, SimulatedJob] = {}
+        self.accounts: dict[AttemptId, AttemptReport] = {}  # of those that were forgotten
+        self.refuses_cancels = False
+        self.kill_wait_s = 5.0
+        self.starts_jobs = True  # False: something local always gets in between
+
+    # ---- what sbatch, scancel and life do ----
+
+    def submit(
+        self, attempt: AttemptId, user: str, jobs: Sequence[JobPlan], time_limit_s: float = inf
+    ) -> int:
+        job_id, self._last_id = self._last_id + 1, self._last_id + len(jobs)
+        job = SimulatedJob(
+            job_id=job_id, attempt=attempt, user=user, jobs=tuple(jobs),
+            time_limit_s=time_limit_s,
+        )  # fmt: skip
+        self.jobs[job.job_id] = job
+        self.start_what_can()
+        return job.job_id
+
+    def cancel(self, job_id: int, *, pending_only: bool) -> bool:
+        """As ``SiteDriver.cancel``."""
+        if self.refuses_cancels:
+            raise SiteRefused("scancel: Kill job error")
+        job = self.jobs.get(job_id)
+        if job is None:
+            return self._cancel_component(job_id)
+        if job.live and (job.state is SiteJobState.PENDING or not pending_only):
+            self._end(job, SiteJobState.CANCELLED, 0)
+        return True
+
+    def _cancel_component(self, job_id: int) -> bool:
+        for job in self.jobs.values():
+            number = job_id - job.job_id
+            if 0 < number < len(job.jobs):
+                self.cancel_components(job.job_id, (number,))
+                return True
+        return False
+
+    def cancel_components(self, job_id: int, numbers: Iterable[int]) -> None:
+        """End components of a het job that runs; the first stays, and with it the job."""
+        job = self.jobs.get(job_id)
+        if job is not None and job.state is SiteJobState.RUNNING:
+            job.cancelled |= frozenset(numbers) - {0}
+            self.start_what_can()
+
+    def end(self, attempt: AttemptId, state: SiteJobState = SiteJobState.COMPLETED,
+            exit_code: int = 0) -> None:  # fmt: skip
+        """End an attempt's job as whoever asks wants it; harmless when it has ended."""
+        for job in self.jobs.values():
+            if job.attempt == attempt and job.live:
+                self._end(job, state, exit_code)
+
+    def kill(self, attempt: AttemptId) -> None:
+        """Its batch script is killed."""
+        for job in self.jobs.values():
+            if job.attempt == attempt and job.live:
+                job.signal = 9
+                self._end(job, SiteJobState.FAILED, 0)
+
+    def requeue(self, attempt: AttemptId, *, preempted: bool = False) -> None:
+        """As ``scontrol requeue``, or the site's own preemption: the same job id waits again."""
+        for job in self.jobs.values():
+            if job.attempt == attempt:
+                job.state, job.started_at_s, job.ended_at_s = SiteJobState.PENDING, 0.0, 0.0
+                job.cancelled = frozenset()
+                job.restarts, job.preempted = job.restarts + 1, preempted
+        self.start_what_can()
+
+    def forget(self, attempt: AttemptId) -> None:
+        """The records of an attempt expire, or are lost."""
+        self.accounts |= {r.attempt: r for r in self.reports() if r.attempt == attempt}
+        self.jobs = {k: job for k, job in self.jobs.items() if job.attempt != attempt}
+
+    def fail_prolog(self, name: str, why: str = "") -> None:
+        """A node refuses to begin: it is drained, and whoever was to start there waits again."""
+        self._empty[name] = replace(self._empty[name], state=NodeState.DRAINED, drain_reason=why)
+        for job in [j for j in self.running() if any(name in p.nodes for p in j.jobs)]:
+            self.requeue(job.attempt)
+
+    def fail_node(self, name: str) -> None:
+        self._empty[name] = replace(self._empty[name], state=NodeState.DOWN)
+        for job in [j for j in self.running() if any(name in p.nodes for p in j.jobs)]:
+            self._end(job, SiteJobState.NODE_FAIL, 1)
+
+    def add_node(self, node: Node) -> None:
+        self._empty[node.name] = node
+
+    def repair_node(self, name: str) -> None:
+        self._empty[name] = replace(self._empty[name], state=NodeState.IDLE, drain_reason="")
+        self.start_what_can()
+
+    def take_locally(self, name: str, share: NodeShare) -> None:
+        """A local user's job takes part of a node; an empty share ends it."""
+        self._local[name] = share
+        self.start_what_can()
+
+    def start_what_can(self) -> None:
+        """Start pending jobs whose pinned nodes have room, oldest first."""
+        if not self.starts_jobs:
+            return
+        for job in self.jobs.values():
+            if job.state is SiteJobState.PENDING and self._has_room(job):
+                job.state, job.started_at_s = SiteJobState.RUNNING, self._clock()
+                self._on_start(job)
+
+    def _end(self, job: SimulatedJob, state: SiteJobState, exit_code: int) -> None:
+        job.state, job.exit_code, job.ended_at_s = state, exit_code, self._clock()
+        self.start_what_can()
+
+    def _has_room(self, job: SimulatedJob) -> bool:
+        nodes = {node.name: node for node in self.nodes()}
+        for plan in job.jobs:
+            for name, share in plan.nodes.items():
+                n = nodes[name]
+                if not n.state.takes_jobs or n.gpus - n.gpus_alloc < share.gpus:
+                    return False
+                if n.cpus - n.cpus_alloc < share.cpus:
+                    return False
+                nodes[name] = _with(n, share)
+        return True
+
+    # ---- what sinfo and squeue show ----
+
+    def running(self) -> list[SimulatedJob]:
+        return [job for job in self.jobs.values() if job.state is SiteJobState.RUNNING]
+
+    def live(self) -> list[SimulatedJob]:
+        return [job for job in self.jobs.values() if job.live]
+
+    def nodes(self) -> tuple[Node, ...]:
+        nodes = dict(self._empty)
+        plans = (plan for job in self.running() for plan in job.held.values())
+        held = [item for plan in plans for item in plan.nodes.items()]
+        for name, share in [*held, *self._local.items()]:
+            nodes[name] = _with(nodes[name], share)
+        return tuple(nodes.values())
+
+    def holders(self) -> tuple[Holder, ...]:
+        return tuple(
+            Holder(
+                job_id=job.job_id,
+                attempt=job.attempt,
+                started_at_s=job.started_at_s,
+                nodes=_held_together(job.held.values()),
+                components={k: plan.nodes for k, plan in job.held.items()}
+                if job.components
+                else {},
+                ends_by_s=job.started_at_s + job.time_limit_s,
+            )
+            for job in self.running()
+        )
+
+    def reports(self) -> tuple[AttemptReport, ...]:
+        return tuple(
+            AttemptReport(
+                attempt=job.attempt,
+                user=job.user,
+                site_job_id=job.job_id,
+                state=_combined(job),
+                exit_code=job.exit_code,
+                signal=job.signal,
+                started_at_s=job.started_at_s,
+                ended_at_s=job.ended_at_s,
+                nodes=tuple(name for plan in job.jobs for name in plan.nodes),
+                components=job.components,
+                leave=job.leave,
+                restarts=job.restarts,
+                preempted=job.preempted,
+                saved_at_s=job.saved_at_s,
+            )
+            for job in self.jobs.values()
+        )
+
+
+def _combined(job: SimulatedJob) -> SiteJobState:
+    return combined_state(c.state for c in job.components.values()) if job.components else job.state
+
+
+def _held_together(plans: Iterable[JobPlan]) -> dict[str, NodeShare]:
+    held: dict[str, NodeShare] = {}
+    for name, share in (item for plan in plans for item in plan.nodes.items()):
+        held[name] = held.get(name, NodeShare()) + share
+    return held
+
+
+def _with(node: Node, share: NodeShare) -> Node:
+    used = replace(
+        node,
+        gpus_alloc=node.gpus_alloc + share.gpus,
+        cpus_alloc=node.cpus_alloc + share.cpus,
+        mem_mib_alloc=node.mem_mib_alloc + share.mem_mib,
+    )
+    if not node.state.takes_jobs or share == NodeShare():
+        return used
+    return replace(used, state=NodeState.MIXED)

@@ -1,0 +1,390 @@
+"""How does each kind of fault come about? Set up here, it is counted where it really strikes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from federator.faults.driver import Fate
+from federator.faults.kinds import AT_POINT, FaultKind
+from federator.faults.log import LogFault
+from federator.faults.process import later
+from federator.faults.site_host import SiteHost
+from federator.faults.world import World
+from federator.model.site import NodeShare, SiteJobState
+
+ARMED_S: Final = 80.0  # that a named point waits for who comes by
+JUMP_S: Final = 600.0
+MENU: Final = tuple(
+    kind for kind in FaultKind
+    if kind not in {
+        FaultKind.LATE_FRAME, FaultKind.CLIENT_RETRY, FaultKind.CLIENT_ANSWER_LOST,
+        FaultKind.CLIENT_CANCELS_TWICE,
+        FaultKind.TWO_AGENTS, FaultKind.STANDBY_TAKES_OVER, FaultKind.TWO_LEADERS,
+    }
+)  # fmt: skip
+"""What is drawn from; the others follow from these, or are the researchers' own."""
+
+
+class BadWeather:
+    """Makes the bad weather of one history.
+
+    Args:
+        world: that it befalls.
+        faults_s: how long.
+        menu: the kinds to draw from.
+    """
+
+    def __init__(self, world: World, faults_s: float, menu: tuple[FaultKind, ...] = MENU) -> None:
+        self._world = world
+        self._rng: Random = world.rng
+        self._faults_s = faults_s
+        self._calm = False
+        count = self._rng.randint(10, 22)
+        self.plan = sorted(
+            ((self._rng.uniform(2.0, faults_s), self._rng.choice(menu)) for _ in range(count)),
+            key=lambda each: each[0],
+        )
+
+    def begin(self) -> None:
+        """Have it all happen at its time."""
+        later(self._faults_s, self._end)
+        for at_s, kind in self.plan:
+            later(at_s, self._befall, kind)
+
+    def _end(self) -> None:
+        self._calm = True
+
+    def _befall(self, kind: FaultKind) -> None:
+        if kind in AT_POINT:
+            role, point = AT_POINT[kind]
+            key = ("daemon" if role == "daemon" else self._site().name, point)
+            self._world.dooms[key] = kind
+            later(ARMED_S, self._world.dooms.pop, key, None)
+            return
+        act = getattr(self, f"_{kind.name.lower()}")
+        if act() is True:
+            self._world.strike(kind)
+
+    def _site(self) -> SiteHost:
+        return self._rng.choice(list(self._world.sites.values()))
+
+    def _for_a_while(self, undo: Callable[[], object], least_s: float, most_s: float) -> None:
+        later(self._rng.uniform(least_s, most_s), self._undo, undo)
+
+    def _undo(self, undo: Callable[[], object]) -> None:
+        if not self._calm:  # else it is undone
+            undo()
+
+    # ---- the daemon ----
+
+    def _daemon_killed(self) -> bool:
+        process = self._rng.choice(self._world.daemons).process
+        if process is not None:
+            process.die()
+        return process is not None
+
+    def _daemon_host_lost(self) -> bool:
+        """No channel sees its end: what it would say is held back, and lost."""
+        for site in self._world.sites.values():
+            site.network.holds_down = site.network.holds_up = True
+            later(20.0, self._undo, lambda s=site: s.network.heal(lose=True))
+        return self._daemon_killed()
+
+    def _daemon_crash_loop(self) -> bool:
+        for turn in range(4):
+            later(1.5 * turn, self._undo, self._daemon_killed)
+        return True
+
+    def _daemon_paused(self) -> bool:
+        process = self._rng.choice(self._world.daemons).process
+        if process is not None:
+            process.pause()
+            self._for_a_while(process.resume, 4.0, 40.0)
+        return process is not None
+
+    def _lease_silent(self) -> None:
+        log = self._world.log
+        log.silent = True
+        log.said.clear()
+        self._for_a_while(lambda: setattr(log, "silent", False), 1.0, 12.0)
+
+    def _store_error_nothing(self) -> None:
+        self._world.log.fault = LogFault.NOTHING
+
+    def _store_error_added(self) -> None:
+        self._world.log.fault = LogFault.ADDED
+
+    def _store_full(self) -> None:
+        log = self._world.log
+        log.full = True
+        log.said.clear()
+        self._for_a_while(lambda: setattr(log, "full", False), 3.0, 20.0)
+
+    def _store_slow(self) -> bool:
+        log = self._world.log
+        log.slow_s = self._rng.uniform(0.5, 4.0)
+        self._for_a_while(lambda: setattr(log, "slow_s", 0.0), 5.0, 30.0)
+        return True
+
+    # ---- agents ----
+
+    def _agent_killed(self) -> bool:
+        return self._site().kill_agents()
+
+    def _agent_paused(self) -> bool:
+        agents = list(self._site().agents)
+        for agent in agents:
+            agent.pause()
+            self._for_a_while(agent.resume, 4.0, 40.0)
+        return bool(agents)
+
+    def _journal_full(self) -> None:
+        disk = self._site().disk
+        disk.journal_full = True
+        self._for_a_while(lambda: setattr(disk, "journal_full", False), 5.0, 30.0)
+
+    # ---- the network ----
+
+    def _channel_cut(self) -> bool:
+        lines = list(self._site().network.lines)
+        for line in lines:
+            line.cut()
+        return bool(lines)
+
+    def _hold(self, sites: list[SiteHost], least_s: float, most_s: float, **how: bool) -> bool:
+        lasts_s = self._rng.uniform(least_s, most_s)
+        for site in sites:
+            site.network.holds_down = site.network.holds_down or how.get("down", True)
+            site.network.holds_up = site.network.holds_up or how.get("up", True)
+            heal = site.network.heal
+            later(lasts_s, self._undo, lambda h=heal: h(lose=how.get("lose", False)))
+        return True
+
+    def _half_open_down(self) -> bool:
+        return self._hold([self._site()], 3.0, 25.0, up=False)
+
+    def _half_open_up(self) -> bool:
+        return self._hold([self._site()], 3.0, 25.0, down=False)
+
+    def _partition(self) -> bool:
+        return self._hold([self._site()], 3.0, 30.0)
+
+    def _partition_lost(self) -> bool:
+        return self._hold([self._site()], 3.0, 30.0, lose=True)
+
+    def _partition_all(self) -> bool:
+        return self._hold(list(self._world.sites.values()), 5.0, 30.0)
+
+    def _site_away(self) -> bool:
+        return self._hold([self._site()], 60.0, 200.0, lose=True)
+
+    def _network_slow(self) -> bool:
+        network = self._site().network
+        network.slow_s = self._rng.uniform(1.0, 9.0)
+        self._for_a_while(lambda: setattr(network, "slow_s", 0.0), 5.0, 25.0)
+        return True
+
+    def _order_twice(self) -> None:
+        self._site().network.doubles = "down"
+
+    def _news_twice(self) -> None:
+        self._site().network.doubles = "up"
+
+    # ---- Slurm ----
+
+    def _slurmctld_down(self) -> None:
+        spell = self._site().spell
+        spell.down = True
+        spell.said.clear()
+        self._for_a_while(lambda: setattr(spell, "down", False), 2.0, 50.0)
+
+    def _slurmctld_restart(self) -> bool:
+        spell = self._site().spell
+        spell.down = True
+        spell.said.clear()
+        later(1.5, self._undo, lambda: setattr(spell, "down", False))
+        return True
+
+    def _slurmctld_lost_state(self) -> bool:
+        site = self._site()
+        site.spell.down = True
+        site.spell.said.clear()
+        later(3.0, self._undo, lambda: setattr(site.spell, "down", False))
+        return site.cluster.lose_last(self._rng.choice((1, 1, 2)))
+
+    def _records_forgotten(self) -> bool:
+        return self._site().cluster.forget_ended()
+
+    def _fate(self, fate: Fate) -> None:
+        self._site().spell.fate = fate
+
+    def _sbatch_reply_lost(self) -> None:
+        self._fate(Fate.REPLY_LOST)
+
+    def _sbatch_never_reached(self) -> None:
+        self._fate(Fate.NEVER_REACHED)
+
+    def _sbatch_refused(self) -> None:
+        self._fate(Fate.REFUSED)
+
+    def _sbatch_refused_late(self) -> None:
+        self._fate(Fate.REFUSED_LATE)
+
+    def _sbatch_slow(self) -> None:
+        self._fate(Fate.SLOW)
+
+    def _sbatch_too_late(self) -> None:
+        self._fate(Fate.TOO_LATE)
+
+    def _sbatch_beyond(self) -> None:
+        """Only where a gate stands: elsewhere nobody promises anything then."""
+        site = self._site()
+        if site.has_spool:
+            site.spell.fate = Fate.BEYOND
+
+    def _scancel_fails(self) -> bool:
+        cluster = self._site().cluster
+        cluster.refuses_cancels = True
+        self._for_a_while(lambda: setattr(cluster, "refuses_cancels", False), 3.0, 25.0)
+        return True
+
+    def _sweep_slow(self) -> None:
+        spell = self._site().spell
+        spell.sweep_s = self._rng.choice((1.0, 4.0, 12.0))
+        spell.said.clear()
+        self._for_a_while(lambda: setattr(spell, "sweep_s", 0.0), 5.0, 25.0)
+
+    def _sweep_incomplete(self) -> None:
+        spell = self._site().spell
+        spell.hides_node = True
+        spell.said.clear()
+        self._for_a_while(lambda: setattr(spell, "hides_node", False), 5.0, 30.0)
+
+    def _sweep_unreadable(self) -> None:
+        spell = self._site().spell
+        spell.unreadable = True
+        spell.said.clear()
+        self._for_a_while(lambda: setattr(spell, "unreadable", False), 2.0, 25.0)
+
+    # ---- nodes ----
+
+    def _node_of(self, site: SiteHost) -> str:
+        return self._rng.choice([node.name for node in site.cluster.nodes()])
+
+    def _node_fails(self) -> bool:
+        site = self._site()
+        name = self._node_of(site)
+        site.cluster.fail_node(name)
+        self._for_a_while(lambda: site.cluster.repair_node(name), 5.0, 60.0)
+        return True
+
+    def _node_drained(self) -> bool:
+        site = self._site()
+        name = self._node_of(site)
+        site.cluster.drain(name)
+        self._for_a_while(lambda: site.cluster.repair_node(name), 5.0, 60.0)
+        return True
+
+    def _prolog_fails(self) -> bool:
+        self._site().cluster.prolog_fails += 1
+        return True
+
+    def _local_job(self) -> bool:
+        site = self._site()
+        name = self._node_of(site)
+        node = next(n for n in site.cluster.nodes() if n.name == name)
+        free = NodeShare(gpus=node.gpus - node.gpus_alloc, cpus=1)
+        site.cluster.take_locally(name, free)
+        undo = NodeShare()
+        self._for_a_while(lambda: site.cluster.take_locally(name, undo), 5.0, 60.0)
+        return True
+
+    def _site_preempts(self) -> bool:
+        site = self._site()
+        running = [j for j in site.cluster.federated() if j.state is SiteJobState.RUNNING]
+        if running:
+            site.cluster.put_back(self._rng.choice(running), preempted=True)
+        return bool(running)
+
+    # ---- clocks ----
+
+    def _daemon_clock_forward(self) -> bool:
+        self._rng.choice(self._world.walls).ahead_s += JUMP_S
+        return True
+
+    def _daemon_clock_back(self) -> bool:
+        self._rng.choice(self._world.walls).ahead_s -= JUMP_S
+        return True
+
+    def _site_clock(self, by_s: float) -> bool:
+        site = self._site()
+        self._world.clocks[site.name].ahead_s += by_s
+        return True
+
+    def _site_clock_forward(self) -> bool:
+        return self._site_clock(JUMP_S)
+
+    def _site_clock_back(self) -> bool:
+        return self._site_clock(-JUMP_S)
+
+    # ---- the spool ----
+
+    def _spool_hangs(self) -> None:
+        disk = self._site().disk
+        disk.spool_hangs = True
+        self._for_a_while(lambda: setattr(disk, "spool_hangs", False), 3.0, 30.0)
+
+    def _spool_wiped(self) -> bool:
+        spool = self._site().spool
+        if spool is None:
+            return False
+        found = False
+        for name in ("leases", "tickets"):
+            for path in sorted((spool / name).glob("*")):
+                path.unlink(missing_ok=True)
+                found = True
+        return found
+
+    # ---- people ----
+
+    def _user_scancel(self) -> bool:
+        site = self._site()
+        jobs = site.cluster.federated()
+        if jobs:
+            job = self._rng.choice(jobs)
+            origin = site.cluster.real(job)
+            assert origin is not None
+            self._world.model.truth(origin.workload).ended_outside = True
+            site.cluster.end_job(job, SiteJobState.CANCELLED)
+        return bool(jobs)
+
+    def _user_requeue(self) -> bool:
+        site = self._site()
+        running = [j for j in site.cluster.federated() if j.state is SiteJobState.RUNNING]
+        if running:
+            site.cluster.put_back(self._rng.choice(running))
+        return bool(running)
+
+    def _user_hold(self) -> None:
+        self._site().cluster.holds_next = True
+
+    def _user_comment(self) -> bool:
+        site = self._site()
+        jobs = [j for j in site.cluster.federated() if j.job_id not in site.cluster.nameless]
+        if jobs:
+            job = self._rng.choice(jobs)
+            origin = site.cluster.real(job)
+            assert origin is not None
+            site.cluster.nameless.add(job.job_id)
+            self._world.model.unrecorded(origin)
+        return bool(jobs)
+
+    def _forged_comment(self) -> bool:
+        if not self._world.model.submissions:
+            return False
+        site = self._site()
+        attempt = self._rng.choice(list(self._world.model.submissions))
+        site.cluster.pretend(attempt, self._node_of(site))
+        return True

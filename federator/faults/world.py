@@ -1,0 +1,310 @@
+"""What is there in a history? Sites with Slurm and agents, a daemon's host, a log, researchers."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from math import inf
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from federator.config import FederationConfig
+from federator.daemon.loop import new_federation
+from federator.errors import FederatorError
+from federator.faults.clock import VirtualClock
+from federator.faults.cluster import Cluster, Script
+from federator.faults.daemon_host import DaemonHost, Ways
+from federator.faults.kinds import FaultKind
+from federator.faults.log import SharedLog
+from federator.faults.model import Model, differences
+from federator.faults.net import Network
+from federator.faults.process import Process, outside
+from federator.faults.researchers import Door, Researcher, Wish
+from federator.faults.site_host import SiteHost
+from federator.model.lifecycle import TERMINAL
+from federator.model.site import Node
+from federator.model.workload import AttemptId, SiteName
+from federator.sched.ledger import Ledger
+from federator.store.replaying import replay_log
+
+SITES: Final = ("alpine", "breeze", "coral")
+BEGINS_S: Final = 1_795_000_000.0
+LEASE_S: Final = 3.0
+CALM_S: Final = 3000.0  # within which everything ends once nothing fails any more
+SETTLES_S: Final = 5.0  # the last append of a slow log
+NOTED: Final[dict[str, FaultKind]] = {
+    "slurmctld down": FaultKind.SLURMCTLD_DOWN,
+    "sweep unreadable": FaultKind.SWEEP_UNREADABLE,
+    "sweep slow": FaultKind.SWEEP_SLOW,
+    "sweep incomplete": FaultKind.SWEEP_INCOMPLETE,
+    "sbatch reply lost": FaultKind.SBATCH_REPLY_LOST,
+    "sbatch never reached": FaultKind.SBATCH_NEVER_REACHED,
+    "sbatch refused": FaultKind.SBATCH_REFUSED,
+    "sbatch refused late": FaultKind.SBATCH_REFUSED_LATE,
+    "sbatch slow": FaultKind.SBATCH_SLOW,
+    "sbatch too late": FaultKind.SBATCH_TOO_LATE,
+    "sbatch beyond": FaultKind.SBATCH_BEYOND,
+    "user holds": FaultKind.USER_HOLD,
+    "journal full": FaultKind.JOURNAL_FULL,
+    "spool hangs": FaultKind.SPOOL_HANGS,
+    "two agents": FaultKind.TWO_AGENTS,
+    "log full": FaultKind.STORE_FULL,
+    "log fails, nothing added": FaultKind.STORE_ERROR_NOTHING,
+    "log fails, all added": FaultKind.STORE_ERROR_ADDED,
+    "frame down twice": FaultKind.ORDER_TWICE,
+    "frame up twice": FaultKind.NEWS_TWICE,
+    "log silent": FaultKind.LEASE_SILENT,
+    "late frame of an old channel": FaultKind.LATE_FRAME,
+}
+"""What the parts of the world say when a fault has really struck."""
+
+
+class Clock:
+    """A host's wall clock, which may be set."""
+
+    def __init__(self, true: VirtualClock) -> None:
+        self._true = true
+        self.ahead_s = 0.0
+
+    def __call__(self) -> float:
+        return self._true() + self.ahead_s
+
+
+class World:
+    """One history's world.
+
+    Args:
+        rng: decides everything.
+        clock: true time.
+        folder: for the sites' files; on a memory file system this is quick.
+    """
+
+    def __init__(self, rng: Random, clock: VirtualClock, folder: Path) -> None:
+        self.rng = rng
+        self.clock = clock
+        self.began_s = clock()
+        self.story: list[str] = []
+        self.struck: Counter[FaultKind] = Counter()
+        self.dooms: dict[tuple[str, str], FaultKind] = {}
+        self.model = Model(self.note)
+        self.scripts: dict[int, Script] = {}  # by workload, as they are first asked for
+        self.walls = [Clock(clock), Clock(clock)]
+        lease_s = rng.choice((inf, LEASE_S))  # a file lock, and one daemon; or two with a lease
+        self.log = SharedLog(self.model.logged, self.note, clock, lease_s)
+        self.sites: dict[SiteName, SiteHost] = {}
+        self.clocks: dict[str, Clock] = {}
+        for name in SITES[: rng.choice((2, 2, 3))]:
+            self.sites[SiteName(name)] = self._site(name, folder)
+        self.config = config_of(list(self.sites))
+        self.daemons = [self._daemon(wall) for wall in self.walls[: 1 if lease_s == inf else 2]]
+        self._led: tuple[DaemonHost, Process] | None = None
+        doors: list[Door] = [*(d.ask for d in self.daemons), *(s.ask for s in self.sites.values())]
+        self.researchers = [
+            Researcher(wish, doors, self.model, Random(rng.random()), self.strike)
+            for wish in wishes(rng)
+        ]
+
+    # ---- parts ----
+
+    def _site(self, name: str, folder: Path) -> SiteHost:
+        rng, home = self.rng, folder / name
+        home.mkdir()
+        has_spool = rng.random() < 0.7
+        if has_spool:
+            (home / "spool").mkdir()
+        clock = self.clocks[name] = Clock(self.clock)
+        nodes = [
+            Node(name=f"{name[0]}{k}", partitions=("gpu",), switch=name, cpus=64, mem_mib=512_000,
+                 gpu_type="a100", gpus=8)
+            for k in range(1, rng.choice((2, 3)) + 1)
+        ]  # fmt: skip
+        cluster = Cluster(
+            name, nodes, clock, self._script, self.model, home / "spool" if has_spool else None
+        )
+        cluster.keeps_accounts = rng.random() < 0.5
+        network = Network(lambda: rng.uniform(0.002, 0.03), self.note)
+        return SiteHost(cluster, network, home, clock, self.strikes, self.note, has_spool)
+
+    def _daemon(self, wall: Clock) -> DaemonHost:
+        networks: Ways = {n: (site.network, site.start_agent) for n, site in self.sites.items()}
+        return DaemonHost(
+            self.config, self.log, networks, wall, self.clock, self.strikes, self.note, self._leads
+        )
+
+    def _leads(self, host: DaemonHost, process: Process) -> None:
+        """A daemon has read the log, and leads."""
+        assert host.federation is not None
+        self.model.check_acknowledged(host.federation.ledger)
+        if self._led is not None and self._led[0] is not host:
+            alive = self._led[1].alive
+            self.strike(FaultKind.TWO_LEADERS if alive else FaultKind.STANDBY_TAKES_OVER)
+        self._led = (host, process)
+
+    def _script(self, attempt: AttemptId) -> Script:
+        """Each attempt does much the same; what was saved is not counted."""
+        rng = Random(f"{attempt.workload}.{attempt.attempt}.{self.began_s}")
+        if attempt.workload not in self.scripts:
+            self.scripts[attempt.workload] = Script(
+                duration_s=rng.choice((3.0, 8.0, 15.0, 30.0, 60.0)),
+                exit_code=rng.choice((0, 0, 0, 0, 0, 0, 1, 85)),
+                saves_s=rng.choice((0.5, 2.0, 1e9)),
+            )
+        script = self.scripts[attempt.workload]
+        if script.exit_code == 85 and attempt.attempt > 1:
+            return Script(duration_s=script.duration_s, saves_s=script.saves_s)
+        return script
+
+    # ---- what strikes ----
+
+    def strikes(self, host: str, point: str) -> bool:
+        """Whether a process dies here."""
+        kind = self.dooms.pop((host, point), None)
+        if kind is not None:
+            self.strike(kind, f"{host}, {point}")
+        return kind is not None
+
+    def strike(self, kind: FaultKind, where: str = "") -> None:
+        self.struck[kind] += 1
+        self.tell(f"* {kind.value}" + (f" ({where})" if where else ""))
+
+    def note(self, said: str) -> None:
+        kind = NOTED.get(said)
+        if kind is None:
+            self.tell(said)
+        else:
+            self.strike(kind)
+
+    def tell(self, text: str) -> None:
+        self.story.append(f"{self.clock() - self.began_s:9.3f} {text}")
+
+    # ---- a history ----
+
+    async def run(self, faults_s: float) -> None:
+        """Live through the bad weather, which others make, and then through calm until all ends."""
+        for daemon in self.daemons:
+            daemon.start()
+        for researcher in self.researchers:
+            outside(researcher.run())
+        await asyncio.sleep(faults_s)
+        self.calm()
+        until_s = self.clock() + CALM_S
+        while not self.all_is_over() and self.clock() < until_s and not self.model.broken:
+            await asyncio.sleep(2.0)
+        await asyncio.sleep(SETTLES_S)
+        self.check_end()
+        self.end()
+        await asyncio.sleep(0.0)
+
+    def calm(self) -> None:
+        """Nothing fails any more."""
+        self.tell("calm")
+        self.dooms.clear()
+        self.log.full, self.log.silent, self.log.slow_s = False, False, 0.0
+        for site in self.sites.values():
+            site.network.heal(lose=False)
+            site.network.doubles = ""
+            site.spell.down = site.spell.hides_node = site.spell.unreadable = False
+            site.spell.sweep_s = 0.0
+            site.disk.journal_full = site.disk.spool_hangs = False
+            site.cluster.mend()
+            for agent in site.agents:
+                agent.resume()
+        for daemon in self.daemons:
+            daemon.up = True
+            if daemon.process is not None:
+                daemon.process.resume()
+            daemon.start()
+
+    def all_is_over(self) -> bool:
+        ledger = self._ledger()
+        return (
+            ledger is not None
+            and all(r.done for r in self.researchers)
+            and all(e.state in TERMINAL for e in ledger.entries.values())
+            and not any(site.cluster.federated() for site in self.sites.values())
+        )
+
+    def _ledger(self) -> Ledger | None:
+        """The leader's."""
+        host, process = self._led if self._led is not None else (None, None)
+        if host is None or host.process is not process or host.federation is None:
+            return None
+        return host.federation.ledger
+
+    def check_end(self) -> None:
+        ledger = self._ledger()
+        if ledger is None:
+            self.model.break_("no daemon runs")
+            return
+        if not all(r.done for r in self.researchers):
+            self.model.break_("some client never got its answer")
+        self.model.check_end(ledger)
+        rebuilt = new_federation(self.config)
+        try:
+            replay_log(rebuilt, self.log.memory.records)
+        except FederatorError as error:
+            self.model.break_(f"the log cannot be read: {error}")
+            return
+        for what, how in differences(ledger, rebuilt.ledger).items():
+            self.model.break_(f"the log says otherwise of {what}: {how}")
+
+    def end(self) -> None:
+        for daemon in self.daemons:
+            daemon.up = False
+            if daemon.process is not None:
+                daemon.process.die()
+        for site in self.sites.values():
+            site.kill_agents()
+
+    @property
+    def digest(self) -> str:
+        """Of all that happened."""
+        found = hashlib.sha256("\n".join(self.story).encode())
+        for record in self.log.memory.records:
+            found.update(record)
+        return found.hexdigest()
+
+
+def config_of(sites: Sequence[SiteName]) -> FederationConfig:
+    """federation.yaml of a simulated federation."""
+    return FederationConfig.model_validate({
+        "federation": "faults",
+        "store": "memory:",
+        "policy": {
+            "pass_interval_s": 10.0, "launch_lease_s": 20.0, "bid_timeout_s": 3.0,
+            "preemption": {"grace_s": 8.0, "cooldown_s": 10.0, "budget_frac": 1.0,
+                           "budget_window_s": 30.0},
+        },
+        "regions": {"west": {"shared": "/shared"}},
+        "sites": {
+            name: {"region": "west", "command": ("agent", name), "partitions": ("gpu",),
+                   "poll_interval_s": 5.0}
+            for name in sites
+        },
+        "tenants": {
+            "prod": {"priority": 1, "quota": {"gpus": 24}, "users": ("ada",)},
+            "lab": {"priority": 7, "limit": {"gpus": 24}, "users": ("bob", "eve")},
+        },
+    })  # fmt: skip
+
+
+def wishes(rng: Random) -> list[Wish]:
+    """What researchers want in one history."""
+    return [
+        Wish(
+            number=number,
+            at_s=rng.uniform(0.0, 55.0),
+            user=rng.choice(("ada", "bob", "eve")),
+            nodes=rng.choice((1, 1, 2)),
+            gpus=rng.choice((4, 8, 8)),
+            time_limit_s=rng.choice((20, 90, 180)),
+            cancel_after_s=rng.uniform(0.0, 40.0) if rng.random() < 0.25 else None,
+            loses_answer=rng.random() < 0.2,
+            asks_again=rng.random() < 0.1,
+            cancels_twice=rng.random() < 0.4,
+        )
+        for number in range(rng.choice((6, 8, 11)))
+    ]

@@ -1,0 +1,170 @@
+"""Nothing is lost and nothing runs twice, whatever breaks: seeded histories of the real programs.
+
+Each history is a daemon (or two) and agents in virtual time, with a dozen faults or more, checked
+by a model that believes only simulated Slurms and clients; see ``federator.faults``. The model must
+catch planted bugs, or its silence would mean nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from federator.daemon.loop import Term
+from federator.faults.history import run_history
+from federator.faults.kinds import FaultKind
+from federator.faults.log import MortalStore
+from federator.faults.report import FaultReport, run_histories
+from federator.faults.site_host import MortalJournal
+from federator.model.lifecycle import Happening
+from federator.model.message import Command, Record
+from federator.model.workload import AttemptId
+from federator.sched.holdings import Holdings
+from federator.sched.ledger import Entry, Ledger
+from federator.sched.turn import Turn
+from federator.sites.journal import Mark, Step
+from federator.sites.launching import Launches
+
+HISTORIES = 500
+PARTS = 20
+CAUGHT_WITHIN = 40  # histories
+
+_tally = FaultReport()
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_history_of_faults_breaks_a_promise(part: int) -> None:
+    size = HISTORIES // PARTS
+    report = FaultReport()
+    for outcome in run_histories(range(part * size, (part + 1) * size)):
+        report.add(outcome)
+        _tally.add(outcome)
+    assert not report.broken, "\n".join(report.lines())
+
+
+def test_every_kind_of_fault_on_the_menu_strikes() -> None:
+    if _tally.histories < HISTORIES:
+        pytest.skip("needs all histories in this process")
+    print("\n".join(_tally.lines()))
+    assert [kind.name for kind in FaultKind if not _tally.struck[kind]] == []
+
+
+_DIGESTS = "from federator.faults.history import run_history as r; print([r(s).digest for s in {}])"
+
+
+def test_a_seed_replays_identically_in_another_process() -> None:
+    seeds = [3, 14, 15, 92]
+
+    def digests(hash_seed: str) -> str:
+        argv = [sys.executable, "-c", _DIGESTS.format(seeds)]
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    assert digests("1") == digests("2") == str([run_history(s).digest for s in seeds])
+
+
+# ---- planted bugs ----
+
+
+def _acts_before_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def carry_out(self: Term, commands: Sequence[Command]) -> None:
+        for command in commands:
+            self._effects.carry_out(command)
+        records = [c for c in commands if isinstance(c, Record)]
+        await _as_ever(self, records)
+
+    _as_ever = Term._carry_out
+    monkeypatch.setattr(Term, "_carry_out", carry_out)
+
+
+def _submits_again_without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def find(self: Launches, order: object, intent: Mark) -> Mark | None:
+        return None
+
+    monkeypatch.setattr(Launches, "_find", find)
+
+
+def _keeps_its_journal_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def put(self: MortalJournal, attempt: AttemptId, mark: Mark) -> None:
+        self._process.check()
+        self._marks[attempt] = mark
+
+    monkeypatch.setattr(MortalJournal, "put", put)
+
+
+def _forgets_cancels(monkeypatch: pytest.MonkeyPatch) -> None:
+    change = Turn.change
+
+    def forgetful(self: Turn, entry: Entry, happening: Happening, **fields: object) -> bool:
+        if happening is Happening.CANCEL_ASKED and entry.workload.id % 3 == 0:
+            return True
+        return change(self, entry, happening, **fields)
+
+    monkeypatch.setattr(Turn, "change", forgetful)
+
+
+def _drops_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    apply = Ledger.apply
+
+    def dropping(self: Ledger, event: object) -> object:
+        effects = apply(self, event)  # type: ignore[arg-type]
+        if getattr(event, "first_id", 0) and len(self.id_of_key) > 3:
+            self.id_of_key.popitem()
+        return effects
+
+    monkeypatch.setattr(Ledger, "apply", dropping)
+
+
+def _says_that_it_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+    append = MortalStore.append
+    count = iter(range(10**9))
+
+    def lazy(self: MortalStore, records: Sequence[bytes]) -> None:
+        if next(count) % 7:
+            append(self, records)
+
+    monkeypatch.setattr(MortalStore, "append", lazy)
+
+
+def _forgets_to_free_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = Holdings.release
+    count = iter(range(10**9))
+
+    def leaking(self: Holdings, *args: object) -> None:
+        if next(count) % 5:
+            release(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Holdings, "release", leaking)
+
+
+def _takes_a_lost_order_for_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What sbatch does not answer has not happened."""
+    find = Launches._find
+
+    async def hasty(self: Launches, order: object, intent: Mark) -> Mark | None:
+        return await find(self, order, Mark(step=Step.INTENT, at_s=0.0, user=intent.user))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Launches, "_find", hasty)
+
+
+PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "the daemon acts before the log holds it": _acts_before_the_log,
+    "the log says that it wrote, and did not": _says_that_it_wrote,
+    "an agent submits again without looking": _submits_again_without_looking,
+    "an agent looks in Slurm only once": _takes_a_lost_order_for_a_refusal,
+    "an agent's journal does not reach the disk": _keeps_its_journal_in_memory,
+    "a cancel is acknowledged and forgotten": _forgets_cancels,
+    "a submit key is forgotten": _drops_keys,
+    "quota is not given back": _forgets_to_free_quota,
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_breaks_a_promise(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    PLANTED[bug](monkeypatch)
+    assert any(run_history(seed).broken for seed in range(CAUGHT_WITHIN))
