@@ -253,12 +253,19 @@ class TenantConfig(_Strict):
         return ({} if self.quota is None else {"quota": self.quota}) | {"limit": self.limit}
 
 
+class LogConfig(_Strict):
+    """The event log; docs/reliability.md, "Snapshots and restarts"."""
+
+    keep_ended_h: Annotated[float, Field(ge=1, le=100 * 365 * 24)] = 720.0  # what has ended
+
+
 class FederationConfig(_Strict):
     """All of federation.yaml."""
 
     federation: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
     store: str  # sqlite:///ABSOLUTE/PATH, or memory: for trials
     socket: Path = Path("/run/federator/daemon.sock")
+    log: LogConfig = LogConfig()
     policy: PolicyConfig = PolicyConfig()
     regions: dict[str, RegionConfig] = {}
     gpus: dict[_GpuName, GpuConfig] = {}

@@ -43,5 +43,9 @@ class LeadershipLost(StoreError):
     """Another daemon leads: this one must stop acting; it may start again as a standby."""
 
 
+class NotCompacted(StoreError):
+    """The log could not be compacted and is as it was: records may be appended all the same."""
+
+
 class DamagedLog(StoreError):
     """The log is not what was written: put a copy back, or rebuild it from the sites."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import heapq
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -20,6 +21,7 @@ import structlog
 from federator.config import FederationConfig, SiteConfig
 from federator.daemon.admission import AdmissionNews
 from federator.daemon.api import Api
+from federator.daemon.compaction import Compaction
 from federator.daemon.effects import Effects
 from federator.daemon.following import Follower
 from federator.daemon.leader import Leadership, Work
@@ -41,6 +43,9 @@ from federator.sites.transport import ProcessTransport, SshTransport, Transport
 from federator.store.base import Store
 
 BATCH: Final = 256  # observations that share one commit
+MANY: Final = 10_000  # workloads, in which to look for garbage would be felt
+CLOCKS_DIFFER_S: Final = 3600.0  # of two hosts, or by a correction, at most
+COMPACTION_S: Final = 240.0  # that the supervisor gives it beyond what a turn may take
 
 log = structlog.get_logger()
 
@@ -210,6 +215,8 @@ class Daemon:
             if self._stopping.is_set():
                 return
         known = self._follower.federation
+        if len(known.ledger.entries) >= MANY:
+            gc.freeze()  # all of it is needed: no need to look through it again and again
         self.term = Term(self._config, self._store, known, self._leadership, self._edges)
         if not self._stopping.is_set():
             await self.term.run(epoch, self._supervisor)
@@ -252,7 +259,7 @@ class Term:
         self._federation = federation
         self._inbox: asyncio.Queue[Observation] = asyncio.Queue()
         self._wakes: list[float] = []
-        self._now_s = 0.0
+        self._now_s = self._begin_at_s()
         self._monotonic_s = edges.monotonic()
         self._api = Api(
             config, self._federation, self._inbox.put_nowait, self.clock, lambda: leadership.holds
@@ -263,6 +270,7 @@ class Term:
         shared = {name: config.regions[s.region].shared for name, s in config.sites.items()}
         self._admission = AdmissionNews(self._federation.ledger)
         self._admission_wake_s = 0.0
+        self._compaction = Compaction(federation.ledger, store, edges.act, self.clock())
         self._effects = Effects(config.federation, self._links, self._api.reply, self._wake, shared)
 
     @property
@@ -274,6 +282,18 @@ class Term:
     def turn_began_s(self) -> float:
         """When the turn began that is under way, on the event loop's clock; inf between turns."""
         return self._turn_began_s
+
+    def _begin_at_s(self) -> float:
+        """Time goes on from the log's last event, should this host's clock be behind.
+
+        It is not believed if it is far ahead: some clock was wrong for a while then.
+        """
+        latest_s = self._federation.ledger.latest_s
+        behind_s = latest_s - self._edges.wall()
+        if behind_s <= CLOCKS_DIFFER_S:
+            return latest_s
+        log.warning("clock_behind_log", behind_s=round(behind_s))
+        return 0.0
 
     def clock(self) -> float:
         """Unix time that never stands still or runs backwards, even if the wall clock is set."""
@@ -315,6 +335,7 @@ class Term:
         try:
             while not self._stopping:
                 await self._turn()
+                await self._keep_log_short()
         finally:
             server.close()
             for link in self._links.values():
@@ -367,6 +388,16 @@ class Term:
         self._pace.turn_took(now_s, self.clock())
         await self._carry_out(commands)
         self._tell_admission(now_s)
+        self._turn_began_s = inf
+
+    async def _keep_log_short(self) -> None:
+        now_s = self.clock()
+        if not self._compaction.is_due(now_s):
+            return
+        self._turn_began_s = asyncio.get_running_loop().time() + COMPACTION_S
+        keep_s = self._config.log.keep_ended_h * 3600.0
+        await self._carry_out(self._federation.forget_ended(now_s, keep_s))
+        await self._compaction.run(now_s)
         self._turn_began_s = inf
 
     def _tell_admission(self, now_s: float) -> None:

@@ -41,6 +41,7 @@ from federator.store.replaying import replay_log
 TELLS_WITHIN_S: Final = 120.0  # an attempt that was just begun is looked for up to 45 s
 TRIES: Final = 4  # the first may meet the agent of a daemon that has just died
 AGAIN_S: Final = 2.0
+WITHOUT_EXPORT_S: Final = 86_400.0  # what is not live is known if it was submitted since then
 QUIET_S: Final = 20.0  # without a word; nobody waits for the fleet, so longer than a daemon waits
 _FAILURES: Final = (FederatorError, OSError, TimeoutError, msgspec.MsgspecError)
 
@@ -176,11 +177,14 @@ def rebuild(
         StoreError: a record of the export cannot be read.
     """
     federation = new_federation(config)
-    replay_log(federation, exported)
+    newest_s = replay_log(federation, exported).last_at_s
+    since_s = newest_s or now_s - WITHOUT_EXPORT_S
     entries = federation.ledger.entries
     before = {id_: entry.state for id_, entry in entries.items()}
     commands: list[Command] = list(federation.begin_epoch(now_s, epoch))
     for site, attempt in _last_attempts(told):
+        if attempt.attempt.workload not in before and not _is_news(attempt, since_s):
+            continue
         commands += federation.handle(AttemptsShown(site=site, attempts=(attempt,)), now_s)
     ended = [i for i, s in before.items() if s not in TERMINAL and entries[i].state in TERMINAL]
     states = [entry.state for entry in entries.values()]
@@ -199,6 +203,17 @@ def rebuild(
 def _unknown(commands: Sequence[Command]) -> tuple[str, ...]:
     notes = (c.fields for c in commands if isinstance(c, Note) and c.event == "attempt_not_adopted")
     return tuple(f"{note['attempt']} at {note['site']}" for note in notes)
+
+
+def _is_news(told: Remembered, since_s: float) -> bool:
+    """Whether a workload that the export lacks is to be known: it lives, or is younger than that.
+
+    Else it was over when the export was made: one that a site gave back may have been cancelled,
+    and would start again after weeks.
+    """
+    if told.report is not None and not told.report.state.ended:
+        return True
+    return told.workload is None or told.workload.submitted_at_s > since_s
 
 
 def _last_attempts(told: Told) -> list[tuple[SiteName, Remembered]]:

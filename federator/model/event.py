@@ -1,7 +1,8 @@
 """What does the event log hold? Every decision and observation that changed a workload.
 
-State is rebuilt by applying these in order; nothing else is needed. A record keeps its meaning
-for ever: a new need gets a new field with a default, or a new tag.
+State is rebuilt by applying these in order; nothing else is needed. A log may begin with a
+snapshot, which stands for all that came before it. A record keeps its meaning for ever: a new need
+gets a new field with a default, or a new tag.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from federator.model.lifecycle import Happening
+from federator.model.lifecycle import Happening, WorkloadState
 from federator.model.plan import JobPlan, Score, Shrink
 from federator.model.reason import Reason
 from federator.model.site import Leave
@@ -21,6 +22,7 @@ from federator.model.workload import (
     AttemptId,
     Job,
     NodeRange,
+    SiteName,
     Submission,
     TenantName,
     Workload,
@@ -159,7 +161,141 @@ class Changed(Event, frozen=True, kw_only=True, tag="changed"):
     saved_at_s: float = 0.0  # its last checkpoint, if it was not told to leave; 0: none is known
 
 
-LogRecord = EpochBegan | Submitted | Awarded | Changed
+class Forgotten(Event, frozen=True, kw_only=True, tag="forgotten"):
+    """Workloads that ended long ago are known no more, nor are their submit keys."""
+
+    ids: tuple[WorkloadId, ...]
+
+
+# ---- a snapshot: the records of one follow each other in this order ----
+
+
+class SnapshotBegan(Event, frozen=True, kw_only=True, omit_defaults=True, tag="snapshot"):
+    """From here to ``SnapshotDone`` stands all that was known; nothing was known before."""
+
+    epoch: int
+    next_id: WorkloadId
+    latest_s: float = 0.0  # of any event
+    tenants: tuple[TenantName, ...] = ()  # every one ever met, by row
+    failures: dict[SiteName, tuple[int, float]] = {}  # of nodes, and the node-seconds seen
+    tax_by_preemptor: dict[TenantName, float] = {}
+    tax_by_victim: dict[TenantName, float] = {}
+    tax_victims: int = 0
+    tax_gpu_s: float = 0.0
+
+
+class TenantUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Weighted GPUs of one tenant."""
+
+    tenant: TenantName
+    gpus: float = 0.0  # in use
+    average: float = 0.0  # with exponential decay
+    buckets: tuple[float, ...] = ()  # GPU-seconds, by number of the bucket modulo their count
+
+
+class SnapshotUsage(Event, frozen=True, kw_only=True, omit_defaults=True, tag="snapshot_usage"):
+    """Average use, of some of the tenants; over a window or with decay, the other is 0."""
+
+    since_s: float  # the present use has lasted so long; averages are as of then
+    window_s: float = 0.0
+    bucket: int = 0  # that ``since_s`` lies in
+    half_life_s: float = 0.0
+    tenants: tuple[TenantUse, ...] = ()
+
+
+class SnapshotWorkload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one workload stands: as ``sched.ledger.Entry``, field by field."""
+
+    id: WorkloadId
+    index: int = 0  # in its array
+    optional: bool = False
+    state: WorkloadState = WorkloadState.PENDING
+    attempt: int = 0
+    site: SiteName = SiteName("")
+    award: Awarded | None = None
+    plan: tuple[JobPlan, ...] | None = None  # None: as awarded
+    site_job_id: int = 0
+    lease_from_s: float = 0.0
+    withdrawing: bool = False
+    withdrawn_at_s: float = 0.0
+    started_at_s: float = 0.0
+    ended_at_s: float = 0.0
+    over_at_s: float = 0.0
+    exit_code: int = 0
+    signal: int = 0
+    site_state: str = ""
+    reason: Reason | None = None
+    avoid_until_s: dict[SiteName, float] = {}
+    failures_at: dict[SiteName, int] = {}
+    setbacks: dict[SiteName, Reason] = {}
+    bad_nodes: tuple[tuple[SiteName, str, int, float], ...] = ()  # failed so often, avoided until
+    promised_to: WorkloadId | None = None
+    promised_jobs: dict[int, WorkloadId] = {}
+    leaving_jobs: dict[int, WorkloadId] = {}
+    taken_jobs: frozenset[int] = frozenset()
+    preemptions: int = 0
+    evicted_at_s: float = 0.0
+    evicted_for: WorkloadId | None = None
+    fruitless_attempts: int = 0
+    ran_at: SiteName = SiteName("")
+    saved_at: SiteName = SiteName("")
+    lost_gpu_s: float = 0.0
+    evictions: int = 0
+    destroyed_gpu_s: float = 0.0
+
+
+class SnapshotSubmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Workloads that differ in nothing but id, index and ``optional``, as tasks of an array do.
+
+    What they share is kept once.
+    """
+
+    workloads: tuple[SnapshotWorkload, ...]
+    like: Workload | None = None  # the first of them
+    same_as: WorkloadId = WorkloadId(0)  # without ``like``: of a workload that came before
+    keys: dict[str, WorkloadId] = {}  # submit keys, and what they were answered with
+
+
+class SnapshotWorkloads(Event, frozen=True, kw_only=True, tag="snapshot_workloads"):
+    submissions: tuple[SnapshotSubmission, ...]
+
+
+class SnapshotSaves(Event, frozen=True, kw_only=True, tag="snapshot_saves"):
+    """Save times of families (tenant, user, name), the one that saved last at the end."""
+
+    families: tuple[tuple[TenantName, str, str, tuple[float, ...]], ...]
+
+
+class SnapshotEvictions(Event, frozen=True, kw_only=True, tag="snapshot_evictions"):
+    """When GPUs were evicted, and how many, in that order."""
+
+    evictions: tuple[tuple[float, int], ...]
+
+
+class SnapshotOrder(Event, frozen=True, kw_only=True, tag="snapshot_order"):
+    """Some of the workloads of one state, in the order in which they came into it."""
+
+    state: WorkloadState
+    ids: tuple[WorkloadId, ...]
+
+
+class SnapshotDone(Event, frozen=True, kw_only=True, tag="snapshot_done"):
+    """The snapshot is whole."""
+
+    workloads: int  # so many were in it
+    shrinking: tuple[WorkloadId, ...] = ()  # those with optional jobs that must leave, in order
+
+
+SnapshotRecord = (
+    SnapshotBegan
+    | SnapshotUsage
+    | SnapshotWorkloads
+    | SnapshotSaves
+    | SnapshotEvictions
+    | SnapshotOrder
+    | SnapshotDone
+)
+LogRecord = EpochBegan | Submitted | Awarded | Changed | Forgotten | SnapshotRecord
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final[msgspec.msgpack.Decoder[LogRecord]] = msgspec.msgpack.Decoder(LogRecord)

@@ -30,6 +30,15 @@ class BadNodes:
     def __bool__(self) -> bool:
         return bool(self._failed)
 
+    @classmethod
+    def restored(cls, rows: Iterable[tuple[SiteName, str, int, float]]) -> BadNodes:
+        """Those that ``saved`` was called on."""
+        return cls({(site, name): _Failure(n, until_s) for site, name, n, until_s in rows})
+
+    def saved(self) -> Iterator[tuple[SiteName, str, int, float]]:
+        """Site, node, how often it failed in a row and until when it is avoided, for each."""
+        return ((*at, f.times, f.until_s) for at, f in self._failed.items())
+
     def blame(self, site: SiteName, nodes: Iterable[str], at_s: float) -> None:
         """Avoid these from now on, each for twice as long as the time before."""
         for name in nodes:

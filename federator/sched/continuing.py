@@ -107,8 +107,10 @@ class LimitWatch:
         unheard: list[tuple[float, WorkloadId, int]] = []
         while self._heap and self._heap[0][0] <= now_s:
             noted = heappop(self._heap)
-            entry = ledger.entries[noted[1]]
-            if entry.state is not WorkloadState.RUNNING or entry.attempt != noted[2]:
+            entry = ledger.entries.get(noted[1])
+            if entry is None or entry.attempt != noted[2]:
+                continue
+            if entry.state is not WorkloadState.RUNNING:
                 continue
             if limit_at_s(entry) - notice_s(entry, rules) > now_s:
                 continue  # its site started it once more, which was noted then

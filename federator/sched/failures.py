@@ -11,6 +11,7 @@ Source:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, isfinite, sqrt
 from typing import Final
@@ -33,6 +34,14 @@ class NodeFailures:
 
     def __init__(self) -> None:
         self._seen: dict[SiteName, _Seen] = {}
+
+    def saved(self) -> dict[SiteName, tuple[int, float]]:
+        """Failures and node-seconds seen at each site."""
+        return {site: (seen.failures, seen.node_s) for site, seen in self._seen.items()}
+
+    def restore(self, seen: Mapping[SiteName, tuple[int, float]]) -> None:
+        """Know what was ``saved``."""
+        self._seen = {site: _Seen(failures, node_s) for site, (failures, node_s) in seen.items()}
 
     def ran(self, site: SiteName, nodes: int, run_s: float, *, failed: bool) -> None:
         """Count an attempt that has left its nodes.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from federator.errors import LogIsOld
-from federator.model.event import EpochBegan, LogRecord, Submitted
+from federator.model.event import EpochBegan, Forgotten, LogRecord, Submitted
 from federator.model.lifecycle import AT_SITE, Happening, WorkloadState
 from federator.model.message import (
     AnswerCancelled,
@@ -50,6 +50,7 @@ from federator.sched.auction import Award, auction
 from federator.sched.continuing import AT_LIMIT, LimitWatch
 from federator.sched.cycle import Pass, Round, Trial, asked_of, for_site
 from federator.sched.eviction import budget_gpus, clearing
+from federator.sched.forgetting import forgettable
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.lending import is_lent_to_preemptible_only
 from federator.sched.orders import launch_order, lease_end_s
@@ -66,6 +67,8 @@ from federator.sched.room import Room
 from federator.sched.rules import Rules
 from federator.sched.site_view import SiteView, gpus_of
 from federator.sched.turn import ORDER_AGAIN_S, Turn
+
+FORGOTTEN_AT_ONCE = 100_000  # ids in one record
 
 
 class Federation:
@@ -128,6 +131,18 @@ class Federation:
             turn.wake_at_lease_end(entry)
         for entry in self.ledger.in_state(WorkloadState.RUNNING):
             turn.watch_limit(entry)
+        return turn.commands
+
+    def forget_ended(self, now_s: float, keep_s: float) -> list[Command]:
+        """Know no more of what ended longer ago than ``keep_s``; see ``sched.forgetting``.
+
+        Before a snapshot is taken, so that the log does not grow for ever.
+        """
+        turn = self._turn(now_s)
+        ids = forgettable(self.ledger, now_s - keep_s)
+        for first in range(0, len(ids), FORGOTTEN_AT_ONCE):
+            gone = ids[first : first + FORGOTTEN_AT_ONCE]
+            turn.record(Forgotten(at_s=now_s, ids=gone))
         return turn.commands
 
     # ---- the door ----

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from federator.model.event import SnapshotUsage
 from federator.model.plan import JobPlan
 from federator.model.tenant import Amounts, Tenancy
 from federator.sched.credit import F64
@@ -98,6 +99,28 @@ class Holdings:
         """Undo ``add``."""
         self._book(charge, within_quota, -1)
         self._usage.change(charge.row, -charge.weighted_gpus, at_s)
+
+    # ---- snapshots ----
+
+    def saved_usage(self, at_s: float) -> Iterator[SnapshotUsage]:
+        """What a snapshot must keep; the sums follow from the workloads."""
+        return self._usage.saved([tenant.name for tenant in self.tenancy.tenants], at_s)
+
+    def restore_usage(self, saved: SnapshotUsage) -> None:
+        """Know what was ``saved_usage``."""
+        self._usage.restore(saved, [self.tenancy.row(use.tenant) for use in saved.tenants])
+
+    def restore(self, charge: Charge, within_quota: bool) -> None:
+        """The tenant holds this, and its usage knows."""
+        self._book(charge, within_quota, 1)
+
+    def correct_usage(self, charges: Iterable[Charge]) -> None:
+        """Make usage agree with these: all that is held. Weights may have been set anew."""
+        weighted = [0.0] * len(self.tenancy)
+        for charge in charges:
+            weighted[charge.row] += charge.weighted_gpus
+        for row, gpus in enumerate(weighted):
+            self._usage.correct(row, gpus)
 
     def keeps_quota(self, charge: Charge) -> bool:
         """Tell whether what is awarded within quota stays so with this charge on top."""

@@ -7,12 +7,22 @@ change comes: a workload is charged when it enters a site and released when it h
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from federator.model.event import Awarded, Changed, EpochBegan, LogRecord, Submitted
-from federator.model.lifecycle import AT_SITE, Effect, Happening, WorkloadState, step
+from federator.errors import StoreError
+from federator.model.event import (
+    Awarded,
+    Changed,
+    EpochBegan,
+    Forgotten,
+    LogRecord,
+    SnapshotDone,
+    SnapshotRecord,
+    Submitted,
+)
+from federator.model.lifecycle import AT_SITE, TERMINAL, Effect, Happening, WorkloadState, step
 from federator.model.plan import JobPlan, Score, Shrink
 from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.tenant import Tenancy
@@ -30,6 +40,7 @@ from federator.sched.holdings import Charge, Holdings
 from federator.sched.rules import LEAST_GPUS
 from federator.sched.saves import SaveTimes, family_of
 from federator.sched.shrinking import gpus_of, without
+from federator.sched.snapshot import restore
 from federator.sched.tax import PreemptionTax, destroyed_gpu_s
 from federator.sched.usage import UsageAverage, WindowAverage
 
@@ -64,7 +75,8 @@ class Entry:
     withdrawing: bool = False
     withdrawn_at_s: float = 0.0  # when the withdrawal was ordered
     started_at_s: float = 0.0
-    ended_at_s: float = 0.0
+    ended_at_s: float = 0.0  # as its site tells
+    over_at_s: float = 0.0  # since when the federation has known that it is over; 0: it is not
     exit_code: int = 0
     signal: int = 0
     site_state: str = ""
@@ -159,7 +171,15 @@ class Ledger:
         self.saves = SaveTimes()
         self.tax = PreemptionTax()
         self.shrinking: dict[WorkloadId, None] = {}  # those with optional jobs that must leave
+        self.latest_s = 0.0  # the time of the latest event
+        self.tail = 0  # events since the snapshot, or since the log began; refused ones count too
         self._by_state: dict[WorkloadState, dict[WorkloadId, None]] = {s: {} for s in WorkloadState}
+        self._half_restored = False  # a snapshot has begun and is not done
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing has been applied yet."""
+        return not (self.tail or self._half_restored or self.epoch or self.entries)
 
     def key_of(self, workload: Workload) -> str:
         """The key of the submission it is of; "" where it has none."""
@@ -179,35 +199,65 @@ class Ledger:
 
         Raises:
             InvalidTransition: the event does not follow from the state; nothing was changed.
+            StoreError: it is of a snapshot that is not whole, or out of place.
         """
+        if isinstance(event, SnapshotRecord):
+            restore(self, event)
+            self._half_restored = not isinstance(event, SnapshotDone)
+            return ()
+        if self._half_restored:
+            raise StoreError("the snapshot before this record is cut short")
+        self.tail += 1
+        self.latest_s = max(self.latest_s, event.at_s)
+        if isinstance(event, Changed):
+            return self._change(event)
         if isinstance(event, EpochBegan):
             self.epoch = event.epoch
             self.next_id = max(self.next_id, event.first_id)
             return ()
         if isinstance(event, Submitted):
-            for workload in event.workloads():
-                self.entries[workload.id] = Entry(workload=workload)
-                self.backlog.add(workload)
-                self._by_state[WorkloadState.PENDING][workload.id] = None
-                self.next_id = max(self.next_id, WorkloadId(workload.id + 1))
-                if workload.array is not None:
-                    tasks = self.array_tasks.setdefault(workload.array.array_id, {})
-                    tasks[workload.array.index] = workload.id
-            id_ = event.array_id or event.first_id
-            self.id_of_key[event.key] = id_
-            self._key_of_id[id_] = event.key
+            self._submit(event)
             return (Effect.RANK_AGAIN,)
         if isinstance(event, Awarded):
-            entry = self.entries[event.attempt.workload]
-            effects = self._move(entry, Happening.AWARDED, event.at_s)
-            entry.attempt = event.attempt.attempt
-            entry.site, entry.plan, entry.award = SiteName(event.site), event.jobs, event
-            self._charge(entry, event.jobs, event.within_quota, event.at_s)
-            self._promise(event)
-            entry.site_job_id, entry.withdrawing, entry.reason = 0, False, None
-            entry.started_at_s = entry.ended_at_s = 0.0
-            return effects
-        return self._change(event)
+            return self._award(event)
+        self._forget(event)
+        return ()
+
+    def _submit(self, event: Submitted) -> None:
+        for workload in event.workloads():
+            self.entries[workload.id] = Entry(workload=workload)
+            self.backlog.add(workload)
+            self._by_state[WorkloadState.PENDING][workload.id] = None
+            self.next_id = max(self.next_id, WorkloadId(workload.id + 1))
+            if workload.array is not None:
+                tasks = self.array_tasks.setdefault(workload.array.array_id, {})
+                tasks[workload.array.index] = workload.id
+        id_ = event.array_id or event.first_id
+        self.id_of_key[event.key] = id_
+        self._key_of_id[id_] = event.key
+
+    def _award(self, event: Awarded) -> tuple[Effect, ...]:
+        entry = self.entries[event.attempt.workload]
+        effects = self._move(entry, Happening.AWARDED, event.at_s)
+        entry.attempt = event.attempt.attempt
+        entry.site, entry.plan, entry.award = SiteName(event.site), event.jobs, event
+        self._charge(entry, event.jobs, event.within_quota, event.at_s)
+        self._promise(event)
+        entry.site_job_id, entry.withdrawing, entry.reason = 0, False, None
+        entry.started_at_s = entry.ended_at_s = 0.0
+        return effects
+
+    def _forget(self, event: Forgotten) -> None:
+        """Know no more of workloads that nobody refers to; see ``sched.forgetting``."""
+        gone = set(event.ids)
+        for id_ in event.ids:
+            entry = self.entries.pop(id_)
+            del self._by_state[entry.state][id_]
+            if entry.workload.array is not None:
+                gone.add(entry.workload.array.array_id)
+                self.array_tasks.pop(entry.workload.array.array_id, None)
+        self._key_of_id = {}
+        self.id_of_key = {key: id_ for key, id_ in self.id_of_key.items() if id_ not in gone}
 
     def _change(self, event: Changed) -> tuple[Effect, ...]:
         entry = self.entries[event.workload]
@@ -414,5 +464,38 @@ class Ledger:
             self._made_room(entry, at_s)
         if entry.displaces and edge.to not in _WAITS_FOR_VICTIMS and entry.award is not None:
             self._spare(entry.award)
+        if edge.to in TERMINAL:
+            entry.over_at_s = at_s
         entry.state = edge.to
         return edge.effects
+
+    # ---- snapshots ----
+
+    def order_of(self, state: WorkloadState) -> tuple[WorkloadId, ...]:
+        """The workloads in a state, oldest change first."""
+        return tuple(self._by_state[state])
+
+    def restore_entry(self, workload: Workload, **fields: Any) -> None:
+        """Know a workload as a snapshot has it; ``restore_order`` says since when.
+
+        What it holds is counted as the tenants are configured now.
+        """
+        self.entries[workload.id] = entry = Entry(workload=workload, **fields)
+        if workload.array is not None:
+            tasks = self.array_tasks.setdefault(workload.array.array_id, {})
+            tasks[workload.array.index] = workload.id
+        if entry.state is WorkloadState.PENDING:
+            self.backlog.add(workload)
+        elif entry.state in AT_SITE and entry.award is not None:
+            row = self.tenancy.row(workload.tenant)
+            entry.charge = self.holdings.charge_for(row, entry.plan)
+            self.holdings.restore(entry.charge, entry.award.within_quota)
+            self.backlog.touch(row)
+
+    def restore_evictions(self, evictions: Iterable[tuple[float, int]]) -> None:
+        """These follow those that are known."""
+        self.evictions.extend(Eviction(at_s, gpus) for at_s, gpus in evictions)
+
+    def restore_order(self, state: WorkloadState, ids: Iterable[WorkloadId]) -> None:
+        """These follow those that are known to be in the state."""
+        self._by_state[state].update(dict.fromkeys(ids))

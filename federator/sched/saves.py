@@ -6,6 +6,7 @@ A *family* is what is submitted again and again: same tenant, user and name.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
 from math import floor, inf
 from typing import Final
 
@@ -28,6 +29,15 @@ class SaveTimes:
 
     def __init__(self) -> None:
         self._seen: OrderedDict[Family, deque[float]] = OrderedDict()  # latest family last
+
+    def saved(self) -> Iterator[tuple[TenantName, str, str, tuple[float, ...]]]:
+        """Every family with its save times, the one that saved last at the end."""
+        return ((*family, tuple(seen)) for family, seen in self._seen.items())
+
+    def restore(self, families: Iterable[tuple[TenantName, str, str, tuple[float, ...]]]) -> None:
+        """Know these as well, as ``saved`` told them."""
+        for tenant, user, name, times in families:
+            self._seen[tenant, user, name] = deque(times, maxlen=SAVES_KEPT)
 
     def learn(self, family: Family, leave: Leave, started_at_s: float, most_s: float = inf) -> None:
         """Take in how one of a family has left, that started then; no save took longer than that.

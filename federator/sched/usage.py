@@ -6,13 +6,18 @@ window's is but for one bucket, see there. Size does not depend on how many work
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 import numpy as np
 
+from federator.model.event import SnapshotUsage, TenantUse
+from federator.model.workload import TenantName
 from federator.sched.credit import F64
 
 BUCKETS: Final = 168  # of a window: one for each hour of a week
+CHUNK: Final = 32  # tenants in one record of a snapshot
+_ROUNDING: Final = 1e-6
 
 
 class UsageAverage(Protocol):
@@ -29,10 +34,60 @@ class UsageAverage(Protocol):
         """
         ...
 
+    def saved(self, tenants: Sequence[TenantName], at_s: float) -> Iterator[SnapshotUsage]:
+        """What to keep of it, for tenants given by row; ``at_s`` is the snapshot's."""
+        ...
+
+    def restore(self, saved: SnapshotUsage, rows: Sequence[int]) -> None:
+        """Go on from what was kept of tenants that have these rows now.
+
+        Exactly, if it was kept of an average like this one; else as near as that can be told. A
+        new window, a new half-life or another kind of average is the admin's wish, and history
+        is kept in no other form.
+        """
+        ...
+
+    def correct(self, row: int, gpus: float) -> None:
+        """A tenant uses so much from now on; where it is the same but for rounding, no change."""
+        ...
+
 
 def _changed(rate: float, by: float) -> float:
     """Charges are added and taken off again: what is left must not drift below nothing."""
     return rate + by if rate + by > 1e-9 else 0.0
+
+
+def _is_same(rate: float, other: float) -> bool:
+    return abs(rate - other) <= _ROUNDING * max(1.0, abs(other))
+
+
+def _chunks(number: int) -> Iterator[range]:
+    for first in range(0, number, CHUNK):
+        yield range(first, min(first + CHUNK, number))
+
+
+def _history(saved: SnapshotUsage, use: TenantUse) -> Iterator[tuple[float, float]]:
+    """Since when a tenant used how much, oldest first, until ``saved.since_s``.
+
+    Of an average with decay no more is known than that it is as if use had always been that.
+    """
+    if not saved.window_s:
+        yield 0.0, use.average
+        return
+    width_s, number = saved.window_s / BUCKETS, len(use.buckets)
+    for bucket in range(max(0, saved.bucket - number + 1), saved.bucket + 1):
+        from_s = bucket * width_s
+        for_s = min(width_s, saved.since_s - from_s)
+        if for_s > 0:
+            yield from_s, use.buckets[bucket % number] / for_s
+
+
+def _retell(average: UsageAverage, saved: SnapshotUsage, use: TenantUse) -> None:
+    """Tell an empty average the history of one tenant, as its row 0."""
+    rate = 0.0
+    for at_s, gpus in (*_history(saved, use), (saved.since_s, use.gpus)):
+        average.change(0, gpus - rate, at_s)
+        rate = gpus
 
 
 class WindowAverage:
@@ -55,12 +110,44 @@ class WindowAverage:
         self._bucket = 0  # that ``_since_s`` lies in
 
     def change(self, row: int, by_gpus: float, at_s: float) -> None:
-        missing = row + 1 - self._gpus.size
+        self._grow(row + 1)
+        self._advance(at_s)
+        self._gpus[row] = _changed(float(self._gpus[row]), by_gpus)
+
+    def _grow(self, rows: int) -> None:
+        missing = rows - self._gpus.size
         if missing > 0:
             self._ring = np.vstack([self._ring, np.zeros((missing, BUCKETS + 1))])
             self._gpus = np.append(self._gpus, np.zeros(missing))
-        self._advance(at_s)
-        self._gpus[row] = _changed(float(self._gpus[row]), by_gpus)
+
+    def saved(self, tenants: Sequence[TenantName], at_s: float) -> Iterator[SnapshotUsage]:
+        for rows in _chunks(self._gpus.size):
+            uses = (
+                TenantUse(tenant=tenants[row], gpus=float(self._gpus[row]),
+                          buckets=tuple(self._ring[row].tolist()) if self._ring[row].any() else ())
+                for row in rows
+            )  # fmt: skip
+            yield SnapshotUsage(at_s=at_s, since_s=self._since_s, window_s=self._window_s,
+                                bucket=self._bucket, tenants=tuple(uses))  # fmt: skip
+
+    def restore(self, saved: SnapshotUsage, rows: Sequence[int]) -> None:
+        alike = saved.window_s == self._window_s
+        self._since_s = saved.since_s
+        self._bucket = saved.bucket if alike else int(saved.since_s // self._width_s)
+        for row, use in zip(rows, saved.tenants, strict=True):
+            self._grow(row + 1)
+            if not alike:
+                then = WindowAverage(self._window_s)
+                _retell(then, saved, use)
+                self._ring[row] = then._ring[0]
+            elif len(use.buckets) == BUCKETS + 1:
+                self._ring[row] = use.buckets
+            self._gpus[row] = use.gpus
+
+    def correct(self, row: int, gpus: float) -> None:
+        if not _is_same(float(self._gpus[row]) if row < self._gpus.size else 0.0, gpus):
+            self._grow(row + 1)
+            self._gpus[row] = gpus
 
     def averages(self, rows: int, now_s: float) -> F64:
         then = WindowAverage(self._window_s)
@@ -114,13 +201,43 @@ class DecayedAverage:
         self._average: F64 = np.zeros(0)  # at ``_since_s``
 
     def change(self, row: int, by_gpus: float, at_s: float) -> None:
-        missing = row + 1 - self._gpus.size
-        if missing > 0:
-            self._average = np.append(self._average, np.zeros(missing))
-            self._gpus = np.append(self._gpus, np.zeros(missing))
+        self._grow(row + 1)
         self._average = self._at(at_s)
         self._since_s = max(self._since_s, at_s)
         self._gpus[row] = _changed(float(self._gpus[row]), by_gpus)
+
+    def _grow(self, rows: int) -> None:
+        missing = rows - self._gpus.size
+        if missing > 0:
+            self._average = np.append(self._average, np.zeros(missing))
+            self._gpus = np.append(self._gpus, np.zeros(missing))
+
+    def saved(self, tenants: Sequence[TenantName], at_s: float) -> Iterator[SnapshotUsage]:
+        for rows in _chunks(self._gpus.size):
+            uses = (
+                TenantUse(tenant=tenants[row], gpus=float(self._gpus[row]),
+                          average=float(self._average[row]))
+                for row in rows
+            )  # fmt: skip
+            yield SnapshotUsage(at_s=at_s, since_s=self._since_s, half_life_s=self._half_life_s,
+                                tenants=tuple(uses))  # fmt: skip
+
+    def restore(self, saved: SnapshotUsage, rows: Sequence[int]) -> None:
+        self._since_s = saved.since_s
+        for row, use in zip(rows, saved.tenants, strict=True):
+            self._grow(row + 1)
+            if saved.window_s:
+                then = DecayedAverage(self._half_life_s)
+                _retell(then, saved, use)
+                self._average[row] = then._average[0]
+            else:  # an average is an average, of whatever half-life
+                self._average[row] = use.average
+            self._gpus[row] = use.gpus
+
+    def correct(self, row: int, gpus: float) -> None:
+        if not _is_same(float(self._gpus[row]) if row < self._gpus.size else 0.0, gpus):
+            self._grow(row + 1)
+            self._gpus[row] = gpus
 
     def averages(self, rows: int, now_s: float) -> F64:
         now = self._at(now_s)

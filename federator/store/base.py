@@ -79,6 +79,7 @@ class Store(Protocol):
         """Put these records in place of the whole log, all or none.
 
         Raises:
+            NotCompacted: nothing was changed; ``append`` goes on.
             LeadershipLost, StoreError: as for ``append``.
         """
         ...

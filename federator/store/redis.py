@@ -13,7 +13,7 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from federator.errors import DamagedLog, LeadershipLost, StaleState, StoreError
+from federator.errors import DamagedLog, LeadershipLost, NotCompacted, StaleState, StoreError
 from federator.store.chain import EndMark, LogEnd, LogPlace, this_process, what_is_lost
 from federator.store.redis_scripts import APPEND, COMPACT, LEAD, RELEASE, RENEW
 from federator.store.redis_url import RedisAddress
@@ -133,14 +133,23 @@ class RedisStore:
         rows = LogEnd(before.next).chained(records)
         after = LogEnd(rows[-1][0] + 1, rows[-1][1]) if rows else LogEnd(before.next)
         aside = self._address.key(f"aside:{epoch}")
+        self._put_aside(aside, rows)
         with self._all_or_the_end():
-            with self._explained():
-                self._writer.unlink(aside)
-                for first in range(0, len(rows), _PAGE):
-                    self._push(aside, rows[first : first + _PAGE])
             found = self._call(COMPACT, epoch, before.next, after.next, after.crc, more=(aside,))
             self._settle(found, before)
             self._end = after
+
+    def _put_aside(self, key: str, rows: Sequence[tuple[int, int, bytes]]) -> None:
+        """Write the new log beside the old one, which stays as it is if that fails."""
+        try:
+            with self._explained():
+                self._writer.unlink(key)
+                for first in range(0, len(rows), _PAGE):
+                    self._push(key, rows[first : first + _PAGE])
+        except StoreError as error:
+            with suppress(redis.RedisError, StoreError):  # else it goes by itself
+                self._writer.unlink(key)
+            raise NotCompacted(str(error)) from error
 
     def _push(self, key: str, rows: Sequence[tuple[int, int, bytes]]) -> None:
         """Not twice, whatever is lost on the way: a second try would make the list too long."""

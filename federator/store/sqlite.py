@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pwd
+import shutil
 import sqlite3
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
@@ -12,10 +13,11 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
-from federator.errors import DamagedLog, StaleState, StoreError
+from federator.errors import DamagedLog, NotCompacted, StaleState, StoreError
 from federator.store.chain import EndMark, LogEnd, LogPlace, this_process, what_is_lost
 
 _FORMAT: Final = 2  # PRAGMA user_version
+_ROOM_LEFT_BYTES: Final = 64 << 20  # on the disk, after a compaction
 _SCHEMA: Final = (
     "CREATE TABLE events (seq INTEGER PRIMARY KEY, record BLOB NOT NULL, crc INTEGER NOT NULL)",
     "CREATE TABLE head (one INTEGER PRIMARY KEY CHECK (one = 1), epoch INTEGER NOT NULL, "
@@ -159,11 +161,20 @@ class SqliteStore:
             self._write(records, self._end, lambda _db: None)
 
     def compact(self, records: Sequence[bytes]) -> None:
+        self._leading()
+        # A transaction that fails leaves this store unable to go on, so look before.
+        needed = 2 * sum(map(len, records)) + _ROOM_LEFT_BYTES  # in the WAL, then in the file
+        if shutil.disk_usage(self._path.parent).free < needed:
+            raise NotCompacted(f"{self._path}: its disk has not {needed >> 20} MiB free")
+
         def clear(db: sqlite3.Connection) -> None:
             db.execute("DELETE FROM events")
             db.execute("UPDATE head SET first = ?", (self._end.next,))
 
         self._write(records, LogEnd(self._end.next), clear)
+        if self._db is not None:
+            with suppress(sqlite3.Error):  # who reads just now has it done later
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _write(
         self, records: Sequence[bytes], end: LogEnd, before: Callable[[sqlite3.Connection], None]

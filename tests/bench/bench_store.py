@@ -96,16 +96,19 @@ def shared(store: Store) -> float:
     return sum(done) / (time.perf_counter() - began_s)
 
 
-def appends(measure: Callable[[Store], float]) -> dict[str, float]:
-    """Medians by store, each on a log of its own."""
-    found: dict[str, list[float]] = {}
+def appends(what: str, measure: Callable[[Store], float]) -> None:
+    """Medians by store, and of the ratios to one commit for each record, taken right after."""
+    found: dict[str, list[tuple[float, float]]] = {}
     for _ in range(REPEATS):
         with stores() as urls:
             for name, url in urls.items():
                 with closing(open_store(url)) as store:
                     store.lead(0)
-                    found.setdefault(name, []).append(measure(store))
-    return {name: statistics.median(rates) for name, rates in found.items()}
+                    rate = measure(store)
+                    found.setdefault(name, []).append((rate, rate / batches(store, 1)))
+    for name, pairs in found.items():
+        rate, ratio = (statistics.median(column) for column in zip(*pairs, strict=True))
+        print(f"{name:8} appends, {what:26} {rate:9.0f} /s   ratio {ratio:.1f}", flush=True)
 
 
 # ---- a whole daemon ----
@@ -175,7 +178,7 @@ def submissions() -> None:
                 rates.setdefault(name, []).append(len(took_s) / SUBMITTING_S)
                 waits_s.setdefault(name, []).append(statistics.quantiles(took_s, n=100)[98])
     for name, found in rates.items():
-        print(f"{name:8} submissions, {CLIENTS} connections     "
+        print(f"{name:8} submissions, {CLIENTS} connections         "
               f"{statistics.median(found):9.0f} /s   (lowest {min(found):.0f}; "
               f"99 of 100 within {statistics.median(waits_s[name]) * 1000:.0f} ms)")  # fmt: skip
 
@@ -183,15 +186,9 @@ def submissions() -> None:
 def main() -> None:
     load = os.getloadavg()[0]
     print(f"{os.cpu_count()} cores, load {load:.1f} at the start; medians of {REPEATS}")
-    each: dict[str, float] = {}
     for size in BATCHES:
-        for name, rate in appends(partial(batches, size=size)).items():
-            each.setdefault(name, rate)
-            print(f"{name:8} appends, {size:3} in a commit       {rate:9.0f} /s   "
-                  f"ratio {rate / each[name]:.1f}")  # fmt: skip
-    for name, rate in appends(shared).items():
-        print(f"{name:8} appends, {CLIENTS} threads, shared    {rate:9.0f} /s   "
-              f"ratio {rate / each[name]:.1f}")  # fmt: skip
+        appends(f"{size} in a commit", partial(batches, size=size))
+    appends(f"{CLIENTS} threads, shared commits", shared)
     submissions()
 
 

@@ -63,6 +63,7 @@ from federator.sched.ledger import Entry, Ledger
 from federator.sched.policy import Policy
 from federator.sched.rules import Rules
 from federator.sched.site_scheduler import SiteScheduler, summarise
+from federator.sched.snapshot import taken
 from federator.sites.base import told_apart
 from federator.sites.setbacks import Setbacks
 
@@ -325,6 +326,15 @@ class Loopback:
         self._begin()
         for name in up:
             self.site_up(name)
+
+    def forget_ended(self, keep_s: float) -> None:
+        """Know no more of what ended that long ago."""
+        now_s = self.clock.now_s
+        self._carry_out(self.federation.forget_ended(now_s, keep_s))
+
+    def compact(self) -> None:
+        """Put a snapshot in place of the log."""
+        self.log[:] = taken(self.federation.ledger, self.clock.now_s)
 
     def take_out(self, site: str) -> None:
         """An admin removes a site, on which nothing lives, and restarts the daemon."""

@@ -61,8 +61,9 @@ def test_a_lost_database_is_rebuilt_from_the_sites_and_an_export(
                      "--export", str(tmp_path / "queue.jsonl"), "--json")  # fmt: skip
     assert told.returncode == 0, told.stderr
     result = json.loads(told.stdout)
-    assert result["at_sites"] == len(gangs) + 1
-    assert result["pending"] == len(pending) + 4
+    states = {id_: (row["state"], row["attempt"], row["site"]) for id_, row in before.items()}
+    assert result["at_sites"] == len(gangs) + 1, states
+    assert result["pending"] == len(pending) + 4, (result, states)
     assert (result["from_sites"], result["ended"], result["unknown"]) == (2, 1, [])
     again = alone.run("federator", "recover", "--config", str(alone.config))
     assert "the log is not empty" in again.stderr

@@ -73,8 +73,8 @@ def test_a_duplicate_ends_before_user_code_and_every_script_starts_once(wrapped:
     others = [
         wrapped.submit(TRACED_PYTHON, "--gres=gpu:1"),
         wrapped.submit(TRACED_PYTHON, "--cpus-per-task=1", "--export=NONE"),
-        wrapped.submit("#!/bin/bash\n#SBATCH --cpus-per-task=1\n#SBATCH hetjob\n"
-                       "#SBATCH --cpus-per-task=1\n" + traced(0).split("\n", 1)[1]),
+        wrapped.submit("#!/bin/bash\n#SBATCH --gres=gpu:8\n#SBATCH hetjob\n"
+                       "#SBATCH --gres=gpu:8\n" + traced(0).split("\n", 1)[1]),
     ]  # fmt: skip
     ended_rows = wrapped.await_end(*gangs, *others, timeout_s=90)
     assert {row["state"] for row in ended_rows} == {"COMPLETED"}

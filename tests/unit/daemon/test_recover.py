@@ -13,10 +13,17 @@ from click.testing import CliRunner
 from federator.cli import recover as command
 from federator.config import FederationConfig, load_config
 from federator.daemon.loop import new_federation
-from federator.daemon.recover import TRIES, Recovered, ask_all, led_empty_store, rebuild
+from federator.daemon.recover import (
+    TRIES,
+    WITHOUT_EXPORT_S,
+    Recovered,
+    ask_all,
+    led_empty_store,
+    rebuild,
+)
 from federator.errors import SiteUnavailable, StoreError
 from federator.faults.clock import VirtualClock, run_virtual
-from federator.model.event import Awarded, decode_event, encode_event
+from federator.model.event import Awarded, EpochBegan, decode_event, encode_event
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import LaunchAt, Remembered
 from federator.model.workload import SiteName, WorkloadId
@@ -163,6 +170,24 @@ def test_of_several_attempts_the_last_one_counts(config: FederationConfig) -> No
 def test_an_export_that_cannot_be_read_is_refused(config: FederationConfig) -> None:
     with pytest.raises(StoreError, match="record 1"):
         rebuild(config, [b"?"], {}, 0.0, 0)
+
+
+def test_what_was_over_when_the_export_was_made_does_not_come_back(
+    config: FederationConfig,
+) -> None:
+    """It was refused by a site, and then cancelled, weeks ago: its site knows the first alone."""
+    lost = Lost()
+    id_ = lost.submit()
+    (told,) = lost.told()[ALPINE]
+    void = replace(told, void=True, report=None, site_job_id=0)
+    later = [encode_event(EpochBegan(at_s=lost.f.clock.now_s + 1.0, epoch=5))]
+    found = rebuild(config, later, {ALPINE: [void]}, lost.f.clock.now_s + 2.0, 0)
+    assert states(config, found) == {}
+    found = rebuild(config, later, {ALPINE: [told]}, lost.f.clock.now_s + 2.0, 0)
+    assert states(config, found) == {id_: WorkloadState.RUNNING}
+    for now_s, waits in ((100.0, True), (WITHOUT_EXPORT_S + 100.0, False)):
+        found = rebuild(config, [], {ALPINE: [void]}, lost.f.clock.now_s + now_s, 0)
+        assert bool(states(config, found)) is waits
 
 
 # ---- the store ----

@@ -1,0 +1,81 @@
+"""When does a snapshot take the place of the log, so that neither it nor a restart grows for ever?
+
+When as many records have come since the last one as make a restart noticeably longer. No turn is
+taken meanwhile, but the event loop runs on: sites hear pings, and questions are answered.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import structlog
+
+from federator.errors import NotCompacted
+from federator.model.event import encode_event
+from federator.sched.ledger import Ledger
+from federator.sched.snapshot import taken
+from federator.store.base import Store
+
+LEAST_RECORDS: Final = 100_000
+RECORDS_PER_WORKLOAD: Final = 2  # since the last snapshot, of those that are known
+FIRST_AFTER_S: Final = 60.0  # a daemon that has just started has sites waiting
+AGAIN_AFTER_S: Final = 600.0  # where there was no room, say
+
+log = structlog.get_logger()
+
+
+class Compaction:
+    """Keeps one term's log short.
+
+    Args:
+        ledger: what the log has told.
+        store: where the log is, led by this process.
+        act: calls what blocks, without blocking.
+        now_s: Unix time.
+    """
+
+    def __init__(
+        self, ledger: Ledger, store: Store, act: Callable[..., Awaitable[Any]], now_s: float
+    ) -> None:
+        self._ledger = ledger
+        self._store = store
+        self._act = act
+        self._not_before_s = now_s + FIRST_AFTER_S
+        self._compacted_at = 0  # ``Ledger.tail`` when the log was compacted last
+        self._trouble = ""
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether the log has grown long enough."""
+        came = self._ledger.tail - self._compacted_at
+        enough = max(LEAST_RECORDS, RECORDS_PER_WORKLOAD * len(self._ledger.entries))
+        return came > enough and now_s >= self._not_before_s
+
+    async def run(self, now_s: float) -> None:
+        """Put a snapshot in place of the log; nothing may be appended meanwhile.
+
+        Where that cannot be done the log stays as it is, and it is tried again later.
+
+        Raises:
+            LeadershipLost, StoreError: as ``Store.append``.
+        """
+        began_s = time.monotonic()
+        before = self._ledger.tail
+        try:
+            records, size = await self._act(self._replace, now_s)
+        except NotCompacted as error:
+            self._not_before_s = now_s + AGAIN_AFTER_S
+            if not self._trouble:
+                log.warning("log_not_compacted", detail=str(error), again_in_s=AGAIN_AFTER_S)
+            self._trouble = str(error)
+            return
+        self._compacted_at, self._trouble = before, ""
+        log.info("log_compacted", workloads=len(self._ledger.entries), records=records,
+                 mib=round(size / 2**20, 1), took_s=round(time.monotonic() - began_s, 1),
+                 )  # fmt: skip
+
+    def _replace(self, now_s: float) -> tuple[int, int]:
+        records = [encode_event(record) for record in taken(self._ledger, now_s)]
+        self._store.compact(records)
+        return len(records), sum(map(len, records))

@@ -1,0 +1,83 @@
+"""All that a ledger knows, as plain values to compare: no attribute is passed over by oversight.
+
+``DERIVED`` and ``VOLATILE`` name what need not be the same in two ledgers that know the same, and
+why. What is not named there must be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from federator.sched.backlog import Backlog, Lane
+from federator.sched.holdings import Holdings
+from federator.sched.ledger import Entry, Ledger
+
+Attributes = dict[tuple[type, str], str]
+
+DERIVED: Final[Attributes] = {
+    (Backlog, "stale"): "families to scan; those without waiting workloads may be missing",
+    (Backlog, "_families"): "follows from the lanes; those without any may be missing",
+    (Backlog, "heads"): "of the last quota scan; all is scanned before it is asked for",
+    (Backlog, "moving"): "as ``heads``",
+    (Lane, "within"): "as ``heads``",
+    (Lane, "_head"): "the same workloads may begin at another place of the arrays",
+    (Lane, "version"): "tells an open pass that positions moved; no pass is open after a restart",
+    (Holdings, "version"): "tells that something has changed, within one process",
+    (Ledger, "_key_of_id"): "``id_of_key`` the other way round, made when it is asked for",
+    (Ledger, "tail"): "says how long the log is, not what is in it",
+}
+VOLATILE: Final[Attributes] = {
+    (Entry, "refusals"): "why the last pass did not start it; the next one says so again",
+}
+_LEFT_OUT: Final = DERIVED.keys() | VOLATILE.keys()
+
+
+def attributes(value: object) -> Iterator[str]:
+    """The names of all that an object has of its own."""
+    for cls in type(value).__mro__:
+        slots = cls.__dict__.get("__slots__", ())
+        yield from (slots,) if isinstance(slots, str) else slots
+    yield from getattr(value, "__dict__", ())
+
+
+def dump(value: Any) -> Any:  # noqa: PLR0911  # one for each kind of value
+    """A value as lists and plain values; the order of dicts counts, as it may reach commands."""
+    match value:
+        case None | bool() | int() | float() | str() | Enum():
+            return value
+        case np.ndarray():
+            return value.tolist()
+        case dict():
+            return [(dump(key), dump(each)) for key, each in value.items()]
+        case set() | frozenset():
+            return sorted(map(dump, value))
+        case msgspec.Struct():
+            return msgspec.to_builtins(value, str_keys=True)
+        case Holdings() if len(value.tenancy):
+            value.own(0)  # sums have a row for each tenant, but not before they are asked for
+            return _attributes_of(value)
+        case Lane():
+            places = [value.place(k) for k in range(len(value))]
+            return [places, *_attributes_of(value, "_ids", "_submitted")]
+        case Backlog():
+            lanes = {row: {lane.shape: dump(lane) for lane in value.lanes(row)}
+                     for row in sorted(value.rows())}  # fmt: skip
+            shapes = [sorted(found.items()) for found in lanes.values()]
+            return [shapes, *_attributes_of(value, "_lanes", "tenancy")]
+    try:
+        return [dump(each) for each in value]
+    except TypeError:
+        return _attributes_of(value)
+
+
+def _attributes_of(value: object, *done: str) -> list[Any]:
+    return [
+        (name, dump(getattr(value, name)))
+        for name in attributes(value)
+        if (type(value), name) not in _LEFT_OUT and name not in done
+    ]
