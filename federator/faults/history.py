@@ -15,12 +15,14 @@ from typing import Any, Final
 
 import structlog
 
+from federator.daemon import compaction
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.faults.kinds import FaultKind
 from federator.faults.process import ManyProcesses
 from federator.faults.weather import MENU, BadWeather
 from federator.faults.world import BEGINS_S, World
 
+COMPACTED_AT: Final = 25  # records
 FAULTS_S: Final = 90.0
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there
 _OURS: Final = ("link_fault", "call_fault")  # events by which the daemon owns to a fault of its own
@@ -57,12 +59,24 @@ def run_history(seed: int, menu: tuple[FaultKind, ...] = MENU) -> HistoryEnd:
             loops.append(ManyProcesses(clock))
             return loops[-1]
 
-        run_virtual(clock, live(), loop_of)
+        with _compacted_often():
+            run_virtual(clock, live(), loop_of)
     broken = [*world.model.broken, *(f"unforeseen: {e!r}" for e in loops[0].faults), *said]
     return HistoryEnd(
         seed=seed, broken=tuple(broken), struck=world.struck, counts=world.model.counts,
         digest=world.digest, lasted_s=clock() - BEGINS_S, story=tuple(world.story),
     )  # fmt: skip
+
+
+@contextmanager
+def _compacted_often() -> Iterator[None]:
+    """A log of a few dozen records is long enough here."""
+    before = compaction.LEAST_RECORDS, compaction.FIRST_AFTER_S
+    compaction.LEAST_RECORDS, compaction.FIRST_AFTER_S = COMPACTED_AT, 3.0  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        compaction.LEAST_RECORDS, compaction.FIRST_AFTER_S = before  # type: ignore[misc]
 
 
 @contextmanager

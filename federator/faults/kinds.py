@@ -28,6 +28,8 @@ class FaultKind(Enum):
     DAEMON_AFTER_LEAD = "a daemon dies as soon as it leads"
     DAEMON_BEFORE_RENEW = "the leader dies before it renews its lease"
     DAEMON_AFTER_RENEW = "the leader dies when it has renewed its lease"
+    DAEMON_BEFORE_COMPACT = "the daemon dies before a snapshot takes the place of its log"
+    DAEMON_AFTER_COMPACT = "the daemon dies as soon as a snapshot has taken that place"
     STORE_ERROR_NOTHING = "the log fails, and nothing was added"
     STORE_ERROR_ADDED = "the log fails, and all was added: the outcome is unknown"
     STORE_FULL = "the log takes nothing for a while"
@@ -117,6 +119,8 @@ AT_POINT: dict[FaultKind, tuple[str, str]] = {
     FaultKind.DAEMON_AFTER_LEAD: ("daemon", "lead after"),
     FaultKind.DAEMON_BEFORE_RENEW: ("daemon", "renew before"),
     FaultKind.DAEMON_AFTER_RENEW: ("daemon", "renew after"),
+    FaultKind.DAEMON_BEFORE_COMPACT: ("daemon", "compact before"),
+    FaultKind.DAEMON_AFTER_COMPACT: ("daemon", "compact after"),
     FaultKind.DAEMON_BEFORE_APPEND: ("daemon", "append before"),
     FaultKind.DAEMON_AFTER_APPEND: ("daemon", "append after"),
     FaultKind.DAEMON_BEFORE_SEND: ("daemon", "send before"),

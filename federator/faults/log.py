@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from enum import Enum
 from math import inf
 
-from federator.errors import StoreError
+from federator.errors import NotCompacted, StoreError
 from federator.faults.process import Process
 from federator.store.chain import LogPlace
 from federator.store.memory import MemoryLog, MemoryStore
@@ -113,7 +113,11 @@ class MortalStore:
 
     def compact(self, records: Sequence[bytes]) -> None:
         self._process.point("compact before")
+        if self._shared.full:
+            self._shared.say("log full")
+            raise NotCompacted("disk full")
         self._store.compact(records)
+        self._shared.tell("the log is a snapshot now")
         self._process.point("compact after")
 
     def close(self) -> None:

@@ -180,7 +180,8 @@ def _disagreement(state: WorkloadState, truth: Truth) -> str:
     lost = bool(truth.unrecorded)
     if truth.completed and state is not WorkloadState.COMPLETED and not lost:
         return "its user code completed"
-    if state is WorkloadState.COMPLETED and not truth.completed:
+    ended_well = any(r.ended is SiteJobState.COMPLETED and not r.exit_code for r in truth.runs)
+    if state is WorkloadState.COMPLETED and not ended_well:
         return "its user code never completed"
     if state is WorkloadState.CANCELLED and not (truth.cancel_asked or truth.ended_outside):
         return "nobody cancelled it"

@@ -86,6 +86,7 @@ class World:
         self.rng = rng
         self.clock = clock
         self.began_s = clock()
+        self._folder = str(folder)  # has another name each time
         self.story: list[str] = []
         self.struck: Counter[FaultKind] = Counter()
         self.dooms: dict[tuple[str, str], FaultKind] = {}
@@ -262,9 +263,9 @@ class World:
     @property
     def digest(self) -> str:
         """Of all that happened."""
-        found = hashlib.sha256("\n".join(self.story).encode())
-        for record in self.log.memory.records:
-            found.update(record)
+        found = hashlib.sha256()
+        for part in ("\n".join(self.story).encode(), *self.log.memory.records):
+            found.update(part.replace(self._folder.encode(), b""))
         return found.hexdigest()
 
 
