@@ -21,6 +21,10 @@ _PROCESS: Final[ContextVar[Process | None]] = ContextVar("process", default=None
 NOBODY: Final = Context()  # of what happens outside of every process
 
 
+class DiskFull(OSError):
+    """A simulated disk takes nothing more."""
+
+
 class Killed(BaseException):
     """Raised in a process that is dead; nothing in it may catch it."""
 
@@ -125,7 +129,7 @@ class ManyProcesses(VirtualLoop):
     def _take_fault(self, _loop: asyncio.AbstractEventLoop, said: dict[str, Any]) -> None:
         error = said.get("exception")
         # An error on purpose was told somebody who is gone.
-        expected = Killed | asyncio.CancelledError | FederatorError
+        expected = Killed | asyncio.CancelledError | FederatorError | DiskFull
         if error is not None and not isinstance(error, expected):
             self.faults.append(error)
 

@@ -7,6 +7,7 @@ journal with its lock, and the spool.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +19,7 @@ from federator.errors import FederatorError, SiteUnavailable
 from federator.faults.cluster import Cluster
 from federator.faults.driver import MortalDriver, Spell
 from federator.faults.net import AgentEnd, Line, Network
-from federator.faults.process import Process
+from federator.faults.process import DiskFull, Process
 from federator.model.workload import AttemptId
 from federator.sites.agent import Agent, AgentConfig
 from federator.sites.greeting import await_welcome, refuse_old
@@ -57,7 +58,7 @@ class MortalJournal(Journal):
         self._process.point(f"{name} before")
         if self._disk.journal_full:
             self._tell("journal full")
-            raise OSError(28, "No space left on device")
+            raise DiskFull(errno.ENOSPC, "No space left on device")
         try:
             self._process.point("journal torn")
         except BaseException:

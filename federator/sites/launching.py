@@ -92,6 +92,8 @@ class Launches:
         self._cancels: set[CancelOrder] = set()  # under way or waiting for a slot
         self._locks: dict[AttemptId, asyncio.Lock] = {}
         self._beginning: set[AttemptId] = set()  # may have a lease and no mark yet
+        self._since_s = self._elapsed_s()  # an earlier agent was over, with all it had begun
+        self._begun_s: dict[AttemptId, float] = {}  # by this one
         self.accepted_lately: dict[AttemptId, tuple[str, int]] = {}
         """User and job id of those accepted since the last sweep began."""
 
@@ -104,6 +106,7 @@ class Launches:
         self.accepted_lately.clear()
         if idle:
             self._locks.clear()  # nobody holds one or waits for one
+            self._begun_s.clear()  # what was begun is known to be a job, or given up
 
     # ---- launches ----
 
@@ -160,6 +163,7 @@ class Launches:
                           checkpoint_dir=order.checkpoint_dir)  # fmt: skip
             self._kept.put(order)
             self._journal.put(order.attempt, intent)
+            self._begun_s[order.attempt] = self._elapsed_s()
         except (SiteUnavailable, InvalidRequest) as error:
             await self._declined(order, str(error))  # without a lease its gate would end it
             return
@@ -298,13 +302,17 @@ class Launches:
             return found
 
     async def _find(self, attempt: AttemptId, intent: Mark) -> Mark | None:
-        """Look in Slurm for an attempt that was begun; wait until the answer is certain."""
+        """Look in Slurm for an attempt that was begun; wait until the answer is certain.
+
+        Not by Unix time: a clock that is set forward would make an sbatch seem over that is not.
+        """
+        begun_s = self._begun_s.get(attempt, self._since_s)
         while True:
             swept = await self._sweep()
             report = self._known().get(attempt)
             if report is not None and report.user == intent.user:
                 return replace(intent, step=Step.JOB, job_id=report.site_job_id)
-            if swept and self._clock() > intent.at_s + INTENT_HORIZON_S:
+            if swept and self._elapsed_s() > begun_s + INTENT_HORIZON_S:
                 break
             await asyncio.sleep(1.0)
         missing = Missing(attempt=attempt, user=intent.user, submitted_at_s=intent.at_s)
@@ -312,6 +320,10 @@ class Launches:
         if ended is None:
             return None
         return replace(intent, step=Step.JOB, job_id=ended.site_job_id)
+
+    @staticmethod
+    def _elapsed_s() -> float:
+        return asyncio.get_running_loop().time()
 
     # ---- cancels ----
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -114,7 +115,8 @@ class Story:
             self.stranger(number)
         elif step == "dies before intent":
             self.numbers[number] += 1
-            (leases / self.lease(self.present(number))).write_text("{}")
+            with suppress(IsADirectoryError):  # a stranger's is there; an agent puts it aside
+                (leases / self.lease(self.present(number))).write_text("{}")
             left = Path(self.daemon.spool, "tickets", LEFT)
             left.write_text("")
             os.utime(left, (self.daemon.clock(), self.daemon.clock()))

@@ -676,3 +676,18 @@ def test_a_clock_that_is_set_while_the_agent_looks_at_slurm_does_not_keep_it_fro
         assert daemon.heard(Report)[-1].attempts[0].site_job_id
 
     daemon.serve(script)
+
+
+def test_a_clock_that_is_set_forward_does_not_make_an_sbatch_seem_over(daemon: Daemon) -> None:
+    """Its answer was lost; it may be on its way for as long as the helper lets it."""
+
+    async def script() -> None:
+        daemon.site.order_is_lost = True
+        began_s = daemon.clock()
+        daemon.tell(order(0, "a1"))
+        await asyncio.sleep(2.0)
+        daemon.clock_is_ahead_s = 600.0
+        await daemon.wait_for(LaunchDeclined)
+        assert daemon.clock() - began_s >= INTENT_HORIZON_S
+
+    daemon.serve(script)
