@@ -44,7 +44,11 @@ need_c_tools() {
 need_redis() {
   command -v redis-server >/dev/null 2>&1 && return 0
   apt_install redis-server || return
-  if [ -d /run/systemd/system ]; then as_root systemctl disable --now redis-server >&2; fi
+  if [ -d /run/systemd/system ]; then
+    as_root systemctl disable --now redis-server >&2
+  elif [ -x /etc/init.d/redis-server ]; then
+    as_root /etc/init.d/redis-server stop >&2
+  fi
 }
 
 # make_venv EXTRAS — the project and its libraries in .venv, at the versions of requirements.lock.
