@@ -31,6 +31,10 @@ class StaleState(FederatorError):
     """The caller acted on an old view (epoch, attempt): read again before acting."""
 
 
+class LogDiverged(StaleState):
+    """Records that were read are not in the log any more, and it was not compacted: read anew."""
+
+
 class StoreError(FederatorError):
     """The event log cannot be read or written; the daemon must not go on."""
 

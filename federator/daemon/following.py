@@ -12,7 +12,9 @@ from contextlib import closing, contextmanager
 from itertools import islice
 from typing import Final
 
-from federator.errors import StaleState
+import structlog
+
+from federator.errors import LogDiverged, StaleState
 from federator.sched.federation import Federation
 from federator.store.base import Store
 from federator.store.chain import LogPlace
@@ -20,6 +22,8 @@ from federator.store.replaying import replay_log
 
 RECORDS_AT_ONCE: Final = 5_000  # taken in some tenths of a second
 MANY: Final = 5_000  # records; what they lead to stays
+
+log = structlog.get_logger()
 
 
 @contextmanager
@@ -67,7 +71,9 @@ class Follower:
         try:
             with closing(self._store.read_on(self._place)) as rest:
                 found = list(islice(rest, RECORDS_AT_ONCE))
-        except StaleState:
+        except StaleState as error:
+            if isinstance(error, LogDiverged):
+                log.warning("log_diverged", detail=str(error))
             self._begin_anew()
             return False
         place, self._place = found[-1][0] if found else self._place, None

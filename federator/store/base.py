@@ -65,13 +65,15 @@ class Store(Protocol):
     def read_on(self, place: LogPlace | None) -> Generator[tuple[LogPlace, bytes]]:
         """The records behind a place, oldest first, each with the place behind it.
 
+        Who leads reads the log that it leads, up to its end.
+
         Args:
             place: that one has read to; None for nothing.
 
         Raises:
             StaleState: the log is not any more what was read up to there (it was compacted, or
                 another one was put in its place): read it from the beginning.
-            StoreError: as for ``records``.
+            StoreError: as for ``records``; or it is not the log that this process leads.
         """
         ...
 

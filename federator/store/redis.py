@@ -13,7 +13,14 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from federator.errors import DamagedLog, LeadershipLost, NotCompacted, StaleState, StoreError
+from federator.errors import (
+    DamagedLog,
+    LeadershipLost,
+    LogDiverged,
+    NotCompacted,
+    StaleState,
+    StoreError,
+)
 from federator.store.chain import EndMark, LogEnd, LogPlace, this_process, what_is_lost
 from federator.store.redis_scripts import APPEND, COMPACT, LEAD, RELEASE, RENEW
 from federator.store.redis_url import RedisAddress
@@ -27,6 +34,7 @@ _CRC_BYTES: Final = 4
 _SETTINGS: Final = (  # what makes that an answer means: it is on the disk
     ("appendonly", "yes"),
     ("appendfsync", "always"),
+    ("no-appendfsync-on-rewrite", "no"),
     ("maxmemory-policy", "noeviction"),
 )
 _REMEDIES: Final[tuple[tuple[type[redis.RedisError], str], ...]] = (
@@ -54,7 +62,10 @@ class RedisStore:
         self._keys = tuple(map(address.key, ("log", "head", "lease")))
         self._reader = _client(address)
         self._writer = _client(address, redis_connect_func=self._greet)
-        self._keeper = _client(address, hasty=True, redis_connect_func=self._greet)  # of the lease
+        self._once = _client(address, tries=1, redis_connect_func=self._greet)
+        self._keeper = _client(  # of the lease, which ends while it is patient
+            address, tries=1, patient=False, redis_connect_func=self._greet
+        )
         self._epoch: int | None = None
         self._end = LogEnd()
         self._seen = 1  # how far the log was acknowledged, as this process knows
@@ -66,7 +77,7 @@ class RedisStore:
     def lead(self, at_least: int) -> int | None:
         word, *rest = self._call(LEAD, at_least, self._token, int(LEASE_S * 1000))
         if word == b"held":
-            self._seen = max(self._seen, int(rest[2]))
+            self._epoch, self._seen = None, max(self._seen, int(rest[2]))
             return None
         epoch, _, next_, crc, acked = map(int, rest)
         if word == b"broken":
@@ -136,8 +147,13 @@ class RedisStore:
         self._put_aside(aside, rows)
         with self._all_or_the_end():
             found = self._call(COMPACT, epoch, before.next, after.next, after.crc, more=(aside,))
-            self._settle(found, before)
-            self._end = after
+            is_whole = found[0] != b"aside"
+            if is_whole:
+                self._settle(found, before)
+                self._end = after
+        if not is_whole:
+            self._drop(aside)
+            raise NotCompacted(f"{self._address}: the new log did not arrive whole")
 
     def _put_aside(self, key: str, rows: Sequence[tuple[int, int, bytes]]) -> None:
         """Write the new log beside the old one, which stays as it is if that fails."""
@@ -147,13 +163,16 @@ class RedisStore:
                 for first in range(0, len(rows), _PAGE):
                     self._push(key, rows[first : first + _PAGE])
         except StoreError as error:
-            with suppress(redis.RedisError, StoreError):  # else it goes by itself
-                self._writer.unlink(key)
+            self._drop(key)
             raise NotCompacted(str(error)) from error
+
+    def _drop(self, key: str) -> None:
+        with suppress(redis.RedisError, StoreError):  # else it goes by itself
+            self._writer.unlink(key)
 
     def _push(self, key: str, rows: Sequence[tuple[int, int, bytes]]) -> None:
         """Not twice, whatever is lost on the way: a second try would make the list too long."""
-        with self._writer.pipeline(transaction=True) as pipe:
+        with self._once.pipeline(transaction=True) as pipe:
             pipe.rpush(key, *map(_packed, rows))
             pipe.expire(key, _ASIDE_S)
             pipe.execute()
@@ -179,15 +198,23 @@ class RedisStore:
         word, *rest = answer
         if word == b"ok":
             return
-        epoch, next_ = int(rest[0]), int(rest[2])
+        epoch, _, next_, crc, _ = map(int, rest)
+        self._check_epoch(epoch)
+        if word == b"epoch" and LogEnd(next_, crc) == known:
+            raise LeadershipLost(
+                f"{self._address}: its last epoch is {epoch}, this was {self._epoch}: another "
+                "server is in charge, which was not told; nothing was written"
+            )
+        lost = known.next - next_
+        what = _lost(lost) if lost > 0 else "the log was changed by another program"
+        raise DamagedLog(f"{self._address}: {what}")
+
+    def _check_epoch(self, epoch: int) -> None:
         assert self._epoch is not None  # else nothing was asked
         if epoch > self._epoch:
             raise LeadershipLost(
                 f"{self._address}: epoch {epoch} leads, this was {self._epoch}; nothing was written"
             )
-        lost = known.next - next_
-        what = _lost(lost) if lost > 0 else "the log was changed by another program"
-        raise DamagedLog(f"{self._address}: {what}")
 
     # ---- reading ----
 
@@ -196,16 +223,18 @@ class RedisStore:
 
     def read_on(self, place: LogPlace | None) -> Generator[tuple[LogPlace, bytes]]:
         log, head, _ = self._keys
+        client = self._reader if self._epoch is None else self._writer
         with self._explained():
-            found = self._reader.hmget(head, "base", "next", "crc")
-            base, next_, crc = (int(v or k) for v, k in zip(found, (1, 1, 0), strict=True))
+            found = client.hmget(head, "epoch", "base", "next", "crc")
+        epoch, base, next_, crc = (int(v or k) for v, k in zip(found, (0, 1, 1, 0), strict=True))
+        self._check_led(epoch, LogEnd(next_, crc))
         end = LogEnd(base)
         if place is not None:
-            self._check_place(place, base, LogEnd(next_, crc))
+            self._check_place(client, place, base, LogEnd(next_, crc))
             end = place.end
         while end.next < next_:
             index = end.next - base
-            with self._explained(), self._reader.pipeline(transaction=True) as pipe:
+            with self._explained(), client.pipeline(transaction=True) as pipe:
                 pipe.hget(head, "base")
                 pipe.lrange(log, index, min(index + _PAGE, next_ - base) - 1)
                 now, page = pipe.execute()
@@ -219,17 +248,36 @@ class RedisStore:
         if end.crc != crc:
             raise DamagedLog(f"{self._address}: damaged: the last record is not the one written")
 
-    def _check_place(self, place: LogPlace, base: int, end: LogEnd) -> None:
+    def _check_led(self, epoch: int, end: LogEnd) -> None:
+        """Raise StoreError unless this is all of the log that this process leads, if it does.
+
+        Another server may answer: a former master that hung, and does not know yet that it is none.
+        """
+        if self._epoch is None or self._failed:
+            return
+        self._check_epoch(epoch)
+        if (epoch, end) != (self._epoch, self._end):
+            raise StoreError(
+                f"{self._address}: the log read is not the one that is led: epoch {epoch} to "
+                f"record {end.next - 1}, not {self._epoch} to {self._end.next - 1}; did another "
+                "server answer?"
+            )
+
+    def _check_place(self, client: redis.Redis, place: LogPlace, base: int, end: LogEnd) -> None:
         """Raise StaleState unless the log still holds what was read up to ``place``."""
-        same = place.first == base and place.end.next <= end.next
+        if place.first != base:
+            raise StaleState(f"{self._address}: this is not the log that was read before")
+        same = place.end.next <= end.next
         if same and base < place.end.next < end.next:
             with self._explained():
-                last = self._reader.lindex(self._keys[0], place.end.next - 1 - base)
+                last = client.lindex(self._keys[0], place.end.next - 1 - base)
             same = (last or b"")[:_CRC_BYTES] == place.end.crc.to_bytes(_CRC_BYTES, "big")
         elif same and place.end.next == end.next:
             same = place.end.crc == end.crc
         if not same:
-            raise StaleState(f"{self._address}: this is not the log that was read before")
+            raise LogDiverged(
+                f"{self._address}: record {place.end.next - 1} is not the one that was read before"
+            )
 
     def _checked(self, before: LogEnd, entry: bytes) -> LogEnd:
         after = before.after(entry[_CRC_BYTES:])
@@ -244,7 +292,7 @@ class RedisStore:
         if self._mark is not None:
             os.close(self._mark.file)
             self._mark = None
-        for client in (self._reader, self._writer, self._keeper):
+        for client in (self._reader, self._writer, self._once, self._keeper):
             client.close()
 
     def _release(self) -> None:
@@ -277,7 +325,8 @@ class RedisStore:
         if answer[0] == b"ok" and had and had[0] < wanted:
             raise StoreError(
                 f"{self._address}: {had[0]} of {wanted} replicas answered within "
-                f"{wait_ms} ms; are they connected to it?"
+                f"{wait_ms} ms; nobody leads until {wanted} are connected: start the missing ones, "
+                "or give it others"
             )
         return list(answer)
 
@@ -295,12 +344,16 @@ class RedisStore:
     def _greet(self, connection: Any) -> None:
         """Each new connection may be to another server, as after a failover."""
         connection.on_connect()
-        for name, wanted in () if self._address.assume_durable else _SETTINGS:
-            connection.send_command("CONFIG", "GET", name)
-            try:
+        try:
+            for name, wanted in () if self._address.assume_durable else _SETTINGS:
+                connection.send_command("CONFIG", "GET", name)
                 self._check_setting(name, wanted, connection.read_response())
-            except redis.ResponseError as error:
-                raise StoreError(self._not_told(error)) from error
+        except redis.ResponseError as error:
+            connection.disconnect()  # else the library would use it the next time
+            raise StoreError(self._not_told(error)) from error
+        except StoreError:
+            connection.disconnect()
+            raise
 
     def _ask_settings(self) -> None:
         """They may be changed while it runs."""
@@ -341,13 +394,15 @@ def _packed(row: tuple[int, int, bytes]) -> bytes:
     return crc.to_bytes(_CRC_BYTES, "big") + record
 
 
-def _client(address: RedisAddress, *, hasty: bool = False, **more: Any) -> redis.Redis:
-    """Connects when it is used. A hasty one tries once, and not for long."""
-    answer_s = _ANSWER_S if hasty else _ANSWER_S + address.wait_ms / 1000
+def _client(
+    address: RedisAddress, *, tries: int = 2, patient: bool = True, **more: Any
+) -> redis.Redis:
+    """Connects when it is used."""
+    answer_s = _ANSWER_S + address.wait_ms / 1000 if patient else _ANSWER_S
     limits: dict[str, Any] = {
         "socket_timeout": answer_s,
         "socket_connect_timeout": _ANSWER_S,
-        "retry": Retry(ConstantBackoff(0.1), 0 if hasty else 1),
+        "retry": Retry(ConstantBackoff(0.1), tries - 1),
     }
     tls: dict[str, Any] = {}
     if address.tls:

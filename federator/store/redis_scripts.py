@@ -8,7 +8,8 @@ Keys: the log, a list of records, each behind its checksum in 4 bytes; the head,
 - ``acked``: how far the log was acknowledged, some moments ago;
 
 and the lease, a string that names its holder and ends by itself. An answer begins with a word:
-``ok``, ``held`` (by whom), ``epoch`` (of who leads now), or ``broken`` (what the head says).
+``ok``, ``held`` (by whom), ``epoch`` (of who leads now), ``broken`` (what the head says), or
+``aside`` (the new list is not whole; nothing was changed).
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ COMPACT: Final = (
     + """
 if epoch ~= tonumber(ARGV[1]) then return said('epoch') end
 if next_ == tonumber(ARGV[2]) then
-  if redis.call('LLEN', KEYS[4]) ~= tonumber(ARGV[3]) - next_ then return said('broken') end
+  if redis.call('LLEN', KEYS[4]) ~= tonumber(ARGV[3]) - next_ then return said('aside') end
   redis.call('UNLINK', log)
   if redis.call('EXISTS', KEYS[4]) == 1 then
     redis.call('RENAME', KEYS[4], log)

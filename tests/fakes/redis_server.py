@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from types import MappingProxyType
 
@@ -108,6 +109,49 @@ class RedisSentinel:
         self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
+
+
+class LossyProxy:
+    """Hands bytes on to a server, and loses the first reply to a request that has ``word`` in it.
+
+    The connection is broken then.
+    """
+
+    def __init__(self, server: RedisServer, word: bytes) -> None:
+        self._server, self._word = server, word
+        self._lost = threading.Event()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listening.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # closed
+            while True:
+                near, _ = self._listening.accept()
+                far = socket.create_connection(("127.0.0.1", self._server.port))
+                loses = threading.Event()
+                for way in ((near, far, True), (far, near, False)):
+                    threading.Thread(target=self._hand_on, args=(*way, loses), daemon=True).start()
+
+    def _hand_on(
+        self, source: socket.socket, sink: socket.socket, asks: bool, loses: threading.Event
+    ) -> None:
+        with suppress(OSError):
+            while found := source.recv(1 << 16):
+                if asks and self._word in found and not self._lost.is_set():
+                    self._lost.set()
+                    loses.set()
+                elif not asks and loses.is_set():
+                    break
+                sink.sendall(found)
+        for each in (source, sink):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        source.close()
+
+    def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
 
 
 def free_port() -> int:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 import pytest
+from structlog.testing import capture_logs
 
 from federator.daemon import following
 from federator.daemon.following import Follower
-from federator.errors import DamagedLog
+from federator.errors import DamagedLog, LogDiverged
 from federator.model.event import Changed, EpochBegan, Submitted, encode_event
 from federator.model.lifecycle import Happening
 from federator.model.workload import FIRST_WORKLOAD_ID, SiteName, WorkloadId
 from federator.policies.fifo import Fifo
 from federator.sched.federation import Federation
 from federator.sched.rules import Rules
+from federator.store.chain import LogPlace
 from federator.store.memory import MemoryLog, MemoryStore
 from tests.fakes.build import draft, gang
 
@@ -72,6 +74,23 @@ def test_a_log_that_was_compacted_is_read_anew() -> None:
     federation = whole(follower)
     assert keys(federation) == ("k0", "k1", "k2")
     assert federation.ledger.epoch == 7
+
+
+def test_a_log_that_is_another_one_is_read_anew_and_that_is_said() -> None:
+    class Diverging(MemoryStore):
+        def read_on(self, place: LogPlace | None) -> Generator[tuple[LogPlace, bytes]]:
+            if place is not None and len(self._log.records) == 1:
+                raise LogDiverged("record 2 is not the one that was read before")
+            yield from super().read_on(place)
+
+    log = Leader([submitted(0), submitted(1)]).log
+    follower = Follower(empty, Diverging(log))
+    with capture_logs() as said:
+        assert keys(whole(follower)) == ("k0", "k1")
+        assert said == []
+        log.records[:] = [submitted(2)]
+        assert keys(whole(follower)) == ("k2",)
+    assert [(line["event"], line["log_level"]) for line in said] == [("log_diverged", "warning")]
 
 
 def test_a_record_that_cannot_follow_is_told_each_time_and_nothing_is_built_on_it() -> None:
