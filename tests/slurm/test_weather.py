@@ -80,9 +80,11 @@ def test_no_weather_loses_or_doubles_a_job(
     load = Load([running])
     with Kept(running) as daemon:
         within(60, running.all_up)
-        with under_load(load, SUBMISSIONS, every_s=2.5):
+        with under_load(load, SUBMISSIONS, every_s=4.0):
             daemon.send(signal.SIGKILL)
             time.sleep(4)
+            within(60, running.all_up)
+            fill_agents_disk("alpine")
             kill_agents(*SITES)
             restart_slurmctld("alpine")
             restart_slurmctld("boreal", "KILL")
@@ -96,7 +98,6 @@ def test_no_weather_loses_or_doubles_a_job(
             with cut_off("boreal"):
                 time.sleep(SILENT_S)
                 restart_slurmd("cedar", "cedar-g1")
-            fill_agents_disk("alpine")
             with stopped("cedar", "slurmctld"), stopped("alpine", "slurmd"):
                 time.sleep(SILENT_S)
             with full(small_disk):
@@ -196,7 +197,7 @@ def test_no_weather_over_two_daemons_loses_or_doubles_a_job(
     with Kept(desks[0]) as one, Kept(desks[1]) as two:
         daemons = (one, two)
         within(60, leader_of(daemons).running.all_up)
-        with under_load(load, SUBMISSIONS, every_s=2.5):
+        with under_load(load, SUBMISSIONS, every_s=4.0):
             leader_of(daemons).send(signal.SIGKILL)
             time.sleep(SILENT_S)
             paused = leader_of(daemons)
