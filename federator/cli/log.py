@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -16,9 +16,10 @@ import msgspec
 from federator.cli.fsqueue import render
 from federator.cli.out_file import out_file
 from federator.cli.words import counted, printable
-from federator.errors import InvalidRequest, StoreError
+from federator.errors import DamagedLog, InvalidRequest, StoreError
 from federator.sched.federation import Federation
 from federator.sites.protocol import QueueCall
+from federator.store.base import Store
 from federator.store.replaying import LogSeen, replay_log
 
 _PATH = click.Path(path_type=Path)
@@ -44,12 +45,13 @@ def log() -> None:
 def verify(url: str | None, config: Path | None, as_json: bool) -> None:
     """Read the whole log: checksums, and that every record follows from those before it.
 
-    Exit status 65 says that it is damaged.
+    Also that it goes as far as this host noted that it was acknowledged. Exit status 65 says that
+    it is damaged, or an older copy.
 
     Example: federator log verify --store sqlite:///var/lib/federator/daemon/queue.db
     """
-    where, records = _records(url, config)
-    federation, seen = _replayed(records)
+    where, store = _opened(url, config)
+    federation, seen = _replayed(_up_to_its_mark(where, store))
     found = _summary(where, federation, seen)
     if as_json:
         print(msgspec.json.encode(found).decode())
@@ -105,7 +107,7 @@ def replay(url: str | None, config: Path | None, until: int | None, as_json: boo
     print(render(list(rows), now_s, header=True, why=False))
 
 
-def _records(url: str | None, config: Path | None) -> tuple[str, Iterable[bytes]]:
+def _opened(url: str | None, config: Path | None) -> tuple[str, Store]:
     """The log that the options name, and what to call it."""
     from federator.config import load_config  # noqa: PLC0415
     from federator.store.opening import open_store  # noqa: PLC0415
@@ -116,7 +118,32 @@ def _records(url: str | None, config: Path | None) -> tuple[str, Iterable[bytes]
     path = Path(url.removeprefix("sqlite://"))
     if url.startswith("sqlite:") and not path.exists():
         raise StoreError(f"{path}: there is no such log")
-    return url, open_store(url).records()
+    return url, open_store(url)
+
+
+def _records(url: str | None, config: Path | None) -> tuple[str, Iterable[bytes]]:
+    where, store = _opened(url, config)
+    return where, store.records()
+
+
+def _up_to_its_mark(url: str, store: Store) -> Iterator[bytes]:
+    """Every record of a log.
+
+    Raises:
+        DamagedLog: at its end, that records are missing that were acknowledged.
+    """
+    from federator.store.chain import LogEnd, read_mark, what_is_lost  # noqa: PLC0415
+    from federator.store.opening import mark_file_of  # noqa: PLC0415
+
+    file = mark_file_of(url)
+    mark = read_mark(file) if file is not None else None  # before the log: that may grow meanwhile
+    end = LogEnd()
+    for place, record in store.read_on(None):
+        end = place.end
+        yield record
+    lost = what_is_lost(end, mark, file) if file is not None else None
+    if lost:
+        raise DamagedLog(f"{url}: {lost}")
 
 
 def _replayed(records: Iterable[bytes]) -> tuple[Federation, LogSeen]:

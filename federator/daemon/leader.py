@@ -196,14 +196,23 @@ async def in_a_thread(work: Work) -> None:
         else:
             ended.set_exception(error)
 
-    def run() -> None:
-        error: BaseException | None = None
-        try:
-            asyncio.run(work())
-        except BaseException as found:  # whatever it is, it is told
-            error = found
+    def tell(error: BaseException | None) -> None:
         with contextlib.suppress(RuntimeError):  # the other loop is closed: nobody waits
             loop.call_soon_threadsafe(end, error)
+
+    async def work_and_tell() -> None:
+        try:
+            await work()
+        except BaseException as error:
+            tell(error)  # before asyncio.run waits for a call of the store that hangs
+            raise
+        tell(None)
+
+    def run() -> None:
+        try:
+            asyncio.run(work_and_tell())
+        except BaseException as error:  # whatever it is, it is told; what was told counts
+            tell(error)
 
     threading.Thread(target=run, daemon=True).start()
     await ended

@@ -29,7 +29,7 @@ from federator.daemon.links import SiteLink
 from federator.daemon.pace import Pace
 from federator.daemon.standby import StandbyDesk, is_served
 from federator.daemon.supervisor import ALIVE, READY, STOPPING, Supervisor, status
-from federator.errors import ConfigError
+from federator.errors import ConfigError, StoreError
 from federator.model.event import encode_event
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.message import Command, Observation, Record, Tick
@@ -159,6 +159,7 @@ class Daemon:
             StoreError: the log failed; nothing that it does not hold was carried out.
         """
         alive = asyncio.create_task(self._say_alive())
+        in_order = True
         try:
             epoch = await self._leadership.gain(
                 lambda: int(self._edges.wall()), self._stand_by, self._stopping
@@ -166,11 +167,15 @@ class Daemon:
             self._hang_up()
             if epoch is not None:
                 await self._lead(epoch)
+        except StoreError:
+            in_order = False
+            raise
         finally:
             self._supervisor.tell(STOPPING)
             self._hang_up()
             alive.cancel()
-            self._store.close()
+            if in_order:  # else it may hang, and the lead ends with the process or its lease
+                self._store.close()
 
     async def _stand_by(self) -> bool:
         """Say so, to everybody and to whoever asks, and read along; True when up to date."""

@@ -23,6 +23,7 @@ from federator.sites.protocol import (
     BANNER,
     MAX_CALL_BYTES,
     Call,
+    ErrorKind,
     ErrorReply,
     Reply,
     call_decoder,
@@ -79,7 +80,7 @@ class ResearcherSocket:
             writer.write(BANNER)
             if self._open[uid] > MAX_CONNECTIONS:
                 message = f"you have more than {MAX_CONNECTIONS} commands waiting already"
-                writer.write(frame(ErrorReply(message=message)))
+                writer.write(frame(ErrorReply(message=message, kind=ErrorKind.UNAVAILABLE)))
             else:
                 await self._converse(user_of(uid), reader, writer)
         except (OSError, SiteUnavailable, TimeoutError):

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
+from federator.errors import StoreError
+
 _MARK: Final = re.compile(rb"(\d{20}) (\d{10})\n")
 _MARK_BYTES: Final = 32
 
@@ -70,6 +72,24 @@ class EndMark:
         return os.pread(self.file, 256, _MARK_BYTES).decode(errors="replace")
 
 
+def read_mark(file: Path) -> LogEnd | None:
+    """What a mark file says, without holding it; None: there is none.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(f"{file}: cannot be read: {error.strerror}") from error
+    try:
+        return EndMark(descriptor).read()
+    finally:
+        os.close(descriptor)
+
+
 def this_process() -> str:
     """In words, for people."""
     return f"{socket.gethostname()} (pid {os.getpid()})"
@@ -79,7 +99,7 @@ def what_is_lost(found: LogEnd, mark: LogEnd | None, file: Path) -> str | None:
     """What is wrong with a log that ends at ``found``, by the mark in ``file``; None: nothing."""
     remedy = (
         "put the newest copy back, or see 'federator recover'; "
-        f"to go on with what is there, remove {file}"
+        f"to go on with what is there, stop every daemon, then remove {file}"
     )
     if mark is None or found.next > mark.next or found == mark:
         return None

@@ -33,6 +33,13 @@ def warnings_of(url: str) -> tuple[str, ...]:
     return (doubt,) if doubt else ()
 
 
+def mark_file_of(url: str) -> Path | None:
+    """Where this host notes how far a log was acknowledged; None: nowhere."""
+    if url.startswith("sqlite:"):
+        return Path(f"{url.removeprefix('sqlite://')}.lock")
+    return parse_redis_url(url).mark_file if url.partition(":")[0] in SCHEMES else None
+
+
 def open_store(url: str, *, accept_loss: bool = False) -> Store:
     """Open the store that federation.yaml names, without leading.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import pwd
@@ -13,10 +14,12 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
-from federator.errors import DamagedLog, NotCompacted, StaleState, StoreError
+from federator.errors import DamagedLog, LeadershipLost, NotCompacted, StaleState, StoreError
 from federator.store.chain import EndMark, LogEnd, LogPlace, this_process, what_is_lost
 
 _FORMAT: Final = 2  # PRAGMA user_version
+_PATIENCE_MS: Final = 5000  # with who holds it locked for a moment
+_PART_BYTES: Final = 1 << 20
 _ROOM_LEFT_BYTES: Final = 64 << 20  # on the disk, after a compaction
 _SCHEMA: Final = (
     "CREATE TABLE events (seq INTEGER PRIMARY KEY, record BLOB NOT NULL, crc INTEGER NOT NULL)",
@@ -40,17 +43,23 @@ _REMEDIES: Final = (  # by the start of SQLite's name of the error
     ("SQLITE_BUSY", "another program holds it locked: end that one"),
     ("SQLITE", "may this user write to the file and its folder?"),
 )
+_REMEDY_OF: Final = {  # what the system itself says
+    errno.ENOSPC: "SQLITE_FULL",
+    errno.EDQUOT: "SQLITE_FULL",
+    errno.EIO: "SQLITE_IOERR",
+}
 _DAMAGE: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 _COPY: Final = "put a copy back, or see 'federator recover'"
 
 
 def _translated(what: str, error: OSError | sqlite3.Error) -> StoreError:
     if isinstance(error, OSError):
-        return StoreError(f"{what}: {error.strerror}; is the folder writable?")
-    name = getattr(error, "sqlite_errorname", "")
+        name, said = _REMEDY_OF.get(error.errno or 0, "SQLITE"), error.strerror
+    else:
+        name, said = getattr(error, "sqlite_errorname", ""), str(error)
     remedy = next((text for start, text in _REMEDIES if name.startswith(start)), name)
     kind = DamagedLog if name.startswith(_DAMAGE) else StoreError
-    return kind(f"{what}: {error}; {remedy}")
+    return kind(f"{what}: {said}; {remedy}")
 
 
 class SqliteStore:
@@ -67,6 +76,7 @@ class SqliteStore:
         self._mark: EndMark | None = None  # in the file that is locked
         self._db: sqlite3.Connection | None = None  # of the leader
         self._end = LogEnd()
+        self._epoch = 0  # of the term that it leads
         self._failed = False
 
     def lead(self, at_least: int) -> int | None:
@@ -75,7 +85,11 @@ class SqliteStore:
                 return None
             if self._db is None:
                 self._db = self._prepare()
-            return self._begin_term(self._db, at_least)
+            _at_once(self._db, lambda db: self._begin_term(db, at_least))
+            assert self._mark is not None  # it is what is locked
+            self._mark.write(self._end)
+            self._mark.name_leader(this_process())
+            return self._epoch
         except (OSError, sqlite3.Error) as error:
             self.close()
             raise _translated(f"{self._path}", error) from error
@@ -108,9 +122,7 @@ class SqliteStore:
                     _at_once(db, _create)
                 case 1:
                     _at_once(db, _from_format_1)
-            # What an earlier process failed to sync may be in the kernel's memory alone, marked as
-            # written: copied from the WAL to the file it is synced anew, before it counts.
-            db.execute("PRAGMA wal_checkpoint(FULL)")
+            _sync_anew(db)
         except BaseException:
             db.close()
             raise
@@ -125,7 +137,7 @@ class SqliteStore:
             )
         return found
 
-    def _begin_term(self, db: sqlite3.Connection, at_least: int) -> int:
+    def _begin_term(self, db: sqlite3.Connection, at_least: int) -> None:
         last = db.execute("SELECT seq, crc FROM events ORDER BY seq DESC LIMIT 1").fetchone()
         led, first = db.execute("SELECT epoch, first FROM head").fetchone()
         self._end = LogEnd(last[0] + 1, last[1]) if last else LogEnd(first)
@@ -133,14 +145,20 @@ class SqliteStore:
         lost = what_is_lost(self._end, self._mark.read(), Path(f"{self._path}.lock"))
         if lost and not self._accept_loss:
             raise DamagedLog(f"{self._path}: {lost}")
-        epoch = max(int(led) + 1, at_least)
-        db.execute("UPDATE head SET epoch = ?", (epoch,))
-        self._mark.write(self._end)
-        self._mark.name_leader(this_process())
-        return epoch
+        self._epoch = max(int(led) + 1, at_least)
+        db.execute("UPDATE head SET epoch = ?", (self._epoch,))
 
     def renew(self) -> float:
-        self._leading()
+        _, mark = self._leading()
+        path = Path(f"{self._path}.lock")
+        try:
+            still_there = os.path.samestat(os.fstat(mark.file), path.stat())
+        except FileNotFoundError:
+            still_there = False
+        except OSError as error:
+            raise _translated(f"{path}", error) from error
+        if not still_there:
+            raise LeadershipLost(f"{path} was removed under this daemon: another one may lead now")
         return inf
 
     def leader(self) -> str:
@@ -183,6 +201,7 @@ class SqliteStore:
         rows = end.chained(records)
 
         def write(db: sqlite3.Connection) -> None:
+            self._check_epoch(db)
             before(db)
             db.executemany("INSERT INTO events(seq, crc, record) VALUES (?, ?, ?)", rows)
 
@@ -195,6 +214,12 @@ class SqliteStore:
             if isinstance(error, (OSError, sqlite3.Error)):
                 raise _translated(f"{self._path}: cannot append", error) from error
             raise
+
+    def _check_epoch(self, db: sqlite3.Connection) -> None:
+        """The lock says so too, unless its file was removed."""
+        (leads,) = db.execute("SELECT epoch FROM head").fetchone()
+        if leads != self._epoch:
+            raise LeadershipLost(f"{self._path}: epoch {leads} leads, this was {self._epoch}")
 
     def _leading(self) -> tuple[sqlite3.Connection, EndMark]:
         if self._db is None or self._mark is None:
@@ -289,6 +314,31 @@ def _at_once(db: sqlite3.Connection, write: Callable[[sqlite3.Connection], None]
             with suppress(sqlite3.Error):
                 db.execute("ROLLBACK")
         raise
+
+
+def _sync_anew(db: sqlite3.Connection) -> None:
+    """Before it counts: what an earlier process failed to sync may be in the kernel's memory alone.
+
+    It is marked as written there, so that another fsync does nothing. Copied from the WAL to the
+    file it is synced; while somebody reads the log (an export, say) the WAL has to stay, and is
+    written over with what it holds.
+    """
+    db.execute("PRAGMA busy_timeout=0")  # nobody is waited for
+    in_use = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+    db.execute(f"PRAGMA busy_timeout={_PATIENCE_MS}")
+    if in_use:
+        _at_once(db, _write_wal_over)  # meanwhile it does not change
+
+
+def _write_wal_over(db: sqlite3.Connection) -> None:
+    _, _, file = db.execute("PRAGMA database_list").fetchone()
+    with Path(f"{file}-wal").open("r+b") as wal:
+        while part := wal.read(_PART_BYTES):
+            wal.seek(-len(part), os.SEEK_CUR)
+            wal.write(part)
+            wal.seek(0, os.SEEK_CUR)  # from writing to reading
+        wal.flush()
+        os.fsync(wal.fileno())
 
 
 def _create(db: sqlite3.Connection) -> None:

@@ -132,6 +132,20 @@ def test_a_log_that_is_not_there_is_no_empty_log(
     assert not absent.exists()
 
 
+def test_an_older_copy_is_not_sound(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whole checksums, and shorter than what this host has seen acknowledged."""
+    older = path.read_bytes()
+    write(path, *[encode_event(EpochBegan(at_s=104.0 + k, epoch=8 + k)) for k in range(2)])
+    path.write_bytes(older)
+    assert status(path, monkeypatch) == os.EX_DATAERR
+    assert "2 records that were acknowledged are missing" in capsys.readouterr().err
+    carried = path.with_name("carried.db")  # elsewhere nothing is known of it
+    carried.write_bytes(older)
+    assert "sound" in run(carried, "verify").stdout
+
+
 def test_an_exported_log_comes_back_record_by_record(path: Path, tmp_path: Path) -> None:
     out = tmp_path / "queue.jsonl"
     run(path, "export", "--out", str(out))

@@ -280,6 +280,26 @@ def test_what_keeps_the_lead_is_not_held_up_by_a_long_turn() -> None:
     asyncio.run(script())
 
 
+def test_what_ends_it_is_told_while_a_call_of_the_store_hangs() -> None:
+    hangs = threading.Event()
+
+    async def work() -> None:
+        renewal = asyncio.create_task(asyncio.to_thread(hangs.wait, 20.0))
+        await asyncio.sleep(0)
+        renewal.cancel()
+        raise LeadershipLost("the lease ran out")
+
+    async def script() -> None:
+        try:
+            async with asyncio.timeout(10.0):
+                await in_a_thread(work)
+        finally:
+            hangs.set()
+
+    with pytest.raises(LeadershipLost, match="the lease ran out"):
+        asyncio.run(script())
+
+
 def test_what_ends_it_in_its_thread_is_told() -> None:
     async def work() -> None:
         raise LeadershipLost("epoch 7 leads")

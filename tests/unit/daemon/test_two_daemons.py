@@ -294,6 +294,9 @@ def test_a_leader_that_cannot_reach_its_log_ends_with_its_lease(
 ) -> None:
     """Its sites hear no more of it from then on, also those that the next leader cannot reach."""
 
+    def hangs() -> None:
+        pytest.fail("a store that does not answer was asked again")
+
     async def script() -> None:
         first, second = await world.start()
 
@@ -301,6 +304,7 @@ def test_a_leader_that_cannot_reach_its_log_ends_with_its_lease(
             await asyncio.Event().wait()
 
         first.before, since_s = silent, world.clock()
+        first.daemon._store.close = hangs  # type: ignore[method-assign]
         with pytest.raises(LeadershipLost, match="the lease ran out"):
             await first.run
         assert world.clock() - since_s <= LEASE_S

@@ -16,6 +16,7 @@ from federator.sites.protocol import (
     BANNER,
     MAX_CALL_BYTES,
     Call,
+    ErrorKind,
     ErrorReply,
     QueueCall,
     Reply,
@@ -117,6 +118,7 @@ def test_one_user_cannot_take_all_connections(tmp_path: Path) -> None:
             refused = await caller.ask(frame(QueueCall()))
             assert isinstance(refused, ErrorReply)
             assert "waiting already" in refused.message
+            assert refused.kind is ErrorKind.UNAVAILABLE  # it says nothing of an earlier try
         for _, writer in kept:
             writer.close()
 

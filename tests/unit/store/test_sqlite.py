@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import getpass
 import os
 import sqlite3
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from federator.errors import StoreError
+from federator.errors import LeadershipLost, StoreError
 from federator.store.sqlite import SqliteStore
 
 
@@ -23,6 +25,64 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     store = SqliteStore(path)
     assert store.lead(0) == 1  # the refusal let go of the lock
     store.close()
+
+
+def test_a_leader_whose_lock_was_removed_leads_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    with closing(SqliteStore(path)) as store:
+        store.lead(0)
+        Path(f"{path}.lock").unlink()
+        with pytest.raises(LeadershipLost, match=r"queue\.db\.lock was removed"):
+            store.renew()
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_what_a_leader_finds_is_synced_anew_also_while_somebody_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool
+) -> None:
+    """The process before may have ended because a sync failed."""
+    path, wal = tmp_path / "queue.db", tmp_path / "queue.db-wal"
+    before, leader = SqliteStore(path), SqliteStore(path)
+    before.lead(0)
+    before.append([b"one"])
+    reader = leader.read_on(None)
+    before.append([b"two" * 1000])
+    if beside:
+        next(reader)
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)  # as of a process that was killed
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def noted(file: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{file}"))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    with closing(before), closing(reader), closing(leader):
+        held = wal.read_bytes()
+        assert leader.lead(0) == 2
+        assert wal.read_bytes().startswith(held) is beside  # else it begins anew
+        assert synced == [str(wal)] * beside
+        assert list(leader.records()) == [b"one", b"two" * 1000]
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "the disk is full: make room"),
+        (errno.EIO, "the disk failed"),
+        (errno.EACCES, "may this user write"),
+    ],
+)
+def test_trouble_with_the_lock_file_is_named_with_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "pwrite", fails)
+    with pytest.raises(StoreError, match=f"{os.strerror(number)}; {remedy}"):
+        SqliteStore(tmp_path / "queue.db").lead(0)
 
 
 def test_a_damaged_page_is_an_error_not_a_shorter_log(tmp_path: Path) -> None:
@@ -51,7 +111,7 @@ def test_a_log_of_a_later_format_is_refused_with_both_numbers(tmp_path: Path) ->
 
 def test_a_folder_that_cannot_be_made_is_an_error_of_the_store(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="writable"):
+    with pytest.raises(StoreError, match="may this user write"):
         SqliteStore(tmp_path / "file" / "queue.db").lead(0)
 
 
