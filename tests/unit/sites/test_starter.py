@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import shutil
 import stat
 import subprocess
@@ -114,6 +115,18 @@ def test_a_binding_that_is_nobodys_to_make_is_not_believed(spool: Path) -> None:
     done = run(spool)
     assert done.returncode == 0
     assert "user 12345 is in the way" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of others need root")
+def test_a_gate_believes_the_binding_of_the_users_own_script(spool: Path) -> None:
+    """A duplicate on a node with the gate must not take the lease of what started without."""
+    leases, user = str(spool / "leases"), pwd.getpwnam("daemon")
+    spool_folder.lease_all(spool, {WHO: "daemon"}, 0.0)
+    assert run(spool).returncode == 0
+    os.chown(spool / "leases" / "7.1.job", user.pw_uid, user.pw_gid)
+    assert check(leases, Claim("7.1", "daemon", "alpine", "78", "n2")).ok is False
+    assert check(leases, Claim("7.1", "daemon", "alpine", "77", "n2")).ok is True
+    assert (spool / "leases" / "7.1.job").read_text() == "alpine 77\n"
 
 
 LANGUAGES = {
