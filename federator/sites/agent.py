@@ -322,7 +322,9 @@ class Agent:
                 described(sweep.nodes, self._gpus), self._visible(),
                 switches=sweep.switches, running=running, local=local,
             )  # fmt: skip
-            await self._spool.settle(self._launches.live(), self._is_over)
+            await self._spool.settle(
+                self._launches.live(), self._is_over, self._launches.starter_again
+            )
             self._report(sweep)
             return True
 

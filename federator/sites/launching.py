@@ -164,7 +164,7 @@ class Launches:
             self._kept.put(order)
             self._journal.put(order.attempt, intent)
             self._begun_s[order.attempt] = self._elapsed_s()
-        except (SiteUnavailable, InvalidRequest) as error:
+        except (SiteUnavailable, InvalidRequest, ValueError) as error:
             await self._declined(order, str(error))  # without a lease its gate would end it
             return
         finally:
@@ -176,6 +176,14 @@ class Launches:
             return None
         script = order.submission.script_bytes.decode("utf-8", "surrogateescape")
         return starter_of(script, order.attempt, str(self._spool.folder))
+
+    def starter_again(self, attempt: AttemptId) -> Starter | None:
+        """What starts the script of an attempt that was begun; None: nothing, or it is lost."""
+        order = self._kept.order(attempt) if self._scripts_consume else None
+        try:
+            return self._starter(order) if order is not None else None
+        except (InvalidRequest, ValueError):  # its script is kept no more, say
+            return None
 
     async def _call_sbatch(
         self, order: LaunchOrder, intent: Mark, token: str, start_line: str

@@ -5,7 +5,7 @@ The spool is a folder that the hosts of agent and slurmctld and all compute node
 * ``tickets/TOKEN`` opens the federation's partition to one submission; there while sbatch runs.
 * ``leases/W.A`` says that an attempt may start; made before sbatch, gone when the attempt is over,
   given up or never submitted. The first prolog ties it to its job with ``leases/W.A.job``.
-* ``starts/LANGUAGE/W.A`` consumes the lease where no prolog does: see ``starter``.
+* ``starts/perl-ruby/W.A`` consumes the lease where no prolog does: see ``starter``.
 * ``admission.tsv`` says what each tenant may have and has, and what GPU models there are.
 * ``site`` has the name of the one site whose spool this is.
 
@@ -125,6 +125,7 @@ class Spool:
         self._tickets: set[str] = set()  # of submissions under way
         self._look_at_s = 0.0  # at all of it, not before
         self._looked = False  # it is there, and this site's
+        self._tidied = False  # since the last look
         self._untold: Callable[[], str] | None = None  # what admission.tsv should say
         self.trouble = "" if folder is None else "it has not been looked at yet"
         """Why it cannot be used now; "": it can."""
@@ -150,6 +151,7 @@ class Spool:
         with suppress(SiteUnavailable):
             found = await self._acted(lambda: spool_folder.look(folder, self._site, tickets, now_s))
             self._leased, self._looked, self.trouble = set(found), True, ""
+            self._tidied = False
             self._look_at_s = self._clock() + TIDY_S
             await self._tell_admission()
 
@@ -191,7 +193,7 @@ class Spool:
         self._leased.add(attempt)
         try:
             if starter is not None:
-                await self._acted(lambda: spool_folder.put_starter(folder, attempt, starter))
+                await self._acted(lambda: spool_folder.put_starters(folder, {attempt: starter}))
             await self._acted(
                 lambda: spool_folder.open_up(folder, attempt, user, token, now_s, earlier)
             )
@@ -223,13 +225,17 @@ class Spool:
                 self._leased.difference_update(some)
 
     async def settle(
-        self, live: Mapping[AttemptId, str], over: Callable[[AttemptId], bool]
+        self,
+        live: Mapping[AttemptId, str],
+        over: Callable[[AttemptId], bool],
+        starter: Callable[[AttemptId], Starter | None] = lambda _: None,
     ) -> None:
         """After a sweep: leases of what is over go, and whoever lives and has none gets one.
 
         Args:
             live: the user of each attempt that has a job here, which may start or run.
             over: tells whether an attempt can never start (again).
+            starter: makes that of an attempt again; None: it has none, or it is not known.
         """
         if self._folder is None:
             return
@@ -237,15 +243,27 @@ class Spool:
         if not self._looked:
             return
         await self.release(*(a for a in self._leased if over(a)))
-        folder, now_s = self._folder, self._clock()
-        missing = {a: user for a, user in live.items() if a not in self._leased}
-        if not missing or self.trouble:
+        if self.trouble:
             return
+        missing = {a: user for a, user in live.items() if a not in self._leased}
         with suppress(SiteUnavailable):
             for some in _parts(missing):
-                users = {a: missing[a] for a in some}
-                made = await self._acted(partial(spool_folder.lease_all, folder, users, now_s))
-                self._leased.update(made)
+                await self._lease_again({a: missing[a] for a in some}, starter)
+            if not self._tidied:  # not before: who lost its lease may have its starter yet
+                needed, folder, now_s = self._leased.union(live), self._folder, self._clock()
+                await self._acted(lambda: spool_folder.tidy_starters(folder, needed, now_s))
+                self._tidied = True
+
+    async def _lease_again(
+        self, users: Mapping[AttemptId, str], starter: Callable[[AttemptId], Starter | None]
+    ) -> None:
+        """Raises: SiteUnavailable: it cannot be done."""
+        folder, now_s = self._folder, self._clock()
+        assert folder is not None
+        starters = {a: made for a in users if (made := starter(a)) is not None}
+        if starters:
+            await self._acted(lambda: spool_folder.put_starters(folder, starters))
+        self._leased |= await self._acted(lambda: spool_folder.lease_all(folder, users, now_s))
 
     async def write_admission(
         self, tenants: Iterable[TenantCap], gpus: Mapping[str, GpuModel]

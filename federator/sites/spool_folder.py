@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from federator.model.workload import AttemptId, WorkloadId
-from federator.sites.starter import Starter
+from federator.sites.starter import FOLDER, Starter
 
 JUNK_AGE_S: Final = 3600.0  # of what is no lease; a prolog may just be making its own
 TICKET_LASTS_S: Final = 120.0  # sbatch ends 42 s after it was asked for; hosts' clocks differ
@@ -60,21 +60,25 @@ def look(folder: Path, site: str, tickets: frozenset[str], now_s: float) -> list
     _make(folder / "tickets", 0o711)
     _make(folder / "leases", 0o1733)
     _make(folder / "starts", 0o711)
+    _make(folder / FOLDER, 0o711)
     _tidy_tickets(folder / "tickets", tickets, now_s - TICKET_LASTS_S)
     _replace(folder / "tickets", _WRITABLE, "")
     _discard(folder / "tickets" / _WRITABLE)
-    kept = _tidied(folder / "leases", now_s - JUNK_AGE_S)
-    _tidy_starts(folder / "starts", {_name(attempt) for attempt in kept}, now_s - JUNK_AGE_S)
-    return kept
+    return _tidied(folder / "leases", now_s - JUNK_AGE_S)
 
 
-def _tidy_starts(starts: Path, leased: set[str], old_s: float) -> None:
-    """Remove those of attempts that have no lease, but for one that may just be made."""
-    for language in starts.iterdir():
-        for entry in os.scandir(language):
-            with suppress(FileNotFoundError):
-                if entry.name not in leased and entry.stat(follow_symlinks=False).st_mtime < old_s:
-                    _discard(Path(entry.path))
+def tidy_starters(folder: Path, needed: Iterable[AttemptId], now_s: float) -> None:
+    """Remove those that are not ``needed``, but for what may just be made.
+
+    Raises:
+        OSError: it cannot be done.
+    """
+    names = {_name(attempt) for attempt in needed}
+    for entry in os.scandir(folder / FOLDER):
+        with suppress(FileNotFoundError):
+            old = entry.stat(follow_symlinks=False).st_mtime < now_s - JUNK_AGE_S
+            if old and entry.name not in names:
+                _discard(Path(entry.path))
 
 
 def _tidy_tickets(tickets: Path, used: frozenset[str], over_s: float) -> None:
@@ -182,15 +186,14 @@ def open_up(
     _write(ticket(folder, token), f"{attempt} {user} {expires_at_s}\n", 0o644)
 
 
-def put_starter(folder: Path, attempt: AttemptId, starter: Starter) -> None:
-    """Make the file by which an attempt's script is started; it goes with the lease.
+def put_starters(folder: Path, starters: Mapping[AttemptId, Starter]) -> None:
+    """Make the files by which attempts' scripts are started; they go with the leases.
 
     Raises:
         OSError: it cannot be done.
     """
-    language = folder / "starts" / starter.language
-    _make(language, 0o711)
-    _replace(language, _name(attempt), starter.text)
+    for attempt, starter in starters.items():
+        _replace(folder / FOLDER, _name(attempt), starter.text)
 
 
 def lease_all(folder: Path, users: Mapping[AttemptId, str], now_s: float) -> set[AttemptId]:
@@ -216,11 +219,8 @@ def remove(folder: Path, attempts: Iterable[AttemptId]) -> None:
         OSError: some could not be removed; the others are.
     """
     failure: OSError | None = None
-    starts = folder / "starts"
-    languages = list(starts.iterdir()) if starts.is_dir() else []
     for attempt in attempts:
-        for language in languages:
-            (language / _name(attempt)).unlink(missing_ok=True)
+        (folder / FOLDER / _name(attempt)).unlink(missing_ok=True)
         for name in (_name(attempt), f"{_name(attempt)}.job"):
             try:
                 _clear(folder / "leases" / name)
@@ -277,10 +277,11 @@ def _rename(fresh: Path, path: Path) -> None:
 
 
 def _write(path: Path, text: str, mode: int, *, sync: bool = False) -> None:
+    data = text.encode("utf-8", "surrogateescape")  # users' scripts may be in any encoding
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags, mode), "w", encoding="utf-8") as file:
+    with os.fdopen(os.open(path, flags, mode), "wb") as file:
         os.fchmod(file.fileno(), mode)  # whatever the umask is
-        file.write(text)
+        file.write(data)
         file.flush()
         if sync:
             os.fsync(file.fileno())

@@ -1,6 +1,6 @@
 """How is an attempt's lease consumed where the site's prolog does not do it? By the script's start.
 
-The interpreter line of the batch script is replaced: ``#!/bin/sh SPOOL/starts/LANGUAGE/W.A``. That
+The interpreter line of the batch script is replaced: ``#!/bin/sh SPOOL/starts/perl-ruby/W.A``. That
 file, written by the agent with the lease, binds the lease to its job, as the gate's prolog does
 (``fednode/lease.py``), and then becomes the interpreter that the user chose. So any language works,
 nothing of the script is changed but that line, and ``$0``, arguments and line numbers are the same.
@@ -10,12 +10,11 @@ nothing of the script is changed but that line, and ``$0``, arguments and line n
 * A gate that has bound the lease before is believed; a binding that is neither of the agent, root,
   nobody nor this user is not, and the job starts: anybody can make files there.
 * Without the file (the attempt is over, or the spool cannot be read) no user code runs.
-* LANGUAGE is made of the user's line, since perl and ruby look for their own names in it.
+* The folder is called ``perl-ruby`` since perl and ruby look for their own names in that line.
 """
 
 from __future__ import annotations
 
-import posixpath
 import re
 import shlex
 from dataclasses import dataclass
@@ -26,11 +25,10 @@ from federator.model.workload import AttemptId
 
 REFUSED_STATUS: Final = 75  # EX_TEMPFAIL
 MAX_LINE_BYTES: Final = 127  # kernels before 5.1 read no more of an interpreter line
-MAX_LANGUAGE: Final = 24
-_WORD: Final = re.compile(r"[A-Za-z0-9_]+")
+FOLDER: Final = "starts/perl-ruby"  # of the spool
 
 _TEXT: Final = """\
-# The start of {attempt}, for {language}. Written by the site's agent.
+# The start of {attempt}. Written by the site's agent.
 fed_why=$(
   PATH=/usr/bin:/bin
   cd {leases} || exit 0
@@ -62,10 +60,9 @@ exec {interpreter} "$@"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starter:
-    """A file of the spool's ``starts``, and the line by which a script is started through it."""
+    """A file of the spool's ``FOLDER``, and the line by which a script is started through it."""
 
-    language: str  # its folder
-    text: str
+    text: str  # bytes of the user's that are no UTF-8 are surrogates in it
     line: str
 
 
@@ -78,26 +75,23 @@ def starter_of(script: str, attempt: AttemptId, spool_dir: str) -> Starter:
         spool_dir: absolute, as the compute nodes see it.
 
     Raises:
-        InvalidRequest: the script names no interpreter, or the folder's name is too long.
+        InvalidRequest: the script names no interpreter, or the spool's name is too long.
     """
     words = _interpreter(script)
-    named = "-".join(w for word in words for w in _WORD.findall(posixpath.basename(word)))
-    language = named[:MAX_LANGUAGE] or "other"
     name = f"{attempt.workload}.{attempt.attempt}"
-    line = f"#!/bin/sh {spool_dir}/starts/{language}/{name}"
+    line = f"#!/bin/sh {spool_dir}/{FOLDER}/{name}"
     if len(line.encode()) > MAX_LINE_BYTES or not re.fullmatch(r"[^\s]+", spool_dir):
         raise InvalidRequest(
             f"spool_dir {spool_dir!r} is too long, or has blanks, to start jobs by"
         )
     text = _TEXT.format(
         attempt=attempt,
-        language=language,
         leases=shlex.quote(f"{spool_dir}/leases"),
         name=name,
         status=REFUSED_STATUS,
         interpreter=shlex.join(words),
     )
-    return Starter(language=language, text=text, line=line)
+    return Starter(text=text, line=line)
 
 
 def started_by(script: str, line: str) -> str:

@@ -4,13 +4,16 @@ The agent writes ``leases/<workload>.<attempt>`` before it submits. The first pr
 lease to its job, by a file that is made complete and then linked into place: of two jobs that
 both claim an attempt exactly one gets it, whichever node asks first. Anyone may make files in the
 folder (compute nodes may write to it as nobody only), so a file counts only if it is of the
-folder's owner, root or nobody. Formats: docs/formats.md.
+folder's owner, root or nobody. A binding may be the job's user's, too: where scripts consume leases
+(the agent's ``consume_lease: wrapper``) they make it, and it is about that user's attempt alone.
+Formats: docs/formats.md.
 """
 
 import contextlib
 import errno
 import json
 import os
+import pwd
 import re
 import secrets
 import stat
@@ -94,12 +97,20 @@ def _user(lease: str) -> str:
 def _bind(folder: str, claim: Claim, owner: int) -> str:
     """Return what the lease is bound to; ``claim``'s job if it was free."""
     bound = os.path.join(folder, claim.attempt + ".job")
-    trusted = (owner, 0, _NOBODY, os.geteuid())
+    trusted = (owner, 0, _NOBODY, os.geteuid(), *_uid(claim.user))
     for _ in range(_TRIES):
         with contextlib.suppress(ValueError, IsADirectoryError):
             return _bind_once(folder, claim, bound, trusted)
         _remove_foreign(bound, trusted)
     return _bind_once(folder, claim, bound, trusted)
+
+
+def _uid(user: str) -> "List[int]":
+    """The user's UID; none where the node does not know the name."""
+    try:
+        return [pwd.getpwnam(user).pw_uid]
+    except KeyError:
+        return []
 
 
 def _remove_foreign(file: str, trusted: "tuple[int, ...]") -> None:

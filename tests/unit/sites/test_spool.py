@@ -32,6 +32,7 @@ from federator.sites.spool import (
     admission_text,
 )
 from federator.sites.spool_folder import JUNK_AGE_S, TICKET_LASTS_S
+from federator.sites.starter import FOLDER
 
 _T = TypeVar("_T")
 USER = "ada"
@@ -228,6 +229,18 @@ def test_who_has_a_job_and_no_lease_gets_one(site: Fixture) -> None:
     assert site.names("leases") == {"7.1"}
 
 
+def test_who_lost_its_lease_keeps_what_starts_it_until_it_is_over(site: Fixture) -> None:
+    starter = site.folder / FOLDER / "7.1"
+    starter.write_text("exec /bin/sh")
+    os.utime(starter, (0, 0))
+    spool = site.again()
+    site.do(spool.settle({attempt(): USER}, lambda _: False))
+    assert (site.names("leases"), starter.exists()) == ({"7.1"}, True)
+    (site.folder / "leases" / "7.1").unlink()
+    site.do(site.again().settle({}, lambda _: True))
+    assert not starter.exists()
+
+
 def test_junk_goes_when_it_is_old_and_what_a_prolog_is_just_making_stays(site: Fixture) -> None:
     for name in ("old", "new", "9.1.job"):
         (site.folder / "leases" / name).write_text("")
@@ -369,6 +382,7 @@ def test_a_submission_that_nobody_waits_for_leaves_no_ticket_behind(site: Fixtur
 
 def test_many_leases_go_in_several_acts(site: Fixture) -> None:
     many = {attempt(n): USER for n in range(1, 3 * LEASES_AT_ONCE)}
+    site.do(site.spool.settle({}, lambda _: True))
     site.disk.acts = 0
     site.do(site.spool.settle(many, lambda _: False))
     assert (site.disk.acts, len(site.names("leases"))) == (3, len(many))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
+import pwd
 import shutil
 import stat
 import subprocess
@@ -11,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import pytest
 from fednode.lease import Claim, check
 
@@ -18,8 +21,9 @@ from federator.errors import InvalidRequest
 from federator.model.workload import AttemptId, WorkloadId
 from federator.sites import spool_folder
 from federator.sites.agent import AgentConfig
-from federator.sites.protocol import LaunchAccepted
-from federator.sites.starter import MAX_LINE_BYTES, REFUSED_STATUS, started_by, starter_of
+from federator.sites.protocol import LaunchAccepted, LaunchDeclined
+from federator.sites.spool import TIDY_S
+from federator.sites.starter import FOLDER, MAX_LINE_BYTES, REFUSED_STATUS, started_by, starter_of
 from tests.fakes.build import attempt
 from tests.unit.sites.test_agent import Daemon, daemon, order
 
@@ -43,9 +47,9 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """As slurmd runs a batch script: it is executed, and the kernel reads its first line."""
     starter = starter_of(script, WHO, str(spool))
-    spool_folder.put_starter(spool, WHO, starter)
+    spool_folder.put_starters(spool, {WHO: starter})
     path = spool.parent / f"slurm_script-{job}"
-    path.write_text(started_by(script, starter.line))
+    path.write_bytes(started_by(script, starter.line).encode("utf-8", "surrogateescape"))
     path.chmod(0o755)
     environment = {"SLURM_CLUSTER_NAME": "alpine", "SLURM_JOB_ID": job, "FED_X": "x", **more}
     return subprocess.run(
@@ -116,6 +120,18 @@ def test_a_binding_that_is_nobodys_to_make_is_not_believed(spool: Path) -> None:
     assert "user 12345 is in the way" in done.stderr
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of others need root")
+def test_a_gate_believes_the_binding_of_the_users_own_script(spool: Path) -> None:
+    """A duplicate on a node with the gate must not take the lease of what started without."""
+    leases, user = str(spool / "leases"), pwd.getpwnam("daemon")
+    spool_folder.lease_all(spool, {WHO: "daemon"}, 0.0)
+    assert run(spool).returncode == 0
+    os.chown(spool / "leases" / "7.1.job", user.pw_uid, user.pw_gid)
+    assert check(leases, Claim("7.1", "daemon", "alpine", "78", "n2")).ok is False
+    assert check(leases, Claim("7.1", "daemon", "alpine", "77", "n2")).ok is True
+    assert (spool / "leases" / "7.1.job").read_text() == "alpine 77\n"
+
+
 LANGUAGES = {
     "#!/bin/bash -l": "[ -n \"$BASH_VERSION\" ] && echo ran",
     "#!/usr/bin/env python3": "import sys; print('ran')",
@@ -137,8 +153,22 @@ def test_any_interpreter_is_started(spool: Path, line: str) -> None:
 def test_only_the_first_line_is_another() -> None:
     script = "#!/usr/bin/python3\n#SBATCH --time=1\nprint(1)\n\x00\udcff"
     starter = starter_of(script, WHO, "/spool")
-    assert starter.line == "#!/bin/sh /spool/starts/python3/7.1"
+    assert starter.line == "#!/bin/sh /spool/starts/perl-ruby/7.1"
     assert started_by(script, starter.line).split("\n")[1:] == script.split("\n")[1:]
+
+
+def test_an_interpreters_name_may_be_of_any_bytes(spool: Path) -> None:
+    name = spool.parent / "b\udce9sh"
+    name.symlink_to("/bin/sh")
+    assert run(spool, f"#!{name}\necho ran\n").stdout == "ran\n"
+
+
+def test_whatever_interpreters_users_name_there_is_one_folder(spool: Path) -> None:
+    before = sorted(os.walk(spool / "starts"))
+    for line in ("#!/x/a-b", "#!/usr/bin/env -S rust-script --", "#!/opt/" + "x" * 60 + "/perl -w"):
+        spool_folder.put_starters(spool, {WHO: starter_of(f"{line}\n", WHO, str(spool))})
+    spool_folder.remove(spool, [WHO])
+    assert sorted(os.walk(spool / "starts")) == before
 
 
 def test_shell_metacharacters_in_the_users_line_are_words(spool: Path) -> None:
@@ -155,14 +185,16 @@ def test_a_line_that_old_kernels_cannot_read_is_refused() -> None:
 
 def test_the_file_goes_with_the_lease_and_what_is_left_over_is_tidied(spool: Path) -> None:
     run(spool)
-    path = spool / "starts" / "sh" / "7.1"
+    path = spool / FOLDER / "7.1"
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
     assert stat.S_IMODE((spool / "starts").stat().st_mode) == 0o711
     spool_folder.remove(spool, [WHO])
     assert not path.exists()
     path.write_text("left by an agent that died")
     later_s = path.stat().st_mtime + spool_folder.JUNK_AGE_S + 1
-    spool_folder.look(spool, "alpine", frozenset(), later_s)
+    spool_folder.tidy_starters(spool, [WHO], later_s)
+    assert path.exists()
+    spool_folder.tidy_starters(spool, [], later_s)
     assert not path.exists()
 
 
@@ -181,7 +213,7 @@ def test_an_agent_hands_sbatch_the_line_that_agent_yaml_asks_for(
         daemon.tell(order(0, "a1"))
         await daemon.wait_for(LaunchAccepted)
         line = daemon.site.start_lines[attempt(0)]
-        path = folder / "starts" / "sh" / "4294967296.1"
+        path = folder / FOLDER / "4294967296.1"
         assert line == (f"#!/bin/sh {path}" if consume == "wrapper" else "")
         assert path.exists() is (consume == "wrapper")
         daemon.slurm.end(attempt(0))
@@ -189,6 +221,67 @@ def test_an_agent_hands_sbatch_the_line_that_agent_yaml_asks_for(
         assert not path.exists()
 
     daemon.serve(script)
+
+
+@pytest.mark.parametrize("lost", ["all", "lease"])
+@pytest.mark.parametrize("by", ["this agent", "the next agent"])
+def test_a_waiting_job_whose_spool_was_lost_starts_all_the_same(
+    daemon: Daemon, tmp_path: Path, lost: str, by: str
+) -> None:
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    daemon.spool, daemon.consume_lease = str(folder), "wrapper"
+    daemon.slurm.starts_jobs = False
+    lease, starter = folder / "leases" / "4294967296.1", folder / FOLDER / "4294967296.1"
+
+    async def begin() -> None:
+        daemon.tell(order(0, "a1"))
+        await daemon.wait_for(LaunchAccepted)
+        text = starter.read_text()
+        lose()
+        if by == "this agent":
+            await settled(text)
+
+    def lose() -> None:
+        os.utime(starter, (0, 0))
+        if lost == "lease":
+            lease.unlink()
+        else:
+            for below in ("starts", "leases", "tickets"):
+                shutil.rmtree(folder / below)
+
+    async def settled(text: str = "") -> None:
+        await asyncio.sleep(TIDY_S + 30)
+        assert lease.exists()
+        assert starter.read_text().endswith(text or 'exec /bin/sh "$@"\n')
+
+    daemon.serve(begin)
+    if by == "the next agent":
+        daemon.said.clear()
+        daemon.serve(settled)
+
+
+@pytest.mark.parametrize("script", ["#!/bin/b\xe9sh\ntrue\n", "#!/bin/b\u2014sh\ntrue\n"])
+def test_a_script_that_is_no_utf_8_ends_no_agent(
+    daemon: Daemon, tmp_path: Path, script: str
+) -> None:
+    """The second is not even of the encoding that it names."""
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    daemon.spool, daemon.consume_lease = str(folder), "wrapper"
+    asked = order(0, "a1")
+    odd = dataclasses.replace(asked.submission, script=script, script_encoding="latin-1")
+
+    async def launch() -> None:
+        daemon.tell(msgspec.structs.replace(asked, submission=odd))
+        await asyncio.sleep(5)
+        if "\xe9" in script:
+            assert daemon.heard(LaunchAccepted)
+            assert b"exec '/bin/b\xe9sh' " in (folder / FOLDER / "4294967296.1").read_bytes()
+        else:
+            assert "latin-1" in (daemon.heard(LaunchDeclined)[0].reason.detail or "")
+
+    daemon.serve(launch)
 
 
 def test_a_wrapper_needs_a_spool() -> None:
