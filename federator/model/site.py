@@ -293,3 +293,8 @@ class AttemptReport:
     failed_why: str = ""  # what the site says of these
     leave: Leave | None = None  # of one that was told to leave
     saved_at_s: float = 0.0  # of one that was not
+
+    @property
+    def done_for_good(self) -> bool:
+        """Whether it has completed and is never started again; who was told to leave may be."""
+        return self.state is SiteJobState.COMPLETED and self.leave is None

@@ -100,6 +100,7 @@ class Tenancy:
         types = sorted({name for bound in bounded for name in bound.gpu_types})
         self.resources: tuple[str, ...] = ("gpus", "cpus", *types)
         self._types = types
+        self._n_configured = len(self.tenants)
         for row in range(len(self.tenants)):
             self._chains.append(self._climb(row))
         for row in range(len(self.tenants)):
@@ -115,6 +116,10 @@ class Tenancy:
 
     def __contains__(self, name: TenantName) -> bool:
         return name in self._row_of
+
+    def is_configured(self, name: TenantName) -> bool:
+        """Whether the configuration names it; others have rows too once they are met."""
+        return self._row_of.get(name, self._n_configured) < self._n_configured
 
     def row(self, name: TenantName) -> int:
         """The row of a tenant; a new one for a name never met."""

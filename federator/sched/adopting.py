@@ -3,11 +3,13 @@
 After a log was lost, or its end, the sites' records win: a workload that nobody knows is known
 again, with its id, and the attempt that runs is its attempt. An attempt is adopted only with the
 order that its site was given for it, and never while the ledger has a later one. A site vouches for
-that as it does for what its users submit.
+that as it does for what its users submit; its numbers must make sense, as those of a bid.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import inf, isfinite
 from typing import Final
 
 from federator.model.event import Awarded, Draft, Submitted
@@ -15,11 +17,14 @@ from federator.model.lifecycle import AT_SITE, Happening, WorkloadState
 from federator.model.message import CancelAt, Note, Remembered
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import SiteJobState
+from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from federator.model.workload import FIRST_WORKLOAD_ID, SiteName, Workload, first_id_at
 from federator.sched.ledger import Entry
+from federator.sched.plausible import plan_contradiction
 from federator.sched.turn import Turn
 
 IDS_AHEAD: Final = 10_000_000  # of those that were given out when the log was whole
+MOST_ATTEMPTS: Final = 2**31  # of a workload; later ones must have numbers too
 _LOST = Reason(code=ReasonCode.LOST)
 _OVER = {  # how an older attempt is taken for over, whose end the log has lost
     WorkloadState.AWARDED: Happening.DECLINED,
@@ -53,14 +58,18 @@ def adopt(turn: Turn, site: SiteName, told: Remembered) -> Entry | None:
 
 def _taken_in(turn: Turn, site: SiteName, told: Remembered, entry: Entry | None) -> Entry | None:
     """Record what the log lacks: the submission, and the award of the attempt."""
+    if not 1 <= told.attempt.attempt < MOST_ATTEMPTS:
+        return None
     workload = told.workload
     if workload is None:  # its order is gone; but what waits here must not run twice
         workload = entry.workload if entry is not None else None
-    elif not _is_sound(told, workload) or (entry is None and not _is_free(turn, workload)):
+    elif not _is_believed(turn, told, workload, entry):
         workload = None
     if workload is None:
         return None
     if entry is None:
+        at_s = min(workload.submitted_at_s, turn.now_s)  # a clock may be ahead of this one
+        workload = replace(workload, submitted_at_s=at_s)
         turn.adopt(_submitted(workload, _key(turn, workload, told.key)))
         entry = turn.ledger.entries[workload.id]
     if entry.state in AT_SITE:
@@ -82,21 +91,42 @@ def _taken_in(turn: Turn, site: SiteName, told: Remembered, entry: Entry | None)
     return entry
 
 
-def _is_sound(told: Remembered, workload: Workload) -> bool:
-    """Whether a site's words fit each other; whatever it says of others is not its to say.
+def _is_believed(turn: Turn, told: Remembered, workload: Workload, entry: Entry | None) -> bool:
+    if entry is None and not (_is_whole(told, workload) and _is_free(turn, workload)):
+        return False
+    return _is_sound(told, workload) and _is_sane(turn, told, workload)
 
-    Of what has completed the submission is not kept.
-    """
-    components = len(workload.submission.components)
-    if not components:
-        report = told.report
-        if report is not None and report.state is SiteJobState.COMPLETED:
-            components = len(workload.jobs)
+
+def _is_sound(told: Remembered, workload: Workload) -> bool:
+    """Whether a site's words fit each other; whatever it says of others is not its to say."""
+    report = told.report
     return (
         workload.id == told.attempt.workload
         and workload.user == told.user
-        and len(told.jobs) == len(workload.jobs) == components
+        and len(workload.submission.components) in (0, len(workload.jobs))
+        and (report is None or (report.attempt, report.user) == (told.attempt, told.user))
     )
+
+
+def _is_sane(turn: Turn, told: Remembered, workload: Workload) -> bool:
+    """Whether its numbers can be charged, ranked and stored, in this run and the next."""
+    return (
+        turn.ledger.tenancy.is_configured(workload.tenant)
+        and HIGHEST_PRIORITY <= workload.priority <= LOWEST_PRIORITY
+        and 0 <= told.priority <= LOWEST_PRIORITY
+        and all(map(isfinite, (told.credit, workload.submitted_at_s, workload.signal_lead_s)))
+        and 0 < workload.time_limit_s <= inf
+        and not plan_contradiction(workload.jobs, told.jobs)
+    )
+
+
+def _is_whole(told: Remembered, workload: Workload) -> bool:
+    """Whether it can start again, or never will: of what has completed no submission is kept."""
+    report = told.report
+    if workload.submission.components:
+        return True
+    fits = report is not None and told.site_job_id in (0, report.site_job_id)
+    return fits and report is not None and report.done_for_good
 
 
 def _is_free(turn: Turn, workload: Workload) -> bool:

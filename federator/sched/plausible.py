@@ -59,11 +59,16 @@ def sane(refusal: Refusal) -> bool:
 
 def contradiction(jobs: Sequence[Job], bid: Bid) -> str:
     """What about a bid is not as it was asked for; "" when all is."""
-    if [plan.name for plan in bid.jobs] != [job.name for job in jobs]:
-        return "it plans other jobs"
     if not all(map(isfinite, bid.score)):
         return "its score is no number"
-    for job, plan in zip(jobs, bid.jobs, strict=True):
+    return plan_contradiction(jobs, bid.jobs)
+
+
+def plan_contradiction(jobs: Sequence[Job], plans: Sequence[JobPlan]) -> str:
+    """What about a plan is not as it was asked for; "" when all is."""
+    if [plan.name for plan in plans] != [job.name for job in jobs]:
+        return "it plans other jobs"
+    for job, plan in zip(jobs, plans, strict=True):
         wrong = _of_job(job, plan)
         if wrong:
             return f"{job.name}: {wrong}"

@@ -151,7 +151,7 @@ class Agent:
                               send=self._send, watch=self._watch)  # fmt: skip
         edges = AgentEdges(
             scheduler=lambda: self._scheduler, known=lambda: self._known, sweep=self._sweep,
-            send=self._send, watch=self._watch, start=self._start,
+            told=self._departures.told, send=self._send, watch=self._watch, start=self._start,
             scripts_consume=config.consume_lease == "wrapper",
         )  # fmt: skip
         spool_dir = Path(config.spool_dir) if config.spool_dir else None

@@ -1,8 +1,8 @@
 """What was this site asked to run, and how did it end? Kept so that a lost queue can be built anew.
 
 The order of each attempt lies beside the journal until a later one of its workload is here, or
-``KEEP_S`` is over; its submission until it has completed. How each ended is remembered as long.
-Nobody reads this but who answers ``RecoverAsk``.
+``KEEP_S`` is over; its submission until it has completed for good. How each ended is remembered as
+long. Nobody reads this but who answers ``RecoverAsk``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -49,7 +50,7 @@ class KeptOrders:
         self._ends = folder / "ends"
         self._folder.mkdir(mode=0o700, exist_ok=True)  # orders hold users' environments
         self._attempts: dict[WorkloadId, set[int]] = {}
-        self._ended: dict[AttemptId, _Standing] = {}
+        self._ended: dict[AttemptId, AttemptReport] = {}
         self._drop_old_orders(now_s)
         self._compact(now_s)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
@@ -73,7 +74,7 @@ class KeptOrders:
         """Keep the last word on each attempt, put in place in one step."""
         kept = {a: e for a, e in self._read().items() if now_s - e.at_s < KEEP_S}
         _put_in_place(self._ends, b"".join(_line(ending) for ending in kept.values()))
-        self._ended = {a: _standing(ending.report) for a, ending in kept.items()}
+        self._ended = {a: ending.report for a, ending in kept.items()}
 
     def _read(self) -> dict[AttemptId, _Ending]:
         found: dict[AttemptId, _Ending] = {}
@@ -122,8 +123,7 @@ class KeptOrders:
         Raises:
             OSError: it could not be written.
         """
-        fresh = [r for r in reports
-                 if r.state.ended and self._ended.get(r.attempt) != _standing(r)]  # fmt: skip
+        fresh = [r for r in reports if r.state.ended and not self._is_known(r)]
         if not fresh:
             return
         lines = (_line(_Ending(at_s=now_s, report=report)) for report in fresh)
@@ -132,9 +132,13 @@ class KeptOrders:
             raise OSError("the file of endings could not be written whole")
         os.fsync(self._file)
         for report in fresh:
-            self._ended[report.attempt] = _standing(report)
-            if report.state is SiteJobState.COMPLETED:  # it is never started again
+            self._ended[report.attempt] = report
+            if report.done_for_good:
                 self._trim(report.attempt)
+
+    def _is_known(self, report: AttemptReport) -> bool:
+        known = self._ended.get(report.attempt)
+        return known is not None and _standing(known) == _standing(report)
 
     def _trim(self, attempt: AttemptId) -> None:
         order = self.order(attempt)
@@ -143,8 +147,8 @@ class KeptOrders:
             _put_in_place(self._path(attempt), _order_encoder.encode(trimmed))
 
     def endings(self) -> Mapping[AttemptId, AttemptReport]:
-        """How attempts have ended, as far as this site has seen it; read from the disk."""
-        return {attempt: ending.report for attempt, ending in self._read().items()}
+        """How attempts have ended, as far as this site has seen it."""
+        return MappingProxyType(self._ended)
 
 
 def _standing(report: AttemptReport) -> _Standing:

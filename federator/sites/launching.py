@@ -47,6 +47,7 @@ class AgentEdges:
 
     scheduler: Callable[[], SiteScheduler]  # keeps the nodes of what was ordered
     known: Callable[[], Mapping[AttemptId, AttemptReport]]  # the attempts of the last sweep
+    told: Callable[[AttemptReport], AttemptReport]  # with how it leaves, if it was told to
     sweep: Callable[[], Awaitable[bool]]  # looks again; False when Slurm did not answer
     send: Callable[[Message], None]  # to the daemon
     watch: Callable[[], None]  # asks for sweeps in short order
@@ -82,6 +83,7 @@ class Launches:
         self._clock = clock
         self._scheduler = agent.scheduler
         self._known = agent.known
+        self._told = agent.told
         self._sweep = agent.sweep
         self._send = agent.send
         self._watch = agent.watch
@@ -293,7 +295,7 @@ class Launches:
     async def _accounted(self, missing: Sequence[Missing]) -> Mapping[AttemptId, AttemptReport]:
         if not missing:
             return {}
-        found = await self._driver.accounted(missing)
+        found = {a: self._told(r) for a, r in (await self._driver.accounted(missing)).items()}
         self._kept.note(found.values(), self._clock())
         return found
 

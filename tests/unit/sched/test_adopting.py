@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -20,18 +21,27 @@ from federator.model.message import (
     SiteUp,
 )
 from federator.model.reason import ReasonCode
-from federator.model.site import AttemptReport, Leave, SiteJobState
-from federator.model.workload import ArrayTask, AttemptId, SiteName, Submission, Workload
+from federator.model.site import AttemptReport, Leave, NodeShare, SiteJobState
+from federator.model.tenant import Tenant
+from federator.model.workload import (
+    ArrayTask,
+    AttemptId,
+    SiteName,
+    Submission,
+    TenantName,
+    Workload,
+)
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 
 ALPINE, BAKER = SiteName("alpine"), SiteName("baker")
+TENANTS = (Tenant(name=TenantName("vision")),)
 RUNNING, COMPLETED = SiteJobState.RUNNING, SiteJobState.COMPLETED
 
 
 def lost() -> tuple[Loopback, Remembered]:
     """A federation that launched a workload, and another that has lost all of its log."""
-    f = Loopback({"alpine": rack("a", 4), "baker": rack("b", 2)})
+    f = Loopback({"alpine": rack("a", 4), "baker": rack("b", 2)}, tenants=TENANTS)
     f.submit(draft(gang(2)), key="mine")
     f.run_for(1.0)
     (order,) = [c for c in f.commands if isinstance(c, LaunchAt)]
@@ -39,7 +49,7 @@ def lost() -> tuple[Loopback, Remembered]:
         attempt=order.attempt, user=order.workload.user, site_job_id=101, workload=order.workload,
         jobs=order.jobs, key=order.key, priority=order.priority, report=report(order.workload),
     )  # fmt: skip
-    new = Loopback({"alpine": rack("a", 4), "baker": rack("b", 2)})
+    new = Loopback({"alpine": rack("a", 4), "baker": rack("b", 2)}, tenants=TENANTS)
     new.run_for(1.0)
     return new, told
 
@@ -189,6 +199,10 @@ def test_without_its_submission_only_what_has_completed_is_adopted() -> None:
     assert told.workload is not None
     trimmed = replace(told, workload=replace(told.workload, submission=nothing))
     assert show(f, trimmed) is None
+    left = Leave(told_at_s=1001.0)  # it waits again, and would have no script
+    assert show(f, ending(trimmed, COMPLETED, ended_at_s=1010.0, leave=left)) is None
+    another = ending(trimmed, COMPLETED, site_job_id=102)  # its own end is not told
+    assert show(f, another) is None
     assert show(f, ending(trimmed, COMPLETED)) is WorkloadState.COMPLETED
 
 
@@ -202,6 +216,68 @@ def test_words_that_do_not_fit_each_other_change_nothing() -> None:
     assert show(f, replace(told, jobs=())) is None
     notes = [c.event for c in f.commands if isinstance(c, Note)]
     assert notes.count("attempt_not_adopted") == 3
+
+
+def test_a_report_of_another_attempt_proves_nothing() -> None:
+    f, told = lost()
+    assert told.report is not None
+    other = replace(told.attempt, attempt=2)
+    assert show(f, replace(told, report=replace(told.report, attempt=other))) is None
+    assert show(f, replace(told, report=replace(told.report, user="mallory"))) is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"priority": 0},
+        {"priority": 8},
+        {"tenant": TenantName("nobody")},
+        {"submitted_at_s": inf},
+        {"submitted_at_s": nan},
+        {"signal_lead_s": inf},
+        {"time_limit_s": nan},
+        {"time_limit_s": -1.0},
+    ],
+)
+def test_a_workload_whose_numbers_make_no_sense_is_not_adopted(fields: dict[str, Any]) -> None:
+    f, told = lost()
+    assert told.workload is not None
+    assert show(f, replace(told, workload=replace(told.workload, **fields))) is None
+
+
+@pytest.mark.parametrize(
+    "fields", [{"priority": 8}, {"priority": -1}, {"credit": inf}, {"credit": nan}]
+)
+def test_an_award_whose_numbers_make_no_sense_is_not_adopted(fields: dict[str, Any]) -> None:
+    f, told = lost()
+    assert show(f, replace(told, **fields)) is None
+
+
+def test_nobody_is_adopted_with_less_than_nothing() -> None:
+    """A negative share would take from what the tenant is charged for all others."""
+    f, told = lost()
+    (plan,) = told.jobs
+    for share in (NodeShare(gpus=-1000, cpus=1), NodeShare(gpus=2**60, cpus=1), NodeShare()):
+        wrong = replace(plan, nodes=dict.fromkeys(plan.nodes, share))
+        assert show(f, replace(told, jobs=(wrong,))) is None
+
+
+@pytest.mark.parametrize("number", [0, 2**31, 2**63 - 1])
+def test_an_attempt_after_which_there_is_no_number_left_is_not_adopted(number: int) -> None:
+    """The next award could not be stored, nor would the daemon start again."""
+    f, told = lost()
+    assert told.workload is not None
+    who = replace(told.attempt, attempt=number)
+    seen = report(told.workload, attempt=number)
+    assert show(f, replace(told, attempt=who, report=seen)) is None
+
+
+def test_what_was_submitted_by_a_clock_ahead_of_this_one_was_submitted_now() -> None:
+    f, told = lost()
+    assert told.workload is not None
+    ahead = replace(told.workload, submitted_at_s=f.clock.now_s + 60.0)
+    assert show(f, replace(told, workload=ahead)) is WorkloadState.RUNNING
+    assert f.entry(ahead.id).workload.submitted_at_s == f.clock.now_s
 
 
 def test_a_site_cannot_use_up_ids_or_take_anothers_key_or_join_anothers_array() -> None:

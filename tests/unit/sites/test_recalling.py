@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from federator.model.site import AttemptReport, SiteJobState
+from federator.model.site import AttemptReport, Leave, SiteJobState
 from federator.model.workload import AttemptId, Submission
 from federator.sites.journal import KEEP_S
 from federator.sites.kept_orders import KeptOrders
@@ -19,9 +19,11 @@ from federator.sites.protocol import (
     Kept,
     LaunchAccepted,
     LaunchDeclined,
+    PreemptOrder,
     RecoverAsk,
     RecoverDone,
     Report,
+    SignalTo,
 )
 from tests.fakes.build import attempt, submission
 from tests.unit.sites.test_agent import Daemon, daemon, order
@@ -163,6 +165,44 @@ def test_a_job_that_vanished_is_told_with_its_end_where_the_site_keeps_accounts(
     daemon.serve(script)
 
 
+def test_one_that_was_told_to_leave_and_vanished_is_told_as_one_who_left(daemon: Daemon) -> None:
+    """It saved, exited 0 while nobody looked, and is to go on elsewhere."""
+    daemon.site.keeps_accounts = True
+
+    async def script() -> None:
+        daemon.tell(order(0, "a1"))
+        await daemon.wait_for(LaunchAccepted)
+        await asyncio.sleep(30)
+        daemon.tell(
+            PreemptOrder(
+                attempt=attempt(0),
+                user="ada",
+                site_job_id=101,
+                grace_s=120.0,
+                signal="USR1",
+                signal_to=SignalTo.STEPS,
+                checkpoint_dir="/c/1",
+            )
+        )
+        await asyncio.sleep(5)
+
+    async def later() -> None:
+        kept = await told(daemon, attempt(0))
+        report = kept[attempt(0)].report
+        assert report is not None
+        assert report.state is SiteJobState.COMPLETED
+        assert report.leave is not None
+        assert report.ended_at_s >= report.leave.told_at_s
+        again = kept[attempt(0)].order
+        assert again is not None
+        assert again.submission == submission()
+
+    daemon.serve(script)
+    daemon.slurm.end(attempt(0))
+    daemon.slurm.forget(attempt(0))
+    daemon.serve(later)
+
+
 def test_an_sbatch_whose_job_is_over_and_forgotten_is_not_repeated(daemon: Daemon) -> None:
     async def script() -> None:
         daemon.site.keeps_accounts = True
@@ -217,6 +257,26 @@ def test_orders_and_endings_survive_a_crash_in_the_middle_of_a_line(tmp_path: Pa
     again.note([ended(1)], 1001.0)
     assert KeptOrders(tmp_path, 1002.0).endings().keys() == {attempt(0), attempt(1)}
     assert again.order(attempt(0)) == order(0, "a1")
+
+
+def test_the_submission_of_who_was_told_to_leave_is_kept(tmp_path: Path) -> None:
+    """It may have saved and exited 0, and is started again then."""
+    kept = KeptOrders(tmp_path, 1000.0)
+    for number in range(2):
+        kept.put(order(number, "a1"))
+    left = replace(ended(0), leave=Leave(told_at_s=900.0))
+    kept.note([left, ended(1)], 1000.0)
+    orders = [kept.order(attempt(number)) for number in range(2)]
+    assert [o.submission for o in orders if o is not None] == [
+        submission(), Submission(components=(), script=""),
+    ]  # fmt: skip
+
+
+def test_nobody_reads_weeks_of_endings_for_one(tmp_path: Path) -> None:
+    kept = KeptOrders(tmp_path, 1000.0)
+    kept.note([ended(0), ended(1)], 1000.0)
+    (tmp_path / "ends").unlink()
+    assert kept.endings() == {attempt(0): ended(0), attempt(1): ended(1)}
 
 
 def test_a_later_attempt_takes_the_place_of_an_earlier_one(tmp_path: Path) -> None:
