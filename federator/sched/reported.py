@@ -114,5 +114,6 @@ def lost_log(log_epoch: int, epoch: int, seen: SiteUp) -> str:
         return f"{served}, and this log is new: if one was lost, see federator recover"
     return (
         f"{served}, and the log ends with epoch {log_epoch}: it is an older copy; put the right "
-        "one in place, or build it anew with federator recover"
+        "one in place, or build it anew with federator recover. If the log is whole and the site "
+        "is wrong, take it out of the configuration (docs/reliability.md, The log is old)"
     )
