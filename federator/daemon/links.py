@@ -171,7 +171,7 @@ class SiteLink:
             raise SiteUnavailable(detail) from error
         self._channel, self._version, self._troubled = channel, hello.slurm_version, False
         log.info("site_up", site=self.site, slurm=hello.slurm_version)
-        self._last_epoch = hello.last_epoch
+        self._last_epoch = _last_of_ours(hello, self._welcome)
         self._observe(self._up())
         if self.admission is not None:
             self.send(self.admission)
@@ -318,6 +318,12 @@ def check_hello(hello: Hello, epoch: int) -> None:
             f"the site has served epoch {hello.last_epoch}, this daemon is of epoch {epoch}: "
             "another daemon leads, or this one's log is an older copy or its clock is behind"
         )
+
+
+def _last_of_ours(hello: Hello, welcome: Welcome) -> int:
+    """The site's newest epoch; that of another federation says nothing about our log."""
+    is_ours = hello.federation in ("", welcome.federation)
+    return hello.last_epoch if is_ours else 0
 
 
 def remembered(kept: Kept) -> Remembered:

@@ -369,6 +369,7 @@ class Term:
     def _link(self, name: SiteName, site: SiteConfig) -> SiteLink:
         welcome = Welcome(
             protocol=PROTOCOL_VERSION,
+            federation=self._config.federation,
             epoch=self._federation.ledger.epoch,
             site=name,
             partitions=site.partitions,

@@ -93,7 +93,9 @@ async def ask_all(
     if silent:
         raise SiteUnavailable(
             f"{'; '.join(silent)}. Nothing was written. Mend it and try again, or leave a site out "
-            "by --without: what it was given after the export may then run twice"
+            "by --without: what it was given after the export may then run twice. Sites that "
+            f"answered have served epoch {epoch} now: a log that is found meanwhile counts as an "
+            "older copy, and goes through recover as well (--export)"
         )
     return {name: answer for name, answer in answers.items() if not isinstance(answer, str)}
 
@@ -108,6 +110,7 @@ async def _ask(
             site = config.sites[name]
             welcome = Welcome(
                 protocol=PROTOCOL_VERSION,
+                federation=config.federation,
                 epoch=epoch,
                 site=name,
                 partitions=site.partitions,

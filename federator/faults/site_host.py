@@ -68,9 +68,9 @@ class MortalJournal(Journal):
         super().put(attempt, mark)
         self._process.point(f"{name} after")
 
-    def accept_epoch(self, epoch: int) -> None:
+    def accept_epoch(self, epoch: int, federation: str = "") -> None:
         self._process.check()
-        super().accept_epoch(epoch)
+        super().accept_epoch(epoch, federation)
 
     def close(self) -> None:
         """What the kernel does when its process ends."""

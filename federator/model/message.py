@@ -37,7 +37,7 @@ class CancelAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteUp:
-    """``last_epoch``: the newest that the site had served before it met us; 0: none."""
+    """``last_epoch``: of ours, the newest that the site had served before it met us; 0: none."""
 
     site: SiteName
     slurm_version: str = ""

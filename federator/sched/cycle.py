@@ -6,7 +6,7 @@ never logged. What it decides is logged as ``Awarded`` before any site is told.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from federator.model.event import Awarded
@@ -74,6 +74,7 @@ class Pass:
     ) -> None:  # fmt: skip
         self._rules = Rules() if rules is None else rules
         self._firm = FirmWork(ledger) if quota_only else None
+        self.unsure: Container[WorkloadId] = ()  # may be at a site though it is pending
         self._budget_gpus = budget_gpus
         self._terms = victim_terms(ledger, self._rules, now_s) if budget_gpus else {}
         self.round = Round(pass_id=0, requests={}, waiting_for=set(), deadline_s=0.0)
@@ -308,6 +309,8 @@ class Pass:
 
     def _held_back(self, entry: Entry) -> Refusal | None:
         ledger, workload = self._ledger, entry.workload
+        if workload.id in self.unsure:
+            return wait(ReasonCode.NO_ANSWER)
         row = ledger.tenancy.row(workload.tenant)
         request = ledger.tenancy.request(workload.jobs)
         if not self._may_have(workload, row, request):

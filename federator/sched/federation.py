@@ -67,6 +67,7 @@ from federator.sched.room import Room
 from federator.sched.rules import Rules
 from federator.sched.site_view import SiteView, gpus_of
 from federator.sched.turn import ORDER_AGAIN_S, Turn
+from federator.sched.unsure import Unsure
 
 FORGOTTEN_AT_ONCE = 100_000  # ids in one record
 
@@ -98,6 +99,7 @@ class Federation:
         self._pass_due_s = 0.0
         self._leave_sent_s: dict[WorkloadId, float] = {}
         self._limits = LimitWatch()
+        self._unsure = Unsure()
         self._log_epoch = 0  # the last one before this term
 
     @property
@@ -177,6 +179,7 @@ class Federation:
                 self._launch_answered(turn, observation)
             case AttemptsShown():
                 for told in observation.attempts:
+                    self._unsure.told(told.attempt)
                     attempt_shown(turn, observation.site, told)
             case Tick():
                 self._tick(turn)
@@ -256,6 +259,7 @@ class Federation:
             for told in report.attempts
             if not attempt_reported(turn, report.site, told)
         )
+        self._unsure.ask(report.site, unknown, turn.now_s)
         for attempt in report.gone:
             attempt_lost(turn, report.site, attempt)
         if report.complete:
@@ -358,6 +362,8 @@ class Federation:
         self._pass = Pass(
             ranking, self.ledger, self._rules, budget, now_s=turn.now_s, quota_only=lent
         )
+        self._unsure.lapse(turn.now_s, self._is_ready)
+        self._pass.unsure = self._unsure
         self._ask(turn, self._pass, again=())
         self._conclude(turn)
 
@@ -415,7 +421,7 @@ class Federation:
 
     def _settle(self, turn: Turn, pass_: Pass) -> None:
         round_ = pass_.round
-        order = [w for w in round_.requests if self._is_pending(w)]  # some were cancelled meanwhile
+        order = [w for w in round_.requests if self._may_start(w)]  # some were cancelled meanwhile
         outcome = auction(
             order, round_.answers, list(self.sites), lambda o: self._award(turn, pass_, o)
         )
@@ -473,8 +479,9 @@ class Federation:
     def _entries_at(self, site: SiteName, *states: WorkloadState) -> list[Entry]:
         return [e for e in self.ledger.in_state(*states) if e.site == site]
 
-    def _is_pending(self, id_: WorkloadId) -> bool:
-        return self.ledger.entries[id_].state is WorkloadState.PENDING
+    def _may_start(self, id_: WorkloadId) -> bool:
+        is_pending = self.ledger.entries[id_].state is WorkloadState.PENDING
+        return is_pending and id_ not in self._unsure
 
     def _is_ready(self, site: SiteName) -> bool:
         return self.sites[site].ready

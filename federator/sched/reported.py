@@ -6,7 +6,7 @@ What the ledger has given up is ended there; what it should know and does not is
 
 from __future__ import annotations
 
-from federator.model.lifecycle import AT_SITE, Happening, WorkloadState
+from federator.model.lifecycle import AT_SITE, TERMINAL, Happening, WorkloadState
 from federator.model.message import CancelAt, Note, Remembered, SiteUp
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport
@@ -31,7 +31,7 @@ def current(ledger: Ledger, attempt: AttemptId, site: SiteName) -> Entry | None:
 
 
 def attempt_reported(turn: Turn, site: SiteName, report: AttemptReport) -> bool:
-    """Follow it; False: it lives, and the log should know it and does not."""
+    """Follow it; False: the log should know it and does not."""
     entry = current(turn.ledger, report.attempt, site)
     if entry is not None and report.user != entry.workload.user:
         return True  # somebody else's job, with a comment that pretends
@@ -62,11 +62,13 @@ def _stray(turn: Turn, site: SiteName, report: AttemptReport) -> bool:
     known = turn.ledger.entries.get(report.attempt.workload)
     if known is not None and report.user != known.workload.user:
         return True
-    if report.state.ended:
+    is_newer = known is not None and report.attempt.attempt > known.attempt
+    is_over = known is None or known.state in TERMINAL
+    if report.state.ended and (is_over or not is_newer):
         return True
     fields = {"site": site, "attempt": str(report.attempt), "job_id": report.site_job_id}
     turn.commands.append(Note(event="stray_attempt", fields=fields))
-    if known is None or report.attempt.attempt > known.attempt:
+    if known is None or is_newer:
         return False
     turn.commands.append(
         CancelAt(site=site, attempt=report.attempt, user=known.workload.user,
@@ -112,5 +114,6 @@ def lost_log(log_epoch: int, epoch: int, seen: SiteUp) -> str:
         return f"{served}, and this log is new: if one was lost, see federator recover"
     return (
         f"{served}, and the log ends with epoch {log_epoch}: it is an older copy; put the right "
-        "one in place, or build it anew with federator recover"
+        "one in place, or build it anew with federator recover. If the log is whole and the site "
+        "is wrong, take it out of the configuration (docs/reliability.md, The log is old)"
     )

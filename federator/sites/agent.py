@@ -205,16 +205,17 @@ class Agent:
 
     async def _introduce(self, welcome: Welcome) -> None:
         version = await self._driver.version()
+        epoch, federation = self._journal.newest_epoch
         self._send(
             Hello(protocol=PROTOCOL_VERSION, site=self._config.site, slurm_version=version,
-                  last_epoch=self._journal.newest_epoch)
+                  last_epoch=epoch, federation=federation)
         )  # fmt: skip
         if welcome.protocol != PROTOCOL_VERSION or welcome.site != self._config.site:
             raise StaleState(
                 f"the daemon speaks protocol {welcome.protocol} to site {welcome.site!r}; "
                 f"this is protocol {PROTOCOL_VERSION} at site {self._config.site!r}"
             )
-        self._journal.accept_epoch(welcome.epoch)
+        self._journal.accept_epoch(welcome.epoch, welcome.federation)
 
     async def _obey(self, reader: ByteReader) -> None:
         while True:

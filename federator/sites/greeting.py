@@ -49,7 +49,7 @@ def refuse_old(folder: Path, site: str, welcome: Welcome, write: Callable[[bytes
     try:
         check_epoch(folder, welcome.epoch)
     except StaleState:
-        newest = newest_epoch(folder)
+        newest, federation = newest_epoch(folder)
         write(frame(Hello(protocol=PROTOCOL_VERSION, site=site, slurm_version="",
-                          last_epoch=newest)))  # fmt: skip
+                          last_epoch=newest, federation=federation)))  # fmt: skip
         raise

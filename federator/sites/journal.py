@@ -102,8 +102,8 @@ class Journal:
         return dict(self._marks)
 
     @property
-    def newest_epoch(self) -> int:
-        """The newest that this site has served; 0: none."""
+    def newest_epoch(self) -> tuple[int, str]:
+        """The newest that this site has served, and whose; see ``newest_epoch``."""
         return newest_epoch(self._epoch_path.parent)
 
     def genuine(self, reports: Iterable[AttemptReport]) -> dict[AttemptId, AttemptReport]:
@@ -134,8 +134,8 @@ class Journal:
         os.fsync(self._file)
         self._marks[attempt] = mark
 
-    def accept_epoch(self, epoch: int) -> None:
-        """Serve this epoch, and none older from now on.
+    def accept_epoch(self, epoch: int, federation: str = "") -> None:
+        """Serve this epoch of this federation, and none older from now on.
 
         Raises:
             StaleState: a newer daemon has been here.
@@ -143,7 +143,7 @@ class Journal:
         if epoch > check_epoch(self._epoch_path.parent, epoch):
             fresh = self._epoch_path.with_suffix(".new")
             with fresh.open("w") as file:
-                file.write(str(epoch))
+                file.write(f"{epoch} {federation}".rstrip())
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(self._epoch_path)
@@ -156,16 +156,17 @@ def check_epoch(folder: Path, epoch: int) -> int:
     Raises:
         StaleState: it is newer than ``epoch``.
     """
-    newest = newest_epoch(folder)
+    newest, _ = newest_epoch(folder)
     if epoch < newest:
         raise StaleState(f"epoch {epoch} is over: this site has served epoch {newest}")
     return newest
 
 
-def newest_epoch(folder: Path) -> int:
-    """The newest epoch that this site has served; 0: none."""
+def newest_epoch(folder: Path) -> tuple[int, str]:
+    """The newest epoch that this site has served (0: none), and whose ("": not known)."""
     path = folder / "epoch"
-    return int(path.read_text()) if path.exists() else 0
+    epoch, _, federation = (path.read_text() if path.exists() else "0").partition(" ")
+    return int(epoch), federation.strip()
 
 
 def sync_folder(folder: Path) -> None:

@@ -303,6 +303,7 @@ class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
     partitions: tuple[str, ...]
     poll_interval_s: float
     gpus: dict[str, GpuModel] = {}  # what each gres type is, federation.yaml
+    federation: str = ""  # its name; "": of a daemon that does not say
 
 
 class Ask(Message, frozen=True, kw_only=True, tag="ask"):
@@ -473,13 +474,15 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     """First message of an agent.
 
     ``last_epoch``: the newest that the site had served when it was told of this one; 0: none. A
-    daemon of an older one is not served: it is told so, and the channel ends.
+    daemon of an older one is not served: it is told so, and the channel ends. ``federation``: whose
+    epoch that was; "": not known.
     """
 
     protocol: int
     site: str
     slurm_version: str
     last_epoch: int = 0
+    federation: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

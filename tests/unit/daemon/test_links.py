@@ -13,7 +13,7 @@ from federator.daemon import links
 from federator.daemon.links import SiteLink, check_hello
 from federator.errors import SiteUnavailable
 from federator.faults.clock import VirtualClock, run_virtual
-from federator.model.message import AttemptsShown, Observation, Remembered, SiteDown
+from federator.model.message import AttemptsShown, Observation, Remembered, SiteDown, SiteUp
 from federator.model.site import Node, Snapshot
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sites.protocol import (
@@ -46,8 +46,9 @@ from federator.sites.transport import Channel
 
 SITE = SiteName("alpine")
 WELCOME = Welcome(
-    protocol=PROTOCOL_VERSION, epoch=1, site=SITE, partitions=("gpu",), poll_interval_s=1.0
-)
+    protocol=PROTOCOL_VERSION, epoch=1, site=SITE, partitions=("gpu",), poll_interval_s=1.0,
+    federation="main",
+)  # fmt: skip
 HELLO = Hello(protocol=PROTOCOL_VERSION, site=SITE, slurm_version="24.11.5")
 
 
@@ -129,6 +130,22 @@ def test_a_site_is_up_once_its_agent_has_introduced_itself() -> None:
         assert kinds(played.seen) == ["SiteUp", "SiteReported"]
         assert channel.written[0] == frame(WELCOME)
         assert frame(Ping()) in channel.written
+
+    play(script)
+
+
+@pytest.mark.parametrize(("federation", "counts"), [("main", 1), ("", 1), ("staging", 0)])
+def test_an_epoch_of_another_federation_says_nothing_of_our_log(
+    federation: str, counts: int
+) -> None:
+    async def script() -> None:
+        channel = FakeChannel()
+        channel.say(msgspec.structs.replace(HELLO, last_epoch=1, federation=federation))
+        played = Played(channel)
+        await played.running(asyncio.sleep(1.0))
+        (up,) = played.seen
+        assert isinstance(up, SiteUp)
+        assert up.last_epoch == counts
 
     play(script)
 

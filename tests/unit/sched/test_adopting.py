@@ -12,6 +12,7 @@ from federator.errors import LogIsOld
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import (
     AskAbout,
+    AskSite,
     AttemptsShown,
     CancelAt,
     LaunchAt,
@@ -24,6 +25,7 @@ from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport, Leave, NodeShare, SiteJobState
 from federator.model.tenant import Tenant
 from federator.model.workload import (
+    FIRST_WORKLOAD_ID,
     ArrayTask,
     AttemptId,
     SiteName,
@@ -31,6 +33,7 @@ from federator.model.workload import (
     TenantName,
     Workload,
 )
+from federator.sched.unsure import TELLS_WITHIN_S, Unsure
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 
@@ -345,3 +348,85 @@ def test_a_new_log_may_begin_where_another_was_served_and_says_so() -> None:
     (note,) = f.federation.handle(up, f.clock.now_s)
     assert isinstance(note, Note)
     assert note.event == "log_is_new"
+
+
+# ---- a log from the past that no epoch gives away ----
+
+
+def waiting(fleet: tuple[str, ...] = ("alpine", "baker")) -> tuple[Loopback, Workload]:
+    """A workload that waits in the log, and room for it everywhere."""
+    f = Loopback({name: rack(name[0], 4) for name in fleet})
+    f.run_for(1.0)
+    id_ = f.submit(draft(gang(2)))
+    return f, f.entry(id_).workload
+
+
+def seen(f: Loopback, told: AttemptReport, site: SiteName = ALPINE) -> list[AskAbout]:
+    """What the site is asked about once it has shown this."""
+    commands = f.federation.handle(SiteReported(site=site, attempts=(told,)), f.clock.now_s)
+    return [c for c in commands if isinstance(c, AskAbout)]
+
+
+def launched(f: Loopback) -> list[AttemptId]:
+    return [c.attempt for c in f.commands if isinstance(c, LaunchAt)]
+
+
+def test_what_has_ended_at_a_site_and_waits_in_the_log_is_asked_about_and_not_run_again() -> None:
+    f, workload = waiting()
+    done = report(workload, COMPLETED)
+    assert seen(f, done) == [AskAbout(site=ALPINE, attempts=(done.attempt,))]
+    f.run_for(300.0)
+    assert not launched(f)
+    told = Remembered(attempt=done.attempt, user=workload.user, site_job_id=101, report=done)
+    assert show(f, told) is WorkloadState.COMPLETED
+    assert not seen(f, done)
+
+
+def test_what_runs_at_a_site_and_waits_in_the_log_starts_nowhere_until_the_site_has_told() -> None:
+    f, workload = waiting()
+    shown = report(workload)
+    assert seen(f, shown)
+    f.run_for(300.0)
+    assert not launched(f)
+    (why,) = f.entry(workload.id).refusals.values()
+    assert why.reasons[0].code is ReasonCode.NO_ANSWER
+    told = Remembered(attempt=shown.attempt, user=workload.user, site_job_id=101, report=shown)
+    assert show(f, told) is WorkloadState.RUNNING
+
+
+def test_it_is_not_awarded_either_if_it_is_shown_while_bids_are_awaited() -> None:
+    f, workload = waiting(("alpine",))
+    while not any(isinstance(c, AskSite) for c in f.commands):
+        f.run_for(0.01)
+    assert seen(f, report(workload))
+    f.run_for(300.0)
+    assert not launched(f)
+
+
+def test_once_the_site_has_told_that_nothing_came_of_it_it_may_start() -> None:
+    f, workload = waiting()
+    shown = report(workload)
+    assert seen(f, shown)
+    void = Remembered(attempt=shown.attempt, user=workload.user, void=True)
+    assert show(f, void) is WorkloadState.PENDING
+    f.run_for(60.0)
+    assert launched(f) == [AttemptId(workload=workload.id, attempt=2)]
+
+
+def test_a_comment_that_pretends_holds_nobody_else_and_its_own_user_not_for_ever() -> None:
+    f, workload = waiting()
+    assert not seen(f, replace(report(workload), user="mallory"))
+    assert seen(f, report(workload))
+    f.run_for(TELLS_WITHIN_S - 60.0)
+    assert not launched(f)
+    f.run_for(120.0)
+    assert launched(f)
+
+
+def test_a_site_that_is_down_is_waited_for() -> None:
+    unsure, id_ = Unsure(), AttemptId(workload=FIRST_WORKLOAD_ID, attempt=1)
+    unsure.ask(ALPINE, (id_,), 0.0)
+    unsure.lapse(10.0 * TELLS_WITHIN_S, lambda _: False)
+    assert id_.workload in unsure
+    unsure.lapse(10.0 * TELLS_WITHIN_S, lambda _: True)
+    assert id_.workload not in unsure

@@ -109,7 +109,8 @@ class Daemon:
             knows_user=lambda user: user != "stranger", acting=self._in_spool,
         )  # fmt: skip
         self.tell(Welcome(protocol=PROTOCOL_VERSION, epoch=self.epoch, site="alpine",
-                          partitions=("gpu",), poll_interval_s=10.0))  # fmt: skip
+                          partitions=("gpu",), poll_interval_s=10.0,
+                          federation="ours"))  # fmt: skip
         welcome = await await_welcome(self._reader, self._take)
         running = asyncio.create_task(agent.run(self._reader, welcome))
         pinging = asyncio.create_task(self._ping())
@@ -214,6 +215,8 @@ def test_an_older_epoch_is_refused(daemon: Daemon) -> None:
 
     daemon.epoch = 2
     daemon.serve(script)
+    daemon.serve(script)
+    assert [(h.last_epoch, h.federation) for h in daemon.heard(Hello)] == [(0, ""), (2, "ours")]
     daemon.epoch = 1
     daemon.said.clear()
     with pytest.raises(StaleState, match="epoch 1 is over"):

@@ -93,6 +93,16 @@ def test_an_older_epoch_is_refused_for_ever(tmp_path: Path) -> None:
         journal(tmp_path).accept_epoch(5)
 
 
+def test_whose_epoch_it_has_served_is_remembered_beside_it(tmp_path: Path) -> None:
+    assert journal(tmp_path).newest_epoch == (0, "")
+    (tmp_path / "epoch").write_text("4")  # an older release's
+    assert journal(tmp_path).newest_epoch == (4, "")
+    journal(tmp_path).accept_epoch(5, "staging")
+    assert journal(tmp_path).newest_epoch == (5, "staging")
+    journal(tmp_path).accept_epoch(6)
+    assert journal(tmp_path).newest_epoch == (6, "")
+
+
 def test_a_newer_agent_takes_over_from_one_that_runs(tmp_path: Path) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
