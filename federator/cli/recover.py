@@ -68,7 +68,7 @@ def _recovered(
         epoch = led_empty_store(store, int(now_s))
         told = asyncio.run(ask_all(config, asked, epoch, transport_of))
         found = rebuild(config, records, told, time.time(), epoch)
-        store.append(found.records)
+        store.compact(found.records)  # in pages: a store may refuse so many at once
     finally:
         store.close()
     return found

@@ -220,14 +220,18 @@ def _is_news(told: Remembered, since_s: float) -> bool:
 
 
 def _last_attempts(told: Told) -> list[tuple[SiteName, Remembered]]:
-    """One of each workload, in the order of the ids; one that a site has, before one it refused."""
-    last: dict[WorkloadId, tuple[SiteName, Remembered]] = {}
+    """The last of each workload, by id; one that a site has, before one it refused.
+
+    One for each user: anyone may name any workload, and only its own user's is adopted.
+    """
+    last: dict[tuple[WorkloadId, str], tuple[SiteName, Remembered]] = {}
     for site, attempts in told.items():
         for attempt in attempts:
-            known = last.get(attempt.attempt.workload)
+            whose = (attempt.attempt.workload, attempt.user)
+            known = last.get(whose)
             if known is None or _weight(known[1]) < _weight(attempt):
-                last[attempt.attempt.workload] = (site, attempt)
-    return [last[id_] for id_ in sorted(last)]
+                last[whose] = (site, attempt)
+    return [last[whose] for whose in sorted(last)]
 
 
 def _weight(attempt: Remembered) -> tuple[int, bool]:

@@ -51,6 +51,7 @@ class Mark:
     forced: bool = False  # it was killed at the end of its grace
     withdrawn: bool = False  # it was to end unless it had started
     cancelled: bool = False  # it was to end
+    lived_at_s: float = 0.0  # its job was seen, about once a day
 
 
 _FIELDS: Final = tuple(each.name for each in fields(Mark))
@@ -79,7 +80,8 @@ class Journal:
             with suppress(ValueError, KeyError, TypeError, AttributeError):  # a torn last line
                 mark = json.loads(line)
                 attempt = AttemptId.parse(mark["attempt"])
-                if attempt is not None and now_s - mark["at_s"] < KEEP_S:
+                last_s = max(mark["at_s"], mark.get("lived_at_s", 0.0))
+                if attempt is not None and now_s - last_s < KEEP_S:
                     known = {name: mark[name] for name in _FIELDS if name in mark}
                     self._marks[attempt] = Mark(**(known | {"step": Step(mark["step"])}))
 

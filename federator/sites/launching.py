@@ -37,6 +37,7 @@ from federator.sites.starter import Starter, starter_of
 INTENT_HORIZON_S: Final = 45.0  # an sbatch older than this has succeeded or never will:
 # the helper calls it within 12 s or not at all, and ends it after 30 s
 SEEN_WITHIN_S: Final = 60.0  # of sbatch's answer a sweep shows a job, or it is forgotten
+LIVES_S: Final = 86_400.0  # between two notes that a job lives
 LAUNCHES_AT_ONCE: Final = 8
 CANCELS_AT_ONCE: Final = 4
 
@@ -233,6 +234,15 @@ class Launches:
             and mark.step is Step.JOB
             and not report.state.ended
         }
+
+    def keep_live(self) -> None:
+        """What lives is not forgotten, however long ago it was ordered."""
+        now_s = self._clock()
+        for attempt in self.live():
+            mark = self._journal.get(attempt)
+            if mark is not None and now_s > max(mark.at_s, mark.lived_at_s) + LIVES_S:
+                self._journal.put(attempt, replace(mark, lived_at_s=now_s))
+                self._kept.keep(attempt, now_s)
 
     def _accepted(self, order: LaunchOrder, job_id: int) -> None:
         known = self._journal.get(order.attempt)

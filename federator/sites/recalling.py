@@ -57,7 +57,10 @@ class Recalling:
         try:
             if not await self._sweep():
                 raise FederatorError("slurmctld does not answer")
-            parts = _parts(await self._recall(ask.attempts))
+            told = await self._recall(ask.attempts)
+            if not ask.attempts:
+                told += self._unmarked()
+            parts = _parts(told)
             marks = self._journal.marks()
             await self._launches.gone([a for a in ask.attempts if a not in marks])
         except FederatorError as error:
@@ -74,6 +77,22 @@ class Recalling:
         reports = {a: self._known()[a] for a in standing if a in self._known()}
         reports |= await self._launches.ended([a for a in standing if a not in reports])
         return [self._told(a, mark, reports.get(a)) for a, mark in standing.items()]
+
+    def _unmarked(self) -> list[Kept]:
+        """What lives here and the journal does not know (any more): it must not run elsewhere too.
+
+        Its comment alone names it, so its user may have made it up; the order tells, if it is here.
+        """
+        marks, found = self._journal.marks(), []
+        for attempt, report in self._known().items():
+            if attempt not in marks and not report.state.ended:
+                order = self._kept.order(attempt)
+                found.append(
+                    Kept(attempt=attempt, user=report.user, site_job_id=report.site_job_id,
+                         order=order if order is not None and order.user == report.user else None,
+                         report=report)
+                )  # fmt: skip
+        return found
 
     def _told(self, attempt: AttemptId, mark: Mark, report: AttemptReport | None) -> Kept:
         return Kept(

@@ -167,6 +167,22 @@ def test_of_several_attempts_the_last_one_counts(config: FederationConfig) -> No
     assert [e.site for e in events if isinstance(e, Awarded)] == ["alpine", "baker"]
 
 
+def test_a_job_without_an_order_keeps_its_workload_from_starting_elsewhere(
+    config: FederationConfig,
+) -> None:
+    lost = Lost()
+    id_ = lost.submit()
+    exported = [r for r in lost.export() if type(decode_event(r)).__name__ == "Submitted"]
+    (told,) = lost.told()[ALPINE]
+    bare = replace(told, workload=None, jobs=())
+    forged = replace(bare, user="mallory", attempt=replace(told.attempt, attempt=9))
+    for told_of in ({ALPINE: [bare, forged]}, {ALPINE: [bare], BAKER: [forged]}):
+        found = rebuild(config, exported, told_of, lost.f.clock.now_s, 0)
+        assert states(config, found) == {id_: WorkloadState.RUNNING}
+    found = rebuild(config, [], {ALPINE: [bare]}, lost.f.clock.now_s, 0)
+    assert found.unknown == (f"{told.attempt} at alpine",)
+
+
 def test_an_export_that_cannot_be_read_is_refused(config: FederationConfig) -> None:
     with pytest.raises(StoreError, match="record 1"):
         rebuild(config, [b"?"], {}, 0.0, 0)
@@ -277,7 +293,11 @@ def test_the_command_says_what_it_found(
     async def answers(*_: object) -> object:
         return lost.told()
 
+    def refused(*_: object) -> None:
+        raise StoreError("too many at once")
+
     monkeypatch.setattr("federator.daemon.recover.ask_all", answers)
+    monkeypatch.setattr(SqliteStore, "append", refused)
     with (tmp_path / "queue.jsonl").open("wb") as file:
         write_export(lost.export(), file)
     arguments = ["--config", str(tmp_path / "federation.yaml"),

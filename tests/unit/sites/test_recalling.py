@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from federator.model.site import AttemptReport, Leave, SiteJobState
 from federator.model.workload import AttemptId, Submission
-from federator.sites.journal import KEEP_S
+from federator.sites.journal import KEEP_S, Journal
 from federator.sites.kept_orders import KeptOrders
 from federator.sites.launching import INTENT_HORIZON_S
 from federator.sites.protocol import (
@@ -124,6 +125,46 @@ def test_an_attempt_under_way_is_told_of_only_when_its_outcome_is_certain(daemon
         assert kept[attempt(0)].void
 
     daemon.serve(script)
+
+
+def test_what_lives_is_told_of_though_the_journal_is_lost(daemon: Daemon) -> None:
+    async def script() -> None:
+        for number in range(2):
+            daemon.tell(order(number, f"a{number + 1}"))
+        await daemon.wait_for(LaunchAccepted, 2)
+        await asyncio.sleep(30)
+
+    async def later() -> None:
+        kept = await told(daemon)
+        assert kept[attempt(0)].order == order(0, "a1")
+        assert kept[attempt(1)].order is None
+        jobs = {a: (k.user, k.site_job_id, k.void) for a, k in kept.items()}
+        assert jobs == {attempt(0): ("ada", 101, False), attempt(1): ("ada", 102, False)}
+
+    daemon.serve(script)
+    (daemon.folder / "journal").unlink()
+    (daemon.folder / "orders" / f"{attempt(1).workload}.1").unlink()
+    daemon.serve(later)
+
+
+def test_what_runs_for_longer_than_anything_is_kept_is_not_forgotten(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path)
+    daemon.clock.now_s = time.time()  # as the orders' files have it
+
+    async def script() -> None:
+        daemon.tell(order(0, "a1"))
+        await daemon.wait_for(LaunchAccepted)
+        await asyncio.sleep(30)
+
+    async def later() -> None:
+        await asyncio.sleep(30)
+        assert (await told(daemon))[attempt(0)].order == order(0, "a1")
+
+    daemon.serve(script)
+    for _ in range(3):
+        daemon.clock.now_s += 0.6 * KEEP_S
+        daemon.serve(later)
+    assert Journal(tmp_path, daemon.clock()).get(attempt(0)) is not None
 
 
 def test_attempts_that_nobody_here_knows_are_gone(daemon: Daemon) -> None:
