@@ -112,7 +112,11 @@ class Model:
 
     def _check_limits(self) -> None:
         for users, limit in self._gpu_limits.items():
-            gpus = sum(run.gpus for run in self._live if run.user in users)
+            gpus = sum(
+                run.gpus for run in self._live
+                if run.user in users
+                and run.attempt not in self.truth(run.attempt.workload).unrecorded
+            )  # fmt: skip
             if gpus > limit:
                 self.break_(f"{', '.join(sorted(users))} use {gpus} GPUs, and may use {limit:g}")
 

@@ -120,7 +120,8 @@ def test_nothing_that_was_armed_strikes_in_the_calm() -> None:
 def test_agents_find_their_orders_whatever_the_date_of_the_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    drop, dropped = KeptOrders._drop_old_orders, []
+    drop = KeptOrders._drop_old_orders
+    dropped: list[str] = []
 
     def watched(self: KeptOrders, now_s: float) -> None:
         before = set(os.listdir(self._folder))
