@@ -29,12 +29,14 @@ def faults(histories: int, seed: int, processes: int, verbose: bool, as_json: bo
 
     Example: federator faults --histories 10000
     """
+    if verbose and as_json:
+        raise click.UsageError("--verbose tells people, --json programs; choose one")
     report = FaultReport()
     with progress_bar("histories", histories) as advance:
         for outcome in run_histories(range(seed, seed + histories), processes):
             report.add(outcome)
             advance(1)
-            if verbose and not as_json:
+            if verbose:
                 print(f"seed {outcome.seed}, digest {outcome.digest}")
                 print("\n".join(outcome.story))
     if as_json:

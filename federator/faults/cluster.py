@@ -41,6 +41,7 @@ class CodeRun:
     site: str
     attempt: AttemptId
     job_id: int
+    user: str
     gpus: int
     began_at_s: float
     told: bool = False
@@ -57,7 +58,7 @@ class Witness(Protocol):
     def stopped(self, site: str, attempt: AttemptId, job_id: int) -> None: ...
     def unrecorded(self, attempt: AttemptId) -> None: ...
     def beyond(self, attempt: AttemptId) -> None: ...
-    def held(self, site: str) -> None: ...
+    def befell(self, what: str) -> None: ...
 
 
 class Cluster(SimulatedSlurm):
@@ -104,7 +105,7 @@ class Cluster(SimulatedSlurm):
         if self.holds_next:
             self.holds_next = False
             self.held.add(self._last_id + 1)
-            self._witness.held(self.name)
+            self._witness.befell("user holds")
         job_id = self.submit(attempt, user, jobs, time_limit_s)
         self._origin[job_id] = attempt
         self._told = {each for each in self._told if each[0] != job_id}  # of one before
@@ -148,6 +149,7 @@ class Cluster(SimulatedSlurm):
         origin = self.real(job)
         if self.prolog_fails and origin is not None:
             self.prolog_fails -= 1
+            self._witness.befell("prolog fails")
             name = next(iter(job.jobs[0].nodes))
             self._empty[name] = replace(
                 self._empty[name], state=NodeState.DRAINED, drain_reason="Prolog error"
@@ -159,7 +161,7 @@ class Cluster(SimulatedSlurm):
             self._end(job, SiteJobState.CANCELLED, 0)
         elif origin is not None:
             gpus = sum(share.gpus for plan in job.jobs for share in plan.nodes.values())
-            run = CodeRun(self.name, origin, job.job_id, gpus, self._clock())
+            run = CodeRun(self.name, origin, job.job_id, job.user, gpus, self._clock())
             run.told = (job.job_id, restarts) in self._told  # in its folder, if no more
             self._runs[job.job_id] = run
             self._witness.began(run)
@@ -258,7 +260,8 @@ class Cluster(SimulatedSlurm):
         self.nameless.discard(job.job_id)
         self.held.discard(job.job_id)
         origin = self._origin.pop(job.job_id, None)
-        if origin is not None:
+        account = self.accounts.get(origin) if origin is not None else None
+        if origin is not None and (account is None or account.site_job_id != job.job_id):
             self._witness.unrecorded(origin)
 
     def drain(self, name: str) -> None:

@@ -224,6 +224,8 @@ class MortalDriver:
             raise SiteRefused(f"job {job_id} belongs to another user")
         if job_id in self._cluster.nameless:
             raise SiteRefused(f"job {job_id} is not of the federation")
+        if self._cluster.refuses_cancels:
+            self._say("scancel fails")
         done = self._cluster.cancel(job_id, pending_only=pending_only)
         self._process.point("scancel after")
         return done

@@ -25,7 +25,6 @@ class FaultKind(Enum):
     TWO_LEADERS = "a leader that stood still wakes up when another one leads"
     LEASE_SILENT = "renewals of the leader's lease are not answered for a while"
     DAEMON_BEFORE_LEAD = "a daemon dies before it asks for the lead"
-    DAEMON_AFTER_LEAD = "a daemon dies as soon as it leads"
     DAEMON_BEFORE_RENEW = "the leader dies before it renews its lease"
     DAEMON_AFTER_RENEW = "the leader dies when it has renewed its lease"
     DAEMON_BEFORE_COMPACT = "the daemon dies before a snapshot takes the place of its log"
@@ -40,7 +39,6 @@ class FaultKind(Enum):
     AGENT_AFTER_INTENT = "an agent dies when that is noted, before sbatch"
     AGENT_BEFORE_SBATCH = "an agent dies as it calls sbatch, which goes on"
     AGENT_AFTER_SBATCH = "an agent dies when sbatch has answered, before it notes the job"
-    AGENT_BEFORE_JOB = "an agent dies before it notes the job"
     AGENT_AFTER_JOB = "an agent dies when the job is noted, before it says so"
     AGENT_BEFORE_VOID = "an agent dies before it notes that an attempt is given up"
     AGENT_AFTER_VOID = "an agent dies when that is noted, before it says so"
@@ -74,7 +72,6 @@ class FaultKind(Enum):
     NEWS_TWICE = "a message of a site comes twice"
     # Slurm.
     SLURMCTLD_DOWN = "slurmctld does not answer for a while"
-    SLURMCTLD_RESTART = "slurmctld dies and starts again with all it knew"
     SLURMCTLD_LOST_STATE = "slurmctld starts again without its last jobs; their ids come again"
     RECORDS_FORGOTTEN = "slurmctld forgets jobs that have ended"
     SBATCH_REPLY_LOST = "sbatch has submitted, its answer is lost"
@@ -90,7 +87,7 @@ class FaultKind(Enum):
     SWEEP_UNREADABLE = "what squeue says cannot be read"
     # Nodes.
     NODE_FAILS = "a node fails under a job"
-    NODE_DRAINED = "a node is drained between bid and launch"
+    NODE_DRAINED = "a node is drained"
     PROLOG_FAILS = "a prolog fails, and drains its node"
     LOCAL_JOB = "local jobs take nodes"
     SITE_PREEMPTS = "a site preempts a job and puts it back"
@@ -116,7 +113,6 @@ class FaultKind(Enum):
 AT_POINT: dict[FaultKind, tuple[str, str]] = {
     FaultKind.DAEMON_STARTING: ("daemon", "start"),
     FaultKind.DAEMON_BEFORE_LEAD: ("daemon", "lead before"),
-    FaultKind.DAEMON_AFTER_LEAD: ("daemon", "lead after"),
     FaultKind.DAEMON_BEFORE_RENEW: ("daemon", "renew before"),
     FaultKind.DAEMON_AFTER_RENEW: ("daemon", "renew after"),
     FaultKind.DAEMON_BEFORE_COMPACT: ("daemon", "compact before"),
@@ -131,7 +127,6 @@ AT_POINT: dict[FaultKind, tuple[str, str]] = {
     FaultKind.AGENT_AFTER_INTENT: ("agent", "intent after"),
     FaultKind.AGENT_BEFORE_SBATCH: ("agent", "sbatch before"),
     FaultKind.AGENT_AFTER_SBATCH: ("agent", "sbatch after"),
-    FaultKind.AGENT_BEFORE_JOB: ("agent", "job before"),
     FaultKind.AGENT_AFTER_JOB: ("agent", "job after"),
     FaultKind.AGENT_BEFORE_VOID: ("agent", "void before"),
     FaultKind.AGENT_AFTER_VOID: ("agent", "void after"),

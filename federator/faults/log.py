@@ -70,9 +70,7 @@ class MortalStore:
 
     def lead(self, at_least: int) -> int | None:
         self._process.point("lead before")
-        epoch = self._store.lead(at_least)
-        self._process.point("lead after")
-        return epoch
+        return self._store.lead(at_least)
 
     def leader(self) -> str:
         return self._store.leader()
@@ -89,6 +87,8 @@ class MortalStore:
     def append(self, records: Sequence[bytes]) -> None:
         self._process.point("append before")
         shared = self._shared
+        if shared.slow_s:
+            shared.say("log slow")
         fault, shared.fault = shared.fault, LogFault.NONE
         if shared.full or fault is LogFault.NOTHING:
             if shared.full:

@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
+from typing import Final
 
 from federator.faults.cluster import CodeRun
 from federator.model.event import Awarded, Changed, Submitted, decode_event
-from federator.model.lifecycle import TERMINAL, WorkloadState
+from federator.model.lifecycle import TERMINAL, TRANSITIONS, Happening, WorkloadState
 from federator.model.site import SiteJobState
 from federator.model.workload import AttemptId, WorkloadId
 from federator.sched.ledger import Ledger
 
-_SAVED = 85
+CANCELS_WITHIN_S: Final = 15.0  # once nothing fails any more
+_BY_ITSELF: Final = (SiteJobState.COMPLETED, SiteJobState.TIMEOUT)
 
 
 class Broken(AssertionError):
@@ -31,6 +34,8 @@ class Truth:
     acked: str = ""  # the key under which its client knows it
     cancel_asked: bool = False
     cancel_acked: bool = False
+    cancel_acked_at_s: float = inf
+    state: WorkloadState = WorkloadState.PENDING  # by the log
     last_attempt: int = 0  # by the log
     attempt_at_cancel: int = 0
     ended_outside: bool = False  # somebody ended a job of its in Slurm, or a gate did
@@ -49,10 +54,21 @@ class Model:
 
     Args:
         tell: notes what happened, for the story.
+        clock: true time.
+        gpu_limits: GPUs that these users may hold together, at all sites.
     """
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        tell: Callable[[str], None],
+        clock: Callable[[], float],
+        gpu_limits: Mapping[frozenset[str], float],
+    ) -> None:
         self._tell = tell
+        self._clock = clock
+        self._gpu_limits = gpu_limits
+        self._live: list[CodeRun] = []
+        self.calm_at_s = inf  # from when on nothing fails any more
         self.truths: dict[WorkloadId, Truth] = {}
         self.id_of_key: dict[str, int] = {}
         self.submissions: Counter[AttemptId] = Counter()
@@ -91,10 +107,27 @@ class Model:
         if truth.cancel_acked and run.attempt.attempt > truth.attempt_at_cancel:
             self.break_(f"{id_} was cancelled, and {run.attempt} runs at {run.site}")
         truth.runs.append(run)
+        self._live.append(run)
+        self._check_limits()
+
+    def _check_limits(self) -> None:
+        for users, limit in self._gpu_limits.items():
+            gpus = sum(
+                run.gpus for run in self._live
+                if run.user in users
+                and run.attempt not in self.truth(run.attempt.workload).unrecorded
+            )  # fmt: skip
+            if gpus > limit:
+                self.break_(f"{', '.join(sorted(users))} use {gpus} GPUs, and may use {limit:g}")
 
     def ended(self, run: CodeRun) -> None:
         state = run.ended.value if run.ended is not None else ""
         self._tell(f"{run.site}: {run.attempt} ends: {state} {run.exit_code}")
+        self._live.remove(run)
+        truth = self.truth(run.attempt.workload)
+        since_s = self._clock() - max(truth.cancel_acked_at_s, self.calm_at_s)
+        if run.ended in _BY_ITSELF and since_s > CANCELS_WITHIN_S and not truth.unrecorded:
+            self.break_(f"{run.attempt.workload} was cancelled, and ran on for {since_s:.0f} s")
 
     def stopped(self, site: str, attempt: AttemptId, job_id: int) -> None:
         """The gate did not let it start."""
@@ -110,9 +143,9 @@ class Model:
         """Its sbatch does what Slurm's helper promises cannot be; its gate must stop it."""
         self.may_double.add(attempt)
 
-    def held(self, site: str) -> None:  # noqa: ARG002
-        """A user holds a job directly in Slurm."""
-        self._tell("user holds")
+    def befell(self, what: str) -> None:
+        """A fault strikes."""
+        self._tell(what)
 
     # ---- what clients are told ----
 
@@ -135,6 +168,7 @@ class Model:
             self.counts["acknowledged cancels"] += 1
             if not truth.cancel_acked:
                 truth.cancel_acked, truth.attempt_at_cancel = True, truth.last_attempt
+                truth.cancel_acked_at_s = self._clock()
 
     # ---- what the log holds ----
 
@@ -144,11 +178,20 @@ class Model:
             event = decode_event(record)
             if isinstance(event, Awarded):
                 self.truth(event.attempt.workload).last_attempt = event.attempt.attempt
+                self._moves(event.attempt.workload, Happening.AWARDED)
                 self._tell(f"log: {event.attempt} awarded to {event.site}")
             elif isinstance(event, Changed):
+                self._moves(event.workload, event.happening)
                 self._tell(f"log: {event.workload} {event.happening.value}")
             elif isinstance(event, Submitted):
                 self._tell(f"log: submitted {event.first_id}")
+
+    def _moves(self, id_: WorkloadId, happening: Happening) -> None:
+        truth = self.truth(id_)
+        if truth.state in TERMINAL:
+            self.break_(f"{id_} has ended, {truth.state.value}, and is {happening.value}")
+        elif (truth.state, happening) in TRANSITIONS:
+            truth.state = TRANSITIONS[truth.state, happening].to
 
     def check_acknowledged(self, ledger: Ledger) -> None:
         """After a start from the log: whatever was acknowledged is known, under the same key."""

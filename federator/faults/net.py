@@ -33,7 +33,9 @@ class Network:
         self.tell = tell
         self.holds_down = False  # what goes to the site waits
         self.holds_up = False  # what comes from it
+        self.on_held: Callable[[], None] | None = None  # told when something is held back
         self.slow_s = 0.0
+        self.said_slow = False  # in this spell
         self.doubles = ""  # "down", "up": the next frame comes twice
         self.lines: list[Line] = []
 
@@ -45,10 +47,17 @@ class Network:
     def heal(self, *, lose: bool) -> None:
         """Bytes get through again; those held back with ``lose`` no more."""
         self.holds_down = self.holds_up = False
+        self.on_held = None
         self.slow_s = 0.0
         for line in list(self.lines):
             for wire in (line.down, line.up):
                 wire.release(lose=lose)
+
+    def holding(self) -> None:
+        """Something is held back, or nobody gets through."""
+        if self.on_held is not None:
+            told, self.on_held = self.on_held, None
+            told()
 
     def holds(self, *, down: bool) -> bool:
         return self.holds_down if down else self.holds_up
@@ -79,6 +88,9 @@ class Wire:
         now_s = asyncio.get_running_loop().time()
         arrives_s = now_s + self._network.latency() + self._network.slow_s
         self._free_at_s = max(self._free_at_s, arrives_s)
+        if self._network.slow_s and not self._network.said_slow:
+            self._network.said_slow = True
+            self._network.tell("messages slow")
         loop = asyncio.get_running_loop()
         loop.call_at(self._free_at_s, self._arrive, data, context=NOBODY)
         direction = "down" if self._down else "up"
@@ -92,6 +104,7 @@ class Wire:
             return
         if self._held or self._network.holds(down=self._down):
             self._held.append(data)
+            self._network.holding()
         elif data is None:
             self.end()
         else:
@@ -207,6 +220,7 @@ class LineTransport:
     async def open(self) -> Channel:
         self._process.point("connect")
         if self._network.cut:
+            self._network.holding()
             await asyncio.sleep(CONNECT_S)
             raise SiteUnavailable("no answer within 10 s")
         await asyncio.sleep(2 * self._network.latency())

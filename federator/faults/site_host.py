@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 
 from federator.errors import FederatorError, SiteUnavailable
 from federator.faults.cluster import Cluster
+from federator.faults.dates import FileDates
 from federator.faults.driver import MortalDriver, Spell
 from federator.faults.net import AgentEnd, Line, Network
 from federator.faults.process import DiskFull, Process
@@ -117,8 +118,12 @@ class SiteHost:
     disk: Disk = field(default_factory=Disk)
     agents: list[Process] = field(default_factory=list)  # those alive
     socket: _Socket | None = None
+    _dates: FileDates = field(init=False)
     _locked_by: Process | None = None
     _ends: dict[int, Callable[[], None]] = field(default_factory=dict)  # SIGTERM, by process
+
+    def __post_init__(self) -> None:
+        self._dates = FileDates(self.clock)
 
     @property
     def name(self) -> str:
@@ -175,10 +180,14 @@ class SiteHost:
                 self.tell("spool hangs")
                 await asyncio.sleep(_SPOOL_HANGS_S)
                 raise TimeoutError
-            result = act()
+            try:
+                result = act()
+            finally:
+                self._date_files()
             process.point("spool after")
             return result
 
+        self._date_files()
         config = AgentConfig(
             site=self.name, socket=str(self.folder / "sock"), state_dir=str(self.folder),
             spool_dir=str(self.spool or ""),
@@ -188,6 +197,10 @@ class SiteHost:
             config, driver, journal, end.write, knows_user=lambda _: True, clock=self.clock,
             acting=acting, listen=listen,
         )  # fmt: skip
+
+    def _date_files(self) -> None:
+        spool = self.folder / "spool"
+        self._dates.date(self.folder / "orders", spool / "tickets", spool / "leases")
 
     async def _take_over(self, process: Process, end: AgentEnd, epoch: int) -> None:
         """As ``journal.take_over``, of a lock that dies with its process."""

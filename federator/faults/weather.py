@@ -93,10 +93,16 @@ class BadWeather:
             later(20.0, self._undo, lambda s=site: s.network.heal(lose=True))
         return self._daemon_killed()
 
-    def _daemon_crash_loop(self) -> bool:
+    def _daemon_crash_loop(self) -> None:
+        deaths: list[bool] = []
+
+        def die() -> None:
+            deaths.append(self._daemon_killed())
+            if deaths[-1] and sum(deaths) == 2:
+                self._world.strike(FaultKind.DAEMON_CRASH_LOOP)
+
         for turn in range(4):
-            later(1.5 * turn, self._undo, self._daemon_killed)
-        return True
+            later(1.5 * turn, self._undo, die)
 
     def _daemon_paused(self) -> bool:
         process = self._rng.choice(self._world.daemons).process
@@ -123,11 +129,11 @@ class BadWeather:
         log.said.clear()
         self._for_a_while(lambda: setattr(log, "full", False), 3.0, 20.0)
 
-    def _store_slow(self) -> bool:
+    def _store_slow(self) -> None:
         log = self._world.log
+        log.said.clear()
         log.slow_s = self._rng.uniform(0.5, 4.0)
         self._for_a_while(lambda: setattr(log, "slow_s", 0.0), 5.0, 30.0)
-        return True
 
     # ---- agents ----
 
@@ -154,38 +160,46 @@ class BadWeather:
             line.cut()
         return bool(lines)
 
-    def _hold(self, sites: list[SiteHost], least_s: float, most_s: float, **how: bool) -> bool:
+    def _hold(
+        self, kind: FaultKind, sites: list[SiteHost], least_s: float, most_s: float, **how: bool
+    ) -> None:
         lasts_s = self._rng.uniform(least_s, most_s)
+        held: list[FaultKind] = []
+
+        def strike() -> None:
+            if not held:
+                held.append(kind)
+                self._world.strike(kind)
+
         for site in sites:
+            site.network.on_held = strike
             site.network.holds_down = site.network.holds_down or how.get("down", True)
             site.network.holds_up = site.network.holds_up or how.get("up", True)
             heal = site.network.heal
             later(lasts_s, self._undo, lambda h=heal: h(lose=how.get("lose", False)))
-        return True
 
-    def _half_open_down(self) -> bool:
-        return self._hold([self._site()], 3.0, 25.0, up=False)
+    def _half_open_down(self) -> None:
+        self._hold(FaultKind.HALF_OPEN_DOWN, [self._site()], 3.0, 25.0, up=False)
 
-    def _half_open_up(self) -> bool:
-        return self._hold([self._site()], 3.0, 25.0, down=False)
+    def _half_open_up(self) -> None:
+        self._hold(FaultKind.HALF_OPEN_UP, [self._site()], 3.0, 25.0, down=False)
 
-    def _partition(self) -> bool:
-        return self._hold([self._site()], 3.0, 30.0)
+    def _partition(self) -> None:
+        self._hold(FaultKind.PARTITION, [self._site()], 3.0, 30.0)
 
-    def _partition_lost(self) -> bool:
-        return self._hold([self._site()], 3.0, 30.0, lose=True)
+    def _partition_lost(self) -> None:
+        self._hold(FaultKind.PARTITION_LOST, [self._site()], 3.0, 30.0, lose=True)
 
-    def _partition_all(self) -> bool:
-        return self._hold(list(self._world.sites.values()), 5.0, 30.0)
+    def _partition_all(self) -> None:
+        self._hold(FaultKind.PARTITION_ALL, list(self._world.sites.values()), 5.0, 30.0)
 
-    def _site_away(self) -> bool:
-        return self._hold([self._site()], 60.0, 200.0, lose=True)
+    def _site_away(self) -> None:
+        self._hold(FaultKind.SITE_AWAY, [self._site()], 60.0, 200.0, lose=True)
 
-    def _network_slow(self) -> bool:
+    def _network_slow(self) -> None:
         network = self._site().network
-        network.slow_s = self._rng.uniform(1.0, 9.0)
+        network.slow_s, network.said_slow = self._rng.uniform(1.0, 9.0), False
         self._for_a_while(lambda: setattr(network, "slow_s", 0.0), 5.0, 25.0)
-        return True
 
     def _order_twice(self) -> None:
         self._site().network.doubles = "down"
@@ -199,14 +213,7 @@ class BadWeather:
         spell = self._site().spell
         spell.down = True
         spell.said.clear()
-        self._for_a_while(lambda: setattr(spell, "down", False), 2.0, 50.0)
-
-    def _slurmctld_restart(self) -> bool:
-        spell = self._site().spell
-        spell.down = True
-        spell.said.clear()
-        later(1.5, self._undo, lambda: setattr(spell, "down", False))
-        return True
+        self._for_a_while(lambda: setattr(spell, "down", False), 1.5, 50.0)
 
     def _slurmctld_lost_state(self) -> bool:
         site = self._site()
@@ -246,11 +253,12 @@ class BadWeather:
             site.spell.fate = Fate.BEYOND
             self._gate_needed.add(site.name)
 
-    def _scancel_fails(self) -> bool:
-        cluster = self._site().cluster
+    def _scancel_fails(self) -> None:
+        site = self._site()
+        cluster = site.cluster
         cluster.refuses_cancels = True
+        site.spell.said.clear()
         self._for_a_while(lambda: setattr(cluster, "refuses_cancels", False), 3.0, 25.0)
-        return True
 
     def _sweep_slow(self) -> None:
         spell = self._site().spell
@@ -278,9 +286,14 @@ class BadWeather:
     def _node_fails(self) -> bool:
         site = self._site()
         name = self._node_of(site)
+        under_job = any(
+            name in plan.nodes
+            for job in site.cluster.federated() if job.state is SiteJobState.RUNNING
+            for plan in job.jobs
+        )  # fmt: skip
         site.cluster.fail_node(name)
         self._for_a_while(lambda: site.cluster.repair_node(name), 5.0, 60.0)
-        return True
+        return under_job
 
     def _node_drained(self) -> bool:
         site = self._site()
@@ -289,9 +302,8 @@ class BadWeather:
         self._for_a_while(lambda: site.cluster.repair_node(name), 5.0, 60.0)
         return True
 
-    def _prolog_fails(self) -> bool:
+    def _prolog_fails(self) -> None:
         self._site().cluster.prolog_fails += 1
-        return True
 
     def _local_job(self) -> bool:
         site = self._site()

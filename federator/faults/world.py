@@ -17,8 +17,9 @@ from federator.errors import FederatorError
 from federator.faults.clock import VirtualClock
 from federator.faults.cluster import Cluster, Script
 from federator.faults.daemon_host import DaemonHost, Ways
+from federator.faults.driver import Fate
 from federator.faults.kinds import FaultKind
-from federator.faults.log import SharedLog
+from federator.faults.log import LogFault, SharedLog
 from federator.faults.model import Model, differences
 from federator.faults.net import Network
 from federator.faults.process import Process, outside
@@ -47,6 +48,10 @@ NOTED: Final[dict[str, FaultKind]] = {
     "sbatch slow": FaultKind.SBATCH_SLOW,
     "sbatch too late": FaultKind.SBATCH_TOO_LATE,
     "sbatch beyond": FaultKind.SBATCH_BEYOND,
+    "scancel fails": FaultKind.SCANCEL_FAILS,
+    "prolog fails": FaultKind.PROLOG_FAILS,
+    "messages slow": FaultKind.NETWORK_SLOW,
+    "log slow": FaultKind.STORE_SLOW,
     "user holds": FaultKind.USER_HOLD,
     "journal full": FaultKind.JOURNAL_FULL,
     "spool hangs": FaultKind.SPOOL_HANGS,
@@ -90,17 +95,18 @@ class World:
         self.story: list[str] = []
         self.struck: Counter[FaultKind] = Counter()
         self.dooms: dict[tuple[str, str], FaultKind] = {}
-        self.model = Model(self.note)
         self.scripts: dict[int, Script] = {}  # by workload, as they are first asked for
-        self.walls = [Clock(clock), Clock(clock)]
         lease_s = rng.choice((inf, LEASE_S))  # a file lock, and one daemon; or two with a lease
+        self.walls = [Clock(clock) for _ in range(1 if lease_s == inf else 2)]
+        names = [SiteName(name) for name in SITES[: rng.choice((2, 2, 3))]]
+        self.config = config_of(names)
+        self.model = Model(self.note, clock, gpu_limits(self.config))
         self.log = SharedLog(self.model.logged, self.note, clock, lease_s)
         self.sites: dict[SiteName, SiteHost] = {}
         self.clocks: dict[str, Clock] = {}
-        for name in SITES[: rng.choice((2, 2, 3))]:
-            self.sites[SiteName(name)] = self._site(name, folder)
-        self.config = config_of(list(self.sites))
-        self.daemons = [self._daemon(wall) for wall in self.walls[: 1 if lease_s == inf else 2]]
+        for name in names:
+            self.sites[name] = self._site(name, folder)
+        self.daemons = [self._daemon(wall) for wall in self.walls]
         self._led: tuple[DaemonHost, Process] | None = None
         doors: list[Door] = [*(d.ask for d in self.daemons), *(s.ask for s in self.sites.values())]
         self.researchers = [
@@ -202,13 +208,15 @@ class World:
     def calm(self) -> None:
         """Nothing fails any more."""
         self.tell("calm")
+        self.model.calm_at_s = self.clock()
         self.dooms.clear()
         self.log.full, self.log.silent, self.log.slow_s = False, False, 0.0
+        self.log.fault = LogFault.NONE
         for site in self.sites.values():
             site.network.heal(lose=False)
             site.network.doubles = ""
             site.spell.down = site.spell.hides_node = site.spell.unreadable = False
-            site.spell.sweep_s = 0.0
+            site.spell.sweep_s, site.spell.fate = 0.0, Fate.WELL
             site.disk.journal_full = site.disk.spool_hangs = False
             site.cluster.mend()
             for agent in site.agents:
@@ -290,6 +298,15 @@ def config_of(sites: Sequence[SiteName]) -> FederationConfig:
             "lab": {"priority": 7, "limit": {"gpus": 24}, "users": ("bob", "eve")},
         },
     })  # fmt: skip
+
+
+def gpu_limits(config: FederationConfig) -> dict[frozenset[str], float]:
+    """What the users of each tenant may hold together, where that is limited."""
+    return {
+        frozenset(tenant.users): tenant.limit.gpus
+        for tenant in config.tenants.values()
+        if tenant.limit.gpus is not None
+    }
 
 
 def wishes(rng: Random) -> list[Wish]:

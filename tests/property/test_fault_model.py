@@ -1,0 +1,171 @@
+"""Is the model of the fault simulator awake? Each promise is broken on purpose, and it must say so.
+
+The menus provoke what is broken, and nothing else befalls; without the bug the same histories are
+clean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from federator.faults import history, world
+from federator.faults.clock import VirtualClock, run_virtual
+from federator.faults.cluster import Cluster
+from federator.faults.dates import FileDates
+from federator.faults.driver import MortalDriver
+from federator.faults.history import run_history
+from federator.faults.kinds import FaultKind
+from federator.faults.model import Model
+from federator.faults.process import ManyProcesses
+from federator.faults.weather import BadWeather
+from federator.model.event import Changed, encode_event
+from federator.model.lifecycle import Happening
+from federator.model.site import AttemptReport, SiteJobState
+from federator.model.workload import AttemptId, WorkloadId
+from federator.sched.holdings import Holdings
+from federator.sites.base import Missing
+from federator.sites.kept_orders import KeptOrders
+
+SEEDS = range(12)
+
+
+def _no_limit_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Holdings, "beyond_limit", lambda *_: None)
+
+
+def _scancel_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And says that it did, of a job that runs."""
+    cancel = Cluster.cancel
+
+    def idle(self: Cluster, job_id: int, *, pending_only: bool) -> bool:
+        job = self.jobs.get(job_id)
+        if job is not None and job.state is SiteJobState.RUNNING:
+            return True
+        return cancel(self, job_id, pending_only=pending_only)
+
+    monkeypatch.setattr(Cluster, "cancel", idle)
+
+
+def _nobody_asks_sacct(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(
+        self: MortalDriver, missing: Collection[Missing]
+    ) -> Mapping[AttemptId, AttemptReport]:
+        return {}
+
+    monkeypatch.setattr(MortalDriver, "accounted", nothing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bug:
+    """One that is planted, and what the model says of it."""
+
+    plant: Callable[[pytest.MonkeyPatch], None]
+    said: str
+    menu: tuple[FaultKind, ...]
+    faults_s: float = history.FAULTS_S
+
+
+PLANTED = {
+    "no limit of a tenant holds": Bug(
+        plant=_no_limit_holds, said="GPUs, and may use 24", menu=(FaultKind.NEWS_TWICE,)
+    ),
+    "scancel of a running job does nothing": Bug(
+        plant=_scancel_does_nothing, said="was cancelled, and ran on",
+        menu=(FaultKind.NEWS_TWICE,), faults_s=10.0,
+    ),
+    "nobody asks sacct": Bug(
+        plant=_nobody_asks_sacct, said="but its user code completed",
+        menu=(FaultKind.RECORDS_FORGOTTEN,),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_the_model_notices_a_planted_bug(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug = PLANTED[name]
+    monkeypatch.setattr(history, "FAULTS_S", bug.faults_s)
+    with monkeypatch.context() as planted:
+        bug.plant(planted)
+        seed = next(s for s in SEEDS if any(bug.said in b for b in run_history(s, bug.menu).broken))
+    assert run_history(seed, bug.menu).broken == ()
+
+
+def test_what_has_ended_does_not_end_again() -> None:
+    model = Model(lambda _: None, lambda: 0.0, {})
+    id_ = WorkloadId(4739357696)
+    ends = encode_event(Changed(at_s=0.0, workload=id_, happening=Happening.CANCEL_ASKED))
+    model.logged([ends])
+    assert model.broken == []
+    model.logged([ends])
+    assert model.broken == [f"{id_} has ended, CANCELLED, and is cancel asked for"]
+
+
+def test_nothing_that_was_armed_strikes_in_the_calm() -> None:
+    menu = (FaultKind.SBATCH_REFUSED, FaultKind.STORE_ERROR_NOTHING)
+    for seed in range(4):
+        story = run_history(seed, menu).story
+        calm = next(k for k, line in enumerate(story) if line.endswith(" calm"))
+        late = [line for line in story[calm:] if any(f"* {k.value}" in line for k in menu)]
+        assert late == []
+
+
+def test_agents_find_their_orders_whatever_the_date_of_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drop = KeptOrders._drop_old_orders
+    dropped: list[str] = []
+
+    def watched(self: KeptOrders, now_s: float) -> None:
+        before = set(os.listdir(self._folder))
+        drop(self, now_s)
+        dropped.extend(before - set(os.listdir(self._folder)))
+
+    monkeypatch.setattr(KeptOrders, "_drop_old_orders", watched)
+    for module in (history, world):
+        monkeypatch.setattr(module, "BEGINS_S", time.time() + 400 * 86_400)
+    assert run_history(0, (FaultKind.AGENT_KILLED,)).struck[FaultKind.AGENT_KILLED]
+    assert dropped == []
+
+
+def test_files_have_the_dates_at_which_the_sites_clock_saw_them(tmp_path: Path) -> None:
+    clock = VirtualClock(1_000.0)
+    dates = FileDates(clock)
+    for at_s, name in ((1_000.0, "one"), (2_000.0, "two")):
+        clock.now_s = at_s
+        (tmp_path / name).write_text("")
+        dates.date(tmp_path)
+    assert {p.name: p.stat().st_mtime for p in tmp_path.iterdir()} == {"one": 1e3, "two": 2e3}
+    clock.now_s = 3_000.0
+    (tmp_path / "one").write_text("anew")
+    dates.date(tmp_path, tmp_path / "missing")
+    assert (tmp_path / "one").stat().st_mtime == 3_000.0
+    assert (tmp_path / "two").stat().st_mtime == 2_000.0
+
+
+# ---- what is counted has struck ----
+
+
+@pytest.mark.parametrize("kind", [
+    FaultKind.SCANCEL_FAILS, FaultKind.PROLOG_FAILS, FaultKind.STORE_SLOW,
+    FaultKind.NETWORK_SLOW, FaultKind.PARTITION, FaultKind.DAEMON_CRASH_LOOP,
+    FaultKind.NODE_FAILS,
+])  # fmt: skip
+def test_a_fault_that_meets_nobody_is_not_counted(kind: FaultKind, tmp_path: Path) -> None:
+    nobody = world.World(Random(1), VirtualClock(world.BEGINS_S), tmp_path)
+
+    async def live() -> None:
+        weather = BadWeather(nobody, 1.0, (kind,))
+        for _ in range(3):
+            weather._befall(kind)
+        await asyncio.sleep(30.0)
+
+    run_virtual(nobody.clock, live(), ManyProcesses)
+    assert nobody.struck[kind] == 0
