@@ -7,14 +7,17 @@ catch planted bugs, or its silence would mean nothing.
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from math import inf
 
 import pytest
 
 from federator.daemon.loop import Term
+from federator.faults import history, world
 from federator.faults.history import run_history
 from federator.faults.kinds import FaultKind
 from federator.faults.log import MortalStore
@@ -26,7 +29,9 @@ from federator.model.workload import AttemptId
 from federator.sched.holdings import Holdings
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.turn import Turn
-from federator.sites.journal import Mark, Step
+from federator.sites import launching
+from federator.sites.agent import Agent
+from federator.sites.journal import Mark
 from federator.sites.launching import Launches
 
 HISTORIES = 500
@@ -143,13 +148,8 @@ def _forgets_to_free_quota(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _takes_a_lost_order_for_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What sbatch does not answer has not happened."""
-    find = Launches._find
-
-    async def hasty(self: Launches, order: object, intent: Mark) -> Mark | None:
-        return await find(self, order, Mark(step=Step.INTENT, at_s=0.0, user=intent.user))  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Launches, "_find", hasty)
+    """What Slurm does not show at once has not happened."""
+    monkeypatch.setattr(launching, "INTENT_HORIZON_S", -inf)
 
 
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
@@ -162,6 +162,35 @@ PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a submit key is forgotten": _drops_keys,
     "quota is not given back": _forgets_to_free_quota,
 }
+
+
+def test_what_fails_unforeseen_is_noticed_however_garbage_is_collected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def carry_out(self: Term, commands: Sequence[Command]) -> None:
+        raise KeyError("planted")
+
+    monkeypatch.setattr(Term, "_carry_out", carry_out)
+    monkeypatch.setattr(history, "FAULTS_S", 5.0)
+    monkeypatch.setattr(world, "CALM_S", 5.0)
+    gc.disable()
+    try:
+        broken = run_history(0).broken
+    finally:
+        gc.enable()
+    assert "unforeseen: KeyError('planted')" in broken
+
+
+def test_an_agents_own_missing_file_is_no_fault_of_the_weathers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def do(self: Agent, message: object) -> None:
+        raise FileNotFoundError("planted")
+
+    monkeypatch.setattr(Agent, "_do", do)
+    monkeypatch.setattr(history, "FAULTS_S", 5.0)
+    monkeypatch.setattr(world, "CALM_S", 5.0)
+    assert "unforeseen: FileNotFoundError('planted')" in run_history(0).broken
 
 
 @pytest.mark.parametrize("bug", PLANTED)
