@@ -61,6 +61,7 @@ def run_history(seed: int, menu: tuple[FaultKind, ...] = MENU) -> HistoryEnd:
 
         with _compacted_often():
             run_virtual(clock, live(), loop_of)
+        loops[0].take_unasked()
     broken = [*world.model.broken, *(f"unforeseen: {e!r}" for e in loops[0].faults), *said]
     return HistoryEnd(
         seed=seed, broken=tuple(broken), struck=world.struck, counts=world.model.counts,

@@ -115,6 +115,7 @@ class Process:
         if len(self._tasks) > 64:
             self._tasks = [t for t in self._tasks if not t.done()]
         self._tasks.append(task)
+        task.add_done_callback(_keep_if_it_failed, context=NOBODY)
 
 
 class ManyProcesses(VirtualLoop):
@@ -124,10 +125,23 @@ class ManyProcesses(VirtualLoop):
         super().__init__(clock)
         self.set_task_factory(_make_task)  # type: ignore[arg-type]  # typeshed lags behind 3.11
         self.faults: list[BaseException] = []  # what nobody caught, but of the dead
+        self.failed: list[asyncio.Task[Any]] = []
         self.set_exception_handler(self._take_fault)
 
     def _take_fault(self, _loop: asyncio.AbstractEventLoop, said: dict[str, Any]) -> None:
-        error = said.get("exception")
+        self._note(said.get("exception"))
+
+    def take_unasked(self) -> None:
+        """Note as faults how tasks failed of which nobody has asked how they ended.
+
+        asyncio says so itself when such a task is collected as garbage; when that is, is chance.
+        """
+        for task in self.failed:
+            if task._log_traceback:  # there is no public word for it
+                self._note(task.exception())
+        self.failed.clear()
+
+    def _note(self, error: BaseException | None) -> None:
         # An error on purpose was told somebody who is gone.
         expected = Killed | asyncio.CancelledError | FederatorError | DiskFull
         if error is not None and not isinstance(error, expected):
@@ -148,6 +162,12 @@ class ManyProcesses(VirtualLoop):
         if process is None:
             return super().call_at(when, callback, *args, context=context)
         return super().call_at(when, process.run, callback, args, context=context)
+
+
+def _keep_if_it_failed(task: asyncio.Task[Any]) -> None:
+    loop = task.get_loop()
+    if isinstance(loop, ManyProcesses) and task._log_traceback:
+        loop.failed.append(task)
 
 
 def _make_task(

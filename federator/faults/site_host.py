@@ -161,7 +161,7 @@ class SiteHost:
             agent = self._agent(process, end, journal, welcome.partitions)
             process.when_dead(agent._kept.close)
             await agent.run(end.reader, welcome)
-        except (FederatorError, OSError) as error:
+        except (FederatorError, DiskFull) as error:
             process.check()
             self.tell(f"agent ended: {error}")
         finally:

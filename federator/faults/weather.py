@@ -41,7 +41,6 @@ class BadWeather:
         self._rng: Random = world.rng
         self._faults_s = faults_s
         self._calm = False
-        self._gate_needed: set[str] = set()  # sites at which an sbatch is late beyond all limits
         count = self._rng.randint(10, 22)
         self.plan = sorted(
             ((self._rng.uniform(2.0, faults_s), self._rng.choice(menu)) for _ in range(count)),
@@ -249,9 +248,8 @@ class BadWeather:
     def _sbatch_beyond(self) -> None:
         """Only where a gate stands: elsewhere nobody promises anything then."""
         site = self._site()
-        if site.has_spool and not site.disk.spool_hangs:
+        if site.has_spool:
             site.spell.fate = Fate.BEYOND
-            self._gate_needed.add(site.name)
 
     def _scancel_fails(self) -> None:
         site = self._site()
@@ -346,10 +344,7 @@ class BadWeather:
     # ---- the spool ----
 
     def _spool_hangs(self) -> None:
-        site = self._site()
-        if site.name in self._gate_needed:  # what nobody stops, nobody promises to stop
-            return
-        disk = site.disk
+        disk = self._site().disk
         disk.spool_hangs = True
         self._for_a_while(lambda: setattr(disk, "spool_hangs", False), 3.0, 30.0)
 

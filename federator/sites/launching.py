@@ -168,11 +168,11 @@ class Launches:
             self._journal.put(order.attempt, intent)
             self._begun_s[order.attempt] = self._elapsed_s()
         except (SiteUnavailable, InvalidRequest, ValueError) as error:
-            await self._declined(order, str(error))  # without a lease its gate would end it
+            await self._unless_found(order, str(error))  # without a lease its gate would end it
             return
         finally:
             self._beginning.discard(order.attempt)
-        await self._call_sbatch(order, intent, token, starter.line if starter is not None else "")
+        await self._call_sbatch(order, token, starter.line if starter is not None else "")
 
     def _starter(self, order: LaunchOrder) -> Starter | None:
         if not self._scripts_consume:
@@ -188,9 +188,7 @@ class Launches:
         except (InvalidRequest, ValueError):  # its script is kept no more, say
             return None
 
-    async def _call_sbatch(
-        self, order: LaunchOrder, intent: Mark, token: str, start_line: str
-    ) -> None:
+    async def _call_sbatch(self, order: LaunchOrder, token: str, start_line: str) -> None:
         try:
             try:
                 job_id = await self._driver.launch(order, token, start_line)
@@ -200,12 +198,19 @@ class Launches:
             await self._declined(order, str(error))
             return
         except SiteUnavailable as error:
-            mark = await self._find(order.attempt, intent)
-            if mark is None:
-                await self._declined(order, str(error))
-                return
-            job_id = mark.job_id
+            await self._unless_found(order, str(error))
+            return
         self._accepted(order, job_id)
+
+    async def _unless_found(self, order: LaunchOrder, detail: str) -> None:
+        """Decline it, unless an sbatch of it, which may be another agent's, has submitted it."""
+        mark = self._journal.get(order.attempt)
+        if mark is not None and mark.step is Step.INTENT:
+            mark = await self._find(order.attempt, mark)
+            if mark is not None:
+                self._accepted(order, mark.job_id)
+                return
+        await self._declined(order, detail)
 
     def is_over(self, attempt: AttemptId) -> bool:
         """Tell, after a sweep, whether an attempt can never start here (again).
@@ -325,16 +330,21 @@ class Launches:
         """Look in Slurm for an attempt that was begun; wait until the answer is certain.
 
         Not by Unix time: a clock that is set forward would make an sbatch seem over that is not.
+        Its lease goes before the last look, however long the spool takes, so that an sbatch that
+        slips through later still starts nothing.
         """
-        begun_s = self._begun_s.get(attempt, self._since_s)
+        begun_s, withdrawn = self._begun_s.get(attempt, self._since_s), False
         while True:
             swept = await self._sweep()
             report = self._known().get(attempt)
             if report is not None and report.user == intent.user:
                 return replace(intent, step=Step.JOB, job_id=report.site_job_id)
-            if swept and self._elapsed_s() > begun_s + INTENT_HORIZON_S:
+            if swept and withdrawn:
                 break
-            await asyncio.sleep(1.0)
+            if not withdrawn and self._elapsed_s() > begun_s + INTENT_HORIZON_S:
+                withdrawn = await self._spool.release(attempt)
+            if not (swept and withdrawn):
+                await asyncio.sleep(1.0)
         missing = Missing(attempt=attempt, user=intent.user, submitted_at_s=intent.at_s)
         ended = (await self._accounted((missing,))).get(attempt)
         if ended is None:

@@ -213,16 +213,24 @@ class Spool:
         with suppress(SiteUnavailable):  # it goes with the next look, and runs out before
             await self._acted(lambda: path.unlink(missing_ok=True))
 
-    async def release(self, *attempts: AttemptId) -> None:
-        """Remove leases; what cannot be removed now is tried again by ``settle``."""
-        gone = self._leased.intersection(attempts)
-        if self._folder is None or not gone:
-            return
+    async def release(self, *attempts: AttemptId) -> bool:
+        """Remove leases, whether or not they are known to be there; tell whether none is left.
+
+        What cannot be removed now is tried again by ``settle``.
+        """
+        if self._folder is None or not attempts:
+            return True
+        if not self._looked:  # it may be another's
+            await self.look()
+        if not self._looked:
+            return False
         folder = self._folder
         with suppress(SiteUnavailable):
-            for some in _parts(gone):
+            for some in _parts(attempts):
                 await self._acted(partial(spool_folder.remove, folder, some))
                 self._leased.difference_update(some)
+            return True
+        return False
 
     async def settle(
         self,

@@ -599,6 +599,42 @@ def test_what_is_declined_or_absent_has_no_lease_when_the_daemon_hears_of_it(
     daemon.serve(script)
 
 
+def test_an_attempt_is_not_given_up_while_a_lease_of_it_cannot_be_removed(
+    daemon: Daemon,
+) -> None:
+    """It restarted while its spool did not answer, and so does not know which leases there are."""
+    folder = spooled(daemon)
+
+    async def look_again() -> None:
+        daemon.tell(order())
+        await asyncio.sleep(INTENT_HORIZON_S + 15.0)
+        assert not daemon.heard(LaunchDeclined)  # its lease is there: it may start
+        daemon.spool_hangs = False
+        await daemon.wait_for(LaunchAccepted)
+
+    (folder / "leases").mkdir()
+    (folder / "leases" / f"{attempt().workload}.1").write_text("{}")
+    Journal(daemon.folder, 0.0).put(attempt(), Mark(step=Step.INTENT, user="ada", at_s=0.0))
+    daemon.spool_hangs = True
+    daemon.serve(look_again)
+
+
+def test_what_starts_before_its_lease_could_be_taken_away_is_accepted(daemon: Daemon) -> None:
+    spooled(daemon)
+    daemon.site.order_is_lost = True
+
+    async def script() -> None:
+        daemon.tell(order())
+        await asyncio.sleep(1.0)
+        daemon.spool_hangs = True
+        await asyncio.sleep(INTENT_HORIZON_S + 15.0)
+        daemon.slurm.submit(attempt(), "ada", plan_on("a1"))  # it slips through
+        assert (await daemon.wait_for(LaunchAccepted)).site_job_id == 101
+
+    daemon.serve(script)
+    assert not daemon.heard(LaunchDeclined)
+
+
 def test_a_job_that_is_withdrawn_keeps_its_lease_until_it_has_ended(daemon: Daemon) -> None:
     """The withdrawal may be too late, and then it runs on as the same attempt."""
     folder = spooled(daemon)
