@@ -38,15 +38,15 @@ RUNS_UNTIL_IT_FAILS = (
 
 @contextmanager
 def only_room_at(site: str) -> Iterator[None]:
-    """Local users have all other sites."""
-    others = [name for name in SITES if name != site]
-    for name in others:
+    """Local users have all that stands before a site in the order that breaks ties."""
+    before = SITES[: SITES.index(site)]
+    for name in before:
         fill(name)
     time.sleep(1.5)  # bids are made on sweeps of the last second
     try:
         yield
     finally:
-        for name in others:
+        for name in before:
             at(name, "scancel", "--partition=local")
 
 

@@ -43,7 +43,7 @@ def local_work_first(site: str, mode: str) -> Iterator[None]:
 @contextmanager
 def running_at(site: str, federation: Running, script: str) -> Iterator[Row]:
     """A workload that runs at a site; there is room at every other site then."""
-    before = [name for name in SITES if name != site]
+    before = SITES[: SITES.index(site)]
     for name in before:
         fill(name)
     time.sleep(1.5)  # bids are made on sweeps of the last second
