@@ -23,13 +23,8 @@ if _IS_SIDE:
 
 
 _TIERS = ("unit", "property", "contract", "slurm", "bench")
-_LONG = (
-    "test_site_preemption",
-    "test_node_failures",
-    "test_preemption",
-    "test_faults",
-    "test_weather",
-)
+_LONG = ("test_site_preemption", "test_node_failures", "test_preemption", "test_faults")
+_LAST = ("test_weather",)  # it takes all that the machine has
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -42,8 +37,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _turn(item: pytest.Item) -> tuple[int, int]:
     tier = item.path.relative_to(Path(__file__).parent).parts[0]
-    is_long = item.path.stem in _LONG
-    return _TIERS.index(tier) if tier in _TIERS else 0, 0 if is_long else 1
+    when = 0 if item.path.stem in _LONG else 2 if item.path.stem in _LAST else 1
+    return _TIERS.index(tier) if tier in _TIERS else 0, when
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -85,7 +85,6 @@ def test_no_weather_loses_or_doubles_a_job(
             time.sleep(4)
             kill_agents(*SITES)
             restart_slurmctld("alpine")
-            restart_slurmctld("boreal", "KILL")
             daemon.send(signal.SIGSTOP)
             time.sleep(SILENT_S)
             daemon.send(signal.SIGCONT)

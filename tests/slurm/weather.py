@@ -84,8 +84,8 @@ class Load:
         for desk in self.desks:
             with suppress(subprocess.TimeoutExpired):
                 done = desk.run(
-                    "fsbatch", "--parsable", f"--uid={USER}", f"--array=1-{TASKS}",
-                    "--gres=gpu:1", "--time=5", "--output=/dev/null", stdin=SCRIPT,
+                    "fsbatch", "--parsable", f"--uid={USER}", f"--array=1-{TASKS}", "--time=5",
+                    "--output=/dev/null", stdin=SCRIPT,
                     more={"FED_SUBMIT_KEY": f"weather-{number:04}"},
                 )  # fmt: skip
                 if done.returncode == 0:
@@ -157,15 +157,12 @@ def stopped(site: str, program: str) -> Iterator[None]:
         at(site, "pkill", "-CONT", "-x", program)
 
 
-def restart_slurmctld(site: str, name: str = "TERM") -> None:
-    at(
-        site,
-        "sh",
-        "-c",
-        f"pkill -{name} -x slurmctld; while pgrep -x slurmctld; do sleep 0.2; done",
-    )
+def restart_slurmctld(site: str) -> None:
+    """It keeps what it knows; killed it would forget the jobs of the last seconds."""
+    gone = "while pgrep -x slurmctld; do sleep 0.2; done"
+    at(site, "sh", "-c", f"pkill -TERM -x slurmctld; {gone}")
     at(site, "slurmctld")
-    within(30, lambda: at(site, "sh", "-c", "scontrol ping | grep -w UP || true"))
+    within(60, lambda: at(site, "sh", "-c", "scontrol ping | grep -w UP || true"))
 
 
 def restart_slurmd(site: str, node: str) -> None:
