@@ -32,6 +32,7 @@ from tests.slurm.weather import (
     cut_connections,
     cut_off,
     fill_agents_disk,
+    forget_notes,
     kill_agents,
     restart_slurmctld,
     restart_slurmd,
@@ -75,6 +76,7 @@ def test_no_weather_loses_or_doubles_a_job(
     testbed: StateDir, tmp_path: Path, small_disk: Path
 ) -> None:
     clear()
+    forget_notes()
     store = f"sqlite://{small_disk}/queue.db"
     running = Running(tmp_path, store=store, launch_lease_s=30.0, pass_interval_s=10.0)
     load = Load([running])
@@ -187,6 +189,7 @@ def test_no_weather_over_two_daemons_loses_or_doubles_a_job(
     testbed: StateDir, tmp_path: Path, redis_pair: RedisPair
 ) -> None:
     clear()
+    forget_notes()
     desks = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
