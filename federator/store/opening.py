@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from federator.errors import StoreError
+from federator.errors import InvalidRequest
 from federator.store.base import Store
 from federator.store.file_system import doubts_about
 from federator.store.memory import MemoryStore
@@ -49,12 +49,13 @@ def open_store(url: str, *, accept_loss: bool = False) -> Store:
             who rebuilds what was lost.
 
     Raises:
+        InvalidRequest: the URL names no store.
         StoreError: it cannot be opened.
     """
     try:
         check_url(url)
     except ValueError as error:
-        raise StoreError(f"store: {error}") from error
+        raise InvalidRequest(f"store: {error}") from error
     if url == "memory:":
         return MemoryStore()
     if url.startswith("sqlite:"):

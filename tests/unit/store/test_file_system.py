@@ -13,8 +13,8 @@ MOUNTS = """\
 30 22 0:26 / /run rw,nosuid - tmpfs tmpfs rw
 40 22 0:40 / /home rw - nfs4 server:/home rw,vers=4.2
 41 40 254:1 / /home/local\\040disk rw - xfs /dev/vdb rw
-42 22 0:42 / /work rw - ext4 /dev/vdc rw
-43 22 0:43 / /work rw - lustre mgs:/work rw
+42 22 0:42 / /srv rw - ext4 /dev/vdc rw
+43 22 0:43 / /srv rw - lustre mgs:/work rw
 """
 
 
@@ -24,7 +24,7 @@ MOUNTS = """\
         ("/var/lib/federator", None),
         ("/home/fed", "is on nfs4: over a network"),
         ("/home/local disk/queue", None),
-        ("/work/queue", "is on lustre"),  # mounted over the other
+        ("/srv/queue", "is on lustre"),  # mounted over the other
         ("/run/federator", "tmpfs, which the next boot clears"),
     ],
 )

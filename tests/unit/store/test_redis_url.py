@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from federator.errors import StoreError
+from federator.errors import InvalidRequest
 from federator.store.opening import check_url, open_store
 from federator.store.redis_url import RedisAddress, parse_redis_url
 
@@ -61,7 +61,7 @@ def test_a_url_is_read(url: str, meant: RedisAddress) -> None:
 def test_what_is_wrong_with_a_url_is_said(url: str, words: str) -> None:
     with pytest.raises(ValueError, match=words.replace("+", r"\+")):
         check_url(url)
-    with pytest.raises(StoreError):
+    with pytest.raises(InvalidRequest):
         open_store(url)
 
 
