@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-_REST: Final = 3.0  # as many times as long as the turn took
+_REST: Final = 9.0  # as many times as long as the turn took
 _MOST_REST_S: Final = 2.0
 
 
