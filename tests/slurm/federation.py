@@ -37,8 +37,17 @@ def within(timeout_s: float, attempt: Callable[[], T]) -> T:
     while not answer and time.monotonic() < deadline:
         time.sleep(0.1)
         answer = attempt()
-    assert answer, f"not within {timeout_s:g} s; the last answer was {answer!r}"
+    if not answer:
+        said = "; ".join(f"{site.name}: {out_of_service(site.name)}" for site in layout.SITES)
+        raise AssertionError(f"not within {timeout_s:g} s; last answered {answer!r}; {said}")
     return answer
+
+
+def out_of_service(site: str) -> str:
+    """Every node that takes no jobs, with its reason, and the jobs that there are."""
+    asked = "sinfo -h --list-reasons --format='%N %t %E'; squeue -h --format='%i %P %T %R'"
+    done = inside.execute(layout.site(site), ("sh", "-c", asked))
+    return ", ".join(done.stdout.splitlines()) or done.stderr.strip() or "all in service, no job"
 
 
 class Running:
@@ -174,6 +183,30 @@ class Running:
         found = within(timeout_s, look)
         assert found is not None
         return found
+
+    def fill(self, *sites: str) -> None:
+        """Local users take every GPU node of these sites, and the federation has seen it."""
+        for site in sites:
+            fill(site)
+
+        def seen() -> bool:
+            told = self.run("fsinfo", "--json").stdout
+            rooms = {s["name"]: s["partitions"] for s in json.loads(told)["sites"]}
+            return all(p["gpus"] == p["gpus_alloc"] for site in sites for p in rooms[site])
+
+        within(40, seen)
+
+    @contextmanager
+    def only_room_at(self, site: str) -> Iterator[None]:
+        """Local users have all that stands before a site in the order that breaks ties."""
+        names = [other.name for other in layout.SITES]
+        before = names[: names.index(site)]
+        try:
+            self.fill(*before)
+            yield
+        finally:
+            for name in before:
+                at(name, "scancel", "--partition=local")
 
     # ---- afterwards ----
 

@@ -18,7 +18,7 @@ from federator.errors import FederatorError
 from federator.testbed import software
 from federator.testbed.layout import REPOSITORY, StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Row, Running, at, fill, output_of, within
+from tests.slurm.federation import Row, Running, at, output_of, within
 
 pytestmark = pytest.mark.slurm
 
@@ -96,7 +96,7 @@ def forget(before: Row) -> None:
 def test_a_training_that_moves_to_another_site_ends_with_the_same_bits(
     evicting: Running, name: str
 ) -> None:
-    fill("boreal")
+    evicting.fill("boreal")
     moving = evicting.submit(script(name, "--step-s 0.05 --interval-s 2"), user=USER)
     evicting.await_state(moving, "RUNNING")
     within(60, (folder_of(moving) / ".fed" / "checkpointed").exists)
@@ -125,7 +125,7 @@ fed_run sh -c 'touch "$FED_CHECKPOINT_DIR/runs"; exec sleep 1000'
 
 
 def test_a_shell_script_saves_at_once_and_goes_on_at_another_site(evicting: Running) -> None:
-    fill("boreal")
+    evicting.fill("boreal")
     moving = evicting.submit(SHELL, "-N1", "--gres=gpu:a100:8", user=USER)
     evicting.await_state(moving, "RUNNING")
     within(20, (folder_of(moving) / "runs").exists)

@@ -18,7 +18,6 @@ from tests.slurm.federation import (
     Running,
     at,
     federation_jobs,
-    fill,
     starts,
     within,
 )
@@ -34,20 +33,6 @@ RUNS_UNTIL_IT_FAILS = (
     f'#!/bin/sh\necho "$FED_JOB_ID $FED_ATTEMPT $SLURM_JOB_ID" >>"$HOME/{STARTS}"\n'
     'if [ "$FED_ATTEMPT" = 1 ]; then sleep 300; fi\nsleep 3\n'
 )
-
-
-@contextmanager
-def only_room_at(site: str) -> Iterator[None]:
-    """Local users have all that stands before a site in the order that breaks ties."""
-    before = SITES[: SITES.index(site)]
-    for name in before:
-        fill(name)
-    time.sleep(1.5)  # bids are made on sweeps of the last second
-    try:
-        yield
-    finally:
-        for name in before:
-            at(name, "scancel", "--partition=local")
 
 
 @contextmanager
@@ -91,7 +76,7 @@ def nodes_of(site: str, id_: int, attempt: int) -> str:
 @pytest.mark.parametrize("site", SITES)
 def test_a_job_whose_node_dies_runs_again_without_that_node(federation: Running, site: str) -> None:
     """SIGKILL of one slurmd: Slurm takes the node for down after SlurmdTimeout, 10 s here."""
-    with only_room_at(site):
+    with federation.only_room_at(site):
         id_ = federation.submit(RUNS_UNTIL_IT_FAILS, *GANG)
         first = federation.await_state(id_, "RUNNING")
         assert (first["site"], first["attempt"]) == (site, 1)
@@ -115,7 +100,7 @@ def test_a_job_whose_prolog_fails_starts_at_once_without_that_node(
 ) -> None:
     """Slurm puts the job back, by default held for an admin. Why is told in the gate's words."""
     bad = f"{site}-g1"
-    with only_room_at(site), failing_prolog(site, bad, held=held):
+    with federation.only_room_at(site), failing_prolog(site, bad, held=held):
         within(60, federation.all_up)
         id_ = federation.submit(RUNS_UNTIL_IT_FAILS.replace("= 1", "= 0"), *GANG)
         within(90, lambda: federation.row(id_)["attempt"] == 2)
@@ -139,7 +124,7 @@ def test_a_job_that_may_not_be_requeued_fails_on_account_of_the_node(federation:
     """Slurm calls it CANCELLED, though nobody has cancelled it."""
     site = SITES[0]
     bad = f"{site}-g1"
-    with only_room_at(site), failing_prolog(site, bad, held=False):
+    with federation.only_room_at(site), failing_prolog(site, bad, held=False):
         id_ = federation.submit(RUNS_UNTIL_IT_FAILS, *GANG, "--no-requeue")
         (row,) = federation.await_end(id_)
     within(60, lambda: idle(site, bad))

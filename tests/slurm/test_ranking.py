@@ -11,7 +11,7 @@ import pytest
 
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Row, Running, at, fill, starts, traced, within
+from tests.slurm.federation import Row, Running, at, starts, traced, within
 
 pytestmark = pytest.mark.slurm
 
@@ -34,18 +34,6 @@ def tenant(running: Running, name: str) -> dict[str, Any]:
     assert told.returncode == 0, told.stderr
     (row,) = [r for r in json.loads(told.stdout)["tenants"] if r["name"] == name]
     return dict(row)
-
-
-def fill_cedar(running: Running) -> None:
-    """Local users take every GPU node of cedar, and the federation has seen it."""
-    fill("cedar")
-
-    def seen() -> bool:
-        sites = json.loads(running.run("fsinfo", "--json").stdout)["sites"]
-        (cedar,) = [s for s in sites if s["name"] == "cedar"]
-        return any(p["gpus"] == p["gpus_alloc"] > 0 for p in cedar["partitions"])
-
-    within(20, seen)
 
 
 def rank_of(running: Running, id_: int) -> Row:
@@ -88,7 +76,7 @@ def test_limit_holds_back_quota_decides_the_priority_and_both_survive_a_killed_d
 
 
 def test_work_within_quota_starts_before_older_work_over_quota(shares: Running) -> None:
-    fill_cedar(shares)
+    shares.fill("cedar")
     older = shares.submit(traced(1), *WHOLE_SITE, user="nlp1")
     later = shares.submit(traced(1), *WHOLE_SITE, user="bio1")
     within(15, lambda: shares.row(later)["reason"]["code"] == "Resources")
@@ -103,7 +91,7 @@ def test_work_within_quota_starts_before_older_work_over_quota(shares: Running) 
 
 
 def test_a_user_lowers_a_job_and_the_site_never_hears_of_it(shares: Running) -> None:
-    fill_cedar(shares)
+    shares.fill("cedar")
     lowered = shares.submit(traced(1), *WHOLE_SITE, "--fed-priority=6", "--nice=50", user="bio1")
     usual = shares.submit(traced(1), *WHOLE_SITE, user="bio1")
     within(15, lambda: shares.row(usual)["reason"]["code"] == "Resources")

@@ -13,7 +13,7 @@ import pytest
 from federator.testbed import layout
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Row, Running, at, fill, within
+from tests.slurm.federation import Row, Running, at, within
 
 pytestmark = pytest.mark.slurm
 
@@ -63,7 +63,7 @@ def test_an_optional_component_makes_room_for_a_gang_and_its_job_runs_on_to_its_
     gpus = f"--gres=gpu:{layout.site(site).gpu_type}:8"
     for other in layout.SITES:
         if other.name != site and other.gpu_type == layout.site(site).gpu_type:
-            fill(other.name)
+            shrinking.fill(other.name)
     guest = shrinking.submit(LEADER, "-N1", ":", "-N1", gpus, "--fed-optional", user="bio1")
     row = shrinking.await_state(guest, "RUNNING")
     assert row["site"] == site

@@ -7,14 +7,13 @@ if the site preempted it, since what it runs for itself matters more to it.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from federator.testbed import layout
-from tests.slurm.federation import STARTS, Row, Running, at, federation_jobs, fill, starts, within
+from tests.slurm.federation import STARTS, Row, Running, at, federation_jobs, starts, within
 
 pytestmark = pytest.mark.slurm
 GANG = ("--gres=gpu:8", "--nodes=2", "--time=60")
@@ -43,18 +42,11 @@ def local_work_first(site: str, mode: str) -> Iterator[None]:
 @contextmanager
 def running_at(site: str, federation: Running, script: str) -> Iterator[Row]:
     """A workload that runs at a site; there is room at every other site then."""
-    before = SITES[: SITES.index(site)]
-    for name in before:
-        fill(name)
-    time.sleep(1.5)  # bids are made on sweeps of the last second
-    try:
+    with federation.only_room_at(site):
         id_ = federation.submit(script, *GANG)
         row = federation.await_state(id_, "RUNNING")
         assert (row["site"], row["attempt"]) == (site, 1)
         within(40, lambda: starts(id_))  # its node's gate has let it
-    finally:
-        for name in before:
-            at(name, "scancel", "--partition=local")
     yield row
 
 

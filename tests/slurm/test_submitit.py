@@ -17,7 +17,7 @@ import pytest
 from federator.testbed import inside, layout
 from federator.testbed.layout import REPOSITORY, StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Row, Running, at, fill, within
+from tests.slurm.federation import Row, Running, at, within
 
 pytestmark = pytest.mark.slurm
 
@@ -109,7 +109,7 @@ def take(running: Running, site: str, user: str) -> Row:
 def test_a_job_of_submitit_moves_from_site_to_site_and_its_result_comes_home(
     evicting: Running, example: Path
 ) -> None:
-    fill("boreal")
+    evicting.fill("boreal")
     submitter = Submitter("count")
     id_ = int(submitter.ids[0])
     within(60, lambda: counts(example, "alpine 1"))
