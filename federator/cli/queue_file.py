@@ -22,6 +22,7 @@ from federator.model.workload import (
     TenantName,
     Workload,
     WorkloadId,
+    packed,
 )
 
 _LISTED: Final = 10  # names that a message lists
@@ -86,7 +87,7 @@ _FIELDS: Final[Mapping[str, type[Struct]]] = {
 }  # fmt: skip
 """What is expected at a place, by its path without indices."""
 
-_SUBMISSION: Final = Submission(components=(), script="")  # nobody typed one
+_SUBMISSION: Final = packed(Submission(components=(), script=""))  # nobody typed one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

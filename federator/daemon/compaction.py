@@ -18,8 +18,8 @@ from federator.sched.ledger import Ledger
 from federator.sched.snapshot import taken
 from federator.store.base import Store
 
-LEAST_RECORDS: Final = 100_000
-RECORDS_PER_WORKLOAD: Final = 2  # since the last snapshot, of those that are known
+LEAST_RECORDS: Final = 50_000
+RECORDS_PER_WORKLOAD: Final = 0.5  # since the last snapshot, of those that are known
 FIRST_AFTER_S: Final = 60.0  # a daemon that has just started has sites waiting
 AGAIN_AFTER_S: Final = 600.0  # where there was no room, say
 

@@ -272,4 +272,4 @@ def differences(one: Ledger, other: Ledger) -> Mapping[str, str]:
 def _lasting(entry: object) -> dict[str, object]:
     """An entry's fields, but those that are not in the log."""
     names = getattr(type(entry), "__slots__", ())
-    return {n: repr(getattr(entry, n)) for n in names if n not in ("refusals", "bad_nodes")}
+    return {n: getattr(entry, n) for n in names if n not in ("refusals", "bad_nodes")}

@@ -23,7 +23,6 @@ from federator.model.workload import (
     Job,
     NodeRange,
     SiteName,
-    Submission,
     TenantName,
     Workload,
     WorkloadId,
@@ -39,7 +38,7 @@ class Draft:
     tenant: TenantName
     priority: int
     jobs: tuple[Job, ...]
-    submission: Submission
+    submission: msgspec.Raw  # a ``packed`` Submission
     time_limit_s: float
     requeue: bool
     array_indices: tuple[int, ...] = ()

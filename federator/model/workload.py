@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final, Literal, NewType
 
+import msgspec
+
 from federator.errors import InvalidRequest
 
 WorkloadId = NewType("WorkloadId", int)
@@ -158,6 +160,28 @@ class Submission:
         return self.script.encode(self.script_encoding, "surrogateescape")
 
 
+_pack: Final = msgspec.msgpack.Encoder().encode
+_unpack: Final = msgspec.msgpack.Decoder(Submission).decode
+
+
+def packed(submission: Submission) -> msgspec.Raw:
+    """Encode a submission as it stands in messages and in the log.
+
+    So it is kept while a workload waits: script and environment are most of what is known of it,
+    nobody asks for them before the launch, and a restart need not read 100,000 of them.
+    """
+    return msgspec.Raw(_pack(submission))
+
+
+def unpacked(submission: msgspec.Raw) -> Submission:
+    """Decode what was packed.
+
+    Raises:
+        msgspec.ValidationError: it is no submission.
+    """
+    return _unpack(submission)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRange:
     """On how many nodes a job says that it can run."""
@@ -188,7 +212,7 @@ class Workload:
     tenant: TenantName
     priority: int  # 1 = highest … 7 (MAST sec. 4.2 has seven levels), when it was submitted
     jobs: tuple[Job, ...]
-    submission: Submission
+    submission: msgspec.Raw  # a ``packed`` Submission
     submitted_at_s: float  # Unix time
     asked_priority: int = 1  # never ranked above this level (--fed-priority)
     nice: int = 0  # lowers its credit (--nice); never negative

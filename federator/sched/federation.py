@@ -70,6 +70,7 @@ from federator.sched.turn import ORDER_AGAIN_S, Turn
 from federator.sched.unsure import Unsure
 
 FORGOTTEN_AT_ONCE = 100_000  # ids in one record
+FIRST_PASS_S = 5.0  # after the start, unless a site is there before: so long nobody can be asked
 
 
 class Federation:
@@ -129,6 +130,8 @@ class Federation:
         first_id = self.ledger.next_id if self.ledger.epoch else first_id_at(now_s)
         turn.record(EpochBegan(at_s=now_s, epoch=epoch, first_id=first_id))
         turn.commands.append(Wake(at_s=now_s))
+        self._pass_due_s = now_s + FIRST_PASS_S
+        turn.commands.append(Wake(at_s=self._pass_due_s))
         for entry in self.ledger.in_state(WorkloadState.LAUNCHING):
             turn.wake_at_lease_end(entry)
         for entry in self.ledger.in_state(WorkloadState.RUNNING):

@@ -8,7 +8,7 @@ configured now; what is of the moment, ``Entry.refusals``, is lost with the daem
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields, replace
+from dataclasses import fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -46,9 +46,10 @@ _ALIKE: Final = tuple(
     for field in msgspec.structs.fields(SnapshotWorkload)
     if field.name not in _OTHERWISE_KEPT
 )
-_SHARED: Final = attrgetter(
-    *(field.name for field in fields(Workload) if field.name not in ("id", "array", "optional"))
-)
+_values_of: Final = attrgetter(*_ALIKE)
+_OWN: Final = ("id", "array", "optional")  # of each task of an array
+_SHARED_NAMES: Final = tuple(f.name for f in fields(Workload) if f.name not in _OWN)
+_shared_of: Final = attrgetter(*_SHARED_NAMES)
 _T = TypeVar("_T")
 
 
@@ -112,7 +113,7 @@ def _submissions(ledger: Ledger) -> Iterator[SnapshotSubmission]:
     known: dict[str, WorkloadId] = {}
     for entry in ledger.entries.values():
         workload = entry.workload
-        new = _SHARED(workload)
+        new = _shared_of(workload)
         continues = like is not None and _same_array(like, workload) and new == shared
         if not continues or len(group) >= _TASKS:
             if group:
@@ -147,7 +148,7 @@ def _submission(
 
 def _saved(entry: Entry) -> SnapshotWorkload:
     workload, award = entry.workload, entry.award
-    kept = {name: getattr(entry, name) for name in _ALIKE}
+    kept = dict(zip(_ALIKE, _values_of(entry), strict=True))
     for name, value in kept.items():
         if isinstance(value, dict):
             kept[name] = dict(value)  # the ledger's own may change before this is written
@@ -166,9 +167,7 @@ def _bytes_of(submission: SnapshotSubmission) -> int:
     """Roughly, and quickly: what counts is that no record grows large."""
     size = _TASK_BYTES * len(submission.workloads)
     if submission.like is not None:
-        typed = submission.like.submission
-        size += len(typed.script) + sum(map(len, typed.args))
-        size += sum(len(name) + len(value) for name, value in typed.environment.items())
+        size += memoryview(submission.like.submission).nbytes
     return size
 
 
@@ -221,25 +220,28 @@ def _restore_submission(ledger: Ledger, submission: SnapshotSubmission) -> None:
         if submission.same_as not in ledger.entries:
             raise StoreError(f"the snapshot lacks workload {submission.same_as}")
         like = ledger.entries[submission.same_as].workload
+    shared: dict[str, Any] = {}
+    if like.array is not None:
+        shared = dict(zip(_SHARED_NAMES, _shared_of(like), strict=True))
     for kept in submission.workloads:
         plan = kept.plan
         if plan is None:
             plan = kept.award.jobs if kept.award is not None else ()
         ledger.restore_entry(
-            _workload(like, kept),
+            _workload(like, shared, kept),
             plan=plan,
             bad_nodes=BadNodes.restored(kept.bad_nodes),
-            **{name: getattr(kept, name) for name in _ALIKE},
+            **dict(zip(_ALIKE, _values_of(kept), strict=True)),
         )
 
 
-def _workload(like: Workload, kept: SnapshotWorkload) -> Workload:
+def _workload(like: Workload, shared: dict[str, Any], kept: SnapshotWorkload) -> Workload:
     if kept.id == like.id or like.array is None:
         return like
     array = ArrayTask(
         array_id=like.array.array_id, index=kept.index, max_running=like.array.max_running
     )
-    return replace(like, id=kept.id, array=array, optional=kept.optional)
+    return Workload(id=kept.id, array=array, optional=kept.optional, **shared)
 
 
 def _finish(ledger: Ledger, done: SnapshotDone) -> None:

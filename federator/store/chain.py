@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from federator.errors import StoreError
@@ -21,8 +21,7 @@ _MARK: Final = re.compile(rb"(\d{20}) (\d{10})\n")
 _MARK_BYTES: Final = 32
 
 
-@dataclass(frozen=True, slots=True)
-class LogEnd:
+class LogEnd(NamedTuple):
     """Where a log ends. Positions count all records that ever were, also those compacted away."""
 
     next: int = 1  # position of the record that comes next
@@ -40,8 +39,7 @@ class LogEnd:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class LogPlace:
+class LogPlace(NamedTuple):
     """How far somebody has read a log."""
 
     first: int  # position of the first record that the log had then; a compaction changes it

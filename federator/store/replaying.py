@@ -41,7 +41,7 @@ def replay_log(federation: Federation, records: Iterable[bytes], first: int = 1)
         seen.kinds[str(type(event).__struct_config__.tag)] += 1
         seen.last_at_s = max(seen.last_at_s, event.at_s)
         try:
-            federation.replay([event])
+            federation.replay((event,))
         except Exception as error:  # whatever is wrong with it, nothing may be built on it
             said = f"{type(error).__name__}: {error}"
             raise DamagedLog(

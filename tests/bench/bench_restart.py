@@ -1,11 +1,11 @@
 """How soon does a daemon schedule again that is started with 100,000 workloads in its log?
 
 Run by ``./test bench``. From the start of the real ``federator daemon`` process until each of three
-sites has been asked for bids; an agent made for this stands for each site and shows at once the
-2,000 jobs that the log has running there. Three logs, in SQLite, tell of the same workloads
-(tests/fakes/long_log.py): the whole of it; a snapshot; a snapshot and as many records after it as
-may come before the next one. Prints medians of ``REPEATS`` and the daemon's memory, and how long a
-compaction holds up decisions.
+sites has been asked for bids; an agent made for this stands for each site. It shows at once the
+2,000 jobs that the log has running there, and has no room for others. Three logs, in SQLite, tell
+of the same workloads (tests/fakes/long_log.py): the whole of it; a snapshot; a snapshot and as many
+records after it as may come before the next one. Prints medians of ``REPEATS`` and the daemon's
+memory, and how long a compaction holds up decisions.
 """
 
 from __future__ import annotations
@@ -25,15 +25,19 @@ from typing import NamedTuple
 
 import msgspec
 
+from federator.daemon.compaction import LEAST_RECORDS, RECORDS_PER_WORKLOAD
 from federator.model.event import LogRecord, encode_event
 from federator.model.lifecycle import WorkloadState
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import AttemptReport, SiteJobState
 from federator.sched.ledger import Ledger
 from federator.sched.snapshot import taken
 from federator.sites.protocol import (
     BANNER,
     PROTOCOL_VERSION,
+    Answer,
     Ask,
+    BidsMade,
     Hello,
     Ping,
     Pong,
@@ -49,7 +53,7 @@ WORKLOADS = 100_000
 REPEATS = 5
 TENANTS = 20
 PATIENCE_S = 300.0
-RECORDS_PER_WORKLOAD = 2  # after a snapshot, at most: federator/daemon/compaction.py
+_FULL = Refusal(kind=RefusalKind.WAIT, reasons=(Reason(code=ReasonCode.RESOURCES),))
 
 
 class Restart(NamedTuple):
@@ -81,7 +85,9 @@ async def agent(site: str, folder: Path) -> None:
         match to_agent_decoder.decode(body):
             case Ping():
                 send(frame(Pong()))
-            case Ask():
+            case Ask() as ask:
+                answers = tuple(Answer(id=r.id, refusal=_FULL) for r in ask.requests)
+                send(frame(BidsMade(pass_id=ask.pass_id, answers=answers)))
                 asked = folder / f"{site}.asked"
                 asked.with_suffix(".new").write_text(repr(time.time()))
                 asked.with_suffix(".new").rename(asked)
@@ -127,7 +133,7 @@ def build(folder: Path) -> dict[str, Path]:
         f"a compaction of {WORKLOADS} workloads ({records} records) takes {took_s:.1f} s, "
         f"{encoded_s - began_s:.1f} s of it to make {sum(map(len, encoded)) / 2**20:.0f} MiB"
     )
-    early = records - RECORDS_PER_WORKLOAD * WORKLOADS
+    early = records - max(LEAST_RECORDS, int(RECORDS_PER_WORKLOAD * WORKLOADS))
     part = told(islice(long_log(WORKLOADS), early))
     write(stores["longest"], taken(part, time.time()))
     write(stores["longest"], islice(long_log(WORKLOADS), early, None))

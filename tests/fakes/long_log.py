@@ -22,7 +22,7 @@ from federator.model.lifecycle import Happening
 from federator.model.plan import JobPlan, Score
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import NodeShare
-from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, Submission, WorkloadId
+from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, Submission, WorkloadId, packed
 from tests.fakes.build import draft, gang
 
 SITES = ("alpine", "boreal", "cedar")
@@ -56,7 +56,9 @@ def _draft(first: int, tasks: int, tenants: int) -> Draft:
     user = f"user{first % 97}"
     made = draft(gang(1 + first % 3, 8), user=user, tenant=f"tenant-{first % tenants}")
     indices = tuple(range(tasks)) if tasks > 1 else ()
-    return replace(made, name=f"train-{first % 50}", submission=typed, array_indices=indices)
+    return replace(
+        made, name=f"train-{first % 50}", submission=packed(typed), array_indices=indices
+    )
 
 
 def _life(id_: WorkloadId, now_s: float, kind: int, number: int) -> Iterator[LogRecord]:

@@ -26,7 +26,7 @@ from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.event import Awarded, EpochBegan, decode_event, encode_event
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import LaunchAt, Remembered
-from federator.model.workload import SiteName, WorkloadId
+from federator.model.workload import SiteName, WorkloadId, packed, unpacked
 from federator.sites.protocol import (
     PROTOCOL_VERSION,
     Hello,
@@ -235,10 +235,11 @@ def test_a_site_tells_in_parts(config: FederationConfig) -> None:
     lost.submit()
     (told,) = lost.told()[ALPINE]
     assert told.workload is not None
-    empty = replace(told.workload.submission, components=(), script="", environment={})
+    typed = unpacked(told.workload.submission)
+    empty = packed(replace(typed, components=(), script="", environment={}))
     order = LaunchOrder(
         attempt=told.attempt, user=told.user, tenant="vision", name="train", jobs=told.jobs,
-        submission=told.workload.submission,
+        submission=typed,
         origin=Origin(workload=replace(told.workload, submission=empty), key=told.key,
                       priority=told.priority),
     )  # fmt: skip
