@@ -22,7 +22,7 @@ from federator.model.workload import (
     TenantName,
     Workload,
     WorkloadId,
-    packed,
+    pack_submission,
 )
 
 _LISTED: Final = 10  # names that a message lists
@@ -87,7 +87,7 @@ _FIELDS: Final[Mapping[str, type[Struct]]] = {
 }  # fmt: skip
 """What is expected at a place, by its path without indices."""
 
-_SUBMISSION: Final = packed(Submission(components=(), script=""))  # nobody typed one
+_SUBMISSION: Final = pack_submission(Submission(components=(), script=""))  # nobody typed one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

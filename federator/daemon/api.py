@@ -24,7 +24,7 @@ from federator.errors import FederatorError, InvalidRequest
 from federator.model.event import Draft
 from federator.model.lifecycle import TERMINAL
 from federator.model.message import CancelAsked, Observation, SubmitAsked
-from federator.model.workload import SiteName, TenantName, WorkloadId, packed
+from federator.model.workload import SiteName, TenantName, WorkloadId, pack_submission
 from federator.sched.federation import Federation
 from federator.sites.protocol import (
     Call,
@@ -206,7 +206,7 @@ class Api:
             tenant=tenant,
             priority=max(priority, asked.asked_priority),
             jobs=asked.jobs,
-            submission=packed(call.submission),
+            submission=pack_submission(call.submission),
             time_limit_s=asked.time_limit_s,
             requeue=asked.requeue,
             array_indices=asked.array_indices,

@@ -20,6 +20,7 @@ from federator.store.base import Store
 
 LEAST_RECORDS: Final = 50_000
 RECORDS_PER_WORKLOAD: Final = 0.5  # since the last snapshot, of those that are known
+REST: Final = 20.0  # as many times as long as a compaction took, no other is made
 FIRST_AFTER_S: Final = 60.0  # a daemon that has just started has sites waiting
 AGAIN_AFTER_S: Final = 600.0  # where there was no room, say
 
@@ -70,10 +71,11 @@ class Compaction:
                 log.warning("log_not_compacted", detail=str(error), again_in_s=AGAIN_AFTER_S)
             self._trouble = str(error)
             return
+        took_s = time.monotonic() - began_s
         self._compacted_at, self._trouble = before, ""
+        self._not_before_s = now_s + REST * took_s
         log.info("log_compacted", workloads=len(self._ledger.entries), records=records,
-                 mib=round(size / 2**20, 1), took_s=round(time.monotonic() - began_s, 1),
-                 )  # fmt: skip
+                 mib=round(size / 2**20, 1), took_s=round(took_s, 1))  # fmt: skip
 
     def _replace(self, now_s: float) -> tuple[int, int]:
         records = [encode_event(record) for record in taken(self._ledger, now_s)]

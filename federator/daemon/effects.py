@@ -29,7 +29,13 @@ from federator.model.message import (
     Wake,
 )
 from federator.model.reason import ReasonCode, Refusal
-from federator.model.workload import SiteName, Submission, Workload, packed, unpacked
+from federator.model.workload import (
+    SiteName,
+    Submission,
+    Workload,
+    pack_submission,
+    unpack_submission,
+)
 from federator.sites.protocol import (
     Ask,
     CancelOrder,
@@ -49,7 +55,7 @@ from federator.sites.slurm.notice import notice_of
 
 log = structlog.get_logger()
 
-_NO_SUBMISSION: Final = packed(Submission(components=(), script=""))
+_NO_SUBMISSION: Final = pack_submission(Submission(components=(), script=""))
 
 
 class Effects:
@@ -132,7 +138,7 @@ class Effects:
             user=w.user,
             tenant=w.tenant,
             name=w.name,
-            submission=unpacked(w.submission),
+            submission=unpack_submission(w.submission),
             jobs=command.jobs,
             array_index=w.array.index if w.array is not None else None,
             time_limit_s=w.time_limit_s,
@@ -150,7 +156,7 @@ class Effects:
         )
 
     def _preempt_order(self, command: PreemptAt) -> PreemptOrder:
-        notice = notice_of(unpacked(command.workload.submission))
+        notice = notice_of(unpack_submission(command.workload.submission))
         return PreemptOrder(
             attempt=command.attempt,
             user=command.workload.user,

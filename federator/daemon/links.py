@@ -26,7 +26,7 @@ from federator.model.message import (
     SiteUp,
 )
 from federator.model.reason import Reason, ReasonCode
-from federator.model.workload import AttemptId, SiteName, WorkloadId, packed
+from federator.model.workload import AttemptId, SiteName, WorkloadId, pack_submission
 from federator.sites.protocol import (
     PROTOCOL_VERSION,
     VERIFY_ANSWER_S,
@@ -342,7 +342,7 @@ def remembered(kept: Kept) -> Remembered:
         return told
     return replace(
         told,
-        workload=replace(origin.workload, submission=packed(order.submission)),
+        workload=replace(origin.workload, submission=pack_submission(order.submission)),
         jobs=order.jobs,
         key=origin.key,
         priority=origin.priority,

@@ -391,7 +391,8 @@ class Term:
         commands: list[Command] = []
         for observation in observations:
             commands += self._federation.handle(observation, now_s)
-        self._pace.turn_took(now_s, self.clock())
+        woke = any(isinstance(o, Tick) for o in observations)
+        self._pace.turn_took(now_s, self.clock(), woke=woke)
         await self._carry_out(commands)
         self._tell_admission(now_s)
         self._turn_began_s = inf

@@ -17,8 +17,15 @@ class Pace:
 
     def __init__(self) -> None:
         self.rests_until_s = 0.0  # Unix time; no wake is served before
+        self._woke_at_s = 0.0
 
-    def turn_took(self, from_s: float, to_s: float) -> None:
-        """A turn ended; both in Unix time."""
-        rest_s = min(_REST * (to_s - from_s), _MOST_REST_S)
-        self.rests_until_s = max(self.rests_until_s, to_s + rest_s)
+    def turn_took(self, from_s: float, to_s: float, *, woke: bool) -> None:
+        """A turn ended; both in Unix time. ``woke``: it served a wake.
+
+        While turns follow each other closely the rest goes on, but wakes are served every
+        ``_MOST_REST_S`` all the same.
+        """
+        if woke:
+            self._woke_at_s = to_s
+        until_s = min(to_s + _REST * (to_s - from_s), self._woke_at_s + _MOST_REST_S)
+        self.rests_until_s = max(self.rests_until_s, until_s)

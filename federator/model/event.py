@@ -38,7 +38,7 @@ class Draft:
     tenant: TenantName
     priority: int
     jobs: tuple[Job, ...]
-    submission: msgspec.Raw  # a ``packed`` Submission
+    submission: msgspec.Raw  # a packed ``Submission``
     time_limit_s: float
     requeue: bool
     array_indices: tuple[int, ...] = ()
@@ -65,7 +65,7 @@ class Draft:
 
         ``array_id``: of its array, where that has more tasks than these.
 
-        All share one ``Submission`` and one tuple of jobs, however many they are.
+        All share one packed submission and one tuple of jobs, however many they are.
         """
         return tuple(
             Workload(

@@ -12,7 +12,7 @@ from typing import Final, Literal, NewType
 
 import msgspec
 
-from federator.errors import InvalidRequest
+from federator.errors import InvalidRequest, StoreError
 
 WorkloadId = NewType("WorkloadId", int)
 TenantName = NewType("TenantName", str)
@@ -164,7 +164,7 @@ _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder(Submission).decode
 
 
-def packed(submission: Submission) -> msgspec.Raw:
+def pack_submission(submission: Submission) -> msgspec.Raw:
     """Encode a submission as it stands in messages and in the log.
 
     So it is kept while a workload waits: script and environment are most of what is known of it,
@@ -173,13 +173,19 @@ def packed(submission: Submission) -> msgspec.Raw:
     return msgspec.Raw(_pack(submission))
 
 
-def unpacked(submission: msgspec.Raw) -> Submission:
+def unpack_submission(submission: msgspec.Raw) -> Submission:
     """Decode what was packed.
 
     Raises:
-        msgspec.ValidationError: it is no submission.
+        StoreError: it is none that this release can read.
     """
-    return _unpack(submission)
+    try:
+        return _unpack(submission)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise StoreError(
+            f"a submission in the log cannot be read by this release ({error}): start the release "
+            "that wrote it, or a later one"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +218,7 @@ class Workload:
     tenant: TenantName
     priority: int  # 1 = highest … 7 (MAST sec. 4.2 has seven levels), when it was submitted
     jobs: tuple[Job, ...]
-    submission: msgspec.Raw  # a ``packed`` Submission
+    submission: msgspec.Raw  # a packed ``Submission``
     submitted_at_s: float  # Unix time
     asked_priority: int = 1  # never ranked above this level (--fed-priority)
     nice: int = 0  # lowers its credit (--nice); never negative

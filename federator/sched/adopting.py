@@ -18,7 +18,13 @@ from federator.model.message import CancelAt, Note, Remembered
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import SiteJobState
 from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
-from federator.model.workload import FIRST_WORKLOAD_ID, SiteName, Workload, first_id_at, unpacked
+from federator.model.workload import (
+    FIRST_WORKLOAD_ID,
+    SiteName,
+    Workload,
+    first_id_at,
+    unpack_submission,
+)
 from federator.sched.ledger import Entry
 from federator.sched.plausible import plan_contradiction
 from federator.sched.turn import Turn
@@ -103,7 +109,7 @@ def _is_sound(told: Remembered, workload: Workload) -> bool:
     return (
         workload.id == told.attempt.workload
         and workload.user == told.user
-        and len(unpacked(workload.submission).components) in (0, len(workload.jobs))
+        and len(unpack_submission(workload.submission).components) in (0, len(workload.jobs))
         and (report is None or (report.attempt, report.user) == (told.attempt, told.user))
     )
 
@@ -123,7 +129,7 @@ def _is_sane(turn: Turn, told: Remembered, workload: Workload) -> bool:
 def _is_whole(told: Remembered, workload: Workload) -> bool:
     """Whether it can start again, or never will: of what has completed no submission is kept."""
     report = told.report
-    if unpacked(workload.submission).components:
+    if unpack_submission(workload.submission).components:
         return True
     fits = report is not None and told.site_job_id in (0, report.site_job_id)
     return fits and report is not None and report.done_for_good

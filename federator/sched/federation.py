@@ -70,7 +70,7 @@ from federator.sched.turn import ORDER_AGAIN_S, Turn
 from federator.sched.unsure import Unsure
 
 FORGOTTEN_AT_ONCE = 100_000  # ids in one record
-FIRST_PASS_S = 5.0  # after the start, unless a site is there before: so long nobody can be asked
+FIRST_PASS_S = 5.0  # after the start at the latest; before, with the first site that is there
 
 
 class Federation:
@@ -98,6 +98,7 @@ class Federation:
         self._trials: dict[int, Trial] = {}
         self._next_pass_id = 1
         self._pass_due_s = 0.0
+        self._pass_not_before_s = 0.0  # unless a site is ready
         self._leave_sent_s: dict[WorkloadId, float] = {}
         self._limits = LimitWatch()
         self._unsure = Unsure()
@@ -130,8 +131,8 @@ class Federation:
         first_id = self.ledger.next_id if self.ledger.epoch else first_id_at(now_s)
         turn.record(EpochBegan(at_s=now_s, epoch=epoch, first_id=first_id))
         turn.commands.append(Wake(at_s=now_s))
-        self._pass_due_s = now_s + FIRST_PASS_S
-        turn.commands.append(Wake(at_s=self._pass_due_s))
+        self._pass_not_before_s = now_s + FIRST_PASS_S
+        turn.commands.append(Wake(at_s=self._pass_not_before_s))
         for entry in self.ledger.in_state(WorkloadState.LAUNCHING):
             turn.wake_at_lease_end(entry)
         for entry in self.ledger.in_state(WorkloadState.RUNNING):
@@ -339,7 +340,8 @@ class Federation:
             if turn.now_s >= sent_s + ORDER_AGAIN_S and self.sites[entry.site].up:
                 turn.order_to_leave(entry)
         self._conclude(turn)
-        if turn.now_s >= self._pass_due_s and self._pass is None:
+        somebody_is_there = turn.now_s >= self._pass_not_before_s or self._ready_sites()
+        if turn.now_s >= self._pass_due_s and self._pass is None and somebody_is_there:
             self._open_pass(turn)
 
     def _turn(self, now_s: float) -> Turn:

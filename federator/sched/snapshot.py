@@ -8,7 +8,7 @@ configured now; what is of the moment, ``Entry.refusals``, is lost with the daem
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -214,6 +214,8 @@ def _restore_head(ledger: Ledger, began: SnapshotBegan) -> None:
 def _restore_submission(ledger: Ledger, submission: SnapshotSubmission) -> None:
     like = submission.like
     ledger.id_of_key.update(submission.keys)
+    if like is not None and len(submission.workloads) > 1:  # else it is most of the record anyhow
+        like = replace(like, submission=like.submission.copy())
     if like is None:
         if not submission.workloads:
             return

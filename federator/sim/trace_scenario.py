@@ -9,14 +9,14 @@ from typing import Final
 from federator.model.event import Draft
 from federator.model.site import Node
 from federator.model.tenant import Allowance, Tenant
-from federator.model.workload import Job, SiteName, Submission, TenantName, packed
+from federator.model.workload import Job, SiteName, Submission, TenantName, pack_submission
 from federator.sim.scenario import Arrival, Life, Scenario, SimulatedSite
 from federator.sim.trace import Timetable, Trace, TracePool
 
 PARTITION: Final = "gpu"
 NODES_PER_RACK: Final = 16  # a trace does not say it
 TENANT_PRIORITY: Final = 4  # where most workloads are (MAST sec. 4.2)
-_SCRIPT: Final = packed(Submission(components=((),), script=""))
+_SCRIPT: Final = pack_submission(Submission(components=((),), script=""))
 
 
 def scenario_of(trace: Trace) -> Scenario:

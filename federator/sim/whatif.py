@@ -16,7 +16,7 @@ from federator.errors import InvalidRequest
 from federator.model.event import Draft
 from federator.model.site import Node
 from federator.model.tenant import Tenancy, Tenant
-from federator.model.workload import SiteName, Submission, TenantName, packed
+from federator.model.workload import SiteName, Submission, TenantName, pack_submission
 from federator.sched.rules import Rules
 from federator.sim.fleet import Fleet
 from federator.sim.past_workload import History, PastWorkload, history_of
@@ -27,7 +27,7 @@ from federator.sim.trace_csv import shown
 
 _NEEDED: Final = frozenset({"Start", "Account", "User"})
 _NODES_PER_RACK: Final = 16  # a dump does not say it
-_SCRIPT: Final = packed(Submission(components=((),), script=""))
+_SCRIPT: Final = pack_submission(Submission(components=((),), script=""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

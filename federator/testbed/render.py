@@ -5,7 +5,6 @@ Nothing here reads a file or talks to docker. ``site_files`` is the whole of one
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -181,11 +180,8 @@ def node_names(site: SiteLayout) -> str:
 
 
 def node_json() -> str:
-    """Return the configuration of the nodes' hooks; "%n" stands for a node's name.
-
-    All nodes of all sites share one machine: what is slow there is no sign of a broken GPU.
-    """
-    text = texts.node_json(
+    """Return the configuration of the nodes' hooks; "%n" stands for a node's name."""
+    return texts.node_json(
         ["fed"],
         SPOOL_DIR,
         expected="/etc/federator/testbed/expected/%n",
@@ -193,10 +189,6 @@ def node_json() -> str:
         sysfs="/etc/federator/testbed/sysfs/%n",
         kmsg="/etc/federator/testbed/kmsg/%n",
     )
-    settings = json.loads(text)
-    settings["gate"]["nvidia_smi_timeout_s"] = 8
-    settings["gate"]["lease"]["timeout_s"] = 5
-    return json.dumps(settings, indent=2) + "\n"
 
 
 def gpu_cases(site: SiteLayout) -> tuple[File, ...]:

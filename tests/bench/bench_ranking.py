@@ -31,7 +31,7 @@ from federator.model.workload import (
     TenantName,
     Workload,
     WorkloadId,
-    packed,
+    pack_submission,
 )
 from federator.policies.mast import Mast
 from federator.sched.backlog import Backlog
@@ -144,7 +144,7 @@ def workloads(number: int, what: Input) -> Iterator[Workload]:
     nice = rng.integers(0, 100, number) * what.random_nice
     jobs = [(typical_job(rng),) for _ in range(2000)]  # so many differ little; shapes far less
     nth_job = rng.integers(0, len(jobs), number)
-    shared = packed(submission())
+    shared = pack_submission(submission())
     names = [TenantName(f"team{k}") for k in range(TENANTS)]
     for k in range(number):
         asked = jobs[nth_job[k]]

@@ -16,7 +16,7 @@ from federator.model.workload import (
     TenantName,
     Workload,
     WorkloadId,
-    packed,
+    pack_submission,
 )
 
 
@@ -79,7 +79,7 @@ def draft(
         tenant=TenantName(tenant),
         priority=priority,
         jobs=jobs,
-        submission=packed(submission(len(jobs))),
+        submission=pack_submission(submission(len(jobs))),
         time_limit_s=time_limit_s,
         requeue=requeue,
         array_indices=array_indices,
@@ -110,7 +110,7 @@ def workload(
         tenant=TenantName(tenant),
         priority=priority,
         jobs=jobs or (gang(1),),
-        submission=packed(submission(max(1, len(jobs)))),
+        submission=pack_submission(submission(max(1, len(jobs)))),
         submitted_at_s=submitted_at_s,
         asked_priority=asked_priority,
         nice=nice,

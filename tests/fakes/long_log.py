@@ -22,7 +22,13 @@ from federator.model.lifecycle import Happening
 from federator.model.plan import JobPlan, Score
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import NodeShare
-from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, Submission, WorkloadId, packed
+from federator.model.workload import (
+    FIRST_WORKLOAD_ID,
+    AttemptId,
+    Submission,
+    WorkloadId,
+    pack_submission,
+)
 from tests.fakes.build import draft, gang
 
 SITES = ("alpine", "boreal", "cedar")
@@ -57,7 +63,7 @@ def _draft(first: int, tasks: int, tenants: int) -> Draft:
     made = draft(gang(1 + first % 3, 8), user=user, tenant=f"tenant-{first % tenants}")
     indices = tuple(range(tasks)) if tasks > 1 else ()
     return replace(
-        made, name=f"train-{first % 50}", submission=packed(typed), array_indices=indices
+        made, name=f"train-{first % 50}", submission=pack_submission(typed), array_indices=indices
     )
 
 

@@ -190,9 +190,12 @@ class Running:
             fill(site)
 
         def seen() -> bool:
-            told = self.run("fsinfo", "--json").stdout
-            rooms = {s["name"]: s["partitions"] for s in json.loads(told)["sites"]}
-            return all(p["gpus"] == p["gpus_alloc"] for site in sites for p in rooms[site])
+            told = self.run("fsinfo", "--json")
+            assert told.returncode == 0, told.stderr
+            rooms = {s["name"]: s["partitions"] for s in json.loads(told.stdout)["sites"]}
+            gpus = [(p["gpus"], p["gpus_alloc"]) for site in sites for p in rooms[site]]
+            full = sum(there > 0 for there, _ in gpus) >= len(sites)
+            return full and all(there == taken for there, taken in gpus)
 
         within(40, seen)
 

@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 from federator.model.event import Draft
 from federator.model.site import Node
 from federator.model.tenant import LOWEST_PRIORITY, Allowance, Tenant
-from federator.model.workload import Job, SiteName, Submission, TenantName, packed
+from federator.model.workload import Job, SiteName, Submission, TenantName, pack_submission
 from federator.sim.scenario import Arrival, Scenario, SimulatedSite
 
 LEVEL_SHARES: Final = (0.03, 0.20, 0.16, 0.54, 0.002, 0.005, 0.0602)
@@ -61,7 +61,7 @@ _DAY_S: Final = 86_400
 _BUCKET_S: Final = 600
 _PEAK_S: Final = 15 * 3600
 _PARTITION: Final = "gpu"
-_SCRIPT: Final = packed(Submission(components=((),), script=""))
+_SCRIPT: Final = pack_submission(Submission(components=((),), script=""))
 
 Counts = NDArray[np.int64]
 Times = NDArray[np.float64]

@@ -106,6 +106,20 @@ def test_a_log_that_has_grown_is_replaced_by_what_it_told(world: World) -> None:
     run_virtual(world.clock, script())
 
 
+def test_compactions_leave_time_for_decisions(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "REST", 1e9)
+
+    async def script() -> None:
+        host = await world.start()
+        await asyncio.sleep(compaction.FIRST_AFTER_S)
+        await submit_all(host, "abcdefghijklmnopqrstuvwxyz")
+        assert world.snapshots() == 1
+
+    run_virtual(world.clock, script())
+
+
 def test_ended_workloads_leave_the_log_with_a_snapshot_when_they_are_old(world: World) -> None:
     async def script() -> None:
         host = await world.start()

@@ -26,7 +26,7 @@ from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.event import Awarded, EpochBegan, decode_event, encode_event
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import LaunchAt, Remembered
-from federator.model.workload import SiteName, WorkloadId, packed, unpacked
+from federator.model.workload import SiteName, WorkloadId, pack_submission, unpack_submission
 from federator.sites.protocol import (
     PROTOCOL_VERSION,
     Hello,
@@ -235,8 +235,8 @@ def test_a_site_tells_in_parts(config: FederationConfig) -> None:
     lost.submit()
     (told,) = lost.told()[ALPINE]
     assert told.workload is not None
-    typed = unpacked(told.workload.submission)
-    empty = packed(replace(typed, components=(), script="", environment={}))
+    typed = unpack_submission(told.workload.submission)
+    empty = pack_submission(replace(typed, components=(), script="", environment={}))
     order = LaunchOrder(
         attempt=told.attempt, user=told.user, tenant="vision", name="train", jobs=told.jobs,
         submission=typed,

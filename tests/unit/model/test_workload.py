@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from federator.errors import InvalidRequest
-from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, Job, Submission, WorkloadId
+from federator.errors import InvalidRequest, StoreError
+from federator.model.workload import (
+    FIRST_WORKLOAD_ID,
+    AttemptId,
+    Job,
+    Submission,
+    WorkloadId,
+    pack_submission,
+    unpack_submission,
+)
 from tests.fakes.build import attempt, gang, workload
 
 
@@ -77,3 +86,10 @@ def test_a_workload_without_jobs_is_refused() -> None:
             id=FIRST_WORKLOAD_ID, name="", user="ada", tenant=workload().tenant, priority=1,
             jobs=(), submission=workload().submission, submitted_at_s=0.0,
         )  # fmt: skip
+
+
+def test_a_submission_is_kept_packed_and_one_that_cannot_be_read_names_the_release() -> None:
+    typed = Submission(components=((),), script="é", environment={"A": "1"})
+    assert unpack_submission(pack_submission(typed)) == typed
+    with pytest.raises(StoreError, match="start the release that wrote it, or a later one"):
+        unpack_submission(msgspec.Raw(b"\x01"))

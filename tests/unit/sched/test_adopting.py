@@ -32,7 +32,7 @@ from federator.model.workload import (
     Submission,
     TenantName,
     Workload,
-    packed,
+    pack_submission,
 )
 from federator.sched.unsure import TELLS_WITHIN_S, Unsure
 from tests.fakes.build import draft, gang, rack
@@ -198,7 +198,7 @@ def test_a_completed_workload_waits_no_more_though_its_site_has_put_its_order_as
 
 
 def test_without_its_submission_only_what_has_completed_is_adopted() -> None:
-    nothing = packed(Submission(components=(), script=""))
+    nothing = pack_submission(Submission(components=(), script=""))
     f, told = lost()
     assert told.workload is not None
     trimmed = replace(told, workload=replace(told.workload, submission=nothing))

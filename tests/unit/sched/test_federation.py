@@ -27,6 +27,7 @@ from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import AttemptId, Job, SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
 from federator.sched.bad_nodes import AVOID_NODE_S
+from federator.sched.federation import FIRST_PASS_S
 from federator.sched.plausible import contradiction
 from federator.sched.rules import Rules
 from tests.fakes.build import draft, gang, plan_on, rack, tenant
@@ -727,6 +728,24 @@ def test_an_award_whose_answer_was_lost_with_the_daemon_is_not_launched_twice() 
     f.run_for(1.0)
     assert f.state(id_) is WorkloadState.RUNNING
     assert len(f.slurm("alpine").jobs) == 1
+
+
+def test_after_a_restart_no_pass_is_made_before_a_site_is_there_for_some_seconds() -> None:
+    """Nobody could be asked; on a long queue that pass would hold up those who come."""
+    f = two_sites()
+    f.site_down("alpine")
+    f.site_down("baker")
+    id_ = f.submit(draft())
+    f.restart()
+    f.run_for(FIRST_PASS_S - 1.0)
+    later = f.submit(draft())
+    f.run_for(0.5)
+    assert (f.entry(id_).refusals, f.entry(later).refusals) == ({}, {})
+    f.run_for(1.0)
+    assert set(f.entry(id_).refusals) == set(f.entry(later).refusals) == {"alpine", "baker"}
+    f.site_up("baker")
+    f.run_for(1.0)
+    assert f.state(id_) is WorkloadState.RUNNING
 
 
 def test_a_launching_workload_survives_a_restart_of_the_daemon() -> None:
