@@ -18,8 +18,8 @@ from federator.sched.ledger import Ledger
 from federator.sched.snapshot import taken
 from federator.store.base import Store
 
-LEAST_RECORDS: Final = 50_000
-RECORDS_PER_WORKLOAD: Final = 0.5  # since the last snapshot, of those that are known
+LEAST_RECORDS: Final = 25_000
+RECORDS_PER_WORKLOAD: Final = 0.25  # since the last snapshot, of those that are known
 REST: Final = 20.0  # as many times as long as a compaction took, no other is made
 FIRST_AFTER_S: Final = 60.0  # a daemon that has just started has sites waiting
 AGAIN_AFTER_S: Final = 600.0  # where there was no room, say
