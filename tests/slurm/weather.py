@@ -148,19 +148,25 @@ def cut_off(site: str) -> Iterator[None]:
         subprocess.run(["docker", "network", "connect", NETWORK, container], check=True)
 
 
+def processes(program: str) -> str:
+    """The pattern of a program of Slurm's; one that has started itself anew has Debian's name."""
+    return f"{program}(-wlm)?"
+
+
 @contextmanager
 def stopped(site: str, program: str) -> Iterator[None]:
-    at(site, "pkill", "-STOP", "-x", program)
+    at(site, "pkill", "-STOP", "-x", processes(program))
     try:
         yield
     finally:
-        at(site, "pkill", "-CONT", "-x", program)
+        at(site, "pkill", "-CONT", "-x", processes(program))
 
 
 def restart_slurmctld(site: str) -> None:
     """It keeps what it knows; killed it would forget the jobs of the last seconds."""
-    gone = "while pgrep -x slurmctld; do sleep 0.2; done"
-    at(site, "sh", "-c", f"pkill -TERM -x slurmctld; {gone}")
+    name = processes("slurmctld")
+    gone = f"while pgrep -x '{name}'; do sleep 0.2; done"
+    at(site, "sh", "-c", f"pkill -TERM -x '{name}'; {gone}")
     at(site, "slurmctld")
     within(60, lambda: at(site, "sh", "-c", "scontrol ping | grep -w UP || true"))
 
