@@ -377,12 +377,24 @@ class Launches:
                 self._journal.put(order.attempt, _ordered_to_end(mark, order))
             try:
                 if job_id is None or not await self._end(order, job_id):
-                    await self._void(order)
-                    self._send(AttemptAbsent(attempt=order.attempt))
+                    await self._not_there(order)
                     return
             except FederatorError as error:
                 self._send(CancelFailed(attempt=order.attempt, detail=str(error)))
             self._watch()
+            swept = order.attempt not in self._known() and await self._sweep()
+            if swept and self.is_over(order.attempt):  # its user has renamed it, say
+                await self.gone((order.attempt,))
+
+    async def _not_there(self, order: CancelOrder) -> None:
+        """Slurm has no job to end: it never had one, or the job has ended and is forgotten."""
+        mark = self._journal.get(order.attempt)
+        if mark is not None and mark.step is Step.JOB:
+            await self._spool.release(order.attempt)
+            await self.gone((order.attempt,))
+        else:
+            await self._void(order)
+            self._send(AttemptAbsent(attempt=order.attempt))
 
     async def _end(self, order: CancelOrder, job_id: int) -> bool:
         async with self._cancel_slots:

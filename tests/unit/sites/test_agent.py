@@ -16,12 +16,12 @@ from federator.errors import StaleState
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.faults.slurm import SimulatedSlurm
 from federator.model.reason import ReasonCode, RefusalKind
-from federator.model.site import NodeShare
+from federator.model.site import NodeShare, SiteJobState
 from federator.model.workload import AttemptId
 from federator.sites.agent import Agent, AgentConfig
 from federator.sites.greeting import await_welcome
 from federator.sites.journal import Journal, Mark, Step
-from federator.sites.launching import CANCELS_AT_ONCE, INTENT_HORIZON_S
+from federator.sites.launching import CANCELS_AT_ONCE, INTENT_HORIZON_S, SEEN_WITHIN_S
 from federator.sites.protocol import (
     BANNER,
     PROTOCOL_VERSION,
@@ -391,6 +391,65 @@ def test_a_withdrawal_spares_what_has_started(daemon: Daemon) -> None:
         daemon.tell(cancel(0, accepted.site_job_id))
         await asyncio.sleep(30.0)
         assert not daemon.slurm.live()
+
+    daemon.serve(script)
+
+
+def test_a_cancel_of_what_slurm_has_forgotten_is_answered_with_how_it_ended(
+    daemon: Daemon,
+) -> None:
+    async def its_end_is_seen() -> None:
+        daemon.tell(order())
+        await daemon.wait_for(LaunchAccepted)
+        daemon.slurm.end(attempt())
+        await asyncio.sleep(30.0)
+
+    async def and_forgotten() -> None:
+        daemon.tell(cancel(0, job_id))
+        await asyncio.sleep(10.0)
+        told = [r.state for report in daemon.heard(Report) for r in report.attempts]
+        assert told == [SiteJobState.COMPLETED]
+        assert not daemon.heard(AttemptAbsent)
+
+    daemon.serve(its_end_is_seen)
+    job_id = daemon.heard(LaunchAccepted)[0].site_job_id
+    daemon.slurm.forget(attempt())
+    daemon.slurm.accounts.clear()
+    daemon.said.clear()
+    daemon.serve(and_forgotten)
+
+
+@pytest.mark.parametrize("pending_only", [False, True])
+def test_a_cancel_of_a_job_that_its_user_has_renamed_is_answered(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, pending_only: bool
+) -> None:
+    """Its job goes by another comment, so no sweep shows the attempt, before or after."""
+
+    async def script() -> None:
+        daemon.tell(order())
+        accepted = await daemon.wait_for(LaunchAccepted)
+        monkeypatch.setattr(daemon.slurm, "reports", tuple)
+        await asyncio.sleep(SEEN_WITHIN_S + 10.0)
+        daemon.said.clear()
+        daemon.tell(cancel(0, accepted.site_job_id, pending_only))
+        await asyncio.sleep(10.0)
+        assert [r.gone for r in daemon.heard(Report) if r.gone] == [(attempt(),)]
+
+    daemon.serve(script)
+
+
+def test_a_cancel_does_not_call_gone_what_a_sweep_may_not_have_shown_yet(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon.slurm, "reports", tuple)
+
+    async def script() -> None:
+        daemon.tell(order())
+        await daemon.wait_for(LaunchAccepted)
+        daemon.tell(cancel(0))
+        await asyncio.sleep(SEEN_WITHIN_S / 2)
+        assert not any(report.gone for report in daemon.heard(Report))
+        assert not daemon.heard(AttemptAbsent)
 
     daemon.serve(script)
 

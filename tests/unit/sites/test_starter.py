@@ -42,19 +42,28 @@ def spool(tmp_path: Path) -> Path:
     return folder
 
 
-def run(
-    spool: Path, script: str = SH, job: str = "77", **more: str
-) -> subprocess.CompletedProcess[str]:
-    """As slurmd runs a batch script: it is executed, and the kernel reads its first line."""
+def put(spool: Path, script: str = SH, job: str = "77") -> Path:
+    """The job's script, where slurmd leaves it."""
     starter = starter_of(script, WHO, str(spool))
     spool_folder.put_starters(spool, {WHO: starter})
     path = spool.parent / f"slurm_script-{job}"
     path.write_bytes(started_by(script, starter.line).encode("utf-8", "surrogateescape"))
     path.chmod(0o755)
+    return path
+
+
+def execute(path: Path, job: str = "77", **more: str) -> subprocess.CompletedProcess[str]:
+    """As slurmd runs a batch script: it is executed, and the kernel reads its first line."""
     environment = {"SLURM_CLUSTER_NAME": "alpine", "SLURM_JOB_ID": job, "FED_X": "x", **more}
     return subprocess.run(
         [str(path), "one two"], capture_output=True, text=True, check=False, env=environment
     )
+
+
+def run(
+    spool: Path, script: str = SH, job: str = "77", **more: str
+) -> subprocess.CompletedProcess[str]:
+    return execute(put(spool, script, job), job, **more)
 
 
 def test_the_users_script_runs_as_it_would_have(spool: Path) -> None:
@@ -80,8 +89,11 @@ def test_a_job_that_slurm_put_back_starts_again(spool: Path) -> None:
 
 
 def test_of_many_at_once_one_job_starts(spool: Path) -> None:
+    # All are written before the first runs: a process that forks while another thread writes holds
+    # the file open for writing, and the kernel executes no such file.
+    scripts = {str(n): put(spool, job=str(n)) for n in range(100, 116)}
     with ThreadPoolExecutor(8) as pool:
-        done = list(pool.map(lambda n: run(spool, job=str(n)), range(100, 116)))
+        done = list(pool.map(lambda job: execute(scripts[job], job), scripts))
     assert sorted(d.returncode for d in done) == [0] + [REFUSED_STATUS] * 15
     assert sorted(os.listdir(spool / "leases")) == ["7.1", "7.1.job"]
 
