@@ -121,9 +121,9 @@ def _ending_of_its_own(entry: Entry, ending: Happening, report: AttemptReport) -
 
 
 def _is_refused_by_node(entry: Entry, report: AttemptReport) -> bool:
-    """Slurm cancels what a prolog would not let start, if it may not be put back."""
-    cancelled = report.state is SiteJobState.CANCELLED
-    return cancelled and bool(report.failed_nodes) and not entry.workload.requeue
+    """Slurm ends what a prolog would not let start, if it may not be put back: one way or other."""
+    ended = report.state in (SiteJobState.CANCELLED, SiteJobState.FAILED)
+    return ended and bool(report.failed_nodes) and not entry.workload.requeue
 
 
 def _ending_of_leaver(entry: Entry, ending: Happening, report: AttemptReport) -> Happening:

@@ -51,7 +51,7 @@ def running_at(site: str, federation: Running, script: str) -> Iterator[Row]:
 
 
 def again(federation: Running, id_: int) -> Row:
-    """The row once its second attempt runs, and why there is one."""
+    """The row once its second attempt runs, its script too, and why there is one."""
 
     def look() -> Row | None:
         told = federation.run("fsqueue", "--json", "--why", "-j", str(id_))
@@ -61,6 +61,7 @@ def again(federation: Running, id_: int) -> Row:
 
     found = within(90, look)
     assert found is not None
+    within(40, lambda: [start[1] for start in starts(id_)][-1:] == [2])
     return found
 
 

@@ -75,6 +75,18 @@ def test_a_node_failure_ends_what_may_not_be_requeued() -> None:
     assert happenings(entry, report(SiteJobState.NODE_FAIL)) == [Happening.FAILED]
 
 
+@pytest.mark.parametrize("state", [SiteJobState.CANCELLED, SiteJobState.FAILED])
+def test_what_a_prolog_refused_and_may_not_be_requeued_fails_on_account_of_its_node(
+    state: SiteJobState,
+) -> None:
+    entry = Entry(workload=replace(workload(), requeue=False), state=WorkloadState.RUNNING)
+    refused = replace(report(state), exit_code=1, failed_nodes=("n1",), failed_why="n1: ecc")
+    assert happenings(entry, refused) == [Happening.FAILED]
+    why = reason_for(entry, Happening.FAILED, refused)
+    assert why is not None
+    assert (why.code, why.detail) == (ReasonCode.NODE_FAILED, "n1 (n1: ecc)")
+
+
 def test_running_on_while_it_is_being_cancelled_is_no_news() -> None:
     entry = Entry(workload=workload(), state=WorkloadState.CANCELLING)
     assert happenings(entry, report(SiteJobState.RUNNING)) == []

@@ -103,6 +103,22 @@ def test_what_slurm_cancelled_since_a_prolog_refused_it_has_failed_on_that_node(
     assert last(Setbacks(unplanned), *sweeps).failed_nodes == failed
 
 
+@pytest.mark.parametrize(
+    ("exit_code", "lasted_s", "failed"),
+    [(1, 3.0, ("a2",)), (1, 60.0, ()), (2, 3.0, ()), (0, 3.0, ())],
+)
+def test_a_job_that_failed_at_once_on_a_node_that_its_prolog_drained_never_began(
+    exit_code: int, lasted_s: float, failed: tuple[str, ...]
+) -> None:
+    """Slurm calls it CANCELLED or FAILED, as it comes; what ran longer has failed by itself."""
+    ended = replace(
+        RUNS, state=SiteJobState.FAILED, nodes=(), exit_code=exit_code,
+        started_at_s=100.0, ended_at_s=100.0 + lasted_s,
+    )  # fmt: skip
+    sweeps = ((RUNS, rack("a", 3)), (ended, drained("Prolog error", "a2")))
+    assert last(Setbacks(unplanned), *sweeps).failed_nodes == failed
+
+
 def test_what_has_started_again_has_not_failed_when_it_is_cancelled_later() -> None:
     cancelled = replace(RUNS, state=SiteJobState.CANCELLED, nodes=())
     elsewhere = replace(RUNS, nodes=("a1", "a3"), restarts=1)
