@@ -8,6 +8,7 @@ anything imports ``federator.testbed``, which reads these variables once.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,46 @@ def _turn(item: pytest.Item) -> tuple[int, int]:
     tier = item.path.relative_to(Path(__file__).parent).parts[0]
     when = 0 if item.path.stem in _LONG else 2 if item.path.stem in _LAST else 1
     return _TIERS.index(tier) if tier in _TIERS else 0, when
+
+
+class _Failures:
+    """Says at once what failed, and how busy the machine was: of a long log often a part is read.
+
+    Args:
+        say: writes a line to the terminal.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            said = str(report.longrepr) if crash is None else crash.message
+            self._say(f"\n{report.nodeid}: {' '.join(said.split())[:500]} [{_busy()}]")
+
+
+def _busy() -> str:
+    """The load, and the share of the last minute in which work waited for each resource."""
+    load = "/".join(f"{of:.1f}" for of in os.getloadavg())
+    waits = [f"{of.stem} {_waited(of)}" for of in sorted(Path("/proc/pressure").glob("*"))]
+    return f"load {load}; waited for {', '.join(waits)}"
+
+
+def _waited(pressure: Path) -> str:
+    """E.g. ``12.50 %``, of the kernel's pressure-stall information."""
+    try:
+        some, *_ = pressure.read_text().splitlines()
+    except (OSError, ValueError):
+        return "unknown"
+    return dict(word.split("=") for word in some.split()[1:]).get("avg60", "unknown") + " %"
+
+
+@pytest.hookimpl(trylast=True)  # the terminal is there then
+def pytest_configure(config: pytest.Config) -> None:
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Failures(terminal.write_line))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
