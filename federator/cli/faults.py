@@ -36,6 +36,8 @@ def faults(histories: int, seed: int, processes: int, verbose: bool, as_json: bo
         for outcome in run_histories(range(seed, seed + histories), processes):
             report.add(outcome)
             advance(1)
+            if outcome.broken:  # at once: a long run may be cut short
+                print(f"seed {outcome.seed}: {'; '.join(outcome.broken)}", file=sys.stderr)
             if verbose:
                 print(f"seed {outcome.seed}, digest {outcome.digest}")
                 print("\n".join(outcome.story))
