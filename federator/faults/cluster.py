@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -282,12 +282,15 @@ class Cluster(SimulatedSlurm):
 
     # ---- what squeue shows ----
 
-    def reports(self) -> tuple[AttemptReport, ...]:
-        return tuple(r for r in super().reports() if r.site_job_id not in self.nameless)
+    def reports(self, launched: Container[int] = ()) -> tuple[AttemptReport, ...]:
+        """What names an attempt, and the renamed jobs that whoever asks has ``launched``."""
+        hidden = {job_id for job_id in self.nameless if job_id not in launched}
+        return tuple(r for r in super().reports() if r.site_job_id not in hidden)
 
-    def holders(self) -> tuple[Holder, ...]:
+    def holders(self, launched: Container[int] = ()) -> tuple[Holder, ...]:
+        hidden = {job_id for job_id in self.nameless if job_id not in launched}
         return tuple(
-            replace(h, attempt=None) if h.job_id in self.nameless else h for h in super().holders()
+            replace(h, attempt=None) if h.job_id in hidden else h for h in super().holders()
         )
 
 

@@ -40,6 +40,7 @@ class Truth:
     attempt_at_cancel: int = 0
     ended_outside: bool = False  # somebody ended a job of its in Slurm, or a gate did
     unrecorded: set[AttemptId] = field(default_factory=set)  # attempts Slurm knows no more
+    renamed: bool = False  # a job of it, by its user: nobody else may end that one
 
     @property
     def completed(self) -> bool:
@@ -126,7 +127,8 @@ class Model:
         self._live.remove(run)
         truth = self.truth(run.attempt.workload)
         since_s = self._clock() - max(truth.cancel_acked_at_s, self.calm_at_s)
-        if run.ended in _BY_ITSELF and since_s > CANCELS_WITHIN_S and not truth.unrecorded:
+        excused = truth.unrecorded or truth.renamed
+        if run.ended in _BY_ITSELF and since_s > CANCELS_WITHIN_S and not excused:
             self.break_(f"{run.attempt.workload} was cancelled, and ran on for {since_s:.0f} s")
 
     def stopped(self, site: str, attempt: AttemptId, job_id: int) -> None:
@@ -138,6 +140,10 @@ class Model:
     def unrecorded(self, attempt: AttemptId) -> None:
         """Slurm knows a job of the attempt no more."""
         self.truth(attempt.workload).unrecorded.add(attempt)
+
+    def renamed(self, attempt: AttemptId) -> None:
+        """A job of the attempt has another comment now."""
+        self.truth(attempt.workload).renamed = True
 
     def beyond(self, attempt: AttemptId) -> None:
         """Its sbatch does what Slurm's helper promises cannot be; its gate must stop it."""

@@ -390,7 +390,7 @@ class BadWeather:
             origin = site.cluster.real(job)
             assert origin is not None
             site.cluster.nameless.add(job.job_id)
-            self._world.model.unrecorded(origin)
+            self._world.model.renamed(origin)
         return bool(jobs)
 
     def _forged_comment(self) -> bool:

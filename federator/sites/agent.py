@@ -304,7 +304,7 @@ class Agent:
             self._launches.sweep_begins(idle=not self._tasks)
             began_s = self._elapsed_s()
             try:
-                sweep = await self._driver.sweep()
+                sweep = await self._driver.sweep(self._journal.launched)
             except SiteUnavailable as error:
                 self._told.forget()  # after trouble everything is told again
                 self._send(Trouble(detail=str(error)))
@@ -316,6 +316,7 @@ class Agent:
             known = {a: self._departures.told(report) for a, report in known.items()}
             self._known = await self._left_behind.complete(known)
             self._kept.note(self._known.values(), self._clock())
+            self._launches.note_found()
             self._launches.keep_live()
             self._sees_all_nodes = sweep.nodes_complete
             genuine = {a: r.site_job_id for a, r in self._known.items()}

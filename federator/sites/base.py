@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 from federator.model.site import AttemptReport, LocalJob, Node, NodeShare, RunningJob, SiteJob
@@ -108,6 +109,15 @@ class Missing:
     job_id: int = 0  # 0: sbatch's answer is not known
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """Of whom a job is that the agent's own sbatch made."""
+
+    attempt: AttemptId
+    user: str
+    at_s: float  # when sbatch was called, or had answered, by the agent's clock
+
+
 class SiteInspector(Protocol):
     """Slurm as somebody sees it who verifies how a site is set up.
 
@@ -157,7 +167,14 @@ class SiteDriver(Protocol):
 
     async def version(self) -> str: ...
 
-    async def sweep(self) -> Sweep: ...
+    async def sweep(self, launched: Mapping[int, Launched] = MappingProxyType({})) -> Sweep:
+        """Look at all of it.
+
+        Args:
+            launched: by (leader's) job id. A job of these whose comment names no attempt is that
+                attempt all the same: its user has rewritten the comment.
+        """
+        ...
 
     async def launch(self, order: LaunchOrder, ticket: str = "", start_line: str = "") -> int:
         """Submit an attempt, pinned, as the real user; return the (leader's) job id.

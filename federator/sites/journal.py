@@ -13,7 +13,7 @@ import fcntl
 import json
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
@@ -23,6 +23,7 @@ from typing import Final
 from federator.errors import SiteUnavailable, StaleState
 from federator.model.site import AttemptReport
 from federator.model.workload import AttemptId
+from federator.sites.base import Launched
 
 KEEP_S: Final = 30 * 86_400.0
 TAKEOVER_S: Final = 60.0  # more than an agent takes to end (launching.INTENT_HORIZON_S)
@@ -69,6 +70,7 @@ class Journal:
         self._path = folder / "journal"
         self._epoch_path = folder / "epoch"
         self._marks: dict[AttemptId, Mark] = {}
+        self._launched: dict[int, Launched] = {}
         self._load(now_s)
         self._rewrite()
         self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -83,7 +85,13 @@ class Journal:
                 last_s = max(mark["at_s"], mark.get("lived_at_s", 0.0))
                 if attempt is not None and now_s - last_s < KEEP_S:
                     known = {name: mark[name] for name in _FIELDS if name in mark}
-                    self._marks[attempt] = Mark(**(known | {"step": Step(mark["step"])}))
+                    self._remember(attempt, Mark(**(known | {"step": Step(mark["step"])})))
+
+    def _remember(self, attempt: AttemptId, mark: Mark) -> None:
+        self._marks[attempt] = mark
+        if mark.step is Step.JOB:  # of a job id that comes again, the last one's
+            launched = Launched(attempt=attempt, user=mark.user, at_s=mark.at_s)
+            self._launched[mark.job_id] = launched
 
     def _rewrite(self) -> None:
         """Compact: one line for each attempt, put in place in one step."""
@@ -102,6 +110,11 @@ class Journal:
     def marks(self) -> dict[AttemptId, Mark]:
         """The last word on every attempt."""
         return dict(self._marks)
+
+    @property
+    def launched(self) -> Mapping[int, Launched]:
+        """Every attempt that is known to be a job, by its (leader's) job id."""
+        return self._launched
 
     @property
     def newest_epoch(self) -> tuple[int, str]:
@@ -134,7 +147,7 @@ class Journal:
         if os.write(self._file, data) != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
         os.fsync(self._file)
-        self._marks[attempt] = mark
+        self._remember(attempt, mark)
 
     def accept_epoch(self, epoch: int, federation: str = "") -> None:
         """Serve this epoch of this federation, and none older from now on.

@@ -240,6 +240,17 @@ class Launches:
             and not report.state.ended
         }
 
+    def note_found(self) -> None:
+        """After a sweep: what an earlier agent was submitting when it ended, and is a job, is one.
+
+        From then on it is known by its job id, too, whatever becomes of its comment.
+        """
+        for attempt, report in self._known().items():
+            mark = self._journal.get(attempt)
+            if mark is not None and mark.step is Step.INTENT and attempt not in self._begun_s:
+                found = replace(mark, step=Step.JOB, job_id=report.site_job_id)
+                self._journal.put(attempt, found)
+
     def keep_live(self) -> None:
         """What lives is not forgotten, however long ago it was ordered."""
         now_s = self._clock()
@@ -331,7 +342,8 @@ class Launches:
 
         Not by Unix time: a clock that is set forward would make an sbatch seem over that is not.
         Its lease goes before the last look, however long the spool takes, so that an sbatch that
-        slips through later still starts nothing.
+        slips through later still starts nothing. Unless a job has consumed it: that is the attempt,
+        whatever its user calls it now, or Slurm has forgotten it.
         """
         begun_s, withdrawn = self._begun_s.get(attempt, self._since_s), False
         while True:
@@ -342,7 +354,10 @@ class Launches:
             if swept and withdrawn:
                 break
             if not withdrawn and self._elapsed_s() > begun_s + INTENT_HORIZON_S:
-                withdrawn = await self._spool.release(attempt)
+                job_id = await self._spool.bound_job(attempt, intent.user)
+                if job_id:
+                    return replace(intent, step=Step.JOB, job_id=job_id)
+                withdrawn = job_id is not None and await self._spool.release(attempt)
             if not (swept and withdrawn):
                 await asyncio.sleep(1.0)
         missing = Missing(attempt=attempt, user=intent.user, submitted_at_s=intent.at_s)

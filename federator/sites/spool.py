@@ -232,6 +232,21 @@ class Spool:
             return True
         return False
 
+    async def bound_job(self, attempt: AttemptId, user: str) -> int | None:
+        """The job that started as this attempt, as the site's hooks have noted.
+
+        Returns:
+            Its id; 0: none did; None: that cannot be told now.
+        """
+        if self._folder is None:
+            return 0
+        if not self._looked:
+            return None
+        folder = self._folder
+        with suppress(SiteUnavailable):
+            return await self._acted(lambda: spool_folder.bound_job(folder, attempt, user))
+        return None
+
     async def settle(
         self,
         live: Mapping[AttemptId, str],

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pwd
 import re
 import secrets
 import stat
@@ -29,6 +30,8 @@ _ASIDE: Final = ".junk."
 _WRITABLE: Final = ".writable"  # there for a moment
 _SITE: Final = "site"
 _MOST_NAME_BYTES: Final = 4096
+_NOBODY: Final = 65534
+_BOUND: Final = re.compile(rb"\S+ ([1-9][0-9]{0,9})\n")  # cluster and job
 _LEASE: Final = re.compile(r"(0|[1-9][0-9]{0,18})\.([1-9][0-9]{0,8})(\.job)?")
 
 
@@ -210,6 +213,40 @@ def lease_all(folder: Path, users: Mapping[AttemptId, str], now_s: float) -> set
             _replace(folder / "leases", _name(attempt), text)
             made.add(attempt)
     return made
+
+
+def bound_job(folder: Path, attempt: AttemptId, user: str) -> int:
+    """The job that has consumed an attempt's lease; 0: none has.
+
+    What prologs (root, or nobody on a shared file system) or the user's own script have written
+    counts; see ``prolog_epilog/fednode/lease.py``.
+
+    Raises:
+        OSError: it cannot be told.
+    """
+    path = folder / "leases" / f"{_name(attempt)}.job"
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP):
+            return 0
+        raise
+    try:
+        status = os.fstat(opened)
+        writers = {folder.stat().st_uid, 0, _NOBODY, _uid(user)}
+        if not stat.S_ISREG(status.st_mode) or status.st_uid not in writers:
+            return 0
+        match = _BOUND.fullmatch(os.read(opened, _MOST_NAME_BYTES))
+    finally:
+        os.close(opened)
+    return int(match[1]) if match is not None else 0
+
+
+def _uid(user: str) -> int:
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        return 0
 
 
 def remove(folder: Path, attempts: Iterable[AttemptId]) -> None:

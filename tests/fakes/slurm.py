@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 from federator.model.site import AttemptReport, Node, SiteJob, SiteJobState
 from federator.model.workload import AttemptId
-from federator.sites.base import Missing, Probe, Seen, Sweep
+from federator.sites.base import Launched, Missing, Probe, Seen, Sweep
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 from federator.sites.slurm.parse_site import Partition
 
@@ -46,7 +47,7 @@ class SimulatedSite:
         self._answer()
         return "25.05.3"
 
-    async def sweep(self) -> Sweep:
+    async def sweep(self, launched: Mapping[int, Launched] = MappingProxyType({})) -> Sweep:  # noqa: ARG002
         self._answer()
         found = Sweep(
             nodes=self.slurm.nodes(),

@@ -35,7 +35,7 @@ from federator.sites.slurm.parse_jobs import (
     OTHERS_FORMAT,
     SQUEUE_FORMAT,
     Layout,
-    holders,
+    is_federated,
     parse_jobs,
     parse_layout,
     parse_layouts,
@@ -306,7 +306,11 @@ class SlurmClient:
 
     async def _with_layouts(self, reading: Reading[SiteJob]) -> Reading[SiteJob]:
         """Fill in the shares of the federation's running jobs; each start is looked up once."""
-        running = {(job.job_id, job.started_at_s): job for job in holders(reading.records)}
+        running = {
+            (job.job_id, job.started_at_s): job
+            for job in reading.records
+            if job.nodes and (is_federated(job) or (job.job_id, job.started_at_s) in self._held)
+        }  # also those that were renamed since
         self._held = {key: held for key, held in self._held.items() if key in running}
         await self._look_up([job for key, job in running.items() if key not in self._held])
         jobs = tuple(self._filled(job) for job in reading.records)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from federator.errors import InvalidRequest, SiteRefused, SiteUnavailable
 from federator.model.site import AttemptReport, Node, NodeShare, SiteJob
 from federator.model.workload import AttemptId
-from federator.sites.base import Holder, Missing, Probe, Seen, Sweep
+from federator.sites.base import Holder, Launched, Missing, Probe, Seen, Sweep
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 from federator.sites.slurm.client import SlurmClient
 from federator.sites.slurm.parse_site import Partition
 from federator.sites.slurm.render import probe_call, render
-from federator.sites.slurm.reports import holders_of
+from federator.sites.slurm.reports import as_launched, attempt_reports, holders_of
 from federator.sites.slurm.runner import SubprocessRunner
 
 
@@ -31,12 +32,13 @@ class SlurmDriver:
     async def version(self) -> str:
         return await self._client.version()
 
-    async def sweep(self) -> Sweep:
+    async def sweep(self, launched: Mapping[int, Launched] = MappingProxyType({})) -> Sweep:
         found = await self._client.sweep()
         if not found.jobs_complete:
             # A job left out would look as if it had vanished: better no news than that.
             raise SiteUnavailable(f"jobs cannot be read: {'; '.join(found.problems)[:500]}")
-        known = {job.job_id for job in found.jobs}
+        jobs = [as_launched(job, launched) for job in found.jobs]
+        known = {job.job_id for job in jobs}
         others = tuple(
             Holder(
                 job_id=job.id, nodes=dict.fromkeys(job.nodes, NodeShare()), ends_by_s=job.ends_by_s
@@ -46,8 +48,8 @@ class SlurmDriver:
         )
         return Sweep(
             nodes=found.nodes,
-            attempts=found.attempts,
-            holders=holders_of(found.jobs) + others,
+            attempts=attempt_reports(jobs),
+            holders=holders_of(jobs) + others,
             switches=found.switches,
             problems=found.problems,
             nodes_complete=found.nodes_complete,

@@ -29,7 +29,6 @@ squeue --json             48.7 + 5.7    135.3 + 13.6   144.6 + 13.8    safe, 4 t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 from math import inf
 from typing import Final
@@ -260,8 +259,3 @@ def parse_others(output: bytes) -> Reading[LocalJob]:
 def is_federated(job: SiteJob) -> bool:
     """Return whether the job says that the federation submitted it."""
     return job.comment.startswith("fed:")
-
-
-def holders(jobs: Iterable[SiteJob]) -> list[SiteJob]:
-    """Return the federation's jobs that hold nodes."""
-    return [job for job in jobs if job.nodes and is_federated(job)]

@@ -13,7 +13,8 @@ Rules for the components of one het job (a plain job is a het job of one):
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from federator.model.site import (
@@ -25,11 +26,32 @@ from federator.model.site import (
     combined_state,
 )
 from federator.model.workload import AttemptId
-from federator.sites.base import Holder
+from federator.sites.base import Holder, Launched
 
+SUBMITTED_WITHIN_S: Final = 60.0  # of the mark in the journal; clocks may differ a little
 # Written by the watch (fednode/watching.py) and by the gate (fednode/lease.py). Users can write it,
 # too: about their own jobs.
 _NOTE: Final = re.compile(r"\S+ (fed-watch:\S{1,40}|fed-gate:\S{1,60})(?: |$)")
+
+
+def as_launched(job: SiteJob, launched: Mapping[int, Launched]) -> SiteJob:
+    """The job with the comment that it was launched with, if its user has put another there.
+
+    A user may annotate a job at any time (``scontrol update comment=``); it must not pass for
+    vanished, and its workload start elsewhere. Job ids come again where slurmctld has lost its
+    state: a later submission by the same user is another job. Slurm renews the time of submission
+    of what it puts back.
+
+    Args:
+        job: of a site.
+        launched: what its agent has launched, by (leader's) job id.
+    """
+    ours = launched.get(job.het_job_id or job.job_id)
+    if ours is None or job.user != ours.user or AttemptId.parse(job.comment) is not None:
+        return job
+    if not job.restarts and job.submitted_at_s > ours.at_s + SUBMITTED_WITHIN_S:
+        return job
+    return replace(job, comment=str(ours.attempt))
 
 
 def attempt_reports(jobs: Iterable[SiteJob]) -> tuple[AttemptReport, ...]:

@@ -281,6 +281,18 @@ def test_an_agent_that_died_in_sbatch_looks_the_attempt_up(daemon: Daemon, tmp_p
     assert daemon.site.submitted == []
 
 
+def test_a_job_that_a_dead_agent_had_not_heard_of_is_noted_as_soon_as_it_is_seen(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    """Without an order: its user may rename it before one comes."""
+    Journal(tmp_path, 0.0).put(attempt(), Mark(step=Step.INTENT, user="ada", at_s=daemon.clock()))
+    daemon.slurm.submit(attempt(), "ada", plan_on("a1"))
+    daemon.serve(lambda: asyncio.sleep(1.0))
+    mark = Journal(tmp_path, daemon.clock()).get(attempt())
+    assert mark is not None
+    assert (mark.step, mark.job_id) == (Step.JOB, 101)
+
+
 def test_a_job_of_another_user_with_the_same_comment_is_not_taken_for_the_attempt(
     daemon: Daemon, tmp_path: Path
 ) -> None:
@@ -636,6 +648,30 @@ def test_a_submission_has_its_ticket_and_its_lease_and_leaves_the_lease_alone(
         assert not os.listdir(folder / "tickets")
 
     daemon.serve(script)
+
+
+def test_a_job_whose_sbatch_was_not_heard_of_and_that_was_renamed_is_found_by_its_lease(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No sweep names the attempt, so that its lease alone keeps it from starting a second time."""
+    folder = spooled(daemon)
+    daemon.site.reply_is_lost = True
+    monkeypatch.setattr(daemon.slurm, "reports", tuple)
+
+    def starts(_: AttemptId, _token: str) -> None:
+        (folder / "leases" / f"{attempt().workload}.1.job").write_text("alpine 101\n")
+
+    daemon.site.on_launch = starts
+
+    async def script() -> None:
+        daemon.tell(order())
+        assert (await daemon.wait_for(LaunchAccepted)).site_job_id == 101
+        daemon.tell(order())
+        await daemon.wait_for(LaunchAccepted, 2)
+
+    daemon.serve(script)
+    assert daemon.site.submitted == [attempt()]
+    assert not daemon.heard(LaunchDeclined)
 
 
 def test_what_is_declined_or_absent_has_no_lease_when_the_daemon_hears_of_it(

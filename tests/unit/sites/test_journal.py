@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from federator.errors import StaleState
+from federator.sites.base import Launched
 from federator.sites.journal import KEEP_S, Journal, Mark, Step, take_over
 from tests.fakes.build import attempt
 
@@ -41,6 +42,16 @@ def test_the_last_word_on_an_attempt_survives_a_restart(tmp_path: Path) -> None:
     again = journal(tmp_path)
     assert again.get(attempt()) == Mark(step=Step.JOB, user="ada", at_s=901.0, job_id=7)
     assert again.get(attempt(1)) == Mark(step=Step.VOID, user="ada", at_s=902.0)
+
+
+def test_jobs_are_known_by_their_ids_too_and_the_last_one_counts(tmp_path: Path) -> None:
+    first = journal(tmp_path)
+    first.put(attempt(), Mark(step=Step.INTENT, user="ada", at_s=900.0))
+    assert first.launched == {}
+    first.put(attempt(), Mark(step=Step.JOB, user="ada", at_s=901.0, job_id=7))
+    first.put(attempt(1), Mark(step=Step.JOB, user="bob", at_s=902.0, job_id=7))
+    for each in (first, journal(tmp_path)):
+        assert each.launched == {7: Launched(attempt=attempt(1), user="bob", at_s=902.0)}
 
 
 TORN = (

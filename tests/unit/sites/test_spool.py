@@ -306,6 +306,41 @@ def test_a_lease_that_another_wrote_is_none(site: Fixture) -> None:
     assert site.names("leases") == set()
 
 
+def test_the_job_that_has_consumed_a_lease_is_told(site: Fixture) -> None:
+    site.do(site.spool.open(attempt(8), USER))
+    bound = site.folder / "leases" / "8.1.job"
+    assert site.do(site.spool.bound_job(attempt(8), USER)) == 0
+    bound.write_text("alpine 4711\n")
+    assert site.do(site.spool.bound_job(attempt(8), USER)) == 4711
+
+
+@pytest.mark.parametrize("text", ["", "alpine\n", "alpine 0\n", "alpine 12 3\n", "a 7\nb 8\n"])
+def test_what_no_hook_would_write_names_no_job(site: Fixture, text: str) -> None:
+    site.do(site.spool.open(attempt(8), USER))
+    (site.folder / "leases" / "8.1.job").write_text(text)
+    assert site.do(site.spool.bound_job(attempt(8), USER)) == 0
+
+
+def test_a_folder_or_a_link_in_place_of_a_binding_names_no_job(site: Fixture) -> None:
+    site.do(site.spool.open(attempt(8), USER))
+    foreign(site, "8.1.job")
+    assert site.do(site.spool.bound_job(attempt(8), USER)) == 0
+    site.do(site.spool.open(attempt(9), USER))
+    (site.folder / "elsewhere").write_text("alpine 4711\n")
+    (site.folder / "leases" / "9.1.job").symlink_to(site.folder / "elsewhere")
+    assert site.do(site.spool.bound_job(attempt(9), USER)) == 0
+    assert not site.spool.trouble
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_binding_that_a_stranger_wrote_names_no_job(site: Fixture) -> None:
+    site.do(site.spool.open(attempt(8), USER))
+    bound = site.folder / "leases" / "8.1.job"
+    bound.write_text("alpine 4711\n")
+    os.chown(bound, 12345, 12345)
+    assert site.do(site.spool.bound_job(attempt(8), USER)) == 0
+
+
 def test_who_is_always_quicker_spoils_one_name_only(
     site: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,16 @@ def test_a_few_starts_are_looked_up_one_by_one_and_only_once() -> None:
     assert first.records == second.records
 
 
+def test_what_a_job_holds_is_known_though_it_was_renamed_since() -> None:
+    layouts = {5: job_line(5)}
+    client, runner = client_of(site([5], layouts))
+    asyncio.run(client.jobs())
+    renamed = squeue_record(JobID="5", Comment="lr=3e-4")
+    runner.answer = lambda _argv: printed(renamed)
+    (job,) = asyncio.run(client.jobs()).records
+    assert job.nodes == {"n1": NodeShare(gpus=1, cpus=1)}
+
+
 def test_many_starts_are_looked_up_by_one_dump() -> None:
     ids = range(1, 21)
     client, runner = client_of(site(ids, {i: job_line(i) for i in ids}))

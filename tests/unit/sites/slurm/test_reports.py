@@ -16,8 +16,8 @@ from federator.model.site import (
     combined_state,
 )
 from federator.model.workload import AttemptId, WorkloadId
-from federator.sites.base import told_apart
-from federator.sites.slurm.reports import attempt_reports, holders_of
+from federator.sites.base import Launched, told_apart
+from federator.sites.slurm.reports import as_launched, attempt_reports, holders_of
 
 S = SiteJobState
 ATTEMPT = AttemptId(workload=WorkloadId(2**32 + 1), attempt=2)
@@ -112,6 +112,36 @@ def test_the_watchs_note_tells_why_a_job_was_ended_or_put_back(
 
 def test_jobs_that_name_no_attempt_are_left_out() -> None:
     assert attempt_reports([job(1, comment="mine"), job(2, comment="fed:x:1")]) == ()
+
+
+OURS = {7: Launched(attempt=ATTEMPT, user="vision1", at_s=1000.0)}
+
+
+@pytest.mark.parametrize("comment", ["", "lr=3e-4", "fed:", "fed:x:1"])
+def test_a_job_that_was_renamed_is_known_by_its_id(comment: str) -> None:
+    renamed = replace(job(7, comment=comment, nodes=("n1",)), submitted_at_s=999.0)
+    (report,) = attempt_reports([as_launched(renamed, OURS)])
+    assert (report.attempt, report.site_job_id) == (ATTEMPT, 7)
+    component = replace(job(8, leader=7, comment=comment), submitted_at_s=999.0)
+    assert as_launched(component, OURS).comment == str(ATTEMPT)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(job(8, comment="mine"), submitted_at_s=999.0),  # was never launched
+        replace(job(7, comment="mine"), submitted_at_s=999.0, user="mallory"),
+        replace(job(7, comment="mine"), submitted_at_s=5000.0),  # ids have come again
+        replace(job(7, comment="fed:9:1"), submitted_at_s=999.0),  # another attempt's
+    ],
+)
+def test_a_job_that_only_has_the_id_keeps_its_comment(other: SiteJob) -> None:
+    assert as_launched(other, OURS) is other
+
+
+def test_what_slurm_put_back_was_submitted_later_and_is_the_same_job() -> None:
+    again = replace(job(7, comment="mine"), submitted_at_s=5000.0, restarts=1)
+    assert as_launched(again, OURS).comment == str(ATTEMPT)
 
 
 def test_an_ended_het_job_has_its_leaders_exit_code_and_its_last_end() -> None:
