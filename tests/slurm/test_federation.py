@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from federator.testbed import layout
-from tests.slurm.federation import Running, at, output_of, slurm_job
+from tests.slurm.federation import Running, at, output_of, slurm_job, starts, traced
 
 pytestmark = pytest.mark.slurm
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -64,6 +64,19 @@ def test_job_that_one_gpu_type_can_run_goes_to_its_site(federation: Running) -> 
     id_ = federation.submit(example("h100_only.sh"), user="bio1")
     (row,) = federation.await_end(id_)
     assert (row["site"], row["state"]) == ("cedar", "COMPLETED")
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_a_job_with_another_comment_is_still_the_attempt(federation: Running, site: str) -> None:
+    """By root: users of these sites are not allowed to."""
+    with federation.only_room_at(site):
+        id_ = federation.submit(traced(8), "--gres=gpu:8", "--nodes=2")
+        row = federation.await_state(id_, "RUNNING")
+    assert row["site"] == site
+    at(site, "scontrol", "update", f"jobid={row['site_job_id']}", "comment=lr=3e-4 seed=1")
+    (row,) = federation.await_end(id_)
+    assert (row["state"], row["attempt"]) == ("COMPLETED", 1)
+    assert [start[:3] for start in starts(id_)] == [(id_, 1, site)]
 
 
 def test_array_runs_every_task_once_with_its_own_index(federation: Running) -> None:
