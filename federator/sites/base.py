@@ -115,7 +115,7 @@ class Launched:
 
     attempt: AttemptId
     user: str
-    at_s: float  # when sbatch was called, or had answered, by the agent's clock
+    at_s: float  # it had been submitted by then, by the agent's clock
 
 
 class SiteInspector(Protocol):

@@ -248,8 +248,7 @@ class Launches:
         for attempt, report in self._known().items():
             mark = self._journal.get(attempt)
             if mark is not None and mark.step is Step.INTENT and attempt not in self._begun_s:
-                found = replace(mark, step=Step.JOB, job_id=report.site_job_id)
-                self._journal.put(attempt, found)
+                self._journal.put(attempt, self._found(mark, report.site_job_id))
 
     def keep_live(self) -> None:
         """What lives is not forgotten, however long ago it was ordered."""
@@ -350,13 +349,13 @@ class Launches:
             swept = await self._sweep()
             report = self._known().get(attempt)
             if report is not None and report.user == intent.user:
-                return replace(intent, step=Step.JOB, job_id=report.site_job_id)
+                return self._found(intent, report.site_job_id)
             if swept and withdrawn:
                 break
             if not withdrawn and self._elapsed_s() > begun_s + INTENT_HORIZON_S:
                 job_id = await self._spool.bound_job(attempt, intent.user)
                 if job_id:
-                    return replace(intent, step=Step.JOB, job_id=job_id)
+                    return self._found(intent, job_id)
                 withdrawn = job_id is not None and await self._spool.release(attempt)
             if not (swept and withdrawn):
                 await asyncio.sleep(1.0)
@@ -364,7 +363,10 @@ class Launches:
         ended = (await self._accounted((missing,))).get(attempt)
         if ended is None:
             return None
-        return replace(intent, step=Step.JOB, job_id=ended.site_job_id)
+        return self._found(intent, ended.site_job_id)
+
+    def _found(self, intent: Mark, job_id: int) -> Mark:
+        return replace(intent, step=Step.JOB, job_id=job_id, at_s=self._clock())
 
     @staticmethod
     def _elapsed_s() -> float:

@@ -28,7 +28,7 @@ from federator.model.site import (
 from federator.model.workload import AttemptId
 from federator.sites.base import Holder, Launched
 
-SUBMITTED_WITHIN_S: Final = 60.0  # of the mark in the journal; clocks may differ a little
+CLOCKS_DIFFER_S: Final = 5.0  # at most, the agent's and slurmctld's
 # Written by the watch (fednode/watching.py) and by the gate (fednode/lease.py). Users can write it,
 # too: about their own jobs.
 _NOTE: Final = re.compile(r"\S+ (fed-watch:\S{1,40}|fed-gate:\S{1,60})(?: |$)")
@@ -49,7 +49,7 @@ def as_launched(job: SiteJob, launched: Mapping[int, Launched]) -> SiteJob:
     ours = launched.get(job.het_job_id or job.job_id)
     if ours is None or job.user != ours.user or AttemptId.parse(job.comment) is not None:
         return job
-    if not job.restarts and job.submitted_at_s > ours.at_s + SUBMITTED_WITHIN_S:
+    if not job.restarts and job.submitted_at_s > ours.at_s + CLOCKS_DIFFER_S:
         return job
     return replace(job, comment=str(ours.attempt))
 
