@@ -88,8 +88,9 @@ class Verifier:
     ) -> AsyncGenerator[Finding, None]:
         yield version(await self._site.version())
         yield python()
+        asked_s = self._clock()
         settings = await self._site.settings()
-        for finding in settings_found(settings, self._clock()):
+        for finding in settings_found(settings, asked_s, self._clock()):
             yield finding
         known = {p.name: p for p in await self._site.partitions()}
         for name in partitions:
@@ -229,14 +230,15 @@ def nodes_found(nodes: Iterable[Node]) -> Finding:
     return _found("nodes", _WARN, f"{up}; {shown}{more}")
 
 
-def settings_found(settings: Mapping[str, str], now_s: float) -> Iterator[Finding]:
+def settings_found(settings: Mapping[str, str], asked_s: float, now_s: float) -> Iterator[Finding]:
     """What `scontrol show config` says that matters to us.
 
     Args:
         settings: key to value, as Slurm prints them; ``as of`` is when slurmctld answered.
-        now_s: when, by the agent's clock.
+        asked_s: when it was asked, by the agent's clock.
+        now_s: when the answer was there.
     """
-    yield _clock_skew(settings.get("as of", ""), now_s)
+    yield _clock_skew(settings.get("as of", ""), asked_s, now_s)
     hidden = [word for word in _words(settings, "PrivateData") if word in _HIDES]
     yield (
         _found("PrivateData", _FAIL, f"hides {', '.join(hidden)} from the agent; take them out")
@@ -292,10 +294,11 @@ def _preemption(settings: Mapping[str, str]) -> Finding:
     return _found("PreemptMode", _OK, mode)
 
 
-def _clock_skew(as_of: str, now_s: float) -> Finding:
+def _clock_skew(as_of: str, asked_s: float, now_s: float) -> Finding:
+    """By how much slurmctld's answer, in whole seconds, is outside of the time that it took."""
     if not as_of.isascii() or not as_of.isdecimal():
         return _found("clock", _WARN, "slurmctld's time is not known")
-    skew_s = abs(int(as_of) - now_s)
+    skew_s = max(0.0, asked_s - 1 - int(as_of), int(as_of) - now_s)
     detail = f"agent and slurmctld are {skew_s:.0f} s apart"
     if skew_s > SKEW_FAIL_S:
         return _found("clock", _FAIL, f"{detail}; run NTP: tickets run out too early or late")

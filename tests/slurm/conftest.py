@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 
 from federator.testbed import cluster, layout
 from federator.testbed.layout import StateDir
-from tests.slurm.federation import AGENT, Running, at, close_again, within
+from tests.slurm.federation import AGENT, GO, Running, at, close_again, within
 from tests.slurm.gate import Gate, restore
 
 _CLEAR = f"""
@@ -38,7 +38,7 @@ def clear() -> None:
     """End every job at every site and wait until queues are empty and no agent is left."""
 
     def empty(site: str) -> None:
-        within(60, lambda: not at(site, "sh", "-c", _CLEAR))
+        within(120, lambda: not at(site, "sh", "-c", _CLEAR))
 
     with ThreadPoolExecutor(len(layout.SITES)) as pool:
         list(pool.map(empty, [site.name for site in layout.SITES]))
@@ -71,9 +71,10 @@ def federation(shared: Running) -> Iterator[Running]:
 
 
 @pytest.fixture
-def alone(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
-    """A daemon with an empty log; a short lease, so that withdrawing can be waited for."""
-    yield from lasting(Running(tmp_path, launch_lease_s=6.0, pass_interval_s=10.0))
+def alone(testbed: StateDir, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
+    """A daemon with an empty log. Its lease in seconds is the parameter, if a test waits for it."""
+    lease_s = getattr(request, "param", 30.0)
+    yield from lasting(Running(tmp_path, launch_lease_s=lease_s, pass_interval_s=10.0))
 
 
 @pytest.fixture
@@ -81,3 +82,19 @@ def gate() -> Iterator[Gate]:
     gate = Gate()
     yield gate
     gate.remove()
+
+
+@pytest.fixture
+def go(testbed: StateDir) -> Iterator[Callable[..., None]]:
+    """Tells a word to the jobs of these sites, or of all, that wait for it (``until``)."""
+    every = [site.name for site in layout.SITES]
+
+    def tell(*sites: str, word: str = "end") -> None:
+        for site in sites or every:
+            at(site, "touch", f"{GO}/{word}")
+
+    for site in every:
+        at(site, "sh", "-c", f"rm -rf {GO} && mkdir -m 755 {GO}")
+    yield tell
+    for site in every:
+        at(site, "rm", "-rf", GO)

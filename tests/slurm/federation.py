@@ -28,6 +28,7 @@ BIN = Path(sys.executable).parent
 # An agent's command line in its container, for pgrep.
 AGENT = "[^ ]*python3 -I /opt/federator/bin/federator agent .*"
 STARTS = "starts-of-tests"  # in each home; every start of a traced job is a line of it
+GO = "/tmp/tests-go"  # at each site; words are told to jobs as files in it, see ``until``
 
 
 def within(timeout_s: float, attempt: Callable[[], T]) -> T:
@@ -91,7 +92,7 @@ class Running:
     def start(self) -> None:
         """Start the daemon and wait until every site has reported."""
         self.spawn()
-        within(60, self.all_up)
+        within(90, self.all_up)
 
     def spawn(self) -> None:
         """Start the daemon; its sites come up when they do."""
@@ -164,7 +165,7 @@ class Running:
         (row,) = self.rows(id_)
         return row
 
-    def await_state(self, id_: int, *states: str, timeout_s: float = 40) -> Row:
+    def await_state(self, id_: int, *states: str, timeout_s: float = 90) -> Row:
         """The row once it is in one of ``states``."""
 
         def look() -> Row | None:
@@ -175,7 +176,7 @@ class Running:
         assert found is not None
         return found
 
-    def await_end(self, *ids: int, timeout_s: float = 60) -> list[Row]:
+    def await_end(self, *ids: int, timeout_s: float = 120) -> list[Row]:
         def look() -> list[Row] | None:
             rows = self.rows(*ids)
             return None if any(r["state"] in LIVE for r in rows) else rows
@@ -197,7 +198,7 @@ class Running:
             full = sum(there > 0 for there, _ in gpus) >= len(sites)
             return full and all(there == taken for there, taken in gpus)
 
-        within(40, seen)
+        within(90, seen)
 
     @contextmanager
     def only_room_at(self, site: str) -> Iterator[None]:
@@ -240,6 +241,11 @@ def traced(seconds: float = 0) -> str:
         f'#!/bin/sh\necho "$FED_JOB_ID $FED_ATTEMPT $SLURM_JOB_ID" >>"$HOME/{STARTS}"\n'
         f"sleep {seconds}\n"
     )
+
+
+def until(word: str = "end") -> str:
+    """A line of a script that waits until a test tells the word; see the fixture ``go``."""
+    return f"until [ -e {GO}/{word} ]; do sleep 0.2; done\n"
 
 
 def starts(*ids: int, user: str = "vision1") -> list[tuple[int, int, str, int]]:
@@ -305,7 +311,7 @@ def fill(site: str, seconds: int = 300) -> None:
     at(site, "sbatch", "--partition=local", f"--nodes={nodes}", "--gres=gpu:8", "--exclusive",
        "--output=/dev/null", f"--wrap=sleep {seconds}", user=layout.LOCAL_USER)  # fmt: skip
     running = ("squeue", "--noheader", "--states=R", "--partition=local")
-    within(40, lambda: at(site, *running))
+    within(90, lambda: at(site, *running))
 
 
 def agents(site: str) -> list[int]:

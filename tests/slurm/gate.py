@@ -1,8 +1,9 @@
 """A gate in front of a site's sbatch: the moment between order and sbatch, held for a test.
 
 The helper that the federation's sudo rule names is put aside, and a wrapper takes its place. It
-stops every submission where a slow sudo, PAM or home folder would, and hands it on unchanged when
-the test opens the gate. Cancels and signals pass. Nothing in the product knows of it.
+stops every submission as a slow sbatch would, and hands it on when the test opens the gate: with
+as much time to call sbatch as a new one has, however long it stood here. Cancels and signals pass.
+Nothing in the product knows of it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Final
 
+from federator.sites.slurm.client import START_WITHIN_S
 from federator.testbed.layout import HELPER
 from tests.slurm.federation import at
 
@@ -23,12 +25,16 @@ request=$(mktemp "{FOLDER}/request.XXXXXX") && cat >"$request" && exec 3<"$reque
 if grep -q '"op": *"sbatch"' "$request"; then
   attempt=$(grep -o 'fed:[0-9]*:[0-9]*' "$request" | head -n 1)
   echo $$ >"{FOLDER}/$attempt"
-  for ((turn = 0; turn < {LONGEST_S * 20}; turn++)); do
-    [ ! -e "{FOLDER}/open" ] || break
+  while [ ! -e "{FOLDER}/open" ] && ((SECONDS < {LONGEST_S})); do
     sleep 0.05
   done
+  if [ ! -e "{FOLDER}/open" ]; then
+    rm -f "{FOLDER}/$attempt"
+    exit 70
+  fi
+  start_by_s=$(($(date +%s) + {START_WITHIN_S:.0f})).0
+  sed -i 's/"start_by_s": *[0-9.]*/"start_by_s": '"$start_by_s/" "$request" && exec 3<"$request"
   rm -f "{FOLDER}/$attempt"
-  [ -e "{FOLDER}/open" ] || exit 70
 fi
 rm -f "$request"
 exec {ASIDE} <&3

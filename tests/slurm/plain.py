@@ -119,7 +119,7 @@ def start(site: SiteLayout, state: StateDir) -> PlainSite:
     # Archives carry no times, and slurmctld of 24.11 dies of a job_submit.lua from 1970.
     plain.run("touch", "/etc/slurm/job_submit.lua")
     plain.run("/root/start.sh")
-    within(30, lambda: plain.tried("sinfo", "-h", "-t", "idle", "-o", "%D").stdout.strip() == "3")
+    within(90, lambda: plain.tried("sinfo", "-h", "-t", "idle", "-o", "%D").stdout.strip() == "3")
     return plain
 
 

@@ -78,7 +78,7 @@ def occupy(site: str, *options: str) -> None:
     """A local job that holds something, and has started."""
     id_ = at(site, "sbatch", "--parsable", "-plocal", "--output=/dev/null", "-n1", *options,
              "--wrap=sleep 900", user=layout.LOCAL_USER).strip()  # fmt: skip
-    within(30, lambda: "RUNNING" in at(site, "squeue", "-h", f"-j{id_}", "-o%T"))
+    within(60, lambda: "RUNNING" in at(site, "squeue", "-h", f"-j{id_}", "-o%T"))
 
 
 @pytest.mark.parametrize("site", SITES)
@@ -88,7 +88,7 @@ def test_plans_made_from_a_live_snapshot_are_what_slurm_would_start(
     """With local jobs on a node of each rack, one of them on part of it."""
     occupy(site, f"--nodelist={site}-g2", "--gres=gpu:5", "-t10")
     occupy(site, f"--nodelist={site}-g5", "--gres=gpu:8", "-t10")
-    within(20, lambda: sum(n["gpus_alloc"] for n in snapshot(fleet, site)["nodes"]) == 13)
+    within(60, lambda: sum(n["gpus_alloc"] for n in snapshot(fleet, site)["nodes"]) == 13)
     taken = snapshot(fleet, site)
     with open_to_all(site):
         for what, job in JOBS.items():
@@ -109,7 +109,7 @@ def test_a_snapshot_shows_racks_spine_gpus_and_when_what_runs_will_have_ended(
         taken = snapshot(fleet, "cedar")
         return taken if taken["running"] and taken["local"] else None
 
-    taken = within(20, both)
+    taken = within(60, both)
     assert taken is not None
     assert taken["switches"] == {"rack1": "spine", "rack2": "spine"}
     assert {n["gpu_mem_gib"] for n in taken["nodes"] if n["gpus"]} == {80}
@@ -132,18 +132,20 @@ def test_a_blocked_gang_gets_its_room_and_only_shorter_jobs_run_there_before(
 ) -> None:
     """cedar alone has h100: one node of its eight is taken for ten minutes, by a local user."""
     occupy("cedar", "--nodelist=cedar-g1", "--gres=gpu:8", "-t10")
-    within(20, lambda: sum(n["gpus_alloc"] for n in snapshot(fleet, "cedar")["nodes"]) == 8)
+    within(60, lambda: sum(n["gpus_alloc"] for n in snapshot(fleet, "cedar")["nodes"]) == 8)
     gang = fleet.submit(traced(1), "-N8", "--gres=gpu:h100:8", "-t1")
-    within(15, lambda: fleet.row(gang)["refusals"])
+    within(60, lambda: fleet.row(gang)["refusals"])
     long = fleet.submit(traced(300), "-N1", "--gres=gpu:h100:8", "-t30")
     short = fleet.submit(traced(1), "-N1", "--gres=gpu:h100:1", "-t2")
-    told = fleet.run("fsqueue", "--why", str(gang)).stdout
-    assert "could start in" in told
+    within(20, lambda: "could start in" in fleet.run("fsqueue", "--why", str(gang)).stdout)
     (row,) = fleet.await_end(short)
     assert row["state"] == "COMPLETED"
-    refusals = fleet.row(long)["refusals"]
-    assert refusals["cedar"]["reasons"][0]["code"] == "FedReserved"
-    assert refusals["cedar"]["reasons"][0]["detail"] == str(gang)
+
+    def why() -> tuple[str, str] | None:
+        refusal = fleet.row(long)["refusals"].get("cedar")
+        return (refusal["reasons"][0]["code"], refusal["reasons"][0]["detail"]) if refusal else None
+
+    within(20, lambda: why() == ("FedReserved", str(gang)))
     at("cedar", "scancel", "--partition=local")  # it ends before its time
     (row,) = fleet.await_end(gang)
     assert row["state"] == "COMPLETED"
@@ -154,7 +156,7 @@ def test_a_blocked_gang_gets_its_room_and_only_shorter_jobs_run_there_before(
 
 def test_test_only_shows_each_sites_bid_or_what_it_could_start_instead(fleet: Running) -> None:
     occupy("cedar", "--nodelist=cedar-g1", "--gres=gpu:8", "-t10")
-    within(20, lambda: sum(n["gpus_alloc"] for n in snapshot(fleet, "cedar")["nodes"]) == 8)
+    within(60, lambda: sum(n["gpus_alloc"] for n in snapshot(fleet, "cedar")["nodes"]) == 8)
     script = "#!/bin/sh\ntrue\n"
     options = ("--test-only", "-N8", "--gres=gpu:8", "--fed-gpu-types=h100", "--fed-gpu-mem=40G")
     told = fleet.run("fsbatch", *options, "--uid=vision1", stdin=script)

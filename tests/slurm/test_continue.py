@@ -18,7 +18,7 @@ from tests.slurm.test_preemption import preemption, saver, steps_of
 pytestmark = pytest.mark.slurm
 
 GRACE_S = 15.0
-STEPS = 900  # of a tenth of a second: two minutes at most with what a step costs
+STEPS = 700  # of a tenth of a second at least: more than fit into one minute
 
 
 OPTIONS = ("-N1", "--gres=gpu:h100:1", "--time=1", "--fed-continue")

@@ -73,7 +73,7 @@ def plain(row: Row, components: list[list[str]], node_names: list[str], script: 
         placed.append(["--partition=fed", "--account=vision", f"--nodelist={nodes}", *words])
     id_ = at(row["site"], "sbatch", "--parsable", *joined(placed), user="vision1",
              stdin=script).strip()  # fmt: skip
-    within(20, lambda: not at(row["site"], "squeue", "--noheader", f"--jobs={id_}"))
+    within(60, lambda: not at(row["site"], "squeue", "--noheader", f"--jobs={id_}"))
     return dict(row, site_job_id=int(id_))
 
 

@@ -96,11 +96,12 @@ def nodes(testbed: object) -> Iterator[None]:
 
 
 def submit(site: str, node: str, script: str, *options: str, user: str = "vision1") -> int:
-    """The id of a job of two GPUs on ``node``, once it runs."""
+    """The id of a job of two GPUs on ``node``, once it runs and its output can be read."""
     argv = ["sbatch", "--parsable", "--partition=local", f"--nodelist={node}", "--gres=gpu:2",
             "--output=job-%j.out", *options]  # fmt: skip
     job = int(at(site, "sh", "-c", 'cd && exec "$@"', "-", *argv, user=user, stdin=script))
-    within(20, lambda: slurm_job(site, str(job))["JobState"] != "PENDING")  # type: ignore[arg-type]
+    within(90, lambda: slurm_job(site, job)["JobState"] != "PENDING")
+    within(60, lambda: shell(site, f"ls /home/{user}/job-{job}.out 2>/dev/null || true"))
     return job
 
 
@@ -111,9 +112,9 @@ def ended(site: str, job: int) -> dict[str, str]:
         found = slurm_job(site, job)
         return found if found["JobState"] not in ("RUNNING", "COMPLETING", "PENDING") else None
 
-    found = within(30, look)
+    found = within(60, look)
     assert found is not None
-    within(20, lambda: not at(site, "squeue", "--noheader", "--states=CG"))
+    within(60, lambda: not at(site, "squeue", "--noheader", "--states=CG"))
     return found
 
 
@@ -148,7 +149,7 @@ def _leftovers(site: str) -> None:
     node = f"{site}-g1"
     staying = submit(site, node, LEAVES.format(seconds=77771, name="job-stays"))
     going = submit(site, node, LEAVES.format(seconds=77772, name="job-goes"))
-    within(20, lambda: "2" in shell(site, "ls /tmp | grep -c '^job-.*began' || true"))
+    within(60, lambda: "2" in shell(site, "ls /tmp | grep -c '^job-.*began' || true"))
     maps = shell(site, f"cd {MAPS}/{node} && grep . [0-9]*").split()
     gpus_of = {job: {m.split(":")[0] for m in maps if m.endswith(f":{job}")}
                for job in (staying, going)}  # fmt: skip
@@ -180,15 +181,16 @@ def _held(site: str) -> None:
     gpus(site, node, 4, 0)
     hides = f"""#!/bin/sh
 setsid --fork env -i sleep 77773
-sleep 0.3
+until pid=$(pgrep --exact --full 'sleep 77773'); do sleep 0.1; done
 gpu=${{SLURM_JOB_GPUS%%,*}}
-echo "GPU-$gpu, $(pgrep -f 'sleep 77773'), 30000" >{USE}/{node}.apps
+echo "GPU-$gpu, $pid, 30000" >{USE}/{node}.apps
 : >/tmp/job-held.began
-sleep 2
+while [ ! -e /tmp/job-held.end ]; do sleep 0.1; done
 """
     job = submit(site, node, hides)
-    within(10, lambda: shell(site, "ls /tmp/job-held.began || true"))
+    within(60, lambda: shell(site, "ls /tmp/job-held.began || true"))
     gpus(site, node, 30_000, 0)
+    shell(site, "touch /tmp/job-held.end")
     assert ended(site, job)["JobState"] == "COMPLETED"
     assert not runs(site, "sleep 77773")
     told = at(site, "scontrol", "-o", "show", "node", node)
@@ -229,7 +231,7 @@ def test_who_holds_gpus_without_use_is_warned_where_they_read_it_and_then_cancel
 
 def _cancelled(site: str) -> None:
     node, other = f"{site}-g4", f"{site}-g5"
-    configure(site, reclaim="cancel")
+    configure(site, reclaim="cancel", reclaim_after_s=5)
     gpus(site, node, 40_000, 1)
     gpus(site, other, 40_000, 90)
     zombie = submit(site, node, "#!/bin/sh\nsleep 600\n")
@@ -240,14 +242,16 @@ def _cancelled(site: str) -> None:
     assert "fed-watch" not in output(site, zombie)
 
     def look(word: str) -> bool:
+        if word in output(site, zombie):
+            return True
         for which in (node, other):
             watched(site, which)
         return word in output(site, zombie)
 
-    within(20, lambda: look(f"job {zombie} held GPU memory and computed nothing"))
+    within(40, lambda: look(f"job {zombie} held GPU memory and computed nothing"))
     assert slurm_job(site, zombie)["JobState"] == "RUNNING"
     assert output(site, zombie).count("If this goes on") == 1
-    within(20, lambda: look("the job is cancelled now"))
+    within(90, lambda: look("the job is cancelled now"))
     assert ended(site, zombie)["JobState"] == "CANCELLED"
     assert output(site, zombie).count("If this goes on") == 1
     for spared in (shielded, busy):
@@ -271,13 +275,13 @@ def _requeued(site: str) -> None:
     salloc = f"salloc --quiet --partition=local --nodelist={node} --gres=gpu:2 --job-name=by-hand"
     shell(site, f"nohup {salloc} sleep 600 >/dev/null 2>&1 &", user="vision2")
     named = ("squeue", "--noheader", "--name=by-hand", "--states=R", "--format=%A")
-    by_hand = int(within(20, lambda: at(site, *named)))
+    by_hand = int(within(90, lambda: at(site, *named)))
 
     def look() -> bool:
         watched(site, node)
         return slurm_job(site, idle).get("Restarts") == "1"
 
-    within(30, look)
+    within(90, look)
     assert slurm_job(site, by_hand)["JobState"] == "RUNNING"
     steps = [json.loads(x) for x in at(site, "cat", f"{LOGS}/watch.jsonl").splitlines()]
     assert {line["job"] for line in steps if line["node"] == node} == {idle}
@@ -302,9 +306,9 @@ def _array(site: str) -> None:
         asked = ("squeue", "--noheader", "--states=all", f"--jobs={array}", "--format=%A %T")
         return dict(line.split() for line in at(site, *asked).splitlines())
 
-    within(20, lambda: list(tasks().values()) == 3 * ["RUNNING"])
+    within(90, lambda: list(tasks().values()) == 3 * ["RUNNING"])
     record = f"{STATE}/{node}/jobs/{array}.json"
-    (idle,) = json.loads(within(10, lambda: shell(site, f"cat {record} || true")))["gpus"]
+    (idle,) = json.loads(within(60, lambda: shell(site, f"cat {record} || true")))["gpus"]
     rows = "".join(f"{k}, GPU-{k}, 40000, {90 * (k != idle)}, Disabled\n" for k in range(8))
     at(site, "sh", "-c", f"cat >{USE}/{node}.gpus", stdin=rows)
 
@@ -312,7 +316,7 @@ def _array(site: str) -> None:
         watched(site, node)
         return tasks()[array] != "RUNNING"
 
-    within(30, look)
+    within(90, look)
     siblings = [state for number, state in tasks().items() if number != array]
     assert siblings == 2 * ["RUNNING"], reclaim
     at(site, "scancel", array)
@@ -331,7 +335,7 @@ def test_a_federated_job_that_the_watch_cancels_says_so_in_the_federation(
         watched(row["site"], node)
         return bool(federation.row(job)["state"] == "CANCELLED")
 
-    within(40, look)
+    within(90, look)
     reason = federation.row(job)["reason"]
     assert reason["code"] == "FedReclaimed"
     assert reason["detail"].startswith("zombie for ")

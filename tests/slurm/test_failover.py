@@ -38,7 +38,7 @@ def two(testbed: StateDir, tmp_path: Path) -> Iterator[tuple[Running, Running]]:
     try:
         first.start()
         second.spawn()
-        within(20, lambda: "standby" in second.log())
+        within(60, lambda: "standby" in second.log())
         yield first, second
     finally:
         for each in both:
@@ -87,17 +87,17 @@ def test_a_standby_takes_over_within_five_seconds_and_nothing_is_lost_or_run_twi
         began_s = time.monotonic()
         first.kill()
         killed_s = takeover_s(second, began_s)
-        within(30, second.all_up)
+        within(90, second.all_up)
 
         first.spawn()
-        within(20, lambda: first.log().count('"standby"') == 1)
+        within(60, lambda: first.log().count('"standby"') == 1)
         assert second.process is not None
         began_s = time.monotonic()
         second.process.send_signal(signal.SIGSTOP)
         stopped_s = takeover_s(first, began_s)
-        within(30, first.all_up)
+        within(90, first.all_up)
         second.process.send_signal(signal.SIGCONT)
-        assert second.process.wait(10) == os.EX_TEMPFAIL
+        assert second.process.wait(40) == os.EX_TEMPFAIL
         submitted = [id_ for future in at_sites for id_ in future.result(120)]
     print(f"takeover: killed {killed_s:.2f} s, stopped {stopped_s:.2f} s")
     assert len(set(submitted)) == len(submitted) == 24

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from federator.testbed import layout
-from tests.slurm.federation import Running, at, output_of, slurm_job, starts, traced
+from tests.slurm.federation import (
+    Running,
+    at,
+    output_of,
+    slurm_job,
+    starts,
+    traced,
+    until,
+    within,
+)
 
 pytestmark = pytest.mark.slurm
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SITES = tuple(site.name for site in layout.SITES)
 
 
-def example(name: str) -> str:
+def example(name: str, lasts: str = "sleep 2") -> str:
     """An example as it stands, but for the time that it sleeps so that people can watch it."""
-    return re.sub(r"\bsleep \d+", "sleep 2", (EXAMPLES / name).read_text())
+    return re.sub(r"\bsleep \d+", lasts, (EXAMPLES / name).read_text())
 
 
 def test_gang_starts_whole_on_the_planned_nodes_with_all_gpus(federation: Running) -> None:
@@ -36,13 +46,20 @@ def test_gang_starts_whole_on_the_planned_nodes_with_all_gpus(federation: Runnin
     assert all(line.endswith("GPUs 0,1,2,3,4,5,6,7") for line in lines)
 
 
-def test_het_job_starts_together_at_one_site(federation: Running) -> None:
-    id_ = federation.submit(example("het.sh"), user="nlp1")
+def test_het_job_starts_together_at_one_site(federation: Running, go: Callable[..., None]) -> None:
+    id_ = federation.submit(example("het.sh", until().strip()), user="nlp1")
     row = federation.await_state(id_, "RUNNING")
-    components = at(row["site"], "squeue", "--noheader", "--format=%i %T %N",
-                    f"--jobs={row['site_job_id']}").splitlines()  # fmt: skip
-    assert [line.split()[1] for line in components] == ["RUNNING", "RUNNING"]
+
+    def running() -> list[str] | None:
+        """The components, once all of them run."""
+        lines = at(row["site"], "squeue", "--noheader", "--format=%i %T %N",
+                   f"--jobs={row['site_job_id']}").splitlines()  # fmt: skip
+        return lines if [line.split()[1] for line in lines] == ["RUNNING", "RUNNING"] else None
+
+    components = within(20, running)
+    assert components is not None
     assert sorted(line.split()[2] for line in components) == sorted(row["node_names"])
+    go()
     (row,) = federation.await_end(id_)
     assert row["state"] == "COMPLETED"
     assert output_of(row, "nlp1").count("component rank") == 2
@@ -81,7 +98,7 @@ def test_a_job_with_another_comment_is_still_the_attempt(federation: Running, si
 
 def test_array_runs_every_task_once_with_its_own_index(federation: Running) -> None:
     id_ = federation.submit(example("array.sh"), user="nlp1")
-    rows = federation.await_end(id_, timeout_s=90)
+    rows = federation.await_end(id_)
     assert sorted(row["array_index"] for row in rows) == list(range(8))
     assert {row["state"] for row in rows} == {"COMPLETED"}
     for row in rows:
@@ -157,7 +174,7 @@ def test_output_lands_in_the_shared_folder_that_it_was_submitted_from(
 def test_export_none_gives_the_login_environment_and_names_the_job(federation: Running) -> None:
     ids = [federation.submit("#!/bin/sh\necho $FED_JOB_ID $HOME\n", "--export=NONE",
                              f"--gres=gpu:{kind}:1") for kind in ("a100", "h100")]  # fmt: skip
-    for row in federation.await_end(*ids, timeout_s=90):
+    for row in federation.await_end(*ids):
         assert output_of(row).split() == [str(row["id"]), "/home/vision1"]
 
 

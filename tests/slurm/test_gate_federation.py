@@ -26,7 +26,7 @@ def bad(federation: Running) -> Iterator[None]:
     job = ["sbatch", "--partition=local", "--output=/dev/null", *WHOLE_SITE, "--wrap=sleep 600"]
     done = inside.execute(layout.site("boreal"), job, user=LOCAL_USER)
     assert done.exit_status == 0, done.stderr
-    within(20, lambda: "RUNNING" in at("boreal", "squeue", "--noheader", "--format=%T"))
+    within(60, lambda: "RUNNING" in at("boreal", "squeue", "--noheader", "--format=%T"))
     try:
         yield
     finally:
@@ -52,7 +52,7 @@ def test_a_workload_leaves_bad_nodes_and_their_sites_and_says_why(
 
     within(180, told)
     at("boreal", "scancel", f"--user={LOCAL_USER}")
-    (row,) = federation.await_end(id_, timeout_s=90)
+    (row,) = federation.await_end(id_)
     assert (row["state"], row["site"]) == ("COMPLETED", "boreal")
     assert "drain" in at("cedar", "sinfo", "--noheader", "--nodes=cedar-g1", "--format=%T")
     shown = at("alpine", "sinfo", "--noheader", "--nodes=alpine-g1", "--format=%T %b")

@@ -302,7 +302,9 @@ def test_hooks_that_are_broken_or_gone_stop_no_job(everywhere: Everywhere) -> No
             at(cluster.site, "sh", "-c", f"{command}; touch {SCRIPT}")
             time.sleep(1.1)
             cluster.runs_local_work()
-            at(cluster.site, "sh", "-c", _RESTART)
+            restart = ("sh", "-c", _RESTART)
+            done = inside.execute(layout.site(cluster.site), restart, timeout_s=180)
+            assert done.exit_status == 0, done.stderr
             cluster.runs_local_work()
             at(cluster.site, "sh", "-c", f"cp -p /root/kept/federator.lua {MODULE}")
 
@@ -320,7 +322,7 @@ def test_what_a_missing_spool_means_is_the_sites_choice(everywhere: Everywhere) 
         assert (status, "admission rules could not be checked" in said) == (1, True)
         cluster.runs_local_work()  # it asks for no GPU, so no rule concerns it
         cluster.spool("tenant\tvision\t16\t0")
-        within(5, lambda: cluster.batch(*asks)[0] == 0)
+        within(30, lambda: cluster.batch(*asks)[0] == 0)
         said = cluster.log()
         assert "admission.tsv is not there" in said
         assert said.strip().endswith("admission.tsv is in order again")

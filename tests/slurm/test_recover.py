@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from federator.testbed import layout
-from tests.slurm.federation import Running, at, starts, traced
+from tests.slurm.federation import Running, starts, traced, until
 
 pytestmark = pytest.mark.slurm
 GANG = (f"--nodes={layout.GPU_NODES.count}", "--gres=gpu:8", "--time=10")
-GO = "recovered"  # in each home; jobs that are at work when the daemon dies wait for it
-WAITS = traced(0) + f'until [ -e "$HOME/{GO}" ]; do sleep 0.2; done\n'
+WAITS = traced() + until("recovered")
 CPUS = ("--cpus-per-task=1", "--time=10")
 
 
@@ -24,29 +23,18 @@ def export(running: Running, path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.fixture
-def go(alone: Running) -> Iterator[Callable[[], None]]:
-    """Lets the jobs that wait end."""
-
-    def everywhere(act: str) -> None:
-        for site in layout.SITES:
-            at(site.name, "sh", "-c", f"{act} /home/vision1/{GO}")
-
-    yield lambda: everywhere("touch")
-    everywhere("rm -f")
-
-
 def test_a_lost_database_is_rebuilt_from_the_sites_and_an_export(
-    alone: Running, go: Callable[[], None], tmp_path: Path
+    alone: Running, go: Callable[..., None], tmp_path: Path
 ) -> None:
     gangs = [alone.submit(WAITS, *GANG) for _ in layout.SITES]
     for id_ in gangs:
         alone.await_state(id_, "RUNNING")
     pending = [alone.submit(traced(1), "--gres=gpu:8") for _ in range(6)]
     array = alone.submit(traced(1), "--gres=gpu:8", "--array=0-3%2")
-    ends = alone.submit(traced(8), *CPUS)
+    ends = alone.submit(traced() + until("exported"), *CPUS)
     alone.await_state(ends, "RUNNING")
     export(alone, tmp_path / "queue.jsonl")
+    go(word="exported")
     alone.await_end(ends)
     later = alone.submit(WAITS, *CPUS)
     alone.await_state(later, "RUNNING")
@@ -74,7 +62,7 @@ def test_a_lost_database_is_rebuilt_from_the_sites_and_an_export(
     for id_ in (*gangs, later, ends, over):
         for key in ("state", "site", "site_job_id", "attempt", "user", "tenant", "started_at_s"):
             assert after[id_][key] == before[id_][key], (id_, key)
-    go()
+    go(word="recovered")
     rows = alone.await_end(*before, timeout_s=150)
     assert {row["state"] for row in rows} == {"COMPLETED"}
     assert {row["attempt"] for row in rows} == {1}

@@ -61,7 +61,7 @@ def test_the_simulator_gives_the_same_awards_for_the_daemons_log(fleet: Running)
     for k in range(18):
         ids.append(fleet.submit(LASTING, "--time=5", *SHAPES[k % len(SHAPES)]))
         time.sleep(BETWEEN_S)
-    fleet.await_end(*ids, timeout_s=300)
+    fleet.await_end(*ids, timeout_s=480)
     fleet.stop()
     with closing(SqliteStore(fleet.folder / "queue.db")) as store:
         events = [decode_event(record) for record in store.records()]

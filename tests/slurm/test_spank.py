@@ -14,7 +14,7 @@ import pytest
 from federator.testbed import inside, layout
 from federator.testbed.inside import Executed
 from federator.testbed.layout import LOCAL_USER, SPANK_PLUGIN
-from tests.slurm.federation import Running, at, output_of, within
+from tests.slurm.federation import Running, at, output_of, until, within
 
 pytestmark = pytest.mark.slurm
 
@@ -42,16 +42,19 @@ def everywhere(check: Callable[[str], None]) -> None:
         list(pool.map(check, SITES))
 
 
-def shell(site: str, command: str, stdin: str = "") -> Executed:
+def shell(site: str, command: str, stdin: str = "", timeout_s: float = 60.0) -> Executed:
     """What a local user's shell makes of a command."""
     argv = ["/bin/sh", "-c", command]
-    return inside.execute(layout.site(site), argv, user=LOCAL_USER, stdin=stdin)
+    return inside.execute(
+        layout.site(site), argv, user=LOCAL_USER, stdin=stdin, timeout_s=timeout_s
+    )
 
 
 def batch(site: str, script: str, options: str = "") -> list[str]:
     """Lines that a batch job printed, to its end."""
     out = shell(site, "mktemp").stdout.strip()
-    done = shell(site, f"sbatch --wait --output={out} {options} && cat {out}; rm -f {out}", script)
+    waits = f"sbatch --wait --output={out} {options} && cat {out}; rm -f {out}"
+    done = shell(site, waits, script, timeout_s=150)
     assert done.exit_status == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("Submitted batch job"), lines
@@ -178,7 +181,7 @@ def void(_: object) -> None:
 
 def restart_slurmd(site: str, node: str) -> None:
     at(site, "sh", "-c", f"kill $(cat /run/slurmd-{node}.pid)")
-    within(10, lambda: not at(site, "sh", "-c", f"pgrep -f 'slurmd -N {node}$' || true"))
+    within(40, lambda: not at(site, "sh", "-c", f"pgrep -f 'slurmd -N {node}$' || true"))
     at(site, "slurmd", "-N", node)
 
 
@@ -226,7 +229,7 @@ def test_valgrind_finds_no_memory_error_and_no_leak_of_ours(testbed: object) -> 
         assert done.exit_status == 0, done.stdout[-2000:] + done.stderr[-2000:]
         for command, (works, words) in CHECKED.items():
             log = shell(site, "mktemp").stdout.strip()
-            done = shell(site, f"{VALGRIND}{log} {command}")
+            done = shell(site, f"{VALGRIND}{log} {command}", timeout_s=300)
             assert (done.exit_status == 0) == works, (site, command, done)
             assert words in done.stdout + done.stderr, (site, command, done)
             text = shell(site, f"cat {log}; rm -f {log}").stdout
@@ -247,15 +250,21 @@ def assert_ours_is_clean(log: str) -> None:
             assert "spank_federator" not in "".join(own[:1]), record
 
 
-def test_a_script_for_both_commands_runs_with_fsbatch_at_every_site(federation: Running) -> None:
-    ids = [federation.submit(BOTH) for _ in SITES]  # together: none fits twice on one site
+def test_a_script_for_both_commands_runs_with_fsbatch_at_every_site(
+    federation: Running, go: Callable[..., None]
+) -> None:
+    lasting = BOTH.replace("--time=2", "--time=10").replace("sleep 5\n", until())
+    ids = [federation.submit(lasting) for _ in SITES]  # together: none fits twice on one site
     (row, *_) = federation.rows(ids[0])
     assert (row["project"], row["datasets"], row["elastic"]) == (
         "grant-42", ["imagenet/v2", "wiki.en"], {"least": 4, "most": 8},
     )  # fmt: skip
     told = federation.run("federator", "explain", str(ids[0])).stdout
     assert "project grant-42; data sets imagenet/v2, wiki.en; can run on 4-8 nodes" in told
-    rows = federation.await_end(*ids, timeout_s=90)
+    for id_ in ids:
+        federation.await_state(id_, "RUNNING")
+    go()
+    rows = federation.await_end(*ids, timeout_s=150)
     assert sorted(row["site"] for row in rows) == sorted(SITES)
     for row in rows:
         assert output_of(row).splitlines() == [*TOLD, STEP], row["site"]

@@ -241,7 +241,7 @@ def test_a_second_up_changes_nothing_and_takes_seconds(state: StateDir) -> None:
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     report = json.loads(done.stdout)
     assert [site["ready"] for site in report["sites"]] == [True, True, True]
-    assert report["elapsed_s"] < 10
+    assert report["elapsed_s"] < 30
     assert state.federation.read_text() == before
 
 
@@ -256,4 +256,4 @@ def test_a_site_cut_off_from_the_network_goes_on(state: StateDir) -> None:
             said(site, *wait, user="bio1")
         finally:
             network.connect(site.container)
-    within(10, lambda: "back" if ssh(state, site, "true").returncode != 255 else "")
+    within(40, lambda: "back" if ssh(state, site, "true").returncode != 255 else "")

@@ -165,7 +165,7 @@ def redis_pair(tmp_path: Path) -> Iterator[RedisPair]:
         sentinel = subprocess.Popen(["redis-server", str(conf), "--sentinel"], stdout=log)
     pair = RedisPair(primary, replica, port)
     try:
-        within(20, lambda: (tmp_path / "sentinel.log").read_text().count("+slave"))
+        within(60, lambda: (tmp_path / "sentinel.log").read_text().count("+slave"))
         yield pair
     finally:
         sentinel.kill()
@@ -205,7 +205,7 @@ def test_no_weather_over_two_daemons_loses_or_doubles_a_job(
             paused.send(signal.SIGSTOP)
             time.sleep(SILENT_S)
             paused.send(signal.SIGCONT)
-            within(30, lambda: os.EX_TEMPFAIL in paused.ends)
+            within(60, lambda: os.EX_TEMPFAIL in paused.ends)
             redis_pair.fail_over(stop=True)
             leader_of(daemons)
             redis_pair.fail_over()

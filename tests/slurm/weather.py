@@ -168,7 +168,7 @@ def restart_slurmctld(site: str) -> None:
     gone = f"while pgrep -x '{name}'; do sleep 0.2; done"
     at(site, "sh", "-c", f"pkill -TERM -x '{name}'; {gone}")
     at(site, "slurmctld")
-    within(60, lambda: at(site, "sh", "-c", "scontrol ping | grep -w UP || true"))
+    within(120, lambda: at(site, "sh", "-c", "scontrol ping | grep -w UP || true"))
 
 
 def restart_slurmd(site: str, node: str) -> None:

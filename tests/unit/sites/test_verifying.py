@@ -256,22 +256,34 @@ def test_what_takes_too_long_is_said_with_what_was_found(tmp_path: Path) -> None
         ({"SlurmctldParameters": "(null)"}, "PreemptMode", Verdict.WARN),
         ({"as of": "1000005"}, "clock", Verdict.WARN),
         ({"as of": "1000500"}, "clock", Verdict.FAIL),
+        ({"as of": "999995"}, "clock", Verdict.WARN),
         ({"as of": "yesterday"}, "clock", Verdict.WARN),
     ],
 )
 def test_settings_that_matter_are_told_with_what_to_do(
     change: dict[str, str], check: str, verdict: Verdict
 ) -> None:
-    found = {f.check: f for f in settings_found(GOOD | change, 1_000_000.0)}
+    found = {f.check: f for f in settings_found(GOOD | change, 1_000_000.0, 1_000_000.0)}
     assert found[check].verdict is verdict
     others = {f.verdict for c, f in found.items() if c != check}
     assert others == {Verdict.OK}
 
 
+@pytest.mark.parametrize(
+    ("as_of", "verdict"),
+    [(999_990, Verdict.WARN), (999_999, Verdict.OK), (1_000_040, Verdict.OK),
+     (1_000_045, Verdict.WARN), (1_000_080, Verdict.FAIL)],
+)  # fmt: skip
+def test_a_slow_answer_is_no_skew_of_clocks(as_of: int, verdict: Verdict) -> None:
+    """slurmctld said when at any moment of the 40 s, in whole seconds."""
+    found = settings_found(GOOD | {"as of": str(as_of)}, 1_000_000.5, 1_000_040.5)
+    assert {f.check: f.verdict for f in found}["clock"] is verdict
+
+
 def test_the_first_generation_names_its_prolog_without_a_number() -> None:
     """22.05 has one only."""
     one = {k.removesuffix("[0]"): v for k, v in GOOD.items()}
-    assert {f.verdict for f in settings_found(one, 1_000_000.0)} == {Verdict.OK}
+    assert {f.verdict for f in settings_found(one, 1_000_000.0, 1_000_000.0)} == {Verdict.OK}
 
 
 def test_words_of_a_site_are_one_printable_line(daemon: Daemon) -> None:
