@@ -211,7 +211,8 @@ class SiteLink:
             case Pong() | Hello():
                 pass
             case ClientCall():
-                self._desk.take(message, self.site, lambda r: self._answer(message.call_id, r))
+                answer = partial(self._answer, self._channel, message.call_id)
+                self._desk.take(message, self.site, answer)
             case SnapshotTaken():
                 self._answered(message.ask_id, self._snapshot_reply(message))
             case VerifyDone():
@@ -286,7 +287,13 @@ class SiteLink:
             return _unavailable(f"site {self.site} shows no snapshot: {taken.detail[:300]}")
         return SnapshotReply(snapshot=taken.snapshot)
 
-    def _answer(self, call_id: int, reply: Reply) -> None:
+    def _answer(self, channel: Channel | None, call_id: int, reply: Reply) -> None:
+        """Answer a call where it came from: the next agent counts its calls from one again.
+
+        Whoever waited at an agent that is gone knows so, and asks again.
+        """
+        if channel is not self._channel:
+            return
         try:
             self.send(CallAnswer(call_id=call_id, reply=reply))
         except InvalidRequest as error:

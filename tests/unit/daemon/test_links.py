@@ -229,6 +229,33 @@ def test_a_call_of_a_researcher_is_answered_over_the_same_channel() -> None:
     play(script)
 
 
+def test_an_answer_that_comes_after_the_channel_broke_goes_to_nobody() -> None:
+    """The next agent counts its calls from one again: another researcher would get the answer."""
+
+    class Late(Played):
+        def take(self, call: ClientCall, origin: SiteName, answer: Callable[[Reply], None]) -> None:
+            assert (call.user, origin) == ("ada", SITE)
+            self.answer = answer
+
+    async def script() -> None:
+        first, second = FakeChannel(), FakeChannel()
+        first.say(HELLO, ClientCall(call_id=1, user="ada", call=SitesCall()))
+        second.say(HELLO)
+        played = Late(first, second)
+
+        async def whole() -> None:
+            await asyncio.sleep(1.0)
+            first.stream.feed_eof()
+            await asyncio.sleep(5.0)
+            assert kinds(played.seen) == ["SiteUp", "SiteDown", "SiteUp"]
+            played.answer(SitesReply(sites=()))
+
+        await played.running(whole())
+        assert not any(b"call_answer" in data for data in (*first.written, *second.written))
+
+    play(script)
+
+
 def test_a_greeting_that_cannot_be_read_closes_the_channel() -> None:
     async def script() -> None:
         channel = FakeChannel()
