@@ -270,7 +270,7 @@ class SlurmClient:
             or nodes != self._others_on
             or self._clock() >= self._others_until_s
         ):
-            argv = ("squeue", "--local", "-h", "-a", "-t", "R,CG,S", "-O", OTHERS_FORMAT)
+            argv = ("squeue", "--local", "-h", "-a", "-t", "R,CF,CG,S", "-O", OTHERS_FORMAT)
             self._others = parse_others((await self._run(argv)).stdout)
             self._others_on, now_s = nodes, self._clock()
             ends = (job.ends_by_s for job in self._others.records if job.ends_by_s > now_s)

@@ -240,7 +240,7 @@ def _layout(record: str) -> Layout:
 
 
 def parse_others(output: bytes) -> Reading[LocalJob]:
-    """Read `squeue -h -t R,CG,S -O OTHERS_FORMAT`: what holds which nodes, and until when."""
+    """Read `squeue -h -t R,CF,CG,S -O OTHERS_FORMAT`: what holds which nodes, and until when."""
     jobs: list[LocalJob] = []
     problems: list[str] = []
     for line in output.decode("utf-8", "replace").splitlines():
