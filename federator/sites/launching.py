@@ -132,17 +132,18 @@ class Launches:
 
     async def _launch(self, order: LaunchOrder, obstacle: Reason | None) -> None:
         async with self._lock_of(order.attempt), self._slots:
-            mark = self._journal.get(order.attempt)
+            mark, detail = self._journal.get(order.attempt), "given up before"
             if mark is None:
                 mark = self._unmarked(order)
             elif mark.step is Step.INTENT:
-                mark = await self._find(order.attempt, mark)
+                mark = await self._settle(order.attempt, mark)
+                detail = "its sbatch was begun, and has left no job"
             if mark is not None and mark.step is Step.JOB:
                 self._accepted(order, mark.job_id)
                 if order.attempt not in self._known() and await self._sweep():
                     await self.gone((order.attempt,))
             elif mark is not None and mark.step is Step.VOID:
-                await self._declined(order, "given up before")
+                await self._declined(order, detail)
             elif obstacle is not None:
                 await self._void(order)
                 self._send(LaunchDeclined(attempt=order.attempt, reason=obstacle))
@@ -330,11 +331,19 @@ class Launches:
             mark = self._journal.get(attempt)
             if mark is None or mark.step is not Step.INTENT:
                 return mark
-            found = await self._find(attempt, mark)
-            if found is None:
-                return replace(mark, step=Step.VOID)  # the next order for it finds the same
-            self._journal.put(attempt, found)
-            return found
+            return await self._settle(attempt, mark)
+
+    async def _settle(self, attempt: AttemptId, intent: Mark) -> Mark:
+        """Note what has become of an attempt that was begun: a job, or nothing.
+
+        What cannot be found is never submitted again, for Slurm may have lost a job that ran, and
+        an sbatch beyond every limit may be under way: its workload has a next attempt.
+        """
+        found = await self._find(attempt, intent)
+        if found is None:
+            found = replace(intent, step=Step.VOID, at_s=self._clock())
+        self._journal.put(attempt, found)
+        return found
 
     async def _find(self, attempt: AttemptId, intent: Mark) -> Mark | None:
         """Look in Slurm for an attempt that was begun; wait until the answer is certain.

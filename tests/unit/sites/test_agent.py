@@ -303,11 +303,29 @@ def test_a_job_of_another_user_with_the_same_comment_is_not_taken_for_the_attemp
 
     async def script() -> None:
         daemon.tell(order())
-        accepted = await daemon.wait_for(LaunchAccepted)
-        assert accepted.site_job_id == 102
+        await daemon.wait_for(LaunchDeclined)
 
     daemon.serve(script)
-    assert daemon.site.submitted == [attempt()]
+    assert not daemon.heard(LaunchAccepted)
+
+
+def test_what_was_begun_and_cannot_be_found_is_never_submitted_again(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    """slurmctld may have lost a job that ran, or an sbatch may come late: another attempt goes."""
+    intent = Mark(step=Step.INTENT, user="ada", at_s=daemon.clock())
+    Journal(tmp_path, 0.0).put(attempt(), intent)
+
+    async def script() -> None:
+        for count in (1, 2):
+            daemon.tell(order())
+            declined = await daemon.wait_for(LaunchDeclined, count)
+            assert (declined.attempt, daemon.site.submitted) == (attempt(), [])
+
+    daemon.serve(script)
+    mark = Journal(tmp_path, daemon.clock()).get(attempt())
+    assert mark is not None
+    assert mark.step is Step.VOID
 
 
 def test_an_order_that_never_reached_slurm_is_given_up_only_when_that_is_certain(
@@ -705,7 +723,7 @@ def test_an_attempt_is_not_given_up_while_a_lease_of_it_cannot_be_removed(
         await asyncio.sleep(INTENT_HORIZON_S + 15.0)
         assert not daemon.heard(LaunchDeclined)  # its lease is there: it may start
         daemon.spool_hangs = False
-        await daemon.wait_for(LaunchAccepted)
+        await daemon.wait_for(LaunchDeclined)
 
     (folder / "leases").mkdir()
     (folder / "leases" / f"{attempt().workload}.1").write_text("{}")
