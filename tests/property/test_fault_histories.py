@@ -87,7 +87,7 @@ def _acts_before_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Term, "_carry_out", carry_out)
 
 
-def _submits_again_without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+def _gives_up_without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
     async def find(self: Launches, order: object, intent: Mark) -> Mark | None:
         return None
 
@@ -171,11 +171,11 @@ PLANTED: dict[str, Bug] = {
     "the log says that it wrote, and did not": Bug(
         _says_that_it_wrote, 0, _KILLED, "the log says otherwise",
     ),
-    "an agent submits again without looking": Bug(
-        _submits_again_without_looking, 0, _LATE, "was submitted twice",
+    "an agent gives an attempt up without looking": Bug(
+        _gives_up_without_looking, 0, _LATE, "has completed, and runs again",
     ),
     "an agent looks in Slurm only once": Bug(
-        _takes_a_lost_order_for_a_refusal, 0, _LATE, "was submitted twice",
+        _takes_a_lost_order_for_a_refusal, 0, _LATE, "has completed, and runs again",
     ),
     "an agent's journal does not reach the disk": Bug(
         _keeps_its_journal_in_memory, 0, _LATE, "was submitted twice",
