@@ -40,7 +40,7 @@ class Truth:
     attempt_at_cancel: int = 0
     ended_outside: bool = False  # somebody ended a job of its in Slurm, or a gate did
     unrecorded: set[AttemptId] = field(default_factory=set)  # attempts Slurm knows no more
-    renamed: bool = False  # a job of it, by its user: nobody else may end that one
+    renamed: set[AttemptId] = field(default_factory=set)  # their jobs only their users may end
 
     @property
     def completed(self) -> bool:
@@ -127,7 +127,7 @@ class Model:
         self._live.remove(run)
         truth = self.truth(run.attempt.workload)
         since_s = self._clock() - max(truth.cancel_acked_at_s, self.calm_at_s)
-        excused = truth.unrecorded or truth.renamed
+        excused = truth.unrecorded or run.attempt in truth.renamed
         if run.ended in _BY_ITSELF and since_s > CANCELS_WITHIN_S and not excused:
             self.break_(f"{run.attempt.workload} was cancelled, and ran on for {since_s:.0f} s")
 
@@ -143,7 +143,7 @@ class Model:
 
     def renamed(self, attempt: AttemptId) -> None:
         """A job of the attempt has another comment now."""
-        self.truth(attempt.workload).renamed = True
+        self.truth(attempt.workload).renamed.add(attempt)
 
     def beyond(self, attempt: AttemptId) -> None:
         """Its sbatch does what Slurm's helper promises cannot be; its gate must stop it."""

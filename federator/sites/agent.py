@@ -316,7 +316,7 @@ class Agent:
             known = {a: self._departures.told(report) for a, report in known.items()}
             self._known = await self._left_behind.complete(known)
             self._kept.note(self._known.values(), self._clock())
-            self._launches.note_found()
+            self._launches.sweep_ends()
             self._launches.keep_live()
             self._sees_all_nodes = sweep.nodes_complete
             genuine = {a: r.site_job_id for a, r in self._known.items()}

@@ -89,9 +89,11 @@ class Journal:
 
     def _remember(self, attempt: AttemptId, mark: Mark) -> None:
         self._marks[attempt] = mark
-        if mark.step is Step.JOB:  # of a job id that comes again, the last one's
-            launched = Launched(attempt=attempt, user=mark.user, at_s=mark.at_s)
-            self._launched[mark.job_id] = launched
+        if mark.step is Step.JOB:
+            known = self._launched.get(mark.job_id)
+            if known is None or known.at_s <= mark.at_s:  # ids come again: the last one's
+                launched = Launched(attempt=attempt, user=mark.user, at_s=mark.at_s)
+                self._launched[mark.job_id] = launched
 
     def _rewrite(self) -> None:
         """Compact: one line for each attempt, put in place in one step."""

@@ -95,6 +95,7 @@ class Launches:
         self._cancels: set[CancelOrder] = set()  # under way or waiting for a slot
         self._locks: dict[AttemptId, asyncio.Lock] = {}
         self._beginning: set[AttemptId] = set()  # may have a lease and no mark yet
+        self._doubtful: set[AttemptId] = set()  # were to end; the next sweep may not show them
         self._since_s = self._elapsed_s()  # an earlier agent was over, with all it had begun
         self._begun_s: dict[AttemptId, float] = {}  # by this one
         self.accepted_lately: dict[AttemptId, tuple[str, int]] = {}
@@ -139,9 +140,7 @@ class Launches:
                 mark = await self._settle(order.attempt, mark)
                 detail = "its sbatch was begun, and has left no job"
             if mark is not None and mark.step is Step.JOB:
-                self._accepted(order, mark.job_id)
-                if order.attempt not in self._known() and await self._sweep():
-                    await self.gone((order.attempt,))
+                await self._is_job(order, mark.job_id)
             elif mark is not None and mark.step is Step.VOID:
                 await self._declined(order, detail)
             elif obstacle is not None:
@@ -209,9 +208,15 @@ class Launches:
         if mark is not None and mark.step is Step.INTENT:
             mark = await self._find(order.attempt, mark)
             if mark is not None:
-                self._accepted(order, mark.job_id)
+                await self._is_job(order, mark.job_id)
                 return
         await self._declined(order, detail)
+
+    async def _is_job(self, order: LaunchOrder, job_id: int) -> None:
+        """It was submitted before; where no sweep shows it any more, tell how it ended."""
+        self._accepted(order, job_id)
+        if order.attempt not in self._known() and await self._sweep():
+            await self.gone((order.attempt,))
 
     def is_over(self, attempt: AttemptId) -> bool:
         """Tell, after a sweep, whether an attempt can never start here (again).
@@ -238,18 +243,25 @@ class Launches:
             for a, report in self._known().items()
             if (mark := self._journal.get(a)) is not None
             and mark.step is Step.JOB
+            and not mark.cancelled  # its lease is not made anew
             and not report.state.ended
         }
 
-    def note_found(self) -> None:
-        """After a sweep: what an earlier agent was submitting when it ended, and is a job, is one.
+    def sweep_ends(self) -> None:
+        """What the sweep shows is noted; what it should show and does not is told.
 
-        From then on it is known by its job id, too, whatever becomes of its comment.
+        What an earlier agent was submitting when it ended is known by its job id from now on,
+        whatever becomes of its comment. What was to end and is not seen has ended, or its user has
+        renamed it.
         """
         for attempt, report in self._known().items():
             mark = self._journal.get(attempt)
             if mark is not None and mark.step is Step.INTENT and attempt not in self._begun_s:
                 self._journal.put(attempt, self._found(mark, report.site_job_id))
+        doubtful, self._doubtful = self._doubtful, set()
+        gone = [a for a in doubtful if a not in self._known() and self.is_over(a)]
+        if gone:
+            self._start(self.gone(gone))
 
     def keep_live(self) -> None:
         """What lives is not forgotten, however long ago it was ordered."""
@@ -364,7 +376,7 @@ class Launches:
             if not withdrawn and self._elapsed_s() > begun_s + INTENT_HORIZON_S:
                 job_id = await self._spool.bound_job(attempt, intent.user)
                 if job_id:
-                    return self._found(intent, job_id)
+                    return self._found(intent, job_id, intent.at_s + INTENT_HORIZON_S)
                 withdrawn = job_id is not None and await self._spool.release(attempt)
             if not (swept and withdrawn):
                 await asyncio.sleep(1.0)
@@ -372,10 +384,13 @@ class Launches:
         ended = (await self._accounted((missing,))).get(attempt)
         if ended is None:
             return None
-        return self._found(intent, ended.site_job_id)
+        submitted_by_s = intent.at_s + INTENT_HORIZON_S
+        return self._found(intent, ended.site_job_id, submitted_by_s)
 
-    def _found(self, intent: Mark, job_id: int) -> Mark:
-        return replace(intent, step=Step.JOB, job_id=job_id, at_s=self._clock())
+    def _found(self, intent: Mark, job_id: int, submitted_by_s: float | None = None) -> Mark:
+        """Args: submitted_by_s: by default now, of what a sweep shows."""
+        at_s = self._clock() if submitted_by_s is None else submitted_by_s
+        return replace(intent, step=Step.JOB, job_id=job_id, at_s=at_s)
 
     @staticmethod
     def _elapsed_s() -> float:
@@ -407,10 +422,8 @@ class Launches:
                     return
             except FederatorError as error:
                 self._send(CancelFailed(attempt=order.attempt, detail=str(error)))
+            self._doubtful.add(order.attempt)
             self._watch()
-            swept = order.attempt not in self._known() and await self._sweep()
-            if swept and self.is_over(order.attempt):  # its user has renamed it, say
-                await self.gone((order.attempt,))
 
     async def _not_there(self, order: CancelOrder) -> None:
         """Slurm has no job to end: it never had one, or the job has ended and is forgotten."""
@@ -429,13 +442,15 @@ class Launches:
     async def _job_of(self, order: CancelOrder) -> int | None:
         """The job to cancel; None when the site has none and must never have one."""
         if order.site_job_id:
-            return order.site_job_id
+            owner = self._journal.launched.get(order.site_job_id)
+            is_anothers = owner is not None and owner.attempt != order.attempt
+            return None if is_anothers else order.site_job_id  # the id has come again
         report = self._known().get(order.attempt)
         if report is not None and report.user == order.user:
             return report.site_job_id
         mark = self._journal.get(order.attempt)
         if mark is not None and mark.step is Step.INTENT:
-            mark = await self._find(order.attempt, mark)
+            mark = await self._settle(order.attempt, mark)
         if mark is not None and mark.step is Step.JOB:
             return mark.job_id
         return None

@@ -82,8 +82,10 @@ class Setbacks:
             if not names and report.state in _NODES_DID_IT:
                 names = had
             failed = _Failed(names, _why(names, unfit))
-        if report.state is SiteJobState.CANCELLED or _may_never_have_begun(report):
+        if report.state is SiteJobState.CANCELLED:  # what was put back was taken back
             failed = self._failed.get(report.attempt) or self._refused(report, broken)
+        elif _may_never_have_begun(report):
+            failed = self._refused(report, broken)
         if failed.nodes:
             self._failed[report.attempt] = failed
         preempted = report.attempt in self._preempted

@@ -225,21 +225,31 @@ def bound_job(folder: Path, attempt: AttemptId, user: str) -> int:
         OSError: it cannot be told.
     """
     path = folder / "leases" / f"{_name(attempt)}.job"
+    writers = {folder.stat().st_uid, 0, _NOBODY, _uid(user)}
+    if not _is_file_of(path, writers):  # anybody may put anything there, unreadable too
+        return 0
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ELOOP):
+        if not _is_file_of(path, writers):  # somebody has changed it meanwhile
             return 0
-        raise
+        raise Obstructed(error.errno, f"{path}: {error.strerror}") from error
     try:
         status = os.fstat(opened)
-        writers = {folder.stat().st_uid, 0, _NOBODY, _uid(user)}
         if not stat.S_ISREG(status.st_mode) or status.st_uid not in writers:
             return 0
         match = _BOUND.fullmatch(os.read(opened, _MOST_NAME_BYTES))
     finally:
         os.close(opened)
     return int(match[1]) if match is not None else 0
+
+
+def _is_file_of(path: Path, owners: set[int]) -> bool:
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_uid in owners
 
 
 def _uid(user: str) -> int:

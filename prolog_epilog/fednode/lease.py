@@ -144,6 +144,7 @@ def _bind_once(folder: str, claim: Claim, bound: str, trusted: "tuple[int, ...]"
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as stream:
+            os.fchmod(descriptor, 0o644)  # the agent reads it, whatever slurmd's umask is
             stream.write(f"{claim.cluster} {claim.leader}\n")
         with contextlib.suppress(FileExistsError):  # another was quicker; or NFS told us twice
             os.link(part, bound)

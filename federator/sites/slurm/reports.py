@@ -28,14 +28,15 @@ from federator.model.site import (
 from federator.model.workload import AttemptId
 from federator.sites.base import Holder, Launched
 
-CLOCKS_DIFFER_S: Final = 5.0  # at most, the agent's and slurmctld's
+MOST_SKEW_S: Final = 30.0  # of the agent's clock and slurmctld's; see sites.verifying
 # Written by the watch (fednode/watching.py) and by the gate (fednode/lease.py). Users can write it,
 # too: about their own jobs.
 _NOTE: Final = re.compile(r"\S+ (fed-watch:\S{1,40}|fed-gate:\S{1,60})(?: |$)")
 
 
 def as_launched(job: SiteJob, launched: Mapping[int, Launched]) -> SiteJob:
-    """The job with the comment that it was launched with, if its user has put another there.
+    """The job with the comment that it was launched with, if its user has put another there:
+    any, or that of another attempt.
 
     A user may annotate a job at any time (``scontrol update comment=``); it must not pass for
     vanished, and its workload start elsewhere. Job ids come again where slurmctld has lost its
@@ -47,9 +48,9 @@ def as_launched(job: SiteJob, launched: Mapping[int, Launched]) -> SiteJob:
         launched: what its agent has launched, by (leader's) job id.
     """
     ours = launched.get(job.het_job_id or job.job_id)
-    if ours is None or job.user != ours.user or AttemptId.parse(job.comment) is not None:
+    if ours is None or job.user != ours.user or AttemptId.parse(job.comment) == ours.attempt:
         return job
-    if not job.restarts and job.submitted_at_s > ours.at_s + CLOCKS_DIFFER_S:
+    if not job.restarts and job.submitted_at_s > ours.at_s + MOST_SKEW_S:
         return job
     return replace(job, comment=str(ours.attempt))
 

@@ -449,6 +449,43 @@ def test_a_cancel_of_what_slurm_has_forgotten_is_answered_with_how_it_ended(
     daemon.serve(and_forgotten)
 
 
+def test_a_cancel_of_what_a_dead_agent_submitted_and_slurm_forgot_tells_how_it_ended(
+    daemon: Daemon,
+) -> None:
+    """The journal holds no job id, and no cancel can be made; sacct knows all the same."""
+    intent = Mark(step=Step.INTENT, user="ada", at_s=daemon.clock())
+    Journal(daemon.folder, 0.0).put(attempt(), intent)
+    daemon.slurm.submit(attempt(), "ada", plan_on("a1"))
+    daemon.slurm.end(attempt())
+    daemon.slurm.forget(attempt())
+    daemon.site.keeps_accounts = True
+
+    async def script() -> None:
+        daemon.tell(cancel(0))
+        await asyncio.sleep(INTENT_HORIZON_S + 15.0)
+        told = [r.state for report in daemon.heard(Report) for r in report.attempts]
+        assert told == [SiteJobState.COMPLETED]
+        assert not daemon.heard(AttemptAbsent)
+
+    daemon.serve(script)
+
+
+def test_a_cancel_of_a_job_whose_id_has_come_again_ends_nobody_else(daemon: Daemon) -> None:
+    """slurmctld has lost its state; an order repeated for the old job names its id."""
+    old = Mark(step=Step.JOB, user="ada", at_s=daemon.clock() - 3600.0, job_id=101)
+    Journal(daemon.folder, 0.0).put(attempt(1), old)
+
+    async def script() -> None:
+        daemon.tell(order())
+        assert (await daemon.wait_for(LaunchAccepted)).site_job_id == 101
+        daemon.tell(cancel(1, 101))
+        await asyncio.sleep(10.0)
+        assert [r.gone for r in daemon.heard(Report) if r.gone] == [(attempt(1),)]
+        assert [job.attempt for job in daemon.slurm.live()] == [attempt()]
+
+    daemon.serve(script)
+
+
 @pytest.mark.parametrize("pending_only", [False, True])
 def test_a_cancel_of_a_job_that_its_user_has_renamed_is_answered(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, pending_only: bool

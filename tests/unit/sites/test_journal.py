@@ -50,6 +50,7 @@ def test_jobs_are_known_by_their_ids_too_and_the_last_one_counts(tmp_path: Path)
     assert first.launched == {}
     first.put(attempt(), Mark(step=Step.JOB, user="ada", at_s=901.0, job_id=7))
     first.put(attempt(1), Mark(step=Step.JOB, user="bob", at_s=902.0, job_id=7))
+    first.put(attempt(), Mark(step=Step.JOB, user="ada", at_s=901.0, job_id=7, cancelled=True))
     for each in (first, journal(tmp_path)):
         assert each.launched == {7: Launched(attempt=attempt(1), user="bob", at_s=902.0)}
 
