@@ -60,7 +60,17 @@ def failing_prolog(site: str, node: str, *, held: bool) -> Iterator[None]:
         at(site, "sh", "-c", f"mv {CONF}.kept {CONF}; rm {PROLOG}")
         if held:
             reconfigure(site)
+        restart_slurmd(site, node)
         at(site, "sh", "-c", f"scontrol update nodename={node} state=resume || true")
+
+
+def restart_slurmd(site: str, node: str) -> None:
+    """Have it forget the failed prolog.
+
+    Where a job may not be requeued, and has ended before slurmd tells of its prolog, 22.05 goes on
+    telling: every 15 s, for ever, and each time the node is drained again.
+    """
+    at(site, "sh", "-c", f"kill -9 $(cat /run/slurmd-{node}.pid); slurmd -N {node}")
 
 
 def reconfigure(site: str) -> None:
