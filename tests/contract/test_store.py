@@ -444,7 +444,7 @@ def test_what_is_acknowledged_is_on_the_replica_and_survives_a_failover(tmp_path
     primary = RedisServer(tmp_path / "primary")
     replica = RedisServer(tmp_path / "replica", primary)
     try:
-        store = leading(f"redis://127.0.0.1:{primary.port}?replicas=1&wait_ms=500")
+        store = leading(f"redis://127.0.0.1:{primary.port}?replicas=1&wait_ms=5000")
         store.append([b"one"])
         primary.kill()
         promoted = Client(unix_socket_path=replica.socket)
@@ -574,12 +574,12 @@ def test_a_promoted_redis_is_not_led_before_it_has_its_replicas(tmp_path: Path) 
     promoted = RedisServer(tmp_path / "promoted", primary)
     servers = [primary, promoted]
     try:
-        store = leading(f"redis://127.0.0.1:{primary.port}?replicas=1&wait_ms=500")
+        store = leading(f"redis://127.0.0.1:{primary.port}?replicas=1&wait_ms=5000")
         store.append([b"one"])
         primary.kill()
         Client(port=promoted.port).replicaof("NO", "ONE")
         Client(port=promoted.port).delete("{federator:queue}:lease")
-        successor = open_store(f"redis://127.0.0.1:{promoted.port}?replicas=1&wait_ms=500")
+        successor = open_store(f"redis://127.0.0.1:{promoted.port}?replicas=1&wait_ms=2000")
         for _ in range(2):
             with pytest.raises(StoreError, match="nobody leads until 1 are connected"):
                 successor.lead(0)
