@@ -108,7 +108,7 @@ def _may_never_have_begun(report: AttemptReport) -> bool:
     """A batch host whose prolog fails reports exit status 1, if it is quicker than the cancel.
 
     The job ends FAILED then, as if its script had said so (seen on 22.05, in 4 of 5 such jobs on a
-    busy machine). Its node, drained by a prolog just now, tells the difference.
+    busy machine). Its node, drained by a prolog, tells the difference.
     """
     failed = report.state is SiteJobState.FAILED and (report.exit_code, report.signal) == (1, 0)
     return failed and report.ended_at_s - report.started_at_s <= PROLOG_TAKES_S

@@ -35,13 +35,12 @@ _NOTE: Final = re.compile(r"\S+ (fed-watch:\S{1,40}|fed-gate:\S{1,60})(?: |$)")
 
 
 def as_launched(job: SiteJob, launched: Mapping[int, Launched]) -> SiteJob:
-    """The job with the comment that it was launched with, if its user has put another there:
-    any, or that of another attempt.
+    """The job with the comment that it was launched with, whatever its user has put there since.
 
     A user may annotate a job at any time (``scontrol update comment=``); it must not pass for
     vanished, and its workload start elsewhere. Job ids come again where slurmctld has lost its
-    state: a later submission by the same user is another job. Slurm renews the time of submission
-    of what it puts back.
+    state: a later submission by the same user is another job. Of what was put back the time of
+    submission is not asked, as it may have been renewed.
 
     Args:
         job: of a site.
