@@ -242,6 +242,11 @@ class SiteJob:
     restarts: int = 0  # how often the site has put it back into its own queue
     preempted_at_s: float = 0.0  # when the site chose it as a victim; 0 once it waits again
 
+    @property
+    def leader_id(self) -> int:
+        """The id that a het job goes by; of an ordinary job its own."""
+        return self.het_job_id or self.job_id
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:

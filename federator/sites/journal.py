@@ -88,12 +88,15 @@ class Journal:
                     self._remember(attempt, Mark(**(known | {"step": Step(mark["step"])})))
 
     def _remember(self, attempt: AttemptId, mark: Mark) -> None:
-        self._marks[attempt] = mark
+        before = self._marks.get(attempt)
         if mark.step is Step.JOB:
-            known = self._launched.get(mark.job_id)
-            if known is None or known.at_s <= mark.at_s:  # ids come again: the last one's
+            is_new = before is None or (before.step, before.job_id) != (Step.JOB, mark.job_id)
+            if is_new:  # ids come again: the last one's, by the order of lines, for clocks jump
+                self._marks.pop(attempt, None)
+            if is_new or self._launched[mark.job_id].attempt == attempt:
                 launched = Launched(attempt=attempt, user=mark.user, at_s=mark.at_s)
                 self._launched[mark.job_id] = launched
+        self._marks[attempt] = mark
 
     def _rewrite(self) -> None:
         """Compact: one line for each attempt, put in place in one step."""

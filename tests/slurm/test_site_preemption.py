@@ -13,7 +13,16 @@ from contextlib import contextmanager
 import pytest
 
 from federator.testbed import layout
-from tests.slurm.federation import STARTS, Row, Running, at, federation_jobs, starts, within
+from tests.slurm.federation import (
+    STARTS,
+    Row,
+    Running,
+    agents,
+    at,
+    federation_jobs,
+    starts,
+    within,
+)
 
 pytestmark = pytest.mark.slurm
 GANG = ("--gres=gpu:8", "--nodes=2", "--time=60")
@@ -104,4 +113,32 @@ def test_what_is_requeued_at_its_site_is_taken_back_and_runs_once_more(
     within(30, lambda: states_of(site, id_, 1) == ["CANCELLED"])
     code = row["setbacks"].get(site, {}).get("reason", {}).get("code")
     assert code == "FedPreempted" if how == "requeuehold" else code in {None, "FedRequeued"}
+    assert [start[:2] for start in starts(id_)] == [(id_, 1), (id_, 2)]
+
+
+@contextmanager
+def unseen(site: str) -> Iterator[None]:
+    """What is done meanwhile, the site's agent sees at its end only."""
+    (agent,) = agents(site)
+    at(site, "kill", "-STOP", str(agent))
+    try:
+        yield
+    finally:
+        at(site, "kill", "-CONT", str(agent))
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_what_an_admin_moves_to_a_partition_of_others_is_followed_there(
+    federation: Running, site: str
+) -> None:
+    """Once it waits again; users of these sites are not allowed to."""
+    with running_at(site, federation, WORKS) as first:
+        id_, job = first["id"], str(first["site_job_id"])
+        move = f"scontrol update jobid={job} partition=local; squeue -ho %P -j {job}"
+        with unseen(site):
+            at(site, "scontrol", "requeuehold", job)
+            within(60, lambda: at(site, "sh", "-c", move).strip() == "local")
+        row = again(federation, id_)
+    within(30, lambda: states_of(site, id_, 1) == ["CANCELLED"])
+    assert row["setbacks"][site]["reason"]["code"] == "FedPreempted"
     assert [start[:2] for start in starts(id_)] == [(id_, 1), (id_, 2)]

@@ -74,6 +74,7 @@ PARTITIONS_FRESH_S: Final = 30.0  # admins close partitions by hand, and seldom
 ACCOUNTED_AT_ONCE: Final = 200  # job ids of one sacct
 CLOCKS_DIFFER_S: Final = 60.0
 
+_SQUEUE: Final = ("squeue", "--local", "-h", "-a", "-t", "all", "-O", SQUEUE_FORMAT)
 _TOO_LATE: Final = "too late"  # as the helper says it
 _USER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?")
 # What Slurm says when it cannot be asked, as opposed to saying no. After most of these it is not
@@ -163,6 +164,7 @@ class SlurmClient:
         self._switches: dict[str, str] = {}
         self._named: frozenset[str] = frozenset()  # the nodes when the topology was read
         self._held: dict[tuple[int, float], Layout | str] = {}  # by job and start; or why unknown
+        self._over: frozenset[int] = frozenset()  # launched jobs that have ended, or are forgotten
 
     # ---- reading ----
 
@@ -199,33 +201,52 @@ class SlurmClient:
             reading = parse_nodes(text, self._switch_of)
         return reading
 
-    async def jobs(self) -> Reading[SiteJob]:
-        """Return the jobs; with ``layouts`` the federation's show what they hold on each node."""
-        argv = ["squeue", "--local", "-h", "-a", "-t", "all", "-O", SQUEUE_FORMAT]
+    async def jobs(self, launched: Collection[int] = ()) -> Reading[SiteJob]:
+        """Return the jobs; with ``layouts`` the federation's show what they hold on each node.
+
+        Args:
+            launched: (leaders') ids of jobs that are the federation's whatever their comments say,
+                and are looked for in all partitions: a pending job can be moved, and its job_submit
+                lets admins.
+        """
+        asked = frozenset(launched)
+        argv = [*_SQUEUE, *(["-p", ",".join(self._partitions)] if self._partitions else [])]
+        reading = _read_jobs((await self._run(argv)).stdout)
         if self._partitions:
-            argv += ["-p", ",".join(self._partitions)]
-        done = await self._run(argv)
-        try:
-            reading = parse_jobs(done.stdout)
-        except ValueError as error:
-            raise SiteUnavailable(f"squeue cannot be read: {error}") from error
-        return await self._with_layouts(reading) if self._layouts else reading
+            reading = await self._with_moved(reading, asked)
+        return await self._with_layouts(reading, asked) if self._layouts else reading
+
+    async def _with_moved(
+        self, reading: Reading[SiteJob], launched: frozenset[int]
+    ) -> Reading[SiteJob]:
+        """Add launched jobs of other partitions, if any is missed that has not been seen to end."""
+        shown = {job.leader_id for job in reading.records}
+        missing = launched - shown - self._over
+        if missing:
+            everywhere = _read_jobs((await self._run(_SQUEUE)).stdout)
+            moved = tuple(job for job in everywhere.records if job.leader_id in missing)
+            reading = replace(
+                reading,
+                records=reading.records + moved,
+                problems=reading.problems + everywhere.problems,
+                complete=reading.complete and everywhere.complete,
+            )
+        if reading.complete:
+            live = {job.leader_id for job in reading.records if not job.state.ended}
+            self._over = launched & (self._over | shown | missing) - live
+        return reading
 
     async def some_jobs(self, job_ids: Collection[int]) -> tuple[SiteJob, ...]:
         """Return those of these jobs that Slurm knows, of any partition; without layouts."""
         if not job_ids:
             return ()
         ids = ",".join(map(str, sorted(job_ids)))
-        argv = ("squeue", "--local", "-h", "-a", "-t", "all", "-j", ids, "-O", SQUEUE_FORMAT)
-        done = await self._run(argv, may_fail=True)
+        done = await self._run([*_SQUEUE, "-j", ids], may_fail=True)
         if done.exit_status != 0:
             if b"Invalid job id" in done.stderr:  # said when it knows none of them
                 return ()
             raise SiteUnavailable(f"squeue: {done.stderr.decode('utf-8', 'replace').strip()}")
-        try:
-            return parse_jobs(done.stdout).records
-        except ValueError as error:
-            raise SiteUnavailable(f"squeue cannot be read: {error}") from error
+        return _read_jobs(done.stdout).records
 
     async def accounted(self, missing: Collection[Missing]) -> dict[AttemptId, AttemptReport]:
         """How those of these ended whom accounting knows for certain; see ``parse_accounts``.
@@ -277,10 +298,10 @@ class SlurmClient:
             self._others_until_s = min(now_s + OTHERS_FRESH_S, min(ends, default=inf))
         return self._others
 
-    async def sweep(self) -> SlurmSweep:
-        """Return jobs and nodes, as one look."""
+    async def sweep(self, launched: Collection[int] = ()) -> SlurmSweep:
+        """Return jobs and nodes, as one look; ``launched`` as of ``jobs``."""
         partitions = await self._recent_partitions()
-        jobs = await self.jobs()
+        jobs = await self.jobs(launched)
         taken_at_s = self._clock()
         nodes = await self.nodes()
         others = await self.others(nodes.records)
@@ -304,13 +325,19 @@ class SlurmClient:
 
     # ---- what jobs hold ----
 
-    async def _with_layouts(self, reading: Reading[SiteJob]) -> Reading[SiteJob]:
+    async def _with_layouts(
+        self, reading: Reading[SiteJob], launched: frozenset[int]
+    ) -> Reading[SiteJob]:
         """Fill in the shares of the federation's running jobs; each start is looked up once."""
         running = {
             (job.job_id, job.started_at_s): job
             for job in reading.records
-            if job.nodes and (is_federated(job) or (job.job_id, job.started_at_s) in self._held)
-        }  # also those that were renamed since
+            if job.nodes and (
+                is_federated(job)  # or was renamed since
+                or job.leader_id in launched
+                or (job.job_id, job.started_at_s) in self._held
+            )
+        }  # fmt: skip
         self._held = {key: held for key, held in self._held.items() if key in running}
         await self._look_up([job for key, job in running.items() if key not in self._held])
         jobs = tuple(self._filled(job) for job in reading.records)
@@ -515,6 +542,13 @@ def _without_closed(nodes: tuple[Node, ...], partitions: tuple[Partition, ...]) 
         )
         for node in nodes
     )
+
+
+def _read_jobs(stdout: bytes) -> Reading[SiteJob]:
+    try:
+        return parse_jobs(stdout)
+    except ValueError as error:
+        raise SiteUnavailable(f"squeue cannot be read: {error}") from error
 
 
 def _sound(parse: Callable[[str], _T], text: str) -> _T:

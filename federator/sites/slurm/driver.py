@@ -33,7 +33,7 @@ class SlurmDriver:
         return await self._client.version()
 
     async def sweep(self, launched: Mapping[int, Launched] = MappingProxyType({})) -> Sweep:
-        found = await self._client.sweep()
+        found = await self._client.sweep(launched)
         if not found.jobs_complete:
             # A job left out would look as if it had vanished: better no news than that.
             raise SiteUnavailable(f"jobs cannot be read: {'; '.join(found.problems)[:500]}")

@@ -47,7 +47,7 @@ def accounted(
     for each in missing:
         jobs = [job for record in records if (job := _job_of(record, each)) is not None]
         if jobs:
-            leader = max(job.het_job_id or job.job_id for job in jobs)
+            leader = max(job.leader_id for job in jobs)
             (report,) = attempt_reports(_last_of_each(jobs, leader))
             if report.state.ended:
                 found[each.attempt] = report
@@ -99,6 +99,6 @@ def _last_of_each(jobs: Iterable[SiteJob], leader: int) -> list[SiteJob]:
     """Each start of a job that was put back has a record of its own; the last one counts."""
     last: dict[int, SiteJob] = {}
     for job in sorted(jobs, key=lambda job: job.submitted_at_s):
-        if (job.het_job_id or job.job_id) == leader:
+        if job.leader_id == leader:
             last[job.het_offset] = job
     return list(last.values())

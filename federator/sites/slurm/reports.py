@@ -46,7 +46,7 @@ def as_launched(job: SiteJob, launched: Mapping[int, Launched]) -> SiteJob:
         job: of a site.
         launched: what its agent has launched, by (leader's) job id.
     """
-    ours = launched.get(job.het_job_id or job.job_id)
+    ours = launched.get(job.leader_id)
     if ours is None or job.user != ours.user or AttemptId.parse(job.comment) == ours.attempt:
         return job
     if not job.restarts and job.submitted_at_s > ours.at_s + MOST_SKEW_S:
@@ -62,7 +62,7 @@ def attempt_reports(jobs: Iterable[SiteJob]) -> tuple[AttemptReport, ...]:
     """
     groups: dict[int, list[SiteJob]] = {}
     for job in jobs:
-        groups.setdefault(job.het_job_id or job.job_id, []).append(job)
+        groups.setdefault(job.leader_id, []).append(job)
     reports = (_report(leader, groups[leader]) for leader in sorted(groups))
     return tuple(report for report in reports if report is not None)
 
@@ -111,7 +111,7 @@ def holders_of(jobs: Iterable[SiteJob]) -> tuple[Holder, ...]:
     groups: dict[int, list[SiteJob]] = {}
     for job in jobs:
         if job.nodes:
-            groups.setdefault(job.het_job_id or job.job_id, []).append(job)
+            groups.setdefault(job.leader_id, []).append(job)
     return tuple(_holder(leader, parts) for leader, parts in groups.items())
 
 

@@ -44,15 +44,19 @@ def test_the_last_word_on_an_attempt_survives_a_restart(tmp_path: Path) -> None:
     assert again.get(attempt(1)) == Mark(step=Step.VOID, user="ada", at_s=902.0)
 
 
-def test_jobs_are_known_by_their_ids_too_and_the_last_one_counts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bobs_at_s", [902.0, 302.0], ids=["later", "the clock was set back"])
+def test_jobs_are_known_by_their_ids_too_and_the_last_one_counts(
+    tmp_path: Path, bobs_at_s: float
+) -> None:
     first = journal(tmp_path)
+    first.put(attempt(1), Mark(step=Step.INTENT, user="bob", at_s=bobs_at_s))
     first.put(attempt(), Mark(step=Step.INTENT, user="ada", at_s=900.0))
     assert first.launched == {}
     first.put(attempt(), Mark(step=Step.JOB, user="ada", at_s=901.0, job_id=7))
-    first.put(attempt(1), Mark(step=Step.JOB, user="bob", at_s=902.0, job_id=7))
+    first.put(attempt(1), Mark(step=Step.JOB, user="bob", at_s=bobs_at_s, job_id=7))
     first.put(attempt(), Mark(step=Step.JOB, user="ada", at_s=901.0, job_id=7, cancelled=True))
-    for each in (first, journal(tmp_path)):
-        assert each.launched == {7: Launched(attempt=attempt(1), user="bob", at_s=902.0)}
+    for each in (first, journal(tmp_path), journal(tmp_path)):
+        assert each.launched == {7: Launched(attempt=attempt(1), user="bob", at_s=bobs_at_s)}
 
 
 TORN = (

@@ -230,6 +230,81 @@ def test_jobs_of_other_partitions_are_not_asked_for() -> None:
     assert runner.asked[0][-2:] == ("-p", "fed,cpu")
 
 
+class Moving:
+    """A client of partition fed, and the squeue of a site where jobs are in partitions."""
+
+    def __init__(self) -> None:
+        self.partition_of: dict[int, str] = {}
+        self.fields: dict[str, str] = {"Comment": "fed:1:1"}
+        self.layouts: dict[int, str] = {}
+        self.runner = FakeRunner(self._answer)
+        self.client = SlurmClient(self.runner, partitions=("fed",), layouts=True)
+
+    def _answer(self, argv: Sequence[str]) -> Completed:
+        if argv[0] == "scontrol":
+            return printed(self.layouts[int(argv[-1])])
+        shown = [i for i, p in self.partition_of.items() if "-p" not in argv or p == "fed"]
+        records = (
+            squeue_record(JobID=str(i), Partition=self.partition_of[i], **self.fields)
+            for i in shown
+        )
+        return printed(b"".join(records))
+
+    def jobs(self, *launched: int) -> list[int]:
+        return [job.job_id for job in asyncio.run(self.client.jobs(launched)).records]
+
+    @property
+    def asked(self) -> int:
+        """How often squeue was called."""
+        return sum(argv[0] == "squeue" for argv in self.runner.asked)
+
+
+def test_a_launched_job_that_was_moved_to_another_partition_is_not_lost() -> None:
+    site = Moving()
+    site.fields |= {"State": "PENDING", "NodeList": ""}
+    site.partition_of = {5: "fed", 6: "local", 7: "fed"}
+    assert site.jobs(5, 7) == [5, 7]
+    site.partition_of[5] = "local"
+    assert site.jobs(5, 7) == [7, 5]
+    assert site.jobs(5, 7) == [7, 5]
+
+
+def test_a_moved_jobs_components_are_all_shown() -> None:
+    site = Moving()
+    site.partition_of = {5: "local", 6: "local"}
+    site.fields |= {"HetJobID": "5", "State": "PENDING", "NodeList": ""}
+    assert site.jobs(5) == [5, 6]
+
+
+def test_a_moved_job_shows_what_it_holds_whatever_it_is_called() -> None:
+    site = Moving()
+    site.partition_of, site.layouts = {5: "local"}, {5: job_line(5)}
+    site.fields["Comment"] = "lr=3e-4"
+    (job,) = asyncio.run(site.client.jobs((5,))).records
+    assert job.nodes == {"n1": NodeShare(gpus=1, cpus=1)}
+
+
+def test_jobs_that_have_ended_or_that_slurm_knows_no_more_cost_nothing() -> None:
+    site = Moving()
+    site.partition_of, site.fields["State"] = {5: "fed"}, "COMPLETED"
+    site.layouts = {5: job_line(5)}
+    assert site.jobs(5) == [5]
+    site.partition_of = {}
+    assert site.jobs(5, 9) == []  # 9 is looked for
+    assert site.asked == 3
+    assert site.jobs(5, 9) == []
+    assert site.asked == 4
+
+
+def test_a_moved_job_that_cannot_be_read_is_looked_for_again() -> None:
+    site = Moving()
+    site.partition_of = {5: "local"}
+    site.fields |= {"State": "PENDING", "NodeList": "", "SubmitTime": "soon"}
+    assert not asyncio.run(site.client.jobs((5,))).complete
+    site.fields["SubmitTime"] = "1795210722"
+    assert site.jobs(5) == [5]
+
+
 @pytest.mark.parametrize("user", ["", "-u", "#0", "a b", "root\n", "a/b"])
 def test_a_user_that_sudo_could_misread_is_refused(user: str) -> None:
     client, runner = client_of(lambda _argv: printed(b"{}"))
