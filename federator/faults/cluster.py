@@ -224,13 +224,15 @@ class Cluster(SimulatedSlurm):
         self.start_what_can()
 
     def accounted(self, missing: Collection[Missing]) -> dict[AttemptId, AttemptReport]:
-        """How those of these ended that slurmdbd has."""
-        found = ((each, self.accounts.get(each.attempt)) for each in missing)
+        """How those of these ended, or stand, that slurmdbd has."""
+        accounts = {r.attempt: r for r in super().reports()} if self.keeps_accounts else {}
+        accounts |= self.accounts
+        found = ((each, accounts.get(each.attempt)) for each in missing)
         return {
             each.attempt: report
             for each, report in found
             if report is not None
-            and report.state.ended
+            and (report.state.ended or not each.job_id)
             and report.user == each.user
             and each.job_id in (0, report.site_job_id)
         }

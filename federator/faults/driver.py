@@ -12,7 +12,6 @@ import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 from federator.errors import SiteRefused, SiteUnavailable
@@ -21,7 +20,7 @@ from federator.faults.process import NOBODY, Process, later
 from federator.faults.slurm import SimulatedJob
 from federator.model.site import AttemptReport, Node, SiteJob, SiteJobState
 from federator.model.workload import AttemptId
-from federator.sites.base import Launched, Missing, Probe, Seen, Sweep
+from federator.sites.base import NOTHING, Missing, Own, Probe, Seen, Sweep
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 from federator.sites.slurm.client import START_WITHIN_S
 from federator.sites.slurm.parse_site import Partition
@@ -99,13 +98,13 @@ class MortalDriver:
         await self._ask()
         return "25.05.3"
 
-    async def sweep(self, launched: Mapping[int, Launched] = MappingProxyType({})) -> Sweep:
+    async def sweep(self, own: Own = NOTHING) -> Sweep:
         self._process.point("sweep before")
         await self._ask()
         if self._spell.unreadable:
             self._say("sweep unreadable")
             raise SiteUnavailable("jobs cannot be read")
-        attempts, holders = self._cluster.reports(launched), self._cluster.holders(launched)
+        attempts, holders = self._cluster.reports(own.launched), self._cluster.holders(own.launched)
         if self._spell.sweep_s:
             self._say("sweep slow")
             await asyncio.sleep(self._spell.sweep_s)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -132,6 +133,15 @@ class SiteHost:
     @property
     def spool(self) -> Path | None:
         return self.folder / "spool" if self.has_spool else None
+
+    def has_noted(self, attempt: AttemptId, job_id: int) -> bool:
+        """Whether the agent's journal has an attempt's job."""
+        journal = self.folder / "journal"
+        if not journal.exists():
+            return False
+        lines = journal.read_text(encoding="utf-8", errors="replace").splitlines()
+        named, noted = f'"{attempt}"', re.compile(rf'"job_id": {job_id}\b')
+        return any(named in line and noted.search(line) for line in lines)
 
     def start_agent(self, line: Line) -> None:
         """As sshd does when the federation's key logs in."""

@@ -385,6 +385,8 @@ class BadWeather:
     def _user_comment(self) -> bool:
         site = self._site()
         jobs = [j for j in site.cluster.federated() if j.job_id not in site.cluster.nameless]
+        if not (site.has_spool or site.cluster.keeps_accounts):  # nothing else tells whose it is
+            jobs = [j for j in jobs if site.has_noted(j.attempt, j.job_id)]
         if jobs:
             job = self._rng.choice(jobs)
             origin = site.cluster.real(job)

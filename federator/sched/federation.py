@@ -317,8 +317,9 @@ class Federation:
             fields = {"site": seen.site, "attempt": str(seen.attempt), "detail": seen.reason.detail}
             turn.commands.append(Note(event="launch_declined", fields=fields))
             turn.change(entry, Happening.DECLINED, reason=seen.reason)
-        else:
-            attempt_lost(turn, seen.site, seen.attempt)
+        elif entry.state is WorkloadState.LAUNCHING and not entry.withdrawing:
+            # An sbatch that was given up for good came through all the same.
+            turn.change(entry, Happening.LEASE_OVER)
 
     # ---- time ----
 

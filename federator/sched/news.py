@@ -109,7 +109,7 @@ def _ending_of_its_own(entry: Entry, ending: Happening, report: AttemptReport) -
     """It was not told to end: what happened to it, and what did it ask for?"""
     if entry.workload.continues and ending is Happening.TIMED_OUT:
         return Happening.LIMIT_STRUCK
-    soon = report.ended_at_s <= entry.withdrawn_at_s + WITHDRAWAL_TAKES_S
+    soon = report.ended_at_s <= report.started_at_s + WITHDRAWAL_TAKES_S  # by one clock, its site's
     ours = entry.state is WorkloadState.LAUNCHING or soon  # repeated until it has an effect
     if ending is Happening.CANCELLED and entry.withdrawing and ours:
         return Happening.WITHDRAWN

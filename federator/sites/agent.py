@@ -27,7 +27,7 @@ from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import AttemptReport, GpuModel, SiteJobState
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.site_scheduler import SiteScheduler, described, summarise
-from federator.sites.base import SiteDriver, SiteInspector, Sweep, told_apart
+from federator.sites.base import Own, SiteDriver, SiteInspector, Sweep, told_apart
 from federator.sites.greeting import SILENCE_S
 from federator.sites.journal import Journal
 from federator.sites.kept_orders import KeptOrders
@@ -168,6 +168,9 @@ class Agent:
         self._setbacks = Setbacks(self._planned_nodes)
         self._sees_all_nodes = True
         self._relay = Relay(self._send)
+        self._own = Own(
+            launched=journal.launched, begun=journal.begun, ended=self._kept.endings()
+        )  # these go on changing
 
     # ---- life ----
 
@@ -304,7 +307,7 @@ class Agent:
             self._launches.sweep_begins(idle=not self._tasks)
             began_s = self._elapsed_s()
             try:
-                sweep = await self._driver.sweep(self._journal.launched)
+                sweep = await self._driver.sweep(self._own)
             except SiteUnavailable as error:
                 self._told.forget()  # after trouble everything is told again
                 self._send(Trouble(detail=str(error)))

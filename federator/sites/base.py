@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Protocol
+from typing import Final, Protocol
 
 from federator.model.site import AttemptReport, LocalJob, Node, NodeShare, RunningJob, SiteJob
 from federator.model.tenant import HIGHEST_PRIORITY
@@ -118,6 +117,22 @@ class Launched:
     at_s: float  # it had been submitted by then, by the agent's clock
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Own:
+    """What an agent knows of its jobs before it looks.
+
+    ``launched``: by (leader's) job id; such a job is that attempt whatever its comment says, unless
+    that names one of ``begun``, whose job ids are not known yet. ``ended``: so it was seen.
+    """
+
+    launched: Mapping[int, Launched] = field(default_factory=dict)
+    begun: Container[AttemptId] = ()
+    ended: Container[AttemptId] = ()
+
+
+NOTHING: Final = Own()
+
+
 class SiteInspector(Protocol):
     """Slurm as somebody sees it who verifies how a site is set up.
 
@@ -167,13 +182,8 @@ class SiteDriver(Protocol):
 
     async def version(self) -> str: ...
 
-    async def sweep(self, launched: Mapping[int, Launched] = MappingProxyType({})) -> Sweep:
-        """Look at all of it.
-
-        Args:
-            launched: by (leader's) job id. A job of these whose comment names no attempt is that
-                attempt all the same: its user has rewritten the comment.
-        """
+    async def sweep(self, own: Own = NOTHING) -> Sweep:
+        """Look at all of it, and at ``own`` jobs wherever they are and whatever they are called."""
         ...
 
     async def launch(self, order: LaunchOrder, ticket: str = "", start_line: str = "") -> int:
@@ -189,6 +199,8 @@ class SiteDriver(Protocol):
 
     async def accounted(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
         """How those of these ended whom the site's accounting knows for certain.
+
+        Of one whose job id is not known, also how it stands if it lives.
 
         Nothing where it keeps none, or does not answer: that proves nothing.
         """

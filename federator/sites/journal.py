@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import itertools
 import json
 import os
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
@@ -53,6 +54,7 @@ class Mark:
     withdrawn: bool = False  # it was to end unless it had started
     cancelled: bool = False  # it was to end
     lived_at_s: float = 0.0  # its job was seen, about once a day
+    late: bool = False  # its job was found by what it had left: another may have its id since
 
 
 _FIELDS: Final = tuple(each.name for each in fields(Mark))
@@ -71,6 +73,9 @@ class Journal:
         self._epoch_path = folder / "epoch"
         self._marks: dict[AttemptId, Mark] = {}
         self._launched: dict[int, Launched] = {}
+        self._begun: set[AttemptId] = set()
+        self._place: dict[AttemptId, int] = {}  # of the line that began it, or gave it its job
+        self._places = itertools.count()
         self._load(now_s)
         self._rewrite()
         self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -89,14 +94,28 @@ class Journal:
 
     def _remember(self, attempt: AttemptId, mark: Mark) -> None:
         before = self._marks.get(attempt)
-        if mark.step is Step.JOB:
-            is_new = before is None or (before.step, before.job_id) != (Step.JOB, mark.job_id)
-            if is_new:  # ids come again: the last one's, by the order of lines, for clocks jump
-                self._marks.pop(attempt, None)
-            if is_new or self._launched[mark.job_id].attempt == attempt:
-                launched = Launched(attempt=attempt, user=mark.user, at_s=mark.at_s)
-                self._launched[mark.job_id] = launched
+        self._place.setdefault(attempt, next(self._places))
+        if mark.step is Step.INTENT:
+            self._begun.add(attempt)
+        else:
+            self._begun.discard(attempt)
+        was_job = before is not None and (before.step, before.job_id) == (Step.JOB, mark.job_id)
+        if mark.step is Step.JOB and not was_job:
+            self._own(attempt, mark)
         self._marks[attempt] = mark
+
+    def _own(self, attempt: AttemptId, mark: Mark) -> None:
+        """Ids come again: the last one counts, by the order of lines, for clocks jump.
+
+        What was found late had its job before it was looked for: a job that was noted since then is
+        a later one.
+        """
+        owner = self._launched.get(mark.job_id)
+        if mark.late and owner and self._place[owner.attempt] > self._place[attempt]:
+            return
+        self._launched[mark.job_id] = Launched(attempt=attempt, user=mark.user, at_s=mark.at_s)
+        self._marks.pop(attempt, None)  # so that a compacted file has this order
+        self._place[attempt] = next(self._places)
 
     def _rewrite(self) -> None:
         """Compact: one line for each attempt, put in place in one step."""
@@ -120,6 +139,11 @@ class Journal:
     def launched(self) -> Mapping[int, Launched]:
         """Every attempt that is known to be a job, by its (leader's) job id."""
         return self._launched
+
+    @property
+    def begun(self) -> Collection[AttemptId]:
+        """Every attempt whose sbatch may have made a job that is not known yet."""
+        return self._begun
 
     @property
     def newest_epoch(self) -> tuple[int, str]:

@@ -208,6 +208,7 @@ class Launches:
         if mark is not None and mark.step is Step.INTENT:
             mark = await self._find(order.attempt, mark)
             if mark is not None:
+                self._journal.put(order.attempt, mark)
                 await self._is_job(order, mark.job_id)
                 return
         await self._declined(order, detail)
@@ -311,11 +312,12 @@ class Launches:
         """
         attempts = [a for a in attempts if a not in self._known()]
         found = await self.ended(attempts)
+        attempts = [a for a in attempts if a not in self._known()]  # a later sweep may show them
         for attempt in attempts:
             self._scheduler().release(attempt)
-        unknown = tuple(a for a in attempts if a not in found)
+        told = tuple(found[a] for a in attempts if a in found)
         if attempts:
-            self._send(Report(attempts=tuple(found.values()), gone=unknown))
+            self._send(Report(attempts=told, gone=tuple(a for a in attempts if a not in found)))
 
     async def ended(self, attempts: Sequence[AttemptId]) -> dict[AttemptId, AttemptReport]:
         """How attempts ended that squeue shows no more, as far as anybody here can tell."""
@@ -376,21 +378,33 @@ class Launches:
             if not withdrawn and self._elapsed_s() > begun_s + INTENT_HORIZON_S:
                 job_id = await self._spool.bound_job(attempt, intent.user)
                 if job_id:
-                    return self._found(intent, job_id, intent.at_s + INTENT_HORIZON_S)
+                    return self._found_late(intent, job_id)
                 withdrawn = job_id is not None and await self._spool.release(attempt)
             if not (swept and withdrawn):
                 await asyncio.sleep(1.0)
         missing = Missing(attempt=attempt, user=intent.user, submitted_at_s=intent.at_s)
-        ended = (await self._accounted((missing,))).get(attempt)
-        if ended is None:
+        known = (await self._accounted((missing,))).get(attempt)
+        if known is None:
             return None
-        submitted_by_s = intent.at_s + INTENT_HORIZON_S
-        return self._found(intent, ended.site_job_id, submitted_by_s)
+        found = self._found_late(intent, known.site_job_id)
+        return found if known.state.ended or await self._lives(attempt, found) else None
 
-    def _found(self, intent: Mark, job_id: int, submitted_by_s: float | None = None) -> Mark:
-        """Args: submitted_by_s: by default now, of what a sweep shows."""
-        at_s = self._clock() if submitted_by_s is None else submitted_by_s
-        return replace(intent, step=Step.JOB, job_id=job_id, at_s=at_s)
+    async def _lives(self, attempt: AttemptId, found: Mark) -> bool:
+        """Whether Slurm has it, too: of jobs that slurmctld has lost accounts say that they run."""
+        self._journal.put(attempt, found)  # so that it is known under any name
+        while not await self._sweep():
+            await asyncio.sleep(1.0)
+        return attempt in self._known()
+
+    def _found(self, intent: Mark, job_id: int) -> Mark:
+        """By a sweep: it is there now."""
+        return replace(intent, step=Step.JOB, job_id=job_id, at_s=self._clock())
+
+    @staticmethod
+    def _found_late(intent: Mark, job_id: int) -> Mark:
+        """By what it has left; Slurm may have forgotten it, and have given its id to another."""
+        at_s = intent.at_s + INTENT_HORIZON_S
+        return replace(intent, step=Step.JOB, job_id=job_id, at_s=at_s, late=True)
 
     @staticmethod
     def _elapsed_s() -> float:

@@ -34,6 +34,7 @@ AGAIN_S: Final = 2.0  # between two tries to tell or to kill
 LOOK_TAKES_S: Final = 5.0  # at most; a folder that does not answer is left alone for a while
 LOOK_AGAIN_S: Final = 30.0
 ACTS_AT_ONCE: Final = 8  # of each kind
+_LEAVING: Final = ("leave_by_s", "told_at_s", "saved_at_s", "forced")  # fields of a mark
 _SAVED: Final = 85  # exit status: "checkpointed, start me again"
 
 
@@ -41,6 +42,7 @@ _SAVED: Final = 85  # exit status: "checkpointed, start me again"
 class _Leaver:
     order: PreemptOrder
     mark: Mark
+    leave_by_s: float  # as the mark's, by a clock that is never set
     restarts: int = 0  # that Slurm had counted when the order came
     checkpointed_at_s: float = 0.0
     acked: bool = False
@@ -48,16 +50,17 @@ class _Leaver:
     warned: bool = False  # by TERM
     cancelled: bool = False
     requeued_at_s: float = 0.0  # by itself
+    shown: int = 0  # so many sweeps ended after it was told and showed it alive
     settled: bool = False  # all that can be known of it is known
 
     @property
     def term_at_s(self) -> float:
-        return self.mark.leave_by_s - min(TERM_BEFORE_S, self.order.grace_s / 4)
+        return self.leave_by_s - min(TERM_BEFORE_S, self.order.grace_s / 4)
 
     @property
     def cancel_at_s(self) -> float:
         """With a KillWait that long, half of the grace is left to the job all the same."""
-        return self.mark.leave_by_s - min(self.kill_wait_s, self.order.grace_s / 2)
+        return self.leave_by_s - min(self.kill_wait_s, self.order.grace_s / 2)
 
 
 class Departures:
@@ -109,7 +112,9 @@ class Departures:
             self._journal.put(order.attempt, mark)
         report = self._known().get(order.attempt)
         restarts = report.restarts if report is not None else 0
-        self._leaving[order.attempt] = leaver = _Leaver(order, mark, restarts)
+        left_s = min(mark.leave_by_s - now_s, order.grace_s)  # clocks are set
+        leaver = _Leaver(order, mark, self._elapsed_s() + left_s, restarts)
+        self._leaving[order.attempt] = leaver
         self._start(self._see_off(leaver))
         if not self._looking:
             self._looking = True
@@ -142,7 +147,7 @@ class Departures:
                 self._note(leaver, told_at_s=_whole(now_s))
 
     async def _act(self, leaver: _Leaver) -> None:
-        now_s = self._clock()
+        now_s = self._elapsed_s()
         if self._kill_wait_s is None:
             self._kill_wait_s = await self._driver.kill_wait_s()
         leaver.kill_wait_s = self._kill_wait_s
@@ -150,7 +155,7 @@ class Departures:
             await self._cancel(leaver)
         elif leaver.acked:  # what it has to say is said: no KillWait for whoever handles TERM
             await self._kill(leaver)
-        elif now_s >= leaver.mark.leave_by_s:
+        elif now_s >= leaver.leave_by_s:
             if not leaver.mark.forced:
                 self._note(leaver, forced=True)
             await self._kill(leaver)
@@ -181,10 +186,10 @@ class Departures:
 
     def _pause_s(self, leaver: _Leaver) -> float:
         """Until the next thing is due, at most until the next look."""
-        now_s, mark = self._clock(), leaver.mark
-        if now_s >= mark.leave_by_s or leaver.acked or leaver.requeued_at_s:
+        now_s = self._elapsed_s()
+        if now_s >= leaver.leave_by_s or leaver.acked or leaver.requeued_at_s:
             return AGAIN_S
-        due = (leaver.term_at_s, leaver.cancel_at_s, mark.leave_by_s)
+        due = (leaver.term_at_s, leaver.cancel_at_s, leaver.leave_by_s)
         next_s = min((at_s for at_s in due if at_s > now_s), default=now_s)
         return min(LOOK_EVERY_S / 2, max(0.01, next_s - now_s))
 
@@ -210,8 +215,15 @@ class Departures:
         return leaver.requeued_at_s > 0
 
     def _note(self, leaver: _Leaver, **fields: Any) -> None:
-        leaver.mark = replace(leaver.mark, **fields)
+        """Whatever else has been noted of it since stays."""
+        mine = {name: getattr(leaver.mark, name) for name in _LEAVING}
+        known = self._journal.get(leaver.order.attempt) or leaver.mark
+        leaver.mark = replace(known, **(mine | fields))
         self._journal.put(leaver.order.attempt, leaver.mark)
+
+    @staticmethod
+    def _elapsed_s() -> float:
+        return asyncio.get_running_loop().time()
 
     # ---- what they leave behind ----
 
@@ -230,12 +242,12 @@ class Departures:
         for leaver in leavers:
             if leaver.order.checkpoint_dir:
                 of_user.setdefault(leaver.order.user, []).append(leaver)
-        now_s = self._clock()
+        now_s = self._elapsed_s()
         await asyncio.gather(
             *(
                 self._look_at(user, own)
                 for user, own in of_user.items()
-                if (at_s := self._look_at_s.get(user, 0.0)) <= now_s or (last and at_s == inf)
+                if (at_s := self._look_at_s.get(user, -inf)) <= now_s or (last and at_s == inf)
             )
         )
 
@@ -249,7 +261,7 @@ class Departures:
             wait_s = LOOK_AGAIN_S if isinstance(error, TimeoutError) else AGAIN_S
             return
         finally:
-            self._look_at_s[user] = self._clock() + wait_s
+            self._look_at_s[user] = self._elapsed_s() + wait_s
         for leaver, found in zip(leavers, seen, strict=False):
             self._take(leaver, found)
 
@@ -269,9 +281,17 @@ class Departures:
             if not leaver.settled and (r := known.get(attempt)) is not None and r.state.ended
         ]  # fmt: skip
         await self._look(ended, last=True)
+        for leaver in self._leaving.values():
+            report = known.get(leaver.order.attempt)
+            if leaver.mark.told_at_s and report is not None and not report.state.ended:
+                leaver.shown += 1
         for leaver in ended:
             leaver.settled = True
-            saved_s = self._saved_at_s(leaver, known[leaver.order.attempt])
+            report = known[leaver.order.attempt]
+            if leaver.shown > 1 and report.ended_at_s:  # the second sweep began after that
+                told_at_s = min(leaver.mark.told_at_s, report.ended_at_s)  # by Slurm's clock
+                self._note(leaver, told_at_s=told_at_s)
+            saved_s = self._saved_at_s(leaver, report)
             self._note(leaver, saved_at_s=saved_s)
 
     def _saved_at_s(self, leaver: _Leaver, report: AttemptReport) -> float:

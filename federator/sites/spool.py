@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import islice
+from math import inf
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
@@ -123,7 +124,8 @@ class Spool:
         self._act = acting if acting is not None else SlowThread()
         self._leased: set[AttemptId] = set()  # on disk, as far as is known
         self._tickets: set[str] = set()  # of submissions under way
-        self._look_at_s = 0.0  # at all of it, not before
+        self._looked_at_s = -inf  # at all of it
+        self._rests_s = 0.0  # until the next look
         self._looked = False  # it is there, and this site's
         self._tidied = False  # since the last look
         self._untold: Callable[[], str] | None = None  # what admission.tsv should say
@@ -145,14 +147,14 @@ class Spool:
 
         Nothing happens when it was done not long ago. What goes wrong is in ``trouble``.
         """
-        if self._folder is None or self._clock() < self._look_at_s:
+        if self._folder is None or 0 <= self._clock() - self._looked_at_s < self._rests_s:
             return
         folder, tickets, now_s = self._folder, frozenset(self._tickets), self._clock()
         with suppress(SiteUnavailable):
             found = await self._acted(lambda: spool_folder.look(folder, self._site, tickets, now_s))
             self._leased, self._looked, self.trouble = set(found), True, ""
             self._tidied = False
-            self._look_at_s = self._clock() + TIDY_S
+            self._looked_at_s, self._rests_s = self._clock(), TIDY_S
             await self._tell_admission()
 
     async def examine(self) -> tuple[int, int]:
@@ -162,7 +164,7 @@ class Spool:
             SiteUnavailable: it cannot be used.
         """
         assert self._folder is not None
-        self._look_at_s = 0.0
+        self._rests_s = 0.0
         await self.look()
         if self.trouble:
             raise SiteUnavailable(self.trouble)
@@ -325,7 +327,7 @@ class Spool:
             return result
         self.trouble = f"the site's spool {self._folder} cannot be used: {why}"
         # What was begun may have been done, so all of it is looked at again.
-        self._look_at_s = self._clock() + AGAIN_S
+        self._looked_at_s, self._rests_s = self._clock(), AGAIN_S
         raise SiteUnavailable(self.trouble)
 
 

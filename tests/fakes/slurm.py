@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from types import MappingProxyType
 
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 from federator.model.site import AttemptReport, Node, SiteJob, SiteJobState
 from federator.model.workload import AttemptId
-from federator.sites.base import Launched, Missing, Probe, Seen, Sweep
+from federator.sites.base import NOTHING, Missing, Own, Probe, Seen, Sweep
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 from federator.sites.slurm.parse_site import Partition
 
@@ -24,6 +23,7 @@ class SimulatedSite:
         self.down = False  # slurmctld does not answer
         self.start_lines: dict[AttemptId, str] = {}  # in place of scripts' own
         self.keeps_accounts = False  # there is a slurmdbd
+        self.renamed: set[int] = set()  # jobs by whose comments nobody knows them
         self.sweep_takes_s = 0.0  # after the jobs were read
         self.refusal = ""  # sbatch says no
         self.reply_is_lost = False  # sbatch reaches Slurm, its answer does not come back
@@ -47,11 +47,15 @@ class SimulatedSite:
         self._answer()
         return "25.05.3"
 
-    async def sweep(self, launched: Mapping[int, Launched] = MappingProxyType({})) -> Sweep:  # noqa: ARG002
+    async def sweep(self, own: Own = NOTHING) -> Sweep:
         self._answer()
         found = Sweep(
             nodes=self.slurm.nodes(),
-            attempts=self.slurm.reports(),
+            attempts=tuple(
+                report
+                for report in self.slurm.reports()
+                if report.site_job_id not in self.renamed - own.launched.keys()
+            ),
             holders=self.slurm.holders(),
         )
         if self.sweep_takes_s:
@@ -73,13 +77,14 @@ class SimulatedSite:
         return job_id
 
     async def accounted(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
-        accounts = self.slurm.accounts if self.keeps_accounts else {}
+        live = {report.attempt: report for report in self.slurm.reports()}
+        accounts = live | self.slurm.accounts if self.keeps_accounts else {}
         found = ((each, accounts.get(each.attempt)) for each in missing)
         return {
             each.attempt: report
             for each, report in found
             if report is not None
-            and report.state.ended
+            and (report.state.ended or not each.job_id)
             and report.user == each.user
             and each.job_id in (0, report.site_job_id)
         }

@@ -17,7 +17,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final, Protocol, TypeVar
@@ -27,7 +27,7 @@ import msgspec
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.model.site import AttemptReport, LocalJob, Node, SiteJob
 from federator.model.workload import AttemptId
-from federator.sites.base import Missing, Seen
+from federator.sites.base import NOTHING, Missing, Own, Seen
 from federator.sites.protocol import PreemptOrder, SignalTo
 from federator.sites.slurm.parse_accounts import SACCT_FIELDS, accounted
 from federator.sites.slurm.parse_base import Reading, problem
@@ -72,7 +72,7 @@ OTHERS_FRESH_S: Final = 30.0  # where nodes did not change
 PARTITIONS_FRESH_S: Final = 30.0  # admins close partitions by hand, and seldom
 
 ACCOUNTED_AT_ONCE: Final = 200  # job ids of one sacct
-CLOCKS_DIFFER_S: Final = 60.0
+LOOK_BACK_S: Final = 86_400.0  # in accounts: the clock may have been set since
 
 _SQUEUE: Final = ("squeue", "--local", "-h", "-a", "-t", "all", "-O", SQUEUE_FORMAT)
 _TOO_LATE: Final = "too late"  # as the helper says it
@@ -164,7 +164,7 @@ class SlurmClient:
         self._switches: dict[str, str] = {}
         self._named: frozenset[str] = frozenset()  # the nodes when the topology was read
         self._held: dict[tuple[int, float], Layout | str] = {}  # by job and start; or why unknown
-        self._over: frozenset[int] = frozenset()  # launched jobs that have ended, or are forgotten
+        self._over: Set[int] | None = None  # own jobs that have ended, or are forgotten
 
     # ---- reading ----
 
@@ -201,27 +201,31 @@ class SlurmClient:
             reading = parse_nodes(text, self._switch_of)
         return reading
 
-    async def jobs(self, launched: Collection[int] = ()) -> Reading[SiteJob]:
+    async def jobs(self, own: Own = NOTHING) -> Reading[SiteJob]:
         """Return the jobs; with ``layouts`` the federation's show what they hold on each node.
 
-        Args:
-            launched: (leaders') ids of jobs that are the federation's whatever their comments say,
-                and are looked for in all partitions: a pending job can be moved, and its job_submit
-                lets admins.
+        Those of ``own`` are looked for in all partitions: a job that waits can be moved, by admins
+        even where ``job_submit/`` refuses that to users.
         """
-        asked = frozenset(launched)
+        launched = frozenset(own.launched)
         argv = [*_SQUEUE, *(["-p", ",".join(self._partitions)] if self._partitions else [])]
         reading = _read_jobs((await self._run(argv)).stdout)
         if self._partitions:
-            reading = await self._with_moved(reading, asked)
-        return await self._with_layouts(reading, asked) if self._layouts else reading
+            reading = await self._with_moved(reading, own, launched)
+        return await self._with_layouts(reading, launched) if self._layouts else reading
 
     async def _with_moved(
-        self, reading: Reading[SiteJob], launched: frozenset[int]
+        self, reading: Reading[SiteJob], own: Own, launched: frozenset[int]
     ) -> Reading[SiteJob]:
-        """Add launched jobs of other partitions, if any is missed that has not been seen to end."""
+        """Add own jobs of other partitions, if any is missed that has not been seen to end.
+
+        A record there that cannot be read is most likely another's, and ends no sweep.
+        """
         shown = {job.leader_id for job in reading.records}
+        if self._over is None:  # the first sweep of this agent
+            self._over = {i for i in launched if own.launched[i].attempt in own.ended}
         missing = launched - shown - self._over
+        readable = reading.complete
         if missing:
             everywhere = _read_jobs((await self._run(_SQUEUE)).stdout)
             moved = tuple(job for job in everywhere.records if job.leader_id in missing)
@@ -229,9 +233,9 @@ class SlurmClient:
                 reading,
                 records=reading.records + moved,
                 problems=reading.problems + everywhere.problems,
-                complete=reading.complete and everywhere.complete,
             )
-        if reading.complete:
+            readable &= everywhere.complete
+        if readable:
             live = {job.leader_id for job in reading.records if not job.state.ended}
             self._over = launched & (self._over | shown | missing) - live
         return reading
@@ -261,7 +265,7 @@ class SlurmClient:
             found |= await self._sacct(("-j", ids), some)
         for each in missing:
             if not each.job_id and _USER.fullmatch(each.user):
-                since = f"uts{int(each.submitted_at_s - CLOCKS_DIFFER_S)}"
+                since = f"uts{int(each.submitted_at_s - LOOK_BACK_S)}"
                 found |= await self._sacct(("-u", each.user, "-S", since), [each])
         return found
 
@@ -298,10 +302,10 @@ class SlurmClient:
             self._others_until_s = min(now_s + OTHERS_FRESH_S, min(ends, default=inf))
         return self._others
 
-    async def sweep(self, launched: Collection[int] = ()) -> SlurmSweep:
-        """Return jobs and nodes, as one look; ``launched`` as of ``jobs``."""
+    async def sweep(self, own: Own = NOTHING) -> SlurmSweep:
+        """Return jobs and nodes, as one look; ``own`` as of ``jobs``."""
         partitions = await self._recent_partitions()
-        jobs = await self.jobs(launched)
+        jobs = await self.jobs(own)
         taken_at_s = self._clock()
         nodes = await self.nodes()
         others = await self.others(nodes.records)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
 
 from federator.errors import InvalidRequest, SiteRefused, SiteUnavailable
 from federator.model.site import AttemptReport, Node, NodeShare, SiteJob
 from federator.model.workload import AttemptId
-from federator.sites.base import Holder, Launched, Missing, Probe, Seen, Sweep
+from federator.sites.base import NOTHING, Holder, Missing, Own, Probe, Seen, Sweep
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 from federator.sites.slurm.client import SlurmClient
 from federator.sites.slurm.parse_site import Partition
@@ -32,12 +31,12 @@ class SlurmDriver:
     async def version(self) -> str:
         return await self._client.version()
 
-    async def sweep(self, launched: Mapping[int, Launched] = MappingProxyType({})) -> Sweep:
-        found = await self._client.sweep(launched)
+    async def sweep(self, own: Own = NOTHING) -> Sweep:
+        found = await self._client.sweep(own)
         if not found.jobs_complete:
             # A job left out would look as if it had vanished: better no news than that.
             raise SiteUnavailable(f"jobs cannot be read: {'; '.join(found.problems)[:500]}")
-        jobs = [as_launched(job, launched) for job in found.jobs]
+        jobs = [as_launched(job, own) for job in found.jobs]
         known = {job.job_id for job in jobs}
         others = tuple(
             Holder(

@@ -35,7 +35,7 @@ _COMMENT_OPTION: Final = re.compile(r"(?<!\S)'?--comment='?(fed:[0-9]{1,19}:[0-9
 def accounted(
     output: bytes, separator: str, missing: Collection[Missing]
 ) -> dict[AttemptId, AttemptReport]:
-    """Those of ``missing`` whose end the output of sacct proves.
+    """Those of ``missing`` whose end the output of sacct proves; without a job id, or whose life.
 
     Args:
         output: of sacct with ``SACCT_FIELDS``, under ``SLURM_TIME_FORMAT=%s``.
@@ -49,7 +49,7 @@ def accounted(
         if jobs:
             leader = max(job.leader_id for job in jobs)
             (report,) = attempt_reports(_last_of_each(jobs, leader))
-            if report.state.ended:
+            if report.state.ended or not each.job_id:
                 found[each.attempt] = report
     return found
 

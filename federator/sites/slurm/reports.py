@@ -13,7 +13,7 @@ Rules for the components of one het job (a plain job is a het job of one):
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -26,7 +26,7 @@ from federator.model.site import (
     combined_state,
 )
 from federator.model.workload import AttemptId
-from federator.sites.base import Holder, Launched
+from federator.sites.base import Holder, Own
 
 MOST_SKEW_S: Final = 30.0  # of the agent's clock and slurmctld's; see sites.verifying
 # Written by the watch (fednode/watching.py) and by the gate (fednode/lease.py). Users can write it,
@@ -34,7 +34,7 @@ MOST_SKEW_S: Final = 30.0  # of the agent's clock and slurmctld's; see sites.ver
 _NOTE: Final = re.compile(r"\S+ (fed-watch:\S{1,40}|fed-gate:\S{1,60})(?: |$)")
 
 
-def as_launched(job: SiteJob, launched: Mapping[int, Launched]) -> SiteJob:
+def as_launched(job: SiteJob, own: Own) -> SiteJob:
     """The job with the comment that it was launched with, whatever its user has put there since.
 
     A user may annotate a job at any time (``scontrol update comment=``); it must not pass for
@@ -44,10 +44,10 @@ def as_launched(job: SiteJob, launched: Mapping[int, Launched]) -> SiteJob:
 
     Args:
         job: of a site.
-        launched: what its agent has launched, by (leader's) job id.
+        own: what its agent knows.
     """
-    ours = launched.get(job.leader_id)
-    if ours is None or job.user != ours.user or AttemptId.parse(job.comment) == ours.attempt:
+    ours, named = own.launched.get(job.leader_id), AttemptId.parse(job.comment)
+    if ours is None or job.user != ours.user or named == ours.attempt or named in own.begun:
         return job
     if not job.restarts and job.submitted_at_s > ours.at_s + MOST_SKEW_S:
         return job

@@ -16,6 +16,7 @@ from federator.model.message import (
     AskSite,
     CancelAt,
     LaunchAt,
+    LaunchRefused,
     Note,
     Record,
     SiteReported,
@@ -249,6 +250,31 @@ def test_a_launch_that_does_not_start_is_withdrawn_and_placed_elsewhere() -> Non
         Happening.STARTED,
     ]  # fmt: skip
     assert f.entry(id_).avoid_until_s[ALPINE] > 0
+
+
+def test_what_a_site_has_given_up_and_shows_all_the_same_is_withdrawn_and_placed_again() -> None:
+    """An sbatch came through beyond every limit, before the daemon heard that it was given up."""
+    f = two_sites()
+    f.shared_nodes = True
+    f.slurm("alpine").starts_jobs = False
+    id_ = f.submit(draft(gang(2)))
+    f.run_until(lambda: f.state(id_) is WorkloadState.LAUNCHING)
+    reason = Reason(code=ReasonCode.LAUNCH_REFUSED, detail="given up before")
+    f.observe(LaunchRefused(site=ALPINE, attempt=f.entry(id_).attempt_id, reason=reason))
+    f.run_for(20.0)
+    assert happened(f, id_)[:3] == [Happening.ACCEPTED, Happening.LEASE_OVER, Happening.WITHDRAWN]
+    assert (f.entry(id_).attempt, f.state(id_)) == (2, WorkloadState.RUNNING)
+    assert len(f.live_jobs(id_)) == 1
+
+
+def test_what_runs_is_not_lost_because_its_site_had_given_it_up() -> None:
+    f = two_sites()
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(2.0)
+    reason = Reason(code=ReasonCode.LAUNCH_REFUSED, detail="given up before")
+    f.observe(LaunchRefused(site=ALPINE, attempt=f.entry(id_).attempt_id, reason=reason))
+    f.run_for(20.0)
+    assert (f.entry(id_).attempt, f.state(id_)) == (1, WorkloadState.RUNNING)
 
 
 def test_a_lease_is_over_on_time_when_only_a_report_told_of_the_acceptance() -> None:

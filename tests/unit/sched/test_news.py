@@ -99,6 +99,17 @@ def test_a_cancel_long_after_a_withdrawal_was_somebody_elses() -> None:
     assert happenings(entry, late) == [Happening.CANCELLED]
 
 
+@pytest.mark.parametrize("skew_s", [-600.0, 0.0, 600.0])
+def test_a_withdrawal_that_met_a_job_as_it_started_is_ours_whatever_the_sites_clock_shows(
+    skew_s: float,
+) -> None:
+    entry = Entry(workload=workload(), state=WorkloadState.RUNNING, withdrawing=True,
+                  withdrawn_at_s=1000.0)  # fmt: skip
+    ended = replace(report(SiteJobState.CANCELLED),
+                    started_at_s=1000.0 + skew_s, ended_at_s=1002.0 + skew_s)  # fmt: skip
+    assert happenings(entry, ended) == [Happening.WITHDRAWN]
+
+
 def test_a_withdrawal_that_took_effect_late_is_still_ours() -> None:
     """It is repeated until it has an effect, for instance once the site is back."""
     entry = Entry(workload=workload(), state=WorkloadState.LAUNCHING, withdrawing=True,

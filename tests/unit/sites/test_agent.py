@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -16,9 +16,10 @@ from federator.errors import StaleState
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.faults.slurm import SimulatedSlurm
 from federator.model.reason import ReasonCode, RefusalKind
-from federator.model.site import NodeShare, SiteJobState
+from federator.model.site import AttemptReport, NodeShare, SiteJobState
 from federator.model.workload import AttemptId
 from federator.sites.agent import Agent, AgentConfig
+from federator.sites.base import Missing
 from federator.sites.greeting import await_welcome
 from federator.sites.journal import Journal, Mark, Step
 from federator.sites.launching import CANCELS_AT_ONCE, INTENT_HORIZON_S, SEEN_WITHIN_S
@@ -727,6 +728,66 @@ def test_a_job_whose_sbatch_was_not_heard_of_and_that_was_renamed_is_found_by_it
     daemon.serve(script)
     assert daemon.site.submitted == [attempt()]
     assert not daemon.heard(LaunchDeclined)
+
+
+def test_a_job_whose_sbatch_was_not_heard_of_and_that_was_renamed_is_found_in_accounts(
+    daemon: Daemon,
+) -> None:
+    """They have the line that it was submitted with. Known by its id, it is shown from then on."""
+    daemon.site.reply_is_lost = daemon.site.keeps_accounts = True
+    daemon.site.renamed = {101}
+
+    async def script() -> None:
+        daemon.tell(order())
+        assert (await daemon.wait_for(LaunchAccepted)).site_job_id == 101
+        await asyncio.sleep(20.0)
+        (told,) = daemon.heard(Report)[-1].attempts
+        assert (told.attempt, told.state) == (attempt(), SiteJobState.RUNNING)
+        assert not any(report.gone for report in daemon.heard(Report))
+
+    daemon.serve(script)
+    assert daemon.site.submitted == [attempt()]
+
+
+def test_a_job_that_accounts_alone_say_lives_was_lost(daemon: Daemon) -> None:
+    """slurmdbd does not hear that slurmctld has lost its state."""
+    daemon.site.order_is_lost = daemon.site.keeps_accounts = True
+    daemon.slurm.accounts[attempt()] = AttemptReport(
+        attempt=attempt(), user="ada", site_job_id=101, state=SiteJobState.RUNNING
+    )
+
+    async def script() -> None:
+        daemon.tell(order())
+        await daemon.wait_for(LaunchDeclined)
+        await asyncio.sleep(20.0)
+        assert not daemon.heard(LaunchAccepted)
+
+    daemon.serve(script)
+
+
+def test_what_a_later_sweep_shows_is_not_called_gone(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accounts are asked meanwhile, which may take long."""
+    accounted = daemon.site.accounted
+
+    async def slowly(missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
+        await asyncio.sleep(15.0)
+        return await accounted(missing)
+
+    monkeypatch.setattr(daemon.site, "accounted", slowly)
+
+    async def script() -> None:
+        daemon.tell(order())
+        await daemon.wait_for(LaunchAccepted)
+        await asyncio.sleep(SEEN_WITHIN_S)
+        with monkeypatch.context() as hidden:
+            hidden.setattr(daemon.slurm, "reports", tuple)  # a backup controller is behind
+            await asyncio.sleep(11.0)
+        await asyncio.sleep(40.0)
+        assert not any(report.gone for report in daemon.heard(Report))
+
+    daemon.serve(script)
 
 
 def test_what_is_declined_or_absent_has_no_lease_when_the_daemon_hears_of_it(

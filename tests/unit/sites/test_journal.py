@@ -59,6 +59,39 @@ def test_jobs_are_known_by_their_ids_too_and_the_last_one_counts(
         assert each.launched == {7: Launched(attempt=attempt(1), user="bob", at_s=bobs_at_s)}
 
 
+@pytest.mark.parametrize(("late", "owner"), [(True, 1), (False, 0)])
+def test_what_is_found_late_takes_no_id_from_a_job_that_was_noted_since(
+    tmp_path: Path, late: bool, owner: int
+) -> None:
+    """The first job had the id before slurmctld lost its state: by its lease, or by accounts."""
+    first = journal(tmp_path)
+    first.put(attempt(), Mark(step=Step.INTENT, user="ada", at_s=900.0))
+    first.put(attempt(1), Mark(step=Step.INTENT, user="ada", at_s=910.0))
+    first.put(attempt(1), Mark(step=Step.JOB, user="ada", at_s=911.0, job_id=7))
+    first.put(attempt(), Mark(step=Step.JOB, user="ada", at_s=945.0, job_id=7, late=late))
+    for each in (first, journal(tmp_path), journal(tmp_path)):
+        assert each.launched[7].attempt == attempt(owner)
+
+
+def test_what_is_found_late_takes_its_id_from_a_job_that_was_noted_before(tmp_path: Path) -> None:
+    first = journal(tmp_path)
+    first.put(attempt(1), Mark(step=Step.JOB, user="ada", at_s=911.0, job_id=7))
+    first.put(attempt(), Mark(step=Step.INTENT, user="ada", at_s=920.0))
+    first.put(attempt(), Mark(step=Step.JOB, user="ada", at_s=965.0, job_id=7, late=True))
+    for each in (first, journal(tmp_path), journal(tmp_path)):
+        assert each.launched[7].attempt == attempt()
+
+
+def test_whose_job_is_not_known_yet_is_told(tmp_path: Path) -> None:
+    first = journal(tmp_path)
+    for number in range(3):
+        first.put(attempt(number), Mark(step=Step.INTENT, user="ada", at_s=900.0))
+    first.put(attempt(1), Mark(step=Step.JOB, user="ada", at_s=901.0, job_id=7))
+    first.put(attempt(2), Mark(step=Step.VOID, user="ada", at_s=902.0))
+    for each in (first, journal(tmp_path)):
+        assert set(each.begun) == {attempt()}
+
+
 TORN = (
     b'{"attempt": "fed:429',
     b"\x00\x00\xff",

@@ -12,8 +12,10 @@ import pytest
 from federator.faults.slurm import SimulatedJob
 from federator.model.site import AttemptReport, Leave, SiteJobState
 from federator.sites.base import Seen
+from federator.sites.journal import Journal, Mark, Step
 from federator.sites.protocol import (
     AttemptAbsent,
+    CancelOrder,
     LaunchAccepted,
     LaunchDeclined,
     PreemptOrder,
@@ -137,6 +139,55 @@ def test_an_agent_that_comes_after_keeps_the_deadline(daemon: Daemon) -> None:
     daemon.serve(second)
     assert [name for _, name, _ in daemon.site.signals] == ["USR1", "TERM"]
     assert daemon.slurm.jobs[job_id].ended_at_s - began_s == pytest.approx(GRACE_S, abs=7.0)
+
+
+@pytest.mark.parametrize("ahead_s", [600.0, -600.0])
+def test_a_clock_that_is_set_meanwhile_changes_nobodys_grace(
+    daemon: Daemon, ahead_s: float
+) -> None:
+    def sets(at_s: float) -> None:
+        if at_s > 10.0:
+            daemon.clock_is_ahead_s = ahead_s
+
+    _, took_s = seen_off(daemon, sets)
+    assert GRACE_S - KILL_WAIT_S <= took_s <= GRACE_S + 1.0
+
+
+@pytest.mark.parametrize("ahead_s", [20.0, 0.0, -20.0])
+def test_what_was_seen_to_live_after_it_was_told_has_ended_after_that(
+    daemon: Daemon, ahead_s: float
+) -> None:
+    """By whatever the agent's clock shows beside slurmctld's."""
+    daemon.clock_is_ahead_s = ahead_s
+
+    def ends(at_s: float) -> None:
+        if at_s > 8.0:
+            daemon.slurm.end(attempt())
+
+    report, _ = seen_off(daemon, ends)
+    assert report.state is SiteJobState.COMPLETED
+    assert report.ended_at_s >= leave_of(report).told_at_s
+    assert leave_of(report).saved
+
+
+def test_a_cancel_in_the_grace_is_remembered_beyond_it(daemon: Daemon) -> None:
+    """The queue may be lost before it hears how the job ended."""
+    Journal(daemon.folder, 0.0).put(
+        attempt(), Mark(step=Step.JOB, user="ada", at_s=daemon.clock(), job_id=101)
+    )
+
+    def cancels(at_s: float) -> None:
+        if 10.0 <= at_s < 11.0:
+            daemon.slurm.refuses_cancels = True
+            daemon.tell(CancelOrder(attempt=attempt(), user="ada", site_job_id=101))
+        daemon.slurm.refuses_cancels = at_s < 20.0
+
+    seen_off(daemon, cancels)
+    mark = Journal(daemon.folder, daemon.clock()).get(attempt())
+    assert mark is not None
+    assert mark.cancelled
+    assert mark.leave_by_s
+    assert mark.told_at_s
 
 
 def test_a_slurm_that_does_not_answer_is_asked_until_it_does(daemon: Daemon) -> None:

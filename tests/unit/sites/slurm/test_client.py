@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -11,6 +11,8 @@ import pytest
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.faults.clock import VirtualClock
 from federator.model.site import LocalJob, NodeShare
+from federator.model.workload import AttemptId, WorkloadId
+from federator.sites.base import Launched, Own
 from federator.sites.slurm.client import (
     ENVIRONMENT,
     OTHERS_FRESH_S,
@@ -230,6 +232,16 @@ def test_jobs_of_other_partitions_are_not_asked_for() -> None:
     assert runner.asked[0][-2:] == ("-p", "fed,cpu")
 
 
+def own(*job_ids: int, ended: Collection[int] = ()) -> Own:
+    """What an agent knows that has launched these jobs, of which some are known to have ended."""
+    launched = {i: Launched(attempt=attempt(i), user="vision1", at_s=0.0) for i in job_ids}
+    return Own(launched=launched, ended={attempt(i) for i in ended})
+
+
+def attempt(number: int) -> AttemptId:
+    return AttemptId(workload=WorkloadId(number), attempt=1)
+
+
 class Moving:
     """A client of partition fed, and the squeue of a site where jobs are in partitions."""
 
@@ -251,7 +263,7 @@ class Moving:
         return printed(b"".join(records))
 
     def jobs(self, *launched: int) -> list[int]:
-        return [job.job_id for job in asyncio.run(self.client.jobs(launched)).records]
+        return [job.job_id for job in asyncio.run(self.client.jobs(own(*launched))).records]
 
     @property
     def asked(self) -> int:
@@ -280,7 +292,7 @@ def test_a_moved_job_shows_what_it_holds_whatever_it_is_called() -> None:
     site = Moving()
     site.partition_of, site.layouts = {5: "local"}, {5: job_line(5)}
     site.fields["Comment"] = "lr=3e-4"
-    (job,) = asyncio.run(site.client.jobs((5,))).records
+    (job,) = asyncio.run(site.client.jobs(own(5))).records
     assert job.nodes == {"n1": NodeShare(gpus=1, cpus=1)}
 
 
@@ -296,11 +308,18 @@ def test_jobs_that_have_ended_or_that_slurm_knows_no_more_cost_nothing() -> None
     assert site.asked == 4
 
 
-def test_a_moved_job_that_cannot_be_read_is_looked_for_again() -> None:
+def test_what_an_earlier_agent_saw_end_is_not_looked_for() -> None:
+    site = Moving()
+    assert asyncio.run(site.client.jobs(own(5, 6, ended=[5, 6]))).records == ()
+    assert site.asked == 1
+
+
+def test_a_moved_job_that_cannot_be_read_is_looked_for_again_and_ends_no_sweep() -> None:
     site = Moving()
     site.partition_of = {5: "local"}
     site.fields |= {"State": "PENDING", "NodeList": "", "SubmitTime": "soon"}
-    assert not asyncio.run(site.client.jobs((5,))).complete
+    reading = asyncio.run(site.client.jobs(own(5)))
+    assert (reading.records, reading.complete, len(reading.problems)) == ((), True, 1)
     site.fields["SubmitTime"] = "1795210722"
     assert site.jobs(5) == [5]
 

@@ -65,13 +65,22 @@ def test_what_proves_nothing_is_passed_over(release: str) -> None:
     text = (ACCOUNTS / f"{release}.txt").read_bytes()
     ids = json.loads((ACCOUNTS / f"{release}.json").read_text())
     nobody = [
-        missing(5, ids["running"]),  # it runs on
+        missing(5, ids["running"]),  # it runs on, as is known
         missing(1, ids["failed"]),  # another job's number
         missing(1, ids["done"], user="mallory"),
         missing(1, ids["done"], attempt=2),
         missing(99),
     ]
     assert accounted(text, RECORDED, nobody) == {}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_job_that_lives_is_found_for_whoever_does_not_know_its_id(release: str) -> None:
+    """Its user may have rewritten its comment since."""
+    text = (ACCOUNTS / f"{release}.txt").read_bytes()
+    ids = json.loads((ACCOUNTS / f"{release}.json").read_text())
+    (report,) = accounted(text, RECORDED, [missing(5)]).values()
+    assert (report.site_job_id, report.state) == (ids["running"], SiteJobState.RUNNING)
 
 
 def line(*fields: str) -> str:
@@ -94,8 +103,8 @@ def row(comment: str = "", command: str = "sbatch --comment=fed:4294974301:1", u
         (row(command="sbatch '--comment=fed:4294974301:1 x'"), True),
         (row(command="sbatch --x--comment=fed:4294974301:1"), False),
         (row(state="CANCELLED by 1001"), True),
-        (row(state="RUNNING"), False),
-        (row(state="PENDING"), False),
+        (row(state="RUNNING"), True),
+        (row(state="PENDING"), True),
         (row(state="SOMETHING_NEW"), False),
         (row(id_="x"), False),
         (row() + "|~|more", False),
@@ -142,7 +151,7 @@ def test_a_site_without_accounting_proves_nothing() -> None:
     assert asyncio.run(SlurmClient(runner).accounted(wanted)) == {}
     first, second = runner.asked
     assert list(first[6:]) == ["-j", "7,8", "-o", ",".join(SACCT_FIELDS)]
-    assert list(second[6:10]) == ["-u", "vision1", "-S", "uts-60"]
+    assert list(second[6:10]) == ["-u", "vision1", "-S", "uts-86400"]
     assert first[5] != second[5]
 
 

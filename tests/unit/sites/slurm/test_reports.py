@@ -16,7 +16,7 @@ from federator.model.site import (
     combined_state,
 )
 from federator.model.workload import AttemptId, WorkloadId
-from federator.sites.base import Launched, told_apart
+from federator.sites.base import Launched, Own, told_apart
 from federator.sites.slurm.reports import as_launched, attempt_reports, holders_of
 
 S = SiteJobState
@@ -114,7 +114,10 @@ def test_jobs_that_name_no_attempt_are_left_out() -> None:
     assert attempt_reports([job(1, comment="mine"), job(2, comment="fed:x:1")]) == ()
 
 
-OURS = {7: Launched(attempt=ATTEMPT, user="vision1", at_s=1000.0)}
+BEGUN = AttemptId(workload=WorkloadId(8), attempt=1)
+OURS = Own(
+    launched={7: Launched(attempt=ATTEMPT, user="vision1", at_s=1000.0)}, begun=frozenset({BEGUN})
+)
 
 
 @pytest.mark.parametrize("comment", ["", "lr=3e-4", "fed:", "fed:x:1", "fed:9:1"])
@@ -132,6 +135,7 @@ def test_a_job_that_was_renamed_is_known_by_its_id(comment: str) -> None:
         replace(job(8, comment="mine"), submitted_at_s=999.0),  # was never launched
         replace(job(7, comment="mine"), submitted_at_s=999.0, user="mallory"),
         replace(job(7, comment="mine"), submitted_at_s=5000.0),  # ids have come again
+        replace(job(7, comment=str(BEGUN)), submitted_at_s=999.0),  # so they have, and who it is
     ],
 )
 def test_a_job_that_only_has_the_id_keeps_its_comment(other: SiteJob) -> None:
