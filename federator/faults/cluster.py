@@ -225,7 +225,8 @@ class Cluster(SimulatedSlurm):
 
     def accounted(self, missing: Collection[Missing]) -> dict[AttemptId, AttemptReport]:
         """How those of these ended, or stand, that slurmdbd has."""
-        accounts = {r.attempt: r for r in super().reports()} if self.keeps_accounts else {}
+        genuine = (r for r in super().reports() if self._origin.get(r.site_job_id) == r.attempt)
+        accounts = {r.attempt: r for r in genuine} if self.keeps_accounts else {}
         accounts |= self.accounts
         found = ((each, accounts.get(each.attempt)) for each in missing)
         return {
@@ -250,9 +251,13 @@ class Cluster(SimulatedSlurm):
     def lose_last(self, count: int) -> bool:
         """Its state is older than its last jobs: they are gone, and their ids come again."""
         lost = [job for job in self.jobs.values() if job.job_id in self._origin][-count:]
+        ran_on = {r.attempt: r for r in super().reports()} if self.keeps_accounts else {}
         for job in lost:
             self._code_ends(job, SiteJobState.CANCELLED, 0)  # nodes end what nobody knows
+            origin = self._origin[job.job_id]
             self._drop(job)
+            if origin in ran_on:  # as accounts have it for ever
+                self.accounts[origin] = ran_on[origin]
         if lost:
             self._last_id = max([100, *self.jobs])
         return bool(lost)

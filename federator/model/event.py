@@ -216,7 +216,6 @@ class SnapshotWorkload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     site_job_id: int = 0
     lease_from_s: float = 0.0
     withdrawing: bool = False
-    withdrawn_at_s: float = 0.0
     started_at_s: float = 0.0
     ended_at_s: float = 0.0
     over_at_s: float = 0.0

@@ -36,7 +36,7 @@ from federator.model.message import (
     Tick,
     Wake,
 )
-from federator.model.reason import Refusal
+from federator.model.reason import ReasonCode, Refusal
 from federator.model.workload import (
     AttemptId,
     Job,
@@ -313,12 +313,16 @@ class Federation:
         entry = current(self.ledger, seen.attempt, seen.site)
         if entry is None:
             return
-        if entry.state in (WorkloadState.AWARDED, WorkloadState.CANCELLING):
-            fields = {"site": seen.site, "attempt": str(seen.attempt), "detail": seen.reason.detail}
-            turn.commands.append(Note(event="launch_declined", fields=fields))
+        if seen.reason.code is ReasonCode.LOST and entry.state is not WorkloadState.AWARDED:
+            attempt_lost(turn, seen.site, seen.attempt)
+            return
+        fields = {"site": seen.site, "attempt": str(seen.attempt), "detail": seen.reason.detail}
+        turn.commands.append(Note(event="launch_declined", fields=fields))
+        ends_here = entry.state is WorkloadState.CANCELLING and not entry.site_job_id
+        if entry.state is WorkloadState.AWARDED or ends_here:
             turn.change(entry, Happening.DECLINED, reason=seen.reason)
         elif entry.state is WorkloadState.LAUNCHING and not entry.withdrawing:
-            # An sbatch that was given up for good came through all the same.
+            # An sbatch that was given up for good came through all the same. Reports tell the rest.
             turn.change(entry, Happening.LEASE_OVER)
 
     # ---- time ----

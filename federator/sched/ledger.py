@@ -73,7 +73,6 @@ class Entry:
     site_job_id: int = 0
     lease_from_s: float = 0.0  # since when it should be about to start
     withdrawing: bool = False
-    withdrawn_at_s: float = 0.0  # when the withdrawal was ordered
     started_at_s: float = 0.0
     ended_at_s: float = 0.0  # as its site tells
     over_at_s: float = 0.0  # since when the federation has known that it is over; 0: it is not
@@ -297,7 +296,7 @@ class Ledger:
         if event.happening is Happening.ACCEPTED:
             entry.lease_from_s, entry.withdrawing = event.at_s, False
         elif event.happening in (Happening.LEASE_OVER, Happening.SITE_REQUEUED):
-            entry.withdrawing, entry.withdrawn_at_s = True, event.at_s
+            entry.withdrawing = True
             if event.reason is not None and event.reason.code is ReasonCode.REQUEUED:
                 entry.saved_at = entry.site  # what puts itself back has saved
         elif event.happening is Happening.CHECKPOINTED:

@@ -14,7 +14,7 @@ from federator.model.site import AttemptReport, SiteJobState, combined_state
 from federator.sched.continuing import AT_LIMIT, NO_PROGRESS, has_saved, is_last_chance
 from federator.sched.ledger import Entry
 
-WITHDRAWAL_TAKES_S: Final = 60.0  # a cancel later than this was somebody else's
+WITHDRAWAL_TAKES_S: Final = 60.0  # of a job that has run for longer a cancel is somebody else's
 _ENDINGS: Final[Mapping[SiteJobState, Happening]] = MappingProxyType({
     SiteJobState.COMPLETED: Happening.COMPLETED,
     SiteJobState.FAILED: Happening.FAILED,
@@ -109,7 +109,8 @@ def _ending_of_its_own(entry: Entry, ending: Happening, report: AttemptReport) -
     """It was not told to end: what happened to it, and what did it ask for?"""
     if entry.workload.continues and ending is Happening.TIMED_OUT:
         return Happening.LIMIT_STRUCK
-    soon = report.ended_at_s <= report.started_at_s + WITHDRAWAL_TAKES_S  # by one clock, its site's
+    started_s = report.started_at_s or entry.started_at_s  # by its site's clock, as its end
+    soon = report.ended_at_s <= started_s + WITHDRAWAL_TAKES_S
     ours = entry.state is WorkloadState.LAUNCHING or soon  # repeated until it has an effect
     if ending is Happening.CANCELLED and entry.withdrawing and ours:
         return Happening.WITHDRAWN

@@ -168,9 +168,6 @@ class Agent:
         self._setbacks = Setbacks(self._planned_nodes)
         self._sees_all_nodes = True
         self._relay = Relay(self._send)
-        self._own = Own(
-            launched=journal.launched, begun=journal.begun, ended=self._kept.endings()
-        )  # these go on changing
 
     # ---- life ----
 
@@ -307,7 +304,7 @@ class Agent:
             self._launches.sweep_begins(idle=not self._tasks)
             began_s = self._elapsed_s()
             try:
-                sweep = await self._driver.sweep(self._own)
+                sweep = await self._driver.sweep(self._own())
             except SiteUnavailable as error:
                 self._told.forget()  # after trouble everything is told again
                 self._send(Trouble(detail=str(error)))
@@ -333,6 +330,14 @@ class Agent:
             )
             self._report(sweep)
             return True
+
+    def _own(self) -> Own:
+        launched, supposed = self._journal.launched, self._launches.supposed
+        return Own(
+            launched={**launched, **supposed} if supposed else launched,
+            begun=self._journal.begun,
+            ended=self._kept.endings(),
+        )
 
     def _is_over(self, attempt: AttemptId) -> bool:
         return attempt not in self._verifier.probing and self._launches.is_over(attempt)

@@ -200,9 +200,8 @@ class SiteDriver(Protocol):
     async def accounted(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
         """How those of these ended whom the site's accounting knows for certain.
 
-        Of one whose job id is not known, also how it stands if it lives.
-
-        Nothing where it keeps none, or does not answer: that proves nothing.
+        Of one whose job id is not known, also how it stands if it lives by them: slurmctld may have
+        lost it. Nothing where it keeps none, or does not answer: that proves nothing.
         """
         ...
 

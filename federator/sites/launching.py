@@ -18,7 +18,7 @@ from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.workload import AttemptId
 from federator.sched.site_scheduler import SiteScheduler
-from federator.sites.base import Missing, SiteDriver
+from federator.sites.base import Launched, Missing, SiteDriver
 from federator.sites.journal import Journal, Mark, Step
 from federator.sites.kept_orders import KeptOrders
 from federator.sites.protocol import (
@@ -98,6 +98,8 @@ class Launches:
         self._doubtful: set[AttemptId] = set()  # were to end; the next sweep may not show them
         self._since_s = self._elapsed_s()  # an earlier agent was over, with all it had begun
         self._begun_s: dict[AttemptId, float] = {}  # by this one
+        self.supposed: dict[int, Launched] = {}
+        """Jobs that may be attempts that were begun, by their (leaders') ids."""
         self.accepted_lately: dict[AttemptId, tuple[str, int]] = {}
         """User and job id of those accepted since the last sweep began."""
 
@@ -364,8 +366,8 @@ class Launches:
 
         Not by Unix time: a clock that is set forward would make an sbatch seem over that is not.
         Its lease goes before the last look, however long the spool takes, so that an sbatch that
-        slips through later still starts nothing. Unless a job has consumed it: that is the attempt,
-        whatever its user calls it now, or Slurm has forgotten it.
+        slips through later still starts nothing. Unless a job has consumed it, or accounts have the
+        sbatch line: that is the attempt, whatever its user calls it now, or Slurm has forgotten it.
         """
         begun_s, withdrawn = self._begun_s.get(attempt, self._since_s), False
         while True:
@@ -391,10 +393,14 @@ class Launches:
 
     async def _lives(self, attempt: AttemptId, found: Mark) -> bool:
         """Whether Slurm has it, too: of jobs that slurmctld has lost accounts say that they run."""
-        self._journal.put(attempt, found)  # so that it is known under any name
-        while not await self._sweep():
-            await asyncio.sleep(1.0)
-        return attempt in self._known()
+        ours = Launched(attempt=attempt, user=found.user, at_s=found.at_s)
+        self.supposed[found.job_id] = ours  # so that it is shown under any name
+        try:
+            while not await self._sweep():
+                await asyncio.sleep(1.0)
+            return attempt in self._known()
+        finally:
+            del self.supposed[found.job_id]
 
     def _found(self, intent: Mark, job_id: int) -> Mark:
         """By a sweep: it is there now."""

@@ -57,11 +57,11 @@ class Recalling:
         try:
             if not await self._sweep():
                 raise FederatorError("slurmctld does not answer")
+            marks = self._journal.marks()  # who is given up meanwhile was not known before
             told = await self._recall(ask.attempts)
             if not ask.attempts:
                 told += self._unmarked()
             parts = _parts(told)
-            marks = self._journal.marks()
             await self._launches.gone([a for a in ask.attempts if a not in marks])
         except FederatorError as error:
             self._send(RecoverDone(ask_id=ask.ask_id, last=True, detail=str(error)[:500]))

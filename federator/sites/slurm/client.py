@@ -71,8 +71,9 @@ LOOKUPS_AT_ONCE: Final = 4  # more jobs than this are looked up by one dump of a
 OTHERS_FRESH_S: Final = 30.0  # where nodes did not change
 PARTITIONS_FRESH_S: Final = 30.0  # admins close partitions by hand, and seldom
 
+NAMED_AT_ONCE: Final = 1000  # job ids of one squeue
 ACCOUNTED_AT_ONCE: Final = 200  # job ids of one sacct
-LOOK_BACK_S: Final = 86_400.0  # in accounts: the clock may have been set since
+LOOK_BACK_S: Final = (60.0, 86_400.0)  # in accounts: the clock may have been set since
 
 _SQUEUE: Final = ("squeue", "--local", "-h", "-a", "-t", "all", "-O", SQUEUE_FORMAT)
 _TOO_LATE: Final = "too late"  # as the helper says it
@@ -217,45 +218,51 @@ class SlurmClient:
     async def _with_moved(
         self, reading: Reading[SiteJob], own: Own, launched: frozenset[int]
     ) -> Reading[SiteJob]:
-        """Add own jobs of other partitions, if any is missed that has not been seen to end.
-
-        A record there that cannot be read is most likely another's, and ends no sweep.
-        """
+        """Add own jobs of other partitions, if any is missed that has not been seen to end."""
         shown = {job.leader_id for job in reading.records}
         if self._over is None:  # the first sweep of this agent
             self._over = {i for i in launched if own.launched[i].attempt in own.ended}
-        missing = launched - shown - self._over
-        readable = reading.complete
-        if missing:
-            everywhere = _read_jobs((await self._run(_SQUEUE)).stdout)
-            moved = tuple(job for job in everywhere.records if job.leader_id in missing)
-            reading = replace(
-                reading,
+        missing = sorted(launched - shown - self._over)
+        for start in range(0, len(missing), NAMED_AT_ONCE):
+            found = await self._jobs_named(missing[start : start + NAMED_AT_ONCE])
+            moved = tuple(
+                job
+                for job in found.records
+                if (ours := own.launched.get(job.leader_id)) is not None and ours.user == job.user
+            )  # ids come again
+            reading = Reading(
                 records=reading.records + moved,
-                problems=reading.problems + everywhere.problems,
+                problems=reading.problems + found.problems,
+                complete=reading.complete and found.complete,
             )
-            readable &= everywhere.complete
-        if readable:
+        if reading.complete:
             live = {job.leader_id for job in reading.records if not job.state.ended}
-            self._over = launched & (self._over | shown | missing) - live
+            self._over = launched & (self._over | shown | {*missing}) - live
         return reading
 
     async def some_jobs(self, job_ids: Collection[int]) -> tuple[SiteJob, ...]:
-        """Return those of these jobs that Slurm knows, of any partition; without layouts."""
+        """Return those of these jobs that Slurm knows, of any partition; without layouts.
+
+        Named by its leader, all of a het job comes: seen on 22.05, 24.11 and 26.05.
+        """
+        return (await self._jobs_named(job_ids)).records
+
+    async def _jobs_named(self, job_ids: Collection[int]) -> Reading[SiteJob]:
         if not job_ids:
-            return ()
+            return Reading(records=())
         ids = ",".join(map(str, sorted(job_ids)))
         done = await self._run([*_SQUEUE, "-j", ids], may_fail=True)
         if done.exit_status != 0:
             if b"Invalid job id" in done.stderr:  # said when it knows none of them
-                return ()
+                return Reading(records=())
             raise SiteUnavailable(f"squeue: {done.stderr.decode('utf-8', 'replace').strip()}")
-        return _read_jobs(done.stdout).records
+        return _read_jobs(done.stdout)
 
     async def accounted(self, missing: Collection[Missing]) -> dict[AttemptId, AttemptReport]:
         """How those of these ended whom accounting knows for certain; see ``parse_accounts``.
 
-        Nothing where the site keeps no accounts, or cannot be asked now.
+        Of one whose job id is not known, also how it stands if it lives, by accounts. Nothing where
+        the site keeps none, or cannot be asked now.
         """
         found: dict[AttemptId, AttemptReport] = {}
         by_id = [each for each in missing if each.job_id]
@@ -264,8 +271,10 @@ class SlurmClient:
             ids = ",".join(str(each.job_id) for each in some)
             found |= await self._sacct(("-j", ids), some)
         for each in missing:
-            if not each.job_id and _USER.fullmatch(each.user):
-                since = f"uts{int(each.submitted_at_s - LOOK_BACK_S)}"
+            for back_s in LOOK_BACK_S:
+                if each.job_id or each.attempt in found or not _USER.fullmatch(each.user):
+                    break
+                since = f"uts{int(each.submitted_at_s - back_s)}"
                 found |= await self._sacct(("-u", each.user, "-S", since), [each])
         return found
 

@@ -6,8 +6,9 @@ foresee; only where it follows a job's number does a record begin.
 
 A record is an attempt's only if it is its user's, has its job id where that is known, and names the
 attempt: in the comment, which sites store with AccountingStoreFlags=job_comment only, or in the
-sbatch line, which every slurmdbd since 21.08 has. What does not prove that, or has not ended, is
-passed over: absence proves nothing, since records reach slurmdbd late.
+sbatch line, which every slurmdbd since 21.08 has. What does not prove that is passed over, and
+absence proves nothing, since records reach slurmdbd late. That a job lives proves little: slurmdbd
+does not hear of it when slurmctld loses its state.
 """
 
 from __future__ import annotations

@@ -267,6 +267,19 @@ def test_what_a_site_has_given_up_and_shows_all_the_same_is_withdrawn_and_placed
     assert len(f.live_jobs(id_)) == 1
 
 
+def test_a_withdrawal_of_what_its_site_does_not_have_ends() -> None:
+    f = two_sites()
+    f.shared_nodes = True
+    f.slurm("alpine").starts_jobs = False
+    id_ = f.submit(draft(gang(2)))
+    f.run_until(lambda: f.entry(id_).withdrawing)
+    absent = LaunchRefused(
+        site=ALPINE, attempt=f.entry(id_).attempt_id, reason=Reason(code=ReasonCode.LOST)
+    )
+    f.observe(absent)
+    assert f.state(id_) is WorkloadState.FAILED
+
+
 def test_what_runs_is_not_lost_because_its_site_had_given_it_up() -> None:
     f = two_sites()
     id_ = f.submit(draft(gang(2)))

@@ -142,7 +142,6 @@ def test_what_its_site_put_back_is_withdrawn_at_once() -> None:
     change(ledger, Happening.STARTED, started_at_s=3.0)
     entry = change(ledger, Happening.SITE_REQUEUED, at_s=90.0)
     assert (entry.state, entry.withdrawing) == (WorkloadState.LAUNCHING, True)
-    assert entry.withdrawn_at_s == 90.0
 
 
 def test_nodes_that_failed_it_are_avoided_and_not_their_site() -> None:

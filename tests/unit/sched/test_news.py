@@ -92,9 +92,9 @@ def test_running_on_while_it_is_being_cancelled_is_no_news() -> None:
     assert happenings(entry, report(SiteJobState.RUNNING)) == []
 
 
-def test_a_cancel_long_after_a_withdrawal_was_somebody_elses() -> None:
+def test_a_cancel_of_what_ran_for_long_after_a_withdrawal_was_somebody_elses() -> None:
     entry = Entry(workload=workload(), state=WorkloadState.RUNNING, withdrawing=True,
-                  withdrawn_at_s=100.0)  # fmt: skip
+                  started_at_s=100.0)  # fmt: skip
     late = replace(report(SiteJobState.CANCELLED), ended_at_s=5000.0)
     assert happenings(entry, late) == [Happening.CANCELLED]
 
@@ -104,16 +104,14 @@ def test_a_withdrawal_that_met_a_job_as_it_started_is_ours_whatever_the_sites_cl
     skew_s: float,
 ) -> None:
     entry = Entry(workload=workload(), state=WorkloadState.RUNNING, withdrawing=True,
-                  withdrawn_at_s=1000.0)  # fmt: skip
-    ended = replace(report(SiteJobState.CANCELLED),
-                    started_at_s=1000.0 + skew_s, ended_at_s=1002.0 + skew_s)  # fmt: skip
+                  started_at_s=1000.0 + skew_s)  # fmt: skip
+    ended = replace(report(SiteJobState.CANCELLED), ended_at_s=1002.0 + skew_s)
     assert happenings(entry, ended) == [Happening.WITHDRAWN]
 
 
 def test_a_withdrawal_that_took_effect_late_is_still_ours() -> None:
     """It is repeated until it has an effect, for instance once the site is back."""
-    entry = Entry(workload=workload(), state=WorkloadState.LAUNCHING, withdrawing=True,
-                  withdrawn_at_s=100.0)  # fmt: skip
+    entry = Entry(workload=workload(), state=WorkloadState.LAUNCHING, withdrawing=True)
     late = replace(report(SiteJobState.CANCELLED), ended_at_s=5000.0)
     assert happenings(entry, late) == [Happening.WITHDRAWN]
 

@@ -255,7 +255,12 @@ class Moving:
     def _answer(self, argv: Sequence[str]) -> Completed:
         if argv[0] == "scontrol":
             return printed(self.layouts[int(argv[-1])])
-        shown = [i for i, p in self.partition_of.items() if "-p" not in argv or p == "fed"]
+        named = argv[argv.index("-j") + 1].split(",") if "-j" in argv else []
+        leader = self.fields.get("HetJobID")
+        shown = [
+            i for i, partition in self.partition_of.items()
+            if str(i) in named or leader in named or ("-p" in argv and partition == "fed")
+        ]  # fmt: skip
         records = (
             squeue_record(JobID=str(i), Partition=self.partition_of[i], **self.fields)
             for i in shown
@@ -314,12 +319,19 @@ def test_what_an_earlier_agent_saw_end_is_not_looked_for() -> None:
     assert site.asked == 1
 
 
-def test_a_moved_job_that_cannot_be_read_is_looked_for_again_and_ends_no_sweep() -> None:
+def test_another_users_job_in_another_partition_whose_id_has_come_again_is_not_shown() -> None:
+    site = Moving()
+    site.partition_of, site.fields["UserName"] = {5: "local"}, "mallory"
+    assert site.jobs(5) == []
+    assert site.jobs(5) == []
+    assert site.asked == 3  # it is not looked for again
+
+
+def test_a_moved_job_that_cannot_be_read_is_looked_for_again() -> None:
     site = Moving()
     site.partition_of = {5: "local"}
     site.fields |= {"State": "PENDING", "NodeList": "", "SubmitTime": "soon"}
-    reading = asyncio.run(site.client.jobs(own(5)))
-    assert (reading.records, reading.complete, len(reading.problems)) == ((), True, 1)
+    assert not asyncio.run(site.client.jobs(own(5))).complete
     site.fields["SubmitTime"] = "1795210722"
     assert site.jobs(5) == [5]
 
