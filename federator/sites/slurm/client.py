@@ -12,7 +12,6 @@ Timeouts: with slurmctld down, a command gives up by itself after 9-10 s, with M
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import secrets
@@ -30,15 +29,11 @@ from federator.model.workload import AttemptId
 from federator.sites.base import NOTHING, Missing, Own, Seen
 from federator.sites.protocol import PreemptOrder, SignalTo
 from federator.sites.slurm.parse_accounts import SACCT_FIELDS, accounted
-from federator.sites.slurm.parse_base import Reading, problem
+from federator.sites.slurm.parse_base import Reading
 from federator.sites.slurm.parse_jobs import (
     OTHERS_FORMAT,
     SQUEUE_FORMAT,
-    Layout,
-    is_federated,
     parse_jobs,
-    parse_layout,
-    parse_layouts,
     parse_others,
 )
 from federator.sites.slurm.parse_nodes import parse_nodes, parse_switches, parse_topology
@@ -52,6 +47,7 @@ from federator.sites.slurm.parse_site import (
 )
 from federator.sites.slurm.reports import attempt_reports
 from federator.sites.slurm.runner import Completed, Runner
+from federator.sites.slurm.shares import Shares
 
 _T = TypeVar("_T")
 
@@ -67,7 +63,6 @@ WRITE_TIMEOUT_S: Final = 100.0  # the helper ends its commands after 30 s each, 
 # An sbatch that is not called within this time is not called at all; once called it ends within
 # 30 s. The agent counts on both (launching.INTENT_HORIZON_S).
 START_WITHIN_S: Final = 12.0
-LOOKUPS_AT_ONCE: Final = 4  # more jobs than this are looked up by one dump of all
 OTHERS_FRESH_S: Final = 30.0  # where nodes did not change
 PARTITIONS_FRESH_S: Final = 30.0  # admins close partitions by hand, and seldom
 
@@ -155,7 +150,7 @@ class SlurmClient:
         self._partitions = tuple(partitions)
         self._environment = dict(environment)
         self._clock = clock
-        self._layouts = layouts
+        self._shares = Shares(self._run) if layouts else None
         self._partition_states: Reading[Partition] | None = None
         self._partitions_read_s = 0.0
         self._others: Reading[LocalJob] | None = None
@@ -164,7 +159,6 @@ class SlurmClient:
         self._switch_of: dict[str, str] | None = None
         self._switches: dict[str, str] = {}
         self._named: frozenset[str] = frozenset()  # the nodes when the topology was read
-        self._held: dict[tuple[int, float], Layout | str] = {}  # by job and start; or why unknown
         self._over: Set[int] | None = None  # own jobs that have ended, or are forgotten
 
     # ---- reading ----
@@ -213,7 +207,7 @@ class SlurmClient:
         reading = _read_jobs((await self._run(argv)).stdout)
         if self._partitions:
             reading = await self._with_moved(reading, own, launched)
-        return await self._with_layouts(reading, launched) if self._layouts else reading
+        return await self._shares.filled_in(reading, launched) if self._shares else reading
 
     async def _with_moved(
         self, reading: Reading[SiteJob], own: Own, launched: frozenset[int]
@@ -337,64 +331,6 @@ class SlurmClient:
         return known
 
     # ---- what jobs hold ----
-
-    async def _with_layouts(
-        self, reading: Reading[SiteJob], launched: frozenset[int]
-    ) -> Reading[SiteJob]:
-        """Fill in the shares of the federation's running jobs; each start is looked up once."""
-        running = {
-            (job.job_id, job.started_at_s): job
-            for job in reading.records
-            if job.nodes and (
-                is_federated(job)  # or was renamed since
-                or job.leader_id in launched
-                or (job.job_id, job.started_at_s) in self._held
-            )
-        }  # fmt: skip
-        self._held = {key: held for key, held in self._held.items() if key in running}
-        await self._look_up([job for key, job in running.items() if key not in self._held])
-        jobs = tuple(self._filled(job) for job in reading.records)
-        unknown = tuple(held for held in self._held.values() if isinstance(held, str))
-        return replace(reading, records=jobs, problems=reading.problems + unknown)
-
-    def _filled(self, job: SiteJob) -> SiteJob:
-        held = self._held.get((job.job_id, job.started_at_s))
-        if not job.nodes or not isinstance(held, dict):
-            return job
-        return replace(
-            job, nodes={name: held.get(name, share) for name, share in job.nodes.items()}
-        )
-
-    async def _look_up(self, jobs: list[SiteJob]) -> None:
-        """Remember what ``jobs`` hold. Those that a dump leaves unclear are asked for singly."""
-        if len(jobs) > LOOKUPS_AT_ONCE:
-            text = await self._read("scontrol", "-a", "-d", "-o", "show", "jobs")
-            layouts, _ = parse_layouts(text)
-            jobs = [job for job in jobs if not self._remember(job, layouts)]
-        for start in range(0, len(jobs), LOOKUPS_AT_ONCE):
-            batch = jobs[start : start + LOOKUPS_AT_ONCE]
-            await asyncio.gather(*(self._look_up_one(job) for job in batch))
-
-    async def _look_up_one(self, job: SiteJob) -> None:
-        argv = ["scontrol", "-a", "-d", "-o", "show", "job", str(job.job_id)]
-        done = await self._run(argv, may_fail=True)
-        if done.exit_status != 0:
-            return  # it ended meanwhile; if not, the next sweep asks again
-        try:
-            layout = parse_layout(done.stdout.decode("utf-8", "replace"), job.job_id)
-            if not self._remember(job, {job.job_id: layout}):
-                raise ValueError("squeue and scontrol name different nodes")
-        except ValueError as error:
-            why = problem("what is held by job", str(job.job_id), error)
-            self._held[job.job_id, job.started_at_s] = why
-
-    def _remember(self, job: SiteJob, layouts: Mapping[int, Layout]) -> bool:
-        """Keep a job's layout, if it speaks of the very nodes that squeue names."""
-        layout = layouts.get(job.job_id)
-        if layout is None or layout.keys() != job.nodes.keys():
-            return False
-        self._held[job.job_id, job.started_at_s] = layout
-        return True
 
     # ---- writing, through the helper ----
 
