@@ -22,6 +22,7 @@ NAME = "fed-watch"
 LOG = "watch.jsonl"
 _DAY_S = 86_400
 _TRY_AGAIN_LOOKS = 10
+_FAREWELL_S = 2.0  # slurmctld says that it took a message before the job's node has it
 _STALE_S = 6 * 3600.0  # a job on the node for so long is asked about as often
 SCHEMA = {
     "enabled": config.Key(True, config.flag),
@@ -262,7 +263,9 @@ class Watch:
     def _reclaim(self, due: Due, now: JobNow) -> bool:
         job = due.record.job
         name = str(due.record.het_job) if due.record.het_job else now.name
-        self._slurm.notify(job, watch_words.farewell(due.record, due.finding, self._own["reclaim"]))
+        farewell = watch_words.farewell(due.record, due.finding, self._own["reclaim"])
+        if self._slurm.notify(job, farewell):
+            time.sleep(_FAREWELL_S)
         if is_federated(now.comment):
             note = watch_words.note(due.finding)
             if not self._slurm.comment(now.name, with_note(now.comment, note)):

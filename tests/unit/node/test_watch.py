@@ -37,6 +37,9 @@ class Node:
         self.now_s = 5000.0
         self.answers: dict[str, Callable[[], Ran]] = {}
         self.called: list[tuple[str, str]] = []
+        monkeypatch.setattr(
+            "fednode.watch.time.sleep", lambda s: self.called.append(("sleep", f"{s:g}"))
+        )
         monkeypatch.setattr(watch, "boot_clock_s", lambda: self.now_s)
         monkeypatch.setattr(gpu_use, "run", self.answer)
         monkeypatch.setattr(slurm_jobs, "run", self.answer)
@@ -95,6 +98,12 @@ class Node:
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     return Node(tmp_path, monkeypatch)
+
+
+def test_a_farewell_has_time_to_come_before_the_job_is_ended(node: Node) -> None:
+    node.run(41)
+    last = [name for name, _ in node.called if name not in {"squeue", "nvidia_smi"}][-4:]
+    assert last == ["scontrol", "sleep", "scontrol", "scancel"]  # it is noted in the comment, too
 
 
 ARRAY = "\n".join(f"{job}|7|{job - 4}|RUNNING|ada|1|1|N/A|fed:5:1" for job in (5, 6, 7))
