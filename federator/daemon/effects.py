@@ -170,7 +170,7 @@ class Effects:
     def _checkpoint_dir(self, site: SiteName, workload: Workload) -> str:
         """A workload's own folder on what the sites of a region share; "" where nothing is."""
         shared = self._shared.get(site)
-        return str(shared / workload.user / "checkpoints" / str(workload.id)) if shared else ""
+        return str(checkpoint_dir(shared, workload)) if shared else ""
 
     def _reply(
         self, command: AnswerSubmitted | AnswerRefused | AnswerTested | AnswerCancelled
@@ -192,6 +192,11 @@ class Effects:
                 return TestOnlyReply(bids=bids, winner=command.winner or "")
             case AnswerCancelled():
                 return CancelReply(ids=command.ids)
+
+
+def checkpoint_dir(shared: Path, workload: Workload) -> Path:
+    """Its folder below a region's shared one; ids never come again, so no other has it."""
+    return shared / workload.user / "checkpoints" / str(workload.id)
 
 
 def _never_for_the_tenant(refusal: Refusal) -> str:

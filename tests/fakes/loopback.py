@@ -215,6 +215,7 @@ class Loopback:
         duration_s: how long every job runs; None: until the test ends it.
         policy: ranks the queue; first come, first served by default.
         tenants: those with a quota, a limit or a priority.
+        began_s: Unix time at which it begins.
     """
 
     def __init__(
@@ -224,8 +225,9 @@ class Loopback:
         duration_s: float | None = None,
         policy: Policy = Fifo(),  # noqa: B008  # frozen
         tenants: Sequence[Tenant] = (),
+        began_s: float = 1_000_000.0,
     ) -> None:
-        self.clock = VirtualClock()
+        self.clock = VirtualClock(began_s)
         self.duration_s = duration_s
         self.save_s = 1.0  # that a job takes to save when it is told to leave
         self.enforces_limits = False  # whether Slurm ends jobs at their time limit
