@@ -45,7 +45,7 @@ from federator.model.workload import (
     WorkloadId,
     first_id_of,
 )
-from federator.sched.admission import never_runs
+from federator.sched.admission import answer_again, never_runs
 from federator.sched.auction import Award, auction
 from federator.sched.continuing import AT_LIMIT, LimitWatch
 from federator.sched.cycle import Pass, Round, Trial, asked_of, for_site
@@ -203,7 +203,7 @@ class Federation:
     def _submit(self, turn: Turn, asked: SubmitAsked) -> None:
         known = self.ledger.id_of_key.get(asked.key)
         if known is not None and not asked.test_only:
-            turn.commands.append(AnswerSubmitted(client=asked.client, id=known))
+            turn.commands.append(answer_again(self.ledger, asked, known))
             return
         lent = self._is_lent_to_preemptible_only
         refusals = never_runs(asked.draft, self.ledger.tenancy, self.sites, quota_only=lent)

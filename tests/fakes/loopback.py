@@ -20,6 +20,7 @@ from federator.model.event import Draft, LogRecord, decode_event, encode_event
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.message import (
     AnswerCancelled,
+    AnswerKeyUsed,
     AnswerRefused,
     AnswerSubmitted,
     AnswerTested,
@@ -71,7 +72,7 @@ LATENCY_S: Final = 0.01
 POLL_S: Final = 10.0
 LIVELOCK: Final = 5_000  # events at one instant
 
-Answer = AnswerSubmitted | AnswerRefused | AnswerTested | AnswerCancelled
+Answer = AnswerSubmitted | AnswerRefused | AnswerKeyUsed | AnswerTested | AnswerCancelled
 SiteCommand = AskSite | LaunchAt | CancelAt | PreemptAt | ShrinkAt | AskAbout
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -26,7 +27,7 @@ from tests.fakes.build import draft, gang
 BEGAN_S: Final = 1_795_000_000.0
 SITE: Final = SiteName("alpine")
 
-Term = tuple[str, int, tuple[int, ...], float]  # how its log came about, which copy, arrays, how long
+Term = tuple[str, int, tuple[int, ...], float]  # how the log came about, which copy, tasks, seconds
 
 
 @dataclass
@@ -77,7 +78,7 @@ class Leader:
             workload = federation.ledger.entries[id_].workload
             self.folders.append(checkpoint_dir(Path("/shared"), workload))
 
-    def _keep(self, commands: list[object]) -> None:
+    def _keep(self, commands: Sequence[object]) -> None:
         self.log = [*self.log, *(encode_event(c.event) for c in commands if isinstance(c, Record))]
         self.copies.append(self.log)
 

@@ -46,9 +46,7 @@ RUNNING, COMPLETED = SiteJobState.RUNNING, SiteJobState.COMPLETED
 
 def lost() -> tuple[Loopback, Remembered]:
     """A federation that launched a workload, and another that has lost all of its log."""
-    f = Loopback(
-        {"alpine": rack("a", 4), "baker": rack("b", 2)}, tenants=TENANTS, began_s=BEGAN_S
-    )
+    f = Loopback({"alpine": rack("a", 4), "baker": rack("b", 2)}, tenants=TENANTS, began_s=BEGAN_S)
     f.submit(draft(gang(2)), key="mine")
     f.run_for(1.0)
     (order,) = [c for c in f.commands if isinstance(c, LaunchAt)]
