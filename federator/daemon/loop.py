@@ -121,6 +121,7 @@ class Daemon:
         store: its event log, which it does not lead yet.
         supervisor: the service manager that started it, if any.
         edges: see ``DaemonEdges``.
+        displaces: whether sites are served that remember another log, too.
     """
 
     def __init__(
@@ -129,7 +130,10 @@ class Daemon:
         store: Store,
         supervisor: Supervisor | None = None,
         edges: DaemonEdges = DaemonEdges(),  # frozen
+        *,
+        displaces: bool = False,
     ) -> None:
+        self._displaces = displaces
         self._config = config
         self._store = store
         self._supervisor = supervisor or Supervisor()
@@ -222,7 +226,10 @@ class Daemon:
         known = self._follower.federation
         if len(known.ledger.entries) >= MANY:
             gc.freeze()  # all of it is needed: no need to look through it again and again
-        self.term = Term(self._config, self._store, known, self._leadership, self._edges)
+        self.term = Term(
+            self._config, self._store, known, self._leadership, self._edges,
+            displaces=self._displaces,
+        )  # fmt: skip
         if not self._stopping.is_set():
             await self.term.run(epoch, self._supervisor)
 
@@ -246,6 +253,7 @@ class Term:
         federation: as that log left it.
         leadership: nothing is done any more once it does not hold.
         edges: see ``DaemonEdges``.
+        displaces: as ``Daemon``.
     """
 
     def __init__(
@@ -255,7 +263,10 @@ class Term:
         federation: Federation,
         leadership: Leadership,
         edges: DaemonEdges,
+        *,
+        displaces: bool,
     ) -> None:
+        self._displaces = displaces
         self._edges = edges
         self._config = config
         self._store = store
@@ -378,6 +389,8 @@ class Term:
                 kind: GpuModel(mem_gib=gpu.mem_gib, nvlink=gpu.nvlink, weight=gpu.weight)
                 for kind, gpu in self._config.gpus.items()
             },
+            log_began=self._federation.ledger.log_began,
+            displaces=self._displaces,
         )
         return SiteLink(
             name, self._edges.transport_of(site), welcome, self._inbox.put_nowait, self._api

@@ -28,7 +28,7 @@ from federator.model.site import AttemptReport, GpuModel, SiteJobState
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.site_scheduler import SiteScheduler, described, summarise
 from federator.sites.base import Own, SiteDriver, SiteInspector, Sweep, told_apart
-from federator.sites.greeting import SILENCE_S
+from federator.sites.greeting import SILENCE_S, term_of
 from federator.sites.journal import Journal
 from federator.sites.kept_orders import KeptOrders
 from federator.sites.launching import INTENT_HORIZON_S, AgentEdges, Launches
@@ -205,17 +205,18 @@ class Agent:
 
     async def _introduce(self, welcome: Welcome) -> None:
         version = await self._driver.version()
-        epoch, federation = self._journal.newest_epoch
+        served = self._journal.served
         self._send(
             Hello(protocol=PROTOCOL_VERSION, site=self._config.site, slurm_version=version,
-                  last_epoch=epoch, federation=federation)
+                  last_epoch=served.epoch, federation=served.federation,
+                  log_began=served.log_began)
         )  # fmt: skip
         if welcome.protocol != PROTOCOL_VERSION or welcome.site != self._config.site:
             raise StaleState(
                 f"the daemon speaks protocol {welcome.protocol} to site {welcome.site!r}; "
                 f"this is protocol {PROTOCOL_VERSION} at site {self._config.site!r}"
             )
-        self._journal.accept_epoch(welcome.epoch, welcome.federation)
+        self._journal.accept(term_of(welcome), displaces=welcome.displaces)
 
     async def _obey(self, reader: ByteReader) -> None:
         while True:

@@ -39,10 +39,8 @@ from federator.sites.queue_rows import PreemptionRow, QueueRank, SetbackRow
 PROTOCOL_VERSION: Final = 5
 BANNER: Final = b"FEDERATOR-1\n"
 MAX_FRAME_BYTES: Final = 64 * 2**20
-_CHUNK: Final = 64 * 1024
 VERIFY_TAKES_S: Final = 90.0  # at most, for an agent to prove how its site is set up
 VERIFY_ANSWER_S: Final = VERIFY_TAKES_S + 30.0  # that its daemon waits: it tidies up, too
-VERIFY_CALL_S: Final = VERIFY_ANSWER_S + 15.0  # that the command line waits for the daemon
 MAX_CALL_BYTES: Final = 8 * 2**20  # of a researcher's command; a script has at most 4 MiB
 
 
@@ -295,7 +293,11 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
-    """First message to an agent. It serves no epoch older than the newest it has seen."""
+    """First message to an agent. It serves no epoch older than the newest it has seen.
+
+    ``log_began``: the epoch by which the daemon's log is told from others; 0: of a daemon that does
+    not say. A site that has served another log serves this one only if it ``displaces`` that.
+    """
 
     protocol: int
     epoch: int
@@ -304,6 +306,8 @@ class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
     poll_interval_s: float
     gpus: dict[str, GpuModel] = {}  # what each gres type is, federation.yaml
     federation: str = ""  # its name; "": of a daemon that does not say
+    log_began: int = 0
+    displaces: bool = False
 
 
 class Ask(Message, frozen=True, kw_only=True, tag="ask"):
@@ -474,8 +478,9 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     """First message of an agent.
 
     ``last_epoch``: the newest that the site had served when it was told of this one; 0: none. A
-    daemon of an older one is not served: it is told so, and the channel ends. ``federation``: whose
-    epoch that was; "": not known.
+    daemon of an older one is not served: it is told so, and the channel ends. ``federation`` and
+    ``log_began``: whose epoch that was, and of which log; "" and 0: not known. ``other_log``: the
+    daemon is not served, for its log is not that one.
     """
 
     protocol: int
@@ -483,6 +488,8 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     slurm_version: str
     last_epoch: int = 0
     federation: str = ""
+    log_began: int = 0
+    other_log: bool = False
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -675,7 +682,7 @@ async def read_frame(
             raise SiteUnavailable(f"a frame of {length} bytes, more than {limit}")
         parts = []
         while length:
-            part = await asyncio.wait_for(reader.readexactly(min(length, _CHUNK)), patience_s)
+            part = await asyncio.wait_for(reader.readexactly(min(length, 64 * 1024)), patience_s)
             parts.append(part)
             length -= len(part)
         return b"".join(parts)
