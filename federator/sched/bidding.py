@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite
 from typing import Final
+
+from msgspec import structs
 
 from federator.model.message import SiteAnswer
 from federator.model.plan import Bid, BidRequest
@@ -217,11 +219,11 @@ class Bidding:
         if not more:
             return reasons
         in_s = max(0.0, at_s - self._now_s)
-        return tuple(replace(reason, more=more, more_in_s=in_s) for reason in reasons)
+        return tuple(structs.replace(reason, more=more, more_in_s=in_s) for reason in reasons)
 
 
 def _for_now(reason: Reason) -> Reason:
     """What would be there on the empty site is missing now."""
     if reason.code is ReasonCode.NODE_FAILED:
         return reason
-    return replace(reason, code=ReasonCode.RESOURCES)
+    return structs.replace(reason, code=ReasonCode.RESOURCES)

@@ -21,8 +21,9 @@ from federator.model.message import (
     Record,
     SiteReported,
 )
-from federator.model.plan import Bid, Score
+from federator.model.plan import Bid
 from federator.model.reason import Reason, ReasonCode, RefusalKind
+from federator.model.score import Score
 from federator.model.site import AttemptReport, NodeShare, SiteJobState
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import AttemptId, Job, SiteName, TenantName, WorkloadId
