@@ -198,6 +198,8 @@ def refusal_text(refusal: Refusal) -> str:
     text = f"{kind}: {reasons}" if reasons else kind
     if refusal.starts_in_s is not None:
         text += f"; could start in {span(refusal.starts_in_s)} at the latest"
+    elif refusal.no_end_in_sight:
+        text += "; start time unknown: not everything in its way ends by a time limit"
     return text
 
 

@@ -74,6 +74,26 @@ def unpack_submission(submission: Raw) -> Submission:
         ) from error
 
 
+def submission_differences(one: Submission, other: Submission) -> tuple[str, ...]:
+    """In what two submissions of one user differ, for people; empty: they ask for the same.
+
+    The environment and the umask do not count: who repeats a command from another terminal, or by a
+    service manager, has another.
+    """
+    sorted_options = [
+        [sorted((o.name, o.value or "") for o in options) for options in asked.components]
+        for asked in (one, other)
+    ]
+    differ = {
+        "another script": (one.script, one.script_encoding)
+        != (other.script, other.script_encoding),
+        "other options": sorted_options[0] != sorted_options[1],
+        "other arguments": one.args != other.args,
+        "another working directory": one.work_dir != other.work_dir,
+    }
+    return tuple(what for what, is_so in differ.items() if is_so)
+
+
 class NodeRange(Struct, frozen=True, kw_only=True):
     """On how many nodes a job says that it can run."""
 

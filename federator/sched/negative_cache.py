@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from operator import le
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.workload import Job
@@ -193,7 +193,7 @@ def _renamed(jobs: Sequence[Job], known_jobs: Sequence[Job], refusal: Refusal) -
         return refusal
     reasons = tuple([_of(reason, names.get(reason.job, reason.job), reason.needed)
                      for reason in refusal.reasons])  # fmt: skip
-    return structs.replace(refusal, reasons=reasons)
+    return replace(refusal, reasons=reasons)
 
 
 def _reason_for(job: Job, reason: Reason) -> Reason:

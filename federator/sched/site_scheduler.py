@@ -288,7 +288,8 @@ class SiteScheduler:
             return replace(job, preemptible=False, optional_jobs=()) if job.preemptible else job
         return replace(
             job, preemptible=True, priority=terms.priority, cooldown_until_s=terms.spared_until_s,
-            saves_in_time=terms.saves_in_time, optional=terms.optional,
+            saves_in_time=terms.saves_in_time, save_s=terms.save_s, restart_s=terms.restart_s,
+            optional=terms.optional,
             optional_jobs=terms.optional_jobs,
         )  # fmt: skip
 
