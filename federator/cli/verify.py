@@ -19,8 +19,8 @@ from federator.daemon.door import door_findings
 from federator.errors import InvalidRequest
 from federator.kit import names
 from federator.model.workload import SiteName
-from federator.sites.protocol import (
-    VERIFY_ANSWER_S,
+from federator.sites.calls import (
+    VERIFY_CALL_S,
     ErrorKind,
     ErrorReply,
     Finding,
@@ -30,7 +30,6 @@ from federator.sites.protocol import (
 )
 
 _CONFIG = click.Path(path_type=Path)
-VERIFY_CALL_S: Final = VERIFY_ANSWER_S + 15.0  # that it waits for the daemon
 _MOST_NODES: Final = 64  # which an agent tries at once
 
 
