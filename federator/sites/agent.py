@@ -28,6 +28,7 @@ from federator.model.site import AttemptReport, GpuModel, SiteJobState
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.site_scheduler import SiteScheduler, described, summarise
 from federator.sites.base import Own, SiteDriver, SiteInspector, Sweep, told_apart
+from federator.sites.calls import Message, frame
 from federator.sites.greeting import SILENCE_S
 from federator.sites.journal import Journal
 from federator.sites.kept_orders import KeptOrders
@@ -46,7 +47,6 @@ from federator.sites.protocol import (
     CancelOrder,
     Hello,
     LaunchOrder,
-    Message,
     Ping,
     Pong,
     PreemptOrder,
@@ -59,7 +59,6 @@ from federator.sites.protocol import (
     VerifyAsk,
     VerifyDone,
     Welcome,
-    frame,
     packed,
     read_frame,
     to_agent_decoder,
@@ -421,7 +420,7 @@ class Agent:
         """With nodes that could not be read, *never* cannot be said."""
         if refusal is None or self._sees_all_nodes:
             return refusal
-        return replace(refusal, kind=RefusalKind.WAIT)
+        return msgspec.structs.replace(refusal, kind=RefusalKind.WAIT)
 
     # ---- evictions ----
 
