@@ -27,18 +27,16 @@ from federator.cli.words import (
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.reason import RefusalKind
-from federator.model.workload import Option, ScriptEncoding, Submission
-from federator.sites.protocol import (
+from federator.model.submission import Option, ScriptEncoding, Submission
+from federator.sites.calls import (
     ErrorReply,
     QueueCall,
     QueueReply,
     QueueRow,
-    Reply,
-    SiteBid,
     SubmitCall,
     SubmitReply,
-    TestOnlyReply,
 )
+from federator.sites.replies import Reply, SiteBid, TestOnlyReply
 from federator.sites.slurm.interpret import Interpreted, interpret
 from federator.sites.slurm.options import (
     MAX_SCRIPT_BYTES,

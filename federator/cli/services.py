@@ -32,11 +32,17 @@ _LEVEL = click.Choice(["debug", "info", "warning", "error"])
 @click.option("--config", type=_CONFIG, required=True, help="The federation.yaml.")
 @click.option("--log-level", type=_LEVEL, default="info", show_default=True, help="Of its log.")
 @click.option("--verbose", is_flag=True, help="As --log-level=debug: every call and order, too.")
-def daemon(config: Path, log_level: str, verbose: bool) -> None:
+@click.option(
+    "--displace", is_flag=True, help="Serve sites that remember another event log, too; once."
+)
+def daemon(config: Path, log_level: str, verbose: bool, displace: bool) -> None:
     """Run the federation daemon in the foreground until SIGTERM.
 
     While another daemon leads it stands by, and takes over when that one ends. It ends with status
     75 when another one leads in its stead, and 74 when the log fails: start it again then.
+
+    A site that has served a daemon of another event log refuses this one, so that a trial displaces
+    nobody; with --displace it serves this one from now on.
 
     Example: federator daemon --config /etc/federator/federation.yaml
     """
@@ -49,7 +55,10 @@ def daemon(config: Path, log_level: str, verbose: bool) -> None:
     supervisor = Supervisor.taken_from(os.environ, os.getpid())
     _log_to_stderr("debug" if verbose else log_level)
     loaded = load_config(config)
-    service = Daemon(loaded, open_store(loaded.store), supervisor, DaemonEdges(beside=in_a_thread))
+    service = Daemon(
+        loaded, open_store(loaded.store), supervisor, DaemonEdges(beside=in_a_thread),
+        displaces=displace,
+    )  # fmt: skip
     asyncio.run(_until_told(service))
 
 
@@ -115,7 +124,7 @@ def agent(config: Path, log_level: str | None) -> None:
 async def _serve(settings: AgentConfig) -> None:
     from federator.sites.accounts import Accounts  # noqa: PLC0415
     from federator.sites.agent import Agent  # noqa: PLC0415
-    from federator.sites.greeting import await_welcome, refuse_old  # noqa: PLC0415
+    from federator.sites.greeting import await_welcome, refuse_strangers  # noqa: PLC0415
     from federator.sites.journal import Journal, take_over  # noqa: PLC0415
     from federator.sites.slurm.driver import open_driver  # noqa: PLC0415
 
@@ -127,7 +136,7 @@ async def _serve(settings: AgentConfig) -> None:
         loop.add_signal_handler(number, reader.feed_eof)  # as if the daemon had hung up
     folder = Path(settings.state_dir)
     welcome = await await_welcome(reader, pipe.write)
-    refuse_old(folder, settings.site, welcome, pipe.write)
+    refuse_strangers(folder, settings.site, welcome, pipe.write)
     lock = await take_over(folder, welcome.epoch)
     try:
         service = Agent(

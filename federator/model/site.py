@@ -163,23 +163,6 @@ class Capacity:
     nodes: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionSummary:
-    """One line of fsinfo: a partition's nodes of one GPU type, by state."""
-
-    partition: str
-    gpu_type: str
-    nodes_idle: int = 0
-    nodes_mixed: int = 0
-    nodes_allocated: int = 0
-    nodes_drained: int = 0
-    nodes_down: int = 0
-    cpus: int = 0
-    cpus_alloc: int = 0
-    gpus: int = 0
-    gpus_alloc: int = 0
-
-
 class SiteJobState(Enum):
     """Slurm's job states, as a site reports them. COMPLETING is folded into RUNNING."""
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from federator.model.plan import Bid, Score, Shrink
+from federator.model.plan import Bid, Shrink
 from federator.model.reason import Reason
+from federator.model.score import Score
 from federator.model.workload import Job
 from federator.sched.choice import bounds, least_share
 from federator.sched.placement import Placed, on_grid, place_in, place_job, suitable_nodes

@@ -12,6 +12,7 @@ from math import inf
 from typing import Final
 
 from federator.model.message import SiteAnswer
+from federator.model.partition import PartitionSummary
 from federator.model.plan import BidRequest, JobPlan, Shrink
 from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.site import (
@@ -20,7 +21,6 @@ from federator.model.site import (
     LocalJob,
     Node,
     NodeState,
-    PartitionSummary,
     RunningJob,
     Snapshot,
     VictimTerms,

@@ -29,7 +29,8 @@ from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.site_scheduler import SiteScheduler, described, summarise
 from federator.sites.agent_log import LoggedChannel
 from federator.sites.base import Own, SiteDriver, SiteInspector, Sweep, told_apart
-from federator.sites.greeting import SILENCE_S
+from federator.sites.calls import Message
+from federator.sites.greeting import SILENCE_S, term_of
 from federator.sites.journal import Journal
 from federator.sites.kept_orders import KeptOrders
 from federator.sites.last_saves import LastSaves
@@ -47,7 +48,6 @@ from federator.sites.protocol import (
     CancelOrder,
     Hello,
     LaunchOrder,
-    Message,
     Ping,
     Pong,
     PreemptOrder,
@@ -212,17 +212,18 @@ class Agent:
 
     async def _introduce(self, welcome: Welcome) -> None:
         version = await self._driver.version()
-        epoch, federation = self._journal.newest_epoch
+        served = self._journal.served
         self._send(
             Hello(protocol=PROTOCOL_VERSION, site=self._config.site, slurm_version=version,
-                  last_epoch=epoch, federation=federation)
+                  last_epoch=served.epoch, federation=served.federation,
+                  log_began=served.log_began)
         )  # fmt: skip
         if welcome.protocol != PROTOCOL_VERSION or welcome.site != self._config.site:
             raise StaleState(
                 f"the daemon speaks protocol {welcome.protocol} to site {welcome.site!r}; "
                 f"this is protocol {PROTOCOL_VERSION} at site {self._config.site!r}"
             )
-        self._journal.accept_epoch(welcome.epoch, welcome.federation)
+        self._journal.accept(term_of(welcome), displaces=welcome.displaces)
         self._channel.serving(welcome)
 
     async def _obey(self, reader: ByteReader) -> None:
@@ -425,7 +426,7 @@ class Agent:
         """With nodes that could not be read, *never* cannot be said."""
         if refusal is None or self._sees_all_nodes:
             return refusal
-        return replace(refusal, kind=RefusalKind.WAIT)
+        return msgspec.structs.replace(refusal, kind=RefusalKind.WAIT)
 
     # ---- evictions ----
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from federator.sites.calls import Message, frame
 from federator.sites.protocol import (
     AttemptAbsent,
     CancelFailed,
@@ -22,13 +23,11 @@ from federator.sites.protocol import (
     LaunchAccepted,
     LaunchDeclined,
     LaunchOrder,
-    Message,
     PreemptOrder,
     Report,
     ShrinkOrder,
     Trouble,
     Welcome,
-    frame,
 )
 
 LEVELS: Final = ("debug", "info", "warning", "error")

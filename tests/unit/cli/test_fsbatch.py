@@ -15,24 +15,24 @@ from federator.cli.client import NoAnswer
 from federator.cli.words import reason_text, refusal_text
 from federator.errors import SiteUnavailable
 from federator.faults.clock import VirtualClock
-from federator.model.plan import Bid, JobPlan, Score
+from federator.model.plan import Bid, JobPlan
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.score import Score
 from federator.model.site import NodeShare
-from federator.model.workload import Option
-from federator.sites.protocol import (
+from federator.model.submission import Option
+from federator.sites.calls import (
     Call,
     ErrorKind,
     ErrorReply,
     QueueCall,
     QueueReply,
     QueueRow,
-    Reply,
-    SiteBid,
     SubmitCall,
     SubmitReply,
     frame,
 )
-from federator.sites.protocol import TestOnlyReply as BidsReply
+from federator.sites.replies import Reply, SiteBid
+from federator.sites.replies import TestOnlyReply as BidsReply
 
 ID = 2**32
 WAITS = Refusal(

@@ -14,11 +14,11 @@ import pytest
 from federator.model.reason import Reason, ReasonCode
 from federator.model.workload import AttemptId, WorkloadId
 from federator.sites.agent_log import LoggedChannel, log_to_syslog
+from federator.sites.calls import Message
 from federator.sites.protocol import (
     CancelOrder,
     LaunchAccepted,
     LaunchDeclined,
-    Message,
     Ping,
     Pong,
     Report,
