@@ -37,8 +37,8 @@ from federator.model.site import GpuModel
 from federator.model.workload import SiteName
 from federator.sched.federation import Federation
 from federator.sched.ledger import Ledger
-from federator.sched.usage import DecayedAverage, UsageAverage, WindowAverage
-from federator.sites.protocol import PROTOCOL_VERSION, ClientCall, Reply, Welcome
+from federator.sites.protocol import PROTOCOL_VERSION, ClientCall, Welcome
+from federator.sites.replies import Reply
 from federator.sites.transport import ProcessTransport, SshTransport, Transport
 from federator.store.base import Store
 
@@ -53,13 +53,7 @@ log = structlog.get_logger()
 def new_federation(config: FederationConfig) -> Federation:
     """One without a history."""
     sites = {name: site.partitions for name, site in config.sites.items()}
-    credit = config.policy.credit
-    usage: UsageAverage
-    if credit.usage_half_life_h is not None:
-        usage = DecayedAverage(credit.usage_half_life_h * 3600.0)
-    else:
-        usage = WindowAverage(credit.usage_window_h * 3600.0)
-    ledger = Ledger(config.tenancy(), usage)
+    ledger = Ledger(config.tenancy(), config.policy.credit.usage.average())
     return Federation(sites, config.policy.order, config.rules, ledger)
 
 

@@ -23,8 +23,9 @@ from federator.model.event import (
     Submitted,
 )
 from federator.model.lifecycle import AT_SITE, TERMINAL, Effect, Happening, WorkloadState, step
-from federator.model.plan import JobPlan, Score, Shrink
+from federator.model.plan import JobPlan, Shrink
 from federator.model.reason import Reason, ReasonCode, Refusal
+from federator.model.score import Score
 from federator.model.tenant import Tenancy
 from federator.model.workload import (
     FIRST_WORKLOAD_ID,
@@ -42,7 +43,7 @@ from federator.sched.saves import SaveTimes, family_of
 from federator.sched.shrinking import gpus_of, without
 from federator.sched.snapshot import restore
 from federator.sched.tax import PreemptionTax, destroyed_gpu_s
-from federator.sched.usage import UsageAverage, WindowAverage
+from federator.sched.usage import UsageAverage, UsageMemory
 
 RETRY_AFTER_S = 5.0
 RETRY_AFTER_MAX_S = 600.0
@@ -56,7 +57,6 @@ _UNTOLD = frozenset({
     Happening.NODE_FAILED, Happening.SITE_PREEMPTED, Happening.LIMIT_STRUCK,
     Happening.SITE_REQUEUED, Happening.PREEMPTED,
 })  # fmt: skip  # of those too that were to leave, but were not told in time
-_WEEK_S = 7 * 86_400.0
 
 
 @dataclass(slots=True)
@@ -157,7 +157,7 @@ class Ledger:
 
     def __init__(self, tenancy: Tenancy | None = None, usage: UsageAverage | None = None) -> None:
         self.tenancy = Tenancy() if tenancy is None else tenancy
-        self.holdings = Holdings(self.tenancy, usage or WindowAverage(_WEEK_S))
+        self.holdings = Holdings(self.tenancy, usage or UsageMemory().average())
         self.backlog = Backlog(self.tenancy)
         self.entries: dict[WorkloadId, Entry] = {}
         self.epoch = 0

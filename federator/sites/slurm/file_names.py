@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from federator.model.workload import Submission
+from federator.model.submission import Submission
 from federator.sites.slurm.options import Options
 
 PATTERNS: Final = frozenset({"output", "error", "input"})  # options whose values are patterns

@@ -48,7 +48,7 @@ from typing import Final
 
 from federator.errors import InvalidRequest
 from federator.model.plan import JobPlan
-from federator.model.workload import Option
+from federator.model.submission import Option
 from federator.sites.base import Probe
 from federator.sites.protocol import LaunchOrder
 from federator.sites.slurm import own_values, quantities

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federator.model.workload import Submission
+from federator.model.submission import Submission
 from federator.sites.slurm.file_names import (
     FederationIds,
     JobFiles,
