@@ -42,7 +42,7 @@ The submission and its plan become argv, script and environment; nothing passes 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Final
 
@@ -246,7 +246,7 @@ def ids_of(order: LaunchOrder) -> FederationIds:
 def _named(option: Option, ids: FederationIds) -> Option:
     if option.name not in PATTERNS or option.value is None:
         return option
-    return replace(option, value=with_federation_ids(option.value, ids))
+    return Option(name=option.name, value=with_federation_ids(option.value, ids))
 
 
 def _export(asked: str | None, names: tuple[str, ...]) -> str:

@@ -341,6 +341,7 @@ def test_the_helper_is_python_3_6_of_the_standard_library_alone() -> None:
         "pwd",
         "re",
         "select",
+        "shutil",
         "signal",
         "stat",
         "subprocess",
