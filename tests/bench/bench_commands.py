@@ -2,7 +2,8 @@
 
 Run by ``./test bench``. In the site's container, as a researcher, the commands are started in turn
 and timed whole, from start to exit. Prints for each the medians of wall time and CPU time, and the
-ratio of the pair. The exit status is 1 if a median of ours is above ``BOUND_S``.
+ratio of the pair's wall times. The exit status is 1 if a median of our CPU times is above
+``BOUND_S``; wall time is about the same on an idle machine, and anything on a busy one.
 """
 
 from __future__ import annotations
@@ -66,14 +67,14 @@ def main() -> int:
                 print(f"{site.name}: Slurm {site.slurm}, Python {site.python}; {ROUNDS} of each")
                 for ours, theirs in PAIRS.items():
                     (wall_s, cpu_s), (other_s, _) = medians[ours], medians[theirs]
-                    slowest = max(slowest, wall_s)
+                    slowest = max(slowest, cpu_s)
                     print(
                         f"  {ours.split()[0]:<9} {1e3 * wall_s:5.0f} ms (CPU {1e3 * cpu_s:3.0f})  "
                         f"{theirs.split()[0]:<8} {1e3 * other_s:4.0f} ms  "
                         f"ratio {wall_s / other_s:4.1f}"
                     )
     held = slowest <= BOUND_S
-    print(f"bound: medians of at most {1e3 * BOUND_S:g} ms: {'held' if held else 'BROKEN'}")
+    print(f"bound: CPU time, medians of at most {1e3 * BOUND_S:g} ms: {'held' if held else 'BROKEN'}")
     return 0 if held else 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -48,7 +49,7 @@ def answering_once(path: Path, reply: Reply) -> threading.Thread:
     listening.listen()
 
     def serve() -> None:
-        with listening, listening.accept()[0] as peer:
+        with listening, listening.accept()[0] as peer, contextlib.suppress(OSError):
             peer.sendall(BANNER)
             peer.recv(2**20)
             peer.sendall(frame(reply))
