@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Final
 
 from federator.errors import InvalidRequest, SiteUnavailable
-from federator.sites.protocol import (
+from federator.sites.calls import (
     BANNER,
     MAX_CALL_BYTES,
     MAX_FRAME_BYTES,
     Call,
     ErrorKind,
     ErrorReply,
-    Reply,
     frame,
-    reply_decoder,
 )
+from federator.sites.replies import Reply, reply_decoder
 
 SOCKETS: Final = (
     Path("/run/federator/agent.sock"),  # at a site

@@ -27,18 +27,16 @@ from federator.cli.words import (
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.reason import RefusalKind
-from federator.model.workload import Option, ScriptEncoding, Submission
-from federator.sites.protocol import (
+from federator.model.submission import Option, ScriptEncoding, Submission
+from federator.sites.calls import (
     ErrorReply,
     QueueCall,
     QueueReply,
     QueueRow,
-    Reply,
-    SiteBid,
     SubmitCall,
     SubmitReply,
-    TestOnlyReply,
 )
+from federator.sites.replies import Reply, SiteBid, TestOnlyReply
 from federator.sites.slurm.interpret import Interpreted, interpret
 from federator.sites.slurm.options import (
     MAX_SCRIPT_BYTES,
@@ -114,7 +112,8 @@ Environment:
   FEDERATOR_SOCKET       where the federation listens, if not at the usual place
   SBATCH_FED_PRIORITY    as --fed-priority, and so on; sbatch does not mind them
   FED_SUBMIT_KEY         submitting twice with the same key queues one workload; 8 to 128
-                         characters, made up at random where it is not set
+                         characters, made up at random where it is not set. With another
+                         script, options, arguments or working directory it is an error
   SLURM_EXIT_ERROR       exit status on errors (1)
 
 Examples:
@@ -270,17 +269,18 @@ def _read_file(path: str, work_dir: str, environment: Mapping[str, str]) -> byte
 
 
 def _find(path: str, work_dir: str, environment: Mapping[str, str]) -> str:
-    """Resolve a script as sbatch does: absolute, beside ``--chdir``, then along PATH."""
-    if path.startswith("/"):
+    """Find a script where sbatch does.
+
+    A path that begins with ``/`` or ``.`` is taken as it is. Any other is looked for in
+    ``--chdir``, then along PATH (whose relative folders lie in ``--chdir``), and at last here.
+    """
+    if path.startswith(("/", ".")):
         return path
-    here = os.path.join(work_dir, path)
-    if path.startswith(".") or os.path.exists(here):
-        return here
-    for folder in environment.get("PATH", "").split(":"):
-        candidate = os.path.join(folder, path)
-        if folder and os.path.isfile(candidate) and os.access(candidate, os.R_OK | os.X_OK):
-            return candidate
-    return here
+    for folder in (".", *environment.get("PATH", "").split(":")):
+        found = os.path.join(work_dir, folder, path)
+        if folder and os.path.exists(found) and not os.path.isdir(found):
+            return found
+    return path
 
 
 # ---- to the daemon and back ----

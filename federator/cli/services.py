@@ -144,7 +144,7 @@ async def _serve(settings: AgentConfig) -> None:
 @click.option("--sites", "reach", is_flag=True, help="Also connect to every site's sshd.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def check(config: Path, reach: bool, as_json: bool) -> None:
-    """Validate a federation.yaml; with --sites also that every site lets us in.
+    """Validate a federation.yaml and the files it names; with --sites also that sites let us in.
 
     A site is asked for its SSH session only; the running daemon's agent is not disturbed.
 
@@ -152,7 +152,7 @@ def check(config: Path, reach: bool, as_json: bool) -> None:
     """
     from federator.config import load_config  # noqa: PLC0415
 
-    loaded = load_config(config)
+    loaded = load_config(config, with_files=True)
     results = asyncio.run(_reach(loaded)) if reach else dict.fromkeys(loaded.sites, "not tried")
     good = all(result in ("ok", "not tried") for result in results.values())
     if as_json:

@@ -7,7 +7,7 @@ from typing import Final
 
 from federator.errors import FederatorError, InvalidRequest, NotAllowed, SiteUnavailable
 from federator.model.reason import Alternative, Reason, ReasonCode, Refusal, RefusalKind
-from federator.sites.protocol import ErrorKind, ErrorReply
+from federator.sites.calls import ErrorKind, ErrorReply
 
 _ERRORS: Final[Mapping[ErrorKind, type[FederatorError]]] = {
     ErrorKind.REQUEST: InvalidRequest,
@@ -198,6 +198,8 @@ def refusal_text(refusal: Refusal) -> str:
     text = f"{kind}: {reasons}" if reasons else kind
     if refusal.starts_in_s is not None:
         text += f"; could start in {span(refusal.starts_in_s)} at the latest"
+    elif refusal.no_end_in_sight:
+        text += "; start time unknown: not everything in its way ends by a time limit"
     return text
 
 

@@ -24,18 +24,17 @@ from federator.errors import FederatorError, InvalidRequest
 from federator.model.event import Draft
 from federator.model.lifecycle import TERMINAL
 from federator.model.message import CancelAsked, Observation, SubmitAsked
-from federator.model.workload import SiteName, TenantName, WorkloadId, pack_submission
+from federator.model.submission import pack_submission
+from federator.model.workload import SiteName, TenantName, WorkloadId
 from federator.sched.federation import Federation
-from federator.sites.protocol import (
+from federator.sites.calls import (
     Call,
     CancelCall,
     CancelReply,
-    ClientCall,
     ErrorKind,
     ErrorReply,
     QueueCall,
     QueueReply,
-    Reply,
     SitesCall,
     SitesReply,
     SnapshotCall,
@@ -44,6 +43,8 @@ from federator.sites.protocol import (
     TenantsReply,
     VerifyCall,
 )
+from federator.sites.protocol import ClientCall
+from federator.sites.replies import Reply
 from federator.sites.researchers import ResearcherSocket, user_of
 from federator.sites.slurm.interpret import interpret
 

@@ -26,44 +26,47 @@ from federator.model.message import (
     SiteUp,
 )
 from federator.model.reason import Reason, ReasonCode
-from federator.model.workload import AttemptId, SiteName, WorkloadId, pack_submission
+from federator.model.submission import pack_submission
+from federator.model.workload import AttemptId, SiteName, WorkloadId
+from federator.sites.calls import (
+    VERIFY_ANSWER_S,
+    ErrorKind,
+    ErrorReply,
+    Message,
+    SnapshotReply,
+    VerifyCall,
+    VerifyReply,
+    frame,
+)
 from federator.sites.protocol import (
     PROTOCOL_VERSION,
-    VERIFY_ANSWER_S,
     Admission,
     AttemptAbsent,
     BidsMade,
     CallAnswer,
     CancelFailed,
     ClientCall,
-    ErrorKind,
-    ErrorReply,
     FromAgent,
     Hello,
     Kept,
     LaunchAccepted,
     LaunchDeclined,
-    Message,
     Ping,
     Pong,
     RecoverAsk,
     RecoverDone,
-    Reply,
     Report,
     SnapshotAsk,
-    SnapshotReply,
     SnapshotTaken,
     Trouble,
     VerifyAsk,
-    VerifyCall,
     VerifyDone,
-    VerifyReply,
     Welcome,
-    frame,
     from_agent_decoder,
     read_frame,
     skip_to_banner,
 )
+from federator.sites.replies import Reply
 from federator.sites.transport import Channel, Transport
 
 PING_S: Final = 2.0

@@ -38,7 +38,8 @@ from federator.model.workload import SiteName
 from federator.sched.federation import Federation
 from federator.sched.ledger import Ledger
 from federator.sched.usage import DecayedAverage, UsageAverage, WindowAverage
-from federator.sites.protocol import PROTOCOL_VERSION, ClientCall, Reply, Welcome
+from federator.sites.protocol import PROTOCOL_VERSION, ClientCall, Welcome
+from federator.sites.replies import Reply
 from federator.sites.transport import ProcessTransport, SshTransport, Transport
 from federator.store.base import Store
 

@@ -22,6 +22,7 @@ from federator.model.event import encode_event
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.message import AttemptsShown, Command, Note, Record, Remembered
 from federator.model.workload import SiteName, WorkloadId
+from federator.sites.calls import frame
 from federator.sites.protocol import (
     PROTOCOL_VERSION,
     Hello,
@@ -29,7 +30,6 @@ from federator.sites.protocol import (
     RecoverAsk,
     RecoverDone,
     Welcome,
-    frame,
     from_agent_decoder,
     read_frame,
     skip_to_banner,

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from federator.model.workload import SiteName
-from federator.sites.protocol import Call, ClientCall, ErrorKind, ErrorReply, Reply
+from federator.sites.calls import Call, ErrorKind, ErrorReply
+from federator.sites.protocol import ClientCall
+from federator.sites.replies import Reply
 from federator.sites.researchers import ResearcherSocket
 
 

@@ -24,9 +24,10 @@ from federator.faults.net import AgentEnd, Line, Network
 from federator.faults.process import DiskFull, Process
 from federator.model.workload import AttemptId
 from federator.sites.agent import Agent, AgentConfig
+from federator.sites.calls import Call
 from federator.sites.greeting import await_welcome, refuse_old
 from federator.sites.journal import TAKEOVER_S, Journal, Mark, Step, check_epoch
-from federator.sites.protocol import Call, Reply
+from federator.sites.replies import Reply
 from federator.sites.researchers import Answer
 
 _T = TypeVar("_T")

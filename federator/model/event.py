@@ -13,15 +13,16 @@ from typing import Final
 import msgspec
 
 from federator.model.lifecycle import Happening, WorkloadState
-from federator.model.plan import JobPlan, Score, Shrink
+from federator.model.plan import JobPlan, Shrink
 from federator.model.reason import Reason
+from federator.model.score import Score
 from federator.model.site import Leave
+from federator.model.submission import NodeRange
 from federator.model.workload import (
     FIRST_WORKLOAD_ID,
     ArrayTask,
     AttemptId,
     Job,
-    NodeRange,
     SiteName,
     TenantName,
     Workload,

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from federator.model.event import Draft, LogRecord
+from federator.model.partition import PartitionSummary
 from federator.model.plan import Bid, BidRequest, JobPlan, Shrink
 from federator.model.reason import Reason, Refusal
-from federator.model.site import AttemptReport, Capacity, PartitionSummary, VictimTerms
+from federator.model.site import AttemptReport, Capacity, VictimTerms
 from federator.model.workload import AttemptId, SiteName, Workload, WorkloadId
 
 # ---- observations ----
@@ -272,6 +273,16 @@ class AnswerRefused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerKeyUsed:
+    """The submit key is of another submission; nothing was queued."""
+
+    client: int
+    key: str
+    id: WorkloadId  # of the workload that it queued, or of its array
+    differences: tuple[str, ...]  # for people
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerCancelled:
     client: int
     ids: tuple[WorkloadId, ...]
@@ -303,6 +314,7 @@ Command = (
     | AnswerSubmitted
     | AnswerTested
     | AnswerRefused
+    | AnswerKeyUsed
     | AnswerCancelled
     | Wake
     | Note

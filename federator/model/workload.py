@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from math import inf
-from typing import Final, Literal, NewType
+from typing import Final, NewType
 
 import msgspec
 
-from federator.errors import InvalidRequest, StoreError
+from federator.errors import InvalidRequest
+from federator.model.submission import NodeRange
 
 WorkloadId = NewType("WorkloadId", int)
 TenantName = NewType("TenantName", str)
@@ -21,24 +22,24 @@ SiteName = NewType("SiteName", str)
 FIRST_WORKLOAD_ID: Final = WorkloadId(2**32)
 """Federation ids start above every Slurm job id (26 bits, 32 with federation bits)."""
 
-_IDS_SINCE_S: Final = 1_767_225_600.0  # 2026-01-01 UTC
-_IDS_PER_S: Final = 16
+_FIRST_EPOCH: Final = 1_767_225_600  # 2026-01-01 UTC: epochs grow at least as fast as Unix time
+_IDS_PER_EPOCH: Final = 2**18
 
 MAX_AMOUNT: Final = 2**53
 """Of any one resource of a job. Counts up to here are exact in every number that meets them."""
 
-ScriptEncoding = Literal["utf-8", "latin-1"]
 _ATTEMPT: Final = re.compile(r"fed:([0-9]{1,19}):([0-9]{1,19})(?: .*)?", re.ASCII | re.DOTALL)
 _WIRE_LIMIT: Final = 2**63  # every reader of a message holds integers below it
 
 
-def first_id_at(now_s: float) -> WorkloadId:
-    """The id with which a log begun at ``now_s`` starts.
+def first_id_of(epoch: int) -> WorkloadId:
+    """The least id that a term of this epoch gives out.
 
-    Sites remember attempts by workload id. A log begun anew, after the old one was lost, must not
-    give out the old ids again; at up to 16 workloads a second on average it does not.
+    Each epoch has 2**18 ids, and an epoch passes in each second at least. No daemon queues so many
+    workloads in a second, so whatever earlier terms gave out is below this, also what no log and
+    no site remembers any more.
     """
-    return WorkloadId(FIRST_WORKLOAD_ID + int(max(0.0, now_s - _IDS_SINCE_S) * _IDS_PER_S))
+    return WorkloadId(FIRST_WORKLOAD_ID + max(0, epoch - _FIRST_EPOCH) * _IDS_PER_EPOCH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,79 +125,6 @@ class Job:
     def total_gpus(self) -> int:
         """GPUs over all nodes; exact when ``nodes`` or ``gpus`` is given."""
         return self.gpus or self.gpus_per_node * (self.nodes or 1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """One sbatch option in canonical long form: ``gres``, ``gpu:8``; ``exclusive``, None."""
-
-    name: str  # without the leading dashes
-    value: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
-    """What the researcher typed, resolved (command line > environment > script), not interpreted.
-
-    ``components[k]`` holds the options of het job component k; one component is a plain job. What
-    may stand in it is for ``sites.slurm.interpret`` to say, through which every submission comes.
-    """
-
-    components: tuple[tuple[Option, ...], ...]
-    script: str
-    script_encoding: ScriptEncoding = "utf-8"  # latin-1 spells any bytes, where it is not UTF-8
-    args: tuple[str, ...] = ()
-    environment: dict[str, str] = field(default_factory=dict)
-    work_dir: str = "/"
-    umask: int = 0o022  # of the shell it was typed in; the job's too
-
-    @property
-    def script_bytes(self) -> bytes:
-        """The script as it was read, to the byte.
-
-        Raises:
-            UnicodeEncodeError: the text is not of ``script_encoding``.
-        """
-        return self.script.encode(self.script_encoding, "surrogateescape")
-
-
-_pack: Final = msgspec.msgpack.Encoder().encode
-_unpack: Final = msgspec.msgpack.Decoder(Submission).decode
-
-
-def pack_submission(submission: Submission) -> msgspec.Raw:
-    """Encode a submission as it stands in messages and in the log.
-
-    So it is kept while a workload waits: script and environment are most of what is known of it,
-    nobody asks for them before the launch, and a restart need not read 100,000 of them.
-    """
-    return msgspec.Raw(_pack(submission))
-
-
-def unpack_submission(submission: msgspec.Raw) -> Submission:
-    """Decode what was packed.
-
-    Raises:
-        StoreError: it is none that this release can read.
-    """
-    try:
-        return _unpack(submission)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise StoreError(
-            f"a submission in the log cannot be read by this release ({error}): start the release "
-            "that wrote it, or a later one"
-        ) from error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRange:
-    """On how many nodes a job says that it can run."""
-
-    least: int
-    most: int
-
-    def __str__(self) -> str:
-        return f"{self.least}-{self.most}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

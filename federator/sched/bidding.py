@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite
 from typing import Final
 
+from msgspec.structs import replace
+
 from federator.model.message import SiteAnswer
-from federator.model.plan import Bid, BidRequest, Score
+from federator.model.plan import Bid, BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.score import Score
 from federator.model.workload import MAX_AMOUNT, Job
 from federator.sched.alternatives import alternatives
 from federator.sched.negative_cache import NOBODY, NegativeCache, Rights, as_for
@@ -194,26 +197,26 @@ class Bidding:
 
     def _no_room(self, asked: BidRequest, reasons: Reasons, *, late: bool) -> Refusal:
         found = tuple(map(_for_now, reasons)) + self._avoided(asked.jobs, reasons)
-        starts_in_s: float | None = None
+        refusal = Refusal(kind=RefusalKind.WAIT, reasons=found)
         if self._foretold < FORETOLD:
             self._foretold += 1
-            reservation = self._reserve(asked)
-            if reservation is not None:
-                starts_in_s = reservation.starts_at_s - self._now_s
-                if self._reserving:
-                    self._reservation, self._reserving = reservation, False
+            refusal = self._with_start(asked, refusal)
         if self._explained >= EXPLAINED:
-            return Refusal(kind=RefusalKind.WAIT, reasons=found, starts_in_s=starts_in_s)
+            return refusal
         self._explained += 1
         held = self._reservation.fence(self._room) if late and self._reservation else []
         others = alternatives(asked.jobs, found, self._room, self._partitions)
         lift(held)
-        return Refusal(
-            kind=RefusalKind.WAIT,
-            reasons=self._with_next(asked.jobs, found),
-            starts_in_s=starts_in_s,
-            alternatives=others,
-        )
+        return replace(refusal, reasons=self._with_next(asked.jobs, found), alternatives=others)
+
+    def _with_start(self, asked: BidRequest, refusal: Refusal) -> Refusal:
+        """Say when the workload could start; keep that room where one reservation may be made."""
+        reservation = self._reserve(asked)
+        if reservation is None:
+            return replace(refusal, no_end_in_sight=True)
+        if self._reserving:
+            self._reservation, self._reserving = reservation, False
+        return replace(refusal, starts_in_s=reservation.starts_at_s - self._now_s)
 
     def _avoided(self, jobs: Sequence[Job], reasons: Reasons) -> Reasons:
         """Which nodes would take the jobs, but failed them before; nothing if that is said."""

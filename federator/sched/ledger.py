@@ -23,8 +23,9 @@ from federator.model.event import (
     Submitted,
 )
 from federator.model.lifecycle import AT_SITE, TERMINAL, Effect, Happening, WorkloadState, step
-from federator.model.plan import JobPlan, Score, Shrink
+from federator.model.plan import JobPlan, Shrink
 from federator.model.reason import Reason, ReasonCode, Refusal
+from federator.model.score import Score
 from federator.model.tenant import Tenancy
 from federator.model.workload import (
     FIRST_WORKLOAD_ID,

@@ -15,8 +15,9 @@ from federator.config import FederationConfig
 from federator.errors import InvalidRequest
 from federator.model.event import Draft
 from federator.model.site import Node
+from federator.model.submission import Submission, pack_submission
 from federator.model.tenant import Tenancy, Tenant
-from federator.model.workload import SiteName, Submission, TenantName, pack_submission
+from federator.model.workload import SiteName, TenantName
 from federator.sched.rules import Rules
 from federator.sim.fleet import Fleet
 from federator.sim.past_workload import History, PastWorkload, history_of

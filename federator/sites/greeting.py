@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from federator.errors import SiteUnavailable, StaleState
+from federator.sites.calls import BANNER, frame
 from federator.sites.journal import check_epoch, newest_epoch
 from federator.sites.protocol import (
-    BANNER,
     PROTOCOL_VERSION,
     ByteReader,
     Hello,
     Welcome,
-    frame,
     read_frame,
     to_agent_decoder,
 )

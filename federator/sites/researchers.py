@@ -19,20 +19,21 @@ from typing import Final, Protocol
 import msgspec
 
 from federator.errors import ConfigError, InvalidRequest, SiteUnavailable
-from federator.sites.protocol import (
+from federator.sites.calls import (
     BANNER,
     MAX_CALL_BYTES,
     Call,
     ErrorKind,
     ErrorReply,
-    Reply,
-    call_decoder,
     frame,
-    read_frame,
 )
+from federator.sites.protocol import read_frame
+from federator.sites.replies import Reply
 
 MAX_CONNECTIONS: Final = 16  # of one user
 IDLE_S: Final = 60.0
+
+call_decoder: Final[msgspec.msgpack.Decoder[Call]] = msgspec.msgpack.Decoder(Call)
 
 Answer = Callable[[str, Call], Awaitable[Reply]]
 

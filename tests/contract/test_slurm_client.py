@@ -124,6 +124,13 @@ def test_a_gang_holds_exactly_what_it_asked_for_on_each_node(scene: Scene) -> No
     assert gang.ended_at_s == 0.0
 
 
+def test_a_job_without_a_time_limit_has_no_end(scene: Scene) -> None:
+    """None of the jobs has one; those that backfill started would end "in a year"."""
+    running = [job for job in scene.busy.jobs if job.state is SiteJobState.RUNNING]
+    assert running
+    assert {job.ends_by_s for job in running} == {inf}
+
+
 def test_the_components_of_a_het_job_share_the_leaders_id(scene: Scene) -> None:
     leader = scene.ids["het"]
     parts = sorted(

@@ -20,6 +20,7 @@ from federator.model.event import Draft, LogRecord, decode_event, encode_event
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.message import (
     AnswerCancelled,
+    AnswerKeyUsed,
     AnswerRefused,
     AnswerSubmitted,
     AnswerTested,
@@ -45,16 +46,9 @@ from federator.model.message import (
     Tick,
     Wake,
 )
+from federator.model.partition import PartitionSummary
 from federator.model.reason import Reason, ReasonCode
-from federator.model.site import (
-    AttemptReport,
-    Capacity,
-    Leave,
-    Node,
-    PartitionSummary,
-    SiteJobState,
-    VictimTerms,
-)
+from federator.model.site import AttemptReport, Capacity, Leave, Node, SiteJobState, VictimTerms
 from federator.model.tenant import LOWEST_PRIORITY, Tenancy, Tenant
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.policies.fifo import Fifo
@@ -71,7 +65,7 @@ LATENCY_S: Final = 0.01
 POLL_S: Final = 10.0
 LIVELOCK: Final = 5_000  # events at one instant
 
-Answer = AnswerSubmitted | AnswerRefused | AnswerTested | AnswerCancelled
+Answer = AnswerSubmitted | AnswerRefused | AnswerKeyUsed | AnswerTested | AnswerCancelled
 SiteCommand = AskSite | LaunchAt | CancelAt | PreemptAt | ShrinkAt | AskAbout
 
 
@@ -215,6 +209,7 @@ class Loopback:
         duration_s: how long every job runs; None: until the test ends it.
         policy: ranks the queue; first come, first served by default.
         tenants: those with a quota, a limit or a priority.
+        began_s: Unix time at which it begins.
     """
 
     def __init__(
@@ -224,8 +219,9 @@ class Loopback:
         duration_s: float | None = None,
         policy: Policy = Fifo(),  # noqa: B008  # frozen
         tenants: Sequence[Tenant] = (),
+        began_s: float = 1_000_000.0,
     ) -> None:
-        self.clock = VirtualClock()
+        self.clock = VirtualClock(began_s)
         self.duration_s = duration_s
         self.save_s = 1.0  # that a job takes to save when it is told to leave
         self.enforces_limits = False  # whether Slurm ends jobs at their time limit

@@ -9,7 +9,8 @@ from itertools import combinations, permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federator.model.plan import Bid, BidRequest, JobPlan, Score
+from federator.model.plan import Bid, BidRequest, JobPlan
+from federator.model.score import Score
 from federator.model.site import Node, RunningJob
 from federator.model.workload import Job, WorkloadId
 from federator.sched.apart import too_few_nodes

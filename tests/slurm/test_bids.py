@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,36 @@ def test_test_only_shows_each_sites_bid_or_what_it_could_start_instead(fleet: Ru
     answer = fleet.run("fsbatch", *options, "--json", "--uid=vision1", stdin=script)
     bids = {bid["site"]: bid for bid in json.loads(answer.stdout)["bids"]}
     assert bids["cedar"]["refusal"]["alternatives"][0]["nodes"] == 7
+
+
+def test_behind_a_job_without_a_time_limit_the_start_is_unknown(fleet: Running) -> None:
+    """Slurm's backfill gives a job without a limit one of 365 days; its main scheduler does not."""
+    for site in SITES:
+        occupy(site, f"--nodelist={site}-g1", "--gres=gpu:8")
+        occupy(site, f"--nodelist={site}-g2", "--gres=gpu:8", "-t365-0")
+    for site in SITES:
+        within(60, partial(_local_ends, fleet, site, 2))
+        assert _local_ends(fleet, site, 2) == [None, None]
+    script = "#!/bin/sh\ntrue\n"
+    said = fleet.run("fsbatch", "--test-only", "-N8", "--gres=gpu:8", "--uid=vision1", stdin=script)
+    assert said.returncode == 0, said.stderr
+    assert said.stderr.count("start time unknown") == len(SITES)
+    assert "days" not in said.stderr
+    gang = str(fleet.submit(traced(1), "-N8", "--gres=gpu:8", "-t1"))
+    for command in (("fsqueue", "--why", gang), ("federator", "explain", gang)):
+        assert "days" not in within(30, partial(_says, fleet, command, "start time unknown"))
+
+
+def _local_ends(running: Running, site: str, count: int) -> list[float | None]:
+    """The ends of the site's own jobs, once that many are seen."""
+    ends = [job["ends_by_s"] for job in snapshot(running, site)["local"]]
+    return ends if len(ends) == count else []
+
+
+def _says(running: Running, command: tuple[str, ...], words: str) -> str:
+    """What a command prints, once the words are in it."""
+    printed = running.run(*command).stdout
+    return printed if words in printed else ""
 
 
 def test_a_job_sees_how_its_gpus_belong_together(fleet: Running) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from federator.errors import InvalidRequest
-from federator.model.workload import Submission
+from federator.model.submission import Submission
 from federator.sites.slurm.interpret import interpret
 from federator.sites.slurm.options import check_script, parse_command_line, parse_script, resolve
 from federator.testbed import layout
@@ -47,6 +47,29 @@ CASES: dict[str, tuple[list[str], bytes]] = {
     "gpus do not divide": (["--gpus=3", "--gpus-per-node=2"], PLAIN),
     "tasks per missing gpu": (["--ntasks-per-gpu=1"], PLAIN),
     "bad exclusive": (["--exclusive=foo"], PLAIN),
+    "signal": (["--signal=RB:SIGUSR1@60"], PLAIN),
+    "unknown signal": (["--signal=XYZ"], PLAIN),
+    "signal too early": (["--signal=USR1@70000"], PLAIN),
+    "mail": (["--mail-type=BEGIN,END"], PLAIN),
+    "unknown mail": (["--mail-type=BOGUS"], PLAIN),
+    "least time": (["-t10", "--time-min=5"], PLAIN),
+    "least time beyond the limit": (["-t10", "--time-min=20"], PLAIN),
+    "no least time": (["-t10", "--time-min=soon"], PLAIN),
+    "open mode": (["--open-mode=append"], PLAIN),
+    "unknown open mode": (["--open-mode=x"], PLAIN),
+    "distribution": (["-m", "block:cyclic,Pack"], PLAIN),
+    "unknown distribution": (["-m", "bogus"], PLAIN),
+    "unknown frequency": (["--cpu-freq=bogus"], PLAIN),
+    "no threads": (["--threads-per-core=0"], PLAIN),
+    "unknown hint": (["--hint=bogus"], PLAIN),
+    "unknown binding": (["--gpus=1", "--gpu-bind=bogus"], PLAIN),
+    "unknown memory binding": (["--mem-bind=bogus"], PLAIN),
+    "unknown flags of gres": (["--gres-flags=bogus"], PLAIN),
+    "bad space": (["--tmp=1.5G"], PLAIN),
+    "unknown profile": (["--profile=bogus"], PLAIN),
+    "unknown limit": (["--propagate=BOGUS"], PLAIN),
+    "bad sockets": (["-B", "1:x"], PLAIN),
+    "bad accounting": (["--acctg-freq=task=x"], PLAIN),
     "array": (["-a", "1-4:2%2"], PLAIN),
     "het job": (["-n1", ":", "-n1"], PLAIN),
     "quotes": ([], directives("#SBATCH -J \"a b\" --comment='c\\'d' # why")),

@@ -47,21 +47,23 @@ from math import inf
 from typing import Final
 
 from federator.errors import InvalidRequest
+from federator.model.submission import NodeRange, Submission
 from federator.model.tenant import HIGHEST_PRIORITY
-from federator.model.workload import Job, NodeRange, Option, Submission
-from federator.sites.slurm import own_values, quantities
-from federator.sites.slurm.option_table import EXCLUSIVE_FAMILIES, OPTIONS, Arity, Treatment
+from federator.model.workload import Job
+from federator.sites.slurm import own_values, passed_values, quantities
 from federator.sites.slurm.options import (
     Options,
-    UsageError,
     check_components,
-    check_script,
     has_foreign_directives,
 )
 from federator.sites.slurm.quantities import Gpus
+from federator.sites.slurm.submission_checks import (
+    check_options,
+    check_surroundings,
+    script_text,
+)
 
 _BAD_GRES: Final = "Invalid generic resource (gres) specification"
-MAX_OPTION_BYTES: Final = 64 * 1024  # an argument of a command may have 128 KiB on Linux
 MAX_NAME_BYTES: Final = 256
 _WRAP_MARK: Final = "# This script was created by sbatch --wrap."
 
@@ -139,9 +141,9 @@ def interpret(submission: Submission, extra_long: frozenset[str] = frozenset()) 
         raise InvalidRequest("the submission has no component")
     check_components(len(submission.components))
     for component in submission.components:
-        _check_options(component, extra_long)
-    _check_surroundings(submission)
-    script = _script_text(submission)
+        check_options(component, extra_long)
+    check_surroundings(submission)
+    script = script_text(submission)
     given = [_Given(component) for component in submission.components]
     first = given[0]
     if "ignore-pbs" not in first and has_foreign_directives(script):
@@ -153,7 +155,7 @@ def interpret(submission: Submission, extra_long: frozenset[str] = frozenset()) 
     jobs = tuple(
         _job(each, name if len(given) == 1 else f"{name}+{k}") for k, each in enumerate(given)
     )
-    limits = [quantities.time_limit_s(each.text("time") or "-1") for each in given]
+    limits = [_time_limit_s(each) for each in given]
     return Interpreted(
         jobs=jobs,
         name=name,
@@ -173,6 +175,14 @@ def interpret(submission: Submission, extra_long: frozenset[str] = frozenset()) 
         datasets=datasets_of(submission.components),
         elastic=_elastic(given, jobs),
     )
+
+
+def _time_limit_s(given: _Given) -> float:
+    limit_s = quantities.time_limit_s(given.text("time") or "-1")
+    least = given.text("time-min")
+    if least is not None:
+        passed_values.check_time_min(least, limit_s)
+    return limit_s
 
 
 def _array(given: Sequence[_Given]) -> tuple[tuple[int, ...], int]:
@@ -289,76 +299,6 @@ def _elastic(given: Sequence[_Given], jobs: Sequence[Job]) -> NodeRange | None:
             f"--fed-elastic={ranges[0]} leaves out the {nodes} nodes asked for (--nodes)"
         )
     return ranges[0]
-
-
-# ---- checks ----
-
-
-def _check_options(component: Options, extra_long: frozenset[str]) -> None:
-    names = {option.name for option in component}
-    for option in component:
-        _check_name(option, extra_long)
-        size = _checked_size(option.value or "", f"--{option.name}")
-        if size > MAX_OPTION_BYTES:
-            raise InvalidRequest(
-                f"the value of --{option.name} is longer than {MAX_OPTION_BYTES} bytes"
-            )
-    for family in EXCLUSIVE_FAMILIES:
-        if len(names & family) > 1:
-            *most, last = (f"--{name}" for name in sorted(family))
-            raise InvalidRequest(f"{', '.join(most)} and {last} are mutually exclusive.")
-
-
-def _check_name(option: Option, extra_long: frozenset[str]) -> None:
-    """Only whole names: a site's sbatch would complete an abbreviation, and find what we refuse."""
-    if option.name in extra_long:
-        return
-    spec = OPTIONS.get(option.name)
-    if spec is None:
-        raise UsageError(f"unrecognized option '--{option.name[:60]}'")
-    if spec.treatment is Treatment.REFUSED:
-        raise InvalidRequest(f"--{spec.name} is not supported: {spec.instead}")
-    if spec.arity is Arity.NONE and option.value is not None:
-        raise UsageError(f"option '--{spec.name}' doesn't allow an argument")
-    if spec.arity is Arity.REQUIRED and option.value is None:  # it would swallow the next word
-        raise UsageError(f"option '--{spec.name}' requires an argument")
-
-
-def _check_surroundings(submission: Submission) -> None:
-    """Check what a process is given: arguments, environment, directory, umask."""
-    for arg in submission.args:
-        _checked_size(arg, "an argument of the script")
-    for name, value in submission.environment.items():
-        _checked_size(name, "the name of an environment variable")
-        if not name or "=" in name:
-            raise InvalidRequest(f"{name[:60]!r} is no name of an environment variable")
-        _checked_size(value, f"the environment variable {name[:60]}")
-    _checked_size(submission.work_dir, "the working directory")
-    if not submission.work_dir.startswith("/"):
-        raise InvalidRequest(
-            f"the working directory must be absolute, got {submission.work_dir[:60]!r}"
-        )
-    if not 0 <= submission.umask <= 0o777:
-        raise InvalidRequest(f"the umask must lie in 0 to 0o777, got {submission.umask:#o}")
-
-
-def _checked_size(text: str, what: str) -> int:
-    """Return the length in bytes of what can be a C string, and can travel."""
-    if "\0" in text:
-        raise InvalidRequest(f"{what} holds a NULL character")
-    try:
-        return len(text.encode())
-    except UnicodeEncodeError as error:
-        raise InvalidRequest(f"{what} holds bytes that are not UTF-8") from error
-
-
-def _script_text(submission: Submission) -> str:
-    """Check the script as fsbatch did; bytes that are not UTF-8 come as surrogates."""
-    try:
-        content = submission.script_bytes
-    except UnicodeEncodeError as error:
-        raise InvalidRequest(f"the script is not {submission.script_encoding}") from error
-    return check_script(content)
 
 
 # ---- sizing ----

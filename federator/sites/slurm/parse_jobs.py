@@ -62,8 +62,11 @@ SQUEUE_FORMAT: Final = ",".join(
 )
 """For ``squeue -O``; ``parse_jobs`` reads this and nothing else."""
 
-OTHERS_FORMAT: Final = "JobID:|,EndTime:|,NodeList:|"
+OTHERS_FORMAT: Final = "JobID:|,StartTime:|,EndTime:|,NodeList:|"
 """For ``squeue -O``, of jobs outside the federation's partitions; Slurm composes all of it."""
+
+_NO_LIMIT_S: Final = 365 * 86_400
+"""What Slurm's backfill writes as the time limit of a job that has none (22.05, 24.11, 26.05)."""
 
 _RUNNING_WORDS: Final = (
     "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "STOPPED", "RESIZING",
@@ -157,12 +160,22 @@ def _read_record(record: bytes) -> tuple[SiteJob, str]:
         submitted_at_s=parse_time_s(submitted),
         started_at_s=parse_time_s(started) if has_started else 0.0,
         ended_at_s=parse_time_s(ended) if state.ended else 0.0,
-        ends_by_s=(parse_time_s(ended) or inf) if has_started and not state.ended else inf,
+        ends_by_s=_ends_by_s(started, ended) if has_started and not state.ended else inf,
         nodes={} if state.ended or not has_started else dict.fromkeys(nodes, NodeShare()),
         restarts=parse_count(restarts),
         preempted_at_s=parse_time_s(preempted),
     )
     return job, remark
+
+
+def _ends_by_s(started: str, ended: str) -> float:
+    """Return when a running job's time limit is over; ``inf`` where it has none.
+
+    The end of a job without a limit is printed as none if the main scheduler started it, and as a
+    year after its start if backfill did: a limit of a year or more says as little.
+    """
+    end_s = parse_time_s(ended)
+    return end_s if 0 < end_s < parse_time_s(started) + _NO_LIMIT_S else inf
 
 
 def _cut(users: bytes) -> list[str]:
@@ -245,8 +258,8 @@ def parse_others(output: bytes) -> Reading[LocalJob]:
     problems: list[str] = []
     for line in output.decode("utf-8", "replace").splitlines():
         try:
-            job_id, end, hosts, _ = line.split("|")
-            ends_by_s = parse_time_s(end) or inf
+            job_id, start, end, hosts, _ = line.split("|")
+            ends_by_s = _ends_by_s(start, end)
             jobs.append(
                 LocalJob(id=parse_count(job_id), nodes=expand_hosts(hosts), ends_by_s=ends_by_s)
             )

@@ -216,12 +216,9 @@ def nice(text: str | None) -> int:
 def signal_lead_s(text: str) -> float:
     """Read from ``--signal=[{R|B}:]SIG[@SECONDS]`` how long before its limit Slurm signals a job.
 
-    Slurm's default is 60 s. 0 where there is no signal, or none that could be read: the site's
-    sbatch judges it.
+    Slurm's default is 60 s. 0 where there is no signal.
     """
     signal, _, lead = text.partition("@")
     if not signal:
         return 0.0
-    if not lead:
-        return 60.0
-    return float(lead) if lead.isascii() and lead.isdecimal() and len(lead) <= 5 else 0.0
+    return float(lead) if lead else 60.0

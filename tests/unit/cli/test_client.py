@@ -11,7 +11,8 @@ import pytest
 
 from federator.cli.client import NoAnswer, call
 from federator.errors import SiteUnavailable
-from federator.sites.protocol import BANNER, Reply, SitesCall, SitesReply, frame
+from federator.sites.calls import BANNER, SitesCall, SitesReply, frame
+from federator.sites.replies import Reply
 
 SAID = frame(SitesReply(sites=()))
 

@@ -15,24 +15,24 @@ from federator.cli.client import NoAnswer
 from federator.cli.words import reason_text, refusal_text
 from federator.errors import SiteUnavailable
 from federator.faults.clock import VirtualClock
-from federator.model.plan import Bid, JobPlan, Score
+from federator.model.plan import Bid, JobPlan
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.score import Score
 from federator.model.site import NodeShare
-from federator.model.workload import Option
-from federator.sites.protocol import (
+from federator.model.submission import Option
+from federator.sites.calls import (
     Call,
     ErrorKind,
     ErrorReply,
     QueueCall,
     QueueReply,
     QueueRow,
-    Reply,
-    SiteBid,
     SubmitCall,
     SubmitReply,
     frame,
 )
-from federator.sites.protocol import TestOnlyReply as BidsReply
+from federator.sites.replies import Reply, SiteBid
+from federator.sites.replies import TestOnlyReply as BidsReply
 
 ID = 2**32
 WAITS = Refusal(
@@ -110,6 +110,36 @@ def test_a_file_is_submitted_under_its_own_name(
     assert (sent.key, sent.submission.args) == ("k", ("x", "-y"))
     assert sent.submission.work_dir == os.getcwd()
     assert sent.submission.environment["A"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("a.sh", "here"), ("-D other a.sh", "other"), ("-D {0}/other a.sh", "other"),
+        ("-D other ./a.sh", "here"), ("-D other ../top/a.sh", "here"), ("-D other b.sh", "other"),
+        ("-D other ./b.sh", ""), ("-D other both.sh", "bin"), ("-D nosuch on_path.sh", "bin"),
+        ("-D other here.sh", "here"), ("-D other {0}/a.sh", "here"), ("folder", "bin"),
+        ("-D other : -D sub a.sh", "sub"), ("sub/a.sh", "sub"), ("-D sub folder", ""),
+    ],
+)  # fmt: skip
+def test_a_script_is_found_where_sbatch_finds_it(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, found: str
+) -> None:
+    """As sbatch of 22.05, 24.11 and 26.05 does with the same files."""
+    top = tmp_path / "top"
+    for path, content in {
+        "a.sh": "here", "both.sh": "here", "here.sh": "here", "other/a.sh": "other",
+        "other/b.sh": "other", "sub/a.sh": "sub", "bin/both.sh": "bin", "bin/on_path.sh": "bin",
+        "folder/x": "", "sub/folder/x": "", "bin/folder": "bin",
+    }.items():  # fmt: skip
+        (top / path).parent.mkdir(parents=True, exist_ok=True)
+        (top / path).write_text(f"#!/bin/sh\n# {content}\n")
+    monkeypatch.chdir(top)
+    on_path = "" if words == "-D sub folder" else f"{top}/bin"
+    status = fsbatch.run(words.format(top).split(), {"PATH": f"/usr/bin:{on_path}"})
+    assert status == (0 if found else 1)
+    if found:
+        assert daemon.submitted.submission.script == f"#!/bin/sh\n# {found}\n"
 
 
 def test_a_demotion_is_sent_from_wherever_it_is_said(

@@ -34,6 +34,15 @@ def test_when_it_could_start_is_told_with_the_refusal() -> None:
     )
 
 
+def test_a_start_that_nobody_can_foretell_is_called_unknown() -> None:
+    reason = Reason(code=ReasonCode.RESOURCES, needed=2, free=1, unit="nodes")
+    refusal = Refusal(kind=RefusalKind.WAIT, reasons=(reason,), no_end_in_sight=True)
+    assert refusal_text(refusal) == (
+        "not now: needs 2 nodes; free 1; "
+        "start time unknown: not everything in its way ends by a time limit"
+    )
+
+
 @pytest.mark.parametrize(
     ("other", "text"),
     [

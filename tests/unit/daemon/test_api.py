@@ -15,31 +15,27 @@ from federator.daemon.effects import Effects
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import Observation
 from federator.model.reason import RefusalKind
-from federator.model.workload import Option, SiteName, Submission, WorkloadId
+from federator.model.submission import Option, Submission
+from federator.model.workload import SiteName, WorkloadId
 from federator.policies.mast import Mast
 from federator.sched.rules import Rules
-from federator.sites.protocol import (
+from federator.sites.calls import (
     Call,
     CancelCall,
     CancelReply,
-    ClientCall,
     ErrorReply,
     QueueCall,
     QueueReply,
-    Reply,
     SitesCall,
     SitesReply,
     SnapshotCall,
     SubmitCall,
     SubmitReply,
     frame,
-    read_frame,
-    reply_decoder,
-    skip_to_banner,
 )
-from federator.sites.protocol import (
-    TestOnlyReply as TrialReply,
-)
+from federator.sites.protocol import ClientCall, read_frame, skip_to_banner
+from federator.sites.replies import Reply, reply_decoder
+from federator.sites.replies import TestOnlyReply as TrialReply
 from tests.fakes.build import rack, tenant
 from tests.fakes.loopback import Loopback
 
@@ -216,6 +212,16 @@ def test_a_user_without_a_tenant_is_refused(desk: Desk) -> None:
 
 def test_the_same_key_again_gives_the_same_id(desk: Desk) -> None:
     assert desk.submit() == desk.submit()
+
+
+def test_the_same_key_for_another_job_is_refused_with_the_job_that_has_it(desk: Desk) -> None:
+    id_ = desk.submit()
+    message = desk.refusal(submit_call(options={"nodes": "2"}))
+    assert message == (
+        f"submit key {submit_call().key!r} was used for job {id_} with other options: "
+        "use another key (FED_SUBMIT_KEY) for another job"
+    )
+    assert len(desk.federation.federation.ledger.entries) == 1
 
 
 def test_the_key_of_one_user_does_not_meet_anothers(desk: Desk) -> None:

@@ -16,32 +16,34 @@ from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.message import AttemptsShown, Observation, Remembered, SiteDown, SiteUp
 from federator.model.site import Node, Snapshot
 from federator.model.workload import AttemptId, SiteName, WorkloadId
-from federator.sites.protocol import (
+from federator.sites.calls import (
     BANNER,
+    ErrorKind,
+    ErrorReply,
+    Message,
+    SitesCall,
+    SitesReply,
+    SnapshotReply,
+    frame,
+)
+from federator.sites.protocol import (
     PROTOCOL_VERSION,
     ByteReader,
     ClientCall,
-    ErrorKind,
-    ErrorReply,
     Hello,
     Kept,
-    Message,
     Ping,
     Pong,
     RecoverDone,
-    Reply,
     Report,
-    SitesCall,
-    SitesReply,
     SnapshotAsk,
-    SnapshotReply,
     SnapshotTaken,
     Trouble,
     Welcome,
-    frame,
     packed,
     unpacked,
 )
+from federator.sites.replies import Reply
 from federator.sites.transport import Channel
 
 SITE = SiteName("alpine")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec import structs
 
 from federator.cli import recover as command
 from federator.config import FederationConfig, load_config
@@ -26,13 +27,14 @@ from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.event import Awarded, EpochBegan, decode_event, encode_event
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import LaunchAt, Remembered
-from federator.model.workload import SiteName, WorkloadId, pack_submission, unpack_submission
+from federator.model.submission import pack_submission, unpack_submission
+from federator.model.workload import SiteName, WorkloadId
+from federator.sites.calls import Message
 from federator.sites.protocol import (
     PROTOCOL_VERSION,
     Hello,
     Kept,
     LaunchOrder,
-    Message,
     Origin,
     RecoverDone,
     Report,
@@ -45,6 +47,7 @@ from tests.fakes.loopback import Loopback
 from tests.unit.daemon.test_links import FakeChannel, FakeTransport
 
 ALPINE, BAKER = SiteName("alpine"), SiteName("baker")
+BEGAN_S = 1_795_000_000.0  # ids grow with time
 CONFIG = """
 federation: demo
 store: "sqlite://{folder}/queue.db"
@@ -69,7 +72,7 @@ class Lost:
     """A federation that ran for a while: what its sites remember, and exports of its log."""
 
     def __init__(self) -> None:
-        self.f = Loopback({"alpine": rack("a", 2), "baker": rack("b", 1)})
+        self.f = Loopback({"alpine": rack("a", 2), "baker": rack("b", 1)}, began_s=BEGAN_S)
         self.ids: list[WorkloadId] = []
 
     def submit(self, nodes: int = 1) -> WorkloadId:
@@ -236,7 +239,7 @@ def test_a_site_tells_in_parts(config: FederationConfig) -> None:
     (told,) = lost.told()[ALPINE]
     assert told.workload is not None
     typed = unpack_submission(told.workload.submission)
-    empty = pack_submission(replace(typed, components=(), script="", environment={}))
+    empty = pack_submission(structs.replace(typed, components=(), script="", environment={}))
     order = LaunchOrder(
         attempt=told.attempt, user=told.user, tenant="vision", name="train", jobs=told.jobs,
         submission=typed,

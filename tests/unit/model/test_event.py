@@ -17,9 +17,9 @@ from federator.model.event import (
     encode_event,
 )
 from federator.model.lifecycle import Happening
-from federator.model.plan import Score
 from federator.model.reason import Reason, ReasonCode
-from federator.model.workload import pack_submission, unpack_submission
+from federator.model.score import Score
+from federator.model.submission import pack_submission, unpack_submission
 from tests.fakes.build import attempt, draft, gang, plan_on, workload
 
 EVENTS: list[LogRecord] = [
@@ -78,7 +78,7 @@ def test_terms_that_this_release_does_not_know_are_passed_over() -> None:
 def test_an_array_costs_the_log_one_script_however_many_tasks_it_has() -> None:
     one = draft(array_indices=tuple(range(10_000)))
     script = "#!/bin/sh\n" + "#" * 6_000
-    typed = replace(unpack_submission(one.submission), script=script)
+    typed = msgspec.structs.replace(unpack_submission(one.submission), script=script)
     large = replace(one, submission=pack_submission(typed))
     record = encode_event(Submitted(at_s=2.0, draft=large, first_id=workload().id, key="k"))
     assert len(record) < 50_000

@@ -122,6 +122,7 @@ def test_without_time_limits_nothing_can_be_promised() -> None:
     blocked, long = told(scheduler, asks(1, gang(4)), asks(2, gang(1)))
     assert blocked.refusal is not None
     assert blocked.refusal.starts_in_s is None
+    assert blocked.refusal.no_end_in_sight
     assert long.bid is not None
 
 

@@ -25,8 +25,9 @@ from federator.model.event import (
     encode_event,
 )
 from federator.model.lifecycle import Happening, WorkloadState
-from federator.model.plan import Score, Shrink
+from federator.model.plan import Shrink
 from federator.model.reason import Reason, ReasonCode
+from federator.model.score import Score
 from federator.model.site import Leave
 from federator.model.tenant import Tenancy
 from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, SiteName, WorkloadId

@@ -12,20 +12,19 @@ from typing import Any
 import pytest
 
 from federator.errors import ConfigError
-from federator.sites.protocol import (
+from federator.sites.calls import (
     BANNER,
     MAX_CALL_BYTES,
     Call,
     ErrorKind,
     ErrorReply,
     QueueCall,
-    Reply,
     SitesCall,
     SitesReply,
     frame,
-    read_frame,
-    reply_decoder,
 )
+from federator.sites.protocol import read_frame
+from federator.sites.replies import Reply, reply_decoder
 from federator.sites.researchers import (
     MAX_CONNECTIONS,
     ResearcherSocket,

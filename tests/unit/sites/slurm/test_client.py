@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import pytest
 
@@ -415,11 +416,17 @@ class Partitioned:
 
 
 def test_what_holds_nodes_in_other_partitions_is_read_with_its_end() -> None:
-    site = Partitioned(b"7|1005|n[1-2]|\n8|N/A|n1|\n9|1005||\n")
+    site = Partitioned(b"7|5|1005|n[1-2]|\n8|5|N/A|n1|\n9|5|1005||\n")
     assert site.sweep() == (
         LocalJob(id=7, nodes=("n1", "n2"), ends_by_s=1005.0),
         LocalJob(id=8, nodes=("n1",)),
     )
+
+
+@pytest.mark.parametrize("end", ["NONE", "Unknown", str(5 + 365 * 86_400)])
+def test_without_a_time_limit_it_has_no_end(end: str) -> None:
+    (job,) = Partitioned(f"7|5|{end}|n1|\n".encode()).sweep()
+    assert job.ends_by_s == inf
 
 
 def test_it_is_read_again_when_nodes_changed_something_should_have_ended_or_time_has_passed() -> (
@@ -427,7 +434,7 @@ def test_it_is_read_again_when_nodes_changed_something_should_have_ended_or_time
 ):
     site = Partitioned(b"")
     ends_by_s = int(site.clock()) + 10
-    site.others = f"7|{ends_by_s}|n1|\n".encode()
+    site.others = f"7|{ends_by_s - 60}|{ends_by_s}|n1|\n".encode()
     site.sweep()
     site.sweep()
     assert site.asked == 1
@@ -443,7 +450,7 @@ def test_it_is_read_again_when_nodes_changed_something_should_have_ended_or_time
 
 
 def test_a_line_of_others_that_cannot_be_read_is_told_and_left_out() -> None:
-    site = Partitioned(b"7|1005|n[1-2|\nnonsense\n8|N/A|n1|\n")
+    site = Partitioned(b"7|5|1005|n[1-2|\nnonsense\n8|5|N/A|n1|\n")
     sweep = asyncio.run(site.client.sweep())
     assert [job.id for job in sweep.others] == [8]
     assert len(sweep.problems) == 2
