@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Annotated, Final
@@ -36,9 +37,11 @@ from federator.errors import ConfigError
 from federator.model.tenant import Allowance, Tenancy, Tenant
 from federator.model.workload import MAX_AMOUNT, SiteName, TenantName
 from federator.policies import POLICIES
+from federator.policies.settings import RULE_KEYS, USAGE_KEYS, WEIGHT_KEYS, at_keys
 from federator.sched.credit import CreditWeights
 from federator.sched.policy import Policy
 from federator.sched.rules import Rules
+from federator.sched.usage import UsageMemory
 from federator.store.opening import check_url, warnings_of
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -93,13 +96,11 @@ class CreditConfig(_Strict):
 
     @property
     def weights(self) -> CreditWeights:
-        return CreditWeights(
-            per_hour_waited=self.per_hour_waited,
-            age_cap_h=self.age_cap_h,
-            fair_share=self.fair_share,
-            per_nice=self.per_nice,
-            non_preemptible=self.non_preemptible,
-        )
+        return CreditWeights(**{name: getattr(self, name) for name in WEIGHT_KEYS})
+
+    @property
+    def usage(self) -> UsageMemory:
+        return UsageMemory(**{name: getattr(self, name) for name in USAGE_KEYS})
 
 
 class PreemptionConfig(_Strict):
@@ -349,18 +350,8 @@ class FederationConfig(_Strict):
     @property
     def rules(self) -> Rules:
         """The settings that the core's decisions depend on."""
-        policy, preemption = self.policy, self.policy.preemption
-        return Rules(
-            launch_lease_s=policy.launch_lease_s,
-            pass_interval_s=policy.pass_interval_s,
-            bid_timeout_s=policy.bid_timeout_s,
-            preempt_frac=preemption.budget_frac,
-            preempt_window_s=preemption.budget_window_s,
-            grace_s=preemption.grace_s,
-            cooldown_s=preemption.cooldown_s,
-            min_run_s=preemption.min_run_s,
-            regions={name: site.region for name, site in self.sites.items()},
-        )
+        regions = {name: site.region for name, site in self.sites.items()}
+        return replace(Rules(regions=regions), **at_keys(self.policy, RULE_KEYS))
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -109,6 +109,7 @@ class EpochBegan(Event, frozen=True, kw_only=True, tag="epoch"):
 
     epoch: int
     first_id: WorkloadId = FIRST_WORKLOAD_ID  # ids below it are not given out any more
+    log_began: int = 0  # the epoch that tells this log from others; 0: of its first term
 
 
 class Submitted(Event, frozen=True, kw_only=True, tag="submitted"):
@@ -188,6 +189,7 @@ class SnapshotBegan(Event, frozen=True, kw_only=True, omit_defaults=True, tag="s
     tax_by_victim: dict[TenantName, float] = {}
     tax_victims: int = 0
     tax_gpu_s: float = 0.0
+    log_began: int = 0  # as ``EpochBegan``; 0: of an older release
 
 
 class TenantUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -43,7 +43,7 @@ from federator.sched.saves import SaveTimes, family_of
 from federator.sched.shrinking import gpus_of, without
 from federator.sched.snapshot import restore
 from federator.sched.tax import PreemptionTax, destroyed_gpu_s
-from federator.sched.usage import UsageAverage, WindowAverage
+from federator.sched.usage import UsageAverage, UsageMemory
 
 RETRY_AFTER_S = 5.0
 RETRY_AFTER_MAX_S = 600.0
@@ -57,7 +57,6 @@ _UNTOLD = frozenset({
     Happening.NODE_FAILED, Happening.SITE_PREEMPTED, Happening.LIMIT_STRUCK,
     Happening.SITE_REQUEUED, Happening.PREEMPTED,
 })  # fmt: skip  # of those too that were to leave, but were not told in time
-_WEEK_S = 7 * 86_400.0
 
 
 @dataclass(slots=True)
@@ -158,10 +157,11 @@ class Ledger:
 
     def __init__(self, tenancy: Tenancy | None = None, usage: UsageAverage | None = None) -> None:
         self.tenancy = Tenancy() if tenancy is None else tenancy
-        self.holdings = Holdings(self.tenancy, usage or WindowAverage(_WEEK_S))
+        self.holdings = Holdings(self.tenancy, usage or UsageMemory().average())
         self.backlog = Backlog(self.tenancy)
         self.entries: dict[WorkloadId, Entry] = {}
         self.epoch = 0
+        self.log_began = 0  # the epoch by which sites tell this log from others; 0: it is empty
         self.next_id = FIRST_WORKLOAD_ID
         self.array_tasks: dict[WorkloadId, dict[int, WorkloadId]] = {}  # by array id and index
         self.id_of_key: dict[str, WorkloadId] = {}
@@ -213,6 +213,7 @@ class Ledger:
             return self._change(event)
         if isinstance(event, EpochBegan):
             self.epoch = event.epoch
+            self.log_began = self.log_began or event.log_began or event.epoch
             self.next_id = max(self.next_id, event.first_id)
             return ()
         if isinstance(event, Submitted):

@@ -62,7 +62,8 @@ def live_through(
     Returns:
         A life for each arrival, in their order.
     """
-    return Fleet(scenario, config.policy.order, rules, options=options).run()
+    return Fleet(scenario, config.policy.order, rules, options=options,
+                 usage=config.policy.credit.usage.average()).run()  # fmt: skip
 
 
 def rules_of(config: FederationConfig, evictable_gpus: int = 0) -> Rules:
