@@ -1,7 +1,7 @@
 """Are there enough nodes for jobs that must be on different ones? A count, before any placement.
 
-Slurm never gives two components of a het job one node, whether they are pinned or not
-(docs/slurm.md), so a node serves one job of a workload. Which serves which is for the placement to
+Slurm never gives two components of a het job one node, pinned or not (docs/architecture.md,
+"Placement"), so a node serves one job of a workload. Which serves which is for the placement to
 say; here it is proved that no choice can do.
 """
 
