@@ -74,7 +74,9 @@ def main() -> int:
                         f"ratio {wall_s / other_s:4.1f}"
                     )
     held = slowest <= BOUND_S
-    print(f"bound: CPU time, medians of at most {1e3 * BOUND_S:g} ms: {'held' if held else 'BROKEN'}")
+    print(
+        f"bound: CPU time, medians of at most {1e3 * BOUND_S:g} ms: {'held' if held else 'BROKEN'}"
+    )
     return 0 if held else 1
 
 

@@ -397,6 +397,23 @@ def test_test_only_shows_each_site_and_queues_nothing(
     assert daemon.submitted.test_only
 
 
+@pytest.mark.parametrize(
+    ("down", "outlook"),
+    [
+        (("cedar",), "would wait: cedar, which may be able to run it, is down"),
+        (("boreal", "cedar"), "would wait: boreal, cedar, which may be able to run it, are down"),
+    ],
+)
+def test_test_only_tells_of_sites_that_are_down_and_might_run_it(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str], down: tuple[str, ...], outlook: str
+) -> None:
+    gone = Refusal(kind=RefusalKind.WAIT, reasons=(Reason(code=ReasonCode.SITE_DOWN),))
+    bids = (SiteBid(site="alpine", refusal=NEVER), *(SiteBid(site=s, refusal=gone) for s in down))
+    daemon.answers = [BidsReply(bids=bids, winner="")]
+    assert fsbatch.run(["--test-only", "--wrap=x"], {}) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == f"fsbatch: {outlook}"
+
+
 def test_test_only_fails_when_every_site_rejects(daemon: Daemon) -> None:
     daemon.answers = [BidsReply(bids=(SiteBid(site="a", refusal=NEVER),), winner="")]
     assert fsbatch.run(["--test-only", "--wrap=x"], {}) == 1
