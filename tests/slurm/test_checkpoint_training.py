@@ -19,7 +19,7 @@ import pytest
 from federator.testbed import software
 from federator.testbed.layout import REPOSITORY, StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Row, Running, at, output_of, within
+from tests.slurm.federation import Row, Running, at, output_name, output_of, within
 
 pytestmark = pytest.mark.slurm
 
@@ -107,7 +107,7 @@ def displace(running: Running, id_: int) -> Row:
 
 def forget(before: Row) -> None:
     """Remove what the first attempt printed, and what the workload has saved."""
-    at(before["site"], "rm", f"/home/{USER}/slurm-{before['site_job_id']}.out")
+    at(before["site"], "rm", f"/home/{USER}/{output_name(before)}")
     shutil.rmtree(folder_of(before["id"]))
 
 
