@@ -54,6 +54,7 @@ from federator.sites.slurm.options import (
 
 POLL_S: Final = 1.0
 ENDED: Final = frozenset(state.value for state in TERMINAL)
+_SETTLED: Final = ENDED | {WorkloadState.HELD.value}  # nothing more happens by itself
 _OWN_VARIABLES: Final = frozenset({"FED_SUBMIT_KEY", "FED_DROPPED_ENV"})
 USAGE: Final = "Usage: fsbatch [OPTIONS(0)...] [ : [OPTIONS(N)...]] script(0) [args(0)...]"
 HELP: Final = f"""{USAGE}
@@ -383,10 +384,11 @@ def _bid_text(answer: SiteBid) -> str:
 
 
 def _wait(job_id: int, tasks: int) -> int:
-    """Wait until the workload, or every task of the array, has ended.
+    """Wait until the workload, or every task of the array, has ended or is held.
 
     Returns:
-        The highest exit code; 1 for what a signal, a time limit or a cancellation ended.
+        The highest exit code; 1 for what a signal, a time limit or a cancellation ended, and for
+        what no site takes.
     """
     heard = True
     while True:
@@ -400,7 +402,7 @@ def _wait(job_id: int, tasks: int) -> int:
             heard = True
             if not isinstance(reply, QueueReply) or not reply.rows:
                 raise InvalidRequest(f"job {job_id} is no longer known; its end was not seen")
-            if len(reply.rows) >= tasks and all(row.state in ENDED for row in reply.rows):
+            if len(reply.rows) >= tasks and all(row.state in _SETTLED for row in reply.rows):
                 return max(_exit_status(row) for row in reply.rows)
         time.sleep(POLL_S)
 

@@ -51,6 +51,7 @@ from federator.sched.continuing import AT_LIMIT, LimitWatch
 from federator.sched.cycle import Pass, Round, Trial, asked_of, for_site
 from federator.sched.eviction import budget_gpus, clearing
 from federator.sched.forgetting import forgettable
+from federator.sched.holding import may_take, reason_to_hold
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.lending import is_lent_to_preemptible_only
 from federator.sched.orders import launch_order, lease_end_s
@@ -255,6 +256,7 @@ class Federation:
         if report.capacity is not None:
             site.empty = Room(report.capacity.nodes)
             site.gpus = gpus_of(report.capacity)
+            self._release_for(turn, report.site)
         if report.partitions and report.partitions != site.summary:
             site.summary = report.partitions
             self._pass_is_due(turn)  # something came free, perhaps of local users
@@ -279,6 +281,9 @@ class Federation:
         """
         site = self.sites[report.site]
         site.ready = True
+        for entry in self.ledger.in_state(WorkloadState.HELD):
+            entry.refusals.pop(report.site, None)  # it may know more users now, say
+        self._release_for(turn, report.site)
         told = {r.attempt for r in report.attempts}
         live = AT_SITE - {WorkloadState.AWARDED}
         missing = tuple(
@@ -321,9 +326,23 @@ class Federation:
         ends_here = entry.state is WorkloadState.CANCELLING and not entry.site_job_id
         if entry.state is WorkloadState.AWARDED or ends_here:
             turn.change(entry, Happening.DECLINED, reason=seen.reason)
+            self._hold_if_refused(turn, entry)
         elif entry.state is WorkloadState.LAUNCHING and not entry.withdrawing:
             # An sbatch that was given up for good came through all the same. Reports tell the rest.
             turn.change(entry, Happening.LEASE_OVER)
+
+    def _hold_if_refused(self, turn: Turn, entry: Entry) -> None:
+        """No site is left that may take it: it is not tried any more."""
+        if entry.state is WorkloadState.PENDING:
+            reason = reason_to_hold(entry, self.sites)
+            if reason is not None:
+                turn.change(entry, Happening.HELD, reason=reason)
+
+    def _release_for(self, turn: Turn, name: SiteName) -> None:
+        """A site has come, or has changed: what is held may start there."""
+        for entry in self.ledger.in_state(WorkloadState.HELD):
+            if may_take(entry, name, self.sites[name]):
+                turn.change(entry, Happening.RELEASED)
 
     # ---- time ----
 
@@ -435,12 +454,14 @@ class Federation:
         outcome = auction(
             order, round_.answers, list(self.sites), lambda o: self._award(turn, pass_, o)
         )
-        in_vain = set(pass_.keep_room(outcome.refused, list(self.sites)))
         for id_ in outcome.refused:
             entry = self.ledger.entries[id_]
             pass_.remember(entry, self.sites, turn.now_s)
             self._wake_to_retry(turn, entry)
-        pass_.learn([w for w in outcome.refused if w not in in_vain], self._ready_sites())
+            self._hold_if_refused(turn, entry)
+        refused = [w for w in outcome.refused if self._may_start(w)]
+        in_vain = set(pass_.keep_room(refused, list(self.sites)))
+        pass_.learn([w for w in refused if w not in in_vain], self._ready_sites())
         again = in_vain | set(outcome.again)
         self._ask(turn, pass_, [w for w in order if w in again])
 

@@ -46,6 +46,7 @@ from federator.sched.usage import UsageAverage, WindowAverage
 
 RETRY_AFTER_S = 5.0
 RETRY_AFTER_MAX_S = 600.0
+REFUSING_SITE_S: Final = 3600.0  # before a site whose sbatch refused it for good is asked again
 PREEMPTING_SITE_S: Final = 60.0  # a site whose own work took the nodes is left alone so long
 EVICTIONS_KEPT: Final = 100_000
 _WAITS_FOR_VICTIMS = (WorkloadState.AWARDED, WorkloadState.LAUNCHING)
@@ -281,7 +282,7 @@ class Ledger:
         elif event.happening is Happening.SHRINK_DONE:
             self._jobs_gone(entry, event.components, event.at_s)
         self._mark_progress(entry, event, was_at_its_limit)
-        if entry.state is WorkloadState.PENDING:
+        if entry.state is WorkloadState.PENDING and before in AT_SITE:
             if event.happening not in (Happening.PREEMPTED, Happening.LIMIT_STRUCK):
                 self._set_back(entry, event.at_s)
             entry.site, entry.plan, entry.site_job_id = SiteName(""), (), 0
@@ -348,6 +349,8 @@ class Ledger:
         entry.failures_at[entry.site] = failures
         first_s = PREEMPTING_SITE_S if reason.code is ReasonCode.PREEMPTED else RETRY_AFTER_S
         wait_s = min(RETRY_AFTER_MAX_S, first_s * 2 ** (failures - 1))
+        if reason.code is ReasonCode.SBATCH_REFUSED:
+            wait_s = REFUSING_SITE_S
         entry.avoid_until_s[entry.site] = at_s + wait_s
 
     @staticmethod

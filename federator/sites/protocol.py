@@ -36,7 +36,7 @@ from federator.model.workload import (
 )
 from federator.sites.queue_rows import PreemptionRow, QueueRank, SetbackRow
 
-PROTOCOL_VERSION: Final = 5
+PROTOCOL_VERSION: Final = 6
 BANNER: Final = b"FEDERATOR-1\n"
 MAX_FRAME_BYTES: Final = 64 * 2**20
 _CHUNK: Final = 64 * 1024
@@ -158,7 +158,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     started_at_s: float = 0.0
     ended_at_s: float = 0.0
     unknown_since_s: float = 0.0  # the site has not been heard since; 0: it is heard
-    exit_code: int = 0
+    exit_code: int | None = None  # of what has ended, if its site has told it
     signal: int = 0
     reason: Reason | None = None
     refusals: dict[str, Refusal] = {}  # by site, of the last pass that tried it
