@@ -115,7 +115,8 @@ Environment:
   FEDERATOR_SOCKET       where the federation listens, if not at the usual place
   SBATCH_FED_PRIORITY    as --fed-priority, and so on; sbatch does not mind them
   FED_SUBMIT_KEY         submitting twice with the same key queues one workload; 8 to 128
-                         characters, made up at random where it is not set
+                         characters, made up at random where it is not set. With another
+                         script, options, arguments or working directory it is an error
   SLURM_EXIT_ERROR       exit status on errors (1)
 
 Examples:

@@ -13,6 +13,7 @@ from federator.daemon.links import SiteLink
 from federator.errors import InvalidRequest
 from federator.model.message import (
     AnswerCancelled,
+    AnswerKeyUsed,
     AnswerRefused,
     AnswerSubmitted,
     AnswerTested,
@@ -170,10 +171,11 @@ class Effects:
     def _checkpoint_dir(self, site: SiteName, workload: Workload) -> str:
         """A workload's own folder on what the sites of a region share; "" where nothing is."""
         shared = self._shared.get(site)
-        return str(shared / workload.user / "checkpoints" / str(workload.id)) if shared else ""
+        return str(checkpoint_dir(shared, workload)) if shared else ""
 
     def _reply(
-        self, command: AnswerSubmitted | AnswerRefused | AnswerTested | AnswerCancelled
+        self,
+        command: AnswerSubmitted | AnswerRefused | AnswerKeyUsed | AnswerTested | AnswerCancelled,
     ) -> Reply:
         match command:
             case AnswerSubmitted():
@@ -184,6 +186,8 @@ class Effects:
                 if "" in reasons:
                     message = _never_for_the_tenant(reasons[""])
                 return ErrorReply(message=message, reasons=reasons)
+            case AnswerKeyUsed():
+                return ErrorReply(message=_key_used(command))
             case AnswerTested():
                 bids = tuple(
                     SiteBid(site=site, bid=answer.bid, refusal=answer.refusal)
@@ -192,6 +196,19 @@ class Effects:
                 return TestOnlyReply(bids=bids, winner=command.winner or "")
             case AnswerCancelled():
                 return CancelReply(ids=command.ids)
+
+
+def checkpoint_dir(shared: Path, workload: Workload) -> Path:
+    """Its folder below a region's shared one; ids never come again, so no other has it."""
+    return shared / workload.user / "checkpoints" / str(workload.id)
+
+
+def _key_used(command: AnswerKeyUsed) -> str:
+    key = command.key.partition(":")[2]  # without its user
+    return (
+        f"submit key {key!r} was used for job {command.id} with "
+        f"{' and '.join(command.differences)}: use another key (FED_SUBMIT_KEY) for another job"
+    )
 
 
 def _never_for_the_tenant(refusal: Refusal) -> str:

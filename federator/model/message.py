@@ -272,6 +272,16 @@ class AnswerRefused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerKeyUsed:
+    """The submit key is of another submission; nothing was queued."""
+
+    client: int
+    key: str
+    id: WorkloadId  # of the workload that it queued, or of its array
+    differences: tuple[str, ...]  # for people
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerCancelled:
     client: int
     ids: tuple[WorkloadId, ...]
@@ -303,6 +313,7 @@ Command = (
     | AnswerSubmitted
     | AnswerTested
     | AnswerRefused
+    | AnswerKeyUsed
     | AnswerCancelled
     | Wake
     | Note

@@ -21,8 +21,8 @@ SiteName = NewType("SiteName", str)
 FIRST_WORKLOAD_ID: Final = WorkloadId(2**32)
 """Federation ids start above every Slurm job id (26 bits, 32 with federation bits)."""
 
-_IDS_SINCE_S: Final = 1_767_225_600.0  # 2026-01-01 UTC
-_IDS_PER_S: Final = 16
+_FIRST_EPOCH: Final = 1_767_225_600  # 2026-01-01 UTC: epochs grow at least as fast as Unix time
+_IDS_PER_EPOCH: Final = 2**18
 
 MAX_AMOUNT: Final = 2**53
 """Of any one resource of a job. Counts up to here are exact in every number that meets them."""
@@ -32,13 +32,14 @@ _ATTEMPT: Final = re.compile(r"fed:([0-9]{1,19}):([0-9]{1,19})(?: .*)?", re.ASCI
 _WIRE_LIMIT: Final = 2**63  # every reader of a message holds integers below it
 
 
-def first_id_at(now_s: float) -> WorkloadId:
-    """The id with which a log begun at ``now_s`` starts.
+def first_id_of(epoch: int) -> WorkloadId:
+    """The least id that a term of this epoch gives out.
 
-    Sites remember attempts by workload id. A log begun anew, after the old one was lost, must not
-    give out the old ids again; at up to 16 workloads a second on average it does not.
+    Each epoch has 2**18 ids, and an epoch passes in each second at least. No daemon queues so many
+    workloads in a second, so whatever earlier terms gave out is below this, also what no log and
+    no site remembers any more.
     """
-    return WorkloadId(FIRST_WORKLOAD_ID + int(max(0.0, now_s - _IDS_SINCE_S) * _IDS_PER_S))
+    return WorkloadId(FIRST_WORKLOAD_ID + max(0, epoch - _FIRST_EPOCH) * _IDS_PER_EPOCH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +187,26 @@ def unpack_submission(submission: msgspec.Raw) -> Submission:
             f"a submission in the log cannot be read by this release ({error}): start the release "
             "that wrote it, or a later one"
         ) from error
+
+
+def submission_differences(one: Submission, other: Submission) -> tuple[str, ...]:
+    """In what two submissions of one user differ, for people; empty: they ask for the same.
+
+    The environment and the umask do not count: who repeats a command from another terminal, or by a
+    service manager, has another.
+    """
+    sorted_options = [
+        [sorted((o.name, o.value or "") for o in options) for options in asked.components]
+        for asked in (one, other)
+    ]
+    differ = {
+        "another script": (one.script, one.script_encoding)
+        != (other.script, other.script_encoding),
+        "other options": sorted_options[0] != sorted_options[1],
+        "other arguments": one.args != other.args,
+        "another working directory": one.work_dir != other.work_dir,
+    }
+    return tuple(what for what, is_so in differ.items() if is_so)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

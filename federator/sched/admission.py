@@ -1,13 +1,20 @@
-"""Which submissions are refused at once? Those that could not run even if nothing else did."""
+"""Decides what a submission is answered at once: it can never run, or its key was used before."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from federator.model.event import Draft
+from federator.model.message import AnswerKeyUsed, AnswerSubmitted, SubmitAsked
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.tenant import Amounts, Tenancy
-from federator.model.workload import SiteName
+from federator.model.workload import (
+    SiteName,
+    WorkloadId,
+    submission_differences,
+    unpack_submission,
+)
+from federator.sched.ledger import Ledger
 from federator.sched.lending import not_lent
 from federator.sched.site_view import SiteView
 from federator.sched.workload_plan import never_fits
@@ -57,3 +64,19 @@ def _beyond_any_limit(tenancy: Tenancy, row: int, request: Amounts) -> Refusal |
                                 unit=tenancy.unit(k), detail=tenancy.tenants[at].name)  # fmt: skip
                 return Refusal(kind=RefusalKind.REJECT, reasons=(reason,))
     return None
+
+
+def answer_again(
+    ledger: Ledger, asked: SubmitAsked, known: WorkloadId
+) -> AnswerSubmitted | AnswerKeyUsed:
+    """Answer a submission whose key was used before: by its own retry, or for another one."""
+    some_task = next(iter(ledger.array_tasks.get(known, {}).values()), known)
+    packed = ledger.entries[some_task].workload.submission
+    differences: tuple[str, ...] = ()
+    if packed != asked.draft.submission:
+        differences = submission_differences(
+            unpack_submission(packed), unpack_submission(asked.draft.submission)
+        )
+    if not differences:
+        return AnswerSubmitted(client=asked.client, id=known)
+    return AnswerKeyUsed(client=asked.client, key=asked.key, id=known, differences=differences)

@@ -22,14 +22,12 @@ from federator.model.workload import (
     FIRST_WORKLOAD_ID,
     SiteName,
     Workload,
-    first_id_at,
     unpack_submission,
 )
 from federator.sched.ledger import Entry
 from federator.sched.plausible import plan_contradiction
 from federator.sched.turn import Turn
 
-IDS_AHEAD: Final = 10_000_000  # of those that were given out when the log was whole
 MOST_ATTEMPTS: Final = 2**31  # of a workload; later ones must have numbers too
 _LOST = Reason(code=ReasonCode.LOST)
 _OVER = {  # how an older attempt is taken for over, whose end the log has lost
@@ -138,8 +136,11 @@ def _is_whole(told: Remembered, workload: Workload) -> bool:
 
 
 def _is_free(turn: Turn, workload: Workload) -> bool:
-    """Whether it can have been given this id: no site may use up ids, or join another's array."""
-    newest = max(turn.ledger.next_id, first_id_at(turn.now_s)) + IDS_AHEAD
+    """Whether it can have been given this id: no site may use up ids, or join another's array.
+
+    What earlier terms gave out is below what this one began with.
+    """
+    newest = turn.ledger.next_id
     if workload.array is None:
         return FIRST_WORKLOAD_ID <= workload.id < newest
     array_id, index = workload.array.array_id, workload.array.index

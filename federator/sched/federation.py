@@ -43,9 +43,9 @@ from federator.model.workload import (
     SiteName,
     Workload,
     WorkloadId,
-    first_id_at,
+    first_id_of,
 )
-from federator.sched.admission import never_runs
+from federator.sched.admission import answer_again, never_runs
 from federator.sched.auction import Award, auction
 from federator.sched.continuing import AT_LIMIT, LimitWatch
 from federator.sched.cycle import Pass, Round, Trial, asked_of, for_site
@@ -120,7 +120,8 @@ class Federation:
     def begin_epoch(self, now_s: float, epoch: int = 0) -> list[Command]:
         """Start a new term as leader; call once after ``replay``.
 
-        Epochs and first ids grow with time, so that they do so even across a log that was lost.
+        Epochs grow with time, and first ids with epochs, so that both do so even across a log that
+        was lost, or replaced by an older copy.
 
         Args:
             now_s: Unix time.
@@ -129,7 +130,7 @@ class Federation:
         turn = self._turn(now_s)
         self._log_epoch = self.ledger.epoch
         epoch = max(self.ledger.epoch + 1, int(now_s), epoch)
-        first_id = self.ledger.next_id if self.ledger.epoch else first_id_at(now_s)
+        first_id = max(self.ledger.next_id, first_id_of(epoch))
         turn.record(EpochBegan(at_s=now_s, epoch=epoch, first_id=first_id))
         turn.commands.append(Wake(at_s=now_s))
         self._pass_not_before_s = now_s + FIRST_PASS_S
@@ -203,7 +204,7 @@ class Federation:
     def _submit(self, turn: Turn, asked: SubmitAsked) -> None:
         known = self.ledger.id_of_key.get(asked.key)
         if known is not None and not asked.test_only:
-            turn.commands.append(AnswerSubmitted(client=asked.client, id=known))
+            turn.commands.append(answer_again(self.ledger, asked, known))
             return
         lent = self._is_lent_to_preemptible_only
         refusals = never_runs(asked.draft, self.ledger.tenancy, self.sites, quota_only=lent)

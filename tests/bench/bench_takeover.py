@@ -28,7 +28,7 @@ from federator.model.event import Awarded, Changed, LogRecord, Submitted, encode
 from federator.model.lifecycle import Happening
 from federator.model.plan import JobPlan
 from federator.model.site import NodeShare
-from federator.model.workload import AttemptId, WorkloadId, first_id_at
+from federator.model.workload import AttemptId, WorkloadId, first_id_of
 from federator.store.opening import open_store
 from tests.fakes.build import draft, gang
 from tests.fakes.redis_server import RedisServer
@@ -48,7 +48,7 @@ tenants: {{nlp: {{quota: {{gpus: 800}}, users: [ada]}}}}
 def history(workloads: int) -> Iterator[LogRecord]:
     """The log of a federation: of ten workloads eight have completed, one runs, one waits."""
     now_s = time.time() - 86_400.0
-    first = first_id_at(now_s)
+    first = first_id_of(int(now_s))
     for k in range(workloads):
         id_, at_s = WorkloadId(first + k), now_s + k / 10
         yield Submitted(at_s=at_s, draft=draft(gang(1), tenant="nlp"), first_id=id_,

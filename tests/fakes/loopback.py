@@ -20,6 +20,7 @@ from federator.model.event import Draft, LogRecord, decode_event, encode_event
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.message import (
     AnswerCancelled,
+    AnswerKeyUsed,
     AnswerRefused,
     AnswerSubmitted,
     AnswerTested,
@@ -71,7 +72,7 @@ LATENCY_S: Final = 0.01
 POLL_S: Final = 10.0
 LIVELOCK: Final = 5_000  # events at one instant
 
-Answer = AnswerSubmitted | AnswerRefused | AnswerTested | AnswerCancelled
+Answer = AnswerSubmitted | AnswerRefused | AnswerKeyUsed | AnswerTested | AnswerCancelled
 SiteCommand = AskSite | LaunchAt | CancelAt | PreemptAt | ShrinkAt | AskAbout
 
 
@@ -215,6 +216,7 @@ class Loopback:
         duration_s: how long every job runs; None: until the test ends it.
         policy: ranks the queue; first come, first served by default.
         tenants: those with a quota, a limit or a priority.
+        began_s: Unix time at which it begins.
     """
 
     def __init__(
@@ -224,8 +226,9 @@ class Loopback:
         duration_s: float | None = None,
         policy: Policy = Fifo(),  # noqa: B008  # frozen
         tenants: Sequence[Tenant] = (),
+        began_s: float = 1_000_000.0,
     ) -> None:
-        self.clock = VirtualClock()
+        self.clock = VirtualClock(began_s)
         self.duration_s = duration_s
         self.save_s = 1.0  # that a job takes to save when it is told to leave
         self.enforces_limits = False  # whether Slurm ends jobs at their time limit

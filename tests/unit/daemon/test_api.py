@@ -218,6 +218,16 @@ def test_the_same_key_again_gives_the_same_id(desk: Desk) -> None:
     assert desk.submit() == desk.submit()
 
 
+def test_the_same_key_for_another_job_is_refused_with_the_job_that_has_it(desk: Desk) -> None:
+    id_ = desk.submit()
+    message = desk.refusal(submit_call(options={"nodes": "2"}))
+    assert message == (
+        f"submit key {submit_call().key!r} was used for job {id_} with other options: "
+        "use another key (FED_SUBMIT_KEY) for another job"
+    )
+    assert len(desk.federation.federation.ledger.entries) == 1
+
+
 def test_the_key_of_one_user_does_not_meet_anothers(desk: Desk) -> None:
     assert desk.submit("ada") != desk.submit("bob")
 

@@ -45,6 +45,7 @@ from tests.fakes.loopback import Loopback
 from tests.unit.daemon.test_links import FakeChannel, FakeTransport
 
 ALPINE, BAKER = SiteName("alpine"), SiteName("baker")
+BEGAN_S = 1_795_000_000.0  # ids grow with time
 CONFIG = """
 federation: demo
 store: "sqlite://{folder}/queue.db"
@@ -69,7 +70,7 @@ class Lost:
     """A federation that ran for a while: what its sites remember, and exports of its log."""
 
     def __init__(self) -> None:
-        self.f = Loopback({"alpine": rack("a", 2), "baker": rack("b", 1)})
+        self.f = Loopback({"alpine": rack("a", 2), "baker": rack("b", 1)}, began_s=BEGAN_S)
         self.ids: list[WorkloadId] = []
 
     def submit(self, nodes: int = 1) -> WorkloadId:

@@ -40,12 +40,13 @@ from tests.fakes.loopback import Loopback
 
 ALPINE, BAKER = SiteName("alpine"), SiteName("baker")
 TENANTS = (Tenant(name=TenantName("vision")),)
+BEGAN_S = 1_795_000_000.0  # ids grow with time
 RUNNING, COMPLETED = SiteJobState.RUNNING, SiteJobState.COMPLETED
 
 
 def lost() -> tuple[Loopback, Remembered]:
     """A federation that launched a workload, and another that has lost all of its log."""
-    f = Loopback({"alpine": rack("a", 4), "baker": rack("b", 2)}, tenants=TENANTS)
+    f = Loopback({"alpine": rack("a", 4), "baker": rack("b", 2)}, tenants=TENANTS, began_s=BEGAN_S)
     f.submit(draft(gang(2)), key="mine")
     f.run_for(1.0)
     (order,) = [c for c in f.commands if isinstance(c, LaunchAt)]
@@ -53,7 +54,10 @@ def lost() -> tuple[Loopback, Remembered]:
         attempt=order.attempt, user=order.workload.user, site_job_id=101, workload=order.workload,
         jobs=order.jobs, key=order.key, priority=order.priority, report=report(order.workload),
     )  # fmt: skip
-    new = Loopback({"alpine": rack("a", 4), "baker": rack("b", 2)}, tenants=TENANTS)
+    new = Loopback(
+        {"alpine": rack("a", 4), "baker": rack("b", 2)}, tenants=TENANTS,
+        began_s=f.clock.now_s + 1.0,
+    )  # fmt: skip
     new.run_for(1.0)
     return new, told
 
@@ -297,7 +301,7 @@ def test_a_site_cannot_use_up_ids_or_take_anothers_key_or_join_anothers_array() 
     joins = replace(told.workload, id=kind(others + 5), array=array)
     who = AttemptId(workload=joins.id, attempt=1)
     assert show(f, replace(told, attempt=who, workload=joins, report=report(joins))) is None
-    own = replace(told.workload, id=kind(others + 50))
+    own = replace(told.workload, id=kind(others - 50))
     who = AttemptId(workload=own.id, attempt=1)
     named = replace(told, attempt=who, workload=own, report=report(own), key="eves")
     assert show(f, named) is WorkloadState.RUNNING

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from federator.model.event import Awarded, Changed, EpochBegan
 from federator.model.lifecycle import Happening, WorkloadState
 from federator.model.message import (
     AnswerCancelled,
+    AnswerKeyUsed,
     AnswerRefused,
     AnswerSubmitted,
     AnswerTested,
@@ -25,13 +27,21 @@ from federator.model.plan import Bid, Score
 from federator.model.reason import Reason, ReasonCode, RefusalKind
 from federator.model.site import AttemptReport, NodeShare, SiteJobState
 from federator.model.tenant import Allowance, Tenant
-from federator.model.workload import AttemptId, Job, SiteName, TenantName, WorkloadId
+from federator.model.workload import (
+    AttemptId,
+    Job,
+    Option,
+    SiteName,
+    TenantName,
+    WorkloadId,
+    pack_submission,
+)
 from federator.policies.mast import Mast
 from federator.sched.bad_nodes import AVOID_NODE_S
 from federator.sched.federation import FIRST_PASS_S
 from federator.sched.plausible import contradiction
 from federator.sched.rules import Rules
-from tests.fakes.build import draft, gang, plan_on, rack, tenant
+from tests.fakes.build import draft, gang, plan_on, rack, submission, tenant
 from tests.fakes.loopback import Loopback
 
 ALPINE, BAKER = SiteName("alpine"), SiteName("baker")
@@ -106,6 +116,47 @@ def test_a_retry_with_the_same_submit_key_returns_the_same_id() -> None:
     f.restart()
     assert f.submit(draft(), key="same-key") == first
     assert len(f.federation.ledger.entries) == 1
+
+
+@pytest.mark.parametrize(
+    ("other", "difference"),
+    [
+        ({"script": "#!/bin/sh\nfalse\n"}, "another script"),
+        ({"components": ((Option(name="nodes", value="2"),),)}, "other options"),
+        ({"args": ("--lr=1",)}, "other arguments"),
+        ({"work_dir": "/elsewhere"}, "another working directory"),
+    ],
+)
+@pytest.mark.parametrize("meanwhile", ["nothing", "restart", "compact"])
+@pytest.mark.parametrize("array", [(), (3, 4)])
+def test_a_submit_key_of_another_submission_queues_nothing_and_names_the_job(
+    other: dict[str, Any], difference: str, meanwhile: str, array: tuple[int, ...]
+) -> None:
+    f = two_sites()
+    first = f.submit(draft(array_indices=array), key="same-key")
+    if meanwhile == "compact":
+        f.compact()
+    if meanwhile != "nothing":
+        f.restart()
+    changed = pack_submission(replace(submission(), **other))
+    answer = f.ask(replace(draft(array_indices=array), submission=changed), key="same-key")
+    assert isinstance(answer, AnswerKeyUsed)
+    assert (answer.id, answer.differences) == (first, (difference,))
+    assert len(f.federation.ledger.entries) == (len(array) or 1)
+    f.ask(replace(draft(), submission=changed), key="another-key")
+    assert len(f.federation.ledger.entries) == (len(array) or 1) + 1
+
+
+def test_a_retry_from_another_terminal_or_with_options_in_another_order_is_the_same() -> None:
+    f = two_sites()
+    options = (Option(name="nodes", value="1"), Option(name="exclusive"))
+    first = replace(submission(), components=(options,), environment={"TERM": "xterm"})
+    again = replace(first, components=(options[::-1],), environment={}, umask=0o077)
+    ids = {
+        f.submit(replace(draft(), submission=pack_submission(each)), key="same-key")
+        for each in (first, again)
+    }
+    assert len(ids) == 1
 
 
 def test_a_job_that_fits_nowhere_is_rejected_at_once_with_each_sites_reason() -> None:
