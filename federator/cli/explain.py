@@ -89,7 +89,8 @@ def _state(row: QueueRow, now_s: float) -> Iterator[Line]:
 
 
 def _ending(row: QueueRow) -> str:
-    words = [row.site_state] if row.site_state and row.exit_code is not None else []
+    told = row.signal or row.exit_code is not None
+    words = [row.site_state] if row.site_state and told else []
     if row.signal:
         words.append(f"signal {row.signal}")
     elif row.exit_code is not None:

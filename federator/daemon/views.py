@@ -233,11 +233,12 @@ def _priority(entry: Entry, rank: QueueRank | None) -> int:
 
 
 def _setbacks(entry: Entry) -> dict[str, SetbackRow]:
+    until_s = {} if entry.state is WorkloadState.HELD else entry.avoid_until_s  # or it is not asked
     return {
         str(site): SetbackRow(
             reason=reason,
             failures=entry.failures_at.get(site, 0),
-            avoid_until_s=entry.avoid_until_s.get(site, 0.0),
+            avoid_until_s=until_s.get(site, 0.0),
         )
         for site, reason in entry.setbacks.items()
     }

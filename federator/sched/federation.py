@@ -51,7 +51,7 @@ from federator.sched.continuing import AT_LIMIT, LimitWatch
 from federator.sched.cycle import Pass, Round, Trial, asked_of, for_site
 from federator.sched.eviction import budget_gpus, clearing
 from federator.sched.forgetting import forgettable
-from federator.sched.holding import may_take, reason_to_hold
+from federator.sched.holding import hold_if_refused, release_for
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.lending import is_lent_to_preemptible_only
 from federator.sched.orders import launch_order, lease_end_s
@@ -257,7 +257,7 @@ class Federation:
         if report.capacity is not None:
             site.empty = Room(report.capacity.nodes)
             site.gpus = gpus_of(report.capacity)
-            self._release_for(turn, report.site)
+            release_for(turn, report.site, site)
         if report.partitions and report.partitions != site.summary:
             site.summary = report.partitions
             self._pass_is_due(turn)  # something came free, perhaps of local users
@@ -282,9 +282,7 @@ class Federation:
         """
         site = self.sites[report.site]
         site.ready = True
-        for entry in self.ledger.in_state(WorkloadState.HELD):
-            entry.refusals.pop(report.site, None)  # it may know more users now, say
-        self._release_for(turn, report.site)
+        release_for(turn, report.site, site, afresh=True)
         told = {r.attempt for r in report.attempts}
         live = AT_SITE - {WorkloadState.AWARDED}
         missing = tuple(
@@ -327,23 +325,10 @@ class Federation:
         ends_here = entry.state is WorkloadState.CANCELLING and not entry.site_job_id
         if entry.state is WorkloadState.AWARDED or ends_here:
             turn.change(entry, Happening.DECLINED, reason=seen.reason)
-            self._hold_if_refused(turn, entry)
+            hold_if_refused(turn, entry, self.sites)
         elif entry.state is WorkloadState.LAUNCHING and not entry.withdrawing:
             # An sbatch that was given up for good came through all the same. Reports tell the rest.
             turn.change(entry, Happening.LEASE_OVER)
-
-    def _hold_if_refused(self, turn: Turn, entry: Entry) -> None:
-        """No site is left that may take it: it is not tried any more."""
-        if entry.state is WorkloadState.PENDING:
-            reason = reason_to_hold(entry, self.sites)
-            if reason is not None:
-                turn.change(entry, Happening.HELD, reason=reason)
-
-    def _release_for(self, turn: Turn, name: SiteName) -> None:
-        """A site has come, or has changed: what is held may start there."""
-        for entry in self.ledger.in_state(WorkloadState.HELD):
-            if may_take(entry, name, self.sites[name]):
-                turn.change(entry, Happening.RELEASED)
 
     # ---- time ----
 
@@ -459,7 +444,7 @@ class Federation:
             entry = self.ledger.entries[id_]
             pass_.remember(entry, self.sites, turn.now_s)
             self._wake_to_retry(turn, entry)
-            self._hold_if_refused(turn, entry)
+            hold_if_refused(turn, entry, self.sites)
         refused = [w for w in outcome.refused if self._may_start(w)]
         in_vain = set(pass_.keep_room(refused, list(self.sites)))
         pass_.learn([w for w in refused if w not in in_vain], self._ready_sites())

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from federator.model.lifecycle import Happening, WorkloadState
 from federator.model.reason import Reason, ReasonCode, RefusalKind
 from federator.model.workload import SiteName
 from federator.sched.ledger import Entry
 from federator.sched.site_view import SiteView
+from federator.sched.turn import Turn
 from federator.sched.workload_plan import never_fits
 
 PLANS_TRIED: Final = 5
@@ -55,3 +57,27 @@ def reason_to_hold(entry: Entry, sites: Mapping[SiteName, SiteView]) -> Reason |
         said.setdefault(entry.setbacks[site].detail, []).append(site)
     text = "; ".join(f"{', '.join(of)}: {words}" for words, of in said.items())
     return Reason(code=ReasonCode.HELD, detail=text[:MOST_WORDS])
+
+
+def hold_if_refused(turn: Turn, entry: Entry, sites: Mapping[SiteName, SiteView]) -> None:
+    """Hold a workload that waits, if no site is left that may take it."""
+    if entry.state is WorkloadState.PENDING:
+        reason = reason_to_hold(entry, sites)
+        if reason is not None:
+            turn.change(entry, Happening.HELD, reason=reason)
+
+
+def release_for(turn: Turn, site: SiteName, view: SiteView, *, afresh: bool = False) -> None:
+    """Release what is held and a site may take, which has come or has changed.
+
+    Args:
+        turn: takes the changes.
+        site: its name.
+        view: what is known of it.
+        afresh: it has just come: what it answered before counts no more, it may know more users.
+    """
+    for entry in turn.ledger.in_state(WorkloadState.HELD):
+        if afresh:
+            entry.refusals.pop(site, None)
+        if may_take(entry, site, view):
+            turn.change(entry, Happening.RELEASED)

@@ -18,7 +18,7 @@ from typing import Final
 from federator.model.reason import ReasonCode
 
 _SUBMISSION_FAILED: Final = "Batch job submission failed: "
-_PREFIX: Final = re.compile(r"^sbatch: (?:error: |fatal: )?")
+_PREFIX: Final = re.compile(r"^(?:\S*/)?sbatch: (?:error: |fatal: )?")
 _HINT: Final = 'Try "sbatch --help"'
 
 FOR_GOOD: Final = frozenset({
@@ -88,11 +88,11 @@ _BY_SBATCH: Final = re.compile(
     r'|missing list for "'
     r"|With Arbitrary distribution"
     r"|--[a-z-]+ \([0-9]+\) can not be bigger than"
-    r"|\bis only used with srun"
-    r"|must be enabled to use --"
-    r"|must also have SelectTypeParameters"
-    r"|\brequires MARGIN@DELAY format"
-    r"|\bonly permitted by root user"
+    r"|--[a-z-]+=\S+ is only used with srun"
+    r"|--[a-z-]+ requires MARGIN@DELAY format"
+    r"|--[a-z-]+ only permitted by root user"
+    r"|Slurmstepd step management must be enabled"
+    r"|In order to use --[a-z-]+=\S+ you must also have"
     r"|rebooting of nodes is only allowed for admins"
 )
 """What sbatch finds out by itself; it is a matter of the submission and of its release."""
