@@ -1,14 +1,14 @@
-"""What does federation.yaml say? Parsed, checked, and every mistake named by file, line and key."""
+"""federation.yaml: its keys, what each may be, and how they fit together."""
 
 from __future__ import annotations
 
 import re
-import reprlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import yaml
 from pydantic import (
@@ -20,51 +20,36 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
-from yaml.constructor import ConstructorError
-from yaml.reader import ReaderError
 
+from federator.config_files import ssh_mistakes
+from federator.config_mistakes import (
+    Loader,
+    Mistake,
+    brief,
+    explain,
+    line,
+    not_yaml,
+    one_of,
+    refuse,
+    some,
+)
 from federator.errors import ConfigError
 from federator.model.tenant import Allowance, Tenancy, Tenant
 from federator.model.workload import MAX_AMOUNT, SiteName, TenantName
 from federator.policies import POLICIES
+from federator.policies.settings import RULE_KEYS, USAGE_KEYS, WEIGHT_KEYS, at_keys
 from federator.sched.credit import CreditWeights
 from federator.sched.policy import Policy
 from federator.sched.rules import Rules
+from federator.sched.usage import UsageMemory
 from federator.store.opening import check_url, warnings_of
 
-_SHOWN: Final = 80  # characters of any one name or value that a message shows
-_LISTED: Final = 10  # names that a message lists
-
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_FEDERATION: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _Seconds = Annotated[float, Field(gt=0, le=30 * 86_400)]
 _Hours = Annotated[float, Field(gt=0, le=100 * 365 * 24)]
 _Count = Annotated[int, Field(ge=0, le=MAX_AMOUNT, strict=True)]  # strict: "yes" is no count
 _Credit = Annotated[float, Field(ge=0, le=1e9)]  # bounded, so that no sum overflows
-
-_Mistake = tuple[tuple[str, ...], str]  # keys that lead to it, counted from the model; message
-
-
-def _refuse(mistakes: Iterable[_Mistake]) -> None:
-    """Raise for mistakes that no single key shows; ``_explain`` gives each its line."""
-    found = tuple(mistakes)
-    if found:
-        text = "; ".join(f"{'.'.join(map(_brief, keys))}: {message}" for keys, message in found)
-        raise PydanticCustomError("mistakes", "{text}", {"text": text, "mistakes": found})
-
-
-def _brief(text: str, most: int = _SHOWN) -> str:
-    """One line of at most ``most`` characters."""
-    text = text[: most + 1]
-    text = text if text.isprintable() else repr(text)[1:-1]
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def _some(names: Iterable[str]) -> str:
-    """The first few of the names, for a message."""
-    known = list(names)
-    more = f", … ({len(known)} in all)" if len(known) > _LISTED else ""
-    return (", ".join(map(_brief, known[:_LISTED])) or "none") + more
 
 
 def _checked_name(name: str) -> str:
@@ -73,7 +58,15 @@ def _checked_name(name: str) -> str:
     return name
 
 
+def _federation_name(name: str) -> str:
+    if not _FEDERATION.fullmatch(name):
+        raise ValueError("expected one word of A-Z a-z 0-9 . _ -")
+    return name
+
+
 _TenantName = Annotated[TenantName, AfterValidator(_checked_name)]
+_SiteName = Annotated[SiteName, AfterValidator(_checked_name)]
+_RegionName = Annotated[str, AfterValidator(_checked_name)]
 _GpuName = Annotated[str, AfterValidator(_checked_name)]
 
 
@@ -98,18 +91,16 @@ class CreditConfig(_Strict):
     @model_validator(mode="after")
     def _one_average(self) -> CreditConfig:
         if self.usage_half_life_h is not None and "usage_window_h" in self.model_fields_set:
-            _refuse([(("usage_half_life_h",), "give this or 'usage_window_h', not both")])
+            refuse([(("usage_half_life_h",), "give this or 'usage_window_h', not both")])
         return self
 
     @property
     def weights(self) -> CreditWeights:
-        return CreditWeights(
-            per_hour_waited=self.per_hour_waited,
-            age_cap_h=self.age_cap_h,
-            fair_share=self.fair_share,
-            per_nice=self.per_nice,
-            non_preemptible=self.non_preemptible,
-        )
+        return CreditWeights(**{name: getattr(self, name) for name in WEIGHT_KEYS})
+
+    @property
+    def usage(self) -> UsageMemory:
+        return UsageMemory(**{name: getattr(self, name) for name in USAGE_KEYS})
 
 
 class PreemptionConfig(_Strict):
@@ -139,7 +130,7 @@ class PolicyConfig(_Strict):
     @classmethod
     def _known(cls, name: str) -> str:
         if name not in POLICIES:
-            raise ValueError(f"unknown policy; one of {', '.join(POLICIES)}")
+            raise ValueError(f"unknown policy; {one_of(name, POLICIES)}")
         return name
 
     @property
@@ -262,14 +253,14 @@ class LogConfig(_Strict):
 class FederationConfig(_Strict):
     """All of federation.yaml."""
 
-    federation: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
+    federation: Annotated[str, AfterValidator(_federation_name)]
     store: str  # sqlite:///ABSOLUTE/PATH, or memory: for trials
     socket: Path = Path("/run/federator/daemon.sock")
     log: LogConfig = LogConfig()
     policy: PolicyConfig = PolicyConfig()
-    regions: dict[str, RegionConfig] = {}
+    regions: dict[_RegionName, RegionConfig] = {}
     gpus: dict[_GpuName, GpuConfig] = {}
-    sites: Annotated[dict[SiteName, SiteConfig], Field(min_length=1)]
+    sites: Annotated[dict[_SiteName, SiteConfig], Field(min_length=1)]
     tenants: dict[_TenantName, TenantConfig] = {}
 
     @field_validator("store")
@@ -278,34 +269,34 @@ class FederationConfig(_Strict):
         try:
             check_url(url)
         except ValueError as error:  # without the URL itself: it may hold a password
-            _refuse([((), str(error))])
+            refuse([((), str(error))])
         return url
 
     @model_validator(mode="after")
     def _fits_together(self) -> FederationConfig:
-        _refuse([*self._region_mistakes(), *self._parent_mistakes(), *self._tenant_mistakes()])
+        refuse([*self._region_mistakes(), *self._parent_mistakes(), *self._tenant_mistakes()])
         return self
 
-    def _region_mistakes(self) -> Iterator[_Mistake]:
+    def _region_mistakes(self) -> Iterator[Mistake]:
         for name, site in self.sites.items():
             if site.region not in self.regions:
-                known = _some(self.regions)
-                message = f"unknown region '{_brief(site.region)}'; one of {known}"
+                meant = one_of(site.region, self.regions)
+                message = f"unknown region '{brief(site.region)}'; {meant}"
                 yield ("sites", name, "region"), message
 
-    def _parent_mistakes(self) -> Iterator[_Mistake]:
+    def _parent_mistakes(self) -> Iterator[Mistake]:
         parents = {n: t.parent for n, t in self.tenants.items() if t.parent is not None}
         for name, parent in parents.items():
             if parent not in self.tenants:
-                message = f"unknown tenant '{parent}'; one of {_some(self.tenants)}"
+                message = f"unknown tenant '{parent}'; {one_of(parent, self.tenants)}"
                 yield ("tenants", name, "parent"), message
         for circle in _circles(parents):
-            message = f"parents form a circle: {_some([*circle, circle[0]])}"
+            message = f"parents form a circle: {some([*circle, circle[0]])}"
             if len(circle) == 1:
                 message = "a tenant cannot be its own parent"
             yield ("tenants", circle[0], "parent"), message
 
-    def _tenant_mistakes(self) -> Iterator[_Mistake]:
+    def _tenant_mistakes(self) -> Iterator[Mistake]:
         for name, tenant in self.tenants.items():
             at = ("tenants", name)
             if "root" in tenant.users:
@@ -317,19 +308,26 @@ class FederationConfig(_Strict):
             for key, quota in tenant.quota.bounds.items() if tenant.quota else ():
                 if key in limits and limits[key] < quota:
                     message = (
-                        f"limit.{_brief(key)} {limits[key]} is below quota.{_brief(key)} {quota}"
+                        f"limit.{brief(key)} {limits[key]} is below quota.{brief(key)} {quota}"
                     )
                     yield (*at, "limit", *key.split(".", 1)), message
 
-    def _type_mistakes(self, amounts: LimitConfig) -> Iterator[_Mistake]:
+    def _type_mistakes(self, amounts: LimitConfig) -> Iterator[Mistake]:
         total = amounts.bounds.get("gpus", inf)
         absent = "" if amounts.gpus is not None else " (not given, so none)"
         for name, amount in amounts.gpu_types.items():
             at = ("gpu_types", name)
             if name not in self.gpus:
-                yield at, f"unknown GPU type; one of {_some(self.gpus)} (see the key 'gpus')"
+                yield at, f"unknown GPU type; {one_of(name, self.gpus)} (see the key 'gpus')"
             elif amount > total:
                 yield at, f"{amount} of this type, of gpus {total} in all{absent}"
+
+    def file_mistakes(self) -> Iterator[Mistake]:
+        """What is wrong with the files that the sites' keys name."""
+        for name, site in self.sites.items():
+            if (ssh := site.ssh) is not None:
+                for keys, message in ssh_mistakes(ssh.key, ssh.known_hosts, ssh.host, ssh.port):
+                    yield ("sites", name, "ssh", *keys), message
 
     def tenants_of(self, user: str) -> list[TenantName]:
         """The tenants a user belongs to, in the file's order; the first is the default."""
@@ -352,23 +350,15 @@ class FederationConfig(_Strict):
     @property
     def rules(self) -> Rules:
         """The settings that the core's decisions depend on."""
-        policy, preemption = self.policy, self.policy.preemption
-        return Rules(
-            launch_lease_s=policy.launch_lease_s,
-            pass_interval_s=policy.pass_interval_s,
-            bid_timeout_s=policy.bid_timeout_s,
-            preempt_frac=preemption.budget_frac,
-            preempt_window_s=preemption.budget_window_s,
-            grace_s=preemption.grace_s,
-            cooldown_s=preemption.cooldown_s,
-            min_run_s=preemption.min_run_s,
-            regions={name: site.region for name, site in self.sites.items()},
-        )
+        regions = {name: site.region for name, site in self.sites.items()}
+        return replace(Rules(regions=regions), **at_keys(self.policy, RULE_KEYS))
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """One line for each thing that is allowed, and probably not what the admin means."""
         lines = [*warnings_of(self.store), *self._broken_promises()]
+        if not self.tenants:
+            lines.append("no tenants: nobody can submit")
         if self.policy.name == "mast":
             lines += [
                 f"tenant {name} has no quota, nor has an ancestor: all its work is over quota"
@@ -391,8 +381,8 @@ class FederationConfig(_Strict):
             for ancestor, limits in ((a, t.limit.bounds) for a, t in above.items()):
                 for key in (k for k in quota if quota[k] > limits.get(k, inf)):
                     yield (
-                        f"tenant {name}: quota.{_brief(key)} {quota[key]} is above "
-                        f"limit.{_brief(key)} {limits[key]} of its ancestor {ancestor}"
+                        f"tenant {name}: quota.{brief(key)} {quota[key]} is above "
+                        f"limit.{brief(key)} {limits[key]} of its ancestor {ancestor}"
                     )
             holder = next((a for a, t in above.items() if t.quota is not None), None)
             if holder is not None:
@@ -401,7 +391,7 @@ class FederationConfig(_Strict):
             for key, own in tenant.quota.bounds.items() if tenant.quota else ():
                 if name in sums and sums[name][key] > own:
                     yield (
-                        f"tenant {name}: quotas below it sum to {_brief(key)} {sums[name][key]}, "
+                        f"tenant {name}: quotas below it sum to {brief(key)} {sums[name][key]}, "
                         f"more than its own {own}"
                     )
 
@@ -426,36 +416,12 @@ def _circles(parents: Mapping[TenantName, TenantName]) -> Iterator[list[TenantNa
             yield path[path.index(name) :]
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML in which every key counts once, and every mistake has a line."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise ConstructorError(None, None, f"{key.value}: given twice", key.start_mark)
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        try:
-            return super().construct_object(node, deep)
-        except ValueError as error:  # such as a date in month 13
-            raise ConstructorError(None, None, str(error), node.start_mark) from error
-
-
-def _not_yaml(text: str, error: yaml.YAMLError) -> str:
-    line, problem = 1, " ".join(str(error).split())
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        line, problem = error.problem_mark.line + 1, error.problem or problem
-    elif isinstance(error, ReaderError):
-        line = text.count("\n", 0, error.position) + 1
-    return f"{line}: not YAML as expected: {_brief(problem, 3 * _SHOWN)}"
-
-
-def load_config(path: Path) -> FederationConfig:
+def load_config(path: Path, *, with_files: bool = False) -> FederationConfig:
     """Read federation.yaml; relative paths of keys and socket are taken from the file's folder.
+
+    Args:
+        path: of federation.yaml.
+        with_files: whether the files that it names must be there, too.
 
     Raises:
         ConfigError: one line per mistake, each with file, line, key and what was expected.
@@ -465,10 +431,10 @@ def load_config(path: Path) -> FederationConfig:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     try:
-        tree = yaml.compose(text, Loader=_Loader)
-        values = yaml.load(text, Loader=_Loader)  # noqa: S506  # it is a SafeLoader
+        tree = yaml.compose(text, Loader=Loader)
+        values = yaml.load(text, Loader=Loader)  # noqa: S506  # it is a SafeLoader
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}:{_not_yaml(text, error)}") from error
+        raise ConfigError(f"{path}:{not_yaml(text, error)}") from error
     if not isinstance(values, dict):
         raise ConfigError(
             f"{path}:1: expected a mapping with keys such as 'federation' and 'sites'"
@@ -476,54 +442,13 @@ def load_config(path: Path) -> FederationConfig:
     try:
         config = FederationConfig.model_validate(values)
     except ValidationError as error:
-        lines = [line for e in error.errors() for line in _explain(path, tree, dict(e))]
+        lines = explain(path, tree, FederationConfig, error.errors())
         raise ConfigError("\n".join(lines)) from error
-    return _anchored(config, path.resolve().parent)
-
-
-def _explain(path: Path, tree: yaml.Node | None, error: dict[str, Any]) -> Iterator[str]:
-    """One line for each mistake of one error of pydantic."""
-    keys = [str(key) for key in error["loc"] if key != "[key]"]
-    if error["type"] == "mistakes":
-        for below, message in error["ctx"]["mistakes"]:
-            yield _line(path, tree, [*keys, *below], message)
-        return
-    message = str(error["msg"]).removeprefix("Value error, ")
-    if error["type"] != "missing" and not isinstance(error.get("input"), dict):
-        message += f" (found {_found(error.get('input'))})"
-    yield _line(path, tree, keys, message)
-
-
-def _line(path: Path, tree: yaml.Node | None, keys: list[str], message: str) -> str:
-    where = ".".join(map(_brief, keys)) or "file"
-    return f"{path}:{_line_of(tree, keys)}: {where}: {message}"
-
-
-def _found(value: object) -> str:
-    shown = reprlib.Repr()
-    shown.maxstring = shown.maxother = _SHOWN
-    try:
-        return _brief(shown.repr(value))
-    except ValueError:  # an integer of thousands of digits
-        return "too large a number"
-
-
-def _line_of(node: yaml.Node | None, keys: list[str]) -> int:
-    """The line of the innermost of ``keys`` that the file has, counted from 1."""
-    line = 1
-    for key in keys:
-        child = None
-        if isinstance(node, yaml.MappingNode):
-            for name, value in node.value:
-                if name.value == key:
-                    line, child = name.start_mark.line + 1, value
-        elif isinstance(node, yaml.SequenceNode) and key.isdecimal() and int(key) < len(node.value):
-            child = node.value[int(key)]
-            line = child.start_mark.line + 1
-        if child is None:
-            break
-        node = child
-    return line
+    anchored = _anchored(config, path.resolve().parent)
+    lines = [line(path, tree, *each) for each in anchored.file_mistakes()] if with_files else []
+    if lines:
+        raise ConfigError("\n".join(lines))
+    return anchored
 
 
 def _anchored(config: FederationConfig, folder: Path) -> FederationConfig:

@@ -13,7 +13,15 @@ from msgspec import Meta, Struct
 from federator.cli.json_file import brief, read_json
 from federator.errors import InvalidRequest
 from federator.model.plan import BidRequest
-from federator.model.site import LocalJob, Node, NodeShare, NodeState, RunningJob, Snapshot
+from federator.model.site import (
+    START_UP_S,
+    LocalJob,
+    Node,
+    NodeShare,
+    NodeState,
+    RunningJob,
+    Snapshot,
+)
 from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from federator.model.workload import MAX_AMOUNT, Job, SiteName, WorkloadId
 
@@ -72,6 +80,9 @@ class OccupantFields(Struct, frozen=True, forbid_unknown_fields=True):
     preemptible: bool = True
     cooldown_until_s: _Number = 0.0
     saves_in_time: bool = True
+    saved_at_s: _Number = 0.0
+    save_s: _Number = 0.0
+    restart_s: _Number = START_UP_S
     ends_by_s: _Number | None = None
     optional: bool = False
     optional_jobs: list[Annotated[int, Meta(ge=1, le=MAX_AMOUNT)]] = []
@@ -183,7 +194,8 @@ def _running(job: OccupantFields) -> RunningJob:
         id=job.id, tenant=job.tenant, priority=job.priority, preemptible=job.preemptible,
         started_at_s=job.started_at_s, cooldown_until_s=job.cooldown_until_s,
         ends_by_s=inf if job.ends_by_s is None else job.ends_by_s,
-        saves_in_time=job.saves_in_time, optional=job.optional,
+        saves_in_time=job.saves_in_time, saved_at_s=job.saved_at_s, save_s=job.save_s,
+        restart_s=job.restart_s, optional=job.optional,
         optional_jobs=tuple(job.optional_jobs), nodes=_shares(job.nodes),
         components={number: _shares(held) for number, held in job.components.items()},
     )  # fmt: skip

@@ -23,8 +23,8 @@ from federator.cli.rank_words import (
 from federator.cli.words import listed, printable, reason_text, refusal_text, unexpected
 from federator.errors import InvalidRequest
 from federator.model.lifecycle import WorkloadState
-from federator.model.plan import Score
-from federator.sites.protocol import ErrorReply, QueueCall, QueueReply, QueueRow
+from federator.model.score import Score
+from federator.sites.calls import ErrorReply, QueueCall, QueueReply, QueueRow
 from federator.sites.queue_rows import SetbackRow
 
 

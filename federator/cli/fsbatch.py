@@ -27,18 +27,17 @@ from federator.cli.words import (
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.reason import RefusalKind
-from federator.model.workload import Option, ScriptEncoding, Submission
-from federator.sites.protocol import (
+from federator.model.submission import Option, ScriptEncoding, Submission
+from federator.sites.calls import (
+    ErrorKind,
     ErrorReply,
     QueueCall,
     QueueReply,
     QueueRow,
-    Reply,
-    SiteBid,
     SubmitCall,
     SubmitReply,
-    TestOnlyReply,
 )
+from federator.sites.replies import Reply, SiteBid, TestOnlyReply
 from federator.sites.slurm.interpret import Interpreted, interpret
 from federator.sites.slurm.options import (
     MAX_SCRIPT_BYTES,
@@ -292,6 +291,8 @@ def _find(path: str, work_dir: str, environment: Mapping[str, str]) -> str:
 def _expect(reply: Reply) -> Reply:
     """Turn the daemon's refusal into an error of ours."""
     if isinstance(reply, ErrorReply):
+        if reply.kind is ErrorKind.UNAVAILABLE:
+            raise SiteUnavailable(reply.message)
         sites = [
             f"{site or 'federation'}: {refusal_text(refusal)}"
             for site, refusal in reply.reasons.items()

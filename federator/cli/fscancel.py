@@ -12,7 +12,7 @@ from federator.cli.fsqueue import my_name
 from federator.cli.usage import run
 from federator.cli.words import listed, printable, unexpected
 from federator.errors import FederatorError, InvalidRequest
-from federator.sites.protocol import CancelCall, CancelReply, ErrorReply
+from federator.sites.calls import CancelCall, CancelReply, ErrorReply
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

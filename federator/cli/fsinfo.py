@@ -14,8 +14,8 @@ from federator.cli.client import call
 from federator.cli.usage import run
 from federator.cli.words import printable, unexpected
 from federator.errors import FederatorError, InvalidRequest
-from federator.model.site import PartitionSummary
-from federator.sites.protocol import ErrorReply, SiteRow, SitesCall, SitesReply
+from federator.model.partition import PartitionSummary
+from federator.sites.calls import ErrorReply, SiteRow, SitesCall, SitesReply
 
 _HEADER: Final = (
     f"{'SITE':<10} {'REGION':<8} {'STATE':<5} {'SLURM':<9} {'PARTITION':<10} {'GPUTYPE':<8} "

@@ -22,7 +22,7 @@ from federator.cli.words import listed, printable, reason_text, refusal_text, un
 from federator.errors import FederatorError, InvalidRequest
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.reason import ReasonCode
-from federator.sites.protocol import ErrorReply, QueueCall, QueueReply, QueueRow
+from federator.sites.calls import ErrorReply, QueueCall, QueueReply, QueueRow
 
 _S = WorkloadState
 SHORT: Final[Mapping[str, str]] = MappingProxyType({

@@ -18,7 +18,7 @@ from federator.cli.out_file import out_file
 from federator.cli.words import counted, printable
 from federator.errors import DamagedLog, InvalidRequest, StoreError
 from federator.sched.federation import Federation
-from federator.sites.protocol import QueueCall
+from federator.sites.calls import QueueCall
 from federator.store.base import Store
 from federator.store.replaying import LogSeen, replay_log
 

@@ -14,16 +14,9 @@ from msgspec import Meta, Raw, Struct
 
 from federator.cli.json_file import SHOWN, brief, read_json
 from federator.errors import InvalidRequest
+from federator.model.submission import Submission, pack_submission
 from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY, Tenancy
-from federator.model.workload import (
-    MAX_AMOUNT,
-    Job,
-    Submission,
-    TenantName,
-    Workload,
-    WorkloadId,
-    pack_submission,
-)
+from federator.model.workload import MAX_AMOUNT, Job, TenantName, Workload, WorkloadId
 
 _LISTED: Final = 10  # names that a message lists
 

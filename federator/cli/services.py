@@ -30,11 +30,17 @@ _CONFIG = click.Path(path_type=Path)
 @click.command()
 @click.option("--config", type=_CONFIG, required=True, help="The federation.yaml.")
 @click.option("--verbose", is_flag=True, help="Log every call too.")
-def daemon(config: Path, verbose: bool) -> None:
+@click.option(
+    "--displace", is_flag=True, help="Serve sites that remember another event log, too; once."
+)
+def daemon(config: Path, verbose: bool, displace: bool) -> None:
     """Run the federation daemon in the foreground until SIGTERM.
 
     While another daemon leads it stands by, and takes over when that one ends. It ends with status
     75 when another one leads in its stead, and 74 when the log fails: start it again then.
+
+    A site that has served a daemon of another event log refuses this one, so that a trial displaces
+    nobody; with --displace it serves this one from now on.
 
     Example: federator daemon --config /etc/federator/federation.yaml
     """
@@ -47,7 +53,10 @@ def daemon(config: Path, verbose: bool) -> None:
     supervisor = Supervisor.taken_from(os.environ, os.getpid())
     _log_to_stderr(verbose)
     loaded = load_config(config)
-    service = Daemon(loaded, open_store(loaded.store), supervisor, DaemonEdges(beside=in_a_thread))
+    service = Daemon(
+        loaded, open_store(loaded.store), supervisor, DaemonEdges(beside=in_a_thread),
+        displaces=displace,
+    )  # fmt: skip
     asyncio.run(_until_told(service))
 
 
@@ -109,7 +118,7 @@ def agent(config: Path) -> None:
 async def _serve(settings: AgentConfig) -> None:
     from federator.sites.accounts import Accounts  # noqa: PLC0415
     from federator.sites.agent import Agent  # noqa: PLC0415
-    from federator.sites.greeting import await_welcome, refuse_old  # noqa: PLC0415
+    from federator.sites.greeting import await_welcome, refuse_strangers  # noqa: PLC0415
     from federator.sites.journal import Journal, take_over  # noqa: PLC0415
     from federator.sites.slurm.driver import open_driver  # noqa: PLC0415
 
@@ -121,7 +130,7 @@ async def _serve(settings: AgentConfig) -> None:
         loop.add_signal_handler(number, reader.feed_eof)  # as if the daemon had hung up
     folder = Path(settings.state_dir)
     welcome = await await_welcome(reader, pipe.write)
-    refuse_old(folder, settings.site, welcome, pipe.write)
+    refuse_strangers(folder, settings.site, welcome, pipe.write)
     lock = await take_over(folder, welcome.epoch)
     try:
         service = Agent(
@@ -144,7 +153,7 @@ async def _serve(settings: AgentConfig) -> None:
 @click.option("--sites", "reach", is_flag=True, help="Also connect to every site's sshd.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def check(config: Path, reach: bool, as_json: bool) -> None:
-    """Validate a federation.yaml; with --sites also that every site lets us in.
+    """Validate a federation.yaml and the files it names; with --sites also that sites let us in.
 
     A site is asked for its SSH session only; the running daemon's agent is not disturbed.
 
@@ -152,7 +161,7 @@ def check(config: Path, reach: bool, as_json: bool) -> None:
     """
     from federator.config import load_config  # noqa: PLC0415
 
-    loaded = load_config(config)
+    loaded = load_config(config, with_files=True)
     results = asyncio.run(_reach(loaded)) if reach else dict.fromkeys(loaded.sites, "not tried")
     good = all(result in ("ok", "not tried") for result in results.values())
     if as_json:

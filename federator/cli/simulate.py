@@ -14,7 +14,7 @@ from federator.cli.progress import progress_bar
 from federator.cli.words import printable, slurm_span
 from federator.errors import InvalidRequest
 from federator.sim.jobs_file import checked_format, write_jobs_file
-from federator.sim.registry import DEFAULT_POLICY, TRACE_POLICIES, trace_policy
+from federator.sim.registry import DEFAULT_POLICY, TRACE_POLICIES, remarks, trace_policy
 from federator.sim.summary import PoolSummary, ReplaySummary, Spread, summary
 from federator.sim.trace import ReplayOptions, Trace
 from federator.sim.trace_csv import read_pools
@@ -39,7 +39,7 @@ _LISTED: Final = 10  # jobs left out that are named on stderr
     "changes",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Of mast: how sites behave and who may be evicted; docs/simulator.md, Fleets.",
+    help="Of mast: a setting of its policy or of the sites; docs/simulator.md, Fleets.",
 )
 @click.option("--jobs-out", type=click.Path(path_type=Path), metavar="J.csv",
               help="Write when and where each job ran; as Parquet if it is J.parquet.")  # fmt: skip
@@ -63,7 +63,10 @@ def simulate(  # noqa: PLR0913 - an option each
     if policy == "list":
         _list(as_json)
         return
-    chosen = trace_policy(policy, _settings(changes))
+    settings = _settings(changes)
+    chosen = trace_policy(policy, settings)
+    for remark in remarks(chosen, settings):
+        click.echo(f"federator simulate: {remark}", err=True)
     if trace is None or pools is None:
         missing = "--trace" if trace is None else "--pools"
         raise InvalidRequest(f"missing option '{missing}'; see federator simulate --help")

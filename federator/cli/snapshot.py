@@ -8,7 +8,8 @@ import msgspec
 from federator.cli.client import call
 from federator.cli.words import counted, printable, refused, unexpected
 from federator.model.site import Node, Snapshot
-from federator.sites.protocol import ErrorReply, SnapshotCall, SnapshotReply, unpacked
+from federator.sites.calls import ErrorReply, SnapshotCall, SnapshotReply
+from federator.sites.protocol import unpacked
 
 
 @click.command()

@@ -19,7 +19,7 @@ from federator.daemon.door import door_findings
 from federator.errors import InvalidRequest
 from federator.kit import names
 from federator.model.workload import SiteName
-from federator.sites.protocol import (
+from federator.sites.calls import (
     VERIFY_CALL_S,
     ErrorKind,
     ErrorReply,

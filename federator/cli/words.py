@@ -7,11 +7,12 @@ from typing import Final
 
 from federator.errors import FederatorError, InvalidRequest, NotAllowed, SiteUnavailable
 from federator.model.reason import Alternative, Reason, ReasonCode, Refusal, RefusalKind
-from federator.sites.protocol import ErrorKind, ErrorReply
+from federator.sites.calls import ErrorKind, ErrorReply
 
 _ERRORS: Final[Mapping[ErrorKind, type[FederatorError]]] = {
     ErrorKind.REQUEST: InvalidRequest,
     ErrorKind.UNAVAILABLE: SiteUnavailable,
+    ErrorKind.BUSY: SiteUnavailable,
     ErrorKind.DENIED: NotAllowed,
 }
 

@@ -24,18 +24,17 @@ from federator.errors import FederatorError, InvalidRequest
 from federator.model.event import Draft
 from federator.model.lifecycle import TERMINAL
 from federator.model.message import CancelAsked, Observation, SubmitAsked
-from federator.model.workload import SiteName, TenantName, WorkloadId, pack_submission
+from federator.model.submission import pack_submission
+from federator.model.workload import SiteName, TenantName, WorkloadId
 from federator.sched.federation import Federation
-from federator.sites.protocol import (
+from federator.sites.calls import (
     Call,
     CancelCall,
     CancelReply,
-    ClientCall,
     ErrorKind,
     ErrorReply,
     QueueCall,
     QueueReply,
-    Reply,
     SitesCall,
     SitesReply,
     SnapshotCall,
@@ -44,7 +43,9 @@ from federator.sites.protocol import (
     TenantsReply,
     VerifyCall,
 )
-from federator.sites.researchers import ResearcherSocket, user_of
+from federator.sites.protocol import ClientCall
+from federator.sites.replies import Reply
+from federator.sites.researchers import OpenSocket, ResearcherSocket, user_of
 from federator.sites.slurm.interpret import interpret
 
 MAX_ROWS: Final = 5_000  # of one answer, the newest; some 3 MB, twice that with their ranks
@@ -283,7 +284,7 @@ class Api:
 
     # ---- processes on the daemon's host ----
 
-    async def serve(self, path: Path) -> asyncio.Server:
+    async def serve(self, path: Path) -> OpenSocket:
         """Listen on the daemon's own socket.
 
         Raises:

@@ -16,7 +16,7 @@ import asyncssh
 
 from federator.config import SshConfig
 from federator.errors import SiteUnavailable
-from federator.sites.protocol import BANNER, Finding, Verdict
+from federator.sites.calls import BANNER, Finding, Verdict
 from federator.sites.transport import SshTransport
 
 _PATIENCE_S: Final = 10.0

@@ -30,28 +30,19 @@ from federator.model.message import (
     Wake,
 )
 from federator.model.reason import ReasonCode, Refusal
-from federator.model.workload import (
-    SiteName,
-    Submission,
-    Workload,
-    pack_submission,
-    unpack_submission,
-)
+from federator.model.submission import Submission, pack_submission, unpack_submission
+from federator.model.workload import SiteName, Workload
+from federator.sites.calls import CancelReply, ErrorReply, SubmitReply
 from federator.sites.protocol import (
     Ask,
     CancelOrder,
-    CancelReply,
-    ErrorReply,
     JobRequest,
     LaunchOrder,
     Origin,
     PreemptOrder,
-    Reply,
     ShrinkOrder,
-    SiteBid,
-    SubmitReply,
-    TestOnlyReply,
 )
+from federator.sites.replies import Reply, SiteBid, TestOnlyReply
 from federator.sites.slurm.notice import notice_of
 
 log = structlog.get_logger()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Protocol
 
@@ -26,44 +27,47 @@ from federator.model.message import (
     SiteUp,
 )
 from federator.model.reason import Reason, ReasonCode
-from federator.model.workload import AttemptId, SiteName, WorkloadId, pack_submission
+from federator.model.submission import pack_submission
+from federator.model.workload import AttemptId, SiteName, WorkloadId
+from federator.sites.calls import (
+    VERIFY_ANSWER_S,
+    ErrorKind,
+    ErrorReply,
+    Message,
+    SnapshotReply,
+    VerifyCall,
+    VerifyReply,
+    frame,
+)
 from federator.sites.protocol import (
     PROTOCOL_VERSION,
-    VERIFY_ANSWER_S,
     Admission,
     AttemptAbsent,
     BidsMade,
     CallAnswer,
     CancelFailed,
     ClientCall,
-    ErrorKind,
-    ErrorReply,
     FromAgent,
     Hello,
     Kept,
     LaunchAccepted,
     LaunchDeclined,
-    Message,
     Ping,
     Pong,
     RecoverAsk,
     RecoverDone,
-    Reply,
     Report,
     SnapshotAsk,
-    SnapshotReply,
     SnapshotTaken,
     Trouble,
     VerifyAsk,
-    VerifyCall,
     VerifyDone,
-    VerifyReply,
     Welcome,
-    frame,
     from_agent_decoder,
     read_frame,
     skip_to_banner,
 )
+from federator.sites.replies import Reply
 from federator.sites.transport import Channel, Transport
 
 PING_S: Final = 2.0
@@ -163,7 +167,7 @@ class SiteLink:
             hello = await self._next(channel, GREETING_S)
             if not isinstance(hello, Hello) or hello.site != self.site:
                 raise SiteUnavailable(f"expected the agent of {self.site}, got {hello}")
-            check_hello(hello, self._welcome.epoch)
+            check_hello(hello, self._welcome)
         except Exception as error:  # whatever it was, the channel must be closed
             await asyncio.sleep(0.1)  # its last words may still be under way
             detail = f"{error}; it said: {channel.last_words() or 'nothing'}"
@@ -313,23 +317,43 @@ class SiteLink:
         self._observe(as_observation(self.site, message))
 
 
-def check_hello(hello: Hello, epoch: int) -> None:
-    """Raises: SiteUnavailable: the agent is of another release, or serves a newer daemon."""
+def check_hello(hello: Hello, welcome: Welcome) -> None:
+    """Raises: SiteUnavailable: the agent is of another release, or serves another daemon."""
     if hello.protocol != PROTOCOL_VERSION:
         raise SiteUnavailable(
             f"agent speaks protocol {hello.protocol}, the daemon {PROTOCOL_VERSION}; "
             "install the same release"
         )
-    if hello.last_epoch > epoch:
+    if hello.other_log:
         raise SiteUnavailable(
-            f"the site has served epoch {hello.last_epoch}, this daemon is of epoch {epoch}: "
-            "another daemon leads, or this one's log is an older copy or its clock is behind"
+            f"the site serves {_other_log(hello)}, and the log of this daemon began "
+            f"{_date(welcome.log_began)}: nothing was changed there. If that log is lost, build it "
+            "anew with federator recover; to take the site from it, start this daemon once with "
+            "--displace"
+        )
+    if hello.last_epoch > welcome.epoch:
+        raise SiteUnavailable(
+            f"the site has served epoch {hello.last_epoch}, this daemon is of epoch "
+            f"{welcome.epoch}: another daemon leads, or this one's log is an older copy or its "
+            "clock is behind"
         )
 
 
+def _other_log(hello: Hello) -> str:
+    whose = f" of federation {hello.federation}" if hello.federation else ""
+    since = f", begun {_date(hello.log_began)}" if hello.log_began else ""
+    return f"another event log{whose}{since}, last {_date(hello.last_epoch)}"
+
+
+def _date(epoch: int) -> str:
+    """When a daemon of the epoch began to lead; its number grows with Unix time."""
+    return datetime.fromtimestamp(epoch, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
 def _last_of_ours(hello: Hello, welcome: Welcome) -> int:
-    """The site's newest epoch; that of another federation says nothing about our log."""
+    """The site's newest epoch; that of another federation or log says nothing about our log."""
     is_ours = hello.federation in ("", welcome.federation)
+    is_ours = is_ours and hello.log_began in (0, welcome.log_began)
     return hello.last_epoch if is_ours else 0
 
 

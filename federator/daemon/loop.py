@@ -37,8 +37,8 @@ from federator.model.site import GpuModel
 from federator.model.workload import SiteName
 from federator.sched.federation import Federation
 from federator.sched.ledger import Ledger
-from federator.sched.usage import DecayedAverage, UsageAverage, WindowAverage
-from federator.sites.protocol import PROTOCOL_VERSION, ClientCall, Reply, Welcome
+from federator.sites.protocol import PROTOCOL_VERSION, ClientCall, Welcome
+from federator.sites.replies import Reply
 from federator.sites.transport import ProcessTransport, SshTransport, Transport
 from federator.store.base import Store
 
@@ -53,13 +53,7 @@ log = structlog.get_logger()
 def new_federation(config: FederationConfig) -> Federation:
     """One without a history."""
     sites = {name: site.partitions for name, site in config.sites.items()}
-    credit = config.policy.credit
-    usage: UsageAverage
-    if credit.usage_half_life_h is not None:
-        usage = DecayedAverage(credit.usage_half_life_h * 3600.0)
-    else:
-        usage = WindowAverage(credit.usage_window_h * 3600.0)
-    ledger = Ledger(config.tenancy(), usage)
+    ledger = Ledger(config.tenancy(), config.policy.credit.usage.average())
     return Federation(sites, config.policy.order, config.rules, ledger)
 
 
@@ -121,6 +115,7 @@ class Daemon:
         store: its event log, which it does not lead yet.
         supervisor: the service manager that started it, if any.
         edges: see ``DaemonEdges``.
+        displaces: whether sites are served that remember another log, too.
     """
 
     def __init__(
@@ -129,7 +124,10 @@ class Daemon:
         store: Store,
         supervisor: Supervisor | None = None,
         edges: DaemonEdges = DaemonEdges(),  # frozen
+        *,
+        displaces: bool = False,
     ) -> None:
+        self._displaces = displaces
         self._config = config
         self._store = store
         self._supervisor = supervisor or Supervisor()
@@ -222,7 +220,10 @@ class Daemon:
         known = self._follower.federation
         if len(known.ledger.entries) >= MANY:
             gc.freeze()  # all of it is needed: no need to look through it again and again
-        self.term = Term(self._config, self._store, known, self._leadership, self._edges)
+        self.term = Term(
+            self._config, self._store, known, self._leadership, self._edges,
+            displaces=self._displaces,
+        )  # fmt: skip
         if not self._stopping.is_set():
             await self.term.run(epoch, self._supervisor)
 
@@ -246,6 +247,7 @@ class Term:
         federation: as that log left it.
         leadership: nothing is done any more once it does not hold.
         edges: see ``DaemonEdges``.
+        displaces: as ``Daemon``.
     """
 
     def __init__(
@@ -255,7 +257,10 @@ class Term:
         federation: Federation,
         leadership: Leadership,
         edges: DaemonEdges,
+        *,
+        displaces: bool,
     ) -> None:
+        self._displaces = displaces
         self._edges = edges
         self._config = config
         self._store = store
@@ -378,6 +383,8 @@ class Term:
                 kind: GpuModel(mem_gib=gpu.mem_gib, nvlink=gpu.nvlink, weight=gpu.weight)
                 for kind, gpu in self._config.gpus.items()
             },
+            log_began=self._federation.ledger.log_began,
+            displaces=self._displaces,
         )
         return SiteLink(
             name, self._edges.transport_of(site), welcome, self._inbox.put_nowait, self._api

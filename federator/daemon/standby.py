@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
 from federator.model.workload import SiteName
-from federator.sites.protocol import Call, ClientCall, ErrorKind, ErrorReply, Reply
-from federator.sites.researchers import ResearcherSocket
+from federator.sites.calls import Call, ErrorKind, ErrorReply
+from federator.sites.protocol import ClientCall
+from federator.sites.replies import Reply
+from federator.sites.researchers import OpenSocket, ResearcherSocket
 
 
 class StandbyDesk:
@@ -27,7 +28,7 @@ class StandbyDesk:
     ) -> None:
         answer(self._reply())
 
-    async def serve(self, path: Path) -> asyncio.Server:
+    async def serve(self, path: Path) -> OpenSocket:
         """Listen at the daemon's own socket.
 
         Raises:

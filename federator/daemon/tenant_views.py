@@ -24,7 +24,7 @@ from federator.sched.credit import CreditWeights, fair_share_terms, usage_shares
 from federator.sched.federation import Federation
 from federator.sched.ledger import Ledger
 from federator.sched.standing import standings
-from federator.sites.protocol import TenantRow
+from federator.sites.calls import TenantRow
 
 Table = list[list[int]]
 """By tenant's row and by resource."""

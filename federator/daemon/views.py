@@ -15,7 +15,7 @@ from federator.sched.federation import Federation
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.policy import Ranked
 from federator.sched.standing import QuotaReport, Standing, standings
-from federator.sites.protocol import QueueCall, QueueRow, SiteRow
+from federator.sites.calls import QueueCall, QueueRow, SiteRow
 from federator.sites.queue_rows import QueueRank, SetbackRow, ShortfallRow
 
 RANKS_KEPT_S: Final = 5.0

@@ -16,7 +16,9 @@ from federator.faults.net import Line, LineTransport, Network
 from federator.faults.process import Process, later
 from federator.model.workload import SiteName
 from federator.sched.federation import Federation
-from federator.sites.protocol import Call, ClientCall, Reply
+from federator.sites.calls import Call
+from federator.sites.protocol import ClientCall
+from federator.sites.replies import Reply
 from federator.sites.transport import Transport
 
 Ways = dict[SiteName, tuple[Network, Callable[[Line], None]]]

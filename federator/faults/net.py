@@ -13,7 +13,8 @@ from typing import Final
 
 from federator.errors import SiteUnavailable
 from federator.faults.process import NOBODY, Process, later
-from federator.sites.protocol import ByteReader, Ping, Pong, frame
+from federator.sites.calls import frame
+from federator.sites.protocol import ByteReader, Ping, Pong
 from federator.sites.transport import Channel
 
 CONNECT_S: Final = 10.0  # a network that does not answer

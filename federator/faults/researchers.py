@@ -10,15 +10,9 @@ from typing import Final
 
 from federator.faults.kinds import FaultKind
 from federator.faults.model import Model
-from federator.model.workload import Option, Submission
-from federator.sites.protocol import (
-    Call,
-    CancelCall,
-    CancelReply,
-    Reply,
-    SubmitCall,
-    SubmitReply,
-)
+from federator.model.submission import Option, Submission
+from federator.sites.calls import Call, CancelCall, CancelReply, SubmitCall, SubmitReply
+from federator.sites.replies import Reply
 
 PATIENCE_S: Final = 40.0  # of one command
 AGAIN_S: Final = (1.0, 4.0)

@@ -13,15 +13,16 @@ from typing import Final
 import msgspec
 
 from federator.model.lifecycle import Happening, WorkloadState
-from federator.model.plan import JobPlan, Score, Shrink
+from federator.model.plan import JobPlan, Shrink
 from federator.model.reason import Reason
+from federator.model.score import Score
 from federator.model.site import Leave
+from federator.model.submission import NodeRange
 from federator.model.workload import (
     FIRST_WORKLOAD_ID,
     ArrayTask,
     AttemptId,
     Job,
-    NodeRange,
     SiteName,
     TenantName,
     Workload,
@@ -108,6 +109,7 @@ class EpochBegan(Event, frozen=True, kw_only=True, tag="epoch"):
 
     epoch: int
     first_id: WorkloadId = FIRST_WORKLOAD_ID  # ids below it are not given out any more
+    log_began: int = 0  # the epoch that tells this log from others; 0: of its first term
 
 
 class Submitted(Event, frozen=True, kw_only=True, tag="submitted"):
@@ -181,6 +183,7 @@ class SnapshotBegan(Event, frozen=True, kw_only=True, omit_defaults=True, tag="s
     tax_by_victim: dict[TenantName, float] = {}
     tax_victims: int = 0
     tax_gpu_s: float = 0.0
+    log_began: int = 0  # as ``EpochBegan``; 0: of an older release
 
 
 class TenantUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

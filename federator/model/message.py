@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from federator.model.event import Draft, LogRecord
+from federator.model.partition import PartitionSummary
 from federator.model.plan import Bid, BidRequest, JobPlan, Shrink
 from federator.model.reason import Reason, Refusal
-from federator.model.site import AttemptReport, Capacity, PartitionSummary, VictimTerms
+from federator.model.site import AttemptReport, Capacity, VictimTerms
 from federator.model.workload import AttemptId, SiteName, Workload, WorkloadId
 
 # ---- observations ----

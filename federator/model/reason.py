@@ -6,8 +6,9 @@ has the reason, and start with ``Fed`` where the federation adds one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 
 class RefusalKind(Enum):
@@ -51,8 +52,7 @@ class ReasonCode(Enum):
     NOT_TRIED = "FedNotTried"  # no pass has reached it yet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class Reason(Struct, frozen=True, kw_only=True):
     """One cause, for one job of the workload (``job`` is "" when it concerns the whole).
 
     ``needed`` and ``free`` count what ``unit`` names ("nodes", "GPUs", "CPUs", "MiB"); ``detail``
@@ -72,8 +72,7 @@ class Reason:
     more_in_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alternative:
+class Alternative(Struct, frozen=True, kw_only=True):
     """A smaller or different request that would start at the site now."""
 
     nodes: int = 0  # 0: as many as the site needs for ``gpus``
@@ -81,8 +80,7 @@ class Alternative:
     gpu_types: tuple[str, ...] = ()  # what it would get, where that is more than was accepted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(Struct, frozen=True, kw_only=True):
     """``starts_in_s``: when it could start at the latest, by the time limits of what runs.
 
     ``no_end_in_sight``: it was looked for, and there is no such time.

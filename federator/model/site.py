@@ -13,6 +13,10 @@ from typing import Final, NamedTuple
 
 from federator.model.workload import AttemptId, SiteName
 
+START_UP_S: Final = 150.0
+"""From a start until useful work, where nothing better is known: the median of MAST (OSDI'24)
+sec. 5."""
+
 
 class NodeState(Enum):
     """Slurm's node states, reduced to what a placement decides on."""
@@ -102,6 +106,9 @@ class RunningJob:
     cooldown_until_s: float = 0.0  # evicted lately: not again before then
     ends_by_s: float = inf  # by its time limit
     saves_in_time: bool = True  # its save is not known to take longer than a victim's grace
+    saved_at_s: float = 0.0  # when its last save since its start was complete; 0: none is known
+    save_s: float = 0.0  # what its saves take when it is told to leave; 0: not known
+    restart_s: float = START_UP_S  # from another start until it is as far as its last save
     optional: bool = False  # goes before others of its priority
     optional_jobs: tuple[int, ...] = ()  # components that may be taken alone, before the rest
     components: dict[int, dict[str, NodeShare]] = field(default_factory=dict)
@@ -119,6 +126,8 @@ class VictimTerms:
     priority: int  # only for strictly higher ones (smaller numbers)
     spared_until_s: float = 0.0  # began, or was evicted, not long ago
     saves_in_time: bool = True  # one that does not is chosen only where nobody else is left
+    save_s: float = 0.0  # what its saves take when it is told to leave; 0: not known
+    restart_s: float = START_UP_S  # from another start until it is as far as its last save
     optional: bool = False  # goes before others of its priority
     optional_jobs: tuple[int, ...] = ()  # that may be taken from it alone
 
@@ -152,23 +161,6 @@ class Capacity:
     """
 
     nodes: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionSummary:
-    """One line of fsinfo: a partition's nodes of one GPU type, by state."""
-
-    partition: str
-    gpu_type: str
-    nodes_idle: int = 0
-    nodes_mixed: int = 0
-    nodes_allocated: int = 0
-    nodes_drained: int = 0
-    nodes_down: int = 0
-    cpus: int = 0
-    cpus_alloc: int = 0
-    gpus: int = 0
-    gpus_alloc: int = 0
 
 
 class SiteJobState(Enum):

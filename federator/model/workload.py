@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from math import inf
-from typing import Final, Literal, NewType
+from typing import Final, NewType
 
 import msgspec
 
-from federator.errors import InvalidRequest, StoreError
+from federator.errors import InvalidRequest
+from federator.model.submission import NodeRange
 
 WorkloadId = NewType("WorkloadId", int)
 TenantName = NewType("TenantName", str)
@@ -27,7 +28,6 @@ _IDS_PER_EPOCH: Final = 2**18
 MAX_AMOUNT: Final = 2**53
 """Of any one resource of a job. Counts up to here are exact in every number that meets them."""
 
-ScriptEncoding = Literal["utf-8", "latin-1"]
 _ATTEMPT: Final = re.compile(r"fed:([0-9]{1,19}):([0-9]{1,19})(?: .*)?", re.ASCII | re.DOTALL)
 _WIRE_LIMIT: Final = 2**63  # every reader of a message holds integers below it
 
@@ -125,99 +125,6 @@ class Job:
     def total_gpus(self) -> int:
         """GPUs over all nodes; exact when ``nodes`` or ``gpus`` is given."""
         return self.gpus or self.gpus_per_node * (self.nodes or 1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """One sbatch option in canonical long form: ``gres``, ``gpu:8``; ``exclusive``, None."""
-
-    name: str  # without the leading dashes
-    value: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
-    """What the researcher typed, resolved (command line > environment > script), not interpreted.
-
-    ``components[k]`` holds the options of het job component k; one component is a plain job. What
-    may stand in it is for ``sites.slurm.interpret`` to say, through which every submission comes.
-    """
-
-    components: tuple[tuple[Option, ...], ...]
-    script: str
-    script_encoding: ScriptEncoding = "utf-8"  # latin-1 spells any bytes, where it is not UTF-8
-    args: tuple[str, ...] = ()
-    environment: dict[str, str] = field(default_factory=dict)
-    work_dir: str = "/"
-    umask: int = 0o022  # of the shell it was typed in; the job's too
-
-    @property
-    def script_bytes(self) -> bytes:
-        """The script as it was read, to the byte.
-
-        Raises:
-            UnicodeEncodeError: the text is not of ``script_encoding``.
-        """
-        return self.script.encode(self.script_encoding, "surrogateescape")
-
-
-_pack: Final = msgspec.msgpack.Encoder().encode
-_unpack: Final = msgspec.msgpack.Decoder(Submission).decode
-
-
-def pack_submission(submission: Submission) -> msgspec.Raw:
-    """Encode a submission as it stands in messages and in the log.
-
-    So it is kept while a workload waits: script and environment are most of what is known of it,
-    nobody asks for them before the launch, and a restart need not read 100,000 of them.
-    """
-    return msgspec.Raw(_pack(submission))
-
-
-def unpack_submission(submission: msgspec.Raw) -> Submission:
-    """Decode what was packed.
-
-    Raises:
-        StoreError: it is none that this release can read.
-    """
-    try:
-        return _unpack(submission)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise StoreError(
-            f"a submission in the log cannot be read by this release ({error}): start the release "
-            "that wrote it, or a later one"
-        ) from error
-
-
-def submission_differences(one: Submission, other: Submission) -> tuple[str, ...]:
-    """In what two submissions of one user differ, for people; empty: they ask for the same.
-
-    The environment and the umask do not count: who repeats a command from another terminal, or by a
-    service manager, has another.
-    """
-    sorted_options = [
-        [sorted((o.name, o.value or "") for o in options) for options in asked.components]
-        for asked in (one, other)
-    ]
-    differ = {
-        "another script": (one.script, one.script_encoding)
-        != (other.script, other.script_encoding),
-        "other options": sorted_options[0] != sorted_options[1],
-        "other arguments": one.args != other.args,
-        "another working directory": one.work_dir != other.work_dir,
-    }
-    return tuple(what for what, is_so in differ.items() if is_so)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRange:
-    """On how many nodes a job says that it can run."""
-
-    least: int
-    most: int
-
-    def __str__(self) -> str:
-        return f"{self.least}-{self.most}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,9 @@ from collections.abc import Mapping
 from federator.model.event import Draft
 from federator.model.message import AnswerKeyUsed, AnswerSubmitted, SubmitAsked
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.submission import submission_differences, unpack_submission
 from federator.model.tenant import Amounts, Tenancy
-from federator.model.workload import (
-    SiteName,
-    WorkloadId,
-    submission_differences,
-    unpack_submission,
-)
+from federator.model.workload import SiteName, WorkloadId
 from federator.sched.ledger import Ledger
 from federator.sched.lending import not_lent
 from federator.sched.site_view import SiteView

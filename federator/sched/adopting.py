@@ -17,12 +17,12 @@ from federator.model.lifecycle import AT_SITE, Happening, WorkloadState
 from federator.model.message import CancelAt, Note, Remembered
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import SiteJobState
+from federator.model.submission import unpack_submission
 from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from federator.model.workload import (
     FIRST_WORKLOAD_ID,
     SiteName,
     Workload,
-    unpack_submission,
 )
 from federator.sched.ledger import Entry
 from federator.sched.plausible import plan_contradiction

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from federator.model.message import SiteAnswer
-from federator.model.plan import Bid, Score
+from federator.model.plan import Bid
+from federator.model.score import Score
 from federator.model.workload import SiteName, WorkloadId
 
 Answers = Mapping[SiteName, Mapping[WorkloadId, SiteAnswer]]

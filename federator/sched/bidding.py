@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite
 from typing import Final
+
+from msgspec.structs import replace
 
 from federator.model.message import SiteAnswer
 from federator.model.plan import Bid, BidRequest

@@ -13,7 +13,7 @@ from itertools import takewhile
 from federator.model.lifecycle import WorkloadState
 from federator.model.plan import Bid
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
-from federator.model.site import VictimTerms
+from federator.model.site import START_UP_S, VictimTerms
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.auction import Award
 from federator.sched.continuing import is_near_its_limit
@@ -187,13 +187,17 @@ def victim_terms(ledger: Ledger, rules: Rules, now_s: float) -> dict[WorkloadId,
     """On which terms each running workload may be evicted now; who may not be is left out.
 
     So is who is about to be told of its time limit: it leaves without being anybody's victim.
+    Reading a checkpoint is taken to last as long as writing it.
     """
     found = standings(ledger)
+    saves = ledger.saves
     return {
         entry.workload.id: VictimTerms(
             priority=found[entry.workload.id].priority,
             spared_until_s=spared_until_s(entry, rules),
-            saves_in_time=ledger.saves.in_time(family_of(entry.workload), rules.grace_s),
+            saves_in_time=saves.in_time(family_of(entry.workload), rules.grace_s),
+            save_s=saves.known_s(family_of(entry.workload)),
+            restart_s=START_UP_S + saves.known_s(family_of(entry.workload)),
             optional=entry.workload.optional,
             optional_jobs=tuple(
                 k for k in entry.workload.optional_jobs if k not in entry.taken_jobs

@@ -117,7 +117,7 @@ class Federation:
         for event in events:
             self.ledger.apply(event)
 
-    def begin_epoch(self, now_s: float, epoch: int = 0) -> list[Command]:
+    def begin_epoch(self, now_s: float, epoch: int = 0, log_began: int = 0) -> list[Command]:
         """Start a new term as leader; call once after ``replay``.
 
         Epochs grow with time, and first ids with epochs, so that both do so even across a log that
@@ -126,12 +126,14 @@ class Federation:
         Args:
             now_s: Unix time.
             epoch: the term's number at the store; the one that begins is no smaller.
+            log_began: by which sites know the log, if it is empty; 0: by the epoch that begins.
         """
         turn = self._turn(now_s)
         self._log_epoch = self.ledger.epoch
         epoch = max(self.ledger.epoch + 1, int(now_s), epoch)
         first_id = max(self.ledger.next_id, first_id_of(epoch))
-        turn.record(EpochBegan(at_s=now_s, epoch=epoch, first_id=first_id))
+        log_began = self.ledger.log_began or log_began or epoch
+        turn.record(EpochBegan(at_s=now_s, epoch=epoch, first_id=first_id, log_began=log_began))
         turn.commands.append(Wake(at_s=now_s))
         self._pass_not_before_s = now_s + FIRST_PASS_S
         turn.commands.append(Wake(at_s=self._pass_not_before_s))

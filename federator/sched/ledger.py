@@ -23,8 +23,9 @@ from federator.model.event import (
     Submitted,
 )
 from federator.model.lifecycle import AT_SITE, TERMINAL, Effect, Happening, WorkloadState, step
-from federator.model.plan import JobPlan, Score, Shrink
+from federator.model.plan import JobPlan, Shrink
 from federator.model.reason import Reason, ReasonCode, Refusal
+from federator.model.score import Score
 from federator.model.tenant import Tenancy
 from federator.model.workload import (
     FIRST_WORKLOAD_ID,
@@ -37,17 +38,14 @@ from federator.sched.backlog import Backlog
 from federator.sched.bad_nodes import BadNodes
 from federator.sched.failures import NodeFailures
 from federator.sched.holdings import Charge, Holdings
+from federator.sched.pauses import RETRY_AFTER_S, pause_s
 from federator.sched.rules import LEAST_GPUS
 from federator.sched.saves import SaveTimes, family_of
 from federator.sched.shrinking import gpus_of, without
 from federator.sched.snapshot import restore
 from federator.sched.tax import PreemptionTax, destroyed_gpu_s
-from federator.sched.usage import UsageAverage, WindowAverage
+from federator.sched.usage import UsageAverage, UsageMemory
 
-RETRY_AFTER_S = 5.0
-RETRY_AFTER_MAX_S = 600.0
-REFUSING_SITE_S: Final = 3600.0  # before a site whose sbatch refused it for good is asked again
-PREEMPTING_SITE_S: Final = 60.0  # a site whose own work took the nodes is left alone so long
 EVICTIONS_KEPT: Final = 100_000
 _WAITS_FOR_VICTIMS = (WorkloadState.AWARDED, WorkloadState.LAUNCHING)
 _ON_NODES = frozenset({
@@ -57,7 +55,6 @@ _UNTOLD = frozenset({
     Happening.NODE_FAILED, Happening.SITE_PREEMPTED, Happening.LIMIT_STRUCK,
     Happening.SITE_REQUEUED, Happening.PREEMPTED,
 })  # fmt: skip  # of those too that were to leave, but were not told in time
-_WEEK_S = 7 * 86_400.0
 
 
 @dataclass(slots=True)
@@ -158,10 +155,11 @@ class Ledger:
 
     def __init__(self, tenancy: Tenancy | None = None, usage: UsageAverage | None = None) -> None:
         self.tenancy = Tenancy() if tenancy is None else tenancy
-        self.holdings = Holdings(self.tenancy, usage or WindowAverage(_WEEK_S))
+        self.holdings = Holdings(self.tenancy, usage or UsageMemory().average())
         self.backlog = Backlog(self.tenancy)
         self.entries: dict[WorkloadId, Entry] = {}
         self.epoch = 0
+        self.log_began = 0  # the epoch by which sites tell this log from others; 0: it is empty
         self.next_id = FIRST_WORKLOAD_ID
         self.array_tasks: dict[WorkloadId, dict[int, WorkloadId]] = {}  # by array id and index
         self.id_of_key: dict[str, WorkloadId] = {}
@@ -213,6 +211,7 @@ class Ledger:
             return self._change(event)
         if isinstance(event, EpochBegan):
             self.epoch = event.epoch
+            self.log_began = self.log_began or event.log_began or event.epoch
             self.next_id = max(self.next_id, event.first_id)
             return ()
         if isinstance(event, Submitted):
@@ -347,11 +346,7 @@ class Ledger:
             return
         failures = entry.failures_at.get(entry.site, 0) + 1
         entry.failures_at[entry.site] = failures
-        first_s = PREEMPTING_SITE_S if reason.code is ReasonCode.PREEMPTED else RETRY_AFTER_S
-        wait_s = min(RETRY_AFTER_MAX_S, first_s * 2 ** (failures - 1))
-        if reason.code is ReasonCode.SBATCH_REFUSED:
-            wait_s = REFUSING_SITE_S
-        entry.avoid_until_s[entry.site] = at_s + wait_s
+        entry.avoid_until_s[entry.site] = at_s + pause_s(reason.code, failures)
 
     @staticmethod
     def _forgive(entry: Entry, at_s: float) -> None:

@@ -12,9 +12,10 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from operator import le
 from typing import Final, Generic, NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.workload import Job

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from federator.model.plan import JobPlan, Score
+from federator.model.plan import JobPlan
 from federator.model.reason import Reason, ReasonCode
+from federator.model.score import Score
 from federator.model.site import NodeShare
 from federator.model.workload import Job
 from federator.sched.choice import choose, hardware, spread

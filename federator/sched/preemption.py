@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from federator.model.plan import Bid, Score, Shrink
+from federator.model.plan import Bid, Shrink
 from federator.model.reason import Reason
+from federator.model.score import Score
 from federator.model.workload import Job
 from federator.sched.choice import bounds, least_share
-from federator.sched.placement import Placed, place_in, place_job, suitable_nodes
+from federator.sched.placement import Placed, on_grid, place_in, place_job, suitable_nodes
 from federator.sched.room import FreeNode, Room
 from federator.sched.running import MOST_IMPORTANT, Occupant, Occupants
+from federator.sched.tax import expected_loss_s
 from federator.sched.victim_bound import can_be_bounded, least_victims
 from federator.sched.workload_plan import first_order, orders_to_try
 
@@ -445,8 +447,8 @@ def _place_without(gauge: _Gauge, victims: Sequence[Occupant]) -> Placed:
 def _harm(victims: Sequence[Occupant], now_s: float) -> tuple[int, int, int, float]:
     """The first terms of the score: evicts, whose priority, how many, how much work they lose.
 
-    Lost is the work since the start, the worst case: what a checkpoint saves is not known here.
+    Those without GPUs count as holding one, as in the budget.
     """
     importance = max((victim.importance for victim in victims), default=0)
-    lost = sum(v.gpus * max(0.0, now_s - v.job.started_at_s) for v in victims)
-    return (1, importance, len(victims), lost)
+    lost = sum(v.cost_gpus * expected_loss_s(v.job, now_s, grace=not v.component) for v in victims)
+    return (1, importance, len(victims), on_grid(lost))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
-from math import floor, inf
+from math import floor, inf, isfinite
 from typing import Final
 
 from federator.model.site import Leave
@@ -67,6 +67,11 @@ class SaveTimes:
         """
         seen = self._seen.get(family)
         return sorted(seen)[floor(_QUANTILE * (len(seen) - 1))] if seen else None
+
+    def known_s(self, family: Family) -> float:
+        """As ``p95_s``; 0 where no save was seen to its end."""
+        known_s = self.p95_s(family)
+        return known_s if known_s is not None and isfinite(known_s) else 0.0
 
     def seen(self, family: Family) -> int:
         """How many saves of the family are remembered."""

@@ -12,6 +12,7 @@ from math import inf
 from typing import Final
 
 from federator.model.message import SiteAnswer
+from federator.model.partition import PartitionSummary
 from federator.model.plan import BidRequest, JobPlan, Shrink
 from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.site import (
@@ -20,7 +21,6 @@ from federator.model.site import (
     LocalJob,
     Node,
     NodeState,
-    PartitionSummary,
     RunningJob,
     Snapshot,
     VictimTerms,
@@ -288,7 +288,8 @@ class SiteScheduler:
             return replace(job, preemptible=False, optional_jobs=()) if job.preemptible else job
         return replace(
             job, preemptible=True, priority=terms.priority, cooldown_until_s=terms.spared_until_s,
-            saves_in_time=terms.saves_in_time, optional=terms.optional,
+            saves_in_time=terms.saves_in_time, save_s=terms.save_s, restart_s=terms.restart_s,
+            optional=terms.optional,
             optional_jobs=terms.optional_jobs,
         )  # fmt: skip
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from federator.model.site import Capacity, PartitionSummary
+from federator.model.partition import PartitionSummary
+from federator.model.site import Capacity
 from federator.sched.room import Room
 
 MOST_GPUS: Final = 1024  # of a node that is believed

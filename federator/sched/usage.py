@@ -7,6 +7,7 @@ window's is but for one bucket, see there. Size does not depend on how many work
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
@@ -250,3 +251,17 @@ class DecayedAverage:
         kept = 2.0 ** (-passed_s / self._half_life_s)
         decayed: F64 = self._average * kept + self._gpus * (1.0 - kept)
         return decayed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageMemory:
+    """Over which time use counts: a window, or with a half-life all of it, less and less."""
+
+    usage_window_h: float = 168.0
+    usage_half_life_h: float | None = None
+
+    def average(self) -> UsageAverage:
+        """One of this kind, empty."""
+        if self.usage_half_life_h is not None:
+            return DecayedAverage(self.usage_half_life_h * 3600.0)
+        return WindowAverage(self.usage_window_h * 3600.0)

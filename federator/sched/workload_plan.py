@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from federator.model.plan import Bid, Score
+from federator.model.plan import Bid
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.score import Score
 from federator.model.workload import Job
 from federator.sched.placement import Placed, fits_somewhere, place_in, place_job
 from federator.sched.room import Room

@@ -42,6 +42,7 @@ from federator.sched.federation import Federation
 from federator.sched.ledger import Ledger
 from federator.sched.policy import Policy
 from federator.sched.rules import Rules
+from federator.sched.usage import UsageAverage
 from federator.sim.physics import Physics
 from federator.sim.scenario import Life, Moment, Scenario, Stay
 from federator.sim.site_state import SimulatedAttempt, SiteState
@@ -61,6 +62,7 @@ class Fleet:
         rules: of the federation.
         physics: of the sites.
         options: of the replay.
+        usage: empty; by default an average over a week.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Fleet:
         rules: Rules,
         physics: Physics | None = None,
         options: ReplayOptions | None = None,
+        usage: UsageAverage | None = None,
     ) -> None:
         self._scenario = scenario
         self._physics = Physics() if physics is None else physics
@@ -90,10 +93,10 @@ class Fleet:
         self.moments: list[Moment] = []
         self.awards: list[Awarded] = []  # in order
         self.sites = {site.name: SiteState.of(site) for site in scenario.sites}
-        ledger = Ledger(Tenancy(scenario.tenants, {}))
+        ledger = Ledger(Tenancy(scenario.tenants, {}), usage)
         partitions = {site.name: site.partitions for site in scenario.sites}
         self.federation = Federation(partitions, policy, rules, ledger)
-        self._evicts = rules.preempt_gpus > 0
+        self._evicts = rules.evicts
         self._weather = Weather(self, self._physics, self._options.seed)
 
     def run(self) -> list[Life]:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from federator.errors import InvalidRequest
+from federator.sim.setting_names import refusal
 from federator.sim.trace import TracePolicy
 
 
@@ -25,11 +26,15 @@ class PolicyEntry:
     kind: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
-    def make(self, settings: Mapping[str, float] | None = None) -> TracePolicy:
-        """The policy; ``settings``: parameters by name, where it has some.
+    def make(self, name: str, settings: Mapping[str, float] | None = None) -> TracePolicy:
+        """The policy of this entry.
+
+        Args:
+            name: of the entry, for messages.
+            settings: by name, where the policy has some.
 
         Raises:
-            InvalidRequest: it has no such parameter, or needs what is not installed.
+            InvalidRequest: it has no such setting, or needs what is not installed.
         """
         try:
             module = importlib.import_module(self.module)
@@ -43,7 +48,7 @@ class PolicyEntry:
         if not settings:
             policy = kind(**self.parameters)
         elif not hasattr(kind, "adjusted"):
-            raise InvalidRequest("--set: this policy has no parameters; only mast has")
+            raise refusal(settings, name)
         else:
             policy = kind.adjusted(settings)
         return policy
@@ -88,4 +93,10 @@ def trace_policy(name: str, settings: Mapping[str, float] | None = None) -> Trac
     if entry is None:
         known = ", ".join(TRACE_POLICIES)
         raise InvalidRequest(f"--policy: {name[:60]!r} is unknown; expected one of {known}")
-    return entry.make(settings)
+    return entry.make(name, settings)
+
+
+def remarks(policy: TracePolicy, settings: Mapping[str, float]) -> list[str]:
+    """One line for each setting that was given and has no effect on a policy."""
+    tell = getattr(policy, "remarks", None)
+    return list(tell(settings)) if tell is not None else []

@@ -10,14 +10,9 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from federator.model.message import LaunchAt
+from federator.model.partition import PartitionSummary
 from federator.model.plan import JobPlan
-from federator.model.site import (
-    Node,
-    NodeShare,
-    NodeState,
-    PartitionSummary,
-    RunningJob,
-)
+from federator.model.site import Node, NodeShare, NodeState, RunningJob
 from federator.model.tenant import HIGHEST_PRIORITY
 from federator.model.workload import AttemptId, WorkloadId
 from federator.sched.site_scheduler import SiteScheduler

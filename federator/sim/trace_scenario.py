@@ -8,8 +8,9 @@ from typing import Final
 
 from federator.model.event import Draft
 from federator.model.site import Node
+from federator.model.submission import Submission, pack_submission
 from federator.model.tenant import Allowance, Tenant
-from federator.model.workload import Job, SiteName, Submission, TenantName, pack_submission
+from federator.model.workload import Job, SiteName, TenantName
 from federator.sim.scenario import Arrival, Life, Scenario, SimulatedSite
 from federator.sim.trace import Timetable, Trace, TracePool
 

@@ -15,8 +15,9 @@ from federator.config import FederationConfig
 from federator.errors import InvalidRequest
 from federator.model.event import Draft
 from federator.model.site import Node
+from federator.model.submission import Submission, pack_submission
 from federator.model.tenant import Tenancy, Tenant
-from federator.model.workload import SiteName, Submission, TenantName, pack_submission
+from federator.model.workload import SiteName, TenantName
 from federator.sched.rules import Rules
 from federator.sim.fleet import Fleet
 from federator.sim.past_workload import History, PastWorkload, history_of
@@ -61,7 +62,8 @@ def live_through(
     Returns:
         A life for each arrival, in their order.
     """
-    return Fleet(scenario, config.policy.order, rules, options=options).run()
+    return Fleet(scenario, config.policy.order, rules, options=options,
+                 usage=config.policy.credit.usage.average()).run()  # fmt: skip
 
 
 def rules_of(config: FederationConfig, evictable_gpus: int = 0) -> Rules:

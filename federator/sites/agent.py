@@ -28,9 +28,11 @@ from federator.model.site import AttemptReport, GpuModel, SiteJobState
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.site_scheduler import SiteScheduler, described, summarise
 from federator.sites.base import Own, SiteDriver, SiteInspector, Sweep, told_apart
-from federator.sites.greeting import SILENCE_S
+from federator.sites.calls import Message, frame
+from federator.sites.greeting import SILENCE_S, term_of
 from federator.sites.journal import Journal
 from federator.sites.kept_orders import KeptOrders
+from federator.sites.last_saves import LastSaves
 from federator.sites.launching import INTENT_HORIZON_S, AgentEdges, Launches
 from federator.sites.leaving import Departures
 from federator.sites.left_behind import LeftBehind
@@ -45,7 +47,6 @@ from federator.sites.protocol import (
     CancelOrder,
     Hello,
     LaunchOrder,
-    Message,
     Ping,
     Pong,
     PreemptOrder,
@@ -58,7 +59,6 @@ from federator.sites.protocol import (
     VerifyAsk,
     VerifyDone,
     Welcome,
-    frame,
     packed,
     read_frame,
     to_agent_decoder,
@@ -147,6 +147,10 @@ class Agent:
             start=lambda work: self._start(work, self._departing),
         )  # fmt: skip
         self._left_behind = LeftBehind(driver, journal)
+        self._last_saves = LastSaves(
+            driver, journal, elapsed=self._elapsed_s,
+            start=lambda work: self._start(work, self._departing),
+        )  # fmt: skip
         self._taking = Taking(driver, known=lambda: self._known, sweep=self._sweep,
                               send=self._send, watch=self._watch)  # fmt: skip
         edges = AgentEdges(
@@ -205,17 +209,18 @@ class Agent:
 
     async def _introduce(self, welcome: Welcome) -> None:
         version = await self._driver.version()
-        epoch, federation = self._journal.newest_epoch
+        served = self._journal.served
         self._send(
             Hello(protocol=PROTOCOL_VERSION, site=self._config.site, slurm_version=version,
-                  last_epoch=epoch, federation=federation)
+                  last_epoch=served.epoch, federation=served.federation,
+                  log_began=served.log_began)
         )  # fmt: skip
         if welcome.protocol != PROTOCOL_VERSION or welcome.site != self._config.site:
             raise StaleState(
                 f"the daemon speaks protocol {welcome.protocol} to site {welcome.site!r}; "
                 f"this is protocol {PROTOCOL_VERSION} at site {self._config.site!r}"
             )
-        self._journal.accept_epoch(welcome.epoch, welcome.federation)
+        self._journal.accept(term_of(welcome), displaces=welcome.displaces)
 
     async def _obey(self, reader: ByteReader) -> None:
         while True:
@@ -321,9 +326,10 @@ class Agent:
             self._sees_all_nodes = sweep.nodes_complete
             genuine = {a: r.site_job_id for a, r in self._known.items()}
             running, local = told_apart(sweep.holders, genuine)
+            self._last_saves.refresh(self._known)
             self._scheduler.update(
                 described(sweep.nodes, self._gpus), self._visible(),
-                switches=sweep.switches, running=running, local=local,
+                switches=sweep.switches, running=self._last_saves.complete(running), local=local,
             )  # fmt: skip
             await self._spool.settle(
                 self._launches.live(), self._is_over, self._launches.starter_again
@@ -380,6 +386,7 @@ class Agent:
             self._send(BidsMade(pass_id=ask.pass_id, answers=refused))
             return
         strangers = {user for user in {r.user for r in ask.requests} if not self._knows_user(user)}
+        self._last_saves.evictable = frozenset(ask.victims)
         self._scheduler.rank({WorkloadId(id_): terms for id_, terms in ask.victims.items()})
         requests = [r.bid_request() for r in ask.requests if r.user not in strangers]
         reserve = ask.reserve.bid_request() if ask.reserve is not None else None
@@ -414,7 +421,7 @@ class Agent:
         """With nodes that could not be read, *never* cannot be said."""
         if refusal is None or self._sees_all_nodes:
             return refusal
-        return replace(refusal, kind=RefusalKind.WAIT)
+        return msgspec.structs.replace(refusal, kind=RefusalKind.WAIT)
 
     # ---- evictions ----
 

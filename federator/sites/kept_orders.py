@@ -17,7 +17,8 @@ from typing import Final
 import msgspec
 
 from federator.model.site import AttemptReport, SiteJobState
-from federator.model.workload import AttemptId, Submission, WorkloadId
+from federator.model.submission import Submission
+from federator.model.workload import AttemptId, WorkloadId
 from federator.sites.journal import KEEP_S, sync_folder
 from federator.sites.protocol import LaunchOrder
 

@@ -19,6 +19,7 @@ from federator.model.site import AttemptReport, SiteJobState
 from federator.model.workload import AttemptId
 from federator.sched.site_scheduler import SiteScheduler
 from federator.sites.base import Launched, Missing, SbatchRefused, SiteDriver
+from federator.sites.calls import Message
 from federator.sites.journal import Journal, Mark, Step
 from federator.sites.kept_orders import KeptOrders
 from federator.sites.protocol import (
@@ -28,7 +29,6 @@ from federator.sites.protocol import (
     LaunchAccepted,
     LaunchDeclined,
     LaunchOrder,
-    Message,
     Report,
 )
 from federator.sites.spool import Spool

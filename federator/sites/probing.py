@@ -17,7 +17,8 @@ from federator.errors import FederatorError
 from federator.model.site import Node, SiteJob, SiteJobState
 from federator.model.workload import AttemptId, WorkloadId
 from federator.sites.base import Probe, SiteInspector
-from federator.sites.protocol import Finding, Verdict, VerifyAsk
+from federator.sites.calls import Finding, Verdict
+from federator.sites.protocol import VerifyAsk
 from federator.sites.spool import Spool
 
 PROBE_S: Final = 40.0  # for a probe to have ended

@@ -1,4 +1,4 @@
-"""What do daemon, agents and researchers' commands say to each other, and in which bytes?
+"""The messages between daemon and agents, and the frames that all messages travel in.
 
 Frames are ``4-byte big-endian length + MessagePack`` of one tagged struct. On every channel the
 accepting side first writes ``BANNER``, so that whatever a login shell printed before is skipped.
@@ -15,258 +15,18 @@ from typing import Final, Protocol
 
 import msgspec
 
-from federator.errors import InvalidRequest, SiteUnavailable
-from federator.model.plan import Bid, BidRequest, JobPlan, Score, Shrink
+from federator.errors import SiteUnavailable
+from federator.model.partition import PartitionSummary
+from federator.model.plan import Bid, BidRequest, JobPlan, Shrink
 from federator.model.reason import Reason, Refusal
-from federator.model.site import (
-    AttemptReport,
-    Capacity,
-    GpuModel,
-    PartitionSummary,
-    Snapshot,
-    VictimTerms,
-)
-from federator.model.workload import (
-    AttemptId,
-    Job,
-    NodeRange,
-    Submission,
-    Workload,
-    WorkloadId,
-)
-from federator.sites.queue_rows import PreemptionRow, QueueRank, SetbackRow
+from federator.model.site import AttemptReport, Capacity, GpuModel, Snapshot, VictimTerms
+from federator.model.submission import Submission
+from federator.model.workload import AttemptId, Job, Workload, WorkloadId
+from federator.sites.calls import BANNER, MAX_FRAME_BYTES, Call, Finding, Message
+from federator.sites.replies import Reply
 
 PROTOCOL_VERSION: Final = 6
-BANNER: Final = b"FEDERATOR-1\n"
-MAX_FRAME_BYTES: Final = 64 * 2**20
 _CHUNK: Final = 64 * 1024
-VERIFY_TAKES_S: Final = 90.0  # at most, for an agent to prove how its site is set up
-VERIFY_ANSWER_S: Final = VERIFY_TAKES_S + 30.0  # that its daemon waits: it tidies up, too
-VERIFY_CALL_S: Final = VERIFY_ANSWER_S + 15.0  # that the command line waits for the daemon
-MAX_CALL_BYTES: Final = 8 * 2**20  # of a researcher's command; a script has at most 4 MiB
-
-
-class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """Base of all that travels."""
-
-
-# ---- researchers' commands → daemon (through the agent of a site, or directly on its host) ----
-
-
-class SubmitCall(Message, frozen=True, kw_only=True, tag="submit"):
-    submission: Submission
-    key: str  # made by the client; a retry with the same key gets the same ids
-    as_user: str = ""  # sbatch --uid: only an operator on the daemon's host may
-    test_only: bool = False  # answer with each site's bid, queue nothing
-
-
-class QueueCall(Message, frozen=True, kw_only=True, tag="queue"):
-    ids: tuple[str, ...] = ()  # "4294967296", "4294967296_3" (array task); empty: all
-    users: tuple[str, ...] = ()
-    ended: bool = False  # also those that have ended
-    why: bool = False  # fill ``rank`` and ``setbacks``, which costs the daemon a ranking
-
-
-class CancelCall(Message, frozen=True, kw_only=True, tag="cancel"):
-    ids: tuple[str, ...] = ()
-    users: tuple[str, ...] = ()  # only workloads of these users; with no ids: all of theirs
-
-
-class SitesCall(Message, frozen=True, kw_only=True, tag="sites"):
-    """Asks for the state of every site."""
-
-
-class TenantsCall(Message, frozen=True, kw_only=True, tag="tenants"):
-    """Asks for quota, use and share of every tenant."""
-
-
-class SnapshotCall(Message, frozen=True, kw_only=True, tag="snapshot_of"):
-    """Asks for the snapshot that a site bids on now; for operators."""
-
-    site: str
-
-
-class VerifyCall(Message, frozen=True, kw_only=True, tag="verify_site"):
-    """Asks a site's agent to prove that the site is set up as it should be; for operators."""
-
-    site: str
-    user: str = ""  # as whom probe jobs are submitted; "": none are
-    nodes: tuple[str, ...] = ()  # on which one must run
-
-
-Call = SubmitCall | QueueCall | CancelCall | SitesCall | TenantsCall | SnapshotCall | VerifyCall
-
-
-class ErrorKind(Enum):
-    """What the caller may do about it."""
-
-    REQUEST = "request"  # ask for something else
-    UNAVAILABLE = "unavailable"  # ask again later
-    DENIED = "denied"  # nothing: it is not the caller's to ask
-
-
-class ErrorReply(Message, frozen=True, kw_only=True, tag="error"):
-    """The call was refused; nothing was queued or changed."""
-
-    message: str  # one line, fit for the user
-    kind: ErrorKind = ErrorKind.REQUEST
-    reasons: dict[str, Refusal] = {}  # by site, where sites refused
-
-
-class SubmitReply(Message, frozen=True, kw_only=True, tag="submitted"):
-    id: int  # of the workload, or of the array's first task
-    federation: str
-
-
-class SiteBid(msgspec.Struct, frozen=True, kw_only=True):
-    """One site's answer to ``--test-only``: exactly one of bid and refusal."""
-
-    site: str
-    bid: Bid | None = None
-    refusal: Refusal | None = None
-
-
-class TestOnlyReply(Message, frozen=True, kw_only=True, tag="tested"):
-    bids: tuple[SiteBid, ...]
-    winner: str  # "" when no site can start it now
-
-
-class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One workload, for fsqueue.
-
-    ``priority`` is the one at which it was awarded; of a pending workload the one at which it
-    ranks now, if ``why`` was asked, else the one it was submitted with.
-    """
-
-    id: int
-    name: str
-    user: str
-    tenant: str
-    priority: int
-    state: str  # a WorkloadState's value, e.g. "PENDING"
-    attempt: int
-    submitted_at_s: float
-    array_id: int = 0  # 0: not a task of an array
-    array_index: int = 0
-    jobs: int = 1  # het components
-    nodes: int = 0  # planned, or asked for; 0: the site chooses
-    gpus: int = 0
-    time_limit_s: float = 0.0  # inf: none
-    site: str = ""
-    site_job_id: int = 0
-    node_names: tuple[str, ...] = ()
-    started_at_s: float = 0.0
-    ended_at_s: float = 0.0
-    unknown_since_s: float = 0.0  # the site has not been heard since; 0: it is heard
-    exit_code: int | None = None  # of what has ended, if its site has told it
-    signal: int = 0
-    reason: Reason | None = None
-    refusals: dict[str, Refusal] = {}  # by site, of the last pass that tried it
-    offers: dict[str, Score] = {}  # of the sites that bid when it was awarded
-    site_state: str = ""  # Slurm's last word, e.g. "OUT_OF_MEMORY"
-    rank: QueueRank | None = None  # this and the next only with ``why``; of a live workload
-    setbacks: dict[str, SetbackRow] = {}  # by site
-    preemption: PreemptionRow | None = None  # None: no eviction or save is known, of it or for it
-    project: str = ""  # this and the next two as the user said; nothing acts on them
-    datasets: tuple[str, ...] = ()
-    elastic: NodeRange | None = None
-
-
-class QueueReply(Message, frozen=True, kw_only=True, tag="queue_is"):
-    rows: tuple[QueueRow, ...]
-    now_s: float
-    left_off: int = 0  # rows that one answer does not hold; ask for fewer
-
-
-class CancelReply(Message, frozen=True, kw_only=True, tag="cancelled"):
-    ids: tuple[int, ...]
-    errors: tuple[str, ...] = ()  # one line for each id that could not be cancelled
-
-
-class SiteRow(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    region: str
-    up: bool
-    slurm_version: str = ""
-    down_since_s: float = 0.0
-    partitions: tuple[PartitionSummary, ...] = ()
-
-
-class SitesReply(Message, frozen=True, kw_only=True, tag="sites_are"):
-    sites: tuple[SiteRow, ...]
-
-
-class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One tenant. Amounts are by resource: "gpus", "cpus", and GPU types that any quota counts.
-
-    ``used``: what the tenant and its descendants hold at sites. ``borrowed``: what its own
-    workloads hold there that stand over quota now. ``lent``: the part of its idle quota that
-    borrowers use.
-    """
-
-    name: str
-    parent: str = ""
-    depth: int = 0  # number of its ancestors
-    configured: bool = True  # False: met in the log, not in federation.yaml
-    priority: int
-    users: tuple[str, ...] = ()
-    quota: dict[str, int | None] | None = None  # None: it has none; of one resource: not counted
-    limit: dict[str, int | None]  # None: unlimited
-    used: dict[str, int]
-    used_own: dict[str, int]  # without descendants
-    borrowed: dict[str, int]
-    lent: dict[str, int]
-    pending: int = 0  # workloads of its own, as the next
-    pending_within: int | None = None  # within quota; None where the policy knows no quota
-    pending_over: int | None = None
-    average_gpus: float = 0.0  # weighted, its own, over the accounting window
-    usage_share_frac: float = 0.0  # of the sum over tenants
-    fair_share_term: float | None = None  # of its workloads' credit; None: no credit
-    preempt_tax_gpu_s: float = 0.0  # destroyed by evictions for its own workloads
-    preempt_lost_gpu_s: float = 0.0  # destroyed by evictions of its own workloads
-
-
-class TenantsReply(Message, frozen=True, kw_only=True, tag="tenants_are"):
-    rows: tuple[TenantRow, ...]  # children behind their parent, in the file's order
-    now_s: float
-    policy: str = ""
-
-
-class SnapshotReply(Message, frozen=True, kw_only=True, tag="snapshot_is"):
-    snapshot: bytes  # a Snapshot, see ``unpacked``
-
-
-class Verdict(Enum):
-    """Of one finding."""
-
-    OK = "ok"
-    WARN = "warn"  # it works, but could be better; or it could not be proved
-    FAIL = "fail"  # the federation does not work there as promised until it is mended
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What one check of a site found; ``detail`` is one line: what was seen, and what to do."""
-
-    check: str  # e.g. "spool"
-    verdict: Verdict
-    detail: str
-
-
-class VerifyReply(Message, frozen=True, kw_only=True, tag="verified"):
-    findings: tuple[Finding, ...]
-
-
-Reply = (
-    ErrorReply
-    | SubmitReply
-    | TestOnlyReply
-    | QueueReply
-    | CancelReply
-    | SitesReply
-    | TenantsReply
-    | SnapshotReply
-    | VerifyReply
-)
 
 
 # ---- daemon → agent ----
@@ -295,15 +55,22 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
-    """First message to an agent. It serves no epoch older than the newest it has seen."""
+    """First message to an agent. It serves no epoch older than the newest it has seen.
+
+    ``log_began``: the epoch by which the daemon's log is told from others; 0: of a daemon that does
+    not say. A site that has served another log serves this one only if it ``displaces`` that.
+    """
 
     protocol: int
     epoch: int
     site: str
     partitions: tuple[str, ...]
     poll_interval_s: float
-    gpus: dict[str, GpuModel] = {}  # what each gres type is, federation.yaml
+    # What each gres type is, by federation.yaml.
+    gpus: dict[str, GpuModel] = msgspec.field(default_factory=dict)
     federation: str = ""  # its name; "": of a daemon that does not say
+    log_began: int = 0
+    displaces: bool = False
 
 
 class Ask(Message, frozen=True, kw_only=True, tag="ask"):
@@ -316,7 +83,8 @@ class Ask(Message, frozen=True, kw_only=True, tag="ask"):
     requests: tuple[JobRequest, ...]  # in rank order; each is bid for as if those before had won
     reserve: JobRequest | None = None
     reserving: bool = False
-    victims: dict[int, VictimTerms] = {}  # by workload: who of those running there may be evicted
+    # By workload: who of those running there may be evicted.
+    victims: dict[int, VictimTerms] = msgspec.field(default_factory=dict)
 
 
 class SnapshotAsk(Message, frozen=True, kw_only=True, tag="snapshot"):
@@ -474,8 +242,9 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     """First message of an agent.
 
     ``last_epoch``: the newest that the site had served when it was told of this one; 0: none. A
-    daemon of an older one is not served: it is told so, and the channel ends. ``federation``: whose
-    epoch that was; "": not known.
+    daemon of an older one is not served: it is told so, and the channel ends. ``federation`` and
+    ``log_began``: whose epoch that was, and of which log; "" and 0: not known. ``other_log``: the
+    daemon is not served, for its log is not that one.
     """
 
     protocol: int
@@ -483,6 +252,8 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     slurm_version: str
     last_epoch: int = 0
     federation: str = ""
+    log_began: int = 0
+    other_log: bool = False
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -613,8 +384,6 @@ FromAgent = (
 _encoder: Final = msgspec.msgpack.Encoder()
 to_agent_decoder: Final[msgspec.msgpack.Decoder[ToAgent]] = msgspec.msgpack.Decoder(ToAgent)
 from_agent_decoder: Final[msgspec.msgpack.Decoder[FromAgent]] = msgspec.msgpack.Decoder(FromAgent)
-call_decoder: Final[msgspec.msgpack.Decoder[Call]] = msgspec.msgpack.Decoder(Call)
-reply_decoder: Final[msgspec.msgpack.Decoder[Reply]] = msgspec.msgpack.Decoder(Reply)
 
 
 def packed(snapshot: Snapshot) -> bytes:
@@ -632,18 +401,6 @@ def unpacked(raw: bytes) -> Snapshot:
         return msgspec.msgpack.decode(raw, type=Snapshot)
     except msgspec.MsgspecError as error:
         raise SiteUnavailable(f"the site's snapshot cannot be read: {error}") from error
-
-
-def frame(message: Message) -> bytes:
-    """Encode one message with its length in front.
-
-    Raises:
-        InvalidRequest: it is larger than the other side would take.
-    """
-    body = _encoder.encode(message)
-    if len(body) > MAX_FRAME_BYTES:
-        raise InvalidRequest(f"a message of {len(body)} bytes, more than {MAX_FRAME_BYTES}")
-    return len(body).to_bytes(4, "big") + body
 
 
 class ByteReader(Protocol):

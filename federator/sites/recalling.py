@@ -15,10 +15,11 @@ import msgspec
 from federator.errors import FederatorError
 from federator.model.site import AttemptReport
 from federator.model.workload import AttemptId
+from federator.sites.calls import Message
 from federator.sites.journal import Journal, Mark, Step
 from federator.sites.kept_orders import KeptOrders
 from federator.sites.launching import Launches
-from federator.sites.protocol import Kept, Message, RecoverAsk, RecoverDone
+from federator.sites.protocol import Kept, RecoverAsk, RecoverDone
 
 PART_BYTES: Final = 8 * 2**20  # of an answer; a message has at most MAX_FRAME_BYTES
 

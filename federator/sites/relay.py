@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Final
 
 from federator.errors import SiteUnavailable
-from federator.sites.protocol import Call, CallAnswer, ClientCall, Message, Reply
+from federator.sites.calls import Call, Message
+from federator.sites.protocol import CallAnswer, ClientCall
+from federator.sites.replies import Reply
 
 CALL_S: Final = 25.0  # less than the command itself waits
 

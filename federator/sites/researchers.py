@@ -3,7 +3,8 @@
 The kernel tells who is at the other end; nothing the caller says is believed. Everyone at the site
 may connect, so what one user may keep open is bounded, and no user waits for another's calls: each
 has as many slots as any other. Who has more calls than slots has them wait in order; beyond that a
-caller is told that the service is busy, before it is read, and asks again by itself (``cli.client``).
+caller is told that the service is busy, before it is read, and asks again by itself
+(``cli.client``).
 """
 
 from __future__ import annotations
@@ -22,17 +23,16 @@ from typing import Final, Protocol
 import msgspec
 
 from federator.errors import ConfigError, InvalidRequest, SiteUnavailable
-from federator.sites.protocol import (
+from federator.sites.calls import (
     BANNER,
     MAX_CALL_BYTES,
     Call,
     ErrorKind,
     ErrorReply,
-    Reply,
-    call_decoder,
     frame,
-    read_frame,
 )
+from federator.sites.protocol import read_frame
+from federator.sites.replies import Reply
 
 SERVED_AT_ONCE: Final = 16  # connections of one user
 WAITING_AT_MOST: Final = 256  # of one user, beside those that are served
@@ -46,6 +46,8 @@ _BUSY: Final = frame(
         message=f"busy: {WAITING_AT_MOST} of your commands wait already", kind=ErrorKind.BUSY
     )
 )
+
+call_decoder: Final[msgspec.msgpack.Decoder[Call]] = msgspec.msgpack.Decoder(Call)
 
 Answer = Callable[[str, Call], Awaitable[Reply]]
 
@@ -140,8 +142,9 @@ class ResearcherSocket:
             self._serve_next(uid, caller)
         elif len(caller.waiting) > WAITING_AT_MOST:
             self._turn_away(caller)
-        elif self._open > OPEN_AT_MOST:
-            self._turn_away(max(self._callers.values(), key=lambda each: len(each.waiting)))
+        greediest = max(self._callers.values(), key=lambda each: len(each.waiting))
+        if self._open > OPEN_AT_MOST and greediest.waiting:
+            self._turn_away(greediest)
 
     def _turn_away(self, caller: _Caller) -> None:
         """Tell the last that waits that it was not heard."""

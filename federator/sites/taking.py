@@ -14,7 +14,8 @@ from federator.errors import FederatorError
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.workload import AttemptId
 from federator.sites.base import SiteDriver
-from federator.sites.protocol import CancelFailed, Message, ShrinkOrder
+from federator.sites.calls import Message
+from federator.sites.protocol import CancelFailed, ShrinkOrder
 
 AT_ONCE: Final = 4
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from federator.model.site import AttemptReport, Capacity, PartitionSummary, SiteJobState
+from federator.model.partition import PartitionSummary
+from federator.model.site import AttemptReport, Capacity, SiteJobState
 from federator.model.workload import AttemptId
 from federator.sites.base import Sweep
 from federator.sites.protocol import Report

@@ -17,9 +17,10 @@ from federator.errors import FederatorError, SiteRefused, SiteUnavailable
 from federator.model.site import Node, NodeState
 from federator.model.workload import AttemptId
 from federator.sites.base import Probe, SiteInspector
+from federator.sites.calls import VERIFY_TAKES_S, Finding, Verdict
 from federator.sites.probing import Probes, probe_check, words_of
 from federator.sites.probing import found_of as _found
-from federator.sites.protocol import VERIFY_TAKES_S, Finding, Verdict, VerifyAsk
+from federator.sites.protocol import VerifyAsk
 from federator.sites.spool import Spool
 
 TRIED: Final = ("22.05", "24.11", "26.05")  # Slurm releases

@@ -23,6 +23,7 @@ import numpy as np
 
 from federator.model.event import Draft, decode_event, encode_event
 from federator.model.message import Record, SubmitAsked, Tick
+from federator.model.submission import pack_submission
 from federator.model.tenant import LOWEST_PRIORITY, Allowance, Amounts, Tenancy, Tenant
 from federator.model.workload import (
     FIRST_WORKLOAD_ID,
@@ -31,7 +32,6 @@ from federator.model.workload import (
     TenantName,
     Workload,
     WorkloadId,
-    pack_submission,
 )
 from federator.policies.mast import Mast
 from federator.sched.backlog import Backlog

@@ -32,8 +32,8 @@ from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import AttemptReport, SiteJobState
 from federator.sched.ledger import Ledger
 from federator.sched.snapshot import taken
+from federator.sites.calls import BANNER, frame
 from federator.sites.protocol import (
-    BANNER,
     PROTOCOL_VERSION,
     Answer,
     Ask,
@@ -42,7 +42,6 @@ from federator.sites.protocol import (
     Ping,
     Pong,
     Report,
-    frame,
     read_frame,
     to_agent_decoder,
 )

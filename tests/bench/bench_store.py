@@ -22,8 +22,9 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
-from federator.model.workload import Option, Submission
-from federator.sites.protocol import BANNER, SubmitCall, SubmitReply, frame, reply_decoder
+from federator.model.submission import Option, Submission
+from federator.sites.calls import BANNER, SubmitCall, SubmitReply, frame
+from federator.sites.replies import reply_decoder
 from federator.store.base import Store
 from federator.store.opening import open_store
 from tests.fakes.redis_server import RedisServer

@@ -7,16 +7,15 @@ from math import inf
 from federator.model.event import Draft
 from federator.model.plan import JobPlan
 from federator.model.site import Node, NodeShare
+from federator.model.submission import Submission, pack_submission
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import (
     FIRST_WORKLOAD_ID,
     AttemptId,
     Job,
-    Submission,
     TenantName,
     Workload,
     WorkloadId,
-    pack_submission,
 )
 
 

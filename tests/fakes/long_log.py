@@ -19,16 +19,12 @@ from federator.model.event import (
     Submitted,
 )
 from federator.model.lifecycle import Happening
-from federator.model.plan import JobPlan, Score
+from federator.model.plan import JobPlan
 from federator.model.reason import Reason, ReasonCode
+from federator.model.score import Score
 from federator.model.site import NodeShare
-from federator.model.workload import (
-    FIRST_WORKLOAD_ID,
-    AttemptId,
-    Submission,
-    WorkloadId,
-    pack_submission,
-)
+from federator.model.submission import Submission, pack_submission
+from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, WorkloadId
 from tests.fakes.build import draft, gang
 
 SITES = ("alpine", "boreal", "cedar")

@@ -46,16 +46,9 @@ from federator.model.message import (
     Tick,
     Wake,
 )
+from federator.model.partition import PartitionSummary
 from federator.model.reason import Reason, ReasonCode
-from federator.model.site import (
-    AttemptReport,
-    Capacity,
-    Leave,
-    Node,
-    PartitionSummary,
-    SiteJobState,
-    VictimTerms,
-)
+from federator.model.site import AttemptReport, Capacity, Leave, Node, SiteJobState, VictimTerms
 from federator.model.tenant import LOWEST_PRIORITY, Tenancy, Tenant
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.policies.fifo import Fifo

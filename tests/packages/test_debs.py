@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from federator import __version__
-from federator.sites.protocol import BANNER
+from federator.sites.calls import BANNER
 from federator.testbed import debs, layout
 from federator.testbed.debs import DebPackage
 from federator.testbed.layout import SiteLayout, StateDir

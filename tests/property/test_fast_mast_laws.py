@@ -17,6 +17,7 @@ from federator.sched import bidding, fragmentation
 from federator.sched.rules import Rules
 from federator.sim.fast import flat_pass, flat_site, shared_mix
 from federator.sim.policies.mast import MastReplay
+from federator.sim.settings import Settings, settings_of
 from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePool
 from federator.sim.trace_csv import TraceBuilder
 
@@ -69,9 +70,14 @@ def traces(draw: st.DrawFn, most_nodes: int, most_jobs: int, most_gpus: int) -> 
     return made(pools, rows)
 
 
-def assert_same(trace: Trace, window: int = 500, interval_s: float = 300.0) -> None:
+def assert_same(
+    trace: Trace, window: int = 500, interval_s: float = 300.0, chosen: Settings | None = None
+) -> None:
+    rules = Rules(window=window, pass_interval_s=interval_s)
+    chosen = Settings(rules=rules) if chosen is None else chosen
+
     def ran(exact: bool) -> Timetable:
-        replay = MastReplay(exact=exact, rules=Rules(window=window, pass_interval_s=interval_s))
+        replay = MastReplay(exact=exact, settings=chosen)
         return replay.replay(trace, AUDITED)
 
     fast, slow = ran(exact=False), ran(exact=True)
@@ -121,6 +127,22 @@ def test_small_windows_and_short_memories_change_both_alike(
 ) -> None:
     with small(remembered, weighed_after, tried):
         assert_same(trace, window, interval_s)
+
+
+@quick(40)
+@given(
+    trace=traces(most_nodes=6, most_jobs=40, most_gpus=48),
+    per_hour_waited=st.sampled_from((0.0, 1.0, 50.0)),
+    age_cap_h=st.sampled_from((0.01, 168.0)),
+    fair_share=st.sampled_from((0.0, 24.0, 1000.0)),
+    usage=st.sampled_from(({"usage_window_h": 0.05}, {"usage_half_life_h": 0.1}, {})),
+)
+def test_the_settings_of_the_policy_change_both_alike(
+    trace: Trace, per_hour_waited: float, age_cap_h: float, fair_share: float,
+    usage: dict[str, float],
+) -> None:  # fmt: skip
+    weights = {"per_hour_waited": per_hour_waited, "age_cap_h": age_cap_h, "fair_share": fair_share}
+    assert_same(trace, chosen=settings_of(weights | usage, "mast"))
 
 
 def test_more_wait_than_are_asked_about_in_one_message() -> None:

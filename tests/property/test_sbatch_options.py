@@ -11,17 +11,11 @@ from hypothesis import strategies as st
 
 from federator.errors import InvalidRequest
 from federator.model.site import AttemptReport, SiteJobState
+from federator.model.submission import Option, Submission
 from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
-from federator.model.workload import AttemptId, Option, Submission
-from federator.sites.protocol import (
-    Ask,
-    JobRequest,
-    QueueReply,
-    QueueRow,
-    Report,
-    SubmitCall,
-    frame,
-)
+from federator.model.workload import AttemptId
+from federator.sites.calls import QueueReply, QueueRow, SubmitCall, frame
+from federator.sites.protocol import Ask, JobRequest, Report
 from federator.sites.slurm.interpret import interpret
 from federator.sites.slurm.option_table import ALIASES, OPTIONS, OWN, Arity, Treatment
 from federator.sites.slurm.options import (

@@ -86,6 +86,9 @@ class Running:
         self.config = folder / "federation.yaml"
         self.config.write_text(yaml.safe_dump(settings))
         self.process: subprocess.Popen[bytes] | None = None
+        self.options: tuple[str, ...] = (
+            "--displace",
+        )  # the sites remember the log of the test before
 
     # ---- the daemon ----
 
@@ -98,7 +101,7 @@ class Running:
         """Start the daemon; its sites come up when they do."""
         with (self.folder / "daemon.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [str(BIN / "federator"), "daemon", "--config", str(self.config)],
+                [str(BIN / "federator"), "daemon", "--config", str(self.config), *self.options],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
 

@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from federator.errors import InvalidRequest
-from federator.model.workload import Submission
+from federator.model.submission import Submission
 from federator.sites.slurm.interpret import interpret
 from federator.sites.slurm.options import check_script, parse_command_line, parse_script, resolve
 from federator.testbed import layout

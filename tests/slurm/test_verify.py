@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from federator.cli.client import call
-from federator.sites.protocol import Finding, Verdict, VerifyCall, VerifyReply
+from federator.sites.calls import Finding, Verdict, VerifyCall, VerifyReply
 from federator.testbed import layout
 from tests.slurm.federation import Running, at, open_to_all
 from tests.slurm.test_node_failures import WHY, failing_prolog

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from federator.errors import InvalidRequest
 from federator.sim.experiments.base import TRACE_FIELD, Experiment
+from federator.sim.setting_names import unknown
 from federator.sim.trace import Trace
 
 
@@ -50,9 +51,7 @@ class ExperimentEntry:
         chosen: dict[str, Any] = dict(self.quick) if quick else {}
         for name, text in settings.items():
             if name not in known:
-                raise InvalidRequest(
-                    f"--set: {name[:60]!r} is no parameter; expected one of {', '.join(known)}"
-                )
+                raise InvalidRequest(unknown(name, "this experiment", known))
             chosen[name] = _value(known[name], text)
         if trace is not None:
             if all(f.name != TRACE_FIELD for f in fields(self.class_)):

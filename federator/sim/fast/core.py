@@ -13,6 +13,7 @@ from typing import Final
 from federator.errors import FederatorError
 from federator.policies.mast import Mast
 from federator.sched.rules import Rules
+from federator.sched.usage import UsageAverage, UsageMemory
 from federator.sim.fast.asked import shapes_of
 from federator.sim.fast.books import Books
 from federator.sim.fast.flat_pass import FlatPasses, Launch
@@ -34,9 +35,13 @@ class FlatFleet:
         policy: whose weights the credit has.
         rules: of the federation.
         options: of the replay.
+        usage: empty; by default as the daemon's.
     """
 
-    def __init__(self, trace: Trace, policy: Mast, rules: Rules, options: ReplayOptions) -> None:
+    def __init__(
+        self, trace: Trace, policy: Mast, rules: Rules, options: ReplayOptions,
+        usage: UsageAverage | None = None,
+    ) -> None:  # fmt: skip
         self._trace = trace
         self._options = options
         self._interval_s = rules.pass_interval_s
@@ -46,7 +51,8 @@ class FlatFleet:
         shapes = [by_row[row] for row in self._rows]
         mix = SharedMix()
         self._sites = [FlatSite(pool, rank, mix) for rank, pool in enumerate(trace.pools)]
-        self._waiting = WaitingJobs(trace, self._rows, shapes, _BEGIN_S, policy.weights)
+        usage = UsageMemory().average() if usage is None else usage
+        self._waiting = WaitingJobs(trace, self._rows, shapes, _BEGIN_S, policy.weights, usage)
         self._passes = FlatPasses(self._waiting, shapes, self._sites, mix, rules.window)
         self._books = Books(trace) if options.audit else None
         self._ends: list[tuple[int, int, int, FlatSite, FlatPlan]] = []  # time, row, job

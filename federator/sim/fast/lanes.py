@@ -10,14 +10,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heapreplace
-from typing import Final
 
 from federator.sched.credit import CreditWeights, fair_share_terms
-from federator.sched.usage import WindowAverage
+from federator.sched.usage import UsageAverage
 from federator.sim.fast.asked import AskedShape
 from federator.sim.trace import Trace
-
-_WEEK_S: Final = 7 * 86_400.0  # as the ledger averages
 
 RankKey = tuple[bool, float, int]
 """Over quota, credit with its sign turned, position: the least goes first."""
@@ -106,11 +103,12 @@ class WaitingJobs:
         shapes: by position.
         begin_s: what the trace's clock shows as 0, in the federation's time.
         weights: of the credit.
+        usage: empty.
     """
 
     def __init__(
         self, trace: Trace, order: Sequence[int], shapes: Sequence[AskedShape], begin_s: float,
-        weights: CreditWeights,
+        weights: CreditWeights, usage: UsageAverage,
     ) -> None:  # fmt: skip
         self.by_shape: dict[AskedShape, dict[int, list[int]]] = {}  # lanes by tenant
         self.jobs: dict[int, None] = {}  # all that wait
@@ -118,7 +116,7 @@ class WaitingJobs:
         self._tenant = [trace.pool[row] for row in order]
         self._submitted_s = [begin_s + trace.submit_s[row] for row in order]
         self._tenants = [TenantLanes(pool.gpus) for pool in trace.pools]
-        self._usage = WindowAverage(_WEEK_S)
+        self._usage = usage
         self._changes: list[tuple[float, int, int]] = []  # of usage, not told yet
         self._weights = weights
 

@@ -43,8 +43,9 @@ from numpy.typing import NDArray
 
 from federator.model.event import Draft
 from federator.model.site import Node
+from federator.model.submission import Submission, pack_submission
 from federator.model.tenant import LOWEST_PRIORITY, Allowance, Tenant
-from federator.model.workload import Job, SiteName, Submission, TenantName, pack_submission
+from federator.model.workload import Job, SiteName, TenantName
 from federator.sim.scenario import Arrival, Scenario, SimulatedSite
 
 LEVEL_SHARES: Final = (0.03, 0.20, 0.16, 0.54, 0.002, 0.005, 0.0602)

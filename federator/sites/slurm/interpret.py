@@ -47,8 +47,9 @@ from math import inf
 from typing import Final
 
 from federator.errors import InvalidRequest
+from federator.model.submission import NodeRange, Submission
 from federator.model.tenant import HIGHEST_PRIORITY
-from federator.model.workload import Job, NodeRange, Submission
+from federator.model.workload import Job
 from federator.sites.slurm import own_values, passed_values, quantities
 from federator.sites.slurm.options import (
     Options,

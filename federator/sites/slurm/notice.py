@@ -13,7 +13,7 @@ import signal
 from dataclasses import dataclass
 from typing import Final
 
-from federator.model.workload import Submission
+from federator.model.submission import Submission
 from federator.sites.protocol import SignalTo
 
 MAY_BE_SENT: Final = frozenset({

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from federator.errors import InvalidRequest
-from federator.model.workload import Option
+from federator.model.submission import Option
 from federator.sites.slurm.option_table import (
     ACCUMULATING,
     ALIASES,

@@ -10,8 +10,9 @@ import re
 from typing import Final
 
 from federator.errors import InvalidRequest
+from federator.model.submission import NodeRange
 from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
-from federator.model.workload import MAX_AMOUNT, NodeRange
+from federator.model.workload import MAX_AMOUNT
 from federator.sites.slurm import quantities
 
 MAX_GPU_TYPES: Final = 64  # that one job accepts

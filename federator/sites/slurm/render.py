@@ -45,7 +45,7 @@ from typing import Final
 
 from federator.errors import InvalidRequest
 from federator.model.plan import JobPlan
-from federator.model.workload import Option, Submission
+from federator.model.submission import Option, Submission
 from federator.sites.base import Probe
 from federator.sites.protocol import LaunchOrder
 from federator.sites.slurm import own_values

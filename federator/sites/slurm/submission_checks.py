@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from federator.errors import InvalidRequest
-from federator.model.workload import Option, Submission
+from federator.model.submission import Option, Submission
 from federator.sites.slurm import passed_values
 from federator.sites.slurm.option_table import EXCLUSIVE_FAMILIES, OPTIONS, Arity, Treatment
 from federator.sites.slurm.options import Options, UsageError, check_script

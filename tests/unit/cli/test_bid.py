@@ -121,6 +121,40 @@ def test_the_papers_example_evicts_only_the_12_gpu_job(desk: Desk) -> None:
     assert "evicts: 12" in desk.run(full(4, 5, 12), gpus(10)).stdout
 
 
+LONG_AGO, JUST_NOW = {"started_at_s": 100}, {"started_at_s": 9_990}
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        (LONG_AGO, JUST_NOW),  # nothing is known of saves: the longer running goes
+        (LONG_AGO | {"saved_at_s": 9_900}, JUST_NOW),
+        (LONG_AGO | {"saved_at_s": 9_900}, LONG_AGO | {"saved_at_s": 5_000}),
+        (LONG_AGO | {"saved_at_s": 9_900}, LONG_AGO),
+        (JUST_NOW | {"saved_at_s": 9_995}, LONG_AGO | {"saved_at_s": 5_000}),
+        (JUST_NOW, LONG_AGO | {"saved_at_s": 5_000}),  # far more than it can have done
+        (LONG_AGO | {"restart_s": 10}, LONG_AGO | {"restart_s": 600}),
+        (LONG_AGO | {"save_s": 20}, LONG_AGO),
+    ],
+)
+def test_of_two_sites_that_whose_victim_loses_less_work_wins(
+    desk: Desk, better: Document, worse: Document
+) -> None:
+    def score(victim: Document) -> list[float]:
+        bid: Document = desk.answer(full(8, **victim) | {"now_s": 10_000}, gpus(8))["bid"]
+        assert bid["victims"] == [8]
+        found: list[float] = bid["score"]
+        return found
+
+    assert score(better) < score(worse)
+
+
+def test_victims_that_lose_the_same_leave_the_choice_to_the_rest_of_the_score(desk: Desk) -> None:
+    first, second = full(8, **LONG_AGO), full(8, **LONG_AGO | {"saved_at_s": 50})
+    scores = [desk.answer(site, gpus(8))["bid"]["score"] for site in (first, second)]
+    assert scores[0] == scores[1]  # a save before the start says nothing
+
+
 @pytest.mark.parametrize(
     ("site", "wanted"),
     [

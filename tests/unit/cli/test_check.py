@@ -9,8 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from federator.cli.services import check
+from federator.errors import ConfigError
 
 WARNING = "tenant nlp has no quota, nor has an ancestor: all its work is over quota"
+HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl\n"
 CONFIG = """\
 federation: demo
 store: 'memory:'
@@ -43,3 +45,44 @@ def test_warnings_are_a_list_in_json(path: Path) -> None:
     path.write_text(CONFIG.replace("nlp: {}", "nlp: {parent: vision}"))
     result = CliRunner().invoke(check, ["--config", str(path), "--json"])
     assert json.loads(result.output)["warnings"] == []
+
+
+def test_key_files_that_are_not_there_or_are_others_are_named_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "federation.yaml"
+    ssh = "{host: login1, key: k/site, known_hosts: k/hosts}"
+    path.write_text(CONFIG.replace("command: [agent]", f"ssh: {ssh}"))
+
+    def said() -> list[str]:
+        done = CliRunner().invoke(check, ["--config", str(path)])
+        if done.exception is None:
+            return []
+        assert isinstance(done.exception, ConfigError)
+        return [
+            text.removeprefix(f"{path}:4: sites.alpine.ssh.")
+            for text in str(done.exception).splitlines()
+        ]
+
+    key, hosts = tmp_path / "k/site", tmp_path / "k/hosts"
+    wants_key = f"key: expected a private SSH key that this user can read; {key}: "
+    wants_host = (
+        f"known_hosts: expected the host key of login1, as ssh-keyscan prints it; {hosts}: "
+    )
+    absent = "No such file or directory"
+    assert said() == [wants_key + absent, wants_host + absent]
+    key.mkdir(parents=True)
+    hosts.write_text("login2 " + HOST_KEY)
+    assert said() == [wants_key + "Is a directory", wants_host + "has none"]
+    key.rmdir()
+    key.write_text(HOST_KEY)
+    hosts.write_text("nonsense")
+    assert said()[0] == wants_key + "is no private key"
+    assert said()[1].startswith(wants_host)
+    key.write_text("-----BEGIN OPENSSH PRIVATE KEY-----\n")
+    hosts.write_text("login1 " + HOST_KEY)
+    assert said() == []
+
+
+def test_no_tenants_is_warned_of(path: Path) -> None:
+    path.write_text(CONFIG[: CONFIG.index("tenants")])
+    result = CliRunner().invoke(check, ["--config", str(path)])
+    assert f"{path}: warning: no tenants: nobody can submit" in result.output.splitlines()

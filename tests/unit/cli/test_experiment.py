@@ -129,7 +129,11 @@ def test_experiments_are_listed() -> None:
     [
         (["best"], "no experiment 'best'; expected one of mast-slo"),
         (["sharing", "--set", "draws"], "--set: expected PARAMETER=VALUE, found 'draws'"),
-        (["sharing", "--set", "x=1"], "--set: 'x' is no parameter"),
+        (["sharing", "--set", "x=1"], "--set: 'x' is unknown to this experiment; expected one"),
+        (
+            ["sharing", "--set", "draw=1"],
+            "--set: 'draw' is unknown to this experiment; did you mean draws?",
+        ),
         (["sharing", "--set", "policies=ssf,ssf"], "--set: policies: expected each value once"),
         (["sharing", "--trace", "/none"], "missing option '--pools'"),
         (["sharing", "--pools", "/none"], "missing option '--trace'"),

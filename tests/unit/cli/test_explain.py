@@ -11,19 +11,12 @@ from click.testing import CliRunner
 
 from federator.cli import explain
 from federator.errors import InvalidRequest, SiteUnavailable
-from federator.model.plan import Score
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
-from federator.model.workload import NodeRange
-from federator.sites.protocol import (
-    Call,
-    CancelReply,
-    ErrorReply,
-    QueueCall,
-    QueueReply,
-    QueueRow,
-    Reply,
-)
+from federator.model.score import Score
+from federator.model.submission import NodeRange
+from federator.sites.calls import Call, CancelReply, ErrorReply, QueueCall, QueueReply, QueueRow
 from federator.sites.queue_rows import QueueRank, SetbackRow
+from federator.sites.replies import Reply
 
 Run = Callable[..., str]
 ID = 2**32 + 1

@@ -16,24 +16,24 @@ from federator.cli.client import NoAnswer
 from federator.cli.words import reason_text, refusal_text
 from federator.errors import SiteUnavailable
 from federator.faults.clock import VirtualClock
-from federator.model.plan import Bid, JobPlan, Score
+from federator.model.plan import Bid, JobPlan
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.score import Score
 from federator.model.site import NodeShare
-from federator.model.workload import Option
-from federator.sites.protocol import (
+from federator.model.submission import Option
+from federator.sites.calls import (
     Call,
     ErrorKind,
     ErrorReply,
     QueueCall,
     QueueReply,
     QueueRow,
-    Reply,
-    SiteBid,
     SubmitCall,
     SubmitReply,
     frame,
 )
-from federator.sites.protocol import TestOnlyReply as BidsReply
+from federator.sites.replies import Reply, SiteBid
+from federator.sites.replies import TestOnlyReply as BidsReply
 
 ID = 2**32
 WAITS = Refusal(
@@ -369,6 +369,14 @@ def test_wait_exits_with_the_highest_exit_code(
     array = [f"--array=1-{len(rows)}"] if len(rows) > 1 else []
     assert fsbatch.run(["-W", *array, "--wrap=x"], {}) == status
     assert daemon.calls[-1] == QueueCall(ids=(str(ID),), ended=True)
+
+
+def test_wait_goes_on_while_the_daemon_is_away(daemon: Daemon) -> None:
+    daemon.answers += [
+        ErrorReply(message="a standby", kind=ErrorKind.UNAVAILABLE),
+        QueueReply(rows=(row("FAILED", 3),), now_s=0.0),
+    ]
+    assert fsbatch.run(["-W", "--wrap=x"], {}) == 3
 
 
 def test_wait_ends_with_the_words_of_the_sites_that_refused_it(

@@ -9,7 +9,7 @@ import pytest
 
 from federator.cli import explain, fsqueue
 from federator.cli.preemption_words import gpu_time, preemption_lines
-from federator.sites.protocol import QueueRow
+from federator.sites.calls import QueueRow
 from federator.sites.queue_rows import PreemptionRow
 
 WINNER = 2**32 + 7

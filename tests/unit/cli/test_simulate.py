@@ -231,3 +231,11 @@ def test_settings_are_named_numbers_and_for_mast_alone(words: list[str]) -> None
         refused = CliRunner().invoke(simulate, [*words, "--policy", policy, "--set", change])
         assert isinstance(refused.exception, InvalidRequest), change
         assert "--set" in str(refused.exception)
+    assert "does not apply to policy fifo, which takes no settings" in str(refused.exception)
+
+
+def test_a_setting_without_effect_is_told_on_stderr(words: list[str]) -> None:
+    told = run(*words, "--set", "grace_s=30", "--json")
+    assert "--set: grace_s has no effect: nobody is evicted" in told.stderr
+    json.loads(told.stdout)
+    assert "no effect" not in run(*words, "--set", "startup_median_s=30", "--json").stderr

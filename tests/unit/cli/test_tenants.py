@@ -11,15 +11,15 @@ from click.testing import CliRunner
 
 from federator.cli import tenants
 from federator.errors import InvalidRequest, SiteUnavailable
-from federator.sites.protocol import (
+from federator.sites.calls import (
     Call,
     CancelReply,
     ErrorReply,
-    Reply,
     TenantRow,
     TenantsCall,
     TenantsReply,
 )
+from federator.sites.replies import Reply
 
 Run = Callable[..., str]
 

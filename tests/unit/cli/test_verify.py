@@ -12,14 +12,7 @@ from click.testing import CliRunner
 from federator.cli import verify as module
 from federator.cli.site import site
 from federator.errors import InvalidRequest, NotAllowed, SiteUnavailable
-from federator.sites.protocol import (
-    ErrorKind,
-    ErrorReply,
-    Finding,
-    Verdict,
-    VerifyCall,
-    VerifyReply,
-)
+from federator.sites.calls import ErrorKind, ErrorReply, Finding, Verdict, VerifyCall, VerifyReply
 
 CONFIG = """\
 federation: demo

@@ -11,9 +11,9 @@ import pytest
 
 from federator.cli import client, fscancel, fsinfo, fsqueue
 from federator.model.lifecycle import TERMINAL, WorkloadState
+from federator.model.partition import PartitionSummary
 from federator.model.reason import Reason, ReasonCode
-from federator.model.site import PartitionSummary
-from federator.sites.protocol import (
+from federator.sites.calls import (
     Call,
     CancelCall,
     CancelReply,
@@ -21,10 +21,10 @@ from federator.sites.protocol import (
     QueueCall,
     QueueReply,
     QueueRow,
-    Reply,
     SiteRow,
     SitesReply,
 )
+from federator.sites.replies import Reply
 
 LIVE = {state.value for state in WorkloadState if state not in TERMINAL}
 COMMANDS = {"fsqueue": fsqueue, "fsinfo": fsinfo, "fscancel": fscancel}

@@ -15,31 +15,27 @@ from federator.daemon.effects import Effects
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import Observation
 from federator.model.reason import RefusalKind
-from federator.model.workload import Option, SiteName, Submission, WorkloadId
+from federator.model.submission import Option, Submission
+from federator.model.workload import SiteName, WorkloadId
 from federator.policies.mast import Mast
 from federator.sched.rules import Rules
-from federator.sites.protocol import (
+from federator.sites.calls import (
     Call,
     CancelCall,
     CancelReply,
-    ClientCall,
     ErrorReply,
     QueueCall,
     QueueReply,
-    Reply,
     SitesCall,
     SitesReply,
     SnapshotCall,
     SubmitCall,
     SubmitReply,
     frame,
-    read_frame,
-    reply_decoder,
-    skip_to_banner,
 )
-from federator.sites.protocol import (
-    TestOnlyReply as TrialReply,
-)
+from federator.sites.protocol import ClientCall, read_frame, skip_to_banner
+from federator.sites.replies import Reply, reply_decoder
+from federator.sites.replies import TestOnlyReply as TrialReply
 from tests.fakes.build import rack, tenant
 from tests.fakes.loopback import Loopback
 

@@ -20,7 +20,7 @@ from federator.model.event import SnapshotDone, decode_event
 from federator.model.lifecycle import WorkloadState
 from federator.model.workload import WorkloadId
 from federator.sched.ledger import Ledger
-from federator.sites.protocol import CancelCall, SubmitReply
+from federator.sites.calls import CancelCall, SubmitReply
 from federator.store.memory import MemoryLog, MemoryStore
 from tests.fakes.ledger_dump import dump
 from tests.unit.daemon.test_two_daemons import CONFIG, Host, settled, submit

@@ -16,32 +16,34 @@ from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.message import AttemptsShown, Observation, Remembered, SiteDown, SiteUp
 from federator.model.site import Node, Snapshot
 from federator.model.workload import AttemptId, SiteName, WorkloadId
-from federator.sites.protocol import (
+from federator.sites.calls import (
     BANNER,
+    ErrorKind,
+    ErrorReply,
+    Message,
+    SitesCall,
+    SitesReply,
+    SnapshotReply,
+    frame,
+)
+from federator.sites.protocol import (
     PROTOCOL_VERSION,
     ByteReader,
     ClientCall,
-    ErrorKind,
-    ErrorReply,
     Hello,
     Kept,
-    Message,
     Ping,
     Pong,
     RecoverDone,
-    Reply,
     Report,
-    SitesCall,
-    SitesReply,
     SnapshotAsk,
-    SnapshotReply,
     SnapshotTaken,
     Trouble,
     Welcome,
-    frame,
     packed,
     unpacked,
 )
+from federator.sites.replies import Reply
 from federator.sites.transport import Channel
 
 SITE = SiteName("alpine")
@@ -372,4 +374,19 @@ def test_a_site_tells_only_of_attempts_that_it_was_asked_about() -> None:
 
 def test_a_daemon_of_an_older_epoch_is_told_so() -> None:
     with pytest.raises(SiteUnavailable, match="has served epoch 2, this daemon is of epoch 1"):
-        check_hello(msgspec.structs.replace(HELLO, last_epoch=2), 1)
+        check_hello(msgspec.structs.replace(HELLO, last_epoch=2), WELCOME)
+
+
+def test_a_daemon_of_another_log_is_told_whose_the_site_is_and_what_to_do() -> None:
+    hello = msgspec.structs.replace(
+        HELLO, last_epoch=1_795_000_000, federation="prod", log_began=1_790_000_000, other_log=True
+    )
+    welcome = msgspec.structs.replace(WELCOME, log_began=1_796_000_000)
+    with pytest.raises(SiteUnavailable) as refused:
+        check_hello(hello, welcome)
+    assert str(refused.value) == (
+        "the site serves another event log of federation prod, begun 2026-09-21 14:13 UTC, last "
+        "2026-11-18 11:06 UTC, and the log of this daemon began 2026-11-30 00:53 UTC: nothing was "
+        "changed there. If that log is lost, build it anew with federator recover; to take the "
+        "site from it, start this daemon once with --displace"
+    )

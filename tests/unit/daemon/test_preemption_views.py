@@ -10,7 +10,7 @@ from federator.policies.mast import Mast
 from federator.sched.credit import CreditWeights
 from federator.sched.rules import Rules
 from federator.sched.saves import family_of
-from federator.sites.protocol import QueueCall
+from federator.sites.calls import QueueCall
 from federator.sites.queue_rows import PreemptionRow
 from tests.fakes.build import draft, gang, rack, tenant
 from tests.fakes.loopback import Loopback

@@ -17,19 +17,18 @@ from federator.policies.mast import Mast
 from federator.sched.credit import CreditWeights
 from federator.sched.federation import Federation
 from federator.sched.policy import Policy
-from federator.sites.protocol import (
+from federator.sites.calls import (
     Call,
-    ClientCall,
     QueueCall,
     QueueReply,
     QueueRow,
-    Reply,
     TenantsCall,
     TenantsReply,
     frame,
-    reply_decoder,
 )
+from federator.sites.protocol import ClientCall
 from federator.sites.queue_rows import QueueRank
+from federator.sites.replies import Reply, reply_decoder
 from tests.fakes.build import draft, gang, rack, tenant
 from tests.fakes.loopback import Loopback
 

@@ -14,7 +14,7 @@ from federator.policies.fifo import Fifo
 from federator.policies.mast import Mast
 from federator.sched.credit import CreditWeights
 from federator.sched.policy import Policy
-from federator.sites.protocol import TenantRow
+from federator.sites.calls import TenantRow
 from tests.fakes.build import draft, gang, rack, tenant
 from tests.fakes.loopback import Loopback
 

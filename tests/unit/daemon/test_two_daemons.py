@@ -19,18 +19,19 @@ from federator.daemon.standby import StandbyDesk
 from federator.errors import LeadershipLost
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.message import Command
-from federator.model.workload import Option, SiteName, Submission
-from federator.sites.protocol import (
+from federator.model.submission import Option, Submission
+from federator.model.workload import SiteName
+from federator.sites.calls import (
     Call,
-    ClientCall,
     ErrorKind,
     ErrorReply,
     QueueCall,
     QueueReply,
-    Reply,
     SubmitCall,
     SubmitReply,
 )
+from federator.sites.protocol import ClientCall
+from federator.sites.replies import Reply
 from federator.store.memory import MemoryLog, MemoryStore
 
 LEASE_S = 3.0

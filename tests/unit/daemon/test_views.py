@@ -6,7 +6,7 @@ from federator.daemon.views import queue_rows, site_rows
 from federator.model.reason import ReasonCode
 from federator.model.site import SiteJobState
 from federator.model.workload import Job, SiteName, WorkloadId
-from federator.sites.protocol import QueueCall, QueueRow
+from federator.sites.calls import QueueCall, QueueRow
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 

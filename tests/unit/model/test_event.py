@@ -18,7 +18,7 @@ from federator.model.event import (
 )
 from federator.model.lifecycle import Happening
 from federator.model.reason import Reason, ReasonCode
-from federator.model.workload import pack_submission, unpack_submission
+from federator.model.submission import pack_submission, unpack_submission
 from tests.fakes.build import attempt, draft, gang, plan_on, workload
 
 EVENTS: list[LogRecord] = [
@@ -57,7 +57,7 @@ def test_a_submission_of_an_older_release_says_nothing_of_evictions_and_time_lim
 def test_an_array_costs_the_log_one_script_however_many_tasks_it_has() -> None:
     one = draft(array_indices=tuple(range(10_000)))
     script = "#!/bin/sh\n" + "#" * 6_000
-    typed = replace(unpack_submission(one.submission), script=script)
+    typed = msgspec.structs.replace(unpack_submission(one.submission), script=script)
     large = replace(one, submission=pack_submission(typed))
     record = encode_event(Submitted(at_s=2.0, draft=large, first_id=workload().id, key="k"))
     assert len(record) < 50_000

@@ -6,15 +6,8 @@ import msgspec
 import pytest
 
 from federator.errors import InvalidRequest, StoreError
-from federator.model.workload import (
-    FIRST_WORKLOAD_ID,
-    AttemptId,
-    Job,
-    Submission,
-    WorkloadId,
-    pack_submission,
-    unpack_submission,
-)
+from federator.model.submission import Submission, pack_submission, unpack_submission
+from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, Job, WorkloadId
 from tests.fakes.build import attempt, gang, workload
 
 

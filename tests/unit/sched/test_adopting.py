@@ -23,16 +23,15 @@ from federator.model.message import (
 )
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport, Leave, NodeShare, SiteJobState
+from federator.model.submission import Submission, pack_submission
 from federator.model.tenant import Tenant
 from federator.model.workload import (
     FIRST_WORKLOAD_ID,
     ArrayTask,
     AttemptId,
     SiteName,
-    Submission,
     TenantName,
     Workload,
-    pack_submission,
 )
 from federator.sched.unsure import TELLS_WITHIN_S, Unsure
 from tests.fakes.build import draft, gang, rack

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from federator.model.message import SiteAnswer
-from federator.model.plan import Bid, Score
+from federator.model.plan import Bid
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.score import Score
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.auction import auction, offers_for
 

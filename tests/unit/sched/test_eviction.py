@@ -11,12 +11,13 @@ from federator.model.event import Awarded, Changed, Draft
 from federator.model.lifecycle import Happening, WorkloadState
 from federator.model.message import AskSite, LaunchAt, PreemptAt
 from federator.model.reason import ReasonCode
-from federator.model.site import SiteJobState, VictimTerms
+from federator.model.site import START_UP_S, Leave, SiteJobState, VictimTerms
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
 from federator.sched.eviction import victim_terms
 from federator.sched.rules import Rules
+from federator.sched.saves import family_of
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 
@@ -300,6 +301,20 @@ def test_each_question_says_on_which_terms_who_runs_there_may_be_evicted() -> No
     assert f.state(victim) is RUNS
     terms = victim_terms(f.federation.ledger, RULES, f.clock.now_s)[victim]
     assert terms.spared_until_s == f.entry(victim).evicted_at_s + 600.0
+
+
+def test_the_terms_tell_how_long_a_victims_family_takes_to_save_and_to_restart() -> None:
+    f = fleet()
+    victim, _ = filled_by_guests(f)
+    ledger = f.federation.ledger
+    family = family_of(f.entry(victim).workload)
+    ledger.saves.learn(family, Leave(told_at_s=100.0, saved_at_s=130.0), 0.0)
+    terms = victim_terms(ledger, RULES, f.clock.now_s)[victim]
+    assert (terms.save_s, terms.restart_s) == (30.0, START_UP_S + 30.0)
+    for _ in range(3):  # cut off at the end of its grace: nobody knows how long it takes
+        ledger.saves.learn(family, Leave(told_at_s=100.0, saved_at_s=90.0, forced=True), 0.0)
+    terms = victim_terms(ledger, RULES, f.clock.now_s)[victim]
+    assert (terms.save_s, terms.restart_s, terms.saves_in_time) == (0.0, START_UP_S, False)
 
 
 # ---- what may come between ----

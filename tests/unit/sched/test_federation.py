@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from federator.model.event import Awarded, Changed, EpochBegan
 from federator.model.lifecycle import Happening, WorkloadState
@@ -23,19 +24,13 @@ from federator.model.message import (
     Record,
     SiteReported,
 )
-from federator.model.plan import Bid, Score
+from federator.model.plan import Bid
 from federator.model.reason import Reason, ReasonCode, RefusalKind
+from federator.model.score import Score
 from federator.model.site import AttemptReport, NodeShare, SiteJobState
+from federator.model.submission import Option, pack_submission
 from federator.model.tenant import Allowance, Tenant
-from federator.model.workload import (
-    AttemptId,
-    Job,
-    Option,
-    SiteName,
-    TenantName,
-    WorkloadId,
-    pack_submission,
-)
+from federator.model.workload import AttemptId, Job, SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
 from federator.sched.bad_nodes import AVOID_NODE_S
 from federator.sched.federation import FIRST_PASS_S
@@ -138,7 +133,7 @@ def test_a_submit_key_of_another_submission_queues_nothing_and_names_the_job(
         f.compact()
     if meanwhile != "nothing":
         f.restart()
-    changed = pack_submission(replace(submission(), **other))
+    changed = pack_submission(structs.replace(submission(), **other))
     answer = f.ask(replace(draft(array_indices=array), submission=changed), key="same-key")
     assert isinstance(answer, AnswerKeyUsed)
     assert (answer.id, answer.differences) == (first, (difference,))
@@ -150,8 +145,8 @@ def test_a_submit_key_of_another_submission_queues_nothing_and_names_the_job(
 def test_a_retry_from_another_terminal_or_with_options_in_another_order_is_the_same() -> None:
     f = two_sites()
     options = (Option(name="nodes", value="1"), Option(name="exclusive"))
-    first = replace(submission(), components=(options,), environment={"TERM": "xterm"})
-    again = replace(first, components=(options[::-1],), environment={}, umask=0o077)
+    first = structs.replace(submission(), components=(options,), environment={"TERM": "xterm"})
+    again = structs.replace(first, components=(options[::-1],), environment={}, umask=0o077)
     ids = {
         f.submit(replace(draft(), submission=pack_submission(each)), key="same-key")
         for each in (first, again)

@@ -10,7 +10,7 @@ from federator.model.message import LaunchAt
 from federator.model.reason import ReasonCode
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.holding import PLANS_TRIED
-from federator.sched.ledger import REFUSING_SITE_S
+from federator.sched.pauses import REFUSING_SITE_S
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 

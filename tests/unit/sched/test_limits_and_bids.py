@@ -7,11 +7,13 @@ from dataclasses import replace
 from math import inf, nan
 
 import pytest
+from msgspec import structs
 
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import AnswerTested, AskSite, BidsCame, SiteAnswer
-from federator.model.plan import Bid, BidRequest, JobPlan, Score
+from federator.model.plan import Bid, BidRequest, JobPlan
 from federator.model.reason import Alternative, Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.score import Score
 from federator.model.site import NodeShare
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import Job, SiteName, TenantName
@@ -214,13 +216,15 @@ def believed_of(refusal: Refusal) -> ReasonCode:
         refusal_with(starts_in_s=nan),
         refusal_with(starts_in_s=-1.0),
         refusal_with(starts_in_s=inf),
-        refusal_with(replace(BUSY, free=-(2**63))),
-        refusal_with(replace(BUSY, more_in_s=nan)),
-        refusal_with(replace(BUSY, needed=2**60)),
+        refusal_with(structs.replace(BUSY, free=-(2**63))),
+        refusal_with(structs.replace(BUSY, more_in_s=nan)),
+        refusal_with(structs.replace(BUSY, needed=2**60)),
         refusal_with(*[BUSY] * (MOST_REASONS + 1)),
-        refusal_with(replace(BUSY, detail="x" * (MOST_TEXT + 1))),
-        replace(refusal_with(), alternatives=(Alternative(nodes=1),) * (MOST_ALTERNATIVES + 1)),
-        replace(refusal_with(), alternatives=(Alternative(nodes=-1),)),
+        refusal_with(structs.replace(BUSY, detail="x" * (MOST_TEXT + 1))),
+        structs.replace(
+            refusal_with(), alternatives=(Alternative(nodes=1),) * (MOST_ALTERNATIVES + 1)
+        ),
+        structs.replace(refusal_with(), alternatives=(Alternative(nodes=-1),)),
     ],
 )
 def test_a_refusal_that_makes_no_sense_is_not_passed_on(refusal: Refusal) -> None:

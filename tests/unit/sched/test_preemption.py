@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
+import pytest
+
 from federator.model.plan import Bid, BidRequest
-from federator.model.site import Node, NodeShare, RunningJob
+from federator.model.site import START_UP_S, Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
 from federator.sched.site_scheduler import SiteScheduler
+from federator.sched.tax import SAVE_EVERY_S
 from tests.fakes.build import gang, rack
 
 NOW_S = 10_000.0
@@ -102,11 +105,64 @@ def test_without_a_budget_nobody_is_evicted() -> None:
 
 
 def test_the_score_tells_whose_work_is_lost_and_how_much() -> None:
-    full = site(rack("a", 2), running(1, 8, "a1", priority=5, started_at_s=NOW_S - 100.0),
-                running(2, 8, "a2", priority=6, started_at_s=NOW_S - 50.0))  # fmt: skip
-    made = bid(full, gang(2))
+    since_s = NOW_S - SAVE_EVERY_S  # half of its start-up is worked off
+    saved = replace(running(1, 8, "a1", priority=5, started_at_s=since_s),
+                    saved_at_s=NOW_S - 40.0)  # fmt: skip
+    unknown = replace(running(2, 8, "a2", priority=6, started_at_s=since_s), restart_s=300.0)
+    made = bid(site(rack("a", 2), saved, unknown), gang(2))
     assert made is not None
-    assert made.score[:4] == (1, 5, 2, 8 * 100.0 + 8 * 50.0)
+    each = (40.0 + 1.5 * START_UP_S, SAVE_EVERY_S / 2 + 1.5 * 300.0)
+    assert made.score[:4] == (1, 5, 2, 8 * sum(each))
+
+
+def lost(**fields: float) -> float:
+    """The work that evicting one job of 8 GPUs loses, as its site bids."""
+    job = replace(running(1, 8, "a1"), **fields)  # type: ignore[arg-type]
+    made = bid(site(rack("a", 1), job), gang(1))
+    assert made is not None
+    return made.score.lost_work_gpu_s
+
+
+def test_who_has_just_started_loses_more_than_the_long_running() -> None:
+    """MAST's third rule, wherever nothing is known of saves."""
+    ages_s = (0.0, 1.0, 60.0, 1000.0, 5000.0, NOW_S)
+    losses = [lost(started_at_s=NOW_S - age_s) for age_s in ages_s]
+    assert losses == sorted(set(losses), reverse=True)
+    assert losses[0] == 8 * (SAVE_EVERY_S / 2 + 2 * START_UP_S)
+
+
+def test_who_saved_lately_loses_less_than_who_did_long_ago() -> None:
+    saves = [lost(saved_at_s=NOW_S - age_s) for age_s in (0.0, 1.0, 600.0, 5000.0)]
+    assert saves == sorted(set(saves))
+    assert saves[0] < lost() < saves[-1]
+
+
+def test_a_save_before_the_start_says_nothing_of_what_was_done_since() -> None:
+    started = {"started_at_s": 500.0}
+    assert lost(saved_at_s=400.0, **started) == lost(**started)
+
+
+def test_who_saves_when_it_is_told_loses_no_more_than_that_takes() -> None:
+    assert lost(save_s=30.0) == lost(saved_at_s=NOW_S - 30.0)
+    assert lost(save_s=30.0, saved_at_s=NOW_S - 10.0) == lost(saved_at_s=NOW_S - 10.0)
+    assert lost(save_s=30.0, saves_in_time=False) == lost()
+
+
+def test_what_is_taken_alone_is_not_told_and_cannot_save() -> None:
+    held = {0: {"a1": NodeShare(gpus=1, cpus=1)}, 1: {"a2": NodeShare(gpus=8, cpus=1)}}
+    job = replace(running(1, 0), optional_jobs=(1,), components=held, save_s=30.0,
+                  nodes=held[0] | held[1])  # fmt: skip
+    made = bid(site(rack("a", 2), job), gang(1))
+    assert made is not None
+    assert (made.victims, [k for _, k in made.shrinks]) == ((), [1])
+    assert made.score.lost_work_gpu_s == lost()
+
+
+def test_who_holds_no_gpu_loses_as_if_it_held_one() -> None:
+    cpus = replace(running(1, 0), nodes={"a1": NodeShare(cpus=64)})
+    made = bid(site(rack("a", 1, cpus=64), cpus), Job(name="t", nodes=1, cpus_per_node=8))
+    assert made is not None
+    assert made.score.lost_work_gpu_s == pytest.approx(lost() / 8)
 
 
 def test_jobs_of_one_workload_share_no_victims_room_twice() -> None:

@@ -10,8 +10,9 @@ from federator.errors import InvalidRequest
 from federator.model.event import Awarded, Changed, Draft
 from federator.model.lifecycle import Happening, WorkloadState
 from federator.model.message import ShrinkAt
-from federator.model.plan import Bid, Score, Shrink
+from federator.model.plan import Bid, Shrink
 from federator.model.reason import ReasonCode
+from federator.model.score import Score
 from federator.model.site import SiteJobState
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import SiteName, TenantName, WorkloadId

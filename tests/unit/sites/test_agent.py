@@ -20,11 +20,11 @@ from federator.model.site import AttemptReport, NodeShare, SiteJobState
 from federator.model.workload import AttemptId
 from federator.sites.agent import Agent, AgentConfig
 from federator.sites.base import Missing
+from federator.sites.calls import BANNER, Message, frame
 from federator.sites.greeting import await_welcome
 from federator.sites.journal import Journal, Mark, Step
 from federator.sites.launching import CANCELS_AT_ONCE, INTENT_HORIZON_S, SEEN_WITHIN_S
 from federator.sites.protocol import (
-    BANNER,
     PROTOCOL_VERSION,
     Admission,
     Ask,
@@ -37,7 +37,6 @@ from federator.sites.protocol import (
     LaunchAccepted,
     LaunchDeclined,
     LaunchOrder,
-    Message,
     Ping,
     Pong,
     Report,
@@ -46,7 +45,6 @@ from federator.sites.protocol import (
     TenantCap,
     Trouble,
     Welcome,
-    frame,
     from_agent_decoder,
     unpacked,
 )

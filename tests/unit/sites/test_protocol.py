@@ -9,16 +9,14 @@ from typing import TypeVar
 import pytest
 
 from federator.errors import SiteUnavailable
+from federator.sites.calls import BANNER, MAX_FRAME_BYTES, frame
 from federator.sites.protocol import (
-    BANNER,
-    MAX_FRAME_BYTES,
     Ask,
     ByteReader,
     JobRequest,
     LaunchOrder,
     Ping,
     ToAgent,
-    frame,
     read_frame,
     skip_to_banner,
     to_agent_decoder,

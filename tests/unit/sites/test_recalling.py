@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from federator.model.site import AttemptReport, Leave, SiteJobState
-from federator.model.workload import AttemptId, Submission
+from federator.model.submission import Submission
+from federator.model.workload import AttemptId
 from federator.sites.journal import KEEP_S, Journal
 from federator.sites.kept_orders import KeptOrders
 from federator.sites.launching import INTENT_HORIZON_S

@@ -8,7 +8,8 @@ import pytest
 
 from federator.errors import SiteUnavailable
 from federator.faults.clock import VirtualClock, run_virtual
-from federator.sites.protocol import CallAnswer, ClientCall, Message, SitesCall, SitesReply
+from federator.sites.calls import Message, SitesCall, SitesReply
+from federator.sites.protocol import CallAnswer, ClientCall
 from federator.sites.relay import CALL_S, Relay
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import pwd
 import shutil
@@ -282,7 +281,7 @@ def test_a_script_that_is_no_utf_8_ends_no_agent(
     folder.mkdir()
     daemon.spool, daemon.consume_lease = str(folder), "wrapper"
     asked = order(0, "a1")
-    odd = dataclasses.replace(asked.submission, script=script, script_encoding="latin-1")
+    odd = msgspec.structs.replace(asked.submission, script=script, script_encoding="latin-1")
 
     async def launch() -> None:
         daemon.tell(msgspec.structs.replace(asked, submission=odd))

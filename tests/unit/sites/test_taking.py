@@ -10,7 +10,8 @@ from federator.faults.clock import VirtualClock
 from federator.faults.slurm import SimulatedSlurm
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.workload import AttemptId
-from federator.sites.protocol import CancelFailed, Message, ShrinkOrder
+from federator.sites.calls import Message
+from federator.sites.protocol import CancelFailed, ShrinkOrder
 from federator.sites.taking import Taking
 from tests.fakes.build import attempt, plan_on, rack
 from tests.fakes.slurm import SimulatedSite

@@ -12,15 +12,9 @@ import pytest
 from federator.model.site import NodeShare, NodeState, SiteJob, SiteJobState
 from federator.model.workload import AttemptId
 from federator.sites.base import Probe
+from federator.sites.calls import VERIFY_TAKES_S, Finding, Verdict
 from federator.sites.probing import LOOK_EVERY_S, PROBE_S
-from federator.sites.protocol import (
-    VERIFY_TAKES_S,
-    Finding,
-    Report,
-    Verdict,
-    VerifyAsk,
-    VerifyDone,
-)
+from federator.sites.protocol import Report, VerifyAsk, VerifyDone
 from federator.sites.verifying import settings_found
 from tests.unit.sites.test_agent import Daemon, spooled
 

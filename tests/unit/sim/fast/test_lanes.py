@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from federator.sched.credit import CreditWeights
+from federator.sched.usage import UsageMemory
 from federator.sim.fast.asked import shapes_of
 from federator.sim.fast.lanes import WaitingJobs
 from tests.fakes.traces import pool, trace
@@ -12,7 +13,8 @@ ANT, BEE = pool("ant", 1, 4), pool("bee", 1, 4)
 
 def waiting(lines: str) -> WaitingJobs:
     jobs = trace(lines, ANT, BEE)
-    found = WaitingJobs(jobs, jobs.in_order(), shapes_of(jobs), 1e6, CreditWeights())
+    usage = UsageMemory().average()
+    found = WaitingJobs(jobs, jobs.in_order(), shapes_of(jobs), 1e6, CreditWeights(), usage)
     for job in range(len(jobs)):
         found.add(job)
     return found

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Iterator
+from typing import Any
 
+import pytest
+from pydantic import BaseModel
+
+from federator.config import PolicyConfig
 from federator.errors import InvalidRequest
+from federator.policies.settings import POLICY_KEYS, RULE_KEYS, at_keys
 from federator.sim.policies.mast import MastReplay
+from federator.sim.setting_names import TAKEN
+from federator.sim.settings import settings_of
 from federator.sim.trace import ReplayOptions
 from tests.fakes.traces import pool, replay, starts, trace
 
@@ -48,8 +56,8 @@ def test_times_too_long_to_be_exact_are_refused_instead_of_ticked_through() -> N
 
 def test_settings_reach_rules_and_physics() -> None:
     policy = MastReplay.adjusted({"preempt_gpus": 8.0, "save_s": 60.0, "local_gpus": 4.0})
-    assert policy.rules.preempt_gpus == 8.0
-    assert (policy.physics.save_s, policy.physics.local_gpus) == (60.0, 4)
+    assert policy.settings.rules.preempt_gpus == 8.0
+    assert (policy.settings.physics.save_s, policy.settings.physics.local_gpus) == (60.0, 4)
 
 
 @pytest.mark.parametrize(
@@ -60,10 +68,79 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, float]) -> 
         MastReplay.adjusted(settings)
 
 
+BORROWED = trace("a 0 5000 4 ant\nb 1 5000 4 ant\nc 2000 100 4 bee", ANT, BEE)
+
+
+@pytest.mark.parametrize("budget", [{"preempt_frac": 1.0}, {"preempt_gpus": 8.0}])
+def test_a_budget_to_evict_evicts_whichever_way_it_is_given(budget: dict[str, float]) -> None:
+    policy = MastReplay.adjusted({**budget, "cooldown_s": 1.0})
+    assert policy.replay(BORROWED, ReplayOptions(audit=True)).preemptions == [0, 1, 0]
+
+
+def test_each_setting_of_the_policy_reaches_what_the_daemon_reads_of_its_file() -> None:
+    """One value for all that federation.yaml has, by both ways."""
+    flat = {name: 0.5 for name in POLICY_KEYS if name != "usage_window_h"}
+    tree: dict[str, Any] = {}
+    for name, value in flat.items():
+        *above, leaf = POLICY_KEYS[name].split(".")
+        (tree.setdefault(above[0], {}) if above else tree)[leaf] = value
+    policy = PolicyConfig.model_validate(tree)
+    taken = settings_of({name: value for name, value in flat.items() if name in TAKEN}, "mast")
+    in_file = at_keys(policy, RULE_KEYS)
+    assert {n: getattr(taken.rules, n) for n in RULE_KEYS if n in TAKEN} == {
+        n: value for n, value in in_file.items() if n in TAKEN
+    }
+    assert (taken.usage, taken.weights.fair_share) == (policy.credit.usage, 0.5)
+
+
+def test_every_key_of_the_files_policy_has_a_flat_name() -> None:
+    def leaves(model: type[BaseModel], above: str = "") -> Iterator[str]:
+        for key, field in model.model_fields.items():
+            kind = field.annotation
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from leaves(kind, f"{above}{key}.")
+            else:
+                yield above + key
+
+    assert sorted(POLICY_KEYS.values()) == sorted(set(leaves(PolicyConfig)) - {"name"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"preempt_fraction": 0.1}, ["did you mean preempt_frac?"]),
+        ({"budget_frac": 0.1}, ["did you mean preempt_frac?"]),
+        ({"preemption.budget_frac": 0.1}, ["did you mean preempt_frac?"]),
+        ({"colour": 1.0}, ["'colour' is unknown to policy mast; expected one of age_cap_h"]),
+        ({"regions": 1.0}, ["'regions' is unknown to policy mast"]),
+        ({"bid_timeout_s": 3.0}, ["does not apply to policy mast", "sites answer at once"]),
+        ({"preempt_frac": 1.5}, ["preempt_frac: expected less than or equal to 1, found 1.5"]),
+        ({"grace_s": float("nan")}, ["grace_s: expected"]),
+        ({"preempt_gpus": -1.0}, ["preempt_gpus: expected a number from 0 on"]),
+        ({"usage_window_h": 1.0, "usage_half_life_h": 1.0}, ["usage_half_life_h", "not both"]),
+    ],
+)
+def test_a_wrong_setting_is_one_line_that_helps(
+    changes: dict[str, float], words: list[str]
+) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        MastReplay.adjusted(changes)
+    assert all(word in str(refused.value) for word in words), refused.value
+    assert "\n" not in str(refused.value)
+
+
+def test_what_has_no_effect_beside_the_other_settings_is_said() -> None:
+    def said(**changes: float) -> list[str]:
+        return [line.split()[1] for line in MastReplay.adjusted(changes).remarks(changes)]
+
+    assert said(grace_s=5.0, save_s=1.0) == ["grace_s", "save_s"]
+    assert said(grace_s=5.0, save_s=1.0, preempt_frac=0.1) == []
+    assert said(restore_s=5.0, node_mtbf_s=1e6, local_gpus=2.0) == ["local_gpus"]
+
+
 def test_what_was_borrowed_is_given_back_by_eviction_and_saving_takes_its_time() -> None:
-    jobs = trace("a 0 5000 4 ant\nb 1 5000 4 ant\nc 2000 100 4 bee", ANT, BEE)
-    policy = MastReplay.adjusted({"preempt_gpus": 8.0, "save_s": 60.0, "cooldown_s": 0.0})
-    timetable = policy.replay(jobs, ReplayOptions(audit=True))
+    policy = MastReplay.adjusted({"preempt_gpus": 8.0, "save_s": 60.0, "cooldown_s": 1.0})
+    timetable = policy.replay(BORROWED, ReplayOptions(audit=True))
     assert timetable.start_s == [0, 2160, 2060]
     assert timetable.preemptions == [0, 1, 0]
     assert timetable.end_s[1] == 2160 + 5000 - (2000 - 1)

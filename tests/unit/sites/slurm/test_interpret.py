@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from federator.errors import InvalidRequest
-from federator.model.workload import NodeRange, Option, Submission
+from federator.model.submission import NodeRange, Option, Submission
 from federator.sites.slurm.interpret import Interpreted, interpret
 from federator.sites.slurm.options import (
     MAX_COMPONENTS,

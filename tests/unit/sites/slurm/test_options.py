@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from federator.errors import InvalidRequest
-from federator.model.workload import Option
+from federator.model.submission import Option
 from federator.sites.slurm.options import (
     MAX_SCRIPT_BYTES,
     UsageError,

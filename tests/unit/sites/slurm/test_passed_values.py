@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from federator.errors import InvalidRequest
-from federator.model.workload import Option, Submission
+from federator.model.submission import Option, Submission
 from federator.sites.slurm import site_exec
 from federator.sites.slurm import submission_checks as limits
 from federator.sites.slurm.interpret import interpret

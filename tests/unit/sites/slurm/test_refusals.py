@@ -106,5 +106,6 @@ def test_a_plug_ins_words_come_along_in_one_line() -> None:
         "sbatch: error: QOS is made up\nsbatch: error: Batch job submission failed: Invalid qos\n"
     )
     assert in_one_line(said) == "QOS is made up; Batch job submission failed: Invalid qos"
-    unknown = "/usr/bin/sbatch: unrecognized option '--x'\nTry \"sbatch --help\" for more information\n"
+    unknown = "/usr/bin/sbatch: unrecognized option '--x'\n"
+    unknown += 'Try "sbatch --help" for more information\n'
     assert in_one_line(unknown) == "unrecognized option '--x'"

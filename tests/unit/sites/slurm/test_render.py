@@ -9,7 +9,8 @@ import pytest
 from federator.errors import InvalidRequest
 from federator.model.plan import JobPlan
 from federator.model.site import NodeShare
-from federator.model.workload import AttemptId, Submission, TenantName, WorkloadId
+from federator.model.submission import Submission
+from federator.model.workload import AttemptId, TenantName, WorkloadId
 from federator.sites.protocol import LaunchOrder
 from federator.sites.slurm.options import parse_command_line, parse_script, resolve
 from federator.sites.slurm.render import fold, render, without_directives

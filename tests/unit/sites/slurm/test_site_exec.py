@@ -15,8 +15,11 @@ import pytest
 
 from federator.model.plan import JobPlan
 from federator.model.site import NodeShare
-from federator.model.workload import AttemptId, Submission, WorkloadId
-from federator.sites.protocol import LaunchOrder, SubmitCall, call_decoder, frame
+from federator.model.submission import Submission
+from federator.model.workload import AttemptId, WorkloadId
+from federator.sites.calls import SubmitCall, frame
+from federator.sites.protocol import LaunchOrder
+from federator.sites.researchers import call_decoder
 from federator.sites.slurm import site_exec
 from federator.sites.slurm.render import render
 

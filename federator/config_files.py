@@ -1,0 +1,48 @@
+"""The files that federation.yaml names: whether each can be read, and is what it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from federator.config_mistakes import Mistake
+
+
+def ssh_mistakes(key: Path, known_hosts: Path, host: str, port: int) -> Iterator[Mistake]:
+    """One mistake for each file that would keep the daemon from a site's sshd."""
+    for name, message in (("key", _key(key)), ("known_hosts", _hosts(known_hosts, host, port))):
+        if message:
+            yield (name,), message
+
+
+def _key(path: Path) -> str:
+    """What is wrong with the private key; empty if nothing is."""
+    text, problem = _read(path)
+    if not problem and "PRIVATE KEY-----" not in text:
+        problem = "is no private key"
+    wanted = "expected a private SSH key that this user can read"
+    return f"{wanted}; {path}: {problem}" if problem else ""
+
+
+def _hosts(path: Path, host: str, port: int) -> str:
+    """What is wrong with the pinned host keys; empty if nothing is."""
+    import asyncssh  # noqa: PLC0415  # slow to import, and only `federator check` comes here
+
+    text, problem = _read(path)
+    if not problem:
+        try:
+            keys, authorities, *_ = asyncssh.import_known_hosts(text).match(host, "", port)
+            problem = "" if keys or authorities else "has none"
+        except ValueError as error:
+            problem = str(error)
+    name = host if port == 22 else f"[{host}]:{port}"
+    wanted = f"expected the host key of {name}, as ssh-keyscan prints it"
+    return f"{wanted}; {path}: {problem}" if problem else ""
+
+
+def _read(path: Path) -> tuple[str, str]:
+    """The text of a file, and why it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace"), ""
+    except OSError as error:
+        return "", error.strerror or str(error)

@@ -1,0 +1,21 @@
+"""A partition of a site in numbers, as fsinfo shows it."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class PartitionSummary(Struct, frozen=True, kw_only=True):
+    """One line of fsinfo: a partition's nodes of one GPU type, by state."""
+
+    partition: str
+    gpu_type: str
+    nodes_idle: int = 0
+    nodes_mixed: int = 0
+    nodes_allocated: int = 0
+    nodes_drained: int = 0
+    nodes_down: int = 0
+    cpus: int = 0
+    cpus_alloc: int = 0
+    gpus: int = 0
+    gpus_alloc: int = 0

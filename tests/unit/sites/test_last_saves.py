@@ -1,0 +1,162 @@
+"""When running jobs were last saved: looked at now and then, and only where it matters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from federator.faults.clock import VirtualClock, run_virtual
+from federator.model.site import AttemptReport, Leave, RunningJob, SiteJobState, VictimTerms
+from federator.sites.base import Seen
+from federator.sites.journal import Journal, Mark, Step
+from federator.sites.last_saves import EVERY_S, LastSaves
+from federator.sites.leaving import LOOK_TAKES_S
+from federator.sites.protocol import Ask, Report, SnapshotAsk, SnapshotTaken, unpacked
+from tests.fakes.build import attempt, plan_on
+from tests.unit.sites.test_agent import Daemon
+from tests.unit.sites.test_left_behind import LookedSite
+
+SAVED_AT_S = 77.0
+
+
+class Rig:
+    """One ``LastSaves``; ``sweep`` is what an agent does with it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = VirtualClock()
+        self.site = LookedSite(self.clock)
+        self.journal = Journal(folder, self.clock())
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._saves = LastSaves(self.site, self.journal, self._start, self.clock)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def launched(self, number: int, user: str = "ada", folder: str = "/c") -> None:
+        mark = Mark(step=Step.JOB, at_s=self.clock(), user=user, job_id=100 + number,
+                    checkpoint_dir=folder and f"{folder}/{number}")  # fmt: skip
+        self.journal.put(attempt(number), mark)
+        self.site.seen[attempt(number)] = Seen(checkpointed_at_s=SAVED_AT_S)
+
+    def run(self, script: Callable[[], Awaitable[None]]) -> None:
+        async def to_the_end() -> None:
+            await script()
+            for task in tuple(self._tasks):
+                task.cancel()
+
+        run_virtual(self.clock, to_the_end())
+
+    def sweep(self, *reports: AttemptReport, evictable: bool = True) -> list[float]:
+        """What is known of each; what is looked at now is known the next time."""
+        self._saves.evictable = {r.attempt.workload for r in reports} if evictable else set()
+        self._saves.refresh({r.attempt: r for r in reports})
+        jobs = [
+            RunningJob(id=r.attempt.workload, tenant="nlp", priority=7, preemptible=True,
+                       started_at_s=0.0, nodes={})
+            for r in reports
+        ]  # fmt: skip
+        return [job.saved_at_s for job in self._saves.complete(jobs)]
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+def runs(number: int, *, leave: Leave | None = None) -> AttemptReport:
+    return AttemptReport(attempt=attempt(number), user="ada", site_job_id=100 + number,
+                         state=SiteJobState.RUNNING, leave=leave)  # fmt: skip
+
+
+def test_a_save_is_known_from_the_next_sweep_on_and_looked_for_each_minute(rig: Rig) -> None:
+    rig.launched(1)
+
+    async def script() -> None:
+        assert rig.sweep(runs(1)) == [0.0]
+        await asyncio.sleep(1.0)
+        assert rig.sweep(runs(1)) == [SAVED_AT_S]
+        rig.site.seen[attempt(1)] = Seen(checkpointed_at_s=SAVED_AT_S + 30.0)
+        await asyncio.sleep(EVERY_S - 10.0)
+        assert rig.sweep(runs(1)) == [SAVED_AT_S]
+        assert len(rig.site.looks) == 1
+        await asyncio.sleep(10.0)
+        rig.sweep(runs(1))
+        await asyncio.sleep(1.0)
+        assert rig.sweep(runs(1)) == [SAVED_AT_S + 30.0]
+
+    rig.run(script)
+
+
+def test_the_folders_of_one_user_are_one_question(rig: Rig) -> None:
+    for number in (1, 2, 3):
+        rig.launched(number)
+
+    async def script() -> None:
+        rig.sweep(runs(1), runs(2), runs(3))
+        await asyncio.sleep(1.0)
+
+    rig.run(script)
+    assert [len(look) for look in rig.site.looks] == [3]
+
+
+def test_nobody_is_looked_at_who_may_not_be_evicted_or_leaves_or_has_no_folder(rig: Rig) -> None:
+    rig.launched(1)
+    rig.launched(2)
+    rig.launched(3, folder="")
+
+    async def script() -> None:
+        rig.sweep(runs(1), evictable=False)
+        rig.sweep(runs(2, leave=Leave(told_at_s=5.0)), runs(3))
+        await asyncio.sleep(1.0)
+
+    rig.run(script)
+    assert rig.site.looks == []
+
+
+@pytest.mark.parametrize("trouble", ["hangs", "refuses"])
+def test_a_folder_that_does_not_answer_is_asked_again_a_minute_later(
+    rig: Rig, trouble: str
+) -> None:
+    rig.launched(1)
+    getattr(rig.site, trouble).add("ada")
+
+    async def script() -> None:
+        for _ in range(3):
+            assert rig.sweep(runs(1)) == [0.0]
+            await asyncio.sleep(LOOK_TAKES_S)
+        assert len(rig.site.looks) == 1
+        await asyncio.sleep(EVERY_S)
+        getattr(rig.site, trouble).clear()
+        rig.sweep(runs(1))
+        await asyncio.sleep(1.0)
+        assert rig.sweep(runs(1)) == [SAVED_AT_S]
+
+    rig.run(script)
+
+
+def test_an_agent_bids_with_the_saves_of_those_that_it_may_evict(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path)
+    job_id = daemon.slurm.submit(attempt(), "ada", plan_on("a1"))
+    daemon.site.seen[attempt()] = Seen(checkpointed_at_s=SAVED_AT_S)
+    journal = Journal(tmp_path, daemon.clock())
+    journal.put(attempt(), Mark(step=Step.JOB, at_s=daemon.clock(), user="ada", job_id=job_id,
+                                checkpoint_dir="/c/1"))  # fmt: skip
+    del journal  # the agent's lock
+
+    async def script() -> None:
+        await daemon.wait_for(Report)
+        terms = VictimTerms(priority=7, save_s=20.0, restart_s=170.0)
+        daemon.tell(Ask(pass_id=1, requests=(), victims={attempt().workload: terms}))
+        await asyncio.sleep(25.0)  # two sweeps
+        daemon.tell(SnapshotAsk(ask_id=7))
+        taken = await daemon.wait_for(SnapshotTaken)
+        (job,) = unpacked(taken.snapshot).running
+        assert (job.saved_at_s, job.save_s, job.restart_s) == (SAVED_AT_S, 20.0, 170.0)
+
+    daemon.serve(script)
