@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -104,6 +105,7 @@ class Api:
     def _take(self, call: Call, user: str, operator: bool, answer: Callable[[Reply], None]) -> None:
         if not self._leads():
             return
+        replied, answer = answer, partial(_note_refusal, user, call, answer)
         try:
             match call:
                 case SubmitCall():
@@ -123,7 +125,7 @@ class Api:
             answer(ErrorReply(message=str(error)))
         except Exception:  # a fault of ours in one call must not end the caller's channel
             log.exception("call_fault", user=user, call=type(call).__name__)
-            answer(ErrorReply(message="the daemon failed on this request; its log says how"))
+            replied(ErrorReply(message="the daemon failed on this request; its log says how"))
 
     def _queue(self, call: QueueCall) -> QueueReply:
         if len(call.ids) > MAX_IDS:
@@ -301,3 +303,10 @@ class Api:
 
         self._take(call, user, user in self._operators, answer)
         return await future
+
+
+def _note_refusal(user: str, call: Call, answer: Callable[[Reply], None], reply: Reply) -> None:
+    """Pass an answer on, and say in the log if it is a refusal."""
+    if isinstance(reply, ErrorReply):
+        log.info("call_refused", user=user, call=type(call).__name__, detail=reply.message)
+    answer(reply)

@@ -95,19 +95,15 @@ class Effects:
 
     def _tell_site(self, command: AskSite | LaunchAt | CancelAt | PreemptAt | ShrinkAt) -> None:
         link = self._links[command.site]
+        log.debug("order", type=type(command).__name__, site=command.site)
         match command:
             case AskSite():
                 link.send(_question(command))
             case LaunchAt():
-                log.info("launch", attempt=str(command.attempt), site=command.site,
-                         nodes=[n for plan in command.jobs for n in plan.nodes])  # fmt: skip
                 link.send(self._launch_order(command))
             case PreemptAt():
-                log.info("preempt", attempt=str(command.attempt), site=command.site)
                 link.send(self._preempt_order(command))
             case ShrinkAt():
-                log.info("shrink", attempt=str(command.attempt), site=command.site,
-                         components=command.components)  # fmt: skip
                 link.send(
                     ShrinkOrder(
                         attempt=command.attempt, user=command.user, components=command.components

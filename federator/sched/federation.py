@@ -322,8 +322,6 @@ class Federation:
         if seen.reason.code is ReasonCode.LOST and entry.state is not WorkloadState.AWARDED:
             attempt_lost(turn, seen.site, seen.attempt)
             return
-        fields = {"site": seen.site, "attempt": str(seen.attempt), "detail": seen.reason.detail}
-        turn.commands.append(Note(event="launch_declined", fields=fields))
         ends_here = entry.state is WorkloadState.CANCELLING and not entry.site_job_id
         if entry.state is WorkloadState.AWARDED or ends_here:
             turn.change(entry, Happening.DECLINED, reason=seen.reason)

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from structlog.testing import capture_logs
 
 from federator.config import FederationConfig
 from federator.daemon.api import Api, operators
@@ -386,3 +387,13 @@ def test_only_an_operator_sees_what_a_site_bids_on(desk: Desk) -> None:
     )
     root = "root"  # at a site even root is a researcher
     assert "no operator" in desk.refusal(SnapshotCall(site="alpine"), root)
+
+
+def test_a_refused_call_is_in_the_log_with_its_user() -> None:
+    desk = Desk()
+    with capture_logs() as said:
+        desk.ask(SitesCall())
+        never = desk.refusal(submit_call(options={"nodes": "900"}))
+        account = desk.refusal(submit_call(options={"account": "nlp"}), "bob")
+    refused = [(line["user"], line["detail"]) for line in said if line["event"] == "call_refused"]
+    assert refused == [("ada", never), ("bob", account)]
