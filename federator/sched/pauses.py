@@ -17,4 +17,4 @@ def pause_s(code: ReasonCode, failures: int) -> float:
     if code is ReasonCode.SBATCH_REFUSED:
         return REFUSING_SITE_S
     first_s = PREEMPTING_SITE_S if code is ReasonCode.PREEMPTED else RETRY_AFTER_S
-    return min(RETRY_AFTER_MAX_S, first_s * 2 ** (failures - 1))
+    return min(RETRY_AFTER_MAX_S, first_s * 2.0 ** (failures - 1))

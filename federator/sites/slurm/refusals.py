@@ -21,56 +21,60 @@ _SUBMISSION_FAILED: Final = "Batch job submission failed: "
 _PREFIX: Final = re.compile(r"^(?:\S*/)?sbatch: (?:error: |fatal: )?")
 _HINT: Final = 'Try "sbatch --help"'
 
-FOR_GOOD: Final = frozenset({
-    "Cannot request more threads per core than the job allocation",
-    "Container runtime not configured or invalid",
-    "Container support is not configured",
-    "Current SwitchType does not permit arbitrary task distribution",
-    "Duplicate generic resource (gres) specification",
-    "Invalid --nice value",
-    "Invalid account or account/partition combination specified",
-    "Invalid accounting frequency requested",
-    "Invalid container id specified",
-    "Invalid extra constraints specification",
-    "Invalid feature specification",
-    "Invalid generic resource (gres) specification",
-    "Invalid GRES specification (with and without type identification)",
-    "Invalid job array specification",
-    "Invalid KNL configuration (MCDRAM or NUMA option)",
-    "Invalid license specification",
-    "Invalid mcs_label specified",
-    "Invalid preferred feature specification",
-    "Invalid qos specification",
-    "Invalid time-min specification (exceeds job's time or other limits)",
-    "Invalid Trackable RESource (TRES) specification",
-    "Invalid wckey specification",
-    "Job --batch option is invalid or not a subset of --constraint",
-    "Job --batch option is invalid or not a subset of --constraints",
-    "Multiple KNL NUMA and/or MCDRAM constraints require use of a heterogeneous job",
-    "Pathname of a file, directory or other parameter too long",
-    "Requested GRES option unsupported by configured SelectType plugin",
-    "Requested operation not supported on this system",
-    "Task count specification invalid",
-    "Task distribution specification invalid",
-    "Time limit specification required, but not provided",
-})  # fmt: skip
+FOR_GOOD: Final = frozenset(
+    {
+        "Cannot request more threads per core than the job allocation",
+        "Container runtime not configured or invalid",
+        "Container support is not configured",
+        "Current SwitchType does not permit arbitrary task distribution",
+        "Duplicate generic resource (gres) specification",
+        "Invalid --nice value",
+        "Invalid account or account/partition combination specified",
+        "Invalid accounting frequency requested",
+        "Invalid container id specified",
+        "Invalid extra constraints specification",
+        "Invalid feature specification",
+        "Invalid generic resource (gres) specification",
+        "Invalid GRES specification (with and without type identification)",
+        "Invalid job array specification",
+        "Invalid KNL configuration (MCDRAM or NUMA option)",
+        "Invalid license specification",
+        "Invalid mcs_label specified",
+        "Invalid preferred feature specification",
+        "Invalid qos specification",
+        "Invalid time-min specification (exceeds job's time or other limits)",
+        "Invalid Trackable RESource (TRES) specification",
+        "Invalid wckey specification",
+        "Job --batch option is invalid or not a subset of --constraint",
+        "Job --batch option is invalid or not a subset of --constraints",
+        "Multiple KNL NUMA and/or MCDRAM constraints require use of a heterogeneous job",
+        "Pathname of a file, directory or other parameter too long",
+        "Requested GRES option unsupported by configured SelectType plugin",
+        "Requested operation not supported on this system",
+        "Task count specification invalid",
+        "Task distribution specification invalid",
+        "Time limit specification required, but not provided",
+    }
+)
 """After ``Batch job submission failed:``, in any of the three generations."""
 
-OF_THE_PLAN: Final = frozenset({
-    "CPU count specification invalid",
-    "Invalid node name specified",
-    "Invalid partition name specified",
-    "Memory required by task is not available",
-    "More processors requested than permitted",
-    "Node count specification invalid",
-    "Requested more tasks than available processors",
-    "Requested node configuration is not available",
-    "Requested nodes not in this partition",
-    "Requested time limit is invalid (missing or exceeds some limit)",
-    "Requested topology configuration is not available",
-    "RestrictedCoresPerGPU: Not enough unique cores per GPU",
-    "User's group not permitted to use this partition",
-})  # fmt: skip
+OF_THE_PLAN: Final = frozenset(
+    {
+        "CPU count specification invalid",
+        "Invalid node name specified",
+        "Invalid partition name specified",
+        "Memory required by task is not available",
+        "More processors requested than permitted",
+        "Node count specification invalid",
+        "Requested more tasks than available processors",
+        "Requested node configuration is not available",
+        "Requested nodes not in this partition",
+        "Requested time limit is invalid (missing or exceeds some limit)",
+        "Requested topology configuration is not available",
+        "RestrictedCoresPerGPU: Not enough unique cores per GPU",
+        "User's group not permitted to use this partition",
+    }
+)
 """The same, of what the federation chose: partition, nodes, and how much of each."""
 
 _BY_SBATCH: Final = re.compile(

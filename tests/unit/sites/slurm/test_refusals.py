@@ -91,12 +91,15 @@ def test_a_refusal_of_the_nodes_is_the_plans(words: str) -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        "", "too late: the site took too long to call sbatch", "You have too many jobs; come back",
+        "",
+        "too late: the site took too long to call sbatch",
+        "You have too many jobs; come back",
         "sbatch: error: refused: partition gpu takes jobs of the federation only\n"
-        + FAILED + "Access/permission denied",
+        + FAILED
+        + "Access/permission denied",
         "the site does not let us act for ada: sudo: a password is required",
     ],
-)  # fmt: skip
+)
 def test_words_that_are_not_known_are_not_for_good(said: str) -> None:
     assert kind_of_refusal(said) is ReasonCode.LAUNCH_REFUSED
 
