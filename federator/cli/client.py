@@ -1,4 +1,4 @@
-"""Carries a command's call to the daemon: one frame out, one frame in, over a unix socket."""
+"""The unix socket between a command and the daemon: one frame out, one frame in."""
 
 from __future__ import annotations
 
@@ -8,24 +8,29 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from federator.errors import InvalidRequest, SiteUnavailable
 from federator.sites.calls import (
+    ANSWERS,
     BANNER,
     MAX_CALL_BYTES,
     MAX_FRAME_BYTES,
     Call,
     ErrorKind,
     ErrorReply,
+    SubmitCall,
     frame,
 )
-from federator.sites.replies import Reply, reply_decoder
+
+if TYPE_CHECKING:
+    from federator.sites.replies import Reply
 
 SOCKETS: Final = (
-    Path("/run/federator/agent.sock"),  # at a site
-    Path("/run/federator/daemon.sock"),  # on the daemon's host
+    "/run/federator/agent.sock",  # at a site
+    "/run/federator/daemon.sock",  # on the daemon's host
 )
 TIMEOUT_S: Final = 30.0
 PATIENCE_S: Final = 30.0  # a standby takes over, and its sites come up, in less
@@ -37,7 +42,7 @@ class NoAnswer(SiteUnavailable):
     """The call was sent and no answer came: it may have been carried out, or not."""
 
 
-def socket_path() -> Path:
+def socket_path() -> str:
     """``$FEDERATOR_SOCKET``, else the first default that exists.
 
     Raises:
@@ -45,12 +50,12 @@ def socket_path() -> Path:
     """
     named = os.environ.get("FEDERATOR_SOCKET")
     if named:
-        return Path(named)
+        return named
     for path in SOCKETS:
-        if path.exists():
+        if os.path.exists(path):
             return path
-    folder = SOCKETS[0].parent
-    if folder.is_dir():
+    folder = os.path.dirname(SOCKETS[0])
+    if os.path.isdir(folder):
         raise SiteUnavailable(_away(SOCKETS[0]))
     raise SiteUnavailable(
         f"The federation cannot be reached from this host: it is not installed here (no {folder}). "
@@ -58,8 +63,8 @@ def socket_path() -> Path:
     )
 
 
-def _away(path: Path) -> str:
-    if path.name == SOCKETS[1].name:
+def _away(path: str) -> str:
+    if os.path.basename(path) == os.path.basename(SOCKETS[1]):
         who = "The federation's daemon is away (it is restarting, or another one takes over)"
     else:
         who = (
@@ -87,7 +92,7 @@ def call(message: Call, timeout_s: float = TIMEOUT_S) -> Reply:
         )
     until_s, pause_s = time.monotonic() + timeout_s, FIRST_PAUSE_S
     while True:
-        reply = _call_once(path, data, timeout_s)
+        reply = _call_once(message, path, data, timeout_s)
         if reply is not None:
             return reply
         if time.monotonic() + pause_s > until_s:
@@ -99,7 +104,7 @@ def call(message: Call, timeout_s: float = TIMEOUT_S) -> Reply:
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
-def _call_once(path: Path, data: bytes, timeout_s: float) -> Reply | None:
+def _call_once(message: Call, path: str, data: bytes, timeout_s: float) -> Reply | None:
     """The answer; None where the call was not even heard, as too many others wait."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
         try:
@@ -115,7 +120,7 @@ def _call_once(path: Path, data: bytes, timeout_s: float) -> Reply | None:
         try:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 peer.sendall(data)  # who turns us away does not read it, but says so
-            reply = _answer(peer, path)
+            reply = _decoded(message, _answer(peer, path))
         except TimeoutError as error:
             raise NoAnswer(f"no answer within {timeout_s:.0f} s from {path}") from error
         except OSError as error:
@@ -124,7 +129,7 @@ def _call_once(path: Path, data: bytes, timeout_s: float) -> Reply | None:
     return None if is_busy else reply
 
 
-def _connect(peer: socket.socket, path: Path, timeout_s: float) -> None:
+def _connect(peer: socket.socket, path: str, timeout_s: float) -> None:
     """Connect in order: in a blocking call the kernel lets callers queue for the backlog.
 
     Raises:
@@ -133,7 +138,7 @@ def _connect(peer: socket.socket, path: Path, timeout_s: float) -> None:
     seconds = int(timeout_s)
     limit = struct.pack("ll", seconds, int((timeout_s - seconds) * 1e6))
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-    peer.connect(os.fspath(path))
+    peer.connect(path)
     peer.settimeout(timeout_s)
 
 
@@ -174,13 +179,29 @@ def _is_away(reply: ErrorReply) -> bool:
     return reply.kind is ErrorKind.UNAVAILABLE
 
 
-def _answer(peer: socket.socket, path: Path) -> Reply:
+def _answer(peer: socket.socket, path: str) -> bytes:
     if _read(peer, len(BANNER)) != BANNER:
         raise SiteUnavailable(f"{path} is no socket of the federation")
     length = int.from_bytes(_read(peer, 4), "big")
     if length > MAX_FRAME_BYTES:
         raise SiteUnavailable(f"{path} announced an answer of {length} bytes")
-    return reply_decoder.decode(_read(peer, length))
+    return _read(peer, length)
+
+
+def _decoded(message: Call, body: bytes) -> Reply:
+    """Read the answer to ``message``, knowing of which kind it must be if it is no error."""
+    kind: Any = ANSWERS[type(message)]
+    if isinstance(message, SubmitCall) and message.test_only:
+        from federator.sites.replies import TestOnlyReply  # noqa: PLC0415  # slow to import
+
+        kind = TestOnlyReply
+    try:
+        reply: Reply = msgspec.msgpack.decode(body, type=kind | ErrorReply)
+    except msgspec.MsgspecError as error:
+        raise NoAnswer(
+            f"the answer cannot be read ({error}); is the daemon of another release?"
+        ) from error
+    return reply
 
 
 def _read(peer: socket.socket, size: int) -> bytes:

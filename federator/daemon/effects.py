@@ -129,11 +129,13 @@ class Effects:
             submission=unpack_submission(w.submission),
             jobs=command.jobs,
             array_index=w.array.index if w.array is not None else None,
+            array_id=w.array.array_id if w.array is not None else 0,
             time_limit_s=w.time_limit_s,
             victims=command.victims,
             shrinks=command.shrinks,
             checkpoint_dir=self._checkpoint_dir(command.site, w),
             checkpoint_interval_s=command.checkpoint_interval_s,
+            shared=tuple(sorted({str(folder) for folder in self._shared.values()})),
             origin=Origin(
                 workload=replace(w, submission=_NO_SUBMISSION),
                 key=command.key,

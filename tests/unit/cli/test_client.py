@@ -18,6 +18,7 @@ from federator.sites.calls import (
     ErrorKind,
     ErrorReply,
     QueueCall,
+    QueueReply,
     SitesCall,
     SitesReply,
     frame,
@@ -109,7 +110,7 @@ def test_away_for_now_is_told_from_not_installed(
     if installed:
         folder.mkdir()
     monkeypatch.delenv("FEDERATOR_SOCKET", raising=False)
-    monkeypatch.setattr(client, "SOCKETS", (folder / "agent.sock", folder / "daemon.sock"))
+    monkeypatch.setattr(client, "SOCKETS", (f"{folder}/agent.sock", f"{folder}/daemon.sock"))
     with pytest.raises(SiteUnavailable, match=words):
         ask()
 
@@ -136,7 +137,7 @@ class Turnstile:
         peer, _ = self._socket.accept()
         with peer:
             peer.recv(2**16)
-            peer.sendall(BANNER + SAID)
+            peer.sendall(BANNER + frame(QueueReply(rows=(), now_s=0.0)))
 
     def close(self) -> None:
         self._thread.join(5.0)
@@ -159,7 +160,7 @@ def test_who_is_turned_away_asks_again_until_there_is_an_answer(
     monkeypatch.setenv("FEDERATOR_SOCKET", str(path))
     turnstile = Turnstile(path, busy=3)
     began_s = clock.now_s
-    assert call(QueueCall(ids=("x" * size,)), timeout_s=20.0) == SitesReply(sites=())
+    assert call(QueueCall(ids=("x" * size,)), timeout_s=20.0) == QueueReply(rows=(), now_s=0.0)
     assert 0.5 < clock.now_s - began_s < 10.0
     turnstile.close()
 
