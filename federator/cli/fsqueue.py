@@ -11,11 +11,11 @@ from types import MappingProxyType
 from typing import Final
 
 import click
-import msgspec
 
 from federator import __version__
 from federator.cli.client import call
 from federator.cli.preemption_words import preemption_lines
+from federator.cli.queue_json import json_of
 from federator.cli.rank_words import rank_text
 from federator.cli.usage import run
 from federator.cli.words import listed, printable, reason_text, refusal_text, unexpected
@@ -81,6 +81,7 @@ def fsqueue(  # noqa: PLR0913, PLR0917  # one parameter for each option of squeu
         users=(*listed(users), *((my_name(),) if me else ())),
         ended=not wanted_states.isdisjoint(ENDED),
         why=why,
+        files=as_json,
     )
     while True:
         reply = _ask(question)
@@ -89,8 +90,7 @@ def fsqueue(  # noqa: PLR0913, PLR0917  # one parameter for each option of squeu
             note = f"the {reply.left_off} oldest jobs are left off; ask for fewer (-j, -u)"
             print(f"fsqueue: {note}", file=sys.stderr)
         if as_json:
-            answer = {"schema": 1, "now_s": reply.now_s, "jobs": rows}
-            print(msgspec.json.encode(answer, enc_hook=str).decode())
+            print(json_of(rows, reply.now_s))
         else:
             print(render(rows, reply.now_s, header=not noheader, why=why))
         if iterate is None:
