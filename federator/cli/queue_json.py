@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -18,7 +18,7 @@ def json_of(rows: Sequence[QueueRow], now_s: float) -> str:
 
 def iso(at_s: float) -> str:
     """A Unix time as ISO 8601 in UTC, to the second; "": it has not come yet."""
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if at_s > 0 else ""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_s)) if at_s > 0 else ""
 
 
 def _with_times(row: QueueRow) -> dict[str, object]:

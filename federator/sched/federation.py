@@ -476,7 +476,7 @@ class Federation:
 
     def _answer_trial(self, turn: Turn, trial: Trial) -> None:
         lent = self._is_lent_to_preemptible_only
-        answers, winner = trial.answers(self.ledger, list(self.sites), quota_only=lent)
+        answers, winner = trial.answers(self.ledger, self.sites, quota_only=lent)
         turn.commands.append(AnswerTested(client=trial.client, answers=answers, winner=winner))
 
     # ---- small things ----

@@ -25,7 +25,7 @@ from federator.model.workload import AttemptId, Job, Workload, WorkloadId
 from federator.sites.calls import BANNER, MAX_FRAME_BYTES, Call, Finding, Message
 from federator.sites.replies import Reply
 
-PROTOCOL_VERSION: Final = 5
+PROTOCOL_VERSION: Final = 6
 _CHUNK: Final = 64 * 1024
 
 
