@@ -307,6 +307,11 @@ def _submit(order: Order, key: str) -> int:
         return print_bids(reply, as_json="json" in order.client)
     if not isinstance(reply, SubmitReply):
         raise unexpected(reply)
+    if "quiet" not in order.client:
+        from federator.cli.file_warnings import warnings_of  # noqa: PLC0415  # once it is queued
+
+        for text in warnings_of(order.submission):
+            _note(text)
     if "json" in order.client:
         answer = {"schema": 1, "id": reply.id, "federation": reply.federation}
         print(msgspec.json.encode(answer).decode(), flush=True)

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-import msgspec
-
 from federator.cli import flags
 from federator.cli.client import call
 from federator.cli.flags import Flag, Given, Program
@@ -75,6 +73,7 @@ def fsqueue(given: Given) -> int:
         users=(*listed(given.get("user")), *((my_name(),) if "me" in given else ())),
         ended=not states.isdisjoint(ENDED),
         why="why" in given,
+        files="json" in given,
     )
     while True:
         _show(_ask(question), states, given)
@@ -102,8 +101,9 @@ def _show(reply: QueueReply, states: frozenset[str], given: Given) -> None:
         note = f"the {reply.left_off} oldest jobs are left off; ask for fewer (-j, -u)"
         print(f"fsqueue: {note}", file=sys.stderr)
     if "json" in given:
-        answer = {"schema": 1, "now_s": reply.now_s, "jobs": rows}
-        print(msgspec.json.encode(answer, enc_hook=str).decode())
+        from federator.cli.queue_json import json_of  # noqa: PLC0415
+
+        print(json_of(rows, reply.now_s))
     else:
         print(render(rows, reply.now_s, header="noheader" not in given, why="why" in given))
 

@@ -145,6 +145,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.TIME_LIMIT: _named("leaves at its time limit, to go on in another attempt"),
     ReasonCode.NO_PROGRESS: _no_progress,
     ReasonCode.NOT_LENT: _not_lent,
+    ReasonCode.FILES: _named("its files could not be opened"),
     ReasonCode.SITE_CANCELLED: _named("was cancelled at its site"),
     ReasonCode.RECLAIMED: _named("ended by its site's watch, since it did not use its GPUs"),
     ReasonCode.LOST: _named("the site has no record of the job any more"),

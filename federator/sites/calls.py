@@ -46,6 +46,7 @@ class QueueCall(Message, frozen=True, kw_only=True, tag="queue"):
     users: tuple[str, ...] = ()
     ended: bool = False  # also those that have ended
     why: bool = False  # fill ``rank`` and ``setbacks``, which costs the daemon a ranking
+    files: bool = False  # fill ``work_dir``, ``stdin``, ``stdout`` and ``stderr``
 
 
 class CancelCall(Message, frozen=True, kw_only=True, tag="cancel"):
@@ -139,6 +140,10 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     project: str = ""  # this and the next two as the user said; nothing acts on them
     datasets: tuple[str, ...] = ()
     elastic: NodeRange | None = None
+    work_dir: str = ""  # this and the next three only with ``files``; absolute, at the site
+    stdin: str = ""
+    stdout: str = ""
+    stderr: str = ""
 
 
 class QueueReply(Message, frozen=True, kw_only=True, tag="queue_is"):

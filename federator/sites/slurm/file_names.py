@@ -15,10 +15,12 @@ import posixpath
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from federator.model.submission import Submission
-from federator.sites.slurm.options import Options
+
+if TYPE_CHECKING:
+    from federator.sites.slurm.options import Options
 
 PATTERNS: Final = frozenset({"output", "error", "input"})  # options whose values are patterns
 NO_FILE: Final = "/dev/null"

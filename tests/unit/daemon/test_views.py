@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from federator.daemon.views import queue_rows, site_rows
 from federator.model.reason import ReasonCode
 from federator.model.site import SiteJobState
+from federator.model.submission import Option, Submission, pack_submission
 from federator.model.workload import Job, SiteName, WorkloadId
 from federator.sites.calls import QueueCall, QueueRow
 from tests.fakes.build import draft, gang, rack
@@ -143,3 +146,16 @@ def test_a_site_shows_since_when_it_is_down() -> None:
     f.site_down("alpine")
     (down,) = site_rows(f.federation, regions)
     assert (down.up, down.down_since_s) == (False, f.clock.now_s)
+
+
+def test_files_are_shown_where_they_are_asked_for() -> None:
+    f = federation()
+    options = (Option(name="output", value="%j-%L.out"), Option(name="chdir", value="sub"))
+    given = Submission(components=(options,), script="#!/bin/sh\n", work_dir="/home/ada")
+    id_ = f.submit(replace(draft(gang(2)), submission=pack_submission(given)))
+    f.run_for(1.0)
+    (plain,) = rows(f, QueueCall(ids=(str(id_),)))
+    assert (plain.work_dir, plain.stdout) == ("", "")
+    (shown,) = rows(f, QueueCall(ids=(str(id_),), files=True))
+    assert (shown.work_dir, shown.stdin) == ("/home/ada/sub", "/dev/null")
+    assert shown.stdout == shown.stderr == f"/home/ada/sub/{id_}-101.out"
