@@ -90,8 +90,14 @@ def _state(row: QueueRow, now_s: float) -> Iterator[Line]:
 
 
 def _ending(row: QueueRow) -> str:
-    words = [row.site_state] if row.site_state else []
-    words.append(f"signal {row.signal}" if row.signal else f"exit code {row.exit_code}")
+    told = row.signal or row.exit_code is not None
+    words = [row.site_state] if row.site_state and told else []
+    if row.signal:
+        words.append(f"signal {row.signal}")
+    elif row.exit_code is not None:
+        words.append(f"exit code {row.exit_code}")
+    else:
+        words.append("exit code not known" if row.started_at_s else "before it started")
     words += [reason_text(row.reason)] if row.reason is not None else []
     return ", ".join(words)
 
@@ -139,6 +145,8 @@ def _score(score: Score) -> str:
 
 
 def _sites(row: QueueRow) -> Iterator[Line]:
+    if row.state == WorkloadState.HELD.value and row.reason is not None:
+        yield "Reason", reason_text(row.reason)
     if row.state != WorkloadState.PENDING.value:
         return
     for site, refusal in row.refusals.items():

@@ -22,7 +22,8 @@ from federator.sites.calls import ErrorReply, QueueCall, QueueReply, QueueRow
 
 _S = WorkloadState
 SHORT: Final[Mapping[str, str]] = MappingProxyType({
-    _S.PENDING.value: "PD", _S.AWARDED.value: "CF", _S.LAUNCHING.value: "CF",
+    _S.PENDING.value: "PD", _S.HELD.value: "PD",
+    _S.AWARDED.value: "CF", _S.LAUNCHING.value: "CF",
     _S.RUNNING.value: "R", _S.PREEMPTING.value: "CG",
     _S.CANCELLING.value: "CG", _S.COMPLETED.value: "CD",
     _S.FAILED.value: "F", _S.TIMEOUT.value: "TO", _S.CANCELLED.value: "CA",
@@ -31,6 +32,7 @@ SHORT: Final[Mapping[str, str]] = MappingProxyType({
 
 STATES: Final = frozenset(state.value for state in WorkloadState)
 ENDED: Final = frozenset(state.value for state in TERMINAL)
+_WAITS: Final = frozenset({_S.PENDING.value, _S.HELD.value})
 _SAYS_WHY: Final = frozenset({_S.PREEMPTING.value, _S.TIMEOUT.value, _S.CANCELLED.value})
 _PLAIN_NODE: Final = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -124,7 +126,7 @@ def _states(text: str | None) -> frozenset[str]:
     unknown = asked - STATES - set(SHORT.values()) - {"ALL"}
     if unknown or not asked:
         raise InvalidRequest(f"Invalid job state specified: {','.join(sorted(unknown)) or text!r}")
-    return frozenset(wanted)
+    return frozenset(wanted | _WAITS if _S.PENDING.value in wanted else wanted)
 
 
 def render(rows: list[QueueRow], now_s: float, *, header: bool, why: bool) -> str:
@@ -168,10 +170,12 @@ def _where(row: QueueRow, now_s: float) -> str:
     nodes = folded(row.node_names)
     if row.unknown_since_s:
         return f"{nodes} (unknown for {int(now_s - row.unknown_since_s)} s: site not heard)"
-    if row.state == _S.PENDING.value and row.reason is not None:
+    if row.state in _WAITS and row.reason is not None:
         return f"({row.reason.code.value})"
     if row.state == _S.FAILED.value:
         detail = row.reason.code.value if row.reason else row.site_state
+        if row.exit_code is None:
+            return f"{nodes} ({detail})"
         ending = f"signal {row.signal}" if row.signal else f"exit {row.exit_code}"
         return f"{nodes} ({detail}: {ending})"
     if row.state in _SAYS_WHY and row.reason is not None:

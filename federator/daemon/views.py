@@ -226,7 +226,7 @@ def _row(entry: Entry, federation: Federation, ranks: RankSnapshot | None) -> Qu
         started_at_s=entry.started_at_s,
         ended_at_s=entry.ended_at_s,
         unknown_since_s=site.since_s if unknown and site is not None else 0.0,
-        exit_code=entry.exit_code,
+        exit_code=_exit_code(entry),
         signal=entry.signal,
         reason=_reason(entry),
         refusals={str(s): r for s, r in entry.refusals.items()},
@@ -269,11 +269,12 @@ def _priority(entry: Entry, rank: QueueRank | None) -> int:
 
 
 def _setbacks(entry: Entry) -> dict[str, SetbackRow]:
+    until_s = {} if entry.state is WorkloadState.HELD else entry.avoid_until_s  # or it is not asked
     return {
         str(site): SetbackRow(
             reason=reason,
             failures=entry.failures_at.get(site, 0),
-            avoid_until_s=entry.avoid_until_s.get(site, 0.0),
+            avoid_until_s=until_s.get(site, 0.0),
         )
         for site, reason in entry.setbacks.items()
     }
@@ -281,6 +282,15 @@ def _setbacks(entry: Entry) -> dict[str, SetbackRow]:
 
 def _nodes(job: Job) -> int:
     return job.nodes or 0
+
+
+def _exit_code(entry: Entry) -> int | None:
+    """None of what has not ended, never ran, or ended without its site's telling how."""
+    lost = entry.reason is not None and entry.reason.code is ReasonCode.LOST
+    unsaid = entry.state is WorkloadState.CANCELLED and not (entry.exit_code or entry.signal)
+    if entry.state not in TERMINAL or not entry.ended_at_s or lost or unsaid:
+        return None
+    return entry.exit_code
 
 
 def _reason(entry: Entry) -> Reason | None:

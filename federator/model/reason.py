@@ -30,6 +30,9 @@ class ReasonCode(Enum):
     NO_ANSWER = "FedNoAnswer"  # the site did not bid in time
     BAD_BID = "FedBid"  # the site's offer contradicts the request
     LAUNCH_REFUSED = "FedLaunch"  # sbatch at the site said no, or the plan no longer held
+    PLAN_REFUSED = "FedPlan"  # sbatch at the site refused the nodes, or the amounts, of the plan
+    SBATCH_REFUSED = "FedSbatch"  # sbatch at the site refused the submission, and would again
+    HELD = "JobHeldUser"  # no site takes it: each has refused it; their words in ``detail``
     RESERVED = "FedReserved"  # would delay a gang that waits for this room; its id in ``detail``
     LEASE_OVER = "FedLease"  # did not start within the launch lease
     NODE_FAILED = "FedNodeFail"

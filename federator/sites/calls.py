@@ -84,6 +84,7 @@ class ErrorKind(Enum):
 
     REQUEST = "request"  # ask for something else
     UNAVAILABLE = "unavailable"  # ask again later
+    BUSY = "busy"  # ask again at once: the call was not even read
     DENIED = "denied"  # nothing: it is not the caller's to ask
 
 
@@ -127,7 +128,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     started_at_s: float = 0.0
     ended_at_s: float = 0.0
     unknown_since_s: float = 0.0  # the site has not been heard since; 0: it is heard
-    exit_code: int = 0
+    exit_code: int | None = None  # of what has ended, if its site has told it
     signal: int = 0
     reason: Reason | None = None
     refusals: dict[str, Refusal] = {}  # by site, of the last pass that tried it

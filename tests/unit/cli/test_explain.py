@@ -142,6 +142,27 @@ def test_a_workload_that_ended_is_told_with_how(run: Run) -> None:
     assert "Rank" not in shown
 
 
+@pytest.mark.parametrize(
+    ("changes", "ended"),
+    [
+        ({"state": "CANCELLED"}, "before it started"),
+        ({"state": "CANCELLED", "site_state": "PREEMPTED"}, "before it started"),
+        ({"state": "FAILED", "started_at_s": 4000.0}, "exit code not known"),
+        ({"state": "CANCELLED", "signal": 15, "exit_code": 0}, "signal 15"),
+    ],
+)
+def test_what_never_ran_has_no_exit_code(run: Run, changes: dict[str, Any], ended: str) -> None:
+    (line,) = (x for x in run(reply(**changes)).splitlines() if x.startswith("  Ended"))
+    assert line.split(None, 1)[1] == ended
+
+
+def test_a_held_workload_says_what_its_sites_said(run: Run) -> None:
+    reason = Reason(code=ReasonCode.HELD, detail="alpine: Invalid qos specification")
+    shown = run(reply(state="HELD", reason=reason))
+    assert "HELD, submitted" in shown
+    assert "(cancel it and submit it anew): alpine: Invalid qos specification" in shown
+
+
 def test_what_was_said_of_a_workload_is_told_and_that_nothing_acts_on_it(run: Run) -> None:
     said = {"project": "p", "datasets": ("a/b", "c"), "elastic": NodeRange(least=2, most=8)}
     assert "project p; data sets a/b, c; can run on 2-8 nodes (nothing acts on it yet)" in run(
