@@ -257,7 +257,7 @@ def _files(entry: Entry) -> dict[str, str]:
         name=w.name,
         site_job_id=entry.site_job_id,
     )
-    return asdict(found)
+    return msgspec.structs.asdict(found)
 
 
 def _priority(entry: Entry, rank: QueueRank | None) -> int:
