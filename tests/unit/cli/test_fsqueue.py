@@ -51,6 +51,18 @@ def test_the_rank_stands_before_the_sites_reasons() -> None:
     assert second.strip() == "alpine: not now: the site is down or not connected"
 
 
+def test_what_is_held_is_pending_with_its_reason() -> None:
+    reason = Reason(code=ReasonCode.HELD, detail="alpine: Invalid qos specification")
+    line, why = fsqueue.render(
+        [row(state="HELD", reason=reason)], 0.0, header=False, why=True
+    ).splitlines()
+    assert " PD " in line
+    assert line.endswith("(JobHeldUser)")
+    assert "Invalid qos specification" in why
+    for asked in ("pd", "PENDING"):
+        assert fsqueue._states(asked) == {"PENDING", "HELD"}
+
+
 def test_a_daemon_of_an_older_release_ranks_nothing() -> None:
     rows = [row(refusals={"alpine": REFUSAL})]
     lines = fsqueue.render(rows, 0.0, header=False, why=True).splitlines()
@@ -126,7 +138,7 @@ def test_arrays_are_asked_for_in_one_row_or_in_many(
     monkeypatch: pytest.MonkeyPatch, words: list[str], collapsed: bool
 ) -> None:
     _, asked = ends(monkeypatch, words, QueueReply(rows=(), now_s=0.0))
-    assert asked == [QueueCall(collapsed=collapsed)]
+    assert asked == [QueueCall(collapsed=collapsed, files="--json" in words)]
 
 
 def test_an_array_has_its_tasks_behind_its_id_and_columns_stay_in_line() -> None:
