@@ -110,6 +110,7 @@ class FaultKind(Enum):
     CLIENT_RETRY = "a client submits again with the same key"
     CLIENT_ANSWER_LOST = "a client's answer is lost"
     CLIENT_CANCELS_TWICE = "a client cancels twice"
+    CLIENT_REUSES_KEY = "a client submits something else with a key that was used"
     CLIENT_CANCELS_TASK = "a client cancels one task of an array"
 
 

@@ -206,6 +206,10 @@ class Model:
             self.break_(f"key {key} was {known}, and is {id_} now")
         self.truth(WorkloadId(id_)).acked = key
 
+    def key_reused(self, key: str, id_: int) -> None:
+        """Another submission with the same key was taken for the first one."""
+        self.break_(f"key {key} of {self.id_of_key[key]} was used again, and answered with {id_}")
+
     def cancel_asked(self, id_: int) -> None:
         """A client wants it to end; it may not learn that it was heard."""
         self.truth(WorkloadId(id_)).cancel_asked = True

@@ -8,10 +8,20 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+import msgspec
+
 from federator.faults.kinds import FaultKind
 from federator.faults.model import Model
 from federator.model.submission import Option, Submission
-from federator.sites.calls import Call, CancelCall, CancelReply, SubmitCall, SubmitReply
+from federator.sites.calls import (
+    Call,
+    CancelCall,
+    CancelReply,
+    ErrorKind,
+    ErrorReply,
+    SubmitCall,
+    SubmitReply,
+)
 from federator.sites.replies import Reply
 from federator.sites.slurm.quantities import array
 
@@ -36,6 +46,7 @@ class Wish:
     loses_answer: bool = False
     asks_again: bool = False  # though it knows
     cancels_twice: bool = False
+    reuses_key: bool = False  # for something else
 
     @property
     def key(self) -> str:
@@ -92,6 +103,9 @@ class Researcher:
         if wish.asks_again:
             self._struck(FaultKind.CLIENT_RETRY)
             await self._submit(loses=False)
+        if wish.reuses_key:
+            self._struck(FaultKind.CLIENT_REUSES_KEY)
+            await self._submit_something_else()
         if wish.cancel_after_s is not None:
             await asyncio.sleep(wish.cancel_after_s)
             for turn in range(1 + wish.cancels_twice):
@@ -110,6 +124,17 @@ class Researcher:
                     return reply.id
                 loses = False
                 self._struck(FaultKind.CLIENT_ANSWER_LOST)
+            await asyncio.sleep(self._rng.uniform(*AGAIN_S))
+
+    async def _submit_something_else(self) -> None:
+        other = msgspec.structs.replace(self._wish.submission, args=("--another",))
+        while True:
+            reply = await self._ask(SubmitCall(submission=other, key=self._wish.key))
+            if isinstance(reply, SubmitReply):
+                self._model.key_reused(f"{self._wish.user}:{self._wish.key}", reply.id)
+                return
+            if isinstance(reply, ErrorReply) and reply.kind is ErrorKind.REQUEST:
+                return
             await asyncio.sleep(self._rng.uniform(*AGAIN_S))
 
     async def _cancel(self, id_: int) -> None:

@@ -21,7 +21,7 @@ MENU: Final = tuple(
     kind for kind in FaultKind
     if kind not in {
         FaultKind.LATE_FRAME, FaultKind.CLIENT_RETRY, FaultKind.CLIENT_ANSWER_LOST,
-        FaultKind.CLIENT_CANCELS_TWICE, FaultKind.CLIENT_CANCELS_TASK,
+        FaultKind.CLIENT_CANCELS_TWICE, FaultKind.CLIENT_CANCELS_TASK, FaultKind.CLIENT_REUSES_KEY,
         FaultKind.TWO_AGENTS, FaultKind.STANDBY_TAKES_OVER, FaultKind.TWO_LEADERS,
     }
 )  # fmt: skip

@@ -341,5 +341,6 @@ def _wish(rng: Random, number: int) -> Wish:
         cancels_one_task=rng.random() < 0.5,
         loses_answer=rng.random() < 0.2,
         asks_again=rng.random() < 0.1,
+        reuses_key=rng.random() < 0.1,
         cancels_twice=rng.random() < 0.4,
     )
