@@ -125,7 +125,7 @@ class SiteLink:
 
     async def run(self) -> None:
         """Connect and serve until ``stop``."""
-        failures = 0
+        failures, said = 0, ""
         while not self._stopping:
             try:
                 await self._serve()
@@ -137,8 +137,10 @@ class SiteLink:
             was_up = self._channel is not None
             await self._hang_up()
             if was_up or failures == 0:
-                log.warning("site_down", site=self.site, detail=detail)
                 self._observe(SiteDown(site=self.site, detail=detail))
+            if was_up or detail != said:  # while it stays away: once for each reason
+                log.warning("site_down", site=self.site, detail=detail)
+                said = detail
             # An agent that ends before its first report is as good as one that does not start.
             failures = 1 if self._reported else failures + 1
             self._reported = False
@@ -310,6 +312,7 @@ class SiteLink:
             self._reported = True
             if self._troubled:
                 self._troubled = False
+                log.info("site_answers_again", site=self.site)
                 self._observe(self._up())
             if message.problems != self._problems:
                 self._problems = message.problems

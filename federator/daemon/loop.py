@@ -29,6 +29,7 @@ from federator.daemon.links import SiteLink
 from federator.daemon.pace import Pace
 from federator.daemon.standby import StandbyDesk, is_served
 from federator.daemon.supervisor import ALIVE, READY, STOPPING, Supervisor, status
+from federator.daemon.transition_log import TransitionLog
 from federator.errors import ConfigError, StoreError
 from federator.model.event import encode_event
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
@@ -280,6 +281,7 @@ class Term:
         shared = {name: config.regions[s.region].shared for name, s in config.sites.items()}
         self._admission = AdmissionNews(self._federation.ledger)
         self._admission_wake_s = 0.0
+        self._transitions = TransitionLog(federation.ledger)
         self._compaction = Compaction(federation.ledger, store, edges.act, self.clock())
         self._effects = Effects(config.federation, self._links, self._api.reply, self._wake, shared)
 
@@ -448,9 +450,10 @@ class Term:
             StoreError: as ``Store.append``.
         """
         self._leadership.check()
-        records = [encode_event(c.event) for c in commands if isinstance(c, Record)]
-        if records:
-            await self._edges.act(self._store.append, records)
+        events = [c.event for c in commands if isinstance(c, Record)]
+        if events:
+            await self._edges.act(self._store.append, [encode_event(e) for e in events])
+            self._transitions.write(events)
         for command in commands:
             self._leadership.check()
             self._effects.carry_out(command)

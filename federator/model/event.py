@@ -134,9 +134,15 @@ class Awarded(Event, frozen=True, kw_only=True, tag="awarded"):
     priority: int = 0  # at which it went, with its standing and credit; 0: of an older release
     within_quota: bool = False
     credit: float = 0.0
-    offers: dict[str, Score] = {}  # of every site that bid, the winner's among them
+    # Of every site that bid, the winner's among them: ``Score.named``; once it was a list.
+    offers: dict[str, dict[str, float] | tuple[float, ...]] = {}
     victims: tuple[WorkloadId, ...] = ()  # evicted once the site has accepted
     shrinks: tuple[Shrink, ...] = ()  # optional jobs of others, taken once the site has accepted
+
+    @property
+    def scores(self) -> dict[str, Score]:
+        """The score of each offer."""
+        return {site: Score.of(terms) for site, terms in self.offers.items()}
 
 
 class Changed(Event, frozen=True, kw_only=True, tag="changed"):

@@ -319,8 +319,6 @@ class Federation:
         if seen.reason.code is ReasonCode.LOST and entry.state is not WorkloadState.AWARDED:
             attempt_lost(turn, seen.site, seen.attempt)
             return
-        fields = {"site": seen.site, "attempt": str(seen.attempt), "detail": seen.reason.detail}
-        turn.commands.append(Note(event="launch_declined", fields=fields))
         ends_here = entry.state is WorkloadState.CANCELLING and not entry.site_job_id
         if entry.state is WorkloadState.AWARDED or ends_here:
             turn.change(entry, Happening.DECLINED, reason=seen.reason)
@@ -478,7 +476,7 @@ class Federation:
 
     def _answer_trial(self, turn: Turn, trial: Trial) -> None:
         lent = self._is_lent_to_preemptible_only
-        answers, winner = trial.answers(self.ledger, list(self.sites), quota_only=lent)
+        answers, winner = trial.answers(self.ledger, self.sites, quota_only=lent)
         turn.commands.append(AnswerTested(client=trial.client, answers=answers, winner=winner))
 
     # ---- small things ----

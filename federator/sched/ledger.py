@@ -102,7 +102,7 @@ class Entry:
     @property
     def offers(self) -> dict[str, Score]:
         """Of every site that bid for the last award."""
-        return self.award.offers if self.award is not None else {}
+        return self.award.scores if self.award is not None else {}
 
     @property
     def held_gpus(self) -> int:

@@ -25,7 +25,7 @@ from federator.model.workload import AttemptId, Job, Workload, WorkloadId
 from federator.sites.calls import BANNER, MAX_FRAME_BYTES, Call, Finding, Message
 from federator.sites.replies import Reply
 
-PROTOCOL_VERSION: Final = 5
+PROTOCOL_VERSION: Final = 6
 _CHUNK: Final = 64 * 1024
 
 
@@ -149,11 +149,13 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
     submission: Submission
     jobs: tuple[JobPlan, ...]
     array_index: int | None = None
+    array_id: int = 0  # of its array, if it is a task of one
     time_limit_s: float = inf
     victims: tuple[int, ...] = ()
     shrinks: tuple[Shrink, ...] = ()
     checkpoint_dir: str = ""
     checkpoint_interval_s: float = 0.0
+    shared: tuple[str, ...] = ()  # folders of regions: what login nodes lack there, nodes lack, too
     origin: Origin | None = None
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from federator.daemon import links
 from federator.daemon.links import SiteLink, check_hello
@@ -390,3 +391,23 @@ def test_a_daemon_of_another_log_is_told_whose_the_site_is_and_what_to_do() -> N
         "changed there. If that log is lost, build it anew with federator recover; to take the "
         "site from it, start this daemon once with --displace"
     )
+
+
+def test_the_log_says_once_why_a_site_is_away_and_again_when_the_reason_changes() -> None:
+    async def script() -> None:
+        silent, other = FakeChannel(), FakeChannel()
+        silent.say(HELLO, Report(attempts=(), complete=True))
+        silent.stream.feed_eof()
+        other.say(msgspec.structs.replace(HELLO, site="baker"))
+        other.stream.feed_eof()
+        played = Played(silent, other)
+        with capture_logs() as said:
+            await played.running(asyncio.sleep(600.0))
+        events = [line["event"] for line in said]
+        assert events == ["site_up", "site_down", "site_down", "site_down"]
+        ended, wrong, absent = (line["detail"] for line in said[1:])
+        assert "the agent ended" in ended
+        assert "expected the agent of alpine" in wrong
+        assert "nobody there" in absent
+
+    play(script)
