@@ -21,13 +21,10 @@ FUNCTIONS = "/opt/federator/user/federator/checkpoint/fed-checkpoint.sh"
 def executor(folder: Path) -> submitit.AutoExecutor:
     jobs = folder / "jobs"
     made = submitit.AutoExecutor(jobs, cluster="slurm", slurm_python="python3")
-    # Of the script itself; sites may give the same number to two jobs, but not to two nodes.
-    script_output = f"{jobs}/%j_%N.out"
     made.update_parameters(
         timeout_min=60,
         slurm_gres="gpu:a100:8",
         slurm_setup=[f". {FUNCTIONS}", "fed_submitit"],
-        slurm_additional_parameters={"output": script_output, "error": script_output},
     )
     return made
 

@@ -14,6 +14,7 @@ Outside the federation say where checkpoints go: --directory checkpoints.
 from __future__ import annotations
 
 import argparse
+import atexit
 import hashlib
 import os
 import time
@@ -104,6 +105,7 @@ def main() -> None:
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     if ranks > 1:
         distributed.init_process_group("gloo")
+        atexit.register(distributed.destroy_process_group)  # else its threads may abort the exit
     rank = distributed.get_rank() if ranks > 1 else 0
     training = Training(given.steps, rank, ranks)
     where = os.environ.get("FED_SITE", "no federation"), os.environ.get("FED_ATTEMPT", "1")

@@ -178,9 +178,8 @@ _fed_srun() {
     done
     [ -n "$_fed_home" ] || { command srun "$@"; return; }
     _fed_id=$FED_JOB_ID _fed_slurm_id=$SLURM_JOB_ID
-    if [ -n "${SLURM_ARRAY_TASK_ID:-}" ]; then # ids of an array's tasks follow each other
-        _fed_id=$((FED_JOB_ID - SLURM_ARRAY_TASK_ID))_$SLURM_ARRAY_TASK_ID
-        _fed_slurm_id=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+    if [ -n "${FED_ARRAY_JOB_ID:-}" ]; then # its submitter's id is what its process sees, too
+        _fed_id=${FED_ARRAY_JOB_ID}_$FED_ARRAY_TASK_ID _fed_slurm_id=$_fed_id
     fi
     _fed_own=${_fed_id}_federated
     (_fed_link_submitit) || { echo "fed-checkpoint: cannot write to $_fed_home" >&2; return 1; }
@@ -213,9 +212,11 @@ _fed_link_submitit() {
     _fed_task=${SLURM_NTASKS:-$((${SLURM_JOB_NUM_NODES:-1} * ${SLURM_NTASKS_PER_NODE:-1}))}
     while [ "$_fed_task" -gt 0 ]; do
         _fed_task=$((_fed_task - 1))
-        ln -sfn "$_fed_own/${_fed_slurm_id}_${_fed_task}_result.pkl" "${_fed_id}_${_fed_task}_result.pkl" &&
-            ln -sfn "$_fed_own/${FED_ATTEMPT}_${_fed_task}_log.out" "${_fed_id}_${_fed_task}_log.out" &&
-            ln -sfn "$_fed_own/${FED_ATTEMPT}_${_fed_task}_log.err" "${_fed_id}_${_fed_task}_log.err" ||
-            return
+        ln -sfn "$_fed_own/${_fed_slurm_id}_${_fed_task}_result.pkl" "${_fed_id}_${_fed_task}_result.pkl" || return
+        for _fed_word in out err; do # what this script itself writes to is a file, and goes on to be
+            _fed_log=${_fed_id}_${_fed_task}_log.$_fed_word _fed_log_own=$_fed_own/${FED_ATTEMPT}_${_fed_task}_log.$_fed_word
+            if [ -f "$_fed_log" ] && [ ! -L "$_fed_log" ]; then mv -f "$_fed_log" "$_fed_log_own" || return; fi
+            ln -sfn "$_fed_log_own" "$_fed_log" || return
+        done
     done
 }

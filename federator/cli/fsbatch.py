@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import os
-import shlex
 import stat
 import sys
 import time
-import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
 
 from federator import __version__
+from federator.cli import pipe
 from federator.cli.client import NoAnswer, ask, call
-from federator.cli.words import (
-    alternative_text,
-    is_utf8,
-    printable,
-    reason_text,
-    refusal_text,
-    unexpected,
-)
+from federator.cli.words import is_utf8, printable, reason_text, refusal_text, unexpected
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
 from federator.model.lifecycle import TERMINAL, WorkloadState
-from federator.model.reason import RefusalKind
 from federator.model.submission import Option, ScriptEncoding, Submission
 from federator.sites.calls import (
     ErrorReply,
@@ -36,8 +26,6 @@ from federator.sites.calls import (
     SubmitCall,
     SubmitReply,
 )
-from federator.sites.replies import Reply, SiteBid, TestOnlyReply
-from federator.sites.slurm.interpret import Interpreted, interpret
 from federator.sites.slurm.options import (
     MAX_SCRIPT_BYTES,
     Options,
@@ -50,6 +38,10 @@ from federator.sites.slurm.options import (
     split_client,
 )
 
+if TYPE_CHECKING:
+    from federator.sites.replies import Reply
+    from federator.sites.slurm.interpret import Interpreted
+
 POLL_S: Final = 1.0
 ENDED: Final = frozenset(state.value for state in TERMINAL)
 _OWN_VARIABLES: Final = frozenset({"FED_SUBMIT_KEY", "FED_DROPPED_ENV"})
@@ -60,7 +52,8 @@ Submit a batch script to the federation. It is queued once, for all sites, and s
 that can run it best. Options are sbatch's, on the command line, as SBATCH_* variables and in
 #SBATCH lines; see man sbatch. These are acted on here:
 
-      --parsable         print only ID;FEDERATION
+      --parsable         print only the id, with -M also the federation: ID;FEDERATION
+  -M, --clusters=NAME    the federation by its name; sites are chosen by it
   -Q, --quiet            print nothing on success
       --json             print the id, or the bids of --test-only, as JSON
       --test-only        show what each site would do, submit nothing
@@ -105,7 +98,7 @@ nothing acts on them yet, but for a tenant that takes no job without a project:
       --fed-dataset=NAME[,…]   data sets that it reads, e.g. imagenet/v2,wiki.en
       --fed-elastic=MIN-MAX    on how many nodes it could run; --nodes lies within
 
-Not honoured, because the federation chooses site, nodes and time: -M -w -x -F --reservation -d -b
+Not honoured, because the federation chooses site, nodes and time: -w -x -F --reservation -d -b
 --deadline -H -L --switches --priority --gid; each is refused with what to do instead.
 
 Environment:
@@ -124,14 +117,11 @@ Examples:
   fsbatch --test-only -N2 --gres=gpu:8 train.sh"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class Order(msgspec.Struct, frozen=True, kw_only=True):
     """A submission with what fsbatch itself is to do about it."""
 
     submission: Submission
-    read: Interpreted
-    client: frozenset[str]
-    as_user: str = ""
+    client: dict[str, str]  # options that never travel, by name
 
 
 def main() -> NoReturn:
@@ -142,25 +132,29 @@ def main() -> NoReturn:
 def run(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     """Carry out one call of fsbatch and return its exit status."""
     try:
-        command_line = parse_command_line(argv)
-        asked = {option.name for group in command_line.groups for option in group}
-        for name, text in (
-            ("help", HELP),
-            ("usage", USAGE),
-            ("version", f"federator {__version__}"),
-        ):
-            if name in asked:
-                print(text)
-                return 0
-        order = read_order(argv, environment)
-        return _submit(order, environment.get("FED_SUBMIT_KEY") or str(uuid.uuid4()))
+        status = _carry_out(argv, environment)
+        pipe.flush()
     except FederatorError as error:
         print(printable(f"fsbatch: error: {error}"), file=sys.stderr)
         if isinstance(error, UsageError):
             print('Try "fsbatch --help" for more information', file=sys.stderr)
         return _error_status(environment)
+    except BrokenPipeError:
+        pipe.end_by_sigpipe()
     except KeyboardInterrupt:
         return 130
+    return status
+
+
+def _carry_out(argv: Sequence[str], environment: Mapping[str, str]) -> int:
+    command_line = parse_command_line(argv)
+    asked = {option.name for group in command_line.groups for option in group}
+    for name, text in (("help", HELP), ("usage", USAGE), ("version", f"federator {__version__}")):
+        if name in asked:
+            print(text)
+            return 0
+    order = read_order(argv, environment)
+    return _submit(order, environment.get("FED_SUBMIT_KEY") or os.urandom(16).hex())
 
 
 def _error_status(environment: Mapping[str, str]) -> int:
@@ -173,7 +167,10 @@ def _error_status(environment: Mapping[str, str]) -> int:
 
 
 def read_order(argv: Sequence[str], environment: Mapping[str, str]) -> Order:
-    """Read command line, environment and script into a checked submission.
+    """Read command line, environment and script into a submission.
+
+    What the options ask for is not read here: the daemon does that before it queues anything, and
+    doing so twice would double the time that fsbatch takes.
 
     Raises:
         InvalidRequest: in sbatch's words where sbatch has them.
@@ -206,13 +203,7 @@ def read_order(argv: Sequence[str], environment: Mapping[str, str]) -> Order:
         work_dir=_work_dir(),
         umask=_umask(),
     )
-    values = {option.name: option.value or "" for option in client}
-    return Order(
-        submission=submission,
-        read=interpret(submission),
-        client=frozenset(values),
-        as_user=values.get("uid", ""),
-    )
+    return Order(submission=submission, client={o.name: o.value or "" for o in client})
 
 
 def _travelling(environment: Mapping[str, str]) -> dict[str, str]:
@@ -298,87 +289,74 @@ def _expect(reply: Reply) -> Reply:
 
 
 def _submit(order: Order, key: str) -> int:
-    if not is_utf8(key) or not is_utf8(order.as_user):
-        raise InvalidRequest("FED_SUBMIT_KEY and --uid must be UTF-8")
-    test_only = "test-only" in order.client
     message = SubmitCall(
-        submission=order.submission, key=key, as_user=order.as_user, test_only=test_only
+        submission=order.submission,
+        key=key,
+        as_user=order.client.get("uid", ""),
+        test_only="test-only" in order.client,
+        federation=order.client.get("clusters", ""),
     )
-    reply = _expect(ask(message, _note) if test_only else _queued(message))
-    if isinstance(reply, TestOnlyReply):
-        return _print_bids(reply, as_json="json" in order.client)
+    reply = _expect(_queued(message))
+    if message.test_only:
+        from federator.cli.bids_shown import print_bids  # noqa: PLC0415  # slow: plans and bids
+
+        return print_bids(reply, as_json="json" in order.client)
     if not isinstance(reply, SubmitReply):
         raise unexpected(reply)
     if "json" in order.client:
         answer = {"schema": 1, "id": reply.id, "federation": reply.federation}
         print(msgspec.json.encode(answer).decode(), flush=True)
     elif "parsable" in order.client:
-        print(printable(f"{reply.id};{reply.federation}"), flush=True)
+        federation = f";{reply.federation}" if message.federation else ""
+        print(printable(f"{reply.id}{federation}"), flush=True)
     elif "quiet" not in order.client:
         print(f"Submitted batch job {reply.id}", flush=True)
     if "wait" not in order.client:
         return 0
-    return _wait(reply.id, len(order.read.array_indices) or 1)
+    return _wait(reply.id, len(_interpreted(order.submission).array_indices) or 1)
 
 
 def _queued(message: SubmitCall) -> Reply:
     """Ask until the daemon says what became of the submission, or nobody answers any more."""
-    again = (
-        "it is not known whether the job was queued. To ask again without queueing it twice: "
-        f"FED_SUBMIT_KEY={shlex.quote(message.key)} and the same fsbatch command"
-    )
+
+    def away(text: str) -> None:
+        _interpreted(message.submission)  # a mistake is said now, not after a wait
+        _note(text)
+
     try:
-        return ask(message, _note)
+        return ask(message, away)
     except NoAnswer as error:
-        raise NoAnswer(f"{error}; {again}") from error
+        if message.test_only:
+            raise
+        raise NoAnswer(f"{error}; {_again(message.key)}") from error
     except KeyboardInterrupt:
-        _note(again)
+        if not message.test_only:
+            _note(_again(message.key))
         raise
+
+
+def _again(key: str) -> str:
+    import shlex  # noqa: PLC0415  # seldom needed
+
+    return (
+        "it is not known whether the job was queued. To ask again without queueing it twice: "
+        f"FED_SUBMIT_KEY={shlex.quote(key)} and the same fsbatch command"
+    )
+
+
+def _interpreted(submission: Submission) -> Interpreted:
+    """What the daemon makes of it; here only where time does not matter.
+
+    Raises:
+        InvalidRequest: the daemon would refuse it, too.
+    """
+    from federator.sites.slurm.interpret import interpret  # noqa: PLC0415  # slow to import
+
+    return interpret(submission)
 
 
 def _note(text: str) -> None:
     print(printable(f"fsbatch: {text}"), file=sys.stderr)
-
-
-def _print_bids(reply: TestOnlyReply, *, as_json: bool) -> int:
-    """Show each site's answer on stderr (JSON: stdout); 1 when no site could ever run it."""
-    hopeful = any(
-        each.bid is not None or (each.refusal is not None and each.refusal.kind is RefusalKind.WAIT)
-        for each in reply.bids
-        if each.site
-    )
-    if as_json:
-        answer = {"schema": 1, "winner": reply.winner or None, "bids": reply.bids}
-        print(msgspec.json.encode(answer).decode(), flush=True)
-        return 0 if hopeful else 1
-    width = max((len(each.site) for each in reply.bids), default=0)
-    for each in reply.bids:
-        mark = "*" if each.site == reply.winner else " "
-        line = f"fsbatch: {mark} {each.site or 'federation':<{width}}  {_bid_text(each)}"
-        print(printable(line), file=sys.stderr)
-        for other in each.refusal.alternatives if each.refusal is not None else ():
-            print(f"fsbatch:   {'':<{width}}  {alternative_text(other)}", file=sys.stderr)
-    if reply.winner:
-        print(printable(f"fsbatch: would start now at {reply.winner}"), file=sys.stderr)
-    elif hopeful:
-        print("fsbatch: would wait in the federation's queue", file=sys.stderr)
-    else:
-        print("allocation failure: no site can ever run this job", file=sys.stderr)
-    return 0 if hopeful else 1
-
-
-def _bid_text(answer: SiteBid) -> str:
-    if answer.bid is None:
-        return "no answer" if answer.refusal is None else refusal_text(answer.refusal)
-    parts = [
-        f"{sum(share.gpus for share in plan.nodes.values())} GPUs and "
-        f"{sum(share.cpus for share in plan.nodes.values())} CPUs on {','.join(plan.nodes)} "
-        f"in partition {plan.partition}"
-        for plan in answer.bid.jobs
-    ]
-    going = len(answer.bid.victims) + len(answer.bid.shrinks)
-    victims = f"; preempts {going}" if going else ""
-    return f"can start now with {' : '.join(parts)}{victims}"
 
 
 def _wait(job_id: int, tasks: int) -> int:

@@ -2,53 +2,44 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Final
 
-import click
 import msgspec
 
-from federator import __version__
+from federator.cli import flags
 from federator.cli.client import call
-from federator.cli.usage import run
+from federator.cli.flags import Flag, Given, Program
 from federator.cli.words import printable, unexpected
-from federator.errors import FederatorError, InvalidRequest
+from federator.errors import InvalidRequest
 from federator.model.partition import PartitionSummary
 from federator.sites.calls import ErrorReply, SiteRow, SitesCall, SitesReply
 
+PROGRAM: Final = Program(
+    "fsinfo",
+    "",
+    "Show the sites of the federation and what is free there.\n\n"
+    "Nodes are counted as allocated / mixed / idle / other / total.\n\n"
+    "Example: fsinfo --json",
+    (
+        Flag("noheader", "h", about="No header line."),
+        Flag("json", about="Print JSON (docs/formats.md)."),
+    ),
+)
 _HEADER: Final = (
     f"{'SITE':<10} {'REGION':<8} {'STATE':<5} {'SLURM':<9} {'PARTITION':<10} {'GPUTYPE':<8} "
     f"{'NODES(A/M/I/O/T)':<18} {'CPUS(A/T)':<12} GPUS(A/I/T)"
 )
 
 
-@click.command(context_settings={"help_option_names": ["--help"]})
-@click.option("-h", "--noheader", is_flag=True, help="No header line.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/formats.md).")
-@click.version_option(__version__, prog_name="fsinfo")
-def fsinfo(noheader: bool, as_json: bool) -> None:
-    """Show the sites of the federation and what is free there.
-
-    Nodes are counted as allocated / mixed / idle / other / total.
-
-    Example: fsinfo --json
-    """
-    _show(noheader, as_json)
+def fsinfo(given: Given) -> int:
+    """Show the table, or the same as JSON."""
+    show(header="noheader" not in given, as_json="json" in given)
+    return 0
 
 
-@click.command()
-@click.option("--noheader", is_flag=True, help="No header line.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/formats.md).")
-def sites(noheader: bool, as_json: bool) -> None:
-    """The state of every site, as fsinfo shows it.
-
-    Example: federator sites --json
-    """
-    _show(noheader, as_json)
-
-
-def _show(noheader: bool, as_json: bool) -> None:
+def show(*, header: bool, as_json: bool) -> None:
+    """Print what every site has, and what is free there."""
     reply = call(SitesCall())
     if isinstance(reply, ErrorReply):
         raise InvalidRequest(reply.message)
@@ -57,7 +48,7 @@ def _show(noheader: bool, as_json: bool) -> None:
     if as_json:
         print(msgspec.json.encode({"schema": 1, "sites": reply.sites}).decode())
         return
-    if not noheader:
+    if header:
         print(_HEADER)
     for site in reply.sites:
         for line in _lines(site):
@@ -85,12 +76,8 @@ def _partition(p: PartitionSummary) -> str:
 
 
 def main() -> None:
-    """Run the command; errors are one line and exit status 1, as sinfo's."""
-    try:
-        run(fsinfo, "fsinfo", usage_status=1)
-    except FederatorError as error:
-        print(printable(f"fsinfo: error: {error}"), file=sys.stderr)
-        sys.exit(1)
+    """Entry point of the command."""
+    flags.main(PROGRAM, fsinfo)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import time
@@ -10,16 +9,15 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-import click
 import msgspec
 
-from federator import __version__
+from federator.cli import flags
 from federator.cli.client import call
+from federator.cli.flags import Flag, Given, Program
 from federator.cli.preemption_words import preemption_lines
 from federator.cli.rank_words import rank_text
-from federator.cli.usage import run
-from federator.cli.words import listed, printable, reason_text, refusal_text, unexpected
-from federator.errors import FederatorError, InvalidRequest
+from federator.cli.words import listed, my_name, printable, reason_text, refusal_text, unexpected
+from federator.errors import InvalidRequest
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.reason import ReasonCode
 from federator.sites.calls import ErrorReply, QueueCall, QueueReply, QueueRow
@@ -44,59 +42,68 @@ _HEADER: Final = (
 )
 
 
-@click.command(context_settings={"help_option_names": ["--help"]})
-@click.argument("positional", nargs=-1, metavar="[JOBID]...")
-@click.option("-j", "--jobs", help="Only these job ids (comma separated).")
-@click.option("-u", "--user", "users", help="Only these users (comma separated).")
-@click.option("--me", is_flag=True, help="Only my own.")
-@click.option("-t", "--states", help="'all' shows jobs that have ended too; or a list of states.")
-@click.option("-h", "--noheader", is_flag=True, help="No header line.")
-@click.option("-i", "--iterate", type=click.FloatRange(min=0.1), metavar="SECONDS",
-              help="Repeat for ever.")  # fmt: skip
-@click.option(
-    "--why",
-    is_flag=True,
-    help="For every job that waits its rank, and each site's reason; of all what evictions cost.",
+PROGRAM: Final = Program(
+    "fsqueue",
+    "[JOBID]...",
+    "Show the jobs of the federation.\n\n"
+    "Examples: fsqueue --me · fsqueue --why 4294967297 · fsqueue -t all --json",
+    (
+        Flag("jobs", "j", "IDS", "Only these job ids (comma separated)."),
+        Flag("user", "u", "NAMES", "Only these users (comma separated)."),
+        Flag("me", about="Only my own."),
+        Flag("states", "t", "STATES", "'all' shows jobs that have ended too; or a list of states."),
+        Flag("noheader", "h", about="No header line."),
+        Flag("iterate", "i", "SECONDS", "Repeat for ever."),
+        Flag(
+            "why",
+            about="For every job that waits its rank, and each site's reason; of all what "
+            "evictions cost.",
+        ),
+        Flag("json", about="Print JSON (docs/formats.md)."),
+    ),
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/formats.md).")
-@click.version_option(__version__, prog_name="fsqueue")
-def fsqueue(  # noqa: PLR0913, PLR0917  # one parameter for each option of squeue
-    positional: tuple[str, ...],
-    jobs: str | None,
-    users: str | None,
-    me: bool,
-    states: str | None,
-    noheader: bool,
-    iterate: float | None,
-    why: bool,
-    as_json: bool,
-) -> None:
-    """Show the jobs of the federation.
 
-    Examples: fsqueue --me · fsqueue --why 4294967297 · fsqueue -t all --json
-    """
-    wanted_states = _states(states)
+
+def fsqueue(given: Given) -> int:
+    """Show the table, or the same as JSON; with --iterate again and again."""
+    pause_s = _pause_s(given.get("iterate"))
+    states = _states(given.get("states"))
     question = QueueCall(
-        ids=(*(id_ for word in positional for id_ in listed(word)), *listed(jobs)),
-        users=(*listed(users), *((my_name(),) if me else ())),
-        ended=not wanted_states.isdisjoint(ENDED),
-        why=why,
+        ids=(*(id_ for word in given.operands for id_ in listed(word)), *listed(given.get("jobs"))),
+        users=(*listed(given.get("user")), *((my_name(),) if "me" in given else ())),
+        ended=not states.isdisjoint(ENDED),
+        why="why" in given,
     )
     while True:
-        reply = _ask(question)
-        rows = [r for r in reply.rows if r.state in wanted_states or r.state not in STATES]
-        if reply.left_off:
-            note = f"the {reply.left_off} oldest jobs are left off; ask for fewer (-j, -u)"
-            print(f"fsqueue: {note}", file=sys.stderr)
-        if as_json:
-            answer = {"schema": 1, "now_s": reply.now_s, "jobs": rows}
-            print(msgspec.json.encode(answer, enc_hook=str).decode())
-        else:
-            print(render(rows, reply.now_s, header=not noheader, why=why))
-        if iterate is None:
-            return
+        _show(_ask(question), states, given)
+        if pause_s is None:
+            return 0
         sys.stdout.flush()
-        time.sleep(iterate)
+        time.sleep(pause_s)
+
+
+def _pause_s(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        pause_s = float(text)
+    except ValueError:
+        pause_s = 0.0
+    if not 0.1 <= pause_s < 1e9:
+        raise InvalidRequest(f"--iterate={text}: expected seconds, at least 0.1")
+    return pause_s
+
+
+def _show(reply: QueueReply, states: frozenset[str], given: Given) -> None:
+    rows = [r for r in reply.rows if r.state in states or r.state not in STATES]
+    if reply.left_off:
+        note = f"the {reply.left_off} oldest jobs are left off; ask for fewer (-j, -u)"
+        print(f"fsqueue: {note}", file=sys.stderr)
+    if "json" in given:
+        answer = {"schema": 1, "now_s": reply.now_s, "jobs": rows}
+        print(msgspec.json.encode(answer, enc_hook=str).decode())
+    else:
+        print(render(rows, reply.now_s, header="noheader" not in given, why="why" in given))
 
 
 def _ask(question: QueueCall) -> QueueReply:
@@ -106,15 +113,6 @@ def _ask(question: QueueCall) -> QueueReply:
     if not isinstance(reply, QueueReply):
         raise unexpected(reply)
     return reply
-
-
-def my_name() -> str:
-    import pwd  # noqa: PLC0415
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return f"#{os.getuid()}"
 
 
 def _states(text: str | None) -> frozenset[str]:
@@ -209,12 +207,8 @@ def _why(row: QueueRow, now_s: float) -> list[str]:
 
 
 def main() -> None:
-    """Run the command; errors are one line and exit status 1, as squeue's."""
-    try:
-        run(fsqueue, "fsqueue", usage_status=1)
-    except FederatorError as error:
-        print(printable(f"fsqueue: error: {error}"), file=sys.stderr)
-        sys.exit(1)
+    """Entry point of the command."""
+    flags.main(PROGRAM, fsqueue)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from federator import __version__
+from federator.cli import pipe
 from federator.cli.usage import exit_status, run
 from federator.errors import FederatorError
 
@@ -30,7 +31,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
     "recover": ("federator.cli.recover", "recover", "Build a lost queue anew, from the sites."),
     "simulate": ("federator.cli.simulate", "simulate", "Replay a trace of jobs under a policy."),
     "site": ("federator.cli.site", "site", "Set a site up, and prove that it is."),
-    "sites": ("federator.cli.fsinfo", "sites", "The state of every site."),
+    "sites": ("federator.cli.sites", "sites", "The state of every site."),
     "snapshot": ("federator.cli.snapshot", "snapshot", "What a site bids on now."),
     "tenants": ("federator.cli.tenants", "tenants", "Quota, limit and use of every tenant."),
     "testbed": ("federator.cli.testbed", "testbed", "Three real Slurm clusters in containers."),
@@ -53,6 +54,12 @@ class _Lazy(click.Group):
         except ModuleNotFoundError as error:
             raise click.ClickException(_missing(error)) from error
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # before click sees it, which would exit with 1
+            pipe.end_by_sigpipe()
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

@@ -57,16 +57,18 @@ def _recovered(
 ) -> Recovered:
     from federator.daemon.loop import transport_of  # noqa: PLC0415
     from federator.daemon.recover import ask_all, led_empty_store, rebuild  # noqa: PLC0415
+    from federator.sites.journal import Served  # noqa: PLC0415
     from federator.store.export import read_export  # noqa: PLC0415
     from federator.store.opening import open_store  # noqa: PLC0415
 
     now_s = time.time()
     records = list(read_export(exported)) if exported is not None else []
-    rebuild(config, records, {}, now_s, 0)  # an export that is no good must disturb no site
+    known = rebuild(config, records, {}, now_s, 0)  # a bad export must disturb no site
     store = open_store(config.store, accept_loss=True)
     try:
         epoch = led_empty_store(store, int(now_s))
-        told = asyncio.run(ask_all(config, asked, epoch, transport_of))
+        term = Served(epoch, config.federation, known.log_began or epoch)
+        told = asyncio.run(ask_all(config, asked, term, transport_of))
         found = rebuild(config, records, told, time.time(), epoch)
         store.compact(found.records)  # in pages: a store may refuse so many at once
     finally:

@@ -25,16 +25,24 @@ if TYPE_CHECKING:
     from federator.sites.agent import AgentConfig
 
 _CONFIG = click.Path(path_type=Path)
+_LEVEL = click.Choice(["debug", "info", "warning", "error"])
 
 
 @click.command()
 @click.option("--config", type=_CONFIG, required=True, help="The federation.yaml.")
-@click.option("--verbose", is_flag=True, help="Log every call too.")
-def daemon(config: Path, verbose: bool) -> None:
+@click.option("--log-level", type=_LEVEL, default="info", show_default=True, help="Of its log.")
+@click.option("--verbose", is_flag=True, help="As --log-level=debug: every call and order, too.")
+@click.option(
+    "--displace", is_flag=True, help="Serve sites that remember another event log, too; once."
+)
+def daemon(config: Path, log_level: str, verbose: bool, displace: bool) -> None:
     """Run the federation daemon in the foreground until SIGTERM.
 
     While another daemon leads it stands by, and takes over when that one ends. It ends with status
     75 when another one leads in its stead, and 74 when the log fails: start it again then.
+
+    A site that has served a daemon of another event log refuses this one, so that a trial displaces
+    nobody; with --displace it serves this one from now on.
 
     Example: federator daemon --config /etc/federator/federation.yaml
     """
@@ -45,9 +53,12 @@ def daemon(config: Path, verbose: bool) -> None:
     from federator.store.opening import open_store  # noqa: PLC0415
 
     supervisor = Supervisor.taken_from(os.environ, os.getpid())
-    _log_to_stderr(verbose)
+    _log_to_stderr("debug" if verbose else log_level)
     loaded = load_config(config)
-    service = Daemon(loaded, open_store(loaded.store), supervisor, DaemonEdges(beside=in_a_thread))
+    service = Daemon(
+        loaded, open_store(loaded.store), supervisor, DaemonEdges(beside=in_a_thread),
+        displaces=displace,
+    )  # fmt: skip
     asyncio.run(_until_told(service))
 
 
@@ -69,7 +80,7 @@ def _end_at_once(error: StoreError) -> NoReturn:
     os._exit(exit_status(error))
 
 
-def _log_to_stderr(verbose: bool) -> None:
+def _log_to_stderr(level: str) -> None:
     """For people on a terminal, JSON lines otherwise."""
     import structlog  # noqa: PLC0415  # an agent has none
 
@@ -82,7 +93,7 @@ def _log_to_stderr(verbose: bool) -> None:
             structlog.dev.ConsoleRenderer() if people else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(
-            logging.DEBUG if verbose else logging.INFO
+            logging.getLevelNamesMapping()[level.upper()]
         ),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
     )
@@ -90,26 +101,30 @@ def _log_to_stderr(verbose: bool) -> None:
 
 @click.command()
 @click.option("--config", type=_CONFIG, required=True, help="The site's agent.yaml.")
-def agent(config: Path) -> None:
+@click.option("--log-level", type=_LEVEL, help="Of its lines in syslog; else agent.yaml says it.")
+def agent(config: Path, log_level: str | None) -> None:
     """Serve one daemon on standard input and output, then end.
 
-    sshd starts it: it is the forced command of the federation's key.
+    sshd starts it: it is the forced command of the federation's key. It logs to syslog, as
+    federator-agent.
 
     Example: federator agent --config /etc/federator/agent.yaml
     """
     from federator.sites.agent import AgentConfig  # noqa: PLC0415
+    from federator.sites.agent_log import log_to_syslog  # noqa: PLC0415
 
     try:
         settings = msgspec.yaml.decode(config.read_bytes(), type=AgentConfig)
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{config}: {error}") from error
+    log_to_syslog(log_level or settings.log_level)
     asyncio.run(_serve(settings))
 
 
 async def _serve(settings: AgentConfig) -> None:
     from federator.sites.accounts import Accounts  # noqa: PLC0415
     from federator.sites.agent import Agent  # noqa: PLC0415
-    from federator.sites.greeting import await_welcome, refuse_old  # noqa: PLC0415
+    from federator.sites.greeting import await_welcome, refuse_strangers  # noqa: PLC0415
     from federator.sites.journal import Journal, take_over  # noqa: PLC0415
     from federator.sites.slurm.driver import open_driver  # noqa: PLC0415
 
@@ -121,7 +136,7 @@ async def _serve(settings: AgentConfig) -> None:
         loop.add_signal_handler(number, reader.feed_eof)  # as if the daemon had hung up
     folder = Path(settings.state_dir)
     welcome = await await_welcome(reader, pipe.write)
-    refuse_old(folder, settings.site, welcome, pipe.write)
+    refuse_strangers(folder, settings.site, welcome, pipe.write)
     lock = await take_over(folder, welcome.epoch)
     try:
         service = Agent(

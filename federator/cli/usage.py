@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from federator.cli import pipe
 from federator.errors import (
     ConfigError,
     DamagedLog,
@@ -42,6 +43,9 @@ def run(command: click.Command, program: str, usage_status: int) -> None:
     """
     try:
         status = command.main(prog_name=program, standalone_mode=False)
+        pipe.flush()
+    except BrokenPipeError:
+        pipe.end_by_sigpipe()
     except click.exceptions.NoArgsIsHelpError as error:  # a group without a command
         print(error.format_message(), file=sys.stderr)
         sys.exit(usage_status)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -177,6 +179,14 @@ def listed(text: str | None) -> tuple[str, ...]:
     if not is_utf8(text or ""):
         raise InvalidRequest(f"{printable(text or '')!r} holds bytes that are not UTF-8")
     return tuple(part for part in (text or "").split(",") if part)
+
+
+def my_name() -> str:
+    """The name of the user who runs the command; "#UID" when there is none."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"#{os.getuid()}"
 
 
 def unexpected(reply: object) -> SiteUnavailable:

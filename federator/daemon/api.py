@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -104,6 +105,7 @@ class Api:
     def _take(self, call: Call, user: str, operator: bool, answer: Callable[[Reply], None]) -> None:
         if not self._leads():
             return
+        replied, answer = answer, partial(_note_refusal, user, call, answer)
         try:
             match call:
                 case SubmitCall():
@@ -123,15 +125,33 @@ class Api:
             answer(ErrorReply(message=str(error)))
         except Exception:  # a fault of ours in one call must not end the caller's channel
             log.exception("call_fault", user=user, call=type(call).__name__)
-            answer(ErrorReply(message="the daemon failed on this request; its log says how"))
+            replied(ErrorReply(message="the daemon failed on this request; its log says how"))
 
     def _queue(self, call: QueueCall) -> QueueReply:
-        if len(call.ids) > MAX_IDS:
-            raise InvalidRequest(f"{len(call.ids)} job ids in one request, at most {MAX_IDS}")
+        call = msgspec.structs.replace(call, ids=self._own_ids(call.ids))
         now_s = self._clock()
         ranks = self._ranks.at(now_s) if call.why else None
         rows, left_off = queue_rows(self._federation, call, MAX_ROWS, ranks)
         return QueueReply(rows=rows, now_s=now_s, left_off=left_off)
+
+    def _own_ids(self, ids: tuple[str, ...]) -> tuple[str, ...]:
+        """Take off what ``fsbatch --parsable -M`` writes behind an id: ``;FEDERATION``.
+
+        Raises:
+            InvalidRequest: it is the id of another federation; or there are too many.
+        """
+        if len(ids) > MAX_IDS:
+            raise InvalidRequest(f"{len(ids)} job ids in one request, at most {MAX_IDS}")
+        bare = []
+        for id_ in ids:
+            number, mark, federation = id_.partition(";")
+            if mark and federation != self._config.federation:
+                raise InvalidRequest(
+                    f"Invalid job id specified: {id_[:60]} is of another federation; this one is "
+                    f"called {self._config.federation}"
+                )
+            bare.append(number)
+        return tuple(bare)
 
     def _ask_site(
         self,
@@ -186,8 +206,7 @@ class Api:
     # ---- submissions ----
 
     def _submit(self, call: SubmitCall, user: str, answer: Callable[[Reply], None]) -> None:
-        if not 8 <= len(call.key) <= 128:
-            raise InvalidRequest("the submit key must have 8 to 128 characters")
+        self._check_call(call)
         asked = interpret(call.submission)
         tenant = self._tenant(user, asked.account)
         if self._config.tenants[tenant].require_project and not asked.project:
@@ -226,6 +245,16 @@ class Api:
         key = f"{user}:{call.key}"  # one user's key cannot meet another's
         self._observe(SubmitAsked(client=client, key=key, draft=draft, test_only=call.test_only))
 
+    def _check_call(self, call: SubmitCall) -> None:
+        if not 8 <= len(call.key) <= 128:
+            raise InvalidRequest("the submit key must have 8 to 128 characters")
+        own = self._config.federation
+        if call.federation not in ("", own):
+            raise InvalidRequest(
+                f"--clusters={call.federation[:60]}: this federation is called {own} "
+                "and chooses the site; --test-only shows their bids"
+            )
+
     def _tenant(self, user: str, account: str | None) -> TenantName:
         """The account asked for, if the user may use it; else the user's first."""
         own = self._config.tenants_of(user)
@@ -246,11 +275,9 @@ class Api:
     def _cancel(
         self, call: CancelCall, user: str, operator: bool, answer: Callable[[Reply], None]
     ) -> None:
-        if len(call.ids) > MAX_IDS:
-            raise InvalidRequest(f"{len(call.ids)} job ids in one request, at most {MAX_IDS}")
         ids: list[WorkloadId] = []
         errors: list[str] = []
-        for wanted in dict.fromkeys(call.ids):
+        for wanted in dict.fromkeys(self._own_ids(call.ids)):
             found = find(self._federation.ledger, wanted)
             if len(ids) + len(found) > MAX_CANCELS:
                 raise InvalidRequest(f"more than {MAX_CANCELS} jobs at once; cancel fewer")
@@ -301,3 +328,10 @@ class Api:
 
         self._take(call, user, user in self._operators, answer)
         return await future
+
+
+def _note_refusal(user: str, call: Call, answer: Callable[[Reply], None], reply: Reply) -> None:
+    """Pass an answer on, and say in the log if it is a refusal."""
+    if isinstance(reply, ErrorReply):
+        log.info("call_refused", user=user, call=type(call).__name__, detail=reply.message)
+    answer(reply)

@@ -95,19 +95,15 @@ class Effects:
 
     def _tell_site(self, command: AskSite | LaunchAt | CancelAt | PreemptAt | ShrinkAt) -> None:
         link = self._links[command.site]
+        log.debug("order", type=type(command).__name__, site=command.site)
         match command:
             case AskSite():
                 link.send(_question(command))
             case LaunchAt():
-                log.info("launch", attempt=str(command.attempt), site=command.site,
-                         nodes=[n for plan in command.jobs for n in plan.nodes])  # fmt: skip
                 link.send(self._launch_order(command))
             case PreemptAt():
-                log.info("preempt", attempt=str(command.attempt), site=command.site)
                 link.send(self._preempt_order(command))
             case ShrinkAt():
-                log.info("shrink", attempt=str(command.attempt), site=command.site,
-                         components=command.components)  # fmt: skip
                 link.send(
                     ShrinkOrder(
                         attempt=command.attempt, user=command.user, components=command.components
@@ -133,11 +129,13 @@ class Effects:
             submission=unpack_submission(w.submission),
             jobs=command.jobs,
             array_index=w.array.index if w.array is not None else None,
+            array_id=w.array.array_id if w.array is not None else 0,
             time_limit_s=w.time_limit_s,
             victims=command.victims,
             shrinks=command.shrinks,
             checkpoint_dir=self._checkpoint_dir(command.site, w),
             checkpoint_interval_s=command.checkpoint_interval_s,
+            shared=tuple(sorted({str(folder) for folder in self._shared.values()})),
             origin=Origin(
                 workload=replace(w, submission=_NO_SUBMISSION),
                 key=command.key,

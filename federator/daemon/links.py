@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Protocol
 
@@ -124,7 +125,7 @@ class SiteLink:
 
     async def run(self) -> None:
         """Connect and serve until ``stop``."""
-        failures = 0
+        failures, said = 0, ""
         while not self._stopping:
             try:
                 await self._serve()
@@ -136,8 +137,10 @@ class SiteLink:
             was_up = self._channel is not None
             await self._hang_up()
             if was_up or failures == 0:
-                log.warning("site_down", site=self.site, detail=detail)
                 self._observe(SiteDown(site=self.site, detail=detail))
+            if was_up or detail != said:  # while it stays away: once for each reason
+                log.warning("site_down", site=self.site, detail=detail)
+                said = detail
             # An agent that ends before its first report is as good as one that does not start.
             failures = 1 if self._reported else failures + 1
             self._reported = False
@@ -166,7 +169,7 @@ class SiteLink:
             hello = await self._next(channel, GREETING_S)
             if not isinstance(hello, Hello) or hello.site != self.site:
                 raise SiteUnavailable(f"expected the agent of {self.site}, got {hello}")
-            check_hello(hello, self._welcome.epoch)
+            check_hello(hello, self._welcome)
         except Exception as error:  # whatever it was, the channel must be closed
             await asyncio.sleep(0.1)  # its last words may still be under way
             detail = f"{error}; it said: {channel.last_words() or 'nothing'}"
@@ -309,6 +312,7 @@ class SiteLink:
             self._reported = True
             if self._troubled:
                 self._troubled = False
+                log.info("site_answers_again", site=self.site)
                 self._observe(self._up())
             if message.problems != self._problems:
                 self._problems = message.problems
@@ -316,23 +320,43 @@ class SiteLink:
         self._observe(as_observation(self.site, message))
 
 
-def check_hello(hello: Hello, epoch: int) -> None:
-    """Raises: SiteUnavailable: the agent is of another release, or serves a newer daemon."""
+def check_hello(hello: Hello, welcome: Welcome) -> None:
+    """Raises: SiteUnavailable: the agent is of another release, or serves another daemon."""
     if hello.protocol != PROTOCOL_VERSION:
         raise SiteUnavailable(
             f"agent speaks protocol {hello.protocol}, the daemon {PROTOCOL_VERSION}; "
             "install the same release"
         )
-    if hello.last_epoch > epoch:
+    if hello.other_log:
         raise SiteUnavailable(
-            f"the site has served epoch {hello.last_epoch}, this daemon is of epoch {epoch}: "
-            "another daemon leads, or this one's log is an older copy or its clock is behind"
+            f"the site serves {_other_log(hello)}, and the log of this daemon began "
+            f"{_date(welcome.log_began)}: nothing was changed there. If that log is lost, build it "
+            "anew with federator recover; to take the site from it, start this daemon once with "
+            "--displace"
+        )
+    if hello.last_epoch > welcome.epoch:
+        raise SiteUnavailable(
+            f"the site has served epoch {hello.last_epoch}, this daemon is of epoch "
+            f"{welcome.epoch}: another daemon leads, or this one's log is an older copy or its "
+            "clock is behind"
         )
 
 
+def _other_log(hello: Hello) -> str:
+    whose = f" of federation {hello.federation}" if hello.federation else ""
+    since = f", begun {_date(hello.log_began)}" if hello.log_began else ""
+    return f"another event log{whose}{since}, last {_date(hello.last_epoch)}"
+
+
+def _date(epoch: int) -> str:
+    """When a daemon of the epoch began to lead; its number grows with Unix time."""
+    return datetime.fromtimestamp(epoch, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
 def _last_of_ours(hello: Hello, welcome: Welcome) -> int:
-    """The site's newest epoch; that of another federation says nothing about our log."""
+    """The site's newest epoch; that of another federation or log says nothing about our log."""
     is_ours = hello.federation in ("", welcome.federation)
+    is_ours = is_ours and hello.log_began in (0, welcome.log_began)
     return hello.last_epoch if is_ours else 0
 
 

@@ -29,6 +29,7 @@ from federator.daemon.links import SiteLink
 from federator.daemon.pace import Pace
 from federator.daemon.standby import StandbyDesk, is_served
 from federator.daemon.supervisor import ALIVE, READY, STOPPING, Supervisor, status
+from federator.daemon.transition_log import TransitionLog
 from federator.errors import ConfigError, StoreError
 from federator.model.event import encode_event
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
@@ -115,6 +116,7 @@ class Daemon:
         store: its event log, which it does not lead yet.
         supervisor: the service manager that started it, if any.
         edges: see ``DaemonEdges``.
+        displaces: whether sites are served that remember another log, too.
     """
 
     def __init__(
@@ -123,7 +125,10 @@ class Daemon:
         store: Store,
         supervisor: Supervisor | None = None,
         edges: DaemonEdges = DaemonEdges(),  # frozen
+        *,
+        displaces: bool = False,
     ) -> None:
+        self._displaces = displaces
         self._config = config
         self._store = store
         self._supervisor = supervisor or Supervisor()
@@ -216,7 +221,10 @@ class Daemon:
         known = self._follower.federation
         if len(known.ledger.entries) >= MANY:
             gc.freeze()  # all of it is needed: no need to look through it again and again
-        self.term = Term(self._config, self._store, known, self._leadership, self._edges)
+        self.term = Term(
+            self._config, self._store, known, self._leadership, self._edges,
+            displaces=self._displaces,
+        )  # fmt: skip
         if not self._stopping.is_set():
             await self.term.run(epoch, self._supervisor)
 
@@ -240,6 +248,7 @@ class Term:
         federation: as that log left it.
         leadership: nothing is done any more once it does not hold.
         edges: see ``DaemonEdges``.
+        displaces: as ``Daemon``.
     """
 
     def __init__(
@@ -249,7 +258,10 @@ class Term:
         federation: Federation,
         leadership: Leadership,
         edges: DaemonEdges,
+        *,
+        displaces: bool,
     ) -> None:
+        self._displaces = displaces
         self._edges = edges
         self._config = config
         self._store = store
@@ -269,6 +281,7 @@ class Term:
         shared = {name: config.regions[s.region].shared for name, s in config.sites.items()}
         self._admission = AdmissionNews(self._federation.ledger)
         self._admission_wake_s = 0.0
+        self._transitions = TransitionLog(federation.ledger)
         self._compaction = Compaction(federation.ledger, store, edges.act, self.clock())
         self._effects = Effects(config.federation, self._links, self._api.reply, self._wake, shared)
 
@@ -372,6 +385,8 @@ class Term:
                 kind: GpuModel(mem_gib=gpu.mem_gib, nvlink=gpu.nvlink, weight=gpu.weight)
                 for kind, gpu in self._config.gpus.items()
             },
+            log_began=self._federation.ledger.log_began,
+            displaces=self._displaces,
         )
         return SiteLink(
             name, self._edges.transport_of(site), welcome, self._inbox.put_nowait, self._api
@@ -435,9 +450,10 @@ class Term:
             StoreError: as ``Store.append``.
         """
         self._leadership.check()
-        records = [encode_event(c.event) for c in commands if isinstance(c, Record)]
-        if records:
-            await self._edges.act(self._store.append, records)
+        events = [c.event for c in commands if isinstance(c, Record)]
+        if events:
+            await self._edges.act(self._store.append, [encode_event(e) for e in events])
+            self._transitions.write(events)
         for command in commands:
             self._leadership.check()
             self._effects.carry_out(command)

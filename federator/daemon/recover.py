@@ -23,6 +23,7 @@ from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.message import AttemptsShown, Command, Note, Record, Remembered
 from federator.model.workload import SiteName, WorkloadId
 from federator.sites.calls import frame
+from federator.sites.journal import Served
 from federator.sites.protocol import (
     PROTOCOL_VERSION,
     Hello,
@@ -58,6 +59,7 @@ class Recovered:
 
     records: tuple[bytes, ...]
     epoch: int
+    log_began: int  # by which sites know the log; 0: neither export nor epoch says
     at_sites: int
     pending: int
     from_sites: int
@@ -69,10 +71,10 @@ class Recovered:
 async def ask_all(
     config: FederationConfig,
     sites: Sequence[SiteName],
-    epoch: int,
+    term: Served,
     transport_of: Callable[[SiteConfig], Transport],
 ) -> Told:
-    """What these sites remember; a daemon of an older epoch is not served there from now on.
+    """What these sites remember; only daemons of this term's log are served there from now on.
 
     Raises:
         SiteUnavailable: some do not tell; the message names them.
@@ -82,7 +84,7 @@ async def ask_all(
         detail = ""
         for _ in range(TRIES):
             try:
-                return await _ask(config, name, epoch, transport_of(config.sites[name]))
+                return await _ask(config, name, term, transport_of(config.sites[name]))
             except _FAILURES as error:
                 detail = str(error) or f"no word for {QUIET_S:.0f} s"
             await asyncio.sleep(AGAIN_S)
@@ -94,14 +96,14 @@ async def ask_all(
         raise SiteUnavailable(
             f"{'; '.join(silent)}. Nothing was written. Mend it and try again, or leave a site out "
             "by --without: what it was given after the export may then run twice. Sites that "
-            f"answered have served epoch {epoch} now: a log that is found meanwhile counts as an "
-            "older copy, and goes through recover as well (--export)"
+            f"answered have served epoch {term.epoch} now: a log that is found meanwhile counts "
+            "as an older copy, and goes through recover as well (--export)"
         )
     return {name: answer for name, answer in answers.items() if not isinstance(answer, str)}
 
 
 async def _ask(
-    config: FederationConfig, name: SiteName, epoch: int, transport: Transport
+    config: FederationConfig, name: SiteName, term: Served, transport: Transport
 ) -> Sequence[Remembered]:
     channel = await transport.open()
     try:
@@ -110,17 +112,19 @@ async def _ask(
             site = config.sites[name]
             welcome = Welcome(
                 protocol=PROTOCOL_VERSION,
-                federation=config.federation,
-                epoch=epoch,
+                federation=term.federation,
+                epoch=term.epoch,
                 site=name,
                 partitions=site.partitions,
                 poll_interval_s=site.poll_interval_s,
+                log_began=term.log_began,
+                displaces=True,
             )
             channel.write(frame(welcome))
             hello = await _next(channel, GREETING_S)
             if not isinstance(hello, Hello) or hello.site != name:
                 raise SiteUnavailable(f"expected the agent of {name}, got {hello}")
-            check_hello(hello, epoch)
+            check_hello(hello, welcome)
             return await _told(channel)
     except _FAILURES as error:
         detail = str(error) or f"no word for {QUIET_S:.0f} s"
@@ -184,7 +188,8 @@ def rebuild(
     since_s = newest_s or now_s - WITHOUT_EXPORT_S
     entries = federation.ledger.entries
     before = {id_: entry.state for id_, entry in entries.items()}
-    commands: list[Command] = list(federation.begin_epoch(now_s, epoch))
+    log_began = federation.ledger.log_began or epoch
+    commands: list[Command] = list(federation.begin_epoch(now_s, epoch, log_began))
     for site, attempt in _last_attempts(told):
         if attempt.attempt.workload not in before and not _is_news(attempt, since_s):
             continue
@@ -194,6 +199,7 @@ def rebuild(
     return Recovered(
         records=(*exported, *(encode_event(c.event) for c in commands if isinstance(c, Record))),
         epoch=federation.ledger.epoch,
+        log_began=log_began,
         at_sites=sum(state in AT_SITE for state in states),
         pending=states.count(WorkloadState.PENDING),
         from_sites=len(entries) - len(before),

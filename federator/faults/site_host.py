@@ -25,8 +25,8 @@ from federator.faults.process import DiskFull, Process
 from federator.model.workload import AttemptId
 from federator.sites.agent import Agent, AgentConfig
 from federator.sites.calls import Call
-from federator.sites.greeting import await_welcome, refuse_old
-from federator.sites.journal import TAKEOVER_S, Journal, Mark, Step, check_epoch
+from federator.sites.greeting import await_welcome, refuse_strangers
+from federator.sites.journal import TAKEOVER_S, Journal, Mark, Served, Step, check_epoch
 from federator.sites.replies import Reply
 from federator.sites.researchers import Answer
 
@@ -71,9 +71,9 @@ class MortalJournal(Journal):
         super().put(attempt, mark)
         self._process.point(f"{name} after")
 
-    def accept_epoch(self, epoch: int, federation: str = "") -> None:
+    def accept(self, term: Served, *, displaces: bool = False) -> None:
         self._process.check()
-        super().accept_epoch(epoch, federation)
+        super().accept(term, displaces=displaces)
 
     def close(self) -> None:
         """What the kernel does when its process ends."""
@@ -165,7 +165,7 @@ class SiteHost:
         journal: MortalJournal | None = None
         try:
             welcome = await await_welcome(end.reader, end.write)
-            refuse_old(self.folder, self.name, welcome, end.write)
+            refuse_strangers(self.folder, self.name, welcome, end.write)
             await self._take_over(process, end, welcome.epoch)
             journal = MortalJournal(self.folder, self.clock(), process, self.disk, self.tell)
             process.when_dead(journal.close)

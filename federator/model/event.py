@@ -109,6 +109,7 @@ class EpochBegan(Event, frozen=True, kw_only=True, tag="epoch"):
 
     epoch: int
     first_id: WorkloadId = FIRST_WORKLOAD_ID  # ids below it are not given out any more
+    log_began: int = 0  # the epoch that tells this log from others; 0: of its first term
 
 
 class Submitted(Event, frozen=True, kw_only=True, tag="submitted"):
@@ -133,9 +134,15 @@ class Awarded(Event, frozen=True, kw_only=True, tag="awarded"):
     priority: int = 0  # at which it went, with its standing and credit; 0: of an older release
     within_quota: bool = False
     credit: float = 0.0
-    offers: dict[str, Score] = {}  # of every site that bid, the winner's among them
+    # Of every site that bid, the winner's among them: ``Score.named``; once it was a list.
+    offers: dict[str, dict[str, float] | tuple[float, ...]] = {}
     victims: tuple[WorkloadId, ...] = ()  # evicted once the site has accepted
     shrinks: tuple[Shrink, ...] = ()  # optional jobs of others, taken once the site has accepted
+
+    @property
+    def scores(self) -> dict[str, Score]:
+        """The score of each offer."""
+        return {site: Score.of(terms) for site, terms in self.offers.items()}
 
 
 class Changed(Event, frozen=True, kw_only=True, tag="changed"):
@@ -182,6 +189,7 @@ class SnapshotBegan(Event, frozen=True, kw_only=True, omit_defaults=True, tag="s
     tax_by_victim: dict[TenantName, float] = {}
     tax_victims: int = 0
     tax_gpu_s: float = 0.0
+    log_began: int = 0  # as ``EpochBegan``; 0: of an older release
 
 
 class TenantUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
@@ -32,6 +33,20 @@ class JobPlan:
     nodes: dict[str, NodeShare]
     gpu_types: dict[str, int] = field(default_factory=dict)  # GPUs by type, where nodes have one
     rails: int = 0  # GPUs of each of several nodes, if it has all of every one of them
+
+
+def shared_node(plans: Iterable[JobPlan]) -> str:
+    """A node that two jobs of a workload would share, which Slurm never starts; "": there is none.
+
+    Pinned to their nodes, the components of a het job wait for ever if two have one in common.
+    """
+    seen: set[str] = set()
+    for plan in plans:
+        shared = seen.intersection(plan.nodes)
+        if shared:
+            return min(shared)
+        seen.update(plan.nodes)
+    return ""
 
 
 class Shrink(NamedTuple):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, Self
 
 
 class Score(NamedTuple):
@@ -16,7 +17,35 @@ class Score(NamedTuple):
     victims_priority: int = 0
     victims: int = 0  # an optional job that is taken counts as one
     lost_work_gpu_s: float = 0.0
+    gpus_unasked: int = 0  # GPUs of the nodes that a workload without GPUs takes
     locality_cost: float = 0.0  # sum over pairs of GPUs, spec eq. 2
     gpu_worth: float = 0.0  # of all GPUs taken, so that the least capable that do are taken
     fragmentation: float = 0.0  # by how many GPUs it raises those of no use in its racks
     bytes_to_move: float = 0.0
+
+    @classmethod
+    def total(cls, scores: Iterable[Score], *, with_gpus: bool) -> Self:
+        """The sum over a workload's jobs; ``with_gpus``: one of them has GPUs.
+
+        Then a gang's racks must not be chosen by the node of a job that goes with it.
+        """
+        summed = cls(*(sum(terms) for terms in zip(*scores, strict=True)))
+        return summed._replace(gpus_unasked=0) if with_gpus else summed
+
+    def named(self) -> dict[str, float]:
+        """The terms that are not 0, by name: so they keep their meaning in the log."""
+        return {name: term for name, term in self._asdict().items() if term}
+
+    @classmethod
+    def of(cls, terms: Mapping[str, float] | Sequence[float]) -> Self:
+        """What ``named`` gave, here or in another release; the oldest told terms by position."""
+        if not isinstance(terms, Mapping):
+            terms = dict(zip(_TERMS_ONCE, terms, strict=False))
+        return cls._make(terms.get(name, 0) for name in cls._fields)
+
+
+_TERMS_ONCE: Final = (
+    "preempts", "victims_priority", "victims", "lost_work_gpu_s", "locality_cost", "gpu_worth",
+    "fragmentation", "bytes_to_move",
+)  # fmt: skip
+"""The terms while the log told them by position."""

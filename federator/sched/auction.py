@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from federator.model.message import SiteAnswer
 from federator.model.plan import Bid
-from federator.model.score import Score
 from federator.model.workload import SiteName, WorkloadId
 
 Answers = Mapping[SiteName, Mapping[WorkloadId, SiteAnswer]]
@@ -81,10 +80,12 @@ def auction(
     return Outcome(awards=tuple(awards), again=tuple(again), refused=tuple(refused))
 
 
-def offers_for(id_: WorkloadId, answers: Answers) -> dict[str, Score]:
+def offers_for(
+    id_: WorkloadId, answers: Answers
+) -> dict[str, dict[str, float] | tuple[float, ...]]:
     """The score of every site that bid for a workload, for the record."""
     return {
-        str(site): answer.bid.score
+        str(site): answer.bid.score.named()
         for site, got in answers.items()
         if (answer := got.get(id_)) is not None and answer.bid is not None
     }

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from federator.model.message import SiteAnswer
 from federator.model.plan import Bid, BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
-from federator.model.workload import Job
+from federator.model.score import Score
+from federator.model.workload import MAX_AMOUNT, Job
 from federator.sched.alternatives import alternatives
 from federator.sched.negative_cache import NOBODY, NegativeCache, Rights, as_for
 from federator.sched.preemption import Claim, plan_with_victims, redo, undo
@@ -24,7 +25,7 @@ from federator.sched.workload_plan import Reasons, place_all
 FORETOLD: Final = 3  # refusals of a message that say when the workload could start
 EXPLAINED: Final = 16  # refusals that say what would start instead
 RETRIED: Final = 16  # bids for which it is found out whether earlier ones stood in their way
-_AS_GOOD: Final = 5  # terms of the score up to locality: what a hold may spoil
+_AS_GOOD: Final = 1 + Score._fields.index("locality_cost")  # terms that a hold may spoil
 
 NeverFits = Callable[[tuple[Job, ...]], Refusal | None]
 
@@ -68,6 +69,7 @@ class Bidding:
         self._fenced_off: NegativeCache[Refusal] = NegativeCache()
         self._made: list[Bid] = []
         self._made_end: list[Ending] = []  # of those with a time limit
+        self._least_gpus_held = MAX_AMOUNT  # of the nodes of these bids
         self._foretold = self._explained = self._retried = 0
 
     def reserve_for(self, asked: BidRequest) -> None:
@@ -95,10 +97,7 @@ class Bidding:
         result = () if fenced_off is not None else self._plan(asked, late=late)
         if isinstance(result, Bid):
             held_back = self._is_held_back(asked, result, late=late)
-            self._made.append(result)
-            if isfinite(asked.time_limit_s):
-                ends_by_s = self._now_s + asked.time_limit_s
-                self._made_end.append(ending_of(self._room, ends_by_s, result.jobs))
+            self._made_a_bid(asked, result)
             return SiteAnswer(id=asked.id, bid=result, held_back=held_back)
         unfenced = self._try(asked) if late else result
         if isinstance(unfenced, Bid):
@@ -116,6 +115,16 @@ class Bidding:
         self._made = []
 
     # ---- plans ----
+
+    def _made_a_bid(self, asked: BidRequest, bid: Bid) -> None:
+        self._made.append(bid)
+        if isfinite(asked.time_limit_s):
+            ends_by_s = self._now_s + asked.time_limit_s
+            self._made_end.append(ending_of(self._room, ends_by_s, bid.jobs))
+        if self._least_gpus_held:
+            nodes = (self._room.by_name[name].node for plan in bid.jobs for name in plan.nodes)
+            least_gpus = min(node.gpus for node in nodes)
+            self._least_gpus_held = min(self._least_gpus_held, least_gpus)
 
     def _plan(self, asked: BidRequest, *, late: bool) -> Bid | Reasons:
         """A plan, taken from the room; ``late``: it could still run when the reservation begins."""
@@ -146,9 +155,7 @@ class Bidding:
 
     def _is_held_back(self, asked: BidRequest, bid: Bid, *, late: bool) -> bool:
         """Tell whether the bids made before are why this one is not better."""
-        racks = {self._room.by_name[n].node.switch for plan in bid.jobs for n in plan.nodes}
-        evicts = bid.victims or bid.shrinks
-        if not self._made or self._retried >= RETRIED or (len(racks) == 1 and not evicts):
+        if not self._made or self._retried >= RETRIED or not self._may_be_spoilt(bid):
             return False
         self._retried += 1
         room, occupants = self._room, self._occupants
@@ -162,6 +169,14 @@ class Bidding:
         for made in (*self._made, bid):
             redo(made, room, occupants)
         return isinstance(alone, Bid) and alone.score[:_AS_GOOD] < bid.score[:_AS_GOOD]
+
+    def _may_be_spoilt(self, bid: Bid) -> bool:
+        """Tell whether the bids made before can have cost it a term of the score at all."""
+        nodes = [self._room.by_name[name].node for plan in bid.jobs for name in plan.nodes]
+        if bid.victims or bid.shrinks or len({node.switch for node in nodes}) > 1:
+            return True
+        most_gpus = max(node.gpus for node in nodes) if bid.score.gpus_unasked else 0
+        return self._least_gpus_held < most_gpus
 
     # ---- refusals ----
 

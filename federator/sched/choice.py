@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from heapq import nsmallest
 from operator import attrgetter
@@ -66,7 +66,8 @@ def bounds(need: NodeShare) -> tuple[int, int, int]:
     return need.gpus or -MAX_AMOUNT, need.cpus or -MAX_AMOUNT, need.mem_mib or -MAX_AMOUNT
 
 
-def _fitting(job: Job, need: NodeShare, suitable: list[FreeNode]) -> list[FreeNode]:
+def nodes_fitting(job: Job, need: NodeShare, suitable: Sequence[FreeNode]) -> list[FreeNode]:
+    """The nodes that have so much free."""
     gpus, cpus, mem_mib = bounds(need)  # a site has thousands of nodes
     found = [f for f in suitable if f.gpus >= gpus and f.cpus >= cpus and f.mem_mib >= mem_mib]
     if need.gres:
@@ -106,7 +107,7 @@ def _racks(nodes: Iterable[FreeNode]) -> Racks:
 def _choose_fixed(job: Job, suitable: list[FreeNode], fabric: Fabric) -> list[FreeNode] | Reason:
     """Take ``job.nodes`` nodes: from the tightest rack that has them all, else the cheapest way."""
     count, need = job.nodes or 1, least_share(job)
-    fitting = _fitting(job, need, suitable)
+    fitting = nodes_fitting(job, need, suitable)
     if not fitting:
         return _too_small(job, need, suitable)
     if count == 1 and not _has_totals(job):
@@ -190,7 +191,7 @@ def _freest(job: Job, nodes: list[FreeNode], count: int) -> list[FreeNode]:
 def _choose_fewest(job: Job, suitable: list[FreeNode], fabric: Fabric) -> list[FreeNode] | Reason:
     """Take the fewest nodes that hold the totals; one rack before several, tight before wide."""
     least = least_share(job)
-    fitting = _fitting(job, least, suitable)
+    fitting = nodes_fitting(job, least, suitable)
     if not fitting:
         return _too_small(job, least, suitable)
     closing = _closing(job, fitting, job.gpus, job.cpus)

@@ -31,6 +31,7 @@ from federator.sched.negative_cache import NOBODY, NegativeCache, Rights, as_for
 from federator.sched.policy import Ranked
 from federator.sched.rules import Rules
 from federator.sched.site_view import SiteView
+from federator.sched.workload_plan import never_fits
 
 
 @dataclass(slots=True)
@@ -347,17 +348,19 @@ class Trial:
     round: Round
 
     def answers(
-        self, ledger: Ledger, site_order: Sequence[SiteName], *, quota_only: bool = False
+        self, ledger: Ledger, sites: Mapping[SiteName, SiteView], *, quota_only: bool = False
     ) -> tuple[dict[SiteName, SiteAnswer], SiteName | None]:
         """Each site's answer, and who would win now.
 
-        Under the name "" the federation's own, where a limit stands against every bid, or a quota
-        (``quota_only``: against one that may not be evicted).
+        Of a site that is down nothing but what it last had can say "never". Under the name "" the
+        federation's own, where a limit stands against every bid, or a quota (``quota_only``:
+        against one that may not be evicted).
         """
         id_, tenancy = self.workload.id, ledger.tenancy
         answers = {site: by_id[id_] for site, by_id in self.round.answers.items() if id_ in by_id}
-        for site, silence in self.round.silent().items():
-            answers[site] = SiteAnswer(id=id_, refusal=silence)
+        for site, told in (self._of_those_down(sites) | self.round.silent()).items():
+            answers[site] = SiteAnswer(id=id_, refusal=told)
+        site_order = list(sites)
         if self.workload.tenant not in tenancy:
             offers = bids_for(id_, self.round.answers, site_order)
             return answers, offers[0].site if offers else None
@@ -376,6 +379,15 @@ class Trial:
         if beyond is not None:
             answers[SiteName("")] = SiteAnswer(id=id_, refusal=beyond)
         return answers, None
+
+    def _of_those_down(self, sites: Mapping[SiteName, SiteView]) -> dict[SiteName, Refusal]:
+        found = {}
+        for name, site in sites.items():
+            if not site.ready:
+                jobs, empty = self.workload.jobs, site.empty
+                never = never_fits(jobs, empty, site.partitions) if empty is not None else None
+                found[name] = wait(ReasonCode.SITE_DOWN) if never is None else never
+        return found
 
 
 def wait(code: ReasonCode, needed: int = 0) -> Refusal:

@@ -116,7 +116,7 @@ class Federation:
         for event in events:
             self.ledger.apply(event)
 
-    def begin_epoch(self, now_s: float, epoch: int = 0) -> list[Command]:
+    def begin_epoch(self, now_s: float, epoch: int = 0, log_began: int = 0) -> list[Command]:
         """Start a new term as leader; call once after ``replay``.
 
         Epochs grow with time, and first ids with epochs, so that both do so even across a log that
@@ -125,12 +125,14 @@ class Federation:
         Args:
             now_s: Unix time.
             epoch: the term's number at the store; the one that begins is no smaller.
+            log_began: by which sites know the log, if it is empty; 0: by the epoch that begins.
         """
         turn = self._turn(now_s)
         self._log_epoch = self.ledger.epoch
         epoch = max(self.ledger.epoch + 1, int(now_s), epoch)
         first_id = max(self.ledger.next_id, first_id_of(epoch))
-        turn.record(EpochBegan(at_s=now_s, epoch=epoch, first_id=first_id))
+        log_began = self.ledger.log_began or log_began or epoch
+        turn.record(EpochBegan(at_s=now_s, epoch=epoch, first_id=first_id, log_began=log_began))
         turn.commands.append(Wake(at_s=now_s))
         self._pass_not_before_s = now_s + FIRST_PASS_S
         turn.commands.append(Wake(at_s=self._pass_not_before_s))
@@ -317,8 +319,6 @@ class Federation:
         if seen.reason.code is ReasonCode.LOST and entry.state is not WorkloadState.AWARDED:
             attempt_lost(turn, seen.site, seen.attempt)
             return
-        fields = {"site": seen.site, "attempt": str(seen.attempt), "detail": seen.reason.detail}
-        turn.commands.append(Note(event="launch_declined", fields=fields))
         ends_here = entry.state is WorkloadState.CANCELLING and not entry.site_job_id
         if entry.state is WorkloadState.AWARDED or ends_here:
             turn.change(entry, Happening.DECLINED, reason=seen.reason)
@@ -476,7 +476,7 @@ class Federation:
 
     def _answer_trial(self, turn: Turn, trial: Trial) -> None:
         lent = self._is_lent_to_preemptible_only
-        answers, winner = trial.answers(self.ledger, list(self.sites), quota_only=lent)
+        answers, winner = trial.answers(self.ledger, self.sites, quota_only=lent)
         turn.commands.append(AnswerTested(client=trial.client, answers=answers, winner=winner))
 
     # ---- small things ----

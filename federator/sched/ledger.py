@@ -102,7 +102,7 @@ class Entry:
     @property
     def offers(self) -> dict[str, Score]:
         """Of every site that bid for the last award."""
-        return self.award.offers if self.award is not None else {}
+        return self.award.scores if self.award is not None else {}
 
     @property
     def held_gpus(self) -> int:
@@ -161,6 +161,7 @@ class Ledger:
         self.backlog = Backlog(self.tenancy)
         self.entries: dict[WorkloadId, Entry] = {}
         self.epoch = 0
+        self.log_began = 0  # the epoch by which sites tell this log from others; 0: it is empty
         self.next_id = FIRST_WORKLOAD_ID
         self.array_tasks: dict[WorkloadId, dict[int, WorkloadId]] = {}  # by array id and index
         self.id_of_key: dict[str, WorkloadId] = {}
@@ -212,6 +213,7 @@ class Ledger:
             return self._change(event)
         if isinstance(event, EpochBegan):
             self.epoch = event.epoch
+            self.log_began = self.log_began or event.log_began or event.epoch
             self.next_id = max(self.next_id, event.first_id)
             return ()
         if isinstance(event, Submitted):

@@ -3,6 +3,7 @@
 The rules are MAST's without preemption (OSDI'24 sec. 4.3): one rack if possible, else racks in
 batches, fewest nodes. Where the paper is silent we choose the tightest fit, so that whole nodes
 and racks stay free for gangs; GPUs of one type before a mixture, and the least capable that do.
+A job without GPUs goes on nodes without GPUs wherever these alone are enough, whatever their racks.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def _nearness(reason: Reason) -> tuple[int, int]:
 
 
 def place_in(job: Job, room: Room, partition: str) -> Placed | tuple[Reason, ...]:
-    """As ``place_job``, in one partition; a gang mixes GPU types only where it must."""
+    """As ``place_job``, in one partition; a gang mixes kinds of nodes only where it must."""
     found = _option_in(job, room, partition)
     return found.placed(job) if isinstance(found, _Option) else (found,)
 
@@ -134,7 +135,7 @@ def _option_among(job: Job, room: Room, partition: str, nodes: list[FreeNode]) -
     if job.exclusive:
         shares = [NodeShare(gpus=f.gpus, cpus=f.cpus, mem_mib=s.mem_mib, gres=s.gres)
                   for f, s in zip(chosen, shares, strict=True)]  # fmt: skip
-    return _Option(partition, chosen, shares, _score(chosen, shares, room))
+    return _Option(partition, chosen, shares, _score(job, chosen, shares, room))
 
 
 def _rails(chosen: Sequence[FreeNode], shares: Sequence[NodeShare]) -> int:
@@ -173,6 +174,9 @@ def _suitable(job: Job, room: Room, partition: str) -> Suitable | Reason:
             partition if found is ReasonCode.NO_PARTITION else "&".join(sorted(set(job.features)))
         )
         return Reason(code=found, job=job.name, detail=missing)
+    if not found.nodes:
+        return Reason(code=ReasonCode.TOO_FEW_NODES, job=job.name, needed=job.nodes or 1,
+                      unit="nodes", detail="none of its other components on them")  # fmt: skip
     return found
 
 
@@ -193,8 +197,9 @@ def suitable_nodes(job: Job, room: Room, partition: str) -> Sequence[FreeNode]:
 _GRID: Final = 2.0**20
 
 
-def _score(chosen: Sequence[FreeNode], shares: Sequence[NodeShare], room: Room) -> Score:
+def _score(job: Job, chosen: Sequence[FreeNode], shares: Sequence[NodeShare], room: Room) -> Score:
     return Score(
+        gpus_unasked=0 if job.total_gpus else sum([f.node.gpus for f in chosen]),
         locality_cost=locality_cost(chosen, shares, room.fabric),
         gpu_worth=on_grid(
             sum(s.gpus * f.node.gpu_worth for f, s in zip(chosen, shares, strict=True))

@@ -11,7 +11,7 @@ from typing import Final
 
 from federator.model.gres import covers
 from federator.model.message import SiteAnswer
-from federator.model.plan import Bid, JobPlan
+from federator.model.plan import Bid, JobPlan, shared_node
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.workload import MAX_AMOUNT, Job, WorkloadId
 
@@ -73,7 +73,8 @@ def plan_contradiction(jobs: Sequence[Job], plans: Sequence[JobPlan]) -> str:
         wrong = _of_job(job, plan)
         if wrong:
             return f"{job.name}: {wrong}"
-    return ""
+    shared = shared_node(plans)
+    return f"it plans two jobs on node {shared}" if shared else ""
 
 
 def _of_job(job: Job, plan: JobPlan) -> str:
@@ -94,7 +95,7 @@ def _of_job(job: Job, plan: JobPlan) -> str:
          f"it plans less than {', '.join(name for name, _ in job.gres)} on a node"),
         (min(typed, default=0) >= 0 and sum(typed) <= gpus,
          "it plans more GPUs of a type than GPUs"),
-        (not job.gpu_types or set(plan.gpu_types) <= set(job.gpu_types),
+        (not (job.gpu_types and job.total_gpus) or set(plan.gpu_types) <= set(job.gpu_types),
          "it plans another GPU type"),
         (not job.avoid or plan.nodes.keys().isdisjoint(job.avoid),
          "it plans a node that failed the workload"),

@@ -81,8 +81,9 @@ def _plan_in_order(
                 victim.release()
                 victim.evicted = True
             victims += new
-        room.take(found.plan)
+        room.claim(found.plan)
         placed[k] = found
+    room.settle()
     for victim in victims:
         victim.restore()
     if unplaced >= 0:
@@ -91,7 +92,8 @@ def _plan_in_order(
         for victim in victims:
             victim.evicted = False
         return unplaced
-    score = Score(*(sum(terms) for terms in zip(*(p.score for p in placed.values()), strict=True)))
+    with_gpus = any(job.total_gpus for job in jobs)
+    score = Score.total((p.score for p in placed.values()), with_gpus=with_gpus)
     plans = tuple(placed[k].plan for k in range(len(jobs)))
     wholes = tuple(v.job.id for v in victims if not v.component)
     parts = (v for v in victims if v.component and v.whole not in victims)
@@ -134,7 +136,7 @@ def _best_of(
         harm = _harm(chosen, claim.now_s)
         if chosen and (best is None or harm <= best[0].score[: len(harm)]):
             found = _place_without(gauge, chosen)
-            score = Score(*harm, *found.score[len(harm) :])
+            score = Score._make((*harm, *found.score[len(harm) :]))
             if best is None or (score, at) < (best[0].score, best_at):
                 best, best_at = (replace(found, score=score), chosen), at
     return best

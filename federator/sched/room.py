@@ -130,7 +130,8 @@ class Kind(NamedTuple):
 class Suitable:
     """The nodes of a kind, whatever is free on them.
 
-    ``alike``: the same, apart by GPU type, the least capable first; empty where there is but one.
+    ``alike``: those that are tried alone before all together. For a job with GPUs the nodes of each
+    GPU type, the least capable first; for another those without GPUs. Empty where all are alike.
     """
 
     nodes: list[FreeNode]
@@ -141,7 +142,8 @@ class Room:
     """What is left of one site while jobs are placed on it.
 
     Which nodes are of the right kind for a job does not change as they fill up: they are looked
-    up once for each kind.
+    up once for each kind. While the jobs of one workload are placed, each node is ``claim``ed by
+    one of them at most, and is none for the others.
 
     Args:
         nodes: those that take jobs.
@@ -165,6 +167,7 @@ class Room:
                 self._by_partition.setdefault(partition, []).append(f)
         self._in: dict[tuple[str, ...], list[FreeNode]] = {}
         self._of_kind: dict[Kind, Suitable | ReasonCode] = {}
+        self._claimed: set[str] = set()
 
     def take(self, plan: JobPlan) -> None:
         """Count what a plan holds as gone; nodes that are not here are passed over."""
@@ -177,6 +180,20 @@ class Room:
         for name, share in plan.nodes.items():
             if name in self.by_name:
                 self.by_name[name].give_back(share)
+
+    def claim(self, plan: JobPlan) -> None:
+        """``take`` it, and keep its nodes from the other jobs of the workload."""
+        self.take(plan)
+        self._claimed.update(plan.nodes)
+
+    def unclaim(self, plan: JobPlan) -> None:
+        """Undo ``claim``."""
+        self.give_back(plan)
+        self._claimed.difference_update(plan.nodes)
+
+    def settle(self) -> None:
+        """All jobs of the workload are placed; the next one may have any node."""
+        self._claimed.clear()
 
     def rack(self, switch: str) -> Sequence[FreeNode]:
         """The nodes with GPUs under a leaf switch."""
@@ -194,7 +211,21 @@ class Room:
         return self._in[partitions]
 
     def of_kind(self, kind: Kind) -> Suitable | ReasonCode:
-        """The nodes of a kind, whatever is free on them; or of what there is none."""
+        """The nodes of a kind, whatever is free on them; or of what there is none.
+
+        Those that are claimed are left out, of ``alike`` with all that this leaves nothing of.
+        """
+        found = self._all_of_kind(kind)
+        if not self._claimed or isinstance(found, ReasonCode):
+            return found
+        nodes = self._unclaimed(found.nodes)
+        alike = [left for group in found.alike if (left := self._unclaimed(group))]
+        return Suitable(nodes, tuple(alike))
+
+    def _unclaimed(self, nodes: Iterable[FreeNode]) -> list[FreeNode]:
+        return [f for f in nodes if f.node.name not in self._claimed]
+
+    def _all_of_kind(self, kind: Kind) -> Suitable | ReasonCode:
         if kind not in self._of_kind:
             if len(self._of_kind) >= KINDS_KEPT:
                 self._of_kind.clear()
@@ -211,7 +242,7 @@ class Room:
             found = [f for f in found if SINGLE_NODE not in f.node.features]
         if not found:
             return ReasonCode.NODE_FAILED
-        return Suitable(found, _by_type(found) if kind.with_gpus else ())
+        return Suitable(found, _by_type(found) if kind.with_gpus else _without_gpus(found))
 
     def _capable(self, kind: Kind) -> list[FreeNode] | ReasonCode:
         """Those whose hardware and features are right."""
@@ -232,6 +263,11 @@ class Room:
             if not found:
                 return ReasonCode.NODE_TOO_SMALL
         return found
+
+
+def _without_gpus(nodes: Sequence[FreeNode]) -> tuple[list[FreeNode], ...]:
+    found = [f for f in nodes if not f.node.gpus]
+    return (found,) if 0 < len(found) < len(nodes) else ()
 
 
 def _by_type(nodes: Iterable[FreeNode]) -> tuple[list[FreeNode], ...]:

@@ -14,7 +14,7 @@ from typing import Final
 from federator.model.gres import plus, positive
 from federator.model.message import SiteAnswer
 from federator.model.partition import PartitionSummary
-from federator.model.plan import BidRequest, JobPlan, Shrink
+from federator.model.plan import BidRequest, JobPlan, Shrink, shared_node
 from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.site import (
     Capacity,
@@ -175,12 +175,17 @@ class SiteScheduler:
             victims: workloads that will have left by then.
             shrinks: optional jobs of others that will have.
         """
+        plans = tuple(jobs)
+        shared = shared_node(plans)
+        if shared:
+            twice = f"node {shared} is planned for two jobs of one workload"
+            return Reason(code=ReasonCode.LAUNCH_REFUSED, detail=twice)
         gone = self._occupants.going(victims, shrinks)
         for occupant in gone:
             occupant.release()
         taken: list[JobPlan] = []
         wrong = None
-        for plan in jobs:
+        for plan in plans:
             wrong = _in_the_way(plan, self._room)
             if wrong is not None:
                 break

@@ -72,6 +72,7 @@ def taken(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
         tax_by_victim=dict(ledger.tax.by_victim),
         tax_victims=ledger.tax.victims,
         tax_gpu_s=ledger.tax.gpu_s,
+        log_began=ledger.log_began,
     )
     yield from ledger.holdings.saved_usage(at_s)
     for submissions in _chunked(_submissions(ledger), CHUNK_BYTES, _bytes_of):
@@ -202,6 +203,7 @@ def restore(ledger: Ledger, record: SnapshotRecord) -> None:
 
 def _restore_head(ledger: Ledger, began: SnapshotBegan) -> None:
     ledger.epoch, ledger.next_id = began.epoch, began.next_id
+    ledger.log_began = began.log_began or began.epoch
     ledger.latest_s = began.latest_s
     for name in began.tenants:
         ledger.tenancy.row(name)  # those that are not configured any more keep their order

@@ -10,6 +10,7 @@ from federator.model.plan import Bid
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.score import Score
 from federator.model.workload import Job
+from federator.sched.apart import too_few_nodes
 from federator.sched.placement import Placed, fits_somewhere, place_in, place_job
 from federator.sched.room import Room
 
@@ -19,7 +20,10 @@ Reasons = tuple[Reason, ...]
 
 
 def place_all(jobs: Sequence[Job], room: Room, partitions: Sequence[str]) -> Bid | Reasons:
-    """Place all jobs of a workload or none; on success ``room`` has lost what the bid holds."""
+    """Place all jobs of a workload, no two on one node, or none.
+
+    On success ``room`` has lost what the bid holds; else it is as it was.
+    """
     # The largest first: a small component must not take the node that a gang needs. Whoever then
     # finds no place is tried before all others, unless that comes to an order tried before.
     tried: set[tuple[Job, ...]] = set()
@@ -67,18 +71,20 @@ def _in_any_partitions(jobs: Sequence[Job], room: Room, partitions: Sequence[str
                 options.append(place_in(job, room, partition))
         placed = [option for option in options if isinstance(option, Placed)]
         for option in sorted(placed, key=lambda option: option.score):
-            room.take(option.plan)
+            room.claim(option.plan)
             found[order[position]] = option
             if rest(position + 1):
                 return True
-            room.give_back(option.plan)
+            room.unclaim(option.plan)
         return False
 
-    return _bid(jobs, found) if rest(0) else None
+    return _bid(jobs, found, room) if rest(0) else None
 
 
-def _bid(jobs: Sequence[Job], found: Mapping[int, Placed]) -> Bid:
-    score = Score(*(sum(terms) for terms in zip(*(p.score for p in found.values()), strict=True)))
+def _bid(jobs: Sequence[Job], found: Mapping[int, Placed], room: Room) -> Bid:
+    room.settle()
+    with_gpus = any(job.total_gpus for job in jobs)
+    score = Score.total((p.score for p in found.values()), with_gpus=with_gpus)
     return Bid(score=score, jobs=tuple(found[k].plan for k in range(len(jobs))))
 
 
@@ -92,13 +98,12 @@ def _short_in_total(jobs: Sequence[Job], room: Room, partitions: Sequence[str]) 
     nodes = room.nodes_in(tuple(partitions))
     cpus = sum(max(job.cpus, max(1, job.cpus_per_node) * (job.nodes or 1)) for job in jobs)
     for unit, needed, free in (
-        ("nodes", sum(job.nodes or 1 for job in jobs if job.exclusive), len(nodes)),
         ("GPUs", sum(job.total_gpus for job in jobs), sum(max(0, f.gpus) for f in nodes)),
         ("CPUs", cpus, sum(max(0, f.cpus) for f in nodes)),
     ):
         if needed > free:
             return Reason(code=ReasonCode.TOO_FEW_NODES, needed=needed, free=free, unit=unit)
-    return None
+    return too_few_nodes(jobs, room, partitions)
 
 
 def _place_in_order(
@@ -110,11 +115,11 @@ def _place_in_order(
         result = place_job(jobs[k], room, partitions)
         if not isinstance(result, Placed):
             for placed in found.values():
-                room.give_back(placed.plan)
+                room.unclaim(placed.plan)
             return k, result
-        room.take(result.plan)
+        room.claim(result.plan)
         found[k] = result
-    return _bid(jobs, found)
+    return _bid(jobs, found, room)
 
 
 def anywhere(jobs: tuple[Job, ...]) -> tuple[Job, ...]:

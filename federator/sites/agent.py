@@ -27,9 +27,10 @@ from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import AttemptReport, GpuModel, SiteJobState
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.site_scheduler import SiteScheduler, described, summarise
+from federator.sites.agent_log import LoggedChannel
 from federator.sites.base import Own, SiteDriver, SiteInspector, Sweep, told_apart
-from federator.sites.calls import Message, frame
-from federator.sites.greeting import SILENCE_S
+from federator.sites.calls import Message
+from federator.sites.greeting import SILENCE_S, term_of
 from federator.sites.journal import Journal
 from federator.sites.kept_orders import KeptOrders
 from federator.sites.last_saves import LastSaves
@@ -86,6 +87,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     state_dir: str  # the journal's folder, writable by the agent alone
     spool_dir: str = ""  # for the site's own hooks, see ``sites.spool``; "": there is none
     consume_lease: Literal["gate", "wrapper"] = "gate"  # the site's prolog, or ``sites.starter``
+    log_level: Literal["debug", "info", "warning", "error"] = "info"  # of lines in syslog
 
     def __post_init__(self) -> None:
         if self.consume_lease == "wrapper" and not self.spool_dir:
@@ -128,7 +130,7 @@ class Agent:
         self._listen = listen
         self._driver = driver
         self._journal = journal
-        self._write = write
+        self._channel = LoggedChannel(config.site, write)
         self._clock = clock
         self._knows_user = knows_user
         self._scheduler = SiteScheduler(())
@@ -205,21 +207,24 @@ class Agent:
             lasting[0].cancel()
         for ended in (self._failure, *lasting):
             if ended.done() and not ended.cancelled():
+                self._channel.ended(str(ended.exception() or ""))
                 ended.result()  # raises what ended it
 
     async def _introduce(self, welcome: Welcome) -> None:
         version = await self._driver.version()
-        epoch, federation = self._journal.newest_epoch
+        served = self._journal.served
         self._send(
             Hello(protocol=PROTOCOL_VERSION, site=self._config.site, slurm_version=version,
-                  last_epoch=epoch, federation=federation)
+                  last_epoch=served.epoch, federation=served.federation,
+                  log_began=served.log_began)
         )  # fmt: skip
         if welcome.protocol != PROTOCOL_VERSION or welcome.site != self._config.site:
             raise StaleState(
                 f"the daemon speaks protocol {welcome.protocol} to site {welcome.site!r}; "
                 f"this is protocol {PROTOCOL_VERSION} at site {self._config.site!r}"
             )
-        self._journal.accept_epoch(welcome.epoch, welcome.federation)
+        self._journal.accept(term_of(welcome), displaces=welcome.displaces)
+        self._channel.serving(welcome)
 
     async def _obey(self, reader: ByteReader) -> None:
         while True:
@@ -232,6 +237,7 @@ class Agent:
             self._do(to_agent_decoder.decode(body))
 
     def _do(self, message: ToAgent) -> None:
+        self._channel.taken(message)
         match message:
             case Ping():
                 self._send(Pong())
@@ -262,7 +268,7 @@ class Agent:
                 self._start(self._spool.write_admission(message.tenants, self._gpus))
 
     def _send(self, message: Message) -> None:
-        self._write(frame(message))
+        self._channel.send(message)
 
     def _start(
         self, work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]] | None = None

@@ -74,6 +74,17 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tidying:
+    """Which checkpoint folders of one user to remove."""
+
+    root: str  # SHARED/USER/checkpoints
+    ended: tuple[int, ...] = ()  # workloads whose folders go if nothing is in them
+    live: tuple[int, ...] = ()  # never touched
+    below: int = 0  # what may be old: later workloads are not known yet
+    before_s: float = 0.0  # Unix time; what was last written before it is old
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
     """One look at a site. The jobs were read before the nodes, so that the nodes show them."""
 
@@ -223,6 +234,22 @@ class SiteDriver(Protocol):
 
     async def kill_wait_s(self) -> float:
         """How long after TERM Slurm kills what it ends."""
+        ...
+
+    async def inspect(self, order: LaunchOrder) -> str:
+        """What of an attempt's files cannot be opened, as seen from here; "": nothing is seen.
+
+        Raises:
+            SiteRefused: the site does not let us act for the user.
+        """
+        ...
+
+    async def tidy(self, user: str, order: Tidying) -> tuple[int, ...]:
+        """Remove checkpoint folders of workloads that have ended; return whose.
+
+        Raises:
+            SiteRefused: the site does not let us act for the user.
+        """
         ...
 
     async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:

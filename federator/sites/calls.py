@@ -38,6 +38,7 @@ class SubmitCall(Message, frozen=True, kw_only=True, tag="submit"):
     key: str  # made by the client; a retry with the same key gets the same ids
     as_user: str = ""  # sbatch --uid: only an operator on the daemon's host may
     test_only: bool = False  # answer with each site's bid, queue nothing
+    federation: str = ""  # sbatch --clusters: it must be this one's name; "": nothing was said
 
 
 class QueueCall(Message, frozen=True, kw_only=True, tag="queue"):
@@ -143,6 +144,7 @@ class QueueReply(Message, frozen=True, kw_only=True, tag="queue_is"):
     rows: tuple[QueueRow, ...]
     now_s: float
     left_off: int = 0  # rows that one answer does not hold; ask for fewer
+    unknown: tuple[str, ...] = ()  # ids asked for that no workload ever had
 
 
 class CancelReply(Message, frozen=True, kw_only=True, tag="cancelled"):
@@ -223,6 +225,17 @@ class VerifyReply(Message, frozen=True, kw_only=True, tag="verified"):
     findings: tuple[Finding, ...]
 
 
+ANSWERS: Final[dict[type[Message], type[Message]]] = {
+    SubmitCall: SubmitReply,
+    QueueCall: QueueReply,
+    CancelCall: CancelReply,
+    SitesCall: SitesReply,
+    TenantsCall: TenantsReply,
+    SnapshotCall: SnapshotReply,
+    VerifyCall: VerifyReply,
+}
+"""What a call is answered with unless it is refused; ``test_only`` with a ``TestOnlyReply``."""
+
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
@@ -230,9 +243,12 @@ def frame(message: Message) -> bytes:
     """Encode one message with its length in front.
 
     Raises:
-        InvalidRequest: it is larger than the other side would take.
+        InvalidRequest: it is larger than the other side would take, or holds what is not UTF-8.
     """
-    body = _encoder.encode(message)
+    try:
+        body = _encoder.encode(message)
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{error.object[:60]!r} holds bytes that are not UTF-8") from error
     if len(body) > MAX_FRAME_BYTES:
         raise InvalidRequest(f"a message of {len(body)} bytes, more than {MAX_FRAME_BYTES}")
     return len(body).to_bytes(4, "big") + body

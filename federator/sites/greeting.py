@@ -9,7 +9,7 @@ from typing import Final
 
 from federator.errors import SiteUnavailable, StaleState
 from federator.sites.calls import BANNER, frame
-from federator.sites.journal import check_epoch, newest_epoch
+from federator.sites.journal import OtherLog, Served, check_term, last_served
 from federator.sites.protocol import (
     PROTOCOL_VERSION,
     ByteReader,
@@ -39,16 +39,25 @@ async def await_welcome(reader: ByteReader, write: Callable[[bytes], None]) -> W
     return welcome
 
 
-def refuse_old(folder: Path, site: str, welcome: Welcome, write: Callable[[bytes], None]) -> None:
-    """Tell a daemon of an older epoch which one the site has served, before an agent is disturbed.
+def term_of(welcome: Welcome) -> Served:
+    """What the site will remember of a daemon."""
+    return Served(welcome.epoch, welcome.federation, welcome.log_began)
+
+
+def refuse_strangers(
+    folder: Path, site: str, welcome: Welcome, write: Callable[[bytes], None]
+) -> None:
+    """Tell a daemon that is not served what the site has served, before an agent is disturbed.
 
     Raises:
-        StaleState: its epoch is over.
+        StaleState: its epoch is over, or its log is another one.
     """
     try:
-        check_epoch(folder, welcome.epoch)
-    except StaleState:
-        newest, federation = newest_epoch(folder)
+        check_term(folder, term_of(welcome), displaces=welcome.displaces)
+    except StaleState as error:
+        served = last_served(folder)
         write(frame(Hello(protocol=PROTOCOL_VERSION, site=site, slurm_version="",
-                          last_epoch=newest, federation=federation)))  # fmt: skip
+                          last_epoch=served.epoch, federation=served.federation,
+                          log_began=served.log_began,
+                          other_log=isinstance(error, OtherLog))))  # fmt: skip
         raise

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from federator.errors import SiteUnavailable, StaleState
 from federator.model.site import AttemptReport
@@ -58,6 +58,25 @@ class Mark:
 
 
 _FIELDS: Final = tuple(each.name for each in fields(Mark))
+
+
+class Served(NamedTuple):
+    """A daemon's term, as its site remembers it."""
+
+    epoch: int  # 0: none was served
+    federation: str = ""  # its name; "": not known
+    log_began: int = 0  # the epoch by which its log is told from others; 0: not known
+
+    def is_of_another_log(self, later: Served) -> bool:
+        """Whether a later term is not of the log that this one was of.
+
+        A log that a release without this knowledge has served began by then.
+        """
+        if not self.epoch:
+            return False
+        if not self.log_began:
+            return later.log_began > self.epoch
+        return later.log_began != self.log_began
 
 
 class Journal:
@@ -146,9 +165,9 @@ class Journal:
         return self._begun
 
     @property
-    def newest_epoch(self) -> tuple[int, str]:
-        """The newest that this site has served, and whose; see ``newest_epoch``."""
-        return newest_epoch(self._epoch_path.parent)
+    def served(self) -> Served:
+        """The newest term that this site has served."""
+        return last_served(self._epoch_path.parent)
 
     def genuine(self, reports: Iterable[AttemptReport]) -> dict[AttemptId, AttemptReport]:
         """By attempt, without jobs whose comment only pretends.
@@ -178,39 +197,63 @@ class Journal:
         os.fsync(self._file)
         self._remember(attempt, mark)
 
-    def accept_epoch(self, epoch: int, federation: str = "") -> None:
-        """Serve this epoch of this federation, and none older from now on.
+    def accept(self, term: Served, *, displaces: bool = False) -> None:
+        """Serve this term, and none older or of another log from now on.
 
         Raises:
-            StaleState: a newer daemon has been here.
+            StaleState: a newer daemon has been here, or one of another log.
         """
-        if epoch > check_epoch(self._epoch_path.parent, epoch):
-            fresh = self._epoch_path.with_suffix(".new")
-            with fresh.open("w") as file:
-                file.write(f"{epoch} {federation}".rstrip())
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self._epoch_path)
-            sync_folder(self._epoch_path.parent)
+        before = check_term(self._epoch_path.parent, term, displaces=displaces)
+        if term.epoch <= before.epoch:
+            return
+        log_began = term.log_began or before.log_began
+        fresh = self._epoch_path.with_suffix(".new")
+        with fresh.open("w") as file:
+            file.write(f"{term.epoch} {term.federation} {log_began}")
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self._epoch_path)
+        sync_folder(self._epoch_path.parent)
 
 
-def check_epoch(folder: Path, epoch: int) -> int:
-    """Return the newest epoch that this site has served.
+class OtherLog(StaleState):
+    """The daemon's log is not the one that the site has served."""
+
+
+def check_term(folder: Path, term: Served, *, displaces: bool = False) -> Served:
+    """Return what this site has served last.
 
     Raises:
-        StaleState: it is newer than ``epoch``.
+        StaleState: it is of a newer epoch.
+        OtherLog: it is of another log, and that is not to be displaced.
     """
-    newest, _ = newest_epoch(folder)
-    if epoch < newest:
-        raise StaleState(f"epoch {epoch} is over: this site has served epoch {newest}")
-    return newest
+    before = check_epoch(folder, term.epoch)
+    if term.log_began and not displaces and before.is_of_another_log(term):
+        raise OtherLog(
+            f"this site serves another log, of epoch {before.epoch}; this daemon's log began with "
+            f"epoch {term.log_began}"
+        )
+    return before
 
 
-def newest_epoch(folder: Path) -> tuple[int, str]:
-    """The newest epoch that this site has served (0: none), and whose ("": not known)."""
+def check_epoch(folder: Path, epoch: int) -> Served:
+    """Return what this site has served last.
+
+    Raises:
+        StaleState: it is of a newer epoch.
+    """
+    before = last_served(folder)
+    if epoch < before.epoch:
+        raise StaleState(f"epoch {epoch} is over: this site has served epoch {before.epoch}")
+    return before
+
+
+def last_served(folder: Path) -> Served:
+    """The newest term that this site has served."""
     path = folder / "epoch"
-    epoch, _, federation = (path.read_text() if path.exists() else "0").partition(" ")
-    return int(epoch), federation.strip()
+    said = (path.read_text() if path.exists() else "0").split(" ")
+    epoch, federation, log_began = (*said, "", "")[:3]
+    return Served(int(epoch), federation.strip(), int(log_began or 0))
 
 
 def sync_folder(folder: Path) -> None:

@@ -25,7 +25,7 @@ from federator.model.workload import AttemptId, Job, Workload, WorkloadId
 from federator.sites.calls import BANNER, MAX_FRAME_BYTES, Call, Finding, Message
 from federator.sites.replies import Reply
 
-PROTOCOL_VERSION: Final = 5
+PROTOCOL_VERSION: Final = 6
 _CHUNK: Final = 64 * 1024
 
 
@@ -55,7 +55,11 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
-    """First message to an agent. It serves no epoch older than the newest it has seen."""
+    """First message to an agent. It serves no epoch older than the newest it has seen.
+
+    ``log_began``: the epoch by which the daemon's log is told from others; 0: of a daemon that does
+    not say. A site that has served another log serves this one only if it ``displaces`` that.
+    """
 
     protocol: int
     epoch: int
@@ -65,6 +69,8 @@ class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
     # What each gres type is, by federation.yaml.
     gpus: dict[str, GpuModel] = msgspec.field(default_factory=dict)
     federation: str = ""  # its name; "": of a daemon that does not say
+    log_began: int = 0
+    displaces: bool = False
 
 
 class Ask(Message, frozen=True, kw_only=True, tag="ask"):
@@ -143,11 +149,13 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
     submission: Submission
     jobs: tuple[JobPlan, ...]
     array_index: int | None = None
+    array_id: int = 0  # of its array, if it is a task of one
     time_limit_s: float = inf
     victims: tuple[int, ...] = ()
     shrinks: tuple[Shrink, ...] = ()
     checkpoint_dir: str = ""
     checkpoint_interval_s: float = 0.0
+    shared: tuple[str, ...] = ()  # folders of regions: what login nodes lack there, nodes lack, too
     origin: Origin | None = None
 
 
@@ -236,8 +244,9 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     """First message of an agent.
 
     ``last_epoch``: the newest that the site had served when it was told of this one; 0: none. A
-    daemon of an older one is not served: it is told so, and the channel ends. ``federation``: whose
-    epoch that was; "": not known.
+    daemon of an older one is not served: it is told so, and the channel ends. ``federation`` and
+    ``log_began``: whose epoch that was, and of which log; "" and 0: not known. ``other_log``: the
+    daemon is not served, for its log is not that one.
     """
 
     protocol: int
@@ -245,6 +254,8 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     slurm_version: str
     last_epoch: int = 0
     federation: str = ""
+    log_began: int = 0
+    other_log: bool = False
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 
 from federator.errors import ConfigError, FederatorError, SiteUnavailable
-from federator.testbed import images, inside, package, render
+from federator.testbed import images, inside, package, render, user_folders
 from federator.testbed import state as state_dir
 from federator.testbed.archive import ArchivedFile, digest, pack
 from federator.testbed.images import Progress
@@ -152,6 +152,7 @@ def _bring_up(site: SiteLayout, state: StateDir, progress: Progress) -> None:
             container.put_archive("/", files)
             container.start()
             images.remove_superseded(client, site, image)
+        user_folders.let_in(container, site)
         if package.install(container):
             progress(site.name, "installed the federator package")
         _await_nodes(container, site, START_TIMEOUT_S)

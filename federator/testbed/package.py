@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +32,18 @@ _OWNED: Final = (
     "/opt/federator/testbed/bin",
     "/opt/federator/testbed/nvidia_smi",
 )
+_PROGRAMS_DIR: Final = "/opt/federator/bin"
+_PATH_DIR: Final = "/usr/local/bin"  # on everybody's PATH
+_LAUNCHER: Final = """\
+#!/usr/bin/python3 -I
+import sys
+
+sys.path.insert(0, "{lib}")
+
+from {module} import {function}
+
+sys.exit({function}())
+"""
 _INSTALLER: Final = "/opt/federator/bin/install-package.py"
 
 
@@ -49,7 +63,29 @@ def package_archive(repository: Path, helper: Path) -> bytes:
         ArchivedFile(path=f"incoming/{name}", data=helper_text(source).encode(), mode=0o755)
     )
     entries.append(ArchivedFile(path="incoming/owned", data="\n".join(_OWNED).encode()))
-    return pack(entries + hook_files(repository))
+    return pack([*entries, *hook_files(repository), *launchers(programs())])
+
+
+def programs() -> dict[str, str]:
+    """Return the programs of the project: name to ``module:function``."""
+    with (REPOSITORY / "pyproject.toml").open("rb") as file:
+        found: dict[str, str] = tomllib.load(file)["project"]["scripts"]
+    return found
+
+
+def launchers(programs: Mapping[str, str]) -> list[ArchivedFile]:
+    """Return what starts each program at a site, as the Debian packages do it.
+
+    In isolated mode the caller's PYTHON* variables, directory and own packages stay out of the
+    program, and in the environment, where fsbatch picks them up for the job.
+    """
+    made = []
+    for name, target in programs.items():
+        module, _, function = target.partition(":")
+        text = _LAUNCHER.format(lib=LIB_DIR, module=module, function=function)
+        path = f"incoming/root{_PROGRAMS_DIR}/{name}"
+        made.append(ArchivedFile(path=path, data=text.encode(), mode=0o755))
+    return made
 
 
 def hook_files(repository: Path) -> list[ArchivedFile]:
@@ -80,6 +116,8 @@ def install(container: Container) -> bool:
         raise FederatorError(message)
     inside.run(container, ["mkdir", "-p", USER_DIR])
     inside.run(container, ["ln", "-sfn", f"{LIB_DIR}/federator", f"{USER_DIR}/federator"])
+    commands = [f"{_PROGRAMS_DIR}/{name}" for name in programs()]
+    inside.run(container, ["ln", "-sf", *commands, _PATH_DIR])
     # Agents that run would go on with the code they have loaded; the daemon starts them anew.
     inside.run(container, ["pkill", "--euid", ACCOUNT, "--full", "federator agent"])
     return True

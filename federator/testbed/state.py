@@ -43,7 +43,7 @@ def prepare(state: StateDir) -> None:
     for region in {site.region for site in SITES}:
         _make_open_dir(state.shared(region), 0o1777)
         for user in (user for tenant in TENANTS for user in tenant.users):
-            _make_open_dir(state.shared(region) / user, 0o777)
+            (state.shared(region) / user).mkdir(exist_ok=True)  # ``user_folders`` sees to it
     for site in SITES:
         _ensure_key(state.client_key(site.name), f"federator@testbed to {site.name}")
         _ensure_key(state.host_key(site.name), f"host {site.name}")

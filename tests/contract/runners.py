@@ -13,7 +13,7 @@ from federator.sites.slurm.runner import Completed
 
 TRANSCRIPTS = Path(__file__).parent / "transcripts"
 LATER = frozenset(
-    {"umask", "start_by_s"}
+    {"umask", "start_by_s", "files"}
 )  # parts of a request that are younger than the recordings
 _STREAM = re.compile(rb"\n== (stdout|stderr) (\d+)\n")
 

@@ -17,6 +17,7 @@ from federator.model.workload import AttemptId, WorkloadId
 from federator.sites.base import Seen
 from federator.sites.protocol import PreemptOrder, SignalTo
 from federator.sites.slurm.client import SlurmClient, SlurmSweep
+from federator.sites.slurm.file_names import no_files
 from federator.sites.slurm.parse_base import Reading
 from federator.sites.slurm.parse_site import Partition, SlurmConfig
 
@@ -73,6 +74,7 @@ class Call:
     work_dir: str = "/tmp"
     umask: int = 0o022
     checkpoint_dir: str = ""
+    files: Mapping[str, object] = field(default_factory=no_files)
 
 
 @dataclass(slots=True, kw_only=True)

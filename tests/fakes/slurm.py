@@ -9,7 +9,7 @@ from federator.errors import SiteRefused, SiteUnavailable
 from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 from federator.model.site import AttemptReport, Node, SiteJob, SiteJobState
 from federator.model.workload import AttemptId
-from federator.sites.base import NOTHING, Missing, Own, Probe, Seen, Sweep
+from federator.sites.base import NOTHING, Missing, Own, Probe, Seen, Sweep, Tidying
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 from federator.sites.slurm.parse_site import Partition
 
@@ -31,6 +31,8 @@ class SimulatedSite:
         self.deadlines_s: dict[AttemptId, float] = {}  # of those that were told to leave
         self.signals: list[tuple[AttemptId, str, SignalTo]] = []
         self.seen: dict[AttemptId, Seen] = {}  # what jobs have left in their folders
+        self.unopened: dict[AttemptId, str] = {}  # what could not be opened for them
+        self.tidied: list[tuple[str, Tidying]] = []
         self.configured: dict[str, str] = {}  # scontrol show config
         self.partition_is_up = True
         self.is_closed = False  # to whoever has no ticket
@@ -109,6 +111,15 @@ class SimulatedSite:
     async def kill_wait_s(self) -> float:
         self._answer()
         return self.slurm.kill_wait_s
+
+    async def inspect(self, order: LaunchOrder) -> str:
+        self._answer()
+        return self.unopened.get(order.attempt, "")
+
+    async def tidy(self, user: str, order: Tidying) -> tuple[int, ...]:
+        self._answer()
+        self.tidied.append((user, order))
+        return order.ended
 
     async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:  # noqa: ARG002
         self._answer()

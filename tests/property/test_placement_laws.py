@@ -238,10 +238,14 @@ def test_what_fits_is_placed_and_what_does_not_is_refused(job: Job, site: tuple[
 
 
 def alike(job: Job, site: Sequence[Node]) -> list[list[FreeNode]]:
-    """The nodes that a plan may be made of: of one GPU type, where one type alone is enough."""
+    """The nodes that a plan may be made of: of one GPU type, where one type alone is enough.
+
+    For a job without GPUs those without GPUs, where these alone are enough.
+    """
     group = usable(job, site)
     if not job.total_gpus:
-        return [group]
+        others = [f for f in group if not f.node.gpus]
+        return [group if fewest(job, others) is None else others]
     pure = [[f for f in group if f.node.gpu_type == kind] for kind in ("a100", "h100")]
     return [nodes for nodes in pure if fewest(job, nodes) is not None] or [group]
 
@@ -349,7 +353,7 @@ def fits_in_order(workload: Sequence[Job], site: tuple[Node, ...]) -> bool:
         found = place_job(job, room, ("gpu",))
         if not isinstance(found, Placed):
             return False
-        room.take(found.plan)
+        room.claim(found.plan)
     return True
 
 

@@ -86,6 +86,9 @@ class Running:
         self.config = folder / "federation.yaml"
         self.config.write_text(yaml.safe_dump(settings))
         self.process: subprocess.Popen[bytes] | None = None
+        self.options: tuple[str, ...] = (
+            "--displace",
+        )  # the sites remember the log of the test before
 
     # ---- the daemon ----
 
@@ -98,7 +101,7 @@ class Running:
         """Start the daemon; its sites come up when they do."""
         with (self.folder / "daemon.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [str(BIN / "federator"), "daemon", "--config", str(self.config)],
+                [str(BIN / "federator"), "daemon", "--config", str(self.config), *self.options],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
 
@@ -227,7 +230,7 @@ class Running:
         rows = json.loads(told.stdout)["jobs"] if told.returncode == 0 else []
         for site in layout.SITES:
             names = [f"/home/*/{STARTS}"]
-            names += [f"/home/{row['user']}/slurm-{row['site_job_id']}[._]*" for row in rows
+            names += [f"/home/{row['user']}/{output_name(row)}*" for row in rows
                       if row["site"] == site.name and row["site_job_id"]]  # fmt: skip
             at(site.name, "sh", "-c", f"rm -f {' '.join(names)}")
 
@@ -322,5 +325,14 @@ def agents(site: str) -> list[int]:
 
 def output_of(row: Row, user: str = "vision1") -> str:
     """What a job wrote, where sbatch would have put it."""
-    name = f"/home/{user}/slurm-{row['site_job_id']}.out"
-    return at(row["site"], "cat", name)
+    return at(row["site"], "cat", f"/home/{user}/{output_name(row)}")
+
+
+def output_name(row: Row) -> str:
+    """The default name of a job's output."""
+    is_task = row["array_id"]
+    return (
+        f"slurm-{row['array_id']}_{row['array_index']}.out"
+        if is_task
+        else (f"slurm-{row['id']}.out")
+    )

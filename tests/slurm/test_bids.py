@@ -14,7 +14,7 @@ import pytest
 from federator.testbed import inside, layout
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Running, at, open_to_all, traced, within
+from tests.slurm.federation import Running, at, open_to_all, output_of, traced, within
 
 pytestmark = pytest.mark.slurm
 SITES = tuple(site.name for site in layout.SITES)
@@ -207,6 +207,4 @@ def test_a_job_sees_how_its_gpus_belong_together(fleet: Running) -> None:
     id_ = fleet.submit(script, "-N2", "--gres=gpu:8", "--fed-tp=8", "--fed-pp=2", "-t1")
     (row,) = fleet.await_end(id_)
     assert row["state"] == "COMPLETED"
-    assert at(row["site"], "cat", f"/home/vision1/slurm-{row['site_job_id']}.out").split() == [
-        "8", "2", "8",
-    ]  # fmt: skip
+    assert output_of(row).split() == ["8", "2", "8"]

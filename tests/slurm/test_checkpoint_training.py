@@ -1,4 +1,4 @@
-"""A real PyTorch training that must leave one site and goes on at another ends with the same bits.
+"""PyTorch: ranks that leave together, and trainings that go on at another site with the same bits.
 
 ``bio`` has no quota here: a gang of ``vision`` displaces its training at alpine (Python 3.11), and
 boreal (Python 3.13) goes on, where the user has another UID.
@@ -6,19 +6,20 @@ boreal (Python 3.13) goes on, where the user has another UID.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from federator.errors import FederatorError
 from federator.testbed import software
 from federator.testbed.layout import REPOSITORY, StateDir
 from tests.slurm.conftest import lasting
-from tests.slurm.federation import Row, Running, at, output_of, within
+from tests.slurm.federation import Row, Running, at, output_name, output_of, within
 
 pytestmark = pytest.mark.slurm
 
@@ -26,15 +27,33 @@ USER, REGION = "bio1", "west"
 EXAMPLES = REPOSITORY / "examples" / "train"
 GRACE_S = 80.0  # half of it is more than a busy machine needs for a start with its prologs
 STEPS = 400
+RANKS = 2
+RANK = """
+import atexit, os, signal, sys
+import torch
+from torch import distributed
+from federator.checkpoint import Checkpointer
+
+rank, folder = int(sys.argv[1]), sys.argv[2]
+distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank,
+                               world_size=int(sys.argv[3]))
+atexit.register(distributed.destroy_process_group)  # else gloo's threads may abort at the exit
+with Checkpointer(torch.save, torch.load, all_ranks_write=True) as ckpt:
+    found = ckpt.latest()
+    if found is not None:
+        print(found.step, found.state["mine"].tolist())
+        sys.exit(0)
+    for step in range(10):
+        if step == 4 and rank == 1:
+            os.kill(os.getpid(), signal.SIGUSR1)  # rank 0 gets no signal
+        ckpt.step(step, lambda: {"mine": torch.full((2,), float(rank))})
+"""
 
 
 @pytest.fixture(scope="module")
 def trainable(testbed: StateDir) -> Iterator[None]:
     """PyTorch at all sites, and the training where the sites of its region see it."""
-    try:
-        software.ensure(testbed, lambda _what, _doing: None)
-    except FederatorError as error:
-        pytest.skip(f"PyTorch cannot be installed here: {error}")
+    software.ensure(testbed, lambda _what, _doing: None)
     program = testbed.shared(REGION) / USER / "train.py"
     shutil.copy(EXAMPLES / "train.py", program)
     yield
@@ -88,7 +107,7 @@ def displace(running: Running, id_: int) -> Row:
 
 def forget(before: Row) -> None:
     """Remove what the first attempt printed, and what the workload has saved."""
-    at(before["site"], "rm", f"/home/{USER}/slurm-{before['site_job_id']}.out")
+    at(before["site"], "rm", f"/home/{USER}/{output_name(before)}")
     shutil.rmtree(folder_of(before["id"]))
 
 
@@ -134,3 +153,37 @@ def test_a_shell_script_saves_at_once_and_goes_on_at_another_site(evicting: Runn
     at("boreal", "scancel", "--partition=local")
     assert output_of(end_of(evicting, moving), USER) == "saved at alpine\n"
     forget(before)
+
+
+# ---- without Slurm: the sites' PyTorch runs on the tests' own host, too ----
+
+
+def run_ranks(folder: Path) -> list[tuple[int, str]]:
+    """Exit status and output of each rank of one process group."""
+    (folder / "meet").unlink(missing_ok=True)
+    python = software.pytorch(StateDir.default(), REGION) / "bin" / "python"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(REPOSITORY),
+        "FED_CHECKPOINT_DIR": str(folder),
+        "FED_ATTEMPT": "1",
+    }
+    ranks = [
+        subprocess.Popen(
+            [python, "-c", RANK, str(rank), str(folder), str(RANKS)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(RANKS)
+    ]
+    outputs = [rank.communicate(timeout=120)[0] for rank in ranks]
+    return [(rank.returncode, output) for rank, output in zip(ranks, outputs, strict=True)]
+
+
+@pytest.mark.usefixtures("trainable")
+def test_ranks_of_a_process_group_leave_after_the_same_step_and_go_on_there(tmp_path: Path) -> None:
+    assert run_ranks(tmp_path) == [(85, ""), (85, "")]
+    assert [path.name for path in tmp_path.glob("ckpt-*")] == ["ckpt-00000001-step-4"]
+    assert (tmp_path / ".fed" / "saved.1").exists()
+    assert run_ranks(tmp_path) == [(0, "4 [0.0, 0.0]\n"), (0, "4 [1.0, 1.0]\n")]

@@ -14,12 +14,22 @@ import pytest
 
 from federator.testbed import layout
 from federator.testbed.layout import StateDir
-from tests.slurm.federation import Row, Running, at, open_to_all, output_of, within
+from tests.slurm.federation import (
+    Row,
+    Running,
+    at,
+    open_to_all,
+    output_name,
+    output_of,
+    within,
+)
 
 pytestmark = pytest.mark.slurm
 
 Environment = dict[str, str]
 PRINT = "#!/bin/sh\nenv -0\n"
+STEP = "=== the step\n"
+PRINT_BOTH = f"#!/bin/sh\n/usr/bin/env -0\necho '{STEP.strip()}'\n/usr/bin/srun /usr/bin/env -0\n"
 GPU_NAMES = {"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES"}
 # Values that name the job itself, or its hour; 22.05 still calls a het group a pack group, too.
 OWN = re.compile(
@@ -29,8 +39,6 @@ OWN = re.compile(
 # The attempt is in the job's comment, where plain sbatch was given none. sbatch calls a job whose
 # script comes from standard input "sbatch", and before 26.05 told all but the job; ours is told.
 ONLY_OURS = {"SLURM_JOB_COMMENT", "SLURM_JOB_NAME"}
-# Every task of the federation is an array of one.
-ARRAY_BOUNDS = {"SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_MAX"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -77,6 +85,11 @@ def plain(row: Row, components: list[list[str]], node_names: list[str], script: 
     return dict(row, site_job_id=int(id_))
 
 
+def plain_output(plain_row: Row, task: str = "") -> str:
+    """Where a job of plain sbatch wrote."""
+    return f"/home/vision1/slurm-{plain_row['site_job_id']}{task}.out"
+
+
 def forget(plain_row: Row) -> None:
     """Remove what a job wrote that no daemon knows of."""
     at(plain_row["site"], "sh", "-c", f"rm -f /home/vision1/slurm-{plain_row['site_job_id']}[._]*")
@@ -92,7 +105,7 @@ def test_environment_is_that_of_plain_sbatch(federation: Running, shape: str) ->
         output = output_of(row)
         ours = environment(output)
         plain_row = plain(row, components, row["node_names"], PRINT)
-        theirs = environment(output_of(plain_row))
+        theirs = environment(at(row["site"], "cat", plain_output(plain_row)))
         forget(plain_row)
         assert set(theirs) - set(ours) == set()
         assert set(ours) - set(theirs) <= ONLY_OURS
@@ -101,25 +114,34 @@ def test_environment_is_that_of_plain_sbatch(federation: Running, shape: str) ->
         assert f"FED_SITE={row['site']}\0" in output
 
 
-def test_environment_of_an_array_task_is_that_of_plain_sbatch(federation: Running) -> None:
-    """But for the array's bounds, since each task is an array of its own (docs)."""
-    words = ["--array=2,5", "-c4", "--time=3"]
-    id_ = federation.submit(PRINT, *words)
+@pytest.mark.parametrize("gpu", ["a100", "h100"])  # 22.05 or 24.11, and 26.05
+@pytest.mark.parametrize("export", ["ALL", "NONE", "NIL", "PATH"])
+def test_environment_of_an_array_task_is_that_of_plain_sbatch(
+    federation: Running, gpu: str, export: str
+) -> None:
+    """In the script and in its steps, whatever is exported; the array's id is the federation's."""
+    words = ["--array=2-8:3%9", f"--gres=gpu:{gpu}:1", "--time=3", f"--export={export}"]
+    script = PRINT_BOTH
+    id_ = federation.submit(script, *words)
     rows = sorted(federation.await_end(id_), key=lambda row: int(row["array_index"]))
-    assert [row["array_index"] for row in rows] == [2, 5]
-    assert rows[0]["node_names"] == rows[1]["node_names"]
-    plain_row = plain(rows[0], [words], rows[0]["node_names"], PRINT)
+    assert [row["array_index"] for row in rows] == [2, 5, 8]
+    plain_row = plain(rows[0], [words], rows[0]["node_names"], script)
     for row in rows:
         index = row["array_index"]
-        ours, theirs = (
-            environment(at(r["site"], "cat", f"/home/vision1/slurm-{r['site_job_id']}_{index}.out"))
-            for r in (row, plain_row)
-        )
-        assert set(theirs) - set(ours) == set()
-        assert set(ours) - set(theirs) <= ONLY_OURS
-        assert differing(ours, theirs) <= ARRAY_BOUNDS
-        assert ours["SLURM_ARRAY_TASK_ID"] == str(index)
-        assert ours["SLURM_ARRAY_JOB_ID"] == ours["SLURM_JOB_ID"] == str(row["site_job_id"])
+        written = at(plain_row["site"], "cat", plain_output(plain_row, f"_{index}"))
+        theirs, _ = map(environment, written.split(STEP))
+        ours, ours_of_step = map(environment, output_of(row).split(STEP))
+        if row["site"] == plain_row["site"]:
+            assert set(theirs) - set(ours) == set()
+            assert set(ours) - set(theirs) <= ONLY_OURS
+        names = {name for name in theirs if name.startswith("SLURM_ARRAY_TASK_")}
+        assert {name: ours[name] for name in names} == {name: theirs[name] for name in names}
+        for told in (ours, ours_of_step):
+            assert told["SLURM_ARRAY_TASK_ID"] == str(index)
+            assert told["SLURM_ARRAY_JOB_ID"] == str(id_)
+            assert told["SLURM_JOB_ID"] == str(row["site_job_id"])
+            bounds = [told[f"SLURM_ARRAY_TASK_{end}"] for end in ("COUNT", "MIN", "MAX", "STEP")]
+            assert bounds == ["3", "2", "8", "3"]
     forget(plain_row)
 
 
@@ -129,5 +151,5 @@ def test_umask_is_that_of_the_submission(federation: Running) -> None:
     id_ = int(at("alpine", "sh", "-c", submit, user="vision1").split(";")[0])
     (row,) = federation.await_end(id_)
     assert output_of(row).strip() == "0077"
-    name = f"/home/vision1/slurm-{row['site_job_id']}.out"
+    name = f"/home/vision1/{output_name(row)}"
     assert at(row["site"], "stat", "--format=%a", name).strip() == "600"

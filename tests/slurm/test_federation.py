@@ -102,9 +102,7 @@ def test_array_runs_every_task_once_with_its_own_index(federation: Running) -> N
     assert sorted(row["array_index"] for row in rows) == list(range(8))
     assert {row["state"] for row in rows} == {"COMPLETED"}
     for row in rows:
-        (name,) = at(row["site"], "sh", "-c",
-                     f"ls /home/nlp1/slurm-{row['site_job_id']}_*.out").split()  # fmt: skip
-        assert f"task {row['array_index']} on" in at(row["site"], "cat", name)
+        assert f"task {row['array_index']} on" in output_of(row, "nlp1")
 
 
 def test_exit_code_of_a_failed_job_is_told_and_given_back_by_wait(federation: Running) -> None:
@@ -166,7 +164,7 @@ def test_output_lands_in_the_shared_folder_that_it_was_submitted_from(
     submit = f"cd {folder} && fsbatch --parsable --gres=gpu:a100:1 --wrap 'pwd; hostname'"
     id_ = int(at("alpine", "sh", "-c", submit, user="vision1").split(";")[0])
     (row,) = federation.await_end(id_)
-    name = f"{folder}/slurm-{row['site_job_id']}.out"
+    name = f"{folder}/slurm-{id_}.out"
     assert at("alpine", "cat", name).split() == [folder, row["site"]]
     at("alpine", "rm", name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from federator import config
-from federator.model.lifecycle import TERMINAL, TRANSITIONS
+from federator.daemon.transition_log import ENDED, event_name
+from federator.model.lifecycle import TERMINAL, TRANSITIONS, Happening
 from federator.model.reason import ReasonCode
 from federator.testbed.layout import REPOSITORY
 
@@ -20,7 +22,17 @@ NAMES = [page.relative_to(REPOSITORY).as_posix() for page in PAGES]
 _EDGE = re.compile(r"^ *(\S+) --> (\S+?)(?:: (.+))?$", re.MULTILINE)
 _CODE_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
+_WRITES = re.compile(
+    r"log\.(debug|info|warning|error|exception)|self\._write|self\._order|LogLine"
+)  # a line of a log, its event first
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+_ENDINGS = {
+    happening
+    for happening in Happening
+    if {edge.to for (_, h), edge in TRANSITIONS.items() if h is happening} <= TERMINAL
+}
 
 
 def text_of(page: Path) -> str:
@@ -63,6 +75,38 @@ def test_every_key_of_federation_yaml_is_explained() -> None:
     keys = {name for model in models for name in model.model_fields}
     assert len(keys) > 30
     assert keys <= set(re.findall(r"\w+", " ".join(rows)))
+
+
+def _events_of(*folders: str) -> set[str]:
+    """Every event that the code of these folders writes under a name of its own."""
+    found: set[str] = set()
+    for path in (p for f in folders for p in (REPOSITORY / "federator" / f).rglob("*.py")):
+        for node in ast.walk(ast.parse(text_of(path))):
+            if not isinstance(node, ast.Call):
+                continue
+            called = ast.unparse(node.func)
+            words = [a.value for a in node.args if isinstance(a, ast.Constant)]
+            if _WRITES.fullmatch(called):
+                found |= {word for word in words[:1] if isinstance(word, str)}
+            elif called == "Note":
+                found |= {k.value.value for k in node.keywords if k.arg == "event"}  # type: ignore[attr-defined]
+    return found
+
+
+def _explained_events(section: str) -> set[str]:
+    _, _, text = text_of(DOCS / "formats.md").partition(f"### The {section}'s log\n")
+    cells = re.findall(r"^\| (`.*?) \|", text.partition("\n##")[0], re.MULTILINE)
+    return {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+
+
+def test_every_event_of_the_daemons_log_is_explained_and_no_other() -> None:
+    steps = {event_name(h) for h in Happening if h is not Happening.AWARDED}
+    steps -= {event_name(h) for h in _ENDINGS}  # always the last: "ended"
+    assert _explained_events("daemon") == _events_of("daemon", "sched") | steps | {"awarded", ENDED}
+
+
+def test_every_event_of_the_agents_log_is_explained_and_no_other() -> None:
+    assert _explained_events("agent") == _events_of("sites")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

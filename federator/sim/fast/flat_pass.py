@@ -102,7 +102,7 @@ class FlatPasses:
         self._weigh_where_refused((self._shapes[job],))
         if not bids:
             return []
-        _, _, _, winner, best = min(bids)
+        *_, winner, best = min(bids)
         launch = (job, winner, best.plan)
         self._carry_out(launch)
         return [launch]
@@ -210,24 +210,24 @@ class FlatPasses:
                 continue
             held_back = [
                 site in lost_a_hold
-                for _, _, _, site, bid in bids
+                for *_, site, bid in bids
                 if bid.racks > 1 and site.is_held_back(shape, bid)
             ]
             if any(held_back):
                 outcome.again.append(job)
             else:
-                _, _, _, winner, best = min(bids)
+                *_, winner, best = min(bids)
                 outcome.launches.append((job, winner, best.plan))
-                lost_a_hold.update([site for _, _, _, site, _ in bids if site is not winner])
+                lost_a_hold.update([site for *_, site, _ in bids if site is not winner])
             if position < last:
-                for _, _, _, site, bid in bids:
+                for *_, site, bid in bids:
                     site.hold(bid.plan)
                     holding.add(site)
         for site in holding:
             site.close()
         return outcome
 
-    def _bids(self, shape: AskedShape) -> list[tuple[float, float, int, FlatSite, FlatBid]]:
+    def _bids(self, shape: AskedShape) -> list[tuple[int, float, float, int, FlatSite, FlatBid]]:
         """With what decides between them: the score, and the order of the sites."""
         epoch = self._mix.epoch
         found = []
@@ -236,7 +236,8 @@ class FlatPasses:
             if bid is not None and bid.epoch != epoch:
                 bid = site.bid(shape)
             if bid is not None:
-                found.append((bid.locality_cost, bid.fragmentation, site.rank, site, bid))
+                score = bid.gpus_unasked, bid.locality_cost, bid.fragmentation
+                found.append((*score, site.rank, site, bid))
         return found
 
     def _weigh_where_refused(self, asked: Iterable[AskedShape]) -> None:

@@ -37,6 +37,7 @@ class FlatBid:
 
     plan: FlatPlan
     racks: int
+    gpus_unasked: int
     locality_cost: float
     changes: list[tuple[int, RackKey, RackKey]]
     fragmentation: float = 0.0
@@ -50,7 +51,7 @@ class FlatBid:
 
 
 STATES_KEPT: Final = 32_768  # of one site: states x nodes
-UNASKED: Final = FlatBid(FlatPlan([], []), 0, 0.0, [])
+UNASKED: Final = FlatBid(FlatPlan([], []), 0, 0, 0.0, [])
 """Stands for a bid that nobody has asked for yet."""
 
 KnownBids = dict[AskedShape, FlatBid | None]
@@ -183,7 +184,8 @@ class FlatSite:
             nodes, shares = [node], [shape.gpus]
         changes = self._changes(nodes, shares)
         cost = locality_cost(nodes, shares)
-        return FlatBid(FlatPlan(nodes, shares), len(changes), cost, changes)
+        unasked = 0 if shape.gpus else self.nodes.size
+        return FlatBid(FlatPlan(nodes, shares), len(changes), unasked, cost, changes)
 
     def _changes(self, nodes: list[int], shares: list[int]) -> list[tuple[int, RackKey, RackKey]]:
         """As ``_stranded_more`` of ``sched.placement`` compares the racks of a plan."""

@@ -17,7 +17,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from typing import Final, Protocol, TypeVar
 
@@ -26,8 +26,9 @@ import msgspec
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.model.site import AttemptReport, LocalJob, Node, SiteJob
 from federator.model.workload import AttemptId
-from federator.sites.base import NOTHING, Missing, Own, Seen
+from federator.sites.base import NOTHING, Missing, Own, Seen, Tidying
 from federator.sites.protocol import PreemptOrder, SignalTo
+from federator.sites.slurm.file_names import no_files
 from federator.sites.slurm.parse_accounts import SACCT_FIELDS, accounted
 from federator.sites.slurm.parse_base import Reading
 from federator.sites.slurm.parse_jobs import (
@@ -101,6 +102,8 @@ class BatchCall(Protocol):
     def umask(self) -> int: ...
     @property
     def checkpoint_dir(self) -> str: ...
+    @property
+    def files(self) -> Mapping[str, object]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,6 +354,7 @@ class SlurmClient:
             work_dir=call.work_dir,
             umask=call.umask,
             checkpoint_dir=call.checkpoint_dir,
+            files=dict(call.files),
             start_by_s=float(self._clock() + START_WITHIN_S),
         )
         job_id = answer.get("job_id")
@@ -407,11 +411,33 @@ class SlurmClient:
         except msgspec.ValidationError as error:
             raise SiteUnavailable(f"the site's helper answered {answer}: {error}") from error
 
+    async def inspect(self, user: str, files: Mapping[str, object], work_dir: str) -> str:
+        """What of a job's files cannot be opened, as seen from here; "": nothing that is seen.
+
+        Raises:
+            SiteRefused: the site does not let us act for ``user``.
+        """
+        answer = await self._help(user, op="inspect", files=dict(files), work_dir=work_dir)
+        return str(answer.get("wrong", ""))
+
+    async def tidy(self, user: str, order: Tidying) -> tuple[int, ...]:
+        """Remove checkpoint folders of the user's workloads that have ended; return whose.
+
+        Raises:
+            SiteRefused: the site does not let us act for ``user``.
+        """
+        answer = await self._help(user, op="tidy", **asdict(order))
+        removed = answer.get("removed")
+        if not isinstance(removed, list):
+            raise SiteUnavailable(f"the site's helper answered {answer}")
+        return tuple(removed)
+
     async def is_loose(self, user: str) -> bool:
         """Tell whether the helper takes an option that it must refuse, or sudo lets us be root."""
         loose = {
             "op": "sbatch", "argv": ["--comment=fed:0:0", "--uid=root"], "args": [], "script": "#!",
-            "environment": {}, "work_dir": "/", "umask": 0, "checkpoint_dir": "", "start_by_s": 0.0,
+            "environment": {}, "work_dir": "/", "umask": 0, "checkpoint_dir": "",
+            "files": no_files(), "start_by_s": 0.0,
         }  # fmt: skip
         for who, request in ((user, loose), ("root", {"op": "look", "folders": []})):
             try:

@@ -7,11 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from federator.errors import InvalidRequest, SiteRefused, SiteUnavailable
 from federator.model.site import AttemptReport, Node, NodeShare, SiteJob
 from federator.model.workload import AttemptId
-from federator.sites.base import NOTHING, Holder, Missing, Own, Probe, Seen, Sweep
+from federator.sites.base import NOTHING, Holder, Missing, Own, Probe, Seen, Sweep, Tidying
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 from federator.sites.slurm.client import SlurmClient
+from federator.sites.slurm.file_names import working_dir
 from federator.sites.slurm.parse_site import Partition
-from federator.sites.slurm.render import probe_call, render
+from federator.sites.slurm.render import files_to_open, probe_call, render
 from federator.sites.slurm.reports import as_launched, attempt_reports, holders_of
 from federator.sites.slurm.runner import SubprocessRunner
 
@@ -75,6 +76,13 @@ class SlurmDriver:
 
     async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:
         return await self._client.look(user, told)
+
+    async def inspect(self, order: LaunchOrder) -> str:
+        work_dir = working_dir(order.submission)
+        return await self._client.inspect(order.user, files_to_open(order), work_dir)
+
+    async def tidy(self, user: str, order: Tidying) -> tuple[int, ...]:
+        return await self._client.tidy(user, order)
 
     async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:
         return await self._client.cancel(user, job_id, pending_only=pending_only)

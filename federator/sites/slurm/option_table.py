@@ -44,7 +44,8 @@ _FILE = "the file may not exist at the chosen site"
 
 _ACCEPTED: Final = (
     ("account", "A", _R, _READ), ("acctg-freq", "", _R, _PASS), ("array", "a", _R, _READ),
-    ("batch", "", _R, _PASS), ("chdir", "D", _R, _READ), ("comment", "", _R, _READ),
+    ("batch", "", _R, _PASS), ("chdir", "D", _R, _READ),
+    ("clusters", "M", _R, _CLIENT), ("comment", "", _R, _READ),
     ("consolidate-segments", "", _N, _PASS), ("constraint", "C", _R, _READ),
     ("container", "", _R, _PASS), ("container-id", "", _R, _PASS),
     ("container-type", "", _R, _PASS), ("context", "", _R, _PASS), ("contiguous", "", _N, _PASS),
@@ -96,7 +97,6 @@ _REFUSED: Final = (
     ("bbf", "", _R, "no site's burst buffer can be planned; stage the data in the script"),
     ("begin", "b", _R, _LATER),
     ("cluster-constraint", "", _R, "use --constraint: the federation looks at every site"),
-    ("clusters", "M", _R, "the federation chooses the site; --test-only shows each site's bid"),
     ("deadline", "", _R, "set --time; a deadline is not planned with yet"),
     ("dependency", "d", _R, "submit it from the job it depends on, or after fsbatch --wait"),
     ("exclude", "x", _R, _NODES),

@@ -17,8 +17,7 @@ which exist is in ``option_table``. Observed on sbatch 22.05, 24.11 and 26.05:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from federator.errors import InvalidRequest
 from federator.model.submission import Option
@@ -52,8 +51,7 @@ class UsageError(InvalidRequest):
     """An option is spelt wrongly; the list of options helps."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandLine:
+class CommandLine(NamedTuple):
     """The words after ``fsbatch``: options by het group, then the script and its arguments."""
 
     groups: tuple[Options, ...]

@@ -215,6 +215,13 @@ def array(text: str) -> tuple[tuple[int, ...], int]:
     return tuple(sorted({index for each in ranges for index in each})), limit
 
 
+def array_step(text: str) -> int:
+    """What Slurm calls the step of an array: that of the first range that names one, else 1."""
+    array(text)  # so that what stands behind a colon is a number
+    _, _, behind = text.partition(":")
+    return int(behind.partition(",")[0].partition("%")[0].rstrip("]") or 1)
+
+
 def _array_range(text: str) -> range:
     span, colon, step_text = text.partition(":")
     first_text, dash, last_text = span.partition("-")

@@ -32,23 +32,35 @@ The submission and its plan become argv, script and environment; nothing passes 
 * ``--export``: with NONE or a list, the FED_* names are added as a list, which keeps what both
   imply (the user's login environment is loaded at the site). NIL stays as it is: it forbids
   names beside it, so such a job sees no FED_*. ALL needs nothing.
-* An array task is a job of its own: ``--array=<index>``, so that SLURM_ARRAY_TASK_ID is right.
+* An array task is a plain job whose environment says of which array: SLURM_ARRAY_JOB_ID (the
+  federation's), _TASK_ID, _TASK_COUNT, _TASK_MIN, _TASK_MAX and _TASK_STEP as sbatch would set them
+  for the whole array, and the same as FED_ARRAY_…. Slurm sets them for its own arrays alone, and
+  lets SLURM_* through with any ``--export``.
+* Names of files say the federation's ids; see ``file_names``.
 """
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Final
 
 from federator.errors import InvalidRequest
 from federator.model.plan import JobPlan
-from federator.model.submission import Option, Submission
+from federator.model.submission import Option
 from federator.sites.base import Probe
 from federator.sites.protocol import LaunchOrder
-from federator.sites.slurm import own_values
+from federator.sites.slurm import own_values, quantities
+from federator.sites.slurm.file_names import (
+    PATTERNS,
+    FederationIds,
+    file_options,
+    no_files,
+    opened,
+    with_federation_ids,
+    working_dir,
+)
 from federator.sites.slurm.interpret import datasets_of
 from federator.sites.slurm.option_table import OPTIONS, OWN, Treatment
 from federator.sites.slurm.options import DIRECTIVE, Options, header_lines, words_of
@@ -76,7 +88,7 @@ _HOST_ONLY: Final = frozenset({
     "FEDERATOR_SOCKET", "FED_SUBMIT_KEY", "INVOCATION_ID",
     "JOURNAL_STREAM",
 })  # fmt: skip
-_HOST_ONLY_PREFIXES: Final = ("SSH_", "XDG_", "DBUS_", "SLURM_", "SBATCH_", "SUDO_")
+_HOST_ONLY_PREFIXES: Final = ("SSH_", "XDG_", "DBUS_", "SLURM_", "SBATCH_", "SUDO_", "FED_ARRAY_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +105,7 @@ class SbatchCall:
     work_dir: str
     umask: int = 0o022
     checkpoint_dir: str = ""
+    files: Mapping[str, object] = field(default_factory=no_files)  # see ``file_names``
 
 
 def render(
@@ -130,9 +143,10 @@ def render(
         args=submission.args,
         script=started_by(script, start_line) if start_line else script,
         environment=job_environment(order, site, default_path) | _opened_by(ticket),
-        work_dir=_work_dir(submission, submission.components[0]),
+        work_dir=working_dir(submission),
         umask=submission.umask,
         checkpoint_dir=order.checkpoint_dir,
+        files=files_to_open(order),
     )
 
 
@@ -173,7 +187,8 @@ def _component(
 ) -> list[str]:
     if not plan.nodes:
         raise InvalidRequest(f"{order.attempt}: the plan for {plan.name!r} has no nodes")
-    kept = [option for option in options if not _is_replaced(option)]
+    ids = ids_of(order)
+    kept = [_named(option, ids) for option in options if not _is_replaced(option)]
     values = {option.name: option.value for option in options}
     export = _export(
         values.get("export"),
@@ -188,11 +203,10 @@ def _component(
         ("account", str(order.tenant)),
         ("comment", comment),
         ("job-name", values.get("job-name") or order.name),
-        ("chdir", _work_dir(order.submission, options) if "chdir" in values else None),
+        ("chdir", working_dir(order.submission, k) if "chdir" in values else None),
         ("export", export),
+        *(file_options(options, ids, order.attempt.attempt) if k == 0 else ()),
     ]
-    if order.array_index is not None and k == 0:
-        pins.append(("array", str(order.array_index)))
     return [words_of(option) for option in kept] + [
         f"--{name}={value}" for name, value in pins if value
     ]
@@ -204,9 +218,35 @@ def _is_replaced(option: Option) -> bool:
     return option.name in _REPLACED or option.name in OWN or not travels
 
 
-def _work_dir(submission: Submission, options: Options) -> str:
-    chosen = [option.value or "" for option in options if option.name == "chdir"]
-    return posixpath.join(submission.work_dir, *chosen[-1:])
+def files_to_open(order: LaunchOrder) -> dict[str, object]:
+    """What the site's helper sees to before Slurm opens a job's files; see ``site_exec``.
+
+    An output of an earlier attempt that is another UID's is put aside under that one's number.
+    """
+    options = {option.name: option.value for option in order.submission.components[0]}
+    name = options.get("job-name") or order.name
+    earlier = order.attempt.attempt - 1
+    return {
+        "names": opened(order.submission, ids_of(order), user=order.user, name=name),
+        "shared": order.shared,
+        "aside": f".{earlier}" if earlier else "",
+    }
+
+
+def ids_of(order: LaunchOrder) -> FederationIds:
+    """What the federation calls the job of an order."""
+    workload = int(order.attempt.workload)
+    if order.array_index is None:
+        return FederationIds(workload=workload)
+    return FederationIds(
+        workload=workload, array=order.array_id or workload, index=order.array_index
+    )
+
+
+def _named(option: Option, ids: FederationIds) -> Option:
+    if option.name not in PATTERNS or option.value is None:
+        return option
+    return Option(name=option.name, value=with_federation_ids(option.value, ids))
 
 
 def _export(asked: str | None, names: tuple[str, ...]) -> str:
@@ -233,7 +273,26 @@ def _shape(order: LaunchOrder) -> dict[str, str]:
 
 def _own(order: LaunchOrder) -> dict[str, str]:
     """What only some jobs get: what was said of them, their shape, and where to save."""
-    return _told(order) | _shape(order) | _checkpoint(order) | _interval(order)
+    array = {f"FED_ARRAY_{name}": value for name, value in _array(order).items()}
+    return array | _told(order) | _shape(order) | _checkpoint(order) | _interval(order)
+
+
+def _array(order: LaunchOrder) -> dict[str, str]:
+    """What sbatch tells each task of the array, by the ends of the variables' names."""
+    ids = ids_of(order)
+    if not ids.array:
+        return {}
+    given = {option.name: option.value or "" for option in order.submission.components[0]}
+    indices, _ = quantities.array(given["array"])
+    numbers = {
+        "JOB_ID": ids.array,
+        "TASK_ID": ids.index,
+        "TASK_COUNT": len(indices),
+        "TASK_MIN": indices[0],
+        "TASK_MAX": indices[-1],
+        "TASK_STEP": quantities.array_step(given["array"]),
+    }
+    return {name: str(number) for name, number in numbers.items()}
 
 
 def _told(order: LaunchOrder) -> dict[str, str]:
@@ -311,6 +370,7 @@ def job_environment(
     kept["FED_ATTEMPT"] = str(order.attempt.attempt)
     kept["FED_SITE"] = site
     kept |= _own(order)
+    kept |= {f"SLURM_ARRAY_{name}": value for name, value in _array(order).items()}
     if dropped:
         kept[DROPPED_NAMES] = ",".join(dropped)[:MAX_DROPPED_NAMES]
     return kept

@@ -1,6 +1,6 @@
 #!/usr/bin/python3 -I
-"""What may the federation do in a user's name? Submit, cancel and signal its own jobs, and talk to
-them through their checkpoint folders; no more.
+"""Acts in a user's name: submits, cancels and signals jobs of the federation, sees that their files
+can be opened, and keeps their checkpoint folders; no more.
 
 Installed as /opt/federator/libexec/fed-site-exec, owned by root. One sudo rule lets the
 federation's account run it as a mapped user, without arguments. It reads one JSON request from
@@ -8,7 +8,8 @@ stdin, checks it strictly, runs Slurm's commands without a shell, and writes one
 
     {"op": "sbatch", "argv": ["--comment=fed:7:1", ":", ...], "args": [], "script": "#!...",
      "environment": {...}, "work_dir": "/...", "umask": 18, "checkpoint_dir": "/... or nothing",
-     "start_by_s": 1795213807.5}
+     "files": {"names": [["output", "/folder", "name"], ...], "shared": ["/...", ...],
+               "aside": ".1"}, "start_by_s": 1795213807.5}
                                                         -> {"job_id": 7} (and "work_dir" if another)
     {"op": "scancel", "job_id": 7, "pending_only": false}                         -> {"job_id": 7}
     {"op": "signal", "job_id": 7, "signal": "USR1", "to": "batch|steps|program|all"}
@@ -17,6 +18,9 @@ stdin, checks it strictly, runs Slurm's commands without a shell, and writes one
      "attempt": 1, "deadline_s": 1795213807.5}                                    -> {"job_id": 7}
     {"op": "look", "folders": [["/...", 1], ...]}
                             -> {"seen": [{"acked_at_s": 0.0, "checkpointed_at_s": 0.0}, ...]}
+    {"op": "inspect", "files": {...}, "work_dir": "/..."}           -> {"wrong": "... or nothing"}
+    {"op": "tidy", "root": "/SHARED/USER/checkpoints", "ended": [7, ...], "live": [8, ...],
+     "below": 9, "before_s": 1795213807.5}                                     -> {"removed": [7]}
                                       refused or failed -> {"error": "...", "exit_status": 1}
 
 A job that is not there (any more) is answered with {"job_id": 7, "absent": true}. Bytes that are
@@ -30,6 +34,7 @@ import os
 import pwd
 import re
 import select
+import shutil
 import signal
 import stat
 import subprocess
@@ -43,9 +48,12 @@ SCANCEL = "/usr/bin/scancel"
 SQUEUE = "/usr/bin/squeue"
 TIMEOUT_S = 30
 FOLDER_TIMEOUT_S = 3
+TIDY_TIMEOUT_S = 60
 MAX_REQUEST_BYTES = 24 * 2**20
 MAX_SCRIPT_BYTES = 4 * 2**20  # Slurm's own default limit
 MAX_ITEMS = 4096
+MAX_IDS = 1000000
+ROOT = 0
 MAX_ITEM_BYTES = 128 * 1024 - 1  # Linux takes no longer argument or variable
 
 USAGE, UNREADABLE, TIMED_OUT = 64, 70, 124  # exit statuses of our own
@@ -56,6 +64,8 @@ REFUSED = ("uid", "gid", "clusters", "wrap", "wait", "test-only", "parsable", "h
            "version", "comment")  # fmt: skip
 # Would send sbatch to another cluster or configuration, or add options of its own.
 DROPPED = ("SBATCH_", "SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+OWN_NOTE = re.compile(r"\.?(?:deadline\.|saved\.|checkpointed).*")
 NOTES = ".fed"  # in a checkpoint folder: what job and federation tell each other
 RECIPIENTS = {"batch": ("--batch",), "steps": (), "all": ("--full",)}
 SIGNALS = ("HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "ALRM", "TERM", "CONT", "STOP", "TSTP")
@@ -162,12 +172,13 @@ def go_to(work_dir: str, home: str) -> str:
 
 
 def sbatch(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
-    argv, args, script, environment, work_dir, umask, folder, start_by_s = take(
+    argv, args, script, environment, work_dir, umask, folder, files, start_by_s = take(
         request, argv=list, args=list, script=str, environment=dict, work_dir=str, umask=int,
-        checkpoint_dir=str, start_by_s=float,
+        checkpoint_dir=str, files=dict, start_by_s=float,
     )  # fmt: skip
     check_argv(argv)
     check_texts(args, "args")
+    check_files(files)
     check_environment(environment)
     text = encode(script)
     check(len(text) <= MAX_SCRIPT_BYTES, "the script is too long")
@@ -178,6 +189,8 @@ def sbatch(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, obje
     environment.update(user, PWD=used)
     if folder:
         make_checkpoint_dir(folder, environment)
+    wrong = in_time(lambda: make_ready(files, umask), late="")
+    check(not wrong, wrong)
     # sbatch takes a script's arguments only after a file; this pipe is the user's own.
     operands = ["/dev/stdin", *args] if args else []
     os.umask(umask)  # sbatch hands it on to the job
@@ -194,6 +207,79 @@ def sbatch(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, obje
         raise Refused(f"sbatch printed no job id: {out[-200:]!r}", UNREADABLE)
     answer: dict[str, object] = {"job_id": int(ids[-1])}
     return answer if used == work_dir else {**answer, "work_dir": used}
+
+
+# ---- the files of a job ----
+
+
+def check_files(files: "dict[str, Any]") -> None:
+    """Accept files by option, folder and name ("" where only Slurm knows it), and what is shared.
+
+    ``aside`` is appended to the name of an output that is in the way; "" leaves it there.
+    """
+    check(set(files) == {"names", "shared", "aside"}, "files has names, shared, aside")
+    names, shared, aside = files["names"], files["shared"], files["aside"]
+    check(list is type(names) is type(shared) and type(aside) is str, "files: wrong types")
+    check(re.fullmatch(r"(\.[0-9]+)?", aside), "aside is a number")
+    for file in names:
+        check(isinstance(file, list) and len(file) == 3, "a file has option, folder and name")
+        check_texts(file, "files")
+    check_texts(shared, "shared")
+
+
+def make_ready(files: "dict[str, Any]", umask: int) -> None:
+    """See that the files can be opened; refuse where it is certain that they cannot.
+
+    Folders of output are made, as Slurm itself does since 24.11. An output of an earlier attempt
+    that this user cannot write, since a site of the region knows the user by another UID, is put
+    aside. Only of what lies in shared folders a login node sees what the compute nodes see.
+    """
+    os.umask(umask)
+    for option, folder, name in files["names"]:
+        path = os.path.join(folder, name)
+        if option != "input":
+            with contextlib.suppress(OSError):
+                os.makedirs(folder or ".", exist_ok=True)
+                if files["aside"] and os.path.isfile(path) and not os.access(path, os.W_OK):
+                    os.rename(path, path + files["aside"])
+        wrong = why_not(option, folder, name)
+        real = os.path.join(os.path.realpath(folder), "")
+        if any(real.startswith(os.path.join(root, "")) for root in files["shared"]):
+            check(not wrong, wrong)
+
+
+def why_not(option: str, folder: str, name: str) -> str:
+    """Return why a file of a job cannot be opened, as seen from here; "" where it can."""
+    folder = os.path.abspath(folder)
+    path = os.path.join(folder, name)
+    need = os.R_OK if option == "input" else os.W_OK
+    if not os.path.isdir(folder):
+        wrong = "its folder does not exist"
+    elif name and os.path.isdir(path):
+        wrong = "it is a folder"
+    elif name and os.path.exists(path):
+        wrong = "" if os.access(path, need) else "permission denied"
+    elif option == "input":
+        wrong = "it does not exist" if name else ""
+    else:
+        wrong = "" if os.access(folder, os.W_OK | os.X_OK) else "its folder may not be written to"
+    return wrong and f"--{option}={path}: {wrong}"
+
+
+def inspect(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
+    """Tell what Slurm may not have been able to open for a job, as seen from here."""
+    files, work_dir = take(request, files=dict, work_dir=str)
+    check_files(files)
+    go_to(work_dir, user["HOME"])
+
+    def see() -> None:
+        wrong = "; ".join(filter(None, (why_not(*file) for file in files["names"])))
+        check(not wrong, wrong)
+
+    return {"wrong": in_time(see, late="")}
+
+
+# ---- jobs ----
 
 
 def state_of(job_id: int, environment: "dict[str, str]") -> str:
@@ -271,25 +357,48 @@ def make_checkpoint_dir(folder: str, environment: "dict[str, str]") -> None:
 
 def make_folders(folder: str) -> None:
     check(os.path.isabs(folder), "it is not absolute")
-    above = os.path.dirname(os.path.dirname(folder))
-    os.makedirs(above, 0o700, exist_ok=True)
-    mode = os.stat(above).st_mode
-    mode &= 0o755 if mode & stat.S_ISVTX else 0o777  # what is open to all as /tmp is nobody's own
-    for path in (os.path.dirname(folder), folder, os.path.join(folder, NOTES)):
+    own = own_folder(folder)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(own, 0o700)
+    mode = check_own(folder)
+    at = os.open(own, FOLDER)
+    for name in [*folder.split("/")[-2:], NOTES]:
         try:
-            os.mkdir(path)
+            os.mkdir(name, dir_fd=at)
+            made = True
         except FileExistsError:
-            check(os.access(path, os.W_OK | os.X_OK), "another owns it")
-            continue
-        made = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            check(os.fstat(made).st_uid == os.getuid(), "another owns it")
-            os.fchmod(made, mode)  # whatever the umask is
-        finally:
-            os.close(made)
+            check(os.access(name, os.W_OK | os.X_OK, dir_fd=at), "another owns it")
+            made = False
+        above, at = at, os.open(name, FOLDER, dir_fd=at)
+        os.close(above)
+        if made:
+            os.fchmod(at, mode)  # whatever the umask is
+    os.close(at)
 
 
-def in_time(act: "Callable[[], None]") -> str:
+def own_folder(folder: str) -> str:
+    """Return SHARED/USER, in which a workload's folder is two levels down."""
+    return os.path.dirname(os.path.dirname(folder))
+
+
+def check_own(folder: str) -> int:
+    """Refuse a SHARED/USER that others can have made or can write to; return its permissions.
+
+    SHARED may be open to all, so anyone may have been there first. What root made is as an
+    administrator wants it, so a group may write there: that of the user's UIDs.
+    """
+    own = own_folder(folder)
+    state = os.lstat(own)
+    mode = stat.S_IMODE(state.st_mode)
+    check(stat.S_ISDIR(state.st_mode), own + " is a link or a file, and must be a folder")
+    check(state.st_uid in (os.getuid(), ROOT), f"{own} is another user's (UID {state.st_uid})")
+    check(not mode & stat.S_IWOTH, own + " is writable to all; an administrator: chmod o-w")
+    open_ = state.st_uid != ROOT and mode & stat.S_IWGRP
+    check(not open_, own + " is writable to its group; make it safe: chmod g-w")
+    return mode & 0o777
+
+
+def in_time(act: "Callable[[], None]", late: str = "no answer", limit_s: float = 0) -> str:
     """Act in a child process, as a file system may not answer; return what was wrong, or ""."""
     answer, told = os.pipe()
     child = os.fork()
@@ -299,14 +408,14 @@ def in_time(act: "Callable[[], None]") -> str:
             act()
         except (OSError, ValueError, Refused) as error:
             wrong = getattr(error, "strerror", None) or str(error)
-        os.write(told, (wrong[:200] or "\n").encode("utf-8", "replace"))
+        os.write(told, (wrong[:2000] or "\n").encode("utf-8", "replace"))
         os._exit(0)
     os.close(told)
-    ready, _, _ = select.select([answer], [], [], FOLDER_TIMEOUT_S)
+    ready, _, _ = select.select([answer], [], [], limit_s or FOLDER_TIMEOUT_S)
     if not ready:
         os.kill(child, signal.SIGKILL)
-        return f"no answer within {FOLDER_TIMEOUT_S} s"
-    wrong = os.read(answer, 1000).decode("utf-8", "replace").strip()
+        return late
+    wrong = os.read(answer, 8000).decode("utf-8", "replace").strip()
     os.close(answer)
     os.waitpid(child, 0)
     return wrong
@@ -317,15 +426,17 @@ def tell(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object
         request, job_id=int, signal=str, to=str, folder=str, attempt=int, deadline_s=float
     )
     if folder:  # a job without one gets the signal alone
-        in_time(lambda: publish(os.path.join(folder, NOTES), attempt, deadline_s))
+        in_time(lambda: publish(folder, attempt, deadline_s))
     return signal_job(job_id, name, to, user)
 
 
-def publish(notes: str, attempt: int, deadline_s: float) -> None:
+def publish(folder: str, attempt: int, deadline_s: float) -> None:
     """Put the deadline in place in one step.
 
     An answer that was there before it is of an earlier run of the same attempt.
     """
+    check_own(folder)
+    notes = os.path.join(folder, NOTES)
     path = os.path.join(notes, f"deadline.{attempt}")
     if not os.path.exists(path):
         with contextlib.suppress(FileNotFoundError):
@@ -346,12 +457,21 @@ def look(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, objec
         folder, attempt = item
         check_text(folder, "folders")
         check(type(attempt) is int, "an attempt is a number")
-        notes = os.path.join(folder, NOTES)
+        notes = os.path.join(folder, NOTES) if is_own(folder) else ""
         seen.append({
             "acked_at_s": modified(os.path.join(notes, f"saved.{attempt}")),
             "checkpointed_at_s": modified(os.path.join(notes, "checkpointed")),
         })  # fmt: skip
     return {"seen": seen}
+
+
+def is_own(folder: str) -> bool:
+    """Tell whether what a workload's folder holds is the user's word."""
+    try:
+        check_own(folder)
+    except (OSError, ValueError, Refused):
+        return False
+    return True
 
 
 def modified(path: str) -> float:
@@ -360,6 +480,49 @@ def modified(path: str) -> float:
         return os.stat(path).st_mtime
     except (OSError, ValueError):
         return 0.0
+
+
+def tidy(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, object]":
+    """Remove folders of workloads that have ended: empty ones at once, others when they are old."""
+    root, ended, live, below, before_s = take(
+        request, root=str, ended=list, live=list, below=int, before_s=float
+    )
+    check(os.path.isabs(root) and os.path.basename(root) == "checkpoints", "root is no such folder")
+    check(len(ended) + len(live) <= MAX_IDS, "too many workloads")
+    check(all(type(id_) is int for id_ in ended + live), "a workload is a number")
+    live_ids, ended_ids = set(live), set(ended)
+    answer, told = os.pipe()
+    os.set_blocking(told, False)  # of more than it holds, the rest is removed and not told
+
+    def act() -> None:
+        check_own(os.path.join(root, "0"))
+        names = [] if os.path.islink(root) else sorted(os.listdir(root))
+        ids = [int(name) for name in names if re.fullmatch("[1-9][0-9]{0,18}", name)]
+        for id_ in [id_ for id_ in ids if id_ not in live_ids]:
+            folder = os.path.join(root, str(id_))
+            with contextlib.suppress(OSError):  # another UID's, say: the other folders may go
+                is_old = id_ < below and newest(folder) < before_s
+                if is_old or (id_ in ended_ids and holds_notes_alone(folder)):
+                    shutil.rmtree(folder)  # follows no link
+                    os.write(told, b"%d\n" % id_)
+
+    in_time(act, limit_s=TIDY_TIMEOUT_S)
+    os.close(told)
+    with os.fdopen(answer, "rb") as lines:
+        return {"removed": [int(line) for line in lines]}
+
+
+def newest(folder: str) -> float:
+    """When a workload's folder, or anything at its top, was last written."""
+    paths = [folder, *(os.path.join(folder, entry) for entry in os.listdir(folder))]
+    return max(os.lstat(path).st_mtime for path in paths)
+
+
+def holds_notes_alone(folder: str) -> bool:
+    """Tell whether nothing of the user's is in a workload's folder."""
+    entries = os.listdir(folder)
+    notes = os.listdir(os.path.join(folder, NOTES)) if NOTES in entries else []
+    return set(entries) <= {NOTES} and all(map(OWN_NOTE.fullmatch, notes))
 
 
 def alter(
@@ -380,6 +543,7 @@ def alter(
 
 OPERATIONS = {
     "sbatch": sbatch, "scancel": scancel, "signal": send_signal, "tell": tell, "look": look,
+    "inspect": inspect, "tidy": tidy,
 }  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Several ranks decide together, write once, and begin again with the same checkpoint.
 
-Ranks are threads that meet at a barrier; with torch at hand they are processes of a gloo group.
+Ranks are threads that meet at a barrier. Processes of a real group, with PyTorch and gloo, are in
+tests/slurm/test_checkpoint_training.py.
 """
 
 from __future__ import annotations

@@ -411,15 +411,33 @@ def test_the_submitter_finds_the_result_of_the_attempt_that_ended(
 
 
 def test_each_task_of_submitits_array_has_its_own(shell: str, tmp_path: Path) -> None:
-    """The submitter knows task 2 of array 905 as 905_2; it is the federation's job 907."""
+    """The submitter knows task 2 of array 905 as 905_2, and so does what runs; it is job 907."""
     job = Submitit(shell, tmp_path)
     (job.jobs / "905_2_submitted.pkl").write_text("the third\n")
     status, printed = job.attempt(
-        1, "57", wanted="57_2", RETURNS="2", SLURM_ARRAY_JOB_ID="57", SLURM_ARRAY_TASK_ID="2"
+        1, "57", wanted="905_2", RETURNS="2", FED_ARRAY_JOB_ID="905", FED_ARRAY_TASK_ID="2"
     )
     assert (status, printed[-1]) == (0, "the third")
     assert printed[0].startswith("--unbuffered --output JOBS/905_2_federated/1_%t_log.out ")
     assert (job.jobs / "905_2_0_result.pkl").read_text() == "2\n"
+
+
+def test_what_the_script_itself_writes_to_is_the_log_of_its_attempt(
+    shell: str, tmp_path: Path
+) -> None:
+    """Slurm has it open by then; a later attempt's does not take its place."""
+    job = Submitit(shell, tmp_path)
+    (job.jobs / "907_submitted.pkl").write_text("submitted\n")
+    log, own = job.jobs / "907_0_log.out", job.jobs / "907_federated"
+    with log.open("w") as opened_by_slurm:
+        job.attempt(1, "57")
+        opened_by_slurm.write("first")
+    log.unlink()  # put aside, as another UID's
+    with log.open("w") as opened_by_slurm:
+        job.attempt(2, "57")
+        opened_by_slurm.write("second")
+    assert [(own / f"{k}_0_log.out").read_text() for k in (1, 2)] == ["first", "second"]
+    assert log.read_text() == "second"
 
 
 def test_other_steps_and_jobs_outside_the_federation_are_left_alone(

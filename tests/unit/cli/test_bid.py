@@ -92,7 +92,7 @@ def test_a_plan_is_told_with_its_score_and_shares(desk: Desk) -> None:
     site["running"], wanted["jobs"][0]["nodes"] = [], 1
     assert desk.answer(site, wanted) == {
         "bid": {
-            "score": [0, 0, 0, 0.0, 0.0, 8.0, 0.0, 0.0],
+            "score": [0, 0, 0, 0.0, 0, 0.0, 8.0, 0.0, 0.0],
             "jobs": [{"name": "train", "partition": "gpu",
                       "nodes": {"n1": {"gpus": 8, "cpus": 8, "mem_mib": 1000}}}],
             "victims": [],

@@ -13,7 +13,7 @@ import pytest
 from federator.cli import client, fsbatch
 from federator.cli.client import NoAnswer
 from federator.cli.words import reason_text, refusal_text
-from federator.errors import SiteUnavailable
+from federator.errors import InvalidRequest, SiteUnavailable
 from federator.faults.clock import VirtualClock
 from federator.model.plan import Bid, JobPlan
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
@@ -33,6 +33,7 @@ from federator.sites.calls import (
 )
 from federator.sites.replies import Reply, SiteBid
 from federator.sites.replies import TestOnlyReply as BidsReply
+from federator.sites.slurm.interpret import interpret
 
 ID = 2**32
 WAITS = Refusal(
@@ -47,7 +48,7 @@ NEVER = Refusal(
 
 
 class Daemon:
-    """Answers calls from a list and remembers them."""
+    """Answers calls from a list and remembers them; refuses submissions as the daemon does."""
 
     def __init__(self) -> None:
         self.answers: list[Reply | BaseException] = []
@@ -55,6 +56,12 @@ class Daemon:
         self.calls: list[Call] = []
 
     def __call__(self, message: Call) -> Reply:
+        frame(message)
+        if isinstance(message, SubmitCall):
+            try:
+                interpret(message.submission)
+            except InvalidRequest as error:
+                return ErrorReply(message=str(error))
         self.calls.append(message)
         answer = self.answers[0] if self.repeats else self.answers.pop(0)
         if isinstance(answer, BaseException):
@@ -168,7 +175,7 @@ def test_what_is_said_of_being_evicted_is_sent_from_wherever_it_is_said(
         ([], {"SBATCH_FED_PRIORITY": ""}, 'Invalid --fed-priority value ""'),
     ],
 )
-def test_what_is_no_demotion_never_reaches_the_daemon(
+def test_what_is_no_demotion_is_never_queued(
     daemon: Daemon,
     capsys: pytest.CaptureFixture[str],
     argv: list[str],
@@ -222,7 +229,10 @@ def test_parsable_and_quiet_change_the_output(
     daemon: Daemon, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert fsbatch.run(["--parsable", "--wrap=x"], {}) == 0
-    assert capsys.readouterr().out == f"{ID};demo\n"
+    assert capsys.readouterr().out == f"{ID}\n"
+    daemon.answers = [SubmitReply(id=ID, federation="demo")]
+    assert fsbatch.run(["--parsable", "-M", "demo", "--wrap=x"], {}) == 0
+    assert capsys.readouterr().out == f"{ID};demo\n"  # as sbatch, which names the cluster then
     daemon.answers = [SubmitReply(id=ID, federation="demo")]
     assert fsbatch.run(["-Q", "--wrap=x"], {}) == 0
     assert capsys.readouterr().out == ""
@@ -241,7 +251,7 @@ def test_parsable_and_quiet_change_the_output(
         (b"#!/bin/sh\n#SBATCH --gpu-per-node=8\n", "unrecognized option '--gpu-per-node=8'"),
     ],
 )
-def test_bad_scripts_never_reach_the_daemon(
+def test_bad_scripts_are_never_queued(
     daemon: Daemon,
     script: Callable[[bytes], str],
     capsys: pytest.CaptureFixture[str],
@@ -385,6 +395,23 @@ def test_test_only_shows_each_site_and_queues_nothing(
         "fsbatch: would start now at alpine\n"
     )
     assert daemon.submitted.test_only
+
+
+@pytest.mark.parametrize(
+    ("down", "outlook"),
+    [
+        (("cedar",), "would wait: cedar, which may be able to run it, is down"),
+        (("boreal", "cedar"), "would wait: boreal, cedar, which may be able to run it, are down"),
+    ],
+)
+def test_test_only_tells_of_sites_that_are_down_and_might_run_it(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str], down: tuple[str, ...], outlook: str
+) -> None:
+    gone = Refusal(kind=RefusalKind.WAIT, reasons=(Reason(code=ReasonCode.SITE_DOWN),))
+    bids = (SiteBid(site="alpine", refusal=NEVER), *(SiteBid(site=s, refusal=gone) for s in down))
+    daemon.answers = [BidsReply(bids=bids, winner="")]
+    assert fsbatch.run(["--test-only", "--wrap=x"], {}) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == f"fsbatch: {outlook}"
 
 
 def test_test_only_fails_when_every_site_rejects(daemon: Daemon) -> None:

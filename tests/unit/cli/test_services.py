@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 
+import click
 import pytest
+import structlog
+from click.testing import CliRunner
 
 from federator.cli import services
 from federator.cli.usage import exit_status
@@ -54,3 +58,36 @@ def test_a_daemon_that_lost_the_lead_ends_without_closing_anything_in_order(
         asyncio.run(services._until_told(Failing()))  # type: ignore[arg-type]
     assert statuses == [os.EX_TEMPFAIL]
     assert capsys.readouterr().err == "federator: error: another daemon leads\n"
+
+
+@pytest.mark.parametrize(
+    ("level", "events"),
+    [
+        ("debug", ["call", "site_up", "site_down"]),
+        ("info", ["site_up", "site_down"]),
+        ("warning", ["site_down"]),
+        ("error", []),
+    ],
+)
+def test_the_log_level_is_the_least_that_is_written(
+    level: str, events: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = structlog.get_config()
+    try:
+        services._log_to_stderr(level)
+        log = structlog.get_logger()
+        log.debug("call", user="ada")
+        log.info("site_up", site="alpine")
+        log.warning("site_down", site="alpine")
+    finally:
+        structlog.configure(**before)
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["event"] for line in lines] == events
+    assert all(line["timestamp"] and line["level"] for line in lines)
+
+
+@pytest.mark.parametrize("command", [services.daemon, services.agent])
+def test_an_unknown_log_level_is_refused(command: click.Command) -> None:
+    result = CliRunner().invoke(command, ["--config", "x", "--log-level", "loud"])
+    assert result.exit_code == 2
+    assert "'debug', 'info', 'warning', 'error'" in result.output

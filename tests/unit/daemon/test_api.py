@@ -8,6 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from msgspec import structs
+from structlog.testing import capture_logs
 
 from federator.config import FederationConfig
 from federator.daemon.api import Api, operators
@@ -386,3 +388,30 @@ def test_only_an_operator_sees_what_a_site_bids_on(desk: Desk) -> None:
     )
     root = "root"  # at a site even root is a researcher
     assert "no operator" in desk.refusal(SnapshotCall(site="alpine"), root)
+
+
+def test_a_refused_call_is_in_the_log_with_its_user() -> None:
+    desk = Desk()
+    with capture_logs() as said:
+        desk.ask(SitesCall())
+        never = desk.refusal(submit_call(options={"nodes": "900"}))
+        account = desk.refusal(submit_call(options={"account": "nlp"}), "bob")
+    refused = [(line["user"], line["detail"]) for line in said if line["event"] == "call_refused"]
+    assert refused == [("ada", never), ("bob", account)]
+
+
+def test_ids_may_name_the_federation_and_no_other(desk: Desk) -> None:
+    """``fsbatch --parsable -M NAME`` writes ``ID;NAME``, which every command takes."""
+    id_ = desk.submit()
+    name = CONFIG.federation
+    assert desk.queue(QueueCall(ids=(f"{id_};{name}",))) == [id_]
+    assert "another federation" in desk.refusal(QueueCall(ids=(f"{id_};other",)))
+    assert desk.cancel(CancelCall(ids=(f"{id_};{name}",))).ids == (id_,)
+
+
+def test_a_submission_may_name_this_federation_and_no_other(desk: Desk) -> None:
+    call = submit_call()
+    named = structs.replace(call, federation=CONFIG.federation)
+    assert isinstance(desk.ask(named), SubmitReply)
+    other = structs.replace(call, federation="elsewhere")
+    assert desk.refusal(other).startswith("--clusters=elsewhere: this federation is called ")

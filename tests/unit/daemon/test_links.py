@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from federator.daemon import links
 from federator.daemon.links import SiteLink, check_hello
@@ -374,4 +375,39 @@ def test_a_site_tells_only_of_attempts_that_it_was_asked_about() -> None:
 
 def test_a_daemon_of_an_older_epoch_is_told_so() -> None:
     with pytest.raises(SiteUnavailable, match="has served epoch 2, this daemon is of epoch 1"):
-        check_hello(msgspec.structs.replace(HELLO, last_epoch=2), 1)
+        check_hello(msgspec.structs.replace(HELLO, last_epoch=2), WELCOME)
+
+
+def test_a_daemon_of_another_log_is_told_whose_the_site_is_and_what_to_do() -> None:
+    hello = msgspec.structs.replace(
+        HELLO, last_epoch=1_795_000_000, federation="prod", log_began=1_790_000_000, other_log=True
+    )
+    welcome = msgspec.structs.replace(WELCOME, log_began=1_796_000_000)
+    with pytest.raises(SiteUnavailable) as refused:
+        check_hello(hello, welcome)
+    assert str(refused.value) == (
+        "the site serves another event log of federation prod, begun 2026-09-21 14:13 UTC, last "
+        "2026-11-18 11:06 UTC, and the log of this daemon began 2026-11-30 00:53 UTC: nothing was "
+        "changed there. If that log is lost, build it anew with federator recover; to take the "
+        "site from it, start this daemon once with --displace"
+    )
+
+
+def test_the_log_says_once_why_a_site_is_away_and_again_when_the_reason_changes() -> None:
+    async def script() -> None:
+        silent, other = FakeChannel(), FakeChannel()
+        silent.say(HELLO, Report(attempts=(), complete=True))
+        silent.stream.feed_eof()
+        other.say(msgspec.structs.replace(HELLO, site="baker"))
+        other.stream.feed_eof()
+        played = Played(silent, other)
+        with capture_logs() as said:
+            await played.running(asyncio.sleep(600.0))
+        events = [line["event"] for line in said]
+        assert events == ["site_up", "site_down", "site_down", "site_down"]
+        ended, wrong, absent = (line["detail"] for line in said[1:])
+        assert "the agent ended" in ended
+        assert "expected the agent of alpine" in wrong
+        assert "nobody there" in absent
+
+    play(script)

@@ -30,6 +30,7 @@ from federator.model.message import LaunchAt, Remembered
 from federator.model.submission import pack_submission, unpack_submission
 from federator.model.workload import SiteName, WorkloadId
 from federator.sites.calls import Message
+from federator.sites.journal import Served
 from federator.sites.protocol import (
     PROTOCOL_VERSION,
     Hello,
@@ -47,6 +48,7 @@ from tests.fakes.loopback import Loopback
 from tests.unit.daemon.test_links import FakeChannel, FakeTransport
 
 ALPINE, BAKER = SiteName("alpine"), SiteName("baker")
+TERM = Served(10, "demo", 3)
 BEGAN_S = 1_795_000_000.0  # ids grow with time
 CONFIG = """
 federation: demo
@@ -115,6 +117,24 @@ def test_with_an_export_everything_is_as_it_was(config: FederationConfig) -> Non
     found = rebuild(config, exported, lost.told(), lost.f.clock.now_s, 0)
     assert states(config, found) == before
     assert (found.at_sites, found.pending, found.from_sites, found.ended) == (3, 2, 0, 0)
+
+
+def test_sites_know_the_log_by_the_export_or_else_by_the_epoch_of_recover(
+    config: FederationConfig,
+) -> None:
+    lost = Lost()
+    lost.submit()
+    began = lost.f.federation.ledger.log_began
+    assert began
+    for exported, known in ((lost.export(), began), ([], began + 50)):
+        found = rebuild(config, exported, lost.told(), lost.f.clock.now_s + 90.0, began + 50)
+        assert found.log_began == known
+        federation = new_federation(config)
+        replay_log(federation, found.records)
+        assert (federation.ledger.log_began, federation.ledger.epoch) == (
+            known,
+            int(lost.f.clock.now_s) + 90,
+        )
 
 
 def test_what_ran_is_known_without_an_export_and_what_waited_is_not(
@@ -257,7 +277,7 @@ def test_a_site_tells_in_parts(config: FederationConfig) -> None:
             RecoverDone(ask_id=1, kept=(other,)),
             RecoverDone(ask_id=1, last=True),
         )
-        answers = await ask_all(config, [ALPINE], 10, lambda _: FakeTransport([made]))
+        answers = await ask_all(config, [ALPINE], TERM, lambda _: FakeTransport([made]))
         assert made.closed
         return answers
 
@@ -277,7 +297,7 @@ def test_a_site_that_does_not_tell_stops_everything(
 ) -> None:
     async def asking() -> None:
         twice = FakeTransport([channel(message, last_epoch=last_epoch) for _ in range(TRIES)])
-        await ask_all(config, [ALPINE], 10, lambda _: twice)
+        await ask_all(config, [ALPINE], TERM, lambda _: twice)
 
     said = rf"alpine: .*{why}.*Nothing was written.*served epoch 10 now"
     with pytest.raises(SiteUnavailable, match=said):

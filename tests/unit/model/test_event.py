@@ -18,6 +18,7 @@ from federator.model.event import (
 )
 from federator.model.lifecycle import Happening
 from federator.model.reason import Reason, ReasonCode
+from federator.model.score import Score
 from federator.model.submission import pack_submission, unpack_submission
 from tests.fakes.build import attempt, draft, gang, plan_on, workload
 
@@ -52,6 +53,26 @@ def test_a_submission_of_an_older_release_says_nothing_of_evictions_and_time_lim
     assert old == plain
     assert isinstance(old, Submitted)
     assert not old.draft.preemptible  # --no-requeue meant that already
+
+
+def test_offers_of_an_older_release_are_read_by_the_places_that_their_terms_had() -> None:
+    new = Awarded(at_s=3.0, attempt=attempt(), site="alpine", jobs=plan_on("a1"),
+                  offers={"alpine": {"locality_cost": 28.0}, "boreal": {}})  # fmt: skip
+    assert decode_event(encode_event(new)) == new
+    assert new.scores == {"alpine": Score(locality_cost=28.0), "boreal": Score()}
+    fields = msgspec.msgpack.decode(encode_event(new))
+    fields["offers"] = {"alpine": [1, 3, 2, 60.0, 28.0, 8.0, -1.5, 0.0], "boreal": [0, 0, 0]}
+    old = decode_event(msgspec.msgpack.encode(fields))
+    assert isinstance(old, Awarded)
+    assert old.scores == {
+        "alpine": Score(preempts=1, victims_priority=3, victims=2, lost_work_gpu_s=60.0,
+                        locality_cost=28.0, gpu_worth=8.0, fragmentation=-1.5),
+        "boreal": Score(),
+    }  # fmt: skip
+
+
+def test_terms_that_this_release_does_not_know_are_passed_over() -> None:
+    assert Score.of({"locality_cost": 2.0, "of_a_later_release": 1.0}) == Score(locality_cost=2.0)
 
 
 def test_an_array_costs_the_log_one_script_however_many_tasks_it_has() -> None:

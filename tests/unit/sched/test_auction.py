@@ -100,7 +100,7 @@ def test_every_workload_of_the_round_gets_one_outcome() -> None:
 
 def test_the_record_names_the_offer_of_every_site_that_bid() -> None:
     got = answers(alpine={1: 2.0}, baker={1: None}, crest={1: 1.0})
-    assert {s: o.locality_cost for s, o in offers_for(WorkloadId(1), got).items()} == {
-        "alpine": 2.0,
-        "crest": 1.0,
+    assert offers_for(WorkloadId(1), got) == {
+        "alpine": {"locality_cost": 2.0},
+        "crest": {"locality_cost": 1.0},
     }

@@ -33,6 +33,7 @@ from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import AttemptId, Job, SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
 from federator.sched.bad_nodes import AVOID_NODE_S
+from federator.sched.cycle import wait
 from federator.sched.federation import FIRST_PASS_S
 from federator.sched.plausible import contradiction
 from federator.sched.rules import Rules
@@ -219,7 +220,50 @@ def test_a_trial_with_every_site_down_has_no_winner() -> None:
     f.site_down("baker")
     answer = f.ask(draft(gang(2)), test_only=True)
     assert isinstance(answer, AnswerTested)
-    assert (answer.winner, answer.answers) == (None, {})
+    assert answer.winner is None
+    assert _codes(answer) == {ALPINE: ReasonCode.SITE_DOWN, BAKER: ReasonCode.SITE_DOWN}
+
+
+def _codes(answer: AnswerTested) -> dict[SiteName, ReasonCode]:
+    return {
+        site: each.refusal.reasons[0].code
+        for site, each in answer.answers.items()
+        if each.refusal is not None
+    }
+
+
+def test_of_a_site_that_is_down_a_trial_says_never_only_where_it_is_known_to_be_too_small() -> None:
+    f = Loopback({"alpine": rack("a", 1), "baker": rack("b", 2)})
+    f.site_down("baker")
+    answer = f.ask(draft(gang(2)), test_only=True)
+    assert isinstance(answer, AnswerTested)
+    assert _codes(answer) == {ALPINE: ReasonCode.TOO_FEW_NODES, BAKER: ReasonCode.SITE_DOWN}
+    assert answer.answers[BAKER].refusal == wait(ReasonCode.SITE_DOWN)
+    f.site_up("baker")
+    f.site_down("alpine")
+    f.run_for(1.0)
+    answer = f.ask(draft(gang(2)), test_only=True)
+    assert isinstance(answer, AnswerTested)
+    assert _codes(answer) == {ALPINE: ReasonCode.TOO_FEW_NODES}
+    assert answer.winner == BAKER
+
+
+def test_what_only_a_site_that_is_down_could_run_is_queued_also_by_a_daemon_that_never_saw_it() -> (
+    None
+):
+    f = Loopback({"alpine": rack("a", 1), "baker": rack("b", 2)})
+    f.site_down("baker")
+    f.restart()
+    f.run_for(1.0)
+    answer = f.ask(draft(gang(2)), test_only=True)
+    assert isinstance(answer, AnswerTested)
+    assert _codes(answer) == {ALPINE: ReasonCode.TOO_FEW_NODES, BAKER: ReasonCode.SITE_DOWN}
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(2.0)
+    assert f.entry(id_).refusals[BAKER] == wait(ReasonCode.SITE_DOWN)
+    f.site_up("baker")
+    f.run_for(2.0)
+    assert f.entry(id_).state is WorkloadState.RUNNING
 
 
 def test_why_a_workload_waits_is_kept_for_each_site() -> None:

@@ -28,7 +28,7 @@ from federator.sched.plausible import (
 )
 from federator.sched.rules import Rules
 from federator.sched.site_scheduler import SiteScheduler
-from tests.fakes.build import draft, gang, rack, tenant, workload
+from tests.fakes.build import draft, gang, plan_on, rack, tenant, workload
 from tests.fakes.loopback import LATENCY_S, Loopback
 
 ALPINE, BAKER = SiteName("alpine"), SiteName("baker")
@@ -177,6 +177,18 @@ def test_other_jobs_another_type_and_a_score_that_is_no_number_are_found_out() -
     wanted = Job(name="train", nodes=2, gpus_per_node=8, gpu_types=("h100",))
     assert contradiction((wanted,), GOOD) == "train: it plans another GPU type"
     assert "no number" in contradiction((gang(2),), replace(GOOD, score=Score(locality_cost=nan)))
+
+
+def test_a_plan_of_two_jobs_on_one_node_is_found_out() -> None:
+    """Slurm would never start it."""
+    jobs = (gang(1, 4), gang(1, 4, "serve"))
+    plans = (*plan_on("a1", gpus=4), replace(plan_on("a1", gpus=4)[0], name="serve"))
+    assert contradiction(jobs, replace(GOOD, jobs=plans)) == "it plans two jobs on node a1"
+
+
+def test_whole_nodes_of_any_gpu_type_are_believed_of_a_job_without_gpus() -> None:
+    job = Job(name="t", nodes=1, exclusive=True, gpu_types=("h100",))
+    assert contradiction((job,), bid_for(job)) == ""
 
 
 def test_a_false_bid_is_a_refusal_and_nothing_is_charged_for_it() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from federator.model.reason import ReasonCode
 from federator.model.site import Node
 from federator.model.workload import Job
@@ -85,6 +87,44 @@ def test_a_cpu_job_is_spread_by_cpus_and_leaves_gpus_alone() -> None:
     found = placed(Job(name="t", cpus=100), *rack("a", 2))
     assert [s.gpus for s in found.plan.nodes.values()] == [0, 0]
     assert sum(s.cpus for s in found.plan.nodes.values()) == 100
+
+
+CPU_RACKS = (*rack("x", 1, gpus=0), *rack("y", 1, gpus=0))
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        Job(name="t", nodes=2),
+        Job(name="t", cpus=128),
+        Job(name="t", nodes=2, cpus=100),
+        Job(name="t", nodes=2, exclusive=True),
+    ],
+)
+def test_a_job_without_gpus_leaves_nodes_with_gpus_alone_whatever_the_racks(job: Job) -> None:
+    found = placed(job, *rack("a", 2), *CPU_RACKS)
+    assert names(found) == {"x1", "y1"}
+    assert found.score.gpus_unasked == 0
+    assert found.score.locality_cost > 0
+
+
+def test_a_job_without_gpus_goes_into_a_partition_without_gpus() -> None:
+    nodes = (*rack("a", 2), *rack("x", 1, gpus=0, partitions=("cpu",)),
+             *rack("y", 1, gpus=0, partitions=("cpu",)))  # fmt: skip
+    found = placed(Job(name="t", cpus=128), *nodes, partitions=("gpu", "cpu"))
+    assert found.plan.partition == "cpu"
+
+
+def test_a_job_without_gpus_takes_nodes_with_gpus_where_the_others_are_not_enough() -> None:
+    found = placed(Job(name="t", nodes=3), *rack("a", 3), *CPU_RACKS)
+    assert names(found) == {"a1", "a2", "a3"}
+    assert found.score.gpus_unasked == 24
+
+
+def test_of_two_sites_a_job_without_gpus_goes_to_the_one_where_it_needs_no_gpu_node() -> None:
+    near = placed(Job(name="t", nodes=2), *rack("a", 2))
+    far = placed(Job(name="t", nodes=2), *CPU_RACKS)
+    assert far.score < near.score
 
 
 def test_an_exclusive_job_takes_all_of_untouched_nodes() -> None:

@@ -83,6 +83,15 @@ def test_a_held_node_is_not_offered_again_until_a_sweep_shows_it() -> None:
     assert bids(scheduler, gang(2)) == [True]
 
 
+def test_who_gets_a_gpu_node_only_because_of_a_bid_before_it_is_held_back() -> None:
+    """If that bid loses, the node without GPUs is free for it after all."""
+    scheduler = site(*rack("a", 2), *rack("x", 1, gpus=0))
+    job = Job(name="t", nodes=1, cpus_per_node=64)
+    asked = [BidRequest(id=WorkloadId(k), jobs=(job,)) for k in range(3)]
+    assert [answer.held_back for answer in scheduler.bid(asked)] == [False, True, True]
+    assert not any(answer.held_back for answer in site(*rack("a", 3)).bid(asked))
+
+
 def test_a_hold_given_up_is_free_again() -> None:
     scheduler = site(*rack("a", 1))
     scheduler.hold(attempt(), plan_on("a1"))
@@ -116,10 +125,13 @@ def test_a_plan_whose_memory_was_taken_is_overtaken() -> None:
     assert site(replace(a1, mem_mib_alloc=300)).holds((plan,)) is not None
 
 
-def test_two_jobs_of_one_plan_do_not_count_the_same_gpus() -> None:
-    scheduler = site(*rack("a", 1))
-    assert scheduler.holds(plan_on("a1", gpus=4) + plan_on("a1", gpus=4)) is None
-    assert scheduler.holds(plan_on("a1", gpus=5) + plan_on("a1", gpus=4)) is not None
+def test_a_plan_of_two_jobs_on_one_node_is_never_launched() -> None:
+    scheduler = site(*rack("a", 2))
+    assert scheduler.holds(plan_on("a1", gpus=4) + plan_on("a2", gpus=4)) is None
+    reason = scheduler.holds(plan_on("a1", gpus=4) + plan_on("a1", gpus=4))
+    assert reason is not None
+    assert reason.code is ReasonCode.LAUNCH_REFUSED
+    assert reason.detail == "node a1 is planned for two jobs of one workload"
 
 
 def test_busy_means_wait_and_impossible_means_reject() -> None:

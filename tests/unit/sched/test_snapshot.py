@@ -47,7 +47,7 @@ ALPINE, FIRST = SiteName("alpine"), FIRST_WORKLOAD_ID
 FOLLOWS = {"workload": "kept once for all that share it", "charge": "from the plan"}
 KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
     Ledger: {
-        "tenancy", "holdings", "backlog", "entries", "epoch", "next_id", "array_tasks",
+        "tenancy", "holdings", "backlog", "entries", "epoch", "log_began", "next_id", "array_tasks",
         "id_of_key", "latest_s", "evictions", "failures", "saves", "tax", "shrinking", "_by_state",
         "_half_restored",
     },

@@ -12,7 +12,7 @@ import pytest
 
 from federator.errors import StaleState
 from federator.sites.base import Launched
-from federator.sites.journal import KEEP_S, Journal, Mark, Step, take_over
+from federator.sites.journal import KEEP_S, Journal, Mark, OtherLog, Served, Step, take_over
 from tests.fakes.build import attempt
 
 HOLDER = """
@@ -132,24 +132,48 @@ def test_reopening_keeps_one_line_for_each_attempt(tmp_path: Path) -> None:
 
 
 def test_an_older_epoch_is_refused_for_ever(tmp_path: Path) -> None:
-    journal(tmp_path).accept_epoch(5)
+    journal(tmp_path).accept(Served(5))
     again = journal(tmp_path)
-    again.accept_epoch(5)
+    again.accept(Served(5))
     with pytest.raises(StaleState, match="epoch 4 is over: this site has served epoch 5"):
-        again.accept_epoch(4)
-    again.accept_epoch(6)
+        again.accept(Served(4))
+    again.accept(Served(6))
     with pytest.raises(StaleState):
-        journal(tmp_path).accept_epoch(5)
+        journal(tmp_path).accept(Served(5))
 
 
 def test_whose_epoch_it_has_served_is_remembered_beside_it(tmp_path: Path) -> None:
-    assert journal(tmp_path).newest_epoch == (0, "")
-    (tmp_path / "epoch").write_text("4")  # an older release's
-    assert journal(tmp_path).newest_epoch == (4, "")
-    journal(tmp_path).accept_epoch(5, "staging")
-    assert journal(tmp_path).newest_epoch == (5, "staging")
-    journal(tmp_path).accept_epoch(6)
-    assert journal(tmp_path).newest_epoch == (6, "")
+    assert journal(tmp_path).served == Served(0)
+    for older in ("4", "4 staging"):  # what older releases wrote
+        (tmp_path / "epoch").write_text(older)
+        assert journal(tmp_path).served == Served(4, older[2:])
+    journal(tmp_path).accept(Served(5, "staging", 3))
+    assert journal(tmp_path).served == Served(5, "staging", 3)
+    journal(tmp_path).accept(Served(6))
+    assert journal(tmp_path).served == Served(6, "", 3)
+
+
+def test_a_daemon_of_another_log_is_refused_unless_it_displaces(tmp_path: Path) -> None:
+    journal(tmp_path).accept(Served(5, "prod", 3))
+    journal(tmp_path).accept(Served(6, "renamed", 3))
+    trial = Served(7, "prod", 7)
+    with pytest.raises(OtherLog, match="this site serves another log"):
+        journal(tmp_path).accept(trial)
+    assert journal(tmp_path).served == Served(6, "renamed", 3)
+    journal(tmp_path).accept(trial, displaces=True)
+    journal(tmp_path).accept(Served(8, "prod", 7))
+    with pytest.raises(OtherLog):
+        journal(tmp_path).accept(Served(9, "renamed", 3))
+
+
+def test_where_an_older_release_was_served_a_log_that_began_since_is_another(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "epoch").write_text("5 prod")
+    with pytest.raises(OtherLog):
+        journal(tmp_path).accept(Served(6, "prod", 6))
+    journal(tmp_path).accept(Served(6, "prod", 2))
+    assert journal(tmp_path).served == Served(6, "prod", 2)
 
 
 def test_a_newer_agent_takes_over_from_one_that_runs(tmp_path: Path) -> None:
@@ -172,7 +196,7 @@ def test_an_agent_of_a_newer_daemon_is_left_alone_also_if_it_came_meanwhile(tmp_
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    journal(tmp_path).accept_epoch(6)
+    journal(tmp_path).accept(Served(6))
     with pytest.raises(StaleState, match="epoch 5 is over"):
         asyncio.run(take_over(tmp_path, 5))
     assert holder.poll() is None

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from federator.errors import ConfigError
-from federator.testbed import layout
+from federator.testbed import layout, user_folders
 from federator.testbed import state as state_dir
 from federator.testbed.layout import SITES, StateDir
 
@@ -36,9 +36,22 @@ def test_keys_survive_a_second_preparation(state: StateDir) -> None:
     assert state_dir.site_keys(state, SITES[0]) == before
 
 
-def test_every_user_may_write_to_the_shared_folders(state: StateDir) -> None:
+def test_every_user_may_make_folders_in_the_shared_ones(state: StateDir) -> None:
     assert stat.S_IMODE(state.shared("west").stat().st_mode) == 0o1777
-    assert stat.S_IMODE((state.shared("east") / "nlp1").stat().st_mode) == 0o777
+    assert (state.shared("east") / "nlp1").is_dir()
+
+
+def test_a_users_folder_lets_in_their_uids_of_all_sites_of_the_region_and_nobody_else(
+    tmp_path: Path,
+) -> None:
+    uids = user_folders.uids_of("vision1", "west")
+    assert {2001, 3009} <= set(uids)
+    assert not {4002} & set(uids)
+    try:
+        os.setxattr(tmp_path, "system.posix_acl_access", user_folders.acl_of(uids))
+    except OSError as error:
+        pytest.skip(f"no access control lists here: {error}")
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o770
 
 
 def test_ports_are_distinct_and_kept(state: StateDir) -> None:

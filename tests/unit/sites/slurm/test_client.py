@@ -20,6 +20,7 @@ from federator.sites.slurm.client import (
     PARTITIONS_FRESH_S,
     SlurmClient,
 )
+from federator.sites.slurm.file_names import no_files
 from federator.sites.slurm.runner import Completed
 from tests.unit.sites.slurm.texts import job_line, node_line, squeue_record
 
@@ -378,6 +379,10 @@ def test_an_answer_without_a_job_id_is_unclear() -> None:
         work_dir: str = "/"
         umask: int = 0o022
         checkpoint_dir: str = ""
+
+        @property
+        def files(self) -> Mapping[str, object]:
+            return no_files()
 
         @property
         def environment(self) -> Mapping[str, str]:

@@ -212,7 +212,6 @@ def test_the_lowest_level_asked_for_by_a_component_holds_for_the_whole_workload(
         ("--time=2147483648", "Invalid --time specification"),
         ("-a 1-3 : -n1", "Batch job submission failed: Invalid job array specification"),
         ("-C a|b", "--constraint=a|b cannot be planned"),
-        ("-M all", "--clusters is not supported: the federation chooses the site"),
         ("-w n1", "--nodelist is not supported: the federation chooses the nodes"),
         ("-x n1", "--exclude is not supported"),
         ("-d afterok:1", "--dependency is not supported"),

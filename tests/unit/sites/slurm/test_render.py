@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from federator.errors import InvalidRequest
@@ -13,7 +14,7 @@ from federator.model.submission import Submission
 from federator.model.workload import AttemptId, TenantName, WorkloadId
 from federator.sites.protocol import LaunchOrder
 from federator.sites.slurm.options import parse_command_line, parse_script, resolve
-from federator.sites.slurm.render import fold, render, without_directives
+from federator.sites.slurm.render import SbatchCall, fold, render, without_directives
 
 SCRIPT = "#!/bin/sh\n#SBATCH -N9\n\n# x\n#SBATCH -p z\necho\n#SBATCH -n3\n"
 
@@ -41,6 +42,11 @@ def order(words: list[str], *plans: JobPlan, **changes: Any) -> LaunchOrder:
     )
 
 
+def replace_attempt(given: LaunchOrder, attempt: int) -> LaunchOrder:
+    id_ = AttemptId(workload=given.attempt.workload, attempt=attempt)
+    return msgspec.structs.replace(given, attempt=id_)
+
+
 def test_argv_pins_the_plan_and_keeps_the_users_other_options_in_order() -> None:
     words = ["-N2", "--mem=1G", "-A", "mine", "-p", "x", "--gres=gpu:8", "--comment=my own"]
     call = render(order(words, plan("n1", "n2")), "alpine")
@@ -48,7 +54,7 @@ def test_argv_pins_the_plan_and_keeps_the_users_other_options_in_order() -> None
         "--ignore-pbs", "--mem=1G", "--gres=gpu:8", "--nodes=2",
         "--nodelist=n1,n2", "--partition=gpu", "--account=vision",
         "--comment=fed:4294967296:2 my own", "--job-name=train",
-        "--export=ALL",
+        "--export=ALL", "--output=slurm-4294967296.out", "--open-mode=append",
     )  # fmt: skip
 
 
@@ -59,9 +65,65 @@ def test_components_are_separated_and_each_is_pinned() -> None:
     assert {"--nodelist=b,c", "--nodes=2", "--comment=fed:4294967296:2"} <= set(argv[at:])
 
 
-def test_an_array_task_is_submitted_alone() -> None:
-    assert "--array=7" in render(order(["-a", "0-9"], array_index=7), "s").argv
-    assert "--array=0-9" not in render(order(["-a", "0-9"], array_index=7), "s").argv
+def task(spec: str, index: int, *words: str) -> SbatchCall:
+    return render(order(["-a", spec, *words], array_index=index, array_id=2**32 - 9), "s")
+
+
+@pytest.mark.parametrize(
+    ("spec", "bounds"),
+    [
+        ("5", "1 5 5 1"), ("1,3,7", "3 1 7 1"), ("0-100:5", "21 0 100 5"), ("0-9,20", "11 0 20 1"),
+        ("1-3,10-20:5", "6 1 20 5"), ("2,4-8:2", "4 2 8 2"), ("3,1", "2 1 3 1"),
+        ("0-100:7", "15 0 98 7"), ("10-20:5,1-3", "6 1 20 5"), ("0-8:4,1-3:2", "5 0 8 4"),
+        ("1-3:2,8-16:4", "5 1 16 2"), ("0-4:10", "1 0 0 10"), ("0-10:5%2", "3 0 10 5"),
+        ("[0-10:5]", "3 0 10 5"), ("0-9:1,20-30:5", "13 0 30 1"), ("20-30:5,0-9:1", "13 0 30 5"),
+        ("1,3-9:3,20,22", "6 1 22 3"),
+    ],
+)  # fmt: skip
+def test_an_array_task_is_a_plain_job_that_is_told_the_whole_array(spec: str, bounds: str) -> None:
+    """The numbers are those of sbatch of 22.05, 24.11 and 26.05, which agree."""
+    index = int(bounds.split()[1])
+    call = task(spec, index)
+    assert not [word for word in call.argv if word.startswith("--array")]
+    names = ("COUNT", "MIN", "MAX", "STEP")
+    wanted = {f"TASK_{k}": v for k, v in zip(names, bounds.split(), strict=True)}
+    wanted |= {"TASK_ID": str(index), "JOB_ID": str(2**32 - 9)}
+    for prefix in ("SLURM_ARRAY_", "FED_ARRAY_"):
+        told = {k.removeprefix(prefix): v for k, v in call.environment.items() if prefix in k}
+        assert told == wanted
+
+
+def test_what_an_array_task_is_told_passes_a_list_of_variables() -> None:
+    listed = next(w for w in task("0-3", 2, "--export=MINE").argv if w.startswith("--export="))
+    assert {"MINE", "FED_ARRAY_JOB_ID", "FED_ARRAY_TASK_COUNT"} <= set(listed[9:].split(","))
+
+
+def test_a_job_submitted_from_within_an_array_is_no_task_of_it() -> None:
+    inherited = {"SLURM_ARRAY_TASK_ID": "3", "FED_ARRAY_TASK_ID": "3"}
+    call = render(order([], environment=inherited), "s")
+    assert not inherited.keys() & call.environment.keys()
+
+
+def test_file_names_say_the_federations_ids() -> None:
+    words = ["-o", "o-%j-%A-%a", "-e", "/l/%12j-%u", "-i", "%L", "-D", "%j", ":", "-o", "c-%j"]
+    argv = render(order(words, plan("a"), plan("b")), "s").argv
+    id_ = 2**32
+    assert {f"--output=o-{id_}-{id_}-%a", f"--error=/l/{id_}-%u", "--input=%j",
+            "--chdir=/home/u/run/%j", f"--output=c-{id_}"} <= set(argv)  # fmt: skip
+    assert f"--output=slurm-{id_}.out" not in argv
+    assert "--output=slurm-4294967287_7.out" in task("0-9", 7).argv
+    assert "--output=4294967287/7.4294967296" in task("0-9", 7, "-o", "%A/%a.%j").argv
+
+
+def test_an_empty_file_name_is_the_default() -> None:
+    assert render(order(["-o", ""]), "s").argv[-2] == "--output=slurm-4294967296.out"
+
+
+def test_later_attempts_append_to_what_earlier_ones_wrote_unless_the_user_said() -> None:
+    first = replace_attempt(order([]), 1)
+    assert not [w for w in render(first, "s").argv if "open-mode" in w]
+    assert "--open-mode=append" in render(order([]), "s").argv
+    assert "--open-mode=append" not in render(order(["--open-mode=truncate"]), "s").argv
 
 
 def test_what_lowers_a_workload_in_the_global_queue_never_reaches_a_site() -> None:

@@ -8,6 +8,7 @@ import os
 import pwd
 import signal
 import stat
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -37,6 +38,7 @@ def request(**changes: object) -> Json:
         "work_dir": "/",
         "umask": 0o022,
         "checkpoint_dir": "",
+        "files": {"names": [], "shared": [], "aside": ""},
         "start_by_s": 4e9,
     }
     return {**base, **changes}
@@ -339,6 +341,7 @@ def test_the_helper_is_python_3_6_of_the_standard_library_alone() -> None:
         "pwd",
         "re",
         "select",
+        "shutil",
         "signal",
         "stat",
         "subprocess",
@@ -385,11 +388,11 @@ def test_a_folder_is_made_with_the_bits_of_the_users_own(
     program("SBATCH", "echo 7\n")
     home = tmp_path / "ada"
     home.mkdir()
-    home.chmod(0o770)
+    home.chmod(0o750)
     folder = home / "checkpoints" / "9"
     assert answer(request(checkpoint_dir=str(folder), umask=0o077)) == {"job_id": 7}
     for path in (folder.parent, folder, folder / ".fed"):
-        assert stat.S_IMODE(path.stat().st_mode) == 0o770
+        assert stat.S_IMODE(path.stat().st_mode) == 0o750
 
 
 def test_a_folder_that_cannot_be_made_is_told_to_the_job(
@@ -477,3 +480,217 @@ def test_what_jobs_have_left_is_seen(tmp_path: Path) -> None:
     asked = {"op": "look", "folders": [[str(tmp_path), 2], [str(tmp_path), 1], ["/nowhere", 1]]}
     nothing = {"acked_at_s": 0.0, "checkpointed_at_s": 0.0}
     assert answer(asked) == {"seen": [{**nothing, "acked_at_s": 5.0}, nothing, nothing]}
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """SHARED/USER, made by the user."""
+    folder = tmp_path / "shared" / "ada"
+    folder.mkdir(parents=True)
+    folder.chmod(0o700)
+    return folder
+
+
+def why_no_folder(own: Path, program: Callable[[str, str], Path]) -> str:
+    here = program("SBATCH", 'env >"$0.env"; echo 7\n')
+    folder = str(own / "checkpoints" / "9")
+    environment = {"PATH": "/usr/bin:/bin", "FED_CHECKPOINT_DIR": folder}
+    assert answer(request(checkpoint_dir=folder, environment=environment)) == {"job_id": 7}
+    given = dict(line.split("=", 1) for line in (here / "sbatch.env").read_text().splitlines())
+    assert ("FED_CHECKPOINT_DIR" in given) == ("FED_CHECKPOINT_ERROR" not in given)
+    return given.get("FED_CHECKPOINT_ERROR", "")
+
+
+def test_a_shared_folder_that_others_made_or_can_write_to_is_not_used(
+    own: Path, program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert why_no_folder(own, program) == ""
+    own.chmod(0o777)
+    assert "is writable to all" in why_no_folder(own, program)
+    own.chmod(0o1777)
+    assert "is writable to all" in why_no_folder(own, program)
+    own.chmod(0o700)
+    real = own.rename(own.with_name("elsewhere"))
+    own.symlink_to(real)
+    assert "is a link or a file" in why_no_folder(own, program)
+    own.unlink()
+    own.touch()
+    assert "is a link or a file" in why_no_folder(own, program)
+    own.unlink()
+    assert why_no_folder(own, program) == ""  # it is made
+    assert stat.S_IMODE(own.stat().st_mode) == 0o700
+    monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)  # whose the folder is not
+    monkeypatch.setattr(site_exec, "ROOT", -1)
+    with pytest.raises(site_exec.Refused, match=f"ada is another user's \\(UID {os.geteuid()}\\)"):
+        site_exec.check_own(str(own / "checkpoints" / "9"))
+    monkeypatch.setattr(site_exec, "ROOT", os.geteuid())  # an administrator made it, for a group
+    own.chmod(0o2770)
+    assert site_exec.check_own(str(own / "checkpoints" / "9")) == 0o770
+
+
+def test_a_group_may_write_only_where_an_administrator_said_so(
+    own: Path, program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own.chmod(0o770)
+    monkeypatch.setattr(site_exec, "ROOT", -1)  # that is the tests' own user
+    assert "is writable to its group" in why_no_folder(own, program)
+
+
+def test_links_below_the_users_folder_are_not_followed(
+    own: Path, tmp_path: Path, program: Callable[[str, str], Path]
+) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (own / "checkpoints").symlink_to(target)
+    assert why_no_folder(own, program)
+    assert not list(target.iterdir())
+
+
+def test_nobody_is_told_through_a_folder_that_another_made(own: Path, own_job: Path) -> None:
+    folder = own / "checkpoints" / "9"
+    (folder / ".fed").mkdir(parents=True)
+    (folder / ".fed" / "saved.1").touch()
+    own.chmod(0o777)
+    assert told(folder) == {"job_id": 7}
+    assert [path.name for path in (folder / ".fed").iterdir()] == ["saved.1"]
+    nothing = {"acked_at_s": 0.0, "checkpointed_at_s": 0.0}
+    assert answer({"op": "look", "folders": [[str(folder), 1]]}) == {"seen": [nothing]}
+
+
+# ---- folders of workloads that have ended ----
+
+
+def tidied(own: Path, **changes: object) -> Json:
+    base: Json = {"op": "tidy", "root": str(own / "checkpoints"), "ended": [], "live": [],
+                  "below": 0, "before_s": 0.0}  # fmt: skip
+    return answer({**base, **changes})
+
+
+def folder_of(own: Path, id_: int, *files: str, age_s: float = 0.0) -> Path:
+    folder = own / "checkpoints" / str(id_)
+    for name in (".fed/deadline.1", ".fed/saved.1", *files):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    for path in (folder, *folder.iterdir()):
+        os.utime(path, (time.time() - age_s,) * 2)
+    return folder
+
+
+def test_empty_folders_of_ended_workloads_go_and_no_others(own: Path) -> None:
+    gone = [folder_of(own, 7), folder_of(own, 8, ".fed/checkpointed", ".fed/.saved.1.Xy")]
+    kept = [
+        folder_of(own, 9), folder_of(own, 10, "model.pt"), folder_of(own, 11, ".fed/mine"),
+        folder_of(own, 12), folder_of(own, 13, ".hidden"),
+    ]  # fmt: skip
+    (own / "checkpoints" / "notes").mkdir()
+    ended = [7, 8, 10, 11, 12, 13, 14]
+    assert tidied(own, ended=ended, live=[12]) == {"removed": [7, 8]}
+    assert not any(path.exists() for path in gone)
+    assert all(path.exists() for path in kept)
+
+
+def test_old_folders_go_unless_their_workload_lives_or_is_not_known_yet(own: Path) -> None:
+    old = [folder_of(own, 7, "ckpt/state", age_s=100), folder_of(own, 8, age_s=100)]
+    young = folder_of(own, 9, "model.pt", age_s=100)
+    (young / "model.pt").write_text("saved again")
+    live, unknown = folder_of(own, 10, "x", age_s=100), folder_of(own, 20, "x", age_s=100)
+    said = tidied(own, live=[10], below=20, before_s=time.time() - 50)
+    assert said == {"removed": [7, 8]}
+    assert not any(path.exists() for path in old)
+    assert all(path.exists() for path in (young, live, unknown))
+
+
+def test_removal_follows_no_link(own: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "keep").touch()
+    folder = folder_of(own, 7, "x", age_s=100)
+    (folder / "link").symlink_to(mine)
+    (own / "checkpoints" / "8").symlink_to(mine)
+    os.utime(folder, (1, 1))
+    os.utime(folder / "link", (1, 1), follow_symlinks=False)
+    assert tidied(own, below=20, before_s=time.time() - 50)["removed"] == [7]
+    assert (mine / "keep").exists()
+    linked = own.with_name("linked")
+    linked.mkdir(mode=0o700)
+    (linked / "checkpoints").symlink_to(own / "checkpoints")
+    folder_of(own, 9)
+    assert tidied(linked, ended=[9]) == {"removed": []}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"root": "/etc"}, {"root": "checkpoints"}, {"ended": ["7"]}, {"live": [True]}, {"below": 1.5}],
+)
+def test_a_tidying_of_the_wrong_form_is_refused(own: Path, changed: Json) -> None:
+    assert tidied(own, **changed)["exit_status"] == site_exec.USAGE
+
+
+# ---- the files of a job ----
+
+
+def with_files(*names: tuple[str, Path | str, str], shared: Path, aside: str = "") -> Json:
+    listed = [[option, str(folder), name] for option, folder, name in names]
+    files = {"names": listed, "shared": [str(shared)], "aside": aside}
+    return answer(request(files=files, umask=0o027))
+
+
+def test_folders_of_output_are_made_as_later_slurms_do(
+    own: Path, program: Callable[[str, str], Path]
+) -> None:
+    program("SBATCH", "echo 7\n")
+    logs = own / "logs" / "a"
+    assert with_files(("output", logs, "9.out"), ("error", logs, ""), shared=own) == {"job_id": 7}
+    assert stat.S_IMODE(logs.stat().st_mode) == 0o750
+
+
+def test_what_cannot_be_opened_on_shared_storage_is_refused_with_its_name(
+    own: Path, program: Callable[[str, str], Path]
+) -> None:
+    program("SBATCH", "echo 7\n")
+    (own / "file").touch()
+    for option, folder, name, wrong in (
+        ("output", own / "file", "9.out", "its folder does not exist"),
+        ("error", own.parent, "ada", "it is a folder"),
+        ("input", own, "absent", "it does not exist"),
+        ("input", own / "absent", "", "its folder does not exist"),
+    ):
+        said = with_files((option, folder, name), shared=own.parent)
+        assert said["error"] == f"--{option}={os.path.join(folder, name)}: {wrong}"
+        elsewhere = with_files((option, folder, name), shared=own / "elsewhere")
+        assert elsewhere == {"job_id": 7}  # compute nodes may see what is not here
+
+
+def test_an_output_of_an_earlier_attempt_that_cannot_be_written_is_put_aside(
+    own: Path, program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program("SBATCH", "echo 7\n")
+    log = own / "9.out"
+    log.write_text("the first attempt's")
+    assert with_files(("output", own, "9.out"), shared=own, aside=".1") == {"job_id": 7}
+    assert log.exists()  # it can be appended to
+    writable = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path != str(log) and writable(path, mode))
+    assert with_files(("output", own, "9.out"), shared=own, aside=".1") == {"job_id": 7}
+    assert (own / "9.out.1").read_text() == "the first attempt's"
+    log.write_text("a file of the user's, before the first attempt")
+    said = with_files(("output", own, "9.out"), shared=own)
+    assert said["error"] == f"--output={log}: permission denied"
+
+
+def test_what_could_not_be_opened_is_found_afterwards(own: Path) -> None:
+    names = [["output", "logs", "x"], ["input", str(own), "in"], ["error", "/dev", "null"]]
+    files = {"names": names, "shared": [], "aside": ""}
+    said = answer({"op": "inspect", "files": files, "work_dir": str(own)})
+    assert said == {"wrong": f"--output={own}/logs/x: its folder does not exist; "
+                             f"--input={own}/in: it does not exist"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"names": [["output", "x"]]}, {"names": [["output", "x", 1]]}, {"shared": "x"},
+     {"aside": "/../x"}, {"more": 1}, {"names": [["output", "x", "\0"]]}],
+)  # fmt: skip
+def test_files_of_the_wrong_form_are_refused(changed: Json) -> None:
+    files = {"names": [], "shared": [], "aside": "", **changed}
+    assert answer(request(files=files))["exit_status"] == site_exec.USAGE

@@ -1,0 +1,167 @@
+"""The daemon's log lines about workloads: one for each step of a life that became a record.
+
+The lines are made from records of the event log, once these are durable: nothing is said that did
+not happen, and nothing that happened is left out. docs/formats.md lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from federator.model.event import Awarded, Changed, Forgotten, LogRecord, Submitted
+from federator.model.lifecycle import TERMINAL, Happening
+from federator.model.workload import SiteName, WorkloadId
+from federator.sched.ledger import Entry, Ledger
+
+log = structlog.get_logger()
+
+_NAMES: Final = {
+    Happening.ACCEPTED: "launch_accepted",
+    Happening.DECLINED: "launch_declined",
+    Happening.LEASE_OVER: "launch_lease_over",
+}
+_WARNINGS: Final = frozenset({Happening.DECLINED, Happening.NODE_FAILED, Happening.LOST})
+ENDED: Final = "ended"
+"""The last step of a life, whichever it was."""
+
+
+def event_name(happening: Happening) -> str:
+    """The event of a step that does not end the life, as it stands in the daemon's log."""
+    return _NAMES.get(happening, happening.name.lower())
+
+
+class LogLine(NamedTuple):
+    """One line of the log."""
+
+    event: str
+    fields: dict[str, Any]
+    warning: bool = False
+
+
+class TransitionLog:
+    """Writes the lines; a launch that a site declines again for the same reason is not repeated.
+
+    Args:
+        ledger: read for what a record does not say itself.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._declined: dict[WorkloadId, dict[SiteName, str]] = {}
+
+    def write(self, records: Sequence[LogRecord]) -> None:
+        """Write the lines of records that were appended together, in their order."""
+        for line in self.lines(records):
+            (log.warning if line.warning else log.info)(line.event, **line.fields)
+
+    def lines(self, records: Sequence[LogRecord]) -> list[LogLine]:
+        """The lines of records that are applied to the ledger already, all of them."""
+        last = {r.workload: number for number, r in enumerate(records) if isinstance(r, Changed)}
+        found: list[LogLine] = []
+        for number, record in enumerate(records):
+            match record:
+                case Submitted():
+                    found.append(_submitted(record))
+                case Awarded():
+                    found.append(_awarded(record))
+                case Changed():
+                    entry = self._ledger.entries.get(record.workload)
+                    ends = last[record.workload] == number and _is_over(entry)
+                    if ends or not self._is_repeated(record, entry):
+                        found.append(_changed(record, entry, ends=ends))
+                    if ends:
+                        self._declined.pop(record.workload, None)
+                case Forgotten():
+                    found.append(LogLine("forgotten", {"workloads": len(record.ids)}))
+                case _:
+                    pass  # the epoch is in "daemon_started"; snapshots are no news
+        return found
+
+    def _is_repeated(self, record: Changed, entry: Entry | None) -> bool:
+        """Whether this site has declined it before, with the same words."""
+        if record.happening is Happening.STARTED:
+            self._declined.pop(record.workload, None)
+        if record.happening is not Happening.DECLINED or record.reason is None:
+            return False
+        said = self._declined.setdefault(record.workload, {})
+        site, words = _site(record, entry), f"{record.reason.code} {record.reason.detail}"
+        repeated = said.get(site) == words
+        said[site] = words
+        return repeated
+
+
+def _is_over(entry: Entry | None) -> bool:
+    return entry is not None and entry.state in TERMINAL
+
+
+def _submitted(record: Submitted) -> LogLine:
+    draft = record.draft
+    tasks = {"tasks": len(draft.array_indices)} if draft.array_indices else {}
+    return LogLine(
+        "submitted",
+        {
+            "workload": record.first_id, **tasks, "user": draft.user, "tenant": draft.tenant,
+            "name": draft.name, "gpus": sum(job.total_gpus for job in draft.jobs),
+            "priority": draft.priority,
+        },
+    )  # fmt: skip
+
+
+def _awarded(record: Awarded) -> LogLine:
+    fields: dict[str, Any] = {
+        **_ids(record.attempt.workload, record.attempt.attempt, SiteName(record.site)),
+        "nodes": list(dict.fromkeys(name for plan in record.jobs for name in plan.nodes)),
+        "gpus": sum(share.gpus for plan in record.jobs for share in plan.nodes.values()),
+        "priority": record.priority,
+        "within_quota": record.within_quota,
+    }
+    if record.victims:
+        fields["victims"] = list(record.victims)
+    return LogLine("awarded", fields)
+
+
+def _changed(record: Changed, entry: Entry | None, *, ends: bool) -> LogLine:
+    fields = _ids(record.workload, record.attempt, _site(record, entry))
+    if ends and entry is not None:
+        fields |= {"state": entry.state.value, "user": entry.workload.user}
+        if entry.started_at_s:
+            over_s = record.ended_at_s or record.at_s
+            fields |= {"ran_s": round(max(0.0, over_s - entry.started_at_s)), "exit_code": 0}
+    if record.happening is Happening.EVICTED and entry is not None and entry.evicted_for:
+        fields["for"] = entry.evicted_for
+    fields |= _said(record)
+    warning = record.happening in _WARNINGS
+    return LogLine(ENDED if ends else event_name(record.happening), fields, warning)
+
+
+def _said(record: Changed) -> dict[str, Any]:
+    """What the record says beyond its ids, as far as it says anything."""
+    reason = record.reason
+    said = {
+        "job_id": record.site_job_id,
+        "exit_code": record.exit_code,
+        "signal": record.signal,
+        "site_state": record.site_state,
+        "reason": reason.code.value if reason is not None else "",
+        "detail": reason.detail if reason is not None else "",
+        "by": record.by,
+        "components": list(record.components),
+        "failed_nodes": list(record.failed_nodes),
+    }
+    return {key: value for key, value in said.items() if value}
+
+
+def _ids(workload: WorkloadId, attempt: int, site: SiteName) -> dict[str, Any]:
+    found: dict[str, Any] = {"workload": workload, "attempt": attempt, "site": site}
+    return {key: value for key, value in found.items() if value}
+
+
+def _site(record: Changed, entry: Entry | None) -> SiteName:
+    """Where the attempt was; empty if the workload was at no site."""
+    award = entry.award if entry is not None else None
+    if award is None or award.attempt.attempt != record.attempt:
+        return SiteName("")
+    return SiteName(award.site)

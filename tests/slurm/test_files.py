@@ -1,0 +1,84 @@
+"""Where jobs write: under the federation's ids, on storage that two sites of a region share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from federator.testbed.layout import StateDir
+from tests.slurm.federation import Running, at
+
+pytestmark = pytest.mark.slurm
+
+USER = "vision1"
+FOLDER = f"/shared/west/{USER}/files"
+
+
+@pytest.fixture(autouse=True)
+def _folder(testbed: StateDir) -> Iterator[None]:
+    assert testbed
+    at("alpine", "mkdir", FOLDER, user=USER)
+    yield
+    at("alpine", "rm", "-rf", FOLDER)
+
+
+def submit(running: Running, command: str) -> int:
+    """Run fsbatch in a shell at alpine, in the folder that both western sites mount."""
+    said = at("alpine", "sh", "-c", f"cd {FOLDER} && fsbatch --parsable {command}", user=USER)
+    assert running
+    return int(said.split(";")[0])
+
+
+def next_id(site: str) -> int:
+    """The id that a site gives to the next job; asking takes one."""
+    asked = "sbatch --test-only --partition=local --wrap=true 2>&1"
+    found = re.search(r"Job (\d+) to start", at(site, "sh", "-c", asked, user=USER))
+    assert found is not None
+    return int(found[1]) + 1
+
+
+def level_ids() -> None:
+    """Have alpine and boreal give out the same ids from now on."""
+    ids = {site: next_id(site) for site in ("alpine", "boreal")}
+    behind = min(ids, key=lambda site: ids[site])
+    missing = max(ids.values()) - ids[behind]
+    asked = "sbatch --test-only --partition=local --wrap=true 2>/dev/null"
+    at(behind, "sh", "-c", f"for k in $(seq {missing}); do {asked}; done; true", user=USER)
+
+
+def test_jobs_of_two_sites_to_which_both_gave_one_id_write_to_files_of_their_own(
+    federation: Running,
+) -> None:
+    level_ids()
+    asked = "--array=0-15 --gres=gpu:a100:8 -e err-%j-%L --wrap 'echo $FED_SITE $FED_JOB_ID'"
+    rows = federation.await_end(submit(federation, asked))
+    ids = {
+        s: {row["site_job_id"] for row in rows if row["site"] == s} for s in ("alpine", "boreal")
+    }
+    assert ids["alpine"] & ids["boreal"]
+    for row in rows:
+        assert row["state"] == "COMPLETED"
+        name = f"slurm-{row['array_id']}_{row['array_index']}.out"
+        assert at("alpine", "cat", f"{FOLDER}/{name}").split() == [row["site"], str(row["id"])]
+        at("alpine", "test", "-f", f"{FOLDER}/err-{row['id']}-{row['site_job_id']}")
+    assert len(at("alpine", "ls", FOLDER).split()) == 32
+
+
+PATTERNS = "%A-%a-%b-%J-%x-%u-%%-%12j-%3a.%L"
+
+
+@pytest.mark.parametrize("gpu", ["a100", "h100"])  # 22.05 or 24.11, and 26.05
+def test_patterns_are_those_of_sbatch_with_the_federations_ids(
+    federation: Running, gpu: str
+) -> None:
+    id_ = federation.submit("#!/bin/sh\n", f"--gres=gpu:{gpu}:1", "--array=7,12", "-Jmy%job",
+                            f"-o{PATTERNS}", "-er\\%j")  # fmt: skip
+    for row in federation.await_end(id_):
+        assert row["state"] == "COMPLETED"
+        k = row["array_index"]
+        name = (f"{id_}-{k}-{k % 10}-{row['id']}-my%job-vision1-%-{row['id']}-{k:03}"
+                f".{row['site_job_id']}")  # fmt: skip
+        at(row["site"], "rm", f"/home/{USER}/{name}")
+        at(row["site"], "sh", "-c", f"rm -f '/home/{USER}/r%j'")
