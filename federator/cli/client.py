@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import struct
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -52,14 +54,30 @@ def socket_path() -> str:
     for path in SOCKETS:
         if os.path.exists(path):
             return path
+    folder = os.path.dirname(SOCKETS[0])
+    if os.path.isdir(folder):
+        raise SiteUnavailable(_away(SOCKETS[0]))
     raise SiteUnavailable(
-        "Unable to contact the federation: no agent or daemon runs here "
-        f"({' or '.join(SOCKETS)}); set FEDERATOR_SOCKET for another place"
+        f"The federation cannot be reached from this host: it is not installed here (no {folder}). "
+        "Log in to a host of a site that has it, or set FEDERATOR_SOCKET"
     )
+
+
+def _away(path: str) -> str:
+    if os.path.basename(path) == os.path.basename(SOCKETS[1]):
+        who = "The federation's daemon is away (it is restarting, or another one takes over)"
+    else:
+        who = (
+            "The federation's agent on this host is away (it is restarting, or its link to the "
+            "daemon is down)"
+        )
+    return f"{who}; running jobs run on, and commands work again once it is back ({path})"
 
 
 def call(message: Call, timeout_s: float = TIMEOUT_S) -> Reply:
     """Ask the daemon and wait for its answer, ``timeout_s`` at most for each part of it.
+
+    Where too many other commands wait it is asked again, for as long.
 
     Raises:
         NoAnswer: it was asked, and did not answer.
@@ -72,21 +90,56 @@ def call(message: Call, timeout_s: float = TIMEOUT_S) -> Reply:
             f"the request has {len(data)} bytes, more than {MAX_CALL_BYTES}: "
             "shorten the script or the environment (--export)"
         )
+    until_s, pause_s = time.monotonic() + timeout_s, FIRST_PAUSE_S
+    while True:
+        reply = _call_once(message, path, data, timeout_s)
+        if reply is not None:
+            return reply
+        if time.monotonic() + pause_s > until_s:
+            raise SiteUnavailable(
+                "the federation did not get to this command: too many others wait, most of them "
+                f"your own ({path})"
+            )
+        time.sleep(pause_s * (0.5 + os.urandom(1)[0] / 255))  # or all would come back at once
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+def _call_once(message: Call, path: str, data: bytes, timeout_s: float) -> Reply | None:
+    """The answer; None where the call was not even heard, as too many others wait."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
-        peer.settimeout(timeout_s)
         try:
-            peer.connect(path)
+            _connect(peer, path, timeout_s)
+        except BlockingIOError:
+            return None
+        except (ConnectionRefusedError, FileNotFoundError) as error:
+            raise SiteUnavailable(_away(path)) from error
         except OSError as error:
             raise SiteUnavailable(
                 f"Unable to contact the federation at {path}: {error.strerror or error}"
             ) from error
         try:
-            peer.sendall(data)
-            return _decoded(message, _answer(peer, path))
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                peer.sendall(data)  # who turns us away does not read it, but says so
+            reply = _decoded(message, _answer(peer, path))
         except TimeoutError as error:
             raise NoAnswer(f"no answer within {timeout_s:.0f} s from {path}") from error
         except OSError as error:
             raise NoAnswer(f"the connection to {path} broke: {error.strerror or error}") from error
+    is_busy = isinstance(reply, ErrorReply) and reply.kind is ErrorKind.BUSY
+    return None if is_busy else reply
+
+
+def _connect(peer: socket.socket, path: str, timeout_s: float) -> None:
+    """Connect in order: in a blocking call the kernel lets callers queue for the backlog.
+
+    Raises:
+        BlockingIOError: the backlog was full all the time.
+    """
+    seconds = int(timeout_s)
+    limit = struct.pack("ll", seconds, int((timeout_s - seconds) * 1e6))
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+    peer.connect(path)
+    peer.settimeout(timeout_s)
 
 
 def ask(message: Call, tell: Callable[[str], None], patience_s: float = PATIENCE_S) -> Reply:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from math import inf
 
 import click
-import msgspec
 
 from federator.cli.client import call
 from federator.cli.fsqueue import ENDED, folded, shown_id
 from federator.cli.preemption_words import Line, preemption_lines
+from federator.cli.queue_json import iso, json_of
 from federator.cli.rank_words import (
     counted,
     credit_text,
@@ -39,7 +39,7 @@ def explain(workload: str, as_json: bool) -> None:
 
     Example: federator explain 4294967297
     """
-    reply = call(QueueCall(ids=listed(workload), ended=True, why=True))
+    reply = call(QueueCall(ids=listed(workload), ended=True, why=True, files=True))
     if isinstance(reply, ErrorReply):
         raise InvalidRequest(printable(reply.message))
     if not isinstance(reply, QueueReply):
@@ -47,8 +47,7 @@ def explain(workload: str, as_json: bool) -> None:
     if not reply.rows:
         raise InvalidRequest(f"Invalid job id specified: {printable(workload)}")
     if as_json:
-        answer = {"schema": 1, "now_s": reply.now_s, "jobs": reply.rows}
-        print(msgspec.json.encode(answer, enc_hook=str).decode())
+        print(json_of(reply.rows, reply.now_s))
         return
     print("\n\n".join(render(row, reply.now_s) for row in reply.rows))
 
@@ -59,7 +58,8 @@ def render(row: QueueRow, now_s: float) -> str:
     if row.array_id:
         head += f" (id {row.id})"
     evictions = preemption_lines(row.preemption, now_s)
-    lines = [*_state(row, now_s), *_rank(row), *_at_site(row), *evictions, *_sites(row),
+    place = (*_at_site(row), *_files(row))
+    lines = [*_state(row, now_s), *_rank(row), *place, *evictions, *_sites(row),
              *_setbacks(row, now_s)]  # fmt: skip
     width = max(len(label) for label, _ in lines) + 2
     return "\n".join(
@@ -73,6 +73,7 @@ def _state(row: QueueRow, now_s: float) -> Iterator[Line]:
     }  # fmt: skip
     told = [f"{what} {duration(now_s - at_s)} ago" for what, at_s in times.items() if at_s]
     yield "State", ", ".join([row.state, *told])
+    yield "Times", ", ".join(f"{what} {iso(at_s)}" for what, at_s in times.items() if at_s)
     if row.state in ENDED:
         yield "Ended", _ending(row)
     wants = [counted(row.nodes, "nodes")] if row.nodes else []
@@ -89,8 +90,14 @@ def _state(row: QueueRow, now_s: float) -> Iterator[Line]:
 
 
 def _ending(row: QueueRow) -> str:
-    words = [row.site_state] if row.site_state else []
-    words.append(f"signal {row.signal}" if row.signal else f"exit code {row.exit_code}")
+    told = row.signal or row.exit_code is not None
+    words = [row.site_state] if row.site_state and told else []
+    if row.signal:
+        words.append(f"signal {row.signal}")
+    elif row.exit_code is not None:
+        words.append(f"exit code {row.exit_code}")
+    else:
+        words.append("exit code not known" if row.started_at_s else "before it started")
     words += [reason_text(row.reason)] if row.reason is not None else []
     return ", ".join(words)
 
@@ -109,6 +116,12 @@ def _rank(row: QueueRow) -> Iterator[Line]:
             yield "Credit", credit.removeprefix("credit ")
     else:
         yield "Standing", standing_text(rank)
+
+
+def _files(row: QueueRow) -> Iterator[Line]:
+    named = {"WorkDir": row.work_dir, "StdIn": row.stdin, "StdOut": row.stdout,
+             "StdErr": row.stderr}  # fmt: skip
+    yield from ((label, path) for label, path in named.items() if path)
 
 
 def _at_site(row: QueueRow) -> Iterator[Line]:
@@ -132,6 +145,8 @@ def _score(score: Score) -> str:
 
 
 def _sites(row: QueueRow) -> Iterator[Line]:
+    if row.state == WorkloadState.HELD.value and row.reason is not None:
+        yield "Reason", reason_text(row.reason)
     if row.state != WorkloadState.PENDING.value:
         return
     for site, refusal in row.refusals.items():

@@ -19,6 +19,7 @@ from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.submission import Option, ScriptEncoding, Submission
 from federator.sites.calls import (
+    ErrorKind,
     ErrorReply,
     QueueCall,
     QueueReply,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 1.0
 ENDED: Final = frozenset(state.value for state in TERMINAL)
+_SETTLED: Final = ENDED | {WorkloadState.HELD.value}  # nothing more happens by itself
 _OWN_VARIABLES: Final = frozenset({"FED_SUBMIT_KEY", "FED_DROPPED_ENV"})
 USAGE: Final = "Usage: fsbatch [OPTIONS(0)...] [ : [OPTIONS(N)...]] script(0) [args(0)...]"
 HELP: Final = f"""{USAGE}
@@ -280,6 +282,8 @@ def _find(path: str, work_dir: str, environment: Mapping[str, str]) -> str:
 def _expect(reply: Reply) -> Reply:
     """Turn the daemon's refusal into an error of ours."""
     if isinstance(reply, ErrorReply):
+        if reply.kind is ErrorKind.UNAVAILABLE:
+            raise SiteUnavailable(reply.message)
         sites = [
             f"{site or 'federation'}: {refusal_text(refusal)}"
             for site, refusal in reply.reasons.items()
@@ -303,6 +307,11 @@ def _submit(order: Order, key: str) -> int:
         return print_bids(reply, as_json="json" in order.client)
     if not isinstance(reply, SubmitReply):
         raise unexpected(reply)
+    if "quiet" not in order.client:
+        from federator.cli.file_warnings import warnings_of  # noqa: PLC0415  # once it is queued
+
+        for text in warnings_of(order.submission):
+            _note(text)
     if "json" in order.client:
         answer = {"schema": 1, "id": reply.id, "federation": reply.federation}
         print(msgspec.json.encode(answer).decode(), flush=True)
@@ -360,10 +369,11 @@ def _note(text: str) -> None:
 
 
 def _wait(job_id: int, tasks: int) -> int:
-    """Wait until the workload, or every task of the array, has ended.
+    """Wait until the workload, or every task of the array, has ended or is held.
 
     Returns:
-        The highest exit code; 1 for what a signal, a time limit or a cancellation ended.
+        The highest exit code; 1 for what a signal, a time limit or a cancellation ended, and for
+        what no site takes.
     """
     heard = True
     while True:
@@ -377,7 +387,7 @@ def _wait(job_id: int, tasks: int) -> int:
             heard = True
             if not isinstance(reply, QueueReply) or not reply.rows:
                 raise InvalidRequest(f"job {job_id} is no longer known; its end was not seen")
-            if len(reply.rows) >= tasks and all(row.state in ENDED for row in reply.rows):
+            if len(reply.rows) >= tasks and all(row.state in _SETTLED for row in reply.rows):
                 return max(_exit_status(row) for row in reply.rows)
         time.sleep(POLL_S)
 

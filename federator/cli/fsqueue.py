@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-import msgspec
-
 from federator.cli import flags
 from federator.cli.client import call
 from federator.cli.flags import Flag, Given, Program
@@ -24,7 +22,8 @@ from federator.sites.calls import ErrorReply, QueueCall, QueueReply, QueueRow
 
 _S = WorkloadState
 SHORT: Final[Mapping[str, str]] = MappingProxyType({
-    _S.PENDING.value: "PD", _S.AWARDED.value: "CF", _S.LAUNCHING.value: "CF",
+    _S.PENDING.value: "PD", _S.HELD.value: "PD",
+    _S.AWARDED.value: "CF", _S.LAUNCHING.value: "CF",
     _S.RUNNING.value: "R", _S.PREEMPTING.value: "CG",
     _S.CANCELLING.value: "CG", _S.COMPLETED.value: "CD",
     _S.FAILED.value: "F", _S.TIMEOUT.value: "TO", _S.CANCELLED.value: "CA",
@@ -33,6 +32,7 @@ SHORT: Final[Mapping[str, str]] = MappingProxyType({
 
 STATES: Final = frozenset(state.value for state in WorkloadState)
 ENDED: Final = frozenset(state.value for state in TERMINAL)
+_WAITS: Final = frozenset({_S.PENDING.value, _S.HELD.value})
 _SAYS_WHY: Final = frozenset({_S.PREEMPTING.value, _S.TIMEOUT.value, _S.CANCELLED.value})
 _PLAIN_NODE: Final = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -73,6 +73,7 @@ def fsqueue(given: Given) -> int:
         users=(*listed(given.get("user")), *((my_name(),) if "me" in given else ())),
         ended=not states.isdisjoint(ENDED),
         why="why" in given,
+        files="json" in given,
     )
     while True:
         _show(_ask(question), states, given)
@@ -100,8 +101,9 @@ def _show(reply: QueueReply, states: frozenset[str], given: Given) -> None:
         note = f"the {reply.left_off} oldest jobs are left off; ask for fewer (-j, -u)"
         print(f"fsqueue: {note}", file=sys.stderr)
     if "json" in given:
-        answer = {"schema": 1, "now_s": reply.now_s, "jobs": rows}
-        print(msgspec.json.encode(answer, enc_hook=str).decode())
+        from federator.cli.queue_json import json_of  # noqa: PLC0415
+
+        print(json_of(rows, reply.now_s))
     else:
         print(render(rows, reply.now_s, header="noheader" not in given, why="why" in given))
 
@@ -124,7 +126,7 @@ def _states(text: str | None) -> frozenset[str]:
     unknown = asked - STATES - set(SHORT.values()) - {"ALL"}
     if unknown or not asked:
         raise InvalidRequest(f"Invalid job state specified: {','.join(sorted(unknown)) or text!r}")
-    return frozenset(wanted)
+    return frozenset(wanted | _WAITS if _S.PENDING.value in wanted else wanted)
 
 
 def render(rows: list[QueueRow], now_s: float, *, header: bool, why: bool) -> str:
@@ -168,10 +170,12 @@ def _where(row: QueueRow, now_s: float) -> str:
     nodes = folded(row.node_names)
     if row.unknown_since_s:
         return f"{nodes} (unknown for {int(now_s - row.unknown_since_s)} s: site not heard)"
-    if row.state == _S.PENDING.value and row.reason is not None:
+    if row.state in _WAITS and row.reason is not None:
         return f"({row.reason.code.value})"
     if row.state == _S.FAILED.value:
         detail = row.reason.code.value if row.reason else row.site_state
+        if row.exit_code is None:
+            return f"{nodes} ({detail})"
         ending = f"signal {row.signal}" if row.signal else f"exit {row.exit_code}"
         return f"{nodes} ({detail}: {ending})"
     if row.state in _SAYS_WHY and row.reason is not None:

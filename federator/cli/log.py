@@ -15,6 +15,7 @@ import msgspec
 
 from federator.cli.fsqueue import render
 from federator.cli.out_file import out_file
+from federator.cli.queue_json import json_of
 from federator.cli.words import counted, printable
 from federator.errors import DamagedLog, InvalidRequest, StoreError
 from federator.sched.federation import Federation
@@ -97,11 +98,10 @@ def replay(url: str | None, config: Path | None, until: int | None, as_json: boo
     where, records = _records(url, config)
     federation, seen = _replayed(islice(records, until))
     everything = max(1, len(federation.ledger.entries))
-    rows, _ = queue_rows(federation, QueueCall(ended=as_json), everything)
+    rows, _ = queue_rows(federation, QueueCall(ended=as_json, files=as_json), everything)
     now_s = seen.last_at_s
     if as_json:
-        answer = {"schema": 1, "now_s": now_s, "jobs": rows}
-        print(msgspec.json.encode(answer, enc_hook=str).decode())
+        print(json_of(rows, now_s))
         return
     _print_summary(_summary(where, federation, seen))
     print(render(list(rows), now_s, header=True, why=False))

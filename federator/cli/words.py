@@ -14,6 +14,7 @@ from federator.sites.calls import ErrorKind, ErrorReply
 _ERRORS: Final[Mapping[ErrorKind, type[FederatorError]]] = {
     ErrorKind.REQUEST: InvalidRequest,
     ErrorKind.UNAVAILABLE: SiteUnavailable,
+    ErrorKind.BUSY: SiteUnavailable,
     ErrorKind.DENIED: NotAllowed,
 }
 
@@ -130,6 +131,9 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.NO_ANSWER: _named("the site did not answer in time"),
     ReasonCode.BAD_BID: _named("the site's offer was not believed"),
     ReasonCode.LAUNCH_REFUSED: _named("the site refused the launch"),
+    ReasonCode.PLAN_REFUSED: _named("the site's sbatch refused the plan"),
+    ReasonCode.SBATCH_REFUSED: _named("the site's sbatch refused it, and would again"),
+    ReasonCode.HELD: _named("held, since no site takes it (cancel it and submit it anew)"),
     ReasonCode.RESERVED: _reserved,
     ReasonCode.LEASE_OVER: _named("did not start within the launch lease"),
     ReasonCode.NODE_FAILED: _named("a node failed"),
@@ -141,6 +145,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.TIME_LIMIT: _named("leaves at its time limit, to go on in another attempt"),
     ReasonCode.NO_PROGRESS: _no_progress,
     ReasonCode.NOT_LENT: _not_lent,
+    ReasonCode.FILES: _named("its files could not be opened"),
     ReasonCode.SITE_CANCELLED: _named("was cancelled at its site"),
     ReasonCode.RECLAIMED: _named("ended by its site's watch, since it did not use its GPUs"),
     ReasonCode.LOST: _named("the site has no record of the job any more"),

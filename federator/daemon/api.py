@@ -46,7 +46,7 @@ from federator.sites.calls import (
 )
 from federator.sites.protocol import ClientCall
 from federator.sites.replies import Reply
-from federator.sites.researchers import ResearcherSocket, user_of
+from federator.sites.researchers import OpenSocket, ResearcherSocket, user_of
 from federator.sites.slurm.interpret import interpret
 
 MAX_ROWS: Final = 5_000  # of one answer, the newest; some 3 MB, twice that with their ranks
@@ -311,7 +311,7 @@ class Api:
 
     # ---- processes on the daemon's host ----
 
-    async def serve(self, path: Path) -> asyncio.Server:
+    async def serve(self, path: Path) -> OpenSocket:
         """Listen on the daemon's own socket.
 
         Raises:

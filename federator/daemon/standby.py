@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ from federator.model.workload import SiteName
 from federator.sites.calls import Call, ErrorKind, ErrorReply
 from federator.sites.protocol import ClientCall
 from federator.sites.replies import Reply
-from federator.sites.researchers import ResearcherSocket
+from federator.sites.researchers import OpenSocket, ResearcherSocket
 
 
 class StandbyDesk:
@@ -29,7 +28,7 @@ class StandbyDesk:
     ) -> None:
         answer(self._reply())
 
-    async def serve(self, path: Path) -> asyncio.Server:
+    async def serve(self, path: Path) -> OpenSocket:
         """Listen at the daemon's own socket.
 
         Raises:

@@ -23,7 +23,14 @@ _NAMES: Final = {
     Happening.DECLINED: "launch_declined",
     Happening.LEASE_OVER: "launch_lease_over",
 }
-_WARNINGS: Final = frozenset({Happening.DECLINED, Happening.NODE_FAILED, Happening.LOST})
+_WARNINGS: Final = frozenset(
+    {
+        Happening.DECLINED,
+        Happening.NODE_FAILED,
+        Happening.LOST,
+        Happening.HELD,
+    }
+)
 ENDED: Final = "ended"
 """The last step of a life, whichever it was."""
 

@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
 
+import msgspec
+
 from federator.daemon.preemption_views import preemption_row
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.reason import Reason, ReasonCode
+from federator.model.submission import Option, Submission
 from federator.model.workload import Job, SiteName, Workload, WorkloadId
 from federator.sched.credit import CreditWeights, usage_shares
 from federator.sched.federation import Federation
@@ -17,8 +20,19 @@ from federator.sched.policy import Ranked
 from federator.sched.standing import QuotaReport, Standing, standings
 from federator.sites.calls import QueueCall, QueueRow, SiteRow
 from federator.sites.queue_rows import QueueRank, SetbackRow, ShortfallRow
+from federator.sites.slurm.file_names import FederationIds, files_of
 
 RANKS_KEPT_S: Final = 5.0
+
+
+class _Placed(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a submission says where its job reads and writes; the rest is not decoded."""
+
+    components: tuple[tuple[Option, ...], ...]
+    work_dir: str = "/"
+
+
+_decode_placed: Final = msgspec.msgpack.Decoder(_Placed).decode
 
 
 class RankSnapshot:
@@ -164,6 +178,9 @@ def queue_rows(
     ]
     left_off = max(0, len(wanted) - limit)
     rows = tuple(_row(entry, federation, ranks) for entry in wanted[left_off:])
+    if call.files:
+        shown = zip(rows, wanted[left_off:], strict=True)
+        rows = tuple(msgspec.structs.replace(row, **_files(entry)) for row, entry in shown)
     return rows, left_off
 
 
@@ -209,7 +226,7 @@ def _row(entry: Entry, federation: Federation, ranks: RankSnapshot | None) -> Qu
         started_at_s=entry.started_at_s,
         ended_at_s=entry.ended_at_s,
         unknown_since_s=site.since_s if unknown and site is not None else 0.0,
-        exit_code=entry.exit_code,
+        exit_code=_exit_code(entry),
         signal=entry.signal,
         reason=_reason(entry),
         refusals={str(s): r for s, r in entry.refusals.items()},
@@ -224,6 +241,25 @@ def _row(entry: Entry, federation: Federation, ranks: RankSnapshot | None) -> Qu
     )
 
 
+def _files(entry: Entry) -> dict[str, str]:
+    """Where the batch script of a workload reads and writes, as far as that is known."""
+    w = entry.workload
+    placed = _decode_placed(w.submission)
+    if not placed.components:
+        return {}
+    ids = FederationIds(workload=w.id)
+    if w.array is not None:
+        ids = FederationIds(workload=w.id, array=w.array.array_id, index=w.array.index)
+    found = files_of(
+        Submission(components=placed.components, script="", work_dir=placed.work_dir),
+        ids,
+        user=w.user,
+        name=w.name,
+        site_job_id=entry.site_job_id,
+    )
+    return msgspec.structs.asdict(found)
+
+
 def _priority(entry: Entry, rank: QueueRank | None) -> int:
     """At which it went to its site; of a pending workload that of its rank, if it was asked for."""
     if entry.state is WorkloadState.PENDING:
@@ -233,11 +269,12 @@ def _priority(entry: Entry, rank: QueueRank | None) -> int:
 
 
 def _setbacks(entry: Entry) -> dict[str, SetbackRow]:
+    until_s = {} if entry.state is WorkloadState.HELD else entry.avoid_until_s  # or it is not asked
     return {
         str(site): SetbackRow(
             reason=reason,
             failures=entry.failures_at.get(site, 0),
-            avoid_until_s=entry.avoid_until_s.get(site, 0.0),
+            avoid_until_s=until_s.get(site, 0.0),
         )
         for site, reason in entry.setbacks.items()
     }
@@ -245,6 +282,15 @@ def _setbacks(entry: Entry) -> dict[str, SetbackRow]:
 
 def _nodes(job: Job) -> int:
     return job.nodes or 0
+
+
+def _exit_code(entry: Entry) -> int | None:
+    """None of what has not ended, never ran, or ended without its site's telling how."""
+    lost = entry.reason is not None and entry.reason.code is ReasonCode.LOST
+    unsaid = entry.state is WorkloadState.CANCELLED and not (entry.exit_code or entry.signal)
+    if entry.state not in TERMINAL or not entry.ended_at_s or lost or unsaid:
+        return None
+    return entry.exit_code
 
 
 def _reason(entry: Entry) -> Reason | None:

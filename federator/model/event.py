@@ -105,7 +105,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class EpochBegan(Event, frozen=True, kw_only=True, tag="epoch"):
-    """A daemon took over. Agents refuse messages of older epochs."""
+    """A daemon took over; agents refuse orders of older epochs."""
 
     epoch: int
     first_id: WorkloadId = FIRST_WORKLOAD_ID  # ids below it are not given out any more
@@ -113,7 +113,7 @@ class EpochBegan(Event, frozen=True, kw_only=True, tag="epoch"):
 
 
 class Submitted(Event, frozen=True, kw_only=True, tag="submitted"):
-    """One submission, acknowledged. It is kept once, however many tasks an array has."""
+    """A submission was acknowledged; it is kept once, however many tasks an array has."""
 
     draft: Draft
     first_id: WorkloadId  # the others follow in order
@@ -126,7 +126,7 @@ class Submitted(Event, frozen=True, kw_only=True, tag="submitted"):
 
 
 class Awarded(Event, frozen=True, kw_only=True, tag="awarded"):
-    """The intent to launch; stored before the site is told."""
+    """A workload goes to a site; stored before the site is told."""
 
     attempt: AttemptId
     site: str
@@ -146,7 +146,7 @@ class Awarded(Event, frozen=True, kw_only=True, tag="awarded"):
 
 
 class Changed(Event, frozen=True, kw_only=True, tag="changed"):
-    """Anything else that moved a workload along ``lifecycle.TRANSITIONS``.
+    """A workload took any other step of ``lifecycle.TRANSITIONS``.
 
     ``attempt`` is 0 only for what befalls a workload that is not at any site.
     """
@@ -169,7 +169,7 @@ class Changed(Event, frozen=True, kw_only=True, tag="changed"):
 
 
 class Forgotten(Event, frozen=True, kw_only=True, tag="forgotten"):
-    """Workloads that ended long ago are known no more, nor are their submit keys."""
+    """Workloads that ended long ago left the log, with their submit keys."""
 
     ids: tuple[WorkloadId, ...]
 
@@ -178,7 +178,7 @@ class Forgotten(Event, frozen=True, kw_only=True, tag="forgotten"):
 
 
 class SnapshotBegan(Event, frozen=True, kw_only=True, omit_defaults=True, tag="snapshot"):
-    """From here to ``SnapshotDone`` stands all that was known; nothing was known before."""
+    """A snapshot begins: up to ``SnapshotDone`` it tells all that was known."""
 
     epoch: int
     next_id: WorkloadId
@@ -264,6 +264,8 @@ class SnapshotSubmission(msgspec.Struct, frozen=True, kw_only=True, omit_default
 
 
 class SnapshotWorkloads(Event, frozen=True, kw_only=True, tag="snapshot_workloads"):
+    """Workloads and how each stands."""
+
     submissions: tuple[SnapshotSubmission, ...]
 
 

@@ -16,6 +16,7 @@ from federator.errors import FederatorError
 
 class WorkloadState(Enum):
     PENDING = "PENDING"
+    HELD = "HELD"  # in the queue, and not tried: every site that could take it has refused it
     AWARDED = "AWARDED"  # intent is in the log; the site has not confirmed the sbatch
     LAUNCHING = "LAUNCHING"  # the site has the job, it has not started
     RUNNING = "RUNNING"
@@ -50,6 +51,8 @@ class Happening(Enum):
     LIMIT_STRUCK = "cut off at its time limit, to go on"
     SHRUNK = "optional jobs taken for another"
     SHRINK_DONE = "optional jobs are gone"
+    HELD = "held, since every site has refused it"
+    RELEASED = "released, since a site has come that has not refused it"
     CANCEL_ASKED = "cancel asked for"
     CANCELLED = "cancelled"
 
@@ -77,6 +80,9 @@ _FREED = (_E.RANK_AGAIN,)  # nodes came free, or a workload came back: look at t
 TRANSITIONS: Final[Mapping[tuple[WorkloadState, Happening], Edge]] = MappingProxyType({
     (_S.PENDING, _H.AWARDED): Edge(_S.AWARDED, (_E.LAUNCH,)),
     (_S.PENDING, _H.CANCEL_ASKED): Edge(_S.CANCELLED, _FREED),  # of quota it was promised
+    (_S.PENDING, _H.HELD): Edge(_S.HELD, _FREED),
+    (_S.HELD, _H.RELEASED): Edge(_S.PENDING, _FREED),
+    (_S.HELD, _H.CANCEL_ASKED): Edge(_S.CANCELLED),
     (_S.AWARDED, _H.ACCEPTED): Edge(_S.LAUNCHING, (_E.EVICT,)),
     (_S.AWARDED, _H.DECLINED): Edge(_S.PENDING, _FREED),
     (_S.AWARDED, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),

@@ -21,6 +21,8 @@ from federator.model.workload import AttemptId, SiteName, Workload, WorkloadId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitAsked:
+    """A user submits a workload, or asks with ``--test-only`` what would become of it."""
+
     client: int  # whom to answer
     key: str
     draft: Draft
@@ -29,7 +31,10 @@ class SubmitAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelAsked:
-    """``ids`` are workloads that exist; the edge has checked that ``by`` may cancel them."""
+    """A user cancels workloads.
+
+    ``ids`` are workloads that exist; the edge has checked that ``by`` may cancel them.
+    """
 
     client: int
     ids: tuple[WorkloadId, ...]
@@ -38,7 +43,10 @@ class CancelAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteUp:
-    """``last_epoch``: of ours, the newest that the site had served before it met us; 0: none."""
+    """A site's agent is connected, and its Slurm answers.
+
+    ``last_epoch``: of ours, the newest that the site had served before it met us; 0: none.
+    """
 
     site: SiteName
     slurm_version: str = ""
@@ -47,7 +55,7 @@ class SiteUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteDown:
-    """The channel is gone, or the agent cannot read its Slurm."""
+    """The channel to a site is gone, or its agent cannot read its Slurm."""
 
     site: SiteName
     detail: str = ""
@@ -55,7 +63,10 @@ class SiteDown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteReported:
-    """News of a sweep; ``complete``: every attempt that the site knows is in it."""
+    """A site's agent reports what a sweep shows.
+
+    ``complete``: every attempt that the site knows is in it; otherwise what has changed.
+    """
 
     site: SiteName
     attempts: tuple[AttemptReport, ...] = ()
@@ -77,6 +88,8 @@ class SiteAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BidsCame:
+    """A site answers the question of a pass, for each workload with a bid or a refusal."""
+
     site: SiteName
     pass_id: int
     answers: tuple[SiteAnswer, ...]
@@ -84,6 +97,8 @@ class BidsCame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchConfirmed:
+    """A site has submitted an attempt."""
+
     site: SiteName
     attempt: AttemptId
     site_job_id: int
@@ -91,7 +106,7 @@ class LaunchConfirmed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRefused:
-    """The attempt does not exist at the site and never will (also the answer to a cancel)."""
+    """A site has not submitted an attempt, and never will (also the answer to a cancel)."""
 
     site: SiteName
     attempt: AttemptId
@@ -122,7 +137,7 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptsShown:
-    """What a site was asked about (``AskAbout``), or all that it knows."""
+    """A site tells what it remembers of attempts (``AskAbout``), or of all."""
 
     site: SiteName
     attempts: tuple[Remembered, ...]
@@ -130,7 +145,7 @@ class AttemptsShown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """Time has passed; sent when a ``Wake`` is due."""
+    """A time that was asked for (``Wake``) has come."""
 
 
 Observation = (
@@ -151,6 +166,8 @@ Observation = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
+    """Append an event to the log; it is durable before any later command is carried out."""
+
     event: LogRecord
 
 
@@ -178,6 +195,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskSite:
+    """Ask a site for its bids in a pass."""
+
     site: SiteName
     pass_id: int
     requests: tuple[Request, ...]  # in rank order
@@ -189,9 +208,10 @@ class AskSite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchAt:
-    """``victims``, and optional jobs of others (``shrinks``), still hold part of the nodes.
+    """Order a site to submit an attempt.
 
-    They leave when the site has accepted.
+    ``victims``, and optional jobs of others (``shrinks``), still hold part of the nodes. They leave
+    when the site has accepted.
 
     ``checkpoint_interval_s``: how long it should work between two checkpoints; 0: not known.
     """
@@ -211,7 +231,7 @@ class LaunchAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptAt:
-    """Let an attempt save, and see to it that it has left its nodes when its grace is over.
+    """Order a site to let an attempt save, and to end it when its grace is over.
 
     The grace begins when the order first arrives: repeated orders change nothing.
     """
@@ -225,7 +245,10 @@ class PreemptAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShrinkAt:
-    """End these components of a het job; the others run on. Repeated orders change nothing."""
+    """Order a site to end components of a het job; the others run on.
+
+    Repeated orders change nothing.
+    """
 
     site: SiteName
     attempt: AttemptId
@@ -236,6 +259,8 @@ class ShrinkAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelAt:
+    """Order a site to cancel an attempt."""
+
     site: SiteName
     attempt: AttemptId
     user: str
@@ -245,7 +270,7 @@ class CancelAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskAbout:
-    """Have the site tell what it knows of attempts; the answer is ``AttemptsShown``."""
+    """Ask a site what it knows of attempts; the answer is ``AttemptsShown``."""
 
     site: SiteName
     attempts: tuple[AttemptId, ...]
@@ -253,12 +278,16 @@ class AskAbout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerSubmitted:
+    """Tell a client the id of the workload that was queued."""
+
     client: int
     id: WorkloadId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerTested:
+    """Tell a client each site's answer to ``--test-only``."""
+
     client: int
     answers: dict[SiteName, SiteAnswer]
     winner: SiteName | None
@@ -266,7 +295,7 @@ class AnswerTested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRefused:
-    """No site can ever run it; nothing was queued."""
+    """Tell a client that no site can ever run it; nothing was queued."""
 
     client: int
     refusals: dict[SiteName, Refusal]
@@ -274,7 +303,7 @@ class AnswerRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerKeyUsed:
-    """The submit key is of another submission; nothing was queued."""
+    """Tell a client that its submit key is of another submission; nothing was queued."""
 
     client: int
     key: str
@@ -284,20 +313,22 @@ class AnswerKeyUsed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerCancelled:
+    """Tell a client which workloads its cancel has reached."""
+
     client: int
     ids: tuple[WorkloadId, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wake:
-    """Send a ``Tick`` at this time (at once when it has passed)."""
+    """Send a ``Tick`` at a time, at once when it has passed."""
 
     at_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """Worth a line in the daemon's own log; changes nothing."""
+    """Write a line to the daemon's own log."""
 
     event: str
     fields: Mapping[str, object]

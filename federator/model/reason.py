@@ -23,15 +23,16 @@ class ReasonCode(Enum):
     NO_PARTITION = "FedPartition"
     NO_GPU_TYPE = "FedGpuType"  # no node carries an accepted type
     NO_FEATURE = "FedFeature"
-    NODE_TOO_SMALL = (
-        "FedNodeSize"  # no node has so many GPUs or CPUs, so much memory or gres
-    )
+    NODE_TOO_SMALL = "FedNodeSize"  # no node has so many GPUs or CPUs, so much memory or gres
     TOO_FEW_NODES = "FedNodes"  # nodes of that size exist, but not so many
     UNKNOWN_USER = "FedUser"  # the site maps no account for the user
     SITE_DOWN = "FedSiteDown"
     NO_ANSWER = "FedNoAnswer"  # the site did not bid in time
     BAD_BID = "FedBid"  # the site's offer contradicts the request
     LAUNCH_REFUSED = "FedLaunch"  # sbatch at the site said no, or the plan no longer held
+    PLAN_REFUSED = "FedPlan"  # sbatch at the site refused the nodes, or the amounts, of the plan
+    SBATCH_REFUSED = "FedSbatch"  # sbatch at the site refused the submission, and would again
+    HELD = "JobHeldUser"  # no site takes it: each has refused it; their words in ``detail``
     RESERVED = "FedReserved"  # would delay a gang that waits for this room; its id in ``detail``
     LEASE_OVER = "FedLease"  # did not start within the launch lease
     NODE_FAILED = "FedNodeFail"
@@ -43,6 +44,7 @@ class ReasonCode(Enum):
     TIME_LIMIT = "FedTimeLimit"  # leaves at its time limit, to go on in another attempt
     NO_PROGRESS = "FedNoProgress"  # ``needed`` attempts in a row saved nothing before their limit
     NOT_LENT = "FedNotLent"  # may not be evicted, so it starts only within quota; the tenant's name
+    FILES = "FedFiles"  # Slurm could not open its files; which, and why, is in ``detail``
     SITE_CANCELLED = "FedSiteCancelled"  # at its site: by its user, an admin or the site's gate
     RECLAIMED = "FedReclaimed"  # ended by its site's watch: it did not use its GPUs
     LOST = "FedLost"  # the site has no record of it any more

@@ -294,6 +294,7 @@ class AttemptReport:
     preempted: bool = False  # by the site itself, for work of its own
     failed_nodes: tuple[str, ...] = ()  # of it, which take no jobs any more
     failed_why: str = ""  # what the site says of these
+    unopened: str = ""  # which of its files could not be opened, so that Slurm ended it
     leave: Leave | None = None  # of one that was told to leave
     saved_at_s: float = 0.0  # of one that was not
 

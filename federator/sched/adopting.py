@@ -78,6 +78,8 @@ def _taken_in(turn: Turn, site: SiteName, told: Remembered, entry: Entry | None)
         entry = turn.ledger.entries[workload.id]
     if entry.state in AT_SITE:
         turn.change(entry, _OVER[entry.state], reason=_LOST)
+    if entry.state is WorkloadState.HELD:
+        turn.change(entry, Happening.RELEASED)
     if entry.state is not WorkloadState.PENDING:
         _end(turn, site, told)  # it is over, whatever still runs
         return None

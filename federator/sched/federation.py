@@ -51,6 +51,7 @@ from federator.sched.continuing import AT_LIMIT, LimitWatch
 from federator.sched.cycle import Pass, Round, Trial, asked_of, for_site
 from federator.sched.eviction import budget_gpus, clearing
 from federator.sched.forgetting import forgettable
+from federator.sched.holding import hold_if_refused, release_for
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.lending import is_lent_to_preemptible_only
 from federator.sched.orders import launch_order, lease_end_s
@@ -258,6 +259,7 @@ class Federation:
         if report.capacity is not None:
             site.empty = Room(report.capacity.nodes)
             site.gpus = gpus_of(report.capacity)
+            release_for(turn, report.site, site)
         if report.partitions and report.partitions != site.summary:
             site.summary = report.partitions
             self._pass_is_due(turn)  # something came free, perhaps of local users
@@ -282,6 +284,7 @@ class Federation:
         """
         site = self.sites[report.site]
         site.ready = True
+        release_for(turn, report.site, site, afresh=True)
         told = {r.attempt for r in report.attempts}
         live = AT_SITE - {WorkloadState.AWARDED}
         missing = tuple(
@@ -322,6 +325,7 @@ class Federation:
         ends_here = entry.state is WorkloadState.CANCELLING and not entry.site_job_id
         if entry.state is WorkloadState.AWARDED or ends_here:
             turn.change(entry, Happening.DECLINED, reason=seen.reason)
+            hold_if_refused(turn, entry, self.sites)
         elif entry.state is WorkloadState.LAUNCHING and not entry.withdrawing:
             # An sbatch that was given up for good came through all the same. Reports tell the rest.
             turn.change(entry, Happening.LEASE_OVER)
@@ -436,12 +440,14 @@ class Federation:
         outcome = auction(
             order, round_.answers, list(self.sites), lambda o: self._award(turn, pass_, o)
         )
-        in_vain = set(pass_.keep_room(outcome.refused, list(self.sites)))
         for id_ in outcome.refused:
             entry = self.ledger.entries[id_]
             pass_.remember(entry, self.sites, turn.now_s)
             self._wake_to_retry(turn, entry)
-        pass_.learn([w for w in outcome.refused if w not in in_vain], self._ready_sites())
+            hold_if_refused(turn, entry, self.sites)
+        refused = [w for w in outcome.refused if self._may_start(w)]
+        in_vain = set(pass_.keep_room(refused, list(self.sites)))
+        pass_.learn([w for w in refused if w not in in_vain], self._ready_sites())
         again = in_vain | set(outcome.again)
         self._ask(turn, pass_, [w for w in order if w in again])
 

@@ -38,6 +38,7 @@ from federator.sched.backlog import Backlog
 from federator.sched.bad_nodes import BadNodes
 from federator.sched.failures import NodeFailures
 from federator.sched.holdings import Charge, Holdings
+from federator.sched.pauses import RETRY_AFTER_S, pause_s
 from federator.sched.rules import LEAST_GPUS
 from federator.sched.saves import SaveTimes, family_of
 from federator.sched.shrinking import gpus_of, without
@@ -45,9 +46,6 @@ from federator.sched.snapshot import restore
 from federator.sched.tax import PreemptionTax, destroyed_gpu_s
 from federator.sched.usage import UsageAverage, UsageMemory
 
-RETRY_AFTER_S = 5.0
-RETRY_AFTER_MAX_S = 600.0
-PREEMPTING_SITE_S: Final = 60.0  # a site whose own work took the nodes is left alone so long
 EVICTIONS_KEPT: Final = 100_000
 _WAITS_FOR_VICTIMS = (WorkloadState.AWARDED, WorkloadState.LAUNCHING)
 _ON_NODES = frozenset({
@@ -283,7 +281,7 @@ class Ledger:
         elif event.happening is Happening.SHRINK_DONE:
             self._jobs_gone(entry, event.components, event.at_s)
         self._mark_progress(entry, event, was_at_its_limit)
-        if entry.state is WorkloadState.PENDING:
+        if entry.state is WorkloadState.PENDING and before in AT_SITE:
             if event.happening not in (Happening.PREEMPTED, Happening.LIMIT_STRUCK):
                 self._set_back(entry, event.at_s)
             entry.site, entry.plan, entry.site_job_id = SiteName(""), (), 0
@@ -348,9 +346,7 @@ class Ledger:
             return
         failures = entry.failures_at.get(entry.site, 0) + 1
         entry.failures_at[entry.site] = failures
-        first_s = PREEMPTING_SITE_S if reason.code is ReasonCode.PREEMPTED else RETRY_AFTER_S
-        wait_s = min(RETRY_AFTER_MAX_S, first_s * 2 ** (failures - 1))
-        entry.avoid_until_s[entry.site] = at_s + wait_s
+        entry.avoid_until_s[entry.site] = at_s + pause_s(reason.code, failures)
 
     @staticmethod
     def _forgive(entry: Entry, at_s: float) -> None:

@@ -166,6 +166,8 @@ def reason_for(entry: Entry, happening: Happening, report: AttemptReport) -> Rea
     if happening is Happening.NODE_FAILED or (happening is Happening.FAILED and by_nodes):
         nodes = ",".join(report.failed_nodes or report.nodes) or report.state.value
         return Reason(code=ReasonCode.NODE_FAILED, detail=_said(nodes, report))
+    if happening is Happening.FAILED and report.unopened:
+        return Reason(code=ReasonCode.FILES, detail=report.unopened)
     if happening is Happening.SITE_REQUEUED:
         return _why_put_back(report)
     if happening is Happening.CANCELLED and entry.state is not WorkloadState.CANCELLING:

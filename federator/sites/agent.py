@@ -71,6 +71,7 @@ from federator.sites.setbacks import Setbacks
 from federator.sites.spool import Acting, Spool
 from federator.sites.taking import Taking
 from federator.sites.told import Told
+from federator.sites.unopened import Unopened
 from federator.sites.verifying import Verifier
 
 WATCH_S: Final = 0.25  # sweep interval while a launch is on its way
@@ -148,7 +149,6 @@ class Agent:
             known=lambda: self._known, watch=self._watch,
             start=lambda work: self._start(work, self._departing),
         )  # fmt: skip
-        self._left_behind = LeftBehind(driver, journal)
         self._last_saves = LastSaves(
             driver, journal, elapsed=self._elapsed_s,
             start=lambda work: self._start(work, self._departing),
@@ -168,6 +168,7 @@ class Agent:
         self._recalling = Recalling(journal, self._kept, self._launches,
                                     known=lambda: self._known, sweep=self._sweep,
                                     send=self._send)  # fmt: skip
+        self._aftermath = (LeftBehind(driver, journal), Unopened(driver, self._kept))
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._known: dict[AttemptId, AttemptReport] = {}
         self._told = Told()
@@ -324,7 +325,9 @@ class Agent:
             known = self._setbacks.complete(self._journal.genuine(sweep.attempts), sweep.nodes)
             await self._departures.settle(known)
             known = {a: self._departures.told(report) for a, report in known.items()}
-            self._known = await self._left_behind.complete(known)
+            for each in self._aftermath:
+                known = await each.complete(known)
+            self._known = known
             self._kept.note(self._known.values(), self._clock())
             self._launches.sweep_ends()
             self._launches.keep_live()

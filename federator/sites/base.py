@@ -6,6 +6,8 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from federator.errors import SiteRefused
+from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport, LocalJob, Node, NodeShare, RunningJob, SiteJob
 from federator.model.tenant import HIGHEST_PRIORITY
 from federator.model.workload import AttemptId
@@ -144,6 +146,14 @@ class Own:
 NOTHING: Final = Own()
 
 
+class SbatchRefused(SiteRefused):
+    """Slurm took no job; ``code`` tells whether it would take the same submission later."""
+
+    def __init__(self, words: str, code: ReasonCode) -> None:
+        super().__init__(words)
+        self.code = code
+
+
 class SiteInspector(Protocol):
     """Slurm as somebody sees it who verifies how a site is set up.
 
@@ -204,7 +214,8 @@ class SiteDriver(Protocol):
         place of the script's first one; "": it stays.
 
         Raises:
-            SiteRefused: Slurm said no; there is no job.
+            SbatchRefused: Slurm, sudo or the helper said no; there is no job.
+            SiteRefused: it cannot even be asked for such a job.
         """
         ...
 

@@ -46,6 +46,7 @@ class QueueCall(Message, frozen=True, kw_only=True, tag="queue"):
     users: tuple[str, ...] = ()
     ended: bool = False  # also those that have ended
     why: bool = False  # fill ``rank`` and ``setbacks``, which costs the daemon a ranking
+    files: bool = False  # fill ``work_dir``, ``stdin``, ``stdout`` and ``stderr``
 
 
 class CancelCall(Message, frozen=True, kw_only=True, tag="cancel"):
@@ -83,6 +84,7 @@ class ErrorKind(Enum):
 
     REQUEST = "request"  # ask for something else
     UNAVAILABLE = "unavailable"  # ask again later
+    BUSY = "busy"  # ask again at once: the call was not even read
     DENIED = "denied"  # nothing: it is not the caller's to ask
 
 
@@ -126,7 +128,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     started_at_s: float = 0.0
     ended_at_s: float = 0.0
     unknown_since_s: float = 0.0  # the site has not been heard since; 0: it is heard
-    exit_code: int = 0
+    exit_code: int | None = None  # of what has ended, if its site has told it
     signal: int = 0
     reason: Reason | None = None
     refusals: dict[str, Refusal] = {}  # by site, of the last pass that tried it
@@ -138,6 +140,10 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     project: str = ""  # this and the next two as the user said; nothing acts on them
     datasets: tuple[str, ...] = ()
     elastic: NodeRange | None = None
+    work_dir: str = ""  # this and the next three only with ``files``; absolute, at the site
+    stdin: str = ""
+    stdout: str = ""
+    stderr: str = ""
 
 
 class QueueReply(Message, frozen=True, kw_only=True, tag="queue_is"):

@@ -18,7 +18,7 @@ from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.workload import AttemptId
 from federator.sched.site_scheduler import SiteScheduler
-from federator.sites.base import Launched, Missing, SiteDriver
+from federator.sites.base import Launched, Missing, SbatchRefused, SiteDriver
 from federator.sites.calls import Message
 from federator.sites.journal import Journal, Mark, Step
 from federator.sites.kept_orders import KeptOrders
@@ -197,7 +197,8 @@ class Launches:
             finally:
                 await self._spool.shut(token)
         except SiteRefused as error:
-            await self._declined(order, str(error))
+            code = error.code if isinstance(error, SbatchRefused) else ReasonCode.LAUNCH_REFUSED
+            await self._declined(order, str(error), code)
             return
         except SiteUnavailable as error:
             await self._unless_found(order, str(error))
@@ -287,9 +288,11 @@ class Launches:
         self._send(LaunchAccepted(attempt=order.attempt, site_job_id=job_id))
         self._watch()
 
-    async def _declined(self, order: LaunchOrder, detail: str) -> None:
+    async def _declined(
+        self, order: LaunchOrder, detail: str, code: ReasonCode = ReasonCode.LAUNCH_REFUSED
+    ) -> None:
         await self._void(order)
-        reason = Reason(code=ReasonCode.LAUNCH_REFUSED, detail=detail[:500])
+        reason = Reason(code=code, detail=detail[:500])
         self._send(LaunchDeclined(attempt=order.attempt, reason=reason))
 
     async def _void(self, order: LaunchOrder | CancelOrder) -> None:

@@ -1,7 +1,10 @@
-"""Who asks, and for what? The unix socket of researchers' commands, at a site and at the daemon.
+"""Serves the unix socket of researchers' commands, at a site and at the daemon, fairly by user.
 
-The kernel tells who is at the other end; nothing the caller says is believed. What one caller may
-send and keep open is bounded, since everyone at the site may connect.
+The kernel tells who is at the other end; nothing the caller says is believed. Everyone at the site
+may connect, so what one user may keep open is bounded, and no user waits for another's calls: each
+has as many slots as any other. Who has more calls than slots has them wait in order; beyond that a
+caller is told that the service is busy, before it is read, and asks again by itself
+(``cli.client``).
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ import contextlib
 import pwd
 import socket as sockets
 import struct
-from collections import Counter
+from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -30,8 +34,18 @@ from federator.sites.calls import (
 from federator.sites.protocol import read_frame
 from federator.sites.replies import Reply
 
-MAX_CONNECTIONS: Final = 16  # of one user
+SERVED_AT_ONCE: Final = 16  # connections of one user
+WAITING_AT_MOST: Final = 256  # of one user, beside those that are served
+OPEN_AT_MOST: Final = 600  # of all users; then whoever has most waiting gives way
 IDLE_S: Final = 60.0
+BACKLOG: Final = 4096  # that the kernel keeps; it takes no more than net.core.somaxconn
+ACCEPTED_AT_ONCE: Final = 64  # before anything else has its turn
+NO_FILES_PAUSE_S: Final = 0.1  # after the process has run out of file descriptors
+_BUSY: Final = frame(
+    ErrorReply(
+        message=f"busy: {WAITING_AT_MOST} of your commands wait already", kind=ErrorKind.BUSY
+    )
+)
 
 call_decoder: Final[msgspec.msgpack.Decoder[Call]] = msgspec.msgpack.Decoder(Call)
 
@@ -47,50 +61,130 @@ class OpenSocket(Protocol):
 Listen = Callable[[Answer, Path], Awaitable[OpenSocket]]
 
 
+@dataclass(slots=True)
+class _Caller:
+    """The connections of one user."""
+
+    served: int = 0
+    waiting: deque[sockets.socket] = field(default_factory=deque)
+
+
 class ResearcherSocket:
     """Listens, reads calls, and writes what ``answer`` makes of them.
 
     Args:
         answer: takes the caller's user name and the call.
+        uid_of: tells whose a connection is; by default the kernel does.
     """
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(
+        self, answer: Answer, uid_of: Callable[[sockets.socket], int] | None = None
+    ) -> None:
         self._answer = answer
-        self._open: Counter[int] = Counter()
+        self._uid_of = peer_uid if uid_of is None else uid_of
+        self._callers: dict[int, _Caller] = {}
+        self._open = 0
+        self._serving: set[asyncio.Task[None]] = set()  # or they could be lost on their way
 
-    async def listen(self, path: Path) -> asyncio.Server:
+    async def listen(self, path: Path) -> OpenSocket:
         """Start to listen at ``path``, in place of whoever did before.
 
         Raises:
             ConfigError: the path cannot be listened at.
         """
+        door = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
-            server = await asyncio.start_unix_server(self._serve, path)
+            door.setblocking(False)
+            door.bind(str(path))
+            door.listen(BACKLOG)
             path.chmod(0o666)  # who calls is told by the kernel, not by the file's mode
         except OSError as error:
+            door.close()
             raise ConfigError(f"cannot listen at {path}: {error.strerror or error}") from error
-        return server
+        asyncio.get_running_loop().add_reader(door.fileno(), self._accept, door)
+        return _Door(door, self._turn_away_waiting)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        uid = peer_uid(writer)
-        self._open[uid] += 1
+    # ---- who may come in ----
+
+    def _accept(self, door: sockets.socket) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                peer, _address = door.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError:  # no file descriptor is left
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(door.fileno())
+                loop.call_later(NO_FILES_PAUSE_S, self._listen_again, door)
+                return
+            peer.setblocking(False)
+            self._take(peer)
+
+    def _listen_again(self, door: sockets.socket) -> None:
+        if door.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(door.fileno(), self._accept, door)
+
+    def _take(self, peer: sockets.socket) -> None:
+        """Serve a connection, let it wait, or turn it away."""
         try:
-            writer.write(BANNER)
-            if self._open[uid] > MAX_CONNECTIONS:
-                message = f"you have more than {MAX_CONNECTIONS} commands waiting already"
-                writer.write(frame(ErrorReply(message=message, kind=ErrorKind.UNAVAILABLE)))
-            else:
+            uid = self._uid_of(peer)
+            peer.send(BANNER)
+        except OSError:  # it is gone
+            peer.close()
+            return
+        caller = self._callers.setdefault(uid, _Caller())
+        self._open += 1
+        caller.waiting.append(peer)
+        if caller.served < SERVED_AT_ONCE:
+            self._serve_next(uid, caller)
+        elif len(caller.waiting) > WAITING_AT_MOST:
+            self._turn_away(caller)
+        greediest = max(self._callers.values(), key=lambda each: len(each.waiting))
+        if self._open > OPEN_AT_MOST and greediest.waiting:
+            self._turn_away(greediest)
+
+    def _turn_away(self, caller: _Caller) -> None:
+        """Tell the last that waits that it was not heard."""
+        peer = caller.waiting.pop()
+        self._open -= 1
+        with contextlib.suppress(OSError):
+            peer.send(_BUSY)
+        peer.close()
+
+    def _turn_away_waiting(self) -> None:
+        for caller in self._callers.values():
+            while caller.waiting:
+                self._turn_away(caller)
+
+    # ---- who is served ----
+
+    def _serve_next(self, uid: int, caller: _Caller) -> None:
+        peer = caller.waiting.popleft()
+        caller.served += 1
+        task = asyncio.get_running_loop().create_task(self._serve(uid, caller, peer))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _serve(self, uid: int, caller: _Caller, peer: sockets.socket) -> None:
+        try:
+            reader, writer = await asyncio.open_unix_connection(sock=peer)
+            try:
                 await self._converse(user_of(uid), reader, writer)
+            finally:
+                writer.close()
         except (OSError, SiteUnavailable, TimeoutError):
             pass  # the caller hung up, fell silent, or sent what is no call
         finally:
-            self._open[uid] -= 1
-            if not self._open[uid]:
-                del self._open[uid]
-            writer.close()
+            peer.close()
+            caller.served -= 1
+            self._open -= 1
+            if caller.waiting:
+                self._serve_next(uid, caller)
+            elif not caller.served:
+                del self._callers[uid]
 
     async def _converse(
         self, user: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -113,9 +207,23 @@ class ResearcherSocket:
             await writer.drain()
 
 
-def peer_uid(writer: asyncio.StreamWriter) -> int:
+class _Door:
+    """A socket that is listened at."""
+
+    def __init__(self, door: sockets.socket, turn_away_waiting: Callable[[], None]) -> None:
+        self._door = door
+        self._turn_away_waiting = turn_away_waiting
+
+    def close(self) -> None:
+        """Take no more; whoever is served already is answered."""
+        if self._door.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(self._door.fileno())
+            self._door.close()
+            self._turn_away_waiting()
+
+
+def peer_uid(peer: sockets.socket) -> int:
     """The uid of the process at the other end of a unix socket."""
-    peer: sockets.socket = writer.get_extra_info("socket")
     size = struct.calcsize("3i")
     _, uid, _ = struct.unpack("3i", peer.getsockopt(sockets.SOL_SOCKET, sockets.SO_PEERCRED, size))
     return int(uid)

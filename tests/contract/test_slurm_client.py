@@ -8,8 +8,10 @@ from math import inf
 import pytest
 
 from federator.errors import SiteRefused, SiteUnavailable
+from federator.model.reason import ReasonCode
 from federator.model.site import NodeShare, NodeState, SiteJobState
 from federator.model.workload import AttemptId, WorkloadId
+from federator.sites.base import SbatchRefused
 from federator.sites.slurm.client import SlurmClient
 from federator.testbed import cluster, layout
 from federator.testbed.layout import StateDir
@@ -242,6 +244,23 @@ def test_a_foreign_job_is_seen_but_is_no_attempt(scene: Scene) -> None:
 def test_a_refusal_carries_the_sites_own_words(scene: Scene, what: str, words: str) -> None:
     assert isinstance(scene.errors[what], SiteRefused)
     assert words in str(scene.errors[what])
+
+
+@pytest.mark.parametrize(
+    ("what", "code"),
+    [
+        ("unknown option", ReasonCode.SBATCH_REFUSED),
+        ("never fits", ReasonCode.PLAN_REFUSED),
+        ("no such partition", ReasonCode.PLAN_REFUSED),
+        ("as a stranger", ReasonCode.LAUNCH_REFUSED),
+    ],
+)
+def test_a_refused_launch_tells_whether_it_is_for_good(
+    scene: Scene, what: str, code: ReasonCode
+) -> None:
+    error = scene.errors[what]
+    assert isinstance(error, SbatchRefused)
+    assert error.code is code
 
 
 @pytest.mark.parametrize("what", ["cancel one long gone", "cancel one that ended"])

@@ -91,6 +91,7 @@ class LoopbackAgent:
         self._told: dict[AttemptId, AttemptReport] | None = None
         self._told_shape: tuple[Capacity | None, tuple[PartitionSummary, ...]] = (None, ())
         self.refuses = False  # sbatch says no
+        self.refuses_as = ReasonCode.LAUNCH_REFUSED
         self._lies = False
 
     def sweep(self) -> SiteReported:
@@ -155,7 +156,7 @@ class LoopbackAgent:
         if attempt not in self._marks:
             obstacle = self._scheduler.holds(order.jobs, order.victims, order.shrinks)
             if obstacle is None and self.refuses:
-                obstacle = Reason(code=ReasonCode.LAUNCH_REFUSED, detail="sbatch said no")
+                obstacle = Reason(code=self.refuses_as, detail="sbatch said no")
             if obstacle is not None:
                 self._marks[attempt] = 0
                 return LaunchRefused(site=self._site, attempt=attempt, reason=obstacle)
@@ -198,6 +199,7 @@ class _Site:
     marks: dict[AttemptId, int]
     agent: LoopbackAgent | None = None  # None while the channel is down
     refuses: bool = False
+    refuses_as: ReasonCode = ReasonCode.LAUNCH_REFUSED
 
 
 class Loopback:
@@ -289,11 +291,13 @@ class Loopback:
     def slurm(self, site: str) -> SimulatedSlurm:
         return self.sites[SiteName(site)].slurm
 
-    def refuse_launches(self, site: str, refuses: bool = True) -> None:
+    def refuse_launches(
+        self, site: str, refuses: bool = True, code: ReasonCode = ReasonCode.LAUNCH_REFUSED
+    ) -> None:
         found = self.sites[SiteName(site)]
-        found.refuses = refuses
+        found.refuses, found.refuses_as = refuses, code
         if found.agent is not None:
-            found.agent.refuses = refuses
+            found.agent.refuses, found.agent.refuses_as = refuses, code
 
     def site_down(self, site: str) -> None:
         """The channel breaks; what is on its way is lost, the cluster runs on."""
@@ -307,7 +311,7 @@ class Loopback:
         found = self.sites[name]
         if found.agent is None:
             found.agent = LoopbackAgent(name, found.slurm, found.marks, ("gpu",), self.clock)
-            found.agent.refuses = found.refuses
+            found.agent.refuses, found.agent.refuses_as = found.refuses, found.refuses_as
             self.observe(SiteUp(site=name))
             self._report(name, found.agent)
             self._later(POLL_S, self._poll(name, found.agent))
@@ -340,6 +344,13 @@ class Loopback:
         regions = {each: region for each, region in self._rules.regions.items() if each != name}
         self._rules = replace(self._rules, regions=regions)
         self.restart()
+
+    def bring_in(self, site: str) -> None:
+        """An admin adds a site that ``take_out`` has removed, and restarts the daemon."""
+        name = SiteName(site)
+        self._nodes[name] = tuple(self.sites[name].slurm.nodes())
+        self.restart()
+        self.site_up(site)
 
     def repeat_last_report(self, site: str, after_s: float = 0.0) -> None:
         """News of a site comes twice."""

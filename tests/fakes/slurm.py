@@ -9,9 +9,10 @@ from federator.errors import SiteRefused, SiteUnavailable
 from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 from federator.model.site import AttemptReport, Node, SiteJob, SiteJobState
 from federator.model.workload import AttemptId
-from federator.sites.base import NOTHING, Missing, Own, Probe, Seen, Sweep, Tidying
+from federator.sites.base import NOTHING, Missing, Own, Probe, SbatchRefused, Seen, Sweep, Tidying
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 from federator.sites.slurm.parse_site import Partition
+from federator.sites.slurm.refusals import kind_of_refusal
 
 
 class SimulatedSite:
@@ -69,7 +70,7 @@ class SimulatedSite:
         self.on_launch(order.attempt, ticket)
         self._answer()
         if self.refusal:
-            raise SiteRefused(self.refusal)
+            raise SbatchRefused(self.refusal, kind_of_refusal(self.refusal))
         if self.order_is_lost:
             raise SiteUnavailable("sbatch: no answer of slurmctld")
         self.submitted.append(order.attempt)

@@ -82,3 +82,42 @@ def test_patterns_are_those_of_sbatch_with_the_federations_ids(
                 f".{row['site_job_id']}")  # fmt: skip
         at(row["site"], "rm", f"/home/{USER}/{name}")
         at(row["site"], "sh", "-c", f"rm -f '/home/{USER}/r%j'")
+
+
+def test_what_fsqueue_and_explain_say_of_files_is_where_they_are(federation: Running) -> None:
+    id_ = submit(federation, "--gres=gpu:a100:1 -o 'out-%x-%j.%L' -J named --wrap pwd")
+    (row,) = federation.await_end(id_)
+    name = f"{FOLDER}/out-named-{id_}.{row['site_job_id']}"
+    assert (row["work_dir"], row["stdout"], row["stderr"]) == (FOLDER, name, name)
+    assert at("alpine", "cat", row["stdout"]).strip() == FOLDER
+    said = federation.run("federator", "explain", str(id_)).stdout
+    assert f"StdOut   {name}" in re.sub(" +", " ", said).replace("StdOut ", "StdOut   ")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", row["ended_at"])
+
+
+@pytest.mark.parametrize(("gpu", "sites"), [("a100", {"alpine", "boreal"}), ("h100", {"cedar"})])
+def test_a_file_that_cannot_be_opened_is_named_with_its_site(
+    federation: Running, gpu: str, sites: set[str]
+) -> None:
+    id_ = federation.submit("#!/bin/sh\n", f"--gres=gpu:{gpu}:1", "-o/home/vision2/mine/%j.out")
+    (row,) = federation.await_end(id_)
+    assert row["site"] in sites
+    assert (row["state"], row["signal"], row["reason"]["code"]) == ("FAILED", 53, "FedFiles")
+    assert row["reason"]["detail"] == (
+        f"at {row['site']}: --output=/home/vision2/mine/{id_}.out: its folder does not exist"
+    )
+
+
+def test_what_shared_storage_lacks_is_refused_at_launch_with_its_name(federation: Running) -> None:
+    """Not even sbatch is called: what the login node lacks there, the nodes lack, too."""
+    id_ = submit(federation, "--gres=gpu:a100:1 -i absent --wrap true")
+    row = federation.await_state(id_, "PENDING", timeout_s=30)
+    wrong = f"--input={FOLDER}/absent: it does not exist"
+    said = ""
+    for _ in range(20):
+        said = federation.run("fsqueue", "--why", str(id_)).stdout
+        if wrong in said:
+            break
+        at("alpine", "sleep", "1")
+    assert wrong in said, (row, said)
+    federation.run("fscancel", str(id_))

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from pydantic import BaseModel
 
 from federator import config
 from federator.daemon.transition_log import ENDED, event_name
+from federator.model.event import LogRecord
 from federator.model.lifecycle import TERMINAL, TRANSITIONS, Happening
+from federator.model.message import Command, Observation
 from federator.model.reason import ReasonCode
+from federator.sites.protocol import PROTOCOL_VERSION
 from federator.testbed.layout import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
@@ -99,6 +104,65 @@ def _explained_events(section: str) -> set[str]:
     return {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
 
 
+CORE = {"Observation": Observation, "Command": Command, "LogRecord": LogRecord}
+
+
+def core_table(union: str) -> str:
+    """One row for each member of a union: its name, and the first line of its docstring."""
+    heading = {"Observation": "observation", "Command": "command", "LogRecord": "event"}[union]
+    rows = [f"| {heading} | |", "|---|---|"]
+    for member in get_args(CORE[union]):
+        first, _, _ = (member.__doc__ or "").partition("\n")
+        rows.append(f"| `{member.__name__}` | {first.rstrip('.').replace('``', '`')} |")
+    return "\n".join(rows) + "\n"
+
+
+def with_core_tables(text: str) -> str:
+    """The text with every table of the core as the code has it now."""
+    for union in CORE:
+        begins = f"<!-- table: {union} -->\n"
+        assert text.count(begins) == 1
+        head, _, tail = text.partition(begins)
+        text = f"{head}{begins}{core_table(union)}{tail[tail.index('<!-- end -->') :]}"
+    return text
+
+
+def test_the_tables_of_observations_commands_and_events_are_those_of_the_code() -> None:
+    """To write them anew: ``python -m tests.unit.test_docs``."""
+    page = text_of(DOCS / "architecture.md")
+    assert page == with_core_tables(page)
+
+
+def test_the_layers_are_those_that_are_checked() -> None:
+    project = tomllib.loads(text_of(REPOSITORY / "pyproject.toml"))
+    contract = project["tool"]["importlinter"]["contracts"][0]
+    layers = "  >  ".join(layer.replace("federator.", "") for layer in contract["layers"])
+    assert f"```\n{layers}\n```" in text_of(DOCS / "architecture.md")
+
+
+def sections_of_the_newest_release() -> dict[str, str]:
+    """What the changelog says of it, by heading."""
+    newest = text_of(REPOSITORY / "CHANGELOG.md").split("\n## ")[1]
+    return dict(re.findall(r"^### (.+?)\n(.*?)(?=^### |\Z)", newest, re.MULTILINE | re.DOTALL))
+
+
+def test_nothing_is_both_announced_and_not_there_yet() -> None:
+    sections = sections_of_the_newest_release()
+    missing = re.findall(r"\*\*(.+?)\*\*", sections.pop("Not there yet"))
+    assert len(missing) >= 4
+    announced = " ".join(" ".join(sections.values()).lower().split())
+    works = (
+        text_of(REPOSITORY / "README.md").partition("## What works")[2].partition("## Limits")[0]
+    )
+    today = " ".join(row.split("|")[2].lower() for row in works.splitlines() if row.startswith("|"))
+    assert [term for term in missing if term.lower() in announced + today] == []
+
+
+def test_the_changelog_names_the_protocol_that_is_spoken_and_no_other() -> None:
+    named = re.findall(r"protocol (\d+)", " ".join(sections_of_the_newest_release().values()))
+    assert set(named) == {str(PROTOCOL_VERSION)}
+
+
 def test_every_event_of_the_daemons_log_is_explained_and_no_other() -> None:
     steps = {event_name(h) for h in Happening if h is not Happening.AWARDED}
     steps -= {event_name(h) for h in _ENDINGS}  # always the last: "ended"
@@ -142,3 +206,8 @@ def test_every_test_that_a_promise_names_exists() -> None:
     assert rows
     missing = [name for path, name in rows if f"def {name}(" not in text_of(DOCS / path)]
     assert not missing
+
+
+if __name__ == "__main__":
+    PAGE = DOCS / "architecture.md"
+    PAGE.write_text(with_core_tables(text_of(PAGE)), encoding="utf-8")

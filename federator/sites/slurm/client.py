@@ -26,7 +26,7 @@ import msgspec
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.model.site import AttemptReport, LocalJob, Node, SiteJob
 from federator.model.workload import AttemptId
-from federator.sites.base import NOTHING, Missing, Own, Seen, Tidying
+from federator.sites.base import NOTHING, Missing, Own, SbatchRefused, Seen, Tidying
 from federator.sites.protocol import PreemptOrder, SignalTo
 from federator.sites.slurm.file_names import no_files
 from federator.sites.slurm.parse_accounts import SACCT_FIELDS, accounted
@@ -46,6 +46,7 @@ from federator.sites.slurm.parse_site import (
     parse_settings,
     parse_version,
 )
+from federator.sites.slurm.refusals import in_one_line, kind_of_refusal
 from federator.sites.slurm.reports import attempt_reports
 from federator.sites.slurm.runner import Completed, Runner
 from federator.sites.slurm.shares import Shares
@@ -341,22 +342,26 @@ class SlurmClient:
         """Submit as ``user``; return the (leader's) job id.
 
         Raises:
-            SiteRefused: Slurm, sudo or the helper said no; there is no job.
+            SbatchRefused: Slurm, sudo or the helper said no; there is no job.
             SiteUnavailable: it is not known whether there is one; look the attempt up.
         """
-        answer = await self._help(
-            user,
-            op="sbatch",
-            argv=list(call.argv),
-            args=list(call.args),
-            script=call.script,
-            environment=dict(call.environment),
-            work_dir=call.work_dir,
-            umask=call.umask,
-            checkpoint_dir=call.checkpoint_dir,
-            files=dict(call.files),
-            start_by_s=float(self._clock() + START_WITHIN_S),
-        )
+        try:
+            answer = await self._help(
+                user,
+                op="sbatch",
+                argv=list(call.argv),
+                args=list(call.args),
+                script=call.script,
+                environment=dict(call.environment),
+                work_dir=call.work_dir,
+                umask=call.umask,
+                checkpoint_dir=call.checkpoint_dir,
+                files=dict(call.files),
+                start_by_s=float(self._clock() + START_WITHIN_S),
+            )
+        except SiteRefused as error:
+            words = str(error)
+            raise SbatchRefused(in_one_line(words), kind_of_refusal(words)) from error
         job_id = answer.get("job_id")
         if not isinstance(job_id, int):
             raise SiteUnavailable(f"the site's helper named no job: {answer}")

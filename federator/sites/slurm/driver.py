@@ -10,9 +10,9 @@ from federator.model.workload import AttemptId
 from federator.sites.base import NOTHING, Holder, Missing, Own, Probe, Seen, Sweep, Tidying
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 from federator.sites.slurm.client import SlurmClient
-from federator.sites.slurm.file_names import working_dir
+from federator.sites.slurm.file_names import files_of, working_dir
 from federator.sites.slurm.parse_site import Partition
-from federator.sites.slurm.render import files_to_open, probe_call, render
+from federator.sites.slurm.render import chosen_name, files_to_open, ids_of, probe_call, render
 from federator.sites.slurm.reports import as_launched, attempt_reports, holders_of
 from federator.sites.slurm.runner import SubprocessRunner
 
@@ -79,7 +79,11 @@ class SlurmDriver:
 
     async def inspect(self, order: LaunchOrder) -> str:
         work_dir = working_dir(order.submission)
-        return await self._client.inspect(order.user, files_to_open(order), work_dir)
+        wrong = await self._client.inspect(order.user, files_to_open(order), work_dir)
+        name = chosen_name(order)
+        files = files_of(order.submission, ids_of(order), user=order.user, name=name)
+        names = dict.fromkeys((files.stdout, files.stderr, files.stdin))
+        return f"at {self._site}: {wrong or 'one of ' + ', '.join(names)}"
 
     async def tidy(self, user: str, order: Tidying) -> tuple[int, ...]:
         return await self._client.tidy(user, order)

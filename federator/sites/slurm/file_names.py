@@ -14,11 +14,14 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from federator.model.submission import Submission
-from federator.sites.slurm.options import Options
+
+if TYPE_CHECKING:
+    from federator.sites.slurm.options import Options
 
 PATTERNS: Final = frozenset({"output", "error", "input"})  # options whose values are patterns
 NO_FILE: Final = "/dev/null"
@@ -29,8 +32,7 @@ SITE_ID: Final = "L"  # 26.05 has A, a, b, J, j, N, n, r, S, s, t, u, x
 _SYMBOL: Final = re.compile(r"%(\d*)([^\d])", re.ASCII | re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FederationIds:
+class FederationIds(Struct, frozen=True, kw_only=True):
     """What a job is called: ``workload``; a task of an array also ``array`` and ``index``."""
 
     workload: int
@@ -50,8 +52,7 @@ class FederationIds:
         return found | ({"a": self.index, "b": self.index % 10} if self.array else {})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFiles:
+class JobFiles(Struct, frozen=True, kw_only=True):
     """Absolute names; what only Slurm can know in them is as it was written (``%N``)."""
 
     work_dir: str

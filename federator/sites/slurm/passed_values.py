@@ -28,10 +28,23 @@ _SIGNAL: Final = re.compile(
     re.IGNORECASE,
 )
 _LARGEST_LEAD_S: Final = 65_535
-_MAIL_TYPES: Final = frozenset({
-    "NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "INVALID_DEPEND", "STAGE_OUT", "TIME_LIMIT",
-    "TIME_LIMIT_50", "TIME_LIMIT_80", "TIME_LIMIT_90", "ARRAY_TASKS",
-})  # fmt: skip
+_MAIL_TYPES: Final = frozenset(
+    {
+        "NONE",
+        "BEGIN",
+        "END",
+        "FAIL",
+        "REQUEUE",
+        "ALL",
+        "INVALID_DEPEND",
+        "STAGE_OUT",
+        "TIME_LIMIT",
+        "TIME_LIMIT_50",
+        "TIME_LIMIT_80",
+        "TIME_LIMIT_90",
+        "ARRAY_TASKS",
+    }
+)
 _SPREAD: Final = r"(?:\*|block|cyclic|fcyclic)?"
 _DISTRIBUTION: Final = re.compile(
     rf"plane=0*[1-9][0-9]*|arbitrary|(?:no)?pack"
@@ -51,19 +64,37 @@ _GPU_BINDING: Final = re.compile(
     r"(?:v(?:erbose)?,)?(?:closest|none|single:|per_task:|(?:map|mask)_gpu:[0-9]).*", re.IGNORECASE
 )
 _GPU_FREQUENCY: Final = re.compile(r"(?:memory=)?(?:low|medium|high|highm1|[0-9]+)|verbose")
-_GRES_FLAGS: Final = frozenset({
-    "", "disable-binding", "enforce-binding", "multiple-tasks-per-sharing", "one-task-per-sharing",
-})  # fmt: skip
+_GRES_FLAGS: Final = frozenset(
+    {
+        "",
+        "disable-binding",
+        "enforce-binding",
+        "multiple-tasks-per-sharing",
+        "one-task-per-sharing",
+    }
+)
 _MEMORY_BINDING: Final = re.compile(
     r"q(?:uiet)?|v(?:erbose)?|none|no|p(?:refer)?|rank|local|sort|nosort|map_mem:[0-9].*|mask_mem:[0-9a-f].*"
     r"|[0-9][0-9a-fx*]*",  # numbers that follow those of a map or mask
     re.IGNORECASE,
 )
 _PROFILES: Final = frozenset({"all", "none", "energy", "task", "network", "lustre"})
-_LIMITS: Final = frozenset({
-    "ALL", "NONE", "AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "RSS",
-    "STACK",
-})  # fmt: skip
+_LIMITS: Final = frozenset(
+    {
+        "ALL",
+        "NONE",
+        "AS",
+        "CORE",
+        "CPU",
+        "DATA",
+        "FSIZE",
+        "MEMLOCK",
+        "NOFILE",
+        "NPROC",
+        "RSS",
+        "STACK",
+    }
+)
 _SOCKETS: Final = ("first", "second", "third")
 
 

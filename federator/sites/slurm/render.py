@@ -223,14 +223,18 @@ def files_to_open(order: LaunchOrder) -> dict[str, object]:
 
     An output of an earlier attempt that is another UID's is put aside under that one's number.
     """
-    options = {option.name: option.value for option in order.submission.components[0]}
-    name = options.get("job-name") or order.name
     earlier = order.attempt.attempt - 1
     return {
-        "names": opened(order.submission, ids_of(order), user=order.user, name=name),
+        "names": opened(order.submission, ids_of(order), user=order.user, name=chosen_name(order)),
         "shared": order.shared,
         "aside": f".{earlier}" if earlier else "",
     }
+
+
+def chosen_name(order: LaunchOrder) -> str:
+    """What its batch script is called at the site."""
+    options = {option.name: option.value for option in order.submission.components[0]}
+    return options.get("job-name") or order.name
 
 
 def ids_of(order: LaunchOrder) -> FederationIds:

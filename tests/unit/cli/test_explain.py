@@ -83,10 +83,11 @@ def test_a_waiting_workload_is_told_with_its_rank_every_site_and_every_setback(
             )},
         )
     )  # fmt: skip
-    assert asked == [QueueCall(ids=(str(ID),), ended=True, why=True)]
+    assert asked == [QueueCall(ids=(str(ID),), ended=True, why=True, files=True)]
     assert shown.splitlines() == [
         "Workload 4294967297 'train' of ada, tenant vision",
         "  State             PENDING, submitted 1 h ago",
+        "  Times             submitted 1970-01-01T00:16:40Z",
         "  Size              1 node, 8 GPUs, time limit 1 h",
         "  Position          3rd of 1,200",
         "  Priority          2, tenant vision's",
@@ -107,17 +108,24 @@ def test_a_running_workload_is_told_with_its_place_its_standing_and_every_bid(ru
             node_names=("a1", "a2", "a3", "a4"), jobs=2, time_limit_s=float("inf"),
             rank=rank(position=0, of=0, awarded_priority=7, credit=31.2),
             offers={"alpine": Score(locality_cost=28.0, fragmentation=4.0), "baker": Score()},
+            work_dir="/home/ada", stdin="/dev/null", stdout="/home/ada/7.out",
+            stderr="/home/ada/7.err",
         )
     )  # fmt: skip
     assert shown.splitlines() == [
         "Workload 4294967297 'train' of ada, tenant vision",
         "  State          RUNNING, submitted 1 h ago, started 1 min ago",
+        "  Times          submitted 1970-01-01T00:16:40Z, started 1970-01-01T01:15:40Z",
         "  Size           1 node, 8 GPUs, 2 het components",
         "  Standing       awarded at priority 7, over quota, with credit 31.20; now priority 2, "
         "within quota",
         "  Attempt        2, at alpine, job 101, on a[1-4]",
         "  Bid of alpine  locality_cost 28, fragmentation 4, taken",
         "  Bid of baker   as good as can be (all terms 0)",
+        "  WorkDir        /home/ada",
+        "  StdIn          /dev/null",
+        "  StdOut         /home/ada/7.out",
+        "  StdErr         /home/ada/7.err",
     ]
 
 
@@ -132,6 +140,27 @@ def test_a_workload_that_ended_is_told_with_how(run: Run) -> None:
         in shown
     )  # fmt: skip
     assert "Rank" not in shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "ended"),
+    [
+        ({"state": "CANCELLED"}, "before it started"),
+        ({"state": "CANCELLED", "site_state": "PREEMPTED"}, "before it started"),
+        ({"state": "FAILED", "started_at_s": 4000.0}, "exit code not known"),
+        ({"state": "CANCELLED", "signal": 15, "exit_code": 0}, "signal 15"),
+    ],
+)
+def test_what_never_ran_has_no_exit_code(run: Run, changes: dict[str, Any], ended: str) -> None:
+    (line,) = (x for x in run(reply(**changes)).splitlines() if x.startswith("  Ended"))
+    assert line.split(None, 1)[1] == ended
+
+
+def test_a_held_workload_says_what_its_sites_said(run: Run) -> None:
+    reason = Reason(code=ReasonCode.HELD, detail="alpine: Invalid qos specification")
+    shown = run(reply(state="HELD", reason=reason))
+    assert "HELD, submitted" in shown
+    assert "(cancel it and submit it anew): alpine: Invalid qos specification" in shown
 
 
 def test_what_was_said_of_a_workload_is_told_and_that_nothing_acts_on_it(run: Run) -> None:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from federator.cli import client, fsbatch
@@ -97,7 +98,7 @@ def script(tmp_path: Path) -> Callable[[bytes], str]:
     return write
 
 
-def row(state: str = "COMPLETED", exit_code: int = 0, signal: int = 0) -> QueueRow:
+def row(state: str = "COMPLETED", exit_code: int | None = 0, signal: int = 0) -> QueueRow:
     return QueueRow(
         id=ID, name="n", user="u", tenant="t", priority=1, state=state, attempt=1,
         submitted_at_s=0.0, exit_code=exit_code, signal=signal,
@@ -361,6 +362,9 @@ def test_uid_asks_for_another_user(daemon: Daemon) -> None:
         ([row("FAILED", 3)], 3),
         ([row("FAILED", 0, 9)], 1),
         ([row("TIMEOUT")], 1),
+        ([row("CANCELLED", None)], 1),
+        ([row("HELD", None)], 1),
+        ([row("FAILED", 3), row("HELD", None)], 3),
         ([row(), row("FAILED", 7), row("FAILED", 2)], 7),
     ],
 )
@@ -375,6 +379,27 @@ def test_wait_exits_with_the_highest_exit_code(
     array = [f"--array=1-{len(rows)}"] if len(rows) > 1 else []
     assert fsbatch.run(["-W", *array, "--wrap=x"], {}) == status
     assert daemon.calls[-1] == QueueCall(ids=(str(ID),), ended=True)
+
+
+def test_wait_goes_on_while_the_daemon_is_away(daemon: Daemon) -> None:
+    daemon.answers += [
+        ErrorReply(message="a standby", kind=ErrorKind.UNAVAILABLE),
+        QueueReply(rows=(row("FAILED", 3),), now_s=0.0),
+    ]
+    assert fsbatch.run(["-W", "--wrap=x"], {}) == 3
+
+
+def test_wait_ends_with_the_words_of_the_sites_that_refused_it(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "alpine: Batch job submission failed: Invalid qos specification"
+    held = msgspec.structs.replace(
+        row("HELD", None), reason=Reason(code=ReasonCode.HELD, detail=words)
+    )
+    daemon.answers.append(QueueReply(rows=(held,), now_s=0.0))
+    assert fsbatch.run(["-W", "--wrap=x"], {}) == 1
+    assert f"fsbatch: job {ID}: held, since no site takes it" in (err := capsys.readouterr().err)
+    assert words in err
 
 
 def test_test_only_shows_each_site_and_queues_nothing(

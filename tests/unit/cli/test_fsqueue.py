@@ -51,6 +51,18 @@ def test_the_rank_stands_before_the_sites_reasons() -> None:
     assert second.strip() == "alpine: not now: the site is down or not connected"
 
 
+def test_what_is_held_is_pending_with_its_reason() -> None:
+    reason = Reason(code=ReasonCode.HELD, detail="alpine: Invalid qos specification")
+    line, why = fsqueue.render(
+        [row(state="HELD", reason=reason)], 0.0, header=False, why=True
+    ).splitlines()
+    assert " PD " in line
+    assert line.endswith("(JobHeldUser)")
+    assert "Invalid qos specification" in why
+    for asked in ("pd", "PENDING"):
+        assert fsqueue._states(asked) == {"PENDING", "HELD"}
+
+
 def test_a_daemon_of_an_older_release_ranks_nothing() -> None:
     rows = [row(refusals={"alpine": REFUSAL})]
     lines = fsqueue.render(rows, 0.0, header=False, why=True).splitlines()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from federator.daemon.views import queue_rows, site_rows
 from federator.model.reason import ReasonCode
 from federator.model.site import SiteJobState
+from federator.model.submission import Option, Submission, pack_submission
 from federator.model.workload import Job, SiteName, WorkloadId
 from federator.sites.calls import QueueCall, QueueRow
 from tests.fakes.build import draft, gang, rack
@@ -93,6 +96,38 @@ def test_an_end_shows_slurms_own_word_and_exit_code() -> None:
     assert seen.ended_at_s > seen.started_at_s
 
 
+def test_what_never_ran_has_no_exit_code() -> None:
+    f = federation()
+    f.site_down("alpine")
+    id_ = f.submit(draft())
+    assert row(f, id_).exit_code is None
+    f.cancel(id_)
+    seen = row(f, id_)
+    assert (seen.state, seen.exit_code, seen.signal) == ("CANCELLED", None, 0)
+
+
+def test_what_ended_after_it_had_run_has_its_exit_code() -> None:
+    f = federation()
+    id_ = f.submit(draft())
+    f.run_for(1.0)
+    assert row(f, id_).exit_code is None
+    f.slurm("alpine").end(f.entry(id_).attempt_id, SiteJobState.COMPLETED, 0)
+    f.run_for(15.0)
+    assert (row(f, id_).state, row(f, id_).exit_code) == ("COMPLETED", 0)
+
+
+def test_what_no_site_takes_is_shown_with_their_words() -> None:
+    f = federation()
+    f.refuse_launches("alpine", code=ReasonCode.SBATCH_REFUSED)
+    id_ = f.submit(draft())
+    f.run_for(10.0)
+    seen = row(f, id_)
+    assert seen.reason is not None
+    assert (seen.state, seen.reason.code.value) == ("HELD", "JobHeldUser")
+    assert seen.reason.detail == "alpine: sbatch said no"
+    assert row(f, id_).exit_code is None
+
+
 def test_a_task_of_an_array_is_found_by_every_name_it_has() -> None:
     f = federation()
     first = f.submit(draft(gang(1, 1), array_indices=(4, 9)))
@@ -111,3 +146,16 @@ def test_a_site_shows_since_when_it_is_down() -> None:
     f.site_down("alpine")
     (down,) = site_rows(f.federation, regions)
     assert (down.up, down.down_since_s) == (False, f.clock.now_s)
+
+
+def test_files_are_shown_where_they_are_asked_for() -> None:
+    f = federation()
+    options = (Option(name="output", value="%j-%L.out"), Option(name="chdir", value="sub"))
+    given = Submission(components=(options,), script="#!/bin/sh\n", work_dir="/home/ada")
+    id_ = f.submit(replace(draft(gang(2)), submission=pack_submission(given)))
+    f.run_for(1.0)
+    (plain,) = rows(f, QueueCall(ids=(str(id_),)))
+    assert (plain.work_dir, plain.stdout) == ("", "")
+    (shown,) = rows(f, QueueCall(ids=(str(id_),), files=True))
+    assert (shown.work_dir, shown.stdin) == ("/home/ada/sub", "/dev/null")
+    assert shown.stdout == shown.stderr == f"/home/ada/sub/{id_}-101.out"

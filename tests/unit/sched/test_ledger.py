@@ -18,7 +18,8 @@ from federator.model.reason import Reason, ReasonCode
 from federator.model.tenant import Tenancy
 from federator.model.workload import FIRST_WORKLOAD_ID, SiteName, TenantName
 from federator.sched.failures import DAY_S
-from federator.sched.ledger import RETRY_AFTER_MAX_S, RETRY_AFTER_S, Entry, Ledger
+from federator.sched.ledger import Entry, Ledger
+from federator.sched.pauses import RETRY_AFTER_MAX_S, RETRY_AFTER_S
 from tests.fakes.build import attempt, draft, plan_on, tenant
 
 ID = FIRST_WORKLOAD_ID

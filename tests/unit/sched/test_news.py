@@ -87,6 +87,16 @@ def test_what_a_prolog_refused_and_may_not_be_requeued_fails_on_account_of_its_n
     assert (why.code, why.detail) == (ReasonCode.NODE_FAILED, "n1 (n1: ecc)")
 
 
+def test_a_job_whose_files_could_not_be_opened_says_which() -> None:
+    entry = Entry(workload=workload(), state=WorkloadState.RUNNING)
+    wrong = "at alpine: --output=/x/7.out: its folder does not exist"
+    ended = replace(report(SiteJobState.FAILED), signal=53, unopened=wrong)
+    assert happenings(entry, ended) == [Happening.FAILED]
+    why = reason_for(entry, Happening.FAILED, ended)
+    assert why is not None
+    assert (why.code, why.detail) == (ReasonCode.FILES, wrong)
+
+
 def test_running_on_while_it_is_being_cancelled_is_no_news() -> None:
     entry = Entry(workload=workload(), state=WorkloadState.CANCELLING)
     assert happenings(entry, report(SiteJobState.RUNNING)) == []

@@ -345,13 +345,24 @@ def test_an_order_that_never_reached_slurm_is_given_up_only_when_that_is_certain
     assert daemon.site.submitted == []
 
 
-def test_a_refusal_of_sbatch_is_passed_on_in_its_own_words(daemon: Daemon) -> None:
-    daemon.site.refusal = "sbatch: error: Invalid qos specification"
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("Invalid qos specification", ReasonCode.SBATCH_REFUSED),
+        ("Requested node configuration is not available", ReasonCode.PLAN_REFUSED),
+        ("Partition in DOWN state", ReasonCode.LAUNCH_REFUSED),
+    ],
+)
+def test_a_refusal_of_sbatch_is_passed_on_in_its_own_words(
+    daemon: Daemon, words: str, code: ReasonCode
+) -> None:
+    daemon.site.refusal = f"sbatch: error: Batch job submission failed: {words}"
 
     async def script() -> None:
         daemon.tell(order())
         declined = await daemon.wait_for(LaunchDeclined)
-        assert "Invalid qos" in declined.reason.detail
+        assert words in declined.reason.detail
+        assert declined.reason.code is code
 
     daemon.serve(script)
     assert daemon.slurm.jobs == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,7 +27,9 @@ from federator.sites.calls import (
 from federator.sites.protocol import read_frame
 from federator.sites.replies import Reply, reply_decoder
 from federator.sites.researchers import (
-    MAX_CONNECTIONS,
+    OPEN_AT_MOST,
+    SERVED_AT_ONCE,
+    WAITING_AT_MOST,
     ResearcherSocket,
     user_of,
 )
@@ -40,11 +43,13 @@ class Desk:
     def __init__(self) -> None:
         self.taken: list[tuple[str, Call]] = []
         self.answers = True
+        self.release = asyncio.Event()
+        self.close: Callable[[], None] = lambda: None
 
     async def answer(self, user: str, call: Call) -> Reply:
         self.taken.append((user, call))
         if not self.answers:
-            await asyncio.Event().wait()
+            await self.release.wait()
         return SitesReply(sites=())
 
 
@@ -68,10 +73,15 @@ async def connected(path: Path) -> AsyncIterator[Caller]:
         writer.close()
 
 
-def with_socket(tmp_path: Path, script: Callable[[Path, Desk], Coroutine[Any, Any, None]]) -> None:
+def with_socket(
+    tmp_path: Path,
+    script: Callable[[Path, Desk], Coroutine[Any, Any, None]],
+    uid_of: Callable[[socket.socket], int] | None = None,
+) -> None:
     async def run() -> None:
         desk = Desk()
-        server = await ResearcherSocket(desk.answer).listen(tmp_path / "s")
+        server = await ResearcherSocket(desk.answer, uid_of).listen(tmp_path / "s")
+        desk.close = server.close
         try:
             await script(tmp_path / "s", desk)
         finally:
@@ -107,17 +117,108 @@ def test_a_call_beyond_the_limit_is_not_even_read(tmp_path: Path) -> None:
     with_socket(tmp_path, script)
 
 
-def test_one_user_cannot_take_all_connections(tmp_path: Path) -> None:
+def test_a_user_is_served_in_order_and_so_many_at_once(tmp_path: Path) -> None:
     async def script(path: Path, desk: Desk) -> None:
         desk.answers = False
-        kept = [await asyncio.open_unix_connection(path) for _ in range(MAX_CONNECTIONS)]
-        for reader, _ in kept:
+        callers = [await asyncio.open_unix_connection(path) for _ in range(SERVED_AT_ONCE + 4)]
+        for k, (_, writer) in enumerate(callers):
+            writer.write(frame(QueueCall(ids=(str(k),))))
+        while len(desk.taken) < SERVED_AT_ONCE:
+            await asyncio.sleep(0)
+        for _, writer in callers[:4]:
+            writer.close()
+        desk.answers = True
+        desk.release.set()
+        for reader, _ in callers[4:]:
             assert await reader.readline() == BANNER
+            assert await read_frame(reader) is not None
+        served = [call.ids[0] for _, call in desk.taken if isinstance(call, QueueCall)]
+        assert served[:SERVED_AT_ONCE] == [str(k) for k in range(SERVED_AT_ONCE)]
+        assert sorted(map(int, served)) == list(range(SERVED_AT_ONCE + 4))
+        for _, writer in callers[4:]:
+            writer.close()
+
+    with_socket(tmp_path, script)
+
+
+def test_two_hundred_commands_of_a_user_at_once_are_all_answered(tmp_path: Path) -> None:
+    async def script(path: Path, desk: Desk) -> None:
+        async def command(k: int) -> Reply | None:
+            async with connected(path) as caller:
+                return await caller.ask(frame(QueueCall(ids=(str(k),))))
+
+        replies = await asyncio.gather(*map(command, range(200)))
+        assert replies == [SitesReply(sites=())] * 200
+        assert len(desk.taken) == 200
+
+    with_socket(tmp_path, script)
+
+
+def test_who_has_too_many_commands_waiting_is_told_to_ask_again(tmp_path: Path) -> None:
+    async def script(path: Path, desk: Desk) -> None:
+        desk.answers = False
+        most = SERVED_AT_ONCE + WAITING_AT_MOST
+        kept = [await asyncio.open_unix_connection(path) for _ in range(most)]
         async with connected(path) as caller:
-            refused = await caller.ask(frame(QueueCall()))
+            busy = await read_frame(caller.reader)
+            assert busy is not None
+            refused = reply_decoder.decode(busy)
             assert isinstance(refused, ErrorReply)
-            assert "waiting already" in refused.message
-            assert refused.kind is ErrorKind.UNAVAILABLE  # it says nothing of an earlier try
+            assert refused.kind is ErrorKind.BUSY
+            assert await caller.reader.read() == b""
+        for _, writer in kept:
+            writer.close()
+
+    with_socket(tmp_path, script)
+
+
+def test_one_users_connections_keep_no_other_waiting(tmp_path: Path) -> None:
+    """The first 400 are of one user, who says nothing on them; then another one asks."""
+    uids = iter([1000] * 400 + [1001] * 3)
+
+    async def script(path: Path, desk: Desk) -> None:
+        kept = [await asyncio.open_unix_connection(path) for _ in range(400)]
+        for _ in range(3):
+            async with connected(path) as caller:
+                assert isinstance(await caller.ask(frame(SitesCall())), SitesReply)
+        assert [user for user, _ in desk.taken] == [user_of(1001)] * 3
+        for _, writer in kept:
+            writer.close()
+
+    with_socket(tmp_path, script, lambda _: next(uids))
+
+
+def test_when_too_many_are_open_in_all_whoever_has_most_waiting_gives_way(tmp_path: Path) -> None:
+    each = SERVED_AT_ONCE + 60
+    greedy = OPEN_AT_MOST - 7 * each
+    uids = iter([1] * greedy + [uid for uid in range(2, 9) for _ in range(each)] + [9])
+
+    async def script(path: Path, desk: Desk) -> None:
+        kept = [await asyncio.open_unix_connection(path) for _ in range(OPEN_AT_MOST)]
+        async with connected(path) as caller:
+            assert isinstance(await caller.ask(frame(SitesCall())), SitesReply)
+        reader, _ = kept[greedy + each - 1]  # those with 60 waiting have the most
+        assert await reader.readline() == BANNER
+        busy = await read_frame(reader)
+        assert busy is not None
+        refused = reply_decoder.decode(busy)
+        assert isinstance(refused, ErrorReply)
+        assert refused.kind is ErrorKind.BUSY
+        for _, writer in kept:
+            writer.close()
+
+    with_socket(tmp_path, script, lambda _: next(uids))
+
+
+def test_who_waits_when_the_socket_closes_was_not_heard(tmp_path: Path) -> None:
+    async def script(path: Path, desk: Desk) -> None:
+        desk.answers = False
+        kept = [await asyncio.open_unix_connection(path) for _ in range(SERVED_AT_ONCE)]
+        async with connected(path) as caller:
+            desk.close()
+            busy = await read_frame(caller.reader)
+            assert busy is not None
+            assert isinstance(reply_decoder.decode(busy), ErrorReply)
         for _, writer in kept:
             writer.close()
 

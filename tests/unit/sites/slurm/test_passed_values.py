@@ -24,26 +24,46 @@ TAKEN = [(name, value) for name, value, takers, _ in ANSWERS if takers]
 REFUSED = [(name, value, said) for name, value, takers, said in ANSWERS if not takers]
 LEFT_TO_SITES = {
     # By how the sites are set up:
-    ("acctg-freq", "0"), ("gres-flags", "one-task-per-sharing"), ("resv-ports", "0"),
-    ("resv-ports", "1"), ("requeue", "expedite"), ("requeue", "Expedite"),
-    ("cpu-freq", "100-200:PowerSave"), ("cpu-freq", "Conservative"), ("cpu-freq", "SchedUtil"),
-    ("cpu-freq", "powersave"), ("cpu-freq", "conservative"), ("cpu-freq", "schedutil"),
+    ("acctg-freq", "0"),
+    ("gres-flags", "one-task-per-sharing"),
+    ("resv-ports", "0"),
+    ("resv-ports", "1"),
+    ("requeue", "expedite"),
+    ("requeue", "Expedite"),
+    ("cpu-freq", "100-200:PowerSave"),
+    ("cpu-freq", "Conservative"),
+    ("cpu-freq", "SchedUtil"),
+    ("cpu-freq", "powersave"),
+    ("cpu-freq", "conservative"),
+    ("cpu-freq", "schedutil"),
     # By what else was said; the federation adds a list of nodes to the first:
-    ("distribution", "arbitrary"), ("cpu-freq", "high:Performance"), ("cpu-freq", "200-100"),
-    ("cpu-freq", "high-low"), ("cpu-freq", "1000:OnDemand"), ("gpu-bind", "V,closest"),
-    ("gres-flags", "disable-binding,enforce-binding"), ("wait-all-nodes", "99999999999"),
+    ("distribution", "arbitrary"),
+    ("cpu-freq", "high:Performance"),
+    ("cpu-freq", "200-100"),
+    ("cpu-freq", "high-low"),
+    ("cpu-freq", "1000:OnDemand"),
+    ("gpu-bind", "V,closest"),
+    ("gres-flags", "disable-binding,enforce-binding"),
+    ("wait-all-nodes", "99999999999"),
     # The shell split these words when they were tried:
-    ("core-spec", " 1"), ("wait-all-nodes", " 1"),
-}  # fmt: skip
+    ("core-spec", " 1"),
+    ("wait-all-nodes", " 1"),
+}
 
 
 IN_OTHER_WORDS = {
-    ("hint", "help"), ("mem-bind", "help"), ("mem-bind", "map_mem"), ("mem-bind", "map_mem:x"),
+    ("hint", "help"),
+    ("mem-bind", "help"),
+    ("mem-bind", "map_mem"),
+    ("mem-bind", "map_mem:x"),
     ("gres-flags", "allow-task-sharing"),
     # sbatch names the one wrong part of a list, and says --resv-port:
-    ("hint", "bogus,multithread"), ("hint", "multithread,bogus"), ("mem-bind", "q,bogus"),
-    ("resv-ports", "set="), ("resv-ports", "x"),
-}  # fmt: skip
+    ("hint", "bogus,multithread"),
+    ("hint", "multithread,bogus"),
+    ("mem-bind", "q,bogus"),
+    ("resv-ports", "set="),
+    ("resv-ports", "x"),
+}
 
 
 @pytest.mark.parametrize(("name", "value"), TAKEN)
@@ -91,11 +111,17 @@ def test_a_value_of_a_sites_own_option_is_the_sites_affair() -> None:
 @pytest.mark.parametrize(
     ("least", "limit", "refused"),
     [
-        ("5", "10", False), ("5", None, False), ("20", "10", True), ("0", "10", True),
-        ("UNLIMITED", "10", True), ("UNLIMITED", None, False), ("bogus", "10", True),
-        ("1-0", "30-0", False), ("10s", "30-0", True),
+        ("5", "10", False),
+        ("5", None, False),
+        ("20", "10", True),
+        ("0", "10", True),
+        ("UNLIMITED", "10", True),
+        ("UNLIMITED", None, False),
+        ("bogus", "10", True),
+        ("1-0", "30-0", False),
+        ("10s", "30-0", True),
     ],
-)  # fmt: skip
+)
 def test_the_least_time_is_a_time_within_the_limit(
     least: str, limit: str | None, refused: bool
 ) -> None:

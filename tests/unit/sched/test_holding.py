@@ -1,0 +1,162 @@
+"""What every site has refused for good is held, with their words, and nothing else is."""
+
+from __future__ import annotations
+
+import pytest
+
+from federator.model.event import Changed
+from federator.model.lifecycle import Happening, WorkloadState
+from federator.model.message import LaunchAt
+from federator.model.reason import ReasonCode
+from federator.model.workload import SiteName, WorkloadId
+from federator.sched.holding import PLANS_TRIED
+from federator.sched.pauses import REFUSING_SITE_S
+from tests.fakes.build import draft, gang, rack
+from tests.fakes.loopback import Loopback
+
+ALPINE, BAKER = SiteName("alpine"), SiteName("baker")
+FOR_GOOD, OF_PLAN = ReasonCode.SBATCH_REFUSED, ReasonCode.PLAN_REFUSED
+PENDING, HELD, RUNNING = WorkloadState.PENDING, WorkloadState.HELD, WorkloadState.RUNNING
+
+
+def refusing(*sites: str, code: ReasonCode = FOR_GOOD) -> Loopback:
+    """alpine is the larger and wins ties."""
+    f = Loopback({"alpine": rack("a", 4), "baker": rack("b", 2)})
+    for site in sites:
+        f.refuse_launches(site, code=code)
+    return f
+
+
+def launches(f: Loopback, id_: WorkloadId) -> list[SiteName]:
+    return [c.site for c in f.commands if isinstance(c, LaunchAt) and c.workload.id == id_]
+
+
+def happened(f: Loopback, id_: WorkloadId) -> list[Happening]:
+    return [e.happening for e in f.log if isinstance(e, Changed) and e.workload == id_]
+
+
+def test_what_all_sites_refuse_for_good_is_held_with_their_words() -> None:
+    f = refusing("alpine", "baker")
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(10_000.0)
+    entry = f.entry(id_)
+    assert (entry.state, sorted(launches(f, id_))) == (HELD, [ALPINE, BAKER])
+    assert happened(f, id_) == [Happening.DECLINED, Happening.DECLINED, Happening.HELD]
+    assert entry.reason is not None
+    assert entry.reason.code is ReasonCode.HELD
+    assert entry.reason.detail == "alpine, baker: sbatch said no"
+    assert len(f.federation.ledger.backlog) == 0
+
+
+def test_it_stays_held_across_restart_and_snapshot() -> None:
+    f = refusing("alpine", "baker")
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(10.0)
+    reason = f.entry(id_).reason
+    f.restart()
+    f.run_for(10.0)
+    assert (f.state(id_), f.entry(id_).reason) == (HELD, reason)
+    f.compact()
+    f.restart()
+    f.run_for(10_000.0)
+    assert (f.state(id_), f.entry(id_).reason, len(launches(f, id_))) == (HELD, reason, 2)
+
+
+def test_a_held_workload_can_be_cancelled() -> None:
+    f = refusing("alpine", "baker")
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(10.0)
+    f.cancel(id_)
+    assert f.state(id_) is WorkloadState.CANCELLED
+    assert f.entry(id_).over_at_s
+
+
+def test_what_one_site_refuses_for_good_runs_at_another() -> None:
+    f = refusing("alpine")
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(10.0)
+    assert (f.state(id_), f.entry(id_).site) == (RUNNING, BAKER)
+
+
+def test_it_waits_for_a_site_that_is_down_and_starts_there() -> None:
+    f = refusing("alpine")
+    f.site_down("baker")
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(60.0)
+    refusals = f.entry(id_).refusals
+    assert f.state(id_) is PENDING
+    assert refusals[BAKER].reasons[0].code is ReasonCode.SITE_DOWN
+    assert refusals[ALPINE].reasons[0].code is FOR_GOOD
+    assert launches(f, id_) == [ALPINE]
+    f.site_up("baker")
+    f.run_for(10.0)
+    assert (f.state(id_), f.entry(id_).site) == (RUNNING, BAKER)
+
+
+def test_a_site_that_is_too_small_holds_nothing_up() -> None:
+    f = refusing("alpine")
+    id_ = f.submit(draft(gang(3)))  # baker has two nodes
+    f.run_for(10.0)
+    assert f.state(id_) is HELD
+    f.site_down("baker")
+    f.run_for(10.0)
+    f.site_up("baker")
+    f.run_for(10.0)
+    assert (f.state(id_), launches(f, id_)) == (HELD, [ALPINE])
+
+
+def test_it_is_released_when_a_site_comes_that_has_not_refused_it() -> None:
+    f = refusing("alpine", "baker")
+    f.take_out("baker")
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(10.0)
+    assert f.state(id_) is HELD
+    f.refuse_launches("baker", refuses=False)
+    f.bring_in("baker")
+    f.run_for(10.0)
+    assert (f.state(id_), f.entry(id_).site) == (RUNNING, BAKER)
+    assert happened(f, id_)[:3] == [Happening.DECLINED, Happening.HELD, Happening.RELEASED]
+
+
+def test_a_refusal_that_may_pass_holds_nothing() -> None:
+    f = refusing("alpine", "baker", code=ReasonCode.LAUNCH_REFUSED)
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(2_000.0)
+    assert f.state(id_) is PENDING
+    f.refuse_launches("baker", refuses=False)
+    f.run_for(700.0)
+    assert f.state(id_) is RUNNING
+
+
+def test_a_plan_may_be_refused_a_few_times_before_the_workload_is_to_blame() -> None:
+    f = refusing("alpine", "baker", code=OF_PLAN)
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(60.0)
+    assert f.state(id_) is PENDING
+    f.run_for(100.0)
+    assert (f.state(id_), len(launches(f, id_))) == (HELD, 2 * PLANS_TRIED)
+
+
+def test_a_site_that_refused_for_good_is_asked_again_after_an_hour_while_another_may_take_it() -> (
+    None
+):
+    f = refusing("alpine")
+    f.site_down("baker")
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(REFUSING_SITE_S - 60.0)
+    assert launches(f, id_) == [ALPINE]
+    f.refuse_launches("alpine", refuses=False)  # the admin has mended it
+    f.run_for(120.0)
+    assert (f.state(id_), f.entry(id_).site) == (RUNNING, ALPINE)
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_others_run_on_whatever_is_held(first: int) -> None:
+    f = refusing("alpine", "baker")
+    held = f.submit(draft(gang(first)))
+    f.run_for(10.0)
+    for site in ("alpine", "baker"):
+        f.refuse_launches(site, refuses=False)
+    other = f.submit(draft(gang(2)))
+    f.run_for(10.0)
+    assert (f.state(held), f.state(other)) == (HELD, RUNNING)
