@@ -143,6 +143,7 @@ class RegionConfig(_Strict):
     """Sites that share storage."""
 
     shared: Path
+    keep_saved_h: Annotated[float, Field(ge=0, le=100 * 365 * 24)] = 2160.0  # 0: for ever
 
     @field_validator("shared")
     @classmethod

@@ -29,6 +29,7 @@ from federator.daemon.links import SiteLink
 from federator.daemon.pace import Pace
 from federator.daemon.standby import StandbyDesk, is_served
 from federator.daemon.supervisor import ALIVE, READY, STOPPING, Supervisor, status
+from federator.daemon.tidying import TidyNews
 from federator.daemon.transition_log import TransitionLog
 from federator.errors import ConfigError, StoreError
 from federator.model.event import encode_event
@@ -281,6 +282,7 @@ class Term:
         shared = {name: config.regions[s.region].shared for name, s in config.sites.items()}
         self._admission = AdmissionNews(self._federation.ledger)
         self._admission_wake_s = 0.0
+        self._tidying = TidyNews(config, federation.ledger, self._is_ready, self.clock())
         self._transitions = TransitionLog(federation.ledger)
         self._compaction = Compaction(federation.ledger, store, edges.act, self.clock())
         self._effects = Effects(config.federation, self._links, self._api.reply, self._wake, shared)
@@ -355,6 +357,10 @@ class Term:
             for task in tasks:
                 task.cancel()
 
+    def _is_ready(self, name: SiteName) -> bool:
+        site = self._federation.sites.get(name)
+        return site is not None and site.ready
+
     def _check_sites(self) -> None:
         needed = {entry.site for entry in self._federation.ledger.in_state(*AT_SITE)}
         for name in sorted(needed - set(self._config.sites)):
@@ -404,6 +410,8 @@ class Term:
         self._pace.turn_took(now_s, self.clock(), woke=woke)
         await self._carry_out(commands)
         self._tell_admission(now_s)
+        for site_name, order in self._tidying.due(now_s):
+            self._links[site_name].send(order)
         self._turn_began_s = inf
 
     async def _keep_log_short(self) -> None:

@@ -55,6 +55,7 @@ from federator.sites.protocol import (
     ShrinkOrder,
     SnapshotAsk,
     SnapshotTaken,
+    TidyOrder,
     ToAgent,
     Trouble,
     VerifyAsk,
@@ -70,6 +71,7 @@ from federator.sites.researchers import Listen, ResearcherSocket
 from federator.sites.setbacks import Setbacks
 from federator.sites.spool import Acting, Spool
 from federator.sites.taking import Taking
+from federator.sites.tidying import Tidier
 from federator.sites.told import Told
 from federator.sites.unopened import Unopened
 from federator.sites.verifying import Verifier
@@ -137,9 +139,8 @@ class Agent:
         self._scheduler = SiteScheduler(())
         self._poll_interval_s = 10.0
         self._gpus: Mapping[str, GpuModel] = {}
-        self._swept_at_s = -inf
+        self._swept_at_s = self._watch_until_s = -inf
         self._rest_s = 0.0
-        self._watch_until_s = -inf
         self._sweep_lock = asyncio.Lock()
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -168,6 +169,7 @@ class Agent:
         self._recalling = Recalling(journal, self._kept, self._launches,
                                     known=lambda: self._known, sweep=self._sweep,
                                     send=self._send)  # fmt: skip
+        self._tidier = Tidier(driver, self._launches.live, knows_user)
         self._aftermath = (LeftBehind(driver, journal), Unopened(driver, self._kept))
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._known: dict[AttemptId, AttemptReport] = {}
@@ -244,7 +246,7 @@ class Agent:
                 self._send(Pong())
             case Ask():
                 self._start(self._bid(message))  # it may sweep first; pings must not wait
-            case SnapshotAsk() | VerifyAsk() | Admission() | RecoverAsk():
+            case SnapshotAsk() | VerifyAsk() | Admission() | RecoverAsk() | TidyOrder():
                 self._serve(message)
             case LaunchOrder():
                 self._launches.take(message)
@@ -257,7 +259,7 @@ class Agent:
             case Welcome():
                 raise StaleState("the daemon introduced itself twice")
 
-    def _serve(self, message: SnapshotAsk | VerifyAsk | Admission | RecoverAsk) -> None:
+    def _serve(self, message: SnapshotAsk | VerifyAsk | Admission | RecoverAsk | TidyOrder) -> None:
         match message:
             case SnapshotAsk():
                 self._show(message)
@@ -265,6 +267,8 @@ class Agent:
                 self._start(self._verify(message), self._departing)
             case RecoverAsk():
                 self._start(self._recalling.answer(message), self._departing)
+            case TidyOrder():
+                self._start(self._tidier.tidy(message), self._departing)
             case Admission():
                 self._start(self._spool.write_admission(message.tenants, self._gpus))
 

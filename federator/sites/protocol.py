@@ -191,6 +191,20 @@ class ShrinkOrder(Message, frozen=True, kw_only=True, tag="shrink"):
     components: tuple[int, ...]
 
 
+class TidyOrder(Message, frozen=True, kw_only=True, tag="tidy"):
+    """Remove checkpoint folders below ``shared``: those of ``ended`` workloads if nothing is in
+    them, those of any others that were last written before ``before_s`` (0: none).
+
+    By user. What is in ``live`` stays, and what has an id from ``below`` on: it is not known yet.
+    """
+
+    shared: str
+    ended: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    live: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    below: int = 0
+    before_s: float = 0.0
+
+
 class CancelOrder(Message, frozen=True, kw_only=True, tag="cancel_attempt"):
     """End an attempt, or make sure that it will never start."""
 
@@ -230,6 +244,7 @@ ToAgent = (
     | LaunchOrder
     | PreemptOrder
     | ShrinkOrder
+    | TidyOrder
     | CancelOrder
     | RecoverAsk
     | CallAnswer

@@ -38,7 +38,7 @@ SERVED_AT_ONCE: Final = 16  # connections of one user
 WAITING_AT_MOST: Final = 256  # of one user, beside those that are served
 OPEN_AT_MOST: Final = 600  # of all users; then whoever has most waiting gives way
 IDLE_S: Final = 60.0
-BACKLOG: Final = 4096  # that the kernel keeps; it takes no more than net.core.somaxconn
+BACKLOG: Final = 512  # that the kernel keeps in order: who comes last waits for all of them
 ACCEPTED_AT_ONCE: Final = 64  # before anything else has its turn
 NO_FILES_PAUSE_S: Final = 0.1  # after the process has run out of file descriptors
 _BUSY: Final = frame(
@@ -142,9 +142,10 @@ class ResearcherSocket:
             self._serve_next(uid, caller)
         elif len(caller.waiting) > WAITING_AT_MOST:
             self._turn_away(caller)
-        greediest = max(self._callers.values(), key=lambda each: len(each.waiting))
-        if self._open > OPEN_AT_MOST and greediest.waiting:
-            self._turn_away(greediest)
+        if self._open > OPEN_AT_MOST:
+            greediest = max(self._callers.values(), key=lambda each: len(each.waiting))
+            if greediest.waiting:
+                self._turn_away(greediest)
 
     def _turn_away(self, caller: _Caller) -> None:
         """Tell the last that waits that it was not heard."""
@@ -162,7 +163,15 @@ class ResearcherSocket:
     # ---- who is served ----
 
     def _serve_next(self, uid: int, caller: _Caller) -> None:
+        """Serve the one that has waited longest and is still there."""
         peer = caller.waiting.popleft()
+        while _has_hung_up(peer):
+            peer.close()
+            self._open -= 1
+            if not caller.waiting:
+                self._forget(uid, caller)
+                return
+            peer = caller.waiting.popleft()
         caller.served += 1
         task = asyncio.get_running_loop().create_task(self._serve(uid, caller, peer))
         self._serving.add(task)
@@ -183,8 +192,12 @@ class ResearcherSocket:
             self._open -= 1
             if caller.waiting:
                 self._serve_next(uid, caller)
-            elif not caller.served:
-                del self._callers[uid]
+            else:
+                self._forget(uid, caller)
+
+    def _forget(self, uid: int, caller: _Caller) -> None:
+        if not caller.served and not caller.waiting:
+            self._callers.pop(uid, None)
 
     async def _converse(
         self, user: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -220,6 +233,16 @@ class _Door:
             asyncio.get_running_loop().remove_reader(self._door.fileno())
             self._door.close()
             self._turn_away_waiting()
+
+
+def _has_hung_up(peer: sockets.socket) -> bool:
+    """Whether a caller has gone without a word; to find that out by reading costs far more."""
+    try:
+        return peer.recv(1, sockets.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def peer_uid(peer: sockets.socket) -> int:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from federator.testbed.layout import StateDir
-from tests.slurm.federation import Running, at
+from federator.testbed.layout import SITES, StateDir
+from tests.slurm.federation import Running, at, output_of, within
 
 pytestmark = pytest.mark.slurm
 
@@ -121,3 +124,61 @@ def test_what_shared_storage_lacks_is_refused_at_launch_with_its_name(federation
         at("alpine", "sleep", "1")
     assert wrong in said, (row, said)
     federation.run("fscancel", str(id_))
+
+
+@pytest.mark.parametrize(("gpu", "region"), [("a100", "west"), ("h100", "east")])
+def test_an_empty_checkpoint_folder_goes_when_its_workload_has_ended_and_no_other(
+    federation: Running, testbed: StateDir, gpu: str, region: str
+) -> None:
+    saves = '#!/bin/sh\ndate >"$FED_CHECKPOINT_DIR/state"\n'
+    asked = [f"--gres=gpu:{gpu}:1", "--time=5"]
+    empty = federation.submit("#!/bin/sh\nls -d $FED_CHECKPOINT_DIR/.fed\n", *asked)
+    saved = federation.submit(saves, *asked)
+    made = testbed.shared(region) / USER / "checkpoints"
+    rows = federation.await_end(empty, saved)
+    assert {row["state"] for row in rows} == {"COMPLETED"}
+    within(150, lambda: not (made / str(empty)).exists())
+    assert (made / str(saved) / "state").exists()
+    shutil.rmtree(made / str(saved))
+
+
+@pytest.mark.parametrize("site", ["alpine", "boreal", "cedar"])
+def test_a_saved_checkpoint_goes_when_it_is_old_unless_its_workload_lives(
+    testbed: StateDir, site: str
+) -> None:
+    region = {s.name: s.region for s in SITES}[site]
+    root = f"/shared/{region}/{USER}/checkpoints"
+    make = f"mkdir -p {root}/11/ckpt {root}/12/ckpt {root}/13/ckpt && touch -d -9days"
+    at(site, "sh", "-c", f"{make} {root}/11 {root}/11/ckpt {root}/12 {root}/12/ckpt", user=USER)
+    order = {"op": "tidy", "root": root, "ended": [], "live": [12], "below": 14,
+             "before_s": time.time() - 86_400.0}  # fmt: skip
+    helper = ("sudo", "-n", "-u", USER, "/opt/federator/libexec/fed-site-exec")
+    said = at(site, *helper, user="federator", stdin=json.dumps(order))
+    assert json.loads(said) == {"removed": [11]}
+    assert at(site, "ls", root, user=USER).split()[:2] == ["12", "13"]
+    at(site, "rm", "-r", f"{root}/12", f"{root}/13", user=USER)
+    assert testbed
+
+
+def test_a_shared_folder_that_another_user_made_is_not_used(
+    federation: Running, testbed: StateDir
+) -> None:
+    own = f"/shared/east/{USER}"
+    at("cedar", "mv", own, f"{own}.aside")
+    try:
+        at(
+            "cedar",
+            "sh",
+            "-c",
+            f"mkdir -m 777 {own} && mkdir -m 777 {own}/checkpoints",
+            user="bio1",
+        )
+        script = "#!/bin/sh\necho ${FED_CHECKPOINT_DIR-none} $FED_CHECKPOINT_ERROR\n"
+        (row,) = federation.await_end(federation.submit(script, "--gres=gpu:h100:1"))
+        folder = f"{own}/checkpoints/{row['id']}"
+        assert output_of(row).startswith(f"none {folder}: {own} is another user's (UID ")
+        assert not at("cedar", "ls", f"{own}/checkpoints").split()
+    finally:
+        at("cedar", "rm", "-rf", own)
+        at("cedar", "mv", f"{own}.aside", own)
+    assert testbed

@@ -210,6 +210,23 @@ def test_when_too_many_are_open_in_all_whoever_has_most_waiting_gives_way(tmp_pa
     with_socket(tmp_path, script, lambda _: next(uids))
 
 
+def test_who_hangs_up_while_waiting_is_passed_over(tmp_path: Path) -> None:
+    async def script(path: Path, desk: Desk) -> None:
+        kept = [await asyncio.open_unix_connection(path) for _ in range(SERVED_AT_ONCE)]
+        gone = [await asyncio.open_unix_connection(path) for _ in range(50)]
+        for _, writer in gone:
+            writer.close()
+            await writer.wait_closed()
+        async with connected(path) as caller:
+            for _, writer in kept[:1]:
+                writer.close()
+            assert isinstance(await caller.ask(frame(SitesCall())), SitesReply)
+        for _, writer in kept[1:]:
+            writer.close()
+
+    with_socket(tmp_path, script)
+
+
 def test_who_waits_when_the_socket_closes_was_not_heard(tmp_path: Path) -> None:
     async def script(path: Path, desk: Desk) -> None:
         desk.answers = False

@@ -1,0 +1,65 @@
+"""Are folders removed for each user alone, and never of what lives here?"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from federator.errors import SiteRefused
+from federator.model.workload import AttemptId, WorkloadId
+from federator.sites.base import Tidying
+from federator.sites.protocol import TidyOrder
+from federator.sites.tidying import Tidier
+
+
+class Site:
+    """A driver that keeps what it is asked."""
+
+    def __init__(self, refuses: str = "") -> None:
+        self.refuses = refuses
+        self.asked: list[tuple[str, Tidying]] = []
+
+    async def tidy(self, user: str, order: Tidying) -> tuple[int, ...]:
+        self.asked.append((user, order))
+        if user == self.refuses:
+            raise SiteRefused("the site does not let us act for them")
+        return order.ended
+
+
+def tidied(site: Site, order: TidyOrder, live: dict[AttemptId, str] | None = None) -> None:
+    known = {"ada", "bob", "eve"}
+    asyncio.run(Tidier(site, lambda: live or {}, known.__contains__).tidy(order))
+
+
+def attempt(workload: int) -> AttemptId:
+    return AttemptId(workload=WorkloadId(workload), attempt=1)
+
+
+def test_each_user_is_asked_for_their_own_and_what_lives_here_stays() -> None:
+    site = Site(refuses="ada")
+    order = TidyOrder(
+        shared="/s", ended={"ada": (7, 8), "bob": (9,), "mallory": (1,)}, live={"bob": (10,)},
+        below=11,
+    )  # fmt: skip
+    tidied(site, order, {attempt(12): "bob", attempt(13): "ada"})
+    assert site.asked == [
+        ("ada", Tidying(root="/s/ada/checkpoints", ended=(7, 8), live=(13,), below=11)),
+        ("bob", Tidying(root="/s/bob/checkpoints", ended=(9,), live=(10, 12), below=11)),
+    ]
+
+
+def test_for_old_folders_everybody_with_one_on_the_storage_is_asked(tmp_path: Path) -> None:
+    for name in ("ada", "eve", "lost+found"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "bob").symlink_to(tmp_path / "ada")
+    site = Site()
+    tidied(site, TidyOrder(shared=str(tmp_path), live={"eve": (5,)}, below=9, before_s=4.0))
+    assert [(user, o.live, o.before_s) for user, o in site.asked] == [
+        ("ada", (), 4.0), ("eve", (5,), 4.0),
+    ]  # fmt: skip
+
+
+def test_storage_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
+    site = Site()
+    tidied(site, TidyOrder(shared=str(tmp_path / "absent"), before_s=4.0))
+    assert site.asked == []
