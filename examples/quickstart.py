@@ -59,7 +59,7 @@ def submit_all(console: Console) -> list[str]:
     for user, script in SUBMISSIONS:
         done = run("fsbatch", "--parsable", f"--uid={user}", str(EXAMPLES / script))
         if done.returncode == 0:
-            ids.append(done.stdout.split(";")[0].strip())
+            ids.append(done.stdout.strip())
             console.print(f"{user:<8} fsbatch {script:<14} → {ids[-1]}", highlight=False)
         else:
             console.print(f"{user:<8} fsbatch {script:<14} → refused:", highlight=False)

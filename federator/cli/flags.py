@@ -18,6 +18,10 @@ from federator.cli.words import printable
 from federator.errors import FederatorError, InvalidRequest
 
 
+class SlurmsOwn(InvalidRequest):
+    """An error whose whole line is that of Slurm's command."""
+
+
 class Flag(NamedTuple):
     """One option. ``value``: what its value is called in the help; "": it takes none."""
 
@@ -121,7 +125,8 @@ def ended_well(name: str, work: Callable[[], int]) -> int:
         status = work()
         pipe.flush()
     except FederatorError as error:
-        print(printable(f"{name}: error: {error}"), file=sys.stderr)
+        said = str(error) if isinstance(error, SlurmsOwn) else f"{name}: error: {error}"
+        print(printable(said), file=sys.stderr)
         return 1
     except BrokenPipeError:
         pipe.end_by_sigpipe()

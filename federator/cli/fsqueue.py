@@ -11,7 +11,7 @@ from typing import Final
 
 from federator.cli import flags
 from federator.cli.client import call
-from federator.cli.flags import Flag, Given, Program
+from federator.cli.flags import Flag, Given, Program, SlurmsOwn
 from federator.cli.preemption_words import preemption_lines
 from federator.cli.rank_words import rank_text
 from federator.cli.words import listed, my_name, printable, reason_text, refusal_text, unexpected
@@ -34,12 +34,15 @@ STATES: Final = frozenset(state.value for state in WorkloadState)
 ENDED: Final = frozenset(state.value for state in TERMINAL)
 _WAITS: Final = frozenset({_S.PENDING.value, _S.HELD.value})
 _SAYS_WHY: Final = frozenset({_S.PREEMPTING.value, _S.TIMEOUT.value, _S.CANCELLED.value})
+_ID: Final = re.compile(r"[0-9]+(_[0-9]+)?(;.+)?", re.ASCII)
+_BITSTR_LEN: Final = 64  # characters of a list of tasks; squeue's default
 _PLAIN_NODE: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 _HEADER: Final = (
-    f"{'JOBID':>14} {'NAME':<12} {'USER':<8} {'ACCOUNT':<8} {'ST':<2} {'TIME':>10} "
+    f"{'NAME':<12} {'USER':<8} {'ACCOUNT':<8} {'ST':<2} {'TIME':>10} "
     f"{'NODES':>5} {'GPUS':>5} {'SITE':<8} {'SITE_JOBID':>10} NODELIST(REASON)"
 )
+_ID_WIDTH: Final = 14  # at least
 
 
 PROGRAM: Final = Program(
@@ -51,6 +54,7 @@ PROGRAM: Final = Program(
         Flag("jobs", "j", "IDS", "Only these job ids (comma separated)."),
         Flag("user", "u", "NAMES", "Only these users (comma separated)."),
         Flag("me", about="Only my own."),
+        Flag("array", "r", about="One row for each waiting task of an array."),
         Flag("states", "t", "STATES", "'all' shows jobs that have ended too; or a list of states."),
         Flag("noheader", "h", about="No header line."),
         Flag("iterate", "i", "SECONDS", "Repeat for ever."),
@@ -69,10 +73,11 @@ def fsqueue(given: Given) -> int:
     pause_s = _pause_s(given.get("iterate"))
     states = _states(given.get("states"))
     question = QueueCall(
-        ids=(*(id_ for word in given.operands for id_ in listed(word)), *listed(given.get("jobs"))),
+        ids=_ids(given),
         users=(*listed(given.get("user")), *((my_name(),) if "me" in given else ())),
         ended=not states.isdisjoint(ENDED),
         why="why" in given,
+        collapsed="array" not in given and "json" not in given,
         files="json" in given,
     )
     while True:
@@ -81,6 +86,16 @@ def fsqueue(given: Given) -> int:
             return 0
         sys.stdout.flush()
         time.sleep(pause_s)
+
+
+def _ids(given: Given) -> tuple[str, ...]:
+    """The job ids asked for: ``N``, ``N_INDEX``, and either with ``;FEDERATION`` behind it."""
+    words = (*given.operands, *filter(None, [given.get("jobs")]))
+    ids = tuple(id_ for word in words for id_ in listed(word))
+    for id_ in ids:
+        if not _ID.fullmatch(id_):
+            raise InvalidRequest(f"Invalid job id: {id_}")
+    return ids
 
 
 def _pause_s(text: str | None) -> float | None:
@@ -98,8 +113,8 @@ def _pause_s(text: str | None) -> float | None:
 def _show(reply: QueueReply, states: frozenset[str], given: Given) -> None:
     rows = [r for r in reply.rows if r.state in states or r.state not in STATES]
     if reply.left_off:
-        note = f"the {reply.left_off} oldest jobs are left off; ask for fewer (-j, -u)"
-        print(f"fsqueue: {note}", file=sys.stderr)
+        note = f"{reply.left_off} jobs are left off, of those that run the last; ask for fewer"
+        print(f"fsqueue: {note} (-j, -u)", file=sys.stderr)
     if "json" in given:
         from federator.cli.queue_json import json_of  # noqa: PLC0415
 
@@ -114,6 +129,8 @@ def _ask(question: QueueCall) -> QueueReply:
         raise InvalidRequest(reply.message)
     if not isinstance(reply, QueueReply):
         raise unexpected(reply)
+    if len(question.ids) == 1 and reply.unknown:
+        raise SlurmsOwn("slurm_load_jobs error: Invalid job id specified")
     return reply
 
 
@@ -131,24 +148,38 @@ def _states(text: str | None) -> frozenset[str]:
 
 def render(rows: list[QueueRow], now_s: float, *, header: bool, why: bool) -> str:
     """The table as text, safe for a terminal; ``now_s`` is the daemon's clock."""
-    lines = [_HEADER] if header else []
-    for row in rows:
-        lines.append(_line(row, now_s))
+    ids = [shown_id(row) for row in rows]
+    width = max(map(len, ids), default=0)
+    width = max(width, _ID_WIDTH)
+    lines = [f"{'JOBID':>{width}} {_HEADER}"] if header else []
+    for id_, row in zip(ids, rows, strict=True):
+        lines.append(f"{id_:>{width}} {_line(row, now_s)}")
         if why:
-            lines += [f"{'':>14}   {line}" for line in _why(row, now_s)]
+            lines += [f"{'':>{_ID_WIDTH}}   {line}" for line in _why(row, now_s)]
     return "\n".join(map(printable, lines))
 
 
 def shown_id(row: QueueRow) -> str:
-    """As squeue writes it: ``ARRAY_INDEX`` for a task of an array."""
+    """As squeue writes it: ``ARRAY_INDEX`` for a task of an array, ``ARRAY_[5-99%4]`` for many."""
+    if row.array_tasks:
+        return f"{row.array_id}_{_shortened(row.array_tasks)}"
     return f"{row.array_id}_{row.array_index}" if row.array_id else str(row.id)
+
+
+def _shortened(tasks: str) -> str:
+    """A long list of tasks as squeue shows it: its beginning, and three dots."""
+    if len(tasks) <= _BITSTR_LEN:
+        return tasks
+    indices, mark, throttle = tasks.strip("[]").partition("%")
+    kept = indices[:_BITSTR_LEN].rpartition(",")[0]
+    return f"[{kept},...{mark}{throttle}]"
 
 
 def _line(row: QueueRow, now_s: float) -> str:
     site_job = str(row.site_job_id or "")
     state = SHORT.get(row.state, "?")
     return (
-        f"{shown_id(row):>14} {row.name[:12]:<12} {row.user[:8]:<8} {row.tenant[:8]:<8} "
+        f"{row.name[:12]:<12} {row.user[:8]:<8} {row.tenant[:8]:<8} "
         f"{state:<2} {_elapsed(row, now_s):>10} {row.nodes or '-':>5} {row.gpus:>5} "
         f"{row.site:<8} {site_job:>10} {_where(row, now_s)}"
     )

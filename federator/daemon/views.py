@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
 
 import msgspec
 
 from federator.daemon.preemption_views import preemption_row
+from federator.daemon.queue_selection import Group, array_tasks, collapsed, most_telling
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.reason import Reason, ReasonCode
 from federator.model.submission import Option, Submission
@@ -157,7 +158,7 @@ class RankView:
 def queue_rows(
     federation: Federation, call: QueueCall, limit: int, ranks: RankSnapshot | None = None
 ) -> tuple[tuple[QueueRow, ...], int]:
-    """The workloads a call asks for, by id; the newest ``limit``, and how many are left off.
+    """The workloads a call asks for, by id; at most ``limit`` rows, and how many are left off.
 
     With ``ranks`` each says why it ranks as it does.
     """
@@ -176,12 +177,27 @@ def queue_rows(
         if (call.ended or entry.state not in TERMINAL)
         and (not call.users or entry.workload.user in call.users)
     ]
-    left_off = max(0, len(wanted) - limit)
-    rows = tuple(_row(entry, federation, ranks) for entry in wanted[left_off:])
+    groups = collapsed(wanted) if call.collapsed else [(entry,) for entry in wanted]
+    kept = most_telling(groups, limit)
+    rows = tuple(_row_of(group, call, federation, ranks) for group in kept)
+    return rows, len(wanted) - sum(map(len, kept))
+
+
+def _row_of(
+    group: Group, call: QueueCall, federation: Federation, ranks: RankSnapshot | None
+) -> QueueRow:
+    row = _row(group[0], federation, ranks)
+    waits = group[0].state not in AT_SITE and group[0].state not in TERMINAL
     if call.files:
-        shown = zip(rows, wanted[left_off:], strict=True)
-        rows = tuple(msgspec.structs.replace(row, **_files(entry)) for row, entry in shown)
-    return rows, left_off
+        row = msgspec.structs.replace(row, **_files(group[0]))
+    if not call.collapsed or not waits:
+        return row
+    return msgspec.structs.replace(row, tasks=len(group), array_tasks=array_tasks(group, call.ids))
+
+
+def unknown_ids(ledger: Ledger, ids: Iterable[str]) -> tuple[str, ...]:
+    """Those of ``ids`` whose workload or array there is not; it may have ended long ago."""
+    return tuple(id_ for id_ in ids if not find(ledger, id_.partition("_")[0]))
 
 
 def find(ledger: Ledger, name: str) -> Sequence[WorkloadId]:

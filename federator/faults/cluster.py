@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
+from federator.errors import SiteRefused
 from federator.faults.process import later
 from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 from federator.model.plan import JobPlan
@@ -53,6 +54,8 @@ class Witness(Protocol):
     """Is told what really happens at a site."""
 
     def submitted(self, site: str, attempt: AttemptId, job_id: int) -> None: ...
+    def misplaced(self, site: str, attempt: AttemptId) -> None: ...
+    def is_task(self, attempt: AttemptId, array_index: int | None) -> None: ...
     def began(self, run: CodeRun) -> None: ...
     def ended(self, run: CodeRun) -> None: ...
     def stopped(self, site: str, attempt: AttemptId, job_id: int) -> None: ...
@@ -112,6 +115,22 @@ class Cluster(SimulatedSlurm):
         self._witness.submitted(self.name, attempt, job_id)
         return job_id
 
+    def check_pins(self, attempt: AttemptId, jobs: tuple[JobPlan, ...]) -> None:
+        """As sbatch does.
+
+        Raises:
+            SiteRefused: components of a het job are pinned to the same node.
+        """
+        names = [name for plan in jobs for name in plan.nodes]
+        if len(names) > len(set(names)):
+            self._witness.misplaced(self.name, attempt)
+            raise SiteRefused("sbatch: error: Batch job submission failed: Invalid node name "
+                              "specified")  # fmt: skip
+
+    def is_task(self, attempt: AttemptId, array_index: int | None) -> None:
+        """An sbatch of this attempt says ``--array=INDEX``, or is of no array."""
+        self._witness.is_task(attempt, array_index)
+
     def beyond(self, attempt: AttemptId) -> None:
         """An sbatch of this attempt is on its way that everybody has given up."""
         self._witness.beyond(attempt)
@@ -150,7 +169,7 @@ class Cluster(SimulatedSlurm):
         if self.prolog_fails and origin is not None:
             self.prolog_fails -= 1
             self._witness.befell("prolog fails")
-            name = next(iter(job.jobs[0].nodes))
+            name = next(iter(job.jobs[-1].nodes))  # of a het job, not the batch script's
             self._empty[name] = replace(
                 self._empty[name], state=NodeState.DRAINED, drain_reason="Prolog error"
             )
@@ -221,6 +240,7 @@ class Cluster(SimulatedSlurm):
         self._code_ends(job, SiteJobState.PREEMPTED, 0)
         job.state, job.started_at_s, job.ended_at_s = SiteJobState.PENDING, 0.0, 0.0
         job.restarts, job.preempted = job.restarts + 1, preempted
+        job.cancelled = frozenset()
         self.start_what_can()
 
     def accounted(self, missing: Collection[Missing]) -> dict[AttemptId, AttemptReport]:
@@ -259,7 +279,7 @@ class Cluster(SimulatedSlurm):
             if origin in ran_on:  # as accounts have it for ever
                 self.accounts[origin] = ran_on[origin]
         if lost:
-            self._last_id = max([100, *self.jobs])
+            self._last_id = max([100, *(job.last_id for job in self.jobs.values())])
         return bool(lost)
 
     def _drop(self, job: SimulatedJob) -> None:

@@ -170,6 +170,8 @@ class MortalDriver:
             raise SiteRefused("sbatch: error: Batch job submission failed")
         if fate is Fate.NEVER_REACHED:
             raise SiteUnavailable("sbatch: Socket timed out")
+        self._cluster.check_pins(order.attempt, order.jobs)
+        self._cluster.is_task(order.attempt, order.array_index)
         if fate is Fate.BEYOND:
             self._cluster.beyond(order.attempt)
             later(BEYOND_S, self._reach, order)

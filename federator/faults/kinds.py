@@ -87,6 +87,7 @@ class FaultKind(Enum):
     SWEEP_UNREADABLE = "what squeue says cannot be read"
     # Nodes.
     NODE_FAILS = "a node fails under a job"
+    HET_NODE_FAILS = "a node fails under a component of a het job that has no batch script"
     NODE_DRAINED = "a node is drained"
     PROLOG_FAILS = "a prolog fails, and drains its node"
     LOCAL_JOB = "local jobs take nodes"
@@ -101,6 +102,7 @@ class FaultKind(Enum):
     SPOOL_WIPED = "a site's spool is wiped"
     # People.
     USER_SCANCEL = "a user cancels a job directly in Slurm"
+    COMPONENT_CANCELLED = "an admin cancels one component of a het job that runs"
     USER_REQUEUE = "a user requeues a job directly in Slurm"
     USER_HOLD = "a user holds a job directly in Slurm"
     USER_COMMENT = "a user rewrites the comment of a job"
@@ -108,6 +110,8 @@ class FaultKind(Enum):
     CLIENT_RETRY = "a client submits again with the same key"
     CLIENT_ANSWER_LOST = "a client's answer is lost"
     CLIENT_CANCELS_TWICE = "a client cancels twice"
+    CLIENT_REUSES_KEY = "a client submits something else with a key that was used"
+    CLIENT_CANCELS_TASK = "a client cancels one task of an array"
 
 
 AT_POINT: dict[FaultKind, tuple[str, str]] = {

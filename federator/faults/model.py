@@ -26,6 +26,20 @@ class Broken(AssertionError):
     """A promise was broken."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Array:
+    """A job array, as its record in the log says."""
+
+    id: WorkloadId
+    indices: tuple[int, ...]
+    max_running: int  # 0: no throttle
+
+    @property
+    def tasks(self) -> dict[WorkloadId, int]:
+        """Index by workload."""
+        return {WorkloadId(self.id + k): index for k, index in enumerate(self.indices)}
+
+
 @dataclass(slots=True, eq=False)
 class Truth:
     """What really became of one workload."""
@@ -39,6 +53,7 @@ class Truth:
     last_attempt: int = 0  # by the log
     attempt_at_cancel: int = 0
     ended_outside: bool = False  # somebody ended a job of its in Slurm, or a gate did
+    maimed: bool = False  # somebody ended a component of a het job of its in Slurm
     unrecorded: set[AttemptId] = field(default_factory=set)  # attempts Slurm knows no more
     renamed: set[AttemptId] = field(default_factory=set)  # their jobs only their users may end
 
@@ -72,6 +87,7 @@ class Model:
         self.calm_at_s = inf  # from when on nothing fails any more
         self.truths: dict[WorkloadId, Truth] = {}
         self.id_of_key: dict[str, int] = {}
+        self.arrays: dict[WorkloadId, Array] = {}  # by their tasks
         self.submissions: Counter[AttemptId] = Counter()
         self.may_double: set[AttemptId] = set()  # its sbatch went beyond what Slurm can do
         self.counts: Counter[str] = Counter()
@@ -94,6 +110,18 @@ class Model:
         if self.submissions[attempt] > 1 and attempt not in self.may_double:
             self.break_(f"{attempt} was submitted twice")
 
+    def misplaced(self, site: str, attempt: AttemptId) -> None:
+        """Components of a het job are pinned to the same node, which Slurm does not take."""
+        self.break_(f"{attempt} has two components on one node of {site}")
+
+    def is_task(self, attempt: AttemptId, array_index: int | None) -> None:
+        """A site is told that the attempt is of this task of an array, or of none."""
+        array = self.arrays.get(attempt.workload)
+        known = array.tasks[attempt.workload] if array is not None else None
+        if array_index != known:
+            self.break_(f"{attempt} is task {known} of its array, and was submitted as "
+                        f"{array_index}")  # fmt: skip
+
     def began(self, run: CodeRun) -> None:
         id_ = run.attempt.workload
         truth = self.truth(id_)
@@ -110,6 +138,7 @@ class Model:
         truth.runs.append(run)
         self._live.append(run)
         self._check_limits()
+        self._check_throttle(id_)
 
     def _check_limits(self) -> None:
         for users, limit in self._gpu_limits.items():
@@ -120,6 +149,20 @@ class Model:
             )  # fmt: skip
             if gpus > limit:
                 self.break_(f"{', '.join(sorted(users))} use {gpus} GPUs, and may use {limit:g}")
+
+    def _check_throttle(self, id_: WorkloadId) -> None:
+        array = self.arrays.get(id_)
+        if array is None or not array.max_running:
+            return
+        running = {
+            run.attempt.workload for run in self._live
+            if self.arrays.get(run.attempt.workload) is array
+            and run.attempt not in self.truth(run.attempt.workload).unrecorded
+        }  # fmt: skip
+        if len(running) > array.max_running:
+            self.break_(
+                f"{len(running)} tasks of array {array.id} run, and {array.max_running} may"
+            )
 
     def ended(self, run: CodeRun) -> None:
         state = run.ended.value if run.ended is not None else ""
@@ -163,6 +206,10 @@ class Model:
             self.break_(f"key {key} was {known}, and is {id_} now")
         self.truth(WorkloadId(id_)).acked = key
 
+    def key_reused(self, key: str, id_: int) -> None:
+        """Another submission with the same key was taken for the first one."""
+        self.break_(f"key {key} of {self.id_of_key[key]} was used again, and answered with {id_}")
+
     def cancel_asked(self, id_: int) -> None:
         """A client wants it to end; it may not learn that it was heard."""
         self.truth(WorkloadId(id_)).cancel_asked = True
@@ -190,7 +237,16 @@ class Model:
                 self._moves(event.workload, event.happening)
                 self._tell(f"log: {event.workload} {event.happening.value}")
             elif isinstance(event, Submitted):
-                self._tell(f"log: submitted {event.first_id}")
+                self._submitted(event)
+
+    def _submitted(self, event: Submitted) -> None:
+        self._tell(f"log: submitted {event.first_id}")
+        self.counts["het jobs"] += len(event.draft.jobs) > 1
+        if event.draft.array_indices:
+            self.counts["arrays"] += 1
+            array = Array(id=event.first_id, indices=event.draft.array_indices,
+                          max_running=event.draft.array_max_running)  # fmt: skip
+            self.arrays |= dict.fromkeys(array.tasks, array)
 
     def _moves(self, id_: WorkloadId, happening: Happening) -> None:
         truth = self.truth(id_)
@@ -202,7 +258,9 @@ class Model:
     def check_acknowledged(self, ledger: Ledger) -> None:
         """After a start from the log: whatever was acknowledged is known, under the same key."""
         for key, id_ in self.id_of_key.items():
-            if ledger.id_of_key.get(key) != id_ or WorkloadId(id_) not in ledger.entries:
+            array = self.arrays.get(WorkloadId(id_))
+            ids = array.tasks if array is not None else (WorkloadId(id_),)
+            if ledger.id_of_key.get(key) != id_ or not all(i in ledger.entries for i in ids):
                 self.break_(f"key {key} was acknowledged as {id_}, and is lost")
 
     # ---- at the end ----
@@ -214,7 +272,10 @@ class Model:
             if entry.state not in TERMINAL:
                 self.break_(f"{id_} never ended: {entry.state.value}")
                 continue
-            wrong = _disagreement(entry.state, self.truth(id_))
+            truth = self.truth(id_)
+            if truth.maimed and entry.state is WorkloadState.CANCELLED:
+                continue  # of components' ends the worst counts
+            wrong = _disagreement(entry.state, truth)
             if wrong:
                 self.break_(f"{id_} is {entry.state.value}, but {wrong}")
         for id_, truth in self.truths.items():

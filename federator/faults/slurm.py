@@ -49,6 +49,11 @@ class SimulatedJob:
         return not self.state.ended
 
     @property
+    def last_id(self) -> int:
+        """Of its last component; ids of a het job follow each other."""
+        return self.job_id + len(self.jobs) - 1
+
+    @property
     def held(self) -> dict[int, JobPlan]:
         """What its components hold while it runs, by number."""
         return {k: plan for k, plan in enumerate(self.jobs) if k not in self.cancelled}

@@ -11,6 +11,7 @@ from federator.faults.kinds import AT_POINT, FaultKind
 from federator.faults.log import LogFault
 from federator.faults.process import later
 from federator.faults.site_host import SiteHost
+from federator.faults.slurm import SimulatedJob
 from federator.faults.world import World
 from federator.model.site import NodeShare, SiteJobState
 
@@ -20,7 +21,7 @@ MENU: Final = tuple(
     kind for kind in FaultKind
     if kind not in {
         FaultKind.LATE_FRAME, FaultKind.CLIENT_RETRY, FaultKind.CLIENT_ANSWER_LOST,
-        FaultKind.CLIENT_CANCELS_TWICE,
+        FaultKind.CLIENT_CANCELS_TWICE, FaultKind.CLIENT_CANCELS_TASK, FaultKind.CLIENT_REUSES_KEY,
         FaultKind.TWO_AGENTS, FaultKind.STANDBY_TAKES_OVER, FaultKind.TWO_LEADERS,
     }
 )  # fmt: skip
@@ -293,6 +294,21 @@ class BadWeather:
         self._for_a_while(lambda: site.cluster.repair_node(name), 5.0, 60.0)
         return under_job
 
+    def _het_jobs(self, site: SiteHost) -> list[SimulatedJob]:
+        """Those that run, with more than one component."""
+        jobs = site.cluster.federated()
+        return [j for j in jobs if j.state is SiteJobState.RUNNING and len(j.jobs) > 1]
+
+    def _het_node_fails(self) -> bool:
+        site = self._site()
+        jobs = self._het_jobs(site)
+        if jobs:
+            plans = self._rng.choice(jobs).jobs[1:]
+            name = self._rng.choice([name for plan in plans for name in plan.nodes])
+            site.cluster.fail_node(name)
+            self._for_a_while(lambda: site.cluster.repair_node(name), 5.0, 60.0)
+        return bool(jobs)
+
     def _node_drained(self) -> bool:
         site = self._site()
         name = self._node_of(site)
@@ -307,7 +323,8 @@ class BadWeather:
         site = self._site()
         name = self._node_of(site)
         node = next(n for n in site.cluster.nodes() if n.name == name)
-        free = NodeShare(gpus=node.gpus - node.gpus_alloc, cpus=1)
+        cpus = 1 if node.gpus else node.cpus - node.cpus_alloc
+        free = NodeShare(gpus=node.gpus - node.gpus_alloc, cpus=cpus)
         site.cluster.take_locally(name, free)
         undo = NodeShare()
         self._for_a_while(lambda: site.cluster.take_locally(name, undo), 5.0, 60.0)
@@ -370,6 +387,17 @@ class BadWeather:
             assert origin is not None
             self._world.model.truth(origin.workload).ended_outside = True
             site.cluster.end_job(job, SiteJobState.CANCELLED)
+        return bool(jobs)
+
+    def _component_cancelled(self) -> bool:
+        site = self._site()
+        jobs = self._het_jobs(site)
+        if jobs:
+            job = self._rng.choice(jobs)
+            origin = site.cluster.real(job)
+            assert origin is not None
+            self._world.model.truth(origin.workload).maimed = True
+            site.cluster.cancel_components(job.job_id, (self._rng.randrange(1, len(job.jobs)),))
         return bool(jobs)
 
     def _user_requeue(self) -> bool:

@@ -127,6 +127,9 @@ class World:
             Node(name=f"{name[0]}{k}", partitions=("gpu",), switch=name, cpus=64, mem_mib=512_000,
                  gpu_type="a100", gpus=8)
             for k in range(1, rng.choice((2, 3)) + 1)
+        ] + [
+            Node(name=f"{name[0]}c{k}", partitions=("cpu",), switch=name, cpus=16, mem_mib=64_000)
+            for k in range(1, rng.choice((1, 1, 2)) + 1)
         ]  # fmt: skip
         cluster = Cluster(
             name, nodes, clock, self._script, self.model, home / "spool" if has_spool else None
@@ -289,7 +292,7 @@ def config_of(sites: Sequence[SiteName]) -> FederationConfig:
         },
         "regions": {"west": {"shared": "/shared"}},
         "sites": {
-            name: {"region": "west", "command": ("agent", name), "partitions": ("gpu",),
+            name: {"region": "west", "command": ("agent", name), "partitions": ("gpu", "cpu"),
                    "poll_interval_s": 5.0}
             for name in sites
         },
@@ -309,20 +312,35 @@ def gpu_limits(config: FederationConfig) -> dict[frozenset[str], float]:
     }
 
 
+_PLAIN: Final = ((1, 4), (1, 8), (2, 8))
+_HET: Final = (
+    ((1, 4), (1, 0)),
+    ((1, 8), (1, 4)),
+    ((1, 8), (1, 0), (1, 0)),
+    ((1, 4), (1, 8), (1, 0)),
+)
+_ARRAYS: Final = ("0-1", "0-2%1", "1,4-7:3,9%2", "0-4%2")
+
+
 def wishes(rng: Random) -> list[Wish]:
     """What researchers want in one history."""
-    return [
-        Wish(
-            number=number,
-            at_s=rng.uniform(0.0, 55.0),
-            user=rng.choice(("ada", "bob", "eve")),
-            nodes=rng.choice((1, 1, 2)),
-            gpus=rng.choice((4, 8, 8)),
-            time_limit_s=rng.choice((20, 90, 180)),
-            cancel_after_s=rng.uniform(0.0, 40.0) if rng.random() < 0.25 else None,
-            loses_answer=rng.random() < 0.2,
-            asks_again=rng.random() < 0.1,
-            cancels_twice=rng.random() < 0.4,
-        )
-        for number in range(rng.choice((6, 8, 11)))
-    ]
+    return [_wish(rng, number) for number in range(rng.choice((6, 8, 11)))]
+
+
+def _wish(rng: Random, number: int) -> Wish:
+    kind = rng.choice(("plain", "plain", "plain", "het", "array"))
+    parts = rng.choice(_HET) if kind == "het" else (rng.choice(_PLAIN),)
+    return Wish(
+        number=number,
+        at_s=rng.uniform(0.0, 55.0),
+        user=rng.choice(("ada", "bob", "eve")),
+        parts=parts,
+        array=rng.choice(_ARRAYS) if kind == "array" else "",
+        time_limit_s=rng.choice((20, 90, 180)),
+        cancel_after_s=rng.uniform(0.0, 40.0) if rng.random() < 0.25 else None,
+        cancels_one_task=rng.random() < 0.5,
+        loses_answer=rng.random() < 0.2,
+        asks_again=rng.random() < 0.1,
+        reuses_key=rng.random() < 0.1,
+        cancels_twice=rng.random() < 0.4,
+    )

@@ -45,6 +45,7 @@ class QueueCall(Message, frozen=True, kw_only=True, tag="queue"):
     ids: tuple[str, ...] = ()  # "4294967296", "4294967296_3" (array task); empty: all
     users: tuple[str, ...] = ()
     ended: bool = False  # also those that have ended
+    collapsed: bool = False  # waiting tasks of an array in one row
     why: bool = False  # fill ``rank`` and ``setbacks``, which costs the daemon a ranking
     files: bool = False  # fill ``work_dir``, ``stdin``, ``stdout`` and ``stderr``
 
@@ -144,6 +145,8 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     stdin: str = ""
     stdout: str = ""
     stderr: str = ""
+    tasks: int = 1  # waiting tasks of an array that the row stands for; it tells of the first
+    array_tasks: str = ""  # of a ``collapsed`` row, e.g. "[5-99%4]"
 
 
 class QueueReply(Message, frozen=True, kw_only=True, tag="queue_is"):

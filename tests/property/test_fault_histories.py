@@ -169,13 +169,13 @@ PLANTED: dict[str, Bug] = {
         (FaultKind.DAEMON_BEFORE_APPEND, FaultKind.STORE_ERROR_NOTHING), "and is lost",
     ),
     "the log says that it wrote, and did not": Bug(
-        _says_that_it_wrote, 0, _KILLED, "the log says otherwise",
+        _says_that_it_wrote, 1, _KILLED, "the log says otherwise",
     ),
     "an agent gives an attempt up without looking": Bug(
-        _gives_up_without_looking, 0, _LATE, "has completed, and runs again",
+        _gives_up_without_looking, 8, _LATE, "has completed, and runs again",
     ),
     "an agent looks in Slurm only once": Bug(
-        _takes_a_lost_order_for_a_refusal, 0, _LATE, "has completed, and runs again",
+        _takes_a_lost_order_for_a_refusal, 8, _LATE, "has completed, and runs again",
     ),
     "an agent's journal does not reach the disk": Bug(
         _keeps_its_journal_in_memory, 0, _LATE, "was submitted twice",

@@ -10,12 +10,15 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import msgspec
 import pytest
 
+from federator.daemon.effects import Effects
 from federator.faults import history, world
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.faults.cluster import Cluster
@@ -28,11 +31,14 @@ from federator.faults.process import ManyProcesses
 from federator.faults.weather import BadWeather
 from federator.model.event import Changed, encode_event
 from federator.model.lifecycle import Happening
+from federator.model.message import LaunchAt
 from federator.model.site import AttemptReport, SiteJobState
-from federator.model.workload import AttemptId, WorkloadId
+from federator.model.workload import ArrayTask, AttemptId, WorkloadId
+from federator.sched import admission
 from federator.sched.holdings import Holdings
 from federator.sites.base import Missing
 from federator.sites.kept_orders import KeptOrders
+from federator.sites.protocol import LaunchOrder
 
 SEEDS = range(12)
 
@@ -63,6 +69,44 @@ def _nobody_asks_sacct(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MortalDriver, "accounted", nothing)
 
 
+def _no_throttle_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    init = ArrayTask.__init__
+
+    def unlimited(self: ArrayTask, **fields: Any) -> None:
+        init(self, **(fields | {"max_running": 0}))
+
+    monkeypatch.setattr(ArrayTask, "__init__", unlimited)
+
+
+def _sites_are_told_another_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    order_of = Effects._launch_order
+
+    def wrong(self: Effects, command: LaunchAt) -> LaunchOrder:
+        order = order_of(self, command)
+        index = None if order.array_index is None else order.array_index + 1
+        return msgspec.structs.replace(order, array_index=index)
+
+    monkeypatch.setattr(Effects, "_launch_order", wrong)
+
+
+def _components_are_pinned_to_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = MortalDriver.launch
+
+    async def together(
+        self: MortalDriver, order: LaunchOrder, ticket: str = "", start_line: str = ""
+    ) -> int:
+        first, *others = order.jobs
+        moved = (replace(plan, nodes=first.nodes) for plan in others)
+        changed = msgspec.structs.replace(order, jobs=(first, *moved))
+        return await launch(self, changed, ticket, start_line)
+
+    monkeypatch.setattr(MortalDriver, "launch", together)
+
+
+def _keys_are_compared_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "submission_differences", lambda *_: ())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bug:
     """One that is planted, and what the model says of it."""
@@ -84,6 +128,21 @@ PLANTED = {
     "nobody asks sacct": Bug(
         plant=_nobody_asks_sacct, said="but its user code completed",
         menu=(FaultKind.RECORDS_FORGOTTEN,),
+    ),
+    "no throttle of an array holds": Bug(
+        plant=_no_throttle_holds, said="and 2 may", menu=(FaultKind.NEWS_TWICE,),
+    ),
+    "sites are told another index of an array": Bug(
+        plant=_sites_are_told_another_index, said="and was submitted as",
+        menu=(FaultKind.NEWS_TWICE,), faults_s=10.0,
+    ),
+    "components of a het job share a node": Bug(
+        plant=_components_are_pinned_to_one_node, said="has two components on one node",
+        menu=(FaultKind.NEWS_TWICE,), faults_s=10.0,
+    ),
+    "a submit key is compared with nothing": Bug(
+        plant=_keys_are_compared_with_nothing, said="was used again, and answered",
+        menu=(FaultKind.NEWS_TWICE,), faults_s=10.0,
     ),
 }  # fmt: skip
 
@@ -156,7 +215,7 @@ def test_files_have_the_dates_at_which_the_sites_clock_saw_them(tmp_path: Path) 
 @pytest.mark.parametrize("kind", [
     FaultKind.SCANCEL_FAILS, FaultKind.PROLOG_FAILS, FaultKind.STORE_SLOW,
     FaultKind.NETWORK_SLOW, FaultKind.PARTITION, FaultKind.DAEMON_CRASH_LOOP,
-    FaultKind.NODE_FAILS,
+    FaultKind.NODE_FAILS, FaultKind.HET_NODE_FAILS, FaultKind.COMPONENT_CANCELLED,
 ])  # fmt: skip
 def test_a_fault_that_meets_nobody_is_not_counted(kind: FaultKind, tmp_path: Path) -> None:
     nobody = world.World(Random(1), VirtualClock(world.BEGINS_S), tmp_path)

@@ -148,7 +148,7 @@ def test_environment_of_an_array_task_is_that_of_plain_sbatch(
 def test_umask_is_that_of_the_submission(federation: Running) -> None:
     """As with sbatch: the job has it, and its output file is made under it."""
     submit = "umask 077; fsbatch --parsable --gres=gpu:a100:1 --wrap umask"
-    id_ = int(at("alpine", "sh", "-c", submit, user="vision1").split(";")[0])
+    id_ = int(at("alpine", "sh", "-c", submit, user="vision1"))
     (row,) = federation.await_end(id_)
     assert output_of(row).strip() == "0077"
     name = f"/home/vision1/{output_name(row)}"

@@ -67,7 +67,7 @@ def submit_at(site: str, count: int) -> list[int]:
     for _ in range(count):
         text = at(site, "fsbatch", "--parsable", "--quiet", "--gres=gpu:1", stdin=traced(1),
                   user=USER)  # fmt: skip
-        ids.append(int(text.split(";")[0]))
+        ids.append(int(text))
     return ids
 
 

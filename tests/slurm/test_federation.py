@@ -148,7 +148,7 @@ def test_job_cancelled_behind_our_back_is_followed(federation: Running) -> None:
 
 def test_commands_work_inside_a_site_under_the_callers_own_name(federation: Running) -> None:
     text = at("cedar", "fsbatch", "--parsable", "--wrap", "echo hello; pwd", user="nlp1")
-    id_ = int(text.split(";")[0])
+    id_ = int(text)
     (row,) = federation.await_end(id_)
     assert (row["user"], row["tenant"], row["state"]) == ("nlp1", "nlp", "COMPLETED")
     assert output_of(row, "nlp1").split() == ["hello", "/home/nlp1"]
@@ -162,7 +162,7 @@ def test_output_lands_in_the_shared_folder_that_it_was_submitted_from(
     """Both western sites mount it, so that whichever runs the job writes where sbatch would."""
     folder = "/shared/west/vision1"
     submit = f"cd {folder} && fsbatch --parsable --gres=gpu:a100:1 --wrap 'pwd; hostname'"
-    id_ = int(at("alpine", "sh", "-c", submit, user="vision1").split(";")[0])
+    id_ = int(at("alpine", "sh", "-c", submit, user="vision1"))
     (row,) = federation.await_end(id_)
     name = f"{folder}/slurm-{id_}.out"
     assert at("alpine", "cat", name).split() == [folder, row["site"]]

@@ -31,7 +31,7 @@ def submit(running: Running, command: str) -> int:
     """Run fsbatch in a shell at alpine, in the folder that both western sites mount."""
     said = at("alpine", "sh", "-c", f"cd {FOLDER} && fsbatch --parsable {command}", user=USER)
     assert running
-    return int(said.split(";")[0])
+    return int(said)
 
 
 def next_id(site: str) -> int:

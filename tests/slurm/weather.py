@@ -89,7 +89,7 @@ class Load:
                     more={"FED_SUBMIT_KEY": f"weather-{number:04}"},
                 )  # fmt: skip
                 if done.returncode == 0:
-                    return int(done.stdout.split(";")[0])
+                    return int(done.stdout)
         self.retries += 1
         return 0
 

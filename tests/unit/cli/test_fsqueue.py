@@ -41,7 +41,7 @@ def test_ranks_are_asked_for_only_with_why(
     monkeypatch.setattr(sys, "argv", ["fsqueue", *words])
     with pytest.raises(SystemExit):
         fsqueue.main()
-    assert asked == [QueueCall(why=why)]
+    assert asked == [QueueCall(why=why, collapsed=True)]
 
 
 def test_the_rank_stands_before_the_sites_reasons() -> None:
@@ -85,3 +85,73 @@ def test_why_it_leaves_stands_beside_its_nodes(state: str, code: ReasonCode) -> 
 def test_what_runs_has_no_place_in_the_queue() -> None:
     rows = [row(state="RUNNING", rank=RANK)]
     assert len(fsqueue.render(rows, 0.0, header=False, why=True).splitlines()) == 1
+
+
+# ---- ids and arrays, as squeue has them ----
+
+
+def ends(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], reply: QueueReply
+) -> tuple[int, list[Call]]:
+    asked: list[Call] = []
+
+    def call(message: Call) -> Reply:
+        asked.append(message)
+        return reply
+
+    monkeypatch.setattr(fsqueue, "call", call)
+    monkeypatch.setattr(sys, "argv", ["fsqueue", *words])
+    with pytest.raises(SystemExit) as ended:
+        fsqueue.main()
+    return int(ended.value.code or 0), asked
+
+
+@pytest.mark.parametrize("words", [["-j", "999"], ["999"], ["-j999_3"], ["--json", "-j", "999"]])
+def test_one_job_that_is_not_known_is_squeues_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    reply = QueueReply(rows=(), now_s=0.0, unknown=("999",))
+    assert ends(monkeypatch, words, reply)[0] == 1
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "slurm_load_jobs error: Invalid job id specified\n")
+
+
+def test_of_several_those_that_are_known_are_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reply = QueueReply(rows=(), now_s=0.0, unknown=("998", "999"))
+    assert ends(monkeypatch, ["-j", "998,999"], reply)[0] == 0
+    assert capsys.readouterr().out.count("\n") == 1  # the header alone, as with squeue
+
+
+def test_what_is_no_id_is_not_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ends(monkeypatch, ["-j", "12,abc"], QueueReply(rows=(), now_s=0.0)) == (1, [])
+    assert capsys.readouterr().err == "fsqueue: error: Invalid job id: abc\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "collapsed"), [([], True), (["-r"], False), (["--array"], False), (["--json"], False)]
+)
+def test_arrays_are_asked_for_in_one_row_or_in_many(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], collapsed: bool
+) -> None:
+    _, asked = ends(monkeypatch, words, QueueReply(rows=(), now_s=0.0))
+    assert asked == [QueueCall(collapsed=collapsed, files="--json" in words)]
+
+
+def test_an_array_has_its_tasks_behind_its_id_and_columns_stay_in_line() -> None:
+    many = ",".join(map(str, range(0, 90, 2)))
+    rows = [
+        row(array_id=2**32, array_tasks="[5-99%4]", tasks=95),
+        row(array_id=2**32, array_tasks=f"[{many}%4]", tasks=45),
+        row(array_id=2**32, array_index=3, state="RUNNING"),
+    ]
+    header, *lines = fsqueue.render(rows, 0.0, header=True, why=False).splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "4294967296_[5-99%4]",
+        "4294967296_[0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40,42,44,...%4]",
+        "4294967296_3",
+    ]
+    assert {line.index(" n ") + 1 for line in lines} == {header.index("NAME")}

@@ -87,7 +87,7 @@ def test_states_are_chosen_by_name_or_code(
 ) -> None:
     rows = [row(state.value, name=state.value) for state in WorkloadState]
     status, asked = run(fsqueue, ["-h", *words], queue(*rows))
-    assert (status, asked) == (0, [QueueCall(ended=ended)])
+    assert (status, asked) == (0, [QueueCall(ended=ended, collapsed=True)])
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[1] for line in lines} == shown
 

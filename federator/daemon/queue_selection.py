@@ -1,0 +1,85 @@
+"""The rows of one answer about the queue: arrays in one row, what runs before what waits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+
+from federator.model.lifecycle import AT_SITE, TERMINAL
+from federator.sched.ledger import Entry
+
+Group = Sequence[Entry]  # what one row stands for: a workload, or waiting tasks of one array
+
+
+def collapsed(entries: Iterable[Entry]) -> list[Group]:
+    """Put the waiting tasks of each array together, as squeue does; all else stays alone.
+
+    Args:
+        entries: in order of id; so are the groups, by their first.
+    """
+    groups: list[Group] = []
+    waiting: dict[tuple[int, str], list[Entry]] = {}
+    for entry in entries:
+        array = entry.workload.array
+        if array is None or entry.state in AT_SITE or entry.state in TERMINAL:
+            groups.append([entry])
+            continue
+        key = (array.array_id, entry.state.value)
+        if key in waiting:
+            waiting[key].append(entry)
+        else:
+            groups.append(waiting.setdefault(key, [entry]))
+    return groups
+
+
+def most_telling(groups: Sequence[Group], limit: int) -> list[Group]:
+    """Keep ``limit`` of them, in their order.
+
+    What is at a site comes before what waits, and that before what has ended. Within each of these
+    the users share: nobody's many jobs hide those of others. Of one user the newest are kept.
+    """
+    if len(groups) <= limit:
+        return list(groups)
+    taken: Counter[tuple[int, str]] = Counter()
+    ranked = []
+    for k in range(len(groups) - 1, -1, -1):
+        entry = groups[k][0]
+        kind = 0 if entry.state in AT_SITE else 2 if entry.state in TERMINAL else 1
+        taken[kind, entry.workload.user] += 1
+        ranked.append((kind, taken[kind, entry.workload.user], -k))
+    ranked.sort()
+    return [groups[-minus_k] for minus_k in sorted((k for _, _, k in ranked[:limit]), reverse=True)]
+
+
+def array_tasks(group: Group, ids: Collection[str]) -> str:
+    """Name the tasks of a row as squeue does behind ``ARRAY_``.
+
+    ``[0-10%4]`` with the throttle; where tasks were asked for by index ``7``, or ``[7-8]``.
+    """
+    array = group[0].workload.array
+    if array is None:
+        return ""
+    indices = [entry.workload.array.index for entry in group if entry.workload.array is not None]
+    by_index = bool(ids) and str(array.array_id) not in ids
+    if by_index and len(indices) == 1:
+        return str(indices[0])
+    throttle = f"%{array.max_running}" if array.max_running and not by_index else ""
+    return f"[{index_list(sorted(indices))}{throttle}]"
+
+
+def index_list(indices: Sequence[int]) -> str:
+    """Write rising indices as Slurm does: ``1,3,5-9``; evenly spaced beyond ten ``0-399:3``."""
+    first, last = indices[0], indices[-1]
+    step = indices[1] - first if len(indices) > 1 else 1
+    if last - first > 10 and step > 1 and list(indices) == list(range(first, last + 1, step)):
+        return f"{first}-{last}:{step}"
+    parts = []
+    start = at = first
+    for index in [*indices[1:], None]:
+        if index is not None and index == at + 1:
+            at = index
+            continue
+        parts.append(str(start) if start == at else f"{start}-{at}")
+        if index is not None:
+            start = at = index
+    return ",".join(parts)

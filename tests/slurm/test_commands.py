@@ -1,0 +1,90 @@
+"""Researchers' commands beside Slurm's own, at each site: ids, arrays, errors and closed pipes."""
+
+from __future__ import annotations
+
+import pytest
+
+from federator.testbed import inside, layout
+from tests.slurm.federation import Running, at
+
+pytestmark = pytest.mark.slurm
+SITES = tuple(site.name for site in layout.SITES)
+USER = "vision1"
+ARRAYS = ("0-10%4", "0-400:3", "1-5:2,9", "7", "1-2,4-5,7-9%2")
+
+
+def shell(site: str, command: str) -> inside.Executed:
+    """Run a command of a user's shell; exit status and both streams."""
+    return inside.execute(layout.site(site), ("bash", "-c", command), user=USER)
+
+
+def tasks_shown(site: str, command: str, id_: str) -> str:
+    """What a queue command writes behind the id of an array, in its first column."""
+    (line,) = shell(site, command).stdout.splitlines()
+    return line.split()[0].removeprefix(id_)
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_arrays_are_shown_as_squeue_shows_them(federation: Running, site: str) -> None:
+    federation.fill(*SITES)  # so that ours wait
+    try:
+        for array in ARRAYS:
+            plain = f"sbatch --parsable --hold -p local --array={array} --wrap=true"
+            theirs = shell(site, plain).stdout.strip()
+            ours = shell(site, f"fsbatch --parsable --gres=gpu:8 --array={array} --wrap=true")
+            assert ours.stderr == ""
+            id_ = ours.stdout.strip()
+            squeue = tasks_shown(site, f"squeue -h -o %i -j {theirs}", theirs)
+            assert tasks_shown(site, f"fsqueue -h -j {id_}", id_) == squeue
+            if ":" not in squeue:  # squeue -r leaves out the last task of 0-399:3
+                expanded = len(shell(site, f"squeue -h -r -j {theirs}").stdout.splitlines())
+                assert len(shell(site, f"fsqueue -h -r -j {id_}").stdout.splitlines()) == expanded
+            assert shell(site, f"scancel {theirs}").exit_status == 0
+            assert shell(site, f"fscancel {id_}").exit_status == 0
+    finally:
+        for name in SITES:
+            at(name, "scancel", "--partition=local")
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_an_unknown_job_is_squeues_error(federation: Running, site: str) -> None:
+    for words in ("-j 99999", "-j 99999_3", "-j 99998,99999"):
+        theirs, ours = shell(site, f"squeue -h {words}"), shell(site, f"fsqueue -h {words}")
+        assert (ours.exit_status, ours.stderr) == (theirs.exit_status, theirs.stderr), words
+        assert ours.stdout.strip() == theirs.stdout.strip() == ""
+    theirs, ours = shell(site, "squeue -j abc"), shell(site, "fsqueue -j abc")
+    assert ours.exit_status == theirs.exit_status == 1
+    assert ours.stderr == theirs.stderr.replace("squeue", "fsqueue")
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_what_parsable_prints_every_command_takes(federation: Running, site: str) -> None:
+    done = shell(site, "fscancel $(fsbatch --parsable --gres=gpu:1 --wrap='sleep 60')")
+    assert (done.exit_status, done.stderr) == (0, "")
+    named = shell(site, "fsbatch --parsable -M testbed --gres=gpu:1 --wrap='sleep 60'").stdout
+    id_ = named.strip()
+    assert id_.endswith(";testbed")
+    for command in ("fsqueue -t all -j", "federator explain", "fscancel"):
+        done = shell(site, f"{command} '{id_}'")
+        assert (done.exit_status, done.stderr) == (0, ""), command
+    refused = shell(site, "fsbatch -M elsewhere --wrap=true")
+    assert refused.exit_status == 1
+    assert "this federation is called testbed" in refused.stderr
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_researchers_may_ask_why_and_what_their_tenant_has(federation: Running, site: str) -> None:
+    id_ = shell(site, "fsbatch --parsable --gres=gpu:1 --wrap=true").stdout.strip()
+    assert f"Workload {id_}" in shell(site, f"federator explain {id_}").stdout
+    assert "vision" in shell(site, "federator tenants").stdout
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_a_closed_pipe_ends_a_command_as_it_ends_squeue(federation: Running, site: str) -> None:
+    id_ = shell(site, "fsbatch --parsable --gres=gpu:1 --wrap=true").stdout.strip()
+    ours = ("fsqueue -t all", "fsqueue -t all --json", "fsinfo", "fscancel --help",
+            "fsbatch --help", "federator tenants", f"federator explain {id_}")  # fmt: skip
+    for command in ("squeue", *ours):
+        # The reader is gone before the command starts.
+        done = shell(site, f"({{ sleep 0.3; {command}; echo ended $? >&2; }} | true); true")
+        assert done.stderr == "ended 141\n", command

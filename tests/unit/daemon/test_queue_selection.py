@@ -1,0 +1,92 @@
+"""Arrays take one row while they wait, and nobody's many jobs hide those of others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from federator.daemon.queue_selection import index_list
+from federator.daemon.views import queue_rows, unknown_ids
+from federator.sites.calls import QueueCall, QueueRow
+from tests.fakes.build import draft, gang, rack
+from tests.fakes.loopback import Loopback
+
+
+def fleet() -> Loopback:
+    return Loopback({"alpine": rack("a", 2)})
+
+
+def array(federation: Loopback, indices: Sequence[int], at_once: int = 0, user: str = "ada") -> int:
+    one = draft(gang(1), user=user, array_indices=tuple(indices), array_max_running=at_once)
+    return int(federation.submit(one))
+
+
+def shown(federation: Loopback, call: QueueCall, limit: int = 100) -> list[str]:
+    rows, _ = queue_rows(federation.federation, call, limit)
+    return [f"{row.array_id}_{row.array_tasks or row.array_index}" if row.array_id else str(row.id)
+            for row in rows]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("indices", "text"),
+    [  # as squeue 22.05, 24.11 and 26.05 wrote them
+        (range(11), "0-10"), (range(0, 401, 3), "0-399:3"), ([7], "7"), ([1, 3, 5, 9], "1,3,5,9"),
+        ([7, 8], "7-8"), ([1, 2, 4, 5], "1-2,4-5"),
+    ],
+)  # fmt: skip
+def test_tasks_are_listed_as_slurm_lists_them(indices: Sequence[int], text: str) -> None:
+    assert index_list(list(indices)) == text
+
+
+def test_tasks_that_run_have_rows_of_their_own_and_the_rest_has_one() -> None:
+    f = fleet()
+    id_ = array(f, range(100), at_once=4)
+    f.run_for(30.0)
+    running = [f"{id_}_{k}" for k in (0, 1)]
+    assert sorted(shown(f, QueueCall(collapsed=True))) == sorted([*running, f"{id_}_[2-99%4]"])
+    rows, left_off = queue_rows(f.federation, QueueCall(collapsed=True), 100)
+    assert [row.tasks for row in rows if row.array_tasks] == [98]
+    assert left_off == 0
+    assert len(shown(f, QueueCall())) == 100
+
+
+def test_tasks_asked_for_by_index_are_shown_so() -> None:
+    f = fleet()
+    id_ = array(f, range(100), at_once=4)
+    f.run_for(30.0)
+    assert shown(f, QueueCall(ids=(f"{id_}_7",), collapsed=True)) == [f"{id_}_7"]
+    both = QueueCall(ids=(f"{id_}_7", f"{id_}_8"), collapsed=True)
+    assert shown(f, both) == [f"{id_}_[7-8]"]
+
+
+def test_what_runs_and_what_others_wait_for_is_not_crowded_out() -> None:
+    f = fleet()
+    first = int(f.submit(draft(gang(1), user="bob")))
+    f.run_for(30.0)
+    waits = int(f.submit(draft(gang(2), user="bob")))
+    for _ in range(20):
+        f.submit(draft(gang(2), user="ada"))
+    rows, left_off = queue_rows(f.federation, QueueCall(collapsed=True), 4)
+    assert [row.id for row in rows][:2] == [first, waits]
+    assert [row.user for row in rows] == ["bob", "bob", "ada", "ada"]
+    assert left_off == 18
+
+
+def test_many_tasks_that_wait_count_as_one_row_and_all_of_them_as_left_off() -> None:
+    f = fleet()
+    f.submit(draft(gang(2), user="bob"))
+    f.run_for(30.0)
+    array(f, range(50))
+    newest = array(f, range(70), user="cleo")
+    found: tuple[tuple[QueueRow, ...], int]
+    found = queue_rows(f.federation, QueueCall(collapsed=True), 2)
+    assert [row.user for row in found[0]] == ["bob", "cleo"]
+    assert (found[0][1].array_id, found[1]) == (newest, 50)
+
+
+def test_ids_that_no_job_ever_had_are_told_apart() -> None:
+    f = fleet()
+    id_ = array(f, range(3))
+    asked = (str(id_), f"{id_}_2", f"{id_}_99", "7", "7_1", "x")
+    assert unknown_ids(f.federation.ledger, asked) == ("7", "7_1", "x")
