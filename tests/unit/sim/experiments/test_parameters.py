@@ -42,7 +42,11 @@ def test_a_trace_is_named_by_its_size() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("sharing", {"x": "1"}, "--set: 'x' is unknown to this experiment; expected one of policies"),
+        (
+            "sharing",
+            {"x": "1"},
+            "--set: 'x' is unknown to this experiment; expected one of policies",
+        ),
         ("sharing", {"trace": "x"}, "--set: 'trace' is unknown to this experiment"),
         ("sharing", {"draws": "0"}, "draws: expected a whole number from 1 to 1000, found '0'"),
         ("sharing", {"draws": "1.5"}, "draws: expected a whole number from 1 to 1000"),
