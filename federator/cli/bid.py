@@ -13,7 +13,7 @@ from federator.cli.words import alternative_text, printable, reason_text, refusa
 from federator.model.message import SiteAnswer
 from federator.model.plan import Bid, BidRequest
 from federator.model.reason import Reason, Refusal
-from federator.model.site import Snapshot
+from federator.model.site import NodeShare, Snapshot
 from federator.sched.site_scheduler import SiteScheduler
 
 _FILE = click.Path(path_type=Path)
@@ -57,9 +57,21 @@ def _as_json(answer: SiteAnswer) -> dict[str, object]:
         return {"refusal": refusal_as_json(answer.refusal)}
     made = answer.bid
     assert made is not None
-    jobs = [{"name": p.name, "partition": p.partition, "nodes": p.nodes} for p in made.jobs]
+    jobs = [
+        {
+            "name": p.name,
+            "partition": p.partition,
+            "nodes": {name: _share(share) for name, share in p.nodes.items()},
+        }
+        for p in made.jobs
+    ]
     going = {"victims": made.victims, "shrinks": made.shrinks}
     return {"bid": {"score": tuple(made.score), "jobs": jobs, **going}}
+
+
+def _share(share: NodeShare) -> dict[str, object]:
+    gres = {"gres": share.gres} if share.gres else {}
+    return {"gpus": share.gpus, "cpus": share.cpus, "mem_mib": share.mem_mib, **gres}
 
 
 def refusal_as_json(refusal: Refusal) -> dict[str, object]:

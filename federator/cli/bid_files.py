@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 
 from federator.cli.json_file import brief, read_json
 from federator.errors import InvalidRequest
+from federator.model.gres import gres_of
 from federator.model.plan import BidRequest
 from federator.model.site import (
     START_UP_S,
@@ -28,6 +29,9 @@ from federator.model.workload import MAX_AMOUNT, Job, SiteName, WorkloadId
 _Id = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Count = Annotated[int, Meta(ge=0, le=MAX_AMOUNT)]
 _Number = Annotated[float, Meta(ge=0, le=MAX_AMOUNT)]
+_Gres = tuple[
+    tuple[Annotated[str, Meta(min_length=1)], Annotated[int, Meta(ge=1, le=MAX_AMOUNT)]], ...
+]
 _Priority = Annotated[int, Meta(ge=HIGHEST_PRIORITY, le=LOWEST_PRIORITY)]
 
 
@@ -51,6 +55,8 @@ class NodeFields(Struct, frozen=True, forbid_unknown_fields=True):
     nvlink: bool = False
     gpu_weight: _Number = 1.0
     drain_reason: str = ""
+    gres: _Gres = ()
+    gres_alloc: _Gres = ()
 
 
 class LocalFields(Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,6 +73,7 @@ class ShareFields(Struct, frozen=True, forbid_unknown_fields=True):
     gpus: _Count = 0
     cpus: _Count = 0
     mem_mib: _Count = 0
+    gres: _Gres = ()
 
 
 class OccupantFields(Struct, frozen=True, forbid_unknown_fields=True):
@@ -116,6 +123,7 @@ class WantedFields(Struct, frozen=True, forbid_unknown_fields=True):
     features: tuple[str, ...] = ()
     cpus_per_node: _Count = 1
     mem_mib_per_node: _Count = 0
+    gres: _Gres = ()
     partition: str | None = None
 
 
@@ -175,7 +183,7 @@ def read_snapshot(path: Path) -> Snapshot:
     return Snapshot(
         site=SiteName(fields.site),
         now_s=fields.now_s,
-        nodes=tuple(Node(**_values(node)) for node in fields.nodes),
+        nodes=tuple(_node(node) for node in fields.nodes),
         running=tuple(_running(job) for job in fields.running),
         local=tuple(
             LocalJob(id=j.id, nodes=j.nodes, ends_by_s=inf if j.ends_by_s is None else j.ends_by_s)
@@ -187,6 +195,11 @@ def read_snapshot(path: Path) -> Snapshot:
 
 def _values(fields: Struct) -> dict[str, Any]:
     return {name: getattr(fields, name) for name in fields.__struct_fields__}
+
+
+def _node(fields: NodeFields) -> Node:
+    values = _values(fields)
+    return Node(**values | {name: gres_of(values[name]) for name in ("gres", "gres_alloc")})
 
 
 def _running(job: OccupantFields) -> RunningJob:
@@ -203,7 +216,8 @@ def _running(job: OccupantFields) -> RunningJob:
 
 def _shares(held: Mapping[str, ShareFields]) -> dict[str, NodeShare]:
     return {
-        name: NodeShare(gpus=s.gpus, cpus=s.cpus, mem_mib=s.mem_mib) for name, s in held.items()
+        name: NodeShare(gpus=s.gpus, cpus=s.cpus, mem_mib=s.mem_mib, gres=gres_of(s.gres))
+        for name, s in held.items()
     }
 
 
@@ -248,6 +262,7 @@ def _job(file: _File, k: int, name: str, job: WantedFields, knows_memory: bool) 
         return Job(
             name=name, nodes=job.nodes, gpus_per_node=job.gpus_per_node, gpus=job.gpus,
             cpus_per_node=job.cpus_per_node, mem_mib_per_node=job.mem_mib_per_node,
+            gres=gres_of(job.gres),
             gpu_types=job.gpu_types, features=job.features, exclusive=job.exclusive,
             min_gpu_mem_gib=job.min_gpu_mem_gib if knows_memory else 0.0, nvlink=job.nvlink,
             tensor_parallel=job.tensor_parallel, pipeline_stages=job.pipeline_stages,

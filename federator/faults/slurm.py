@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from federator.errors import SiteRefused
+from federator.model.gres import plus
 from federator.model.plan import JobPlan
 from federator.model.site import (
     AttemptReport,
@@ -281,6 +282,7 @@ def _with(node: Node, share: NodeShare) -> Node:
         gpus_alloc=node.gpus_alloc + share.gpus,
         cpus_alloc=node.cpus_alloc + share.cpus,
         mem_mib_alloc=node.mem_mib_alloc + share.mem_mib,
+        gres_alloc=plus(node.gres_alloc, share.gres),
     )
     if not node.state.takes_jobs or share == NodeShare():
         return used

@@ -23,7 +23,7 @@ class ReasonCode(Enum):
     NO_PARTITION = "FedPartition"
     NO_GPU_TYPE = "FedGpuType"  # no node carries an accepted type
     NO_FEATURE = "FedFeature"
-    NODE_TOO_SMALL = "FedNodeSize"  # no node has that many GPUs, CPUs or that much memory
+    NODE_TOO_SMALL = "FedNodeSize"  # no node has so many GPUs or CPUs, so much memory or gres
     TOO_FEW_NODES = "FedNodes"  # nodes of that size exist, but not so many
     UNKNOWN_USER = "FedUser"  # the site maps no account for the user
     SITE_DOWN = "FedSiteDown"
@@ -56,9 +56,9 @@ class ReasonCode(Enum):
 class Reason(Struct, frozen=True, kw_only=True):
     """One cause, for one job of the workload (``job`` is "" when it concerns the whole).
 
-    ``needed`` and ``free`` count what ``unit`` names ("nodes", "GPUs", "CPUs", "MiB"); ``detail``
-    carries names from the request or the site's own words, never a decision. The rest is 0 where
-    it is not known.
+    ``needed`` and ``free`` count what ``unit`` names ("nodes", "GPUs", "CPUs", "MiB", or a gres);
+    ``detail`` carries names from the request or the site's own words, never a decision. The rest
+    is 0 where it is not known.
     """
 
     code: ReasonCode

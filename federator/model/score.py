@@ -38,10 +38,14 @@ class Score(NamedTuple):
 
     @classmethod
     def of(cls, terms: Mapping[str, float] | Sequence[float]) -> Self:
-        """What ``named`` gave, here or in another release; the oldest told terms by position."""
+        """What ``named`` gave, here or in another release; the oldest told terms by position.
+
+        Counts are whole numbers again, though the log may have them as others.
+        """
         if not isinstance(terms, Mapping):
             terms = dict(zip(_TERMS_ONCE, terms, strict=False))
-        return cls._make(terms.get(name, 0) for name in cls._fields)
+        defaults = cls._field_defaults
+        return cls._make(type(defaults[n])(terms.get(n, defaults[n])) for n in cls._fields)
 
 
 _TERMS_ONCE: Final = (

@@ -11,6 +11,7 @@ from enum import Enum
 from math import inf
 from typing import Final, NamedTuple
 
+from federator.model.gres import Gres, plus, positive
 from federator.model.workload import AttemptId, SiteName
 
 START_UP_S: Final = 150.0
@@ -53,6 +54,8 @@ class Node:
     nvlink: bool = False  # between all GPUs of the node; the feature "nvlink" says it too
     gpu_weight: float = 1.0  # what one GPU is worth in use, federation.yaml
     drain_reason: str = ""  # while it takes no jobs: the site's words why, one line
+    gres: Gres = ()  # beside GPUs
+    gres_alloc: Gres = ()
 
     @property
     def gpu_worth(self) -> float:
@@ -76,12 +79,14 @@ class NodeShare:
     gpus: int = 0
     cpus: int = 0
     mem_mib: int = 0
+    gres: Gres = ()
 
     def __add__(self, other: NodeShare) -> NodeShare:
         return NodeShare(
             gpus=self.gpus + other.gpus,
             cpus=self.cpus + other.cpus,
             mem_mib=self.mem_mib + other.mem_mib,
+            gres=plus(self.gres, other.gres),
         )
 
     def less(self, other: NodeShare) -> NodeShare:
@@ -90,6 +95,7 @@ class NodeShare:
             gpus=max(0, self.gpus - other.gpus),
             cpus=max(0, self.cpus - other.cpus),
             mem_mib=max(0, self.mem_mib - other.mem_mib),
+            gres=positive(plus(self.gres, other.gres, -1)),
         )
 
 

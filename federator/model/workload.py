@@ -13,6 +13,7 @@ from typing import Final, NewType
 import msgspec
 
 from federator.errors import InvalidRequest
+from federator.model.gres import Gres
 from federator.model.submission import NodeRange
 
 WorkloadId = NewType("WorkloadId", int)
@@ -67,6 +68,7 @@ class Job:
     tensor_parallel: int = 1  # GPUs that must be on one node together
     pipeline_stages: int = 1  # of tensor_parallel GPUs each; better in one rack together
     avoid: tuple[str, ...] = ()  # nodes of the site asked, sorted: they failed this workload
+    gres: Gres = ()  # on every node, beside GPUs
 
     def __post_init__(self) -> None:
         if self.nodes is not None and self.nodes < 1:
@@ -91,6 +93,7 @@ class Job:
             ("GPUs", max(self.gpus, self.gpus_per_node * nodes)),
             ("CPUs", max(self.cpus, self.cpus_per_node * nodes)),
             ("MiB of memory", self.mem_mib_per_node * nodes),
+            *((name, amount * nodes) for name, amount in self.gres),
         ):
             if amount > MAX_AMOUNT:
                 raise InvalidRequest(

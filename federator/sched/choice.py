@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from heapq import nsmallest
 from operator import attrgetter
 from typing import Final
 
+from federator.model.gres import covers
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import NodeShare
 from federator.model.workload import MAX_AMOUNT, Job
@@ -38,6 +40,7 @@ def share_per_node(job: Job) -> NodeShare:
         gpus=job.gpus_per_node,
         cpus=max(1, job.cpus_per_node),
         mem_mib=job.mem_mib_per_node,
+        gres=job.gres,
     )
 
 
@@ -45,7 +48,7 @@ def least_share(job: Job) -> NodeShare:
     """What a node must have free to be of any use; of a GPU total, one tensor-parallel group."""
     need = share_per_node(job)
     of_total = job.tensor_parallel if job.gpus else 0
-    return NodeShare(gpus=max(need.gpus, of_total), cpus=need.cpus, mem_mib=need.mem_mib)
+    return replace(need, gpus=max(need.gpus, of_total)) if of_total else need
 
 
 def hardware(job: Job) -> str:
@@ -67,6 +70,8 @@ def nodes_fitting(job: Job, need: NodeShare, suitable: Sequence[FreeNode]) -> li
     """The nodes that have so much free."""
     gpus, cpus, mem_mib = bounds(need)  # a site has thousands of nodes
     found = [f for f in suitable if f.gpus >= gpus and f.cpus >= cpus and f.mem_mib >= mem_mib]
+    if need.gres:
+        found = [f for f in found if covers(f.gres, need.gres)]
     return [f for f in found if f.untouched] if job.exclusive else found
 
 
@@ -282,12 +287,12 @@ def spread(job: Job, chosen: list[FreeNode]) -> list[NodeShare]:
         g = max(need.gpus, min(_whole_groups(job, f), max(0, gpus - rest * least_gpus)))
         c = max(need.cpus, min(_whole_cpus(job, f), max(0, cpus - rest * need.cpus)))
         gpus, cpus = max(0, gpus - g), max(0, cpus - c)
-        shares.append(NodeShare(gpus=g, cpus=c, mem_mib=need.mem_mib))
+        shares.append(NodeShare(gpus=g, cpus=c, mem_mib=need.mem_mib, gres=need.gres))
     return shares
 
 
 def _too_small(job: Job, need: NodeShare, suitable: list[FreeNode]) -> Reason:
-    """The one amount that even the best node lacks (GPUs before CPUs before memory)."""
+    """The one amount that even the best node lacks (GPUs, CPUs, memory, then other gres)."""
     for unit, wanted, free in (
         ("GPUs", need.gpus, _free_gpus),
         ("CPUs", need.cpus, _free_cpus),
@@ -298,6 +303,11 @@ def _too_small(job: Job, need: NodeShare, suitable: list[FreeNode]) -> Reason:
             return Reason(code=ReasonCode.NODE_TOO_SMALL, job=job.name, needed=wanted,
                           free=max(0, best), unit=unit,
                           detail=hardware(job) if unit == "GPUs" else "")  # fmt: skip
+    for name, amount in need.gres:
+        best = max(f.gres.get(name, 0) for f in suitable)
+        if amount > best:
+            return Reason(code=ReasonCode.NODE_TOO_SMALL, job=job.name, needed=amount,
+                          free=max(0, best), unit=name)  # fmt: skip
     return Reason(code=ReasonCode.TOO_FEW_NODES, job=job.name, needed=job.nodes or 1, free=0,
                   unit="nodes", detail=_per_node(job, need))  # fmt: skip
 

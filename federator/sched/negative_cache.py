@@ -17,6 +17,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from federator.model.gres import Gres, covers
 from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.workload import Job
 
@@ -43,6 +44,7 @@ class _Profile(NamedTuple):
     tensor_parallel: int
     cpus_together: int  # of a total they come in whole ones of so many; else 0
     least: tuple[float, ...]  # nodes; GPUs, CPUs, MiB on each; totals; GPU memory, NVLink
+    gres: Gres
 
     def implies(self, other: _Profile) -> bool:
         """Tell whether ``other`` cannot be placed where this one could not."""
@@ -55,6 +57,7 @@ class _Profile(NamedTuple):
             and self.exclusive <= other.exclusive
             and (not self.exact_nodes or self.exact_nodes == other.exact_nodes)
             and other.tensor_parallel % self.tensor_parallel == 0
+            and (not self.gres or covers(dict(other.gres), self.gres))
             and (not self.cpus_together or other.least[2] % self.cpus_together == 0)
         )
 
@@ -83,6 +86,7 @@ def _profile(job: Job) -> _Profile:
             job.min_gpu_mem_gib if job.total_gpus else 0.0,
             job.nvlink if job.total_gpus else False,
         ),
+        gres=job.gres,
     )
 
 
@@ -224,4 +228,4 @@ def _needs(job: Job, unit: str) -> int | None:
         case "MiB":
             return job.mem_mib_per_node
         case _:
-            return None
+            return dict(job.gres).get(unit)

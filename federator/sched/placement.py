@@ -133,7 +133,7 @@ def _option_among(job: Job, room: Room, partition: str, nodes: list[FreeNode]) -
         return chosen
     shares = spread(job, chosen)
     if job.exclusive:
-        shares = [NodeShare(gpus=f.gpus, cpus=f.cpus, mem_mib=s.mem_mib)
+        shares = [NodeShare(gpus=f.gpus, cpus=f.cpus, mem_mib=s.mem_mib, gres=s.gres)
                   for f, s in zip(chosen, shares, strict=True)]  # fmt: skip
     return _Option(partition, chosen, shares, _score(job, chosen, shares, room))
 
@@ -165,6 +165,8 @@ def _suitable(job: Job, room: Room, partition: str) -> Suitable | Reason:
     if found is ReasonCode.NO_GPU_TYPE:
         return Reason(code=found, job=job.name, unit="GPUs", needed=job.total_gpus,
                       detail=hardware(job))  # fmt: skip
+    if found is ReasonCode.NODE_TOO_SMALL:
+        return _without_gres(job, room.nodes_in((partition,)))
     if found is ReasonCode.NODE_FAILED:
         return Reason(code=found, job=job.name, detail=",".join(job.avoid))
     if isinstance(found, ReasonCode):
@@ -176,6 +178,14 @@ def _suitable(job: Job, room: Room, partition: str) -> Suitable | Reason:
         return Reason(code=ReasonCode.TOO_FEW_NODES, job=job.name, needed=job.nodes or 1,
                       unit="nodes", detail="none of its other components on them")  # fmt: skip
     return found
+
+
+def _without_gres(job: Job, nodes: Sequence[FreeNode]) -> Reason:
+    """Which gres no node has so much of; if each is there, only not on one node, the first."""
+    most = {name: max(dict(f.node.gres).get(name, 0) for f in nodes) for name, _ in job.gres}
+    name, amount = next(((n, a) for n, a in job.gres if a > most[n]), job.gres[0])
+    return Reason(code=ReasonCode.NODE_TOO_SMALL, job=job.name, needed=amount,
+                  free=min(most[name], amount - 1), unit=name)  # fmt: skip
 
 
 def suitable_nodes(job: Job, room: Room, partition: str) -> Sequence[FreeNode]:

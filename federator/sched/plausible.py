@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import isfinite
 from typing import Final
 
+from federator.model.gres import covers
 from federator.model.message import SiteAnswer
 from federator.model.plan import Bid, JobPlan, shared_node
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
@@ -82,13 +83,16 @@ def _of_job(job: Job, plan: JobPlan) -> str:
     typed = plan.gpu_types.values()
     if not shares or (job.nodes is not None and len(shares) != job.nodes):
         return f"it plans {len(shares)} nodes"
-    least = min(min(s.gpus, s.cpus, s.mem_mib) for s in shares)
+    least = min(min(s.gpus, s.cpus, s.mem_mib, *(a for _, a in s.gres)) for s in shares)
+    most = max(gpus, cpus, *(a for s in shares for _, a in s.gres))
     checks = (
-        (least >= 0 and max(gpus, cpus) <= MAX_AMOUNT, "it plans impossible amounts"),
+        (least >= 0 and most <= MAX_AMOUNT, "it plans impossible amounts"),
         (min(s.gpus for s in shares) >= job.gpus_per_node and gpus >= job.total_gpus,
          f"it plans {gpus} GPUs"),
         (min(s.cpus for s in shares) >= job.cpus_per_node and cpus >= job.cpus,
          f"it plans {cpus} CPUs"),
+        (not job.gres or all(covers(dict(s.gres), job.gres) for s in shares),
+         f"it plans less than {', '.join(name for name, _ in job.gres)} on a node"),
         (min(typed, default=0) >= 0 and sum(typed) <= gpus,
          "it plans more GPUs of a type than GPUs"),
         (not (job.gpu_types and job.total_gpus) or set(plan.gpu_types) <= set(job.gpu_types),

@@ -197,8 +197,9 @@ class _Gauge:
 
     @property
     def counting_settles_it(self) -> bool:
-        """All but totals over so many nodes, and CPUs that come task by task."""
-        return not self._job.cpus and (self._job.nodes is None or not self._job.gpus)
+        """All but totals over so many nodes, CPUs that come task by task, and other gres."""
+        job = self._job
+        return not (job.cpus or job.gres) and (job.nodes is None or not job.gpus)
 
     @property
     def enough(self) -> bool:
@@ -278,6 +279,8 @@ class _Gauge:
             f.gpus += sign * share.gpus
             f.cpus += sign * share.cpus
             f.mem_mib += sign * share.mem_mib
+            if share.gres:
+                f.move_gres(share.gres, sign)
             if (
                 counts and f.gpus >= least_gpus and f.cpus >= least_cpus
                 and f.mem_mib >= least_mem and (not exclusive or f.untouched)

@@ -89,7 +89,12 @@ def ending_of(room: Room, at_s: float, plans: Iterable[JobPlan]) -> Ending:
 
 
 def _allocated(node: Node) -> NodeShare:
-    return NodeShare(gpus=node.gpus_alloc, cpus=node.cpus_alloc, mem_mib=node.mem_mib_alloc)
+    return NodeShare(gpus=node.gpus_alloc, cpus=node.cpus_alloc, mem_mib=node.mem_mib_alloc,
+                     gres=node.gres_alloc)  # fmt: skip
+
+
+def _all_of(node: Node) -> NodeShare:
+    return NodeShare(gpus=node.gpus, cpus=node.cpus, mem_mib=node.mem_mib, gres=node.gres)
 
 
 class Reservation:
@@ -122,9 +127,7 @@ class Reservation:
         held: Held = []
         for name, spare in self._spare.items():
             f = room.by_name[name]
-            all_of = f.node if evicting else f
-            all_there = NodeShare(gpus=all_of.gpus, cpus=all_of.cpus, mem_mib=all_of.mem_mib)
-            share = all_there.less(spare)
+            share = (_all_of(f.node) if evicting else f.left).less(spare)
             f.take(share)
             held.append((f, share))
         return held
@@ -160,7 +163,7 @@ def reserve(
     found = place_all(jobs, room, partitions)
     plans = found.jobs if isinstance(found, Bid) else ()
     nodes = [room.by_name[name] for plan in plans for name in plan.nodes]
-    spare = {f.node.name: NodeShare(gpus=f.gpus, cpus=f.cpus, mem_mib=f.mem_mib) for f in nodes}
+    spare = {f.node.name: f.left for f in nodes}
     for plan in plans:
         room.give_back(plan)
     for ending in endings[:ended]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from federator.model.gres import Gres, covers
 from federator.model.plan import JobPlan
 from federator.model.reason import ReasonCode
 from federator.model.site import Node, NodeShare
@@ -28,6 +29,7 @@ class FreeNode:
     gpus: int
     cpus: int
     mem_mib: int
+    gres: dict[str, int]  # beside GPUs, by name; empty where the node has none
 
     @classmethod
     def of(cls, node: Node) -> FreeNode:
@@ -36,12 +38,14 @@ class FreeNode:
             gpus=max(0, node.gpus - node.gpus_alloc),
             cpus=max(0, node.cpus - node.cpus_alloc),
             mem_mib=max(0, node.mem_mib - node.mem_mib_alloc),
+            gres=_free_gres(node) if node.gres else {},
         )
 
     def renew(self, node: Node) -> None:
         """Take over what is free of a node now."""
         fresh = FreeNode.of(node)
         self.node, self.gpus, self.cpus, self.mem_mib = node, fresh.gpus, fresh.cpus, fresh.mem_mib
+        self.gres = fresh.gres
 
     @property
     def untouched(self) -> bool:
@@ -57,17 +61,38 @@ class FreeNode:
             (not share.gpus or self.gpus >= share.gpus)
             and (not share.cpus or self.cpus >= share.cpus)
             and (not share.mem_mib or self.mem_mib >= share.mem_mib)
+            and (not share.gres or covers(self.gres, share.gres))
         )
+
+    @property
+    def left(self) -> NodeShare:
+        """All that is free of it."""
+        gres = tuple(sorted(self.gres.items())) if self.gres else ()
+        return NodeShare(gpus=self.gpus, cpus=self.cpus, mem_mib=self.mem_mib, gres=gres)
 
     def take(self, share: NodeShare) -> None:
         self.gpus -= share.gpus
         self.cpus -= share.cpus
         self.mem_mib -= share.mem_mib
+        if share.gres:
+            self.move_gres(share.gres, -1)
 
     def give_back(self, share: NodeShare) -> None:
         self.gpus += share.gpus
         self.cpus += share.cpus
         self.mem_mib += share.mem_mib
+        if share.gres:
+            self.move_gres(share.gres, 1)
+
+    def move_gres(self, gres: Gres, sign: int) -> None:
+        """Give so much of it back, or take it (-1)."""
+        for name, amount in gres:
+            self.gres[name] = self.gres.get(name, 0) + sign * amount
+
+
+def _free_gres(node: Node) -> dict[str, int]:
+    used = dict(node.gres_alloc)
+    return {name: max(0, amount - used.get(name, 0)) for name, amount in node.gres}
 
 
 class Kind(NamedTuple):
@@ -81,14 +106,15 @@ class Kind(NamedTuple):
     features: tuple[str, ...]
     avoid: tuple[str, ...]
     spread: bool = False  # over several nodes
+    gres: Gres = ()
 
     @classmethod
     def of(cls, job: Job, partition: str) -> Kind:
         features, avoid, spread = job.features, job.avoid, (job.nodes or 1) > 1
         if not job.total_gpus:
-            return cls(partition, False, (), 0.0, False, features, avoid, spread)
+            return cls(partition, False, (), 0.0, False, features, avoid, spread, job.gres)
         types, mem_gib = job.gpu_types, job.min_gpu_mem_gib
-        return cls(partition, True, types, mem_gib, job.nvlink, features, avoid, spread)
+        return cls(partition, True, types, mem_gib, job.nvlink, features, avoid, spread, job.gres)
 
     def gpus_do(self, node: Node) -> bool:
         """Tell whether the GPUs of a node are capable enough."""
@@ -207,6 +233,19 @@ class Room:
         return self._of_kind[kind]
 
     def _find(self, kind: Kind) -> Suitable | ReasonCode:
+        found = self._capable(kind)
+        if isinstance(found, ReasonCode):
+            return found
+        if kind.avoid:
+            found = [f for f in found if f.node.name not in kind.avoid]
+        if kind.spread:
+            found = [f for f in found if SINGLE_NODE not in f.node.features]
+        if not found:
+            return ReasonCode.NODE_FAILED
+        return Suitable(found, _by_type(found) if kind.with_gpus else _without_gpus(found))
+
+    def _capable(self, kind: Kind) -> list[FreeNode] | ReasonCode:
+        """Those whose hardware and features are right."""
         found = self.nodes_in((kind.partition,))
         if not found:
             return ReasonCode.NO_PARTITION
@@ -219,13 +258,11 @@ class Room:
             found = [f for f in found if wanted.issubset(f.node.features)]
             if not found:
                 return ReasonCode.NO_FEATURE
-        if kind.avoid:
-            found = [f for f in found if f.node.name not in kind.avoid]
-        if kind.spread:
-            found = [f for f in found if SINGLE_NODE not in f.node.features]
-        if not found:
-            return ReasonCode.NODE_FAILED
-        return Suitable(found, _by_type(found) if kind.with_gpus else _without_gpus(found))
+        if kind.gres:
+            found = [f for f in found if covers(dict(f.node.gres), kind.gres)]
+            if not found:
+                return ReasonCode.NODE_TOO_SMALL
+        return found
 
 
 def _without_gpus(nodes: Sequence[FreeNode]) -> tuple[list[FreeNode], ...]:

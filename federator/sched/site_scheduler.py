@@ -11,6 +11,7 @@ from dataclasses import replace
 from math import inf
 from typing import Final
 
+from federator.model.gres import plus, positive
 from federator.model.message import SiteAnswer
 from federator.model.partition import PartitionSummary
 from federator.model.plan import BidRequest, JobPlan, Shrink, shared_node
@@ -41,7 +42,7 @@ SHAPES_KEPT: Final = 4096  # for which it is known whether they could ever fit
 def capacity_of(nodes: Iterable[Node]) -> Capacity:
     """The site as if every node were up, well and idle, and every partition open."""
     empty = (
-        replace(n, state=NodeState.IDLE, cpus_alloc=0, mem_mib_alloc=0, gpus_alloc=0,
+        replace(n, state=NodeState.IDLE, cpus_alloc=0, mem_mib_alloc=0, gpus_alloc=0, gres_alloc=(),
                 partitions=n.partitions + n.closed_partitions, closed_partitions=(),
                 drain_reason="",
                 features=tuple(name for name in n.features if name != SINGLE_NODE))
@@ -350,9 +351,11 @@ class SiteScheduler:
 
 def _with_holds(node: Node, f: FreeNode) -> Node:
     gpus, cpus, mem_mib = node.gpus - f.gpus, node.cpus - f.cpus, node.mem_mib - f.mem_mib
-    if (gpus, cpus, mem_mib) == (node.gpus_alloc, node.cpus_alloc, node.mem_mib_alloc):
+    gres = positive(plus(node.gres, f.left.gres, -1)) if node.gres else node.gres_alloc
+    held = (gpus, cpus, mem_mib, gres)
+    if held == (node.gpus_alloc, node.cpus_alloc, node.mem_mib_alloc, node.gres_alloc):
         return node
-    return replace(node, gpus_alloc=gpus, cpus_alloc=cpus, mem_mib_alloc=mem_mib)
+    return replace(node, gpus_alloc=gpus, cpus_alloc=cpus, mem_mib_alloc=mem_mib, gres_alloc=gres)
 
 
 def _in_the_way(plan: JobPlan, room: Room) -> Reason | None:
@@ -375,7 +378,7 @@ def changed_nodes(before: Sequence[Node], now: Sequence[Node]) -> list[Node] | N
             continue
         as_before = replace(
             new, state=old.state, cpus_alloc=old.cpus_alloc, mem_mib_alloc=old.mem_mib_alloc,
-            gpus_alloc=old.gpus_alloc,
+            gpus_alloc=old.gpus_alloc, gres_alloc=old.gres_alloc,
         )  # fmt: skip
         if as_before != old or old.state.takes_jobs != new.state.takes_jobs:
             return None

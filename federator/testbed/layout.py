@@ -99,6 +99,8 @@ CPU_NODES: Final = NodeGroup(
     letter="c", count=2, cpus=64, mem_mib=256_000, gpus=0, first_port=17101
 )
 NODE_GROUPS: Final = (GPU_NODES, CPU_NODES)
+NICS: Final = 2  # of the gres "nic", on each of these nodes
+NIC_NODES: Final = (7, 8)  # numbers of nodes with GPUs
 RACKS: Final = (
     Rack(name="rack1", members=("g[1-4]", "c1")),
     Rack(name="rack2", members=("g[5-8]", "c2")),

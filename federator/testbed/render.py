@@ -17,13 +17,17 @@ from federator.kit.texts import File
 from federator.testbed.layout import (
     ACCOUNT,
     AGENT_CONFIG,
+    CPU_NODES,
     GPU_NODES,
     LOCAL_USER,
+    NIC_NODES,
+    NICS,
     NODE_GROUPS,
     RACKS,
     SPOOL_DIR,
     TENANTS,
     USERS_GROUP,
+    NodeGroup,
     SiteLayout,
     StateDir,
 )
@@ -67,7 +71,7 @@ SelectTypeParameters=CR_Core
 DefMemPerCPU=1000
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-GresTypes=gpu
+GresTypes=gpu,nic
 TopologyPlugin=topology/tree
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=2,bf_interval=2,\
 {no_hold}
@@ -98,24 +102,32 @@ def slurm_conf(site: SiteLayout) -> str:
         no_hold=ours.NO_HOLD,
     )
     lines = [head]
-    for group in NODE_GROUPS:
-        last_port = group.first_port + group.count - 1
-        gpu = (
-            f" Gres=gpu:{site.gpu_type}:{group.gpus} Feature=nvlink,{site.gpu_type}"
-            if group.gpus
-            else ""
-        )
-        lines.append(
-            f"NodeName={group.hostlist(site.name)} NodeAddr=127.0.0.1"
-            f" Port=[{group.first_port}-{last_port}]"
-            f" Sockets=2 CoresPerSocket={group.cpus // 2} ThreadsPerCore=1"
-            f" RealMemory={group.mem_mib}{gpu} State=UNKNOWN"
-        )
+    without_nics = GPU_NODES.count - len(NIC_NODES)
+    lines += [
+        _node_line(site, GPU_NODES, 1, without_nics, nics=0),
+        _node_line(site, GPU_NODES, NIC_NODES[0], NIC_NODES[-1], nics=NICS),
+        _node_line(site, CPU_NODES, 1, CPU_NODES.count, nics=0),
+    ]
     nodes = ",".join(group.hostlist(site.name) for group in NODE_GROUPS)
     lines.append(ours.partition_line("fed", nodes, " GraceTime=20"))
     common = f"Nodes={nodes} MaxTime=INFINITE State=UP PriorityTier=1"
     lines.append(f"PartitionName=local Default=YES {common}")
     return "\n".join(lines) + "\n"
+
+
+def _node_line(site: SiteLayout, group: NodeGroup, first: int, last: int, nics: int) -> str:
+    """The nodes of a group from one number to another."""
+    gres = [f"gpu:{site.gpu_type}:{group.gpus}"] if group.gpus else []
+    gres += [f"nic:{nics}"] if nics else []
+    of_gres = f" Gres={','.join(gres)}" if gres else ""
+    features = f" Feature=nvlink,{site.gpu_type}" if group.gpus else ""
+    return (
+        f"NodeName={site.name}-{group.letter}[{first}-{last}] NodeAddr=127.0.0.1"
+        f" Port=[{group.first_port + first - 1}-{group.first_port + last - 1}]"
+        f" Sockets=2 CoresPerSocket={group.cpus // 2} ThreadsPerCore=1"
+        f" RealMemory={group.mem_mib}{of_gres}{features}"
+        " State=UNKNOWN"
+    )
 
 
 def gres_conf(site: SiteLayout) -> str:
@@ -124,6 +136,7 @@ def gres_conf(site: SiteLayout) -> str:
         "AutoDetect=off\n"
         f"NodeName={GPU_NODES.hostlist(site.name)} Name=gpu Type={site.gpu_type}"
         f" File=/dev/fakegpu[0-{GPU_NODES.gpus - 1}]\n"
+        f"NodeName={site.name}-g[{NIC_NODES[0]}-{NIC_NODES[-1]}] Name=nic Count={NICS}\n"
     )
 
 

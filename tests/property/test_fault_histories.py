@@ -156,36 +156,36 @@ class Bug(NamedTuple):
     """A planted one, the faults that bring it to light, and what the model says then."""
 
     plant: Callable[[pytest.MonkeyPatch], None]
-    seed: int
     menu: tuple[FaultKind, ...]
     words: str
 
 
 _LATE = (FaultKind.SBATCH_SLOW, FaultKind.AGENT_BEFORE_SBATCH)  # the next agent finds no job yet
 _KILLED = (FaultKind.DAEMON_KILLED,)
+MOST_SEEDS = 40
 PLANTED: dict[str, Bug] = {
     "the daemon acts before the log holds it": Bug(
-        _acts_before_the_log, 0,
+        _acts_before_the_log,
         (FaultKind.DAEMON_BEFORE_APPEND, FaultKind.STORE_ERROR_NOTHING), "and is lost",
     ),
     "the log says that it wrote, and did not": Bug(
-        _says_that_it_wrote, 1, _KILLED, "the log says otherwise",
+        _says_that_it_wrote, _KILLED, "the log says otherwise",
     ),
     "an agent gives an attempt up without looking": Bug(
-        _gives_up_without_looking, 8, _LATE, "has completed, and runs again",
+        _gives_up_without_looking, _LATE, "has completed, and runs again",
     ),
     "an agent looks in Slurm only once": Bug(
-        _takes_a_lost_order_for_a_refusal, 8, _LATE, "has completed, and runs again",
+        _takes_a_lost_order_for_a_refusal, _LATE, "has completed, and runs again",
     ),
     "an agent's journal does not reach the disk": Bug(
-        _keeps_its_journal_in_memory, 0, _LATE, "was submitted twice",
+        _keeps_its_journal_in_memory, _LATE, "was submitted twice",
     ),
     "a cancel is acknowledged and forgotten": Bug(
-        _forgets_cancels, 0, (FaultKind.NODE_FAILS, FaultKind.PROLOG_FAILS), "was cancelled, and",
+        _forgets_cancels, (FaultKind.NODE_FAILS, FaultKind.PROLOG_FAILS), "was cancelled, and",
     ),
-    "a submit key is forgotten": Bug(_drops_keys, 0, _KILLED, "and is lost"),
+    "a submit key is forgotten": Bug(_drops_keys, _KILLED, "and is lost"),
     "quota is not given back": Bug(
-        _forgets_to_free_quota, 0, (FaultKind.CHANNEL_CUT,), "its workloads hold",
+        _forgets_to_free_quota, (FaultKind.CHANNEL_CUT,), "its workloads hold",
     ),
 }  # fmt: skip
 
@@ -221,9 +221,14 @@ def test_an_agents_own_missing_file_is_no_fault_of_the_weathers(
 
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_breaks_a_promise(bug: str) -> None:
-    plant, seed, menu, words = PLANTED[bug]
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        plant(monkeypatch)
-        broken = run_history(seed, menu).broken
-    assert any(words in each for each in broken), broken
+    """Soon, in whichever history: another change elsewhere makes every seed another history."""
+    plant, menu, words = PLANTED[bug]
+    for seed in range(MOST_SEEDS):
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            plant(monkeypatch)
+            broken = run_history(seed, menu).broken
+        if any(words in each for each in broken):
+            break
+    else:
+        pytest.fail(f"{MOST_SEEDS} histories, and none says {words!r}; the last one: {broken}")
     assert run_history(seed, menu).broken == ()

@@ -9,6 +9,7 @@ from itertools import combinations, permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federator.model.gres import counted
 from federator.model.plan import BidRequest, JobPlan
 from federator.model.site import Node, NodeShare
 from federator.model.workload import Job, WorkloadId
@@ -20,6 +21,9 @@ from federator.sched.site_scheduler import SiteScheduler, capacity_of
 from federator.sched.workload_plan import never_fits, place_all
 from tests.fakes.build import attempt
 
+GRES = ((("nic", 2),), counted([("nic", "mlx5", 2), ("nic", "efa", 1)]))
+"""Of nodes."""
+ASKED_GRES = ((("nic", 1),), (("nic", 3),), counted([("nic", "mlx5", 1)]))
 FEW = settings(max_examples=120, deadline=None)
 
 
@@ -47,6 +51,8 @@ def _node(draw: st.DrawFn, k: int) -> Node:
         nvlink=kind == "h100",
         gpus_alloc=draw(st.sampled_from([0, 0, 1, gpus // 2, gpus])),
         features=draw(st.sampled_from([(), ("ib",)])),
+        gres=draw(st.sampled_from([(), *GRES])),
+        gres_alloc=draw(st.sampled_from([(), (("nic", 1), ("nic:mlx5", 1))])),
     )
 
 
@@ -82,6 +88,7 @@ def jobs(draw: st.DrawFn) -> Job:
         tensor_parallel=tensor,
         features=draw(st.sampled_from([(), ("ib",)])),
         exclusive=draw(st.sampled_from([False, False, True])) and shape == "per node",
+        gres=draw(st.sampled_from([(), (), (), (), *ASKED_GRES])),
         **amounts,  # type: ignore[arg-type]  # amounts only
     )
 
@@ -109,6 +116,7 @@ def usable(job: Job, site: Sequence[Node]) -> list[FreeNode]:
         and (not (job.gpus or job.gpus_per_node) or capable(job, f.node))
         and set(job.features) <= set(f.node.features)
         and (not job.exclusive or f.untouched)
+        and all(f.gres.get(name, 0) >= amount for name, amount in job.gres)
     ]  # fmt: skip
 
 
@@ -161,6 +169,7 @@ def test_a_plan_gives_what_was_asked_for(job: Job, site: tuple[Node, ...]) -> No
     if job.nodes is not None:
         assert len(shares) == job.nodes
     assert all(s.gpus >= need.gpus and s.cpus >= need.cpus for s in shares)
+    assert {s.gres for s in shares} == {job.gres}
     if not job.exclusive:
         assert sum(s.gpus for s in shares) == (job.gpus or need.gpus * len(shares))
         assert sum(s.cpus for s in shares) == max(job.cpus, need.cpus * len(shares))
@@ -273,9 +282,7 @@ def taken(plans: Sequence[JobPlan]) -> dict[str, NodeShare]:
     sums: dict[str, NodeShare] = {}
     for plan in plans:
         for name, s in plan.nodes.items():
-            old = sums.get(name, NodeShare())
-            sums[name] = NodeShare(gpus=old.gpus + s.gpus, cpus=old.cpus + s.cpus,
-                                   mem_mib=old.mem_mib + s.mem_mib)  # fmt: skip
+            sums[name] = sums.get(name, NodeShare()) + s
     return sums
 
 

@@ -28,22 +28,30 @@ MANY = settings(max_examples=250, deadline=None)
 @st.composite
 def sites(draw: st.DrawFn) -> tuple[tuple[Node, ...], tuple[RunningJob, ...]]:
     """Two racks, with running gangs of the federation and of local users."""
-    nodes = [*rack("a", draw(st.integers(1, 4)), mem_mib=1000), *rack("b", 2, mem_mib=1000)]
+    nodes = [
+        replace(n, gres=draw(st.sampled_from([(), (("nic", 2),)])))
+        for n in [*rack("a", draw(st.integers(1, 4)), mem_mib=1000), *rack("b", 2, mem_mib=1000)]
+    ]
+    nics = {n.name: dict(n.gres).get("nic", 0) for n in nodes}
     free = {n.name: n.gpus for n in nodes}
     running: list[RunningJob] = []
     for id_ in range(1, draw(st.integers(1, 9))):
         gpus = draw(st.sampled_from([1, 2, 4, 5, 8]))
         most = draw(st.integers(1, 3))
         on = [name for name, left in free.items() if left >= gpus][:most]
+        held: dict[str, NodeShare] = {}
         for name in on:
             free[name] -= gpus
+            gres = (("nic", 1),) if nics[name] and draw(st.booleans()) else ()
+            nics[name] -= len(gres)
+            held[name] = NodeShare(gpus=gpus, cpus=gpus, mem_mib=gpus, gres=gres)
         if on:
             running.append(
                 RunningJob(
                     id=id_, tenant="nlp", priority=draw(st.integers(1, 7)),
                     preemptible=draw(st.sampled_from([True, True, True, False])),
                     started_at_s=float(draw(st.integers(0, 900))),
-                    nodes={name: NodeShare(gpus=gpus, cpus=gpus, mem_mib=gpus) for name in on},
+                    nodes=held,
                     cooldown_until_s=draw(st.sampled_from([0.0, 0.0, NOW_S, NOW_S + 1])),
                 )
             )  # fmt: skip
@@ -65,6 +73,7 @@ def loaded(
                 cpus_alloc=local_cpus + sum(s.cpus for s in shares),
                 gpus_alloc=sum(s.gpus for s in shares),
                 mem_mib_alloc=sum(s.mem_mib for s in shares),
+                gres=n.gres, gres_alloc=sum(shares, NodeShare()).gres,
             )
         )  # fmt: skip
     return tuple(found)

@@ -20,6 +20,8 @@ G = GPUs in total. Later rules only apply where earlier ones left a value open:
 * Memory per node: ``--mem``; ``mem-per-cpu * CPUs``; ``mem-per-gpu * GPUs``; where N
   is open these two count what one task or one GPU needs, a lower bound. ``--mem=0`` means all of
   a node's memory, so the job is planned on otherwise empty nodes.
+* ``--gres`` beside GPUs (``nic:2``, ``nic:mlx5:2``): so much on every node. Parts of GPUs (shard,
+  mps) are refused.
 * ``-C a&b``: every node has all of these features. Other operators are refused.
 * ``--fed-gpu-types``, ``--fed-gpu-mem``, ``--fed-nvlink``: what the GPUs must be, whatever they are
   called; ``--fed-tp``: so many GPUs of a node belong together; ``--fed-pp``: so many such groups.
@@ -319,8 +321,7 @@ class _GpuWish:
 
 
 def _gpu_wish(given: _Given) -> _GpuWish:
-    gres_text = given.text("gres")
-    gres = quantities.gres_gpus(gres_text) if gres_text else None
+    gres = quantities.gres(given.text("gres") or "none").gpus
     per_node = given.gpus("gpus-per-node")
     if gres and per_node and gres != per_node:
         raise InvalidRequest("--gres=gpu and --gpus-per-node ask for different GPUs; use one")
@@ -453,6 +454,7 @@ def _job(given: _Given, name: str) -> Job:
         nvlink=wish.any and "fed-nvlink" in given,
         tensor_parallel=tensor if wish.any else 1,
         pipeline_stages=stages if wish.any else 1,
+        gres=quantities.gres(given.text("gres") or "none").others,
         features=_features(given.text("constraint")),
         exclusive="exclusive" in given or all_memory,
         partitions=tuple(p for p in (given.text("partition") or "").split(",") if p),

@@ -7,6 +7,7 @@ parsers of whole outputs turn that into one line of ``Reading.problems``.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf, prod
@@ -19,6 +20,8 @@ from ClusterShell.NodeSet import (
 )
 from ClusterShell.RangeSet import RangeSetException
 
+from federator.model.gres import PARTS_OF_GPUS, Gres, counted
+
 T_co = TypeVar("T_co", covariant=True)
 
 ABSENT: Final = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "Unknown", "none"})
@@ -28,6 +31,9 @@ MAX_HOSTS: Final = 100_000  # of one host list; more is a mistake, and would eat
 
 _HOSTLIST: Final = re.compile(r"[A-Za-z0-9_.\-,\[\]]+")
 _RANGES: Final = re.compile(r"\[([^\[\]]*)\]")
+_GRES_ENTRY: Final = re.compile(r"([^,()]+)(?:\(([^()]*)\))?")
+_GRES_COUNT: Final = re.compile(r"([0-9]{1,15})([KMGTP]?)")
+_GRES_UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 _DURATION: Final = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)")
 
 
@@ -96,7 +102,7 @@ def _product_of_worst(text: str, sizes: list[int]) -> int:
 
 
 def parse_gpus(gres: str) -> dict[str, int]:
-    """Return GPUs by type from any dialect of a GRES string; other GRES (shard, mps) are ignored.
+    """Return GPUs by type from any dialect of a GRES string; other GRES are ignored.
 
     ``gpu:a100:8(S:0-1)``, ``gpu:a100:4(IDX:0-3),gpu:v100:2``, ``gpu:8``, ``gpu:0``, ``(null)``;
     an untyped GPU has type "".
@@ -105,27 +111,67 @@ def parse_gpus(gres: str) -> dict[str, int]:
         ValueError: a count is no number.
     """
     gpus: dict[str, int] = {}
-    if gres in ABSENT:
-        return gpus
-    for entry in re.sub(r"\([^()]*\)", "", gres).split(","):
-        name, *rest = entry.strip().removeprefix("gres:").removeprefix("gres/").split(":")
-        if name != "gpu":
-            continue
-        kind, count = _type_and_count(rest)
-        gpus[kind] = gpus.get(kind, 0) + count
+    for name, words, note in _gres_entries(gres):
+        if name == "gpu":
+            kind, count = _type_and_count(words, note)
+            gpus[kind] = gpus.get(kind, 0) + count
     return gpus
 
 
-def _type_and_count(rest: list[str]) -> tuple[str, int]:
-    """Split what follows ``gpu:``; of type, flags such as no_consume, and count all may lack."""
-    if rest and rest[-1][:1].isdecimal() and rest[-1].isascii() and rest[-1].isdecimal():
-        count = int(rest[-1])
-        rest = rest[:-1]
-    elif len(rest) > 1:
-        raise ValueError(f"GRES count {rest[-1][:30]!r} is no number")
-    else:
-        count = 1
-    return (rest[0] if rest else ""), count
+def parse_other_gres(gres: str) -> Gres:
+    """Return what else can be counted, without GPUs and parts of GPUs.
+
+    ``nic:2``, ``nic:mlx5:2``, ``bw:lustre:no_consume:4K``, and of a job ``nic:mlx5(CNT:1)``.
+
+    Raises:
+        ValueError: a count is no number.
+    """
+    return counted(
+        (name, *_type_and_count(words, note))
+        for name, words, note in _gres_entries(gres)
+        if name != "gpu" and name not in PARTS_OF_GPUS
+    )
+
+
+def gpus_in_parts(used: str) -> int:
+    """Return how many GPUs are in use by shards (or MPS), so that Slurm gives them to nobody else.
+
+    22.05 says ``shard:a100:1(IDX:0)``, 24.11 ``shard:a100:2(2/4,0/4)``, 26.05
+    ``shard:h100:2(2/4,-/4)``. Where it is not said which they are, each part may be on another.
+    """
+    gpus = 0
+    for name, words, note in _gres_entries(used):
+        if name not in PARTS_OF_GPUS:
+            continue
+        if note.startswith("IDX:"):
+            gpus += count_ids(note.removeprefix("IDX:"))
+        elif "/" in note:
+            gpus += sum(part.partition("/")[0] not in ("0", "-") for part in note.split(","))
+        else:
+            gpus += _type_and_count(words, note)[1]
+    return gpus
+
+
+@lru_cache(maxsize=8192)  # few say anything of their own
+def _gres_entries(gres: str) -> tuple[tuple[str, tuple[str, ...], str], ...]:
+    """Name, type and count (as far as they are there), and what stands in brackets."""
+    found = []
+    for text, note in _GRES_ENTRY.findall("" if gres in ABSENT else gres):
+        name, *words = text.strip().removeprefix("gres:").removeprefix("gres/").split(":")
+        found.append((name, tuple(word for word in words if word != "no_consume"), note))
+    return tuple(found)
+
+
+def _type_and_count(words: Sequence[str], note: str) -> tuple[str, int]:
+    """Split what follows the name; type and count may both be missing."""
+    count = _GRES_COUNT.fullmatch(words[-1]) if words else None
+    if count is not None:
+        return ":".join(words[:-1]), int(count[1]) * _GRES_UNITS[count[2]]
+    if note.startswith("CNT:"):
+        return ":".join(words), parse_count(note.removeprefix("CNT:"))
+    if len(words) > 1:
+        raise ValueError(f"GRES count {words[-1][:30]!r} is no number")
+    return (words[0] if words else ""), 1
 
 
 def parse_time_s(text: str) -> float:

@@ -42,6 +42,7 @@ from federator.sites.slurm.parse_base import (
     parse_count,
     parse_exit,
     parse_gpus,
+    parse_other_gres,
     parse_time_s,
     problem,
 )
@@ -246,8 +247,9 @@ def _layout(record: str) -> Layout:
     layout: Layout = {}
     for hosts, cpu_ids, mem, gres in _GROUP_FIELDS.findall(found[0]):
         share = NodeShare(
-            gpus=sum(parse_gpus(gres).values()), cpus=count_ids(cpu_ids), mem_mib=parse_count(mem)
-        )
+            gpus=sum(parse_gpus(gres).values()), cpus=count_ids(cpu_ids), mem_mib=parse_count(mem),
+            gres=parse_other_gres(gres),
+        )  # fmt: skip
         layout.update(dict.fromkeys(expand_hosts(hosts), share))
     return layout
 

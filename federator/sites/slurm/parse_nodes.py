@@ -15,8 +15,10 @@ from federator.sites.slurm.parse_base import (
     ABSENT,
     Reading,
     expand_hosts,
+    gpus_in_parts,
     parse_count,
     parse_gpus,
+    parse_other_gres,
     problem,
 )
 
@@ -136,7 +138,8 @@ def _node(line: str, switch_of: Mapping[str, str], problems: list[str]) -> Node:
     except ValueError as error:
         problems.append(problem("the state of node", field["name"], error))
         state = NodeState.DRAINED
-    gpu_type, gpus, gpus_alloc = _gpus(field["gres"], _first(_GRES_USED, field["between"]))
+    used = _first(_GRES_USED, field["between"])
+    gpu_type, gpus, gpus_alloc = _gpus(field["gres"], used)
     partitions = _first(_PARTITIONS, " " + field["rest"].partition(" BootTime=")[0])
     return Node(
         name=field["name"],
@@ -151,6 +154,8 @@ def _node(line: str, switch_of: Mapping[str, str], problems: list[str]) -> Node:
         gpus=gpus,
         gpus_alloc=gpus_alloc,
         features=_words(field["features"]),
+        gres=parse_other_gres(field["gres"]),
+        gres_alloc=parse_other_gres(used),
         drain_reason="" if state.takes_jobs else _reason(field["rest"]),
     )
 
@@ -166,12 +171,15 @@ def _reason(rest: str) -> str:
 
 
 def _gpus(configured: str, used: str) -> tuple[str, int, int]:
-    """Return type, count and count in use of a node's (most numerous) GPUs."""
+    """Return type, count and count in use of a node's (most numerous) GPUs.
+
+    Those that are in use by parts count as a whole.
+    """
     have, busy = parse_gpus(configured), parse_gpus(used)
     if not have:
         return "", 0, 0
     kind = max(have, key=lambda name: have[name])
-    return kind, have[kind], busy.get(kind, 0)
+    return kind, have[kind], min(have[kind], busy.get(kind, 0) + gpus_in_parts(used))
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str:

@@ -10,6 +10,7 @@ from math import inf
 from typing import Final
 
 from federator.errors import InvalidRequest
+from federator.model.gres import PARTS_OF_GPUS, Gres, counted
 from federator.model.workload import MAX_AMOUNT
 
 MAX_COUNT: Final = 2**31 - 1
@@ -22,6 +23,7 @@ _BAD_GRES: Final = "Invalid generic resource (gres) specification"
 _BAD_ARRAY: Final = "Batch job submission failed: Invalid job array specification"
 _UNITS: Final = {"": 2**20, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _MULTIPLES: Final = {"": 1, "K": 2**10, "M": 2**20}
+_GRES_UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 
 
 def _number(text: str) -> int | None:
@@ -108,17 +110,49 @@ def gpus(text: str) -> Gpus:
     return _one_type([_typed(part) for part in text.split(",")])
 
 
-def gres_gpus(text: str) -> Gpus | None:
-    """Read the GPUs of ``--gres``; None when it asks for none, or only for other gres."""
-    found = []
-    for entry in text.split(","):
-        bare = entry.removeprefix("gres:").removeprefix("gres/")
-        name = bare.replace("=", ":").partition(":")[0]
-        if name == "gpu":
-            found.append(_typed(bare[len("gpu") :][1:] or "1"))
-        elif not name:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedGres:
+    """What ``--gres`` asks for on each node: GPUs, and all else that can be counted."""
+
+    gpus: Gpus | None = None
+    others: Gres = ()
+
+
+def gres(text: str) -> AskedGres:
+    """Read ``--gres``: ``gpu:a100:8,nic``, ``nic:mlx5:2``, ``gres/nic=2``; ``none`` is nothing.
+
+    Raises:
+        InvalidRequest: it spells nothing that sbatch knows; or asks for parts of GPUs.
+    """
+    gpus: list[Gpus] = []
+    others: list[tuple[str, str, int]] = []
+    for entry in text.split(",") if text.lower() != "none" else ():
+        bare = entry.removeprefix("gres:").removeprefix("gres/").replace("=", ":")
+        name, _, rest = bare.partition(":")
+        if name in PARTS_OF_GPUS:
+            raise InvalidRequest(
+                f"--gres={name} is not supported: it is a part of a GPU, and the federation gives "
+                "GPUs as a whole; ask for gpu"
+            )
+        if not _is_type(name):
             raise InvalidRequest(_BAD_GRES)
-    return _one_type(found) if found else None
+        if name == "gpu":
+            gpus.append(_typed(rest or "1"))
+        else:
+            others.append((name, *_type_and_amount(rest)))
+    return AskedGres(gpus=_one_type(gpus) if gpus else None, others=counted(others))
+
+
+def _type_and_amount(text: str) -> tuple[str, int]:
+    """What follows the name of a gres: nothing, a type, an amount, or both."""
+    kind, colon, amount_text = text.rpartition(":")
+    unit = amount_text[-1:].upper() if amount_text[-1:].upper() in _GRES_UNITS else ""
+    amount = _number(amount_text[: len(amount_text) - len(unit)])
+    if amount is None and not colon and (not text or _is_type(text)):
+        return text, 1
+    if amount is None or (colon and not _is_type(kind)):
+        raise InvalidRequest(_BAD_GRES)
+    return kind, amount * _GRES_UNITS[unit]
 
 
 def _typed(text: str) -> Gpus:

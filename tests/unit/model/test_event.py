@@ -71,6 +71,16 @@ def test_offers_of_an_older_release_are_read_by_the_places_that_their_terms_had(
     }  # fmt: skip
 
 
+def test_a_score_from_the_log_can_be_shown_like_any_other() -> None:
+    score = Score(preempts=1, victims_priority=3, victims=2, lost_work_gpu_s=60.0, gpus_unasked=8)
+    awarded = Awarded(at_s=3.0, attempt=attempt(), site="alpine", jobs=plan_on("a1"),
+                      offers={"alpine": score.named()})  # fmt: skip
+    read = decode_event(encode_event(awarded))
+    assert isinstance(read, Awarded)
+    shown = msgspec.msgpack.encode(read.scores)
+    assert msgspec.msgpack.decode(shown, type=dict[str, Score]) == {"alpine": score}
+
+
 def test_terms_that_this_release_does_not_know_are_passed_over() -> None:
     assert Score.of({"locality_cost": 2.0, "of_a_later_release": 1.0}) == Score(locality_cost=2.0)
 

@@ -42,8 +42,12 @@ def test_a_trace_is_named_by_its_size() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("sharing", {"x": "1"}, "--set: 'x' is no parameter; expected one of policies, variants"),
-        ("sharing", {"trace": "x"}, "--set: 'trace' is no parameter"),
+        (
+            "sharing",
+            {"x": "1"},
+            "--set: 'x' is unknown to this experiment; expected one of policies",
+        ),
+        ("sharing", {"trace": "x"}, "--set: 'trace' is unknown to this experiment"),
         ("sharing", {"draws": "0"}, "draws: expected a whole number from 1 to 1000, found '0'"),
         ("sharing", {"draws": "1.5"}, "draws: expected a whole number from 1 to 1000"),
         ("sharing", {"loads": "0.6,nan"}, "loads: expected a number from 0.01 to 100, found 'nan'"),

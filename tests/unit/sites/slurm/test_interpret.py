@@ -45,8 +45,12 @@ def read(words: str, script: str = "#!/bin/sh\n") -> Interpreted:
         ("--gres=gpu:a100=2", {"gpus_per_node": 2, "gpu_types": ("a100",)}),
         ("--gres=gpu", {"gpus_per_node": 1}),
         ("--gres=gpu:0", {"gpus_per_node": 0}),
-        ("--gres=gres/gpu:2,shard:4", {"gpus_per_node": 2}),
-        ("--gres=shard:4", {"gpus_per_node": 0}),
+        ("--gres=gres/gpu:2,nic:4", {"gpus_per_node": 2, "gres": (("nic", 4),)}),
+        ("--gres=nic", {"gpus_per_node": 0, "gres": (("nic", 1),)}),
+        ("--gres=nic=2,gres:nic", {"gres": (("nic", 3),)}),
+        ("--gres=nic:mlx5,nic:efa:2", {"gres": (("nic", 3), ("nic:efa", 2), ("nic:mlx5", 1))}),
+        ("--gres=bw:4k,nic:0", {"gres": (("bw", 4096),)}),
+        ("--gres=NONE", {"gpus_per_node": 0, "gres": ()}),
         ("--gres=gpu:a100:1,gpu:a100:2", {"gpus_per_node": 3, "gpu_types": ("a100",)}),
         ("--gpus-per-node=h100:8 -N2", {"gpus_per_node": 8, "nodes": 2, "gpu_types": ("h100",)}),
         ("-G 16", {"nodes": None, "gpus": 16}),
@@ -463,3 +467,15 @@ def test_a_het_job_names_no_more_data_sets_than_one_variable_holds() -> None:
 def test_what_is_said_of_a_job_must_fit_the_job(words: str, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         read(words)
+
+
+@pytest.mark.parametrize("text", ["shard:4", "gpu:1,mps:50", "gres/shard"])
+def test_parts_of_gpus_are_refused_by_name(text: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"--gres=(shard|mps) is not supported.*ask for gpu"):
+        read(f"--gres={text}")
+
+
+@pytest.mark.parametrize("text", ["nic:mlx5:many", "nic:a:b:1", ":2", "n/c:1", "nic:-1"])
+def test_a_gres_that_sbatch_would_not_read_is_refused_in_its_words(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="Invalid generic resource"):
+        read(f"--gres={text}")

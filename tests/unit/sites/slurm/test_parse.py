@@ -10,9 +10,11 @@ from federator.model.site import NodeShare, NodeState, SiteJobState
 from federator.sites.slurm.parse_base import (
     count_ids,
     expand_hosts,
+    gpus_in_parts,
     parse_duration_s,
     parse_exit,
     parse_gpus,
+    parse_other_gres,
     parse_time_s,
 )
 from federator.sites.slurm.parse_jobs import parse_jobs, parse_layout, parse_layouts
@@ -79,8 +81,62 @@ def test_every_dialect_of_gres_counts_gpus(gres: str, gpus: dict[str, int]) -> N
 
 
 def test_a_gres_count_that_is_no_number_is_refused() -> None:
-    with pytest.raises(ValueError, match="no number"):
-        parse_gpus("gpu:a100:many")
+    for parse in (parse_gpus, parse_other_gres):
+        with pytest.raises(ValueError, match="no number"):
+            parse("gpu:a100:many" if parse is parse_gpus else "nic:mlx5:many")
+
+
+@pytest.mark.parametrize(
+    ("gres", "others"),
+    [
+        ("(null)", {}),
+        ("gpu:a100:8(S:0-1),nic:2", {"nic": 2}),
+        ("gpu:a100:2(IDX:0-1),nic(CNT:1)", {"nic": 1}),
+        ("nic:mlx5(CNT:2)", {"nic": 2, "nic:mlx5": 2}),
+        ("nic:mlx5:2,nic:efa:1", {"nic": 3, "nic:mlx5": 2, "nic:efa": 1}),
+        ("bw:lustre:no_consume:4K", {"bw": 4096, "bw:lustre": 4096}),
+        ("gpu:h100:0(IDX:N/A),nic:mlx5:0,bw:lustre:0", {}),
+        ("gpu:a100:8,shard:a100:2(2/4,0/4),mps:100", {}),
+    ],
+)
+def test_other_gres_are_counted_by_name_and_by_type(gres: str, others: dict[str, int]) -> None:
+    assert dict(parse_other_gres(gres)) == others
+
+
+@pytest.mark.parametrize(
+    ("used", "gpus"),
+    [
+        ("gpu:a100:7(IDX:1-7),nic:0,shard:a100:1(IDX:0),mps:0,bw:0", 1),  # 22.05
+        ("gpu:a100:0(IDX:N/A),shard:a100:0(IDX:N/A)", 0),
+        ("gpu:a100:7(IDX:1-7),shard:a100:2(2/4,0/4,0/4,0/4,0/4,0/4,0/4,0/4)", 1),  # 24.11
+        ("gpu:h100:7(IDX:1-7),shard:h100:2(2/4,-/4,-/4,-/4,-/4,-/4,-/4,-/4)", 1),  # 26.05
+        ("gpu:h100:0,shard:h100:6(4/4,2/4)", 2),
+        ("gpu:8,mps:3", 3),  # not said which: each may be on another
+        ("(null)", 0),
+    ],
+)
+def test_gpus_that_parts_are_taken_of_are_counted(used: str, gpus: int) -> None:
+    assert gpus_in_parts(used) == gpus
+
+
+def test_a_node_tells_its_other_gres_and_counts_gpus_in_parts_as_used() -> None:
+    line = node_line(
+        "n1",
+        gres="gpu:a100:8,nic:mlx5:2,shard:a100:32",
+        used="gpu:a100:3(IDX:0-2),nic:mlx5:1,shard:a100:5(-/4,-/4,-/4,4/4,1/4)",
+    )
+    (node,) = parse_nodes(line).records
+    assert (node.gpus, node.gpus_alloc) == (8, 5)
+    assert (dict(node.gres), dict(node.gres_alloc)) == (
+        {"nic": 2, "nic:mlx5": 2}, {"nic": 1, "nic:mlx5": 1},
+    )  # fmt: skip
+
+
+def test_a_job_tells_what_else_it_holds() -> None:
+    held = "Nodes=n1 CPU_IDs=1 Mem=0 GRES=gpu:a100:2(IDX:0-1),nic(CNT:1)"
+    assert parse_layout(job_line(5, held), 5) == {
+        "n1": NodeShare(gpus=2, cpus=1, gres=(("nic", 1),))
+    }
 
 
 @pytest.mark.parametrize(
