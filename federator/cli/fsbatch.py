@@ -158,7 +158,7 @@ def _carry_out(argv: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _error_status(environment: Mapping[str, str]) -> int:
-    """What sbatch exits with on errors: SLURM_EXIT_ERROR if it is a number above 0, else 1."""
+    """Return sbatch's status on errors: SLURM_EXIT_ERROR if it is a number above 0, else 1."""
     text = environment.get("SLURM_EXIT_ERROR", "")
     return int(text) if text.isdecimal() and 0 < int(text) < 256 else 1
 
@@ -350,7 +350,7 @@ def _again(key: str) -> str:
 
 
 def _interpreted(submission: Submission) -> Interpreted:
-    """What the daemon makes of it; here only where time does not matter.
+    """Interpret a submission as the daemon does; only where time does not matter.
 
     Raises:
         InvalidRequest: the daemon would refuse it, too.

@@ -1,4 +1,4 @@
-"""What do researchers see of the federation? Rows for fsqueue and fsinfo, made on demand."""
+"""Makes the rows of fsqueue and fsinfo, and outcomes for fsbatch --wait, on demand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SETTLED: Final = TERMINAL | {WorkloadState.HELD}  # nothing more happens by its
 
 
 class _Placed(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a submission says where its job reads and writes; the rest is not decoded."""
+    """The parts of a submission that name its job's files; the rest is not decoded."""
 
     components: tuple[tuple[Option, ...], ...]
     work_dir: str = "/"

@@ -1,4 +1,4 @@
-"""How does Slurm write the small things? Host lists, GRES, times, exit codes; and a reading.
+"""Reads host lists, GRES, times and exit codes as Slurm writes them; defines ``Reading``.
 
 Text to values, nothing else. Everything raises ``ValueError`` on text it does not understand; the
 parsers of whole outputs turn that into one line of ``Reading.problems``.
@@ -39,7 +39,7 @@ _DURATION: Final = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading(Generic[T_co]):
-    """What one command's output held.
+    """The records of one command's output.
 
     Unless it is ``complete``, a record's absence proves nothing.
     """

@@ -1,4 +1,4 @@
-"""What do `scontrol -d show nodes -o` and `scontrol show topology` say? Text to nodes, racks.
+"""Reads nodes and racks from `scontrol -d show nodes -o` and `scontrol show topology`.
 
 One line per node. Everything decided on stands before the only free text that Slurm prints (Reason,
 Comment, Extra come last), and the first match wins, so an admin's words cannot pass for a field.
@@ -163,7 +163,7 @@ def _node(line: str, switch_of: Mapping[str, str], problems: list[str]) -> Node:
 
 
 def _reason(rest: str) -> str:
-    """What admin, health check or Slurm itself wrote down when the node was taken out.
+    """Return the reason that admin, health check or Slurm itself gave for taking the node out.
 
     A node that is back may keep it (24.11), so it says nothing of those that take jobs. It is shown
     to people and never decided on, so it may pretend what it likes.
