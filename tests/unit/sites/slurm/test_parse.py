@@ -85,10 +85,9 @@ def test_every_dialect_of_gres_counts_gpus(gres: str, gpus: dict[str, int]) -> N
     assert parse_gpus(gres) == gpus
 
 
-def test_a_gres_count_that_is_no_number_is_refused() -> None:
-    for parse in (parse_gpus, parse_other_gres):
-        with pytest.raises(ValueError, match="no number"):
-            parse("gpu:a100:many" if parse is parse_gpus else "nic:mlx5:many")
+def test_a_count_of_gpus_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="no number"):
+        parse_gpus("gpu:a100:many")
 
 
 @pytest.mark.parametrize(
@@ -100,6 +99,8 @@ def test_a_gres_count_that_is_no_number_is_refused() -> None:
         ("nic:mlx5(CNT:2)", {"nic": 2, "nic:mlx5": 2}),
         ("nic:mlx5:2,nic:efa:1", {"nic": 3, "nic:mlx5": 2, "nic:efa": 1}),
         ("bw:lustre:no_consume:4K", {"bw": 4096, "bw:lustre": 4096}),
+        ("gpu:a100:8,bw:lustre:4k", {"bw": 4096, "bw:lustre": 4096}),
+        ("nic:4k,tape:2m", {"nic": 4096, "tape": 2 * 2**20}),
         ("gpu:h100:0(IDX:N/A),nic:mlx5:0,bw:lustre:0", {}),
         ("gpu:a100:8,shard:a100:2(2/4,0/4),mps:100", {}),
         ("gpu:(null):8,nic:(null):2", {"nic": 2}),
@@ -109,7 +110,30 @@ def test_a_gres_count_that_is_no_number_is_refused() -> None:
     ],
 )
 def test_other_gres_are_counted_by_name_and_by_type(gres: str, others: dict[str, int]) -> None:
-    assert dict(parse_other_gres(gres)) == others
+    found = parse_other_gres(gres)
+    assert (dict(found.known), found.unread) == (others, {})
+
+
+def test_a_gres_that_cannot_be_read_is_left_out_by_name_and_the_others_stay() -> None:
+    found = parse_other_gres("gpu:8,foo:bar:baz,nic:2,foo:4")
+    assert dict(found.known) == {"nic": 2}
+    assert list(found.unread) == ["foo"]
+
+
+@pytest.mark.parametrize(
+    ("gres", "used"), [("foo:bar:baz", "foo:0"), ("foo:9", "foo:bar:baz")], ids=["has", "uses"]
+)
+def test_a_node_stays_without_the_gres_that_cannot_be_read(gres: str, used: str) -> None:
+    lines = [
+        node_line(name, gres=f"gpu:8,{gres},nic:4k", used=f"gpu:1,{used},nic:1") for name in "ab"
+    ]
+    reading = parse_nodes("\n".join(lines))
+    assert reading.complete
+    for node in reading.records:
+        assert (node.gpus, node.gpus_alloc) == (8, 1)
+        assert (node.gres, node.gres_alloc) == ((("nic", 4096),), (("nic", 1),))
+    (said,) = reading.problems
+    assert said.startswith("cannot read gres 'foo': GRES count 'baz' is no number")
 
 
 @pytest.mark.parametrize(
