@@ -171,7 +171,8 @@ def gpus_in_parts(used: str) -> int:
 def _gres_entries(gres: str) -> tuple[tuple[str, tuple[str, ...], str], ...]:
     """Name, type and count (as far as they are there), and what stands in brackets."""
     found = []
-    for text, note in _GRES_ENTRY.findall("" if gres in ABSENT else gres):
+    untyped = gres.replace("(null)", "")  # as in ``gpu:(null):0(IDX:N/A)``
+    for text, note in _GRES_ENTRY.findall("" if gres in ABSENT else untyped):
         name, *words = text.strip().removeprefix("gres:").removeprefix("gres/").split(":")
         found.append((name, tuple(word for word in words if word != "no_consume"), note))
     return tuple(found)
