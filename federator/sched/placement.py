@@ -175,8 +175,10 @@ def _suitable(job: Job, room: Room, partition: str) -> Suitable | Reason:
         )
         return Reason(code=found, job=job.name, detail=missing)
     if not found.nodes:
-        return Reason(code=ReasonCode.TOO_FEW_NODES, job=job.name, needed=job.nodes or 1,
-                      unit="nodes", detail="none of its other components on them")  # fmt: skip
+        needed, name = job.nodes or 1, job.name
+        return Reason(
+            code=ReasonCode.TOO_FEW_NODES, job=name, needed=needed, unit="nodes", apart=(name,)
+        )
     return found
 
 
@@ -187,7 +189,7 @@ def _without_gres(job: Job, nodes: Sequence[FreeNode]) -> Reason:
         if amount > most[name]:
             return Reason(code=ReasonCode.NODE_TOO_SMALL, job=job.name, needed=amount,
                           free=most[name], unit=name)  # fmt: skip
-    wanted = " and ".join(f"{amount} {name}" for name, amount in job.gres)
+    wanted = ",".join(f"{name}:{amount}" for name, amount in job.gres)
     detail = f"none that is right otherwise has {wanted}"
     return Reason(code=ReasonCode.NODE_TOO_SMALL, job=job.name, detail=detail)
 

@@ -74,9 +74,9 @@ def test_what_is_there_but_not_on_one_node_is_refused_with_all_its_names() -> No
     kind, reason = refused(site(*apart), asked((("fpga", 2), ("nic", 1))))
     assert kind is RefusalKind.REJECT
     assert reason.needed == 0
-    assert reason.detail == "none that is right otherwise has 2 fpga and 1 nic"
+    assert reason.detail == "none that is right otherwise has fpga:2,nic:1"
     without_gpus = (a1, replace(a2, gres=NIC, gpus=0, gpu_type=""))
-    assert "has 1 nic" in refused(site(*without_gpus), asked(gpus_per_node=1))[1].detail
+    assert "has nic:1" in refused(site(*without_gpus), asked(gpus_per_node=1))[1].detail
 
 
 def test_what_slurm_does_not_consume_stays_free_whatever_holds_it() -> None:
