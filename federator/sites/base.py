@@ -1,4 +1,4 @@
-"""What must a site be able to do? The few acts that an agent needs of its Slurm."""
+"""Declares the site driver: the few acts that an agent needs of its Slurm."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ class SiteDriver(Protocol):
         ...
 
     async def inspect(self, order: LaunchOrder) -> str:
-        """What of an attempt's files cannot be opened, as seen from here; "": nothing is seen.
+        """Say which of an attempt's files cannot be opened, as seen from here; "": none is known.
 
         Raises:
             SiteRefused: the site does not let us act for the user.

@@ -417,7 +417,7 @@ class SlurmClient:
             raise SiteUnavailable(f"the site's helper answered {answer}: {error}") from error
 
     async def inspect(self, user: str, files: Mapping[str, object], work_dir: str) -> str:
-        """What of a job's files cannot be opened, as seen from here; "": nothing that is seen.
+        """Say which of a job's files cannot be opened, as seen from here; "": none is known.
 
         Raises:
             SiteRefused: the site does not let us act for ``user``.

@@ -1,4 +1,4 @@
-"""By which signal does a job want to be told that it must leave? Read from its own options.
+"""Reads from a job's own options by which signal it wants to be told that it must leave.
 
 ``--signal`` says it (``signal_option``): to the srun steps, with ``B:`` to the batch script alone.
 How long before its end is of no use here: it is told at once. submitit puts its name into the wckey

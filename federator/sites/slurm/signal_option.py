@@ -29,10 +29,10 @@ _LARGEST_LEAD_S: Final = 65_535
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalOption:
-    """What a job asked for: a signal without SIG, its recipients, and the lead.
+    """The signal that a job asked for, its recipients, and the lead.
 
     Args:
-        signal: "" of a number that is no signal here; sbatch takes such a number.
+        signal: without SIG; "" of a number that is no signal here; sbatch takes such a number.
         to: the batch script or the srun steps.
         lead_s: so long before the job's time limit Slurm itself sends it; 0: it does not.
     """
