@@ -118,12 +118,18 @@ def can_be_placed(workload: Sequence[Job], site: Sequence[Node]) -> bool:
 
 ONE_NODE = st.builds(
     lambda job, gpus: replace(
-        job, nodes=1, gpus=0, cpus=0, tensor_parallel=1, gpus_per_node=gpus, cpus_per_node=1,
+        job,
+        nodes=1,
+        gpus=0,
+        cpus=0,
+        tensor_parallel=1,
+        gpus_per_node=gpus,
+        cpus_per_node=1,
         exclusive=False,
     ),
     jobs(),
     st.sampled_from([0, 0, 1, 4, 8]),
-)  # fmt: skip
+)
 
 
 @SOME
