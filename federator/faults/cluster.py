@@ -61,6 +61,7 @@ class Witness(Protocol):
     def stopped(self, site: str, attempt: AttemptId, job_id: int) -> None: ...
     def unrecorded(self, attempt: AttemptId) -> None: ...
     def beyond(self, attempt: AttemptId) -> None: ...
+    def refused(self, site: str, attempt: AttemptId) -> None: ...
     def befell(self, what: str) -> None: ...
 
 
@@ -135,6 +136,10 @@ class Cluster(SimulatedSlurm):
     def beyond(self, attempt: AttemptId) -> None:
         """An sbatch of this attempt is on its way that everybody has given up."""
         self._witness.beyond(attempt)
+
+    def refuses(self, attempt: AttemptId) -> None:
+        """sbatch does not take this attempt, nor another of it, until that is mended."""
+        self._witness.refused(self.name, attempt)
 
     def pretend(self, attempt: AttemptId, node: str) -> None:
         """Another user submits a job that says it is this attempt."""

@@ -20,13 +20,15 @@ from federator.faults.process import NOBODY, Process, later
 from federator.faults.slurm import SimulatedJob
 from federator.model.site import AttemptReport, Node, SiteJob, SiteJobState
 from federator.model.workload import AttemptId
-from federator.sites.base import NOTHING, Missing, Own, Probe, Seen, Sweep, Tidying
+from federator.sites.base import NOTHING, Missing, Own, Probe, SbatchRefused, Seen, Sweep, Tidying
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 from federator.sites.slurm.client import START_WITHIN_S
 from federator.sites.slurm.parse_site import Partition
+from federator.sites.slurm.refusals import kind_of_refusal
 
 SBATCH_ENDS_S: Final = 30.0  # after it was called (site_exec.TIMEOUT_S)
 ASKING_S: Final = 0.02
+NO_QOS: Final = "sbatch: error: Batch job submission failed: Invalid qos specification"
 BEYOND_S: Final = 60.0  # when the helper is long dead
 
 
@@ -52,6 +54,7 @@ class Spell:
     hides_node: bool = False
     unreadable: bool = False
     fate: Fate = Fate.WELL  # of the next sbatch
+    refuses: set[str] = field(default_factory=set)  # users whose QOS sbatch does not know
     said: set[str] = field(default_factory=set)  # what was told of it already
 
 
@@ -168,6 +171,10 @@ class MortalDriver:
             raise SiteUnavailable("sbatch: Unable to contact slurm controller")
         if fate in (Fate.REFUSED, Fate.REFUSED_LATE):
             raise SiteRefused("sbatch: error: Batch job submission failed")
+        if order.user in self._spell.refuses:
+            self._say("sbatch refuses for good")
+            self._cluster.refuses(order.attempt)
+            raise SbatchRefused(NO_QOS, kind_of_refusal(NO_QOS))
         if fate is Fate.NEVER_REACHED:
             raise SiteUnavailable("sbatch: Socket timed out")
         self._cluster.check_pins(order.attempt, order.jobs)

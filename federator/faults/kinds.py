@@ -78,6 +78,7 @@ class FaultKind(Enum):
     SBATCH_NEVER_REACHED = "sbatch does not reach slurmctld, and nobody knows"
     SBATCH_REFUSED = "sbatch is refused"
     SBATCH_REFUSED_LATE = "sbatch is refused after half a minute"
+    SBATCH_REFUSES_USERS = "sbatch refuses users' submissions for good, until that is mended"
     SBATCH_SLOW = "sbatch submits as late as the helper lets it"
     SBATCH_TOO_LATE = "the helper comes too late to call sbatch"
     SBATCH_BEYOND = "an sbatch that was given up submits all the same, beyond every limit"

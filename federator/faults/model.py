@@ -14,8 +14,8 @@ from typing import Final
 from federator.faults.cluster import CodeRun
 from federator.model.event import Awarded, Changed, Submitted, decode_event
 from federator.model.lifecycle import TERMINAL, TRANSITIONS, Happening, WorkloadState
-from federator.model.site import SiteJobState
-from federator.model.workload import AttemptId, WorkloadId
+from federator.model.site import Node, SiteJobState
+from federator.model.workload import AttemptId, Job, WorkloadId
 from federator.sched.ledger import Ledger
 
 CANCELS_WITHIN_S: Final = 15.0  # once nothing fails any more
@@ -40,6 +40,27 @@ class Array:
         return {WorkloadId(self.id + k): index for k, index in enumerate(self.indices)}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How many nodes with GPUs, and how many in all: there are, or a workload needs."""
+
+    with_gpus: int
+    nodes: int
+
+    @classmethod
+    def of(cls, nodes: Sequence[Node]) -> Size:
+        return cls(with_gpus=sum(node.gpus > 0 for node in nodes), nodes=len(nodes))
+
+    @classmethod
+    def needed(cls, jobs: Sequence[Job]) -> Size:
+        """Each job has nodes of its own."""
+        asked = [(job.nodes or 1, job.total_gpus > 0) for job in jobs]
+        return cls(with_gpus=sum(n for n, gpus in asked if gpus), nodes=sum(n for n, _ in asked))
+
+    def holds(self, other: Size) -> bool:
+        return self.with_gpus >= other.with_gpus and self.nodes >= other.nodes
+
+
 @dataclass(slots=True, eq=False)
 class Truth:
     """What really became of one workload."""
@@ -54,6 +75,8 @@ class Truth:
     attempt_at_cancel: int = 0
     ended_outside: bool = False  # somebody ended a job of its in Slurm, or a gate did
     maimed: bool = False  # somebody ended a component of a het job of its in Slurm
+    needs: Size | None = None
+    refused_at: set[str] = field(default_factory=set)  # sites whose sbatch refused it for good
     unrecorded: set[AttemptId] = field(default_factory=set)  # attempts Slurm knows no more
     renamed: set[AttemptId] = field(default_factory=set)  # their jobs only their users may end
 
@@ -89,6 +112,7 @@ class Model:
         self.id_of_key: dict[str, int] = {}
         self.arrays: dict[WorkloadId, Array] = {}  # by their tasks
         self.submissions: Counter[AttemptId] = Counter()
+        self.sizes: dict[str, Size] = {}  # of the sites
         self.may_double: set[AttemptId] = set()  # its sbatch went beyond what Slurm can do
         self.counts: Counter[str] = Counter()
         self.broken: list[str] = []
@@ -194,6 +218,11 @@ class Model:
         """Its sbatch does what Slurm's helper promises cannot be; its gate must stop it."""
         self.may_double.add(attempt)
 
+    def refused(self, site: str, attempt: AttemptId) -> None:
+        """Its sbatch refused the submission itself."""
+        self._tell(f"{site}: sbatch refuses {attempt} for good")
+        self.truth(attempt.workload).refused_at.add(site)
+
     def befell(self, what: str) -> None:
         """A fault strikes."""
         self._tell(what)
@@ -238,12 +267,16 @@ class Model:
             elif isinstance(event, Changed):
                 self._moves(event.workload, event.happening)
                 self._tell(f"log: {event.workload} {event.happening.value}")
+                if event.happening is Happening.HELD:
+                    self._held(event.workload)
             elif isinstance(event, Submitted):
                 self._submitted(event)
 
     def _submitted(self, event: Submitted) -> None:
         self._tell(f"log: submitted {event.first_id}")
         self.counts["het jobs"] += len(event.draft.jobs) > 1
+        for workload in event.workloads():
+            self.truth(workload.id).needs = Size.needed(workload.jobs)
         if event.draft.array_indices:
             self.counts["arrays"] += 1
             array = Array(
@@ -252,6 +285,14 @@ class Model:
                 max_running=event.draft.array_max_running,
             )
             self.arrays |= dict.fromkeys(array.tasks, array)
+
+    def _held(self, id_: WorkloadId) -> None:
+        self.counts["held"] += 1
+        truth = self.truth(id_)
+        for site, size in self.sizes.items():
+            fits = truth.needs is None or size.holds(truth.needs)
+            if fits and site not in truth.refused_at:
+                self.break_(f"{id_} is held, and {site} has not refused it")
 
     def _moves(self, id_: WorkloadId, happening: Happening) -> None:
         truth = self.truth(id_)

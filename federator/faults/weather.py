@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -12,7 +13,7 @@ from federator.faults.log import LogFault
 from federator.faults.process import later
 from federator.faults.site_host import SiteHost
 from federator.faults.slurm import SimulatedJob
-from federator.faults.world import World
+from federator.faults.world import USERS, World
 from federator.model.site import NodeShare, SiteJobState
 
 ARMED_S: Final = 80.0  # that a named point waits for who comes by
@@ -239,6 +240,15 @@ class BadWeather:
 
     def _sbatch_refused_late(self) -> None:
         self._fate(Fate.REFUSED_LATE)
+
+    def _sbatch_refuses_users(self) -> None:
+        """At one site, or, as when nobody has added a QOS anywhere, at all of them."""
+        sites = self._rng.choice(([self._site()], list(self._world.sites.values())))
+        users = self._rng.choice(((self._rng.choice(USERS),), USERS))
+        for spell in (site.spell for site in sites):
+            spell.refuses.update(users)
+            spell.said.clear()
+            self._for_a_while(partial(spell.refuses.difference_update, users), 10.0, 90.0)
 
     def _sbatch_slow(self) -> None:
         self._fate(Fate.SLOW)

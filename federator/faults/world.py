@@ -20,7 +20,7 @@ from federator.faults.daemon_host import DaemonHost, Ways
 from federator.faults.driver import Fate
 from federator.faults.kinds import FaultKind
 from federator.faults.log import LogFault, SharedLog
-from federator.faults.model import Model, differences
+from federator.faults.model import Model, Size, differences
 from federator.faults.net import Network
 from federator.faults.process import Process, outside
 from federator.faults.researchers import Door, Researcher, Wish
@@ -31,10 +31,12 @@ from federator.model.workload import AttemptId, SiteName
 from federator.sched.ledger import Ledger
 from federator.store.replaying import replay_log
 
+USERS: Final = ("ada", "bob", "eve")
 SITES: Final = ("alpine", "breeze", "coral")
 BEGINS_S: Final = 1_795_000_000.0
 LEASE_S: Final = 3.0
 CALM_S: Final = 3000.0  # within which everything ends once nothing fails any more
+HELD_S: Final = 5000.0  # more, if something was held: it is tried again after an hour
 SETTLES_S: Final = 5.0  # the last append of a slow log
 NOTED: Final[dict[str, FaultKind]] = {
     "slurmctld down": FaultKind.SLURMCTLD_DOWN,
@@ -45,6 +47,7 @@ NOTED: Final[dict[str, FaultKind]] = {
     "sbatch never reached": FaultKind.SBATCH_NEVER_REACHED,
     "sbatch refused": FaultKind.SBATCH_REFUSED,
     "sbatch refused late": FaultKind.SBATCH_REFUSED_LATE,
+    "sbatch refuses for good": FaultKind.SBATCH_REFUSES_USERS,
     "sbatch slow": FaultKind.SBATCH_SLOW,
     "sbatch too late": FaultKind.SBATCH_TOO_LATE,
     "sbatch beyond": FaultKind.SBATCH_BEYOND,
@@ -106,6 +109,7 @@ class World:
         self.clocks: dict[str, Clock] = {}
         for name in names:
             self.sites[name] = self._site(name, folder)
+            self.model.sizes[name] = Size.of(self.sites[name].cluster.nodes())
         self.daemons = [self._daemon(wall) for wall in self.walls]
         self._led: tuple[DaemonHost, Process] | None = None
         doors: list[Door] = [*(d.ask for d in self.daemons), *(s.ask for s in self.sites.values())]
@@ -202,6 +206,8 @@ class World:
         self.calm()
         until_s = self.clock() + CALM_S
         while not self.all_is_over() and self.clock() < until_s and not self.model.broken:
+            if self.model.counts["held"]:
+                until_s = self.began_s + faults_s + CALM_S + HELD_S
             await asyncio.sleep(2.0)
         await asyncio.sleep(SETTLES_S)
         self.check_end()
@@ -220,6 +226,7 @@ class World:
             site.network.doubles = ""
             site.spell.down = site.spell.hides_node = site.spell.unreadable = False
             site.spell.sweep_s, site.spell.fate = 0.0, Fate.WELL
+            site.spell.refuses.clear()
             site.disk.journal_full = site.disk.spool_hangs = False
             site.cluster.mend()
             for agent in site.agents:
@@ -333,7 +340,7 @@ def _wish(rng: Random, number: int) -> Wish:
     return Wish(
         number=number,
         at_s=rng.uniform(0.0, 55.0),
-        user=rng.choice(("ada", "bob", "eve")),
+        user=rng.choice(USERS),
         parts=parts,
         array=rng.choice(_ARRAYS) if kind == "array" else "",
         time_limit_s=rng.choice((20, 90, 180)),

@@ -35,6 +35,7 @@ from federator.model.message import LaunchAt
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.workload import ArrayTask, AttemptId, WorkloadId
 from federator.sched import admission
+from federator.sched.holding import Holding
 from federator.sched.holdings import Holdings
 from federator.sites.base import Missing
 from federator.sites.kept_orders import KeptOrders
@@ -107,6 +108,14 @@ def _keys_are_compared_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "submission_differences", lambda *_: ())
 
 
+def _one_refusal_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Holding, "_may_take", lambda *_: False)
+
+
+def _what_is_held_stays_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Holding, "try_again", lambda *_: None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bug:
     """One that is planted, and what the model says of it."""
@@ -143,6 +152,14 @@ PLANTED = {
     "a submit key is compared with nothing": Bug(
         plant=_keys_are_compared_with_nothing, said="was used again, and answered",
         menu=(FaultKind.NEWS_TWICE,), faults_s=10.0,
+    ),
+    "one site's refusal holds a workload": Bug(
+        plant=_one_refusal_holds, said="has not refused it",
+        menu=(FaultKind.SBATCH_REFUSES_USERS,),
+    ),
+    "what is held stays held": Bug(
+        plant=_what_is_held_stays_held, said="never ended: HELD",
+        menu=(FaultKind.SBATCH_REFUSES_USERS,),
     ),
 }  # fmt: skip
 
@@ -216,6 +233,7 @@ def test_files_have_the_dates_at_which_the_sites_clock_saw_them(tmp_path: Path) 
     FaultKind.SCANCEL_FAILS, FaultKind.PROLOG_FAILS, FaultKind.STORE_SLOW,
     FaultKind.NETWORK_SLOW, FaultKind.PARTITION, FaultKind.DAEMON_CRASH_LOOP,
     FaultKind.NODE_FAILS, FaultKind.HET_NODE_FAILS, FaultKind.COMPONENT_CANCELLED,
+    FaultKind.SBATCH_REFUSES_USERS,
 ])  # fmt: skip
 def test_a_fault_that_meets_nobody_is_not_counted(kind: FaultKind, tmp_path: Path) -> None:
     nobody = world.World(Random(1), VirtualClock(world.BEGINS_S), tmp_path)
