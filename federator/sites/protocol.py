@@ -193,9 +193,11 @@ class ShrinkOrder(Message, frozen=True, kw_only=True, tag="shrink"):
 
 class TidyOrder(Message, frozen=True, kw_only=True, tag="tidy"):
     """Remove checkpoint folders below ``shared``: those of ``ended`` workloads if nothing is in
-    them, those of any others that were last written before ``before_s`` (0: none).
+    them, those of any others if all in them was last changed before ``before_s`` (0: none).
 
     By user. What is in ``live`` stays, and what has an id from ``below`` on: it is not known yet.
+    ``keep_s``: nothing goes that is younger by the site's own clock, whatever ``before_s`` says.
+    The answers are ``Tidied``, if the order has an ``order_id``.
     """
 
     shared: str
@@ -203,6 +205,8 @@ class TidyOrder(Message, frozen=True, kw_only=True, tag="tidy"):
     live: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     below: int = 0
     before_s: float = 0.0
+    keep_s: float = 0.0
+    order_id: int = 0
 
 
 class CancelOrder(Message, frozen=True, kw_only=True, tag="cancel_attempt"):
@@ -353,6 +357,15 @@ class AttemptAbsent(Message, frozen=True, kw_only=True, tag="absent"):
     attempt: AttemptId
 
 
+class Tidied(Message, frozen=True, kw_only=True, tag="tidied"):
+    """What became of one user's part of a ``TidyOrder``; without a user: the order is done."""
+
+    order_id: int
+    user: str = ""
+    removed: tuple[int, ...] = ()  # workloads whose folders are gone
+    wrong: str = ""  # why others are not, that should be
+
+
 class Report(Message, frozen=True, kw_only=True, tag="report"):
     """News of a sweep. ``complete``: every attempt that the site knows is in it."""
 
@@ -393,6 +406,7 @@ FromAgent = (
     | CancelFailed
     | AttemptAbsent
     | Report
+    | Tidied
     | ClientCall
     | Pong
     | Trouble

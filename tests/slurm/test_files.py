@@ -148,13 +148,14 @@ def test_a_saved_checkpoint_goes_when_it_is_old_unless_its_workload_lives(
 ) -> None:
     region = {s.name: s.region for s in SITES}[site]
     root = f"/shared/{region}/{USER}/checkpoints"
-    make = f"mkdir -p {root}/11/ckpt {root}/12/ckpt {root}/13/ckpt && touch -d -9days"
-    at(site, "sh", "-c", f"{make} {root}/11 {root}/11/ckpt {root}/12 {root}/12/ckpt", user=USER)
+    make = f"cd {root} && mkdir -p 11/é/run 12/run 13/run .removed-10/run && touch"
+    at(site, "sh", "-c", f"mkdir -p {root} && {make} 11/é/run/a && touch -d 1day 13/run/a",
+       user=USER)  # fmt: skip
     order = {"op": "tidy", "root": root, "ended": [], "live": [12], "below": 14,
-             "before_s": time.time() - 86_400.0}  # fmt: skip
+             "before_s": time.time()}  # fmt: skip
     helper = ("sudo", "-n", "-u", USER, "/opt/federator/libexec/fed-site-exec")
     said = at(site, *helper, user="federator", stdin=json.dumps(order))
-    assert json.loads(said) == {"removed": [11]}
+    assert json.loads(said) == {"removed": [10, 11], "wrong": ""}
     assert at(site, "ls", root, user=USER).split()[:2] == ["12", "13"]
     at(site, "rm", "-r", f"{root}/12", f"{root}/13", user=USER)
     assert testbed

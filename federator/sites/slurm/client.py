@@ -26,7 +26,7 @@ import msgspec
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.model.site import AttemptReport, LocalJob, Node, SiteJob
 from federator.model.workload import AttemptId
-from federator.sites.base import NOTHING, Missing, Own, SbatchRefused, Seen, Tidying
+from federator.sites.base import NOTHING, Missing, Own, Removal, SbatchRefused, Seen, Tidying
 from federator.sites.protocol import PreemptOrder, SignalTo
 from federator.sites.slurm.file_names import no_files
 from federator.sites.slurm.parse_accounts import SACCT_FIELDS, accounted
@@ -425,17 +425,17 @@ class SlurmClient:
         answer = await self._help(user, op="inspect", files=dict(files), work_dir=work_dir)
         return str(answer.get("wrong", ""))
 
-    async def tidy(self, user: str, order: Tidying) -> tuple[int, ...]:
-        """Remove checkpoint folders of the user's workloads that have ended; return whose.
+    async def tidy(self, user: str, order: Tidying) -> Removal:
+        """Remove checkpoint folders of the user's workloads that have ended.
 
         Raises:
             SiteRefused: the site does not let us act for ``user``.
         """
         answer = await self._help(user, op="tidy", **asdict(order))
-        removed = answer.get("removed")
-        if not isinstance(removed, list):
-            raise SiteUnavailable(f"the site's helper answered {answer}")
-        return tuple(removed)
+        try:
+            return msgspec.convert(answer, Removal)
+        except msgspec.ValidationError as error:
+            raise SiteUnavailable(f"the site's helper answered {answer}: {error}") from error
 
     async def is_loose(self, user: str) -> bool:
         """Tell whether the helper takes an option that it must refuse, or sudo lets us be root."""

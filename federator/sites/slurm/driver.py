@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from federator.errors import InvalidRequest, SiteRefused, SiteUnavailable
 from federator.model.site import AttemptReport, Node, NodeShare, SiteJob
 from federator.model.workload import AttemptId
-from federator.sites.base import NOTHING, Holder, Missing, Own, Probe, Seen, Sweep, Tidying
+from federator.sites.base import NOTHING, Holder, Missing, Own, Probe, Removal, Seen, Sweep, Tidying
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 from federator.sites.slurm.client import SlurmClient
 from federator.sites.slurm.file_names import files_of, working_dir
@@ -85,7 +85,7 @@ class SlurmDriver:
         names = dict.fromkeys((files.stdout, files.stderr, files.stdin))
         return f"at {self._site}: {wrong or 'one of ' + ', '.join(names)}"
 
-    async def tidy(self, user: str, order: Tidying) -> tuple[int, ...]:
+    async def tidy(self, user: str, order: Tidying) -> Removal:
         return await self._client.tidy(user, order)
 
     async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:

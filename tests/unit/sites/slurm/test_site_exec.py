@@ -566,61 +566,168 @@ def tidied(own: Path, **changes: object) -> Json:
     return answer({**base, **changes})
 
 
-def folder_of(own: Path, id_: int, *files: str, age_s: float = 0.0) -> Path:
+def folder_of(own: Path, id_: int, *files: str) -> Path:
     folder = own / "checkpoints" / str(id_)
     for name in (".fed/deadline.1", ".fed/saved.1", *files):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("x")
-    for path in (folder, *folder.iterdir()):
-        os.utime(path, (time.time() - age_s,) * 2)
     return folder
+
+
+def aged(own: Path) -> float:
+    """All that is there now is older than what this returns, by change as by write."""
+    newest = max(path.lstat().st_ctime for path in own.rglob("*"))
+    while time.time() <= newest:  # of the file system's clock, which ticks more slowly
+        pass
+    return time.time()
+
+
+def later(path: Path) -> None:
+    os.utime(path, (time.time() + 1000.0,) * 2, follow_symlinks=False)
 
 
 def test_empty_folders_of_ended_workloads_go_and_no_others(own: Path) -> None:
     gone = [folder_of(own, 7), folder_of(own, 8, ".fed/checkpointed", ".fed/.saved.1.Xy")]
     kept = [
         folder_of(own, 9), folder_of(own, 10, "model.pt"), folder_of(own, 11, ".fed/mine"),
-        folder_of(own, 12), folder_of(own, 13, ".hidden"),
+        folder_of(own, 12), folder_of(own, 13, ".hidden"), folder_of(own, 14, "saved.1"),
     ]  # fmt: skip
     (own / "checkpoints" / "notes").mkdir()
-    ended = [7, 8, 10, 11, 12, 13, 14]
-    assert tidied(own, ended=ended, live=[12]) == {"removed": [7, 8]}
+    (own / "checkpoints" / "15").mkdir()
+    ended = [7, 8, 10, 11, 12, 13, 14, 15, 16]
+    assert tidied(own, ended=ended, live=[12]) == {"removed": [7, 8, 15], "wrong": ""}
     assert not any(path.exists() for path in gone)
     assert all(path.exists() for path in kept)
 
 
-def test_old_folders_go_unless_their_workload_lives_or_is_not_known_yet(own: Path) -> None:
-    old = [folder_of(own, 7, "ckpt/state", age_s=100), folder_of(own, 8, age_s=100)]
-    young = folder_of(own, 9, "model.pt", age_s=100)
-    (young / "model.pt").write_text("saved again")
-    live, unknown = folder_of(own, 10, "x", age_s=100), folder_of(own, 20, "x", age_s=100)
-    said = tidied(own, live=[10], below=20, before_s=time.time() - 50)
-    assert said == {"removed": [7, 8]}
+def test_what_comes_into_an_empty_folder_while_it_is_removed_stays(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, remove = folder_of(own, 7), site_exec.shutil.rmtree
+
+    def meanwhile(notes: bytes) -> None:
+        remove(notes)
+        (folder / "model.pt").write_text("x")
+
+    monkeypatch.setattr(site_exec.shutil, "rmtree", meanwhile)
+    said = tidied(own, ended=[7])
+    assert said == {"removed": [], "wrong": "7: Directory not empty"}
+    assert (folder / "model.pt").exists()
+
+
+def test_old_folders_go_unless_their_workload_lives_has_just_ended_or_is_unknown(
+    own: Path,
+) -> None:
+    old = [folder_of(own, 7, "ckpt/state"), folder_of(own, 8)]
+    live, unknown = folder_of(own, 10, "x"), folder_of(own, 20, "x")
+    ended = folder_of(own, 11, "x")
+    said = tidied(own, live=[10], ended=[11], below=20, before_s=aged(own))
+    assert said == {"removed": [7, 8], "wrong": ""}
     assert not any(path.exists() for path in old)
-    assert all(path.exists() for path in (young, live, unknown))
+    assert all(path.exists() for path in (live, unknown, ended))
+
+
+@pytest.mark.parametrize("young", ["", "exp", "exp/run1", "exp/run1/step_100.pt", "exp/run1/last"])
+def test_a_folder_in_which_anything_is_young_stays_however_deep_it_is(
+    own: Path, young: str
+) -> None:
+    folder = folder_of(own, 7, "exp/run1/step_100.pt", "exp/run0/step_1.pt")
+    (folder / "exp/run1/last").symlink_to("step_100.pt")
+    later(folder / young)
+    assert tidied(own, below=20, before_s=aged(own)) == {"removed": [], "wrong": ""}
+    assert (folder / "exp/run0/step_1.pt").exists()
+
+
+def test_what_was_copied_with_its_times_is_as_young_as_the_copy(own: Path) -> None:
+    folder_of(own, 6)
+    before_s = aged(own)
+    folder = folder_of(own, 7, "exp/model.pt")
+    for path in (*folder.rglob("*"), folder):
+        os.utime(path, (1, 1))
+    assert tidied(own, below=20, before_s=before_s) == {"removed": [6], "wrong": ""}
+    assert (folder / "exp/model.pt").exists()
+
+
+def test_a_folder_that_cannot_be_looked_through_stays(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, scan = folder_of(own, 7, "exp/run1/model.pt"), os.scandir
+
+    def refuse(path: bytes) -> object:
+        if path.endswith(b"run1"):
+            raise PermissionError(13, "Permission denied")
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    said = tidied(own, below=20, before_s=aged(own))
+    assert said == {"removed": [], "wrong": "7: Permission denied"}
+    assert (folder / "exp/run1/model.pt").exists()
+
+
+def test_what_was_removed_in_part_is_no_checkpoint_and_goes_the_next_time(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder_of(own, 7, "model.pt", "optimizer.pt")
+    fails = lambda path, ignore_errors: os.unlink(os.path.join(path, b"model.pt"))  # noqa: E731
+    with monkeypatch.context() as broken:
+        broken.setattr(site_exec.shutil, "rmtree", fails)
+        said = tidied(own, below=20, before_s=aged(own))
+    assert said == {"removed": [], "wrong": "7: some of it cannot be removed"}
+    assert os.listdir(own / "checkpoints") == [".removed-7"]
+    later(own / "checkpoints" / ".removed-7")
+    assert tidied(own) == {"removed": [7], "wrong": ""}
+    assert os.listdir(own / "checkpoints") == []
+
+
+def test_where_there_is_nothing_to_remove_nothing_is_wrong_and_a_bad_owner_is_told(
+    own: Path,
+) -> None:
+    assert tidied(own, ended=[7]) == {"removed": [], "wrong": ""}
+    assert tidied(own.with_name("absent"), ended=[7]) == {"removed": [], "wrong": ""}
+    folder = folder_of(own, 7)
+    own.chmod(0o777)
+    said = tidied(own, ended=[7])
+    assert said["removed"] == []
+    assert str(said["wrong"]).startswith(f"{own} is writable to all")
+    assert folder.exists()
+
+
+def test_names_that_are_no_utf8_are_removed_like_others(own: Path) -> None:
+    folder_of(own, 7)
+    os.mkdir(os.path.join(os.fsencode(own), b"checkpoints", b"7", b"\xff\xe9"))
+    assert tidied(own, below=20, before_s=aged(own)) == {"removed": [7], "wrong": ""}
 
 
 def test_removal_follows_no_link(own: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "keep").touch()
-    folder = folder_of(own, 7, "x", age_s=100)
+    folder = folder_of(own, 7, "x")
     (folder / "link").symlink_to(mine)
     (own / "checkpoints" / "8").symlink_to(mine)
-    os.utime(folder, (1, 1))
-    os.utime(folder / "link", (1, 1), follow_symlinks=False)
-    assert tidied(own, below=20, before_s=time.time() - 50)["removed"] == [7]
+    (own / "checkpoints" / ".removed-9").symlink_to(mine)
+    assert tidied(own, below=20, before_s=aged(own))["removed"] == [7]
     assert (mine / "keep").exists()
     linked = own.with_name("linked")
     linked.mkdir(mode=0o700)
     (linked / "checkpoints").symlink_to(own / "checkpoints")
     folder_of(own, 9)
-    assert tidied(linked, ended=[9]) == {"removed": []}
+    wrong = f"{linked}/checkpoints is a link, and must be a folder"
+    assert tidied(linked, ended=[9]) == {"removed": [], "wrong": wrong}
 
 
 @pytest.mark.parametrize(
     "changed",
-    [{"root": "/etc"}, {"root": "checkpoints"}, {"ended": ["7"]}, {"live": [True]}, {"below": 1.5}],
+    [
+        {"root": "/etc"},
+        {"root": "checkpoints"},
+        {"ended": ["7"]},
+        {"live": [True]},
+        {"below": 1.5},
+        {"before_s": 4e9},
+        {"before_s": float("nan")},
+        {"before_s": -1.0},
+    ],  # fmt: skip
 )
 def test_a_tidying_of_the_wrong_form_is_refused(own: Path, changed: Json) -> None:
     assert tidied(own, **changed)["exit_status"] == site_exec.USAGE
