@@ -213,8 +213,8 @@ class MortalDriver:
         await self._ask()
         return 3.0
 
-    async def inspect(self, order: LaunchOrder) -> str:  # noqa: ARG002
-        return ""
+    async def inspect(self, user: str, orders: Sequence[LaunchOrder]) -> list[str]:  # noqa: ARG002
+        return [""] * len(orders)
 
     async def tidy(self, user: str, order: Tidying) -> Removal:  # noqa: ARG002
         return Removal()

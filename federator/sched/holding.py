@@ -1,7 +1,7 @@
 """Decides which waiting workloads are held: those that every site has refused for good.
 
-A site refuses for good when its sbatch refuses the submission itself, or the plan for it time and
-again; one that is too small, or knows no such user, cannot take the workload anyhow. As long as one
+A site refuses for good when its sbatch refuses the submission itself, or when time and again sbatch
+refuses the plan for it or its files cannot be opened there; one that is too small, or knows no such user, cannot take the workload anyhow. As long as one
 other site may take it, though it is full or down, the workload waits.
 """
 
@@ -18,20 +18,22 @@ from federator.sched.site_view import SiteView
 from federator.sched.turn import Turn
 from federator.sched.workload_plan import never_fits
 
-PLANS_TRIED: Final = 5
-"""Refused so often in a row, the plan is not to blame: nodes may have changed between sweep and
-launch once or twice, not through more than a minute of growing pauses."""
+TRIES: Final = 5
+"""Refused so often in a row, it will not pass: nodes may have changed between sweep and launch, or
+a file may just have been written at another site, not through more than a minute of growing pauses.
+"""
+_MAY_PASS: Final = (ReasonCode.PLAN_REFUSED, ReasonCode.FILES)
 MOST_WORDS: Final = 500  # characters of the sites' own
 
 
 def has_refused(entry: Entry, site: SiteName) -> bool:
-    """Whether a site's sbatch has refused the workload for good."""
+    """Whether a site has refused the workload for good."""
     setback = entry.setbacks.get(site)
     if setback is None:
         return False
     tried = entry.failures_at.get(site, 0)
     return setback.code is ReasonCode.SBATCH_REFUSED or (
-        setback.code is ReasonCode.PLAN_REFUSED and tried >= PLANS_TRIED
+        setback.code in _MAY_PASS and tried >= TRIES
     )
 
 

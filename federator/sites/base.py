@@ -255,8 +255,8 @@ class SiteDriver(Protocol):
         """How long after TERM Slurm kills what it ends."""
         ...
 
-    async def inspect(self, order: LaunchOrder) -> str:
-        """What of an attempt's files cannot be opened, as seen from here; "": nothing is seen.
+    async def inspect(self, user: str, orders: Sequence[LaunchOrder]) -> list[str]:
+        """What of the files of each of the user's attempts cannot be opened, as seen from here.
 
         Raises:
             SiteRefused: the site does not let us act for the user.

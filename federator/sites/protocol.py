@@ -140,6 +140,7 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
     ``checkpoint_dir``: made for it, as its user; "" where the region has no shared folder.
     ``checkpoint_interval_s``: suggested to it; 0: nothing is known.
     ``victims``: workloads that will leave for it; ``shrinks``: optional jobs of others that will.
+    ``has_run``: an earlier attempt has started somewhere, and may have left files.
     """
 
     attempt: AttemptId
@@ -155,6 +156,7 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
     shrinks: tuple[Shrink, ...] = ()
     checkpoint_dir: str = ""
     checkpoint_interval_s: float = 0.0
+    has_run: bool = False
     shared: tuple[str, ...] = ()  # folders of regions: what login nodes lack there, nodes lack, too
     origin: Origin | None = None
 

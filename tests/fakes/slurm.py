@@ -123,9 +123,9 @@ class SimulatedSite:
         self._answer()
         return self.slurm.kill_wait_s
 
-    async def inspect(self, order: LaunchOrder) -> str:
+    async def inspect(self, user: str, orders: Sequence[LaunchOrder]) -> list[str]:  # noqa: ARG002
         self._answer()
-        return self.unopened.get(order.attempt, "")
+        return [self.unopened.get(order.attempt, "") for order in orders]
 
     async def tidy(self, user: str, order: Tidying) -> Removal:
         self._answer()

@@ -9,7 +9,7 @@ from federator.model.lifecycle import Happening, WorkloadState
 from federator.model.message import LaunchAt
 from federator.model.reason import ReasonCode
 from federator.model.workload import SiteName, WorkloadId
-from federator.sched.holding import PLANS_TRIED
+from federator.sched.holding import TRIES
 from federator.sched.pauses import REFUSING_SITE_S
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
@@ -134,7 +134,7 @@ def test_a_plan_may_be_refused_a_few_times_before_the_workload_is_to_blame() -> 
     f.run_for(60.0)
     assert f.state(id_) is PENDING
     f.run_for(100.0)
-    assert (f.state(id_), len(launches(f, id_))) == (HELD, 2 * PLANS_TRIED)
+    assert (f.state(id_), len(launches(f, id_))) == (HELD, 2 * TRIES)
 
 
 def test_a_site_that_refused_for_good_is_asked_again_after_an_hour_while_another_may_take_it() -> (
