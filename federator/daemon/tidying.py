@@ -23,7 +23,7 @@ from federator.model.event import Changed, LogRecord
 from federator.model.lifecycle import TERMINAL
 from federator.model.reason import ReasonCode
 from federator.model.workload import SiteName, WorkloadId
-from federator.sched.ledger import Ledger
+from federator.sched.ledger import Entry, Ledger
 from federator.sites.protocol import Tidied, TidyOrder
 
 LOOK_EVERY_S: Final = 60.0
@@ -150,9 +150,10 @@ class TidyNews:
         ended: list[tuple[str, WorkloadId]] = []
         live: list[tuple[str, WorkloadId]] = []
         for id_, entry in self._ledger.entries.items():
-            if entry.state in TERMINAL and entry.over_at_s < before_s:
-                continue
-            (ended if self._has_ended(id_) else live).append((entry.workload.user, id_))
+            is_over = entry.state in TERMINAL
+            if not is_over or entry.over_at_s >= before_s:
+                may_go_if_empty = is_over and _has_left_for_certain(entry)
+                (ended if may_go_if_empty else live).append((entry.workload.user, id_))
         return TidyOrder(
             shared=region.shared,
             ended=_by_user(ended),
@@ -168,11 +169,14 @@ class TidyNews:
         return self._last_id
 
     def _has_ended(self, id_: WorkloadId) -> bool:
-        """Whether a workload was at a site, and has ended for certain."""
         entry = self._ledger.entries.get(id_)
-        if entry is None or entry.state not in TERMINAL or not entry.attempt:
-            return False
-        return entry.reason is None or entry.reason.code is not ReasonCode.LOST
+        return entry is not None and entry.state in TERMINAL and _has_left_for_certain(entry)
+
+
+def _has_left_for_certain(entry: Entry) -> bool:
+    """Whether one that is over was at a site, and is known to be there no more."""
+    is_lost = entry.reason is not None and entry.reason.code is ReasonCode.LOST
+    return entry.attempt > 0 and not is_lost
 
 
 def _by_user(pairs: Iterable[tuple[str, WorkloadId]]) -> dict[str, tuple[int, ...]]:

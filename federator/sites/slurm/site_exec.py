@@ -21,13 +21,14 @@ stdin, checks it strictly, runs Slurm's commands without a shell, and writes one
     {"op": "inspect", "jobs": [[{... as "files"}, "/work_dir"], ...]}
                                                         -> {"wrong": ["... or nothing", ...]}
     {"op": "tidy", "root": "/SHARED/USER/checkpoints", "ended": [7, ...], "live": [8, ...],
-     "below": 9, "before_s": 1795213807.5}                                     -> {"removed": [7]}
+     "below": 9, "before_s": 1795213807.5}            -> {"removed": [7], "wrong": "... or nothing"}
                                       refused or failed -> {"error": "...", "exit_status": 1}
 
 The exit status is 66 where files of the job cannot be opened and sbatch was not called.
 A job that is not there (any more) is answered with {"job_id": 7, "absent": true}. Bytes that are
 no UTF-8 are lone surrogates (Python's surrogateescape), which JSON escapes as "\\udcXX".
-Stand-alone on purpose: standard library only, Python 3.6 or later (hence the quoted annotations).
+Stand-alone on purpose: standard library only, Python 3.6 or later (hence the quoted annotations);
+``site_tidy`` is written into it (``kit.helper``), so that a site has one file to look through.
 """
 
 import contextlib
@@ -36,7 +37,6 @@ import os
 import pwd
 import re
 import select
-import shutil
 import signal
 import stat
 import subprocess
@@ -44,6 +44,8 @@ import sys
 import time
 from collections.abc import Callable
 from typing import Any
+
+from federator.sites.slurm.site_tidy import remove_folders
 
 SBATCH, SCANCEL, SQUEUE = "/usr/bin/sbatch", "/usr/bin/scancel", "/usr/bin/squeue"
 TIMEOUT_S, FOLDER_TIMEOUT_S, TIDY_TIMEOUT_S = 30, 3, 60
@@ -61,7 +63,6 @@ REFUSED = ("uid", "gid", "clusters", "wrap", "wait", "test-only", "parsable", "h
 # Would send sbatch to another cluster or configuration, or add options of its own.
 DROPPED = ("SBATCH_", "SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # whatever others may have put in the way
-OWN_NOTE = re.compile(r"\.?(?:deadline\.|saved\.|checkpointed).*")
 NOTES = ".fed"  # in a checkpoint folder: what job and federation tell each other
 RECIPIENTS = {"batch": ("--batch",), "steps": (), "all": ("--full",)}
 SIGNALS = ("HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "ALRM", "TERM", "CONT", "STOP", "TSTP")
@@ -512,46 +513,34 @@ def seen_in(folder: str, attempt: int) -> "dict[str, float]":
 
 
 def tidy(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, object]":
-    """Remove folders of workloads that have ended: empty ones at once, others when they are old."""
+    """Remove folders of workloads that have ended: of ``ended`` if nothing is in them, of others if
+    all that is in them is old. Those of ``live``, and all from ``below`` on, are not touched.
+    """
     root, ended, live, below, before_s = take(
         request, root=str, ended=list, live=list, below=int, before_s=float
     )
     check(os.path.isabs(root) and os.path.basename(root) == "checkpoints", "root is no such folder")
     check(len(ended) + len(live) <= MAX_IDS, "too many workloads")
     check(all(type(id_) is int for id_ in ended + live), "a workload is a number")
-    live_ids, ended_ids = set(live), set(ended)
+    check(0.0 <= before_s <= time.time(), "before_s must be in the past")
     answer, told = os.pipe()
     os.set_blocking(told, False)  # of more than it holds, the rest is removed and not told
 
-    def act() -> None:
-        check_own(os.path.join(root, "0"), contextlib.ExitStack())
-        names = [] if os.path.islink(root) else sorted(os.listdir(root))
-        ids = [int(name) for name in names if re.fullmatch("[1-9][0-9]{0,18}", name)]
-        for id_ in [id_ for id_ in ids if id_ not in live_ids]:
-            folder = os.path.join(root, str(id_))
-            with contextlib.suppress(OSError):  # another UID's, say: the other folders may go
-                is_old = id_ < below and newest(folder) < before_s
-                if is_old or (id_ in ended_ids and holds_notes_alone(folder)):
-                    shutil.rmtree(folder)  # follows no link
-                    os.write(told, b"%d\n" % id_)
+    def tell_removed(id_: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(told, b"%d\n" % id_)
 
-    in_time(act, limit_s=TIDY_TIMEOUT_S)
+    def act() -> str:
+        with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as opened:
+            own = check_own(os.path.join(root, "0"), opened)
+            os.fchdir(open_folder(b"checkpoints", opened, own))
+            return remove_folders(set(live), set(ended), (below, before_s), tell_removed)
+        return ""  # there is none
+
+    wrong = in_time(act, f"not done within {TIDY_TIMEOUT_S} s", TIDY_TIMEOUT_S)
     os.close(told)
     with os.fdopen(answer, "rb") as lines:
-        return {"removed": [int(line) for line in lines]}
-
-
-def newest(folder: str) -> float:
-    """When a workload's folder, or anything at its top, was last written."""
-    paths = [folder, *(os.path.join(folder, entry) for entry in os.listdir(folder))]
-    return max(os.lstat(path).st_mtime for path in paths)
-
-
-def holds_notes_alone(folder: str) -> bool:
-    """Tell whether nothing of the user's is in a workload's folder."""
-    entries = os.listdir(folder)
-    notes = os.listdir(os.path.join(folder, NOTES)) if NOTES in entries else []
-    return set(entries) <= {NOTES} and all(map(OWN_NOTE.fullmatch, notes))
+        return {"removed": sorted(map(int, lines)), "wrong": wrong}
 
 
 def alter(

@@ -19,6 +19,7 @@ from federator.daemon.tidying import (
 )
 from federator.model.event import Changed
 from federator.model.lifecycle import Happening
+from federator.model.reason import Reason, ReasonCode
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.ledger import Ledger
 from federator.sites.protocol import Tidied, TidyOrder
@@ -126,10 +127,10 @@ def test_a_job_that_was_longer_than_what_is_kept_keeps_what_it_saved_from_its_en
     rig.answer(order, over_s + 3500.0)
 
 
-def test_of_one_that_was_lost_nothing_young_is_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_one_that_was_lost_nothing_young_is_touched() -> None:
     rig = Rig(config())
     rig.end()
-    monkeypatch.setattr(TidyNews, "_has_ended", lambda self, id_: False)  # all are lost
+    rig.f.federation.ledger.entries[rig.ended].reason = Reason(code=ReasonCode.LOST)
     ((_, order),) = rig.due(DUE_S)
     assert order.ended == {}
     assert set(order.live["ada"]) == {rig.ended, rig.live}
@@ -216,9 +217,9 @@ class Unlisted(dict[Any, Any]):
     items = values = keys = __iter__
 
 
-def test_ends_that_no_site_takes_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TidyNews, "_has_ended", lambda self, id_: True)
+def test_ends_that_no_site_takes_do_not_pile_up() -> None:
     rig = Rig(config())
+    rig.end()
     entry = rig.f.federation.ledger.entries[rig.ended]
     for id_ in range(100, 100 + 2 * MOST_ENDED):
         rig.f.federation.ledger.entries[WorkloadId(id_)] = entry
