@@ -100,7 +100,7 @@ class SiteLink:
         welcome: what the agent is told first.
         observe: takes observations in, in the order of the channel.
         desk: takes the calls of researchers at the site.
-        tidied: takes what became of a ``TidyOrder``.
+        tidied: takes the answers to a ``TidyOrder``.
     """
 
     def __init__(

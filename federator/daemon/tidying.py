@@ -38,7 +38,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class _Region:
-    """What one region's storage is to be rid of."""
+    """A region's storage, and what is to be removed there."""
 
     shared: str
     sites: tuple[SiteName, ...]
@@ -53,7 +53,7 @@ class _Region:
 
 
 class TidyNews:
-    """What is due to be removed, by site.
+    """Makes the orders to remove folders, as they come due.
 
     Args:
         config: regions, sites and how long they keep what was saved.

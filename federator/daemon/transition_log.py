@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
+from federator.daemon.views import exit_code_of
 from federator.model.event import Awarded, Changed, Forgotten, LogRecord, Submitted
 from federator.model.lifecycle import TERMINAL, Happening
 from federator.model.workload import SiteName, WorkloadId
@@ -136,7 +137,9 @@ def _changed(record: Changed, entry: Entry | None, *, ends: bool) -> LogLine:
         fields |= {"state": entry.state.value, "user": entry.workload.user}
         if entry.started_at_s:
             over_s = record.ended_at_s or record.at_s
-            fields |= {"ran_s": round(max(0.0, over_s - entry.started_at_s)), "exit_code": 0}
+            fields["ran_s"] = round(max(0.0, over_s - entry.started_at_s))
+        if (exit_code := exit_code_of(entry)) is not None:
+            fields["exit_code"] = exit_code
     if record.happening is Happening.EVICTED and entry is not None and entry.evicted_for:
         fields["for"] = entry.evicted_for
     fields |= _said(record)

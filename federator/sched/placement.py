@@ -175,8 +175,10 @@ def _suitable(job: Job, room: Room, partition: str) -> Suitable | Reason:
         )
         return Reason(code=found, job=job.name, detail=missing)
     if not found.nodes:
-        return Reason(code=ReasonCode.TOO_FEW_NODES, job=job.name, needed=job.nodes or 1,
-                      unit="nodes", detail="none of its other components on them")  # fmt: skip
+        needed, name = job.nodes or 1, job.name
+        return Reason(
+            code=ReasonCode.TOO_FEW_NODES, job=name, needed=needed, unit="nodes", apart=(name,)
+        )
     return found
 
 

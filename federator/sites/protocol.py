@@ -360,7 +360,7 @@ class AttemptAbsent(Message, frozen=True, kw_only=True, tag="absent"):
 
 
 class Tidied(Message, frozen=True, kw_only=True, tag="tidied"):
-    """What became of one user's part of a ``TidyOrder``; without a user: the order is done."""
+    """The outcome of one user's part of a ``TidyOrder``; without a user: the order is done."""
 
     order_id: int
     user: str = ""

@@ -69,8 +69,8 @@ def test_a_job_goes_where_its_gres_is_and_waits_while_others_hold_it(
 def test_what_no_node_has_and_parts_of_gpus_are_refused_by_name(fleet: Running) -> None:
     script = "#!/bin/sh\ntrue\n"
     for gres, words in (
-        ("nic:3", "needs 3 nic on one node, the largest has 2"),
-        ("fpga:1", "needs 1 fpga on one node, the largest has 0"),
+        ("nic:3", "needs nic:3 on one node, the largest has nic:2"),
+        ("fpga:1", "needs fpga:1 on one node, the largest has none"),
         ("shard:1", "--gres=shard is not supported"),
     ):
         done = fleet.run("fsbatch", "--uid=vision1", f"--gres={gres}", stdin=script)

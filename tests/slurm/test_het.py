@@ -114,7 +114,8 @@ def test_components_that_no_site_has_different_nodes_for_are_refused_at_once(
     options = ["-N5", "--gres=gpu:h100:1", ":", "-N4", "--gres=gpu:h100:1"]
     done = federation.run("fsbatch", "--uid=vision1", *options, "--wrap=true")
     assert done.returncode == 1
-    assert "cedar: never: needs 9 nodes with one component each, the site has 8" in done.stderr
+    told = "wrap+0 and wrap+1 need 9 nodes, none of them shared; the site has 8"
+    assert f"cedar: never: {told}" in done.stderr
 
 
 @pytest.mark.parametrize("site", SITES)

@@ -1,4 +1,4 @@
-"""Is each ended workload's folder told to one site of each region, and never a live one's?"""
+"""Each ended workload's folder is told to one site of each region, and never a live one's."""
 
 from __future__ import annotations
 

@@ -52,10 +52,17 @@ def answer(value: object) -> Json:
     return site_exec.answer_to(json.dumps(value).encode())
 
 
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The helper changes directory and umask of the process that it runs in; give them back."""
+    monkeypatch.chdir(tmp_path)
+    umask = os.umask(0o022)
+    yield
+    os.umask(umask)
+
+
 @pytest.fixture
-def program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[str, str], Path]]:
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
     """Put a shell script in the place of one of Slurm's commands."""
 
     def install(name: str, script: str) -> Path:
@@ -66,10 +73,7 @@ def program(
         return tmp_path
 
     monkeypatch.delenv("SUDO_UID", raising=False)
-    monkeypatch.chdir(tmp_path)  # sbatch changes the directory of this process
-    umask = os.umask(0o022)  # and its umask
-    yield install
-    os.umask(umask)
+    return install
 
 
 @pytest.mark.parametrize(
