@@ -16,12 +16,12 @@ from federator.cli import pipe
 from federator.cli.client import NoAnswer, ask, call
 from federator.cli.words import is_utf8, printable, reason_text, refusal_text, unexpected
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
-from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.submission import Option, ScriptEncoding, Submission
 from federator.sites.calls import (
     ErrorKind,
     ErrorReply,
     QueueCall,
+    QueueOutcome,
     QueueReply,
     QueueRow,
     SubmitCall,
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from federator.sites.slurm.interpret import Interpreted
 
 POLL_S: Final = 1.0
-ENDED: Final = frozenset(state.value for state in TERMINAL)
-_SETTLED: Final = ENDED | {WorkloadState.HELD.value}  # nothing more happens by itself
 _OWN_VARIABLES: Final = frozenset({"FED_SUBMIT_KEY", "FED_DROPPED_ENV"})
 USAGE: Final = "Usage: fsbatch [OPTIONS(0)...] [ : [OPTIONS(N)...]] script(0) [args(0)...]"
 HELP: Final = f"""{USAGE}
@@ -160,7 +158,7 @@ def _carry_out(argv: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _error_status(environment: Mapping[str, str]) -> int:
-    """What sbatch exits with on errors: SLURM_EXIT_ERROR if it is a number above 0, else 1."""
+    """Return sbatch's status on errors: SLURM_EXIT_ERROR if it is a number above 0, else 1."""
     text = environment.get("SLURM_EXIT_ERROR", "")
     return int(text) if text.isdecimal() and 0 < int(text) < 256 else 1
 
@@ -307,11 +305,6 @@ def _submit(order: Order, key: str) -> int:
         return print_bids(reply, as_json="json" in order.client)
     if not isinstance(reply, SubmitReply):
         raise unexpected(reply)
-    if "quiet" not in order.client:
-        from federator.cli.file_warnings import warnings_of  # noqa: PLC0415  # once it is queued
-
-        for text in warnings_of(order.submission):
-            _note(text)
     if "json" in order.client:
         answer = {"schema": 1, "id": reply.id, "federation": reply.federation}
         print(msgspec.json.encode(answer).decode(), flush=True)
@@ -320,9 +313,12 @@ def _submit(order: Order, key: str) -> int:
         print(printable(f"{reply.id}{federation}"), flush=True)
     elif "quiet" not in order.client:
         print(f"Submitted batch job {reply.id}", flush=True)
-    if "wait" not in order.client:
-        return 0
-    return _wait(reply.id, len(_interpreted(order.submission).array_indices) or 1)
+    if "quiet" not in order.client:  # the id is out: a file system that hangs keeps it from nobody
+        from federator.cli.file_warnings import warnings_of  # noqa: PLC0415  # once it is queued
+
+        for text in warnings_of(order.submission):
+            _note(text)
+    return _wait(reply.id) if "wait" in order.client else 0
 
 
 def _queued(message: SubmitCall) -> Reply:
@@ -354,7 +350,7 @@ def _again(key: str) -> str:
 
 
 def _interpreted(submission: Submission) -> Interpreted:
-    """What the daemon makes of it; here only where time does not matter.
+    """Interpret a submission as the daemon does; only where time does not matter.
 
     Raises:
         InvalidRequest: the daemon would refuse it, too.
@@ -368,7 +364,7 @@ def _note(text: str) -> None:
     print(printable(f"fsbatch: {text}"), file=sys.stderr)
 
 
-def _wait(job_id: int, tasks: int) -> int:
+def _wait(job_id: int) -> int:
     """Wait until the workload, or every task of the array, has ended or is held.
 
     Returns:
@@ -378,26 +374,40 @@ def _wait(job_id: int, tasks: int) -> int:
     heard = True
     while True:
         try:
-            reply = _expect(call(QueueCall(ids=(str(job_id),), ended=True)))
+            reply, outcome = _asked_outcome(job_id)
         except SiteUnavailable as error:
             if heard:
                 _note(f"{error}; still waiting")
             heard = False
         else:
             heard = True
-            if not isinstance(reply, QueueReply) or not reply.rows:
-                raise InvalidRequest(f"job {job_id} is no longer known; its end was not seen")
-            if len(reply.rows) >= tasks and all(row.state in _SETTLED for row in reply.rows):
-                return max(_exit_status(row) for row in reply.rows)
+            if not outcome.unsettled:
+                _say_failures(reply.rows, outcome.failed)
+                return outcome.exit_code
         time.sleep(POLL_S)
 
 
-def _exit_status(row: QueueRow) -> int:
-    if row.state == WorkloadState.COMPLETED.value:
-        return 0
-    if row.reason is not None:
-        print(f"fsbatch: job {row.id}: {reason_text(row.reason)}", file=sys.stderr)
-    return 1 if row.signal or not row.exit_code else row.exit_code
+def _asked_outcome(job_id: int) -> tuple[QueueReply, QueueOutcome]:
+    reply = _expect(call(QueueCall(ids=(str(job_id),), ended=True, outcome=True)))
+    if not isinstance(reply, QueueReply):
+        raise unexpected(reply)
+    if reply.unknown:
+        raise InvalidRequest(f"job {job_id} is no longer known; its end was not seen")
+    if reply.outcome is None:
+        raise SiteUnavailable(
+            "the federation's daemon, or its agent here, is of an older release and does not tell "
+            "how jobs end"
+        )
+    return reply, reply.outcome
+
+
+def _say_failures(rows: Sequence[QueueRow], failed: int) -> None:
+    """Print why the jobs of the rows failed, and how many more did."""
+    reasons = [f"job {row.id}: {reason_text(row.reason)}" for row in rows if row.reason]
+    for text in reasons:
+        _note(text)
+    if reasons and failed > len(reasons):
+        _note(f"{failed - len(reasons)} more did not complete; fsqueue --states=all shows them")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How is a reason put to a person? Codes and numbers in, one short phrase out."""
+"""Puts reasons, refusals and errors into words: codes and numbers in, one short phrase out."""
 
 from __future__ import annotations
 

@@ -20,7 +20,14 @@ import structlog
 from federator.config import FederationConfig
 from federator.daemon.links import SiteLink
 from federator.daemon.tenant_views import tenant_rows
-from federator.daemon.views import RankView, find, queue_rows, site_rows, unknown_ids
+from federator.daemon.views import (
+    RankView,
+    find,
+    outcome_of,
+    queue_rows,
+    site_rows,
+    unknown_ids,
+)
 from federator.errors import FederatorError, InvalidRequest
 from federator.model.event import Draft
 from federator.model.lifecycle import TERMINAL
@@ -49,6 +56,7 @@ from federator.sites.replies import Reply
 from federator.sites.researchers import OpenSocket, ResearcherSocket, user_of
 from federator.sites.slurm.interpret import interpret
 
+MAX_FAILED_ROWS: Final = 10  # with an outcome: enough to see why
 MAX_ROWS: Final = 5_000  # of one answer; some 3 MB, twice that with their ranks
 MAX_CANCELS: Final = 20_000  # of one request
 MAX_IDS: Final = 1_000
@@ -131,8 +139,11 @@ class Api:
         call = msgspec.structs.replace(call, ids=self._own_ids(call.ids))
         now_s = self._clock()
         ranks = self._ranks.at(now_s) if call.why else None
-        rows, left_off = queue_rows(self._federation, call, MAX_ROWS, ranks)
         unknown = unknown_ids(self._federation.ledger, call.ids)
+        if call.outcome:
+            outcome, failed = outcome_of(self._federation, call, MAX_FAILED_ROWS)
+            return QueueReply(rows=failed, now_s=now_s, unknown=unknown, outcome=outcome)
+        rows, left_off = queue_rows(self._federation, call, MAX_ROWS, ranks)
         return QueueReply(rows=rows, now_s=now_s, left_off=left_off, unknown=unknown)
 
     def _own_ids(self, ids: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What do researchers see of the federation? Rows for fsqueue and fsinfo, made on demand."""
+"""Makes the rows of fsqueue and fsinfo, and outcomes for fsbatch --wait, on demand."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from federator.sched.federation import Federation
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.policy import Ranked
 from federator.sched.standing import QuotaReport, Standing, standings
-from federator.sites.calls import QueueCall, QueueRow, SiteRow
+from federator.sites.calls import QueueCall, QueueOutcome, QueueRow, SiteRow
 from federator.sites.queue_rows import QueueRank, SetbackRow, ShortfallRow
 from federator.sites.slurm.file_names import FederationIds, files_of
 
 RANKS_KEPT_S: Final = 5.0
+_SETTLED: Final = TERMINAL | {WorkloadState.HELD}  # nothing more happens by itself
 
 
 class _Placed(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a submission says where its job reads and writes; the rest is not decoded."""
+    """The parts of a submission that name its job's files; the rest is not decoded."""
 
     components: tuple[tuple[Option, ...], ...]
     work_dir: str = "/"
@@ -162,7 +163,14 @@ def queue_rows(
 
     With ``ranks`` each says why it ranks as it does.
     """
-    ledger = federation.ledger
+    wanted = _wanted(federation.ledger, call)
+    groups = collapsed(wanted) if call.collapsed else [(entry,) for entry in wanted]
+    kept = most_telling(groups, limit)
+    rows = tuple(_row_of(group, call, federation, ranks) for group in kept)
+    return rows, len(wanted) - sum(map(len, kept))
+
+
+def _wanted(ledger: Ledger, call: QueueCall) -> list[Entry]:
     if call.ids:
         ids = sorted({id_ for name in call.ids for id_ in find(ledger, name)})
         entries = [ledger.entries[id_] for id_ in ids]
@@ -171,16 +179,30 @@ def queue_rows(
     else:
         live = (state for state in WorkloadState if state not in TERMINAL)
         entries = sorted(ledger.in_state(*live), key=lambda e: e.workload.id)
-    wanted = [
+    return [
         entry
         for entry in entries
         if (call.ended or entry.state not in TERMINAL)
         and (not call.users or entry.workload.user in call.users)
     ]
-    groups = collapsed(wanted) if call.collapsed else [(entry,) for entry in wanted]
-    kept = most_telling(groups, limit)
-    rows = tuple(_row_of(group, call, federation, ranks) for group in kept)
-    return rows, len(wanted) - sum(map(len, kept))
+
+
+def outcome_of(
+    federation: Federation, call: QueueCall, limit: int
+) -> tuple[QueueOutcome, tuple[QueueRow, ...]]:
+    """The outcome of the workloads a call asks for, and rows of at most ``limit`` that failed.
+
+    Those with a reason come first. While anything may still happen there are no rows.
+    """
+    wanted = _wanted(federation.ledger, call)
+    unsettled = sum(entry.state not in _SETTLED for entry in wanted)
+    if unsettled:
+        return QueueOutcome(unsettled=unsettled), ()
+    failed = [entry for entry in wanted if entry.state is not WorkloadState.COMPLETED]
+    highest = max((1 if e.signal else _exit_code(e) or 1 for e in failed), default=0)
+    shown = sorted(failed, key=lambda entry: entry.reason is None)[:limit]
+    rows = tuple(_row(entry, federation, None) for entry in shown)
+    return QueueOutcome(failed=len(failed), exit_code=highest), rows
 
 
 def _row_of(

@@ -6,7 +6,7 @@ for a name alone is content with any type.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 Gres = tuple[tuple[str, int], ...]
@@ -46,6 +46,11 @@ def plus(one: Gres, other: Gres, times: int = 1) -> Gres:
 def positive(gres: Gres) -> Gres:
     """Without what is used up, or less than none."""
     return tuple(each for each in gres if each[1] > 0) if gres else gres
+
+
+def without(gres: Gres, names: Collection[str]) -> Gres:
+    """Without all amounts of these names, of any type."""
+    return tuple(each for each in gres if each[0].partition(":")[0] not in names) if names else gres
 
 
 def covers(free: Mapping[str, int], asked: Gres) -> bool:

@@ -48,6 +48,7 @@ class QueueCall(Message, frozen=True, kw_only=True, tag="queue"):
     collapsed: bool = False  # waiting tasks of an array in one row
     why: bool = False  # fill ``rank`` and ``setbacks``, which costs the daemon a ranking
     files: bool = False  # fill ``work_dir``, ``stdin``, ``stdout`` and ``stderr``
+    outcome: bool = False  # fill ``outcome``, with a few rows: of those that failed, once all ended
 
 
 class CancelCall(Message, frozen=True, kw_only=True, tag="cancel"):
@@ -149,11 +150,20 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     array_tasks: str = ""  # of a ``collapsed`` row, e.g. "[5-99%4]"
 
 
+class QueueOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of all workloads that a call asks for, in a few numbers however many they are."""
+
+    unsettled: int = 0  # neither ended nor held; while there are any the next two are 0
+    failed: int = 0  # ended otherwise than completed, or held
+    exit_code: int = 0  # the highest; 1 of what failed without one, or by a signal
+
+
 class QueueReply(Message, frozen=True, kw_only=True, tag="queue_is"):
     rows: tuple[QueueRow, ...]
     now_s: float
     left_off: int = 0  # rows that one answer does not hold; ask for fewer
     unknown: tuple[str, ...] = ()  # ids asked for that no workload ever had
+    outcome: QueueOutcome | None = None  # only if it was asked for
 
 
 class CancelReply(Message, frozen=True, kw_only=True, tag="cancelled"):

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import asyncssh
 import pytest
 
 from federator import __version__
@@ -126,10 +127,19 @@ def test_the_agent_greets_a_daemon_on_its_standard_output(installed: Host) -> No
     assert "Traceback" not in said
 
 
+def _write_keys(installed: Host) -> None:
+    """The files that the example's site names."""
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    private, public = key.export_private_key().decode(), key.export_public_key().decode()
+    installed.write("/etc/federator/keys/alpine", private)
+    installed.write("/etc/federator/keys/known_hosts", f"login.alpine.example {public}")
+
+
 def test_the_daemon_serves_as_its_own_user_and_ends_when_told(installed: Host) -> None:
     installed.sh(f"cp {EXAMPLE} /etc/federator/federation.yaml")
     installed.sh("install -d -o federator -g federator -m 0700 /var/lib/federator/daemon")
     installed.sh("install -d -o federator -g federator -m 0755 /run/federator")
+    _write_keys(installed)
     installed.write("/tmp/once.py", Path(__file__).with_name("serve_once.py").read_text())
     checked = installed.run("federator", "check", "--config", "/etc/federator/federation.yaml")
     assert "ok (1 sites" in checked

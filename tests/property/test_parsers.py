@@ -16,6 +16,7 @@ from federator.sites.slurm.parse_base import (
     parse_duration_s,
     parse_exit,
     parse_gpus,
+    parse_other_gres,
     parse_time_s,
 )
 from federator.sites.slurm.parse_jobs import parse_jobs, parse_layout, parse_layouts
@@ -65,6 +66,7 @@ def test_no_text_makes_a_parser_of_lines_fail_at_all(text: str) -> None:
     parse_switches(text)
     parse_partitions(text)
     parse_layouts(text)
+    parse_other_gres(text)
 
 
 @given(st.binary())

@@ -33,7 +33,7 @@ _SYMBOL: Final = re.compile(r"%(\d*)([^\d])", re.ASCII | re.DOTALL)
 
 
 class FederationIds(Struct, frozen=True, kw_only=True):
-    """What a job is called: ``workload``; a task of an array also ``array`` and ``index``."""
+    """The ids of a job: ``workload``; a task of an array also has ``array`` and ``index``."""
 
     workload: int
     array: int = 0  # 0: no task of an array
@@ -122,7 +122,7 @@ def opened(
 
 
 def no_files() -> dict[str, object]:
-    """What the helper is told of a job whose files need no care."""
+    """Return the helper's orders for a job whose files need no care."""
     return {"names": (), "shared": (), "aside": ""}
 
 

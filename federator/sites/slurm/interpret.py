@@ -1,4 +1,4 @@
-"""What does a submission ask of the federation? Jobs, time limit and array, from its options.
+"""Reads jobs, time limit and array of a submission from its options.
 
 Pure, and stricter than sbatch where the federation cannot plan what sbatch would let wait: every
 option is read, passed on or refused as ``option_table`` says, and a refusal names what to do.

@@ -1,4 +1,4 @@
-"""What does the value of a ``--fed-…`` option say?
+"""Reads the values of the ``--fed-…`` options.
 
 The twin of slurm_plugins/spank_federator.c, which reads the same values for plain sbatch: both
 accept the same and refuse the rest in the same words. tests/data/fed_options.json holds them to it.

@@ -1,4 +1,4 @@
-"""How does Slurm write the small things? Host lists, GRES, times, exit codes; and a reading.
+"""Reads host lists, GRES, times and exit codes as Slurm writes them; defines ``Reading``.
 
 Text to values, nothing else. Everything raises ``ValueError`` on text it does not understand; the
 parsers of whole outputs turn that into one line of ``Reading.problems``.
@@ -7,7 +7,7 @@ parsers of whole outputs turn that into one line of ``Reading.problems``.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf, prod
@@ -32,14 +32,14 @@ MAX_HOSTS: Final = 100_000  # of one host list; more is a mistake, and would eat
 _HOSTLIST: Final = re.compile(r"[A-Za-z0-9_.\-,\[\]]+")
 _RANGES: Final = re.compile(r"\[([^\[\]]*)\]")
 _GRES_ENTRY: Final = re.compile(r"([^,()]+)(?:\(([^()]*)\))?")
-_GRES_COUNT: Final = re.compile(r"([0-9]{1,15})([KMGTP]?)")
+_GRES_COUNT: Final = re.compile(r"([0-9]{1,15})([KMGTP]?)", re.IGNORECASE)
 _GRES_UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 _DURATION: Final = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading(Generic[T_co]):
-    """What one command's output held.
+    """The records of one command's output.
 
     Unless it is ``complete``, a record's absence proves nothing.
     """
@@ -118,19 +118,34 @@ def parse_gpus(gres: str) -> dict[str, int]:
     return gpus
 
 
-def parse_other_gres(gres: str) -> Gres:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherGres:
+    """The gres of a node, or of a job there, beside GPUs and parts of GPUs.
+
+    A name of which one entry cannot be read is not ``known`` at all: neither how much of it there
+    is nor how much of it is free can be said.
+    """
+
+    known: Gres
+    unread: Mapping[str, str]  # why, by name
+
+
+def parse_other_gres(gres: str) -> OtherGres:
     """Return what else can be counted, without GPUs and parts of GPUs.
 
-    ``nic:2``, ``nic:mlx5:2``, ``bw:lustre:no_consume:4K``, and of a job ``nic:mlx5(CNT:1)``.
-
-    Raises:
-        ValueError: a count is no number.
+    ``nic:2``, ``nic:mlx5:2``, ``bw:lustre:no_consume:4k``, and of a job ``nic:mlx5(CNT:1)``.
     """
-    return counted(
-        (name, *_type_and_count(words, note))
-        for name, words, note in _gres_entries(gres)
-        if name != "gpu" and name not in PARTS_OF_GPUS
-    )
+    amounts: list[tuple[str, str, int]] = []
+    unread: dict[str, str] = {}
+    for name, words, note in _gres_entries(gres):
+        if name == "gpu" or name in PARTS_OF_GPUS:
+            continue
+        try:
+            amounts.append((name, *_type_and_count(words, note)))
+        except ValueError as error:
+            unread[name] = str(error)
+    known = counted(amount for amount in amounts if amount[0] not in unread)
+    return OtherGres(known=known, unread=unread)
 
 
 def gpus_in_parts(used: str) -> int:
@@ -156,7 +171,8 @@ def gpus_in_parts(used: str) -> int:
 def _gres_entries(gres: str) -> tuple[tuple[str, tuple[str, ...], str], ...]:
     """Name, type and count (as far as they are there), and what stands in brackets."""
     found = []
-    for text, note in _GRES_ENTRY.findall("" if gres in ABSENT else gres):
+    untyped = gres.replace("(null)", "")  # as in ``gpu:(null):0(IDX:N/A)``
+    for text, note in _GRES_ENTRY.findall("" if gres in ABSENT else untyped):
         name, *words = text.strip().removeprefix("gres:").removeprefix("gres/").split(":")
         found.append((name, tuple(word for word in words if word != "no_consume"), note))
     return tuple(found)
@@ -166,7 +182,7 @@ def _type_and_count(words: Sequence[str], note: str) -> tuple[str, int]:
     """Split what follows the name; type and count may both be missing."""
     count = _GRES_COUNT.fullmatch(words[-1]) if words else None
     if count is not None:
-        return ":".join(words[:-1]), int(count[1]) * _GRES_UNITS[count[2]]
+        return ":".join(words[:-1]), int(count[1]) * _GRES_UNITS[count[2].upper()]
     if note.startswith("CNT:"):
         return ":".join(words), parse_count(note.removeprefix("CNT:"))
     if len(words) > 1:

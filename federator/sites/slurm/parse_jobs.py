@@ -248,7 +248,7 @@ def _layout(record: str) -> Layout:
     for hosts, cpu_ids, mem, gres in _GROUP_FIELDS.findall(found[0]):
         share = NodeShare(
             gpus=sum(parse_gpus(gres).values()), cpus=count_ids(cpu_ids), mem_mib=parse_count(mem),
-            gres=parse_other_gres(gres),
+            gres=parse_other_gres(gres).known,
         )  # fmt: skip
         layout.update(dict.fromkeys(expand_hosts(hosts), share))
     return layout

@@ -1,4 +1,4 @@
-"""What do `scontrol -d show nodes -o` and `scontrol show topology` say? Text to nodes, racks.
+"""Reads nodes and racks from `scontrol -d show nodes -o` and `scontrol show topology`.
 
 One line per node. Everything decided on stands before the only free text that Slurm prints (Reason,
 Comment, Extra come last), and the first match wins, so an admin's words cannot pass for a field.
@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from federator.model.gres import Gres, without
 from federator.model.site import Node, NodeState
 from federator.sites.slurm.parse_base import (
     ABSENT,
@@ -140,6 +141,7 @@ def _node(line: str, switch_of: Mapping[str, str], problems: list[str]) -> Node:
         state = NodeState.DRAINED
     used = _first(_GRES_USED, field["between"])
     gpu_type, gpus, gpus_alloc = _gpus(field["gres"], used)
+    gres, gres_alloc = _other_gres(field["gres"], used, problems)
     partitions = _first(_PARTITIONS, " " + field["rest"].partition(" BootTime=")[0])
     return Node(
         name=field["name"],
@@ -154,14 +156,14 @@ def _node(line: str, switch_of: Mapping[str, str], problems: list[str]) -> Node:
         gpus=gpus,
         gpus_alloc=gpus_alloc,
         features=_words(field["features"]),
-        gres=parse_other_gres(field["gres"]),
-        gres_alloc=parse_other_gres(used),
+        gres=gres,
+        gres_alloc=gres_alloc,
         drain_reason="" if state.takes_jobs else _reason(field["rest"]),
     )
 
 
 def _reason(rest: str) -> str:
-    """What admin, health check or Slurm itself wrote down when the node was taken out.
+    """Return the reason that admin, health check or Slurm itself gave for taking the node out.
 
     A node that is back may keep it (24.11), so it says nothing of those that take jobs. It is shown
     to people and never decided on, so it may pretend what it likes.
@@ -180,6 +182,21 @@ def _gpus(configured: str, used: str) -> tuple[str, int, int]:
         return "", 0, 0
     kind = max(have, key=lambda name: have[name])
     return kind, have[kind], min(have[kind], busy.get(kind, 0) + gpus_in_parts(used))
+
+
+def _other_gres(configured: str, used: str, problems: list[str]) -> tuple[Gres, Gres]:
+    """Return what else a node has and what is in use of it, without what cannot be read.
+
+    Sites may give a gres any name and type, so one that cannot be read takes no node with it. Each
+    is a problem once, not on every node that has it.
+    """
+    have, busy = parse_other_gres(configured), parse_other_gres(used)
+    unread = {**busy.unread, **have.unread}
+    for name, why in unread.items():
+        line = problem("gres", name, f"{why}; the nodes count as without it")
+        if line not in problems:
+            problems.append(line)
+    return without(have.known, unread), without(busy.known, unread)
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str:

@@ -1,4 +1,4 @@
-"""What number does an sbatch value spell? Counts, memory, times, GPUs, arrays.
+"""Reads the values of sbatch options: counts, memory, times, GPUs, arrays.
 
 Each function takes the text and says in sbatch's words what is wrong with it.
 """
@@ -112,7 +112,7 @@ def gpus(text: str) -> Gpus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedGres:
-    """What ``--gres`` asks for on each node: GPUs, and all else that can be counted."""
+    """The demand of ``--gres`` on each node: GPUs, and all else that can be counted."""
 
     gpus: Gpus | None = None
     others: Gres = ()
@@ -144,7 +144,7 @@ def gres(text: str) -> AskedGres:
 
 
 def _type_and_amount(text: str) -> tuple[str, int]:
-    """What follows the name of a gres: nothing, a type, an amount, or both."""
+    """Read the words after the name of a gres: nothing, a type, an amount, or both."""
     kind, colon, amount_text = text.rpartition(":")
     unit = amount_text[-1:].upper() if amount_text[-1:].upper() in _GRES_UNITS else ""
     amount = _number(amount_text[: len(amount_text) - len(unit)])
@@ -216,7 +216,7 @@ def array(text: str) -> tuple[tuple[int, ...], int]:
 
 
 def array_step(text: str) -> int:
-    """What Slurm calls the step of an array: that of the first range that names one, else 1."""
+    """Return the step of an array as Slurm counts it: of the first range with one, else 1."""
     array(text)  # so that what stands behind a colon is a number
     _, _, behind = text.partition(":")
     return int(behind.partition(",")[0].partition("%")[0].rstrip("]") or 1)

@@ -123,6 +123,6 @@ def kind_of_refusal(words: str) -> ReasonCode:
 
 
 def in_one_line(words: str) -> str:
-    """What sbatch printed, without its name before each line."""
+    """Return the message of sbatch in one line, without its name before each line."""
     lines = (_PREFIX.sub("", line.strip()) for line in words.splitlines())
     return "; ".join(line for line in lines if line and not line.startswith(_HINT))

@@ -219,7 +219,7 @@ def _is_replaced(option: Option) -> bool:
 
 
 def files_to_open(order: LaunchOrder) -> dict[str, object]:
-    """What the site's helper sees to before Slurm opens a job's files; see ``site_exec``.
+    """Return the helper's orders for the files that Slurm will open; see ``site_exec``.
 
     An output of an earlier attempt that is another UID's is put aside under that one's number.
     """
@@ -282,7 +282,7 @@ def _own(order: LaunchOrder) -> dict[str, str]:
 
 
 def _array(order: LaunchOrder) -> dict[str, str]:
-    """What sbatch tells each task of the array, by the ends of the variables' names."""
+    """Return the array variables that sbatch sets in each task, by the ends of their names."""
     ids = ids_of(order)
     if not ids.array:
         return {}

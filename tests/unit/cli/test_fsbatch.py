@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import pytest
@@ -26,6 +27,7 @@ from federator.sites.calls import (
     ErrorKind,
     ErrorReply,
     QueueCall,
+    QueueOutcome,
     QueueReply,
     QueueRow,
     SubmitCall,
@@ -355,38 +357,42 @@ def test_uid_asks_for_another_user(daemon: Daemon) -> None:
     assert "uid" not in {o.name for o in daemon.submitted.submission.components[0]}
 
 
-@pytest.mark.parametrize(
-    ("rows", "status"),
-    [
-        ([row()], 0),
-        ([row("FAILED", 3)], 3),
-        ([row("FAILED", 0, 9)], 1),
-        ([row("TIMEOUT")], 1),
-        ([row("CANCELLED", None)], 1),
-        ([row("HELD", None)], 1),
-        ([row("FAILED", 3), row("HELD", None)], 3),
-        ([row(), row("FAILED", 7), row("FAILED", 2)], 7),
-    ],
-)
-def test_wait_exits_with_the_highest_exit_code(
-    daemon: Daemon, rows: list[QueueRow], status: int
-) -> None:
+def ended(outcome: QueueOutcome, *rows: QueueRow) -> QueueReply:
+    return QueueReply(rows=rows, now_s=0.0, outcome=outcome)
+
+
+def test_wait_exits_with_the_highest_exit_code(daemon: Daemon) -> None:
     daemon.answers += [
-        QueueReply(rows=(row("PENDING"),), now_s=0.0),
+        ended(QueueOutcome(unsettled=2)),
         SiteUnavailable("x"),
-        QueueReply(rows=tuple(rows), now_s=0.0),
+        ended(QueueOutcome(failed=1, exit_code=7), row("FAILED", 7)),
     ]
-    array = [f"--array=1-{len(rows)}"] if len(rows) > 1 else []
-    assert fsbatch.run(["-W", *array, "--wrap=x"], {}) == status
-    assert daemon.calls[-1] == QueueCall(ids=(str(ID),), ended=True)
+    assert fsbatch.run(["-W", "--array=1-2", "--wrap=x"], {}) == 7
+    assert daemon.calls[-1] == QueueCall(ids=(str(ID),), ended=True, outcome=True)
 
 
 def test_wait_goes_on_while_the_daemon_is_away(daemon: Daemon) -> None:
     daemon.answers += [
         ErrorReply(message="a standby", kind=ErrorKind.UNAVAILABLE),
-        QueueReply(rows=(row("FAILED", 3),), now_s=0.0),
+        ended(QueueOutcome(failed=1, exit_code=3), row("FAILED", 3)),
     ]
     assert fsbatch.run(["-W", "--wrap=x"], {}) == 3
+
+
+def test_wait_goes_on_while_a_daemon_of_an_older_release_answers(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon.answers += [QueueReply(rows=(row(),), now_s=0.0), ended(QueueOutcome())]
+    assert fsbatch.run(["-W", "--wrap=x"], {}) == 0
+    assert "of an older release" in capsys.readouterr().err
+
+
+def test_wait_ends_when_the_job_is_forgotten(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon.answers.append(QueueReply(rows=(), now_s=0.0, unknown=(str(ID),)))
+    assert fsbatch.run(["-W", "--wrap=x"], {}) == 1
+    assert f"job {ID} is no longer known; its end was not seen" in capsys.readouterr().err
 
 
 def test_wait_ends_with_the_words_of_the_sites_that_refused_it(
@@ -396,10 +402,22 @@ def test_wait_ends_with_the_words_of_the_sites_that_refused_it(
     held = msgspec.structs.replace(
         row("HELD", None), reason=Reason(code=ReasonCode.HELD, detail=words)
     )
-    daemon.answers.append(QueueReply(rows=(held,), now_s=0.0))
+    daemon.answers.append(ended(QueueOutcome(failed=6000, exit_code=1), held))
     assert fsbatch.run(["-W", "--wrap=x"], {}) == 1
     assert f"fsbatch: job {ID}: held, since no site takes it" in (err := capsys.readouterr().err)
     assert words in err
+    assert "5999 more did not complete" in err
+
+
+def test_the_id_is_there_before_any_file_is_looked_at(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def hangs(_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("federator.cli.file_warnings.warnings_of", hangs)
+    assert fsbatch.run(["--wrap=x"], {}) == 130
+    assert capsys.readouterr().out == f"Submitted batch job {ID}\n"
 
 
 def test_test_only_shows_each_site_and_queues_nothing(
@@ -568,10 +586,6 @@ def test_what_a_site_says_reaches_the_terminal_without_control_characters(
     shown = capsys.readouterr().err
     assert all(line.isprintable() for line in shown.splitlines())
     assert "partition g?[2J" in shown
-
-
-def test_the_ended_states_are_those_of_the_lifecycle() -> None:
-    assert {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"} == fsbatch.ENDED
 
 
 def test_json_gives_the_id_and_the_bids_to_programs(

@@ -155,3 +155,7 @@ def test_an_array_has_its_tasks_behind_its_id_and_columns_stay_in_line() -> None
         "4294967296_3",
     ]
     assert {line.index(" n ") + 1 for line in lines} == {header.index("NAME")}
+
+
+def test_the_ended_states_are_those_of_the_lifecycle() -> None:
+    assert {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"} == fsqueue.ENDED

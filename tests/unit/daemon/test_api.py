@@ -27,6 +27,7 @@ from federator.sites.calls import (
     CancelReply,
     ErrorReply,
     QueueCall,
+    QueueOutcome,
     QueueReply,
     SitesCall,
     SitesReply,
@@ -380,6 +381,26 @@ def test_one_answer_holds_a_bounded_number_of_rows(monkeypatch: pytest.MonkeyPat
     assert isinstance(reply, QueueReply)
     assert (len(reply.rows), reply.left_off) == (2, 1)
     assert reply.rows[-1].id == first + 2  # the newest stay
+
+
+def test_the_outcome_of_an_array_with_more_tasks_than_rows_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("federator.daemon.api.MAX_ROWS", 2)
+    desk = Desk()
+    array = desk.submit(array="0-4")
+    reply = desk.ask(QueueCall(ids=(str(array),), ended=True, outcome=True))
+    assert isinstance(reply, QueueReply)
+    assert (reply.outcome, reply.rows) == (QueueOutcome(unsettled=5), ())
+    desk.cancel(CancelCall(ids=(str(array),)))
+    desk.federation.run_for(30.0)
+    reply = desk.ask(QueueCall(ids=(str(array),), ended=True, outcome=True))
+    assert isinstance(reply, QueueReply)
+    assert reply.outcome == QueueOutcome(failed=5, exit_code=1)
+    assert len(reply.rows) == 5
+    gone = desk.ask(QueueCall(ids=("7",), ended=True, outcome=True))
+    assert isinstance(gone, QueueReply)
+    assert gone.unknown == ("7",)
 
 
 def test_only_an_operator_sees_what_a_site_bids_on(desk: Desk) -> None:

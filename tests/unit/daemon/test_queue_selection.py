@@ -7,8 +7,11 @@ from collections.abc import Sequence
 import pytest
 
 from federator.daemon.queue_selection import index_list
-from federator.daemon.views import queue_rows, unknown_ids
-from federator.sites.calls import QueueCall, QueueRow
+from federator.daemon.views import find, outcome_of, queue_rows, unknown_ids
+from federator.model.lifecycle import WorkloadState
+from federator.model.reason import ReasonCode
+from federator.model.site import SiteJobState
+from federator.sites.calls import QueueCall, QueueOutcome, QueueReply, QueueRow, frame
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 
@@ -90,3 +93,53 @@ def test_ids_that_no_job_ever_had_are_told_apart() -> None:
     id_ = array(f, range(3))
     asked = (str(id_), f"{id_}_2", f"{id_}_99", "7", "7_1", "x")
     assert unknown_ids(f.federation.ledger, asked) == ("7", "7_1", "x")
+
+
+def test_the_outcome_of_an_array_of_any_size_is_a_few_numbers_and_rows() -> None:
+    f = fleet()
+    id_ = array(f, range(6_000))  # more tasks than one answer has rows
+    call = QueueCall(ids=(str(id_),), ended=True, outcome=True)
+    f.run_for(1.0)
+    assert outcome_of(f.federation, call, 10) == (QueueOutcome(unsettled=6_000), ())
+    first, second, *others = find(f.federation.ledger, str(id_))
+    f.cancel(*others)
+    f.slurm("alpine").end(f.entry(first).attempt_id, SiteJobState.FAILED, exit_code=7)
+    f.slurm("alpine").end(f.entry(second).attempt_id)
+    f.run_for(60.0)
+    outcome, rows = outcome_of(f.federation, call, 10)
+    assert outcome == QueueOutcome(failed=5_999, exit_code=7)
+    assert len(rows) == 10
+    assert len(frame(QueueReply(rows=rows, now_s=0.0, outcome=outcome))) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("state", "exit_code", "outcome"),
+    [
+        (SiteJobState.COMPLETED, 0, QueueOutcome()),
+        (SiteJobState.FAILED, 3, QueueOutcome(failed=1, exit_code=3)),
+        (SiteJobState.FAILED, 0, QueueOutcome(failed=1, exit_code=1)),
+        (SiteJobState.TIMEOUT, 0, QueueOutcome(failed=1, exit_code=1)),
+        (SiteJobState.CANCELLED, 0, QueueOutcome(failed=1, exit_code=1)),
+    ],
+)
+def test_the_outcome_of_a_job_is_its_exit_code_or_one(
+    state: SiteJobState, exit_code: int, outcome: QueueOutcome
+) -> None:
+    f = fleet()
+    id_ = f.submit(draft(gang(1)))
+    f.run_for(30.0)
+    f.slurm("alpine").end(f.entry(id_).attempt_id, state, exit_code)
+    f.run_for(30.0)
+    call = QueueCall(ids=(str(id_),), ended=True, outcome=True)
+    assert outcome_of(f.federation, call, 10)[0] == outcome
+
+
+def test_the_outcome_of_what_no_site_takes_is_one() -> None:
+    f = fleet()
+    f.refuse_launches("alpine", code=ReasonCode.SBATCH_REFUSED)
+    id_ = f.submit(draft(gang(1)))
+    f.run_for(30.0)
+    assert f.state(id_) is WorkloadState.HELD
+    outcome, rows = outcome_of(f.federation, QueueCall(ids=(str(id_),), outcome=True), 10)
+    assert outcome == QueueOutcome(failed=1, exit_code=1)
+    assert rows[0].reason is not None

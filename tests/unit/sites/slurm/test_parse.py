@@ -74,16 +74,20 @@ def test_folding_undoes_expanding() -> None:
         ("gpu:a100:no_consume:4", {"a100": 4}),
         ("gres:gpu:a100:4", {"a100": 4}),
         ("shard:a100:16(8/16)", {}),
+        ("gpu:(null):8(S:0-1)", {"": 8}),  # untyped: configured, in use, of a job
+        ("gpu:(null):0(IDX:N/A)", {"": 0}),
+        ("gpu:(null):3(IDX:0-2),nic:(null):1", {"": 3}),
+        ("gpu:(null)(CNT:2)", {"": 2}),
+        ("nic:(null):1,gpu:a100:4(IDX:0-3)", {"a100": 4}),
     ],
 )
 def test_every_dialect_of_gres_counts_gpus(gres: str, gpus: dict[str, int]) -> None:
     assert parse_gpus(gres) == gpus
 
 
-def test_a_gres_count_that_is_no_number_is_refused() -> None:
-    for parse in (parse_gpus, parse_other_gres):
-        with pytest.raises(ValueError, match="no number"):
-            parse("gpu:a100:many" if parse is parse_gpus else "nic:mlx5:many")
+def test_a_count_of_gpus_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="no number"):
+        parse_gpus("gpu:a100:many")
 
 
 @pytest.mark.parametrize(
@@ -95,12 +99,41 @@ def test_a_gres_count_that_is_no_number_is_refused() -> None:
         ("nic:mlx5(CNT:2)", {"nic": 2, "nic:mlx5": 2}),
         ("nic:mlx5:2,nic:efa:1", {"nic": 3, "nic:mlx5": 2, "nic:efa": 1}),
         ("bw:lustre:no_consume:4K", {"bw": 4096, "bw:lustre": 4096}),
+        ("gpu:a100:8,bw:lustre:4k", {"bw": 4096, "bw:lustre": 4096}),
+        ("nic:4k,tape:2m", {"nic": 4096, "tape": 2 * 2**20}),
         ("gpu:h100:0(IDX:N/A),nic:mlx5:0,bw:lustre:0", {}),
         ("gpu:a100:8,shard:a100:2(2/4,0/4),mps:100", {}),
+        ("gpu:(null):8,nic:(null):2", {"nic": 2}),
+        ("gpu:(null):0(IDX:N/A),nic:(null):0", {}),
+        ("nic:(null):1(IDX:0),gpu:(null):1(IDX:3)", {"nic": 1}),
+        ("gpu:(null):2(IDX:0-1),nic:(null)(CNT:1)", {"nic": 1}),
     ],
 )
 def test_other_gres_are_counted_by_name_and_by_type(gres: str, others: dict[str, int]) -> None:
-    assert dict(parse_other_gres(gres)) == others
+    found = parse_other_gres(gres)
+    assert (dict(found.known), found.unread) == (others, {})
+
+
+def test_a_gres_that_cannot_be_read_is_left_out_by_name_and_the_others_stay() -> None:
+    found = parse_other_gres("gpu:8,foo:bar:baz,nic:2,foo:4")
+    assert dict(found.known) == {"nic": 2}
+    assert list(found.unread) == ["foo"]
+
+
+@pytest.mark.parametrize(
+    ("gres", "used"), [("foo:bar:baz", "foo:0"), ("foo:9", "foo:bar:baz")], ids=["has", "uses"]
+)
+def test_a_node_stays_without_the_gres_that_cannot_be_read(gres: str, used: str) -> None:
+    lines = [
+        node_line(name, gres=f"gpu:8,{gres},nic:4k", used=f"gpu:1,{used},nic:1") for name in "ab"
+    ]
+    reading = parse_nodes("\n".join(lines))
+    assert reading.complete
+    for node in reading.records:
+        assert (node.gpus, node.gpus_alloc) == (8, 1)
+        assert (node.gres, node.gres_alloc) == ((("nic", 4096),), (("nic", 1),))
+    (said,) = reading.problems
+    assert said.startswith("cannot read gres 'foo': GRES count 'baz' is no number")
 
 
 @pytest.mark.parametrize(
@@ -130,6 +163,14 @@ def test_a_node_tells_its_other_gres_and_counts_gpus_in_parts_as_used() -> None:
     assert (dict(node.gres), dict(node.gres_alloc)) == (
         {"nic": 2, "nic:mlx5": 2}, {"nic": 1, "nic:mlx5": 1},
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("in_use", "gpus", "nics"), [("0(IDX:N/A)", 0, 0), ("3(IDX:0-2)", 3, 1)])
+def test_what_is_in_use_of_untyped_gres_is_counted(in_use: str, gpus: int, nics: int) -> None:
+    line = node_line("n1", gres="gpu:8,nic:2", used=f"gpu:(null):{in_use},nic:(null):{nics}")
+    (node,) = parse_nodes(line).records
+    assert (node.gpu_type, node.gpus, node.gpus_alloc) == ("", 8, gpus)
+    assert dict(node.gres_alloc).get("nic", 0) == nics
 
 
 def test_a_job_tells_what_else_it_holds() -> None:
