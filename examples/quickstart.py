@@ -16,6 +16,8 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
+from federator.model.score import Score
+
 EXAMPLES = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
 SUBMISSIONS = (
@@ -101,8 +103,7 @@ def why_there(row: Row) -> str:
     offers = row["offers"]
     if not offers:
         return ""
-    names = ("preempts", "victims' priority", "victims", "lost work GPU-s", "locality cost",
-             "worth of the GPUs", "GPUs stranded", "bytes to move")  # fmt: skip
+    names = [name.replace("_", " ") for name in Score._fields]
     said = []
     for site, score in offers.items():
         terms = [f"{name} {value:g}" for name, value in zip(names, score, strict=True) if value]

@@ -91,6 +91,7 @@ def _reason(reason: Reason) -> dict[str, object]:
         "needed": reason.needed, "free": reason.free, "unit": reason.unit,
         "detail": reason.detail, "free_nodes": reason.free_nodes,
         "largest_rack": reason.largest_rack, "more": reason.more, "more_in_s": reason.more_in_s,
+        "apart": reason.apart,
     }  # fmt: skip
 
 

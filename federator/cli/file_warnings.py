@@ -20,7 +20,7 @@ def warnings_of(submission: Submission) -> Iterator[str]:
     name = named[-1] if named else ""
     ids = FederationIds(workload=0)  # names with an id in them are not there yet
     for option, folder, file in opened(submission, ids, user=user, name=name):
-        path = os.path.join(folder, file)
+        path = os.path.join(folder, file) if file else folder
         if option == "input":
             wrong = _missing_input(path) if file else ""
         else:

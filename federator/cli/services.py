@@ -9,13 +9,15 @@ import os
 import signal
 import sys
 import time
+from collections.abc import MutableMapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 import msgspec
 
 from federator.cli.usage import exit_status
+from federator.cli.words import printable
 from federator.errors import ConfigError, SiteUnavailable, StoreError
 
 if TYPE_CHECKING:
@@ -56,9 +58,12 @@ def daemon(config: Path, log_level: str, verbose: bool, displace: bool) -> None:
     _log_to_stderr("debug" if verbose else log_level)
     loaded = load_config(config)
     service = Daemon(
-        loaded, open_store(loaded.store), supervisor, DaemonEdges(beside=in_a_thread),
+        loaded,
+        open_store(loaded.store),
+        supervisor,
+        DaemonEdges(beside=in_a_thread),
         displaces=displace,
-    )  # fmt: skip
+    )
     asyncio.run(_until_told(service))
 
 
@@ -84,19 +89,37 @@ def _log_to_stderr(level: str) -> None:
     """For people on a terminal, JSON lines otherwise."""
     import structlog  # noqa: PLC0415  # an agent has none
 
-    people = sys.stderr.isatty()
+    form = (
+        [_for_a_terminal, structlog.dev.ConsoleRenderer()]
+        if sys.stderr.isatty()
+        else [structlog.processors.JSONRenderer()]
+    )
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            structlog.dev.ConsoleRenderer() if people else structlog.processors.JSONRenderer(),
+            *form,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
         ),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
     )
+
+
+def _for_a_terminal(
+    _logger: object, _method: str, line: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Names and reasons come from users and sites; of a traceback each line stays one.
+
+    What is no string is written as Python spells it, which escapes control characters.
+    """
+    for key, value in line.items():
+        if isinstance(value, str):
+            lines = value.split("\n") if key == "exception" else [value]
+            line[key] = "\n".join(map(printable, lines))
+    return line
 
 
 @click.command()

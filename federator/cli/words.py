@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from federator.errors import FederatorError, InvalidRequest, NotAllowed, SiteUnavailable
@@ -19,16 +19,45 @@ _ERRORS: Final[Mapping[ErrorKind, type[FederatorError]]] = {
 }
 
 
-def _amount(reason: Reason) -> str:
-    """``16 GPUs of a100|h100; free 12, in 3 nodes; largest rack 8; 4 more in 35 min``."""
-    unit = f" {reason.unit}" if reason.unit else ""
+_UNITS: Final = frozenset({"nodes", "GPUs", "CPUs", "MiB"})
+_MOST_NAMED: Final = 3  # jobs of one workload, in one sentence
+
+
+def _amount(number: int, unit: str) -> str:
+    """``1 node``, ``16 h100 GPUs``, ``40 MiB``; a gres as Slurm spells it, ``nic:2``."""
+    if _is_gres(unit):
+        return f"{unit}:{number}"
+    return f"{number} {unit.removesuffix('s') if number == 1 else unit}".rstrip()
+
+
+def _is_gres(unit: str) -> bool:
+    return unit != "" and unit.rsplit(maxsplit=1)[-1] not in _UNITS
+
+
+def _needs(reason: Reason) -> str:
+    """``needs 16 GPUs of a100|h100``, ``train+0 and train+2 need 5 nodes, none of them shared``."""
+    amount = _amount(reason.needed, reason.unit)
+    if len(reason.apart) == 1:
+        return f"needs {amount} that no other of its components has"
+    if reason.apart:
+        return f"{_several(reason.apart)} need {amount}, none of them shared"
     of = f" {'with' if reason.unit == 'nodes' else 'of'} {reason.detail}" if reason.detail else ""
+    return f"needs {amount}{of}"
+
+
+def _several(names: Sequence[str]) -> str:
+    """``a and b``, ``a, b and c``, ``a, b, c and 5 more``."""
+    rest = len(names) - _MOST_NAMED
+    first, last = (names[:-1], names[-1]) if rest <= 0 else (names[:_MOST_NAMED], f"{rest} more")
+    return f"{', '.join(first)} and {last}"
+
+
+def _for_now(reason: Reason) -> str:
+    """``needs 16 GPUs of a100; free 12, in 3 nodes; largest rack 8; 4 more in 35 min``."""
     free = f"free {reason.free}"
     if reason.free_nodes:
         free += f", in {counted(reason.free_nodes, 'node')}"
-    if reason.needed == 1 and unit.endswith("s"):
-        unit = unit[:-1]
-    parts = [f"{reason.needed}{unit}{of}", free]
+    parts = [_needs(reason), free]
     if 0 < reason.largest_rack < reason.free:
         parts.append(f"largest rack {reason.largest_rack}")
     if reason.more:
@@ -76,21 +105,18 @@ def _named(text: str) -> Callable[[Reason], str]:
 def _resources(reason: Reason) -> str:
     if not reason.needed:
         return _named("not enough is free now")(reason)
-    return f"needs {_amount(reason)}"
+    return _for_now(reason)
 
 
 def _node_size(reason: Reason) -> str:
     if not reason.needed:
         return _named("no node is large enough")(reason)
-    unit = f" {reason.unit}" if reason.unit else ""
-    of = f" of {reason.detail}" if reason.detail else ""
-    return f"needs {reason.needed}{unit}{of} on one node, the largest has {reason.free}"
+    most = _amount(reason.free, reason.unit) if _is_gres(reason.unit) else reason.free
+    return f"{_needs(reason)} on one node, the largest has {most if reason.free else 'none'}"
 
 
 def _too_few(reason: Reason) -> str:
-    unit = reason.unit or "nodes"
-    of = f" with {reason.detail}" if reason.detail else ""
-    return f"needs {reason.needed} {unit}{of}, the site has {reason.free}"
+    return f"{_needs(reason)}{';' if reason.apart else ','} the site has {reason.free or 'none'}"
 
 
 def _array_limit(reason: Reason) -> str:
@@ -103,11 +129,13 @@ def _array_limit(reason: Reason) -> str:
 
 def _limit(reason: Reason) -> str:
     of = f" of tenant {reason.detail}" if reason.detail else ""
-    return f"needs {reason.needed} {reason.unit}, the limit{of} leaves {reason.free}"
+    return f"needs {_amount(reason.needed, reason.unit)}, the limit{of} leaves {reason.free}"
 
 
 def _budget(reason: Reason) -> str:
-    return f"{reason.needed} {reason.unit} would have to be evicted, {reason.free} may be now"
+    return (
+        f"{_amount(reason.needed, reason.unit)} would have to be evicted, {reason.free} may be now"
+    )
 
 
 def _no_progress(reason: Reason) -> str:

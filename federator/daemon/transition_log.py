@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
+from federator.daemon.views import exit_code_of
 from federator.model.event import Awarded, Changed, Forgotten, LogRecord, Submitted
 from federator.model.lifecycle import TERMINAL, Happening
 from federator.model.workload import SiteName, WorkloadId
@@ -110,11 +111,15 @@ def _submitted(record: Submitted) -> LogLine:
     return LogLine(
         "submitted",
         {
-            "workload": record.first_id, **tasks, "user": draft.user, "tenant": draft.tenant,
-            "name": draft.name, "gpus": sum(job.total_gpus for job in draft.jobs),
+            "workload": record.first_id,
+            **tasks,
+            "user": draft.user,
+            "tenant": draft.tenant,
+            "name": draft.name,
+            "gpus": sum(job.total_gpus for job in draft.jobs),
             "priority": draft.priority,
         },
-    )  # fmt: skip
+    )
 
 
 def _awarded(record: Awarded) -> LogLine:
@@ -136,7 +141,9 @@ def _changed(record: Changed, entry: Entry | None, *, ends: bool) -> LogLine:
         fields |= {"state": entry.state.value, "user": entry.workload.user}
         if entry.started_at_s:
             over_s = record.ended_at_s or record.at_s
-            fields |= {"ran_s": round(max(0.0, over_s - entry.started_at_s)), "exit_code": 0}
+            fields["ran_s"] = round(max(0.0, over_s - entry.started_at_s))
+        if (exit_code := exit_code_of(entry)) is not None:
+            fields["exit_code"] = exit_code
     if record.happening is Happening.EVICTED and entry is not None and entry.evicted_for:
         fields["for"] = entry.evicted_for
     fields |= _said(record)

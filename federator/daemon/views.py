@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import Final
 
@@ -172,7 +172,7 @@ def queue_rows(
 
 def _wanted(ledger: Ledger, call: QueueCall) -> list[Entry]:
     if call.ids:
-        ids = sorted({id_ for name in call.ids for id_ in find(ledger, name)})
+        ids = sorted({id_ for name in set(call.ids) for id_ in find(ledger, name)})
         entries = [ledger.entries[id_] for id_ in ids]
     elif call.ended:
         entries = list(ledger.entries.values())
@@ -199,7 +199,7 @@ def outcome_of(
     if unsettled:
         return QueueOutcome(unsettled=unsettled), ()
     failed = [entry for entry in wanted if entry.state is not WorkloadState.COMPLETED]
-    highest = max((1 if e.signal else _exit_code(e) or 1 for e in failed), default=0)
+    highest = max((1 if e.signal else exit_code_of(e) or 1 for e in failed), default=0)
     shown = sorted(failed, key=lambda entry: entry.reason is None)[:limit]
     rows = tuple(_row(entry, federation, None) for entry in shown)
     return QueueOutcome(failed=len(failed), exit_code=highest), rows
@@ -222,8 +222,11 @@ def unknown_ids(ledger: Ledger, ids: Iterable[str]) -> tuple[str, ...]:
     return tuple(id_ for id_ in ids if not find(ledger, id_.partition("_")[0]))
 
 
-def find(ledger: Ledger, name: str) -> Sequence[WorkloadId]:
-    """The workloads a user calls ``ID``, ``ARRAY`` (all its tasks) or ``ARRAY_INDEX``."""
+def find(ledger: Ledger, name: str) -> Collection[WorkloadId]:
+    """The workloads a user calls ``ID``, ``ARRAY`` (all its tasks) or ``ARRAY_INDEX``.
+
+    The tasks of an array are the ledger's own: made anew for each name, they would cost far more.
+    """
     head, _, index = name.partition("_")
     if not (head.isascii() and head.isdecimal() and len(head) < 20):
         return ()
@@ -232,7 +235,7 @@ def find(ledger: Ledger, name: str) -> Sequence[WorkloadId]:
     if tasks is None:
         return () if index or id_ not in ledger.entries else (id_,)
     if not index:
-        return tuple(tasks.values())
+        return tasks.values()
     known = index.isascii() and index.isdecimal() and len(index) < 10
     task = tasks.get(int(index)) if known else None
     return () if task is None else (task,)
@@ -264,7 +267,7 @@ def _row(entry: Entry, federation: Federation, ranks: RankSnapshot | None) -> Qu
         started_at_s=entry.started_at_s,
         ended_at_s=entry.ended_at_s,
         unknown_since_s=site.since_s if unknown and site is not None else 0.0,
-        exit_code=_exit_code(entry),
+        exit_code=exit_code_of(entry),
         signal=entry.signal,
         reason=_reason(entry),
         refusals={str(s): r for s, r in entry.refusals.items()},
@@ -322,7 +325,7 @@ def _nodes(job: Job) -> int:
     return job.nodes or 0
 
 
-def _exit_code(entry: Entry) -> int | None:
+def exit_code_of(entry: Entry) -> int | None:
     """None of what has not ended, never ran, or ended without its site's telling how."""
     lost = entry.reason is not None and entry.reason.code is ReasonCode.LOST
     unsaid = entry.state is WorkloadState.CANCELLED and not (entry.exit_code or entry.signal)

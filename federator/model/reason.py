@@ -71,6 +71,7 @@ class Reason(Struct, frozen=True, kw_only=True):
     largest_rack: int = 0  # the most of ``free`` under one leaf switch
     more: int = 0  # that are free after ``more_in_s`` seconds at the latest, by time limits
     more_in_s: float = 0.0
+    apart: tuple[str, ...] = ()  # jobs that need the nodes, each those that no other one has
 
 
 class Alternative(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from federator.model.event import Draft
 from federator.model.message import AnswerKeyUsed, AnswerSubmitted, SubmitAsked
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
-from federator.model.submission import submission_differences, unpack_submission
+from federator.model.submission import Submission, submission_differences, unpack_submission
 from federator.model.tenant import Amounts, Tenancy
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.ledger import Ledger
@@ -56,8 +56,13 @@ def _beyond_any_limit(tenancy: Tenancy, row: int, request: Amounts) -> Refusal |
         limit = tenancy.limits[at] or ()
         for k, (asked, most) in enumerate(zip(request, limit, strict=True)):
             if asked > most:
-                reason = Reason(code=ReasonCode.LIMIT, needed=asked, free=int(most),
-                                unit=tenancy.unit(k), detail=tenancy.tenants[at].name)  # fmt: skip
+                reason = Reason(
+                    code=ReasonCode.LIMIT,
+                    needed=asked,
+                    free=int(most),
+                    unit=tenancy.unit(k),
+                    detail=tenancy.tenants[at].name,
+                )
                 return Refusal(kind=RefusalKind.REJECT, reasons=(reason,))
     return None
 
@@ -65,14 +70,25 @@ def _beyond_any_limit(tenancy: Tenancy, row: int, request: Amounts) -> Refusal |
 def answer_again(
     ledger: Ledger, asked: SubmitAsked, known: WorkloadId
 ) -> AnswerSubmitted | AnswerKeyUsed:
-    """Answer a submission whose key was used before: by its own retry, or for another one."""
-    some_task = next(iter(ledger.array_tasks.get(known, {}).values()), known)
-    packed = ledger.entries[some_task].workload.submission
+    """Answer a submission whose key was used before: by its own retry, or for another one.
+
+    What was adopted when it had completed has no submission, so the key alone tells that it is the
+    same.
+    """
+    submitted = _submission(ledger, known)
     differences: tuple[str, ...] = ()
-    if packed != asked.draft.submission:
-        differences = submission_differences(
-            unpack_submission(packed), unpack_submission(asked.draft.submission)
-        )
+    if submitted is not None:
+        again = unpack_submission(asked.draft.submission)
+        differences = submission_differences(submitted, again)
     if not differences:
         return AnswerSubmitted(client=asked.client, id=known)
     return AnswerKeyUsed(client=asked.client, key=asked.key, id=known, differences=differences)
+
+
+def _submission(ledger: Ledger, known: WorkloadId) -> Submission | None:
+    """What was submitted, by any task that still has it; None: none has."""
+    for task in ledger.array_tasks.get(known, {}).values() or (known,):
+        submission = unpack_submission(ledger.entries[task].workload.submission)
+        if submission.components:
+            return submission
+    return None

@@ -11,7 +11,7 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import le
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -178,14 +178,15 @@ def of_hardware(refusal: Refusal) -> bool:
 def as_for(jobs: Sequence[Job], known_jobs: Sequence[Job], refusal: Refusal) -> Refusal:
     """Put the refusal of another request in terms of these jobs: their needs, what is free.
 
-    What was said of one of several jobs, or of something that has no number, stays as it was; when
-    the other could start, or what it could have instead, is not said of these, unless they ask for
-    the very same.
+    What was said of several jobs, or of something that has no number, stays as it was but for the
+    names; when the other could start, or what it could have instead, is not said of these, unless
+    they ask for the very same.
     """
     if jobs == known_jobs:
         return _renamed(jobs, known_jobs, refusal)
     if len(jobs) != 1:
-        return Refusal(kind=refusal.kind, reasons=refusal.reasons)
+        other = Refusal(kind=refusal.kind, reasons=refusal.reasons)
+        return _renamed(jobs, known_jobs, other) if len(jobs) == len(known_jobs) else other
     reasons = tuple([_reason_for(jobs[0], reason) for reason in refusal.reasons])
     return Refusal(kind=refusal.kind, reasons=reasons)
 
@@ -195,9 +196,14 @@ def _renamed(jobs: Sequence[Job], known_jobs: Sequence[Job], refusal: Refusal) -
     names = {known.name: job.name for job, known in zip(jobs, known_jobs, strict=True)}
     if all(name == known for known, name in names.items()):
         return refusal
-    reasons = tuple([_of(reason, names.get(reason.job, reason.job), reason.needed)
-                     for reason in refusal.reasons])  # fmt: skip
-    return replace(refusal, reasons=reasons)
+    return replace(refusal, reasons=tuple([_told_of(names, r) for r in refusal.reasons]))
+
+
+def _told_of(names: Mapping[str, str], reason: Reason) -> Reason:
+    told = _of(reason, names.get(reason.job, reason.job), reason.needed)
+    if not reason.apart:
+        return told
+    return replace(told, apart=tuple(names.get(name, name) for name in reason.apart))
 
 
 def _reason_for(job: Job, reason: Reason) -> Reason:
@@ -212,7 +218,7 @@ def _of(reason: Reason, job: str, needed: int) -> Reason:
     return Reason(
         code=reason.code, job=job, needed=needed, free=reason.free, unit=reason.unit,
         detail=reason.detail, free_nodes=reason.free_nodes, largest_rack=reason.largest_rack,
-        more=reason.more, more_in_s=reason.more_in_s,
+        more=reason.more, more_in_s=reason.more_in_s, apart=reason.apart,
     )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def sane(refusal: Refusal) -> bool:
     texts: list[str] = []
     for r in refusal.reasons[:MOST_REASONS]:
         amounts += (r.needed, r.free, r.free_nodes, r.largest_rack, r.more, r.more_in_s)
-        texts += (r.job, r.unit, r.detail)
+        texts += (r.job, r.unit, r.detail, *r.apart)
     for other in refusal.alternatives[:MOST_ALTERNATIVES]:
         amounts += (other.nodes, other.gpus, len(other.gpu_types))
         texts += other.gpu_types

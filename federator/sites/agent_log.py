@@ -1,14 +1,19 @@
 """The agent's log: one line of JSON for each order that it takes and each answer that it gives.
 
 Lines go to the site's syslog, where its admins look, and never to standard error: that is the
-daemon's, for the last words of an agent that fails. docs/formats.md lists the events.
+daemon's, for the last words of an agent that fails. A syslog that takes no more keeps nobody
+waiting: some lines wait for it in a thread, and beyond these they are dropped. docs/formats.md
+lists the events.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import queue
+import threading
 from collections.abc import Callable
-from logging.handlers import SysLogHandler
+from logging.handlers import QueueHandler, SysLogHandler
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +37,8 @@ from federator.sites.protocol import (
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 DEV_LOG: Final = Path("/dev/log")
+QUEUED_AT_MOST: Final = 1000  # lines that syslog has not taken yet
+LAST_LINES_S: Final = 1.0  # an agent that ends waits so long for syslog, twice at most
 
 _log: Final = logging.getLogger("federator.agent")
 _log.addHandler(logging.NullHandler())
@@ -39,12 +46,50 @@ _log.propagate = False  # standard error belongs to the daemon
 
 
 def log_to_syslog(level: str, socket: Path = DEV_LOG) -> None:
-    """Send lines of this level and above to syslog; nowhere if the host has none."""
+    """Send lines of this level and above to syslog; nowhere while the host has none."""
     _log.setLevel(level.upper())
-    if socket.exists():
-        handler = SysLogHandler(str(socket), facility=SysLogHandler.LOG_DAEMON)
-        handler.ident = "federator-agent: "
-        _log.addHandler(handler)
+    syslog = _Syslog(str(socket), facility=SysLogHandler.LOG_DAEMON)
+    syslog.ident = "federator-agent: "
+    _log.addHandler(_Beside(syslog))
+
+
+class _Syslog(SysLogHandler):
+    """Drops a line that syslog does not take."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's name
+        """Say nothing: there is nobody to say it to."""
+
+
+class _Beside(QueueHandler):
+    """Hands lines to a thread, which may wait for as long as another handler keeps it waiting.
+
+    Args:
+        handler: writes the lines, in their order.
+    """
+
+    def __init__(self, handler: logging.Handler) -> None:
+        self._lines: queue.Queue[logging.LogRecord | None] = queue.Queue(QUEUED_AT_MOST)
+        super().__init__(self._lines)
+        self._handler = handler
+        self._thread = threading.Thread(target=self._write, name="syslog", daemon=True)
+        self._thread.start()
+
+    def _write(self) -> None:
+        while (record := self._lines.get()) is not None:
+            self._handler.emit(record)  # without its lock, for which an end would wait
+        self._handler.close()
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Take a line, or drop it."""
+        with contextlib.suppress(queue.Full):
+            self._lines.put_nowait(record)
+
+    def close(self) -> None:
+        """Let the lines that wait be written, as far as that takes no longer than a moment."""
+        with contextlib.suppress(queue.Full):
+            self._lines.put(None, timeout=LAST_LINES_S)
+            self._thread.join(LAST_LINES_S)
+        super().close()
 
 
 class LoggedChannel:
@@ -65,9 +110,7 @@ class LoggedChannel:
 
     def serving(self, welcome: Welcome) -> None:
         """The daemon has introduced itself, and was accepted."""
-        self._write(
-            logging.INFO, "serving", federation=welcome.federation, epoch=welcome.epoch,
-        )  # fmt: skip
+        self._write(logging.INFO, "serving", federation=welcome.federation, epoch=welcome.epoch)
 
     def ended(self, error: str = "") -> None:
         """The connection is over."""

@@ -42,9 +42,7 @@ BACKLOG: Final = 512  # that the kernel keeps in order: who comes last waits for
 ACCEPTED_AT_ONCE: Final = 64  # before anything else has its turn
 NO_FILES_PAUSE_S: Final = 0.1  # after the process has run out of file descriptors
 _BUSY: Final = frame(
-    ErrorReply(
-        message=f"busy: {WAITING_AT_MOST} of your commands wait already", kind=ErrorKind.BUSY
-    )
+    ErrorReply(message="busy: too many commands wait; ask again", kind=ErrorKind.BUSY)
 )
 
 call_decoder: Final[msgspec.msgpack.Decoder[Call]] = msgspec.msgpack.Decoder(Call)
@@ -179,15 +177,10 @@ class ResearcherSocket:
 
     async def _serve(self, uid: int, caller: _Caller, peer: sockets.socket) -> None:
         try:
-            reader, writer = await asyncio.open_unix_connection(sock=peer)
-            try:
-                await self._converse(user_of(uid), reader, writer)
-            finally:
-                writer.close()
+            await self._hear(uid, peer)
         except (OSError, SiteUnavailable, TimeoutError):
-            pass  # the caller hung up, fell silent, or sent what is no call
+            pass  # the caller hung up, fell silent, reads nothing, or sent what is no call
         finally:
-            peer.close()
             caller.served -= 1
             self._open -= 1
             if caller.waiting:
@@ -198,6 +191,27 @@ class ResearcherSocket:
     def _forget(self, uid: int, caller: _Caller) -> None:
         if not caller.served and not caller.waiting:
             self._callers.pop(uid, None)
+
+    async def _hear(self, uid: int, peer: sockets.socket) -> None:
+        """Answer a connection's calls until the caller hangs up; then it is closed in any case.
+
+        Raises:
+            OSError: the connection broke.
+            SiteUnavailable: what came is no call.
+            TimeoutError: the caller asked nothing, or took no answer, for ``IDLE_S``.
+        """
+        try:
+            reader, writer = await asyncio.open_unix_connection(sock=peer)
+        except BaseException:
+            peer.close()
+            raise
+        try:  # the socket is the transport's now: closed under it, it would stay in the loop
+            await self._converse(user_of(uid), reader, writer)
+            writer.close()
+            async with asyncio.timeout(IDLE_S):
+                await writer.wait_closed()  # once the caller has taken the last answer
+        finally:
+            writer.transport.abort()
 
     async def _converse(
         self, user: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -217,7 +231,8 @@ class ResearcherSocket:
                 writer.write(frame(reply))
             except InvalidRequest as error:  # larger than a frame may be
                 writer.write(frame(ErrorReply(message=f"the answer is too large: {error}")))
-            await writer.drain()
+            async with asyncio.timeout(IDLE_S):
+                await writer.drain()
 
 
 class _Door:

@@ -34,7 +34,7 @@ LOCK: Final = REPOSITORY / "requirements.lock"
 IMAGE: Final = "federator-site"
 LIBRARIES: Final = ("msgspec", "PyYAML", "ClusterShell", "click")  # what the agent imports
 _PLATFORMS: Final = ("manylinux_2_28", "manylinux_2_17", "manylinux2014", "manylinux_2_5")
-_SCRIPTS: Final = ("entrypoint.sh", "install-package.py", "launch.py")
+_SCRIPTS: Final = ("entrypoint.sh", "install-package.py")
 _SPANK_SOURCES: Final = ("Makefile", "spank_federator.c")
 _OURS: Final = "federator: "  # begins what the Dockerfile has to say itself
 _PIN: Final = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)", re.MULTILINE)

@@ -11,7 +11,7 @@ from federator.model.site import NodeState
 from federator.sites.slurm.client import SlurmClient
 from federator.testbed import layout
 from tests.contract.runners import DockerRunner
-from tests.contract.situation import SLEEP, Condition
+from tests.contract.situation import SHARED, SLEEP, Condition
 
 SITES: Final = {"22.05": "alpine", "24.11": "boreal", "26.05": "cedar"}
 PATIENCE_S: Final = 90.0
@@ -67,6 +67,7 @@ class LiveHands:
         """Let jobs into the federation's partition though no agent gives them ticket and lease."""
         await self.root("sh", "-c", f"mv {RULES} {RULES}.aside; cp -p {HOOKS} {HOOKS}.aside")
         await self.root("python3", "-c", _NO_GATE)
+        await self.root("install", "-d", "-m", "1777", SHARED)
         await asyncio.sleep(1.5)  # slurmctld looks once a second
 
     async def wait(self, condition: Condition) -> None:
@@ -104,6 +105,7 @@ class LiveHands:
         """Make the site idle and whole again."""
         for path in (RULES, HOOKS):
             await self.root("sh", "-c", f"[ ! -e {path}.aside ] || mv {path}.aside {path}")
+        await self.root("rm", "-rf", SHARED)
         if not await self.root("sh", "-c", f"kill -0 $(cat {PID_FILE}) && echo up"):
             await self.root("slurmctld")
         for user in ("vision1", "vision2"):

@@ -30,7 +30,8 @@ HOSTILE_COMMENT: Final = (
     f"fed:{FIRST_WORKLOAD + 9}:1 JOB_GRES=gpu:9 Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:9 MinCPUsNode=1 "
     "\n1|root|COMPLETED|0:0|N/A|N/A|1|N/A|1|1|1||fed|\x1f"
 )
-FOLDER: Final = "/tmp/fed-contract/vision1/checkpoints/16"
+SHARED: Final = "/tmp/fed-contract"  # of a region; who sets up a site makes it
+FOLDER: Final = f"{SHARED}/vision1/checkpoints/16"
 DEADLINE_S: Final = 4e9
 # Acknowledges only where it finds the very deadline.
 SAVES: Final = f"""#!/bin/sh

@@ -560,6 +560,14 @@ class Loopback:
             ledger.apply(decode_event(encode_event(event)))
         return ledger
 
+    def _has_just_come(self, job: SimulatedJob) -> bool:
+        """Launched onto free nodes, that is: one that ran, and was put back, may have lost some."""
+        entry = self.entry(job.attempt.workload)
+        return not entry.displaces and entry.state in (
+            WorkloadState.AWARDED,
+            WorkloadState.LAUNCHING,
+        )
+
     def check_invariants(self) -> None:
         for id_, entry in self.federation.ledger.entries.items():
             live = self.live_jobs(id_)
@@ -572,8 +580,8 @@ class Loopback:
                 assert node.cpus_alloc <= node.cpus, f"{name}: {node.name} is over-allocated"
             if site.slurm.starts_jobs and not self.shared_nodes:
                 waiting = [
-                    j for j in site.slurm.live()
-                    if j.state is SiteJobState.PENDING
-                    and not self.entry(j.attempt.workload).displaces
-                ]  # fmt: skip
+                    job
+                    for job in site.slurm.live()
+                    if job.state is SiteJobState.PENDING and self._has_just_come(job)
+                ]
                 assert not waiting, f"{name}: launched where there was no room: {waiting}"

@@ -89,8 +89,8 @@ def _het(f: Loopback, x: int, y: int) -> None:
     """Three nodes in all, as the largest site has: no two jobs share one."""
     serve, more = gang(1, 1 + x % 4, "serve"), gang(1, 1 + y % 2, "more")
     jobs = (gang(2, 1 + y % 8), serve) if x % 2 else (gang(1, 1 + y % 8), serve, more)
-    optional = ((), (1,), (2,), (1,), (1, 2))[x % 5]
-    optional = tuple(k for k in optional if k < len(jobs))
+    choice = ((), (1,), (2,), (1,), (1, 2))[x % 5]
+    optional = tuple(k for k in choice if k < len(jobs))
     f.ask(draft(*jobs, optional=optional, tenant="vision" if y % 3 == 0 else "guest"))
 
 

@@ -54,6 +54,9 @@ def out_of_service(site: str) -> str:
 class Running:
     """One federation: its daemon process, its folder, and the commands that talk to it."""
 
+    options: tuple[str, ...] = ("--displace",)
+    """Of the daemon's command: the sites remember the log of the test before."""
+
     def __init__(
         self,
         folder: Path,
@@ -86,9 +89,6 @@ class Running:
         self.config = folder / "federation.yaml"
         self.config.write_text(yaml.safe_dump(settings))
         self.process: subprocess.Popen[bytes] | None = None
-        self.options: tuple[str, ...] = (
-            "--displace",
-        )  # the sites remember the log of the test before
 
     # ---- the daemon ----
 

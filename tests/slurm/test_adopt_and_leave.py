@@ -30,6 +30,8 @@ TICKING = "while :; do date +%s >>$HOME/ticks; sleep 1; done"
 class Joined(Running):
     """A daemon whose one site is a plain one."""
 
+    options = ()
+
     def __init__(self, folder: Path, site: PlainSite) -> None:
         self.folder = folder
         self.process = None

@@ -28,9 +28,18 @@ def fleet(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
 def take_nics(site: str, *nodes: str) -> None:
     """A local job on each of these nodes holds all that it has."""
     for node in nodes:
-        at(site, "sbatch", "-plocal", "--output=/dev/null", "-n1", "-t30", "--wrap=sleep 900",
-           f"--nodelist={site}-{node}", f"--gres=nic:{layout.NICS}",
-           user=layout.LOCAL_USER)  # fmt: skip
+        at(
+            site,
+            "sbatch",
+            "-plocal",
+            "--output=/dev/null",
+            "-n1",
+            "-t30",
+            "--wrap=sleep 900",
+            f"--nodelist={site}-{node}",
+            f"--gres=nic:{layout.NICS}",
+            user=layout.LOCAL_USER,
+        )
 
 
 def nics_in_use(fleet: Running, site: str) -> dict[str, int]:
@@ -69,8 +78,8 @@ def test_a_job_goes_where_its_gres_is_and_waits_while_others_hold_it(
 def test_what_no_node_has_and_parts_of_gpus_are_refused_by_name(fleet: Running) -> None:
     script = "#!/bin/sh\ntrue\n"
     for gres, words in (
-        ("nic:3", "needs 3 nic on one node, the largest has 2"),
-        ("fpga:1", "needs 1 fpga on one node, the largest has 0"),
+        ("nic:3", "needs nic:3 on one node, the largest has nic:2"),
+        ("fpga:1", "needs fpga:1 on one node, the largest has none"),
         ("shard:1", "--gres=shard is not supported"),
     ):
         done = fleet.run("fsbatch", "--uid=vision1", f"--gres={gres}", stdin=script)

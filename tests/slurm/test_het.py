@@ -40,9 +40,16 @@ def room_only_at(running: Running, site: str) -> Iterator[None]:
     others = [name for name in SITES if name != site]
     try:
         for name in others:
-            at(name, "sbatch", "--partition=local", f"--nodes={layout.NODES_PER_SITE}",
-               "--exclusive", "--output=/dev/null", "--wrap=sleep 300",
-               user=layout.LOCAL_USER)  # fmt: skip
+            at(
+                name,
+                "sbatch",
+                "--partition=local",
+                f"--nodes={layout.NODES_PER_SITE}",
+                "--exclusive",
+                "--output=/dev/null",
+                "--wrap=sleep 300",
+                user=layout.LOCAL_USER,
+            )
         within(90, lambda: all(_is_full(running, name) for name in others))
         yield
     finally:
@@ -114,7 +121,8 @@ def test_components_that_no_site_has_different_nodes_for_are_refused_at_once(
     options = ["-N5", "--gres=gpu:h100:1", ":", "-N4", "--gres=gpu:h100:1"]
     done = federation.run("fsbatch", "--uid=vision1", *options, "--wrap=true")
     assert done.returncode == 1
-    assert "cedar: never: needs 9 nodes with one component each, the site has 8" in done.stderr
+    told = "wrap+0 and wrap+1 need 9 nodes, none of them shared; the site has 8"
+    assert f"cedar: never: {told}" in done.stderr
 
 
 @pytest.mark.parametrize("site", SITES)

@@ -59,6 +59,7 @@ from federator.sites.slurm.options import (
     has_foreign_directives,
 )
 from federator.sites.slurm.quantities import Gpus
+from federator.sites.slurm.signal_option import read_signal
 from federator.sites.slurm.submission_checks import (
     check_options,
     check_surroundings,
@@ -172,7 +173,7 @@ def interpret(submission: Submission, extra_long: frozenset[str] = frozenset()) 
         optional=_optional(given, indices),
         no_preempt=any("fed-no-preempt" in each for each in given),
         continues=_continues(given),
-        signal_lead_s=max(quantities.signal_lead_s(each.text("signal") or "") for each in given),
+        signal_lead_s=max(map(_signal_lead_s, given)),
         project=_project(given),
         datasets=datasets_of(submission.components),
         elastic=_elastic(given, jobs),
@@ -185,6 +186,11 @@ def _time_limit_s(given: _Given) -> float:
     if least is not None:
         passed_values.check_time_min(least, limit_s)
     return limit_s
+
+
+def _signal_lead_s(given: _Given) -> float:
+    asked = read_signal(given.text("signal") or "")
+    return 0.0 if asked is None else asked.lead_s
 
 
 def _array(given: Sequence[_Given]) -> tuple[tuple[int, ...], int]:

@@ -14,20 +14,12 @@ from typing import Final
 
 from federator.errors import InvalidRequest
 from federator.sites.slurm import quantities
+from federator.sites.slurm.signal_option import read_signal
 
 _Check = Callable[[str], bool]
 """Tells whether some sbatch takes a value."""
 
 _NUMBER: Final = r" *\+?[0-9]{1,18}"
-_SIGNALS: Final = (
-    "HUP|INT|QUIT|ABRT|KILL|ALRM|TERM|USR1|USR2|URG|CONT|STOP|TSTP|TTIN|TTOU|CHLD|PIPE|XCPU"
-)
-_SIGNAL: Final = re.compile(
-    rf"(?:[RB]*:)? *(?:(?:SIG)?(?:{_SIGNALS})|[+-]?0*[1-9][0-9]{{0,8}}) *"
-    rf"(?:@(?P<lead>{_NUMBER})?)?",
-    re.IGNORECASE,
-)
-_LARGEST_LEAD_S: Final = 65_535
 _MAIL_TYPES: Final = frozenset(
     {
         "NONE",
@@ -147,11 +139,6 @@ def _check_sockets(value: str) -> None:
             raise InvalidRequest(f'Invalid numeric value "{part}" for {place} arg of -B.')
 
 
-def _is_signal(value: str) -> bool:
-    match = _SIGNAL.fullmatch(value)
-    return match is not None and int(match["lead"] or 0) <= _LARGEST_LEAD_S
-
-
 def _is_time(value: str) -> bool:
     try:
         quantities.time_limit_s(value)
@@ -224,6 +211,6 @@ _FORMS: Final[Mapping[str, tuple[_Check, str]]] = {
     "propagate": (_is_limits, "--propagate={value} is not valid."),
     "requeue": (_form(re.compile("expedite", re.IGNORECASE)), _INVALID),
     "segment": (_form(re.compile(_NUMBER)), _INVALID),
-    "signal": (_is_signal, _INVALID),
+    "signal": (lambda value: read_signal(value) is not None, _INVALID),
     "tmp": (_is_size, _INVALID),
 }

@@ -252,14 +252,3 @@ def nice(text: str | None) -> int:
     if number is None or number > MAX_NICE:
         raise InvalidRequest(f'Invalid --nice value "{text}", must be between 0 and {MAX_NICE}')
     return number
-
-
-def signal_lead_s(text: str) -> float:
-    """Read from ``--signal=[{R|B}:]SIG[@SECONDS]`` how long before its limit Slurm signals a job.
-
-    Slurm's default is 60 s. 0 where there is no signal.
-    """
-    signal, _, lead = text.partition("@")
-    if not signal:
-        return 0.0
-    return float(lead) if lead else 60.0

@@ -22,15 +22,27 @@ def said(*words: str) -> list[str]:
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("x")
+    (tmp_path / "there").mkdir()
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        (), ("-o", "%j.out"), ("-o", "logs/%j/%N.out"), ("-e", "/dev/null"), ("-i", "file"),
-        ("-o", "file"), ("-e", "none"), ("-o", "%N/x"), ("-D", "sub", "-o", "x"), ("-i", "%N"),
+        (),
+        ("-o", "%j.out"),
+        ("-o", "logs/%j/%N.out"),
+        ("-e", "/dev/null"),
+        ("-i", "file"),
+        ("-o", "file"),
+        ("-e", "none"),
+        ("-o", "%N/x"),
+        ("-D", "sub", "-o", "x"),
+        ("-i", "%N"),
+        ("-o", "there/%A_%a.out"),
+        ("-e", "there/%x-%a.err"),
+        ("-D", "there", "-o", "%x_%j_%A_%S.log"),
     ],
-)  # fmt: skip
+)
 def test_what_can_be_opened_or_made_is_no_matter(words: tuple[str, ...]) -> None:
     assert said(*words) == []
 

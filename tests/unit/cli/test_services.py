@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import sys
 
 import click
 import pytest
@@ -84,6 +86,31 @@ def test_the_log_level_is_the_least_that_is_written(
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [line["event"] for line in lines] == events
     assert all(line["timestamp"] and line["level"] for line in lines)
+
+
+def test_what_users_and_sites_say_moves_no_cursor_on_an_operators_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = structlog.get_config()
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    bad = "\x1b[2J\x1b]0;x\x07\x9b2J\ra\nb"
+    try:
+        services._log_to_stderr("info")
+        log = structlog.get_logger()
+        log.info("submitted", name=bad, nodes=[bad], why={bad: bad})
+        plain = capsys.readouterr().err
+        try:
+            raise ValueError(bad)
+        except ValueError:
+            log.exception("call_fault", user=bad)
+    finally:
+        structlog.configure(**before)
+    assert plain.count("\n") == 1
+    traceback = capsys.readouterr().err
+    assert traceback.count("Traceback") == 1
+    for said in (plain, traceback):
+        rest = re.sub(r"\x1b\[[0-9;]*m", "", said)  # colours are the log's own
+        assert all(line.isprintable() for line in rest.split("\n"))
 
 
 @pytest.mark.parametrize("command", [services.daemon, services.agent])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, ValuesView
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from federator.daemon.views import find, outcome_of, queue_rows, unknown_ids
 from federator.model.lifecycle import WorkloadState
 from federator.model.reason import ReasonCode
 from federator.model.site import SiteJobState
+from federator.model.workload import WorkloadId
 from federator.sites.calls import QueueCall, QueueOutcome, QueueReply, QueueRow, frame
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
@@ -93,6 +95,29 @@ def test_ids_that_no_job_ever_had_are_told_apart() -> None:
     id_ = array(f, range(3))
     asked = (str(id_), f"{id_}_2", f"{id_}_99", "7", "7_1", "x")
     assert unknown_ids(f.federation.ledger, asked) == ("7", "7_1", "x")
+
+
+class Unlisted(dict[int, WorkloadId]):
+    """Tasks of an array of which nobody goes through all."""
+
+    def values(self) -> Any:
+        return UnlistedValues(self)
+
+
+class UnlistedValues(ValuesView[WorkloadId]):
+    def __iter__(self) -> Iterator[WorkloadId]:
+        raise AssertionError("all tasks of the array were gone through")
+
+
+def test_whether_an_array_is_known_is_told_without_going_through_its_tasks() -> None:
+    """A call may name 1,000 tasks of an array of 10,000, and the daemon serves nobody meanwhile."""
+    f = fleet()
+    id_ = array(f, range(3))
+    ledger = f.federation.ledger
+    ledger.array_tasks[WorkloadId(id_)] = Unlisted(ledger.array_tasks[WorkloadId(id_)])
+    asked = QueueCall(ids=(f"{id_}_0", f"{id_}_2"))
+    assert unknown_ids(ledger, (*asked.ids, str(id_))) == ()
+    assert len(queue_rows(f.federation, asked, 10)[0]) == 2
 
 
 def test_the_outcome_of_an_array_of_any_size_is_a_few_numbers_and_rows() -> None:

@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 
 from federator.daemon.transition_log import LogLine, TransitionLog
+from federator.daemon.views import exit_code_of
+from federator.model.event import Changed
+from federator.model.lifecycle import Happening
 from federator.model.message import Command, Observation, Record
+from federator.model.reason import Reason, ReasonCode
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import TenantName
 from federator.policies.mast import Mast
@@ -113,7 +117,37 @@ def test_one_cancelled_while_it_waits_has_ended_and_the_user_is_named(fleet: Loo
     lines = lines_while(fleet, happens)
     (ended,) = [line.fields for line in lines if line.event == "ended"]
     assert (ended["state"], ended["by"]) == ("CANCELLED", "ada")
-    assert "ran_s" not in ended
+    assert not {"ran_s", "exit_code"} & ended.keys()
+
+
+def test_one_cancelled_while_it_runs_has_no_exit_code_but_the_sites(fleet: Loopback) -> None:
+    def happens() -> None:
+        id_ = fleet.submit(of("owner"))
+        fleet.run_for(100.0)
+        fleet.cancel(id_)
+        fleet.run_for(100.0)
+
+    lines = lines_while(fleet, happens)
+    (ended,) = [line.fields for line in lines if line.event == "ended"]
+    assert (ended["state"], ended["ran_s"] > 0) == ("CANCELLED", True)
+    entry = fleet.federation.ledger.entries[ended["workload"]]
+    assert ended.get("exit_code") == exit_code_of(entry)
+    assert ended.get("exit_code") != 0
+
+
+def test_one_that_is_lost_has_no_exit_code(fleet: Loopback) -> None:
+    id_ = fleet.submit(of("owner"))
+    fleet.run_for(100.0)
+    ledger = fleet.federation.ledger
+    lost = Changed(
+        workload=id_, attempt=ledger.entries[id_].attempt, happening=Happening.LOST,
+        at_s=fleet.clock.now_s, ended_at_s=fleet.clock.now_s, reason=Reason(code=ReasonCode.LOST),
+    )  # fmt: skip
+    ledger.apply(lost)
+    (ended,) = TransitionLog(ledger).lines([lost])
+    assert (ended.event, ended.fields["reason"]) == ("ended", "FedLost")
+    assert ended.fields["ran_s"] > 0
+    assert "exit_code" not in ended.fields
 
 
 def test_an_array_is_one_line_when_it_is_submitted(fleet: Loopback) -> None:

@@ -11,6 +11,7 @@ import pytest
 from federator.errors import LogIsOld
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import (
+    AnswerSubmitted,
     AskAbout,
     AskSite,
     AttemptsShown,
@@ -54,9 +55,10 @@ def lost() -> tuple[Loopback, Remembered]:
         jobs=order.jobs, key=order.key, priority=order.priority, report=report(order.workload),
     )  # fmt: skip
     new = Loopback(
-        {"alpine": rack("a", 4), "baker": rack("b", 2)}, tenants=TENANTS,
+        {"alpine": rack("a", 4), "baker": rack("b", 2)},
+        tenants=TENANTS,
         began_s=f.clock.now_s + 1.0,
-    )  # fmt: skip
+    )
     new.run_for(1.0)
     return new, told
 
@@ -305,6 +307,46 @@ def test_a_site_cannot_use_up_ids_or_take_anothers_key_or_join_anothers_array() 
     named = replace(told, attempt=who, workload=own, report=report(own), key="eves")
     assert show(f, named) is WorkloadState.RUNNING
     assert f.federation.ledger.id_of_key["eves"] == others
+
+
+def test_the_retry_of_a_submission_that_was_adopted_when_it_had_completed_is_told_its_id() -> None:
+    """Of what has completed no site keeps the submission, so there is nothing to compare with."""
+    f, told = lost()
+    assert told.workload is not None
+    bare = replace(told.workload, submission=pack_submission(Submission(components=(), script="")))
+    assert show(f, replace(ending(told, COMPLETED), workload=bare)) is WorkloadState.COMPLETED
+    answer = f.ask(draft(gang(2)), key="mine")
+    assert isinstance(answer, AnswerSubmitted)
+    assert answer.id == told.attempt.workload
+
+
+def test_what_an_earlier_term_began_is_adopted_though_the_log_has_lost_its_tail() -> None:
+    """Ids of a term are above all that earlier terms gave out, recorded or not."""
+    f = Loopback({"alpine": rack("a", 4)}, tenants=TENANTS, began_s=BEGAN_S)
+    kept = f.submit(draft(gang(1)))
+    f.run_for(1.0)
+    log = list(f.log)
+    f.submit(draft(gang(2)), key="mine")
+    f.run_for(1.0)
+    order = [c for c in f.commands if isinstance(c, LaunchAt)][-1]
+    assert order.attempt.workload > kept
+    told = Remembered(
+        attempt=order.attempt,
+        user=order.workload.user,
+        site_job_id=102,
+        workload=order.workload,
+        jobs=order.jobs,
+        key=order.key,
+        priority=order.priority,
+        report=report(order.workload, site_job_id=102),
+    )
+    f.log[:] = log
+    f.clock.now_s += 1.0
+    f.restart()
+    assert f.federation.ledger.entries.keys() == {kept}
+    assert show(f, told) is WorkloadState.RUNNING
+    assert f.federation.ledger.id_of_key["mine"] == order.attempt.workload
+    assert f.submit(draft(gang(1))) > order.attempt.workload
 
 
 def test_what_is_over_is_ended_if_a_later_attempt_lives() -> None:

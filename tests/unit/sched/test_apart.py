@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
-from federator.cli.words import refusal_text
+from federator.cli.words import reason_text, refusal_text
 from federator.model.plan import Bid, BidRequest
 from federator.model.reason import ReasonCode, RefusalKind
 from federator.model.site import NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
+from federator.sched import apart
 from federator.sched.apart import too_few_nodes
+from federator.sched.placement import Placed, place_in
 from federator.sched.room import Room
 from federator.sched.site_scheduler import SiteScheduler
 from federator.sched.workload_plan import never_fits, place_all
@@ -22,31 +25,32 @@ ONE_GPU = gang(1, 1)
 
 
 @pytest.mark.parametrize(
-    ("jobs", "needed", "free", "detail"),
+    "jobs",
     [
-        ((TINY, TINY), 2, 1, "one component each"),
-        ((TINY, ONE_GPU), 2, 1, "one component each"),
-        ((Job(name="t", cpus=100), TINY), 2, 1, "one component each"),
-        ((gang(1, 4), gang(1, 4, "serve")), 2, 1, "one component each"),
+        (TINY, TINY),
+        (TINY, ONE_GPU),
+        (Job(name="t", cpus=100), TINY),
+        (gang(1, 4), gang(1, 4, "serve")),
     ],
 )
 def test_jobs_of_a_workload_never_share_the_only_node(
-    jobs: tuple[Job, ...], needed: int, free: int, detail: str
+    jobs: tuple[Job, ...],
 ) -> None:
     refusal = never_fits(jobs, Room(rack("a", 1, cpus=128)), ("gpu",))
     assert refusal is not None
     assert refusal.kind is RefusalKind.REJECT
     (reason,) = refusal.reasons
     assert (reason.code, reason.unit) == (ReasonCode.TOO_FEW_NODES, "nodes")
-    assert (reason.needed, reason.free, reason.detail) == (needed, free, detail)
+    assert (reason.needed, reason.free, reason.apart) == (2, 1, tuple(job.name for job in jobs))
 
 
-def test_which_components_have_too_few_nodes_is_told_by_their_numbers() -> None:
+def test_which_components_have_too_few_nodes_is_told_by_their_names() -> None:
     nodes = (*rack("a", 1), *rack("c", 5, gpus=0))
-    refusal = never_fits((ONE_GPU, TINY, gang(1, 2)), Room(nodes), ("gpu",))
+    jobs = (gang(1, 1, "t+0"), replace(TINY, name="t+1"), gang(1, 2, "t+2"))
+    refusal = never_fits(jobs, Room(nodes), ("gpu",))
     assert refusal is not None
     assert refusal_text(refusal) == (
-        "never: needs 2 nodes with one component each of 0,2, the site has 1"
+        "never: t+0 and t+2 need 2 nodes, none of them shared; the site has 1"
     )
     assert never_fits((ONE_GPU, TINY, TINY), Room(nodes), ("gpu",)) is None
 
@@ -74,17 +78,23 @@ def test_while_one_component_has_the_only_node_of_its_kind_the_other_is_told_to_
     (answer,) = scheduler.bid([BidRequest(id=WorkloadId(1), jobs=(ONE_GPU, ONE_GPU))])
     assert answer.refusal is not None
     told = refusal_text(answer.refusal)
-    assert told.startswith("not now: needs 2 nodes with one component each; free 1;")
+    assert told.startswith("not now: train and train need 2 nodes, none of them shared; free 1;")
 
 
 def test_for_the_components_of_a_workload_as_many_are_evicted_as_they_need_nodes() -> None:
     """On the node of the first component there would be room for the second, too."""
     nodes = [replace(n, gpus_alloc=8, cpus_alloc=8) for n in rack("a", 2)]
     running = [
-        RunningJob(id=k, tenant="nlp", priority=7, preemptible=True, started_at_s=0.0,
-                   nodes={n.name: NodeShare(gpus=8, cpus=8)})
+        RunningJob(
+            id=k,
+            tenant="nlp",
+            priority=7,
+            preemptible=True,
+            started_at_s=0.0,
+            nodes={n.name: NodeShare(gpus=8, cpus=8)},
+        )
         for k, n in enumerate(nodes, 1)
-    ]  # fmt: skip
+    ]
     scheduler = SiteScheduler(("gpu",))
     scheduler.update(nodes, (), running=running)
     asked = BidRequest(id=WorkloadId(9), jobs=(ONE_GPU, gang(1, 2)), priority=1, preempt_gpus=16)
@@ -99,11 +109,65 @@ def test_a_reservation_waits_for_a_node_for_each_component() -> None:
     """One node is free at once, which has room for both components."""
     a1, a2 = rack("a", 2)
     nodes = (a1, replace(a2, gpus_alloc=8, cpus_alloc=8))
-    job = RunningJob(id=1, tenant="nlp", priority=1, preemptible=False, started_at_s=0.0,
-                     nodes={"a2": NodeShare(gpus=8, cpus=8)}, ends_by_s=500.0)  # fmt: skip
+    job = RunningJob(
+        id=1,
+        tenant="nlp",
+        priority=1,
+        preemptible=False,
+        started_at_s=0.0,
+        nodes={"a2": NodeShare(gpus=8, cpus=8)},
+        ends_by_s=500.0,
+    )
     scheduler = SiteScheduler(("gpu",))
     scheduler.update(nodes, (), running=[job])
     asked = BidRequest(id=WorkloadId(9), jobs=(ONE_GPU, ONE_GPU))
     (answer,) = scheduler.bid([asked], 100.0, reserving=True)
     assert answer.refusal is not None
     assert answer.refusal.starts_in_s == 400.0
+
+
+def test_a_component_whose_only_node_another_has_is_told_so() -> None:
+    room = Room((*rack("a", 1), *rack("c", 1, gpus=0)))
+    first = place_in(ONE_GPU, room, "gpu")
+    assert isinstance(first, Placed)
+    room.claim(first.plan)
+    found = place_in(gang(1, 2, "t+1"), room, "gpu")
+    assert isinstance(found, tuple)
+    (reason,) = found
+    assert reason_text(reason) == (
+        "t+1: needs 1 node that no other of its components has; the site has none"
+    )
+
+
+def test_a_search_that_gives_up_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = (*rack("a", 1, features=("ib",)), *rack("b", 1, features=("hbm",)))
+    jobs = (
+        replace(TINY, features=("ib",)),
+        replace(TINY, features=("hbm",)),
+        TINY,
+    )
+    assert too_few_nodes(jobs, Room(nodes), ("gpu",)) is not None
+    monkeypatch.setattr(apart, "SEARCHES", 0)
+    assert too_few_nodes(jobs, Room(nodes), ("gpu",)) is None
+
+
+def test_no_more_is_searched_than_the_daemon_has_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = Random(0)
+    names = [f"f{k}" for k in range(12)]
+    nodes = [replace(n, features=tuple(rng.sample(names, 3))) for n in rack("a", 36)]
+    jobs = [Job(name=f"t+{k}", nodes=3, features=(name,)) for k, name in enumerate(names)]
+    searched = 0
+    search = apart._Division.search
+
+    def counted(self: apart._Division, shape: int) -> object:
+        nonlocal searched
+        searched += 1
+        return search(self, shape)
+
+    monkeypatch.setattr(apart._Division, "search", counted)
+    assert too_few_nodes(jobs, Room(nodes), ("gpu",)) is None
+    assert searched > 2
+    monkeypatch.setattr(apart, "SEARCHES", 2)
+    searched = 0
+    assert too_few_nodes(jobs, Room(nodes), ("gpu",)) is None
+    assert searched == 2

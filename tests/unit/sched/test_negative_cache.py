@@ -162,3 +162,15 @@ def test_a_refusal_of_one_user_says_nothing_about_another() -> None:
     pass_.learn([asked.workload.id], [alpine])
     (following,) = pass_.next_window((), 1)
     assert following.workload.user == "ada"
+
+
+def test_what_was_said_of_components_together_is_told_by_the_names_of_who_asks() -> None:
+    told = Reason(code=ReasonCode.TOO_FEW_NODES, needed=2, unit="nodes", apart=("mine+0", "mine+1"))
+    refusal = Refusal(kind=RefusalKind.WAIT, reasons=(told,))
+    known = (gang(1, name="mine+0"), gang(1, 4, name="mine+1"))
+    asked = (gang(1, name="yours+0"), gang(1, 4, name="yours+1"))
+    (reason,) = as_for(asked, known, refusal).reasons
+    assert reason.apart == ("yours+0", "yours+1")
+    asked = (gang(1, name="yours+0"), gang(1, 8, name="yours+1"))
+    (reason,) = as_for(asked, known, refusal).reasons
+    assert reason.apart == ("yours+0", "yours+1")

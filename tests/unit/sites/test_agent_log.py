@@ -13,6 +13,7 @@ import pytest
 
 from federator.model.reason import Reason, ReasonCode
 from federator.model.workload import AttemptId, WorkloadId
+from federator.sites import agent_log
 from federator.sites.agent_log import LoggedChannel, log_to_syslog
 from federator.sites.calls import Message
 from federator.sites.protocol import (
@@ -44,7 +45,15 @@ def syslog(tmp_path: Path) -> Iterator[socket.socket]:
     logger.setLevel(level)
 
 
+def end_log() -> None:
+    """As at the end of the process."""
+    for handler in logging.getLogger("federator.agent").handlers:
+        handler.close()
+
+
 def received(listener: socket.socket) -> list[dict[str, Any]]:
+    """End the log; the lines that were written."""
+    end_log()
     lines: list[dict[str, Any]] = []
     while True:
         try:
@@ -53,6 +62,57 @@ def received(listener: socket.socket) -> list[dict[str, Any]]:
             return lines
         _, _, line = text.partition("federator-agent: ")
         lines.append(json.loads(line))
+
+
+CANCEL = CancelOrder(attempt=ATTEMPT, user="ada", site_job_id=5, pending_only=False)
+
+
+def test_a_syslog_that_nobody_reads_stops_nobody(
+    tmp_path: Path,
+    syslog: socket.socket,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it does not take is dropped; the agent goes on, and ends, without a word about it."""
+    monkeypatch.setattr(agent_log, "LAST_LINES_S", 0.05)
+    log = log_at("info", tmp_path)
+    for _ in range(2 * agent_log.QUEUED_AT_MOST):
+        log.taken(CANCEL)
+    end_log()
+    assert received(syslog)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_burst_is_written_whole(tmp_path: Path, syslog: socket.socket) -> None:
+    """A socket takes ten datagrams until its reader comes, where the kernel's default stands."""
+    log = log_at("info", tmp_path)
+    for k in range(100):
+        log.send(LaunchAccepted(attempt=ATTEMPT, site_job_id=k))
+    syslog.settimeout(10)
+    lines = [syslog.recv(65536).decode().rstrip("\0") for _ in range(100)]
+    jobs = [json.loads(line.partition("federator-agent: ")[2])["job_id"] for line in lines]
+    assert jobs == list(range(100))
+
+
+def test_of_a_syslog_that_has_gone_nothing_is_said(
+    tmp_path: Path, syslog: socket.socket, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = log_at("info", tmp_path)
+    syslog.close()
+    log.taken(CANCEL)
+    end_log()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_syslog_that_comes_later_gets_what_is_written_then(
+    tmp_path: Path, syslog: socket.socket
+) -> None:
+    log_to_syslog("info", tmp_path / "later")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as later:
+        later.bind(str(tmp_path / "later"))
+        later.settimeout(10)
+        LoggedChannel("alpine", lambda _data: None).taken(CANCEL)
+        assert b"cancel_ordered" in later.recv(65536)
 
 
 def log_at(level: str, folder: Path) -> LoggedChannel:
@@ -72,9 +132,12 @@ def test_orders_and_answers_are_lines_with_their_attempt(
     log.send(LaunchDeclined(attempt=ATTEMPT, reason=reason))
     ordered, accepted, declined = received(syslog)
     assert ordered == {
-        "event": "cancel_ordered", "level": "info", "site": "alpine",
-        "attempt": "fed:7:1", "user": "ada",
-    }  # fmt: skip
+        "event": "cancel_ordered",
+        "level": "info",
+        "site": "alpine",
+        "attempt": "fed:7:1",
+        "user": "ada",
+    }
     assert (accepted["event"], accepted["job_id"]) == ("launch_accepted", 5)
     assert (declined["event"], declined["level"]) == ("launch_declined", "warning")
     assert declined["detail"] == "sbatch: error: no"
@@ -115,4 +178,5 @@ def test_without_a_syslog_nothing_is_written_nor_said(
 ) -> None:
     log = log_at("debug", tmp_path)
     log.ended("the disk is full")
+    end_log()
     assert capfd.readouterr() == ("", "")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from federator.errors import ConfigError
+from federator.sites import researchers
 from federator.sites.calls import (
     BANNER,
     MAX_CALL_BYTES,
@@ -43,6 +44,7 @@ class Desk:
     def __init__(self) -> None:
         self.taken: list[tuple[str, Call]] = []
         self.answers = True
+        self.reply: Reply = SitesReply(sites=())
         self.release = asyncio.Event()
         self.close: Callable[[], None] = lambda: None
 
@@ -50,7 +52,7 @@ class Desk:
         self.taken.append((user, call))
         if not self.answers:
             await self.release.wait()
-        return SitesReply(sites=())
+        return self.reply
 
 
 class Caller:
@@ -240,6 +242,77 @@ def test_who_waits_when_the_socket_closes_was_not_heard(tmp_path: Path) -> None:
             writer.close()
 
     with_socket(tmp_path, script)
+
+
+LARGE = ErrorReply(message="x" * 120_000)  # two of them are more than a socket and its buffer take
+
+
+async def until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not done():
+            await asyncio.sleep(0)
+
+
+def call_and_read_nothing(path: Path, calls: int) -> socket.socket:
+    """Connect, send so many calls, and take no answer."""
+    caller = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    caller.connect(str(path))
+    caller.sendall(frame(SitesCall()) * calls)
+    return caller
+
+
+def file_descriptors() -> set[int]:
+    """Those that the running loop watches."""
+    return set(asyncio.get_running_loop()._selector.get_map())  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("calls", [1, 2, 8])
+def test_who_never_reads_gives_the_place_back_and_leaves_nothing_in_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    """Whoever gets one of its file descriptors next must be heard, and started programs, too."""
+    monkeypatch.setattr(researchers, "IDLE_S", 0.05)
+
+    async def script(path: Path, desk: Desk) -> None:
+        before = file_descriptors()
+        desk.reply = LARGE
+        silent = [call_and_read_nothing(path, calls) for _ in range(SERVED_AT_ONCE + 10)]
+        await until(lambda: len(desk.taken) >= len(silent) and file_descriptors() == before)
+        desk.reply = SitesReply(sites=())
+        for _ in range(5):
+            async with connected(path) as caller:
+                assert isinstance(await caller.ask(frame(SitesCall())), SitesReply)
+            async with asyncio.timeout(10):
+                echo = await asyncio.create_subprocess_exec(
+                    "echo", "x", stdout=asyncio.subprocess.PIPE
+                )
+                said, _ = await echo.communicate()
+                assert said == b"x\n"
+        for caller_socket in silent:
+            caller_socket.close()
+
+    with_socket(tmp_path, script)
+
+
+def test_who_has_nothing_more_to_ask_gets_the_whole_answer(tmp_path: Path) -> None:
+    """A command may close its half of the connection as soon as it has asked."""
+
+    def with_small_buffer(peer: socket.socket) -> int:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return os.geteuid()
+
+    async def script(path: Path, desk: Desk) -> None:
+        before = file_descriptors()
+        desk.reply = ErrorReply(message="x" * 50_000)  # most of it waits in the service
+        caller = call_and_read_nothing(path, 1)
+        caller.shutdown(socket.SHUT_WR)
+        await until(lambda: len(desk.taken) == 1)
+        received = await asyncio.to_thread(lambda: b"".join(iter(lambda: caller.recv(65536), b"")))
+        assert received == BANNER + frame(desk.reply)
+        await until(lambda: file_descriptors() == before)
+        caller.close()
+
+    with_socket(tmp_path, script, with_small_buffer)
 
 
 def test_a_path_that_cannot_be_listened_at_is_the_admins_to_mend(tmp_path: Path) -> None:

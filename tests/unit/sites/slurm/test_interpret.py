@@ -340,7 +340,7 @@ def test_what_a_component_says_of_being_evicted_holds_for_the_whole_workload(
     ("words", "lead_s"),
     [
         ("", 0), ("--signal=USR1", 60), ("--signal=B:USR1@300", 300), ("--signal=RB:12@0", 0),
-        ("--signal=USR1@10 : --signal=USR1@20", 20), ("--signal=USR1@+30", 30), ("--signal=2@", 60),
+        ("--signal=USR1@10 : --signal=USR1@20", 20), ("--signal=USR1@+30", 30), ("--signal=2@", 0),
     ],
 )  # fmt: skip
 def test_how_early_slurm_itself_signals_a_job_is_read(words: str, lead_s: float) -> None:
