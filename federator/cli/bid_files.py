@@ -57,6 +57,7 @@ class NodeFields(Struct, frozen=True, forbid_unknown_fields=True):
     drain_reason: str = ""
     gres: _Gres = ()
     gres_alloc: _Gres = ()
+    gres_shared: tuple[str, ...] = ()
 
 
 class LocalFields(Struct, frozen=True, forbid_unknown_fields=True):

@@ -119,8 +119,12 @@ def _rank(row: QueueRow) -> Iterator[Line]:
 
 
 def _files(row: QueueRow) -> Iterator[Line]:
-    named = {"WorkDir": row.work_dir, "StdIn": row.stdin, "StdOut": row.stdout,
-             "StdErr": row.stderr}  # fmt: skip
+    named = {
+        "WorkDir": row.work_dir,
+        "StdIn": row.stdin,
+        "StdOut": row.stdout,
+        "StdErr": row.stderr,
+    }
     yield from ((label, path) for label, path in named.items() if path)
 
 

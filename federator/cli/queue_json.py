@@ -23,6 +23,9 @@ def iso(at_s: float) -> str:
 
 def _with_times(row: QueueRow) -> dict[str, object]:
     fields: dict[str, object] = msgspec.structs.asdict(row)
-    times = {"submitted_at": row.submitted_at_s, "started_at": row.started_at_s,
-             "ended_at": row.ended_at_s}  # fmt: skip
+    times = {
+        "submitted_at": row.submitted_at_s,
+        "started_at": row.started_at_s,
+        "ended_at": row.ended_at_s,
+    }
     return fields | {name: iso(at_s) for name, at_s in times.items()}

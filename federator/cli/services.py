@@ -58,9 +58,12 @@ def daemon(config: Path, log_level: str, verbose: bool, displace: bool) -> None:
     _log_to_stderr("debug" if verbose else log_level)
     loaded = load_config(config)
     service = Daemon(
-        loaded, open_store(loaded.store), supervisor, DaemonEdges(beside=in_a_thread),
+        loaded,
+        open_store(loaded.store),
+        supervisor,
+        DaemonEdges(beside=in_a_thread),
         displaces=displace,
-    )  # fmt: skip
+    )
     asyncio.run(_until_told(service))
 
 

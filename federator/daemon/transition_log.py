@@ -111,11 +111,15 @@ def _submitted(record: Submitted) -> LogLine:
     return LogLine(
         "submitted",
         {
-            "workload": record.first_id, **tasks, "user": draft.user, "tenant": draft.tenant,
-            "name": draft.name, "gpus": sum(job.total_gpus for job in draft.jobs),
+            "workload": record.first_id,
+            **tasks,
+            "user": draft.user,
+            "tenant": draft.tenant,
+            "name": draft.name,
+            "gpus": sum(job.total_gpus for job in draft.jobs),
             "priority": draft.priority,
         },
-    )  # fmt: skip
+    )
 
 
 def _awarded(record: Awarded) -> LogLine:

@@ -124,8 +124,9 @@ class Cluster(SimulatedSlurm):
         names = [name for plan in jobs for name in plan.nodes]
         if len(names) > len(set(names)):
             self._witness.misplaced(self.name, attempt)
-            raise SiteRefused("sbatch: error: Batch job submission failed: Invalid node name "
-                              "specified")  # fmt: skip
+            raise SiteRefused(
+                "sbatch: error: Batch job submission failed: Invalid node name specified"
+            )
 
     def is_task(self, attempt: AttemptId, array_index: int | None) -> None:
         """An sbatch of this attempt says ``--array=INDEX``, or is of no array."""

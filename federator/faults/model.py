@@ -119,8 +119,9 @@ class Model:
         array = self.arrays.get(attempt.workload)
         known = array.tasks[attempt.workload] if array is not None else None
         if array_index != known:
-            self.break_(f"{attempt} is task {known} of its array, and was submitted as "
-                        f"{array_index}")  # fmt: skip
+            self.break_(
+                f"{attempt} is task {known} of its array, and was submitted as {array_index}"
+            )
 
     def began(self, run: CodeRun) -> None:
         id_ = run.attempt.workload
@@ -155,10 +156,11 @@ class Model:
         if array is None or not array.max_running:
             return
         running = {
-            run.attempt.workload for run in self._live
+            run.attempt.workload
+            for run in self._live
             if self.arrays.get(run.attempt.workload) is array
             and run.attempt not in self.truth(run.attempt.workload).unrecorded
-        }  # fmt: skip
+        }
         if len(running) > array.max_running:
             self.break_(
                 f"{len(running)} tasks of array {array.id} run, and {array.max_running} may"
@@ -244,8 +246,11 @@ class Model:
         self.counts["het jobs"] += len(event.draft.jobs) > 1
         if event.draft.array_indices:
             self.counts["arrays"] += 1
-            array = Array(id=event.first_id, indices=event.draft.array_indices,
-                          max_running=event.draft.array_max_running)  # fmt: skip
+            array = Array(
+                id=event.first_id,
+                indices=event.draft.array_indices,
+                max_running=event.draft.array_max_running,
+            )
             self.arrays |= dict.fromkeys(array.tasks, array)
 
     def _moves(self, id_: WorkloadId, happening: Happening) -> None:

@@ -17,7 +17,7 @@ class Score(NamedTuple):
     victims_priority: int = 0
     victims: int = 0  # an optional job that is taken counts as one
     lost_work_gpu_s: float = 0.0
-    gpus_unasked: int = 0  # GPUs of the nodes that a workload without GPUs takes
+    gpus_unasked: int = 0  # free GPUs of the nodes that a workload without GPUs takes
     locality_cost: float = 0.0  # sum over pairs of GPUs, spec eq. 2
     gpu_worth: float = 0.0  # of all GPUs taken, so that the least capable that do are taken
     fragmentation: float = 0.0  # by how many GPUs it raises those of no use in its racks

@@ -56,6 +56,7 @@ class Node:
     drain_reason: str = ""  # while it takes no jobs: the site's words why, one line
     gres: Gres = ()  # beside GPUs
     gres_alloc: Gres = ()
+    gres_shared: tuple[str, ...] = ()  # names that any number of jobs hold at once (no_consume)
 
     @property
     def gpu_worth(self) -> float:

@@ -10,31 +10,37 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-RULE_KEYS: Final[Mapping[str, str]] = MappingProxyType({
-    "pass_interval_s": "pass_interval_s",
-    "launch_lease_s": "launch_lease_s",
-    "bid_timeout_s": "bid_timeout_s",
-    "preempt_frac": "preemption.budget_frac",
-    "preempt_window_s": "preemption.budget_window_s",
-    "grace_s": "preemption.grace_s",
-    "cooldown_s": "preemption.cooldown_s",
-    "min_run_s": "preemption.min_run_s",
-})  # fmt: skip
+RULE_KEYS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "pass_interval_s": "pass_interval_s",
+        "launch_lease_s": "launch_lease_s",
+        "bid_timeout_s": "bid_timeout_s",
+        "preempt_frac": "preemption.budget_frac",
+        "preempt_window_s": "preemption.budget_window_s",
+        "grace_s": "preemption.grace_s",
+        "cooldown_s": "preemption.cooldown_s",
+        "min_run_s": "preemption.min_run_s",
+    }
+)
 """Attributes of ``sched.rules.Rules``."""
 
-WEIGHT_KEYS: Final[Mapping[str, str]] = MappingProxyType({
-    "per_hour_waited": "credit.per_hour_waited",
-    "age_cap_h": "credit.age_cap_h",
-    "fair_share": "credit.fair_share",
-    "per_nice": "credit.per_nice",
-    "non_preemptible": "credit.non_preemptible",
-})  # fmt: skip
+WEIGHT_KEYS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "per_hour_waited": "credit.per_hour_waited",
+        "age_cap_h": "credit.age_cap_h",
+        "fair_share": "credit.fair_share",
+        "per_nice": "credit.per_nice",
+        "non_preemptible": "credit.non_preemptible",
+    }
+)
 """Attributes of ``sched.credit.CreditWeights``."""
 
-USAGE_KEYS: Final[Mapping[str, str]] = MappingProxyType({
-    "usage_window_h": "credit.usage_window_h",
-    "usage_half_life_h": "credit.usage_half_life_h",
-})  # fmt: skip
+USAGE_KEYS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "usage_window_h": "credit.usage_window_h",
+        "usage_half_life_h": "credit.usage_half_life_h",
+    }
+)
 """Attributes of ``sched.usage.UsageMemory``."""
 
 POLICY_KEYS: Final[Mapping[str, str]] = MappingProxyType({**RULE_KEYS, **WEIGHT_KEYS, **USAGE_KEYS})

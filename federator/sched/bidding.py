@@ -171,7 +171,11 @@ class Bidding:
         return isinstance(alone, Bid) and alone.score[:_AS_GOOD] < bid.score[:_AS_GOOD]
 
     def _may_be_spoilt(self, bid: Bid) -> bool:
-        """Tell whether the bids made before can have cost it a term of the score at all."""
+        """Tell whether the bids made before can have cost it a term of the score at all.
+
+        Of ``gpus_unasked`` they have where they hold nodes with fewer GPUs. That they hold a fuller
+        node of as many is not held against them: it would cost each CPU job a round.
+        """
         nodes = [self._room.by_name[name].node for plan in bid.jobs for name in plan.nodes]
         if bid.victims or bid.shrinks or len({node.switch for node in nodes}) > 1:
             return True

@@ -306,8 +306,13 @@ def _too_small(job: Job, need: NodeShare, suitable: list[FreeNode]) -> Reason:
     for name, amount in need.gres:
         best = max(f.gres.get(name, 0) for f in suitable)
         if amount > best:
-            return Reason(code=ReasonCode.NODE_TOO_SMALL, job=job.name, needed=amount,
-                          free=max(0, best), unit=name)  # fmt: skip
+            return Reason(
+                code=ReasonCode.NODE_TOO_SMALL,
+                job=job.name,
+                needed=amount,
+                free=max(0, best),
+                unit=name,
+            )
     return Reason(code=ReasonCode.TOO_FEW_NODES, job=job.name, needed=job.nodes or 1, free=0,
                   unit="nodes", detail=_per_node(job, need))  # fmt: skip
 

@@ -1,8 +1,9 @@
 """Decides which waiting workloads are held: those that every site has refused for good.
 
 A site refuses for good when its sbatch refuses the submission itself, or when time and again sbatch
-refuses the plan for it or its files cannot be opened there; one that is too small, or knows no such user, cannot take the workload anyhow. As long as one
-other site may take it, though it is full or down, the workload waits.
+refuses the plan for it or its files cannot be opened there. One that is too small, or knows no such
+user, cannot take the workload anyhow. As long as one other site may take it, though it is full or
+down, the workload waits.
 """
 
 from __future__ import annotations

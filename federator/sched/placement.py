@@ -183,11 +183,15 @@ def _suitable(job: Job, room: Room, partition: str) -> Suitable | Reason:
 
 
 def _without_gres(job: Job, nodes: Sequence[FreeNode]) -> Reason:
-    """Which gres no node has so much of; if each is there, only not on one node, the first."""
+    """Which gres no node has so much of; all of them where each is there, only not on one node."""
     most = {name: max(dict(f.node.gres).get(name, 0) for f in nodes) for name, _ in job.gres}
-    name, amount = next(((n, a) for n, a in job.gres if a > most[n]), job.gres[0])
-    return Reason(code=ReasonCode.NODE_TOO_SMALL, job=job.name, needed=amount,
-                  free=min(most[name], amount - 1), unit=name)  # fmt: skip
+    for name, amount in job.gres:
+        if amount > most[name]:
+            return Reason(code=ReasonCode.NODE_TOO_SMALL, job=job.name, needed=amount,
+                          free=most[name], unit=name)  # fmt: skip
+    wanted = ",".join(f"{name}:{amount}" for name, amount in job.gres)
+    detail = f"none that is right otherwise has {wanted}"
+    return Reason(code=ReasonCode.NODE_TOO_SMALL, job=job.name, detail=detail)
 
 
 def suitable_nodes(job: Job, room: Room, partition: str) -> Sequence[FreeNode]:
@@ -201,7 +205,7 @@ _GRID: Final = 2.0**20
 
 def _score(job: Job, chosen: Sequence[FreeNode], shares: Sequence[NodeShare], room: Room) -> Score:
     return Score(
-        gpus_unasked=0 if job.total_gpus else sum([f.node.gpus for f in chosen]),
+        gpus_unasked=0 if job.total_gpus else sum([max(0, f.gpus) for f in chosen]),
         locality_cost=locality_cost(chosen, shares, room.fabric),
         gpu_worth=on_grid(
             sum(s.gpus * f.node.gpu_worth for f, s in zip(chosen, shares, strict=True))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from federator.model.gres import covers
 from federator.model.plan import Bid, Shrink
 from federator.model.reason import Reason
 from federator.model.score import Score
@@ -175,6 +176,7 @@ class _Gauge:
         self._job = job
         least = least_share(job)
         self._bounds = bounds(least)
+        self._gres = least.gres
         self._exclusive = job.exclusive
         self._group = job.tensor_parallel if job.gpus else 1
         self._among = {id(f) for f in nodes}
@@ -197,9 +199,9 @@ class _Gauge:
 
     @property
     def counting_settles_it(self) -> bool:
-        """All but totals over so many nodes, CPUs that come task by task, and other gres."""
+        """All but totals over so many nodes, and CPUs that come task by task."""
         job = self._job
-        return not (job.cpus or job.gres) and (job.nodes is None or not job.gpus)
+        return not job.cpus and (job.nodes is None or not job.gpus)
 
     @property
     def enough(self) -> bool:
@@ -251,12 +253,14 @@ class _Gauge:
             if (
                 id(f) not in self._among or f.gpus < least_gpus or f.cpus < least_cpus
                 or f.mem_mib < least_mem or (self._exclusive and not f.untouched)
+                or (self._gres and not covers(f.gres, self._gres))
             ):  # fmt: skip
                 continue
             left_gpus, left_cpus = f.gpus - share.gpus, f.cpus - share.cpus
             fits = (
                 left_gpus >= least_gpus and left_cpus >= least_cpus
                 and f.mem_mib - share.mem_mib >= least_mem and not self._exclusive
+                and (not self._gres or f.would_cover(self._gres, share.gres))
             )  # fmt: skip
             nodes -= not fits
             gpus -= f.gpus - f.gpus % group - (left_gpus - left_gpus % group if fits else 0)
@@ -265,13 +269,14 @@ class _Gauge:
 
     def _move(self, victim: Occupant, sign: int) -> None:
         """Give back what a victim holds, or take it again, and count: thousands of times a bid."""
-        among, exclusive, group = self._among, self._exclusive, self._group
+        among, exclusive, group, gres = self._among, self._exclusive, self._group, self._gres
         least_gpus, least_cpus, least_mem = self._bounds
         for f, share in victim.shares:
             counts = id(f) in among
             if (
                 counts and f.gpus >= least_gpus and f.cpus >= least_cpus
                 and f.mem_mib >= least_mem and (not exclusive or f.untouched)
+                and (not gres or covers(f.gres, gres))
             ):  # fmt: skip
                 self._nodes -= 1
                 self._gpus -= f.gpus - f.gpus % group
@@ -284,6 +289,7 @@ class _Gauge:
             if (
                 counts and f.gpus >= least_gpus and f.cpus >= least_cpus
                 and f.mem_mib >= least_mem and (not exclusive or f.untouched)
+                and (not gres or covers(f.gres, gres))
             ):  # fmt: skip
                 self._nodes += 1
                 self._gpus += f.gpus - f.gpus % group
@@ -294,6 +300,8 @@ class _Gauge:
         least_gpus, least_cpus, least_mem = self._bounds
         if f.gpus >= least_gpus and f.cpus >= least_cpus and f.mem_mib >= least_mem:
             if self._exclusive and not f.untouched:
+                return
+            if self._gres and not covers(f.gres, self._gres):
                 return
             self._nodes += 1
             self._gpus += f.gpus - f.gpus % self._group

@@ -89,8 +89,9 @@ def ending_of(room: Room, at_s: float, plans: Iterable[JobPlan]) -> Ending:
 
 
 def _allocated(node: Node) -> NodeShare:
-    return NodeShare(gpus=node.gpus_alloc, cpus=node.cpus_alloc, mem_mib=node.mem_mib_alloc,
-                     gres=node.gres_alloc)  # fmt: skip
+    return NodeShare(
+        gpus=node.gpus_alloc, cpus=node.cpus_alloc, mem_mib=node.mem_mib_alloc, gres=node.gres_alloc
+    )
 
 
 def _all_of(node: Node) -> NodeShare:

@@ -85,9 +85,18 @@ class FreeNode:
             self.move_gres(share.gres, 1)
 
     def move_gres(self, gres: Gres, sign: int) -> None:
-        """Give so much of it back, or take it (-1)."""
+        """Give so much of it back, or take it (-1); what Slurm does not consume stays there."""
+        shared = self.node.gres_shared
         for name, amount in gres:
-            self.gres[name] = self.gres.get(name, 0) + sign * amount
+            if not shared or name.partition(":")[0] not in shared:
+                self.gres[name] = self.gres.get(name, 0) + sign * amount
+
+    def would_cover(self, asked: Gres, taken: Gres) -> bool:
+        """Tell whether all that is asked for would be free if so much were taken."""
+        self.move_gres(taken, -1)
+        found = covers(self.gres, asked)
+        self.move_gres(taken, 1)
+        return found
 
 
 def _free_gres(node: Node) -> dict[str, int]:

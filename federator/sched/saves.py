@@ -29,6 +29,7 @@ class SaveTimes:
 
     def __init__(self) -> None:
         self._seen: OrderedDict[Family, deque[float]] = OrderedDict()  # latest family last
+        self._p95_s: dict[Family, float] = {}  # of those asked for since they last saved
 
     def saved(self) -> Iterator[tuple[TenantName, str, str, tuple[float, ...]]]:
         """Every family with its save times, the one that saved last at the end."""
@@ -38,6 +39,7 @@ class SaveTimes:
         """Know these as well, as ``saved`` told them."""
         for tenant, user, name, times in families:
             self._seen[tenant, user, name] = deque(times, maxlen=SAVES_KEPT)
+        self._p95_s.clear()
 
     def learn(self, family: Family, leave: Leave, started_at_s: float, most_s: float = inf) -> None:
         """Take in how one of a family has left, that started then; no save took longer than that.
@@ -54,8 +56,9 @@ class SaveTimes:
         seen = self._seen.setdefault(family, deque(maxlen=SAVES_KEPT))
         self._seen.move_to_end(family)
         seen.append(took_s)
+        self._p95_s.pop(family, None)
         if len(self._seen) > FAMILIES_KEPT:
-            self._seen.popitem(last=False)
+            self._p95_s.pop(self._seen.popitem(last=False)[0], None)
 
     def p95_s(self, family: Family) -> float | None:
         """What some 95 % of the family's saves did not exceed; None: none seen.
@@ -65,8 +68,11 @@ class SaveTimes:
         Returns:
             Seconds >= 0; ``inf`` where a save was cut off by the end of the grace.
         """
-        seen = self._seen.get(family)
-        return sorted(seen)[floor(_QUANTILE * (len(seen) - 1))] if seen else None
+        known_s = self._p95_s.get(family)
+        if known_s is None and (seen := self._seen.get(family)):
+            known_s = sorted(seen)[floor(_QUANTILE * (len(seen) - 1))]
+            self._p95_s[family] = known_s
+        return known_s
 
     def known_s(self, family: Family) -> float:
         """As ``p95_s``; 0 where no save was seen to its end."""

@@ -2,8 +2,8 @@
 
 Afterwards (the preemption tax) destroyed is what the victim's GPUs did after the last moment that
 was of use: when it was told to leave, if it has saved since; else when its last known checkpoint
-was complete; else its start. So saving and leaving count as well. What the
-restart costs (loading, warming up) is not seen in it.
+was complete; else its start. So saving and leaving count as well. What the restart costs (loading,
+warming up) is not seen in it.
 """
 
 from __future__ import annotations

@@ -12,9 +12,8 @@ from federator.policies.settings import POLICY_KEYS
 from federator.sim.physics import Physics
 
 OF_PHYSICS: Final = frozenset(f.name for f in fields(Physics))
-OF_REPLAYS: Final = frozenset(
-    {"preempt_gpus"}
-)  # a budget in GPUs, which federation.yaml does not have
+OF_REPLAYS: Final = frozenset({"preempt_gpus"})
+"""Of a replay alone: the budget for evictions in GPUs, which federation.yaml has as a part."""
 _OF_NO_EFFECT: Final = {
     "bid_timeout_s": "simulated sites answer at once",
     "per_nice": "no job of a trace has a --nice",

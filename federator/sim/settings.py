@@ -65,13 +65,19 @@ def without_effect(changes: Collection[str], settings: Settings) -> Iterator[str
     rules, physics = settings.rules, settings.physics
     fails, local = physics.node_mtbf_s < inf, physics.local_load > 0
     for needed, because, names in (
-        (rules.evicts, "nobody is evicted; set preempt_frac or preempt_gpus",
-         ("preempt_window_s", "grace_s", "cooldown_s", "min_run_s", "save_s")),
-        (rules.evicts or fails, "nothing ends a job early; set preempt_frac or node_mtbf_s",
-         ("checkpoint_every_s", "restore_s", "launch_lease_s")),
+        (
+            rules.evicts,
+            "nobody is evicted; set preempt_frac or preempt_gpus",
+            ("preempt_window_s", "grace_s", "cooldown_s", "min_run_s", "save_s"),
+        ),
+        (
+            rules.evicts or fails,
+            "nothing ends a job early; set preempt_frac or node_mtbf_s",
+            ("checkpoint_every_s", "restore_s", "launch_lease_s"),
+        ),
         (fails, "no node fails; set node_mtbf_s", ("node_repair_s",)),
         (local, "there are no local users; set local_load", ("local_duration_s", "local_gpus")),
-    ):  # fmt: skip
+    ):
         if not needed:
             yield from (f"--set: {n} has no effect: {because}" for n in names if n in changes)
 

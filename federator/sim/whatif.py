@@ -62,8 +62,13 @@ def live_through(
     Returns:
         A life for each arrival, in their order.
     """
-    return Fleet(scenario, config.policy.order, rules, options=options,
-                 usage=config.policy.credit.usage.average()).run()  # fmt: skip
+    return Fleet(
+        scenario,
+        config.policy.order,
+        rules,
+        options=options,
+        usage=config.policy.credit.usage.average(),
+    ).run()
 
 
 def rules_of(config: FederationConfig, evictable_gpus: int = 0) -> Rules:

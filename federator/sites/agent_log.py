@@ -110,9 +110,7 @@ class LoggedChannel:
 
     def serving(self, welcome: Welcome) -> None:
         """The daemon has introduced itself, and was accepted."""
-        self._write(
-            logging.INFO, "serving", federation=welcome.federation, epoch=welcome.epoch,
-        )  # fmt: skip
+        self._write(logging.INFO, "serving", federation=welcome.federation, epoch=welcome.epoch)
 
     def ended(self, error: str = "") -> None:
         """The connection is over."""

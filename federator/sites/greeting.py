@@ -56,8 +56,17 @@ def refuse_strangers(
         check_term(folder, term_of(welcome), displaces=welcome.displaces)
     except StaleState as error:
         served = last_served(folder)
-        write(frame(Hello(protocol=PROTOCOL_VERSION, site=site, slurm_version="",
-                          last_epoch=served.epoch, federation=served.federation,
-                          log_began=served.log_began,
-                          other_log=isinstance(error, OtherLog))))  # fmt: skip
+        write(
+            frame(
+                Hello(
+                    protocol=PROTOCOL_VERSION,
+                    site=site,
+                    slurm_version="",
+                    last_epoch=served.epoch,
+                    federation=served.federation,
+                    log_began=served.log_began,
+                    other_log=isinstance(error, OtherLog),
+                )
+            )
+        )
         raise

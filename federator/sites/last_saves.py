@@ -56,9 +56,10 @@ class LastSaves:
         ``known``: the attempts at the site.
         """
         running = {
-            a for a, r in known.items()
+            a
+            for a, r in known.items()
             if r.state is SiteJobState.RUNNING and r.leave is None and a.workload in self.evictable
-        }  # fmt: skip
+        }
         self._looked_at_s = {a: at_s for a, at_s in self._looked_at_s.items() if a in running}
         self._saved_at_s = {a: at_s for a, at_s in self._saved_at_s.items() if a in running}
         now_s = self._elapsed()
@@ -70,9 +71,14 @@ class LastSaves:
                 continue
             if looked_at_s is None or now_s - looked_at_s >= EVERY_S:
                 due.setdefault(mark.user, []).append(
-                    PreemptOrder(attempt=attempt, user=mark.user, site_job_id=mark.job_id,
-                                 grace_s=0.0, checkpoint_dir=mark.checkpoint_dir)
-                )  # fmt: skip
+                    PreemptOrder(
+                        attempt=attempt,
+                        user=mark.user,
+                        site_job_id=mark.job_id,
+                        grace_s=0.0,
+                        checkpoint_dir=mark.checkpoint_dir,
+                    )
+                )
         for user, orders in due.items():
             self._busy.add(user)
             self._start(self._look(user, orders))

@@ -51,8 +51,9 @@ def medians_at(site: str) -> dict[str, tuple[float, float]]:
     """Seconds of wall and of CPU time, by command."""
     asked = json.dumps([ROUNDS, [each for pair in PAIRS.items() for each in pair]])
     # A job's output file lies where it was submitted.
-    said = at(site, "sh", "-c", 'cd "$HOME" && exec python3 -I -c "$0" "$1"', TIMER, asked,
-              user="vision1")  # fmt: skip
+    said = at(
+        site, "sh", "-c", 'cd "$HOME" && exec python3 -I -c "$0" "$1"', TIMER, asked, user="vision1"
+    )
     found: dict[str, tuple[float, float]] = json.loads(said)
     return found
 

@@ -16,10 +16,12 @@ import numpy as np
 from federator.sched.backlog import Backlog, Lane
 from federator.sched.holdings import Holdings
 from federator.sched.ledger import Entry, Ledger
+from federator.sched.saves import SaveTimes
 
 Attributes = dict[tuple[type, str], str]
 
 DERIVED: Final[Attributes] = {
+    (SaveTimes, "_p95_s"): "follows from the save times, as soon as it is asked for",
     (Backlog, "stale"): "families to scan; those without waiting workloads may be missing",
     (Backlog, "_families"): "follows from the lanes; those without any may be missing",
     (Backlog, "heads"): "of the last quota scan; all is scanned before it is asked for",

@@ -148,10 +148,10 @@ def test_a_workload_without_gpus_takes_nodes_with_gpus_only_where_the_others_are
     found = place_all(workload, Room(site), ("gpu",))
     if not isinstance(found, Bid):
         return
-    gpus_on = {n.name: n.gpus for n in site}
-    taken = sum(gpus_on[name] for name in shares_of(found.jobs))
-    assert found.score.gpus_unasked == taken
-    if len(workload) == 1 and taken:
+    nodes_by_name = {n.name: n for n in site}
+    taken = [nodes_by_name[name] for name in shares_of(found.jobs)]
+    assert found.score.gpus_unasked == sum(max(0, n.gpus - n.gpus_alloc) for n in taken)
+    if len(workload) == 1 and any(n.gpus for n in taken):
         others = [n for n in site if not n.gpus]
         assert not isinstance(place_all(workload, Room(others), ("gpu",)), Bid)
 

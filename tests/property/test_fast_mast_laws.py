@@ -138,9 +138,12 @@ def test_small_windows_and_short_memories_change_both_alike(
     usage=st.sampled_from(({"usage_window_h": 0.05}, {"usage_half_life_h": 0.1}, {})),
 )
 def test_the_settings_of_the_policy_change_both_alike(
-    trace: Trace, per_hour_waited: float, age_cap_h: float, fair_share: float,
+    trace: Trace,
+    per_hour_waited: float,
+    age_cap_h: float,
+    fair_share: float,
     usage: dict[str, float],
-) -> None:  # fmt: skip
+) -> None:
     weights = {"per_hour_waited": per_hour_waited, "age_cap_h": age_cap_h, "fair_share": fair_share}
     assert_same(trace, chosen=settings_of(weights | usage, "mast"))
 

@@ -83,8 +83,14 @@ class Leader:
         self.copies.append(self.log)
 
 
-HOW: Final = ("whole", "compacted", "lost", "older copy", "recovered",
-              "recovered from an older copy")  # fmt: skip
+HOW: Final = (
+    "whole",
+    "compacted",
+    "lost",
+    "older copy",
+    "recovered",
+    "recovered from an older copy",
+)
 TERMS: Final = st.tuples(
     st.sampled_from(HOW),
     st.integers(0, 50),

@@ -73,8 +73,11 @@ def connect_loops(site: str, user: str) -> Iterator[None]:
 def test_two_hundred_commands_of_a_user_at_once_all_succeed(federation: Running, site: str) -> None:
     done = subprocess.run(
         command(site, "vision1", *PYTHON, AT_ONCE),
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "200 answers\n"
 
@@ -85,7 +88,10 @@ def test_a_loop_of_connects_of_one_user_locks_no_other_out(federation: Running, 
         for _ in range(3):
             done = subprocess.run(
                 command(site, "vision1", *PYTHON, ASK),
-                capture_output=True, text=True, check=False, timeout=60,
-            )  # fmt: skip
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=60,
+            )
             assert done.returncode == 0, done.stderr
             assert float(done.stdout) < 1.0

@@ -82,8 +82,15 @@ def test_researchers_may_ask_why_and_what_their_tenant_has(federation: Running, 
 @pytest.mark.parametrize("site", SITES)
 def test_a_closed_pipe_ends_a_command_as_it_ends_squeue(federation: Running, site: str) -> None:
     id_ = shell(site, "fsbatch --parsable --gres=gpu:1 --wrap=true").stdout.strip()
-    ours = ("fsqueue -t all", "fsqueue -t all --json", "fsinfo", "fscancel --help",
-            "fsbatch --help", "federator tenants", f"federator explain {id_}")  # fmt: skip
+    ours = (
+        "fsqueue -t all",
+        "fsqueue -t all --json",
+        "fsinfo",
+        "fscancel --help",
+        "fsbatch --help",
+        "federator tenants",
+        f"federator explain {id_}",
+    )
     for command in ("squeue", *ours):
         # The reader is gone before the command starts.
         done = shell(site, f"({{ sleep 0.3; {command}; echo ended $? >&2; }} | true); true")

@@ -28,9 +28,18 @@ def fleet(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
 def take_nics(site: str, *nodes: str) -> None:
     """A local job on each of these nodes holds all that it has."""
     for node in nodes:
-        at(site, "sbatch", "-plocal", "--output=/dev/null", "-n1", "-t30", "--wrap=sleep 900",
-           f"--nodelist={site}-{node}", f"--gres=nic:{layout.NICS}",
-           user=layout.LOCAL_USER)  # fmt: skip
+        at(
+            site,
+            "sbatch",
+            "-plocal",
+            "--output=/dev/null",
+            "-n1",
+            "-t30",
+            "--wrap=sleep 900",
+            f"--nodelist={site}-{node}",
+            f"--gres=nic:{layout.NICS}",
+            user=layout.LOCAL_USER,
+        )
 
 
 def nics_in_use(fleet: Running, site: str) -> dict[str, int]:

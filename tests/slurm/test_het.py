@@ -40,9 +40,16 @@ def room_only_at(running: Running, site: str) -> Iterator[None]:
     others = [name for name in SITES if name != site]
     try:
         for name in others:
-            at(name, "sbatch", "--partition=local", f"--nodes={layout.NODES_PER_SITE}",
-               "--exclusive", "--output=/dev/null", "--wrap=sleep 300",
-               user=layout.LOCAL_USER)  # fmt: skip
+            at(
+                name,
+                "sbatch",
+                "--partition=local",
+                f"--nodes={layout.NODES_PER_SITE}",
+                "--exclusive",
+                "--output=/dev/null",
+                "--wrap=sleep 300",
+                user=layout.LOCAL_USER,
+            )
         within(90, lambda: all(_is_full(running, name) for name in others))
         yield
     finally:

@@ -25,8 +25,14 @@ sleep 600
 
 @pytest.fixture
 def evicting(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
-    yield from lasting(Running(tmp_path, tenants={"bio": {"quota": {"gpus": 0}}},
-                               pass_interval_s=5.0, preemption={"budget_frac": 1.0}))  # fmt: skip
+    yield from lasting(
+        Running(
+            tmp_path,
+            tenants={"bio": {"quota": {"gpus": 0}}},
+            pass_interval_s=5.0,
+            preemption={"budget_frac": 1.0},
+        )
+    )
 
 
 def job_at(running: Running, site: str, id_: int) -> dict[str, Any]:

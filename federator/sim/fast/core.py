@@ -39,9 +39,13 @@ class FlatFleet:
     """
 
     def __init__(
-        self, trace: Trace, policy: Mast, rules: Rules, options: ReplayOptions,
+        self,
+        trace: Trace,
+        policy: Mast,
+        rules: Rules,
+        options: ReplayOptions,
         usage: UsageAverage | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._trace = trace
         self._options = options
         self._interval_s = rules.pass_interval_s

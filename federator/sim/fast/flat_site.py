@@ -184,7 +184,7 @@ class FlatSite:
             nodes, shares = [node], [shape.gpus]
         changes = self._changes(nodes, shares)
         cost = locality_cost(nodes, shares)
-        unasked = 0 if shape.gpus else self.nodes.size
+        unasked = 0 if shape.gpus else sum([self.nodes.free[node] for node in nodes])
         return FlatBid(FlatPlan(nodes, shares), len(changes), unasked, cost, changes)
 
     def _changes(self, nodes: list[int], shares: list[int]) -> list[tuple[int, RackKey, RackKey]]:

@@ -422,7 +422,7 @@ class SlurmClient:
     async def inspect(
         self, user: str, jobs: Sequence[tuple[Mapping[str, object], str]]
     ) -> list[str]:
-        """Say which of each job's files cannot be opened, as seen from here; "": none is known.
+        """Say which files of each job cannot be opened, as seen from here; "": none is known.
 
         Args:
             user: whose jobs they are.

@@ -148,6 +148,15 @@ def parse_other_gres(gres: str) -> OtherGres:
     return OtherGres(known=known, unread=unread)
 
 
+def shared_gres(configured: str) -> tuple[str, ...]:
+    """Return the names that Slurm lends without counting: ``bw`` of ``bw:lustre:no_consume:4K``.
+
+    As for Slurm, one such entry makes all of the name so. 22.05 does not tell it of a node.
+    """
+    entries = (text.strip().split(":") for text, _ in _GRES_ENTRY.findall(configured))
+    return tuple(sorted({name for name, *words in entries if "no_consume" in words}))
+
+
 def gpus_in_parts(used: str) -> int:
     """Return how many GPUs are in use by shards (or MPS), so that Slurm gives them to nobody else.
 

@@ -21,6 +21,7 @@ from federator.sites.slurm.parse_base import (
     parse_gpus,
     parse_other_gres,
     problem,
+    shared_gres,
 )
 
 # Atomic groups: each key is the first of its name, and a line that does not match fails at once.
@@ -158,6 +159,7 @@ def _node(line: str, switch_of: Mapping[str, str], problems: list[str]) -> Node:
         features=_words(field["features"]),
         gres=gres,
         gres_alloc=gres_alloc,
+        gres_shared=shared_gres(field["gres"]) if "no_consume" in field["gres"] else (),
         drain_reason="" if state.takes_jobs else _reason(field["rest"]),
     )
 

@@ -260,7 +260,7 @@ def why_not(option: str, folder: str, name: str) -> str:
     """Return why a file of a job cannot be opened, as seen from here; "" where it can."""
     at = os.path.abspath(encode(folder))
     path, reads, wrong = os.path.join(at, encode(name)), option == "input", ""
-    try:
+    with contextlib.suppress(OSError):  # a file system that fails tells nothing of the file
         above, mode = mode_of(at), mode_of(path) if name else 0
         if not stat.S_ISDIR(above):
             wrong = "its folder does not exist"
@@ -272,14 +272,12 @@ def why_not(option: str, folder: str, name: str) -> str:
             wrong = "it does not exist" if name else ""
         elif not os.access(at, os.W_OK | os.X_OK):
             wrong = "its folder may not be written to"
-    except OSError as error:  # a file system that fails tells nothing of the file
-        wrong = "permission denied" if isinstance(error, PermissionError) else ""
     return wrong and f"--{option}={path.decode('utf-8', 'replace')}: {wrong}"
 
 
 def mode_of(path: bytes) -> int:
-    """A file's type and permissions; 0: there is none."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+    """A file's type and permissions; 0: there is none that this user can reach."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         return os.stat(path).st_mode
     return 0
 

@@ -28,12 +28,21 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        (), ("-o", "%j.out"), ("-o", "logs/%j/%N.out"), ("-e", "/dev/null"), ("-i", "file"),
-        ("-o", "file"), ("-e", "none"), ("-o", "%N/x"), ("-D", "sub", "-o", "x"), ("-i", "%N"),
-        ("-o", "there/%A_%a.out"), ("-e", "there/%x-%a.err"),
+        (),
+        ("-o", "%j.out"),
+        ("-o", "logs/%j/%N.out"),
+        ("-e", "/dev/null"),
+        ("-i", "file"),
+        ("-o", "file"),
+        ("-e", "none"),
+        ("-o", "%N/x"),
+        ("-D", "sub", "-o", "x"),
+        ("-i", "%N"),
+        ("-o", "there/%A_%a.out"),
+        ("-e", "there/%x-%a.err"),
         ("-D", "there", "-o", "%x_%j_%A_%S.log"),
     ],
-)  # fmt: skip
+)
 def test_what_can_be_opened_or_made_is_no_matter(words: tuple[str, ...]) -> None:
     assert said(*words) == []
 

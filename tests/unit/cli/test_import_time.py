@@ -23,15 +23,43 @@ from federator.sites.calls import (
 from federator.sites.replies import Reply
 
 # Not inspect: msgspec imports typing_extensions where there is one (no site has it), and that it.
-HEAVY = frozenset({
-    "ClusterShell", "argparse", "asyncio", "asyncssh", "click", "concurrent", "dataclasses",
-    "docker", "json", "logging", "numpy", "pathlib", "pydantic", "redis", "rich",
-    "shlex", "shutil", "ssl", "structlog", "subprocess", "tempfile", "threading", "yaml",
-})  # fmt: skip
-OURS = frozenset({
-    "federator.model.workload", "federator.model.site", "federator.model.plan",
-    "federator.sites.protocol", "federator.sites.replies", "federator.sites.slurm.interpret",
-})  # fmt: skip
+HEAVY = frozenset(
+    {
+        "ClusterShell",
+        "argparse",
+        "asyncio",
+        "asyncssh",
+        "click",
+        "concurrent",
+        "dataclasses",
+        "docker",
+        "json",
+        "logging",
+        "numpy",
+        "pathlib",
+        "pydantic",
+        "redis",
+        "rich",
+        "shlex",
+        "shutil",
+        "ssl",
+        "structlog",
+        "subprocess",
+        "tempfile",
+        "threading",
+        "yaml",
+    }
+)
+OURS = frozenset(
+    {
+        "federator.model.workload",
+        "federator.model.site",
+        "federator.model.plan",
+        "federator.sites.protocol",
+        "federator.sites.replies",
+        "federator.sites.slurm.interpret",
+    }
+)
 PROGRAM = """
 import sys
 from federator.cli import {command}

@@ -16,10 +16,18 @@ from federator.sites.replies import Reply
 from tests.unit.cli.test_import_time import answering_once
 
 ROWS = tuple(
-    QueueRow(id=2**32 + k, name="n", user="u", tenant="t", priority=1, state="RUNNING", attempt=1,
-             submitted_at_s=0.0)
+    QueueRow(
+        id=2**32 + k,
+        name="n",
+        user="u",
+        tenant="t",
+        priority=1,
+        state="RUNNING",
+        attempt=1,
+        submitted_at_s=0.0,
+    )
     for k in range(2_000)  # more than a pipe holds
-)  # fmt: skip
+)
 
 
 def ends(program: str, words: list[str], reply: Reply, folder: Path) -> tuple[int, str]:
@@ -31,9 +39,13 @@ def ends(program: str, words: list[str], reply: Reply, folder: Path) -> tuple[in
     main = "import sys; from federator.cli.{} import main; sys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-c", main.format(program), *words],
-        check=False, env=os.environ | {"FEDERATOR_SOCKET": str(path)}, stdout=write_end,
-        stderr=subprocess.PIPE, text=True, timeout=60,
-    )  # fmt: skip
+        check=False,
+        env=os.environ | {"FEDERATOR_SOCKET": str(path)},
+        stdout=write_end,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
     os.close(write_end)
     if serving.is_alive():  # a command that only helps asks nobody
         with socket.socket(socket.AF_UNIX) as peer:

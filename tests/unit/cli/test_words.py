@@ -70,29 +70,60 @@ def test_a_time_to_come_is_told_in_a_fitting_unit(seconds: float, text: str) -> 
 @pytest.mark.parametrize(
     ("reason", "text"),
     [
-        (Reason(code=ReasonCode.TOO_FEW_NODES, needed=1, unit="nodes", detail="8 GPUs"),
-         "needs 1 node with 8 GPUs, the site has none"),
-        (Reason(code=ReasonCode.TOO_FEW_NODES, needed=16, free=8, unit="GPUs", detail="a100"),
-         "needs 16 GPUs of a100, the site has 8"),
-        (Reason(code=ReasonCode.TOO_FEW_NODES, needed=5, free=4, unit="nodes",
-                apart=("t+0", "t+2")),
-         "t+0 and t+2 need 5 nodes, none of them shared; the site has 4"),
-        (Reason(code=ReasonCode.RESOURCES, needed=5, free=4, unit="nodes",
-                apart=("t+0", "t+2", "t+3")),
-         "t+0, t+2 and t+3 need 5 nodes, none of them shared; free 4"),
-        (Reason(code=ReasonCode.TOO_FEW_NODES, needed=8, free=4, unit="nodes",
-                apart=tuple(f"t+{k}" for k in range(8))),
-         "t+0, t+1, t+2 and 5 more need 8 nodes, none of them shared; the site has 4"),
-        (Reason(code=ReasonCode.TOO_FEW_NODES, job="t+1", needed=2, unit="nodes", apart=("t+1",)),
-         "t+1: needs 2 nodes that no other of its components has; the site has none"),
-        (Reason(code=ReasonCode.NODE_TOO_SMALL, job="t", needed=2, free=1, unit="nic"),
-         "t: needs nic:2 on one node, the largest has nic:1"),
-        (Reason(code=ReasonCode.NODE_TOO_SMALL, needed=1, unit="fpga"),
-         "needs fpga:1 on one node, the largest has none"),
-        (Reason(code=ReasonCode.LIMIT, needed=1, unit="h100 GPUs", detail="nlp"),
-         "needs 1 h100 GPU, the limit of tenant nlp leaves 0"),
+        (
+            Reason(code=ReasonCode.TOO_FEW_NODES, needed=1, unit="nodes", detail="8 GPUs"),
+            "needs 1 node with 8 GPUs, the site has none",
+        ),
+        (
+            Reason(code=ReasonCode.TOO_FEW_NODES, needed=16, free=8, unit="GPUs", detail="a100"),
+            "needs 16 GPUs of a100, the site has 8",
+        ),
+        (
+            Reason(
+                code=ReasonCode.TOO_FEW_NODES, needed=5, free=4, unit="nodes", apart=("t+0", "t+2")
+            ),
+            "t+0 and t+2 need 5 nodes, none of them shared; the site has 4",
+        ),
+        (
+            Reason(
+                code=ReasonCode.RESOURCES,
+                needed=5,
+                free=4,
+                unit="nodes",
+                apart=("t+0", "t+2", "t+3"),
+            ),
+            "t+0, t+2 and t+3 need 5 nodes, none of them shared; free 4",
+        ),
+        (
+            Reason(
+                code=ReasonCode.TOO_FEW_NODES,
+                needed=8,
+                free=4,
+                unit="nodes",
+                apart=tuple(f"t+{k}" for k in range(8)),
+            ),
+            "t+0, t+1, t+2 and 5 more need 8 nodes, none of them shared; the site has 4",
+        ),
+        (
+            Reason(
+                code=ReasonCode.TOO_FEW_NODES, job="t+1", needed=2, unit="nodes", apart=("t+1",)
+            ),
+            "t+1: needs 2 nodes that no other of its components has; the site has none",
+        ),
+        (
+            Reason(code=ReasonCode.NODE_TOO_SMALL, job="t", needed=2, free=1, unit="nic"),
+            "t: needs nic:2 on one node, the largest has nic:1",
+        ),
+        (
+            Reason(code=ReasonCode.NODE_TOO_SMALL, needed=1, unit="fpga"),
+            "needs fpga:1 on one node, the largest has none",
+        ),
+        (
+            Reason(code=ReasonCode.LIMIT, needed=1, unit="h100 GPUs", detail="nlp"),
+            "needs 1 h100 GPU, the limit of tenant nlp leaves 0",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_missing_is_told_in_the_singular_and_the_plural(reason: Reason, text: str) -> None:
     assert reason_text(reason) == text
 

@@ -56,8 +56,13 @@ def test_a_submission_of_an_older_release_says_nothing_of_evictions_and_time_lim
 
 
 def test_offers_of_an_older_release_are_read_by_the_places_that_their_terms_had() -> None:
-    new = Awarded(at_s=3.0, attempt=attempt(), site="alpine", jobs=plan_on("a1"),
-                  offers={"alpine": {"locality_cost": 28.0}, "boreal": {}})  # fmt: skip
+    new = Awarded(
+        at_s=3.0,
+        attempt=attempt(),
+        site="alpine",
+        jobs=plan_on("a1"),
+        offers={"alpine": {"locality_cost": 28.0}, "boreal": {}},
+    )
     assert decode_event(encode_event(new)) == new
     assert new.scores == {"alpine": Score(locality_cost=28.0), "boreal": Score()}
     fields = msgspec.msgpack.decode(encode_event(new))
@@ -65,16 +70,28 @@ def test_offers_of_an_older_release_are_read_by_the_places_that_their_terms_had(
     old = decode_event(msgspec.msgpack.encode(fields))
     assert isinstance(old, Awarded)
     assert old.scores == {
-        "alpine": Score(preempts=1, victims_priority=3, victims=2, lost_work_gpu_s=60.0,
-                        locality_cost=28.0, gpu_worth=8.0, fragmentation=-1.5),
+        "alpine": Score(
+            preempts=1,
+            victims_priority=3,
+            victims=2,
+            lost_work_gpu_s=60.0,
+            locality_cost=28.0,
+            gpu_worth=8.0,
+            fragmentation=-1.5,
+        ),
         "boreal": Score(),
-    }  # fmt: skip
+    }
 
 
 def test_a_score_from_the_log_can_be_shown_like_any_other() -> None:
     score = Score(preempts=1, victims_priority=3, victims=2, lost_work_gpu_s=60.0, gpus_unasked=8)
-    awarded = Awarded(at_s=3.0, attempt=attempt(), site="alpine", jobs=plan_on("a1"),
-                      offers={"alpine": score.named()})  # fmt: skip
+    awarded = Awarded(
+        at_s=3.0,
+        attempt=attempt(),
+        site="alpine",
+        jobs=plan_on("a1"),
+        offers={"alpine": score.named()},
+    )
     read = decode_event(encode_event(awarded))
     assert isinstance(read, Awarded)
     shown = msgspec.msgpack.encode(read.scores)

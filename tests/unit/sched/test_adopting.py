@@ -55,9 +55,10 @@ def lost() -> tuple[Loopback, Remembered]:
         jobs=order.jobs, key=order.key, priority=order.priority, report=report(order.workload),
     )  # fmt: skip
     new = Loopback(
-        {"alpine": rack("a", 4), "baker": rack("b", 2)}, tenants=TENANTS,
+        {"alpine": rack("a", 4), "baker": rack("b", 2)},
+        tenants=TENANTS,
         began_s=f.clock.now_s + 1.0,
-    )  # fmt: skip
+    )
     new.run_for(1.0)
     return new, told
 
@@ -330,10 +331,15 @@ def test_what_an_earlier_term_began_is_adopted_though_the_log_has_lost_its_tail(
     order = [c for c in f.commands if isinstance(c, LaunchAt)][-1]
     assert order.attempt.workload > kept
     told = Remembered(
-        attempt=order.attempt, user=order.workload.user, site_job_id=102, workload=order.workload,
-        jobs=order.jobs, key=order.key, priority=order.priority,
+        attempt=order.attempt,
+        user=order.workload.user,
+        site_job_id=102,
+        workload=order.workload,
+        jobs=order.jobs,
+        key=order.key,
+        priority=order.priority,
         report=report(order.workload, site_job_id=102),
-    )  # fmt: skip
+    )
     f.log[:] = log
     f.clock.now_s += 1.0
     f.restart()

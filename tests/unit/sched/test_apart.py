@@ -85,10 +85,16 @@ def test_for_the_components_of_a_workload_as_many_are_evicted_as_they_need_nodes
     """On the node of the first component there would be room for the second, too."""
     nodes = [replace(n, gpus_alloc=8, cpus_alloc=8) for n in rack("a", 2)]
     running = [
-        RunningJob(id=k, tenant="nlp", priority=7, preemptible=True, started_at_s=0.0,
-                   nodes={n.name: NodeShare(gpus=8, cpus=8)})
+        RunningJob(
+            id=k,
+            tenant="nlp",
+            priority=7,
+            preemptible=True,
+            started_at_s=0.0,
+            nodes={n.name: NodeShare(gpus=8, cpus=8)},
+        )
         for k, n in enumerate(nodes, 1)
-    ]  # fmt: skip
+    ]
     scheduler = SiteScheduler(("gpu",))
     scheduler.update(nodes, (), running=running)
     asked = BidRequest(id=WorkloadId(9), jobs=(ONE_GPU, gang(1, 2)), priority=1, preempt_gpus=16)
@@ -103,8 +109,15 @@ def test_a_reservation_waits_for_a_node_for_each_component() -> None:
     """One node is free at once, which has room for both components."""
     a1, a2 = rack("a", 2)
     nodes = (a1, replace(a2, gpus_alloc=8, cpus_alloc=8))
-    job = RunningJob(id=1, tenant="nlp", priority=1, preemptible=False, started_at_s=0.0,
-                     nodes={"a2": NodeShare(gpus=8, cpus=8)}, ends_by_s=500.0)  # fmt: skip
+    job = RunningJob(
+        id=1,
+        tenant="nlp",
+        priority=1,
+        preemptible=False,
+        started_at_s=0.0,
+        nodes={"a2": NodeShare(gpus=8, cpus=8)},
+        ends_by_s=500.0,
+    )
     scheduler = SiteScheduler(("gpu",))
     scheduler.update(nodes, (), running=[job])
     asked = BidRequest(id=WorkloadId(9), jobs=(ONE_GPU, ONE_GPU))

@@ -13,7 +13,9 @@ from federator.model.reason import Reason, ReasonCode, RefusalKind
 from federator.model.site import Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
 from federator.sched.negative_cache import NegativeCache, Rights
+from federator.sched.placement import Placed, place_in
 from federator.sched.plausible import plan_contradiction
+from federator.sched.room import Room
 from federator.sched.site_scheduler import SiteScheduler
 from tests.fakes.build import attempt, gang, rack
 
@@ -64,6 +66,28 @@ def test_what_no_node_has_is_refused_for_good_and_named() -> None:
         ReasonCode.NODE_TOO_SMALL, 3, "nic", 2,
     )  # fmt: skip
     assert refused(site(*nodes(0)), asked((("fpga", 1),)))[1].unit == "fpga"
+
+
+def test_what_is_there_but_not_on_one_node_is_refused_with_all_its_names() -> None:
+    a1, a2 = rack("a", 2)
+    apart = (replace(a1, gres=NIC), replace(a2, gres=(("fpga", 4),)))
+    kind, reason = refused(site(*apart), asked((("fpga", 2), ("nic", 1))))
+    assert kind is RefusalKind.REJECT
+    assert reason.needed == 0
+    assert reason.detail == "none that is right otherwise has fpga:2,nic:1"
+    without_gpus = (a1, replace(a2, gres=NIC, gpus=0, gpu_type=""))
+    assert "has nic:1" in refused(site(*without_gpus), asked(gpus_per_node=1))[1].detail
+
+
+def test_what_slurm_does_not_consume_stays_free_whatever_holds_it() -> None:
+    shared = counted([("bw", "lustre", 4)])
+    node = replace(rack("a", 1)[0], gres=shared, gres_shared=("bw",))
+    wanted = asked(counted([("bw", "lustre", 3)]))
+    assert plans(site(node), wanted, wanted, wanted) == [("a1",)] * 3
+    kind, reason = refused(site(node), asked((("bw", 5),)))
+    assert (kind, reason.needed, reason.free) == (RefusalKind.REJECT, 5, 4)
+    (shown,) = site(node).snapshot("alpine", NOW_S).nodes  # type: ignore[arg-type]
+    assert shown.gres_alloc == ()
 
 
 def test_what_is_in_use_is_waited_for_with_numbers() -> None:
@@ -134,6 +158,30 @@ def test_only_who_holds_it_is_evicted_for_it(wanted: Job) -> None:
     (answer,) = full.bid([request], NOW_S)
     assert answer.bid is not None
     assert answer.bid.victims == (2,)
+
+
+def test_for_gres_too_the_choice_of_victims_tries_no_placement_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    placements = 0
+
+    def counting(job: Job, room: Room, partition: str) -> Placed | tuple[Reason, ...]:
+        nonlocal placements
+        placements += 1
+        return place_in(job, room, partition)
+
+    monkeypatch.setattr("federator.sched.preemption.place_in", counting)
+    names = [f"a{k}" for k in range(1, 33)]
+    held = [running(k, name, gres=NIC) for k, name in enumerate(names, 1)]
+    full = (replace(n, gres_alloc=NIC, gpus_alloc=1, cpus_alloc=1) for n in nodes(*[1] * 32))
+    scheduler = site(*full)
+    for job in held:
+        scheduler.started(job)
+    request = BidRequest(id=WorkloadId(99), jobs=(asked(nodes=16),), priority=2, preempt_gpus=inf)
+    (answer,) = scheduler.bid([request], NOW_S)
+    assert answer.bid is not None
+    assert len(answer.bid.victims) == 16
+    assert placements == 1
 
 
 def test_a_refusal_says_when_it_comes_free() -> None:

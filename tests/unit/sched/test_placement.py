@@ -121,6 +121,14 @@ def test_a_job_without_gpus_takes_nodes_with_gpus_where_the_others_are_not_enoug
     assert found.score.gpus_unasked == 24
 
 
+def test_of_two_sites_a_job_without_gpus_goes_where_the_gpus_of_its_node_are_in_use() -> None:
+    job = Job(name="t", nodes=1)
+    (a1,) = rack("a", 1)
+    idle, full = placed(job, a1), placed(job, busy(a1, 8, cpus=8))
+    assert (idle.score.gpus_unasked, full.score.gpus_unasked) == (8, 0)
+    assert full.score < idle.score
+
+
 def test_of_two_sites_a_job_without_gpus_goes_to_the_one_where_it_needs_no_gpu_node() -> None:
     near = placed(Job(name="t", nodes=2), *rack("a", 2))
     far = placed(Job(name="t", nodes=2), *CPU_RACKS)

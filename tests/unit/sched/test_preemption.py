@@ -106,8 +106,7 @@ def test_without_a_budget_nobody_is_evicted() -> None:
 
 def test_the_score_tells_whose_work_is_lost_and_how_much() -> None:
     since_s = NOW_S - SAVE_EVERY_S  # half of its start-up is worked off
-    saved = replace(running(1, 8, "a1", priority=5, started_at_s=since_s),
-                    saved_at_s=NOW_S - 40.0)  # fmt: skip
+    saved = replace(running(1, 8, "a1", priority=5, started_at_s=since_s), saved_at_s=NOW_S - 40.0)
     unknown = replace(running(2, 8, "a2", priority=6, started_at_s=since_s), restart_s=300.0)
     made = bid(site(rack("a", 2), saved, unknown), gang(2))
     assert made is not None
@@ -150,8 +149,9 @@ def test_who_saves_when_it_is_told_loses_no_more_than_that_takes() -> None:
 
 def test_what_is_taken_alone_is_not_told_and_cannot_save() -> None:
     held = {0: {"a1": NodeShare(gpus=1, cpus=1)}, 1: {"a2": NodeShare(gpus=8, cpus=1)}}
-    job = replace(running(1, 0), optional_jobs=(1,), components=held, save_s=30.0,
-                  nodes=held[0] | held[1])  # fmt: skip
+    job = replace(
+        running(1, 0), optional_jobs=(1,), components=held, save_s=30.0, nodes=held[0] | held[1]
+    )
     made = bid(site(rack("a", 2), job), gang(1))
     assert made is not None
     assert (made.victims, [k for _, k in made.shrinks]) == ((), [1])

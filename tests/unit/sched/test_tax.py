@@ -203,3 +203,13 @@ def test_who_was_cut_off_while_saving_was_too_slow_and_who_never_saves_says_noth
     assert (cut_off.seen(FAMILY), cut_off.p95_s(FAMILY)) == (1, inf)
     never = learned(Leave(told_at_s=100.0, forced=True))
     assert (never.seen(FAMILY), never.p95_s(FAMILY), never.in_time(FAMILY, 1.0)) == (0, None, True)
+
+
+def test_what_is_known_of_a_family_follows_its_latest_saves() -> None:
+    times = SaveTimes()
+    times.restore([(*FAMILY, (5.0, 7.0))])
+    assert times.known_s(FAMILY) == times.known_s(FAMILY) == 5.0
+    times.learn(FAMILY, Leave(told_at_s=0.0, saved_at_s=9.0), 0.0)
+    assert (times.known_s(FAMILY), times.in_time(FAMILY, 6.0)) == (7.0, False)
+    times.restore([(*FAMILY, (3.0,))])
+    assert times.known_s(FAMILY) == 3.0

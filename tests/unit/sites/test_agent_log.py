@@ -132,9 +132,12 @@ def test_orders_and_answers_are_lines_with_their_attempt(
     log.send(LaunchDeclined(attempt=ATTEMPT, reason=reason))
     ordered, accepted, declined = received(syslog)
     assert ordered == {
-        "event": "cancel_ordered", "level": "info", "site": "alpine",
-        "attempt": "fed:7:1", "user": "ada",
-    }  # fmt: skip
+        "event": "cancel_ordered",
+        "level": "info",
+        "site": "alpine",
+        "attempt": "fed:7:1",
+        "user": "ada",
+    }
     assert (accepted["event"], accepted["job_id"]) == ("launch_accepted", 5)
     assert (declined["event"], declined["level"]) == ("launch_declined", "warning")
     assert declined["detail"] == "sbatch: error: no"

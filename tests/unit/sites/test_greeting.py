@@ -20,9 +20,14 @@ from federator.sites.protocol import (
 
 PROD = Served(50, "prod", 10)
 WELCOME = Welcome(
-    protocol=PROTOCOL_VERSION, epoch=60, site="alpine", partitions=("gpu",), poll_interval_s=10.0,
-    federation="trial", log_began=60,
-)  # fmt: skip
+    protocol=PROTOCOL_VERSION,
+    epoch=60,
+    site="alpine",
+    partitions=("gpu",),
+    poll_interval_s=10.0,
+    federation="trial",
+    log_began=60,
+)
 
 
 @pytest.fixture
@@ -45,8 +50,15 @@ def refused(folder: Path, welcome: Welcome) -> list[FromAgent]:
 
 
 def hello(*, other_log: bool) -> Hello:
-    return Hello(protocol=PROTOCOL_VERSION, site="alpine", slurm_version="", last_epoch=50,
-                 federation="prod", log_began=10, other_log=other_log)  # fmt: skip
+    return Hello(
+        protocol=PROTOCOL_VERSION,
+        site="alpine",
+        slurm_version="",
+        last_epoch=50,
+        federation="prod",
+        log_began=10,
+        other_log=other_log,
+    )
 
 
 def test_a_trial_daemon_is_told_whose_the_site_is_and_changes_nothing(folder: Path) -> None:

@@ -39,8 +39,13 @@ class Rig:
         task.add_done_callback(self._tasks.discard)
 
     def launched(self, number: int, user: str = "ada", folder: str = "/c") -> None:
-        mark = Mark(step=Step.JOB, at_s=self.clock(), user=user, job_id=100 + number,
-                    checkpoint_dir=folder and f"{folder}/{number}")  # fmt: skip
+        mark = Mark(
+            step=Step.JOB,
+            at_s=self.clock(),
+            user=user,
+            job_id=100 + number,
+            checkpoint_dir=folder and f"{folder}/{number}",
+        )
         self.journal.put(attempt(number), mark)
         self.site.seen[attempt(number)] = Seen(checkpointed_at_s=SAVED_AT_S)
 
@@ -57,10 +62,16 @@ class Rig:
         self._saves.evictable = {r.attempt.workload for r in reports} if evictable else set()
         self._saves.refresh({r.attempt: r for r in reports})
         jobs = [
-            RunningJob(id=r.attempt.workload, tenant="nlp", priority=7, preemptible=True,
-                       started_at_s=0.0, nodes={})
+            RunningJob(
+                id=r.attempt.workload,
+                tenant="nlp",
+                priority=7,
+                preemptible=True,
+                started_at_s=0.0,
+                nodes={},
+            )
             for r in reports
-        ]  # fmt: skip
+        ]
         return [job.saved_at_s for job in self._saves.complete(jobs)]
 
 
@@ -70,8 +81,13 @@ def rig(tmp_path: Path) -> Rig:
 
 
 def runs(number: int, *, leave: Leave | None = None) -> AttemptReport:
-    return AttemptReport(attempt=attempt(number), user="ada", site_job_id=100 + number,
-                         state=SiteJobState.RUNNING, leave=leave)  # fmt: skip
+    return AttemptReport(
+        attempt=attempt(number),
+        user="ada",
+        site_job_id=100 + number,
+        state=SiteJobState.RUNNING,
+        leave=leave,
+    )
 
 
 def test_a_save_is_known_from_the_next_sweep_on_and_looked_for_each_minute(rig: Rig) -> None:
@@ -145,8 +161,10 @@ def test_an_agent_bids_with_the_saves_of_those_that_it_may_evict(tmp_path: Path)
     job_id = daemon.slurm.submit(attempt(), "ada", plan_on("a1"))
     daemon.site.seen[attempt()] = Seen(checkpointed_at_s=SAVED_AT_S)
     journal = Journal(tmp_path, daemon.clock())
-    journal.put(attempt(), Mark(step=Step.JOB, at_s=daemon.clock(), user="ada", job_id=job_id,
-                                checkpoint_dir="/c/1"))  # fmt: skip
+    journal.put(
+        attempt(),
+        Mark(step=Step.JOB, at_s=daemon.clock(), user="ada", job_id=job_id, checkpoint_dir="/c/1"),
+    )
     del journal  # the agent's lock
 
     async def script() -> None:

@@ -173,6 +173,13 @@ def test_what_is_in_use_of_untyped_gres_is_counted(in_use: str, gpus: int, nics:
     assert dict(node.gres_alloc).get("nic", 0) == nics
 
 
+def test_a_node_tells_which_of_its_gres_are_not_consumed() -> None:
+    gres = "gpu:a100:8(S:0-1),bw:lustre:no_consume:4K,nic:2"
+    (node,) = parse_nodes(node_line("n1", gres=gres, used="gpu:a100:0,bw:0,nic:0")).records
+    assert node.gres_shared == ("bw",)
+    assert dict(node.gres) == {"bw": 4096, "bw:lustre": 4096, "nic": 2}
+
+
 def test_a_job_tells_what_else_it_holds() -> None:
     held = "Nodes=n1 CPU_IDs=1 Mem=0 GRES=gpu:a100:2(IDX:0-1),nic(CNT:1)"
     assert parse_layout(job_line(5, held), 5) == {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import json
 import os
 import pwd
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -549,10 +551,11 @@ def test_a_shared_folder_that_others_made_or_can_write_to_is_not_used(
     monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)  # whose the folder is not
     monkeypatch.setattr(site_exec, "ROOT", -1)
     with pytest.raises(site_exec.Refused, match=f"ada is another user's \\(UID {os.geteuid()}\\)"):
-        site_exec.check_own(str(own / "checkpoints" / "9"))
+        site_exec.check_own(str(own / "checkpoints" / "9"), ExitStack())
     monkeypatch.setattr(site_exec, "ROOT", os.geteuid())  # an administrator made it, for a group
     own.chmod(0o2770)
-    assert site_exec.check_own(str(own / "checkpoints" / "9")) == 0o770
+    with ExitStack() as opened:
+        site_exec.check_own(str(own / "checkpoints" / "9"), opened)
 
 
 def test_a_group_may_write_only_where_an_administrator_said_so(
@@ -582,6 +585,52 @@ def test_nobody_is_told_through_a_folder_that_another_made(own: Path, own_job: P
     assert [path.name for path in (folder / ".fed").iterdir()] == ["saved.1"]
     nothing = {"acked_at_s": 0.0, "checkpointed_at_s": 0.0}
     assert answer({"op": "look", "folders": [[str(folder), 1]]}) == {"seen": [nothing]}
+
+
+def test_notes_in_the_helpers_own_directory_are_nobodys_word(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in ("saved.1", "checkpointed"):
+        (elsewhere / name).touch()
+    monkeypatch.chdir(elsewhere)
+    own.chmod(0o777)
+    nothing = {"acked_at_s": 0.0, "checkpointed_at_s": 0.0}
+    asked = [[str(own / "checkpoints" / "9"), 1], ["", 1], ["/", 1], [".", 1]]
+    assert answer({"op": "look", "folders": asked}) == {"seen": [nothing] * 4}
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775])
+def test_a_shared_folder_whose_entries_others_can_rename_is_not_used(
+    own: Path, program: Callable[[str, str], Path], mode: int
+) -> None:
+    own.parent.chmod(mode)
+    assert "lets others rename what is in it; an administrator: chmod +t" in why_no_folder(
+        own, program
+    )
+    own.parent.chmod(0o1000 | mode)
+    assert why_no_folder(own, program) == ""
+
+
+def test_a_folder_that_is_swapped_after_it_was_checked_is_not_used(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = tmp_path / "planted"
+    planted.mkdir()
+    checked = os.lstat
+
+    def swap(path: bytes, **kwargs: int) -> os.stat_result:
+        state = checked(path, **kwargs)
+        monkeypatch.setattr(os, "lstat", checked)
+        own.rename(own.with_name("moved"))
+        own.symlink_to(planted)
+        return state
+
+    monkeypatch.setattr(os, "lstat", swap)
+    with pytest.raises(NotADirectoryError):
+        site_exec.make_folders(str(own / "checkpoints" / "9"))
+    assert not list(planted.iterdir())
 
 
 # ---- folders of workloads that have ended ----
@@ -800,29 +849,160 @@ def test_what_cannot_be_opened_on_shared_storage_is_refused_with_its_name(
         assert elsewhere == {"job_id": 7}  # compute nodes may see what is not here
 
 
+def foreign(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    """Have a file be another UID's, which this user cannot write."""
+    uid, access = os.geteuid(), os.access
+    monkeypatch.setattr(os, "getuid", lambda: uid + 1)
+    monkeypatch.setattr(
+        os, "access", lambda at, mode, **k: at != os.fsencode(path) and access(at, mode, **k)
+    )
+
+
+def readied(path: Path, aside: str) -> None:
+    names = [["output", str(path.parent), path.name]]
+    umask = os.umask(0o022)
+    try:
+        site_exec.make_ready({"names": names, "shared": [], "aside": aside}, 0o022)
+    finally:
+        os.umask(umask)
+
+
 def test_an_output_of_an_earlier_attempt_that_cannot_be_written_is_put_aside(
-    own: Path, program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+    own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program("SBATCH", "echo 7\n")
     log = own / "9.out"
     log.write_text("the first attempt's")
-    assert with_files(("output", own, "9.out"), shared=own, aside=".1") == {"job_id": 7}
+    readied(log, ".1")
     assert log.exists()  # it can be appended to
-    writable = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: path != str(log) and writable(path, mode))
-    assert with_files(("output", own, "9.out"), shared=own, aside=".1") == {"job_id": 7}
+    foreign(monkeypatch, log)
+    readied(log, "")
+    assert log.exists()  # no attempt has run
+    readied(log, ".1")
     assert (own / "9.out.1").read_text() == "the first attempt's"
-    log.write_text("a file of the user's, before the first attempt")
-    said = with_files(("output", own, "9.out"), shared=own)
+    assert not log.exists()
+
+
+def test_what_is_put_aside_overwrites_nothing(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = own / "9.out"
+    for path in (log, own / "9.out.1", own / "9.out.2"):
+        path.write_text(path.name)
+    foreign(monkeypatch, log)
+    readied(log, ".1")
+    assert {path.name: path.read_text() for path in own.iterdir()} == {
+        "9.out.1": "9.out.1", "9.out.2": "9.out.2", "9.out.3": "9.out",
+    }  # fmt: skip
+
+
+def test_where_a_file_cannot_be_put_aside_nothing_is_left_of_the_try(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = own / "9.out"
+    log.write_text("another's, in a folder with the sticky bit")
+    foreign(monkeypatch, log)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "rename", refuse)
+    readied(log, ".1")
+    assert [path.name for path in own.iterdir()] == ["9.out"]
+
+
+def test_a_users_own_read_only_file_stays(
+    own: Path, monkeypatch: pytest.MonkeyPatch, program: Callable[[str, str], Path]
+) -> None:
+    program("SBATCH", "echo 7\n")
+    log = own / "r.txt"
+    log.write_text("protected")
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda at, mode: at != os.fsencode(log) and access(at, mode))
+    said = with_files(("output", own, "r.txt"), shared=own, aside=".1")
     assert said["error"] == f"--output={log}: permission denied"
+    assert said["exit_status"] == site_exec.NO_FILES
+    assert [path.name for path in own.iterdir()] == ["r.txt"]
+
+
+def test_a_file_system_that_fails_is_no_reason_to_refuse(
+    own: Path, monkeypatch: pytest.MonkeyPatch, program: Callable[[str, str], Path]
+) -> None:
+    program("SBATCH", "echo 7\n")
+
+    def stale(*_: object, **__: object) -> os.stat_result:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    names, stat_ = ("input", own, "in"), os.stat
+    monkeypatch.setattr(os, "stat", stale)
+    said = with_files(names, shared=own)
+    monkeypatch.setattr(os, "stat", stat_)
+    assert said == {"job_id": 7}
 
 
 def test_what_could_not_be_opened_is_found_afterwards(own: Path) -> None:
     names = [["output", "logs", "x"], ["input", str(own), "in"], ["error", "/dev", "null"]]
     files = {"names": names, "shared": [], "aside": ""}
-    said = answer({"op": "inspect", "files": files, "work_dir": str(own)})
-    assert said == {"wrong": f"--output={own}/logs/x: its folder does not exist; "
-                             f"--input={own}/in: it does not exist"}  # fmt: skip
+    fine = {"names": [["error", "/dev", "null"]], "shared": [], "aside": ""}
+    said = answer({"op": "inspect", "jobs": [[files, str(own)], [fine, "/"], [files, "/"]]})
+    lacks = f"--input={own}/in: it does not exist"
+    assert said == {"wrong": [
+        f"--output={own}/logs/x: its folder does not exist; {lacks}", "",
+        f"--output=/logs/x: its folder does not exist; {lacks}",
+    ]}  # fmt: skip
+
+
+def test_hundreds_of_jobs_are_looked_at_in_one_call(own: Path) -> None:
+    files = {"names": [["output", f"{own}/{'x' * 200}", "out"]], "shared": [], "aside": ""}
+    wrong = answer({"op": "inspect", "jobs": [[files, "/"]] * 1000})["wrong"]
+    assert wrong == [f"--output={own}/{'x' * 200}/out: its folder does not exist"] * 1000
+
+
+@pytest.mark.parametrize("jobs", [[[]], [["x", "/"]], [[{}, "/"]], "x"])
+def test_an_inspection_of_the_wrong_form_is_refused(jobs: object) -> None:
+    assert answer({"op": "inspect", "jobs": jobs})["exit_status"] == site_exec.USAGE
+
+
+IN_ASCII = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import site_exec
+site_exec.SBATCH = sys.argv[2]
+assert sys.getfilesystemencoding() == "ascii", sys.getfilesystemencoding()
+for line in sys.stdin.buffer:
+    print(json.dumps(site_exec.answer_to(line)))
+"""
+
+
+def test_names_that_are_not_ascii_are_opened_whatever_the_locale(
+    own: Path, program: Callable[[str, str], Path]
+) -> None:
+    """As on a login node with Python 3.6, whose account has no locale."""
+    sbatch = program("SBATCH", "pwd >&2; exit 1\n") / "sbatch"
+    home = own.rename(own.with_name("aña"))
+    (home / "é").write_text("x")
+    names = [["output", str(home / "lögs"), "ü.out"], ["input", str(home), "é"]]
+    files = {"names": names, "shared": [str(own.parent)], "aside": ".1"}
+    folder = home / "checkpoints" / "9"
+    lacking = {**files, "names": [["input", str(home), "fehlt-ß"]]}
+    wanted = {"files": files, "work_dir": str(home), "checkpoint_dir": str(folder)}
+    asked = [
+        request(**wanted), request(files=lacking),
+        {"op": "inspect", "jobs": [[lacking, str(home)]]},
+        {"op": "look", "folders": [[str(folder), 1]]},
+    ]  # fmt: skip
+    given = "".join(json.dumps(each) + "\n" for each in asked)
+    code = [sys.executable, "-I", "-X", "utf8=0", "-c", IN_ASCII]
+    folder_of_helper = str(Path(site_exec.__file__).parent)
+    done = subprocess.run(
+        [*code, folder_of_helper, str(sbatch)], input=given.encode(), env={"LC_ALL": "C"},
+        capture_output=True, check=True,
+    )  # fmt: skip
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    wrong = f"--input={home}/fehlt-ß: it does not exist"
+    assert said[0] == {"error": str(home), "exit_status": 1}
+    assert (folder / ".fed").is_dir()
+    assert (home / "lögs").is_dir()
+    assert said[1] == {"error": wrong, "exit_status": site_exec.NO_FILES}
+    assert said[2] == {"wrong": [wrong]}
+    assert said[3] == {"seen": [{"acked_at_s": 0.0, "checkpointed_at_s": 0.0}]}
 
 
 @pytest.mark.parametrize(
