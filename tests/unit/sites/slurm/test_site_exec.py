@@ -773,6 +773,25 @@ def test_where_there_is_nothing_to_remove_nothing_is_wrong_and_a_bad_owner_is_to
     assert folder.exists()
 
 
+def test_storage_that_hangs_is_told_with_what_was_removed_before(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder_of(own, 7)
+
+    def hang(_live: object, _ended: object, _old: object, told: Callable[[int], None]) -> str:
+        told(7)
+        os.fork()  # whoever is not killed holds the pipe
+        signal.alarm(5)
+        signal.pause()
+        return ""
+
+    monkeypatch.setattr(site_exec, "remove_folders", hang)
+    monkeypatch.setattr(site_exec, "TIDY_TIMEOUT_S", 0.3)
+    began_s = time.monotonic()
+    assert tidied(own) == {"removed": [7], "wrong": "not done within 0.3 s"}
+    assert time.monotonic() - began_s < 3.0
+
+
 def test_names_that_are_no_utf8_are_removed_like_others(own: Path) -> None:
     folder_of(own, 7)
     os.mkdir(os.path.join(os.fsencode(own), b"checkpoints", b"7", b"\xff\xe9"))
