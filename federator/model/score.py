@@ -49,7 +49,13 @@ class Score(NamedTuple):
 
 
 _TERMS_ONCE: Final = (
-    "preempts", "victims_priority", "victims", "lost_work_gpu_s", "locality_cost", "gpu_worth",
-    "fragmentation", "bytes_to_move",
-)  # fmt: skip
+    "preempts",
+    "victims_priority",
+    "victims",
+    "lost_work_gpu_s",
+    "locality_cost",
+    "gpu_worth",
+    "fragmentation",
+    "bytes_to_move",
+)
 """The terms while the log told them by position."""

@@ -35,7 +35,7 @@ def too_few_nodes(jobs: Sequence[Job], room: Room, partitions: Sequence[str]) ->
     serves: dict[str, int] = {}  # of each node the shapes that it could serve, as bits
     needed = []
     for k, (job, count) in enumerate(shapes.items()):
-        nodes = _of_use(job, room, partitions)
+        nodes = nodes_of_use(job, room, partitions)
         needed.append(count * _least_nodes(job, nodes))
         for f in nodes:
             serves[f.node.name] = serves.get(f.node.name, 0) | 1 << k
@@ -56,7 +56,7 @@ def too_few_nodes(jobs: Sequence[Job], room: Room, partitions: Sequence[str]) ->
     )
 
 
-def _of_use(job: Job, room: Room, partitions: Sequence[str]) -> list[FreeNode]:
+def nodes_of_use(job: Job, room: Room, partitions: Sequence[str]) -> list[FreeNode]:
     """The nodes that any plan of the job may have, in any partition."""
     need, found = least_share(job), dict[str, FreeNode]()
     for partition in partitions:

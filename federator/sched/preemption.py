@@ -18,7 +18,6 @@ from federator.sched.choice import bounds, least_share
 from federator.sched.placement import Placed, on_grid, place_in, place_job, suitable_nodes
 from federator.sched.room import FreeNode, Room
 from federator.sched.running import MOST_IMPORTANT, Occupant, Occupants
-from federator.sched.tax import expected_loss_s
 from federator.sched.victim_bound import can_be_bounded, least_victims
 from federator.sched.workload_plan import first_order, orders_to_try
 
@@ -463,5 +462,5 @@ def _harm(victims: Sequence[Occupant], now_s: float) -> tuple[int, int, int, flo
     Those without GPUs count as holding one, as in the budget.
     """
     importance = max((victim.importance for victim in victims), default=0)
-    lost = sum(v.cost_gpus * expected_loss_s(v.job, now_s, grace=not v.component) for v in victims)
+    lost = sum(v.cost_gpus * v.loss_s(now_s) for v in victims)
     return (1, importance, len(victims), on_grid(lost))

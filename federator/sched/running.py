@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +11,7 @@ from federator.model.site import NodeShare, RunningJob
 from federator.model.tenant import LOWEST_PRIORITY
 from federator.sched.room import FreeNode, Room
 from federator.sched.rules import LEAST_GPUS
+from federator.sched.tax import expected_loss_s
 
 _LEVELS = 2 * LOWEST_PRIORITY  # of priority: what is optional, and what is not
 _TOO_SLOW = _LEVELS
@@ -57,11 +58,17 @@ class Occupant:
     def key(self) -> tuple[int, float, int, int]:
         """Least important first, then the longest running, then the smaller id.
 
+        This is the order of eviction where nothing is known of saves; see ``Occupants.below``.
+
         Source:
             MAST (OSDI'24) sec. 4.3. That whoever cannot save in time goes last, and what is
             optional first, is added here.
         """
         return (self.importance, self.job.started_at_s, self.job.id, self.component or _LAST)
+
+    def loss_s(self, now_s: float) -> float:
+        """Seconds of each GPU that its eviction now is expected to destroy."""
+        return expected_loss_s(self.job, now_s, grace=not self.component)
 
     def release(self) -> None:
         """Give its nodes back, as if it had gone."""
@@ -76,6 +83,10 @@ class Occupant:
 
 def _key(occupant: Occupant) -> tuple[int, float, int, int]:
     return occupant.key
+
+
+def _importance(occupant: Occupant) -> int:
+    return occupant.importance
 
 
 class Occupants:
@@ -98,6 +109,8 @@ class Occupants:
         self._by_id: dict[int, Occupant] = {}
         self._too_slow: set[int] = set()
         self._in: dict[str, list[Occupant]] = {}
+        self._by_loss: dict[tuple[str, int], list[Occupant]] = {}  # as of ``_by_loss_at_s``
+        self._by_loss_at_s = 0.0
         for job in running:
             self.add(job)
 
@@ -132,6 +145,7 @@ class Occupants:
         whole = self._occupant(job, _rest(job, optional))
         whole.parts = [self._occupant(job, job.components[k], k) for k in optional]
         self._by_id[job.id] = whole
+        self._by_loss.clear()
         if not job.saves_in_time:
             self._too_slow.add(job.id)
         for occupant in (whole, *whole.parts):
@@ -159,6 +173,7 @@ class Occupants:
         if whole is None:
             return
         self._too_slow.discard(id_)
+        self._by_loss.clear()
         for occupant in (whole, *whole.parts):
             for partition in _partitions(occupant):
                 jobs = self._in[partition]
@@ -169,9 +184,15 @@ class Occupants:
     ) -> Iterator[Occupant]:
         """Who may be evicted for this priority in a partition, in the order of eviction.
 
+        That is the least important first, and of equals those who lose the least of each GPU: the
+        longest running, where their last saves are not known.
+
         ``own``: what the plan in question evicts already.
+
+        Source:
+            MAST (OSDI'24) sec. 4.3 has the running time alone; see ``expected_loss_s``.
         """
-        for occupant in self._in.get(partition, ()):
+        for occupant in self._in_order(partition, now_s):
             job = occupant.job
             if job.priority <= priority:
                 if not self._too_slow:
@@ -182,6 +203,26 @@ class Occupants:
                 continue
             if not (self.leaving or occupant.parts) or not self._spoken_for(occupant, own):
                 yield occupant
+
+    def _in_order(self, partition: str, now_s: float) -> Iterator[Occupant]:
+        """All in a partition, in the order of eviction.
+
+        What each loses changes with time in its own way, so no order lasts. That of a level of
+        importance is worked out when it is come to, once for all bids of a moment.
+        """
+        if now_s != self._by_loss_at_s:
+            self._by_loss, self._by_loss_at_s = {}, now_s
+        by_key = self._in.get(partition, [])
+        begin = 0
+        while begin < len(by_key):
+            level = by_key[begin].importance
+            end = bisect_right(by_key, level, begin, key=_importance)
+            found = self._by_loss.get((partition, level))
+            if found is None:
+                found = sorted(by_key[begin:end], key=lambda each: each.loss_s(now_s))
+                self._by_loss[partition, level] = found
+            yield from found
+            begin = end
 
     def _spoken_for(self, occupant: Occupant, own: Collection[Occupant]) -> bool:
         """It leaves for another, or what would go with it does."""

@@ -11,6 +11,7 @@ from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.score import Score
 from federator.model.workload import Job
 from federator.sched.apart import too_few_nodes
+from federator.sched.crowding import crowded_out
 from federator.sched.placement import Placed, fits_somewhere, place_in, place_job
 from federator.sched.room import Room
 
@@ -132,8 +133,9 @@ def anywhere(jobs: tuple[Job, ...]) -> tuple[Job, ...]:
 def never_fits(jobs: Sequence[Job], empty: Room, partitions: Sequence[str]) -> Refusal | None:
     """Refuse for good what would not fit even an empty site; None when it may.
 
-    Of several jobs that is said only on proof: one of them does not fit alone, or all together need
-    more than there is. The search for a place is not exhaustive.
+    Of several jobs that is said only on proof: one of them does not fit alone, or beside the nodes
+    that others must have, or all together need more than there is. The search for a place is not
+    exhaustive.
 
     Nodes that it avoids count: it avoids them for a while only.
 
@@ -150,6 +152,6 @@ def never_fits(jobs: Sequence[Job], empty: Room, partitions: Sequence[str]) -> R
             reasons = () if isinstance(found, Placed) else found
             break
     if not reasons and len(jobs) > 1:
-        short = _short_in_total(jobs, empty, partitions)
+        short = _short_in_total(jobs, empty, partitions) or crowded_out(jobs, empty, partitions)
         reasons = () if short is None else (short,)
     return Refusal(kind=RefusalKind.REJECT, reasons=reasons) if reasons else None

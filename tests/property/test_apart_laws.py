@@ -14,6 +14,7 @@ from federator.model.score import Score
 from federator.model.site import Node, RunningJob
 from federator.model.workload import Job, WorkloadId
 from federator.sched.apart import too_few_nodes
+from federator.sched.placement import fits_somewhere
 from federator.sched.plausible import plan_contradiction
 from federator.sched.reservation import endings_of, reserve
 from federator.sched.room import Room
@@ -102,14 +103,33 @@ def can_be_apart(workload: Sequence[Job], site: Sequence[Node]) -> bool:
     )
 
 
+def can_be_placed(workload: Sequence[Job], site: Sequence[Node]) -> bool:
+    """Whether jobs can have their own of the nodes, found the long way."""
+    if not workload:
+        return True
+    job, *rest = workload
+    return any(
+        fits_somewhere(job, Room(some), ("gpu",))
+        and can_be_placed(rest, [n for n in site if n not in some])
+        for size in range(1, len(site) + 1)
+        for some in combinations(site, size)
+    )
+
+
 ONE_NODE = st.builds(
     lambda job, gpus: replace(
-        job, nodes=1, gpus=0, cpus=0, tensor_parallel=1, gpus_per_node=gpus, cpus_per_node=1,
+        job,
+        nodes=1,
+        gpus=0,
+        cpus=0,
+        tensor_parallel=1,
+        gpus_per_node=gpus,
+        cpus_per_node=1,
         exclusive=False,
     ),
     jobs(),
     st.sampled_from([0, 0, 1, 4, 8]),
-)  # fmt: skip
+)
 
 
 @SOME
@@ -121,6 +141,16 @@ def test_jobs_of_one_node_are_refused_for_ever_just_when_no_choice_of_nodes_woul
     possible = can_be_apart(workload, empty)
     assert (never_fits(workload, Room(empty), ("gpu",)) is None) == possible
     assert isinstance(place_all(workload, Room(empty), ("gpu",)), Bid) == possible
+
+
+@SOME
+@given(st.lists(jobs(), min_size=2, max_size=3), nodes(most=4))
+def test_a_workload_is_refused_for_ever_only_where_no_choice_of_nodes_would_do(
+    workload: list[Job], site: tuple[Node, ...]
+) -> None:
+    empty = capacity_of(site).nodes
+    if never_fits(workload, Room(empty), ("gpu",)) is not None:
+        assert not can_be_placed(workload, empty)
 
 
 @SOME

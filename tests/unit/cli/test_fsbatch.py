@@ -125,23 +125,41 @@ def test_a_file_is_submitted_under_its_own_name(
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        ("a.sh", "here"), ("-D other a.sh", "other"), ("-D {0}/other a.sh", "other"),
-        ("-D other ./a.sh", "here"), ("-D other ../top/a.sh", "here"), ("-D other b.sh", "other"),
-        ("-D other ./b.sh", ""), ("-D other both.sh", "bin"), ("-D nosuch on_path.sh", "bin"),
-        ("-D other here.sh", "here"), ("-D other {0}/a.sh", "here"), ("folder", "bin"),
-        ("-D other : -D sub a.sh", "sub"), ("sub/a.sh", "sub"), ("-D sub folder", ""),
+        ("a.sh", "here"),
+        ("-D other a.sh", "other"),
+        ("-D {0}/other a.sh", "other"),
+        ("-D other ./a.sh", "here"),
+        ("-D other ../top/a.sh", "here"),
+        ("-D other b.sh", "other"),
+        ("-D other ./b.sh", ""),
+        ("-D other both.sh", "bin"),
+        ("-D nosuch on_path.sh", "bin"),
+        ("-D other here.sh", "here"),
+        ("-D other {0}/a.sh", "here"),
+        ("folder", "bin"),
+        ("-D other : -D sub a.sh", "sub"),
+        ("sub/a.sh", "sub"),
+        ("-D sub folder", ""),
     ],
-)  # fmt: skip
+)
 def test_a_script_is_found_where_sbatch_finds_it(
     daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, found: str
 ) -> None:
     """As sbatch of 22.05, 24.11 and 26.05 does with the same files."""
     top = tmp_path / "top"
     for path, content in {
-        "a.sh": "here", "both.sh": "here", "here.sh": "here", "other/a.sh": "other",
-        "other/b.sh": "other", "sub/a.sh": "sub", "bin/both.sh": "bin", "bin/on_path.sh": "bin",
-        "folder/x": "", "sub/folder/x": "", "bin/folder": "bin",
-    }.items():  # fmt: skip
+        "a.sh": "here",
+        "both.sh": "here",
+        "here.sh": "here",
+        "other/a.sh": "other",
+        "other/b.sh": "other",
+        "sub/a.sh": "sub",
+        "bin/both.sh": "bin",
+        "bin/on_path.sh": "bin",
+        "folder/x": "",
+        "sub/folder/x": "",
+        "bin/folder": "bin",
+    }.items():
         (top / path).parent.mkdir(parents=True, exist_ok=True)
         (top / path).write_text(f"#!/bin/sh\n# {content}\n")
     monkeypatch.chdir(top)

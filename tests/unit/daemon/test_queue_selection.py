@@ -29,17 +29,23 @@ def array(federation: Loopback, indices: Sequence[int], at_once: int = 0, user: 
 
 def shown(federation: Loopback, call: QueueCall, limit: int = 100) -> list[str]:
     rows, _ = queue_rows(federation.federation, call, limit)
-    return [f"{row.array_id}_{row.array_tasks or row.array_index}" if row.array_id else str(row.id)
-            for row in rows]  # fmt: skip
+    return [
+        f"{row.array_id}_{row.array_tasks or row.array_index}" if row.array_id else str(row.id)
+        for row in rows
+    ]
 
 
 @pytest.mark.parametrize(
     ("indices", "text"),
     [  # as squeue 22.05, 24.11 and 26.05 wrote them
-        (range(11), "0-10"), (range(0, 401, 3), "0-399:3"), ([7], "7"), ([1, 3, 5, 9], "1,3,5,9"),
-        ([7, 8], "7-8"), ([1, 2, 4, 5], "1-2,4-5"),
+        (range(11), "0-10"),
+        (range(0, 401, 3), "0-399:3"),
+        ([7], "7"),
+        ([1, 3, 5, 9], "1,3,5,9"),
+        ([7, 8], "7-8"),
+        ([1, 2, 4, 5], "1-2,4-5"),
     ],
-)  # fmt: skip
+)
 def test_tasks_are_listed_as_slurm_lists_them(indices: Sequence[int], text: str) -> None:
     assert index_list(list(indices)) == text
 

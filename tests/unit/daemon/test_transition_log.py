@@ -140,9 +140,13 @@ def test_one_that_is_lost_has_no_exit_code(fleet: Loopback) -> None:
     fleet.run_for(100.0)
     ledger = fleet.federation.ledger
     lost = Changed(
-        workload=id_, attempt=ledger.entries[id_].attempt, happening=Happening.LOST,
-        at_s=fleet.clock.now_s, ended_at_s=fleet.clock.now_s, reason=Reason(code=ReasonCode.LOST),
-    )  # fmt: skip
+        workload=id_,
+        attempt=ledger.entries[id_].attempt,
+        happening=Happening.LOST,
+        at_s=fleet.clock.now_s,
+        ended_at_s=fleet.clock.now_s,
+        reason=Reason(code=ReasonCode.LOST),
+    )
     ledger.apply(lost)
     (ended,) = TransitionLog(ledger).lines([lost])
     assert (ended.event, ended.fields["reason"]) == ("ended", "FedLost")

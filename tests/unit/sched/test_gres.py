@@ -63,8 +63,11 @@ def test_what_no_node_has_is_refused_for_good_and_named() -> None:
     kind, reason = refused(site(*nodes(0, 2)), asked((("nic", 3),)))
     assert kind is RefusalKind.REJECT
     assert (reason.code, reason.needed, reason.unit, reason.free) == (
-        ReasonCode.NODE_TOO_SMALL, 3, "nic", 2,
-    )  # fmt: skip
+        ReasonCode.NODE_TOO_SMALL,
+        3,
+        "nic",
+        2,
+    )
     assert refused(site(*nodes(0)), asked((("fpga", 1),)))[1].unit == "fpga"
 
 
@@ -95,8 +98,11 @@ def test_what_is_in_use_is_waited_for_with_numbers() -> None:
     kind, reason = refused(site(full), asked())
     assert kind is RefusalKind.WAIT
     assert (reason.code, reason.needed, reason.unit, reason.free) == (
-        ReasonCode.RESOURCES, 1, "nic", 0,
-    )  # fmt: skip
+        ReasonCode.RESOURCES,
+        1,
+        "nic",
+        0,
+    )
 
 
 def test_a_type_is_part_of_its_name() -> None:
@@ -131,9 +137,15 @@ def test_a_hold_keeps_it_until_a_sweep_shows_it() -> None:
 
 
 def running(id_: int, *on: str, gres: Gres = (), ends_by_s: float = inf) -> RunningJob:
-    return RunningJob(id=id_, tenant="nlp", priority=7, preemptible=True, started_at_s=0.0,
-                      nodes=dict.fromkeys(on, NodeShare(gpus=1, cpus=1, gres=gres)),
-                      ends_by_s=ends_by_s)  # fmt: skip
+    return RunningJob(
+        id=id_,
+        tenant="nlp",
+        priority=7,
+        preemptible=True,
+        started_at_s=0.0,
+        nodes=dict.fromkeys(on, NodeShare(gpus=1, cpus=1, gres=gres)),
+        ends_by_s=ends_by_s,
+    )
 
 
 def loaded(*jobs: RunningJob) -> SiteScheduler:
@@ -150,8 +162,12 @@ def loaded(*jobs: RunningJob) -> SiteScheduler:
 
 @pytest.mark.parametrize("wanted", [asked(), asked(gpus_per_node=7), asked(nodes=None, gpus=7)])
 def test_only_who_holds_it_is_evicted_for_it(wanted: Job) -> None:
-    full = loaded(running(1, "a1"), running(2, "a1", gres=NIC), running(3, "a2", "a1"),
-                  running(4, "a2", gres=NIC))  # fmt: skip
+    full = loaded(
+        running(1, "a1"),
+        running(2, "a1", gres=NIC),
+        running(3, "a2", "a1"),
+        running(4, "a2", gres=NIC),
+    )
     if wanted.total_gpus:
         full = loaded(running(2, "a1", gres=NIC), running(4, "a2", gres=NIC))
     request = BidRequest(id=WorkloadId(9), jobs=(wanted,), priority=2, preempt_gpus=inf)
@@ -195,9 +211,12 @@ def test_a_failure_implies_those_that_ask_for_as_much_of_it() -> None:
     cache: NegativeCache[str] = NegativeCache()
     cache.add((asked((("nic", 2),)),), Rights(), "no")
     for job, known in (
-        (asked((("nic", 3),)), True), (asked((("fpga", 1), ("nic", 2))), True),
-        (asked(), False), (asked(()), False), (gang(1), False),
-    ):  # fmt: skip
+        (asked((("nic", 3),)), True),
+        (asked((("fpga", 1), ("nic", 2))), True),
+        (asked(), False),
+        (asked(()), False),
+        (gang(1), False),
+    ):
         assert (cache.find((job,), Rights()) is not None) is known, job
 
 

@@ -109,8 +109,11 @@ def test_a_job_without_gpus_leaves_nodes_with_gpus_alone_whatever_the_racks(job:
 
 
 def test_a_job_without_gpus_goes_into_a_partition_without_gpus() -> None:
-    nodes = (*rack("a", 2), *rack("x", 1, gpus=0, partitions=("cpu",)),
-             *rack("y", 1, gpus=0, partitions=("cpu",)))  # fmt: skip
+    nodes = (
+        *rack("a", 2),
+        *rack("x", 1, gpus=0, partitions=("cpu",)),
+        *rack("y", 1, gpus=0, partitions=("cpu",)),
+    )
     found = placed(Job(name="t", cpus=128), *nodes, partitions=("gpu", "cpu"))
     assert found.plan.partition == "cpu"
 

@@ -114,6 +114,35 @@ def test_the_score_tells_whose_work_is_lost_and_how_much() -> None:
     assert made.score[:4] == (1, 5, 2, 8 * sum(each))
 
 
+def test_of_equals_at_a_site_whoever_loses_the_least_work_goes_first() -> None:
+    """Not the longest running: it saved 29 minutes ago, the other one 5 seconds ago."""
+    old = replace(running(1, 8, "a1", started_at_s=0.0), saved_at_s=NOW_S - 29 * 60.0)
+    saved = replace(running(2, 8, "a2", started_at_s=NOW_S - 3600.0), saved_at_s=NOW_S - 5.0)
+    unknown = running(3, 8, "a3", started_at_s=100.0)  # 15 min: the expected age of its last save
+    full = site(rack("a", 3), old, saved, unknown)
+    assert victims(full, gang(1)) == (2,)
+    assert set(victims(full, gang(2)) or ()) == {2, 3}
+    assert bid_at(full, NOW_S + 1799.0) == (3,)  # by then 2 has saved nothing for half an hour
+    important = replace(saved, priority=4)
+    assert victims(site(rack("a", 3), old, important, unknown), gang(1)) == (3,)
+
+
+def test_where_nothing_is_known_of_saves_the_longest_running_goes_first() -> None:
+    """MAST's third rule, also among those that started within a second of each other."""
+    starts_s = (NOW_S - 1.0, 500.25, NOW_S - 60.0, 500.5, 500.0)
+    jobs = [running(k, 8, f"a{k}", started_at_s=s) for k, s in enumerate(starts_s, 1)]
+    full = site(rack("a", 5), *jobs)
+    for count, expected in enumerate(({5}, {5, 2}, {5, 2, 4}, {5, 2, 4, 3}), 1):
+        assert set(victims(full, gang(count)) or ()) == expected
+
+
+def bid_at(full: SiteScheduler, now_s: float) -> tuple[int, ...] | None:
+    """Whom a gang of one node would evict then."""
+    request = BidRequest(id=WorkloadId(1), jobs=(gang(1),), priority=2, preempt_gpus=inf)
+    (answer,) = full.bid([request], now_s)
+    return answer.bid.victims if answer.bid is not None else None
+
+
 def lost(**fields: float) -> float:
     """The work that evicting one job of 8 GPUs loses, as its site bids."""
     job = replace(running(1, 8, "a1"), **fields)  # type: ignore[arg-type]

@@ -161,8 +161,9 @@ def test_a_node_tells_its_other_gres_and_counts_gpus_in_parts_as_used() -> None:
     (node,) = parse_nodes(line).records
     assert (node.gpus, node.gpus_alloc) == (8, 5)
     assert (dict(node.gres), dict(node.gres_alloc)) == (
-        {"nic": 2, "nic:mlx5": 2}, {"nic": 1, "nic:mlx5": 1},
-    )  # fmt: skip
+        {"nic": 2, "nic:mlx5": 2},
+        {"nic": 1, "nic:mlx5": 1},
+    )
 
 
 @pytest.mark.parametrize(("in_use", "gpus", "nics"), [("0(IDX:N/A)", 0, 0), ("3(IDX:0-2)", 3, 1)])
