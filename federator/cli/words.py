@@ -161,7 +161,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.LAUNCH_REFUSED: _named("the site refused the launch"),
     ReasonCode.PLAN_REFUSED: _named("the site's sbatch refused the plan"),
     ReasonCode.SBATCH_REFUSED: _named("the site's sbatch refused it, and would again"),
-    ReasonCode.HELD: _named("held, since no site takes it (cancel it and submit it anew)"),
+    ReasonCode.HELD: _named("held, since no site takes it (tried hourly; or cancel, submit anew)"),
     ReasonCode.RESERVED: _reserved,
     ReasonCode.LEASE_OVER: _named("did not start within the launch lease"),
     ReasonCode.NODE_FAILED: _named("a node failed"),

@@ -24,7 +24,7 @@ from federator.sites.queue_rows import QueueRank, SetbackRow, ShortfallRow
 from federator.sites.slurm.file_names import FederationIds, files_of
 
 RANKS_KEPT_S: Final = 5.0
-_SETTLED: Final = TERMINAL | {WorkloadState.HELD}  # nothing more happens by itself
+_SETTLED: Final = TERMINAL | {WorkloadState.HELD}  # nothing more happens soon
 
 
 class _Placed(msgspec.Struct, frozen=True, kw_only=True):
@@ -310,12 +310,11 @@ def _priority(entry: Entry, rank: QueueRank | None) -> int:
 
 
 def _setbacks(entry: Entry) -> dict[str, SetbackRow]:
-    until_s = {} if entry.state is WorkloadState.HELD else entry.avoid_until_s  # or it is not asked
     return {
         str(site): SetbackRow(
             reason=reason,
             failures=entry.failures_at.get(site, 0),
-            avoid_until_s=until_s.get(site, 0.0),
+            avoid_until_s=entry.avoid_until_s.get(site, 0.0),
         )
         for site, reason in entry.setbacks.items()
     }

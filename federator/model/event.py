@@ -235,6 +235,8 @@ class SnapshotWorkload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     avoid_until_s: dict[SiteName, float] = {}
     failures_at: dict[SiteName, int] = {}
     setbacks: dict[SiteName, Reason] = {}
+    plans_refused: dict[SiteName, int] = {}
+    held_for: str = ""
     bad_nodes: tuple[tuple[SiteName, str, int, float], ...] = ()  # failed so often, avoided until
     promised_to: WorkloadId | None = None
     promised_jobs: dict[int, WorkloadId] = {}

@@ -16,7 +16,7 @@ from federator.errors import FederatorError
 
 class WorkloadState(Enum):
     PENDING = "PENDING"
-    HELD = "HELD"  # in the queue, and not tried: every site that could take it has refused it
+    HELD = "HELD"  # in the queue, tried again now and then: every site has refused it
     AWARDED = "AWARDED"  # intent is in the log; the site has not confirmed the sbatch
     LAUNCHING = "LAUNCHING"  # the site has the job, it has not started
     RUNNING = "RUNNING"
@@ -52,7 +52,7 @@ class Happening(Enum):
     SHRUNK = "optional jobs taken for another"
     SHRINK_DONE = "optional jobs are gone"
     HELD = "held, since every site has refused it"
-    RELEASED = "released, since a site has come that has not refused it"
+    RELEASED = "released, since a site may take it now"
     CANCEL_ASKED = "cancel asked for"
     CANCELLED = "cancelled"
 

@@ -13,7 +13,6 @@ from federator.model.workload import SiteName, WorkloadId
 from federator.sched.ledger import Ledger
 from federator.sched.lending import not_lent
 from federator.sched.site_view import SiteView
-from federator.sched.workload_plan import never_fits
 
 
 def never_runs(
@@ -44,7 +43,7 @@ def never_runs(
     for name, site in sites.items():
         if site.empty is None:
             return None
-        refusal = never_fits(draft.jobs, site.empty, site.partitions)
+        refusal = site.never_fits(draft.jobs)
         if refusal is None:
             return None
         refusals[name] = refusal

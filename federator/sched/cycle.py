@@ -31,7 +31,6 @@ from federator.sched.negative_cache import NOBODY, NegativeCache, Rights, as_for
 from federator.sched.policy import Ranked
 from federator.sched.rules import Rules
 from federator.sched.site_view import SiteView
-from federator.sched.workload_plan import never_fits
 
 
 @dataclass(slots=True)
@@ -384,8 +383,7 @@ class Trial:
         found = {}
         for name, site in sites.items():
             if not site.ready:
-                jobs, empty = self.workload.jobs, site.empty
-                never = never_fits(jobs, empty, site.partitions) if empty is not None else None
+                never = site.never_fits(self.workload.jobs)
                 found[name] = wait(ReasonCode.SITE_DOWN) if never is None else never
         return found
 

@@ -51,7 +51,7 @@ from federator.sched.continuing import AT_LIMIT, LimitWatch
 from federator.sched.cycle import Pass, Round, Trial, asked_of, for_site
 from federator.sched.eviction import budget_gpus, clearing
 from federator.sched.forgetting import forgettable
-from federator.sched.holding import hold_if_refused, release_for
+from federator.sched.holding import Holding
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.lending import is_lent_to_preemptible_only
 from federator.sched.orders import launch_order, lease_end_s
@@ -64,9 +64,8 @@ from federator.sched.reported import (
     current,
     lost_log,
 )
-from federator.sched.room import Room
 from federator.sched.rules import Rules
-from federator.sched.site_view import SiteView, gpus_of
+from federator.sched.site_view import SiteView
 from federator.sched.turn import ORDER_AGAIN_S, Turn
 from federator.sched.unsure import Unsure
 
@@ -103,6 +102,7 @@ class Federation:
         self._leave_sent_s: dict[WorkloadId, float] = {}
         self._limits = LimitWatch()
         self._unsure = Unsure()
+        self._holding = Holding(self.sites, rules)
         self._log_epoch = 0  # the last one before this term
 
     @property
@@ -192,6 +192,7 @@ class Federation:
             case Tick():
                 self._tick(turn)
         turn.evict_for_accepted()
+        self._holding.release_like(turn)
         return turn.commands
 
     def ranked(self, now_s: float) -> Sequence[Ranked]:
@@ -257,9 +258,7 @@ class Federation:
     def _reported(self, turn: Turn, report: SiteReported) -> None:
         site = self.sites[report.site]
         if report.capacity is not None:
-            site.empty = Room(report.capacity.nodes)
-            site.gpus = gpus_of(report.capacity)
-            release_for(turn, report.site, site)
+            site.has(report.capacity)
         if report.partitions and report.partitions != site.summary:
             site.summary = report.partitions
             self._pass_is_due(turn)  # something came free, perhaps of local users
@@ -273,6 +272,8 @@ class Federation:
             attempt_lost(turn, report.site, attempt)
         if report.complete:
             unknown += self._reconcile(turn, report)
+        if report.complete or report.capacity is not None:
+            self._holding.release_for(turn, report.site)
         if unknown:
             turn.commands.append(AskAbout(site=report.site, attempts=unknown))
 
@@ -284,7 +285,6 @@ class Federation:
         """
         site = self.sites[report.site]
         site.ready = True
-        release_for(turn, report.site, site, afresh=True)
         told = {r.attempt for r in report.attempts}
         live = AT_SITE - {WorkloadState.AWARDED}
         missing = tuple(
@@ -325,7 +325,7 @@ class Federation:
         ends_here = entry.state is WorkloadState.CANCELLING and not entry.site_job_id
         if entry.state is WorkloadState.AWARDED or ends_here:
             turn.change(entry, Happening.DECLINED, reason=seen.reason)
-            hold_if_refused(turn, entry, self.sites)
+            self._holding.hold_if_refused(turn, entry)
         elif entry.state is WorkloadState.LAUNCHING and not entry.withdrawing:
             # An sbatch that was given up for good came through all the same. Reports tell the rest.
             turn.change(entry, Happening.LEASE_OVER)
@@ -369,6 +369,7 @@ class Federation:
 
     def _open_pass(self, turn: Turn) -> None:
         """1. Rank; 2. ask. The rest follows when the answers are in (``_conclude``)."""
+        self._holding.try_again(turn)
         self._pass_due_s = turn.now_s + self._rules.pass_interval_s
         turn.commands.append(Wake(at_s=self._pass_due_s))
         ranking = self._policy.rank(self.ledger, turn.now_s)
@@ -413,7 +414,9 @@ class Federation:
         for round_ in self._open_rounds():
             if round_.pass_id == came.pass_id:
                 asked = partial(self._jobs_asked, turn, round_, came.site)
-                round_.take(came.site, believed(came.answers, asked))
+                answers = believed(came.answers, asked)
+                round_.take(came.site, answers)
+                self._holding.answered(turn, came.site, round_.requests, answers)
         self._conclude(turn)
 
     def _jobs_asked(
@@ -444,7 +447,7 @@ class Federation:
             entry = self.ledger.entries[id_]
             pass_.remember(entry, self.sites, turn.now_s)
             self._wake_to_retry(turn, entry)
-            hold_if_refused(turn, entry, self.sites)
+            self._holding.hold_if_refused(turn, entry)
         refused = [w for w in outcome.refused if self._may_start(w)]
         in_vain = set(pass_.keep_room(refused, list(self.sites)))
         pass_.learn([w for w in refused if w not in in_vain], self._ready_sites())

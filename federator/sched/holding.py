@@ -1,86 +1,142 @@
 """Decides which waiting workloads are held: those that every site has refused for good.
 
-A site refuses for good when its sbatch refuses the submission itself, or when time and again sbatch
-refuses the plan for it or its files cannot be opened there. One that is too small, or knows no such
-user, cannot take the workload anyhow. As long as one other site may take it, though it is full or
-down, the workload waits.
+A site refuses for good when its sbatch refuses the submission itself, or one plan for it after
+another, or its files cannot be opened there; one that is too small, knows no such user, or cannot
+read the checkpoint, cannot take the workload anyhow. As long as another site may take it, though it
+is full or down, it waits.
+
+What is held is tried again, since an admin may have mended what the sites complained of, and no
+site would tell. Of those alike (same user, same words) one at a time is enough: once sbatch takes
+it, the others follow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from federator.model.lifecycle import Happening, WorkloadState
-from federator.model.reason import Reason, ReasonCode, RefusalKind
-from federator.model.workload import SiteName
+from federator.model.message import Request, SiteAnswer
+from federator.model.reason import Reason, ReasonCode
+from federator.model.workload import SiteName, WorkloadId
+from federator.sched.eviction import checkpoint_in_reach
 from federator.sched.ledger import Entry
+from federator.sched.rules import Rules
 from federator.sched.site_view import SiteView
 from federator.sched.turn import Turn
-from federator.sched.workload_plan import never_fits
 
-TRIES: Final = 5
-"""Refused so often in a row, it will not pass: nodes may have changed between sweep and launch, or
-a file may just have been written at another site, not through more than a minute of growing pauses.
-"""
-_MAY_PASS: Final = (ReasonCode.PLAN_REFUSED, ReasonCode.FILES)
+TRIED_EVERY_S: Final = 300.0  # one of those alike; each a pause after its refusal at the earliest
+MOST_TRIED: Final = 100  # at once
 MOST_WORDS: Final = 500  # characters of the sites' own
 
 
-def has_refused(entry: Entry, site: SiteName) -> bool:
-    """Whether a site has refused the workload for good."""
-    setback = entry.setbacks.get(site)
-    if setback is None:
-        return False
-    tried = entry.failures_at.get(site, 0)
-    return setback.code is ReasonCode.SBATCH_REFUSED or (
-        setback.code in _MAY_PASS and tried >= TRIES
-    )
-
-
-def may_take(entry: Entry, site: SiteName, view: SiteView) -> bool:
-    """Whether a site may take the workload some day, as far as is known of it now."""
-    if has_refused(entry, site):
-        return False
-    answer = entry.refusals.get(site)
-    if answer is not None and answer.kind is RefusalKind.REJECT:
-        return False
-    if view.empty is None:
-        return True
-    return never_fits(entry.workload.jobs, view.empty, view.partitions) is None
-
-
-def reason_to_hold(entry: Entry, sites: Mapping[SiteName, SiteView]) -> Reason | None:
-    """Why a workload that waits must be held, in the sites' words; None if it may still start."""
-    refusing = [site for site in sites if has_refused(entry, site)]
-    if not refusing or any(may_take(entry, site, view) for site, view in sites.items()):
-        return None
-    said: dict[str, list[str]] = {}
-    for site in refusing:
-        said.setdefault(entry.setbacks[site].detail, []).append(site)
-    text = "; ".join(f"{', '.join(of)}: {words}" for words, of in said.items())
-    return Reason(code=ReasonCode.HELD, detail=text[:MOST_WORDS])
-
-
-def hold_if_refused(turn: Turn, entry: Entry, sites: Mapping[SiteName, SiteView]) -> None:
-    """Hold a workload that waits, if no site is left that may take it."""
-    if entry.state is WorkloadState.PENDING:
-        reason = reason_to_hold(entry, sites)
-        if reason is not None:
-            turn.change(entry, Happening.HELD, reason=reason)
-
-
-def release_for(turn: Turn, site: SiteName, view: SiteView, *, afresh: bool = False) -> None:
-    """Release what is held and a site may take, which has come or has changed.
+class Holding:
+    """Holds what no site takes, and releases what one may.
 
     Args:
-        turn: takes the changes.
-        site: its name.
-        view: what is known of it.
-        afresh: it has just come: what it answered before counts no more, it may know more users.
+        sites: as they are known, by name.
+        rules: see ``Rules``.
     """
-    for entry in turn.ledger.in_state(WorkloadState.HELD):
-        if afresh:
-            entry.refusals.pop(site, None)
-        if may_take(entry, site, view):
-            turn.change(entry, Happening.RELEASED)
+
+    def __init__(self, sites: Mapping[SiteName, SiteView], rules: Rules) -> None:
+        self._sites = sites
+        self._rules = rules
+        self._try_at_s = 0.0
+
+    def hold_if_refused(self, turn: Turn, entry: Entry) -> None:
+        """Hold a workload that waits, if no site is left that may take it."""
+        if entry.state is WorkloadState.PENDING:
+            reason = self._reason_to_hold(entry, turn.now_s)
+            if reason is not None:
+                turn.change(entry, Happening.HELD, reason=reason)
+
+    def _reason_to_hold(self, entry: Entry, now_s: float) -> Reason | None:
+        """Why a workload must be held, in the sites' words; None if it may still start."""
+        refusing = [site for site in self._sites if entry.is_refused_by(site)]
+        if not refusing or any(self._may_take(entry, site, now_s) for site in self._sites):
+            return None
+        said: dict[str, list[str]] = {}
+        for site in refusing:
+            said.setdefault(entry.setbacks[site].detail, []).append(site)
+        text = "; ".join(f"{', '.join(of)}: {words}" for words, of in said.items())
+        return Reason(code=ReasonCode.HELD, detail=text[:MOST_WORDS])
+
+    def _may_take(self, entry: Entry, site: SiteName, now_s: float) -> bool:
+        """Whether a site may take the workload some day; one that refused it, after its pause."""
+        refuses = entry.is_refused_by(site) and entry.avoid_until_s.get(site, 0.0) > now_s
+        return not refuses and self._could_take(entry, site)
+
+    def _could_take(self, entry: Entry, site: SiteName) -> bool:
+        """Whether it could, as far as is known of it, if its sbatch did not refuse."""
+        is_stranger = self._sites[site].knows.get(entry.workload.user) is False
+        return not is_stranger and self._has_what_it_needs(entry, site)
+
+    def _has_what_it_needs(self, entry: Entry, site: SiteName) -> bool:
+        in_reach = checkpoint_in_reach(entry, site, self._rules)
+        return in_reach and self._sites[site].never_fits(entry.workload.jobs) is None
+
+    # ---- the way back ----
+
+    def release_for(self, turn: Turn, site: SiteName, users: Collection[str] | None = None) -> None:
+        """Release what a site may take and has not refused: it has come, or has changed.
+
+        Of a user whom it may not know one workload asks first; the rest follows with the answer.
+
+        Args:
+            turn: takes the changes.
+            site: its name.
+            users: whose; None: everybody's.
+        """
+        knows, asking = self._sites[site].knows, set[str]()
+        for entry in turn.ledger.in_state(WorkloadState.HELD):
+            user = entry.workload.user
+            concerned = user not in asking and (users is None or user in users)
+            if concerned and not entry.is_refused_by(site) and self._could_take(entry, site):
+                if user not in knows:
+                    asking.add(user)
+                turn.change(entry, Happening.RELEASED)
+
+    def answered(
+        self, turn: Turn, site: SiteName, asked: Mapping[WorkloadId, Request],
+        answers: Iterable[SiteAnswer],
+    ) -> None:  # fmt: skip
+        """Learn from a site's answers which users it knows, and release what is theirs."""
+        view = self._sites[site]
+        users = {
+            asked[answer.id].workload.user
+            for answer in answers
+            if answer.id in asked and view.answered(asked[answer.id].workload.user, answer)
+        }
+        if users:
+            self.release_for(turn, site, users)
+
+    def try_again(self, turn: Turn) -> None:
+        """Release, of those alike, the one that has been held longest and is due."""
+        if turn.now_s < self._try_at_s:
+            return
+        self._try_at_s = turn.now_s + TRIED_EVERY_S
+        tried: set[tuple[str, str]] = set()
+        for entry in turn.ledger.in_state(WorkloadState.HELD):
+            alike = (entry.workload.user, entry.held_for)
+            if len(tried) < MOST_TRIED and alike not in tried and self._is_due(entry, turn.now_s):
+                tried.add(alike)
+                turn.change(entry, Happening.RELEASED)
+
+    def _is_due(self, entry: Entry, now_s: float) -> bool:
+        refusing = [
+            site
+            for site, view in self._sites.items()
+            if view.ready and entry.is_refused_by(site) and self._has_what_it_needs(entry, site)
+        ]
+        return bool(refusing) and all(
+            entry.avoid_until_s.get(site, 0.0) <= now_s for site in refusing
+        )
+
+    def release_like(self, turn: Turn) -> None:
+        """Where sbatch took what had been held, those that were held like it follow."""
+        for taken in (entry for entry in turn.accepted if entry.held_for):
+            alike = (taken.workload.user, taken.held_for)
+            for entry in turn.ledger.in_state(WorkloadState.HELD):
+                is_alike = (entry.workload.user, entry.held_for) == alike
+                if is_alike and self._may_take(entry, taken.site, turn.now_s):
+                    turn.change(entry, Happening.RELEASED)

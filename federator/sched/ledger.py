@@ -38,9 +38,10 @@ from federator.sched.backlog import Backlog
 from federator.sched.bad_nodes import BadNodes
 from federator.sched.failures import NodeFailures
 from federator.sched.holdings import Charge, Holdings
-from federator.sched.pauses import RETRY_AFTER_S, pause_s
+from federator.sched.pauses import RETRY_AFTER_S, is_for_good
 from federator.sched.rules import LEAST_GPUS
 from federator.sched.saves import SaveTimes, family_of
+from federator.sched.set_back import forgive, set_back
 from federator.sched.shrinking import gpus_of, without
 from federator.sched.snapshot import restore
 from federator.sched.tax import PreemptionTax, destroyed_gpu_s
@@ -81,6 +82,10 @@ class Entry:
     avoid_until_s: dict[SiteName, float] = field(default_factory=dict)
     failures_at: dict[SiteName, int] = field(default_factory=dict)
     setbacks: dict[SiteName, Reason] = field(default_factory=dict)  # how a site failed it last
+    plans_refused: dict[SiteName, int] = field(
+        default_factory=dict
+    )  # by a site, in a row; or files
+    held_for: str = ""  # the sites' words for which it was held last
     bad_nodes: BadNodes = field(default_factory=BadNodes)
     promised_to: WorkloadId | None = None  # whose award needs its nodes
     promised_jobs: dict[int, WorkloadId] = field(default_factory=dict)  # the same of optional jobs
@@ -132,6 +137,12 @@ class Entry:
     def displaces(self) -> bool:
         """Whether its last award needs nodes that others are on."""
         return bool(self.victims or self.shrinks)
+
+    def is_refused_by(self, site: SiteName) -> bool:
+        """Whether it was refused for good when the site's sbatch was last asked."""
+        setback = self.setbacks.get(site)
+        refused = self.plans_refused.get(site, 0)
+        return setback is not None and is_for_good(setback.code, refused)
 
     @property
     def attempt_id(self) -> AttemptId:
@@ -283,7 +294,7 @@ class Ledger:
         self._mark_progress(entry, event, was_at_its_limit)
         if entry.state is WorkloadState.PENDING and before in AT_SITE:
             if event.happening not in (Happening.PREEMPTED, Happening.LIMIT_STRUCK):
-                self._set_back(entry, event.at_s)
+                set_back(entry, event.at_s)
             entry.site, entry.plan, entry.site_job_id = SiteName(""), (), 0
             entry.started_at_s = entry.ended_at_s = 0.0
             entry.withdrawing, entry.taken_jobs = False, frozenset()
@@ -308,8 +319,9 @@ class Ledger:
             self.evictions.append(Eviction(event.at_s, max(LEAST_GPUS, entry.held_gpus)))
         elif event.happening is Happening.STARTED:
             entry.ran_at = entry.site
-            entry.failures_at.pop(entry.site, None)
-            self._forgive(entry, event.at_s)
+            forgive(entry, event.at_s)
+        elif event.happening is Happening.HELD and event.reason is not None:
+            entry.held_for = event.reason.detail
 
     @staticmethod
     def _mark_progress(entry: Entry, event: Changed, was_at_its_limit: bool) -> None:
@@ -330,31 +342,6 @@ class Ledger:
             self.failures.ran(entry.site, len(entry.node_names), run_s, failed=failed)
             entry.bad_nodes.ran_well(entry.site, entry.node_names, event.at_s)
         entry.started_at_s = 0.0 if entry.state is WorkloadState.LAUNCHING else entry.started_at_s
-
-    @staticmethod
-    def _set_back(entry: Entry, at_s: float) -> None:
-        """Leave the site that failed it alone for a while, longer each time.
-
-        Not for nodes that are known to have failed: these alone are avoided. Nor for a job that
-        its user, or an admin, put back into the queue.
-        """
-        entry.setbacks[entry.site] = reason = entry.reason or Reason(code=ReasonCode.LEASE_OVER)
-        nodes_did_it = reason.code is ReasonCode.NODE_FAILED and not set(
-            entry.node_names
-        ).isdisjoint(entry.bad_nodes.avoided(entry.site, at_s))
-        if nodes_did_it or reason.code is ReasonCode.REQUEUED:
-            return
-        failures = entry.failures_at.get(entry.site, 0) + 1
-        entry.failures_at[entry.site] = failures
-        entry.avoid_until_s[entry.site] = at_s + pause_s(reason.code, failures)
-
-    @staticmethod
-    def _forgive(entry: Entry, at_s: float) -> None:
-        """It started at a site that had failed it; nodes that it avoids there are still told of."""
-        reason = entry.setbacks.get(entry.site)
-        nodes_did_it = reason is not None and reason.code is ReasonCode.NODE_FAILED
-        if not (nodes_did_it and entry.bad_nodes.avoided(entry.site, at_s)):
-            entry.setbacks.pop(entry.site, None)
 
     def _account(self, victim: Entry, event: Changed) -> None:
         """Note what its leaving tells of save times, and what it cost for whom."""

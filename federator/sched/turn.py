@@ -36,6 +36,7 @@ class Turn:
         leave_sent_s: when each workload that must leave was last told so; outlives the turn.
         limits: whom to tell that its time limit is near; outlives the turn.
         pass_is_due: called where queue or room has changed.
+        accepted: what sbatch at a site has taken; its victims may leave now.
     """
 
     now_s: float
@@ -46,7 +47,7 @@ class Turn:
     limits: LimitWatch
     pass_is_due: Callable[[Turn], None]
     commands: list[Command] = field(default_factory=list)
-    _accepted: list[Entry] = field(default_factory=list)  # whose victims may leave now
+    accepted: list[Entry] = field(default_factory=list)  # whose victims may leave now
 
     def change(self, entry: Entry, happening: Happening, **fields: object) -> bool:
         """Record a step of a workload's life; False (and a note) when the table has none."""
@@ -90,7 +91,7 @@ class Turn:
             elif entry is not None and effect is Effect.LAUNCH:
                 self.commands.append(launch_order(entry, self.ledger))
             elif entry is not None and effect is Effect.EVICT:
-                self._accepted.append(entry)
+                self.accepted.append(entry)
             elif entry is not None:
                 self.order_to_leave(entry)
 
@@ -110,7 +111,7 @@ class Turn:
 
     def evict_for_accepted(self) -> None:
         """Once all that was seen of the winners is known, their victims may leave."""
-        for winner in self._accepted:
+        for winner in self.accepted:
             self.evict(winner)
 
     def evict(self, winner: Entry) -> None:

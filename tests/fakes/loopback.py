@@ -8,7 +8,7 @@ checked after every event.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
@@ -39,6 +39,7 @@ from federator.model.message import (
     Record,
     Request,
     ShrinkAt,
+    SiteAnswer,
     SiteDown,
     SiteReported,
     SiteUp,
@@ -47,7 +48,7 @@ from federator.model.message import (
     Wake,
 )
 from federator.model.partition import PartitionSummary
-from federator.model.reason import Reason, ReasonCode
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import AttemptReport, Capacity, Leave, Node, SiteJobState, VictimTerms
 from federator.model.tenant import LOWEST_PRIORITY, Tenancy, Tenant
 from federator.model.workload import AttemptId, SiteName, WorkloadId
@@ -92,6 +93,7 @@ class LoopbackAgent:
         self._told_shape: tuple[Capacity | None, tuple[PartitionSummary, ...]] = (None, ())
         self.refuses = False  # sbatch says no
         self.refuses_as = ReasonCode.LAUNCH_REFUSED
+        self.strangers: Collection[str] = ()  # users without an account
         self._lies = False
 
     def sweep(self) -> SiteReported:
@@ -128,12 +130,14 @@ class LoopbackAgent:
             case AskSite():
                 swept = self.sweep()  # bids are made on what is true now
                 self._scheduler.rank(self._anybody() if self._lies else command.victims)
+                asked = [r for r in command.requests if r.workload.user not in self.strangers]
                 answers = self._scheduler.bid(
-                    map(Request.bid_request, command.requests),
+                    map(Request.bid_request, asked),
                     self._clock(),
                     reserve=command.reserve.bid_request() if command.reserve else None,
                     reserving=command.reserving,
                 )
+                answers = (*answers, *self._of_strangers(command.requests))
                 came = BidsCame(site=self._site, pass_id=command.pass_id, answers=answers)
                 return [swept, came]
             case LaunchAt():
@@ -149,6 +153,12 @@ class LoopbackAgent:
                 known = {report.attempt for report in self._slurm.reports()}
                 gone = tuple(a for a in command.attempts if a not in known)
                 return [SiteReported(site=self._site, gone=gone)]
+
+    def _of_strangers(self, requests: Sequence[Request]) -> list[SiteAnswer]:
+        reason = Reason(code=ReasonCode.UNKNOWN_USER)
+        no = Refusal(kind=RefusalKind.REJECT, reasons=(reason,))
+        return [SiteAnswer(id=r.workload.id, refusal=no) for r in requests
+                if r.workload.user in self.strangers]  # fmt: skip
 
     def _launch(self, order: LaunchAt) -> Observation:
         attempt = order.attempt
@@ -200,6 +210,7 @@ class _Site:
     agent: LoopbackAgent | None = None  # None while the channel is down
     refuses: bool = False
     refuses_as: ReasonCode = ReasonCode.LAUNCH_REFUSED
+    strangers: Collection[str] = ()
 
 
 class Loopback:
@@ -299,6 +310,13 @@ class Loopback:
         if found.agent is not None:
             found.agent.refuses, found.agent.refuses_as = refuses, code
 
+    def know_not(self, site: str, *users: str) -> None:
+        """These users, and no others, have no account there."""
+        found = self.sites[SiteName(site)]
+        found.strangers = users
+        if found.agent is not None:
+            found.agent.strangers = users
+
     def site_down(self, site: str) -> None:
         """The channel breaks; what is on its way is lost, the cluster runs on."""
         name = SiteName(site)
@@ -312,6 +330,7 @@ class Loopback:
         if found.agent is None:
             found.agent = LoopbackAgent(name, found.slurm, found.marks, ("gpu",), self.clock)
             found.agent.refuses, found.agent.refuses_as = found.refuses, found.refuses_as
+            found.agent.strangers = found.strangers
             self.observe(SiteUp(site=name))
             self._report(name, found.agent)
             self._later(POLL_S, self._poll(name, found.agent))

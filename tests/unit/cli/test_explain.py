@@ -160,7 +160,7 @@ def test_a_held_workload_says_what_its_sites_said(run: Run) -> None:
     reason = Reason(code=ReasonCode.HELD, detail="alpine: Invalid qos specification")
     shown = run(reply(state="HELD", reason=reason))
     assert "HELD, submitted" in shown
-    assert "(cancel it and submit it anew): alpine: Invalid qos specification" in shown
+    assert "or cancel, submit anew): alpine: Invalid qos specification" in shown
 
 
 def test_what_was_said_of_a_workload_is_told_and_that_nothing_acts_on_it(run: Run) -> None:

@@ -9,8 +9,9 @@ from federator.model.lifecycle import Happening, WorkloadState
 from federator.model.message import LaunchAt
 from federator.model.reason import ReasonCode
 from federator.model.workload import SiteName, WorkloadId
-from federator.sched.holding import TRIES
-from federator.sched.pauses import REFUSING_SITE_S
+from federator.sched.holding import TRIED_EVERY_S
+from federator.sched.pauses import PLANS_TRIED, REFUSING_SITE_S
+from federator.sched.rules import Rules
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 
@@ -38,7 +39,7 @@ def happened(f: Loopback, id_: WorkloadId) -> list[Happening]:
 def test_what_all_sites_refuse_for_good_is_held_with_their_words() -> None:
     f = refusing("alpine", "baker")
     id_ = f.submit(draft(gang(2)))
-    f.run_for(10_000.0)
+    f.run_for(REFUSING_SITE_S - 10.0)
     entry = f.entry(id_)
     assert (entry.state, sorted(launches(f, id_))) == (HELD, [ALPINE, BAKER])
     assert happened(f, id_) == [Happening.DECLINED, Happening.DECLINED, Happening.HELD]
@@ -58,7 +59,7 @@ def test_it_stays_held_across_restart_and_snapshot() -> None:
     assert (f.state(id_), f.entry(id_).reason) == (HELD, reason)
     f.compact()
     f.restart()
-    f.run_for(10_000.0)
+    f.run_for(REFUSING_SITE_S - 60.0)
     assert (f.state(id_), f.entry(id_).reason, len(launches(f, id_))) == (HELD, reason, 2)
 
 
@@ -160,7 +161,7 @@ def test_a_plan_or_its_files_may_be_refused_a_few_times_before_the_workload_is_t
     f.run_for(60.0)
     assert f.state(id_) is PENDING
     f.run_for(100.0)
-    assert (f.state(id_), len(launches(f, id_))) == (HELD, 2 * TRIES)
+    assert (f.state(id_), len(launches(f, id_))) == (HELD, 2 * PLANS_TRIED)
 
 
 def test_a_site_that_refused_for_good_is_asked_again_after_an_hour_while_another_may_take_it() -> (
@@ -186,3 +187,187 @@ def test_others_run_on_whatever_is_held(first: int) -> None:
     other = f.submit(draft(gang(2)))
     f.run_for(10.0)
     assert (f.state(held), f.state(other)) == (HELD, RUNNING)
+
+
+def test_a_plan_refused_once_after_other_setbacks_holds_nothing() -> None:
+    f = refusing("alpine", "baker", code=ReasonCode.LAUNCH_REFUSED)
+    id_ = f.submit(draft(gang(2)))
+    f.run_until(lambda: all(f.entry(id_).failures_at.get(s) == 4 for s in (ALPINE, BAKER)), 300.0)
+    for site in ("alpine", "baker"):
+        f.refuse_launches(site, code=OF_PLAN)
+    f.run_until(lambda: all(f.entry(id_).failures_at.get(s) == 5 for s in (ALPINE, BAKER)), 300.0)
+    assert f.state(id_) is PENDING
+    assert f.entry(id_).plans_refused == {ALPINE: 1, BAKER: 1}
+
+
+def test_another_setback_between_begins_the_count_of_plans_anew_and_a_snapshot_keeps_it() -> None:
+    f = refusing("alpine", "baker", code=OF_PLAN)
+    id_ = f.submit(draft(gang(2)))
+    f.run_until(lambda: f.entry(id_).plans_refused == {ALPINE: 4, BAKER: 4}, 300.0)
+    f.compact()
+    f.restart()
+    assert f.entry(id_).plans_refused == {ALPINE: 4, BAKER: 4}
+    for site in ("alpine", "baker"):
+        f.refuse_launches(site, code=ReasonCode.LAUNCH_REFUSED)
+    f.run_until(lambda: not f.entry(id_).plans_refused, 300.0)
+    for site in ("alpine", "baker"):
+        f.refuse_launches(site, code=OF_PLAN)
+    f.run_until(lambda: f.entry(id_).plans_refused == {ALPINE: 4, BAKER: 4}, 4_000.0)
+    assert f.state(id_) is PENDING
+    f.run_for(700.0)
+    assert f.state(id_) is HELD
+
+
+def test_a_start_begins_the_count_of_plans_anew() -> None:
+    f = refusing("alpine", code=OF_PLAN)
+    f.site_down("baker")
+    id_ = f.submit(draft(gang(2)))
+    f.run_until(lambda: f.entry(id_).plans_refused == {ALPINE: 4}, 300.0)
+    f.refuse_launches("alpine", refuses=False)
+    f.run_for(100.0)
+    assert (f.state(id_), f.entry(id_).plans_refused) == (RUNNING, {})
+
+
+# ---- the way back ----
+
+
+def test_a_site_that_grows_releases_what_now_fits() -> None:
+    f = refusing("alpine")
+    id_ = f.submit(draft(gang(3)))  # baker has two nodes
+    f.run_for(10.0)
+    assert f.state(id_) is HELD
+    for node in rack("c", 4):
+        f.slurm("baker").add_node(node)
+    f.run_for(30.0)
+    assert (f.state(id_), f.entry(id_).site) == (RUNNING, BAKER)
+
+
+def test_what_is_held_is_tried_again_after_an_hour_and_starts_once_the_site_is_mended() -> None:
+    f = refusing("alpine", "baker")
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(REFUSING_SITE_S + 2 * TRIED_EVERY_S)
+    assert (f.state(id_), len(launches(f, id_))) == (HELD, 4)
+    f.refuse_launches("alpine", refuses=False)  # its admin has added the QOS
+    f.run_for(REFUSING_SITE_S + 2 * TRIED_EVERY_S)
+    assert (f.state(id_), f.entry(id_).site) == (RUNNING, ALPINE)
+
+
+def test_plans_refused_for_good_are_tried_again_once_in_an_hour() -> None:
+    f = refusing("alpine", "baker", code=OF_PLAN)
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(200.0)
+    assert f.state(id_) is HELD
+    f.run_for(REFUSING_SITE_S + 2 * TRIED_EVERY_S)
+    assert (f.state(id_), len(launches(f, id_))) == (HELD, 2 * (PLANS_TRIED + 1))
+
+
+def held_array(tasks: int) -> tuple[Loopback, list[WorkloadId]]:
+    """A thousand tasks or so that alpine has refused; baker is too small for any."""
+    f = refusing("alpine")
+    first = f.submit(draft(gang(3), array_indices=tuple(range(tasks))))
+    ids = [WorkloadId(first + k) for k in range(tasks)]
+    f.run_until(lambda: all(f.state(id_) is HELD for id_ in ids), 600.0)
+    return f, ids
+
+
+def test_of_those_alike_one_at_a_time_is_tried_in_turn() -> None:
+    f, ids = held_array(100)
+    before, at_s = len(f.log), f.clock.now_s
+    f.run_for(REFUSING_SITE_S + 3 * TRIED_EVERY_S)
+    tried = [id_ for id_ in ids if len(launches(f, id_)) > 1]
+    most = (f.clock.now_s - at_s - REFUSING_SITE_S) / TRIED_EVERY_S + 1
+    assert 2 <= len(tried) <= most
+    assert len(f.log) - before == 4 * len(tried)  # released, awarded, declined, held
+    assert all(f.state(id_) is HELD for id_ in ids)
+
+
+def test_once_one_is_taken_those_held_like_it_follow() -> None:
+    f, ids = held_array(100)
+    other = f.submit(draft(gang(3), user="bob"))
+    f.run_for(60.0)
+    assert f.state(other) is HELD
+    f.duration_s = 10.0
+    f.refuse_launches("alpine", refuses=False)
+    f.run_for(REFUSING_SITE_S + TRIED_EVERY_S)
+    started = [id_ for id_ in ids if f.state(id_) is not HELD]
+    assert len(started) == len(ids)
+    f.run_for(REFUSING_SITE_S)
+    assert all(f.state(id_) is WorkloadState.COMPLETED for id_ in (*ids, other))
+
+
+def test_a_user_whom_another_site_comes_to_know_is_released() -> None:
+    f = refusing("alpine")
+    f.know_not("baker", "ada")
+    id_ = f.submit(draft(gang(1)))
+    f.run_for(10.0)
+    assert f.state(id_) is HELD
+    f.know_not("baker")
+    f.submit(draft(gang(1)))  # with whom baker is asked about her
+    f.run_for(10.0)
+    assert (f.state(id_), f.entry(id_).site) == (RUNNING, BAKER)
+
+
+def test_a_user_whom_another_site_comes_to_know_is_asked_for_within_the_hour() -> None:
+    f = refusing("alpine")
+    f.know_not("baker", "ada")
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(10.0)
+    f.know_not("baker")
+    f.run_for(REFUSING_SITE_S + 2 * TRIED_EVERY_S)
+    assert (f.state(id_), f.entry(id_).site) == (RUNNING, BAKER)
+
+
+def strangers_held(count: int) -> tuple[Loopback, list[WorkloadId]]:
+    """As many that alpine refuses, of a user whom baker does not know."""
+    f = refusing("alpine")
+    f.know_not("baker", "ada")
+    ids = [f.submit(draft(gang(2))) for _ in range(count)]
+    f.run_until(lambda: all(f.state(id_) is HELD for id_ in ids), 600.0)
+    return f, ids
+
+
+def test_a_site_that_comes_and_goes_releases_nothing_for_a_user_it_does_not_know() -> None:
+    f, ids = strangers_held(20)
+    before = len(f.log)
+    for _ in range(5):
+        f.site_down("baker")
+        f.run_for(10.0)
+        f.site_up("baker")
+        f.run_for(10.0)
+    assert len(f.log) == before
+    assert all(f.state(id_) is HELD for id_ in ids)
+
+
+def test_after_a_restart_one_workload_asks_whether_a_site_knows_its_user() -> None:
+    f, ids = strangers_held(20)
+    before = len(f.log)
+    f.restart()
+    f.run_for(20.0)
+    assert all(f.state(id_) is HELD for id_ in ids)
+    assert len(f.log) - before == 3  # the epoch; one is released, and held
+    f.know_not("baker")
+    f.restart()
+    f.run_for(20.0)
+    assert not any(f.state(id_) is HELD for id_ in ids)
+
+
+def test_what_no_other_site_can_read_the_checkpoint_of_is_held_by_its_own_region() -> None:
+    rules = Rules(regions={ALPINE: "east", BAKER: "west"})
+    f = Loopback({"alpine": rack("a", 4), "baker": rack("b", 2)}, rules)
+    id_ = f.submit(draft(gang(2), continues=True))
+    f.run_for(60.0)
+    assert f.entry(id_).site == ALPINE
+    ((_, job),) = f.live_jobs(id_)
+    job.saved_at_s = f.clock.now_s
+    f.refuse_launches("alpine", code=FOR_GOOD)
+    f.slurm("alpine").fail_node("a1")
+    f.run_for(60.0)
+    entry = f.entry(id_)
+    assert (entry.saved_at, entry.state) == (ALPINE, HELD)
+    assert launches(f, id_) == [ALPINE, ALPINE]
+    f.restart()
+    f.run_for(60.0)
+    assert (f.state(id_), len(launches(f, id_))) == (HELD, 2)
+    f.refuse_launches("alpine", refuses=False)
+    f.run_for(REFUSING_SITE_S + TRIED_EVERY_S)
+    assert (f.state(id_), f.entry(id_).site) == (RUNNING, ALPINE)
