@@ -128,6 +128,7 @@ class Effects:
             name=w.name,
             submission=unpack_submission(w.submission),
             jobs=command.jobs,
+            has_run=command.has_run,
             array_index=w.array.index if w.array is not None else None,
             array_id=w.array.array_id if w.array is not None else 0,
             time_limit_s=w.time_limit_s,

@@ -59,6 +59,7 @@ from federator.sites.protocol import (
     Report,
     SnapshotAsk,
     SnapshotTaken,
+    Tidied,
     Trouble,
     VerifyAsk,
     VerifyDone,
@@ -86,6 +87,10 @@ class Desk(Protocol):
     def take(self, call: ClientCall, origin: SiteName, answer: Callable[[Reply], None]) -> None: ...
 
 
+def _not_awaited(_told: Tidied) -> None:
+    """Nobody has sent a ``TidyOrder``."""
+
+
 class SiteLink:
     """The daemon's end of one site's channel.
 
@@ -95,6 +100,7 @@ class SiteLink:
         welcome: what the agent is told first.
         observe: takes observations in, in the order of the channel.
         desk: takes the calls of researchers at the site.
+        tidied: takes the answers to a ``TidyOrder``.
     """
 
     def __init__(
@@ -104,12 +110,14 @@ class SiteLink:
         welcome: Welcome,
         observe: Callable[[Observation], None],
         desk: Desk,
+        tidied: Callable[[Tidied], None] = _not_awaited,
     ) -> None:
         self.site = site
         self._transport = transport
         self._welcome = welcome
         self._observe = observe
         self._desk = desk
+        self._tidied = tidied
         self._channel: Channel | None = None
         self._version = ""
         self._last_epoch = 0
@@ -225,6 +233,8 @@ class SiteLink:
                 self._answered(message.ask_id, VerifyReply(findings=message.findings))
             case RecoverDone():
                 self._shown(message)
+            case Tidied():
+                self._tidied(message)
             case Trouble():
                 if not self._troubled:
                     log.warning("site_trouble", site=self.site, detail=message.detail)

@@ -395,8 +395,9 @@ class Term:
             displaces=self._displaces,
         )
         return SiteLink(
-            name, self._edges.transport_of(site), welcome, self._inbox.put_nowait, self._api
-        )
+            name, self._edges.transport_of(site), welcome, self._inbox.put_nowait, self._api,
+            lambda told: self._tidying.taken(name, told, self.clock()),
+        )  # fmt: skip
 
     async def _turn(self) -> None:
         """Take what has come in, decide on all of it, commit once, carry out."""
@@ -462,6 +463,7 @@ class Term:
         if events:
             await self._edges.act(self._store.append, [encode_event(e) for e in events])
             self._transitions.write(events)
+            self._tidying.note(events)
         for command in commands:
             self._leadership.check()
             self._effects.carry_out(command)

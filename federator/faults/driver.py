@@ -20,7 +20,17 @@ from federator.faults.process import NOBODY, Process, later
 from federator.faults.slurm import SimulatedJob
 from federator.model.site import AttemptReport, Node, SiteJob, SiteJobState
 from federator.model.workload import AttemptId
-from federator.sites.base import NOTHING, Missing, Own, Probe, SbatchRefused, Seen, Sweep, Tidying
+from federator.sites.base import (
+    NOTHING,
+    Missing,
+    Own,
+    Probe,
+    Removal,
+    SbatchRefused,
+    Seen,
+    Sweep,
+    Tidying,
+)
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 from federator.sites.slurm.client import START_WITHIN_S
 from federator.sites.slurm.parse_site import Partition
@@ -220,11 +230,11 @@ class MortalDriver:
         await self._ask()
         return 3.0
 
-    async def inspect(self, order: LaunchOrder) -> str:  # noqa: ARG002
-        return ""
+    async def inspect(self, user: str, orders: Sequence[LaunchOrder]) -> list[str]:  # noqa: ARG002
+        return [""] * len(orders)
 
-    async def tidy(self, user: str, order: Tidying) -> tuple[int, ...]:  # noqa: ARG002
-        return ()
+    async def tidy(self, user: str, order: Tidying) -> Removal:  # noqa: ARG002
+        return Removal()
 
     async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:  # noqa: ARG002
         await self._ask()

@@ -11,6 +11,7 @@ import federator
 from federator import share
 from federator.errors import InvalidRequest
 from federator.kit.contents import KitFile, Tree
+from federator.kit.helper import HELPER_SOURCE, helper_of
 
 _PACKAGE: Final = Path(federator.__file__).resolve().parent
 _SHELL: Final = _PACKAGE / "kit" / "shell"
@@ -24,8 +25,8 @@ def trees() -> dict[str, Tree]:
         ConfigError: this installation lacks one.
     """
     found = {name: _read(share.tree(name)) for name in share.TREES}
-    helper = _PACKAGE / "sites" / "slurm" / "site_exec.py"
-    found["helper"] = {"fed-site-exec": (helper.read_bytes(), True)}
+    helper = helper_of(HELPER_SOURCE.read_text(encoding="utf-8"))
+    found["helper"] = {"fed-site-exec": (helper.encode(), True)}
     checkpoint = _read(_PACKAGE / "checkpoint")
     user = {f"checkpoint/{path}": content for path, content in checkpoint.items()}
     found["user"] = {"__init__.py": ((_PACKAGE / "__init__.py").read_bytes(), False)} | user

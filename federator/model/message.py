@@ -214,12 +214,14 @@ class LaunchAt:
     when the site has accepted.
 
     ``checkpoint_interval_s``: how long it should work between two checkpoints; 0: not known.
+    ``has_run``: an earlier attempt has started somewhere, and may have left files.
     """
 
     site: SiteName
     attempt: AttemptId
     workload: Workload
     jobs: tuple[JobPlan, ...]
+    has_run: bool = False
     victims: tuple[WorkloadId, ...] = ()
     shrinks: tuple[Shrink, ...] = ()
     checkpoint_interval_s: float = 0.0

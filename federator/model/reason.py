@@ -44,7 +44,7 @@ class ReasonCode(Enum):
     TIME_LIMIT = "FedTimeLimit"  # leaves at its time limit, to go on in another attempt
     NO_PROGRESS = "FedNoProgress"  # ``needed`` attempts in a row saved nothing before their limit
     NOT_LENT = "FedNotLent"  # may not be evicted, so it starts only within quota; the tenant's name
-    FILES = "FedFiles"  # Slurm could not open its files; which, and why, is in ``detail``
+    FILES = "FedFiles"  # its files cannot be opened; which, and why, is in ``detail``
     SITE_CANCELLED = "FedSiteCancelled"  # at its site: by its user, an admin or the site's gate
     RECLAIMED = "FedReclaimed"  # ended by its site's watch: it did not use its GPUs
     LOST = "FedLost"  # the site has no record of it any more

@@ -1,8 +1,9 @@
 """Decides which waiting workloads are held: those that every site has refused for good.
 
 A site refuses for good when its sbatch refuses the submission itself, or one plan for it after
-another; one that is too small, knows no such user, or cannot read the checkpoint, cannot take the
-workload anyhow. As long as another site may take it, though it is full or down, it waits.
+another, or its files cannot be opened there; one that is too small, knows no such user, or cannot
+read the checkpoint, cannot take the workload anyhow. As long as another site may take it, though it
+is full or down, it waits.
 
 What is held is tried again, since an admin may have mended what the sites complained of, and no
 site would tell. Of those alike (same user, same words) one at a time is enough: once sbatch takes

@@ -82,7 +82,9 @@ class Entry:
     avoid_until_s: dict[SiteName, float] = field(default_factory=dict)
     failures_at: dict[SiteName, int] = field(default_factory=dict)
     setbacks: dict[SiteName, Reason] = field(default_factory=dict)  # how a site failed it last
-    plans_refused: dict[SiteName, int] = field(default_factory=dict)  # by a site's sbatch, in a row
+    plans_refused: dict[SiteName, int] = field(
+        default_factory=dict
+    )  # by a site, in a row; or files
     held_for: str = ""  # the sites' words for which it was held last
     bad_nodes: BadNodes = field(default_factory=BadNodes)
     promised_to: WorkloadId | None = None  # whose award needs its nodes

@@ -21,6 +21,7 @@ def launch_order(entry: Entry, ledger: Ledger) -> LaunchAt:
         attempt=entry.attempt_id,
         workload=w,
         jobs=entry.plan,
+        has_run=bool(entry.ran_at),
         victims=entry.victims,
         shrinks=entry.shrinks,
         checkpoint_interval_s=checkpoint_interval_s(save_s, mean_s),

@@ -9,20 +9,22 @@ from federator.model.reason import ReasonCode
 RETRY_AFTER_S: Final = 5.0
 RETRY_AFTER_MAX_S: Final = 600.0
 PREEMPTING_SITE_S: Final = 60.0  # whose own work took the nodes
-REFUSING_SITE_S: Final = 3600.0  # whose sbatch refused it for good; its admin may mend that
+REFUSING_SITE_S: Final = 3600.0  # which refused it for good; its admin may mend that
 PLANS_TRIED: Final = 5
 """Plans refused in a row with nothing else between them, after which no plan is to blame: nodes may
-have changed between sweep and launch once or twice, not through more than a minute of pauses."""
+have changed between sweep and launch, or a file may just have been written at another site, once or
+twice, not through more than a minute of pauses."""
+OF_THE_PLAN: Final = frozenset({ReasonCode.PLAN_REFUSED, ReasonCode.FILES})
 
 
 def is_for_good(code: ReasonCode, plans_refused: int) -> bool:
-    """Whether a site's sbatch would refuse the workload again, as things are there.
+    """Whether a site would refuse the workload again, as things are there.
 
     Args:
         code: of its last setback there.
         plans_refused: there, in a row.
     """
-    of_plan = code is ReasonCode.PLAN_REFUSED and plans_refused >= PLANS_TRIED
+    of_plan = code in OF_THE_PLAN and plans_refused >= PLANS_TRIED
     return of_plan or code is ReasonCode.SBATCH_REFUSED
 
 

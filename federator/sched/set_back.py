@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from federator.model.reason import Reason, ReasonCode
-from federator.sched.pauses import pause_s
+from federator.sched.pauses import OF_THE_PLAN, pause_s
 
 if TYPE_CHECKING:
     from federator.sched.ledger import Entry
@@ -20,7 +20,7 @@ def set_back(entry: Entry, at_s: float) -> None:
     site = entry.site
     entry.setbacks[site] = reason = entry.reason or Reason(code=ReasonCode.LEASE_OVER)
     plans_refused = entry.plans_refused.pop(site, 0)
-    if reason.code is ReasonCode.PLAN_REFUSED:
+    if reason.code in OF_THE_PLAN:
         plans_refused = entry.plans_refused[site] = plans_refused + 1
     nodes_did_it = reason.code is ReasonCode.NODE_FAILED and not set(entry.node_names).isdisjoint(
         entry.bad_nodes.avoided(site, at_s)

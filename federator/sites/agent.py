@@ -169,7 +169,7 @@ class Agent:
         self._recalling = Recalling(journal, self._kept, self._launches,
                                     known=lambda: self._known, sweep=self._sweep,
                                     send=self._send)  # fmt: skip
-        self._tidier = Tidier(driver, self._launches.live, knows_user)
+        self._tidier = Tidier(driver, self._launches.live, knows_user, clock, self._send)
         self._aftermath = (LeftBehind(driver, journal), Unopened(driver, self._kept))
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._known: dict[AttemptId, AttemptReport] = {}

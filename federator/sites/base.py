@@ -80,10 +80,18 @@ class Tidying:
     """Which checkpoint folders of one user to remove."""
 
     root: str  # SHARED/USER/checkpoints
-    ended: tuple[int, ...] = ()  # workloads whose folders go if nothing is in them
+    ended: tuple[int, ...] = ()  # workloads whose folders go if nothing is in them, and else stay
     live: tuple[int, ...] = ()  # never touched
-    below: int = 0  # what may be old: later workloads are not known yet
-    before_s: float = 0.0  # Unix time; what was last written before it is old
+    below: int = 0  # what of the others may go: later workloads are not known yet
+    before_s: float = 0.0  # Unix time; if all in them was last changed before it (0: none)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """The outcome of one user's ``Tidying``."""
+
+    removed: tuple[int, ...] = ()  # whose folders are gone
+    wrong: str = ""  # why others are not, that should be
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,16 +255,16 @@ class SiteDriver(Protocol):
         """How long after TERM Slurm kills what it ends."""
         ...
 
-    async def inspect(self, order: LaunchOrder) -> str:
-        """Say which of an attempt's files cannot be opened, as seen from here; "": none is known.
+    async def inspect(self, user: str, orders: Sequence[LaunchOrder]) -> list[str]:
+        """Say which files of each of the user's attempts cannot be opened, as seen from here.
 
         Raises:
             SiteRefused: the site does not let us act for the user.
         """
         ...
 
-    async def tidy(self, user: str, order: Tidying) -> tuple[int, ...]:
-        """Remove checkpoint folders of workloads that have ended; return whose.
+    async def tidy(self, user: str, order: Tidying) -> Removal:
+        """Remove checkpoint folders of workloads that have ended.
 
         Raises:
             SiteRefused: the site does not let us act for the user.

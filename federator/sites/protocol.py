@@ -140,6 +140,7 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
     ``checkpoint_dir``: made for it, as its user; "" where the region has no shared folder.
     ``checkpoint_interval_s``: suggested to it; 0: nothing is known.
     ``victims``: workloads that will leave for it; ``shrinks``: optional jobs of others that will.
+    ``has_run``: an earlier attempt has started somewhere, and may have left files.
     """
 
     attempt: AttemptId
@@ -155,6 +156,7 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
     shrinks: tuple[Shrink, ...] = ()
     checkpoint_dir: str = ""
     checkpoint_interval_s: float = 0.0
+    has_run: bool = False
     shared: tuple[str, ...] = ()  # folders of regions: what login nodes lack there, nodes lack, too
     origin: Origin | None = None
 
@@ -193,9 +195,11 @@ class ShrinkOrder(Message, frozen=True, kw_only=True, tag="shrink"):
 
 class TidyOrder(Message, frozen=True, kw_only=True, tag="tidy"):
     """Remove checkpoint folders below ``shared``: those of ``ended`` workloads if nothing is in
-    them, those of any others that were last written before ``before_s`` (0: none).
+    them, those of any others if all in them was last changed before ``before_s`` (0: none).
 
     By user. What is in ``live`` stays, and what has an id from ``below`` on: it is not known yet.
+    ``keep_s``: nothing goes that is younger by the site's own clock, whatever ``before_s`` says.
+    The answers are ``Tidied``, if the order has an ``order_id``.
     """
 
     shared: str
@@ -203,6 +207,8 @@ class TidyOrder(Message, frozen=True, kw_only=True, tag="tidy"):
     live: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     below: int = 0
     before_s: float = 0.0
+    keep_s: float = 0.0
+    order_id: int = 0
 
 
 class CancelOrder(Message, frozen=True, kw_only=True, tag="cancel_attempt"):
@@ -353,6 +359,15 @@ class AttemptAbsent(Message, frozen=True, kw_only=True, tag="absent"):
     attempt: AttemptId
 
 
+class Tidied(Message, frozen=True, kw_only=True, tag="tidied"):
+    """The outcome of one user's part of a ``TidyOrder``; without a user: the order is done."""
+
+    order_id: int
+    user: str = ""
+    removed: tuple[int, ...] = ()  # workloads whose folders are gone
+    wrong: str = ""  # why others are not, that should be
+
+
 class Report(Message, frozen=True, kw_only=True, tag="report"):
     """News of a sweep. ``complete``: every attempt that the site knows is in it."""
 
@@ -393,6 +408,7 @@ FromAgent = (
     | CancelFailed
     | AttemptAbsent
     | Report
+    | Tidied
     | ClientCall
     | Pong
     | Trouble

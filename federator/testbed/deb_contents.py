@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Final
 
 from federator import __version__
+from federator.kit.helper import HELPER_SOURCE
 from federator.testbed import wheel
 from federator.testbed.archive import ArchivedFile, files_below, installed_libraries
 from federator.testbed.layout import REPOSITORY, SiteLayout
@@ -136,8 +137,7 @@ def _server(site: SiteLayout, sources: Sources) -> DebContents:
 
 
 def _site(site: SiteLayout, sources: Sources) -> DebContents:  # noqa: ARG001
-    source = (REPOSITORY / "federator" / "sites" / "slurm" / "site_exec.py").read_text()
-    helper = helper_text(source).encode()
+    helper = helper_text(HELPER_SOURCE.read_text(encoding="utf-8")).encode()
     examples = files_below(DEBIAN / "federator-site" / "examples", "examples")
     return DebContents(
         name="federator-site",

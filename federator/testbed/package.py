@@ -11,11 +11,11 @@ from docker.models.containers import Container
 
 from federator.errors import FederatorError
 from federator.kit.contents import HOOK_TREES
+from federator.kit.helper import HELPER_SOURCE, helper_of
 from federator.testbed import inside
 from federator.testbed.archive import ArchivedFile, digest, files_below, pack, python_sources
 from federator.testbed.layout import ACCOUNT, HELPER, LIB_DIR, REPOSITORY, USER_DIR
 
-_HELPER_SOURCE: Final = REPOSITORY / "federator" / "sites" / "slurm" / "site_exec.py"
 _SHEBANG: Final = "#!/usr/bin/python3 -I\n"
 _NO_HELPER: Final = "import sys\n\nsys.exit('fed-site-exec is not part of this working tree')\n"
 # The hooks of a site, and what stands in for its GPUs: from where in the tree to where in the file
@@ -51,7 +51,7 @@ def helper_text(source: str) -> str:
     """Return the helper as installed: ``source`` under the isolated interpreter's line."""
     if source.startswith("#!"):
         source = source.partition("\n")[2]
-    return _SHEBANG + source
+    return _SHEBANG + helper_of(source)
 
 
 def package_archive(repository: Path, helper: Path) -> bytes:
@@ -103,7 +103,7 @@ def install(container: Container) -> bool:
     Raises:
         FederatorError: the installer in the container failed.
     """
-    archive = package_archive(REPOSITORY, _HELPER_SOURCE)
+    archive = package_archive(REPOSITORY, HELPER_SOURCE)
     wanted = digest(archive)
     present = inside.run(container, ["cat", f"{LIB_DIR}/federator.sha256"])
     if present.exit_status == 0 and present.stdout.strip() == wanted:

@@ -9,7 +9,17 @@ from federator.errors import SiteRefused, SiteUnavailable
 from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 from federator.model.site import AttemptReport, Node, SiteJob, SiteJobState
 from federator.model.workload import AttemptId
-from federator.sites.base import NOTHING, Missing, Own, Probe, SbatchRefused, Seen, Sweep, Tidying
+from federator.sites.base import (
+    NOTHING,
+    Missing,
+    Own,
+    Probe,
+    Removal,
+    SbatchRefused,
+    Seen,
+    Sweep,
+    Tidying,
+)
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 from federator.sites.slurm.parse_site import Partition
 from federator.sites.slurm.refusals import kind_of_refusal
@@ -113,14 +123,14 @@ class SimulatedSite:
         self._answer()
         return self.slurm.kill_wait_s
 
-    async def inspect(self, order: LaunchOrder) -> str:
+    async def inspect(self, user: str, orders: Sequence[LaunchOrder]) -> list[str]:  # noqa: ARG002
         self._answer()
-        return self.unopened.get(order.attempt, "")
+        return [self.unopened.get(order.attempt, "") for order in orders]
 
-    async def tidy(self, user: str, order: Tidying) -> tuple[int, ...]:
+    async def tidy(self, user: str, order: Tidying) -> Removal:
         self._answer()
         self.tidied.append((user, order))
-        return order.ended
+        return Removal(removed=order.ended)
 
     async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:  # noqa: ARG002
         self._answer()

@@ -123,7 +123,37 @@ def test_what_shared_storage_lacks_is_refused_at_launch_with_its_name(federation
             break
         at("alpine", "sleep", "1")
     assert wrong in said, (row, said)
+    row = federation.await_state(id_, "HELD", timeout_s=240)
+    assert row["reason"]["detail"] == f"alpine, boreal: {wrong}"
     federation.run("fscancel", str(id_))
+
+
+@pytest.mark.parametrize("site", ["alpine", "boreal", "cedar"])
+def test_a_users_own_file_is_neither_renamed_nor_written_over(testbed: StateDir, site: str) -> None:
+    region = {s.name: s.region for s in SITES}[site]
+    folder = f"/shared/{region}/{USER}/own"
+    made = f"mkdir -p {folder} && cd {folder} && echo mine >r.txt && echo other >r.txt.1"
+    at(site, "sh", "-c", f"{made} && chmod 0444 r.txt", user=USER)
+    request = {
+        "op": "sbatch", "argv": ["--comment=fed:1:2"], "args": [], "script": "#!/bin/sh\n",
+        "environment": {}, "work_dir": folder, "umask": 18, "checkpoint_dir": "",
+        "files": {"names": [["output", folder, "r.txt"]], "shared": [f"/shared/{region}"],
+                  "aside": ".1"},
+        "start_by_s": 4e9,
+    }  # fmt: skip
+    helper = ("sudo", "-n", "-u", USER, "/opt/federator/libexec/fed-site-exec")
+    said = json.loads(at(site, *helper, user="federator", stdin=json.dumps(request)))
+    assert said == {"error": f"--output={folder}/r.txt: permission denied", "exit_status": 66}
+    assert at(site, "sh", "-c", f"cd {folder} && cat r.txt r.txt.1").split() == ["mine", "other"]
+    # of another UID of the region, in a folder that this user can write
+    at(site, "sh", "-c", f"chown bio1 {folder}/r.txt")
+    said = json.loads(at(site, *helper, user="federator", stdin=json.dumps(request)))
+    assert "exit_status" not in said or said["exit_status"] != 66, said
+    seen = at(site, "sh", "-c", f"cd {folder} && cat r.txt.1 r.txt.2; rm -r {folder}").split()
+    assert seen == ["other", "mine"]
+    if "job_id" in said:
+        at(site, "scancel", str(said["job_id"]))
+    assert testbed
 
 
 @pytest.mark.parametrize(("gpu", "region"), [("a100", "west"), ("h100", "east")])
@@ -148,13 +178,14 @@ def test_a_saved_checkpoint_goes_when_it_is_old_unless_its_workload_lives(
 ) -> None:
     region = {s.name: s.region for s in SITES}[site]
     root = f"/shared/{region}/{USER}/checkpoints"
-    make = f"mkdir -p {root}/11/ckpt {root}/12/ckpt {root}/13/ckpt && touch -d -9days"
-    at(site, "sh", "-c", f"{make} {root}/11 {root}/11/ckpt {root}/12 {root}/12/ckpt", user=USER)
+    make = f"cd {root} && mkdir -p 11/é/run 12/run 13/run .removed-10/run && touch"
+    at(site, "sh", "-c", f"mkdir -p {root} && {make} 11/é/run/a && touch -d 1day 13/run/a",
+       user=USER)  # fmt: skip
     order = {"op": "tidy", "root": root, "ended": [], "live": [12], "below": 14,
-             "before_s": time.time() - 86_400.0}  # fmt: skip
+             "before_s": time.time()}  # fmt: skip
     helper = ("sudo", "-n", "-u", USER, "/opt/federator/libexec/fed-site-exec")
     said = at(site, *helper, user="federator", stdin=json.dumps(order))
-    assert json.loads(said) == {"removed": [11]}
+    assert json.loads(said) == {"removed": [10, 11], "wrong": ""}
     assert at(site, "ls", root, user=USER).split()[:2] == ["12", "13"]
     at(site, "rm", "-r", f"{root}/12", f"{root}/13", user=USER)
     assert testbed

@@ -24,9 +24,10 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from federator.errors import SiteRefused, SiteUnavailable
+from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport, LocalJob, Node, SiteJob
 from federator.model.workload import AttemptId
-from federator.sites.base import NOTHING, Missing, Own, SbatchRefused, Seen, Tidying
+from federator.sites.base import NOTHING, Missing, Own, Removal, SbatchRefused, Seen, Tidying
 from federator.sites.protocol import PreemptOrder, SignalTo
 from federator.sites.slurm.file_names import no_files
 from federator.sites.slurm.parse_accounts import SACCT_FIELDS, accounted
@@ -359,6 +360,8 @@ class SlurmClient:
                 files=dict(call.files),
                 start_by_s=float(self._clock() + START_WITHIN_S),
             )
+        except SbatchRefused:
+            raise
         except SiteRefused as error:
             words = str(error)
             raise SbatchRefused(in_one_line(words), kind_of_refusal(words)) from error
@@ -416,26 +419,35 @@ class SlurmClient:
         except msgspec.ValidationError as error:
             raise SiteUnavailable(f"the site's helper answered {answer}: {error}") from error
 
-    async def inspect(self, user: str, files: Mapping[str, object], work_dir: str) -> str:
-        """Say which of a job's files cannot be opened, as seen from here; "": none is known.
+    async def inspect(
+        self, user: str, jobs: Sequence[tuple[Mapping[str, object], str]]
+    ) -> list[str]:
+        """Say which files of each job cannot be opened, as seen from here; "": none is known.
+
+        Args:
+            user: whose jobs they are.
+            jobs: files and working directory of each.
 
         Raises:
             SiteRefused: the site does not let us act for ``user``.
         """
-        answer = await self._help(user, op="inspect", files=dict(files), work_dir=work_dir)
-        return str(answer.get("wrong", ""))
+        answer = await self._help(user, op="inspect", jobs=jobs)
+        wrong = answer.get("wrong")
+        if not isinstance(wrong, list) or len(wrong) != len(jobs):
+            raise SiteUnavailable(f"the site's helper answered {answer}")
+        return [str(words) for words in wrong]
 
-    async def tidy(self, user: str, order: Tidying) -> tuple[int, ...]:
-        """Remove checkpoint folders of the user's workloads that have ended; return whose.
+    async def tidy(self, user: str, order: Tidying) -> Removal:
+        """Remove checkpoint folders of the user's workloads that have ended.
 
         Raises:
             SiteRefused: the site does not let us act for ``user``.
         """
         answer = await self._help(user, op="tidy", **asdict(order))
-        removed = answer.get("removed")
-        if not isinstance(removed, list):
-            raise SiteUnavailable(f"the site's helper answered {answer}")
-        return tuple(removed)
+        try:
+            return msgspec.convert(answer, Removal)
+        except msgspec.ValidationError as error:
+            raise SiteUnavailable(f"the site's helper answered {answer}: {error}") from error
 
     async def is_loose(self, user: str) -> bool:
         """Tell whether the helper takes an option that it must refuse, or sudo lets us be root."""
@@ -467,6 +479,8 @@ class SlurmClient:
         answer = _answer(done, user)
         if "error" in answer:
             text = str(answer["error"])
+            if answer.get("exit_status") == _NO_FILES:
+                raise SbatchRefused(text, ReasonCode.FILES)
             own_failure = answer.get("exit_status") in _HELPER_FAILED
             raise (SiteUnavailable if own_failure or _UNREACHABLE.search(text) else SiteRefused)(
                 text
@@ -487,6 +501,7 @@ class SlurmClient:
         return done
 
 
+_NO_FILES: Final = 66  # site_exec: sbatch was not called, since files cannot be opened
 _HELPER_FAILED: Final = (70, 124)  # site_exec: sbatch's answer is unreadable, or it did not end
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from federator.errors import InvalidRequest, SiteRefused, SiteUnavailable
 from federator.model.site import AttemptReport, Node, NodeShare, SiteJob
 from federator.model.workload import AttemptId
-from federator.sites.base import NOTHING, Holder, Missing, Own, Probe, Seen, Sweep, Tidying
+from federator.sites.base import NOTHING, Holder, Missing, Own, Probe, Removal, Seen, Sweep, Tidying
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 from federator.sites.slurm.client import SlurmClient
 from federator.sites.slurm.file_names import files_of, working_dir
@@ -77,15 +77,20 @@ class SlurmDriver:
     async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:
         return await self._client.look(user, told)
 
-    async def inspect(self, order: LaunchOrder) -> str:
-        work_dir = working_dir(order.submission)
-        wrong = await self._client.inspect(order.user, files_to_open(order), work_dir)
+    async def inspect(self, user: str, orders: Sequence[LaunchOrder]) -> list[str]:
+        jobs = [(files_to_open(order), working_dir(order.submission)) for order in orders]
+        seen = await self._client.inspect(user, jobs)
+        return [
+            f"at {self._site}: {wrong or 'one of ' + self._names(order)}"
+            for order, wrong in zip(orders, seen, strict=True)
+        ]
+
+    def _names(self, order: LaunchOrder) -> str:
         name = chosen_name(order)
         files = files_of(order.submission, ids_of(order), user=order.user, name=name)
-        names = dict.fromkeys((files.stdout, files.stderr, files.stdin))
-        return f"at {self._site}: {wrong or 'one of ' + ', '.join(names)}"
+        return ", ".join(dict.fromkeys((files.stdout, files.stderr, files.stdin)))
 
-    async def tidy(self, user: str, order: Tidying) -> tuple[int, ...]:
+    async def tidy(self, user: str, order: Tidying) -> Removal:
         return await self._client.tidy(user, order)
 
     async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:

@@ -227,7 +227,7 @@ def files_to_open(order: LaunchOrder) -> dict[str, object]:
     return {
         "names": opened(order.submission, ids_of(order), user=order.user, name=chosen_name(order)),
         "shared": order.shared,
-        "aside": f".{earlier}" if earlier else "",
+        "aside": f".{earlier}" if earlier and order.has_run else "",
     }
 
 

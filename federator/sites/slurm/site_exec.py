@@ -18,14 +18,17 @@ stdin, checks it strictly, runs Slurm's commands without a shell, and writes one
      "attempt": 1, "deadline_s": 1795213807.5}                                    -> {"job_id": 7}
     {"op": "look", "folders": [["/...", 1], ...]}
                             -> {"seen": [{"acked_at_s": 0.0, "checkpointed_at_s": 0.0}, ...]}
-    {"op": "inspect", "files": {...}, "work_dir": "/..."}           -> {"wrong": "... or nothing"}
+    {"op": "inspect", "jobs": [[{... as "files"}, "/work_dir"], ...]}
+                                                        -> {"wrong": ["... or nothing", ...]}
     {"op": "tidy", "root": "/SHARED/USER/checkpoints", "ended": [7, ...], "live": [8, ...],
-     "below": 9, "before_s": 1795213807.5}                                     -> {"removed": [7]}
+     "below": 9, "before_s": 1795213807.5}            -> {"removed": [7], "wrong": "... or nothing"}
                                       refused or failed -> {"error": "...", "exit_status": 1}
 
+The exit status is 66 where files of the job cannot be opened and sbatch was not called.
 A job that is not there (any more) is answered with {"job_id": 7, "absent": true}. Bytes that are
 no UTF-8 are lone surrogates (Python's surrogateescape), which JSON escapes as "\\udcXX".
-Stand-alone on purpose: standard library only, Python 3.6 or later (hence the quoted annotations).
+Stand-alone on purpose: standard library only, Python 3.6 or later (hence the quoted annotations);
+``site_tidy`` is written into it (``kit.helper``), so that a site has one file to look through.
 """
 
 import contextlib
@@ -34,7 +37,6 @@ import os
 import pwd
 import re
 import select
-import shutil
 import signal
 import stat
 import subprocess
@@ -43,29 +45,24 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-SBATCH = "/usr/bin/sbatch"
-SCANCEL = "/usr/bin/scancel"
-SQUEUE = "/usr/bin/squeue"
-TIMEOUT_S = 30
-FOLDER_TIMEOUT_S = 3
-TIDY_TIMEOUT_S = 60
-MAX_REQUEST_BYTES = 24 * 2**20
-MAX_SCRIPT_BYTES = 4 * 2**20  # Slurm's own default limit
-MAX_ITEMS = 4096
-MAX_IDS = 1000000
+from federator.sites.slurm.site_tidy import remove_folders
+
+SBATCH, SCANCEL, SQUEUE = "/usr/bin/sbatch", "/usr/bin/scancel", "/usr/bin/squeue"
+TIMEOUT_S, FOLDER_TIMEOUT_S, TIDY_TIMEOUT_S = 30, 3, 60
+MAX_REQUEST_BYTES, MAX_SCRIPT_BYTES = 24 * 2**20, 4 * 2**20  # the script's: Slurm's own default
+MAX_ITEMS, MAX_IDS = 4096, 1000000
 ROOT = 0
 MAX_ITEM_BYTES = 128 * 1024 - 1  # Linux takes no longer argument or variable
 
-USAGE, UNREADABLE, TIMED_OUT = 64, 70, 124  # exit statuses of our own
+USAGE, NO_FILES, UNREADABLE, TIMED_OUT = 64, 66, 70, 124  # exit statuses of our own
 
-OPTION = re.compile(r"--([a-z][a-z0-9-]*)(?:=(.*))?", re.S)
+OPTION = re.compile(r"\A--([a-z][a-z0-9-]*)(?:=(.*))?\Z", re.S)
 # sbatch takes abbreviations, so every beginning of these words is refused as well.
 REFUSED = ("uid", "gid", "clusters", "wrap", "wait", "test-only", "parsable", "help", "usage",
            "version", "comment")  # fmt: skip
 # Would send sbatch to another cluster or configuration, or add options of its own.
 DROPPED = ("SBATCH_", "SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-OWN_NOTE = re.compile(r"\.?(?:deadline\.|saved\.|checkpointed).*")
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # whatever others may have put in the way
 NOTES = ".fed"  # in a checkpoint folder: what job and federation tell each other
 RECIPIENTS = {"batch": ("--batch",), "steps": (), "all": ("--full",)}
 SIGNALS = ("HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "ALRM", "TERM", "CONT", "STOP", "TSTP")
@@ -79,9 +76,9 @@ class Refused(Exception):
         self.exit_status = exit_status
 
 
-def check(condition: object, message: str) -> None:
+def check(condition: object, message: str, exit_status: int = USAGE) -> None:
     if not condition:
-        raise Refused(message)
+        raise Refused(message, exit_status)
 
 
 def take(request: "dict[str, Any]", **fields: type) -> "list[Any]":
@@ -104,6 +101,11 @@ def check_texts(items: "list[Any]", what: str) -> None:
         check_text(item, what)
 
 
+def check_form(item: object, kinds: "tuple[type, ...]", message: str) -> None:
+    """Accept a list of values of these exact types."""
+    check(isinstance(item, list) and tuple(map(type, item)) == kinds, message)
+
+
 def encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
@@ -116,12 +118,11 @@ def check_argv(argv: "list[str]") -> None:
         if item == ":":
             comments.append(0)
             continue
-        match = OPTION.fullmatch(item)
-        if match is None:
-            raise Refused(f"argv item {item[:60]!r} is no long option")
-        name, value = match.groups()
+        found = OPTION.findall(item)
+        check(found, f"argv item {item[:60]!r} is no long option")
+        name, value = found[0]
         if name == "comment":
-            check((value or "").startswith("fed:"), "the comment must start with fed:")
+            check(value.startswith("fed:"), "the comment must start with fed:")
             comments[-1] += 1
         else:
             allowed = not any(word.startswith(name) for word in REFUSED)
@@ -137,16 +138,12 @@ def check_environment(environment: "dict[str, str]") -> None:
         check_text(name + "=" + value, "the environment")
 
 
-def run(
-    argv: "list[str]", environment: "dict[str, str]", stdin: bytes = b""
-) -> "tuple[int, bytes, str]":
+def run(argv: "list[str]", env: "dict[str, str]", stdin: bytes = b"") -> "tuple[int, bytes, str]":
     """Run one command to its end; return exit status, stdout and stderr."""
-    env = {encode(name): encode(value) for name, value in environment.items()}
+    words, variables = list(map(encode, argv)), {encode(n): encode(v) for n, v in env.items()}
     pipe = subprocess.PIPE
     try:
-        process = subprocess.Popen(
-            [encode(item) for item in argv], env=env, stdin=pipe, stdout=pipe, stderr=pipe
-        )
+        process = subprocess.Popen(words, env=variables, stdin=pipe, stdout=pipe, stderr=pipe)
     except OSError as error:
         raise Refused(f"cannot run {argv[0]}: {error.strerror}", UNREADABLE) from None
     try:
@@ -160,14 +157,11 @@ def run(
 
 def go_to(work_dir: str, home: str) -> str:
     """Change to the first directory the user may enter; return it."""
-    for path in (work_dir, home):
-        try:
+    for path in (work_dir, home, "/"):
+        with contextlib.suppress(OSError, ValueError):
             if os.path.isabs(path):
-                os.chdir(path)
+                os.chdir(encode(path))
                 return path
-        except (OSError, ValueError):
-            continue
-    os.chdir("/")
     return "/"
 
 
@@ -180,8 +174,7 @@ def sbatch(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, obje
     check_texts(args, "args")
     check_files(files)
     check_environment(environment)
-    text = encode(script)
-    check(len(text) <= MAX_SCRIPT_BYTES, "the script is too long")
+    check(len(encode(script)) <= MAX_SCRIPT_BYTES, "the script is too long")
     check(0 <= umask <= 0o777, "umask is out of range")
     environment = {n: v for n, v in environment.items() if not n.startswith(DROPPED)}
     environment.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
@@ -190,23 +183,20 @@ def sbatch(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, obje
     if folder:
         make_checkpoint_dir(folder, environment)
     wrong = in_time(lambda: make_ready(files, umask), late="")
-    check(not wrong, wrong)
+    check(not wrong, wrong, NO_FILES)
     # sbatch takes a script's arguments only after a file; this pipe is the user's own.
-    operands = ["/dev/stdin", *args] if args else []
+    argv += ["/dev/stdin", *args] if args else []
     os.umask(umask)  # sbatch hands it on to the job
     # Whoever asked may have given the attempt up by then, and may have it run elsewhere.
     check(time.time() <= start_by_s, "too late: the site took too long to call sbatch")
-    status, out, err = run([SBATCH, "--parsable", *argv, *operands], environment, text)
-    if status < 0 or (status != 0 and not err):  # killed, perhaps after it had submitted
-        raise Refused(f"sbatch ended with {status} without a word", UNREADABLE)
-    if status != 0:
-        raise Refused(err, status)
+    status, out, err = run([SBATCH, "--parsable", *argv], environment, encode(script))
+    killed = status < 0 or (status != 0 and not err)  # perhaps after it had submitted
+    check(not killed, f"sbatch ended with {status} without a word", UNREADABLE)
+    check(status == 0, err, status)
     # Plug-ins of the site may chatter before the id.
     ids = re.findall(rb"^([0-9]{1,18})(?:;\S+)?$", out, re.M)
-    if not ids:
-        raise Refused(f"sbatch printed no job id: {out[-200:]!r}", UNREADABLE)
-    answer: dict[str, object] = {"job_id": int(ids[-1])}
-    return answer if used == work_dir else {**answer, "work_dir": used}
+    check(ids, f"sbatch printed no job id: {out[-200:]!r}", UNREADABLE)
+    return {"job_id": int(ids[-1]), **({} if used == work_dir else {"work_dir": used})}
 
 
 # ---- the files of a job ----
@@ -217,12 +207,10 @@ def check_files(files: "dict[str, Any]") -> None:
 
     ``aside`` is appended to the name of an output that is in the way; "" leaves it there.
     """
-    check(set(files) == {"names", "shared", "aside"}, "files has names, shared, aside")
-    names, shared, aside = files["names"], files["shared"], files["aside"]
-    check(list is type(names) is type(shared) and type(aside) is str, "files: wrong types")
+    names, shared, aside = take({"op": "", **files}, names=list, shared=list, aside=str)
     check(re.fullmatch(r"(\.[0-9]+)?", aside), "aside is a number")
     for file in names:
-        check(isinstance(file, list) and len(file) == 3, "a file has option, folder and name")
+        check_form(file, (str, str, str), "a file has option, folder and name")
         check_texts(file, "files")
     check_texts(shared, "shared")
 
@@ -236,59 +224,102 @@ def make_ready(files: "dict[str, Any]", umask: int) -> None:
     """
     os.umask(umask)
     for option, folder, name in files["names"]:
-        path = os.path.join(folder, name)
+        at = encode(folder)
         if option != "input":
             with contextlib.suppress(OSError):
-                os.makedirs(folder or ".", exist_ok=True)
-                if files["aside"] and os.path.isfile(path) and not os.access(path, os.W_OK):
-                    os.rename(path, path + files["aside"])
+                os.makedirs(at or b".", exist_ok=True)
+                if files["aside"]:
+                    put_aside(os.path.join(at, encode(name)), int(files["aside"][1:]))
         wrong = why_not(option, folder, name)
-        real = os.path.join(os.path.realpath(folder), "")
-        if any(real.startswith(os.path.join(root, "")) for root in files["shared"]):
+        real = os.path.join(os.path.realpath(at), b"")
+        if any(real.startswith(os.path.join(encode(root), b"")) for root in files["shared"]):
             check(not wrong, wrong)
+
+
+def put_aside(path: bytes, number: int) -> None:
+    """Rename another UID's file that this user cannot write, to the first free number from here.
+
+    It is renamed over an empty file of our own, so nothing is lost. A link would not do: Linux lets
+    nobody link to what he cannot write.
+    """
+    state = os.lstat(path)
+    foreign = stat.S_ISREG(state.st_mode) and state.st_uid != os.getuid()
+    if not foreign or os.access(path, os.W_OK):
+        return
+    while os.path.lexists(path + b".%d" % number):
+        number += 1
+    free = path + b".%d" % number
+    os.close(os.open(free, NEW, 0o600))
+    try:
+        os.rename(path, free)
+    except OSError:
+        os.unlink(free)
 
 
 def why_not(option: str, folder: str, name: str) -> str:
     """Return why a file of a job cannot be opened, as seen from here; "" where it can."""
-    folder = os.path.abspath(folder)
-    path = os.path.join(folder, name)
-    need = os.R_OK if option == "input" else os.W_OK
-    if not os.path.isdir(folder):
-        wrong = "its folder does not exist"
-    elif name and os.path.isdir(path):
-        wrong = "it is a folder"
-    elif name and os.path.exists(path):
-        wrong = "" if os.access(path, need) else "permission denied"
-    elif option == "input":
-        wrong = "it does not exist" if name else ""
-    else:
-        wrong = "" if os.access(folder, os.W_OK | os.X_OK) else "its folder may not be written to"
-    return wrong and f"--{option}={path}: {wrong}"
+    at = os.path.abspath(encode(folder))
+    path, reads, wrong = os.path.join(at, encode(name)), option == "input", ""
+    with contextlib.suppress(OSError):  # a file system that fails tells nothing of the file
+        above, mode = mode_of(at), mode_of(path) if name else 0
+        if not stat.S_ISDIR(above):
+            wrong = "its folder does not exist"
+        elif stat.S_ISDIR(mode):
+            wrong = "it is a folder"
+        elif mode:
+            wrong = "" if os.access(path, os.R_OK if reads else os.W_OK) else "permission denied"
+        elif reads:
+            wrong = "it does not exist" if name else ""
+        elif not os.access(at, os.W_OK | os.X_OK):
+            wrong = "its folder may not be written to"
+    return wrong and f"--{option}={path.decode('utf-8', 'replace')}: {wrong}"
+
+
+def mode_of(path: bytes) -> int:
+    """A file's type and permissions; 0: there is none that this user can reach."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        return os.stat(path).st_mode
+    return 0
 
 
 def inspect(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
-    """Tell what Slurm may not have been able to open for a job, as seen from here."""
-    files, work_dir = take(request, files=dict, work_dir=str)
-    check_files(files)
-    go_to(work_dir, user["HOME"])
+    """Tell what Slurm may not have been able to open for each job, as seen from here."""
+    (jobs,) = take(request, jobs=list)
+    check(len(jobs) <= MAX_ITEMS, "too many jobs")
+    for job in jobs:
+        check_form(job, (dict, str), "a job has files and work_dir")
+        check_files(job[0])
+        check_text(job[1], "work_dir")
 
-    def see() -> None:
-        wrong = "; ".join(filter(None, (why_not(*file) for file in files["names"])))
-        check(not wrong, wrong)
+    def see() -> str:
+        wrong = []
+        for files, work_dir in jobs:
+            go_to(work_dir, user["HOME"])
+            wrong.append("; ".join(filter(None, (why_not(*file) for file in files["names"]))))
+        return "\0".join(wrong)
 
-    return {"wrong": in_time(see, late="")}
+    wrong = in_time(see, late="").split("\0")
+    return {"wrong": wrong if len(wrong) == len(jobs) else [""] * len(jobs)}
 
 
 # ---- jobs ----
 
 
-def state_of(job_id: int, environment: "dict[str, str]") -> str:
+def squeue(user: "dict[str, str]", *options: str) -> bytes:
+    status, out, err = slurm([SQUEUE, "--local", "-h", *options], user)
+    known = status == 0 or "Invalid job id" in err
+    check(known, err or "squeue failed without a word", status)
+    return out
+
+
+def slurm(argv: "list[str]", user: "dict[str, str]") -> "tuple[int, bytes, str]":
+    return run(argv, {"PATH": "/usr/bin:/bin", "LC_ALL": "C", **user})
+
+
+def state_of(job_id: int, user: "dict[str, str]") -> str:
     """Return the job's state, "" when it is gone; refuse one that is not this user's and ours."""
     fields = "UserID:|,State:|,Comment:64"
-    options = ["--local", "-h", "-a", "-t", "all", "-j", str(job_id), "-O", fields]
-    status, out, err = run([SQUEUE, *options], environment)
-    if status != 0 and "Invalid job id" not in err:
-        raise Refused(err or "squeue failed without a word", status)
+    out = squeue(user, "-a", "-t", "all", "-j", str(job_id), "-O", fields)
     if not out:
         return ""
     # Slurm's own fields come first, so no comment can pass for them.
@@ -315,28 +346,22 @@ def signal_job(job_id: int, name: str, to: str, user: "dict[str, str]") -> "dict
     if to == "program":
         to = "steps" if steps_of(job_id, user) else "all"
     check(to in RECIPIENTS, f"{to[:20]!r} is nothing that a signal can be sent to")
-    options = [f"--signal={name}", *RECIPIENTS[to]]
-    return alter(job_id, options, user, but_not="PENDING")  # scancel would try for a minute
+    # scancel would try for a minute to signal one that is pending
+    return alter(job_id, [f"--signal={name}", *RECIPIENTS[to]], user, but_not="PENDING")
 
 
 def kill_now(job_id: int, user: "dict[str, str]") -> "dict[str, object]":
     """Kill a job's steps and its script. KILL to a whole job would be a cancel, with KillWait."""
-    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", **user}
     answer = alter(job_id, ["--signal=KILL", "--batch"], user, but_not="PENDING")
     for step in steps_of(job_id, user):
-        run([SCANCEL, "--signal=KILL", step], environment)
+        slurm([SCANCEL, "--signal=KILL", step], user)
     return answer
 
 
 def steps_of(job_id: int, user: "dict[str, str]") -> "list[str]":
     """What srun started in the job and still runs, as ``job.step``."""
-    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", **user}
-    options = ["--local", "-h", "-s", "-j", str(job_id), "-O", "StepID:64"]
-    status, out, err = run([SQUEUE, *options], environment)
-    if status != 0 and "Invalid job id" not in err:
-        raise Refused(err or "squeue failed without a word", status)
-    steps = (line.strip().decode("ascii", "replace") for line in out.splitlines())
-    return [step for step in steps if step.rpartition(".")[2].isdigit()]
+    out = squeue(user, "-s", "-j", str(job_id), "-O", "StepID:64").decode("ascii", "replace")
+    return [step for step in out.split() if step.rpartition(".")[2].isdigit()]
 
 
 # ---- checkpoint folders ----
@@ -356,69 +381,88 @@ def make_checkpoint_dir(folder: str, environment: "dict[str, str]") -> None:
 
 
 def make_folders(folder: str) -> None:
-    check(os.path.isabs(folder), "it is not absolute")
-    own = own_folder(folder)
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(own, 0o700)
-    mode = check_own(folder)
-    at = os.open(own, FOLDER)
-    for name in [*folder.split("/")[-2:], NOTES]:
-        try:
-            os.mkdir(name, dir_fd=at)
-            made = True
-        except FileExistsError:
-            check(os.access(name, os.W_OK | os.X_OK, dir_fd=at), "another owns it")
-            made = False
-        above, at = at, os.open(name, FOLDER, dir_fd=at)
-        os.close(above)
+    open_notes(folder, contextlib.ExitStack(), make=True)  # the child process's end closes all
+
+
+def open_notes(folder: str, opened: contextlib.ExitStack, *, make: bool = False) -> int:
+    """Open the notes of a workload, whose folder is two levels below SHARED/USER.
+
+    All that is below SHARED is reached from what was checked, and no link is followed, so nobody
+    can put anything else in its place meanwhile.
+    """
+    at = check_own(folder, opened, make=make)
+    mode = os.fstat(at).st_mode & 0o777
+    for name in [*encode(folder).split(b"/")[-2:], NOTES.encode()]:
+        made = False
+        with contextlib.suppress(FileExistsError):
+            if make:
+                os.mkdir(name, 0o700, dir_fd=at)
+                made = True
+        at = open_folder(name, opened, at)
         if made:
             os.fchmod(at, mode)  # whatever the umask is
-    os.close(at)
+        check(not make or os.access(".", os.W_OK | os.X_OK, dir_fd=at), "another owns it")
+    return at
 
 
-def own_folder(folder: str) -> str:
-    """Return SHARED/USER, in which a workload's folder is two levels down."""
-    return os.path.dirname(os.path.dirname(folder))
+def open_folder(name: bytes, opened: contextlib.ExitStack, above: "int | None" = None) -> int:
+    at = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+    opened.callback(os.close, at)
+    return at
 
 
-def check_own(folder: str) -> int:
-    """Refuse a SHARED/USER that others can have made or can write to; return its permissions.
+def check_own(folder: str, opened: contextlib.ExitStack, *, make: bool = False) -> int:
+    """Open SHARED/USER; refuse one that others can have made, can write to, or can replace.
 
     SHARED may be open to all, so anyone may have been there first. What root made is as an
     administrator wants it, so a group may write there: that of the user's UIDs.
     """
-    own = own_folder(folder)
-    state = os.lstat(own)
-    mode = stat.S_IMODE(state.st_mode)
-    check(stat.S_ISDIR(state.st_mode), own + " is a link or a file, and must be a folder")
+    check(os.path.isabs(folder), "it is not absolute")
+    own = os.path.dirname(os.path.dirname(folder))
+    shared = os.path.dirname(own)
+    mode = os.stat(encode(shared)).st_mode
+    closed = not mode & (stat.S_IWOTH | stat.S_IWGRP) or mode & stat.S_ISVTX
+    check(closed, shared + " lets others rename what is in it; an administrator: chmod +t")
+    with contextlib.suppress(FileExistsError):
+        if make:
+            os.mkdir(encode(own), 0o700)
+    is_folder = stat.S_ISDIR(os.lstat(encode(own)).st_mode)
+    check(is_folder, own + " is a link or a file, and must be a folder")
+    at = open_folder(encode(own), opened)
+    state = os.fstat(at)
+    mode = state.st_mode
     check(state.st_uid in (os.getuid(), ROOT), f"{own} is another user's (UID {state.st_uid})")
     check(not mode & stat.S_IWOTH, own + " is writable to all; an administrator: chmod o-w")
-    open_ = state.st_uid != ROOT and mode & stat.S_IWGRP
-    check(not open_, own + " is writable to its group; make it safe: chmod g-w")
-    return mode & 0o777
+    closed = state.st_uid == ROOT or not mode & stat.S_IWGRP
+    check(closed, own + " is writable to its group; make it safe: chmod g-w")
+    return at
 
 
-def in_time(act: "Callable[[], None]", late: str = "no answer", limit_s: float = 0) -> str:
-    """Act in a child process, as a file system may not answer; return what was wrong, or ""."""
+def in_time(act: "Callable[[], str | None]", late: str = "no answer", limit_s: float = 0) -> str:
+    """Act in a child process, as a file system may not answer; return its words, or what was wrong.
+
+    ``late`` is returned where that takes too long.
+    """
     answer, told = os.pipe()
     child = os.fork()
     if not child:
-        wrong = ""
         try:
-            act()
+            words = act() or ""
         except (OSError, ValueError, Refused) as error:
-            wrong = getattr(error, "strerror", None) or str(error)
-        os.write(told, (wrong[:2000] or "\n").encode("utf-8", "replace"))
+            words = getattr(error, "strerror", None) or str(error)
+        os.write(told, words.encode("utf-8", "replace"))
         os._exit(0)
     os.close(told)
-    ready, _, _ = select.select([answer], [], [], limit_s or FOLDER_TIMEOUT_S)
-    if not ready:
-        os.kill(child, signal.SIGKILL)
-        return late
-    wrong = os.read(answer, 8000).decode("utf-8", "replace").strip()
-    os.close(answer)
-    os.waitpid(child, 0)
-    return wrong
+    said, until_s = b"", time.monotonic() + (limit_s or FOLDER_TIMEOUT_S)
+    while select.select([answer], [], [], max(0.0, until_s - time.monotonic()))[0]:
+        part = os.read(answer, 65536)
+        if not part:
+            os.close(answer)
+            os.waitpid(child, 0)
+            return said.decode("utf-8", "replace").strip()
+        said += part
+    os.kill(child, signal.SIGKILL)
+    return late
 
 
 def tell(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
@@ -435,94 +479,70 @@ def publish(folder: str, attempt: int, deadline_s: float) -> None:
 
     An answer that was there before it is of an earlier run of the same attempt.
     """
-    check_own(folder)
-    notes = os.path.join(folder, NOTES)
-    path = os.path.join(notes, f"deadline.{attempt}")
-    if not os.path.exists(path):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(notes, f"saved.{attempt}"))
-    fresh = os.path.join(notes, f".deadline.{os.urandom(8).hex()}")
-    # Others may write here, and may have put a link or a pipe in the way.
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w") as file:
+    name, fresh = f"deadline.{attempt}", f".deadline.{os.urandom(8).hex()}"
+    notes = open_notes(folder, contextlib.ExitStack())  # the child process's end closes all
+    with contextlib.suppress(FileNotFoundError):
+        if name not in os.listdir(notes):
+            os.unlink(f"saved.{attempt}", dir_fd=notes)
+    with os.fdopen(os.open(fresh, NEW, 0o644, dir_fd=notes), "w") as file:
         file.write(f"{deadline_s:.3f}\n")
-    os.rename(fresh, path)
+    os.rename(fresh, name, src_dir_fd=notes, dst_dir_fd=notes)
 
 
 def look(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, object]":
     (folders,) = take(request, folders=list)
     check(len(folders) <= MAX_ITEMS, "too many folders")
-    seen = []
     for item in folders:
-        check(isinstance(item, list) and len(item) == 2, "a folder comes with its attempt")
-        folder, attempt = item
-        check_text(folder, "folders")
-        check(type(attempt) is int, "an attempt is a number")
-        notes = os.path.join(folder, NOTES) if is_own(folder) else ""
-        seen.append({
-            "acked_at_s": modified(os.path.join(notes, f"saved.{attempt}")),
-            "checkpointed_at_s": modified(os.path.join(notes, "checkpointed")),
-        })  # fmt: skip
-    return {"seen": seen}
+        check_form(item, (str, int), "a folder comes with its attempt")
+        check_text(item[0], "folders")
+    return {"seen": [seen_in(*item) for item in folders]}
 
 
-def is_own(folder: str) -> bool:
-    """Tell whether what a workload's folder holds is the user's word."""
-    try:
-        check_own(folder)
-    except (OSError, ValueError, Refused):
-        return False
-    return True
-
-
-def modified(path: str) -> float:
-    """When a file was last written; 0 where there is none."""
-    try:
-        return os.stat(path).st_mtime
-    except (OSError, ValueError):
-        return 0.0
+def seen_in(folder: str, attempt: int) -> "dict[str, float]":
+    """When a job left its notes; 0 where there is none, or the folder is not the user's own."""
+    names = {"acked_at_s": f"saved.{attempt}", "checkpointed_at_s": "checkpointed"}
+    seen = dict.fromkeys(names, 0.0)
+    with contextlib.suppress(OSError, ValueError, Refused), contextlib.ExitStack() as opened:
+        notes = open_notes(folder, opened)
+        for key, name in names.items():
+            with contextlib.suppress(OSError):
+                seen[key] = os.stat(name, dir_fd=notes).st_mtime
+    return seen
 
 
 def tidy(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, object]":
-    """Remove folders of workloads that have ended: empty ones at once, others when they are old."""
+    """Remove folders of workloads that have ended: of ``ended`` if nothing is in them, of others if
+    all that is in them is old. Those of ``live``, and all from ``below`` on, are not touched.
+    """
     root, ended, live, below, before_s = take(
         request, root=str, ended=list, live=list, below=int, before_s=float
     )
     check(os.path.isabs(root) and os.path.basename(root) == "checkpoints", "root is no such folder")
     check(len(ended) + len(live) <= MAX_IDS, "too many workloads")
     check(all(type(id_) is int for id_ in ended + live), "a workload is a number")
-    live_ids, ended_ids = set(live), set(ended)
+    check(0.0 <= before_s <= time.time(), "before_s must be in the past")
     answer, told = os.pipe()
-    os.set_blocking(told, False)  # of more than it holds, the rest is removed and not told
+    for end in (answer, told):  # of more than it holds, the rest is removed and not told
+        os.set_blocking(end, False)
 
-    def act() -> None:
-        check_own(os.path.join(root, "0"))
-        names = [] if os.path.islink(root) else sorted(os.listdir(root))
-        ids = [int(name) for name in names if re.fullmatch("[1-9][0-9]{0,18}", name)]
-        for id_ in [id_ for id_ in ids if id_ not in live_ids]:
-            folder = os.path.join(root, str(id_))
-            with contextlib.suppress(OSError):  # another UID's, say: the other folders may go
-                is_old = id_ < below and newest(folder) < before_s
-                if is_old or (id_ in ended_ids and holds_notes_alone(folder)):
-                    shutil.rmtree(folder)  # follows no link
-                    os.write(told, b"%d\n" % id_)
+    def tell_removed(id_: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(told, b"%d\n" % id_)
 
-    in_time(act, limit_s=TIDY_TIMEOUT_S)
+    def act() -> str:
+        with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as opened:
+            own = check_own(os.path.join(root, "0"), opened)
+            os.fchdir(open_folder(b"checkpoints", opened, own))
+            return remove_folders(set(live), set(ended), (below, before_s), tell_removed)
+        return ""  # there is none
+
+    wrong = in_time(act, f"not done within {TIDY_TIMEOUT_S} s", TIDY_TIMEOUT_S)
     os.close(told)
-    with os.fdopen(answer, "rb") as lines:
-        return {"removed": [int(line) for line in lines]}
-
-
-def newest(folder: str) -> float:
-    """When a workload's folder, or anything at its top, was last written."""
-    paths = [folder, *(os.path.join(folder, entry) for entry in os.listdir(folder))]
-    return max(os.lstat(path).st_mtime for path in paths)
-
-
-def holds_notes_alone(folder: str) -> bool:
-    """Tell whether nothing of the user's is in a workload's folder."""
-    entries = os.listdir(folder)
-    notes = os.listdir(os.path.join(folder, NOTES)) if NOTES in entries else []
-    return set(entries) <= {NOTES} and all(map(OWN_NOTE.fullmatch, notes))
+    removed = b""
+    with contextlib.suppress(BlockingIOError):  # a child that cannot be killed holds the other end
+        removed = os.read(answer, 2**16)
+    os.close(answer)
+    return {"removed": sorted(map(int, removed.split())), "wrong": wrong}
 
 
 def alter(
@@ -530,21 +550,17 @@ def alter(
 ) -> "dict[str, object]":
     """Run scancel on a job that is there and not in state ``but_not``."""
     check(0 < job_id < 2**32, "job_id is out of range")
-    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", **user}
-    state = state_of(job_id, environment)
+    state = state_of(job_id, user)
     if not state:
         return {"job_id": job_id, "absent": True}
     check(state != but_not, f"job {job_id} is {state}")
-    status, _, err = run([SCANCEL, *options, str(job_id)], environment)
-    if status != 0:
-        raise Refused(err or "scancel failed without a word", status)
+    status, _, err = slurm([SCANCEL, *options, str(job_id)], user)
+    check(status == 0, err or "scancel failed without a word", status)
     return {"job_id": job_id}
 
 
-OPERATIONS = {
-    "sbatch": sbatch, "scancel": scancel, "signal": send_signal, "tell": tell, "look": look,
-    "inspect": inspect, "tidy": tidy,
-}  # fmt: skip
+OPERATIONS = {act.__name__: act for act in (sbatch, scancel, tell, look, inspect, tidy)}
+OPERATIONS["signal"] = send_signal
 
 
 def answer_to(raw: bytes) -> "dict[str, object]":

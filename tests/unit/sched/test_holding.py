@@ -79,6 +79,18 @@ def test_what_one_site_refuses_for_good_runs_at_another() -> None:
     assert (f.state(id_), f.entry(id_).site) == (RUNNING, BAKER)
 
 
+def test_a_site_is_told_whether_an_earlier_attempt_has_run_not_whether_one_was_refused() -> None:
+    f = refusing("alpine")
+    f.submit(draft(gang(2)))
+    f.run_for(10.0)
+    f.slurm("baker").fail_node("b1")
+    f.run_for(30.0)
+    f.slurm("baker").repair_node("b1")
+    f.run_for(700.0)
+    orders = [c for c in f.commands if isinstance(c, LaunchAt)]
+    assert [(c.site, c.has_run) for c in orders] == [(ALPINE, False), (BAKER, False), (BAKER, True)]
+
+
 def test_it_waits_for_a_site_that_is_down_and_starts_there() -> None:
     f = refusing("alpine")
     f.site_down("baker")
@@ -129,8 +141,22 @@ def test_a_refusal_that_may_pass_holds_nothing() -> None:
     assert f.state(id_) is RUNNING
 
 
-def test_a_plan_may_be_refused_a_few_times_before_the_workload_is_to_blame() -> None:
-    f = refusing("alpine", "baker", code=OF_PLAN)
+def test_files_that_no_site_of_a_region_has_hold_nothing_while_another_region_may() -> None:
+    f = refusing("alpine", code=ReasonCode.FILES)
+    f.site_down("baker")
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(200.0)
+    assert f.state(id_) is PENDING
+    f.site_up("baker")
+    f.run_for(20.0)
+    assert (f.state(id_), f.entry(id_).site) == (RUNNING, BAKER)
+
+
+@pytest.mark.parametrize("code", [OF_PLAN, ReasonCode.FILES])
+def test_a_plan_or_its_files_may_be_refused_a_few_times_before_the_workload_is_to_blame(
+    code: ReasonCode,
+) -> None:
+    f = refusing("alpine", "baker", code=code)
     id_ = f.submit(draft(gang(2)))
     f.run_for(60.0)
     assert f.state(id_) is PENDING

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from federator.model.submission import Option, Submission
 from federator.model.workload import AttemptId, TenantName, WorkloadId
 from federator.sites.kept_orders import KeptOrders
 from federator.sites.protocol import LaunchOrder
-from federator.sites.unopened import NOT_OPENED, Unopened
+from federator.sites.unopened import NOT_OPENED, ORDERS_PER_LOOK, Unopened
 
 ATTEMPT = AttemptId(workload=WorkloadId(7), attempt=1)
 WRONG = "at alpine: --output=/x/7.out: its folder does not exist"
@@ -27,12 +28,17 @@ class Site:
     def __init__(self, answer: str | Exception = WRONG) -> None:
         self.answer = answer
         self.asked: list[LaunchOrder] = []
+        self.calls: list[str] = []
+        self.silent: set[str] = set()  # users whose files do not answer
 
-    async def inspect(self, order: LaunchOrder) -> str:
-        self.asked.append(order)
+    async def inspect(self, user: str, orders: Sequence[LaunchOrder]) -> list[str]:
+        self.asked.extend(orders)
+        self.calls.append(user)
         if isinstance(self.answer, Exception):
             raise self.answer
-        return self.answer
+        if user in self.silent:
+            await asyncio.Event().wait()
+        return [self.answer for _ in orders]
 
 
 def report(**changes: Any) -> AttemptReport:
@@ -43,14 +49,18 @@ def report(**changes: Any) -> AttemptReport:
 @pytest.fixture
 def kept(tmp_path: Path) -> KeptOrders:
     found = KeptOrders(tmp_path, 0.0)
+    put(found, ATTEMPT, "ada")
+    return found
+
+
+def put(kept: KeptOrders, attempt: AttemptId, user: str) -> None:
     submission = Submission(
         components=((Option(name="output", value="/x/%j.out"),),), script="#!/bin/sh\n"
     )
-    found.put(
-        LaunchOrder(attempt=ATTEMPT, user="ada", tenant=TenantName("t"), name="n",
+    kept.put(
+        LaunchOrder(attempt=attempt, user=user, tenant=TenantName("t"), name="n",
                     submission=submission, jobs=())
     )  # fmt: skip
-    return found
 
 
 def test_what_could_not_be_opened_is_looked_for_once(kept: KeptOrders) -> None:
@@ -91,3 +101,40 @@ def test_of_an_unknown_order_nothing_is_said(tmp_path: Path) -> None:
     unopened = Unopened(site, KeptOrders(tmp_path, 0.0))  # type: ignore[arg-type]
     assert asyncio.run(unopened.complete({ATTEMPT: report()}))[ATTEMPT].unopened == ""
     assert ReasonCode.FILES.value == "FedFiles"
+
+
+def tasks(kept: KeptOrders, count: int, user: str, first: int) -> dict[AttemptId, AttemptReport]:
+    attempts = [AttemptId(workload=WorkloadId(first + k), attempt=1) for k in range(count)]
+    for attempt in attempts:
+        put(kept, attempt, user)
+    return {
+        attempt: AttemptReport(attempt=attempt, state=SiteJobState.FAILED, signal=NOT_OPENED,
+                               user=user, site_job_id=3)
+        for attempt in attempts
+    }  # fmt: skip
+
+
+def test_a_whole_array_that_failed_at_once_is_looked_at_in_a_few_calls(kept: KeptOrders) -> None:
+    site = Site()
+    reports = tasks(kept, ORDERS_PER_LOOK + 100, "ada", 100) | tasks(kept, 3, "bob", 9000)
+    done = asyncio.run(Unopened(site, kept).complete(reports))  # type: ignore[arg-type]
+    assert {report.unopened for report in done.values()} == {WRONG}
+    assert sorted(site.calls) == ["ada", "ada", "bob"]
+
+
+def test_a_user_whose_files_do_not_answer_keeps_no_words_from_others_for_good(
+    kept: KeptOrders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("federator.sites.unopened.LOOK_TAKES_S", 0.01)
+    monkeypatch.setattr("federator.sites.unopened.LOOKS_AT_ONCE", 1)
+    site = Site()
+    site.silent = {"ada"}
+    reports = tasks(kept, 2, "ada", 100) | tasks(kept, 2, "bob", 200)
+
+    async def sweep_twice() -> list[dict[AttemptId, AttemptReport]]:
+        unopened = Unopened(site, kept)  # type: ignore[arg-type]
+        return [await unopened.complete(reports) for _ in range(2)]
+
+    _, second = asyncio.run(sweep_twice())
+    assert {r.user: r.unopened for r in second.values()} == {"ada": "", "bob": WRONG}
+    assert sorted(site.calls) == ["ada", "bob"]

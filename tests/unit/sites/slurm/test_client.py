@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -11,9 +12,10 @@ import pytest
 
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.faults.clock import VirtualClock
+from federator.model.reason import ReasonCode
 from federator.model.site import LocalJob, NodeShare
 from federator.model.workload import AttemptId, WorkloadId
-from federator.sites.base import Launched, Own
+from federator.sites.base import Launched, Own, SbatchRefused
 from federator.sites.slurm.client import (
     ENVIRONMENT,
     OTHERS_FRESH_S,
@@ -21,6 +23,7 @@ from federator.sites.slurm.client import (
     SlurmClient,
 )
 from federator.sites.slurm.file_names import no_files
+from federator.sites.slurm.render import SbatchCall
 from federator.sites.slurm.runner import Completed
 from tests.unit.sites.slurm.texts import job_line, node_line, squeue_record
 
@@ -464,3 +467,33 @@ def test_a_line_of_others_that_cannot_be_read_is_told_and_left_out() -> None:
 def test_a_sweep_shows_the_switch_above_each_switch() -> None:
     site = Partitioned(b"", "SwitchName=r1 Level=0 Nodes=n1\nSwitchName=s Level=1 Switches=r1\n")
     assert asyncio.run(site.client.sweep()).switches == {"r1": "s"}
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_status", "code"),
+    [
+        ("--input=/s/Invalid qos specification: it does not exist", 66, ReasonCode.FILES),
+        ("--input=/s/Unable to contact slurm controller: denied", 66, ReasonCode.FILES),
+        ("sbatch: error: Invalid --nice value", 1, ReasonCode.SBATCH_REFUSED),
+        ("argv item 'x' is no long option", 64, ReasonCode.LAUNCH_REFUSED),
+    ],
+)
+def test_a_launch_that_the_helper_refuses_for_its_files_is_no_matter_of_sbatch(
+    words: str, exit_status: int, code: ReasonCode
+) -> None:
+    client, _ = client_of(
+        lambda _: printed(json.dumps({"error": words, "exit_status": exit_status}))
+    )
+    call = SbatchCall(argv=(), args=(), script="#!", environment={}, work_dir="/", umask=0)
+    with pytest.raises(SbatchRefused) as caught:
+        asyncio.run(client.submit("ada", call))
+    assert (caught.value.code, str(caught.value).removeprefix("sbatch: error: ")) == (
+        code, words.removeprefix("sbatch: error: "),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", [["only one"], "text", None])
+def test_an_inspection_that_does_not_answer_for_each_job_is_not_believed(wrong: object) -> None:
+    client, _ = client_of(lambda _: printed(json.dumps({"wrong": wrong})))
+    with pytest.raises(SiteUnavailable, match="helper answered"):
+        asyncio.run(client.inspect("ada", [({}, "/"), ({}, "/")]))

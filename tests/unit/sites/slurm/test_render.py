@@ -273,3 +273,10 @@ def test_plans_that_do_not_match_the_components_are_refused() -> None:
         render(order(["-N1", ":", "-N1"], plan("a")), "s")
     with pytest.raises(InvalidRequest, match="no nodes"):
         render(order([], plan()), "s")
+
+
+@pytest.mark.parametrize(("has_run", "aside"), [(False, ""), (True, ".1")])
+def test_an_output_in_the_way_is_put_aside_only_if_an_attempt_can_have_written_it(
+    has_run: bool, aside: str
+) -> None:
+    assert render(order([], has_run=has_run), "s").files["aside"] == aside

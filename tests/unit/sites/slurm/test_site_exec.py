@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import ast
+import errno
 import json
 import os
 import pwd
+import shutil
 import signal
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from federator.kit.helper import HELPER_SOURCE, helper_of
 from federator.model.plan import JobPlan
 from federator.model.site import NodeShare
 from federator.model.submission import Submission
@@ -334,8 +340,10 @@ def test_a_silent_slurmctld_is_passed_on(program: Callable[[str, str], Path]) ->
 
 
 def test_the_helper_is_python_3_6_of_the_standard_library_alone() -> None:
-    source = Path(site_exec.__file__).read_text(encoding="utf-8")
+    source = helper_of(HELPER_SOURCE.read_text(encoding="utf-8"))
     tree = ast.parse(source, feature_version=(3, 6))
+    taken = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert taken == {"collections.abc", "typing"}
     imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import)
                 for name in node.names}  # fmt: skip
     assert imported <= {
@@ -353,6 +361,23 @@ def test_the_helper_is_python_3_6_of_the_standard_library_alone() -> None:
         "time",
     }
     assert source.startswith("#!/usr/bin/python3 -I\n")
+    made = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    made += [name.id for node in tree.body if isinstance(node, ast.Assign)
+             for name in ast.walk(node) if isinstance(name, ast.Name)
+             and isinstance(name.ctx, ast.Store)]  # fmt: skip
+    assert len(made) == len(set(made))  # the parts do not overwrite each other's
+
+
+def test_the_helper_in_one_piece_runs_by_itself(own: Path, tmp_path: Path) -> None:
+    helper = tmp_path / "fed-site-exec"
+    helper.write_text(helper_of(HELPER_SOURCE.read_text(encoding="utf-8")))
+    folder_of(own, 7)
+    (own / "checkpoints" / "7" / "\xe9").mkdir()
+    order = {"op": "tidy", "root": str(own / "checkpoints"), "ended": [], "live": [],
+             "below": 9, "before_s": aged(own)}  # fmt: skip
+    done = subprocess.run([sys.executable, "-I", helper], input=json.dumps(order).encode(),
+                          capture_output=True, check=True, env={"LC_ALL": "C"})  # fmt: skip
+    assert json.loads(done.stdout) == {"removed": [7], "wrong": ""}
 
 
 def test_sbatch_is_not_called_after_its_time(program: Callable[[str, str], Path]) -> None:
@@ -526,10 +551,11 @@ def test_a_shared_folder_that_others_made_or_can_write_to_is_not_used(
     monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)  # whose the folder is not
     monkeypatch.setattr(site_exec, "ROOT", -1)
     with pytest.raises(site_exec.Refused, match=f"ada is another user's \\(UID {os.geteuid()}\\)"):
-        site_exec.check_own(str(own / "checkpoints" / "9"))
+        site_exec.check_own(str(own / "checkpoints" / "9"), ExitStack())
     monkeypatch.setattr(site_exec, "ROOT", os.geteuid())  # an administrator made it, for a group
     own.chmod(0o2770)
-    assert site_exec.check_own(str(own / "checkpoints" / "9")) == 0o770
+    with ExitStack() as opened:
+        site_exec.check_own(str(own / "checkpoints" / "9"), opened)
 
 
 def test_a_group_may_write_only_where_an_administrator_said_so(
@@ -561,6 +587,52 @@ def test_nobody_is_told_through_a_folder_that_another_made(own: Path, own_job: P
     assert answer({"op": "look", "folders": [[str(folder), 1]]}) == {"seen": [nothing]}
 
 
+def test_notes_in_the_helpers_own_directory_are_nobodys_word(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in ("saved.1", "checkpointed"):
+        (elsewhere / name).touch()
+    monkeypatch.chdir(elsewhere)
+    own.chmod(0o777)
+    nothing = {"acked_at_s": 0.0, "checkpointed_at_s": 0.0}
+    asked = [[str(own / "checkpoints" / "9"), 1], ["", 1], ["/", 1], [".", 1]]
+    assert answer({"op": "look", "folders": asked}) == {"seen": [nothing] * 4}
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775])
+def test_a_shared_folder_whose_entries_others_can_rename_is_not_used(
+    own: Path, program: Callable[[str, str], Path], mode: int
+) -> None:
+    own.parent.chmod(mode)
+    assert "lets others rename what is in it; an administrator: chmod +t" in why_no_folder(
+        own, program
+    )
+    own.parent.chmod(0o1000 | mode)
+    assert why_no_folder(own, program) == ""
+
+
+def test_a_folder_that_is_swapped_after_it_was_checked_is_not_used(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = tmp_path / "planted"
+    planted.mkdir()
+    checked = os.lstat
+
+    def swap(path: bytes, **kwargs: int) -> os.stat_result:
+        state = checked(path, **kwargs)
+        monkeypatch.setattr(os, "lstat", checked)
+        own.rename(own.with_name("moved"))
+        own.symlink_to(planted)
+        return state
+
+    monkeypatch.setattr(os, "lstat", swap)
+    with pytest.raises(NotADirectoryError):
+        site_exec.make_folders(str(own / "checkpoints" / "9"))
+    assert not list(planted.iterdir())
+
+
 # ---- folders of workloads that have ended ----
 
 
@@ -570,61 +642,192 @@ def tidied(own: Path, **changes: object) -> Json:
     return answer({**base, **changes})
 
 
-def folder_of(own: Path, id_: int, *files: str, age_s: float = 0.0) -> Path:
+def folder_of(own: Path, id_: int, *files: str) -> Path:
     folder = own / "checkpoints" / str(id_)
     for name in (".fed/deadline.1", ".fed/saved.1", *files):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("x")
-    for path in (folder, *folder.iterdir()):
-        os.utime(path, (time.time() - age_s,) * 2)
     return folder
+
+
+def aged(own: Path) -> float:
+    """All that is there now is older than what this returns, by change as by write."""
+    newest = max(path.lstat().st_ctime for path in own.rglob("*"))
+    while time.time() <= newest:  # of the file system's clock, which ticks more slowly
+        pass
+    return time.time()
+
+
+def later(path: Path) -> None:
+    os.utime(path, (time.time() + 1000.0,) * 2, follow_symlinks=False)
 
 
 def test_empty_folders_of_ended_workloads_go_and_no_others(own: Path) -> None:
     gone = [folder_of(own, 7), folder_of(own, 8, ".fed/checkpointed", ".fed/.saved.1.Xy")]
     kept = [
         folder_of(own, 9), folder_of(own, 10, "model.pt"), folder_of(own, 11, ".fed/mine"),
-        folder_of(own, 12), folder_of(own, 13, ".hidden"),
+        folder_of(own, 12), folder_of(own, 13, ".hidden"), folder_of(own, 14, "saved.1"),
     ]  # fmt: skip
     (own / "checkpoints" / "notes").mkdir()
-    ended = [7, 8, 10, 11, 12, 13, 14]
-    assert tidied(own, ended=ended, live=[12]) == {"removed": [7, 8]}
+    (own / "checkpoints" / "15").mkdir()
+    ended = [7, 8, 10, 11, 12, 13, 14, 15, 16]
+    assert tidied(own, ended=ended, live=[12]) == {"removed": [7, 8, 15], "wrong": ""}
     assert not any(path.exists() for path in gone)
     assert all(path.exists() for path in kept)
 
 
-def test_old_folders_go_unless_their_workload_lives_or_is_not_known_yet(own: Path) -> None:
-    old = [folder_of(own, 7, "ckpt/state", age_s=100), folder_of(own, 8, age_s=100)]
-    young = folder_of(own, 9, "model.pt", age_s=100)
-    (young / "model.pt").write_text("saved again")
-    live, unknown = folder_of(own, 10, "x", age_s=100), folder_of(own, 20, "x", age_s=100)
-    said = tidied(own, live=[10], below=20, before_s=time.time() - 50)
-    assert said == {"removed": [7, 8]}
+def test_what_comes_into_an_empty_folder_while_it_is_removed_stays(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, remove = folder_of(own, 7), shutil.rmtree
+
+    def meanwhile(notes: bytes) -> None:
+        remove(notes)
+        (folder / "model.pt").write_text("x")
+
+    monkeypatch.setattr(shutil, "rmtree", meanwhile)
+    assert tidied(own, ended=[7]) == {"removed": [], "wrong": ""}
+    assert (folder / "model.pt").exists()
+
+
+def test_old_folders_go_unless_their_workload_lives_has_just_ended_or_is_unknown(
+    own: Path,
+) -> None:
+    old = [folder_of(own, 7, "ckpt/state"), folder_of(own, 8)]
+    live, unknown = folder_of(own, 10, "x"), folder_of(own, 20, "x")
+    ended = folder_of(own, 11, "x")
+    said = tidied(own, live=[10], ended=[11], below=20, before_s=aged(own))
+    assert said == {"removed": [7, 8], "wrong": ""}
     assert not any(path.exists() for path in old)
-    assert all(path.exists() for path in (young, live, unknown))
+    assert all(path.exists() for path in (live, unknown, ended))
+
+
+@pytest.mark.parametrize("young", ["", "exp", "exp/run1", "exp/run1/step_100.pt", "exp/run1/last"])
+def test_a_folder_in_which_anything_is_young_stays_however_deep_it_is(
+    own: Path, young: str
+) -> None:
+    folder = folder_of(own, 7, "exp/run1/step_100.pt", "exp/run0/step_1.pt")
+    (folder / "exp/run1/last").symlink_to("step_100.pt")
+    later(folder / young)
+    assert tidied(own, below=20, before_s=aged(own)) == {"removed": [], "wrong": ""}
+    assert (folder / "exp/run0/step_1.pt").exists()
+
+
+def test_what_was_copied_with_its_times_is_as_young_as_the_copy(own: Path) -> None:
+    folder_of(own, 6)
+    before_s = aged(own)
+    folder = folder_of(own, 7, "exp/model.pt")
+    for path in (*folder.rglob("*"), folder):
+        os.utime(path, (1, 1))
+    assert tidied(own, below=20, before_s=before_s) == {"removed": [6], "wrong": ""}
+    assert (folder / "exp/model.pt").exists()
+
+
+def test_a_folder_that_cannot_be_looked_through_stays(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, listed = folder_of(own, 7, "exp/run1/model.pt"), os.listdir
+
+    def refuse(path: bytes) -> object:
+        if path.endswith(b"run1"):
+            raise PermissionError(13, "Permission denied")
+        return listed(path)
+
+    with monkeypatch.context() as broken:
+        before_s = aged(own)
+        broken.setattr(os, "listdir", refuse)
+        said = tidied(own, below=20, before_s=before_s)
+    assert said == {"removed": [], "wrong": "7: Permission denied"}
+    assert (folder / "exp/run1/model.pt").exists()
+
+
+def test_what_was_removed_in_part_is_no_checkpoint_and_goes_the_next_time(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder_of(own, 7, "model.pt", "optimizer.pt")
+
+    def fails(path: bytes, *, ignore_errors: bool) -> None:
+        assert ignore_errors
+        os.unlink(os.path.join(path, b"model.pt"))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(shutil, "rmtree", fails)
+        said = tidied(own, below=20, before_s=aged(own))
+    assert said == {"removed": [], "wrong": "7: some of it cannot be removed"}
+    assert os.listdir(own / "checkpoints") == [".removed-7"]
+    later(own / "checkpoints" / ".removed-7")
+    assert tidied(own) == {"removed": [7], "wrong": ""}
+    assert os.listdir(own / "checkpoints") == []
+
+
+def test_where_there_is_nothing_to_remove_nothing_is_wrong_and_a_bad_owner_is_told(
+    own: Path,
+) -> None:
+    assert tidied(own, ended=[7]) == {"removed": [], "wrong": ""}
+    assert tidied(own.with_name("absent"), ended=[7]) == {"removed": [], "wrong": ""}
+    folder = folder_of(own, 7)
+    own.chmod(0o777)
+    said = tidied(own, ended=[7])
+    assert said["removed"] == []
+    assert str(said["wrong"]).startswith(f"{own} is writable to all")
+    assert folder.exists()
+
+
+def test_storage_that_hangs_is_told_with_what_was_removed_before(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder_of(own, 7)
+
+    def hang(_live: object, _ended: object, _old: object, told: Callable[[int], None]) -> str:
+        told(7)
+        os.fork()  # whoever is not killed holds the pipe
+        signal.alarm(5)
+        signal.pause()
+        return ""
+
+    monkeypatch.setattr(site_exec, "remove_folders", hang)
+    monkeypatch.setattr(site_exec, "TIDY_TIMEOUT_S", 0.3)
+    began_s = time.monotonic()
+    assert tidied(own) == {"removed": [7], "wrong": "not done within 0.3 s"}
+    assert time.monotonic() - began_s < 3.0
+
+
+def test_names_that_are_no_utf8_are_removed_like_others(own: Path) -> None:
+    folder_of(own, 7)
+    os.mkdir(os.path.join(os.fsencode(own), b"checkpoints", b"7", b"\xff\xe9"))
+    assert tidied(own, below=20, before_s=aged(own)) == {"removed": [7], "wrong": ""}
 
 
 def test_removal_follows_no_link(own: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "keep").touch()
-    folder = folder_of(own, 7, "x", age_s=100)
+    folder = folder_of(own, 7, "x")
     (folder / "link").symlink_to(mine)
     (own / "checkpoints" / "8").symlink_to(mine)
-    os.utime(folder, (1, 1))
-    os.utime(folder / "link", (1, 1), follow_symlinks=False)
-    assert tidied(own, below=20, before_s=time.time() - 50)["removed"] == [7]
+    (own / "checkpoints" / ".removed-9").symlink_to(mine)
+    assert tidied(own, below=20, before_s=aged(own))["removed"] == [7]
     assert (mine / "keep").exists()
     linked = own.with_name("linked")
     linked.mkdir(mode=0o700)
     (linked / "checkpoints").symlink_to(own / "checkpoints")
     folder_of(own, 9)
-    assert tidied(linked, ended=[9]) == {"removed": []}
+    assert tidied(linked, ended=[9]) == {"removed": [], "wrong": "Not a directory"}
+    assert (own / "checkpoints" / "9").exists()
 
 
 @pytest.mark.parametrize(
     "changed",
-    [{"root": "/etc"}, {"root": "checkpoints"}, {"ended": ["7"]}, {"live": [True]}, {"below": 1.5}],
+    [
+        {"root": "/etc"},
+        {"root": "checkpoints"},
+        {"ended": ["7"]},
+        {"live": [True]},
+        {"below": 1.5},
+        {"before_s": 4e9},
+        {"before_s": float("nan")},
+        {"before_s": -1.0},
+    ],
 )
 def test_a_tidying_of_the_wrong_form_is_refused(own: Path, changed: Json) -> None:
     assert tidied(own, **changed)["exit_status"] == site_exec.USAGE
@@ -665,29 +868,160 @@ def test_what_cannot_be_opened_on_shared_storage_is_refused_with_its_name(
         assert elsewhere == {"job_id": 7}  # compute nodes may see what is not here
 
 
+def foreign(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    """Have a file be another UID's, which this user cannot write."""
+    uid, access = os.geteuid(), os.access
+    monkeypatch.setattr(os, "getuid", lambda: uid + 1)
+    monkeypatch.setattr(
+        os, "access", lambda at, mode, **k: at != os.fsencode(path) and access(at, mode, **k)
+    )
+
+
+def readied(path: Path, aside: str) -> None:
+    names = [["output", str(path.parent), path.name]]
+    umask = os.umask(0o022)
+    try:
+        site_exec.make_ready({"names": names, "shared": [], "aside": aside}, 0o022)
+    finally:
+        os.umask(umask)
+
+
 def test_an_output_of_an_earlier_attempt_that_cannot_be_written_is_put_aside(
-    own: Path, program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+    own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program("SBATCH", "echo 7\n")
     log = own / "9.out"
     log.write_text("the first attempt's")
-    assert with_files(("output", own, "9.out"), shared=own, aside=".1") == {"job_id": 7}
+    readied(log, ".1")
     assert log.exists()  # it can be appended to
-    writable = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: path != str(log) and writable(path, mode))
-    assert with_files(("output", own, "9.out"), shared=own, aside=".1") == {"job_id": 7}
+    foreign(monkeypatch, log)
+    readied(log, "")
+    assert log.exists()  # no attempt has run
+    readied(log, ".1")
     assert (own / "9.out.1").read_text() == "the first attempt's"
-    log.write_text("a file of the user's, before the first attempt")
-    said = with_files(("output", own, "9.out"), shared=own)
+    assert not log.exists()
+
+
+def test_what_is_put_aside_overwrites_nothing(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = own / "9.out"
+    for path in (log, own / "9.out.1", own / "9.out.2"):
+        path.write_text(path.name)
+    foreign(monkeypatch, log)
+    readied(log, ".1")
+    assert {path.name: path.read_text() for path in own.iterdir()} == {
+        "9.out.1": "9.out.1", "9.out.2": "9.out.2", "9.out.3": "9.out",
+    }  # fmt: skip
+
+
+def test_where_a_file_cannot_be_put_aside_nothing_is_left_of_the_try(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = own / "9.out"
+    log.write_text("another's, in a folder with the sticky bit")
+    foreign(monkeypatch, log)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "rename", refuse)
+    readied(log, ".1")
+    assert [path.name for path in own.iterdir()] == ["9.out"]
+
+
+def test_a_users_own_read_only_file_stays(
+    own: Path, monkeypatch: pytest.MonkeyPatch, program: Callable[[str, str], Path]
+) -> None:
+    program("SBATCH", "echo 7\n")
+    log = own / "r.txt"
+    log.write_text("protected")
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda at, mode: at != os.fsencode(log) and access(at, mode))
+    said = with_files(("output", own, "r.txt"), shared=own, aside=".1")
     assert said["error"] == f"--output={log}: permission denied"
+    assert said["exit_status"] == site_exec.NO_FILES
+    assert [path.name for path in own.iterdir()] == ["r.txt"]
+
+
+def test_a_file_system_that_fails_is_no_reason_to_refuse(
+    own: Path, monkeypatch: pytest.MonkeyPatch, program: Callable[[str, str], Path]
+) -> None:
+    program("SBATCH", "echo 7\n")
+
+    def stale(*_: object, **__: object) -> os.stat_result:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    names, stat_ = ("input", own, "in"), os.stat
+    monkeypatch.setattr(os, "stat", stale)
+    said = with_files(names, shared=own)
+    monkeypatch.setattr(os, "stat", stat_)
+    assert said == {"job_id": 7}
 
 
 def test_what_could_not_be_opened_is_found_afterwards(own: Path) -> None:
     names = [["output", "logs", "x"], ["input", str(own), "in"], ["error", "/dev", "null"]]
     files = {"names": names, "shared": [], "aside": ""}
-    said = answer({"op": "inspect", "files": files, "work_dir": str(own)})
-    assert said == {"wrong": f"--output={own}/logs/x: its folder does not exist; "
-                             f"--input={own}/in: it does not exist"}  # fmt: skip
+    fine = {"names": [["error", "/dev", "null"]], "shared": [], "aside": ""}
+    said = answer({"op": "inspect", "jobs": [[files, str(own)], [fine, "/"], [files, "/"]]})
+    lacks = f"--input={own}/in: it does not exist"
+    assert said == {"wrong": [
+        f"--output={own}/logs/x: its folder does not exist; {lacks}", "",
+        f"--output=/logs/x: its folder does not exist; {lacks}",
+    ]}  # fmt: skip
+
+
+def test_hundreds_of_jobs_are_looked_at_in_one_call(own: Path) -> None:
+    files = {"names": [["output", f"{own}/{'x' * 200}", "out"]], "shared": [], "aside": ""}
+    wrong = answer({"op": "inspect", "jobs": [[files, "/"]] * 1000})["wrong"]
+    assert wrong == [f"--output={own}/{'x' * 200}/out: its folder does not exist"] * 1000
+
+
+@pytest.mark.parametrize("jobs", [[[]], [["x", "/"]], [[{}, "/"]], "x"])
+def test_an_inspection_of_the_wrong_form_is_refused(jobs: object) -> None:
+    assert answer({"op": "inspect", "jobs": jobs})["exit_status"] == site_exec.USAGE
+
+
+IN_ASCII = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import site_exec
+site_exec.SBATCH = sys.argv[2]
+assert sys.getfilesystemencoding() == "ascii", sys.getfilesystemencoding()
+for line in sys.stdin.buffer:
+    print(json.dumps(site_exec.answer_to(line)))
+"""
+
+
+def test_names_that_are_not_ascii_are_opened_whatever_the_locale(
+    own: Path, program: Callable[[str, str], Path]
+) -> None:
+    """As on a login node with Python 3.6, whose account has no locale."""
+    sbatch = program("SBATCH", "pwd >&2; exit 1\n") / "sbatch"
+    home = own.rename(own.with_name("aña"))
+    (home / "é").write_text("x")
+    names = [["output", str(home / "lögs"), "ü.out"], ["input", str(home), "é"]]
+    files = {"names": names, "shared": [str(own.parent)], "aside": ".1"}
+    folder = home / "checkpoints" / "9"
+    lacking = {**files, "names": [["input", str(home), "fehlt-ß"]]}
+    wanted = {"files": files, "work_dir": str(home), "checkpoint_dir": str(folder)}
+    asked = [
+        request(**wanted), request(files=lacking),
+        {"op": "inspect", "jobs": [[lacking, str(home)]]},
+        {"op": "look", "folders": [[str(folder), 1]]},
+    ]  # fmt: skip
+    given = "".join(json.dumps(each) + "\n" for each in asked)
+    code = [sys.executable, "-I", "-X", "utf8=0", "-c", IN_ASCII]
+    folder_of_helper = str(Path(site_exec.__file__).parent)
+    done = subprocess.run(
+        [*code, folder_of_helper, str(sbatch)], input=given.encode(), env={"LC_ALL": "C"},
+        capture_output=True, check=True,
+    )  # fmt: skip
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    wrong = f"--input={home}/fehlt-ß: it does not exist"
+    assert said[0] == {"error": str(home), "exit_status": 1}
+    assert (folder / ".fed").is_dir()
+    assert (home / "lögs").is_dir()
+    assert said[1] == {"error": wrong, "exit_status": site_exec.NO_FILES}
+    assert said[2] == {"wrong": [wrong]}
+    assert said[3] == {"seen": [{"acked_at_s": 0.0, "checkpointed_at_s": 0.0}]}
 
 
 @pytest.mark.parametrize(
