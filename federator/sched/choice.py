@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from heapq import nsmallest
+from itertools import accumulate
 from operator import attrgetter
 from typing import Final
 
@@ -211,6 +212,90 @@ def _choose_fewest(job: Job, suitable: list[FreeNode], fabric: Fabric) -> list[F
         return _too_few_in_total(job, fitting, racks)
     fewest = min(found, key=lambda c: (len(c), sum(map(_free_gpus, c)), sum(map(_free_cpus, c))))
     return _closer(job, fewest, fitting, fabric)
+
+
+def choose_sparing(job: Job, suitable: list[FreeNode], fabric: Fabric) -> list[FreeNode]:
+    """Nodes for a job without GPUs, as few as can be of those that have GPUs free.
+
+    Nodes without GPUs count first, then those whose GPUs are all in use, then the rest; of the
+    first kind that completes the job so few are taken as it takes, whatever the racks.
+
+    Args:
+        job: it has no GPUs, and finds room on all of these nodes together.
+        suitable: as of ``choose``.
+        fabric: how they are connected.
+
+    Returns:
+        The nodes, those with GPUs last, so that these give no more CPUs than the others lack; or
+        none, where this way finds none.
+    """
+    fitting = nodes_fitting(job, least_share(job), suitable)
+    if job.nodes is None:
+        fitting = [f for f in fitting if SINGLE_NODE not in f.node.features]
+    kinds: tuple[list[FreeNode], ...] = ([], [], [])
+    for f in fitting:
+        kinds[0 if not f.node.gpus else 1 if f.gpus <= 0 else 2].append(f)
+    first, *others = kinds
+    for kind in others:
+        if kind:
+            chosen = (
+                _complete_totals(job, first, kind)
+                if _has_totals(job)
+                else _complete(job.nodes or 1, first, kind, fabric)
+            )
+            if chosen:
+                return chosen
+            first = first + kind
+    return []
+
+
+def _complete(
+    count: int, first: list[FreeNode], others: list[FreeNode], fabric: Fabric
+) -> list[FreeNode]:
+    """All of ``first``, and of the others those with the fewest free GPUs, near to each other."""
+    missing = count - len(first)
+    if not 0 < missing <= len(others):
+        return []
+    most = nsmallest(missing, map(_free_gpus, others))[-1]
+    sure = [f for f in others if f.gpus < most]
+    equal = [f for f in others if f.gpus == most]
+    return [*first, *sure, *cheapest(_racks(equal), missing - len(sure), fabric, _tightness)]
+
+
+def _complete_totals(job: Job, first: list[FreeNode], others: list[FreeNode]) -> list[FreeNode]:
+    """The fewest of the others with which the CPUs are held; then the fewest of ``first``."""
+
+    def freest_first(nodes: list[FreeNode]) -> list[FreeNode]:
+        return sorted(nodes, key=lambda f: (-_whole_cpus(job, f), f.gpus, f.node.name))
+
+    first, others = freest_first(first), freest_first(others)
+    of_first = list(accumulate((_whole_cpus(job, f) for f in first), initial=0))
+    of_others = accumulate(_whole_cpus(job, f) for f in others)
+    for k, cpus in enumerate(of_others, start=1):
+        beside = len(first) if job.nodes is None else job.nodes - k
+        if beside < 0:
+            break
+        if beside <= len(first) and of_first[beside] + cpus >= job.cpus:
+            left = job.cpus - of_first[beside] - cpus + _whole_cpus(job, others[k - 1])
+            taken = [*others[: k - 1], _tightest_with(job, others[k - 1 :], left)]
+            left = job.cpus - sum(_whole_cpus(job, f) for f in taken)
+            return [*(first[:beside] if job.nodes else _fewest_with(job, first, left)), *taken]
+    return []
+
+
+def _fewest_with(job: Job, freest_first: list[FreeNode], cpus: int) -> list[FreeNode]:
+    """The fewest of the nodes that have so many CPUs together, the last one the tightest."""
+    for k, freest in enumerate(freest_first):
+        if cpus <= 0:
+            return freest_first[:k]
+        if _whole_cpus(job, freest) >= cpus:
+            return [*freest_first[:k], _tightest_with(job, freest_first[k:], cpus)]
+        cpus -= _whole_cpus(job, freest)
+    return freest_first
+
+
+def _tightest_with(job: Job, nodes: list[FreeNode], cpus: int) -> FreeNode:
+    return min((f for f in nodes if _whole_cpus(job, f) >= cpus), key=_tightness)
 
 
 def _closer(

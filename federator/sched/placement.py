@@ -3,7 +3,8 @@
 The rules are MAST's without preemption (OSDI'24 sec. 4.3): one rack if possible, else racks in
 batches, fewest nodes. Where the paper is silent we choose the tightest fit, so that whole nodes
 and racks stay free for gangs; GPUs of one type before a mixture, and the least capable that do.
-A job without GPUs goes on nodes without GPUs wherever these alone are enough, whatever their racks.
+A job without GPUs goes on nodes without GPUs wherever these alone are enough, whatever their racks;
+else on all of these it needs, and on as few others as complete it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from federator.model.reason import Reason, ReasonCode
 from federator.model.score import Score
 from federator.model.site import NodeShare
 from federator.model.workload import Job
-from federator.sched.choice import choose, hardware, spread
+from federator.sched.choice import choose, choose_sparing, hardware, spread
 from federator.sched.fabric import Fabric
 from federator.sched.room import FreeNode, Kind, Room, Suitable
 
@@ -124,13 +125,24 @@ def _option_in(job: Job, room: Room, partition: str) -> _Option | Reason:
         found = _option_among(job, room, partition, nodes)
         if isinstance(found, _Option) and (best is None or found.score < best.score):
             best = found
-    return _option_among(job, room, partition, suitable.nodes) if best is None else best
+    if best is not None:
+        return best
+    found = _option_among(job, room, partition, suitable.nodes)
+    if job.total_gpus or not suitable.alike or isinstance(found, Reason):
+        return found
+    sparing = choose_sparing(job, suitable.nodes, room.fabric)
+    if not sparing:
+        return found
+    other = _option_of(job, room, partition, sparing)
+    return other if other.score < found.score else found
 
 
 def _option_among(job: Job, room: Room, partition: str, nodes: list[FreeNode]) -> _Option | Reason:
     chosen = choose(job, nodes, room.fabric)
-    if isinstance(chosen, Reason):
-        return chosen
+    return chosen if isinstance(chosen, Reason) else _option_of(job, room, partition, chosen)
+
+
+def _option_of(job: Job, room: Room, partition: str, chosen: list[FreeNode]) -> _Option:
     shares = spread(job, chosen)
     if job.exclusive:
         shares = [NodeShare(gpus=f.gpus, cpus=f.cpus, mem_mib=s.mem_mib, gres=s.gres)

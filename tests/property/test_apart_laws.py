@@ -186,6 +186,39 @@ def test_a_workload_without_gpus_takes_nodes_with_gpus_only_where_the_others_are
         assert not isinstance(place_all(workload, Room(others), ("gpu",)), Bid)
 
 
+@st.composite
+def half_cpu_sites(draw: st.DrawFn) -> tuple[Node, ...]:
+    """Nodes with GPUs, all free or all in use, and without."""
+    gpus = [0, *draw(st.lists(st.sampled_from([0, 8]), min_size=2, max_size=6))]
+    return tuple(
+        Node(name=f"n{k}", partitions=("gpu",), switch=draw(st.sampled_from(["r1", "r2"])),
+             cpus=16, cpus_alloc=draw(st.sampled_from([0, 0, 7])), mem_mib=1000, gpus=each,
+             gpus_alloc=draw(st.sampled_from([0, 0, each])), gpu_type="a100" if each else "")
+        for k, each in enumerate(gpus)
+    )  # fmt: skip
+
+
+@SOME
+@given(half_cpu_sites(), st.none() | st.integers(2, 6), st.integers(0, 90), st.integers(1, 4))
+def test_no_choice_of_nodes_takes_fewer_free_gpus_than_that_for_a_job_without_gpus(
+    site: tuple[Node, ...], count: int | None, cpus: int, each: int
+) -> None:
+    job = Job(name="t", nodes=count, cpus=cpus or (0 if count else 1), cpus_per_node=each)
+    found = place_all([job], Room(site), ("gpu",))
+    able = usable(job, site)
+    sizes = [job.nodes] if job.nodes else range(1, len(able) + 1)
+    enough = [
+        sum(f.gpus for f in some)
+        for size in sizes
+        for some in combinations(able, size)
+        if sum(f.cpus - f.cpus % each for f in some) >= job.cpus
+    ]
+    assert isinstance(found, Bid) == bool(enough)
+    if isinstance(found, Bid):
+        assert found.score.gpus_unasked == min(enough)
+        assert plan_contradiction([job], found.jobs) == ""
+
+
 @SOME
 @given(st.lists(jobs(), min_size=1, max_size=3), nodes())
 def test_a_gang_is_never_moved_for_the_sake_of_a_job_without_gpus_beside_it(

@@ -118,10 +118,41 @@ def test_a_job_without_gpus_goes_into_a_partition_without_gpus() -> None:
     assert found.plan.partition == "cpu"
 
 
-def test_a_job_without_gpus_takes_nodes_with_gpus_where_the_others_are_not_enough() -> None:
-    found = placed(Job(name="t", nodes=3), *rack("a", 3), *CPU_RACKS)
-    assert names(found) == {"a1", "a2", "a3"}
+@pytest.mark.parametrize(
+    "job",
+    [
+        Job(name="t", nodes=3),
+        Job(name="t", cpus=150),
+        Job(name="t", nodes=3, cpus=150),
+        Job(name="t", nodes=3, exclusive=True),
+    ],
+)
+def test_a_job_without_gpus_takes_no_more_nodes_with_gpus_than_the_others_lack(job: Job) -> None:
+    found = placed(job, *rack("a", 3), *CPU_RACKS)
+    assert names(found) == {"x1", "y1", "a1"}
+    assert found.score.gpus_unasked == 8
+
+
+def test_300_cpus_take_both_cpu_nodes_and_three_of_eight_gpu_nodes() -> None:
+    found = placed(Job(name="t", cpus=300), *rack("g", 4), *rack("h", 4), *rack("c", 2, gpus=0))
+    assert sum(1 for name in names(found) if name[0] != "c") == 3
     assert found.score.gpus_unasked == 24
+    assert [s.cpus for name, s in found.plan.nodes.items() if name[0] == "c"] == [64, 64]
+
+
+def test_of_nodes_with_gpus_a_job_without_takes_those_whose_gpus_are_in_use() -> None:
+    a1, a2, a3 = rack("a", 3)
+    b1, b2 = rack("b", 2)
+    site = (a1, busy(a2, 8, cpus=8), a3, busy(b1, 8, cpus=8), b2, *CPU_RACKS)
+    for job in (Job(name="t", nodes=4), Job(name="t", cpus=230), Job(name="t", nodes=4, cpus=230)):
+        found = placed(job, *site)
+        assert names(found) == {"x1", "y1", "a2", "b1"}
+        assert found.score.gpus_unasked == 0
+
+
+def test_one_node_with_gpus_that_holds_it_all_is_nearer_than_one_beside_others() -> None:
+    (large,) = rack("a", 1, cpus=256)
+    assert names(placed(Job(name="t", cpus=150), large, *CPU_RACKS)) == {"a1"}
 
 
 def test_of_two_sites_a_job_without_gpus_goes_where_the_gpus_of_its_node_are_in_use() -> None:
