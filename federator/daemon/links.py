@@ -412,7 +412,10 @@ def as_observation(
             return BidsCame(site=site, pass_id=message.pass_id, answers=answers)
         case LaunchAccepted():
             return LaunchConfirmed(
-                site=site, attempt=message.attempt, site_job_id=message.site_job_id
+                site=site,
+                attempt=message.attempt,
+                site_job_id=message.site_job_id,
+                work_dir=message.work_dir,
             )
         case LaunchDeclined():
             return LaunchRefused(site=site, attempt=message.attempt, reason=message.reason)

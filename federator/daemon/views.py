@@ -297,6 +297,7 @@ def _files(entry: Entry) -> dict[str, str]:
         user=w.user,
         name=w.name,
         site_job_id=entry.site_job_id,
+        work_dir=entry.work_dir if entry.site_job_id else "",
     )
     return msgspec.structs.asdict(found)
 

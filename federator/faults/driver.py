@@ -28,6 +28,7 @@ from federator.sites.base import (
     Removal,
     SbatchRefused,
     Seen,
+    SubmittedJob,
     Sweep,
     Tidying,
 )
@@ -137,7 +138,12 @@ class MortalDriver:
         self._process.check()
         return self._cluster.accounted(missing)
 
-    async def launch(self, order: LaunchOrder, ticket: str = "", start_line: str = "") -> int:  # noqa: ARG002
+    async def launch(
+        self,
+        order: LaunchOrder,
+        ticket: str = "",
+        start_line: str = "",  # noqa: ARG002
+    ) -> SubmittedJob:
         self._process.point("sbatch before call")
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         fate, self._spell.fate = self._spell.fate, Fate.WELL
@@ -149,7 +155,7 @@ class MortalDriver:
         self._process.point("sbatch before")
         job_id = await answer
         self._process.point("sbatch after")
-        return job_id
+        return SubmittedJob(job_id, "")
 
     async def _helper(
         self, order: LaunchOrder, ticket: str, fate: Fate, start_by_s: float,

@@ -166,6 +166,7 @@ class Changed(Event, frozen=True, kw_only=True, tag="changed"):
     components: tuple[int, ...] = ()  # optional jobs that it loses, or has lost
     failed_nodes: tuple[str, ...] = ()  # of its site: they ended the attempt
     saved_at_s: float = 0.0  # its last checkpoint, if it was not told to leave; 0: none is known
+    work_dir: str | None = None  # as of ``AttemptReport``; None: nothing new is said of it
 
 
 class Forgotten(Event, frozen=True, kw_only=True, tag="forgotten"):
@@ -223,6 +224,7 @@ class SnapshotWorkload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     award: Awarded | None = None
     plan: tuple[JobPlan, ...] | None = None  # None: as awarded
     site_job_id: int = 0
+    work_dir: str | None = None
     lease_from_s: float = 0.0
     withdrawing: bool = False
     started_at_s: float = 0.0

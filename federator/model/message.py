@@ -102,6 +102,7 @@ class LaunchConfirmed:
     site: SiteName
     attempt: AttemptId
     site_job_id: int
+    work_dir: str | None = None  # as of ``AttemptReport``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

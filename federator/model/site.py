@@ -298,6 +298,7 @@ class AttemptReport:
     unopened: str = ""  # which of its files could not be opened, so that Slurm ended it
     leave: Leave | None = None  # of one that was told to leave
     saved_at_s: float = 0.0  # of one that was not
+    work_dir: str | None = None  # used for want of that asked for; "": it has that; None: unknown
 
     @property
     def done_for_good(self) -> bool:

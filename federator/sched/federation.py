@@ -313,7 +313,8 @@ class Federation:
         entry = current(self.ledger, seen.attempt, seen.site)
         waits = (WorkloadState.AWARDED, WorkloadState.CANCELLING)
         if entry is not None and entry.state in waits and not entry.site_job_id:
-            turn.change(entry, Happening.ACCEPTED, site_job_id=seen.site_job_id)
+            turn.change(entry, Happening.ACCEPTED,
+                        site_job_id=seen.site_job_id, work_dir=seen.work_dir)  # fmt: skip
 
     def _launch_refused(self, turn: Turn, seen: LaunchRefused) -> None:
         entry = current(self.ledger, seen.attempt, seen.site)

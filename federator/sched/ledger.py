@@ -6,6 +6,7 @@ change comes: a workload is charged when it enters a site and released when it h
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -70,6 +71,7 @@ class Entry:
     award: Awarded | None = None  # the last one, with the offers and the standing it went at
     charge: Charge | None = None  # what it holds, from the award until it has left the site
     site_job_id: int = 0
+    work_dir: str | None = None  # as of ``AttemptReport``
     lease_from_s: float = 0.0  # since when it should be about to start
     withdrawing: bool = False
     started_at_s: float = 0.0
@@ -254,6 +256,7 @@ class Ledger:
         self._charge(entry, event.jobs, event.within_quota, event.at_s)
         self._promise(event)
         entry.site_job_id, entry.withdrawing, entry.reason = 0, False, None
+        entry.work_dir = None
         entry.started_at_s = entry.ended_at_s = 0.0
         return effects
 
@@ -281,6 +284,7 @@ class Ledger:
         if before in _ON_NODES and entry.state not in _ON_NODES:
             self._left_nodes(entry, event)
         entry.site_job_id = event.site_job_id or entry.site_job_id
+        entry.work_dir = entry.work_dir if event.work_dir is None else sys.intern(event.work_dir)
         entry.started_at_s = event.started_at_s or entry.started_at_s
         entry.ended_at_s = event.ended_at_s or entry.ended_at_s
         entry.exit_code, entry.signal = event.exit_code, event.signal
@@ -296,6 +300,7 @@ class Ledger:
             if event.happening not in (Happening.PREEMPTED, Happening.LIMIT_STRUCK):
                 set_back(entry, event.at_s)
             entry.site, entry.plan, entry.site_job_id = SiteName(""), (), 0
+            entry.work_dir = None
             entry.started_at_s = entry.ended_at_s = 0.0
             entry.withdrawing, entry.taken_jobs = False, frozenset()
         return effects

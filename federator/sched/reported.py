@@ -53,6 +53,7 @@ def attempt_reported(turn: Turn, site: SiteName, report: AttemptReport) -> bool:
             components=jobs_gone(entry, report) if happening is _SHRINK_DONE else (),
             failed_nodes=failed_nodes(entry, happening, report),
             saved_at_s=report.saved_at_s,
+            work_dir=report.work_dir if entry.work_dir is None else None,
         )
     return True
 

@@ -383,6 +383,7 @@ class Agent:
         if gone:  # how they ended may be known all the same
             self._start(self._launches.gone(gone))
             news = msgspec.structs.replace(news, gone=())
+        news = msgspec.structs.replace(news, attempts=self._journal.located(news.attempts))
         if news.attempts or news.complete or news.capacity or news.partitions or not gone:
             self._send(news)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from federator.errors import SiteRefused
 from federator.model.reason import ReasonCode
@@ -104,6 +104,13 @@ class Sweep:
     switches: Mapping[str, str] = field(default_factory=dict)  # the switch above each switch
     problems: tuple[str, ...] = ()  # records that could not be read
     nodes_complete: bool = True  # no node is among them
+
+
+class SubmittedJob(NamedTuple):
+    """Sbatch's answer."""
+
+    job_id: int  # the (leader's)
+    work_dir: str | None = None  # as of ``AttemptReport``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,8 +222,10 @@ class SiteDriver(Protocol):
         """Look at all of it, and at ``own`` jobs wherever they are and whatever they are called."""
         ...
 
-    async def launch(self, order: LaunchOrder, ticket: str = "", start_line: str = "") -> int:
-        """Submit an attempt, pinned, as the real user; return the (leader's) job id.
+    async def launch(
+        self, order: LaunchOrder, ticket: str = "", start_line: str = ""
+    ) -> SubmittedJob:
+        """Submit an attempt, pinned, as the real user.
 
         ``ticket`` opens the partition to it; "" where the site has no spool. ``start_line``: in
         place of the script's first one; "": it stays.

@@ -16,7 +16,7 @@ import os
 import signal
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -54,6 +54,7 @@ class Mark:
     withdrawn: bool = False  # it was to end unless it had started
     cancelled: bool = False  # it was to end
     lived_at_s: float = 0.0  # its job was seen, about once a day
+    work_dir: str | None = None  # as ``base.SubmittedJob``; None: its sbatch did not answer
     late: bool = False  # its job was found by what it had left: another may have its id since
 
 
@@ -184,6 +185,16 @@ class Journal:
                 known.setdefault(report.attempt, report)
         return known
 
+    def located(self, reports: Iterable[AttemptReport]) -> tuple[AttemptReport, ...]:
+        """Add where each works, as far as its sbatch has told."""
+        marks = self._marks
+        return tuple(
+            report
+            if (mark := marks.get(report.attempt)) is None or mark.work_dir is None
+            else replace(report, work_dir=mark.work_dir)
+            for report in reports
+        )
+
     def put(self, attempt: AttemptId, mark: Mark) -> None:
         """Remember; durable when this returns.
 
@@ -266,7 +277,8 @@ def sync_folder(folder: Path) -> None:
 
 
 def _line(attempt: AttemptId, mark: Mark) -> str:
-    said = {name: value for name, value in asdict(mark).items() if value or name == "at_s"}
+    said = {name: value for name, value in asdict(mark).items()
+            if value or name == "at_s" or (name == "work_dir" and value is not None)}  # fmt: skip
     return json.dumps({"attempt": str(attempt)} | said | {"step": mark.step.value}) + "\n"
 
 

@@ -18,7 +18,7 @@ from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.workload import AttemptId
 from federator.sched.site_scheduler import SiteScheduler
-from federator.sites.base import Launched, Missing, SbatchRefused, SiteDriver
+from federator.sites.base import Launched, Missing, SbatchRefused, SiteDriver, SubmittedJob
 from federator.sites.calls import Message
 from federator.sites.journal import Journal, Mark, Step
 from federator.sites.kept_orders import KeptOrders
@@ -193,7 +193,7 @@ class Launches:
     async def _call_sbatch(self, order: LaunchOrder, token: str, start_line: str) -> None:
         try:
             try:
-                job_id = await self._driver.launch(order, token, start_line)
+                done = await self._driver.launch(order, token, start_line)
             finally:
                 await self._spool.shut(token)
         except SiteRefused as error:
@@ -203,7 +203,7 @@ class Launches:
         except SiteUnavailable as error:
             await self._unless_found(order, str(error))
             return
-        self._accepted(order, job_id)
+        self._accepted(order, done)
 
     async def _unless_found(self, order: LaunchOrder, detail: str) -> None:
         """Decline it, unless an sbatch of it, which may be another agent's, has submitted it."""
@@ -218,7 +218,9 @@ class Launches:
 
     async def _is_job(self, order: LaunchOrder, job_id: int) -> None:
         """It was submitted before; where no sweep shows it any more, tell how it ended."""
-        self._accepted(order, job_id)
+        mark = self._journal.get(order.attempt)
+        work_dir = mark.work_dir if mark is not None else None
+        self._accepted(order, SubmittedJob(job_id, work_dir))
         if order.attempt not in self._known() and await self._sweep():
             await self.gone((order.attempt,))
 
@@ -276,16 +278,17 @@ class Launches:
                 self._journal.put(attempt, replace(mark, lived_at_s=now_s))
                 self._kept.keep(attempt, now_s)
 
-    def _accepted(self, order: LaunchOrder, job_id: int) -> None:
+    def _accepted(self, order: LaunchOrder, done: SubmittedJob) -> None:
+        job_id, work_dir = done
         known = self._journal.get(order.attempt)
         if known is None or (known.step, known.job_id) != (Step.JOB, job_id):
             self._journal.put(
                 order.attempt,
                 Mark(step=Step.JOB, at_s=self._clock(), user=order.user, job_id=job_id,
-                     checkpoint_dir=order.checkpoint_dir),
+                     checkpoint_dir=order.checkpoint_dir, work_dir=work_dir),
             )  # fmt: skip
         self.accepted_lately[order.attempt] = (order.user, job_id)
-        self._send(LaunchAccepted(attempt=order.attempt, site_job_id=job_id))
+        self._send(LaunchAccepted(attempt=order.attempt, site_job_id=job_id, work_dir=work_dir))
         self._watch()
 
     async def _declined(
@@ -320,7 +323,7 @@ class Launches:
         attempts = [a for a in attempts if a not in self._known()]  # a later sweep may show them
         for attempt in attempts:
             self._scheduler().release(attempt)
-        told = tuple(found[a] for a in attempts if a in found)
+        told = self._journal.located(found[a] for a in attempts if a in found)
         if attempts:
             self._send(Report(attempts=told, gone=tuple(a for a in attempts if a not in found)))
 

@@ -339,6 +339,7 @@ class BidsMade(Message, frozen=True, kw_only=True, tag="bids"):
 class LaunchAccepted(Message, frozen=True, kw_only=True, tag="launched"):
     attempt: AttemptId
     site_job_id: int
+    work_dir: str | None = None  # as of ``AttemptReport``
 
 
 class LaunchDeclined(Message, frozen=True, kw_only=True, tag="launch_declined"):

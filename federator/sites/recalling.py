@@ -77,6 +77,7 @@ class Recalling:
         standing = {a: mark for a, mark in zip(attempts, marks, strict=True) if mark is not None}
         reports = {a: self._known()[a] for a in standing if a in self._known()}
         reports |= await self._launches.ended([a for a in standing if a not in reports])
+        reports = {r.attempt: r for r in self._journal.located(reports.values())}
         return [self._told(a, mark, reports.get(a)) for a, mark in standing.items()]
 
     def _unmarked(self) -> list[Kept]:

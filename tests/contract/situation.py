@@ -89,6 +89,7 @@ class Scene:
     topology: dict[str, str]
     idle: SlurmSweep
     ids: dict[str, int] = field(default_factory=dict)
+    work_dirs: dict[str, str | None] = field(default_factory=dict)
     left_behind: Seen = Seen()  # by the job that was told to leave
     busy: SlurmSweep
     errors: dict[str, FederatorError | None] = field(default_factory=dict)
@@ -164,7 +165,8 @@ async def play(site: str, client: SlurmClient, hands: Hands) -> Scene:
     await hands.drain(f"{site}-g8", DRAIN_REASON)
     await hands.kill_node(f"{site}-g7")
     for name, call in _calls(site).items():
-        scene.ids[name] = await client.submit("vision1", call)
+        done = await client.submit("vision1", call)
+        scene.ids[name], scene.work_dirs[name] = done
     await hands.wait(lambda sweep: _started(sweep, scene.ids))
     await _act(client, scene)
     await _provoke(client, scene, hands)

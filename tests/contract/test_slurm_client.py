@@ -219,6 +219,8 @@ def test_line_breaks_in_a_name_hide_nothing(scene: Scene) -> None:
 
 def test_a_missing_work_dir_does_not_stop_a_submission(scene: Scene) -> None:
     assert scene.job("elsewhere").state is SiteJobState.RUNNING
+    assert scene.work_dirs["elsewhere"] == "/home/vision1"
+    assert scene.work_dirs["gang"] == ""
 
 
 def test_a_foreign_job_is_seen_but_is_no_attempt(scene: Scene) -> None:

@@ -95,11 +95,14 @@ class LoopbackAgent:
         self.refuses_as = ReasonCode.LAUNCH_REFUSED
         self.strangers: Collection[str] = ()  # users without an account
         self._lies = False
+        self.confirmed_dir: str | None = ""  # where its jobs work, as told by an answer
+        self.reported_dir: str | None = None  # and by reports
 
     def sweep(self) -> SiteReported:
         """Look at Slurm; the first report is complete."""
         nodes = self._slurm.nodes()
-        known = self._setbacks.complete({r.attempt: r for r in self._slurm.reports()}, nodes)
+        reports = (replace(r, work_dir=self.reported_dir) for r in self._slurm.reports())
+        known = self._setbacks.complete({r.attempt: r for r in reports}, nodes)
         visible = {a for a, r in known.items() if r.state is not SiteJobState.PENDING}
         running, _ = told_apart(self._slurm.holders(), {a: r.site_job_id for a, r in known.items()})
         self._scheduler.update(nodes, visible, running=running)
@@ -180,7 +183,9 @@ class LoopbackAgent:
         if not job_id:
             reason = Reason(code=ReasonCode.LAUNCH_REFUSED, detail="given up before")
             return LaunchRefused(site=self._site, attempt=attempt, reason=reason)
-        return LaunchConfirmed(site=self._site, attempt=attempt, site_job_id=job_id)
+        return LaunchConfirmed(
+            site=self._site, attempt=attempt, site_job_id=job_id, work_dir=self.confirmed_dir
+        )
 
     def _hold(self, order: LaunchAt, ends_by_s: float) -> None:
         self._scheduler.hold(order.attempt, order.jobs, ends_by_s, order.victims, order.shrinks)

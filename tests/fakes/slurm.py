@@ -17,6 +17,7 @@ from federator.sites.base import (
     Removal,
     SbatchRefused,
     Seen,
+    SubmittedJob,
     Sweep,
     Tidying,
 )
@@ -37,6 +38,7 @@ class SimulatedSite:
         self.renamed: set[int] = set()  # jobs by whose comments nobody knows them
         self.sweep_takes_s = 0.0  # after the jobs were read
         self.refusal = ""  # sbatch says no
+        self.work_dir: str | None = ""  # that the helper used in place of the one asked for
         self.reply_is_lost = False  # sbatch reaches Slurm, its answer does not come back
         self.order_is_lost = False  # sbatch never reaches Slurm, which is not known
         self.deadlines_s: dict[AttemptId, float] = {}  # of those that were told to leave
@@ -75,7 +77,9 @@ class SimulatedSite:
             await asyncio.sleep(self.sweep_takes_s)
         return found
 
-    async def launch(self, order: LaunchOrder, ticket: str = "", start_line: str = "") -> int:
+    async def launch(
+        self, order: LaunchOrder, ticket: str = "", start_line: str = ""
+    ) -> SubmittedJob:
         self.start_lines[order.attempt] = start_line
         self.on_launch(order.attempt, ticket)
         self._answer()
@@ -87,7 +91,7 @@ class SimulatedSite:
         job_id = self.slurm.submit(order.attempt, order.user, order.jobs)
         if self.reply_is_lost:
             raise SiteUnavailable("sbatch: no answer of slurmctld")
-        return job_id
+        return SubmittedJob(job_id, self.work_dir)
 
     async def accounted(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
         live = {report.attempt: report for report in self.slurm.reports()}

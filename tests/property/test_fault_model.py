@@ -37,7 +37,7 @@ from federator.model.workload import ArrayTask, AttemptId, WorkloadId
 from federator.sched import admission
 from federator.sched.holding import Holding
 from federator.sched.holdings import Holdings
-from federator.sites.base import Missing
+from federator.sites.base import Missing, SubmittedJob
 from federator.sites.kept_orders import KeptOrders
 from federator.sites.protocol import LaunchOrder
 
@@ -95,7 +95,7 @@ def _components_are_pinned_to_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def together(
         self: MortalDriver, order: LaunchOrder, ticket: str = "", start_line: str = ""
-    ) -> int:
+    ) -> SubmittedJob:
         first, *others = order.jobs
         moved = (replace(plan, nodes=first.nodes) for plan in others)
         changed = msgspec.structs.replace(order, jobs=(first, *moved))

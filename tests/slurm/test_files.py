@@ -98,6 +98,44 @@ def test_what_fsqueue_and_explain_say_of_files_is_where_they_are(federation: Run
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", row["ended_at"])
 
 
+@pytest.mark.parametrize(
+    ("come_from", "asked", "sites"),
+    [("cedar", "--array=0-15 --gres=gpu:a100:8", {"alpine", "boreal"}),
+     ("alpine", "--gres=gpu:h100:1", {"cedar"})],
+)  # fmt: skip
+def test_where_a_site_lacks_the_folder_files_are_named_in_the_home_there(
+    federation: Running, come_from: str, asked: str, sites: set[str]
+) -> None:
+    folder = f"/tmp/only-at-{come_from}"
+    at(come_from, "mkdir", "-p", folder, user=USER)
+    command = f"cd {folder} && fsbatch --parsable {asked} --wrap pwd"
+    rows = federation.await_end(int(at(come_from, "sh", "-c", command, user=USER)))
+    assert {row["site"] for row in rows} == sites
+    for row in rows:
+        assert (row["state"], row["work_dir"]) == ("COMPLETED", f"/home/{USER}")
+        assert row["stdout"].startswith(f"/home/{USER}/slurm-")
+        assert at(row["site"], "cat", row["stdout"]).strip() == row["work_dir"]
+        said = federation.run("federator", "explain", str(row["id"])).stdout
+        assert re.search(rf"WorkDir +/home/{USER}$", said, re.M)
+        at(row["site"], "rm", row["stdout"])
+
+
+@pytest.mark.parametrize("gpu", ["a100", "h100"])
+def test_a_chosen_folder_that_a_site_lacks_is_named_as_slurm_names_it(
+    federation: Running, gpu: str
+) -> None:
+    asked = f"--gres=gpu:{gpu}:1 -D /nowhere/at/all"
+    told = submit(federation, f"-Q -o /home/{USER}/chosen-%j {asked} --wrap pwd")
+    lost = submit(federation, f"-Q {asked} --wrap pwd")
+    (told_row,), (lost_row,) = federation.await_end(told), federation.await_end(lost)
+    name = f"/home/{USER}/chosen-{told}"
+    assert (told_row["work_dir"], told_row["stdout"]) == ("/nowhere/at/all", name)
+    assert at(told_row["site"], "cat", name).split()[-1] == "/tmp"  # so does Slurm
+    at(told_row["site"], "rm", name)
+    assert (lost_row["state"], lost_row["reason"]["code"]) == ("FAILED", "FedFiles")
+    assert lost_row["stdout"] == f"/nowhere/at/all/slurm-{lost}.out"
+
+
 @pytest.mark.parametrize(("gpu", "sites"), [("a100", {"alpine", "boreal"}), ("h100", {"cedar"})])
 def test_a_file_that_cannot_be_opened_is_named_with_its_site(
     federation: Running, gpu: str, sites: set[str]

@@ -27,7 +27,16 @@ from federator.errors import SiteRefused, SiteUnavailable
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport, LocalJob, Node, SiteJob
 from federator.model.workload import AttemptId
-from federator.sites.base import NOTHING, Missing, Own, Removal, SbatchRefused, Seen, Tidying
+from federator.sites.base import (
+    NOTHING,
+    Missing,
+    Own,
+    Removal,
+    SbatchRefused,
+    Seen,
+    SubmittedJob,
+    Tidying,
+)
 from federator.sites.protocol import PreemptOrder, SignalTo
 from federator.sites.slurm.file_names import no_files
 from federator.sites.slurm.parse_accounts import SACCT_FIELDS, accounted
@@ -339,8 +348,8 @@ class SlurmClient:
 
     # ---- writing, through the helper ----
 
-    async def submit(self, user: str, call: BatchCall) -> int:
-        """Submit as ``user``; return the (leader's) job id.
+    async def submit(self, user: str, call: BatchCall) -> SubmittedJob:
+        """Submit as ``user``; ``work_dir`` is where the helper called sbatch.
 
         Raises:
             SbatchRefused: Slurm, sudo or the helper said no; there is no job.
@@ -365,10 +374,12 @@ class SlurmClient:
         except SiteRefused as error:
             words = str(error)
             raise SbatchRefused(in_one_line(words), kind_of_refusal(words)) from error
-        job_id = answer.get("job_id")
+        job_id, work_dir = answer.get("job_id"), answer.get("work_dir", "")
         if not isinstance(job_id, int):
             raise SiteUnavailable(f"the site's helper named no job: {answer}")
-        return job_id
+        if not isinstance(work_dir, str) or not work_dir.isprintable():  # cannot be told
+            work_dir = None
+        return SubmittedJob(job_id, work_dir)
 
     async def cancel(self, user: str, job_id: int, *, pending_only: bool = False) -> bool:
         """End a job (all components, given the leader); False if Slurm has none (any more).

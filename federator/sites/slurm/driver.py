@@ -7,10 +7,21 @@ from collections.abc import Collection, Mapping, Sequence
 from federator.errors import InvalidRequest, SiteRefused, SiteUnavailable
 from federator.model.site import AttemptReport, Node, NodeShare, SiteJob
 from federator.model.workload import AttemptId
-from federator.sites.base import NOTHING, Holder, Missing, Own, Probe, Removal, Seen, Sweep, Tidying
+from federator.sites.base import (
+    NOTHING,
+    Holder,
+    Missing,
+    Own,
+    Probe,
+    Removal,
+    Seen,
+    SubmittedJob,
+    Sweep,
+    Tidying,
+)
 from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
 from federator.sites.slurm.client import SlurmClient
-from federator.sites.slurm.file_names import files_of, working_dir
+from federator.sites.slurm.file_names import files_of, names_its_dir, working_dir
 from federator.sites.slurm.parse_site import Partition
 from federator.sites.slurm.render import chosen_name, files_to_open, ids_of, probe_call, render
 from federator.sites.slurm.reports import as_launched, attempt_reports, holders_of
@@ -55,12 +66,16 @@ class SlurmDriver:
             nodes_complete=found.nodes_complete,
         )
 
-    async def launch(self, order: LaunchOrder, ticket: str = "", start_line: str = "") -> int:
+    async def launch(
+        self, order: LaunchOrder, ticket: str = "", start_line: str = ""
+    ) -> SubmittedJob:
         try:
             call = render(order, self._site, ticket=ticket, start_line=start_line)
         except InvalidRequest as error:
             raise SiteRefused(str(error)) from error
-        return await self._client.submit(order.user, call)
+        done = await self._client.submit(order.user, call)
+        # sbatch is told a --chdir, wherever it is called.
+        return done._replace(work_dir="") if names_its_dir(order.submission) else done
 
     async def accounted(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
         return await self._client.accounted(missing)
@@ -111,7 +126,7 @@ class SlurmDriver:
         return {job.job_id: job for job in await self._client.some_jobs(job_ids)}
 
     async def probe(self, user: str, probe: Probe) -> int:
-        return await self._client.submit(user, probe_call(probe))
+        return (await self._client.submit(user, probe_call(probe))).job_id
 
     async def is_loose(self, user: str) -> bool:
         return await self._client.is_loose(user)

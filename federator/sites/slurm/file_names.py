@@ -74,7 +74,13 @@ def with_federation_ids(pattern: str, ids: FederationIds) -> str:
 
 
 def files_of(
-    submission: Submission, ids: FederationIds, *, user: str, name: str, site_job_id: int = 0
+    submission: Submission,
+    ids: FederationIds,
+    *,
+    user: str,
+    name: str,
+    site_job_id: int = 0,
+    work_dir: str | None = "",
 ) -> JobFiles:
     """The files of a job's batch script, as far as they are known outside its site.
 
@@ -84,15 +90,18 @@ def files_of(
         user: who runs it.
         name: the job's.
         site_job_id: 0: not known yet; its symbol stays.
+        work_dir: that the site used for want of the one asked for; "": it has that one; None: it is
+            not known which, so what hangs on it is "".
     """
-    work_dir = working_dir(submission)
+    asked = working_dir(submission)
+    where = asked if work_dir == "" or names_its_dir(submission) else work_dir or ""
     words = {"u": user, "x": name} | ({SITE_ID: str(site_job_id)} if site_job_id else {})
-    found = {
-        option: posixpath.join(work_dir, _as_opened(pattern, ids, words))
-        for option, pattern in _patterns(submission.components[0], ids).items()
-    }
+    found = {}
+    for option, pattern in _patterns(submission.components[0], ids).items():
+        path = posixpath.join(where, _as_opened(pattern, ids, words))
+        found[option] = path if posixpath.isabs(path) else ""
     return JobFiles(
-        work_dir=work_dir,
+        work_dir=where,
         stdin=found.get("input", NO_FILE),
         stdout=found["output"],
         stderr=found.get("error", found["output"]),
@@ -108,8 +117,7 @@ def opened(
     Relative folders are seen from where sbatch is called.
     """
     words = {"u": user, "x": name, UNKNOWN: UNKNOWN}
-    chosen = any(option.name == "chdir" for option in submission.components[0])
-    base = working_dir(submission) if chosen else ""
+    base = working_dir(submission) if names_its_dir(submission) else ""
     parts = [
         (option, *posixpath.split(posixpath.join(base, _as_opened(pattern, ids, words))))
         for option, pattern in _patterns(submission.components[0], ids).items()
@@ -151,6 +159,11 @@ def _as_opened(pattern: str, ids: FederationIds, words: Mapping[str, str]) -> st
         return words.get(UNKNOWN) if known is None else known
 
     return _expanded(pattern, expand)
+
+
+def names_its_dir(submission: Submission) -> bool:
+    """Whether the batch script has a ``--chdir``: Slurm looks for nothing in its place."""
+    return any(option.name == "chdir" and option.value for option in submission.components[0])
 
 
 def working_dir(submission: Submission, component: int = 0) -> str:

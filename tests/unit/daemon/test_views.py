@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+from msgspec import Raw
+
 from federator.daemon.views import queue_rows, site_rows
 from federator.model.reason import ReasonCode
 from federator.model.site import SiteJobState
@@ -159,3 +162,56 @@ def test_files_are_shown_where_they_are_asked_for() -> None:
     (shown,) = rows(f, QueueCall(ids=(str(id_),), files=True))
     assert (shown.work_dir, shown.stdin) == ("/home/ada/sub", "/dev/null")
     assert shown.stdout == shown.stderr == f"/home/ada/sub/{id_}-101.out"
+
+
+def submitted_in(folder: str, *options: Option) -> Raw:
+    given = Submission(components=(options,), script="#!/bin/sh\n", work_dir=folder)
+    return pack_submission(given)
+
+
+def site_tells(f: Loopback, confirmed: str | None, reported: str | None) -> None:
+    agent = f.sites[SiteName("alpine")].agent
+    assert agent is not None
+    agent.confirmed_dir, agent.reported_dir = confirmed, reported
+
+
+@pytest.mark.parametrize("told", [("/home/there", None), (None, "/home/there")])
+def test_files_are_where_the_site_ran_the_job_for_want_of_the_folder(
+    told: tuple[str | None, str | None],
+) -> None:
+    f = federation()
+    site_tells(f, *told)
+    error = Option(name="error", value="/abs/%j")
+    id_ = f.submit(replace(draft(gang(2)), submission=submitted_in("/data/ada", error)))
+    f.run_for(1.0)
+    (shown,) = rows(f, QueueCall(ids=(str(id_),), files=True))
+    assert shown.state == "RUNNING"
+    assert (shown.work_dir, shown.stdin) == ("/home/there", "/dev/null")
+    assert (shown.stdout, shown.stderr) == (f"/home/there/slurm-{id_}.out", f"/abs/{id_}")
+    f.compact()
+    f.restart()
+    (again,) = rows(f, QueueCall(ids=(str(id_),), files=True))
+    assert (again.work_dir, again.stdout) == (shown.work_dir, shown.stdout)
+
+
+def test_files_are_not_told_where_it_is_not_known_in_which_folder_they_are() -> None:
+    f = federation()
+    site_tells(f, None, None)
+    error = Option(name="error", value="/abs/%j")
+    id_ = f.submit(replace(draft(gang(2)), submission=submitted_in("/data/ada", error)))
+    (asked,) = rows(f, QueueCall(ids=(str(id_),), files=True))
+    assert asked.work_dir == "/data/ada"  # it is at no site yet
+    f.run_for(1.0)
+    (shown,) = rows(f, QueueCall(ids=(str(id_),), files=True))
+    assert shown.state == "RUNNING"
+    assert (shown.work_dir, shown.stdout, shown.stderr) == ("", "", f"/abs/{id_}")
+
+
+def test_a_chosen_directory_is_the_jobs_whether_it_is_there_or_not() -> None:
+    f = federation()
+    site_tells(f, None, None)
+    chosen = Option(name="chdir", value="/nowhere")
+    id_ = f.submit(replace(draft(gang(2)), submission=submitted_in("/data/ada", chosen)))
+    f.run_for(1.0)
+    (shown,) = rows(f, QueueCall(ids=(str(id_),), files=True))
+    assert (shown.work_dir, shown.stdout) == ("/nowhere", f"/nowhere/slurm-{id_}.out")

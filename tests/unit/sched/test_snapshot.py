@@ -161,7 +161,7 @@ def _other(value: Any, name: str) -> Any:
         "evicted_for": FIRST, "setbacks": {ALPINE: Reason(code=ReasonCode.LEASE_OVER)},
         "avoid_until_s": {ALPINE: inf}, "failures_at": {ALPINE: 3}, "plans_refused": {ALPINE: 2},
         "promised_jobs": {2: FIRST}, "leaving_jobs": {3: FIRST, 1: FIRST},
-        "taken_jobs": frozenset({1, 2}),
+        "taken_jobs": frozenset({1, 2}), "work_dir": "",
     }  # fmt: skip
     match value:
         case _ if name in samples:

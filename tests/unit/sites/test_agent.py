@@ -255,6 +255,22 @@ def test_the_same_order_twice_submits_once(daemon: Daemon) -> None:
     assert daemon.site.submitted == [attempt()]
 
 
+def test_where_a_job_works_is_told_with_its_id_again_and_with_each_report(daemon: Daemon) -> None:
+    daemon.site.work_dir = "/home/ada"
+
+    async def script() -> None:
+        daemon.tell(order())
+        first = await daemon.wait_for(LaunchAccepted)
+        daemon.tell(order())
+        second = await daemon.wait_for(LaunchAccepted, 2)
+        assert first.work_dir == second.work_dir == "/home/ada"
+        await daemon.wait_for(Report, 2)
+
+    daemon.serve(script)
+    told = {r.work_dir for report in daemon.heard(Report) for r in report.attempts}
+    assert told == {"/home/ada"}
+
+
 def test_a_lost_sbatch_reply_is_found_in_slurm_and_not_submitted_again(daemon: Daemon) -> None:
     daemon.site.reply_is_lost = True
 
