@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -37,6 +37,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
     "testbed": ("federator.cli.testbed", "testbed", "Three real Slurm clusters in containers."),
     "whatif": ("federator.cli.whatif", "whatif", "Your own history under the federation."),
 })  # fmt: skip
+AT_SITES: Final = ("agent", "explain", "sites", "snapshot", "tenants")  # with no extra installed
 
 
 class _Lazy(click.Group):
@@ -49,10 +50,7 @@ class _Lazy(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, name, _ = COMMANDS[cmd_name]
-        try:
-            command: click.Command = getattr(importlib.import_module(module), name)
-        except ModuleNotFoundError as error:
-            raise click.ClickException(_missing(error)) from error
+        command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
     def invoke(self, ctx: click.Context) -> object:
@@ -66,10 +64,15 @@ class _Lazy(click.Group):
             formatter.write_dl([(name, about) for name, (_, _, about) in COMMANDS.items()])
 
 
-def _missing(error: ModuleNotFoundError) -> str:
+def _elsewhere(asked: Sequence[str], missing: str | None) -> str:
+    """Say where a command runs that a site's part of Federator does not hold."""
+    name = next((word for word in asked if word in COMMANDS), "")
+    extra, where = "daemon", "on the daemon's host, or wherever the package federator-server or"
+    if name == "testbed":
+        extra, where = "testbed", "wherever"
     return (
-        f"this needs {error.name}, which is not installed here; install federator[daemon] "
-        "(and federator[testbed] for the testbed), or the package federator-server"
+        f"'federator {name}' runs {where} federator[{extra}] is installed; here is a site's part, "
+        f"without {missing}, for {', '.join(AT_SITES)}"
     )
 
 
@@ -86,8 +89,8 @@ def main() -> None:
     """Run the program; a known error is one message on stderr and a sysexits status."""
     try:
         run(federator, "federator", usage_status=os.EX_USAGE)
-    except ModuleNotFoundError as error:  # of a library that a command imports when it is called
-        print(f"federator: error: {_missing(error)}", file=sys.stderr)
+    except ModuleNotFoundError as error:  # of a library that a site does not have
+        print(f"federator: error: {_elsewhere(sys.argv[1:], error.name)}", file=sys.stderr)
         sys.exit(os.EX_UNAVAILABLE)
     except FederatorError as error:
         print(f"federator: error: {error}", file=sys.stderr)
