@@ -159,7 +159,7 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.NO_ANSWER: _named("the site did not answer in time"),
     ReasonCode.BAD_BID: _named("the site's offer was not believed"),
     ReasonCode.LAUNCH_REFUSED: _named("the site refused the launch"),
-    ReasonCode.PLAN_REFUSED: _named("the site's sbatch refused the plan"),
+    ReasonCode.PLAN_REFUSED: _named("the site's Slurm refused the plan"),
     ReasonCode.SBATCH_REFUSED: _named("the site's sbatch refused it, and would again"),
     ReasonCode.HELD: _named("held, since no site takes it (tried hourly; or cancel, submit anew)"),
     ReasonCode.RESERVED: _reserved,

@@ -95,6 +95,8 @@ class SimulatedSlurm:
         self.refuses_cancels = False
         self.kill_wait_s = 5.0
         self.starts_jobs = True  # False: something local always gets in between
+        self.waits_for = ""  # Slurm's reason of jobs that wait
+        self.fails_for = ""  # it ends what it has accepted, with this reason, before it starts
 
     # ---- what sbatch, scancel and life do ----
 
@@ -107,6 +109,9 @@ class SimulatedSlurm:
             time_limit_s=time_limit_s,
         )  # fmt: skip
         self.jobs[job.job_id] = job
+        if self.fails_for:
+            job.signal = 1
+            self._end(job, SiteJobState.FAILED, 0)
         self.start_what_can()
         return job.job_id
 
@@ -250,6 +255,7 @@ class SimulatedSlurm:
                 user=job.user,
                 site_job_id=job.job_id,
                 state=_combined(job),
+                reason=self._reason(job),
                 exit_code=job.exit_code,
                 signal=job.signal,
                 started_at_s=job.started_at_s,
@@ -263,6 +269,11 @@ class SimulatedSlurm:
             )
             for job in self.jobs.values()
         )
+
+    def _reason(self, job: SimulatedJob) -> str:
+        if job.state is SiteJobState.PENDING:
+            return self.waits_for
+        return "" if job.started_at_s else self.fails_for
 
 
 def _combined(job: SimulatedJob) -> SiteJobState:

@@ -267,6 +267,8 @@ class Federation:
             for told in report.attempts
             if not attempt_reported(turn, report.site, told)
         )
+        for told in report.attempts:
+            self._holding.reported(turn, told)
         self._unsure.ask(report.site, unknown, turn.now_s)
         for attempt in report.gone:
             attempt_lost(turn, report.site, attempt)
@@ -340,7 +342,7 @@ class Federation:
             if entry.displaces and not over:
                 turn.evict(entry)  # in case that a crash came between
             if over and not entry.withdrawing and self.sites[entry.site].up:
-                turn.change(entry, Happening.LEASE_OVER)
+                turn.change(entry, Happening.LEASE_OVER, reason=self._holding.why_stuck(entry))
         for entry in self._limits.due(turn.now_s, self.ledger, self._rules, self._is_ready):
             turn.change(entry, Happening.LIMIT_NEAR, reason=AT_LIMIT)
         wanted = {entry.workload.id: entry for entry in turn.to_leave()}

@@ -18,9 +18,11 @@ from typing import Final
 from federator.model.lifecycle import Happening, WorkloadState
 from federator.model.message import Request, SiteAnswer
 from federator.model.reason import Reason, ReasonCode
-from federator.model.workload import SiteName, WorkloadId
+from federator.model.site import AttemptReport, SiteJobState
+from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.eviction import checkpoint_in_reach
 from federator.sched.ledger import Entry
+from federator.sched.news import refusal_of_plan
 from federator.sched.rules import Rules
 from federator.sched.site_view import SiteView
 from federator.sched.turn import Turn
@@ -42,6 +44,28 @@ class Holding:
         self._sites = sites
         self._rules = rules
         self._try_at_s = 0.0
+        self._stuck: dict[WorkloadId, tuple[AttemptId, Reason]] = {}
+
+    # ---- jobs that Slurm took and can never start ----
+
+    def reported(self, turn: Turn, report: AttemptReport) -> None:
+        """Learn why a job waits, and hold its workload if that was the last refusal of a plan."""
+        id_ = report.attempt.workload
+        reason = refusal_of_plan(report)
+        if report.state is SiteJobState.PENDING and reason is not None:
+            self._stuck[id_] = report.attempt, reason
+            return
+        self._stuck.pop(id_, None)
+        entry = turn.ledger.entries.get(id_)
+        if entry is not None and report.state.ended:
+            self.hold_if_refused(turn, entry)
+
+    def why_stuck(self, entry: Entry) -> Reason | None:
+        """Why its job can never start, as its site said last; None: nothing is known."""
+        attempt, reason = self._stuck.get(entry.workload.id, (None, None))
+        return reason if attempt == entry.attempt_id else None
+
+    # ---- those that every site refuses ----
 
     def hold_if_refused(self, turn: Turn, entry: Entry) -> None:
         """Hold a workload that waits, if no site is left that may take it."""

@@ -28,6 +28,12 @@ _ENDINGS: Final[Mapping[SiteJobState, Happening]] = MappingProxyType({
 })  # fmt: skip
 _OF_THE_SITE: Final = frozenset({Happening.NODE_FAILED, Happening.SITE_PREEMPTED})
 _LAUNCH_FAILED: Final = "launch failed"  # of Slurm's reasons, as squeue writes them
+NEVER_HERE: Final = frozenset({
+    "BadConstraints", "PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit",
+    "AccountNotAllowed", "QOSNotAllowed", "InvalidAccount", "InvalidQOS",
+})  # fmt: skip
+"""Slurm's reasons of jobs that can never start as they were submitted, in 22.05 to 26.05. slurmctld
+leaves most of these jobs pending, and fails some with ``BadConstraints``."""
 _HELD: Final = "held"  # in Slurm's reasons of jobs that were put back and may not start
 _STILL_THERE: Final = frozenset({
     Happening.ACCEPTED, Happening.STARTED, Happening.EVICTED, Happening.WITHDRAWN,
@@ -112,6 +118,8 @@ def _ending_of_its_own(entry: Entry, ending: Happening, report: AttemptReport) -
     started_s = report.started_at_s or entry.started_at_s  # by its site's clock, as its end
     soon = report.ended_at_s <= started_s + WITHDRAWAL_TAKES_S
     ours = entry.state is WorkloadState.LAUNCHING or soon  # repeated until it has an effect
+    if _is_refused_by_slurm(entry, report):
+        return Happening.WITHDRAWN
     if ending is Happening.CANCELLED and entry.withdrawing and ours:
         return Happening.WITHDRAWN
     of_the_site = ending in _OF_THE_SITE and not entry.workload.requeue
@@ -119,6 +127,21 @@ def _ending_of_its_own(entry: Entry, ending: Happening, report: AttemptReport) -
         return Happening.FAILED
     asks_again = report.state is SiteJobState.FAILED and report.exit_code == _CHECKPOINTED
     return Happening.CHECKPOINTED if asks_again and entry.workload.requeue else ending
+
+
+def refusal_of_plan(report: AttemptReport) -> Reason | None:
+    """Why Slurm can never start a job that it has accepted; None: it may."""
+    if report.reason not in NEVER_HERE:
+        return None
+    return Reason(code=ReasonCode.PLAN_REFUSED, detail=f"Slurm says {report.reason}")
+
+
+def _is_refused_by_slurm(entry: Entry, report: AttemptReport) -> bool:
+    """slurmctld may end a job by itself before it starts, with exit code 0 and signal 1."""
+    begins = entry.state in (WorkloadState.AWARDED, WorkloadState.LAUNCHING)
+    failed = report.state is SiteJobState.FAILED and not report.exit_code
+    never_ran = begins and failed and not report.started_at_s
+    return never_ran and refusal_of_plan(report) is not None
 
 
 def _is_refused_by_node(entry: Entry, report: AttemptReport) -> bool:
@@ -179,7 +202,7 @@ def reason_for(entry: Entry, happening: Happening, report: AttemptReport) -> Rea
         Happening.SITE_PREEMPTED: Reason(code=ReasonCode.PREEMPTED, detail=BY_THE_SITE),
         Happening.PREEMPTED: entry.reason,  # for whom it had to leave, or for its time limit
         Happening.SHRINK_DONE: entry.reason,
-        Happening.WITHDRAWN: entry.reason or Reason(code=ReasonCode.LEASE_OVER),
+        Happening.WITHDRAWN: _why_withdrawn(entry, report),
         Happening.LIMIT_STRUCK:
             entry.reason if entry.state is WorkloadState.PREEMPTING else AT_LIMIT,
     }  # fmt: skip
@@ -201,6 +224,12 @@ def _why_put_back(report: AttemptReport) -> Reason:
         return Reason(code=ReasonCode.PREEMPTED, detail=BY_THE_SITE)
     seen = _seen_by_watch(report)
     return Reason(code=ReasonCode.REQUEUED, detail=f"by its watch, {seen}" if seen else "")
+
+
+def _why_withdrawn(entry: Entry, report: AttemptReport) -> Reason:
+    """For its plan, if Slurm ended it by itself; else as it was withdrawn."""
+    by_slurm = refusal_of_plan(report) if report.state is SiteJobState.FAILED else None
+    return by_slurm or entry.reason or Reason(code=ReasonCode.LEASE_OVER)
 
 
 def _why_cancelled(report: AttemptReport) -> Reason:

@@ -66,3 +66,22 @@ def test_a_job_waits_for_a_site_that_has_not_refused_it(federation: Running) -> 
             at(name, "scancel", "--partition=local")
     (row,) = federation.await_end(id_)
     assert (row["state"], row["site"] in later, row["attempt"]) == ("COMPLETED", True, 2)
+
+
+def test_what_slurm_accepts_and_can_never_start_counts_as_a_refused_plan(
+    federation: Running,
+) -> None:
+    """slurmctld refuses it at once, fails it with BadConstraints, or leaves it pending for ever."""
+    ids = [federation.submit(SCRIPT, *options) for options in (["--tmp=999999G"], ["-B", "9:9:9"])]
+
+    def refused(id_: int) -> set[str]:
+        row = federation.row(id_)
+        assert row["state"] != "FAILED", row
+        if row["state"] == "HELD":
+            return set(SITES)
+        said = row["refusals"].items()
+        return {name for name, why in said if why["reasons"][0]["code"] in ("FedPlan", "FedSbatch")}
+
+    assert within(200, lambda: all(len(refused(id_)) >= 2 for id_ in ids))
+    for id_ in ids:
+        assert federation.run("fscancel", str(id_)).returncode == 0

@@ -8,6 +8,7 @@ from federator.model.event import Changed
 from federator.model.lifecycle import Happening, WorkloadState
 from federator.model.message import LaunchAt
 from federator.model.reason import ReasonCode
+from federator.model.site import SiteJobState
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.holding import TRIED_EVERY_S
 from federator.sched.pauses import PLANS_TRIED, REFUSING_SITE_S
@@ -226,6 +227,56 @@ def test_a_start_begins_the_count_of_plans_anew() -> None:
     f.refuse_launches("alpine", refuses=False)
     f.run_for(100.0)
     assert (f.state(id_), f.entry(id_).plans_refused) == (RUNNING, {})
+
+
+def test_jobs_that_slurm_itself_fails_before_they_start_count_as_plans_refused() -> None:
+    f = refusing()
+    for site in ("alpine", "baker"):
+        f.slurm(site).fails_for = "BadConstraints"
+    id_ = f.submit(draft(gang(2)))
+    f.run_until(lambda: f.entry(id_).plans_refused == {ALPINE: 1, BAKER: 1}, 60.0)
+    assert Happening.FAILED not in happened(f, id_)
+    f.run_for(300.0)
+    entry = f.entry(id_)
+    assert entry.state is HELD
+    assert entry.reason is not None
+    assert entry.reason.detail == "alpine, baker: Slurm says BadConstraints"
+
+
+def test_jobs_that_slurm_leaves_pending_for_ever_count_as_plans_refused() -> None:
+    f = refusing()
+    for site in ("alpine", "baker"):
+        f.slurm(site).starts_jobs = False
+        f.slurm(site).waits_for = "PartitionConfig"
+    id_ = f.submit(draft(gang(2)))
+    f.run_until(lambda: f.entry(id_).plans_refused == {ALPINE: 1, BAKER: 1}, 300.0)
+    f.run_for(1_500.0)
+    entry = f.entry(id_)
+    assert entry.state is HELD
+    assert entry.reason is not None
+    assert entry.reason.detail == "alpine, baker: Slurm says PartitionConfig"
+
+
+@pytest.mark.parametrize("waits_for", ["Resources", "Priority", "ReqNodeNotAvail", ""])
+def test_jobs_that_wait_for_what_passes_hold_nothing(waits_for: str) -> None:
+    f = refusing()
+    for site in ("alpine", "baker"):
+        f.slurm(site).starts_jobs = False
+        f.slurm(site).waits_for = waits_for
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(1_500.0)
+    assert f.state(id_) is not HELD
+    assert not f.entry(id_).plans_refused
+
+
+def test_a_job_that_ran_and_failed_is_no_refusal() -> None:
+    f = refusing()
+    id_ = f.submit(draft(gang(2)))
+    f.run_for(10.0)
+    f.slurm("alpine").fails_for = "BadConstraints"
+    f.slurm("alpine").end(f.entry(id_).attempt_id, SiteJobState.FAILED)
+    f.run_for(10.0)
+    assert f.state(id_) is WorkloadState.FAILED
 
 
 # ---- the way back ----
