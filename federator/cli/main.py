@@ -67,11 +67,11 @@ class _Lazy(click.Group):
 def _elsewhere(asked: Sequence[str], missing: str | None) -> str:
     """Say where a command runs that a site's part of Federator does not hold."""
     name = next((word for word in asked if word in COMMANDS), "")
-    extra, where = "daemon", "on the daemon's host, or wherever the package federator-server or"
+    where = "runs on the daemon's host; elsewhere install federator[daemon]"
     if name == "testbed":
-        extra, where = "testbed", "wherever"
+        where = "needs its extra: install federator[testbed]"
     return (
-        f"'federator {name}' runs {where} federator[{extra}] is installed; here is a site's part, "
+        f"'federator {name}' {where}; here is a site's part, "
         f"without {missing}, for {', '.join(AT_SITES)}"
     )
 

@@ -31,16 +31,16 @@ def test_a_command_that_a_site_lacks_says_where_it_runs(words: tuple[str, ...]) 
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert line == (
-        f"federator: error: 'federator {words[0]}' runs on the daemon's host, or wherever the "
-        "package federator-server or federator[daemon] is installed; here is a site's part, "
-        "without numpy, for agent, explain, sites, snapshot, tenants"
+        f"federator: error: 'federator {words[0]}' runs on the daemon's host; elsewhere install "
+        "federator[daemon]; here is a site's part, without numpy, "
+        "for agent, explain, sites, snapshot, tenants"
     )
     assert done.returncode == 69
 
 
 def test_the_testbed_is_no_matter_of_the_daemons_host() -> None:
     done = at_a_site("testbed", "up")
-    assert "'federator testbed' runs wherever federator[testbed] is installed" in done.stderr
+    assert "'federator testbed' needs its extra: install federator[testbed];" in done.stderr
     assert done.returncode == 69
 
 
