@@ -201,6 +201,19 @@ def test_every_page_of_the_documents_can_be_reached_from_the_readme() -> None:
     assert seen >= set(PAGES)
 
 
+def test_every_path_that_contributors_are_sent_to_exists() -> None:
+    """NAME, A and b stand for whatever a contributor calls it."""
+    named = set(re.findall(r"`([\w.]+/[\w./]*)`", text_of(REPOSITORY / "CONTRIBUTING.md")))
+    paths = {n for n in named if not re.search(r"NAME|/A/|^\./", n)}
+    assert len(paths) > 25
+    assert [path for path in sorted(paths) if not (REPOSITORY / path).exists()] == []
+
+
+@pytest.mark.parametrize(("page", "words"), [("CONTRIBUTING.md", 1500)])
+def test_a_page_for_newcomers_is_short(page: str, words: int) -> None:
+    assert len(text_of(REPOSITORY / page).split()) <= words
+
+
 def test_every_test_that_a_promise_names_exists() -> None:
     rows = re.findall(r"\((\S+\.py)\): `(test_\w+)`", text_of(DOCS / "properties.md"))
     assert rows
