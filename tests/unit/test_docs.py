@@ -214,6 +214,23 @@ def test_a_page_for_newcomers_is_short(page: str, words: int) -> None:
     assert len(text_of(REPOSITORY / page).split()) <= words
 
 
+def glossary() -> list[tuple[str, str]]:
+    """Each word, and where it comes from."""
+    rows = re.findall(r"^\| (.+?) \| .+ \| (.+?) \|$", text_of(DOCS / "glossary.md"), re.MULTILINE)
+    return [(words, origin) for words, origin in rows if words != "word"]
+
+
+def test_a_word_of_the_glossary_means_one_thing() -> None:
+    words = [word for entry, _ in glossary() for word in entry.split(", ")]
+    assert [word for word in words if words.count(word) > 1] == []
+
+
+def test_most_words_of_the_glossary_are_those_of_the_field() -> None:
+    ours = [words for words, origin in glossary() if origin == "ours"]
+    assert len(glossary()) > 90
+    assert len(ours) < 25
+
+
 def test_every_test_that_a_promise_names_exists() -> None:
     rows = re.findall(r"\((\S+\.py)\): `(test_\w+)`", text_of(DOCS / "properties.md"))
     assert rows
