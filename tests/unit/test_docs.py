@@ -209,9 +209,25 @@ def test_every_path_that_contributors_are_sent_to_exists() -> None:
     assert [path for path in sorted(paths) if not (REPOSITORY / path).exists()] == []
 
 
-@pytest.mark.parametrize(("page", "words"), [("CONTRIBUTING.md", 1500), ("docs/architecture.md", 3000)])
+@pytest.mark.parametrize(
+    ("page", "words"), [("CONTRIBUTING.md", 1500), ("docs/architecture.md", 3000)]
+)
 def test_a_page_for_newcomers_is_short(page: str, words: int) -> None:
     assert len(text_of(REPOSITORY / page).split()) <= words
+
+
+_CLAUSE = re.compile(
+    r"(?:^(?:[-*|] |\d+\. )?|[.;:] |\| |\*\*)"
+    r"(?:What|Who|Whose|Whoever|Whatever|Whichever)\b[^.?|]*[.|]",
+    re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_no_sentence_begins_with_a_clause_as_its_subject(page: Path) -> None:
+    """Questions may: they end with a question mark."""
+    text = re.sub(r"(?<!\n)\n(?![\n|#*-]|\d+\. )", " ", _CODE_BLOCK.sub("", text_of(page)))
+    assert _CLAUSE.findall(text) == []
 
 
 def glossary() -> list[tuple[str, str]]:
