@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from federator import config
+from federator.cli.main import COMMANDS
 from federator.daemon.transition_log import ENDED, event_name
 from federator.model.event import LogRecord
 from federator.model.lifecycle import TERMINAL, TRANSITIONS, Happening
@@ -199,6 +200,32 @@ def test_every_page_of_the_documents_can_be_reached_from_the_readme() -> None:
             to_read += target.glob("*.md") if target.is_dir() else []
             to_read += [target] if target.suffix == ".md" and target.exists() else []
     assert seen >= set(PAGES)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_file_of_the_tree_that_a_page_names_exists(page: Path) -> None:
+    """Written in full, from the root; ``_share`` is in wheels alone, NAME is anybody's."""
+    named = set(re.findall(r"`((?:federator|tests|prolog_epilog)/[\w./-]+)`", text_of(page)))
+    paths = {n for n in named if not re.search(r"NAME|_share|/A/", n)}
+    assert [path for path in sorted(paths) if not (REPOSITORY / path).exists()] == []
+
+
+def test_decisions_are_numbered_one_by_one() -> None:
+    pages = sorted((DOCS / "adr").glob("*.md"))
+    headings = [int(text_of(page).partition(".")[0].removeprefix("# ")) for page in pages]
+    assert headings == [int(page.name[:4]) for page in pages]
+    assert len(set(headings)) == len(headings)
+
+
+def test_the_readme_lists_every_command() -> None:
+    (listed,) = re.findall(r"`federator (daemon agent [\w ]+)`", text_of(REPOSITORY / "README.md"))
+    assert sorted(listed.split()) == sorted(COMMANDS)
+
+
+def test_contributors_read_of_every_tier_of_the_tests() -> None:
+    (tiers,) = re.findall(r"usage: \./test \[([a-z |]+)\]", text_of(REPOSITORY / "test"))
+    explained = set(re.findall(r"`(\w+)`", text_of(REPOSITORY / "CONTRIBUTING.md")))
+    assert set(tiers.split(" | ")) - {"all"} <= explained
 
 
 def test_every_path_that_contributors_are_sent_to_exists() -> None:
