@@ -134,6 +134,11 @@ class AgentCore:
         self._recall.settled(attempt)
 
     @property
+    def sweeps_begun(self) -> int:
+        """How many there were."""
+        return self._sweeper.next_number - 1
+
+    @property
     def unfinished(self) -> bool:
         """Whether an order is being carried out that is to be finished before the agent ends."""
         return any(record.turns for record in self.memory.records.values())
