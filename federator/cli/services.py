@@ -21,10 +21,10 @@ from federator.cli.words import printable
 from federator.errors import ConfigError, SiteUnavailable, StoreError
 
 if TYPE_CHECKING:
+    from federator.agent.config import AgentConfig
     from federator.config import FederationConfig
     from federator.daemon.loop import Daemon
     from federator.model.workload import SiteName
-    from federator.sites.agent import AgentConfig
 
 _CONFIG = click.Path(path_type=Path)
 _LEVEL = click.Choice(["debug", "info", "warning", "error"])
@@ -133,7 +133,7 @@ def agent(config: Path, log_level: str | None) -> None:
 
     Example: federator agent --config /etc/federator/agent.yaml
     """
-    from federator.sites.agent import AgentConfig  # noqa: PLC0415
+    from federator.agent.config import AgentConfig  # noqa: PLC0415
     from federator.sites.agent_log import log_to_syslog  # noqa: PLC0415
 
     try:
@@ -145,8 +145,8 @@ def agent(config: Path, log_level: str | None) -> None:
 
 
 async def _serve(settings: AgentConfig) -> None:
+    from federator.agent.shell import Agent  # noqa: PLC0415
     from federator.sites.accounts import Accounts  # noqa: PLC0415
-    from federator.sites.agent import Agent  # noqa: PLC0415
     from federator.sites.greeting import await_welcome, refuse_strangers  # noqa: PLC0415
     from federator.sites.journal import Journal, take_over  # noqa: PLC0415
     from federator.sites.slurm.driver import open_driver  # noqa: PLC0415

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
+from federator.agent.config import AgentConfig
+from federator.agent.shell import Agent
 from federator.errors import FederatorError, SiteUnavailable
 from federator.faults.cluster import Cluster
 from federator.faults.dates import FileDates
@@ -23,7 +25,6 @@ from federator.faults.driver import MortalDriver, Spell
 from federator.faults.net import AgentEnd, Line, Network
 from federator.faults.process import DiskFull, Process
 from federator.model.workload import AttemptId
-from federator.sites.agent import Agent, AgentConfig
 from federator.sites.calls import Call
 from federator.sites.greeting import await_welcome, refuse_strangers
 from federator.sites.journal import TAKEOVER_S, Journal, Mark, Served, Step, check_epoch
@@ -56,7 +57,7 @@ class MortalJournal(Journal):
         self._tell = tell
         self._journal = folder / "journal"
 
-    def put(self, attempt: AttemptId, mark: Mark) -> None:
+    def write(self, attempt: AttemptId, mark: Mark) -> None:
         name = "leave" if mark.leave_by_s and mark.step is Step.JOB else mark.step.value
         self._process.point(f"{name} before")
         if self._disk.journal_full:
@@ -68,7 +69,7 @@ class MortalJournal(Journal):
             with self._journal.open("ab") as file:
                 file.write(_TORN)
             raise
-        super().put(attempt, mark)
+        super().write(attempt, mark)
         self._process.point(f"{name} after")
 
     def accept(self, term: Served, *, displaces: bool = False) -> None:

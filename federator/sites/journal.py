@@ -27,7 +27,7 @@ from federator.model.workload import AttemptId
 from federator.sites.base import Launched
 
 KEEP_S: Final = 30 * 86_400.0
-TAKEOVER_S: Final = 60.0  # more than an agent takes to end (launching.INTENT_HORIZON_S)
+TAKEOVER_S: Final = 60.0  # more than an agent takes to end (searching.INTENT_HORIZON_S)
 
 
 class Step(Enum):
@@ -80,39 +80,18 @@ class Served(NamedTuple):
         return later.log_began != self.log_began
 
 
-class Journal:
-    """Append-only JSON lines, fsynced; the last line of an attempt counts.
+class MarkIndex:
+    """The last word on every attempt, and whose each job is; in memory."""
 
-    Args:
-        folder: the agent's state folder, writable by it alone.
-        now_s: Unix time, to drop marks older than ``KEEP_S``.
-    """
-
-    def __init__(self, folder: Path, now_s: float) -> None:
-        self._path = folder / "journal"
-        self._epoch_path = folder / "epoch"
+    def __init__(self) -> None:
         self._marks: dict[AttemptId, Mark] = {}
         self._launched: dict[int, Launched] = {}
         self._begun: set[AttemptId] = set()
         self._place: dict[AttemptId, int] = {}  # of the line that began it, or gave it its job
         self._places = itertools.count()
-        self._load(now_s)
-        self._rewrite()
-        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
-    def _load(self, now_s: float) -> None:
-        if not self._path.exists():
-            return
-        for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
-            with suppress(ValueError, KeyError, TypeError, AttributeError):  # a torn last line
-                mark = json.loads(line)
-                attempt = AttemptId.parse(mark["attempt"])
-                last_s = max(mark["at_s"], mark.get("lived_at_s", 0.0))
-                if attempt is not None and now_s - last_s < KEEP_S:
-                    known = {name: mark[name] for name in _FIELDS if name in mark}
-                    self._remember(attempt, Mark(**(known | {"step": Step(mark["step"])})))
-
-    def _remember(self, attempt: AttemptId, mark: Mark) -> None:
+    def remember(self, attempt: AttemptId, mark: Mark) -> None:
+        """Take this for the last word on an attempt."""
         before = self._marks.get(attempt)
         self._place.setdefault(attempt, next(self._places))
         if mark.step is Step.INTENT:
@@ -137,18 +116,8 @@ class Journal:
         self._marks.pop(attempt, None)  # so that a compacted file has this order
         self._place[attempt] = next(self._places)
 
-    def _rewrite(self) -> None:
-        """Compact: one line for each attempt, put in place in one step."""
-        fresh = self._path.with_suffix(".new")
-        with fresh.open("w", encoding="utf-8") as file:
-            for attempt, mark in self._marks.items():
-                file.write(_line(attempt, mark))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self._path)
-        sync_folder(self._path.parent)
-
     def get(self, attempt: AttemptId) -> Mark | None:
+        """The last word on one attempt; None: there is none."""
         return self._marks.get(attempt)
 
     def marks(self) -> dict[AttemptId, Mark]:
@@ -164,11 +133,6 @@ class Journal:
     def begun(self) -> Collection[AttemptId]:
         """Every attempt whose sbatch may have made a job that is not known yet."""
         return self._begun
-
-    @property
-    def served(self) -> Served:
-        """The newest term that this site has served."""
-        return last_served(self._epoch_path.parent)
 
     def genuine(self, reports: Iterable[AttemptReport]) -> dict[AttemptId, AttemptReport]:
         """By attempt, without jobs whose comment only pretends.
@@ -195,8 +159,53 @@ class Journal:
             for report in reports
         )
 
-    def put(self, attempt: AttemptId, mark: Mark) -> None:
-        """Remember; durable when this returns.
+
+class Journal:
+    """Append-only JSON lines, fsynced; the last line of an attempt counts.
+
+    Args:
+        folder: the agent's state folder, writable by it alone.
+        now_s: Unix time, to drop marks older than ``KEEP_S``.
+    """
+
+    def __init__(self, folder: Path, now_s: float) -> None:
+        self._path = folder / "journal"
+        self._epoch_path = folder / "epoch"
+        self.index = MarkIndex()
+        self._load(now_s)
+        self._rewrite()
+        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+
+    def _load(self, now_s: float) -> None:
+        if not self._path.exists():
+            return
+        for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with suppress(ValueError, KeyError, TypeError, AttributeError):  # a torn last line
+                mark = json.loads(line)
+                attempt = AttemptId.parse(mark["attempt"])
+                last_s = max(mark["at_s"], mark.get("lived_at_s", 0.0))
+                if attempt is not None and now_s - last_s < KEEP_S:
+                    known = {name: mark[name] for name in _FIELDS if name in mark}
+                    self.index.remember(attempt, Mark(**(known | {"step": Step(mark["step"])})))
+
+    def _rewrite(self) -> None:
+        """Compact: one line for each attempt, put in place in one step."""
+        fresh = self._path.with_suffix(".new")
+        with fresh.open("w", encoding="utf-8") as file:
+            for attempt, mark in self.index.marks().items():
+                file.write(_line(attempt, mark))
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self._path)
+        sync_folder(self._path.parent)
+
+    @property
+    def served(self) -> Served:
+        """The newest term that this site has served."""
+        return last_served(self._epoch_path.parent)
+
+    def write(self, attempt: AttemptId, mark: Mark) -> None:
+        """Make a mark durable; ``index`` is not told.
 
         Raises:
             OSError: it could not be written; nothing may be done that relies on it.
@@ -206,7 +215,15 @@ class Journal:
         if os.write(self._file, data) != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
         os.fsync(self._file)
-        self._remember(attempt, mark)
+
+    def put(self, attempt: AttemptId, mark: Mark) -> None:
+        """Remember a mark, durably.
+
+        Raises:
+            OSError: as ``write``; it is not remembered.
+        """
+        self.write(attempt, mark)
+        self.index.remember(attempt, mark)
 
     def accept(self, term: Served, *, displaces: bool = False) -> None:
         """Serve this term, and none older or of another log from now on.

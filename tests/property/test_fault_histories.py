@@ -17,6 +17,11 @@ from typing import NamedTuple
 
 import pytest
 
+from federator.agent import searching
+from federator.agent.attempt import AttemptEvent, AttemptState
+from federator.agent.memory import AttemptRecord
+from federator.agent.searching import Searching
+from federator.agent.shell import Agent
 from federator.daemon.loop import Term
 from federator.faults import history, world
 from federator.faults.history import run_history
@@ -30,10 +35,7 @@ from federator.model.workload import AttemptId
 from federator.sched.holdings import Holdings
 from federator.sched.ledger import Entry, Ledger
 from federator.sched.turn import Turn
-from federator.sites import launching
-from federator.sites.agent import Agent
 from federator.sites.journal import Mark
-from federator.sites.launching import Launches
 
 HISTORIES = 500
 PARTS = 20
@@ -88,18 +90,18 @@ def _acts_before_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _gives_up_without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def find(self: Launches, order: object, intent: Mark) -> Mark | None:
-        return None
+    def look(self: Searching, record: AttemptRecord) -> None:
+        record.state = AttemptState.CONFIRMING  # where a miss is the last word
+        self._steps.step(record, AttemptEvent.MISSED)
 
-    monkeypatch.setattr(Launches, "_find", find)
+    monkeypatch.setattr(Searching, "_look", look)
 
 
 def _keeps_its_journal_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def put(self: MortalJournal, attempt: AttemptId, mark: Mark) -> None:
+    def write(self: MortalJournal, attempt: AttemptId, mark: Mark) -> None:
         self._process.check()
-        self._marks[attempt] = mark
 
-    monkeypatch.setattr(MortalJournal, "put", put)
+    monkeypatch.setattr(MortalJournal, "write", write)
 
 
 def _forgets_cancels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +151,7 @@ def _forgets_to_free_quota(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _takes_a_lost_order_for_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     """What Slurm does not show at once has not happened."""
-    monkeypatch.setattr(launching, "INTENT_HORIZON_S", -inf)
+    monkeypatch.setattr(searching, "INTENT_HORIZON_S", -inf)
 
 
 class Bug(NamedTuple):

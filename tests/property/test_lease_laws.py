@@ -21,8 +21,8 @@ from federator.model.workload import AttemptId
 from federator.sites.protocol import CancelOrder, LaunchOrder
 from federator.sites.spool import TIDY_S
 from federator.sites.spool_folder import TICKET_LASTS_S
+from tests.fakes.agent import Daemon
 from tests.fakes.build import attempt, plan_on, submission
-from tests.unit.sites.test_agent import Daemon
 
 WORKLOADS = 3
 STEPS = (

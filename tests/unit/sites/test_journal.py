@@ -35,13 +35,13 @@ def journal(folder: Path, now_s: float = 1000.0) -> Journal:
 
 def test_the_last_word_on_an_attempt_survives_a_restart(tmp_path: Path) -> None:
     first = journal(tmp_path)
-    assert first.get(attempt()) is None
+    assert first.index.get(attempt()) is None
     first.put(attempt(), Mark(step=Step.INTENT, user="ada", at_s=900.0))
     first.put(attempt(), Mark(step=Step.JOB, user="ada", at_s=901.0, job_id=7))
     first.put(attempt(1), Mark(step=Step.VOID, user="ada", at_s=902.0))
     again = journal(tmp_path)
-    assert again.get(attempt()) == Mark(step=Step.JOB, user="ada", at_s=901.0, job_id=7)
-    assert again.get(attempt(1)) == Mark(step=Step.VOID, user="ada", at_s=902.0)
+    assert again.index.get(attempt()) == Mark(step=Step.JOB, user="ada", at_s=901.0, job_id=7)
+    assert again.index.get(attempt(1)) == Mark(step=Step.VOID, user="ada", at_s=902.0)
 
 
 @pytest.mark.parametrize("bobs_at_s", [902.0, 302.0], ids=["later", "the clock was set back"])
@@ -51,12 +51,12 @@ def test_jobs_are_known_by_their_ids_too_and_the_last_one_counts(
     first = journal(tmp_path)
     first.put(attempt(1), Mark(step=Step.INTENT, user="bob", at_s=bobs_at_s))
     first.put(attempt(), Mark(step=Step.INTENT, user="ada", at_s=900.0))
-    assert first.launched == {}
+    assert first.index.launched == {}
     first.put(attempt(), Mark(step=Step.JOB, user="ada", at_s=901.0, job_id=7))
     first.put(attempt(1), Mark(step=Step.JOB, user="bob", at_s=bobs_at_s, job_id=7))
     first.put(attempt(), Mark(step=Step.JOB, user="ada", at_s=901.0, job_id=7, cancelled=True))
     for each in (first, journal(tmp_path), journal(tmp_path)):
-        assert each.launched == {7: Launched(attempt=attempt(1), user="bob", at_s=bobs_at_s)}
+        assert each.index.launched == {7: Launched(attempt=attempt(1), user="bob", at_s=bobs_at_s)}
 
 
 @pytest.mark.parametrize(("late", "owner"), [(True, 1), (False, 0)])
@@ -70,7 +70,7 @@ def test_what_is_found_late_takes_no_id_from_a_job_that_was_noted_since(
     first.put(attempt(1), Mark(step=Step.JOB, user="ada", at_s=911.0, job_id=7))
     first.put(attempt(), Mark(step=Step.JOB, user="ada", at_s=945.0, job_id=7, late=late))
     for each in (first, journal(tmp_path), journal(tmp_path)):
-        assert each.launched[7].attempt == attempt(owner)
+        assert each.index.launched[7].attempt == attempt(owner)
 
 
 def test_what_is_found_late_takes_its_id_from_a_job_that_was_noted_before(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_what_is_found_late_takes_its_id_from_a_job_that_was_noted_before(tmp_pa
     first.put(attempt(), Mark(step=Step.INTENT, user="ada", at_s=920.0))
     first.put(attempt(), Mark(step=Step.JOB, user="ada", at_s=965.0, job_id=7, late=True))
     for each in (first, journal(tmp_path), journal(tmp_path)):
-        assert each.launched[7].attempt == attempt()
+        assert each.index.launched[7].attempt == attempt()
 
 
 def test_whose_job_is_not_known_yet_is_told(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_whose_job_is_not_known_yet_is_told(tmp_path: Path) -> None:
     first.put(attempt(1), Mark(step=Step.JOB, user="ada", at_s=901.0, job_id=7))
     first.put(attempt(2), Mark(step=Step.VOID, user="ada", at_s=902.0))
     for each in (first, journal(tmp_path)):
-        assert set(each.begun) == {attempt()}
+        assert set(each.index.begun) == {attempt()}
 
 
 TORN = (
@@ -110,8 +110,8 @@ def test_a_torn_line_costs_only_itself(tmp_path: Path, torn: bytes) -> None:
     again = journal(tmp_path)
     again.put(attempt(1), Mark(step=Step.VOID, user="ada", at_s=901.0))
     last = journal(tmp_path)
-    assert last.get(attempt()) == Mark(step=Step.JOB, user="ada", at_s=900.0, job_id=7)
-    assert last.get(attempt(1)) == Mark(step=Step.VOID, user="ada", at_s=901.0)
+    assert last.index.get(attempt()) == Mark(step=Step.JOB, user="ada", at_s=900.0, job_id=7)
+    assert last.index.get(attempt(1)) == Mark(step=Step.VOID, user="ada", at_s=901.0)
 
 
 def test_marks_are_dropped_only_when_they_are_old(tmp_path: Path) -> None:
@@ -119,8 +119,8 @@ def test_marks_are_dropped_only_when_they_are_old(tmp_path: Path) -> None:
     first.put(attempt(), Mark(step=Step.VOID, user="ada", at_s=0.0))
     first.put(attempt(1), Mark(step=Step.VOID, user="ada", at_s=10.0))
     later = journal(tmp_path, now_s=KEEP_S + 5.0)
-    assert later.get(attempt()) is None
-    assert later.get(attempt(1)) is not None
+    assert later.index.get(attempt()) is None
+    assert later.index.get(attempt(1)) is not None
 
 
 def test_reopening_keeps_one_line_for_each_attempt(tmp_path: Path) -> None:
@@ -221,5 +221,5 @@ def test_a_mark_that_was_written_only_in_part_is_an_error(
             kept.put(attempt(1), Mark(step=Step.VOID, user="ada", at_s=0.0))
     kept.put(attempt(2), Mark(step=Step.VOID, user="ada", at_s=0.0))
     again = journal(tmp_path)
-    assert again.get(attempt(1)) is None
-    assert again.get(attempt(2)) is not None  # the torn line has swallowed nothing
+    assert again.index.get(attempt(1)) is None
+    assert again.index.get(attempt(2)) is not None  # the torn line has swallowed nothing

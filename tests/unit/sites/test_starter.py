@@ -16,15 +16,15 @@ import msgspec
 import pytest
 from fednode.lease import Claim, check
 
+from federator.agent.config import AgentConfig
 from federator.errors import InvalidRequest
 from federator.model.workload import AttemptId, WorkloadId
 from federator.sites import spool_folder
-from federator.sites.agent import AgentConfig
 from federator.sites.protocol import LaunchAccepted, LaunchDeclined
 from federator.sites.spool import TIDY_S
 from federator.sites.starter import FOLDER, MAX_LINE_BYTES, REFUSED_STATUS, started_by, starter_of
+from tests.fakes.agent import Daemon, daemon, order
 from tests.fakes.build import attempt
-from tests.unit.sites.test_agent import Daemon, daemon, order
 
 __all__ = ["daemon"]
 

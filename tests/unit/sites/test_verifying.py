@@ -16,7 +16,7 @@ from federator.sites.calls import VERIFY_TAKES_S, Finding, Verdict
 from federator.sites.probing import LOOK_EVERY_S, PROBE_S
 from federator.sites.protocol import Report, VerifyAsk, VerifyDone
 from federator.sites.verifying import settings_found
-from tests.unit.sites.test_agent import Daemon, spooled
+from tests.fakes.agent import Daemon, spooled
 
 GOOD = {
     "as of": "1000000", "PrivateData": "none", "JobRequeue": "1", "KillWait": "30 sec",

@@ -22,8 +22,8 @@ from federator.sites.protocol import (
     Report,
     SignalTo,
 )
+from tests.fakes.agent import Daemon, order
 from tests.fakes.build import attempt, plan_on
-from tests.unit.sites.test_agent import Daemon, order
 
 GRACE_S = 120.0
 KILL_WAIT_S = 5.0
@@ -183,7 +183,7 @@ def test_a_cancel_in_the_grace_is_remembered_beyond_it(daemon: Daemon) -> None:
         daemon.slurm.refuses_cancels = at_s < 20.0
 
     seen_off(daemon, cancels)
-    mark = Journal(daemon.folder, daemon.clock()).get(attempt())
+    mark = Journal(daemon.folder, daemon.clock()).index.get(attempt())
     assert mark is not None
     assert mark.cancelled
     assert mark.leave_by_s

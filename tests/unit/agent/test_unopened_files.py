@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from federator.agent import acts
+from federator.agent.folders import ATTEMPTS_PER_LOOK, NOT_OPENED, UnopenedFiles
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.submission import Option, Submission
 from federator.model.workload import AttemptId, TenantName, WorkloadId
+from federator.sites.base import SiteDriver
 from federator.sites.kept_orders import KeptOrders
 from federator.sites.protocol import LaunchOrder
-from federator.sites.unopened import NOT_OPENED, ORDERS_PER_LOOK, Unopened
+from tests.fakes.agent import PartOfAgent
 
 ATTEMPT = AttemptId(workload=WorkloadId(7), attempt=1)
 WRONG = "at alpine: --output=/x/7.out: its folder does not exist"
@@ -41,6 +44,22 @@ class Site:
         return [self.answer for _ in orders]
 
 
+class Rig:
+    """One ``UnopenedFiles``, and the sweeps that it completes."""
+
+    def __init__(self, folder: Path, site: Site) -> None:
+        self._agent = PartOfAgent(folder, cast(SiteDriver, site), lambda: 0.0)
+        self._files = UnopenedFiles(self._agent.memory)
+
+    async def complete(
+        self, reports: Mapping[AttemptId, AttemptReport]
+    ) -> dict[AttemptId, AttemptReport]:
+        self._files.looks(reports)
+        self._agent.begin(self._files.inspected)
+        await self._agent.finish()
+        return self._files.complete(reports)
+
+
 def report(**changes: Any) -> AttemptReport:
     base = {"state": SiteJobState.FAILED, "signal": NOT_OPENED, "user": "ada", "site_job_id": 3}
     return AttemptReport(attempt=ATTEMPT, **{**base, **changes})
@@ -63,9 +82,9 @@ def put(kept: KeptOrders, attempt: AttemptId, user: str) -> None:
     )  # fmt: skip
 
 
-def test_what_could_not_be_opened_is_looked_for_once(kept: KeptOrders) -> None:
+def test_what_could_not_be_opened_is_looked_for_once(tmp_path: Path, kept: KeptOrders) -> None:
     site = Site()
-    unopened = Unopened(site, kept)  # type: ignore[arg-type]
+    unopened = Rig(tmp_path, site)
     for _ in range(3):
         done = asyncio.run(unopened.complete({ATTEMPT: report()}))
         assert done[ATTEMPT].unopened == WRONG
@@ -82,23 +101,25 @@ def test_what_could_not_be_opened_is_looked_for_once(kept: KeptOrders) -> None:
     ],
 )
 def test_nobody_looks_at_files_of_what_ended_otherwise(
-    kept: KeptOrders, other: dict[str, Any]
+    tmp_path: Path, kept: KeptOrders, other: dict[str, Any]
 ) -> None:
     site = Site()
     given = report(**other)
-    assert asyncio.run(Unopened(site, kept).complete({ATTEMPT: given})) == {ATTEMPT: given}  # type: ignore[arg-type]
+    assert asyncio.run(Rig(tmp_path, site).complete({ATTEMPT: given})) == {ATTEMPT: given}
     assert not site.asked
 
 
 @pytest.mark.parametrize("error", [SiteRefused("no"), SiteUnavailable("no answer")])
-def test_a_site_that_does_not_say_delays_no_report(kept: KeptOrders, error: Exception) -> None:
-    unopened = Unopened(Site(error), kept)  # type: ignore[arg-type]
+def test_a_site_that_does_not_say_delays_no_report(
+    tmp_path: Path, kept: KeptOrders, error: Exception
+) -> None:
+    unopened = Rig(tmp_path, Site(error))
     assert asyncio.run(unopened.complete({ATTEMPT: report()})) == {ATTEMPT: report()}
 
 
 def test_of_an_unknown_order_nothing_is_said(tmp_path: Path) -> None:
     site = Site()
-    unopened = Unopened(site, KeptOrders(tmp_path, 0.0))  # type: ignore[arg-type]
+    unopened = Rig(tmp_path, site)
     assert asyncio.run(unopened.complete({ATTEMPT: report()}))[ATTEMPT].unopened == ""
     assert ReasonCode.FILES.value == "FedFiles"
 
@@ -114,25 +135,27 @@ def tasks(kept: KeptOrders, count: int, user: str, first: int) -> dict[AttemptId
     }  # fmt: skip
 
 
-def test_a_whole_array_that_failed_at_once_is_looked_at_in_a_few_calls(kept: KeptOrders) -> None:
+def test_a_whole_array_that_failed_at_once_is_looked_at_in_a_few_calls(
+    tmp_path: Path, kept: KeptOrders
+) -> None:
     site = Site()
-    reports = tasks(kept, ORDERS_PER_LOOK + 100, "ada", 100) | tasks(kept, 3, "bob", 9000)
-    done = asyncio.run(Unopened(site, kept).complete(reports))  # type: ignore[arg-type]
+    reports = tasks(kept, ATTEMPTS_PER_LOOK + 100, "ada", 100) | tasks(kept, 3, "bob", 9000)
+    done = asyncio.run(Rig(tmp_path, site).complete(reports))
     assert {report.unopened for report in done.values()} == {WRONG}
     assert sorted(site.calls) == ["ada", "ada", "bob"]
 
 
 def test_a_user_whose_files_do_not_answer_keeps_no_words_from_others_for_good(
-    kept: KeptOrders, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, kept: KeptOrders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("federator.sites.unopened.LOOK_TAKES_S", 0.01)
-    monkeypatch.setattr("federator.sites.unopened.LOOKS_AT_ONCE", 1)
+    monkeypatch.setattr(acts, "LOOK_TAKES_S", 0.01)
+    monkeypatch.setattr(acts, "AT_ONCE", {**acts.AT_ONCE, "inspect": 1})
     site = Site()
     site.silent = {"ada"}
     reports = tasks(kept, 2, "ada", 100) | tasks(kept, 2, "bob", 200)
 
     async def sweep_twice() -> list[dict[AttemptId, AttemptReport]]:
-        unopened = Unopened(site, kept)  # type: ignore[arg-type]
+        unopened = Rig(tmp_path, site)
         return [await unopened.complete(reports) for _ in range(2)]
 
     _, second = asyncio.run(sweep_twice())

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from federator.agent.acts import AT_ONCE
 from federator.errors import SiteRefused
 from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 from federator.model.site import SiteJobState
 from federator.sites.base import Seen
-from federator.sites.leaving import ACTS_AT_ONCE
 from federator.sites.protocol import PreemptOrder, Report, SignalTo
+from tests.fakes.agent import Daemon
 from tests.fakes.build import attempt, plan_on, rack
-from tests.unit.sites.test_agent import Daemon
-from tests.unit.sites.test_leaving import (
+from tests.unit.agent.test_evictions import (
     GRACE_S,
     KILL_WAIT_S,
     leave_of,
@@ -103,7 +103,7 @@ def test_a_telling_that_hangs_does_not_delay_the_kill(daemon: Daemon) -> None:
 
 def test_hung_folders_of_one_user_do_not_keep_another_past_the_deadline(daemon: Daemon) -> None:
     telling_hangs(daemon, "bob")
-    ends_s = all_seen_off(daemon, ["bob"] * ACTS_AT_ONCE + ["ada"])
+    ends_s = all_seen_off(daemon, ["bob"] * AT_ONCE["tell"] + ["ada"])
     assert max(ends_s) <= GRACE_S
 
 

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from federator.errors import SiteRefused
+from federator.agent.acts import AT_ONCE, LOOK_TAKES_S
+from federator.agent.folders import LateCheckpoints
 from federator.faults.clock import VirtualClock, run_virtual
-from federator.faults.slurm import SimulatedSlurm
 from federator.model.site import AttemptReport, SiteJobState
 from federator.sites.base import Seen
-from federator.sites.journal import Journal, Mark, Step
-from federator.sites.leaving import LOOK_TAKES_S
-from federator.sites.left_behind import USERS_AT_ONCE, LeftBehind
+from federator.sites.journal import Mark, Step
 from federator.sites.protocol import LaunchAccepted, PreemptOrder, Report
-from tests.fakes.build import attempt, rack
-from tests.fakes.slurm import SimulatedSite
-from tests.unit.sites.test_agent import Daemon, order
+from tests.fakes.agent import Daemon, LookedSite, PartOfAgent, order
+from tests.fakes.build import attempt
 
 SAVED_AT_S = 77.0
-HANGS_S = 1000.0
 PUT_BACK = SiteJobState.PENDING
 
 
@@ -32,38 +27,20 @@ def report(number: int, state: SiteJobState, restarts: int = 0, user: str = "ada
                          state=state, restarts=restarts)  # fmt: skip
 
 
-class LookedSite(SimulatedSite):
-    """Counts the looks; those of some users hang or are refused."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        super().__init__(SimulatedSlurm(rack("a", 4), clock))
-        self.looks: list[list[PreemptOrder]] = []
-        self.hangs: set[str] = set()
-        self.refuses: set[str] = set()
-
-    async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:
-        self.looks.append(list(told))
-        if user in self.hangs:
-            await asyncio.sleep(HANGS_S)
-        if user in self.refuses:
-            raise SiteRefused(f"the site does not let us act for {user}")
-        return await super().look(user, told)
-
-
 class Rig:
-    """One ``LeftBehind``, and the sweeps that it completes."""
+    """One ``LateCheckpoints``, and the sweeps that it completes."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = VirtualClock()
         self.site = LookedSite(self.clock)
-        self.journal = Journal(folder, self.clock())
-        self._left_behind = LeftBehind(self.site, self.journal)
+        self._agent = PartOfAgent(folder, self.site, self.clock)
+        self._late = LateCheckpoints(self._agent.memory)
 
     def launched(self, number: int, user: str = "ada", folder: str = "/c") -> None:
         """An attempt that has saved at its site, if it has a folder."""
         mark = Mark(step=Step.JOB, at_s=self.clock(), user=user, job_id=100 + number,
                     checkpoint_dir=folder and f"{folder}/{number}")  # fmt: skip
-        self.journal.put(attempt(number), mark)
+        self._agent.journal.put(attempt(number), mark)
         self.site.seen[attempt(number)] = Seen(checkpointed_at_s=SAVED_AT_S)
 
     def saved(self, *reports: AttemptReport) -> list[float]:
@@ -71,7 +48,11 @@ class Rig:
         found: list[float] = []
 
         async def sweep() -> None:
-            done = await self._left_behind.complete({r.attempt: r for r in reports})
+            swept = {r.attempt: r for r in reports}
+            self._late.looks(swept)
+            self._agent.begin(self._late.looked)
+            await self._agent.finish()
+            done = self._late.complete(swept)
             found.extend(done[r.attempt].saved_at_s for r in reports)
 
         run_virtual(self.clock, sweep())
@@ -151,7 +132,7 @@ def test_one_question_is_asked_for_each_user_and_a_refusal_is_only_theirs(rig: R
 
 
 def test_folders_that_hang_delay_a_sweep_by_no_more_than_one_look(rig: Rig) -> None:
-    users = [f"u{k}" for k in range(2 * USERS_AT_ONCE)]
+    users = [f"u{k}" for k in range(2 * AT_ONCE["endings"])]
     for number, user in enumerate(["ada", *users]):
         rig.launched(number, user)
     rig.site.hangs = set(users)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from federator.agent.shrinks import Shrinks
 from federator.faults.clock import VirtualClock
 from federator.faults.slurm import SimulatedSlurm
-from federator.model.site import AttemptReport, SiteJobState
-from federator.model.workload import AttemptId
-from federator.sites.calls import Message
+from federator.model.site import SiteJobState
 from federator.sites.protocol import CancelFailed, ShrinkOrder
-from federator.sites.taking import Taking
+from tests.fakes.agent import PartOfAgent
 from tests.fakes.build import attempt, plan_on, rack
 from tests.fakes.slurm import SimulatedSite
 
@@ -20,29 +21,41 @@ from tests.fakes.slurm import SimulatedSite
 class SiteOfOneHetJob:
     """A job of three components of 8 GPUs, and what an agent knows of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         self.slurm = SimulatedSlurm(rack("a", 3), VirtualClock())
         self.site = SimulatedSite(self.slurm)
         plans = tuple(plan_on(f"a{k}", job=f"job{k}")[0] for k in (1, 2, 3))
         self.job = self.slurm.jobs[self.slurm.submit(attempt(), "ada", plans)]
-        self.said: list[Message] = []
-        self.watched = 0
-        self.known: dict[AttemptId, AttemptReport] = {}
-        self.taking = Taking(
-            self.site, known=lambda: self.known, sweep=self.sweep,
-            send=self.said.append, watch=self._watch,
-        )  # fmt: skip
+        self._agent = PartOfAgent(folder, self.site, lambda: 0.0)
+        self.said = self._agent.said
+        self.shrinks = Shrinks(self._agent.memory, self)
+        self._known = True
 
-    async def sweep(self) -> bool:
-        self.known = {report.attempt: report for report in self.slurm.reports()}
-        return True
+    @property
+    def watched(self) -> bool:
+        return self._agent.memory.sweep_soon
 
-    def _watch(self) -> None:
-        self.watched += 1
+    def forget(self) -> None:
+        """No sweep has shown the job yet."""
+        self._known = False
+
+    def when_swept(self, then: Callable[[bool], None]) -> None:
+        """As of a sweeper: the sweep is made at once."""
+        self._sweep()
+        then(True)
+
+    def _sweep(self) -> None:
+        self._agent.memory.known = {report.attempt: report for report in self.slurm.reports()}
 
     def order(self, *components: int, user: str = "ada") -> None:
-        shrink = ShrinkOrder(attempt=attempt(), user=user, components=components)
-        asyncio.run(self.taking.take(shrink))
+        async def obey() -> None:
+            self.shrinks.order(ShrinkOrder(attempt=attempt(), user=user, components=components))
+            self._agent.begin(self.shrinks.ended)
+            await self._agent.finish()
+
+        if self._known:
+            self._sweep()
+        asyncio.run(obey())
 
     @property
     def running(self) -> list[int]:
@@ -50,18 +63,18 @@ class SiteOfOneHetJob:
 
 
 @pytest.fixture
-def site() -> SiteOfOneHetJob:
-    return SiteOfOneHetJob()
+def site(tmp_path: Path) -> SiteOfOneHetJob:
+    return SiteOfOneHetJob(tmp_path)
 
 
 def test_only_the_components_named_are_ended_and_the_site_is_watched(site: SiteOfOneHetJob) -> None:
     site.order(2)
-    assert (site.running, site.watched) == ([0, 1], 1)
+    assert (site.running, site.watched) == ([0, 1], True)
 
 
 def test_an_order_may_come_again(site: SiteOfOneHetJob) -> None:
     site.order(1)
-    site.known = {}
+    site.forget()
     site.order(1, 2)
     assert (site.running, site.said) == ([0], [])
 

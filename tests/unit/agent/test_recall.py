@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from federator.agent.searching import INTENT_HORIZON_S
 from federator.model.site import AttemptReport, Leave, SiteJobState
 from federator.model.submission import Submission
 from federator.model.workload import AttemptId
 from federator.sites.journal import KEEP_S, Journal
 from federator.sites.kept_orders import KeptOrders
-from federator.sites.launching import INTENT_HORIZON_S
 from federator.sites.protocol import (
     CancelOrder,
     Kept,
@@ -27,8 +27,8 @@ from federator.sites.protocol import (
     Report,
     SignalTo,
 )
+from tests.fakes.agent import Daemon, daemon, order
 from tests.fakes.build import attempt, submission
-from tests.unit.sites.test_agent import Daemon, daemon, order
 
 __all__ = ["daemon"]
 
@@ -165,7 +165,7 @@ def test_what_runs_for_longer_than_anything_is_kept_is_not_forgotten(tmp_path: P
     for _ in range(3):
         daemon.clock.now_s += 0.6 * KEEP_S
         daemon.serve(later)
-    assert Journal(tmp_path, daemon.clock()).get(attempt(0)) is not None
+    assert Journal(tmp_path, daemon.clock()).index.get(attempt(0)) is not None
 
 
 def test_attempts_that_nobody_here_knows_are_gone(daemon: Daemon) -> None:

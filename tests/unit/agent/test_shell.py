@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TypeVar
 
 import msgspec
 import pytest
 
+from federator.agent.acts import AT_ONCE
+from federator.agent.config import AgentConfig
+from federator.agent.memory import SEEN_WITHIN_S
+from federator.agent.searching import INTENT_HORIZON_S
 from federator.errors import StaleState
-from federator.faults.clock import VirtualClock, run_virtual
-from federator.faults.slurm import SimulatedSlurm
 from federator.model.reason import ReasonCode, RefusalKind
 from federator.model.site import AttemptReport, NodeShare, SiteJobState
 from federator.model.workload import AttemptId
-from federator.sites.agent import Agent, AgentConfig
 from federator.sites.base import Missing
-from federator.sites.calls import BANNER, Message, frame
-from federator.sites.greeting import await_welcome
 from federator.sites.journal import Journal, Mark, Step
-from federator.sites.launching import CANCELS_AT_ONCE, INTENT_HORIZON_S, SEEN_WITHIN_S
 from federator.sites.protocol import (
     PROTOCOL_VERSION,
     Admission,
@@ -31,147 +28,21 @@ from federator.sites.protocol import (
     AttemptAbsent,
     BidsMade,
     CancelFailed,
-    CancelOrder,
     Hello,
-    JobRequest,
     LaunchAccepted,
     LaunchDeclined,
-    LaunchOrder,
-    Ping,
     Pong,
     Report,
     SnapshotAsk,
     SnapshotTaken,
     TenantCap,
     Trouble,
-    Welcome,
-    from_agent_decoder,
     unpacked,
 )
-from tests.fakes.build import attempt, gang, plan_on, rack, submission
-from tests.fakes.slurm import SimulatedSite
+from tests.fakes.agent import Daemon, ask, attempts_of, cancel, daemon, order, spooled
+from tests.fakes.build import attempt, plan_on, rack
 
-_M = TypeVar("_M", bound=Message)
-_T = TypeVar("_T")
-PING_EVERY_S = 5.0
-
-
-class Daemon:
-    """The daemon's end of one agent's channel, and the site behind it."""
-
-    def __init__(self, folder: Path, n_nodes: int = 4) -> None:
-        self.clock = VirtualClock()
-        self.slurm = SimulatedSlurm(rack("a", n_nodes), self.clock)
-        self.site = SimulatedSite(self.slurm)
-        self.said: list[Message] = []  # by the agent
-        self.epoch = 1
-        self.folder = folder
-        self.spool = ""  # agent.yaml's spool_dir
-        self.consume_lease: Literal["gate", "wrapper"] = "gate"
-        self.spool_hangs = False
-        self.clock_is_ahead_s = 0.0  # of true time, at the site
-        self._reader: asyncio.StreamReader | None = None
-
-    def tell(self, message: Message) -> None:
-        assert self._reader is not None
-        self._reader.feed_data(frame(message))
-
-    def hang_up(self) -> None:
-        assert self._reader is not None
-        self._reader.feed_eof()
-
-    def heard(self, kind: type[_M]) -> list[_M]:
-        return [message for message in self.said if isinstance(message, kind)]
-
-    async def wait_for(self, kind: type[_M], count: int = 1) -> _M:
-        """The ``count``-th message of a kind, as soon as it is there."""
-        for _ in range(1000):
-            if len(self.heard(kind)) >= count:
-                return self.heard(kind)[count - 1]
-            await asyncio.sleep(0.1)
-        raise AssertionError(f"the agent never said {kind.__name__}: {self.said}")
-
-    def serve(self, script: Callable[[], Awaitable[None]]) -> None:
-        """Run an agent on this channel until the script is over."""
-        run_virtual(self.clock, self._serve(script))
-
-    async def _serve(self, script: Callable[[], Awaitable[None]]) -> None:
-        self._reader = asyncio.StreamReader()
-        config = AgentConfig(
-            site="alpine", socket=str(self.folder / "sock"), state_dir=str(self.folder),
-            spool_dir=self.spool, consume_lease=self.consume_lease,
-        )  # fmt: skip
-        journal = Journal(self.folder, self.clock())
-        agent = Agent(
-            config, self.site, journal, self._take,
-            clock=lambda: self.clock() + self.clock_is_ahead_s,
-            knows_user=lambda user: user != "stranger", acting=self._in_spool,
-        )  # fmt: skip
-        self.tell(Welcome(protocol=PROTOCOL_VERSION, epoch=self.epoch, site="alpine",
-                          partitions=("gpu",), poll_interval_s=10.0,
-                          federation="ours"))  # fmt: skip
-        welcome = await await_welcome(self._reader, self._take)
-        running = asyncio.create_task(agent.run(self._reader, welcome))
-        pinging = asyncio.create_task(self._ping())
-        try:
-            acting = asyncio.ensure_future(self._act(script))
-            await asyncio.wait({running, acting}, return_when=asyncio.FIRST_COMPLETED)
-            if not acting.done():
-                acting.cancel()
-                await running  # raises what ended it
-            await acting
-        finally:
-            pinging.cancel()
-            self.hang_up()
-            await asyncio.wait({running})
-        await running
-
-    async def _in_spool(self, act: Callable[[], _T]) -> _T:
-        if self.spool_hangs:
-            raise TimeoutError
-        return act()
-
-    async def _act(self, script: Callable[[], Awaitable[None]]) -> None:
-        await self.wait_for(Report)
-        await script()
-
-    async def _ping(self) -> None:
-        while True:
-            await asyncio.sleep(PING_EVERY_S)
-            self.tell(Ping())
-
-    def _take(self, data: bytes) -> None:
-        if data != BANNER:
-            self.said.append(from_agent_decoder.decode(data[4:]))
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Daemon:
-    return Daemon(tmp_path)
-
-
-def order(number: int = 0, *nodes: str) -> LaunchOrder:
-    return LaunchOrder(attempt=attempt(number), user="ada", tenant="vision", name="train",
-                       submission=submission(), jobs=plan_on(*(nodes or ("a1",))))  # fmt: skip
-
-
-def cancel(number: int = 0, job_id: int = 0, pending_only: bool = False) -> CancelOrder:
-    return CancelOrder(attempt=attempt(number), user="ada", site_job_id=job_id,
-                       pending_only=pending_only)  # fmt: skip
-
-
-def ask(pass_id: int, *nodes: int) -> Ask:
-    requests = tuple(
-        JobRequest(id=k, tenant="vision", user="ada", priority=3, jobs=(gang(n),),
-                   time_limit_s=60.0)
-        for k, n in enumerate(nodes)
-    )  # fmt: skip
-    return Ask(pass_id=pass_id, requests=requests)
-
-
-def attempts_of(report: Report) -> list[AttemptId]:
-    return [told.attempt for told in report.attempts]
-
+__all__ = ["daemon"]
 
 # ---- greeting ----
 
@@ -303,7 +174,7 @@ def test_a_job_that_a_dead_agent_had_not_heard_of_is_noted_as_soon_as_it_is_seen
     Journal(tmp_path, 0.0).put(attempt(), Mark(step=Step.INTENT, user="ada", at_s=daemon.clock()))
     daemon.slurm.submit(attempt(), "ada", plan_on("a1"))
     daemon.serve(lambda: asyncio.sleep(1.0))
-    mark = Journal(tmp_path, daemon.clock()).get(attempt())
+    mark = Journal(tmp_path, daemon.clock()).index.get(attempt())
     assert mark is not None
     assert (mark.step, mark.job_id) == (Step.JOB, 101)
 
@@ -338,7 +209,7 @@ def test_what_was_begun_and_cannot_be_found_is_never_submitted_again(
             assert (declined.attempt, daemon.site.submitted) == (attempt(), [])
 
     daemon.serve(script)
-    mark = Journal(tmp_path, daemon.clock()).get(attempt())
+    mark = Journal(tmp_path, daemon.clock()).index.get(attempt())
     assert mark is not None
     assert mark.step is Step.VOID
 
@@ -690,19 +561,11 @@ def test_many_cancels_are_made_a_few_at_a_time_and_a_repeated_one_once(
         await daemon.wait_for(AttemptAbsent, 40)
 
     daemon.serve(script)
-    assert most == CANCELS_AT_ONCE
+    assert most == AT_ONCE["cancel"]
     assert calls == 40
 
 
 # ---- its spool ----
-
-
-def spooled(daemon: Daemon) -> Path:
-    """Give the site a spool; its folder."""
-    folder = daemon.folder / "spool"
-    folder.mkdir(exist_ok=True)
-    daemon.spool = str(folder)
-    return folder
 
 
 def leases(folder: Path) -> list[str]:

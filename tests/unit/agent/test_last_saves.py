@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from federator.agent.acts import LOOK_TAKES_S
+from federator.agent.folders import SAVES_EVERY_S as EVERY_S
+from federator.agent.folders import LastSaves
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.site import AttemptReport, Leave, RunningJob, SiteJobState, VictimTerms
 from federator.sites.base import Seen
 from federator.sites.journal import Journal, Mark, Step
-from federator.sites.last_saves import EVERY_S, LastSaves
-from federator.sites.leaving import LOOK_TAKES_S
 from federator.sites.protocol import Ask, Report, SnapshotAsk, SnapshotTaken, unpacked
+from tests.fakes.agent import Daemon, LookedSite, PartOfAgent
 from tests.fakes.build import attempt, plan_on
-from tests.unit.sites.test_agent import Daemon
-from tests.unit.sites.test_left_behind import LookedSite
 
 SAVED_AT_S = 77.0
 
@@ -29,14 +28,8 @@ class Rig:
     def __init__(self, folder: Path) -> None:
         self.clock = VirtualClock()
         self.site = LookedSite(self.clock)
-        self.journal = Journal(folder, self.clock())
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._saves = LastSaves(self.site, self.journal, self._start, self.clock)
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._agent = PartOfAgent(folder, self.site, self.clock)
+        self._saves = LastSaves(self._agent.memory)
 
     def launched(self, number: int, user: str = "ada", folder: str = "/c") -> None:
         mark = Mark(
@@ -46,21 +39,23 @@ class Rig:
             job_id=100 + number,
             checkpoint_dir=folder and f"{folder}/{number}",
         )
-        self.journal.put(attempt(number), mark)
+        self._agent.journal.put(attempt(number), mark)
         self.site.seen[attempt(number)] = Seen(checkpointed_at_s=SAVED_AT_S)
 
     def run(self, script: Callable[[], Awaitable[None]]) -> None:
         async def to_the_end() -> None:
             await script()
-            for task in tuple(self._tasks):
-                task.cancel()
+            self._agent.stop()
 
         run_virtual(self.clock, to_the_end())
 
     def sweep(self, *reports: AttemptReport, evictable: bool = True) -> list[float]:
         """What is known of each; what is looked at now is known the next time."""
         self._saves.evictable = {r.attempt.workload for r in reports} if evictable else set()
-        self._saves.refresh({r.attempt: r for r in reports})
+        self._agent.memory.now = self._agent.now
+        self._agent.memory.known = {r.attempt: r for r in reports}
+        self._saves.refresh()
+        self._agent.begin(self._saves.looked)
         jobs = [
             RunningJob(
                 id=r.attempt.workload,

@@ -1,0 +1,89 @@
+"""Bids for workloads on what the last sweep shows, and shows what it bids on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from federator.agent.folders import LastSaves
+from federator.agent.memory import AgentMemory
+from federator.agent.sweeping import Sweeper
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.workload import SiteName, WorkloadId
+from federator.sites.protocol import Answer, Ask, BidsMade, SnapshotAsk, SnapshotTaken, packed
+
+FRESH_S: Final = 1.0  # bids are made on a sweep no older than this
+
+
+class Bidding:
+    """Answers to ``Ask`` and ``SnapshotAsk``; all decisions are the site scheduler's.
+
+    Args:
+        memory: shared.
+        sweeper: looks again where the last look is old.
+        saves: is told whose saves matter.
+    """
+
+    def __init__(self, memory: AgentMemory, sweeper: Sweeper, saves: LastSaves) -> None:
+        self._memory = memory
+        self._sweeper = sweeper
+        self._saves = saves
+
+    def ask(self, ask: Ask, strangers: frozenset[str]) -> None:
+        """Bid, on a fresh sweep if the last one is old."""
+        age_s = self._memory.now.elapsed_s - self._sweeper.swept_at_s
+        if age_s > max(FRESH_S, self._sweeper.rest_s):
+            self._sweeper.when_swept(lambda _ok: self._bid(ask, strangers))
+        else:
+            self._bid(ask, strangers)
+
+    def _bid(self, ask: Ask, strangers: frozenset[str]) -> None:
+        memory = self._memory
+        if memory.spool_trouble:  # every launch would be declined
+            no = _refusal(RefusalKind.WAIT, ReasonCode.LAUNCH_REFUSED, memory.spool_trouble[:500])
+            refused = tuple(Answer(id=r.id, refusal=no) for r in ask.requests)
+            memory.send(BidsMade(pass_id=ask.pass_id, answers=refused))
+            return
+        self._saves.evictable = frozenset(ask.victims)
+        memory.scheduler.rank({WorkloadId(id_): terms for id_, terms in ask.victims.items()})
+        answers = memory.scheduler.bid(
+            [r.bid_request() for r in ask.requests if r.user not in strangers],
+            memory.now.unix_s,
+            reserve=ask.reserve.bid_request() if ask.reserve is not None else None,
+            reserving=ask.reserving,
+        )
+        made = [
+            Answer(id=a.id, bid=a.bid, refusal=self._softened(a.refusal), held_back=a.held_back)
+            for a in answers
+        ]
+        made += [
+            Answer(id=r.id, refusal=_refusal(RefusalKind.REJECT, ReasonCode.UNKNOWN_USER, r.user))
+            for r in ask.requests
+            if r.user in strangers
+        ]
+        none = BidsMade(pass_id=ask.pass_id, answers=())  # better than no agent
+        memory.send(BidsMade(pass_id=ask.pass_id, answers=tuple(made)), otherwise=none)
+
+    def _softened(self, refusal: Refusal | None) -> Refusal | None:
+        """With nodes that could not be read, *never* cannot be said."""
+        if refusal is None or self._sweeper.sees_all_nodes:
+            return refusal
+        return msgspec.structs.replace(refusal, kind=RefusalKind.WAIT)
+
+    def show(self, ask: SnapshotAsk) -> None:
+        """Tell what would be bid on now."""
+        memory = self._memory
+        if not memory.scheduler.nodes:
+            detail = "no sweep has been made yet"
+            memory.send(SnapshotTaken(ask_id=ask.ask_id, snapshot=b"", detail=detail))
+            return
+        taken = memory.scheduler.snapshot(SiteName(memory.site), memory.now.unix_s)
+        too_long = SnapshotTaken(ask_id=ask.ask_id, detail="the snapshot is beyond a frame")
+        memory.send(
+            SnapshotTaken(ask_id=ask.ask_id, snapshot=packed(taken), detail=""), otherwise=too_long
+        )
+
+
+def _refusal(kind: RefusalKind, code: ReasonCode, detail: str) -> Refusal:
+    return Refusal(kind=kind, reasons=(Reason(code=code, detail=detail),))

@@ -1,0 +1,25 @@
+"""Declares agent.yaml, the settings of a site's agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+
+class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """agent.yaml of a site."""
+
+    site: str
+    socket: str  # researchers' commands connect here
+    state_dir: str  # the journal's folder, writable by the agent alone
+    spool_dir: str = ""  # for the site's own hooks, see ``sites.spool``; "": there is none
+    consume_lease: Literal["gate", "wrapper"] = "gate"  # the site's prolog, or ``sites.starter``
+    log_level: Literal["debug", "info", "warning", "error"] = "info"  # of lines in syslog
+
+    def __post_init__(self) -> None:
+        if self.consume_lease == "wrapper" and not self.spool_dir:
+            raise ValueError("consume_lease: wrapper needs a spool_dir, which has the leases")
+        if self.spool_dir and not Path(self.spool_dir).is_absolute():
+            raise ValueError(f"spool_dir: expected an absolute path, got {self.spool_dir!r}")

@@ -1,0 +1,281 @@
+"""Decides what an agent does: observations in, effects out; no I/O, no clock, no waiting.
+
+The same observations at the same times give the same effects, so a history can be replayed. What
+must not be forgotten is written before what relies on it (``after`` of an effect), and an attempt
+has at most one effect on its way that its state waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from typing import Any
+
+from federator.agent.attempt import HAS_JOB, AttemptEvent
+from federator.agent.attempts import Attempts
+from federator.agent.bidding import Bidding
+from federator.agent.effects import (
+    AgentEffect,
+    AskAccounts,
+    AskKillWait,
+    Failure,
+    FindBoundJob,
+    Inspect,
+    Kill,
+    Look,
+    MakeSweep,
+    NoteEndings,
+    OpenLease,
+    Release,
+    Sbatch,
+    Scancel,
+    SettleLeases,
+    Tell,
+    Terminate,
+    Wake,
+)
+from federator.agent.evictions import Evictions
+from federator.agent.folders import LastSaves, LateCheckpoints, UnopenedFiles
+from federator.agent.memory import AgentMemory, AttemptRecord, shown
+from federator.agent.observations import (
+    AgentObservation,
+    Done,
+    HungUp,
+    NotDone,
+    Now,
+    Ordered,
+    Started,
+    Woken,
+)
+from federator.agent.recall import Recall
+from federator.agent.searching import Searching
+from federator.agent.shrinks import Shrinks
+from federator.agent.steps import Steps
+from federator.agent.sweeping import Completing, Sweeper
+from federator.agent.vanished import Vanished
+from federator.model.site import AttemptReport, RunningJob
+from federator.model.workload import AttemptId
+from federator.sched.site_scheduler import SiteScheduler
+from federator.sites.base import Seen
+from federator.sites.calls import Message
+from federator.sites.journal import MarkIndex, Step
+from federator.sites.protocol import (
+    Ask,
+    CancelOrder,
+    LaunchOrder,
+    Ping,
+    Pong,
+    PreemptOrder,
+    RecoverAsk,
+    ShrinkOrder,
+    SnapshotAsk,
+    Welcome,
+)
+
+
+class AgentCore:
+    """One connection's worth of an agent's decisions.
+
+    Args:
+        site: its name.
+        index: the journal's memory.
+        endings: how attempts ended, as far as this site has seen it; renewed by ``NoteEndings``.
+        now: when the agent began.
+        welcome: of the daemon that it serves.
+    """
+
+    def __init__(
+        self,
+        site: str,
+        index: MarkIndex,
+        endings: Mapping[AttemptId, AttemptReport],
+        now: Now,
+        welcome: Welcome,
+    ) -> None:
+        scheduler = SiteScheduler(welcome.partitions)
+        self.memory = memory = AgentMemory(site, index, endings, now, scheduler)
+        self._steps = steps = Steps()
+        self._sweeper = sweeper = Sweeper(memory, welcome.gpus, welcome.poll_interval_s)
+        self._vanished = vanished = Vanished(memory)
+        self._evictions = evictions = Evictions(memory, steps, sweeper, vanished)
+        self._attempts = attempts = Attempts(
+            memory, steps, sweeper, vanished, evictions, self._settled
+        )
+        self._searching = Searching(memory, steps, sweeper)
+        self._recall = Recall(memory, sweeper, vanished, attempts.settle)
+        self._shrinks = Shrinks(memory, sweeper)
+        self._late, self._saves = LateCheckpoints(memory), LastSaves(memory)
+        self._unopened = UnopenedFiles(memory)
+        self._bidding = Bidding(memory, sweeper, self._saves)
+        self._obeying, self._taking = self._orders(), self._answers()
+        self._wake_at_s = inf
+        sweeper.serve(self)
+
+    def handle(self, observation: AgentObservation, now: Now) -> list[AgentEffect]:
+        """Take an observation; return what is to be done, in this order.
+
+        Raises:
+            StaleState: the daemon sent what none may.
+        """
+        self.memory.now = now
+        match observation:
+            case Ordered():
+                self._obey(observation)
+            case Done() | NotDone():
+                self._take(observation)
+            case HungUp():
+                self.memory.ending = True
+            case Started() | Woken():
+                self._wake_at_s = inf
+        self._wake()
+        return self.memory.taken()
+
+    def _settled(self, attempt: AttemptId) -> None:
+        self._recall.settled(attempt)
+
+    @property
+    def sweeps_begun(self) -> int:
+        """How many there were."""
+        return self._sweeper.next_number - 1
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether an order is being carried out that is to be finished before the agent ends."""
+        return any(record.turns for record in self.memory.records.values())
+
+    # ---- orders ----
+
+    def _orders(self) -> Mapping[type[Message], Callable[[Any], None]]:
+        return {
+            Ping: lambda _: self.memory.send(Pong()),
+            SnapshotAsk: self._bidding.show,
+            LaunchOrder: self._attempts.launch,
+            CancelOrder: self._attempts.cancel,
+            PreemptOrder: self._evictions.order,
+            ShrinkOrder: self._shrinks.order,
+            RecoverAsk: self._recall.ask,
+        }
+
+    def _obey(self, ordered: Ordered) -> None:
+        if isinstance(ordered.message, Ask):
+            self._bidding.ask(ordered.message, ordered.strangers)
+        else:
+            self._obeying[type(ordered.message)](ordered.message)
+
+    # ---- answers: each taker gets the effect, and its value or why it has none ----
+
+    def _answers(self) -> Mapping[type[AgentEffect], Callable[[Any, Any], None]]:
+        return {
+            MakeSweep: self._sweeper.made,
+            SettleLeases: self._sweeper.settled,
+            OpenLease: self._attempts.leased,
+            Sbatch: self._attempts.submitted,
+            FindBoundJob: self._searching.bound,
+            Release: self._released,
+            AskAccounts: self._accounted,
+            Scancel: self._cancelled,
+            Terminate: self._evictions.acted,
+            Kill: self._evictions.acted,
+            Tell: self._evictions.told,
+            AskKillWait: self._evictions.kill_wait_is,
+            Look: self._looked,
+            Inspect: self._inspected,
+        }
+
+    def _take(self, answer: Done | NotDone) -> None:
+        value = answer.value if isinstance(answer, Done) else answer.failure
+        self._taking[type(answer.effect)](answer.effect, value)
+
+    def _released(self, effect: Release, done: bool | Failure) -> None:
+        if effect.gone:
+            self._vanished.tell((effect.attempt,))
+        else:
+            self._searching.released(effect, done)
+
+    def _accounted(self, effect: AskAccounts, reports: Iterable[AttemptReport] | Failure) -> None:
+        """What does not answer proves nothing."""
+        memory = self.memory
+        told = () if isinstance(reports, Failure) else tuple(map(memory.told, reports))
+        if told:
+            memory.emit(NoteEndings(reports=told, at_s=memory.now.unix_s))
+        found = {report.attempt: report for report in told}
+        if not self._vanished.accounted(effect.number, found):
+            self._searching.accounted(effect, found)
+
+    def _cancelled(self, effect: Scancel, done: bool | Failure) -> None:
+        match effect.lane:
+            case "cancel":
+                self._attempts.cancelled(effect, done)
+            case "end":
+                self._evictions.acted(effect, done)
+            case _:
+                self._shrinks.ended(effect, done)
+
+    def _looked(self, effect: Look, seen: tuple[Seen, ...] | Failure) -> None:
+        match effect.lane:
+            case "graces":
+                self._evictions.looked(effect, seen)
+            case "endings":
+                self._late.looked(effect, seen)
+            case _:
+                self._saves.looked(effect, seen)
+        self._sweeper.looked(effect.number)
+
+    def _inspected(self, effect: Inspect, found: tuple[str, ...] | Failure) -> None:
+        self._unopened.inspected(effect, found)
+        self._sweeper.looked(effect.number)
+
+    # ---- time ----
+
+    def _wake(self) -> None:
+        """Do what is due, and say when the next thing is."""
+        self._evictions.wake()
+        self._searching.wake()
+        self._sweeper.wake()
+        parts = (self._evictions, self._searching, self._sweeper)
+        at_s = min(part.next_s() for part in parts)
+        if at_s < self._wake_at_s:
+            self._wake_at_s = at_s
+            self.memory.emit(Wake(at_s=at_s))
+
+    # ---- sweeps (see ``sweeping.Followers``) ----
+
+    def completing(self) -> Iterable[Completing]:
+        """Graces first: only who was not told to leave is looked into otherwise."""
+        return (self._evictions, self._late, self._unopened)
+
+    def swept(self, number: int) -> None:
+        """Every attempt takes the step that the sweep shows."""
+        memory = self.memory
+        for attempt in list(memory.known):
+            mark = memory.index.get(attempt)
+            if mark is not None and mark.step is Step.INTENT and attempt not in memory.records:
+                self._step_as_shown(memory.record(attempt), number)
+                memory.forget_idle(attempt)
+        for record in list(memory.records.values()):
+            self._step_as_shown(record, number)
+        self._evictions.swept()
+        self._vanished.swept()
+
+    def _step_as_shown(self, record: AttemptRecord, number: int) -> None:
+        report = self.memory.known.get(record.attempt)
+        if report is not None:
+            self._steps.step(record, shown(report))
+        elif record.state in HAS_JOB:
+            self._steps.step(record, AttemptEvent.MISSED)
+        else:
+            self._searching.swept(record, number, saw=True)
+
+    def blind(self, number: int) -> None:
+        """Whoever waits for a sweep waits for the next one."""
+        for record in list(self.memory.records.values()):
+            self._searching.swept(record, number, saw=False)
+
+    def running(self, jobs: Iterable[RunningJob]) -> list[RunningJob]:
+        """The same jobs, with when they were last saved; folders are looked into in passing."""
+        self._saves.refresh()
+        return self._saves.complete(jobs)
+
+    def vanished(self, attempts: tuple[AttemptId, ...]) -> None:
+        """Tell how they ended."""
+        self._vanished.tell(attempts)

@@ -1,0 +1,57 @@
+"""What the core of an agent is told: orders, answers to its effects, and that time has passed."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from federator.agent.effects import AgentEffect, Failure
+from federator.sites.calls import Message
+
+
+class Now(NamedTuple):
+    """When something is observed."""
+
+    unix_s: float  # may be set back and forth
+    elapsed_s: float  # never is
+
+
+class AgentObservation(msgspec.Struct, frozen=True, kw_only=True, tag_field="observation"):
+    """Base of all observations."""
+
+
+class Ordered(AgentObservation, frozen=True, kw_only=True, tag="ordered"):
+    """The daemon sent a message.
+
+    ``strangers``: those of an ``Ask``'s users who have no account here.
+    """
+
+    message: Message
+    strangers: frozenset[str] = frozenset()
+
+
+class Done(AgentObservation, frozen=True, kw_only=True, tag="done"):
+    """An effect was carried out; ``value`` has the type that ``effects.ANSWERS`` says."""
+
+    effect: AgentEffect
+    value: Any = None
+
+
+class NotDone(AgentObservation, frozen=True, kw_only=True, tag="not_done"):
+    """An effect was not carried out, or nobody knows."""
+
+    effect: AgentEffect
+    failure: Failure
+
+
+class Woken(AgentObservation, frozen=True, kw_only=True, tag="woken"):
+    """The time of the last ``Wake`` has come."""
+
+
+class Started(AgentObservation, frozen=True, kw_only=True, tag="started"):
+    """The daemon was accepted: begin."""
+
+
+class HungUp(AgentObservation, frozen=True, kw_only=True, tag="hung_up"):
+    """The channel has ended: finish what was begun, begin nothing."""

@@ -1,0 +1,295 @@
+"""Runs an agent: carries what happens to its core, and has carried out what that decides.
+
+It reads orders, waits for answers and for time to pass, and serves what concerns no attempt: the
+researchers' socket, site checks, the removal of old checkpoints, the figures of tenants. The agent
+ends when its channel does: what runs runs on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine
+from math import inf
+from pathlib import Path
+from typing import Any, Protocol
+
+from federator.agent.acts import SiteActs
+from federator.agent.config import AgentConfig
+from federator.agent.core import AgentCore
+from federator.agent.effects import AgentEffect, Wake, WriteMark
+from federator.agent.observations import (
+    AgentObservation,
+    HungUp,
+    Now,
+    Ordered,
+    Started,
+    Woken,
+)
+from federator.agent.searching import INTENT_HORIZON_S
+from federator.errors import SiteUnavailable, StaleState
+from federator.sites.agent_log import LoggedChannel
+from federator.sites.base import SiteDriver, SiteInspector
+from federator.sites.calls import Message
+from federator.sites.greeting import SILENCE_S, term_of
+from federator.sites.journal import Journal
+from federator.sites.kept_orders import KeptOrders
+from federator.sites.protocol import (
+    PROTOCOL_VERSION,
+    Admission,
+    Ask,
+    ByteReader,
+    CallAnswer,
+    Hello,
+    TidyOrder,
+    ToAgent,
+    VerifyAsk,
+    VerifyDone,
+    Welcome,
+    read_frame,
+    to_agent_decoder,
+)
+from federator.sites.relay import Relay
+from federator.sites.researchers import Listen, ResearcherSocket
+from federator.sites.spool import Acting, Spool
+from federator.sites.tidying import Tidier
+from federator.sites.verifying import Verifier
+
+
+class AgentDriver(SiteDriver, SiteInspector, Protocol):
+    """A Slurm to work with, and to be verified."""
+
+
+class Agent:
+    """One connection's worth of agent.
+
+    Args:
+        config: see ``AgentConfig``.
+        driver: this site's Slurm.
+        journal: held by this agent alone.
+        write: sends bytes to the daemon.
+        clock: returns Unix time.
+        knows_user: tells whether a user has an account at this site.
+        acting: does what may take long in the spool; by default a thread.
+        listen: serves the researchers' socket; by default a unix one.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is one edge of the agent
+        self,
+        config: AgentConfig,
+        driver: AgentDriver,
+        journal: Journal,
+        write: Callable[[bytes], None],
+        *,
+        knows_user: Callable[[str], bool],
+        clock: Callable[[], float] = time.time,
+        acting: Acting | None = None,
+        listen: Listen = lambda answer, path: ResearcherSocket(answer).listen(path),
+    ) -> None:
+        self._config = config
+        self._driver = driver
+        self._journal = journal
+        self._clock = clock
+        self._knows_user = knows_user
+        self._listen = listen
+        self._channel = LoggedChannel(config.site, write)
+        spool_dir = Path(config.spool_dir) if config.spool_dir else None
+        self._spool = Spool(spool_dir, config.site, clock, acting)
+        self._verifier = Verifier(driver, self._spool, clock, knows_user)
+        self._kept = KeptOrders(Path(config.state_dir), clock())
+        self._relay = Relay(self._send)
+        self._acts = SiteActs(
+            driver,
+            journal,
+            self._kept,
+            self._spool,
+            self._send,
+            probing=lambda attempt: attempt in self._verifier.probing,
+            scripts_consume=config.consume_lease == "wrapper",
+        )
+        self._core: AgentCore | None = None
+        self._tidier: Tidier | None = None
+        self._welcome: Welcome | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wake_at_s = inf
+        self._rescheduled = asyncio.Event()
+        self._durable = 0  # the number of the last write
+        self._settled = asyncio.Event()  # something has come to its end
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    # ---- life ----
+
+    async def run(self, reader: ByteReader, welcome: Welcome) -> None:
+        """Serve one daemon until its channel ends; launches under way are finished first.
+
+        Raises:
+            StaleState: the daemon's epoch is over, or it takes this site for another.
+            SiteUnavailable: Slurm does not answer at all, or the daemon fell silent.
+        """
+        await self._introduce(welcome)
+        core = AgentCore(
+            self._config.site, self._journal.index, self._kept.endings(), self._now(), welcome
+        )
+        self._core, self._welcome = core, welcome
+        self._tidier = Tidier(
+            self._driver, core.memory.live, self._knows_user, self._clock, self._send
+        )
+        server = await self._listen(self._relay.ask, Path(self._config.socket))
+        obeying = asyncio.create_task(self._obey(reader))
+        waking = asyncio.create_task(self._wake_in_time())
+        waking.add_done_callback(self._finished)
+        self._observe(Started())
+        try:
+            await asyncio.wait([obeying, self._failure], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            server.close()
+            self._relay.hang_up()
+            with contextlib.suppress(FileNotFoundError):
+                Path(self._config.socket).unlink()
+            await self._finish(core)
+            waking.cancel()
+            obeying.cancel()
+        for ended in (self._failure, obeying):
+            if ended.done() and not ended.cancelled():
+                self._channel.ended(str(ended.exception() or ""))
+                ended.result()  # raises what ended it
+
+    async def _finish(self, core: AgentCore) -> None:
+        """Let what was begun come to its end; the rest is the next agent's."""
+        self._observe(HungUp())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(INTENT_HORIZON_S):
+                while self._core is not None and core.unfinished:
+                    self._settled.clear()
+                    await self._settled.wait()
+        for task in self._tasks:
+            task.cancel()
+        self._core = None
+
+    async def _introduce(self, welcome: Welcome) -> None:
+        version = await self._driver.version()
+        served = self._journal.served
+        self._send(
+            Hello(
+                protocol=PROTOCOL_VERSION,
+                site=self._config.site,
+                slurm_version=version,
+                last_epoch=served.epoch,
+                federation=served.federation,
+                log_began=served.log_began,
+            )
+        )
+        if welcome.protocol != PROTOCOL_VERSION or welcome.site != self._config.site:
+            raise StaleState(
+                f"the daemon speaks protocol {welcome.protocol} to site {welcome.site!r}; "
+                f"this is protocol {PROTOCOL_VERSION} at site {self._config.site!r}"
+            )
+        self._journal.accept(term_of(welcome), displaces=welcome.displaces)
+        self._channel.serving(welcome)
+
+    # ---- the daemon ----
+
+    async def _obey(self, reader: ByteReader) -> None:
+        while True:
+            try:
+                body = await read_frame(reader, patience_s=SILENCE_S)
+            except TimeoutError as error:
+                raise SiteUnavailable(f"no word of the daemon for {SILENCE_S:.0f} s") from error
+            if body is None:
+                return
+            self._do(to_agent_decoder.decode(body))
+
+    def _do(self, message: ToAgent) -> None:
+        self._channel.taken(message)
+        match message:
+            case CallAnswer():
+                self._relay.pass_on(message)
+            case VerifyAsk():
+                self._start(self._verify(message))
+            case TidyOrder():
+                assert self._tidier is not None
+                self._start(self._tidier.tidy(message))
+            case Admission():
+                assert self._welcome is not None
+                self._start(self._spool.write_admission(message.tenants, self._welcome.gpus))
+            case Ask():
+                users = {request.user for request in message.requests}
+                strangers = frozenset(user for user in users if not self._knows_user(user))
+                self._observe(Ordered(message=message, strangers=strangers))
+            case Welcome():
+                raise StaleState("the daemon introduced itself twice")
+            case _:
+                self._observe(Ordered(message=message))
+
+    async def _verify(self, ask: VerifyAsk) -> None:
+        assert self._welcome is not None
+        found = await self._verifier.verify(ask, tuple(self._welcome.partitions))
+        self._send(VerifyDone(ask_id=ask.ask_id, findings=found))
+
+    def _send(self, message: Message) -> None:
+        self._channel.send(message)
+
+    # ---- the core ----
+
+    def _now(self) -> Now:
+        return Now(self._clock(), asyncio.get_running_loop().time())
+
+    def _observe(self, observation: AgentObservation) -> None:
+        """Tell the core, and carry out what it decides."""
+        core = self._core
+        if core is None:
+            return
+        try:
+            for effect in core.handle(observation, self._now()):
+                self._carry_out(effect, core)
+        except BaseException:  # it knows things now that are not so: nothing may rely on it
+            self._core = None
+            raise
+        finally:
+            self._settled.set()
+
+    def _carry_out(self, effect: AgentEffect, core: AgentCore) -> None:
+        """In order: what comes ``after`` a write is not begun unless that is durable."""
+        assert effect.after <= self._durable, "an effect came before the write that it relies on"
+        if isinstance(effect, Wake):
+            self._wake_at_s = effect.at_s
+            self._rescheduled.set()
+        elif not self._acts.do_at_once(effect):
+            self._start(self._bring_back(effect, core))
+        if isinstance(effect, WriteMark):
+            self._durable = effect.number
+
+    async def _bring_back(self, effect: AgentEffect, core: AgentCore) -> None:
+        self._observe(await self._acts.do(effect, core))
+
+    async def _wake_in_time(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._rescheduled.clear()
+            pause_s = None if self._wake_at_s == inf else max(0.0, self._wake_at_s - loop.time())
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._rescheduled.wait()
+            except TimeoutError:
+                self._wake_at_s = inf
+                self._observe(Woken())
+
+    # ---- tasks ----
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """What nobody foresaw ends the agent: a new one starts from what is on disk."""
+        self._settled.set()
+        if not self._failure.done():
+            self._failure.set_exception(error)
