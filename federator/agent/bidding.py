@@ -16,7 +16,7 @@ from federator.sites.protocol import Answer, Ask, BidsMade, SnapshotAsk, Snapsho
 FRESH_S: Final = 1.0  # bids are made on a sweep no older than this
 
 
-class Bidding:
+class SiteBids:
     """Answers to ``Ask`` and ``SnapshotAsk``; all decisions are the site scheduler's.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Any
 
 from federator.agent.attempt import HAS_JOB, AttemptEvent
 from federator.agent.attempts import Attempts
-from federator.agent.bidding import Bidding
+from federator.agent.bidding import SiteBids
 from federator.agent.effects import (
     AgentEffect,
     AskAccounts,
@@ -32,7 +32,7 @@ from federator.agent.effects import (
     SettleLeases,
     Tell,
     Terminate,
-    Wake,
+    WakeAt,
 )
 from federator.agent.evictions import Evictions
 from federator.agent.folders import LastSaves, LateCheckpoints, UnopenedFiles
@@ -106,7 +106,7 @@ class AgentCore:
         self._shrinks = Shrinks(memory, sweeper)
         self._late, self._saves = LateCheckpoints(memory), LastSaves(memory)
         self._unopened = UnopenedFiles(memory)
-        self._bidding = Bidding(memory, sweeper, self._saves)
+        self._bidding = SiteBids(memory, sweeper, self._saves)
         self._obeying, self._taking = self._orders(), self._answers()
         self._wake_at_s = inf
         sweeper.serve(self)
@@ -236,7 +236,7 @@ class AgentCore:
         at_s = min(part.next_s() for part in parts)
         if at_s < self._wake_at_s:
             self._wake_at_s = at_s
-            self.memory.emit(Wake(at_s=at_s))
+            self.memory.emit(WakeAt(at_s=at_s))
 
     # ---- sweeps (see ``sweeping.Followers``) ----
 

@@ -73,7 +73,7 @@ class SendKept(AgentEffect, frozen=True, kw_only=True, tag="send_kept"):
     kept: tuple[Kept, ...]
 
 
-class Wake(AgentEffect, frozen=True, kw_only=True, tag="wake"):
+class WakeAt(AgentEffect, frozen=True, kw_only=True, tag="wake"):
     """Come back at this time of a clock that is never set; only the last one counts."""
 
     at_s: float

@@ -26,7 +26,7 @@ _EffectT = TypeVar("_EffectT", bound=AgentEffect)
 
 
 @dataclass(slots=True)
-class Turn:
+class OrderTurn:
     """An order that waits for its turn at an attempt, or has it.
 
     ``order``: None where somebody only asks what has become of the attempt.
@@ -61,7 +61,7 @@ class AttemptRecord:
 
     attempt: AttemptId
     state: AttemptState
-    turns: deque[Turn] = field(default_factory=deque)  # the first one has its turn
+    turns: deque[OrderTurn] = field(default_factory=deque)  # the first one has its turn
     waiting: int = 0  # the number of the effect whose answer the state waits for; 0: none
     look_from: int = 0  # the first sweep whose result counts
     look_at_s: float = inf  # when to ask for the next one

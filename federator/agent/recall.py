@@ -91,8 +91,12 @@ class Recall:
         if not ask.attempts:
             kept += self._unmarked()
         effect = SendKept(ask_id=ask.ask_id, kept=tuple(kept))
+
+        def answer() -> None:
+            memory.emit(effect)
+
         unknown = [a for a in ask.attempts if a not in question.known_before]
-        self._vanished.tell(unknown, lambda: memory.emit(effect) and None)
+        self._vanished.tell(unknown, answer)
 
     def _unmarked(self) -> list[Kept]:
         """What lives here and the journal does not know (any more): it must not run elsewhere too.

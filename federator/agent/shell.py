@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from federator.agent.acts import SiteActs
 from federator.agent.config import AgentConfig
 from federator.agent.core import AgentCore
-from federator.agent.effects import AgentEffect, Wake, WriteMark
+from federator.agent.effects import AgentEffect, WakeAt, WriteMark
 from federator.agent.observations import (
     AgentObservation,
     HungUp,
@@ -252,7 +252,7 @@ class Agent:
     def _carry_out(self, effect: AgentEffect, core: AgentCore) -> None:
         """In order: what comes ``after`` a write is not begun unless that is durable."""
         assert effect.after <= self._durable, "an effect came before the write that it relies on"
-        if isinstance(effect, Wake):
+        if isinstance(effect, WakeAt):
             self._wake_at_s = effect.at_s
             self._rescheduled.set()
         elif not self._acts.do_at_once(effect):

@@ -71,7 +71,7 @@ SiteCommand = AskSite | LaunchAt | CancelAt | PreemptAt | ShrinkAt | AskAbout
 
 
 class LoopbackAgent:
-    """One channel's worth of agent: what ``federator.sites.agent`` does, without waiting.
+    """One channel's worth of agent: what ``federator.agent`` does, without waiting.
 
     Args:
         site: its name.

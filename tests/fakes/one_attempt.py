@@ -38,7 +38,7 @@ from federator.agent.effects import (
     SettleLeases,
     Tell,
     Terminate,
-    Wake,
+    WakeAt,
     WriteMark,
 )
 from federator.agent.observations import (
@@ -176,7 +176,7 @@ class OneAttempt:
                 self.endings.update({r.attempt: r for r in effect.reports if r.state.ended})
             case Send():
                 self._hear(effect.message)
-            case Wake():
+            case WakeAt():
                 self.wake_at_s = effect.at_s
             case KeepOrder() | SendKept():
                 pass
@@ -204,7 +204,9 @@ class OneAttempt:
 
     def options(self) -> dict[str, Callable[[], None]]:
         """Everything that can happen now, by name."""
-        found = {name: partial(self.observe, Ordered(message=ORDERS[name])) for name in ORDERS}
+        found: dict[str, Callable[[], None]] = {
+            name: partial(self.observe, Ordered(message=ORDERS[name])) for name in ORDERS
+        }
         if self.dies_after < 0:
             found |= {f"die after {n}": partial(self._die_after, n) for n in range(3)}
         for effect in self.under_way:
