@@ -14,9 +14,9 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+from federator.sim.importers.trace_csv import TraceBuilder, read_pools
 from federator.sim.registry import trace_policy
 from federator.sim.trace import ReplayOptions, TracePool
-from federator.sim.trace_csv import TraceBuilder, read_pools
 
 FOLDER = Path(__file__).resolve().parent
 BEGIN_S = 1_788_134_400  # Monday, 2026-08-31, 00:00 UTC

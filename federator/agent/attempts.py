@@ -12,8 +12,10 @@ from dataclasses import replace
 from typing import Final
 
 from federator.agent.attempt import HAS_JOB, Act, AttemptEvent, AttemptState
+from federator.agent.base import SubmittedJob
 from federator.agent.effects import Failure, KeepOrder, Leased, OpenLease, Release, Sbatch, Scancel
 from federator.agent.evictions import Evictions
+from federator.agent.journal import Mark, Step
 from federator.agent.memory import AgentMemory, AttemptRecord, OrderTurn
 from federator.agent.steps import Steps
 from federator.agent.sweeping import Sweeper
@@ -21,9 +23,7 @@ from federator.agent.vanished import Vanished
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import SiteJobState
 from federator.model.workload import AttemptId
-from federator.sites.base import SubmittedJob
-from federator.sites.journal import Mark, Step
-from federator.sites.protocol import (
+from federator.wire.agent_protocol import (
     AttemptAbsent,
     CancelFailed,
     CancelOrder,

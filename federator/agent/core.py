@@ -13,6 +13,7 @@ from typing import Any
 
 from federator.agent.attempt import HAS_JOB, AttemptEvent
 from federator.agent.attempts import Attempts
+from federator.agent.base import Seen
 from federator.agent.bidding import SiteBids
 from federator.agent.effects import (
     AgentEffect,
@@ -36,6 +37,7 @@ from federator.agent.effects import (
 )
 from federator.agent.evictions import Evictions
 from federator.agent.folders import LastSaves, LateCheckpoints, UnopenedFiles
+from federator.agent.journal import MarkIndex, Step
 from federator.agent.memory import AgentMemory, AttemptRecord, shown
 from federator.agent.observations import (
     AgentObservation,
@@ -55,11 +57,8 @@ from federator.agent.sweeping import Completing, Sweeper
 from federator.agent.vanished import Vanished
 from federator.model.site import AttemptReport, RunningJob
 from federator.model.workload import AttemptId
-from federator.sched.site_scheduler import SiteScheduler
-from federator.sites.base import Seen
-from federator.sites.calls import Message
-from federator.sites.journal import MarkIndex, Step
-from federator.sites.protocol import (
+from federator.sched.bid.site_scheduler import SiteScheduler
+from federator.wire.agent_protocol import (
     Ask,
     CancelOrder,
     LaunchOrder,
@@ -71,6 +70,7 @@ from federator.sites.protocol import (
     SnapshotAsk,
     Welcome,
 )
+from federator.wire.client_protocol import Message
 
 
 class AgentCore:

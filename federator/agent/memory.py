@@ -9,16 +9,16 @@ from math import inf
 from typing import Final, Protocol, TypeVar
 
 from federator.agent.attempt import AttemptEvent, AttemptState
+from federator.agent.base import Launched
 from federator.agent.effects import AgentEffect, Leased, Send, WriteMark
+from federator.agent.journal import Mark, MarkIndex, Step
 from federator.agent.observations import Now
 from federator.model.reason import Reason
 from federator.model.site import AttemptReport, Leave, SiteJobState
 from federator.model.workload import AttemptId
-from federator.sched.site_scheduler import SiteScheduler
-from federator.sites.base import Launched
-from federator.sites.calls import Message
-from federator.sites.journal import Mark, MarkIndex, Step
-from federator.sites.protocol import CancelOrder, LaunchOrder, PreemptOrder
+from federator.sched.bid.site_scheduler import SiteScheduler
+from federator.wire.agent_protocol import CancelOrder, LaunchOrder, PreemptOrder
+from federator.wire.client_protocol import Message
 
 SEEN_WITHIN_S: Final = 60.0  # of sbatch's answer a sweep shows a job, or it is forgotten
 WATCH_FOR_S: Final = 8.0  # sweeps come in short order for so long after something was begun

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from federator.agent.effects import SendKept
+from federator.agent.journal import Mark, Step
 from federator.agent.memory import AgentMemory
 from federator.agent.sweeping import Sweeper
 from federator.agent.vanished import Endings, Vanished
 from federator.model.site import AttemptReport
 from federator.model.workload import AttemptId
-from federator.sites.journal import Mark, Step
-from federator.sites.protocol import Kept, RecoverAsk, RecoverDone
+from federator.wire.agent_protocol import Kept, RecoverAsk, RecoverDone
 
 
 @dataclass(slots=True)

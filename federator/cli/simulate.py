@@ -13,12 +13,12 @@ from federator.cli.out_file import out_file, spare_inputs
 from federator.cli.progress import progress_bar
 from federator.cli.words import printable, slurm_span
 from federator.errors import InvalidRequest
-from federator.sim.jobs_file import checked_format, write_jobs_file
+from federator.sim.importers.trace_csv import read_pools
+from federator.sim.importers.trace_file import read_any_trace
 from federator.sim.registry import DEFAULT_POLICY, TRACE_POLICIES, remarks, trace_policy
-from federator.sim.summary import PoolSummary, ReplaySummary, Spread, summary
+from federator.sim.report.jobs_file import checked_format, write_jobs_file
+from federator.sim.report.summary import PoolSummary, ReplaySummary, Spread, summary
 from federator.sim.trace import ReplayOptions, Trace
-from federator.sim.trace_csv import read_pools
-from federator.sim.trace_file import read_any_trace
 
 _LISTED: Final = 10  # jobs left out that are named on stderr
 

@@ -11,11 +11,11 @@ from federator import __version__
 from federator.cli.verify import verify
 from federator.config import FederationConfig, SiteConfig, load_config
 from federator.errors import ConfigError, InvalidRequest
-from federator.kit import folder, names
-from federator.kit.contents import KitSettings, kit
-from federator.kit.slurm_conf import GENERATIONS
-from federator.kit.texts import ACCOUNT, SPOOL_DIR
 from federator.model.workload import SiteName
+from federator.site_installer import folder, names
+from federator.site_installer.contents import KitSettings, kit
+from federator.site_installer.slurm_conf import GENERATIONS
+from federator.site_installer.texts import ACCOUNT, SPOOL_DIR
 
 _CONFIG = click.Path(path_type=Path)
 

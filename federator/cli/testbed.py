@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
+from fedbuild import debs
 from rich.console import Console
 from rich.table import Table
 
 from federator.errors import ConfigError, FederatorError
-from federator.testbed import cluster, debs, inside, layout
+from federator.testbed import cluster, inside, layout
 from federator.testbed import software as shared_software
 from federator.testbed.cluster import SiteStatus
 from federator.testbed.layout import StateDir

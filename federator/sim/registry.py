@@ -55,7 +55,7 @@ class PolicyEntry:
 
 
 def _entry(about: str, module: str, kind: str, **parameters: Any) -> PolicyEntry:
-    module = f"federator.sim.policies.{module}"
+    module = f"federator.sim.baselines.{module}"
     return PolicyEntry(about=about, module=module, kind=kind, parameters=parameters)
 
 

@@ -25,15 +25,15 @@ from pathlib import Path
 
 import numpy as np
 
+from federator.planner.anticipation import WINDOWS_S
+from federator.planner.boosted import FIRST_S, BoostedForecast
+from federator.planner.forecast import SimilarJobs
+from federator.planner.history import STEP_S, PoolHistory
+from federator.sim.baselines.sia import Knowledge, SiaReplay
 from federator.sim.generate.sia import SIA_VARIANTS
-from federator.sim.policies.sia import Knowledge, SiaReplay
+from federator.sim.importers.trace_csv import TraceBuilder, read_pools, read_trace
 from federator.sim.registry import trace_policy
 from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePolicy
-from federator.sim.trace_csv import TraceBuilder, read_pools, read_trace
-from federator.slow.anticipation import WINDOWS_S
-from federator.slow.boosted import FIRST_S, BoostedForecast
-from federator.slow.forecast import SimilarJobs
-from federator.slow.history import STEP_S, PoolHistory
 
 BESIDE = Path(__file__).resolve().parents[3] / "shared" / "traces"
 TRACES = Path(os.environ.get("FEDERATOR_TRACES", BESIDE))

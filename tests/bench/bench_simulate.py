@@ -39,10 +39,10 @@ import time
 import venv
 from pathlib import Path
 
-from federator.sim.policies.mast import MastReplay
+from federator.sim.federation_replay import MastReplay
+from federator.sim.importers.trace_csv import TraceBuilder, read_pools, read_trace
 from federator.sim.registry import TRACE_POLICIES, trace_policy
 from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePool
-from federator.sim.trace_csv import TraceBuilder, read_pools, read_trace
 from tests.fakes.traces import prefix
 
 NODES = (32, 32, 32, 32, 16, 8, 8, 4, 4, 4, 4)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from federator.agent.base import Holder, Seen, SubmittedJob, Sweep
 from federator.agent.core import AgentCore
 from federator.agent.effects import (
     AgentEffect,
@@ -41,6 +42,7 @@ from federator.agent.effects import (
     WakeAt,
     WriteMark,
 )
+from federator.agent.journal import Mark, MarkIndex
 from federator.agent.observations import (
     AgentObservation,
     Done,
@@ -53,10 +55,7 @@ from federator.agent.observations import (
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport, NodeShare, SiteJobState
 from federator.model.workload import AttemptId
-from federator.sites.base import Holder, Seen, SubmittedJob, Sweep
-from federator.sites.calls import Message
-from federator.sites.journal import Mark, MarkIndex
-from federator.sites.protocol import (
+from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
     AttemptAbsent,
     CancelOrder,
@@ -67,6 +66,7 @@ from federator.sites.protocol import (
     RecoverAsk,
     Welcome,
 )
+from federator.wire.client_protocol import Message
 from tests.fakes.build import attempt, plan_on, rack, submission
 
 ATTEMPT: Final = attempt()

@@ -13,13 +13,13 @@ from unittest import mock
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from federator.sched import bidding, fragmentation
-from federator.sched.rules import Rules
+from federator.sched.bid import bidding, fragmentation
+from federator.sched.state.rules import Rules
 from federator.sim.fast import flat_pass, flat_site, shared_mix
-from federator.sim.policies.mast import MastReplay
+from federator.sim.federation_replay import MastReplay
+from federator.sim.importers.trace_csv import TraceBuilder
 from federator.sim.settings import Settings, settings_of
 from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePool
-from federator.sim.trace_csv import TraceBuilder
 
 AUDITED = ReplayOptions(audit=True)
 

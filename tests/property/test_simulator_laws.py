@@ -13,14 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from federator.errors import InvalidRequest
-from federator.sim.policies.sia import Foresight, Knowledge, PerfectForesight, SiaReplay
-from federator.sim.policies.themis import ThemisReplay
-from federator.sim.policies.tiresias import TiresiasReplay
+from federator.sim.baselines.sia import Foresight, Knowledge, PerfectForesight, SiaReplay
+from federator.sim.baselines.themis import ThemisReplay
+from federator.sim.baselines.tiresias import TiresiasReplay
+from federator.sim.importers.trace_csv import TraceBuilder, read_pools
+from federator.sim.importers.trace_file import read_any_trace
 from federator.sim.registry import TRACE_POLICIES, trace_policy
 from federator.sim.space import NodeSpace
 from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePolicy, TracePool
-from federator.sim.trace_csv import TraceBuilder, read_pools
-from federator.sim.trace_file import read_any_trace
 from tests.fakes.naive_replay import (
     NaiveJob,
     naive_federated,

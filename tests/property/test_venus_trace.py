@@ -17,12 +17,12 @@ import pytest
 from click.testing import CliRunner
 
 from federator.cli.simulate import simulate
+from federator.sim.baselines.sia import Knowledge, SiaReplay
 from federator.sim.experiments.speedup import compared
-from federator.sim.policies.mast import MastReplay
-from federator.sim.policies.sia import Knowledge, SiaReplay
+from federator.sim.federation_replay import MastReplay
+from federator.sim.importers.trace_csv import read_pools, read_trace
 from federator.sim.registry import TRACE_POLICIES, trace_policy
 from federator.sim.trace import ReplayOptions, Trace, TracePolicy, TracePool
-from federator.sim.trace_csv import read_pools, read_trace
 from tests.fakes.naive_replay import naive_place
 from tests.fakes.traces import prefix, replay
 

@@ -18,8 +18,8 @@ from federator.model.event import LogRecord
 from federator.model.lifecycle import TERMINAL, TRANSITIONS, Happening
 from federator.model.message import Command, Observation
 from federator.model.reason import ReasonCode
-from federator.sites.protocol import PROTOCOL_VERSION
 from federator.testbed.layout import REPOSITORY
+from federator.wire.agent_protocol import PROTOCOL_VERSION
 
 DOCS = REPOSITORY / "docs"
 PAGES = sorted([*REPOSITORY.glob("*.md"), *DOCS.rglob("*.md")])
