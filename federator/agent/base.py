@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, NamedTuple, Protocol
 
 from federator.errors import SiteRefused
@@ -103,6 +104,20 @@ class Sweep:
     switches: Mapping[str, str] = field(default_factory=dict)  # the switch above each switch
     problems: tuple[str, ...] = ()  # records that could not be read
     nodes_complete: bool = True  # no node is among them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """One partition as slurmctld has it now."""
+
+    name: str
+    nodes: tuple[str, ...]
+    up: bool  # takes and starts jobs
+    is_default: bool = False
+    max_time_s: float = inf
+    grace_s: float = 0.0  # between a victim's warning and its end
+    priority_tier: int = 1
+    preempt_mode: str = "OFF"
 
 
 class SubmittedJob(NamedTuple):

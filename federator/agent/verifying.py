@@ -20,10 +20,10 @@ from federator.agent.spool import Spool
 from federator.errors import FederatorError, SiteRefused, SiteUnavailable
 from federator.model.site import Node, NodeState
 from federator.model.workload import AttemptId
+from federator.slurm.generations import SUPPORTED_SLURM
 from federator.wire.agent_protocol import VerifyAsk
 from federator.wire.client_protocol import VERIFY_TAKES_S, Finding, Verdict
 
-TRIED: Final = ("22.05", "24.11", "26.05")  # Slurm releases
 CLOSED: Final = "takes jobs of the federation only"  # says job_submit/federator.lua
 MOST_NODES: Final = 64
 LONG_KILL_WAIT_S: Final = 60.0
@@ -207,9 +207,9 @@ class Verifier:
 
 def version(text: str) -> Finding:
     """Whether the release is one of those that the project is tried with."""
-    if text.startswith(TRIED):
+    if text.startswith(SUPPORTED_SLURM):
         return _found("slurm", _OK, f"{text} answers")
-    return _found("slurm", _WARN, f"{text} answers; tried are {', '.join(TRIED)}")
+    return _found("slurm", _WARN, f"{text} answers; tried are {', '.join(SUPPORTED_SLURM)}")
 
 
 def python() -> Finding:

@@ -42,7 +42,7 @@ _PARTS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KitSettings:
-    """What one site's kit depends on; every name has been checked (``federator.site_installer.names``)."""
+    """What one site's kit depends on; every name has been checked (``names``)."""
 
     federation: str
     site: str

@@ -11,7 +11,6 @@ from typing import Final
 
 from federator.site_installer.texts import EPILOG_DIR, PROLOG_DIR
 
-GENERATIONS: Final = ("22.05", "24.11", "26.05")
 PROLOG: Final = f"Prolog={PROLOG_DIR}/*"
 EPILOG: Final = f"Epilog={EPILOG_DIR}/*"
 # DeferBatch: else a script starts when the first of its nodes is found well.
@@ -33,7 +32,7 @@ def snippet(generation: str, partitions: Sequence[str], nodes: str | None) -> st
     """Return what slurm.conf needs, with reasons; what is only recommended is commented out.
 
     Args:
-        generation: one of ``GENERATIONS``.
+        generation: one of ``SUPPORTED_SLURM``.
         partitions: those of the federation.
         nodes: which they are of, as a host list; None leaves that to the admin.
     """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from math import inf
 from typing import Final
 
+from federator.agent.base import Partition
 from federator.slurm.parse_base import (
     ABSENT,
     Reading,
@@ -35,20 +35,6 @@ class SlurmConfig:
     topology_plugin: str = ""
     preempt_type: str = ""
     accounting: bool = False  # there is a slurmdbd, so sacct answers
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Partition:
-    """One partition as slurmctld has it now."""
-
-    name: str
-    nodes: tuple[str, ...]
-    up: bool  # takes and starts jobs
-    is_default: bool = False
-    max_time_s: float = inf
-    grace_s: float = 0.0  # between a victim's warning and its end
-    priority_tier: int = 1
-    preempt_mode: str = "OFF"
 
 
 def parse_version(text: str) -> str:

@@ -28,7 +28,7 @@ The exit status is 66 where files of the job cannot be opened and sbatch was not
 A job that is not there (any more) is answered with {"job_id": 7, "absent": true}. Bytes that are
 no UTF-8 are lone surrogates (Python's surrogateescape), which JSON escapes as "\\udcXX".
 Stand-alone on purpose: standard library only, Python 3.6 or later (hence the quoted annotations);
-``site_tidy`` is written into it (``site_installer.helper``), so that a site has one file to look through.
+``site_tidy`` is written into it (``site_installer.helper``): a site has one file to look through.
 """
 
 import contextlib

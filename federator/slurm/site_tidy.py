@@ -1,7 +1,8 @@
 """Removes checkpoint folders of workloads that have ended; a part of the helper.
 
-``site_installer.helper`` writes it into ``site_exec``, as a site has one file. So it is stand-alone, too:
-standard library only, Python 3.6 or later, and no name that ``site_exec`` has. Paths are bytes.
+``site_installer.helper`` writes it into ``site_exec``, as a site has one file. So it is
+stand-alone, too: standard library only, Python 3.6 or later, and no name that ``site_exec`` has.
+Paths are bytes.
 """
 
 import os

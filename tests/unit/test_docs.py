@@ -198,7 +198,7 @@ def test_every_event_of_the_daemons_log_is_explained_and_no_other() -> None:
 
 
 def test_every_event_of_the_agents_log_is_explained_and_no_other() -> None:
-    assert _explained_events("agent") == _events_of("sites")
+    assert _explained_events("agent") == _events_of("agent", "slurm", "wire")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

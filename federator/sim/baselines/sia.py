@@ -5,8 +5,8 @@ pool's own GPUs, or spare, out of order, on what the pools' forecasts leave over
 ``federator.planner.anticipation``. Decided at each arrival, each end, and, while jobs wait, at each
 step of 5 minutes from the first submission, when the forecasts change. Nothing is preempted.
 
-What is forecast, and from what: ``federator.planner.forecast``. ``knowledge`` gives the other columns
-of the paper's comparison, too:
+What is forecast, and from what: ``federator.planner.forecast``. ``knowledge`` gives the other
+columns of the paper's comparison, too:
 
 - ``learnt``: boosted trees, and durations of similar jobs;
 - ``durations``: boosted trees, and each job's own duration, as the paper does on Helios;

@@ -163,8 +163,8 @@ class FlatSite:
         """Tell whether refusing it for now puts a price on something: on what would start instead.
 
         Source:
-            ``sched.bid.alternatives``: as much of a total as there is, or as many GPUs of a node as the
-            freest has.
+            ``sched.bid.alternatives``: as much of a total as there is, or as many GPUs of a node as
+            the freest has.
         """
         levels = self.nodes.levels
         if shape.spread or levels < 2:

@@ -1,9 +1,9 @@
 """Which trace is a dump of Slurm's accounting? The jobs that ended and had GPUs, by partition.
 
-Formats: ``federator.sim.importers.sacct``; what a job is: ``federator.sim.importers.history``. A pool is a partition,
-or ``cluster/partition`` where the file of pools names it so. Components of a het job are jobs of
-their own, as each has a pool of its own. What has not ended, never ran, had no GPU, or is in no
-pool of the file of pools, is left out.
+Formats: ``sacct``; what a job is: ``history``. A pool is a partition, or ``cluster/partition``
+where the file of pools names it so. Components of a het job are jobs of their own, as each has a
+pool of its own. What has not ended, never ran, had no GPU, or is in no pool of the file of pools,
+is left out.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federator.site_installer import folder
-from federator.site_installer.slurm_conf import GENERATIONS, snippet
+from federator.site_installer.slurm_conf import snippet
+from federator.slurm.generations import SUPPORTED_SLURM
 
 SHELL = Path(folder.__file__).parent / "shell"
 SNIPPET = snippet("24.11", ["fed"], "g[1-8]")
@@ -141,7 +142,7 @@ def test_law_leaving_gives_back_what_was_and_joining_twice_is_joining(
     assert all(both[key] == max(once[key], 1) for key in both.keys() - lists)
 
 
-@pytest.mark.parametrize("generation", GENERATIONS)
+@pytest.mark.parametrize("generation", SUPPORTED_SLURM)
 def test_preemption_is_spelt_as_the_generation_knows_it_and_only_recommended(
     generation: str,
 ) -> None:
