@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from federator.model.plan import JobPlan
 from federator.model.reason import Reason, ReasonCode
@@ -19,17 +18,14 @@ from federator.model.score import Score
 from federator.model.site import NodeShare
 from federator.model.workload import Job
 from federator.sched.bid.choice import choose, choose_sparing, hardware, spread
-from federator.sched.bid.fabric import Fabric
 from federator.sched.bid.room import FreeNode, Kind, Room, Suitable
+from federator.sched.bid.score import PERFECT, score_of_places
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
     plan: JobPlan
     score: Score
-
-
-_PERFECT: Final = Score()  # nothing without GPUs can be better
 
 
 def place_job(job: Job, room: Room, partitions: Sequence[str]) -> Placed | tuple[Reason, ...]:
@@ -55,7 +51,7 @@ def place_job(job: Job, room: Room, partitions: Sequence[str]) -> Placed | tuple
         if isinstance(found, _Option):
             if best is None or found.score < best.score:
                 best = found
-            if not job.total_gpus and best.score == _PERFECT:
+            if not job.total_gpus and best.score == PERFECT:
                 break
         elif nearest is None or _nearness(found) > _nearness(nearest):
             nearest = found
@@ -147,7 +143,7 @@ def _option_of(job: Job, room: Room, partition: str, chosen: list[FreeNode]) -> 
     if job.exclusive:
         shares = [NodeShare(gpus=f.gpus, cpus=f.cpus, mem_mib=s.mem_mib, gres=s.gres)
                   for f, s in zip(chosen, shares, strict=True)]  # fmt: skip
-    return _Option(partition, chosen, shares, _score(job, chosen, shares, room))
+    return _Option(partition, chosen, shares, score_of_places(job, chosen, shares, room))
 
 
 def _rails(chosen: Sequence[FreeNode], shares: Sequence[NodeShare]) -> int:
@@ -210,67 +206,3 @@ def suitable_nodes(job: Job, room: Room, partition: str) -> Sequence[FreeNode]:
     """Nodes of the right kind, whatever is free on them; none where there are none."""
     found = _suitable(job, room, partition)
     return () if isinstance(found, Reason) else found.nodes
-
-
-_GRID: Final = 2.0**20
-
-
-def _score(job: Job, chosen: Sequence[FreeNode], shares: Sequence[NodeShare], room: Room) -> Score:
-    return Score(
-        gpus_unasked=0 if job.total_gpus else sum([max(0, f.gpus) for f in chosen]),
-        locality_cost=locality_cost(chosen, shares, room.fabric),
-        gpu_worth=on_grid(
-            sum(s.gpus * f.node.gpu_worth for f, s in zip(chosen, shares, strict=True))
-        ),
-        fragmentation=_stranded_more(chosen, shares, room),
-    )
-
-
-def locality_cost(chosen: Sequence[FreeNode], shares: Sequence[NodeShare], fabric: Fabric) -> float:
-    """Sum of w(d) over all pairs of GPUs (of nodes, for a job without GPUs); see ``Fabric``."""
-    if len(chosen) == 1:
-        return 0.0
-    units: dict[str, list[int]] = {}
-    for f, share in zip(chosen, shares, strict=True):
-        units.setdefault(f.node.switch, []).append(share.gpus)
-    if not any(any(gpus) for gpus in units.values()):
-        units = {leaf: [1] * len(gpus) for leaf, gpus in units.items()}
-    return fabric.locality_cost(units)
-
-
-def _stranded_more(chosen: Sequence[FreeNode], shares: Sequence[NodeShare], room: Room) -> float:
-    """By how many GPUs those of no use in the racks of a plan become more; negative: fewer.
-
-    A free GPU needs its part of the node's CPUs: without it is of no use to anybody.
-    """
-    taken = {id(f): share for f, share in zip(chosen, shares, strict=True) if f.node.gpus}
-    more = 0.0
-    racks: dict[str, Sequence[FreeNode]] = {
-        f.node.switch or f.node.name: room.rack(f.node.switch) if f.node.switch else (f,)
-        for f in chosen
-        if f.node.gpus
-    }  # nodes without a switch are no rack
-    for rack in racks.values():
-        before, after, starved = [], [], 0
-        for f in rack:
-            gpus, node = f.gpus, f.node
-            cpus = node.cpus or 1
-            usable = min(gpus, f.cpus * node.gpus // cpus)
-            before.append(usable)
-            share = taken.get(id(f))
-            if share is not None:
-                left = min(gpus - share.gpus, (f.cpus - share.cpus) * node.gpus // cpus)
-                starved += usable - share.gpus - left
-                usable = left
-            after.append(usable)
-        more += starved + room.mix.stranded(after) - room.mix.stranded(before)
-    return on_grid(more)
-
-
-def on_grid(amount: float) -> float:
-    """A multiple of 2**-20, whose sums are exact.
-
-    What is equal must compare as equal, in whatever order it was added up: otherwise noise in the
-    last digit would decide between sites, before their order does.
-    """
-    return round(amount * _GRID) / _GRID

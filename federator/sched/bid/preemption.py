@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from federator.model.gres import covers
 from federator.model.plan import Bid, Shrink
 from federator.model.reason import Reason
-from federator.model.score import Score
 from federator.model.workload import Job
 from federator.sched.bid.choice import bounds, least_share
 from federator.sched.bid.placement import Placed, place_in, place_job, suitable_nodes
 from federator.sched.bid.room import FreeNode, Room
 from federator.sched.bid.running import MOST_IMPORTANT, Occupant, Occupants
-from federator.sched.bid.score import on_grid
+from federator.sched.bid.score import harm_of, harm_of_victims, total, with_harm
 from federator.sched.bid.victim_bound import can_be_bounded, least_victims
 from federator.sched.bid.workload_plan import first_order, orders_to_try
 
@@ -94,7 +93,7 @@ def _plan_in_order(
             victim.evicted = False
         return unplaced
     with_gpus = any(job.total_gpus for job in jobs)
-    score = Score.total((p.score for p in placed.values()), with_gpus=with_gpus)
+    score = total((p.score for p in placed.values()), with_gpus=with_gpus)
     plans = tuple(placed[k].plan for k in range(len(jobs)))
     wholes = tuple(v.job.id for v in victims if not v.component)
     parts = (v for v in victims if v.component and v.whole not in victims)
@@ -129,15 +128,15 @@ def _best_of(
     best_at = 0
     allowed = [p for p in partitions if not job.partitions or p in job.partitions]
     for least, at in sorted(_bounds_of(job, room, allowed, occupants, claim)):
-        if best is not None and least > best[0].score[1:3]:
+        if best is not None and least > harm_of(best[0].score)[1:3]:
             break
         gauge = _Gauge(job, room, allowed[at])
         most = int(best[0].score.victims_priority) if best is not None else MOST_IMPORTANT
         chosen = _choose_victims(gauge, occupants, claim, most)
-        harm = _harm(chosen, claim.now_s)
-        if chosen and (best is None or harm <= best[0].score[: len(harm)]):
+        harm = harm_of_victims(chosen, claim.now_s)
+        if chosen and (best is None or harm <= harm_of(best[0].score)):
             found = _place_without(gauge, chosen)
-            score = Score._make((*harm, *found.score[len(harm) :]))
+            score = with_harm(found.score, harm)
             if best is None or (score, at) < (best[0].score, best_at):
                 best, best_at = (replace(found, score=score), chosen), at
     return best
@@ -455,13 +454,3 @@ def _place_without(gauge: _Gauge, victims: Sequence[Occupant]) -> Placed:
     _restore(gauge, victims)
     assert isinstance(found, Placed)
     return found
-
-
-def _harm(victims: Sequence[Occupant], now_s: float) -> tuple[int, int, int, float]:
-    """The first terms of the score: evicts, whose priority, how many, how much work they lose.
-
-    Those without GPUs count as holding one, as in the budget.
-    """
-    importance = max((victim.importance for victim in victims), default=0)
-    lost = sum(v.cost_gpus * v.loss_s(now_s) for v in victims)
-    return (1, importance, len(victims), on_grid(lost))

@@ -8,12 +8,12 @@ from typing import Final
 
 from federator.model.plan import Bid
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
-from federator.model.score import Score
 from federator.model.workload import Job
 from federator.sched.bid.apart import too_few_nodes
 from federator.sched.bid.crowding import crowded_out
 from federator.sched.bid.placement import Placed, fits_somewhere, place_in, place_job
 from federator.sched.bid.room import Room
+from federator.sched.bid.score import total
 
 FEWEST_ORDERS: Final = 4  # in which the jobs of one workload are tried, when one finds no place
 PLACEMENTS: Final = 256  # of the jobs of one workload, beyond which no more orders are tried
@@ -85,7 +85,7 @@ def _in_any_partitions(jobs: Sequence[Job], room: Room, partitions: Sequence[str
 def _bid(jobs: Sequence[Job], found: Mapping[int, Placed], room: Room) -> Bid:
     room.settle()
     with_gpus = any(job.total_gpus for job in jobs)
-    score = Score.total((p.score for p in found.values()), with_gpus=with_gpus)
+    score = total((p.score for p in found.values()), with_gpus=with_gpus)
     return Bid(score=score, jobs=tuple(found[k].plan for k in range(len(jobs))))
 
 

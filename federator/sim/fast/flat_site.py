@@ -188,7 +188,7 @@ class FlatSite:
         return FlatBid(FlatPlan(nodes, shares), len(changes), unasked, cost, changes)
 
     def _changes(self, nodes: list[int], shares: list[int]) -> list[tuple[int, RackKey, RackKey]]:
-        """As ``_stranded_more`` of ``sched.bid.placement`` compares the racks of a plan."""
+        """As ``_stranded_more`` of ``sched.bid.score`` compares the racks of a plan."""
         by_rack: dict[int, list[tuple[int, int]]] = {}
         for node, share in zip(nodes, shares, strict=True):
             by_rack.setdefault(node // NODES_PER_RACK, []).append((node, share))
