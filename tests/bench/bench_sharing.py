@@ -59,7 +59,7 @@ def told(name: str, traces: Sequence[Trace], policy: TracePolicy) -> None:
         shared += jcts_s(trace, policy.replay(trace, ReplayOptions()))
     took_s = time.process_time() - began_s
     for trace in traces:
-        alone += jcts_s(trace, trace_policy("fifo-count").replay(trace, ReplayOptions()))
+        alone += jcts_s(trace, trace_policy("pool-fifo-count").replay(trace, ReplayOptions()))
     gains = sorted(a / b for a, b in zip(alone, shared, strict=True))
     later_s = [b - a for a, b in zip(alone, shared, strict=True) if b > a]
     print(f"  {name:20}{math.exp(statistics.fmean(map(math.log, gains))):8.2f}x"

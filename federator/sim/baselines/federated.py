@@ -4,7 +4,7 @@ At its arrival a job goes to the pool with the lowest demand / supply, and waits
 comes free elsewhere. Demand: the GPUs of the jobs that run or wait there, the new one not counted;
 supply: the pool's GPUs. A job that is larger than a pool is not bound to it; ties go to the pool
 named first in P.csv. Of arrivals at one instant each sees the ones before it; what ends at that
-instant counts no more. Each pool then serves its jobs as ``fifo`` does, on nodes: so how many
+instant counts no more. Each pool then serves its jobs as ``pool-fifo`` does, on nodes: so how many
 nodes a job gets follows from the nodes of the pool it was bound to. The pool in the trace has no
 effect but to say which jobs are too large.
 

@@ -16,8 +16,8 @@ columns of the paper's comparison, too:
 
 Source:
     SIA sec. 5.3 and 5.4; sec. 6.3 for the variants. With perfect coarse forecasts no job starts
-    later than in its own pool alone, in order, as a counter (``fifo-count``): what is reserved is
-    idle, until the last spare job that it was checked for has ended, and a pool's dedicated jobs
+    later than in its own pool alone, in order, as a counter (``pool-fifo-count``): what is reserved
+    is idle, until the last spare job that it was checked for has ended, and a pool's dedicated jobs
     are those of its queue less some, so none of them is later.
 """
 

@@ -1,8 +1,9 @@
-"""``sjf`` and ``sjf-count``: what if each pool served its shortest job first?
+"""``pool-sjf`` and ``pool-sjf-count``: what if each pool served its shortest job first?
 
-Rules (the project's own; see docs/simulator.md): as ``fifo``, with the order by recorded duration,
-ties by earlier submission, then by the order of the file. Not preemptive; durations are known.
-``sjf`` places jobs on nodes, see ``NodeSpace``; for ``sjf-count`` a pool is a counter.
+Rules (the project's own; see docs/simulator.md): as ``pool-fifo``, with the order by recorded
+duration, ties by earlier submission, then by the order of the file. Not preemptive; durations are
+known.
+``pool-sjf`` places jobs on nodes, see ``NodeSpace``; for ``pool-sjf-count`` a pool is a counter.
 """
 
 from __future__ import annotations

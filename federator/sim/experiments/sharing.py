@@ -37,7 +37,7 @@ from federator.sim.generate.sia import SIA_VARIANTS, sia_workload
 from federator.sim.registry import trace_policy
 from federator.sim.trace import ReplayOptions, Trace, TracePolicy
 
-BASE_LINE: Final = "fifo-count"  # SIA's FCFS: each pool alone, in order of submission
+BASE_LINE: Final = "pool-fifo-count"  # SIA's FCFS: each pool alone, in order of submission
 WANTED: Final = ("maxmin", "ssf", "gssf", "sia", "sia:durations", "sia:perfect", "sia-vc")
 _FORECASTING: Final = (Knowledge.LEARNT, Knowledge.DURATIONS)
 _DAY_S: Final = 86_400

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from federator.config import PolicyConfig
 from federator.errors import InvalidRequest
 from federator.policies.settings import POLICY_KEYS, RULE_KEYS, at_keys
-from federator.sim.federation_replay import MastReplay
+from federator.sim.federation_replay import FederationReplay
 from federator.sim.setting_names import TAKEN
 from federator.sim.settings import settings_of
 from federator.sim.trace import ReplayOptions
@@ -55,7 +55,7 @@ def test_times_too_long_to_be_exact_are_refused_instead_of_ticked_through() -> N
 
 
 def test_settings_reach_rules_and_physics() -> None:
-    policy = MastReplay.adjusted({"preempt_gpus": 8.0, "save_s": 60.0, "local_gpus": 4.0})
+    policy = FederationReplay.adjusted({"preempt_gpus": 8.0, "save_s": 60.0, "local_gpus": 4.0})
     assert policy.settings.rules.preempt_gpus == 8.0
     assert (policy.settings.physics.save_s, policy.settings.physics.local_gpus) == (60.0, 4)
 
@@ -65,7 +65,7 @@ def test_settings_reach_rules_and_physics() -> None:
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(InvalidRequest, match=r"expected"):
-        MastReplay.adjusted(settings)
+        FederationReplay.adjusted(settings)
 
 
 BORROWED = trace("a 0 5000 4 ant\nb 1 5000 4 ant\nc 2000 100 4 bee", ANT, BEE)
@@ -73,7 +73,7 @@ BORROWED = trace("a 0 5000 4 ant\nb 1 5000 4 ant\nc 2000 100 4 bee", ANT, BEE)
 
 @pytest.mark.parametrize("budget", [{"preempt_frac": 1.0}, {"preempt_gpus": 8.0}])
 def test_a_budget_to_evict_evicts_whichever_way_it_is_given(budget: dict[str, float]) -> None:
-    policy = MastReplay.adjusted({**budget, "cooldown_s": 1.0})
+    policy = FederationReplay.adjusted({**budget, "cooldown_s": 1.0})
     assert policy.replay(BORROWED, ReplayOptions(audit=True)).preemptions == [0, 1, 0]
 
 
@@ -124,14 +124,14 @@ def test_a_wrong_setting_is_one_line_that_helps(
     changes: dict[str, float], words: list[str]
 ) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        MastReplay.adjusted(changes)
+        FederationReplay.adjusted(changes)
     assert all(word in str(refused.value) for word in words), refused.value
     assert "\n" not in str(refused.value)
 
 
 def test_what_has_no_effect_beside_the_other_settings_is_said() -> None:
     def said(**changes: float) -> list[str]:
-        return [line.split()[1] for line in MastReplay.adjusted(changes).remarks(changes)]
+        return [line.split()[1] for line in FederationReplay.adjusted(changes).remarks(changes)]
 
     assert said(grace_s=5.0, save_s=1.0) == ["grace_s", "save_s"]
     assert said(grace_s=5.0, save_s=1.0, preempt_frac=0.1) == []
@@ -139,7 +139,7 @@ def test_what_has_no_effect_beside_the_other_settings_is_said() -> None:
 
 
 def test_what_was_borrowed_is_given_back_by_eviction_and_saving_takes_its_time() -> None:
-    policy = MastReplay.adjusted({"preempt_gpus": 8.0, "save_s": 60.0, "cooldown_s": 1.0})
+    policy = FederationReplay.adjusted({"preempt_gpus": 8.0, "save_s": 60.0, "cooldown_s": 1.0})
     timetable = policy.replay(BORROWED, ReplayOptions(audit=True))
     assert timetable.start_s == [0, 2160, 2060]
     assert timetable.preemptions == [0, 1, 0]

@@ -59,7 +59,7 @@ def test_virtual_clocks_lend_what_the_owner_does_not_need_yet() -> None:
     # bee's job comes at 6. ant's b would end before, c would not, and waits for its own turn.
     jobs = trace("a 0 9 2\nc 0 7 2\nb 0 6 2\nx 6 1 2 bee", *TWO)
     assert starts(jobs, "sia-vc") == {"a": 0, "c": 7, "b": 0, "x": 6}
-    assert starts(jobs, "fifo-count") == {"a": 0, "c": 9, "b": 16, "x": 6}
+    assert starts(jobs, "pool-fifo-count") == {"a": 0, "c": 9, "b": 16, "x": 6}
 
 
 def test_virtual_clocks_let_a_job_run_into_its_own_reservation() -> None:

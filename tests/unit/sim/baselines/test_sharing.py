@@ -12,7 +12,7 @@ TWO = pool("ant", 2), pool("bee", 2)
 def test_maxmin_lends_idle_gpus_and_the_owner_waits() -> None:
     jobs = trace("a 0 9 1\nb 0 9 1\nc 0 9 1\nd 0 9 1\ne 1 2 1 bee", *TWO)
     assert starts(jobs, "maxmin") == {"a": 0, "b": 0, "c": 0, "d": 0, "e": 9}
-    assert starts(jobs, "fifo") == {"a": 0, "b": 0, "c": 9, "d": 9, "e": 1}
+    assert starts(jobs, "pool-fifo") == {"a": 0, "b": 0, "c": 9, "d": 9, "e": 1}
 
 
 def test_maxmin_serves_the_pool_with_the_smaller_share_of_its_own() -> None:
