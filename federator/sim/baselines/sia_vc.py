@@ -2,10 +2,10 @@
 
 One counter of the GPUs of all pools. A job's virtual start is its start if its pool shared nothing:
 strict order of submission, the pool a counter, so that of ``pool-fifo-count``. All jobs that have
-not started, those to come included, are reserved from their virtual start for their duration. At each
-arrival and each end the waiting jobs are visited by virtual start (ties: submission, then order of
-the file); one starts at once if at every instant until it ends it fits beside what runs and what
-is reserved for the others. Nothing is preempted. No job starts after its virtual start.
+not started, those to come included, are reserved from their virtual start for their duration. At
+each arrival and each end the waiting jobs are visited by virtual start (ties: submission, then
+order of the file); one starts at once if at every instant until it ends it fits beside what runs
+and what is reserved for the others. Nothing is preempted. No job starts after its virtual start.
 
 Source:
     SIA sec. 5.1, Figure 6 and Theorem 1. The figure starts from the first job again after each

@@ -5,8 +5,8 @@ order of the file. Each pool alone, as a counter; nothing is preempted.
 
 Source:
     SIA sec. 4.1: "shortest service first within each pool with no sharing". It does not say what
-    happens when the first job does not fit; here it blocks the rest, as with ``pool-sjf``. A pool is
-    "a quota of fungible GPUs" there, so no nodes.
+    happens when the first job does not fit; here it blocks the rest, as with ``pool-sjf``. A pool
+    is "a quota of fungible GPUs" there, so no nodes.
 """
 
 from __future__ import annotations
