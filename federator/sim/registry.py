@@ -95,7 +95,7 @@ BASELINES: Final[Mapping[str, PolicyEntry]] = MappingProxyType({
 })  # fmt: skip
 
 TRACE_POLICIES: Final[Mapping[str, PolicyEntry]] = MappingProxyType(
-    {name: _of_the_daemon(name) for name in POLICIES} | BASELINES
+    {**{name: _of_the_daemon(name) for name in POLICIES}, **BASELINES}
 )
 
 NAMES_ONCE: Final[Mapping[str, str]] = MappingProxyType(

@@ -14,7 +14,7 @@ from federator.site_installer.contents import KitFile, Tree
 from federator.site_installer.helper import HELPER_SOURCE, helper_of
 
 _PACKAGE: Final = Path(federator.__file__).resolve().parent
-_SHELL: Final = _PACKAGE / "kit" / "shell"
+_SHELL: Final = _PACKAGE / "site_installer" / "shell"
 _LEFT_OUT: Final = frozenset({".pyc", ".so", ".o"})
 
 
