@@ -38,10 +38,10 @@ from federator.model.tenant import Allowance, Tenancy, Tenant
 from federator.model.workload import MAX_AMOUNT, SiteName, TenantName
 from federator.policies import POLICIES
 from federator.policies.settings import RULE_KEYS, USAGE_KEYS, WEIGHT_KEYS, at_keys
-from federator.sched.credit import CreditWeights
-from federator.sched.policy import Policy
-from federator.sched.rules import Rules
-from federator.sched.usage import UsageMemory
+from federator.sched.queue.policy import Policy
+from federator.sched.state.credit import CreditWeights
+from federator.sched.state.rules import Rules
+from federator.sched.state.usage import UsageMemory
 from federator.store.opening import check_url, warnings_of
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

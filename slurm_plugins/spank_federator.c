@@ -6,7 +6,7 @@
  * which is so after --export=NONE. Without such an option nothing is done anywhere, and whatever
  * goes wrong in here, other than a bad value, is no reason to refuse a job.
  *
- * federator/sites/slurm/own_values.py is its twin; tests/data/fed_options.json holds both to the
+ * federator/slurm/options/own_values.py is its twin; tests/data/fed_options.json holds both to the
  * same values and words. Nothing is allocated: values are bounded, and kept only until the options
  * of one component of a het job have all been read.
  */

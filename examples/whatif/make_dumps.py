@@ -2,7 +2,7 @@
 
 Made up, from one seed, and always the same: two weeks of two clusters that know nothing of each
 other. More work is sent to alpine than it has GPUs in working hours, and cedar is half idle. Each
-runs its jobs in order of submission (the policy "fifo" of federator simulate), which gives the
+runs its jobs in order of submission ("pool-fifo" of federator simulate), which gives the
 starts that a dump of sacct would hold.
 
     python examples/whatif/make_dumps.py
@@ -14,9 +14,9 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+from federator.sim.importers.trace_csv import TraceBuilder, read_pools
 from federator.sim.registry import trace_policy
 from federator.sim.trace import ReplayOptions, TracePool
-from federator.sim.trace_csv import TraceBuilder, read_pools
 
 FOLDER = Path(__file__).resolve().parent
 BEGIN_S = 1_788_134_400  # Monday, 2026-08-31, 00:00 UTC
@@ -61,7 +61,7 @@ def dump(pool: TracePool, seed: str) -> str:
         builder.add(job_id=str(len(rows)), line=0, submit_s=submit_s, duration_s=duration_s,
                     gpus=gpus, num_nodes=None, cpus=None, pool=name, user="")  # fmt: skip
     trace = builder.trace
-    ran = trace_policy("fifo").replay(trace, ReplayOptions())
+    ran = trace_policy("pool-fifo").replay(trace, ReplayOptions())
     lines = [COLUMNS]
     for k, row in enumerate(rows):
         tres = f"cpu={8 * trace.gpus[k]},gres/gpu={trace.gpus[k]},node={trace.num_nodes[k]}"

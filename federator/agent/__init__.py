@@ -1,1 +1,1 @@
-"""The agent of one site: a pure core that decides, and a shell that carries out."""
+"""The process at a site that launches, watches and ends attempts."""

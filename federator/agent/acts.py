@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from federator.agent.base import Own, SbatchRefused, Seen, SiteDriver, SubmittedJob, Sweep
 from federator.agent.core import AgentCore
 from federator.agent.effects import (
     AgentEffect,
@@ -39,18 +40,17 @@ from federator.agent.effects import (
     Terminate,
     WriteMark,
 )
+from federator.agent.journal import Journal
+from federator.agent.kept_orders import KeptOrders
 from federator.agent.observations import Done, NotDone
+from federator.agent.spool import Spool
+from federator.agent.starter import Starter, starter_of
 from federator.errors import FederatorError, InvalidRequest, SiteRefused
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport
 from federator.model.workload import AttemptId
-from federator.sites.base import Own, SbatchRefused, Seen, SiteDriver, SubmittedJob, Sweep
-from federator.sites.calls import Message
-from federator.sites.journal import Journal
-from federator.sites.kept_orders import KeptOrders
-from federator.sites.protocol import Kept, LaunchOrder, RecoverDone, SignalTo
-from federator.sites.spool import Spool
-from federator.sites.starter import Starter, starter_of
+from federator.wire.agent_protocol import Kept, LaunchOrder, RecoverDone, SignalTo
+from federator.wire.client_protocol import Message
 
 LOOK_TAKES_S: Final = 5.0  # at most; a folder that does not answer is left alone for a while
 PART_BYTES: Final = 8 * 2**20  # of an answer; a message has at most MAX_FRAME_BYTES

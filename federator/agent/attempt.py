@@ -26,7 +26,7 @@ class AttemptState(Enum):
     ACCOUNTING = "accounting"  # sacct is asked for its sbatch line
     CONFIRMING = "confirming"  # accounts say that it lives; one sweep is to show it
     SUBMITTED = "submitted"  # it has a job, which waits or was not seen yet
-    RUNNING = "running"
+    RUNNING = "running"  # Slurm shows that it runs
     EVICTING = "evicting"  # it is told to save and to leave
     TERMINATED = "terminated"  # TERM was sent to all of it
     CANCELLED = "cancelled"  # scancel was called, KillWait before the deadline

@@ -12,18 +12,18 @@ from dataclasses import replace
 from typing import Final
 
 from federator.agent.attempt import HAS_JOB, Act, AttemptEvent, AttemptState
+from federator.agent.base import SubmittedJob
 from federator.agent.effects import Failure, KeepOrder, Leased, OpenLease, Release, Sbatch, Scancel
 from federator.agent.evictions import Evictions
-from federator.agent.memory import AgentMemory, AttemptRecord, Turn
+from federator.agent.journal import Mark, Step
+from federator.agent.memory import AgentMemory, AttemptRecord, OrderTurn
 from federator.agent.steps import Steps
 from federator.agent.sweeping import Sweeper
 from federator.agent.vanished import Vanished
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import SiteJobState
 from federator.model.workload import AttemptId
-from federator.sites.base import SubmittedJob
-from federator.sites.journal import Mark, Step
-from federator.sites.protocol import (
+from federator.wire.agent_protocol import (
     AttemptAbsent,
     CancelFailed,
     CancelOrder,
@@ -81,13 +81,13 @@ class Attempts:
         if obstacle is None and (mark is None or mark.step is Step.INTENT or self._waits(order)):
             ends_by_s = memory.now.unix_s + order.time_limit_s
             scheduler.hold(order.attempt, order.jobs, ends_by_s, order.victims, order.shrinks)
-        self._queue(order.attempt, Turn(order, obstacle))
+        self._queue(order.attempt, OrderTurn(order, obstacle))
 
     def cancel(self, order: CancelOrder) -> None:
         """End it, or see to it that it never starts; the daemon repeats what takes long."""
         record = self._memory.records.get(order.attempt)
         if record is None or all(turn.order != order for turn in record.turns):
-            self._queue(order.attempt, Turn(order))
+            self._queue(order.attempt, OrderTurn(order))
 
     def settle(self, attempt: AttemptId) -> bool:
         """Find out for certain what has become of it; False: it is known."""
@@ -95,7 +95,7 @@ class Attempts:
         busy = record is not None and bool(record.turns)
         if not busy and self._memory.state_of(attempt) is not AttemptState.INTENT:
             return False
-        self._queue(attempt, Turn(None))
+        self._queue(attempt, OrderTurn(None))
         return True
 
     def _waits(self, order: LaunchOrder) -> bool:
@@ -105,7 +105,7 @@ class Attempts:
 
     # ---- turns ----
 
-    def _queue(self, attempt: AttemptId, turn: Turn) -> None:
+    def _queue(self, attempt: AttemptId, turn: OrderTurn) -> None:
         record = self._memory.record(attempt)
         record.turns.append(turn)
         if len(record.turns) == 1:

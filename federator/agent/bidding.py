@@ -11,12 +11,12 @@ from federator.agent.memory import AgentMemory
 from federator.agent.sweeping import Sweeper
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.workload import SiteName, WorkloadId
-from federator.sites.protocol import Answer, Ask, BidsMade, SnapshotAsk, SnapshotTaken, packed
+from federator.wire.agent_protocol import Answer, Ask, BidsMade, SnapshotAsk, SnapshotTaken, packed
 
 FRESH_S: Final = 1.0  # bids are made on a sweep no older than this
 
 
-class Bidding:
+class SiteBids:
     """Answers to ``Ask`` and ``SnapshotAsk``; all decisions are the site scheduler's.
 
     Args:

@@ -14,8 +14,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     site: str
     socket: str  # researchers' commands connect here
     state_dir: str  # the journal's folder, writable by the agent alone
-    spool_dir: str = ""  # for the site's own hooks, see ``sites.spool``; "": there is none
-    consume_lease: Literal["gate", "wrapper"] = "gate"  # the site's prolog, or ``sites.starter``
+    spool_dir: str = ""  # for the site's own hooks, see ``agent.spool``; "": there is none
+    consume_lease: Literal["gate", "wrapper"] = "gate"  # the site's prolog, or ``agent.starter``
     log_level: Literal["debug", "info", "warning", "error"] = "info"  # of lines in syslog
 
     def __post_init__(self) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 
 from federator.agent.attempt import HAS_JOB, AttemptEvent
 from federator.agent.attempts import Attempts
-from federator.agent.bidding import Bidding
+from federator.agent.base import Seen
+from federator.agent.bidding import SiteBids
 from federator.agent.effects import (
     AgentEffect,
     AskAccounts,
@@ -32,10 +33,11 @@ from federator.agent.effects import (
     SettleLeases,
     Tell,
     Terminate,
-    Wake,
+    WakeAt,
 )
 from federator.agent.evictions import Evictions
 from federator.agent.folders import LastSaves, LateCheckpoints, UnopenedFiles
+from federator.agent.journal import MarkIndex, Step
 from federator.agent.memory import AgentMemory, AttemptRecord, shown
 from federator.agent.observations import (
     AgentObservation,
@@ -55,11 +57,8 @@ from federator.agent.sweeping import Completing, Sweeper
 from federator.agent.vanished import Vanished
 from federator.model.site import AttemptReport, RunningJob
 from federator.model.workload import AttemptId
-from federator.sched.site_scheduler import SiteScheduler
-from federator.sites.base import Seen
-from federator.sites.calls import Message
-from federator.sites.journal import MarkIndex, Step
-from federator.sites.protocol import (
+from federator.sched.bid.site_scheduler import SiteScheduler
+from federator.wire.agent_protocol import (
     Ask,
     CancelOrder,
     LaunchOrder,
@@ -71,6 +70,7 @@ from federator.sites.protocol import (
     SnapshotAsk,
     Welcome,
 )
+from federator.wire.client_protocol import Message
 
 
 class AgentCore:
@@ -106,7 +106,7 @@ class AgentCore:
         self._shrinks = Shrinks(memory, sweeper)
         self._late, self._saves = LateCheckpoints(memory), LastSaves(memory)
         self._unopened = UnopenedFiles(memory)
-        self._bidding = Bidding(memory, sweeper, self._saves)
+        self._bidding = SiteBids(memory, sweeper, self._saves)
         self._obeying, self._taking = self._orders(), self._answers()
         self._wake_at_s = inf
         sweeper.serve(self)
@@ -236,7 +236,7 @@ class AgentCore:
         at_s = min(part.next_s() for part in parts)
         if at_s < self._wake_at_s:
             self._wake_at_s = at_s
-            self.memory.emit(Wake(at_s=at_s))
+            self.memory.emit(WakeAt(at_s=at_s))
 
     # ---- sweeps (see ``sweeping.Followers``) ----
 

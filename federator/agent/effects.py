@@ -13,13 +13,13 @@ from typing import Final
 
 import msgspec
 
+from federator.agent.base import Missing, Seen, SubmittedJob, Sweep
+from federator.agent.journal import Mark
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport
 from federator.model.workload import AttemptId
-from federator.sites.base import Missing, Seen, SubmittedJob, Sweep
-from federator.sites.calls import Message
-from federator.sites.journal import Mark
-from federator.sites.protocol import Kept, LaunchOrder, PreemptOrder
+from federator.wire.agent_protocol import Kept, LaunchOrder, PreemptOrder
+from federator.wire.client_protocol import Message
 
 
 class AgentEffect(msgspec.Struct, frozen=True, kw_only=True, tag_field="effect"):
@@ -73,7 +73,7 @@ class SendKept(AgentEffect, frozen=True, kw_only=True, tag="send_kept"):
     kept: tuple[Kept, ...]
 
 
-class Wake(AgentEffect, frozen=True, kw_only=True, tag="wake"):
+class WakeAt(AgentEffect, frozen=True, kw_only=True, tag="wake"):
     """Come back at this time of a clock that is never set; only the last one counts."""
 
     at_s: float

@@ -21,16 +21,16 @@ from math import inf
 from typing import Any, Final
 
 from federator.agent.attempt import HAS_JOB, LEAVING, Act, AttemptEvent, AttemptState
+from federator.agent.base import Seen
 from federator.agent.effects import AskKillWait, Failure, Kill, Look, Scancel, Tell, Terminate
+from federator.agent.journal import Mark, Step
 from federator.agent.memory import AgentMemory, AttemptRecord, Grace
 from federator.agent.steps import Steps
 from federator.agent.sweeping import Sweeper
 from federator.agent.vanished import Vanished
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.workload import AttemptId
-from federator.sites.base import Seen
-from federator.sites.journal import Mark, Step
-from federator.sites.protocol import PreemptOrder
+from federator.wire.agent_protocol import PreemptOrder
 
 TERM_BEFORE_S: Final = 15.0  # the deadline; of a short grace its last quarter
 LOOK_EVERY_S: Final = 1.0

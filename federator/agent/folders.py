@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from federator.agent.base import Seen
 from federator.agent.effects import Failure, Inspect, Look
 from federator.agent.memory import AgentMemory
 from federator.model.site import AttemptReport, RunningJob, SiteJobState
 from federator.model.workload import AttemptId
-from federator.sites.base import Seen
-from federator.sites.protocol import PreemptOrder
+from federator.wire.agent_protocol import PreemptOrder
 
 SAVES_EVERY_S: Final = 60.0  # between two looks into one running job's folder
 NOT_OPENED: Final = 53  # the signal that Slurm names (22.05, 24.11 and 26.05; ``kill -53`` too)

@@ -9,16 +9,16 @@ from math import inf
 from typing import Final, Protocol, TypeVar
 
 from federator.agent.attempt import AttemptEvent, AttemptState
+from federator.agent.base import Launched
 from federator.agent.effects import AgentEffect, Leased, Send, WriteMark
+from federator.agent.journal import Mark, MarkIndex, Step
 from federator.agent.observations import Now
 from federator.model.reason import Reason
 from federator.model.site import AttemptReport, Leave, SiteJobState
 from federator.model.workload import AttemptId
-from federator.sched.site_scheduler import SiteScheduler
-from federator.sites.base import Launched
-from federator.sites.calls import Message
-from federator.sites.journal import Mark, MarkIndex, Step
-from federator.sites.protocol import CancelOrder, LaunchOrder, PreemptOrder
+from federator.sched.bid.site_scheduler import SiteScheduler
+from federator.wire.agent_protocol import CancelOrder, LaunchOrder, PreemptOrder
+from federator.wire.client_protocol import Message
 
 SEEN_WITHIN_S: Final = 60.0  # of sbatch's answer a sweep shows a job, or it is forgotten
 WATCH_FOR_S: Final = 8.0  # sweeps come in short order for so long after something was begun
@@ -26,7 +26,7 @@ _EffectT = TypeVar("_EffectT", bound=AgentEffect)
 
 
 @dataclass(slots=True)
-class Turn:
+class OrderTurn:
     """An order that waits for its turn at an attempt, or has it.
 
     ``order``: None where somebody only asks what has become of the attempt.
@@ -61,7 +61,7 @@ class AttemptRecord:
 
     attempt: AttemptId
     state: AttemptState
-    turns: deque[Turn] = field(default_factory=deque)  # the first one has its turn
+    turns: deque[OrderTurn] = field(default_factory=deque)  # the first one has its turn
     waiting: int = 0  # the number of the effect whose answer the state waits for; 0: none
     look_from: int = 0  # the first sweep whose result counts
     look_at_s: float = inf  # when to ask for the next one

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from federator.agent.effects import AgentEffect, Failure
-from federator.sites.calls import Message
+from federator.wire.client_protocol import Message
 
 
 class Now(NamedTuple):

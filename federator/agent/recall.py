@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from federator.agent.effects import SendKept
+from federator.agent.journal import Mark, Step
 from federator.agent.memory import AgentMemory
 from federator.agent.sweeping import Sweeper
 from federator.agent.vanished import Endings, Vanished
 from federator.model.site import AttemptReport
 from federator.model.workload import AttemptId
-from federator.sites.journal import Mark, Step
-from federator.sites.protocol import Kept, RecoverAsk, RecoverDone
+from federator.wire.agent_protocol import Kept, RecoverAsk, RecoverDone
 
 
 @dataclass(slots=True)
@@ -91,8 +91,12 @@ class Recall:
         if not ask.attempts:
             kept += self._unmarked()
         effect = SendKept(ask_id=ask.ask_id, kept=tuple(kept))
+
+        def answer() -> None:
+            memory.emit(effect)
+
         unknown = [a for a in ask.attempts if a not in question.known_before]
-        self._vanished.tell(unknown, lambda: memory.emit(effect) and None)
+        self._vanished.tell(unknown, answer)
 
     def _unmarked(self) -> list[Kept]:
         """What lives here and the journal does not know (any more): it must not run elsewhere too.

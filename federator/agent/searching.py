@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import Final
 
 from federator.agent.attempt import Act, AttemptEvent, AttemptState
+from federator.agent.base import Launched, Missing
 from federator.agent.effects import AskAccounts, Failure, FindBoundJob, Release
+from federator.agent.journal import Mark, Step
 from federator.agent.memory import AgentMemory, AttemptRecord
 from federator.agent.steps import Steps
 from federator.agent.sweeping import Sweeper
 from federator.model.site import AttemptReport
 from federator.model.workload import AttemptId
-from federator.sites.base import Launched, Missing
-from federator.sites.journal import Mark, Step
 
 INTENT_HORIZON_S: Final = 45.0  # an sbatch older than this has succeeded or never will:
 # the helper calls it within 12 s or not at all, and ends it after 30 s

@@ -16,9 +16,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from federator.agent.acts import SiteActs
+from federator.agent.agent_log import LoggedChannel
+from federator.agent.base import SiteDriver, SiteInspector
 from federator.agent.config import AgentConfig
 from federator.agent.core import AgentCore
-from federator.agent.effects import AgentEffect, Wake, WriteMark
+from federator.agent.effects import AgentEffect, WakeAt, WriteMark
+from federator.agent.greeting import SILENCE_S, term_of
+from federator.agent.journal import Journal
+from federator.agent.kept_orders import KeptOrders
 from federator.agent.observations import (
     AgentObservation,
     HungUp,
@@ -27,19 +32,16 @@ from federator.agent.observations import (
     Started,
     Woken,
 )
+from federator.agent.relay import Relay
 from federator.agent.searching import INTENT_HORIZON_S
+from federator.agent.spool import Acting, Spool
+from federator.agent.tidying import Tidier
+from federator.agent.verifying import Verifier
 from federator.errors import SiteUnavailable, StaleState
-from federator.sites.agent_log import LoggedChannel
-from federator.sites.base import SiteDriver, SiteInspector
-from federator.sites.calls import Message
-from federator.sites.greeting import SILENCE_S, term_of
-from federator.sites.journal import Journal
-from federator.sites.kept_orders import KeptOrders
-from federator.sites.protocol import (
+from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
     Admission,
     Ask,
-    ByteReader,
     CallAnswer,
     Hello,
     TidyOrder,
@@ -47,14 +49,11 @@ from federator.sites.protocol import (
     VerifyAsk,
     VerifyDone,
     Welcome,
-    read_frame,
     to_agent_decoder,
 )
-from federator.sites.relay import Relay
-from federator.sites.researchers import Listen, ResearcherSocket
-from federator.sites.spool import Acting, Spool
-from federator.sites.tidying import Tidier
-from federator.sites.verifying import Verifier
+from federator.wire.client_protocol import Message
+from federator.wire.framing import ByteReader, read_frame
+from federator.wire.researchers import Listen, ResearcherSocket
 
 
 class AgentDriver(SiteDriver, SiteInspector, Protocol):
@@ -252,7 +251,7 @@ class Agent:
     def _carry_out(self, effect: AgentEffect, core: AgentCore) -> None:
         """In order: what comes ``after`` a write is not begun unless that is durable."""
         assert effect.after <= self._durable, "an effect came before the write that it relies on"
-        if isinstance(effect, Wake):
+        if isinstance(effect, WakeAt):
             self._wake_at_s = effect.at_s
             self._rescheduled.set()
         elif not self._acts.do_at_once(effect):

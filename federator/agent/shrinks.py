@@ -9,7 +9,7 @@ from __future__ import annotations
 from federator.agent.effects import Failure, Scancel
 from federator.agent.memory import AgentMemory, Looks
 from federator.model.site import SiteJobState
-from federator.sites.protocol import CancelFailed, ShrinkOrder
+from federator.wire.agent_protocol import CancelFailed, ShrinkOrder
 
 
 class Shrinks:

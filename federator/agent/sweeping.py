@@ -13,16 +13,16 @@ from typing import Final, Protocol
 
 import msgspec
 
+from federator.agent.base import Sweep, told_apart
 from federator.agent.effects import Failure, KeepAlive, MakeSweep, NoteEndings, SettleLeases
+from federator.agent.journal import Step
 from federator.agent.memory import AgentMemory
+from federator.agent.setbacks import Setbacks
+from federator.agent.told import Told
 from federator.model.site import AttemptReport, GpuModel, RunningJob, SiteJobState
 from federator.model.workload import AttemptId
-from federator.sched.site_scheduler import described, summarise
-from federator.sites.base import Sweep, told_apart
-from federator.sites.journal import Step
-from federator.sites.protocol import Trouble
-from federator.sites.setbacks import Setbacks
-from federator.sites.told import Told
+from federator.sched.bid.site_scheduler import described, summarise
+from federator.wire.agent_protocol import Trouble
 
 WATCH_S: Final = 0.25  # sweep interval while a launch is on its way
 REST_PER_SWEEP: Final = 4.0  # however much happens, slurmctld is left alone four times as long

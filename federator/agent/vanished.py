@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from federator.agent.base import Missing
 from federator.agent.effects import AskAccounts
+from federator.agent.journal import Step
 from federator.agent.memory import AgentMemory
 from federator.model.site import AttemptReport
 from federator.model.workload import AttemptId
-from federator.sites.base import Missing
-from federator.sites.journal import Step
-from federator.sites.protocol import Report
+from federator.wire.agent_protocol import Report
 
 Endings = Mapping[AttemptId, AttemptReport]
 

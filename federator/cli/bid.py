@@ -14,7 +14,7 @@ from federator.model.message import SiteAnswer
 from federator.model.plan import Bid, BidRequest
 from federator.model.reason import Reason, Refusal
 from federator.model.site import NodeShare, Snapshot
-from federator.sched.site_scheduler import SiteScheduler
+from federator.sched.bid.site_scheduler import SiteScheduler
 
 _FILE = click.Path(path_type=Path)
 

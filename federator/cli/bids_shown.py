@@ -9,7 +9,7 @@ import msgspec
 
 from federator.cli.words import alternative_text, printable, refusal_text, unexpected
 from federator.model.reason import ReasonCode, RefusalKind
-from federator.sites.replies import Reply, SiteBid, TestOnlyReply
+from federator.wire.replies import Reply, SiteBid, TestOnlyReply
 
 
 def print_bids(reply: Reply, *, as_json: bool) -> int:

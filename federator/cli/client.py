@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from federator.errors import InvalidRequest, SiteUnavailable
-from federator.sites.calls import (
+from federator.wire.client_protocol import (
     ANSWERS,
     BANNER,
     MAX_CALL_BYTES,
@@ -26,7 +26,7 @@ from federator.sites.calls import (
 )
 
 if TYPE_CHECKING:
-    from federator.sites.replies import Reply
+    from federator.wire.replies import Reply
 
 SOCKETS: Final = (
     "/run/federator/agent.sock",  # at a site
@@ -192,7 +192,7 @@ def _decoded(message: Call, body: bytes) -> Reply:
     """Read the answer to ``message``, knowing of which kind it must be if it is no error."""
     kind: Any = ANSWERS[type(message)]
     if isinstance(message, SubmitCall) and message.test_only:
-        from federator.sites.replies import TestOnlyReply  # noqa: PLC0415  # slow to import
+        from federator.wire.replies import TestOnlyReply  # noqa: PLC0415  # slow to import
 
         kind = TestOnlyReply
     try:

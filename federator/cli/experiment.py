@@ -17,10 +17,10 @@ from federator.cli.words import printable
 from federator.errors import InvalidRequest
 from federator.sim.experiments.base import DataTable, ExperimentResult, parameters_of
 from federator.sim.experiments.registry import EXPERIMENTS, experiment_entry
-from federator.sim.report import cell_text, report_page, write_table
+from federator.sim.importers.trace_csv import read_pools
+from federator.sim.importers.trace_file import read_any_trace
+from federator.sim.report.page import cell_text, report_page, write_table
 from federator.sim.trace import Trace
-from federator.sim.trace_csv import read_pools
-from federator.sim.trace_file import read_any_trace
 
 PAGE: Final = "report.html"
 

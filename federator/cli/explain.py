@@ -24,8 +24,8 @@ from federator.cli.words import listed, printable, reason_text, refusal_text, un
 from federator.errors import InvalidRequest
 from federator.model.lifecycle import WorkloadState
 from federator.model.score import Score
-from federator.sites.calls import ErrorReply, QueueCall, QueueReply, QueueRow
-from federator.sites.queue_rows import SetbackRow
+from federator.wire.client_protocol import ErrorReply, QueueCall, QueueReply, QueueRow
+from federator.wire.queue_rows import SetbackRow
 
 
 @click.command()

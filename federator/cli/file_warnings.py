@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 
 from federator.model.submission import Submission
-from federator.sites.slurm.file_names import FederationIds, opened
+from federator.slurm.options.file_names import FederationIds, opened
 
 
 def warnings_of(submission: Submission) -> Iterator[str]:

@@ -17,17 +17,7 @@ from federator.cli.client import NoAnswer, ask, call
 from federator.cli.words import is_utf8, printable, reason_text, refusal_text, unexpected
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
 from federator.model.submission import Option, ScriptEncoding, Submission
-from federator.sites.calls import (
-    ErrorKind,
-    ErrorReply,
-    QueueCall,
-    QueueOutcome,
-    QueueReply,
-    QueueRow,
-    SubmitCall,
-    SubmitReply,
-)
-from federator.sites.slurm.options import (
+from federator.slurm.options.options import (
     MAX_SCRIPT_BYTES,
     Options,
     UsageError,
@@ -38,10 +28,20 @@ from federator.sites.slurm.options import (
     resolve,
     split_client,
 )
+from federator.wire.client_protocol import (
+    ErrorKind,
+    ErrorReply,
+    QueueCall,
+    QueueOutcome,
+    QueueReply,
+    QueueRow,
+    SubmitCall,
+    SubmitReply,
+)
 
 if TYPE_CHECKING:
-    from federator.sites.replies import Reply
-    from federator.sites.slurm.interpret import Interpreted
+    from federator.slurm.options.interpret import Interpreted
+    from federator.wire.replies import Reply
 
 POLL_S: Final = 1.0
 _OWN_VARIABLES: Final = frozenset({"FED_SUBMIT_KEY", "FED_DROPPED_ENV"})
@@ -355,7 +355,7 @@ def _interpreted(submission: Submission) -> Interpreted:
     Raises:
         InvalidRequest: the daemon would refuse it, too.
     """
-    from federator.sites.slurm.interpret import interpret  # noqa: PLC0415  # slow to import
+    from federator.slurm.options.interpret import interpret  # noqa: PLC0415  # slow to import
 
     return interpret(submission)
 

@@ -12,7 +12,7 @@ from federator.cli.client import ask
 from federator.cli.flags import Flag, Given, Program
 from federator.cli.words import listed, my_name, printable, unexpected
 from federator.errors import InvalidRequest
-from federator.sites.calls import CancelCall, CancelReply, ErrorReply
+from federator.wire.client_protocol import CancelCall, CancelReply, ErrorReply
 
 PROGRAM: Final = Program(
     "fscancel",

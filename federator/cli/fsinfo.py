@@ -13,7 +13,7 @@ from federator.cli.flags import Flag, Given, Program
 from federator.cli.words import printable, unexpected
 from federator.errors import InvalidRequest
 from federator.model.partition import PartitionSummary
-from federator.sites.calls import ErrorReply, SiteRow, SitesCall, SitesReply
+from federator.wire.client_protocol import ErrorReply, SiteRow, SitesCall, SitesReply
 
 PROGRAM: Final = Program(
     "fsinfo",

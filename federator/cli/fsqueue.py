@@ -18,7 +18,7 @@ from federator.cli.words import listed, my_name, printable, reason_text, refusal
 from federator.errors import InvalidRequest
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.reason import ReasonCode
-from federator.sites.calls import ErrorReply, QueueCall, QueueReply, QueueRow
+from federator.wire.client_protocol import ErrorReply, QueueCall, QueueReply, QueueRow
 
 _S = WorkloadState
 SHORT: Final[Mapping[str, str]] = MappingProxyType({

@@ -11,7 +11,7 @@ from federator.cli.out_file import out_file, spare_inputs
 from federator.cli.words import printable
 from federator.errors import InvalidRequest
 from federator.sim.generate.sia import SIA_VARIANTS, sia_workload
-from federator.sim.trace_write import write_pools, write_trace
+from federator.sim.importers.trace_write import write_pools, write_trace
 
 
 @click.group()

@@ -18,10 +18,10 @@ from federator.cli.out_file import out_file
 from federator.cli.queue_json import json_of
 from federator.cli.words import counted, printable
 from federator.errors import DamagedLog, InvalidRequest, StoreError
-from federator.sched.federation import Federation
-from federator.sites.calls import QueueCall
+from federator.sched.passes.federation import Federation
 from federator.store.base import Store
 from federator.store.replaying import LogSeen, replay_log
+from federator.wire.client_protocol import QueueCall
 
 _PATH = click.Path(path_type=Path)
 
@@ -148,7 +148,7 @@ def _up_to_its_mark(url: str, store: Store) -> Iterator[bytes]:
 
 def _replayed(records: Iterable[bytes]) -> tuple[Federation, LogSeen]:
     from federator.policies.fifo import Fifo  # noqa: PLC0415
-    from federator.sched.rules import Rules  # noqa: PLC0415
+    from federator.sched.state.rules import Rules  # noqa: PLC0415
 
     federation = Federation({}, Fifo(), Rules())  # a history needs neither sites nor an order
     return federation, replay_log(federation, records)

@@ -7,7 +7,7 @@ from math import ceil, isinf
 from typing import Final
 
 from federator.cli.rank_words import counted, duration
-from federator.sites.queue_rows import PreemptionRow
+from federator.wire.queue_rows import PreemptionRow
 
 NAMED: Final = 5  # victims by their ids; of more the rest is counted
 

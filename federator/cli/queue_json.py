@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from federator.sites.calls import QueueRow
+from federator.wire.client_protocol import QueueRow
 
 
 def json_of(rows: Sequence[QueueRow], now_s: float) -> str:

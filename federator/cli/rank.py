@@ -20,13 +20,13 @@ from federator.cli.words import printable, reason_text
 from federator.config import load_config
 from federator.model.reason import Reason
 from federator.model.tenant import Tenancy
-from federator.sched.backlog import Backlog, Lane
-from federator.sched.credit import CreditWeights
-from federator.sched.cycle import limit_refusal
-from federator.sched.holdings import Charge, Holdings
-from federator.sched.ranking import CreditRanking
-from federator.sched.standing import QuotaReport, Shortfall
-from federator.sched.usage import WindowAverage
+from federator.sched.passes.cycle import limit_refusal
+from federator.sched.queue.ranking import CreditRanking
+from federator.sched.queue.standing import QuotaReport, Shortfall
+from federator.sched.state.backlog import Backlog, Lane
+from federator.sched.state.credit import CreditWeights
+from federator.sched.state.holdings import Charge, Holdings
+from federator.sched.state.usage import WindowAverage
 
 _CHUNK: Final = 10_000  # rows made and printed at once
 _Columns = tuple[int, int, bool, float, float, float, float, float]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from federator.sites.queue_rows import QueueRank, ShortfallRow
+from federator.wire.queue_rows import QueueRank, ShortfallRow
 
 
 def counted(number: int, unit: str) -> str:

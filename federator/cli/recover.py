@@ -55,9 +55,9 @@ def recover(config: Path, exported: Path | None, without: Sequence[str], as_json
 def _recovered(
     config: FederationConfig, asked: Sequence[SiteName], exported: Path | None
 ) -> Recovered:
+    from federator.agent.journal import Served  # noqa: PLC0415
     from federator.daemon.loop import transport_of  # noqa: PLC0415
     from federator.daemon.recover import ask_all, led_empty_store, rebuild  # noqa: PLC0415
-    from federator.sites.journal import Served  # noqa: PLC0415
     from federator.store.export import read_export  # noqa: PLC0415
     from federator.store.opening import open_store  # noqa: PLC0415
 

@@ -133,8 +133,8 @@ def agent(config: Path, log_level: str | None) -> None:
 
     Example: federator agent --config /etc/federator/agent.yaml
     """
+    from federator.agent.agent_log import log_to_syslog  # noqa: PLC0415
     from federator.agent.config import AgentConfig  # noqa: PLC0415
-    from federator.sites.agent_log import log_to_syslog  # noqa: PLC0415
 
     try:
         settings = msgspec.yaml.decode(config.read_bytes(), type=AgentConfig)
@@ -145,11 +145,11 @@ def agent(config: Path, log_level: str | None) -> None:
 
 
 async def _serve(settings: AgentConfig) -> None:
+    from federator.agent.accounts import Accounts  # noqa: PLC0415
+    from federator.agent.greeting import await_welcome, refuse_strangers  # noqa: PLC0415
+    from federator.agent.journal import Journal, take_over  # noqa: PLC0415
     from federator.agent.shell import Agent  # noqa: PLC0415
-    from federator.sites.accounts import Accounts  # noqa: PLC0415
-    from federator.sites.greeting import await_welcome, refuse_strangers  # noqa: PLC0415
-    from federator.sites.journal import Journal, take_over  # noqa: PLC0415
-    from federator.sites.slurm.driver import open_driver  # noqa: PLC0415
+    from federator.slurm.driver import open_driver  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=2**20)

@@ -13,12 +13,12 @@ from federator.cli.out_file import out_file, spare_inputs
 from federator.cli.progress import progress_bar
 from federator.cli.words import printable, slurm_span
 from federator.errors import InvalidRequest
-from federator.sim.jobs_file import checked_format, write_jobs_file
+from federator.sim.importers.trace_csv import read_pools
+from federator.sim.importers.trace_file import read_any_trace
 from federator.sim.registry import DEFAULT_POLICY, TRACE_POLICIES, remarks, trace_policy
-from federator.sim.summary import PoolSummary, ReplaySummary, Spread, summary
+from federator.sim.report.jobs_file import checked_format, write_jobs_file
+from federator.sim.report.summary import PoolSummary, ReplaySummary, Spread, summary
 from federator.sim.trace import ReplayOptions, Trace
-from federator.sim.trace_csv import read_pools
-from federator.sim.trace_file import read_any_trace
 
 _LISTED: Final = 10  # jobs left out that are named on stderr
 
@@ -39,7 +39,7 @@ _LISTED: Final = 10  # jobs left out that are named on stderr
     "changes",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Of mast: a setting of its policy or of the sites; docs/simulator.md, Fleets.",
+    help="Of mast and fifo: a setting of its policy or of the sites; docs/simulator.md, Fleets.",
 )
 @click.option("--jobs-out", type=click.Path(path_type=Path), metavar="J.csv",
               help="Write when and where each job ran; as Parquet if it is J.parquet.")  # fmt: skip
@@ -58,7 +58,7 @@ def simulate(  # noqa: PLR0913 - an option each
 
     Files, rules and limits: docs/simulator.md.
 
-    Example: federator simulate --trace jobs.csv.gz --pools pools.csv --policy sjf
+    Example: federator simulate --trace jobs.csv.gz --pools pools.csv --policy pool-sjf
     """
     if policy == "list":
         _list(as_json)
@@ -105,7 +105,7 @@ def _list(as_json: bool) -> None:
         click.echo(msgspec.json.encode({"schema": 1, "policies": policies}))
         return
     for name, entry in TRACE_POLICIES.items():
-        click.echo(f"{name:<12} {entry.about}{' (default)' * (name == DEFAULT_POLICY)}")
+        click.echo(f"{name:<16} {entry.about}{' (default)' * (name == DEFAULT_POLICY)}")
 
 
 def _tell_left_out(jobs: Trace, path: Path) -> None:

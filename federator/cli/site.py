@@ -11,11 +11,11 @@ from federator import __version__
 from federator.cli.verify import verify
 from federator.config import FederationConfig, SiteConfig, load_config
 from federator.errors import ConfigError, InvalidRequest
-from federator.kit import folder, names
-from federator.kit.contents import KitSettings, kit
-from federator.kit.slurm_conf import GENERATIONS
-from federator.kit.texts import ACCOUNT, SPOOL_DIR
 from federator.model.workload import SiteName
+from federator.site_installer import folder, names
+from federator.site_installer.contents import KitSettings, kit
+from federator.site_installer.texts import ACCOUNT, SPOOL_DIR
+from federator.slurm.generations import SUPPORTED_SLURM
 
 _CONFIG = click.Path(path_type=Path)
 
@@ -36,7 +36,7 @@ site.add_command(verify)
 @click.option("--config", type=_CONFIG, required=True, help="The federation.yaml.")
 @click.option("--output", type=_CONFIG, help="A new folder; SITE-kit here without it.")
 @click.option(
-    "--slurm", type=click.Choice(GENERATIONS), help="Its generation of Slurm; all without it."
+    "--slurm", type=click.Choice(SUPPORTED_SLURM), help="Its generation of Slurm; all without it."
 )
 @click.option("--nodes", help="Nodes lent, as g[1-8],c1; the site chooses without it.")
 @click.option("--spool", default=SPOOL_DIR, show_default=True, help="Its spool; '' for none.")
@@ -94,7 +94,7 @@ def _settings(
         nodes=None if nodes is None else names.host_list("--nodes", nodes),
         public_key=_public_key(found),
         spool_dir=names.path("--spool", spool) if spool else None,
-        generations=(slurm,) if slurm is not None else GENERATIONS,
+        generations=(slurm,) if slurm is not None else SUPPORTED_SLURM,
     )
 
 

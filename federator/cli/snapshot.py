@@ -8,8 +8,8 @@ import msgspec
 from federator.cli.client import call
 from federator.cli.words import counted, printable, refused, unexpected
 from federator.model.site import Node, Snapshot
-from federator.sites.calls import ErrorReply, SnapshotCall, SnapshotReply
-from federator.sites.protocol import unpacked
+from federator.wire.agent_protocol import unpacked
+from federator.wire.client_protocol import ErrorReply, SnapshotCall, SnapshotReply
 
 
 @click.command()

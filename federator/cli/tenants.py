@@ -10,7 +10,7 @@ import msgspec
 from federator.cli.client import call
 from federator.cli.words import printable, unexpected
 from federator.errors import InvalidRequest
-from federator.sites.calls import ErrorReply, TenantRow, TenantsCall, TenantsReply
+from federator.wire.client_protocol import ErrorReply, TenantRow, TenantsCall, TenantsReply
 
 _HEADER = ("TENANT", "PRIO", "QUOTA(G/C)", "LIMIT(G/C)", "USED(G/C)", "BORROWED", "LENT",
            "SHARE%", "FAIRSHARE", "PENDING(W/O)", "TAX(GPUH)", "LOST(GPUH)")  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import os
 import sys
@@ -10,35 +11,43 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import click
 from rich.console import Console
 from rich.table import Table
 
 from federator.errors import ConfigError, FederatorError
-from federator.testbed import cluster, debs, inside, layout
+from federator.testbed import cluster, inside, layout
 from federator.testbed import software as shared_software
 from federator.testbed.cluster import SiteStatus
 from federator.testbed.layout import StateDir
 
+_SITES = "\n".join(
+    f"{site.name:<7} Slurm {site.slurm}  region {site.region}  "
+    f"{layout.GPU_NODES.count * layout.GPU_NODES.gpus} {site.gpu_type.upper()}"
+    for site in layout.SITES
+)
+_HELP = """Run three Slurm clusters of three generations in containers.
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+\b
+{sites}
+
+The GPUs are make-believe; Slurm is real. State is kept in .testbed of the repository, or in
+$FEDERATOR_TESTBED_DIR.
+
+\b
+Example:
+  federator testbed up
+  federator testbed exec --user vision1 alpine -- sbatch --wrap=hostname
+"""
+
+
+@click.group(
+    help=_HELP.replace("{sites}", _SITES), context_settings={"help_option_names": ["-h", "--help"]}
+)
 def testbed() -> None:
-    """Run three Slurm clusters of three generations in containers.
-
-    \b
-    alpine  Slurm 22.05  region west  64 A100
-    boreal  Slurm 24.11  region west  64 A100
-    cedar   Slurm 26.05  region east  64 H100
-
-    The GPUs are make-believe; Slurm is real. State is kept in .testbed of the repository, or in
-    $FEDERATOR_TESTBED_DIR.
-
-    \b
-    Example:
-      federator testbed up
-      federator testbed exec --user vision1 alpine -- sbatch --wrap=hostname
-    """
+    """The group of these commands; its help is above."""
 
 
 @testbed.command()
@@ -99,6 +108,7 @@ def debs_(suites: tuple[str, ...], output: Path) -> None:
     if unknown := set(suites) - set(known):
         raise ConfigError(f"no packages for {', '.join(sorted(unknown))}; only {', '.join(known)}")
     with _one_message():
+        debs = _release_tools()
         for site in (known[suite] for suite in suites or known):
             made = debs.make(site, StateDir.default(), progress)
             for path in debs.copy_to(output, site, made):
@@ -155,6 +165,15 @@ def exec_(user: str | None, tty: bool, site: str, command: tuple[str, ...]) -> N
             os.execvp(argv[0], argv)  # noqa: S606 - the command's fate is to be ours
         except FileNotFoundError:
             raise ConfigError("docker is not installed: apt-get install docker.io") from None
+
+
+def _release_tools() -> ModuleType:
+    """What makes packages is part of a checkout, and of no installation."""
+    folder = layout.REPOSITORY / "packaging" / "build"
+    if not folder.is_dir():
+        raise ConfigError("packages are made from a checkout of the project; this is none")
+    sys.path.insert(0, str(folder))
+    return importlib.import_module("fedbuild.debs")
 
 
 def _progress(started_s: float) -> Callable[[str, str], None]:

@@ -17,9 +17,9 @@ from federator.cli.words import printable, refused, unexpected
 from federator.config import SiteConfig, load_config
 from federator.daemon.door import door_findings
 from federator.errors import InvalidRequest
-from federator.kit import names
 from federator.model.workload import SiteName
-from federator.sites.calls import (
+from federator.site_installer import names
+from federator.wire.client_protocol import (
     VERIFY_CALL_S,
     ErrorKind,
     ErrorReply,

@@ -18,13 +18,13 @@ from federator.config import FederationConfig, load_config
 from federator.errors import InvalidRequest
 from federator.model.workload import SiteName
 from federator.sim import whatif as sim
-from federator.sim.before_after import BeforeAfter, Change, compare, write_fates
-from federator.sim.jobs_file import PARQUET
-from federator.sim.report import report_page
-from federator.sim.summary import Spread
+from federator.sim.importers.trace_csv import read_pools
+from federator.sim.report.before_after import BeforeAfter, Change, compare, write_fates
+from federator.sim.report.jobs_file import PARQUET
+from federator.sim.report.page import report_page
+from federator.sim.report.summary import Spread
+from federator.sim.report.whatif_page import page_of
 from federator.sim.trace import ReplayOptions
-from federator.sim.trace_csv import read_pools
-from federator.sim.whatif_page import page_of
 
 
 @click.command()

@@ -9,7 +9,7 @@ from typing import Final
 
 from federator.errors import FederatorError, InvalidRequest, NotAllowed, SiteUnavailable
 from federator.model.reason import Alternative, Reason, ReasonCode, Refusal, RefusalKind
-from federator.sites.calls import ErrorKind, ErrorReply
+from federator.wire.client_protocol import ErrorKind, ErrorReply
 
 _ERRORS: Final[Mapping[ErrorKind, type[FederatorError]]] = {
     ErrorKind.REQUEST: InvalidRequest,

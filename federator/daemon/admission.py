@@ -10,8 +10,8 @@ from __future__ import annotations
 from math import inf, isfinite
 from typing import Final
 
-from federator.sched.ledger import Ledger
-from federator.sites.protocol import Admission, TenantCap
+from federator.sched.state.ledger import Ledger
+from federator.wire.agent_protocol import Admission, TenantCap
 
 EVERY_S: Final = 60.0
 AGAIN_S: Final = 600.0

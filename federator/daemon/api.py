@@ -34,8 +34,10 @@ from federator.model.lifecycle import TERMINAL
 from federator.model.message import CancelAsked, Observation, SubmitAsked
 from federator.model.submission import pack_submission
 from federator.model.workload import SiteName, TenantName, WorkloadId
-from federator.sched.federation import Federation
-from federator.sites.calls import (
+from federator.sched.passes.federation import Federation
+from federator.slurm.options.interpret import interpret
+from federator.wire.agent_protocol import ClientCall
+from federator.wire.client_protocol import (
     Call,
     CancelCall,
     CancelReply,
@@ -51,10 +53,8 @@ from federator.sites.calls import (
     TenantsReply,
     VerifyCall,
 )
-from federator.sites.protocol import ClientCall
-from federator.sites.replies import Reply
-from federator.sites.researchers import OpenSocket, ResearcherSocket, user_of
-from federator.sites.slurm.interpret import interpret
+from federator.wire.replies import Reply
+from federator.wire.researchers import OpenSocket, ResearcherSocket, user_of
 
 MAX_FAILED_ROWS: Final = 10  # with an outcome: enough to see why
 MAX_ROWS: Final = 5_000  # of one answer; some 3 MB, twice that with their ranks

@@ -14,8 +14,8 @@ import structlog
 
 from federator.errors import NotCompacted
 from federator.model.event import encode_event
-from federator.sched.ledger import Ledger
-from federator.sched.snapshot import taken
+from federator.sched.state.ledger import Ledger
+from federator.sched.state.snapshot import taken
 from federator.store.base import Store
 
 LEAST_RECORDS: Final = 25_000

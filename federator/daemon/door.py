@@ -16,8 +16,8 @@ import asyncssh
 
 from federator.config import SshConfig
 from federator.errors import SiteUnavailable
-from federator.sites.calls import BANNER, Finding, Verdict
-from federator.sites.transport import SshTransport
+from federator.wire.client_protocol import BANNER, Finding, Verdict
+from federator.wire.transport import SshTransport
 
 _PATIENCE_S: Final = 10.0
 _WORD: Final = "federator-shell-is-open"

@@ -32,8 +32,8 @@ from federator.model.message import (
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.submission import Submission, pack_submission, unpack_submission
 from federator.model.workload import SiteName, Workload
-from federator.sites.calls import CancelReply, ErrorReply, SubmitReply
-from federator.sites.protocol import (
+from federator.slurm.options.notice import notice_of
+from federator.wire.agent_protocol import (
     Ask,
     CancelOrder,
     JobRequest,
@@ -42,8 +42,8 @@ from federator.sites.protocol import (
     PreemptOrder,
     ShrinkOrder,
 )
-from federator.sites.replies import Reply, SiteBid, TestOnlyReply
-from federator.sites.slurm.notice import notice_of
+from federator.wire.client_protocol import CancelReply, ErrorReply, SubmitReply
+from federator.wire.replies import Reply, SiteBid, TestOnlyReply
 
 log = structlog.get_logger()
 

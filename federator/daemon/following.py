@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from federator.errors import LogDiverged, StaleState
-from federator.sched.federation import Federation
+from federator.sched.passes.federation import Federation
 from federator.store.base import Store
 from federator.store.chain import LogPlace
 from federator.store.replaying import replay_log

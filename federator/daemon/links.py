@@ -29,17 +29,7 @@ from federator.model.message import (
 from federator.model.reason import Reason, ReasonCode
 from federator.model.submission import pack_submission
 from federator.model.workload import AttemptId, SiteName, WorkloadId
-from federator.sites.calls import (
-    VERIFY_ANSWER_S,
-    ErrorKind,
-    ErrorReply,
-    Message,
-    SnapshotReply,
-    VerifyCall,
-    VerifyReply,
-    frame,
-)
-from federator.sites.protocol import (
+from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
     Admission,
     AttemptAbsent,
@@ -65,11 +55,20 @@ from federator.sites.protocol import (
     VerifyDone,
     Welcome,
     from_agent_decoder,
-    read_frame,
-    skip_to_banner,
 )
-from federator.sites.replies import Reply
-from federator.sites.transport import Channel, Transport
+from federator.wire.client_protocol import (
+    VERIFY_ANSWER_S,
+    ErrorKind,
+    ErrorReply,
+    Message,
+    SnapshotReply,
+    VerifyCall,
+    VerifyReply,
+    frame,
+)
+from federator.wire.framing import read_frame, skip_to_banner
+from federator.wire.replies import Reply
+from federator.wire.transport import Channel, Transport
 
 PING_S: Final = 2.0
 SILENCE_S: Final = 6.0  # a site that says nothing for so long is down

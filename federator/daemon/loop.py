@@ -37,12 +37,12 @@ from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.message import Command, Observation, Record, Tick
 from federator.model.site import GpuModel
 from federator.model.workload import SiteName
-from federator.sched.federation import Federation
-from federator.sched.ledger import Ledger
-from federator.sites.protocol import PROTOCOL_VERSION, ClientCall, Welcome
-from federator.sites.replies import Reply
-from federator.sites.transport import ProcessTransport, SshTransport, Transport
+from federator.sched.passes.federation import Federation
+from federator.sched.state.ledger import Ledger
 from federator.store.base import Store
+from federator.wire.agent_protocol import PROTOCOL_VERSION, ClientCall, Welcome
+from federator.wire.replies import Reply
+from federator.wire.transport import ProcessTransport, SshTransport, Transport
 
 BATCH: Final = 256  # observations that share one commit
 MANY: Final = 10_000  # workloads, in which to look for garbage would be felt

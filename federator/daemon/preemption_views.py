@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from federator.sched.federation import Federation
-from federator.sched.ledger import Entry
-from federator.sched.orders import leave_by_s
-from federator.sched.saves import family_of
-from federator.sites.queue_rows import PreemptionRow
+from federator.sched.passes.federation import Federation
+from federator.sched.passes.orders import leave_by_s
+from federator.sched.state.ledger import Entry
+from federator.sched.state.saves import family_of
+from federator.wire.queue_rows import PreemptionRow
 
 _NOTHING: Final = PreemptionRow()
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from federator.model.lifecycle import AT_SITE, TERMINAL
-from federator.sched.ledger import Entry
+from federator.sched.state.ledger import Entry
 
 Group = Sequence[Entry]  # what one row stands for: a workload, or waiting tasks of one array
 

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from federator.agent.journal import Served
 from federator.config import FederationConfig, SiteConfig
 from federator.daemon.links import GREETING_S, PING_S, check_hello, remembered
 from federator.daemon.loop import new_federation
@@ -22,9 +23,9 @@ from federator.model.event import encode_event
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.message import AttemptsShown, Command, Note, Record, Remembered
 from federator.model.workload import SiteName, WorkloadId
-from federator.sites.calls import frame
-from federator.sites.journal import Served
-from federator.sites.protocol import (
+from federator.store.base import Store
+from federator.store.replaying import replay_log
+from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
     Hello,
     Ping,
@@ -32,12 +33,10 @@ from federator.sites.protocol import (
     RecoverDone,
     Welcome,
     from_agent_decoder,
-    read_frame,
-    skip_to_banner,
 )
-from federator.sites.transport import Channel, Transport
-from federator.store.base import Store
-from federator.store.replaying import replay_log
+from federator.wire.client_protocol import frame
+from federator.wire.framing import read_frame, skip_to_banner
+from federator.wire.transport import Channel, Transport
 
 TELLS_WITHIN_S: Final = 120.0  # an attempt that was just begun is looked for up to 45 s
 TRIES: Final = 4  # the first may meet the agent of a daemon that has just died

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from federator.model.workload import SiteName
-from federator.sites.calls import Call, ErrorKind, ErrorReply
-from federator.sites.protocol import ClientCall
-from federator.sites.replies import Reply
-from federator.sites.researchers import OpenSocket, ResearcherSocket
+from federator.wire.agent_protocol import ClientCall
+from federator.wire.client_protocol import Call, ErrorKind, ErrorReply
+from federator.wire.replies import Reply
+from federator.wire.researchers import OpenSocket, ResearcherSocket
 
 
 class StandbyDesk:

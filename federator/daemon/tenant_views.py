@@ -20,11 +20,11 @@ from math import inf, isfinite
 from federator.daemon.views import RankSnapshot
 from federator.model.tenant import Tenancy
 from federator.model.workload import TenantName
-from federator.sched.credit import CreditWeights, fair_share_terms, usage_shares
-from federator.sched.federation import Federation
-from federator.sched.ledger import Ledger
-from federator.sched.standing import standings
-from federator.sites.calls import TenantRow
+from federator.sched.passes.federation import Federation
+from federator.sched.queue.standing import standings
+from federator.sched.state.credit import CreditWeights, fair_share_terms, usage_shares
+from federator.sched.state.ledger import Ledger
+from federator.wire.client_protocol import TenantRow
 
 Table = list[list[int]]
 """By tenant's row and by resource."""

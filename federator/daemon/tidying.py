@@ -23,8 +23,8 @@ from federator.model.event import Changed, LogRecord
 from federator.model.lifecycle import TERMINAL
 from federator.model.reason import ReasonCode
 from federator.model.workload import SiteName, WorkloadId
-from federator.sched.ledger import Entry, Ledger
-from federator.sites.protocol import Tidied, TidyOrder
+from federator.sched.state.ledger import Entry, Ledger
+from federator.wire.agent_protocol import Tidied, TidyOrder
 
 LOOK_EVERY_S: Final = 60.0
 ALL_EVERY_S: Final = 86_400.0

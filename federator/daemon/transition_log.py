@@ -15,7 +15,7 @@ from federator.daemon.views import exit_code_of
 from federator.model.event import Awarded, Changed, Forgotten, LogRecord, Submitted
 from federator.model.lifecycle import TERMINAL, Happening
 from federator.model.workload import SiteName, WorkloadId
-from federator.sched.ledger import Entry, Ledger
+from federator.sched.state.ledger import Entry, Ledger
 
 log = structlog.get_logger()
 

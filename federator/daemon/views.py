@@ -14,14 +14,14 @@ from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.reason import Reason, ReasonCode
 from federator.model.submission import Option, Submission
 from federator.model.workload import Job, SiteName, Workload, WorkloadId
-from federator.sched.credit import CreditWeights, usage_shares
-from federator.sched.federation import Federation
-from federator.sched.ledger import Entry, Ledger
-from federator.sched.policy import Ranked
-from federator.sched.standing import QuotaReport, Standing, standings
-from federator.sites.calls import QueueCall, QueueOutcome, QueueRow, SiteRow
-from federator.sites.queue_rows import QueueRank, SetbackRow, ShortfallRow
-from federator.sites.slurm.file_names import FederationIds, files_of
+from federator.sched.passes.federation import Federation
+from federator.sched.queue.policy import Ranked
+from federator.sched.queue.standing import QuotaReport, Standing, standings
+from federator.sched.state.credit import CreditWeights, usage_shares
+from federator.sched.state.ledger import Entry, Ledger
+from federator.slurm.options.file_names import FederationIds, files_of
+from federator.wire.client_protocol import QueueCall, QueueOutcome, QueueRow, SiteRow
+from federator.wire.queue_rows import QueueRank, SetbackRow, ShortfallRow
 
 RANKS_KEPT_S: Final = 5.0
 _SETTLED: Final = TERMINAL | {WorkloadState.HELD}  # nothing more happens soon

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
+from federator.agent.base import Holder, Missing
 from federator.errors import SiteRefused
 from federator.faults.process import later
 from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 from federator.model.plan import JobPlan
 from federator.model.site import AttemptReport, Node, NodeShare, NodeState, SiteJobState
 from federator.model.workload import AttemptId
-from federator.sites.base import Holder, Missing
 
 PROLOG_S: Final = 0.4
 MALLORY: Final = "mallory"  # has no workload, and pretends

@@ -15,11 +15,11 @@ from federator.faults.log import SharedLog
 from federator.faults.net import Line, LineTransport, Network
 from federator.faults.process import Process, later
 from federator.model.workload import SiteName
-from federator.sched.federation import Federation
-from federator.sites.calls import Call
-from federator.sites.protocol import ClientCall
-from federator.sites.replies import Reply
-from federator.sites.transport import Transport
+from federator.sched.passes.federation import Federation
+from federator.wire.agent_protocol import ClientCall
+from federator.wire.client_protocol import Call
+from federator.wire.replies import Reply
+from federator.wire.transport import Transport
 
 Ways = dict[SiteName, tuple[Network, Callable[[Line], None]]]
 RESTART_S: Final = 1.0  # systemd's RestartSec

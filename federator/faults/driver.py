@@ -1,7 +1,7 @@
 """How does an agent of the fault simulator use its Slurm? Slowly, and dying at named points.
 
 sbatch runs in the helper, a process of its own: once it was called it goes on whatever becomes of
-the agent. Its limits are those of ``sites/slurm/site_exec.py``: called within 12 s or not at all,
+the agent. Its limits are those of ``slurm/site_exec.py``: called within 12 s or not at all,
 and ended after 30 s.
 """
 
@@ -14,16 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from federator.errors import SiteRefused, SiteUnavailable
-from federator.faults.cluster import Cluster
-from federator.faults.process import NOBODY, Process, later
-from federator.faults.slurm import SimulatedJob
-from federator.model.site import AttemptReport, Node, SiteJob, SiteJobState
-from federator.model.workload import AttemptId
-from federator.sites.base import (
+from federator.agent.base import (
     NOTHING,
     Missing,
     Own,
+    Partition,
     Probe,
     Removal,
     SbatchRefused,
@@ -32,10 +27,15 @@ from federator.sites.base import (
     Sweep,
     Tidying,
 )
-from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
-from federator.sites.slurm.client import START_WITHIN_S
-from federator.sites.slurm.parse_site import Partition
-from federator.sites.slurm.refusals import kind_of_refusal
+from federator.errors import SiteRefused, SiteUnavailable
+from federator.faults.cluster import Cluster
+from federator.faults.process import NOBODY, Process, later
+from federator.faults.slurm import SimulatedJob
+from federator.model.site import AttemptReport, Node, SiteJob, SiteJobState
+from federator.model.workload import AttemptId
+from federator.slurm.client import START_WITHIN_S
+from federator.slurm.refusals import kind_of_refusal
+from federator.wire.agent_protocol import LaunchOrder, PreemptOrder, SignalTo
 
 SBATCH_ENDS_S: Final = 30.0  # after it was called (site_exec.TIMEOUT_S)
 ASKING_S: Final = 0.02

@@ -16,7 +16,7 @@ from federator.model.event import Awarded, Changed, Submitted, decode_event
 from federator.model.lifecycle import TERMINAL, TRANSITIONS, Happening, WorkloadState
 from federator.model.site import Node, SiteJobState
 from federator.model.workload import AttemptId, Job, WorkloadId
-from federator.sched.ledger import Ledger
+from federator.sched.state.ledger import Ledger
 
 CANCELS_WITHIN_S: Final = 15.0  # once nothing fails any more
 _BY_ITSELF: Final = (SiteJobState.COMPLETED, SiteJobState.TIMEOUT)

@@ -13,9 +13,10 @@ from typing import Final
 
 from federator.errors import SiteUnavailable
 from federator.faults.process import NOBODY, Process, later
-from federator.sites.calls import frame
-from federator.sites.protocol import ByteReader, Ping, Pong
-from federator.sites.transport import Channel
+from federator.wire.agent_protocol import Ping, Pong
+from federator.wire.client_protocol import frame
+from federator.wire.framing import ByteReader
+from federator.wire.transport import Channel
 
 CONNECT_S: Final = 10.0  # a network that does not answer
 _IDLE: Final = (frame(Ping()), frame(Pong()))
@@ -148,7 +149,7 @@ class Line:
 
 
 class DaemonEnd:
-    """A ``Channel`` of the daemon's; see ``sites.transport``."""
+    """A ``Channel`` of the daemon's; see ``wire.transport``."""
 
     def __init__(self, line: Line, process: Process) -> None:
         self._line = line

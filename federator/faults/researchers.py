@@ -13,7 +13,8 @@ import msgspec
 from federator.faults.kinds import FaultKind
 from federator.faults.model import Model
 from federator.model.submission import Option, Submission
-from federator.sites.calls import (
+from federator.slurm.options.quantities import array
+from federator.wire.client_protocol import (
     Call,
     CancelCall,
     CancelReply,
@@ -22,8 +23,7 @@ from federator.sites.calls import (
     SubmitCall,
     SubmitReply,
 )
-from federator.sites.replies import Reply
-from federator.sites.slurm.quantities import array
+from federator.wire.replies import Reply
 
 PATIENCE_S: Final = 40.0  # of one command
 AGAIN_S: Final = (1.0, 4.0)

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from federator.agent.config import AgentConfig
+from federator.agent.greeting import await_welcome, refuse_strangers
+from federator.agent.journal import TAKEOVER_S, Journal, Mark, Served, Step, check_epoch
 from federator.agent.shell import Agent
 from federator.errors import FederatorError, SiteUnavailable
 from federator.faults.cluster import Cluster
@@ -25,11 +27,9 @@ from federator.faults.driver import MortalDriver, Spell
 from federator.faults.net import AgentEnd, Line, Network
 from federator.faults.process import DiskFull, Process
 from federator.model.workload import AttemptId
-from federator.sites.calls import Call
-from federator.sites.greeting import await_welcome, refuse_strangers
-from federator.sites.journal import TAKEOVER_S, Journal, Mark, Served, Step, check_epoch
-from federator.sites.replies import Reply
-from federator.sites.researchers import Answer
+from federator.wire.client_protocol import Call
+from federator.wire.replies import Reply
+from federator.wire.researchers import Answer
 
 _T = TypeVar("_T")
 _SPOOL_HANGS_S: Final = 3.0

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
+from federator.agent.base import Holder
 from federator.errors import SiteRefused
 from federator.model.gres import plus
 from federator.model.plan import JobPlan
@@ -23,7 +24,6 @@ from federator.model.site import (
     combined_state,
 )
 from federator.model.workload import AttemptId
-from federator.sites.base import Holder
 
 
 @dataclass(slots=True)

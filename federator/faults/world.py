@@ -28,7 +28,7 @@ from federator.faults.site_host import SiteHost
 from federator.model.lifecycle import TERMINAL
 from federator.model.site import Node
 from federator.model.workload import AttemptId, SiteName
-from federator.sched.ledger import Ledger
+from federator.sched.state.ledger import Ledger
 from federator.store.replaying import replay_log
 
 USERS: Final = ("ada", "bob", "eve")

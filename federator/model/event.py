@@ -213,7 +213,7 @@ class SnapshotUsage(Event, frozen=True, kw_only=True, omit_defaults=True, tag="s
 
 
 class SnapshotWorkload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one workload stands: as ``sched.ledger.Entry``, field by field."""
+    """How one workload stands: as ``sched.state.ledger.Entry``, field by field."""
 
     id: WorkloadId
     index: int = 0  # in its array

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Self
 
 
 class Score(NamedTuple):
     """Smaller is better, compared from left to right; the sum over a workload's jobs.
 
-    Order of the terms: docs/architecture.md, "Score". ``bytes_to_move`` is 0 until data is
-    placed.
+    Computed by ``sched.bid.score``; explained in docs/architecture.md, "Score".
+    ``bytes_to_move`` is 0 until data is placed.
     """
 
     preempts: int = 0  # 1 when victims must go
@@ -22,15 +22,6 @@ class Score(NamedTuple):
     gpu_worth: float = 0.0  # of all GPUs taken, so that the least capable that do are taken
     fragmentation: float = 0.0  # by how many GPUs it raises those of no use in its racks
     bytes_to_move: float = 0.0
-
-    @classmethod
-    def total(cls, scores: Iterable[Score], *, with_gpus: bool) -> Self:
-        """The sum over a workload's jobs; ``with_gpus``: one of them has GPUs.
-
-        Then a gang's racks must not be chosen by the node of a job that goes with it.
-        """
-        summed = cls(*(sum(terms) for terms in zip(*scores, strict=True)))
-        return summed._replace(gpus_unasked=0) if with_gpus else summed
 
     def named(self) -> dict[str, float]:
         """The terms that are not 0, by name: so they keep their meaning in the log."""

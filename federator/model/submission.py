@@ -25,7 +25,7 @@ class Submission(Struct, frozen=True, kw_only=True):
     """What the researcher typed, resolved (command line > environment > script), not interpreted.
 
     ``components[k]`` holds the options of het job component k; one component is a plain job. What
-    may stand in it is for ``sites.slurm.interpret`` to say, through which every submission comes.
+    may stand in it is for ``slurm.options.interpret`` to say, through which every submission comes.
     """
 
     components: tuple[tuple[Option, ...], ...]

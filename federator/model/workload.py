@@ -205,7 +205,7 @@ class AttemptId:
         """Read the attempt a Slurm comment starts with; None when it names none.
 
         Anyone may write any comment: numbers that no message can carry name no attempt. No
-        workload has the number 0: so a site's own probes are called (``sites.verifying``).
+        workload has the number 0: so a site's own probes are called (``agent.verifying``).
         """
         match = _ATTEMPT.fullmatch(comment)
         if match is None:

@@ -8,8 +8,8 @@ from typing import Final
 
 from federator.policies.fifo import Fifo
 from federator.policies.mast import Mast
-from federator.sched.credit import CreditWeights
-from federator.sched.policy import Policy
+from federator.sched.queue.policy import Policy
+from federator.sched.state.credit import CreditWeights
 
 POLICIES: Final[Mapping[str, Callable[[CreditWeights], Policy]]] = MappingProxyType(
     {

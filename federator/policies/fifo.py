@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from federator.model.lifecycle import WorkloadState
-from federator.sched.ledger import Ledger
-from federator.sched.policy import Ranked, RankedList, Ranking
+from federator.sched.queue.policy import Ranked, RankedList, Ranking
+from federator.sched.state.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True)

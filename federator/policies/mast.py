@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from federator.sched.credit import CreditWeights
-from federator.sched.ledger import Ledger
-from federator.sched.policy import Ranking
-from federator.sched.ranking import CreditRanking
+from federator.sched.queue.policy import Ranking
+from federator.sched.queue.ranking import CreditRanking
+from federator.sched.state.credit import CreditWeights
+from federator.sched.state.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True)

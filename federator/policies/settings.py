@@ -22,7 +22,7 @@ RULE_KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "min_run_s": "preemption.min_run_s",
     }
 )
-"""Attributes of ``sched.rules.Rules``."""
+"""Attributes of ``sched.state.rules.Rules``."""
 
 WEIGHT_KEYS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -33,7 +33,7 @@ WEIGHT_KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "non_preemptible": "credit.non_preemptible",
     }
 )
-"""Attributes of ``sched.credit.CreditWeights``."""
+"""Attributes of ``sched.state.credit.CreditWeights``."""
 
 USAGE_KEYS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -41,7 +41,7 @@ USAGE_KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "usage_half_life_h": "credit.usage_half_life_h",
     }
 )
-"""Attributes of ``sched.usage.UsageMemory``."""
+"""Attributes of ``sched.state.usage.UsageMemory``."""
 
 POLICY_KEYS: Final[Mapping[str, str]] = MappingProxyType({**RULE_KEYS, **WEIGHT_KEYS, **USAGE_KEYS})
 """All of them."""

@@ -38,11 +38,11 @@ from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.tenant import Tenancy
 from federator.model.workload import SiteName, WorkloadId
-from federator.sched.federation import Federation
-from federator.sched.ledger import Ledger
-from federator.sched.policy import Policy
-from federator.sched.rules import Rules
-from federator.sched.usage import UsageAverage
+from federator.sched.passes.federation import Federation
+from federator.sched.queue.policy import Policy
+from federator.sched.state.ledger import Ledger
+from federator.sched.state.rules import Rules
+from federator.sched.state.usage import UsageAverage
 from federator.sim.physics import Physics
 from federator.sim.scenario import Life, Moment, Scenario, Stay
 from federator.sim.site_state import SimulatedAttempt, SiteState

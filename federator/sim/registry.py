@@ -1,7 +1,9 @@
-"""Which policies replay a trace? By name; a policy's code is imported when it is asked for.
+"""Lists what can replay a trace, by name: the daemon's policies, and baselines to compare with.
 
-To add one: a class with ``replay`` (see ``TracePolicy``) in a module of its own, and a row here.
-An engine of another kind, such as one that drives the federation itself, is added the same way.
+Every policy of ``federator.policies`` is here under the name that it has in federation.yaml, and is
+replayed by the federation's own code. To add a baseline: a class with ``replay`` (see
+``TracePolicy``) in a module of ``baselines``, and a row here; its name must be no policy's. Its
+code is imported when it is asked for.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from federator.errors import InvalidRequest
+from federator.policies import POLICIES
 from federator.sim.setting_names import refusal
 from federator.sim.trace import TracePolicy
 
@@ -50,24 +53,33 @@ class PolicyEntry:
         elif not hasattr(kind, "adjusted"):
             raise refusal(settings, name)
         else:
-            policy = kind.adjusted(settings)
+            policy = kind.adjusted(settings, **self.parameters)
         return policy
 
 
 def _entry(about: str, module: str, kind: str, **parameters: Any) -> PolicyEntry:
-    module = f"federator.sim.policies.{module}"
+    module = f"federator.sim.baselines.{module}"
     return PolicyEntry(about=about, module=module, kind=kind, parameters=parameters)
+
+
+def _of_the_daemon(name: str) -> PolicyEntry:
+    about = "the federation itself: every pool bids for every job"
+    return PolicyEntry(
+        about=about if name == DEFAULT_POLICY else f"{about}; ranked as by the daemon's {name}",
+        module="federator.sim.federation_replay",
+        kind="FederationReplay",
+        parameters={"policy": name},
+    )
 
 
 DEFAULT_POLICY: Final = "mast"
 
-TRACE_POLICIES: Final[Mapping[str, PolicyEntry]] = MappingProxyType({
-    "mast": _entry("the federation itself: every pool bids for every job", "mast",
-                   "MastReplay"),
-    "fifo": _entry("each pool in order of submission, on nodes", "fifo", "FifoReplay"),
-    "sjf": _entry("each pool its shortest job first, on nodes", "sjf", "SjfReplay"),
-    "fifo-count": _entry("as fifo; a pool is a counter", "fifo", "FifoReplay", placed=False),
-    "sjf-count": _entry("as sjf; a pool is a counter", "sjf", "SjfReplay", placed=False),
+BASELINES: Final[Mapping[str, PolicyEntry]] = MappingProxyType({
+    "pool-fifo": _entry("each pool in order of submission, on nodes", "fifo", "FifoReplay"),
+    "pool-sjf": _entry("each pool its shortest job first, on nodes", "sjf", "SjfReplay"),
+    "pool-fifo-count": _entry("as pool-fifo; a pool is a counter", "fifo", "FifoReplay",
+                              placed=False),
+    "pool-sjf-count": _entry("as pool-sjf; a pool is a counter", "sjf", "SjfReplay", placed=False),
     "maxmin": _entry("pools share all GPUs, max-min fair", "maxmin", "MaxMinReplay"),
     "ssf": _entry("each pool its least GPU-seconds first", "ssf", "SsfReplay"),
     "gssf": _entry("one pool of all GPUs, least GPU-seconds first", "gssf", "GssfReplay"),
@@ -82,14 +94,23 @@ TRACE_POLICIES: Final[Mapping[str, PolicyEntry]] = MappingProxyType({
     "sia-vc": _entry("as sia, with all that is to come known", "sia_vc", "SiaVcReplay"),
 })  # fmt: skip
 
+TRACE_POLICIES: Final[Mapping[str, PolicyEntry]] = MappingProxyType(
+    {**{name: _of_the_daemon(name) for name in POLICIES}, **BASELINES}
+)
+
+NAMES_ONCE: Final[Mapping[str, str]] = MappingProxyType(
+    {"sjf": "pool-sjf", "fifo-count": "pool-fifo-count", "sjf-count": "pool-sjf-count"}
+)
+"""Names that baselines once had; taken until 0.2, and not listed."""
+
 
 def trace_policy(name: str, settings: Mapping[str, float] | None = None) -> TracePolicy:
-    """The policy of this name.
+    """The policy or baseline of this name.
 
     Raises:
         InvalidRequest: there is none.
     """
-    entry = TRACE_POLICIES.get(name)
+    entry = TRACE_POLICIES.get(NAMES_ONCE.get(name, name))
     if entry is None:
         known = ", ".join(TRACE_POLICIES)
         raise InvalidRequest(f"--policy: {name[:60]!r} is unknown; expected one of {known}")

@@ -20,7 +20,7 @@ _OF_NO_EFFECT: Final = {
     "non_preemptible": "every job of a trace may be evicted",
 }
 TAKEN: Final = tuple(sorted((POLICY_KEYS.keys() | OF_PHYSICS | OF_REPLAYS) - _OF_NO_EFFECT.keys()))
-"""What applies under ``mast``, the one policy that has settings."""
+"""What applies where the federation itself replays."""
 
 
 def check_name(name: str, policy: str) -> None:

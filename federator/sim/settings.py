@@ -16,9 +16,9 @@ from pydantic import ValidationError
 from federator.config import PolicyConfig
 from federator.errors import InvalidRequest
 from federator.policies.settings import POLICY_KEYS, RULE_KEYS, USAGE_KEYS, WEIGHT_KEYS, at_keys
-from federator.sched.credit import CreditWeights
-from federator.sched.rules import Rules
-from federator.sched.usage import UsageMemory
+from federator.sched.state.credit import CreditWeights
+from federator.sched.state.rules import Rules
+from federator.sched.state.usage import UsageMemory
 from federator.sim.physics import Physics
 from federator.sim.setting_names import OF_PHYSICS, check_name
 

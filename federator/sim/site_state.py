@@ -15,7 +15,7 @@ from federator.model.plan import JobPlan
 from federator.model.site import Node, NodeShare, NodeState, RunningJob
 from federator.model.tenant import HIGHEST_PRIORITY
 from federator.model.workload import AttemptId, WorkloadId
-from federator.sched.site_scheduler import SiteScheduler
+from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.sim.scenario import SimulatedSite
 
 

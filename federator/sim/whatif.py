@@ -18,13 +18,13 @@ from federator.model.site import Node
 from federator.model.submission import Submission, pack_submission
 from federator.model.tenant import Tenancy, Tenant
 from federator.model.workload import SiteName, TenantName
-from federator.sched.rules import Rules
+from federator.sched.state.rules import Rules
 from federator.sim.fleet import Fleet
-from federator.sim.past_workload import History, PastWorkload, history_of
-from federator.sim.sacct import SacctRecord, read_records
+from federator.sim.importers.past_workload import History, PastWorkload, history_of
+from federator.sim.importers.sacct import SacctRecord, read_records
+from federator.sim.importers.trace_csv import shown
 from federator.sim.scenario import Arrival, Life, Scenario, SimulatedSite
 from federator.sim.trace import LeftOut, LeftOutReason, ReplayOptions, TracePool
-from federator.sim.trace_csv import shown
 
 _NEEDED: Final = frozenset({"Start", "Account", "User"})
 _NODES_PER_RACK: Final = 16  # a dump does not say it

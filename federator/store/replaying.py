@@ -12,7 +12,7 @@ import msgspec
 from federator import __version__
 from federator.errors import DamagedLog, StoreError
 from federator.model.event import LogRecord, decode_event
-from federator.sched.federation import Federation
+from federator.sched.passes.federation import Federation
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from federator.errors import ConfigError
-from federator.kit import texts
+from federator.site_installer import texts
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _INSTANCE: Final = os.environ.get("FEDERATOR_TESTBED_NAME", "")

@@ -10,8 +10,8 @@ from typing import Final
 from docker.models.containers import Container
 
 from federator.errors import FederatorError
-from federator.kit.contents import HOOK_TREES
-from federator.kit.helper import HELPER_SOURCE, helper_of
+from federator.site_installer.contents import HOOK_TREES
+from federator.site_installer.helper import HELPER_SOURCE, helper_of
 from federator.testbed import inside
 from federator.testbed.archive import ArchivedFile, digest, files_below, pack, python_sources
 from federator.testbed.layout import ACCOUNT, HELPER, LIB_DIR, REPOSITORY, USER_DIR

@@ -11,9 +11,9 @@ from typing import Final
 
 import yaml
 
-from federator.kit import slurm_conf as ours
-from federator.kit import texts
-from federator.kit.texts import File
+from federator.site_installer import slurm_conf as ours
+from federator.site_installer import texts
+from federator.site_installer.texts import File
 from federator.testbed.layout import (
     ACCOUNT,
     AGENT_CONFIG,

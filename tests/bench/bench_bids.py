@@ -20,10 +20,10 @@ import numpy as np
 from federator.model.plan import Bid, BidRequest
 from federator.model.site import Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
-from federator.sched.negative_cache import NegativeCache, Rights
-from federator.sched.room import Room
-from federator.sched.site_scheduler import SiteScheduler
-from federator.sched.workload_plan import place_all
+from federator.sched.bid.negative_cache import NegativeCache, Rights
+from federator.sched.bid.room import Room
+from federator.sched.bid.site_scheduler import SiteScheduler
+from federator.sched.bid.workload_plan import place_all
 
 PARTITIONS = tuple(f"p{k}" for k in range(20))
 GPU_NODES, CPU_NODES, CPU_JOBS = 2_500, 64_000, 5_000

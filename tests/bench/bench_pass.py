@@ -29,9 +29,9 @@ from federator.model.message import (
 from federator.model.site import Node
 from federator.model.workload import Job, SiteName
 from federator.policies.mast import Mast
-from federator.sched.federation import Federation
-from federator.sched.rules import Rules
-from federator.sched.site_scheduler import SiteScheduler
+from federator.sched.bid.site_scheduler import SiteScheduler
+from federator.sched.passes.federation import Federation
+from federator.sched.state.rules import Rules
 from tests.bench.bench_bids import yardstick
 from tests.fakes.build import draft, rack
 

@@ -39,8 +39,8 @@ from typing import Final
 from federator.model.event import Changed, decode_event
 from federator.model.lifecycle import Happening
 from federator.model.workload import WorkloadId
-from federator.sched.ledger import Ledger
-from federator.sched.tax import destroyed_gpu_s
+from federator.sched.state.ledger import Ledger
+from federator.sched.state.tax import destroyed_gpu_s
 from federator.store.sqlite import SqliteStore
 from federator.testbed.layout import GPU_NODES, LOCAL_USER, StateDir
 from tests.slurm.conftest import clear, lasting

@@ -17,8 +17,8 @@ from federator.model.event import decode_event, encode_event
 from federator.model.message import Record, SubmitAsked
 from federator.model.workload import SiteName
 from federator.policies.fifo import Fifo
-from federator.sched.federation import Federation
-from federator.sched.rules import Rules
+from federator.sched.passes.federation import Federation
+from federator.sched.state.rules import Rules
 from federator.store.sqlite import SqliteStore
 from tests.fakes.build import draft, gang
 

@@ -34,14 +34,14 @@ from federator.model.workload import (
     WorkloadId,
 )
 from federator.policies.mast import Mast
-from federator.sched.backlog import Backlog
-from federator.sched.credit import CreditWeights, fair_share_terms
-from federator.sched.federation import Federation
-from federator.sched.holdings import Charge, Holdings
-from federator.sched.ledger import Ledger
-from federator.sched.ranking import CreditRanking, RankColumns
-from federator.sched.rules import Rules
-from federator.sched.usage import WindowAverage
+from federator.sched.passes.federation import Federation
+from federator.sched.queue.ranking import CreditRanking, RankColumns
+from federator.sched.state.backlog import Backlog
+from federator.sched.state.credit import CreditWeights, fair_share_terms
+from federator.sched.state.holdings import Charge, Holdings
+from federator.sched.state.ledger import Ledger
+from federator.sched.state.rules import Rules
+from federator.sched.state.usage import WindowAverage
 from tests.fakes.build import submission
 
 REPEATS: Final = 5

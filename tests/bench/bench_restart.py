@@ -30,10 +30,10 @@ from federator.model.event import LogRecord, encode_event
 from federator.model.lifecycle import WorkloadState
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import AttemptReport, SiteJobState
-from federator.sched.ledger import Ledger
-from federator.sched.snapshot import taken
-from federator.sites.calls import BANNER, frame
-from federator.sites.protocol import (
+from federator.sched.state.ledger import Ledger
+from federator.sched.state.snapshot import taken
+from federator.store.sqlite import SqliteStore
+from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
     Answer,
     Ask,
@@ -42,10 +42,10 @@ from federator.sites.protocol import (
     Ping,
     Pong,
     Report,
-    read_frame,
     to_agent_decoder,
 )
-from federator.store.sqlite import SqliteStore
+from federator.wire.client_protocol import BANNER, frame
+from federator.wire.framing import read_frame
 from tests.fakes.long_log import SITES, long_log
 
 WORKLOADS = 100_000

@@ -25,15 +25,15 @@ from pathlib import Path
 
 import numpy as np
 
+from federator.planner.anticipation import WINDOWS_S
+from federator.planner.boosted import FIRST_S, BoostedForecast
+from federator.planner.forecast import SimilarJobs
+from federator.planner.history import STEP_S, PoolHistory
+from federator.sim.baselines.sia import Knowledge, SiaReplay
 from federator.sim.generate.sia import SIA_VARIANTS
-from federator.sim.policies.sia import Knowledge, SiaReplay
+from federator.sim.importers.trace_csv import TraceBuilder, read_pools, read_trace
 from federator.sim.registry import trace_policy
 from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePolicy
-from federator.sim.trace_csv import TraceBuilder, read_pools, read_trace
-from federator.slow.anticipation import WINDOWS_S
-from federator.slow.boosted import FIRST_S, BoostedForecast
-from federator.slow.forecast import SimilarJobs
-from federator.slow.history import STEP_S, PoolHistory
 
 BESIDE = Path(__file__).resolve().parents[3] / "shared" / "traces"
 TRACES = Path(os.environ.get("FEDERATOR_TRACES", BESIDE))
@@ -59,7 +59,7 @@ def told(name: str, traces: Sequence[Trace], policy: TracePolicy) -> None:
         shared += jcts_s(trace, policy.replay(trace, ReplayOptions()))
     took_s = time.process_time() - began_s
     for trace in traces:
-        alone += jcts_s(trace, trace_policy("fifo-count").replay(trace, ReplayOptions()))
+        alone += jcts_s(trace, trace_policy("pool-fifo-count").replay(trace, ReplayOptions()))
     gains = sorted(a / b for a, b in zip(alone, shared, strict=True))
     later_s = [b - a for a, b in zip(alone, shared, strict=True) if b > a]
     print(f"  {name:20}{math.exp(statistics.fmean(map(math.log, gains))):8.2f}x"

@@ -39,10 +39,10 @@ import time
 import venv
 from pathlib import Path
 
-from federator.sim.policies.mast import MastReplay
-from federator.sim.registry import TRACE_POLICIES, trace_policy
+from federator.sim.federation_replay import FederationReplay
+from federator.sim.importers.trace_csv import TraceBuilder, read_pools, read_trace
+from federator.sim.registry import BASELINES, trace_policy
 from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePool
-from federator.sim.trace_csv import TraceBuilder, read_pools, read_trace
 from tests.fakes.traces import prefix
 
 NODES = (32, 32, 32, 32, 16, 8, 8, 4, 4, 4, 4)
@@ -136,7 +136,7 @@ def write(jobs: Trace, folder: Path) -> list[str]:
 def replays(jobs: Trace) -> None:
     print(f"{len(jobs):,} jobs, {len(jobs.pools)} pools, {jobs.capacity:,} GPUs; medians of "
           f"{REPEATS}, CPU time of the replay alone")  # fmt: skip
-    for name in (name for name in TRACE_POLICIES if name != "mast"):
+    for name in BASELINES:
         took_s, table = timed(name, jobs)
         mean_s = wait_s(jobs, table) / len(jobs)
         print(f"  {name:12}{took_s:8.3f} s{len(jobs) / took_s:12,.0f} jobs/s"
@@ -182,7 +182,7 @@ def of_the_federation(folder: Path) -> None:
         for exact in (False, True):
             gc.collect()
             began_s = time.process_time()
-            table = MastReplay(exact=exact).replay(first, ReplayOptions())
+            table = FederationReplay(exact=exact).replay(first, ReplayOptions())
             times_s.append(time.process_time() - began_s)
             starts_s.append(table.start_s)
         assert starts_s[0] == starts_s[1], "the engines differ"
@@ -210,7 +210,7 @@ def beside_accasim(folder: Path) -> None:
         groups = {"g": {"core": PEER_GPUS // nodes}}
         system.write_text(json.dumps({"groups": groups, "resources": {"g": nodes}}))
         print(f"  AccaSim with {nodes} nodes of {PEER_GPUS // nodes}")
-        for name, theirs in (("fifo-count", "FIFO"), ("sjf-count", "SJF")):
+        for name, theirs in (("pool-fifo-count", "FIFO"), ("pool-sjf-count", "SJF")):
             words = [str(python), str(DRIVER), str(workload), str(system), theirs, asks]
             compare(jobs, name, words)
 
@@ -231,7 +231,7 @@ def main() -> None:
     jobs = philly_like()
     replays(jobs)
     with tempfile.TemporaryDirectory() as folder:
-        whole_command("fifo", write(jobs, Path(folder)), "< 100 MB")
+        whole_command("pool-fifo", write(jobs, Path(folder)), "< 100 MB")
         print("\nmast: every pool bids for every job")
         of_the_federation(Path(folder))
         print(f"\nbeside {ACCASIM}: {PEER_JOBS:,} jobs, one pool of {PEER_GPUS} GPUs as a counter")

@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Final
 
-from federator.sites.slurm.parse_jobs import SQUEUE_FORMAT, parse_jobs, parse_layouts
-from federator.sites.slurm.parse_nodes import parse_nodes
+from federator.slurm.parse_jobs import SQUEUE_FORMAT, parse_jobs, parse_layouts
+from federator.slurm.parse_nodes import parse_nodes
 from federator.testbed import layout
 from tests.slurm.federation import open_to_all
 

@@ -42,9 +42,9 @@ import numpy as np
 from federator.model.plan import BidRequest
 from federator.model.site import Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
-from federator.sched.site_scheduler import SiteScheduler
-from federator.sites.slurm.parse_jobs import SQUEUE_FORMAT, parse_jobs, parse_layouts
-from federator.sites.slurm.parse_nodes import parse_nodes, parse_topology
+from federator.sched.bid.site_scheduler import SiteScheduler
+from federator.slurm.parse_jobs import SQUEUE_FORMAT, parse_jobs, parse_layouts
+from federator.slurm.parse_nodes import parse_nodes, parse_topology
 from federator.testbed.archive import ArchivedFile, pack
 
 CONTAINER: Final = "federator-bench-slurmctld"

@@ -23,10 +23,10 @@ from functools import partial
 from pathlib import Path
 
 from federator.model.submission import Option, Submission
-from federator.sites.calls import BANNER, SubmitCall, SubmitReply, frame
-from federator.sites.replies import reply_decoder
 from federator.store.base import Store
 from federator.store.opening import open_store
+from federator.wire.client_protocol import BANNER, SubmitCall, SubmitReply, frame
+from federator.wire.replies import reply_decoder
 from tests.fakes.redis_server import RedisServer
 
 REPEATS = 3

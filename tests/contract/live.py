@@ -8,7 +8,7 @@ from typing import Final
 
 from federator.errors import SiteUnavailable
 from federator.model.site import NodeState
-from federator.sites.slurm.client import SlurmClient
+from federator.slurm.client import SlurmClient
 from federator.testbed import layout
 from tests.contract.runners import DockerRunner
 from tests.contract.situation import SHARED, SLEEP, Condition

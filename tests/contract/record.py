@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 
-from federator.sites.slurm.client import SlurmClient
+from federator.slurm.client import SlurmClient
 from tests.contract.live import SITES, LiveHands
 from tests.contract.runners import TRANSCRIPTS, DockerRunner, Exchange, RecordingRunner
 from tests.contract.situation import play

@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from federator.sites.slurm.parse_accounts import SACCT_FIELDS
-from federator.sites.slurm.runner import Completed
+from federator.slurm.parse_accounts import SACCT_FIELDS
+from federator.slurm.runner import Completed
 from tests.contract.live import HOOKS, RULES, SITES, LiveHands
 from tests.contract.runners import DockerRunner
 

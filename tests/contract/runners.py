@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from federator.sites.slurm.runner import Completed
+from federator.slurm.runner import Completed
 
 TRANSCRIPTS = Path(__file__).parent / "transcripts"
 LATER = frozenset(

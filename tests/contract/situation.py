@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
+from federator.agent.base import Partition, Seen
 from federator.errors import FederatorError
 from federator.model.site import Node, NodeState, SiteJob
 from federator.model.workload import AttemptId, WorkloadId
-from federator.sites.base import Seen
-from federator.sites.protocol import PreemptOrder, SignalTo
-from federator.sites.slurm.client import SlurmClient, SlurmSweep
-from federator.sites.slurm.file_names import no_files
-from federator.sites.slurm.parse_base import Reading
-from federator.sites.slurm.parse_site import Partition, SlurmConfig
+from federator.slurm.client import SlurmClient, SlurmSweep
+from federator.slurm.options.file_names import no_files
+from federator.slurm.parse_base import Reading
+from federator.slurm.parse_site import SlurmConfig
+from federator.wire.agent_protocol import PreemptOrder, SignalTo
 
 FIRST_WORKLOAD: Final = 2**32 + 7000
 SLEEP: Final = "#!/bin/sh\nexec sleep 900\n"

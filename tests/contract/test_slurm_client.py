@@ -7,12 +7,12 @@ from math import inf
 
 import pytest
 
+from federator.agent.base import SbatchRefused
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.model.reason import ReasonCode
 from federator.model.site import NodeShare, NodeState, SiteJobState
 from federator.model.workload import AttemptId, WorkloadId
-from federator.sites.base import SbatchRefused
-from federator.sites.slurm.client import SlurmClient
+from federator.slurm.client import SlurmClient
 from federator.testbed import cluster, layout
 from federator.testbed.layout import StateDir
 from tests.contract.live import SITES, LiveHands, NoHands

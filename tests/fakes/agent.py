@@ -10,23 +10,23 @@ from typing import Any, Literal, TypeVar, cast
 import pytest
 
 from federator.agent.acts import SiteActs
+from federator.agent.base import Seen, SiteDriver
 from federator.agent.config import AgentConfig
 from federator.agent.core import AgentCore
 from federator.agent.effects import AgentEffect
+from federator.agent.greeting import await_welcome
+from federator.agent.journal import Journal
+from federator.agent.kept_orders import KeptOrders
 from federator.agent.memory import AgentMemory
 from federator.agent.observations import Done, Now
 from federator.agent.shell import Agent
+from federator.agent.spool import Spool
 from federator.errors import SiteRefused
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.faults.slurm import SimulatedSlurm
 from federator.model.workload import AttemptId
-from federator.sched.site_scheduler import SiteScheduler
-from federator.sites.base import Seen, SiteDriver
-from federator.sites.calls import BANNER, Message, frame
-from federator.sites.greeting import await_welcome
-from federator.sites.journal import Journal
-from federator.sites.kept_orders import KeptOrders
-from federator.sites.protocol import (
+from federator.sched.bid.site_scheduler import SiteScheduler
+from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
     Ask,
     CancelOrder,
@@ -38,7 +38,7 @@ from federator.sites.protocol import (
     Welcome,
     from_agent_decoder,
 )
-from federator.sites.spool import Spool
+from federator.wire.client_protocol import BANNER, Message, frame
 from tests.fakes.build import attempt, gang, plan_on, rack, submission
 from tests.fakes.slurm import SimulatedSite
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from federator.sched.backlog import Backlog, Lane
-from federator.sched.holdings import Holdings
-from federator.sched.ledger import Entry, Ledger
-from federator.sched.saves import SaveTimes
+from federator.sched.state.backlog import Backlog, Lane
+from federator.sched.state.holdings import Holdings
+from federator.sched.state.ledger import Entry, Ledger
+from federator.sched.state.saves import SaveTimes
 
 Attributes = dict[tuple[type, str], str]
 

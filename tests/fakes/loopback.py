@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
+from federator.agent.base import told_apart
+from federator.agent.setbacks import Setbacks
 from federator.errors import SiteRefused
 from federator.faults.clock import VirtualClock
 from federator.faults.slurm import SimulatedJob, SimulatedSlurm
@@ -53,14 +55,12 @@ from federator.model.site import AttemptReport, Capacity, Leave, Node, SiteJobSt
 from federator.model.tenant import LOWEST_PRIORITY, Tenancy, Tenant
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.policies.fifo import Fifo
-from federator.sched.federation import Federation
-from federator.sched.ledger import Entry, Ledger
-from federator.sched.policy import Policy
-from federator.sched.rules import Rules
-from federator.sched.site_scheduler import SiteScheduler, summarise
-from federator.sched.snapshot import taken
-from federator.sites.base import told_apart
-from federator.sites.setbacks import Setbacks
+from federator.sched.bid.site_scheduler import SiteScheduler, summarise
+from federator.sched.passes.federation import Federation
+from federator.sched.queue.policy import Policy
+from federator.sched.state.ledger import Entry, Ledger
+from federator.sched.state.rules import Rules
+from federator.sched.state.snapshot import taken
 
 LATENCY_S: Final = 0.01
 POLL_S: Final = 10.0
@@ -71,7 +71,7 @@ SiteCommand = AskSite | LaunchAt | CancelAt | PreemptAt | ShrinkAt | AskAbout
 
 
 class LoopbackAgent:
-    """One channel's worth of agent: what ``federator.sites.agent`` does, without waiting.
+    """One channel's worth of agent: what ``federator.agent`` does, without waiting.
 
     Args:
         site: its name.

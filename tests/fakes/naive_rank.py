@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import Job, TenantName, Workload
-from federator.sched.credit import CreditWeights
-from federator.sched.policy import Ranked
+from federator.sched.queue.policy import Ranked
+from federator.sched.state.credit import CreditWeights
 
 LOWEST = 7
 

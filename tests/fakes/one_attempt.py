@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from federator.agent.base import Holder, Seen, SubmittedJob, Sweep
 from federator.agent.core import AgentCore
 from federator.agent.effects import (
     AgentEffect,
@@ -38,9 +39,10 @@ from federator.agent.effects import (
     SettleLeases,
     Tell,
     Terminate,
-    Wake,
+    WakeAt,
     WriteMark,
 )
+from federator.agent.journal import Mark, MarkIndex
 from federator.agent.observations import (
     AgentObservation,
     Done,
@@ -53,10 +55,7 @@ from federator.agent.observations import (
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport, NodeShare, SiteJobState
 from federator.model.workload import AttemptId
-from federator.sites.base import Holder, Seen, SubmittedJob, Sweep
-from federator.sites.calls import Message
-from federator.sites.journal import Mark, MarkIndex
-from federator.sites.protocol import (
+from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
     AttemptAbsent,
     CancelOrder,
@@ -67,6 +66,7 @@ from federator.sites.protocol import (
     RecoverAsk,
     Welcome,
 )
+from federator.wire.client_protocol import Message
 from tests.fakes.build import attempt, plan_on, rack, submission
 
 ATTEMPT: Final = attempt()
@@ -176,7 +176,7 @@ class OneAttempt:
                 self.endings.update({r.attempt: r for r in effect.reports if r.state.ended})
             case Send():
                 self._hear(effect.message)
-            case Wake():
+            case WakeAt():
                 self.wake_at_s = effect.at_s
             case KeepOrder() | SendKept():
                 pass
@@ -204,7 +204,9 @@ class OneAttempt:
 
     def options(self) -> dict[str, Callable[[], None]]:
         """Everything that can happen now, by name."""
-        found = {name: partial(self.observe, Ordered(message=ORDERS[name])) for name in ORDERS}
+        found: dict[str, Callable[[], None]] = {
+            name: partial(self.observe, Ordered(message=ORDERS[name])) for name in ORDERS
+        }
         if self.dies_after < 0:
             found |= {f"die after {n}": partial(self._die_after, n) for n in range(3)}
         for effect in self.under_way:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from federator.errors import SiteRefused, SiteUnavailable
-from federator.faults.slurm import SimulatedJob, SimulatedSlurm
-from federator.model.site import AttemptReport, Node, SiteJob, SiteJobState
-from federator.model.workload import AttemptId
-from federator.sites.base import (
+from federator.agent.base import (
     NOTHING,
     Missing,
     Own,
+    Partition,
     Probe,
     Removal,
     SbatchRefused,
@@ -21,9 +18,12 @@ from federator.sites.base import (
     Sweep,
     Tidying,
 )
-from federator.sites.protocol import LaunchOrder, PreemptOrder, SignalTo
-from federator.sites.slurm.parse_site import Partition
-from federator.sites.slurm.refusals import kind_of_refusal
+from federator.errors import SiteRefused, SiteUnavailable
+from federator.faults.slurm import SimulatedJob, SimulatedSlurm
+from federator.model.site import AttemptReport, Node, SiteJob, SiteJobState
+from federator.model.workload import AttemptId
+from federator.slurm.refusals import kind_of_refusal
+from federator.wire.agent_protocol import LaunchOrder, PreemptOrder, SignalTo
 
 
 class SimulatedSite:

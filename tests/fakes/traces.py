@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from federator.sim.importers.trace_csv import TraceBuilder
 from federator.sim.registry import trace_policy
 from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePolicy, TracePool
-from federator.sim.trace_csv import TraceBuilder
 
 
 def pool(name: str, nodes: int, gpus_per_node: int = 1) -> TracePool:

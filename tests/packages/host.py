@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from docker.models.containers import Container
+from fedbuild import debs
+from fedbuild.debs import DebPackage
 
-from federator.testbed import cluster, debs, inside
+from federator.testbed import cluster, inside
 from federator.testbed.archive import ArchivedFile, pack
-from federator.testbed.debs import DebPackage
 from federator.testbed.layout import SiteLayout
 
 # What changes whenever anything is installed or an account is made, whoever does it.

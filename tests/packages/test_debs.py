@@ -16,12 +16,13 @@ from pathlib import Path
 
 import asyncssh
 import pytest
+from fedbuild import debs
+from fedbuild.debs import DebPackage
 
 from federator import __version__
-from federator.sites.calls import BANNER
-from federator.testbed import debs, layout
-from federator.testbed.debs import DebPackage
+from federator.testbed import layout
 from federator.testbed.layout import SiteLayout, StateDir
+from federator.wire.client_protocol import BANNER
 from tests.packages.host import Host, clean
 
 pytestmark = pytest.mark.packages

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from fedbuild import wheel
 
 from federator import __version__
 from federator.share import DATA, TREES
-from federator.testbed import wheel
 from federator.testbed.layout import REPOSITORY
 
 pytestmark = pytest.mark.packages

@@ -16,7 +16,7 @@ import pytest
 from federator.agent import attempt, steps
 from federator.agent.attempt import Act, AttemptEdge, AttemptEvent, AttemptState
 from federator.agent.effects import AgentEffect, WriteMark
-from federator.sites.journal import Step
+from federator.agent.journal import Step
 from tests.fakes.one_attempt import OneAttempt
 
 HAPPENINGS: Final = int(os.environ.get("FEDERATOR_INTERLEAVINGS", "4"))

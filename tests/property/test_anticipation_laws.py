@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federator.slow.anticipation import PoolQueue, length_class, plan_starts
-from federator.slow.history import FEATURES, PoolHistory
-from federator.slow.resource_plan import ResourcePlan
+from federator.planner.anticipation import PoolQueue, length_class, plan_starts
+from federator.planner.history import FEATURES, PoolHistory
+from federator.planner.resource_plan import ResourcePlan
 
 STEP_S = 10
 WINDOWS_S = (10, 30, 120)

@@ -13,14 +13,14 @@ from federator.model.plan import Bid, BidRequest, JobPlan
 from federator.model.score import Score
 from federator.model.site import Node, RunningJob
 from federator.model.workload import Job, WorkloadId
-from federator.sched.apart import too_few_nodes
-from federator.sched.placement import fits_somewhere
-from federator.sched.plausible import plan_contradiction
-from federator.sched.reservation import endings_of, reserve
-from federator.sched.room import Room
-from federator.sched.running import Occupants
-from federator.sched.site_scheduler import SiteScheduler, capacity_of
-from federator.sched.workload_plan import never_fits, place_all
+from federator.sched.bid.apart import too_few_nodes
+from federator.sched.bid.placement import fits_somewhere
+from federator.sched.bid.reservation import endings_of, reserve
+from federator.sched.bid.room import Room
+from federator.sched.bid.running import Occupants
+from federator.sched.bid.site_scheduler import SiteScheduler, capacity_of
+from federator.sched.bid.workload_plan import never_fits, place_all
+from federator.sched.passes.plausible import plan_contradiction
 from federator.sim.site_state import shares_of
 from tests.property.test_placement_laws import jobs, nodes, usable
 from tests.property.test_preemption_laws import NOW_S, sites

@@ -19,10 +19,10 @@ from federator.model.event import (
 from federator.model.lifecycle import TERMINAL
 from federator.model.message import Record
 from federator.model.tenant import Tenancy
-from federator.sched import snapshot
-from federator.sched.ledger import Ledger
-from federator.sched.snapshot import taken
-from federator.sched.usage import DecayedAverage, UsageAverage, WindowAverage
+from federator.sched.state import snapshot
+from federator.sched.state.ledger import Ledger
+from federator.sched.state.snapshot import taken
+from federator.sched.state.usage import DecayedAverage, UsageAverage, WindowAverage
 from tests.fakes.ledger_dump import dump
 from tests.fakes.loopback import Loopback
 from tests.property.test_federation_laws import (

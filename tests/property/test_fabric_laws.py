@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from federator.model.site import Node
 from federator.model.workload import Job
-from federator.sched.choice import share_per_node
-from federator.sched.fabric import Fabric
-from federator.sched.placement import Placed, locality_cost, place_job
-from federator.sched.room import FreeNode, Room
+from federator.sched.bid.choice import share_per_node
+from federator.sched.bid.fabric import Fabric
+from federator.sched.bid.placement import Placed, place_job
+from federator.sched.bid.room import FreeNode, Room
+from federator.sched.bid.score import locality_cost
 
 SOME = settings(max_examples=200, deadline=None)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federator.model.workload import SiteName
-from federator.sched.failures import (
+from federator.sched.state.failures import (
     DAY_S,
     PRIOR_FAILURES_PER_NODE_DAY,
     PRIOR_NODE_DAYS,

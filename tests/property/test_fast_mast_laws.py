@@ -13,13 +13,13 @@ from unittest import mock
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from federator.sched import bidding, fragmentation
-from federator.sched.rules import Rules
+from federator.sched.bid import bidding, fragmentation
+from federator.sched.state.rules import Rules
 from federator.sim.fast import flat_pass, flat_site, shared_mix
-from federator.sim.policies.mast import MastReplay
+from federator.sim.federation_replay import FederationReplay
+from federator.sim.importers.trace_csv import TraceBuilder
 from federator.sim.settings import Settings, settings_of
 from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePool
-from federator.sim.trace_csv import TraceBuilder
 
 AUDITED = ReplayOptions(audit=True)
 
@@ -77,7 +77,7 @@ def assert_same(
     chosen = Settings(rules=rules) if chosen is None else chosen
 
     def ran(exact: bool) -> Timetable:
-        replay = MastReplay(exact=exact, settings=chosen)
+        replay = FederationReplay(exact=exact, settings=chosen)
         return replay.replay(trace, AUDITED)
 
     fast, slow = ran(exact=False), ran(exact=True)
@@ -165,7 +165,7 @@ def test_those_within_quota_go_first_whatever_came_before() -> None:
     others = [(30 + n, 50, 2 + n % 3, 1 + n % 2) for n in range(12)]
     trace = made(pools, greedy + others)
     assert_same(trace)
-    start_s = MastReplay().replay(trace, AUDITED).start_s
+    start_s = FederationReplay().replay(trace, AUDITED).start_s
     late = [row for row in range(40) if start_s[row] > 60]
     assert late, "the first tenant must have borrowed and waited"
     assert min(start_s[40:]) < max(start_s[row] for row in late)
@@ -193,5 +193,5 @@ def test_who_was_held_back_by_a_bid_that_lost_is_asked_again() -> None:
     trace = made(pools, early + middle + late)
     assert_same(trace)
     with mock.patch.object(flat_site.FlatSite, "is_held_back", return_value=False):
-        unlike = MastReplay().replay(trace, AUDITED)
-    assert unlike != MastReplay().replay(trace, AUDITED), "the trace no longer shows it"
+        unlike = FederationReplay().replay(trace, AUDITED)
+    assert unlike != FederationReplay().replay(trace, AUDITED), "the trace no longer shows it"

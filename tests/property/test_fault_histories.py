@@ -19,6 +19,7 @@ import pytest
 
 from federator.agent import searching
 from federator.agent.attempt import AttemptEvent, AttemptState
+from federator.agent.journal import Mark
 from federator.agent.memory import AttemptRecord
 from federator.agent.searching import Searching
 from federator.agent.shell import Agent
@@ -32,10 +33,9 @@ from federator.faults.site_host import MortalJournal
 from federator.model.lifecycle import Happening
 from federator.model.message import Command, Record
 from federator.model.workload import AttemptId
-from federator.sched.holdings import Holdings
-from federator.sched.ledger import Entry, Ledger
-from federator.sched.turn import Turn
-from federator.sites.journal import Mark
+from federator.sched.passes.turn import Turn
+from federator.sched.state.holdings import Holdings
+from federator.sched.state.ledger import Entry, Ledger
 
 HISTORIES = 500
 PARTS = 20

@@ -18,6 +18,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from federator.agent.base import Missing, SubmittedJob
+from federator.agent.kept_orders import KeptOrders
 from federator.daemon.effects import Effects
 from federator.faults import history, world
 from federator.faults.clock import VirtualClock, run_virtual
@@ -34,12 +36,10 @@ from federator.model.lifecycle import Happening
 from federator.model.message import LaunchAt
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.workload import ArrayTask, AttemptId, WorkloadId
-from federator.sched import admission
-from federator.sched.holding import Holding
-from federator.sched.holdings import Holdings
-from federator.sites.base import Missing, SubmittedJob
-from federator.sites.kept_orders import KeptOrders
-from federator.sites.protocol import LaunchOrder
+from federator.sched.passes import admission
+from federator.sched.passes.holding import Holding
+from federator.sched.state.holdings import Holdings
+from federator.wire.agent_protocol import LaunchOrder
 
 SEEDS = range(12)
 

@@ -19,10 +19,10 @@ from federator.model.site import NodeShare, SiteJobState
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import TenantName, WorkloadId
 from federator.policies.mast import Mast
-from federator.sched.continuing import FRUITLESS_ATTEMPTS
-from federator.sched.ledger import Ledger
-from federator.sched.rules import Rules
-from federator.sched.standing import standings
+from federator.sched.passes.continuing import FRUITLESS_ATTEMPTS
+from federator.sched.queue.standing import standings
+from federator.sched.state.ledger import Ledger
+from federator.sched.state.rules import Rules
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import LATENCY_S, Loopback
 

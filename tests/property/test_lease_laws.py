@@ -16,11 +16,11 @@ from tempfile import TemporaryDirectory
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from federator.agent.spool import TIDY_S
+from federator.agent.spool_folder import TICKET_LASTS_S
 from federator.model.site import SiteJobState
 from federator.model.workload import AttemptId
-from federator.sites.protocol import CancelOrder, LaunchOrder
-from federator.sites.spool import TIDY_S
-from federator.sites.spool_folder import TICKET_LASTS_S
+from federator.wire.agent_protocol import CancelOrder, LaunchOrder
 from tests.fakes.agent import Daemon
 from tests.fakes.build import attempt, plan_on, submission
 

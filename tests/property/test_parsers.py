@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from federator.model.site import NodeShare
-from federator.sites.slurm import site_exec
-from federator.sites.slurm.parse_base import (
+from federator.slurm import site_exec
+from federator.slurm.parse_base import (
     count_ids,
     expand_hosts,
     parse_duration_s,
@@ -19,16 +19,11 @@ from federator.sites.slurm.parse_base import (
     parse_other_gres,
     parse_time_s,
 )
-from federator.sites.slurm.parse_jobs import parse_jobs, parse_layout, parse_layouts
-from federator.sites.slurm.parse_nodes import (
-    parse_nodes,
-    parse_state,
-    parse_switches,
-    parse_topology,
-)
-from federator.sites.slurm.parse_site import parse_config, parse_partitions, parse_version
-from federator.sites.slurm.render import fold
-from tests.unit.sites.slurm.texts import FREE, job_line, node_line, squeue_record
+from federator.slurm.parse_jobs import parse_jobs, parse_layout, parse_layouts
+from federator.slurm.parse_nodes import parse_nodes, parse_state, parse_switches, parse_topology
+from federator.slurm.parse_site import parse_config, parse_partitions, parse_version
+from federator.slurm.render import fold
+from tests.unit.slurm.texts import FREE, job_line, node_line, squeue_record
 
 WORDS = st.sampled_from(
     ["JobId=7", "JobState=FAILED", "NodeList=n9", " JOB_GRES=gpu:9", "Nodes=n9", "CPU_IDs=0-9",

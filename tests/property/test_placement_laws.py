@@ -13,12 +13,13 @@ from federator.model.gres import counted
 from federator.model.plan import BidRequest, JobPlan
 from federator.model.site import Node, NodeShare
 from federator.model.workload import Job, WorkloadId
-from federator.sched.choice import share_per_node
-from federator.sched.fabric import Fabric
-from federator.sched.placement import Placed, locality_cost, place_job
-from federator.sched.room import FreeNode, Room
-from federator.sched.site_scheduler import SiteScheduler, capacity_of
-from federator.sched.workload_plan import never_fits, place_all
+from federator.sched.bid.choice import share_per_node
+from federator.sched.bid.fabric import Fabric
+from federator.sched.bid.placement import Placed, place_job
+from federator.sched.bid.room import FreeNode, Room
+from federator.sched.bid.score import locality_cost
+from federator.sched.bid.site_scheduler import SiteScheduler, capacity_of
+from federator.sched.bid.workload_plan import never_fits, place_all
 from tests.fakes.build import attempt
 
 GRES = ((("nic", 2),), counted([("nic", "mlx5", 2), ("nic", "efa", 1)]))

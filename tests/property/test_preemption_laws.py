@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from federator.model.plan import Bid, BidRequest
 from federator.model.site import Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
-from federator.sched import preemption
-from federator.sched.room import Room
-from federator.sched.site_scheduler import SiteScheduler
-from federator.sched.workload_plan import place_all
+from federator.sched.bid import preemption
+from federator.sched.bid.room import Room
+from federator.sched.bid.site_scheduler import SiteScheduler
+from federator.sched.bid.workload_plan import place_all
 from tests.fakes.build import rack
 from tests.property.test_placement_laws import jobs
 

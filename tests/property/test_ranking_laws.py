@@ -20,15 +20,15 @@ from federator.model.message import Command, Record
 from federator.model.tenant import Allowance, Tenancy, Tenant
 from federator.model.workload import Job, TenantName, Workload, WorkloadId
 from federator.policies.mast import Mast
-from federator.sched.backlog import Backlog
-from federator.sched.credit import CreditWeights, usage_shares
-from federator.sched.holdings import Charge, Holdings
-from federator.sched.ledger import Ledger
-from federator.sched.policy import Ranked
-from federator.sched.ranking import CreditRanking
-from federator.sched.rules import Rules
-from federator.sched.standing import standings
-from federator.sched.usage import BUCKETS, DecayedAverage, UsageAverage, WindowAverage
+from federator.sched.queue.policy import Ranked
+from federator.sched.queue.ranking import CreditRanking
+from federator.sched.queue.standing import standings
+from federator.sched.state.backlog import Backlog
+from federator.sched.state.credit import CreditWeights, usage_shares
+from federator.sched.state.holdings import Charge, Holdings
+from federator.sched.state.ledger import Ledger
+from federator.sched.state.rules import Rules
+from federator.sched.state.usage import BUCKETS, DecayedAverage, UsageAverage, WindowAverage
 from tests.fakes.build import draft, gang, rack, workload
 from tests.fakes.loopback import LATENCY_S, Loopback
 from tests.fakes.naive_rank import Held, ancestry, bounds, held_of, naive_rank, request

@@ -19,9 +19,9 @@ import pytest
 from federator.model.plan import JobPlan
 from federator.model.site import Node
 from federator.model.workload import Job
-from federator.sched.fabric import Fabric
-from federator.sched.placement import Placed, place_job
-from federator.sched.room import Room
+from federator.sched.bid.fabric import Fabric
+from federator.sched.bid.placement import Placed, place_job
+from federator.sched.bid.room import Room
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
 TOPOLOGY, JOBS = TRACES / "lingjun-crux-2023.topo.csv", TRACES / "lingjun-crux-2023.csv"

@@ -19,8 +19,8 @@ from federator.faults.world import config_of
 from federator.model.event import encode_event
 from federator.model.message import Record, SubmitAsked
 from federator.model.workload import SiteName, WorkloadId
-from federator.sched.federation import Federation
-from federator.sched.snapshot import taken
+from federator.sched.passes.federation import Federation
+from federator.sched.state.snapshot import taken
 from federator.store.replaying import replay_log
 from tests.fakes.build import draft, gang
 

@@ -13,9 +13,9 @@ from federator.model.message import SiteAnswer
 from federator.model.plan import Bid, BidRequest
 from federator.model.site import Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
-from federator.sched.room import Room
-from federator.sched.site_scheduler import SiteScheduler
-from federator.sched.workload_plan import place_all
+from federator.sched.bid.room import Room
+from federator.sched.bid.site_scheduler import SiteScheduler
+from federator.sched.bid.workload_plan import place_all
 
 SOME = settings(max_examples=250, deadline=None)
 NOW_S = 1_000.0

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federator.errors import InvalidRequest
-from federator.sim.history import past_jobs
-from federator.sim.sacct import SacctRecord, read_records
-from tests.unit.sim.test_sacct import DATA
+from federator.sim.importers.history import past_jobs
+from federator.sim.importers.sacct import SacctRecord, read_records
+from tests.unit.sim.importers.test_sacct import DATA
 
 LINES = (DATA / "24.11" / "duplicates.txt").read_text().splitlines()
 DOCUMENTS = [json.loads(gzip.decompress((DATA / release / "jobs.json.gz").read_bytes()))

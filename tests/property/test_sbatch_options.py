@@ -14,11 +14,9 @@ from federator.model.site import AttemptReport, SiteJobState
 from federator.model.submission import Option, Submission
 from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from federator.model.workload import AttemptId
-from federator.sites.calls import QueueReply, QueueRow, SubmitCall, frame
-from federator.sites.protocol import Ask, JobRequest, Report
-from federator.sites.slurm.interpret import interpret
-from federator.sites.slurm.option_table import ALIASES, OPTIONS, OWN, Arity, Treatment
-from federator.sites.slurm.options import (
+from federator.slurm.options.interpret import interpret
+from federator.slurm.options.option_table import ALIASES, OPTIONS, OWN, Arity, Treatment
+from federator.slurm.options.options import (
     DIRECTIVE,
     UsageError,
     check_script,
@@ -28,7 +26,9 @@ from federator.sites.slurm.options import (
     resolve,
     words_of,
 )
-from federator.sites.slurm.render import without_directives
+from federator.slurm.render import without_directives
+from federator.wire.agent_protocol import Ask, JobRequest, Report
+from federator.wire.client_protocol import QueueReply, QueueRow, SubmitCall, frame
 
 NAMES = sorted(OPTIONS)
 VALUES = st.text(max_size=12)

@@ -14,10 +14,10 @@ from federator.model.lifecycle import AT_SITE, Happening, WorkloadState
 from federator.model.plan import Bid, BidRequest
 from federator.model.site import Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
-from federator.sched.eviction import spared_jobs_yet, spared_yet
-from federator.sched.room import Room
-from federator.sched.site_scheduler import SiteScheduler
-from federator.sched.workload_plan import place_all
+from federator.sched.bid.room import Room
+from federator.sched.bid.site_scheduler import SiteScheduler
+from federator.sched.bid.workload_plan import place_all
+from federator.sched.passes.eviction import spared_jobs_yet, spared_yet
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 from tests.property.test_federation_laws import CALM, FAULTS, HISTORIES, Act, acts, fresh, play

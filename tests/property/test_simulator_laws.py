@@ -13,14 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from federator.errors import InvalidRequest
-from federator.sim.policies.sia import Foresight, Knowledge, PerfectForesight, SiaReplay
-from federator.sim.policies.themis import ThemisReplay
-from federator.sim.policies.tiresias import TiresiasReplay
+from federator.sim.baselines.sia import Foresight, Knowledge, PerfectForesight, SiaReplay
+from federator.sim.baselines.themis import ThemisReplay
+from federator.sim.baselines.tiresias import TiresiasReplay
+from federator.sim.importers.trace_csv import TraceBuilder, read_pools
+from federator.sim.importers.trace_file import read_any_trace
 from federator.sim.registry import TRACE_POLICIES, trace_policy
 from federator.sim.space import NodeSpace
 from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePolicy, TracePool
-from federator.sim.trace_csv import TraceBuilder, read_pools
-from federator.sim.trace_file import read_any_trace
 from tests.fakes.naive_replay import (
     NaiveJob,
     naive_federated,
@@ -61,11 +61,13 @@ class ScriptedSia(SiaReplay):
 PERFECT_SIA = SiaReplay(knowledge=Knowledge.PERFECT, windows_s=WINDOWS_S)
 
 NAIVE: Mapping[str, tuple[TracePolicy, Callable[[Trace], list[NaiveJob]]]] = {
-    "fifo": (trace_policy("fifo"), lambda t: naive_strict(t, lambda _: 0, True)),
-    "sjf": (trace_policy("sjf"), lambda t: naive_strict(t, lambda j: j.duration_s, True)),
-    "fifo-count": (trace_policy("fifo-count"), lambda t: naive_strict(t, lambda _: 0, False)),
-    "sjf-count": (
-        trace_policy("sjf-count"), lambda t: naive_strict(t, lambda j: j.duration_s, False),
+    "pool-fifo": (trace_policy("pool-fifo"), lambda t: naive_strict(t, lambda _: 0, True)),
+    "pool-sjf": (trace_policy("pool-sjf"), lambda t: naive_strict(t, lambda j: j.duration_s, True)),
+    "pool-fifo-count": (
+        trace_policy("pool-fifo-count"), lambda t: naive_strict(t, lambda _: 0, False),
+    ),
+    "pool-sjf-count": (
+        trace_policy("pool-sjf-count"), lambda t: naive_strict(t, lambda j: j.duration_s, False),
     ),
     "ssf": (
         trace_policy("ssf"), lambda t: naive_strict(t, lambda j: j.duration_s * j.gpus, False),
@@ -146,7 +148,7 @@ def test_federated_binds_each_job_to_the_pool_that_a_naive_replay_says(trace: Tr
 @given(trace=traces())
 def test_whoever_knows_what_comes_slows_no_job(policy: TracePolicy, trace: Trace) -> None:
     """SIA, theorem 1: no job starts later than if its pool shared nothing."""
-    alone = trace_policy("fifo-count").replay(trace, AUDITED).start_s
+    alone = trace_policy("pool-fifo-count").replay(trace, AUDITED).start_s
     shared = policy.replay(trace, AUDITED).start_s
     assert all(a <= b for a, b in zip(shared, alone, strict=True))
 
@@ -163,7 +165,9 @@ def test_every_job_runs_once_it_has_come_and_as_long_as_it_lasts(name: str, trac
         assert ran_s == trace.duration_s[row] or table.preemptions[row]
 
 
-@pytest.mark.parametrize("name", ["fifo", "sjf", "fifo-count", "sjf-count", "ssf"])
+@pytest.mark.parametrize(
+    "name", ["pool-fifo", "pool-sjf", "pool-fifo-count", "pool-sjf-count", "ssf"]
+)
 @quick(60)
 @given(trace=traces())
 def test_no_pool_uses_more_than_it_has_at_any_instant(name: str, trace: Trace) -> None:
@@ -199,7 +203,9 @@ def test_the_same_trace_gives_the_same_timetable(name: str, trace: Trace) -> Non
     assert once(audit=False) == once(audit=False) == once(audit=True)
 
 
-@pytest.mark.parametrize("name", ["fifo", "sjf", "fifo-count", "sjf-count", "ssf", "tiresias"])
+@pytest.mark.parametrize(
+    "name", ["pool-fifo", "pool-sjf", "pool-fifo-count", "pool-sjf-count", "ssf", "tiresias"]
+)
 @quick(25)
 @given(trace=traces())
 def test_a_pool_that_shares_nothing_is_not_changed_by_the_others(name: str, trace: Trace) -> None:

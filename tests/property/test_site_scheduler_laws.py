@@ -11,10 +11,10 @@ from federator.model.plan import Bid, BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import Node, NodeState
 from federator.model.workload import Job, WorkloadId
-from federator.sched.negative_cache import NegativeCache, Rights
-from federator.sched.room import Room
-from federator.sched.site_scheduler import SiteScheduler
-from federator.sched.workload_plan import place_all
+from federator.sched.bid.negative_cache import NegativeCache, Rights
+from federator.sched.bid.room import Room
+from federator.sched.bid.site_scheduler import SiteScheduler
+from federator.sched.bid.workload_plan import place_all
 from tests.fakes.build import attempt
 from tests.property.test_placement_laws import jobs, nodes
 

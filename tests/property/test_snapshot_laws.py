@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from federator.cli.bid_files import read_snapshot
 from federator.model.site import LocalJob, Node, NodeShare, NodeState, RunningJob, Snapshot
 from federator.model.workload import SiteName
-from federator.sched.site_scheduler import SiteScheduler
+from federator.sched.bid.site_scheduler import SiteScheduler
 from tests.fakes.build import attempt, plan_on
 
 names = st.sampled_from(["n0", "n1", "n2", "gone"])

@@ -17,12 +17,12 @@ import pytest
 from click.testing import CliRunner
 
 from federator.cli.simulate import simulate
+from federator.sim.baselines.sia import Knowledge, SiaReplay
 from federator.sim.experiments.speedup import compared
-from federator.sim.policies.mast import MastReplay
-from federator.sim.policies.sia import Knowledge, SiaReplay
-from federator.sim.registry import TRACE_POLICIES, trace_policy
+from federator.sim.federation_replay import FederationReplay
+from federator.sim.importers.trace_csv import read_pools, read_trace
+from federator.sim.registry import BASELINES, trace_policy
 from federator.sim.trace import ReplayOptions, Trace, TracePolicy, TracePool
-from federator.sim.trace_csv import read_pools, read_trace
 from tests.fakes.naive_replay import naive_place
 from tests.fakes.traces import prefix, replay
 
@@ -76,11 +76,11 @@ def plain_starts(
     return starts
 
 
-@pytest.mark.parametrize("policy", ["fifo", "sjf", "fifo-count", "sjf-count"])
+@pytest.mark.parametrize("policy", ["pool-fifo", "pool-sjf", "pool-fifo-count", "pool-sjf-count"])
 def test_every_job_starts_when_plain_loops_say(venus: Trace, policy: str) -> None:
     found = replay(venus, policy).start_s
     for pool, rows in zip(venus.pools, venus.by_pool(), strict=True):
-        key = venus.duration_s.__getitem__ if policy.startswith("sjf") else lambda _: 0
+        key = venus.duration_s.__getitem__ if policy.startswith("pool-sjf") else lambda _: 0
         starts = plain_starts(venus, rows, pool, key, not policy.endswith("count"))
         assert starts == {row: found[row] for row in rows}, pool.name
 
@@ -88,13 +88,14 @@ def test_every_job_starts_when_plain_loops_say(venus: Trace, policy: str) -> Non
 def test_the_first_jobs_run_when_and_where_the_federation_says(venus: Trace) -> None:
     """The fast engine for ``mast`` beside the federation's own code, which takes far longer."""
     first = prefix(venus, 800)
-    fast = MastReplay().replay(first, ReplayOptions(audit=True))
-    slow = MastReplay(exact=True).replay(first, ReplayOptions())
+    fast = FederationReplay().replay(first, ReplayOptions(audit=True))
+    slow = FederationReplay(exact=True).replay(first, ReplayOptions())
     assert fast.start_s == slow.start_s
     assert fast.site == slow.site
 
 
-@pytest.mark.parametrize("policy", TRACE_POLICIES)
+# Of the daemon's policies only mast has the fast engine, which a month needs.
+@pytest.mark.parametrize("policy", ["mast", *BASELINES])
 def test_the_month_runs_end_to_end(policy: str, tmp_path: Path) -> None:
     words = ["--trace", str(TRACE), "--pools", str(POOLS), "--policy", policy, "--json"]
     more = ["--jobs-out", str(tmp_path / "J.csv")]
@@ -122,7 +123,7 @@ def test_the_month_runs_end_to_end(policy: str, tmp_path: Path) -> None:
 def test_whoever_knows_what_comes_slows_none_of_the_month(
     venus: Trace, policy: TracePolicy
 ) -> None:
-    alone, shared = replay(venus, "fifo-count").start_s, replay(venus, policy).start_s
+    alone, shared = replay(venus, "pool-fifo-count").start_s, replay(venus, policy).start_s
     assert all(a <= b for a, b in zip(shared, alone, strict=True))
     earlier = sum(a < b for a, b in zip(shared, alone, strict=True))
     assert earlier > len(venus) / 4
@@ -138,7 +139,7 @@ def _rows() -> list[dict[str, str]]:
 def test_sharing_speeds_up_few_jobs_and_slows_down_fewer(venus: Trace) -> None:
     """As in SIA's table of all pools of Helios: most jobs never wait, and few are slowed."""
     rows = range(len(venus))
-    base = replay(venus, "fifo-count")
+    base = replay(venus, "pool-fifo-count")
     maxmin = compared(venus, base, replay(venus, "maxmin"), rows)
     assert 3 < maxmin.geometric_mean < 5
     assert (maxmin.at(0.05), maxmin.at(0.5)) == (1, 1)
@@ -155,5 +156,5 @@ def test_what_sharing_is_worth_on_this_month(venus: Trace) -> None:
         total = sum(table.end_s) - sum(venus.submit_s) - sum(venus.duration_s)
         return total / len(venus)
 
-    fifo, sjf = mean_wait_s("fifo-count"), mean_wait_s("sjf-count")
+    fifo, sjf = mean_wait_s("pool-fifo-count"), mean_wait_s("pool-sjf-count")
     assert mean_wait_s("gssf") < mean_wait_s("maxmin") < mean_wait_s("ssf") < sjf < fifo

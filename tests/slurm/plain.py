@@ -11,9 +11,10 @@ from typing import Final
 
 import docker
 from docker.models.containers import Container
+from fedbuild import wheel
 
-from federator.kit import texts
-from federator.testbed import images, inside, layout, wheel
+from federator.site_installer import texts
+from federator.testbed import images, inside, layout
 from federator.testbed.archive import ArchivedFile, files_below, pack
 from federator.testbed.cluster import CAPABILITIES
 from federator.testbed.commands import run

@@ -14,7 +14,7 @@ import asyncssh
 import pytest
 import yaml
 
-from federator.kit import texts
+from federator.site_installer import texts
 from federator.testbed import layout
 from federator.testbed.archive import ArchivedFile, files_below
 from federator.testbed.layout import SiteLayout, StateDir

@@ -35,7 +35,7 @@ PYTHON = ("env", "PYTHONPATH=/opt/federator/lib", "python3", "-c")
 ASK = """
 import time
 from federator.cli.client import call
-from federator.sites.calls import SitesCall
+from federator.wire.client_protocol import SitesCall
 began_s = time.monotonic()
 call(SitesCall())
 print(time.monotonic() - began_s)
@@ -43,7 +43,7 @@ print(time.monotonic() - began_s)
 AT_ONCE = """
 from concurrent.futures import ThreadPoolExecutor
 from federator.cli.client import call
-from federator.sites.calls import SitesCall, SitesReply
+from federator.wire.client_protocol import SitesCall, SitesReply
 with ThreadPoolExecutor(200) as pool:
     replies = list(pool.map(lambda _: call(SitesCall()), range(200)))
 print(sum(isinstance(reply, SitesReply) for reply in replies), "answers")

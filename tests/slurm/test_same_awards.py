@@ -15,9 +15,9 @@ from federator.model.event import decode_event
 from federator.model.site import Snapshot
 from federator.model.workload import SiteName
 from federator.policies.mast import Mast
-from federator.sched.rules import Rules
+from federator.sched.state.rules import Rules
 from federator.sim.fleet import Fleet
-from federator.sim.log_scenario import Placement, scenario_of_log
+from federator.sim.importers.log_scenario import Placement, scenario_of_log
 from federator.sim.scenario import SimulatedSite
 from federator.store.sqlite import SqliteStore
 from federator.testbed.layout import StateDir

@@ -12,8 +12,8 @@ import pytest
 
 from federator.errors import InvalidRequest
 from federator.model.submission import Submission
-from federator.sites.slurm.interpret import interpret
-from federator.sites.slurm.options import check_script, parse_command_line, parse_script, resolve
+from federator.slurm.options.interpret import interpret
+from federator.slurm.options.options import check_script, parse_command_line, parse_script, resolve
 from federator.testbed import layout
 
 pytestmark = pytest.mark.slurm

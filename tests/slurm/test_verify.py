@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from federator.cli.client import call
-from federator.sites.calls import Finding, Verdict, VerifyCall, VerifyReply
 from federator.testbed import layout
+from federator.wire.client_protocol import Finding, Verdict, VerifyCall, VerifyReply
 from tests.slurm.federation import Running, at, open_to_all
 from tests.slurm.test_node_failures import WHY, failing_prolog
 

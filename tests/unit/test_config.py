@@ -17,7 +17,7 @@ from federator.model.tenant import UNLIMITED, Allowance
 from federator.model.workload import SiteName, TenantName
 from federator.policies.fifo import Fifo
 from federator.policies.mast import Mast
-from federator.sched.credit import CreditWeights
+from federator.sched.state.credit import CreditWeights
 
 COUNT = "expected a whole number from 0 to 9007199254740992"
 GOOD = """\

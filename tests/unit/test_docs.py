@@ -12,14 +12,15 @@ import pytest
 from pydantic import BaseModel
 
 from federator import config
+from federator.agent.attempt import ATTEMPT_TRANSITIONS, AttemptState
 from federator.cli.main import COMMANDS
 from federator.daemon.transition_log import ENDED, event_name
 from federator.model.event import LogRecord
 from federator.model.lifecycle import TERMINAL, TRANSITIONS, Happening
 from federator.model.message import Command, Observation
 from federator.model.reason import ReasonCode
-from federator.sites.protocol import PROTOCOL_VERSION
 from federator.testbed.layout import REPOSITORY
+from federator.wire.agent_protocol import PROTOCOL_VERSION
 
 DOCS = REPOSITORY / "docs"
 PAGES = sorted([*REPOSITORY.glob("*.md"), *DOCS.rglob("*.md")])
@@ -53,8 +54,35 @@ def anchors_of(page: Path) -> set[str]:
 
 def drawn() -> list[tuple[str, str, str]]:
     """Every arrow of the state diagram: from, to, happening."""
-    (diagram,) = re.findall(r"^```mermaid\n(.*?)^```$", text_of(DOCS / "lifecycle.md"), re.M | re.S)
-    return _EDGE.findall(diagram)
+    return _EDGE.findall(diagrams()[0])
+
+
+def diagrams() -> list[str]:
+    """Of a workload, and of an attempt at its site."""
+    return re.findall(r"^```mermaid\n(.*?)^```$", text_of(DOCS / "lifecycle.md"), re.M | re.S)
+
+
+def drawing_of_attempts() -> str:
+    """All steps of ``ATTEMPT_TRANSITIONS`` that change the state, one arrow for each two states."""
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for (state, event), edge in ATTEMPT_TRANSITIONS.items():
+        if edge.to is not state:
+            names = (state.value.replace(" ", "_"), edge.to.value.replace(" ", "_"))
+            arrows.setdefault(names, []).append(event.value)
+    lines = [f"    {a} --> {b}: {', '.join(sorted(events))}" for (a, b), events in arrows.items()]
+    order = [state.value.replace(" ", "_") for state in AttemptState]
+    lines.sort(key=lambda line: [order.index(line.split()[k].rstrip(":")) for k in (0, 2)])
+    return "\n".join(["stateDiagram-v2", "    [*] --> unknown", *lines]) + "\n"
+
+
+def test_the_attempts_diagram_draws_every_step() -> None:
+    assert diagrams()[1] == drawing_of_attempts(), f"it should be:\n{drawing_of_attempts()}"
+
+
+def test_every_state_of_an_attempt_is_explained() -> None:
+    page = text_of(DOCS / "lifecycle.md").partition("# Life of an attempt")[2]
+    rows = re.findall(r"^\| ([a-z ]+) \|", page, re.MULTILINE)
+    assert [row for row in rows if row != "state"] == [state.value for state in AttemptState]
 
 
 def test_the_state_diagram_draws_every_transition_and_no_other() -> None:
@@ -171,7 +199,7 @@ def test_every_event_of_the_daemons_log_is_explained_and_no_other() -> None:
 
 
 def test_every_event_of_the_agents_log_is_explained_and_no_other() -> None:
-    assert _explained_events("agent") == _events_of("sites")
+    assert _explained_events("agent") == _events_of("agent", "slurm", "wire")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

@@ -21,9 +21,9 @@ from federator.model.plan import BidRequest
 from federator.model.site import Node, SiteJobState
 from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import SiteName
-from federator.sched.policy import Policy
-from federator.sched.rules import Rules
-from federator.sched.site_scheduler import SiteScheduler
+from federator.sched.bid.site_scheduler import SiteScheduler
+from federator.sched.queue.policy import Policy
+from federator.sched.state.rules import Rules
 from federator.sim.fleet import Fleet
 from federator.sim.physics import Physics
 from federator.sim.scenario import Scenario, SimulatedSite

@@ -15,7 +15,7 @@ from dataclasses import astuple, dataclass, fields
 from typing import Final
 
 from federator.errors import InvalidRequest
-from federator.sched.rules import Rules
+from federator.sched.state.rules import Rules
 from federator.sim.experiments.base import (
     Cell,
     DataTable,

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from federator.model.plan import Bid, BidRequest
 from federator.model.site import Node
 from federator.model.workload import AttemptId, Job, WorkloadId
-from federator.sched.site_scheduler import SiteScheduler
+from federator.sched.bid.site_scheduler import SiteScheduler
 
 NODE_GPUS: Final = 8
 _PARTITION: Final = "gpu"

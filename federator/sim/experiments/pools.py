@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
+from federator.sim.importers.trace_csv import TraceBuilder
 from federator.sim.trace import Trace, TracePool
-from federator.sim.trace_csv import TraceBuilder
 
 
 def demands_gpu_s(trace: Trace) -> list[int]:

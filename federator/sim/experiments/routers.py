@@ -13,7 +13,7 @@ from typing import Final
 
 from federator.model.workload import Job, SiteName
 from federator.policies.mast import Mast
-from federator.sched.rules import Rules
+from federator.sched.state.rules import Rules
 from federator.sim.experiments.local_queue import LocalQueueFleet
 from federator.sim.experiments.slo import Lived, gpus_of, together
 from federator.sim.fleet import Fleet

@@ -16,6 +16,9 @@ from statistics import median
 from typing import Final
 
 from federator.errors import InvalidRequest
+from federator.planner.boosted import xgboost
+from federator.sim.baselines.sia import Knowledge, SiaReplay
+from federator.sim.baselines.themis import ThemisReplay
 from federator.sim.experiments.base import (
     Cell,
     DataTable,
@@ -31,13 +34,10 @@ from federator.sim.experiments.base import (
 from federator.sim.experiments.pools import drawn_pools, with_pools, without_donors
 from federator.sim.experiments.speedup import Comparison, compared
 from federator.sim.generate.sia import SIA_VARIANTS, sia_workload
-from federator.sim.policies.sia import Knowledge, SiaReplay
-from federator.sim.policies.themis import ThemisReplay
 from federator.sim.registry import trace_policy
 from federator.sim.trace import ReplayOptions, Trace, TracePolicy
-from federator.slow.boosted import xgboost
 
-BASE_LINE: Final = "fifo-count"  # SIA's FCFS: each pool alone, in order of submission
+BASE_LINE: Final = "pool-fifo-count"  # SIA's FCFS: each pool alone, in order of submission
 WANTED: Final = ("maxmin", "ssf", "gssf", "sia", "sia:durations", "sia:perfect", "sia-vc")
 _FORECASTING: Final = (Knowledge.LEARNT, Knowledge.DURATIONS)
 _DAY_S: Final = 86_400

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from federator.sched.fragmentation import shape_of
+from federator.sched.bid.fragmentation import shape_of
 from federator.sim.trace import Trace
 from federator.sim.trace_scenario import job_of
 

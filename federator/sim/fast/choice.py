@@ -1,4 +1,4 @@
-"""Which nodes of a pool does a job take? The rules of ``sched.choice``, for nodes that are alike.
+"""Which nodes of a pool does a job take? The rules of ``sched.bid.choice``, for equal nodes.
 
 A job of one node goes on the tightest node; of several, into the tightest rack. A total goes on one
 node if one holds it, else on the fewest nodes of one rack, else of all racks, nearer to each other
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
-from federator.sched.fabric import STEP
+from federator.sched.bid.fabric import STEP
 from federator.sim.fast.nodes import PoolNodes
 from federator.sim.trace_scenario import NODES_PER_RACK
 

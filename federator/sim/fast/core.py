@@ -12,8 +12,8 @@ from typing import Final
 
 from federator.errors import FederatorError
 from federator.policies.mast import Mast
-from federator.sched.rules import Rules
-from federator.sched.usage import UsageAverage, UsageMemory
+from federator.sched.state.rules import Rules
+from federator.sched.state.usage import UsageAverage, UsageMemory
 from federator.sim.fast.asked import shapes_of
 from federator.sim.fast.books import Books
 from federator.sim.fast.flat_pass import FlatPasses, Launch

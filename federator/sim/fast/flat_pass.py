@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from federator.sched.bidding import EXPLAINED
+from federator.sched.bid.bidding import EXPLAINED
 from federator.sim.fast.asked import AskedShape
 from federator.sim.fast.flat_site import UNASKED, FlatBid, FlatPlan, FlatSite
 from federator.sim.fast.lanes import WaitingJobs

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from federator.sched.bidding import RETRIED
-from federator.sched.placement import on_grid
+from federator.sched.bid.bidding import RETRIED
+from federator.sched.bid.score import on_grid
 from federator.sim.fast.asked import AskedShape
 from federator.sim.fast.choice import fewest_nodes, locality_cost, one_node, spread
 from federator.sim.fast.nodes import PoolNodes, RackState, rack_key
@@ -163,8 +163,8 @@ class FlatSite:
         """Tell whether refusing it for now puts a price on something: on what would start instead.
 
         Source:
-            ``sched.alternatives``: as much of a total as there is, or as many GPUs of a node as the
-            freest has.
+            ``sched.bid.alternatives``: as much of a total as there is, or as many GPUs of a node as
+            the freest has.
         """
         levels = self.nodes.levels
         if shape.spread or levels < 2:
@@ -188,7 +188,7 @@ class FlatSite:
         return FlatBid(FlatPlan(nodes, shares), len(changes), unasked, cost, changes)
 
     def _changes(self, nodes: list[int], shares: list[int]) -> list[tuple[int, RackKey, RackKey]]:
-        """As ``_stranded_more`` of ``sched.placement`` compares the racks of a plan."""
+        """As ``_stranded_more`` of ``sched.bid.score`` compares the racks of a plan."""
         by_rack: dict[int, list[tuple[int, int]]] = {}
         for node, share in zip(nodes, shares, strict=True):
             by_rack.setdefault(node // NODES_PER_RACK, []).append((node, share))

@@ -11,8 +11,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heapreplace
 
-from federator.sched.credit import CreditWeights, fair_share_terms
-from federator.sched.usage import UsageAverage
+from federator.sched.state.credit import CreditWeights, fair_share_terms
+from federator.sched.state.usage import UsageAverage
 from federator.sim.fast.asked import AskedShape
 from federator.sim.trace import Trace
 

@@ -11,7 +11,7 @@ from collections.abc import Container
 from operator import mul
 from typing import Final
 
-from federator.sched.fragmentation import (
+from federator.sched.bid.fragmentation import (
     PRICES_KEPT,
     REMEMBERED,
     SHAPES_COUNTED,

@@ -28,8 +28,8 @@ from typing import Final
 import numpy as np
 
 from federator.errors import InvalidRequest
+from federator.sim.importers.trace_csv import TraceBuilder
 from federator.sim.trace import Trace, TracePool
-from federator.sim.trace_csv import TraceBuilder
 
 WIDTHS: Final = (1, 2, 4, 8)
 _SHORTEST_MIN: Final = sqrt(10)

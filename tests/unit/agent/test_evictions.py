@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from federator.agent.base import Seen
+from federator.agent.journal import Journal, Mark, Step
 from federator.faults.slurm import SimulatedJob
 from federator.model.site import AttemptReport, Leave, SiteJobState
-from federator.sites.base import Seen
-from federator.sites.journal import Journal, Mark, Step
-from federator.sites.protocol import (
+from federator.wire.agent_protocol import (
     AttemptAbsent,
     CancelOrder,
     LaunchAccepted,

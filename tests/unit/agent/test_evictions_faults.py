@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from federator.agent.acts import AT_ONCE
+from federator.agent.base import Seen
 from federator.errors import SiteRefused
 from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 from federator.model.site import SiteJobState
-from federator.sites.base import Seen
-from federator.sites.protocol import PreemptOrder, Report, SignalTo
+from federator.wire.agent_protocol import PreemptOrder, Report, SignalTo
 from tests.fakes.agent import Daemon
 from tests.fakes.build import attempt, plan_on, rack
 from tests.unit.agent.test_evictions import (

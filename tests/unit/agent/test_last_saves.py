@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from federator.agent.acts import LOOK_TAKES_S
+from federator.agent.base import Seen
 from federator.agent.folders import SAVES_EVERY_S as EVERY_S
 from federator.agent.folders import LastSaves
+from federator.agent.journal import Journal, Mark, Step
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.site import AttemptReport, Leave, RunningJob, SiteJobState, VictimTerms
-from federator.sites.base import Seen
-from federator.sites.journal import Journal, Mark, Step
-from federator.sites.protocol import Ask, Report, SnapshotAsk, SnapshotTaken, unpacked
+from federator.wire.agent_protocol import Ask, Report, SnapshotAsk, SnapshotTaken, unpacked
 from tests.fakes.agent import Daemon, LookedSite, PartOfAgent
 from tests.fakes.build import attempt, plan_on
 

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from federator.agent.acts import AT_ONCE, LOOK_TAKES_S
+from federator.agent.base import Seen
 from federator.agent.folders import LateCheckpoints
+from federator.agent.journal import Mark, Step
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.site import AttemptReport, SiteJobState
-from federator.sites.base import Seen
-from federator.sites.journal import Mark, Step
-from federator.sites.protocol import LaunchAccepted, PreemptOrder, Report
+from federator.wire.agent_protocol import LaunchAccepted, PreemptOrder, Report
 from tests.fakes.agent import Daemon, LookedSite, PartOfAgent, order
 from tests.fakes.build import attempt
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from federator.agent.journal import KEEP_S, Journal
+from federator.agent.kept_orders import KeptOrders
 from federator.agent.searching import INTENT_HORIZON_S
 from federator.model.site import AttemptReport, Leave, SiteJobState
 from federator.model.submission import Submission
 from federator.model.workload import AttemptId
-from federator.sites.journal import KEEP_S, Journal
-from federator.sites.kept_orders import KeptOrders
-from federator.sites.protocol import (
+from federator.wire.agent_protocol import (
     CancelOrder,
     Kept,
     LaunchAccepted,

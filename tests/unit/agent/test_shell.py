@@ -12,16 +12,16 @@ import msgspec
 import pytest
 
 from federator.agent.acts import AT_ONCE
+from federator.agent.base import Missing
 from federator.agent.config import AgentConfig
+from federator.agent.journal import Journal, Mark, Step
 from federator.agent.memory import SEEN_WITHIN_S
 from federator.agent.searching import INTENT_HORIZON_S
 from federator.errors import StaleState
 from federator.model.reason import ReasonCode, RefusalKind
 from federator.model.site import AttemptReport, NodeShare, SiteJobState
 from federator.model.workload import AttemptId
-from federator.sites.base import Missing
-from federator.sites.journal import Journal, Mark, Step
-from federator.sites.protocol import (
+from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
     Admission,
     Ask,

@@ -12,7 +12,7 @@ from federator.agent.shrinks import Shrinks
 from federator.faults.clock import VirtualClock
 from federator.faults.slurm import SimulatedSlurm
 from federator.model.site import SiteJobState
-from federator.sites.protocol import CancelFailed, ShrinkOrder
+from federator.wire.agent_protocol import CancelFailed, ShrinkOrder
 from tests.fakes.agent import PartOfAgent
 from tests.fakes.build import attempt, plan_on, rack
 from tests.fakes.slurm import SimulatedSite

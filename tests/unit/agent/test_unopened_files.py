@@ -10,15 +10,15 @@ from typing import Any, cast
 import pytest
 
 from federator.agent import acts
+from federator.agent.base import SiteDriver
 from federator.agent.folders import ATTEMPTS_PER_LOOK, NOT_OPENED, UnopenedFiles
+from federator.agent.kept_orders import KeptOrders
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.submission import Option, Submission
 from federator.model.workload import AttemptId, TenantName, WorkloadId
-from federator.sites.base import SiteDriver
-from federator.sites.kept_orders import KeptOrders
-from federator.sites.protocol import LaunchOrder
+from federator.wire.agent_protocol import LaunchOrder
 from tests.fakes.agent import PartOfAgent
 
 ATTEMPT = AttemptId(workload=WorkloadId(7), attempt=1)

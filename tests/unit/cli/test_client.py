@@ -13,7 +13,7 @@ from federator.cli import client
 from federator.cli.client import NoAnswer, call
 from federator.errors import SiteUnavailable
 from federator.faults.clock import VirtualClock
-from federator.sites.calls import (
+from federator.wire.client_protocol import (
     BANNER,
     ErrorKind,
     ErrorReply,
@@ -23,7 +23,7 @@ from federator.sites.calls import (
     SitesReply,
     frame,
 )
-from federator.sites.replies import Reply
+from federator.wire.replies import Reply
 
 SAID = frame(SitesReply(sites=()))
 

@@ -14,9 +14,16 @@ from federator.errors import InvalidRequest, SiteUnavailable
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.score import Score
 from federator.model.submission import NodeRange
-from federator.sites.calls import Call, CancelReply, ErrorReply, QueueCall, QueueReply, QueueRow
-from federator.sites.queue_rows import QueueRank, SetbackRow
-from federator.sites.replies import Reply
+from federator.wire.client_protocol import (
+    Call,
+    CancelReply,
+    ErrorReply,
+    QueueCall,
+    QueueReply,
+    QueueRow,
+)
+from federator.wire.queue_rows import QueueRank, SetbackRow
+from federator.wire.replies import Reply
 
 Run = Callable[..., str]
 ID = 2**32 + 1

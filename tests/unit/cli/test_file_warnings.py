@@ -9,7 +9,7 @@ import pytest
 
 from federator.cli.file_warnings import warnings_of
 from federator.model.submission import Submission
-from federator.sites.slurm.options import parse_command_line, resolve
+from federator.slurm.options.options import parse_command_line, resolve
 
 
 def said(*words: str) -> list[str]:

@@ -22,7 +22,8 @@ from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.score import Score
 from federator.model.site import NodeShare
 from federator.model.submission import Option
-from federator.sites.calls import (
+from federator.slurm.options.interpret import interpret
+from federator.wire.client_protocol import (
     Call,
     ErrorKind,
     ErrorReply,
@@ -34,9 +35,8 @@ from federator.sites.calls import (
     SubmitReply,
     frame,
 )
-from federator.sites.replies import Reply, SiteBid
-from federator.sites.replies import TestOnlyReply as BidsReply
-from federator.sites.slurm.interpret import interpret
+from federator.wire.replies import Reply, SiteBid
+from federator.wire.replies import TestOnlyReply as BidsReply
 
 ID = 2**32
 WAITS = Refusal(

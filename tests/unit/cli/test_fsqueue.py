@@ -9,9 +9,9 @@ import pytest
 
 from federator.cli import fsqueue
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
-from federator.sites.calls import Call, QueueCall, QueueReply, QueueRow
-from federator.sites.queue_rows import QueueRank
-from federator.sites.replies import Reply
+from federator.wire.client_protocol import Call, QueueCall, QueueReply, QueueRow
+from federator.wire.queue_rows import QueueRank
+from federator.wire.replies import Reply
 
 
 def row(**changes: Any) -> QueueRow:

@@ -14,10 +14,10 @@ from federator.cli import main as admin
 from federator.cli.generate import generate
 from federator.errors import InvalidRequest
 from federator.sim.generate.sia import SIA_VARIANTS, sia_workload
+from federator.sim.importers.trace_csv import read_pools
+from federator.sim.importers.trace_file import read_any_trace
+from federator.sim.importers.trace_write import write_pools, write_trace
 from federator.sim.trace import Trace, TracePool
-from federator.sim.trace_csv import read_pools
-from federator.sim.trace_file import read_any_trace
-from federator.sim.trace_write import write_pools, write_trace
 
 
 def run(*words: str) -> str:

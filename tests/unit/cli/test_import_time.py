@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from federator.sites.calls import (
+from federator.wire.client_protocol import (
     BANNER,
     CancelReply,
     QueueReply,
@@ -20,7 +20,7 @@ from federator.sites.calls import (
     SubmitReply,
     frame,
 )
-from federator.sites.replies import Reply
+from federator.wire.replies import Reply
 
 # Not inspect: msgspec imports typing_extensions where there is one (no site has it), and that it.
 HEAVY = frozenset(
@@ -55,9 +55,9 @@ OURS = frozenset(
         "federator.model.workload",
         "federator.model.site",
         "federator.model.plan",
-        "federator.sites.protocol",
-        "federator.sites.replies",
-        "federator.sites.slurm.interpret",
+        "federator.wire.agent_protocol",
+        "federator.wire.replies",
+        "federator.slurm.options.interpret",
     }
 )
 PROGRAM = """

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from federator.sites.calls import QueueReply, QueueRow, SitesReply, TenantsReply
-from federator.sites.replies import Reply
+from federator.wire.client_protocol import QueueReply, QueueRow, SitesReply, TenantsReply
+from federator.wire.replies import Reply
 from tests.unit.cli.test_import_time import answering_once
 
 ROWS = tuple(

@@ -9,8 +9,8 @@ import pytest
 
 from federator.cli import explain, fsqueue
 from federator.cli.preemption_words import gpu_time, preemption_lines
-from federator.sites.calls import QueueRow
-from federator.sites.queue_rows import PreemptionRow
+from federator.wire.client_protocol import QueueRow
+from federator.wire.queue_rows import PreemptionRow
 
 WINNER = 2**32 + 7
 

@@ -16,7 +16,7 @@ from federator.cli.rank_words import (
     rank_text,
     standing_text,
 )
-from federator.sites.queue_rows import QueueRank, ShortfallRow
+from federator.wire.queue_rows import QueueRank, ShortfallRow
 
 
 def rank(**changes: Any) -> QueueRank:

@@ -54,12 +54,12 @@ def status(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 
 def test_the_summary_as_json(words: list[str]) -> None:
-    found = parsed(*words, "--policy", "fifo")
+    found = parsed(*words, "--policy", "pool-fifo")
     assert list(found) == [
         "schema", "policy", "seed", "jobs", "left_out", "preemptions", "gpus", "makespan_s",
         "gpu_hours", "utilisation_frac", "wait_s", "jct_s", "pools", "left_out_jobs",
     ]  # fmt: skip
-    assert (found["policy"], found["jobs"], found["left_out"]) == ("fifo", 3, 1)
+    assert (found["policy"], found["jobs"], found["left_out"]) == ("pool-fifo", 3, 1)
     assert found["wait_s"] == {"mean": 2380.0, "median": 0.0, "p95": 7140, "max": 7140}
     assert [pool["pool"] for pool in found["pools"]] == ["ant", "bee"]
     assert found["left_out_jobs"] == [
@@ -68,8 +68,8 @@ def test_the_summary_as_json(words: list[str]) -> None:
 
 
 def test_the_summary_as_a_table(words: list[str]) -> None:
-    head, columns, ant, bee, in_all = run(*words, "--policy", "fifo").stdout.splitlines()
-    assert head == "policy fifo, seed 0, makespan 03:00:00, 0 preemptions"
+    head, columns, ant, bee, in_all = run(*words, "--policy", "pool-fifo").stdout.splitlines()
+    assert head == "policy pool-fifo, seed 0, makespan 03:00:00, 0 preemptions"
     assert columns.split()[:6] == ["POOL", "GPUS", "JOBS", "LEFTOUT", "GPUHOURS", "USE"]
     assert ant.split() == [
         "ant", "8", "2", "0", "20.0", "83.3%", "00:59:30", "00:59:30", "01:59:00", "01:59:00",
@@ -104,7 +104,7 @@ def test_many_that_are_left_out_are_counted(words: list[str], tmp_path: Path) ->
 
 
 def test_each_job_is_written(words: list[str], tmp_path: Path) -> None:
-    run(*words, "--jobs-out", str(tmp_path / "J.csv"), "--policy", "sjf")
+    run(*words, "--jobs-out", str(tmp_path / "J.csv"), "--policy", "pool-sjf")
     assert (tmp_path / "J.csv").read_bytes() == (
         b"job_id,pool,submit_s,start_s,end_s,gpus,site,preemptions\n"
         b"1,ant,0,0,7200,8,ant,0\n2,ant,60,7200,10800,4,ant,0\n3,bee,90,90,690,4,bee,0\n"
@@ -150,7 +150,16 @@ def test_without_pyarrow_parquet_is_refused_before_the_replay(
 
 def test_the_same_seed_gives_the_same_bytes(words: list[str], tmp_path: Path) -> None:
     out = tmp_path / "J.csv"
-    for policy in ("mast", "fifo", "tiresias", "themis", "maxmin", "federated", "sia", "sia-vc"):
+    for policy in (
+        "mast",
+        "pool-fifo",
+        "tiresias",
+        "themis",
+        "maxmin",
+        "federated",
+        "sia",
+        "sia-vc",
+    ):
         more = ["--policy", policy, "--seed", "3", "--json", "--jobs-out", str(out)]
         first, jobs = run(*words, *more).stdout_bytes, out.read_bytes()
         assert (run(*words, *more).stdout_bytes, out.read_bytes()) == (first, jobs)
@@ -158,7 +167,7 @@ def test_the_same_seed_gives_the_same_bytes(words: list[str], tmp_path: Path) ->
 
 def test_policies_are_listed() -> None:
     names = [line.split()[0] for line in run("--policy", "list").stdout.splitlines()]
-    assert names[:5] == ["mast", "fifo", "sjf", "fifo-count", "sjf-count"]
+    assert names[:5] == ["mast", "fifo", "pool-fifo", "pool-sjf", "pool-fifo-count"]
     found = parsed("--policy", "list")
     assert found["schema"] == 1
     assert [policy["name"] for policy in found["policies"]] == names
@@ -171,7 +180,7 @@ def test_no_progress_bar_without_a_terminal(words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--policy", "x"], "--policy: 'x' is unknown; expected one of mast, fifo"),
+        (["--policy", "x"], "--policy: 'x' is unknown; expected one of mast, fifo, pool-fifo"),
         (["--seed", "x"], "Invalid value for '--seed'"),
         (["--jobs-out", "/none/J.csv"], "--jobs-out: /none/J.csv: cannot be written: No such"),
         (["--trace", "/none"], "/none: cannot be read: No such file"),
@@ -227,11 +236,11 @@ def test_a_trace_that_is_missing_or_cannot_be_is_one_message(
 def test_settings_are_named_numbers_and_for_mast_alone(words: list[str]) -> None:
     told = json.loads(run(*words, "--set", "startup_median_s=30", "--json").stdout)
     assert told["policy"] == "mast"
-    for policy, change in (("mast", "save_s"), ("mast", "colour=1"), ("fifo", "save_s=1")):
+    for policy, change in (("mast", "save_s"), ("mast", "colour=1"), ("pool-fifo", "save_s=1")):
         refused = CliRunner().invoke(simulate, [*words, "--policy", policy, "--set", change])
         assert isinstance(refused.exception, InvalidRequest), change
         assert "--set" in str(refused.exception)
-    assert "does not apply to policy fifo, which takes no settings" in str(refused.exception)
+    assert "does not apply to policy pool-fifo, which takes no settings" in str(refused.exception)
 
 
 def test_a_setting_without_effect_is_told_on_stderr(words: list[str]) -> None:

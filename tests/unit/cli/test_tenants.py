@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from federator.cli import tenants
 from federator.errors import InvalidRequest, SiteUnavailable
-from federator.sites.calls import (
+from federator.wire.client_protocol import (
     Call,
     CancelReply,
     ErrorReply,
@@ -19,7 +19,7 @@ from federator.sites.calls import (
     TenantsCall,
     TenantsReply,
 )
-from federator.sites.replies import Reply
+from federator.wire.replies import Reply
 
 Run = Callable[..., str]
 

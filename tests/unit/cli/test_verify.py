@@ -12,7 +12,14 @@ from click.testing import CliRunner
 from federator.cli import verify as module
 from federator.cli.site import site
 from federator.errors import InvalidRequest, NotAllowed, SiteUnavailable
-from federator.sites.calls import ErrorKind, ErrorReply, Finding, Verdict, VerifyCall, VerifyReply
+from federator.wire.client_protocol import (
+    ErrorKind,
+    ErrorReply,
+    Finding,
+    Verdict,
+    VerifyCall,
+    VerifyReply,
+)
 
 CONFIG = """\
 federation: demo

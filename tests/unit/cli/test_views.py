@@ -13,7 +13,7 @@ from federator.cli import client, fscancel, fsinfo, fsqueue
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.partition import PartitionSummary
 from federator.model.reason import Reason, ReasonCode
-from federator.sites.calls import (
+from federator.wire.client_protocol import (
     Call,
     CancelCall,
     CancelReply,
@@ -24,7 +24,7 @@ from federator.sites.calls import (
     SiteRow,
     SitesReply,
 )
-from federator.sites.replies import Reply
+from federator.wire.replies import Reply
 
 LIVE = {state.value for state in WorkloadState if state not in TERMINAL}
 COMMANDS = {"fsqueue": fsqueue, "fsinfo": fsinfo, "fscancel": fscancel}

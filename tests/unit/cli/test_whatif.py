@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from federator.cli import main as admin
 from federator.cli.whatif import whatif
-from federator.sim.before_after import JOB_COLUMNS
+from federator.sim.report.before_after import JOB_COLUMNS
 from federator.testbed.layout import REPOSITORY
 from tests.unit.sim.test_whatif import CONFIG, HEAD, row
 

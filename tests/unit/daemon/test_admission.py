@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from federator.daemon.admission import AGAIN_S, EVERY_S, AdmissionNews, admission_of
 from federator.model.tenant import Tenant
-from federator.sites.protocol import TenantCap
+from federator.wire.agent_protocol import TenantCap
 from tests.fakes.build import draft, gang, rack, tenant
 from tests.fakes.loopback import Loopback
 

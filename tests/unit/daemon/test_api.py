@@ -20,8 +20,9 @@ from federator.model.reason import RefusalKind
 from federator.model.submission import Option, Submission
 from federator.model.workload import SiteName, WorkloadId
 from federator.policies.mast import Mast
-from federator.sched.rules import Rules
-from federator.sites.calls import (
+from federator.sched.state.rules import Rules
+from federator.wire.agent_protocol import ClientCall
+from federator.wire.client_protocol import (
     Call,
     CancelCall,
     CancelReply,
@@ -36,9 +37,9 @@ from federator.sites.calls import (
     SubmitReply,
     frame,
 )
-from federator.sites.protocol import ClientCall, read_frame, skip_to_banner
-from federator.sites.replies import Reply, reply_decoder
-from federator.sites.replies import TestOnlyReply as TrialReply
+from federator.wire.framing import read_frame, skip_to_banner
+from federator.wire.replies import Reply, reply_decoder
+from federator.wire.replies import TestOnlyReply as TrialReply
 from tests.fakes.build import rack, tenant
 from tests.fakes.loopback import Loopback
 

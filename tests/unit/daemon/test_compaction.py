@@ -19,9 +19,9 @@ from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.event import SnapshotDone, decode_event
 from federator.model.lifecycle import WorkloadState
 from federator.model.workload import WorkloadId
-from federator.sched.ledger import Ledger
-from federator.sites.calls import CancelCall, SubmitReply
+from federator.sched.state.ledger import Ledger
 from federator.store.memory import MemoryLog, MemoryStore
+from federator.wire.client_protocol import CancelCall, SubmitReply
 from tests.fakes.ledger_dump import dump
 from tests.unit.daemon.test_two_daemons import CONFIG, Host, settled, submit
 

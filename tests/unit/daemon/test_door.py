@@ -10,7 +10,7 @@ import pytest
 
 from federator.config import SshConfig
 from federator.daemon.door import door_findings
-from federator.sites.calls import BANNER, Finding, Verdict
+from federator.wire.client_protocol import BANNER, Finding, Verdict
 
 
 class _Server(asyncssh.SSHServer):

@@ -14,8 +14,8 @@ from federator.model.event import Changed, EpochBegan, Submitted, encode_event
 from federator.model.lifecycle import Happening
 from federator.model.workload import FIRST_WORKLOAD_ID, SiteName, WorkloadId
 from federator.policies.fifo import Fifo
-from federator.sched.federation import Federation
-from federator.sched.rules import Rules
+from federator.sched.passes.federation import Federation
+from federator.sched.state.rules import Rules
 from federator.store.chain import LogPlace
 from federator.store.memory import MemoryLog, MemoryStore
 from tests.fakes.build import draft, gang

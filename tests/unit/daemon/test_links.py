@@ -17,19 +17,8 @@ from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.message import AttemptsShown, Observation, Remembered, SiteDown, SiteUp
 from federator.model.site import Node, Snapshot
 from federator.model.workload import AttemptId, SiteName, WorkloadId
-from federator.sites.calls import (
-    BANNER,
-    ErrorKind,
-    ErrorReply,
-    Message,
-    SitesCall,
-    SitesReply,
-    SnapshotReply,
-    frame,
-)
-from federator.sites.protocol import (
+from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
-    ByteReader,
     ClientCall,
     Hello,
     Kept,
@@ -44,8 +33,19 @@ from federator.sites.protocol import (
     packed,
     unpacked,
 )
-from federator.sites.replies import Reply
-from federator.sites.transport import Channel
+from federator.wire.client_protocol import (
+    BANNER,
+    ErrorKind,
+    ErrorReply,
+    Message,
+    SitesCall,
+    SitesReply,
+    SnapshotReply,
+    frame,
+)
+from federator.wire.framing import ByteReader
+from federator.wire.replies import Reply
+from federator.wire.transport import Channel
 
 SITE = SiteName("alpine")
 WELCOME = Welcome(

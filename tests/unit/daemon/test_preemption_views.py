@@ -7,11 +7,11 @@ from federator.daemon.views import RankView, queue_rows
 from federator.model.site import Leave
 from federator.model.workload import WorkloadId
 from federator.policies.mast import Mast
-from federator.sched.credit import CreditWeights
-from federator.sched.rules import Rules
-from federator.sched.saves import family_of
-from federator.sites.calls import QueueCall
-from federator.sites.queue_rows import PreemptionRow
+from federator.sched.state.credit import CreditWeights
+from federator.sched.state.rules import Rules
+from federator.sched.state.saves import family_of
+from federator.wire.client_protocol import QueueCall
+from federator.wire.queue_rows import PreemptionRow
 from tests.fakes.build import draft, gang, rack, tenant
 from tests.fakes.loopback import Loopback
 

@@ -13,7 +13,7 @@ from federator.model.lifecycle import WorkloadState
 from federator.model.reason import ReasonCode
 from federator.model.site import SiteJobState
 from federator.model.workload import WorkloadId
-from federator.sites.calls import QueueCall, QueueOutcome, QueueReply, QueueRow, frame
+from federator.wire.client_protocol import QueueCall, QueueOutcome, QueueReply, QueueRow, frame
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 

@@ -14,10 +14,11 @@ from federator.model.tenant import Tenant
 from federator.model.workload import SiteName, WorkloadId
 from federator.policies.fifo import Fifo
 from federator.policies.mast import Mast
-from federator.sched.credit import CreditWeights
-from federator.sched.federation import Federation
-from federator.sched.policy import Policy
-from federator.sites.calls import (
+from federator.sched.passes.federation import Federation
+from federator.sched.queue.policy import Policy
+from federator.sched.state.credit import CreditWeights
+from federator.wire.agent_protocol import ClientCall
+from federator.wire.client_protocol import (
     Call,
     QueueCall,
     QueueReply,
@@ -26,9 +27,8 @@ from federator.sites.calls import (
     TenantsReply,
     frame,
 )
-from federator.sites.protocol import ClientCall
-from federator.sites.queue_rows import QueueRank
-from federator.sites.replies import Reply, reply_decoder
+from federator.wire.queue_rows import QueueRank
+from federator.wire.replies import Reply, reply_decoder
 from tests.fakes.build import draft, gang, rack, tenant
 from tests.fakes.loopback import Loopback
 

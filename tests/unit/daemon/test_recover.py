@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec import structs
 
+from federator.agent.journal import Served
 from federator.cli import recover as command
 from federator.config import FederationConfig, load_config
 from federator.daemon.loop import new_federation
@@ -29,9 +30,10 @@ from federator.model.lifecycle import WorkloadState
 from federator.model.message import LaunchAt, Remembered
 from federator.model.submission import pack_submission, unpack_submission
 from federator.model.workload import SiteName, WorkloadId
-from federator.sites.calls import Message
-from federator.sites.journal import Served
-from federator.sites.protocol import (
+from federator.store.export import write_export
+from federator.store.replaying import replay_log
+from federator.store.sqlite import SqliteStore
+from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
     Hello,
     Kept,
@@ -40,9 +42,7 @@ from federator.sites.protocol import (
     RecoverDone,
     Report,
 )
-from federator.store.export import write_export
-from federator.store.replaying import replay_log
-from federator.store.sqlite import SqliteStore
+from federator.wire.client_protocol import Message
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 from tests.unit.daemon.test_links import FakeChannel, FakeTransport

@@ -12,9 +12,9 @@ from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import TenantName
 from federator.policies.fifo import Fifo
 from federator.policies.mast import Mast
-from federator.sched.credit import CreditWeights
-from federator.sched.policy import Policy
-from federator.sites.calls import TenantRow
+from federator.sched.queue.policy import Policy
+from federator.sched.state.credit import CreditWeights
+from federator.wire.client_protocol import TenantRow
 from tests.fakes.build import draft, gang, rack, tenant
 from tests.fakes.loopback import Loopback
 

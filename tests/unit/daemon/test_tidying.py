@@ -21,8 +21,8 @@ from federator.model.event import Changed
 from federator.model.lifecycle import Happening
 from federator.model.reason import Reason, ReasonCode
 from federator.model.workload import SiteName, WorkloadId
-from federator.sched.ledger import Ledger
-from federator.sites.protocol import Tidied, TidyOrder
+from federator.sched.state.ledger import Ledger
+from federator.wire.agent_protocol import Tidied, TidyOrder
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 

@@ -17,7 +17,7 @@ from federator.model.reason import Reason, ReasonCode
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import TenantName
 from federator.policies.mast import Mast
-from federator.sched.rules import Rules
+from federator.sched.state.rules import Rules
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 

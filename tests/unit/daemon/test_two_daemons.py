@@ -21,7 +21,9 @@ from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.message import Command
 from federator.model.submission import Option, Submission
 from federator.model.workload import SiteName
-from federator.sites.calls import (
+from federator.store.memory import MemoryLog, MemoryStore
+from federator.wire.agent_protocol import ClientCall
+from federator.wire.client_protocol import (
     Call,
     ErrorKind,
     ErrorReply,
@@ -30,9 +32,7 @@ from federator.sites.calls import (
     SubmitCall,
     SubmitReply,
 )
-from federator.sites.protocol import ClientCall
-from federator.sites.replies import Reply
-from federator.store.memory import MemoryLog, MemoryStore
+from federator.wire.replies import Reply
 
 LEASE_S = 3.0
 CONFIG = """

@@ -12,7 +12,7 @@ from federator.model.reason import ReasonCode
 from federator.model.site import SiteJobState
 from federator.model.submission import Option, Submission, pack_submission
 from federator.model.workload import Job, SiteName, WorkloadId
-from federator.sites.calls import QueueCall, QueueRow
+from federator.wire.client_protocol import QueueCall, QueueRow
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 

@@ -8,8 +8,8 @@ from federator.model.event import Submitted
 from federator.model.workload import Workload, WorkloadId
 from federator.policies import POLICIES
 from federator.policies.fifo import Fifo
-from federator.sched.credit import CreditWeights
-from federator.sched.ledger import Ledger
+from federator.sched.state.credit import CreditWeights
+from federator.sched.state.ledger import Ledger
 from tests.fakes.build import draft, workload
 
 URGENT = workload(2, priority=1, submitted_at_s=30.0)

@@ -7,9 +7,9 @@ from federator.model.lifecycle import Happening
 from federator.model.tenant import Tenancy
 from federator.model.workload import FIRST_WORKLOAD_ID, WorkloadId
 from federator.policies.mast import Mast
-from federator.sched.credit import CreditWeights
-from federator.sched.ledger import Ledger
-from federator.sched.usage import WindowAverage
+from federator.sched.state.credit import CreditWeights
+from federator.sched.state.ledger import Ledger
+from federator.sched.state.usage import WindowAverage
 from tests.fakes.build import attempt, draft, plan_on, tenant
 
 DAY_S = 86_400.0

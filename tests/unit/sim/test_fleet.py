@@ -16,7 +16,7 @@ from federator.model.message import LaunchAt
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import SiteName, TenantName
 from federator.policies.mast import Mast
-from federator.sched.rules import Rules
+from federator.sched.state.rules import Rules
 from federator.sim.fleet import Fleet
 from federator.sim.physics import Physics
 from federator.sim.scenario import Arrival, Life, Scenario, SimulatedSite

@@ -8,8 +8,18 @@ from pathlib import Path
 import pytest
 
 from federator.errors import InvalidRequest
-from federator.sim.registry import DEFAULT_POLICY, TRACE_POLICIES, trace_policy
-from tests.fakes.traces import pool, replay, trace
+from federator.policies import POLICIES
+from federator.sim.baselines.fifo import FifoReplay
+from federator.sim.federation_replay import FIFO_IS_THE_DAEMONS, FederationReplay
+from federator.sim.registry import (
+    BASELINES,
+    DEFAULT_POLICY,
+    NAMES_ONCE,
+    TRACE_POLICIES,
+    remarks,
+    trace_policy,
+)
+from tests.fakes.traces import pool, replay, starts, trace
 
 
 @pytest.mark.parametrize("name", TRACE_POLICIES)
@@ -29,9 +39,36 @@ def test_an_unknown_name_is_told_what_there_is() -> None:
         trace_policy("best")
 
 
-def test_the_documents_table_has_each_policy_once() -> None:
+def test_every_policy_of_the_daemon_can_be_simulated_by_its_name_and_no_baseline_has_one() -> None:
+    for name in POLICIES:
+        assert trace_policy(name) == FederationReplay(policy=name)
+    assert not POLICIES.keys() & (BASELINES.keys() | NAMES_ONCE.keys())
+
+
+def test_the_daemons_fifo_is_not_the_strict_queue_of_each_pool() -> None:
+    jobs = trace("a 0 9 1\nb 1 9 2\nc 2 3 1", pool("ant", 1, 2))
+    assert starts(jobs, "pool-fifo") == {"a": 0, "b": 9, "c": 18}
+    assert starts(jobs, "fifo") == {"a": 0, "b": 9, "c": 2}
+    assert remarks(trace_policy("fifo"), {}) == [FIFO_IS_THE_DAEMONS]
+    assert remarks(trace_policy("mast"), {}) == []
+
+
+def test_what_credit_is_made_of_has_no_effect_on_a_policy_without_credit() -> None:
+    changes = {"fair_share": 3.0}
+    assert "does not rank by credit" in remarks(trace_policy("fifo", changes), changes)[0]
+    assert remarks(trace_policy("mast", changes), changes) == []
+
+
+def test_old_names_of_baselines_are_taken_and_not_listed() -> None:
+    assert trace_policy("fifo-count") == FifoReplay(placed=False)
+    assert not NAMES_ONCE.keys() & TRACE_POLICIES.keys()
+    assert set(NAMES_ONCE.values()) <= BASELINES.keys()
+
+
+def test_the_documents_table_has_each_baseline_once_and_nothing_that_is_not_there() -> None:
     page = (Path(__file__).parents[3] / "docs" / "simulator.md").read_text(encoding="utf-8")
     table = page.split("\n## Policies\n", 1)[1].split("\n## ", 1)[0]
     rows = re.findall(r"^\|((?: `[^`]+`)+) \|", table, re.MULTILINE)
     names = [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
-    assert sorted(names) == sorted(TRACE_POLICIES)
+    assert len(set(names)) == len(names)
+    assert set(BASELINES) <= set(names) <= set(TRACE_POLICIES)

@@ -14,12 +14,12 @@ import pytest
 from federator.config import FederationConfig, load_config
 from federator.errors import InvalidRequest
 from federator.model.workload import Job, SiteName, TenantName
-from federator.sim.before_after import compare
-from federator.sim.past_workload import PastWorkload
+from federator.sim.importers.past_workload import PastWorkload
+from federator.sim.report.before_after import compare
 from federator.sim.scenario import Life, Scenario, Stay
 from federator.sim.trace import LeftOutReason, ReplayOptions, TracePool
 from federator.sim.whatif import Dump, WhatIf, ask, live_through, rules_of
-from tests.unit.sim.test_sacct import CLUSTERS, DATA
+from tests.unit.sim.importers.test_sacct import CLUSTERS, DATA
 
 CONFIG = """\
 federation: demo

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from federator.errors import InvalidRequest
-from federator.sites.slurm import own_values
-from federator.sites.slurm.option_table import OPTIONS, OWN
+from federator.slurm.options import own_values
+from federator.slurm.options.option_table import OPTIONS, OWN
 from federator.testbed.layout import REPOSITORY
 
 HERE = Path(__file__).parent

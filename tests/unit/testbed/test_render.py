@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from federator.kit import texts
+from federator.site_installer import texts
 from federator.testbed import render
 from federator.testbed.layout import (
     LOCAL_USER,

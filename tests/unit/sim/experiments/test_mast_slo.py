@@ -10,7 +10,7 @@ import pytest
 from federator.errors import InvalidRequest
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import Job, SiteName, TenantName
-from federator.sched.rules import Rules
+from federator.sched.state.rules import Rules
 from federator.sim.experiments.base import ExperimentResult
 from federator.sim.experiments.mast_slo import MastSloExperiment
 from federator.sim.experiments.preemption_budget import PreemptionBudgetExperiment

@@ -36,7 +36,7 @@ def figures(result: ExperimentResult, setting: str, policy: str) -> dict[str, ob
 
 
 def test_a_job_that_need_not_wait_speeds_up() -> None:
-    found = compared(TWO, replay(TWO, "fifo-count"), replay(TWO, "maxmin"), [0, 1, 2])
+    found = compared(TWO, replay(TWO, "pool-fifo-count"), replay(TWO, "maxmin"), [0, 1, 2])
     assert found.speedups == [1.0, 1.0, 2.0]
     assert found.mean == 4 / 3
     assert found.geometric_mean == pytest.approx(2 ** (1 / 3))
@@ -45,14 +45,14 @@ def test_a_job_that_need_not_wait_speeds_up() -> None:
 
 
 def test_a_donor_that_waits_is_slowed() -> None:
-    found = compared(HARM, replay(HARM, "fifo-count"), replay(HARM, "maxmin"), [0, 1, 2])
+    found = compared(HARM, replay(HARM, "pool-fifo-count"), replay(HARM, "maxmin"), [0, 1, 2])
     assert found.speedups == [0.6, 1.0, 2.0]
     assert (found.slowed_s, found.slowed_frac) == ([40], 1 / 3)
     assert found.slowed_worst_min == found.slowed_total_min == 40 / 60
 
 
 def test_only_the_jobs_named_are_compared() -> None:
-    found = compared(HARM, replay(HARM, "fifo-count"), replay(HARM, "maxmin"), [0, 1])
+    found = compared(HARM, replay(HARM, "pool-fifo-count"), replay(HARM, "maxmin"), [0, 1])
     assert (found.speedups, found.slowed_s) == ([1.0, 2.0], [])
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from federator.sched.credit import CreditWeights
-from federator.sched.usage import UsageMemory
+from federator.sched.state.credit import CreditWeights
+from federator.sched.state.usage import UsageMemory
 from federator.sim.fast.asked import shapes_of
 from federator.sim.fast.lanes import WaitingJobs
 from tests.fakes.traces import pool, trace

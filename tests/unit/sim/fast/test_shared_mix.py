@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federator.model.workload import Job
-from federator.sched.fragmentation import RequestMix, shape_of
+from federator.sched.bid.fragmentation import RequestMix, shape_of
 from federator.sim.fast.asked import AskedShape
 from federator.sim.fast.flat_site import FlatSite
 from federator.sim.fast.nodes import rack_key

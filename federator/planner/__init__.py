@@ -1,0 +1,1 @@
+"""Forecasts and plans of a slower pace than the passes."""

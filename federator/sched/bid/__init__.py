@@ -1,0 +1,1 @@
+"""What a site offers: places, victims, reservations and the score."""

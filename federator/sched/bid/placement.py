@@ -1,0 +1,208 @@
+"""Which nodes of one site could run this job now? Gang placement on the switch tree.
+
+The rules are MAST's without preemption (OSDI'24 sec. 4.3): one rack if possible, else racks in
+batches, fewest nodes. Where the paper is silent we choose the tightest fit, so that whole nodes
+and racks stay free for gangs; GPUs of one type before a mixture, and the least capable that do.
+A job without GPUs goes on nodes without GPUs wherever these alone are enough, whatever their racks;
+else on all of these it needs, and on as few others as complete it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from federator.model.plan import JobPlan
+from federator.model.reason import Reason, ReasonCode
+from federator.model.score import Score
+from federator.model.site import NodeShare
+from federator.model.workload import Job
+from federator.sched.bid.choice import choose, choose_sparing, hardware, spread
+from federator.sched.bid.room import FreeNode, Kind, Room, Suitable
+from federator.sched.bid.score import PERFECT, score_of_places
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    plan: JobPlan
+    score: Score
+
+
+def place_job(job: Job, room: Room, partitions: Sequence[str]) -> Placed | tuple[Reason, ...]:
+    """Choose nodes for one job in the best of the partitions it may use.
+
+    Args:
+        job: what is asked for.
+        room: the site's nodes that take jobs, with what is left of them; it is not changed.
+        partitions: those the federation may use, in the site's order.
+
+    Returns:
+        The plan and its score (smallest wins; ties: first partition), or the reasons of the
+        partition that came nearest.
+    """
+    allowed = [name for name in partitions if not job.partitions or name in job.partitions]
+    if not allowed:
+        wanted = ",".join(job.partitions)
+        return (Reason(code=ReasonCode.NO_PARTITION, job=job.name, detail=wanted),)
+    best: _Option | None = None
+    nearest: Reason | None = None
+    for partition in allowed:
+        found = _option_in(job, room, partition)
+        if isinstance(found, _Option):
+            if best is None or found.score < best.score:
+                best = found
+            if not job.total_gpus and best.score == PERFECT:
+                break
+        elif nearest is None or _nearness(found) > _nearness(nearest):
+            nearest = found
+    if best is not None:
+        return best.placed(job)
+    assert nearest is not None
+    return (nearest,)
+
+
+def fits_somewhere(job: Job, room: Room, partitions: Sequence[str]) -> bool:
+    """Tell whether ``place_job`` would find a place: the first will do, not the best."""
+    return any(
+        isinstance(_option_in(job, room, partition), _Option)
+        for partition in partitions
+        if not job.partitions or partition in job.partitions
+    )
+
+
+_STAGES = (
+    ReasonCode.NO_PARTITION,
+    ReasonCode.NO_GPU_TYPE,
+    ReasonCode.NO_FEATURE,
+    ReasonCode.NODE_FAILED,
+    ReasonCode.NODE_TOO_SMALL,
+    ReasonCode.TOO_FEW_NODES,
+)
+
+
+def _nearness(reason: Reason) -> tuple[int, int]:
+    """How far a job got before it failed, and how much there was; larger is nearer to a fit."""
+    return _STAGES.index(reason.code), reason.free
+
+
+def place_in(job: Job, room: Room, partition: str) -> Placed | tuple[Reason, ...]:
+    """As ``place_job``, in one partition; a gang mixes kinds of nodes only where it must."""
+    found = _option_in(job, room, partition)
+    return found.placed(job) if isinstance(found, _Option) else (found,)
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """Nodes for a job in one partition, as far as it takes to compare them."""
+
+    partition: str
+    chosen: list[FreeNode]
+    shares: list[NodeShare]
+    score: Score
+
+    def placed(self, job: Job) -> Placed:
+        chosen, shares = self.chosen, self.shares
+        plan = JobPlan(
+            name=job.name,
+            partition=self.partition,
+            nodes={f.node.name: share for f, share in zip(chosen, shares, strict=True)},
+            gpu_types=_gpus_by_type(chosen, shares),
+            rails=_rails(chosen, shares),
+        )
+        return Placed(plan=plan, score=self.score)
+
+
+def _option_in(job: Job, room: Room, partition: str) -> _Option | Reason:
+    suitable = _suitable(job, room, partition)
+    if isinstance(suitable, Reason):
+        return suitable
+    best: _Option | None = None
+    for nodes in suitable.alike:
+        found = _option_among(job, room, partition, nodes)
+        if isinstance(found, _Option) and (best is None or found.score < best.score):
+            best = found
+    if best is not None:
+        return best
+    found = _option_among(job, room, partition, suitable.nodes)
+    if job.total_gpus or not suitable.alike or isinstance(found, Reason):
+        return found
+    sparing = choose_sparing(job, suitable.nodes, room.fabric)
+    if not sparing:
+        return found
+    other = _option_of(job, room, partition, sparing)
+    return other if other.score < found.score else found
+
+
+def _option_among(job: Job, room: Room, partition: str, nodes: list[FreeNode]) -> _Option | Reason:
+    chosen = choose(job, nodes, room.fabric)
+    return chosen if isinstance(chosen, Reason) else _option_of(job, room, partition, chosen)
+
+
+def _option_of(job: Job, room: Room, partition: str, chosen: list[FreeNode]) -> _Option:
+    shares = spread(job, chosen)
+    if job.exclusive:
+        shares = [NodeShare(gpus=f.gpus, cpus=f.cpus, mem_mib=s.mem_mib, gres=s.gres)
+                  for f, s in zip(chosen, shares, strict=True)]  # fmt: skip
+    return _Option(partition, chosen, shares, score_of_places(job, chosen, shares, room))
+
+
+def _rails(chosen: Sequence[FreeNode], shares: Sequence[NodeShare]) -> int:
+    """GPUs of every node, if they are all of its own and equally many; else 0.
+
+    Slurm pins nodes, not GPUs: only a node that is had as a whole is known to give GPU r to rail r.
+
+    Source:
+        Fleet spec, "3D parallel jobs": data-parallel rank r on GPU r mod 8 of every node.
+    """
+    whole = all(f.node.gpus == share.gpus for f, share in zip(chosen, shares, strict=True))
+    counts = {share.gpus for share in shares}
+    return counts.pop() if len(chosen) > 1 and whole and len(counts) == 1 else 0
+
+
+def _gpus_by_type(chosen: Sequence[FreeNode], shares: Sequence[NodeShare]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for f, share in zip(chosen, shares, strict=True):
+        if share.gpus and f.node.gpu_type:
+            found[f.node.gpu_type] = found.get(f.node.gpu_type, 0) + share.gpus
+    return found
+
+
+def _suitable(job: Job, room: Room, partition: str) -> Suitable | Reason:
+    """Nodes of the right kind, whatever is free on them."""
+    found = room.of_kind(Kind.of(job, partition))
+    if found is ReasonCode.NO_GPU_TYPE:
+        return Reason(code=found, job=job.name, unit="GPUs", needed=job.total_gpus,
+                      detail=hardware(job))  # fmt: skip
+    if found is ReasonCode.NODE_TOO_SMALL:
+        return _without_gres(job, room.nodes_in((partition,)))
+    if found is ReasonCode.NODE_FAILED:
+        return Reason(code=found, job=job.name, detail=",".join(job.avoid))
+    if isinstance(found, ReasonCode):
+        missing = (
+            partition if found is ReasonCode.NO_PARTITION else "&".join(sorted(set(job.features)))
+        )
+        return Reason(code=found, job=job.name, detail=missing)
+    if not found.nodes:
+        needed, name = job.nodes or 1, job.name
+        return Reason(
+            code=ReasonCode.TOO_FEW_NODES, job=name, needed=needed, unit="nodes", apart=(name,)
+        )
+    return found
+
+
+def _without_gres(job: Job, nodes: Sequence[FreeNode]) -> Reason:
+    """Which gres no node has so much of; all of them where each is there, only not on one node."""
+    most = {name: max(dict(f.node.gres).get(name, 0) for f in nodes) for name, _ in job.gres}
+    for name, amount in job.gres:
+        if amount > most[name]:
+            return Reason(code=ReasonCode.NODE_TOO_SMALL, job=job.name, needed=amount,
+                          free=most[name], unit=name)  # fmt: skip
+    wanted = ",".join(f"{name}:{amount}" for name, amount in job.gres)
+    detail = f"none that is right otherwise has {wanted}"
+    return Reason(code=ReasonCode.NODE_TOO_SMALL, job=job.name, detail=detail)
+
+
+def suitable_nodes(job: Job, room: Room, partition: str) -> Sequence[FreeNode]:
+    """Nodes of the right kind, whatever is free on them; none where there are none."""
+    found = _suitable(job, room, partition)
+    return () if isinstance(found, Reason) else found.nodes

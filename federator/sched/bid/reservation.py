@@ -1,0 +1,227 @@
+"""When could a blocked gang start at the latest, and who may use its room until then?
+
+What runs ends by its time limit; so the earliest moment at which enough has ended is one by which
+the gang can surely start, if nobody else takes the room. Whoever ends before may use it; whoever
+runs longer gets only what the gang leaves over. That is EASY backfill: one reservation for each
+site.
+
+Source:
+    Design, "A scheduling pass": blocked gangs get a reservation so that smaller ones may backfill
+    only if they end before, by their time limit. MAST has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+
+from federator.model.plan import Bid, JobPlan
+from federator.model.site import LocalJob, Node, NodeShare
+from federator.model.workload import Job, WorkloadId
+from federator.sched.bid.placement import suitable_nodes
+from federator.sched.bid.room import FreeNode, Room
+from federator.sched.bid.running import Occupant
+from federator.sched.bid.workload_plan import place_all
+
+Held = list[tuple[FreeNode, NodeShare]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """By this time these shares are free."""
+
+    at_s: float
+    shares: tuple[tuple[FreeNode, NodeShare], ...]
+
+    def release(self) -> None:
+        for f, share in self.shares:
+            f.give_back(share)
+
+    def restore(self) -> None:
+        for f, share in self.shares:
+            f.take(share)
+
+
+def endings_of(
+    room: Room,
+    occupants: Iterable[Occupant],
+    local: Iterable[LocalJob],
+    planned: Iterable[tuple[float, Iterable[JobPlan]]] = (),
+) -> list[Ending]:
+    """What comes free, in the order of time; what has no time limit never does.
+
+    ``planned`` is taken from the room and not yet in the nodes: until when, and the plans.
+
+    Shares of local jobs are not known one by one: what a node holds beyond the federation's jobs
+    counts as free when the last of the others there has ended.
+    """
+    endings: list[Ending] = []
+    known: dict[str, NodeShare] = {}  # of each node, held by those whose share is known
+    last_end: dict[str, float] = {}  # of those on each node whose share is not
+    for occupant in occupants:
+        for f, share in occupant.shares:
+            if share == NodeShare():
+                last_end[f.node.name] = max(last_end.get(f.node.name, 0.0), occupant.job.ends_by_s)
+            known[f.node.name] = known.get(f.node.name, NodeShare()) + share
+        if isfinite(occupant.job.ends_by_s):
+            endings.append(Ending(occupant.job.ends_by_s, occupant.shares))
+    for job in local:
+        for name in job.nodes:
+            last_end[name] = max(last_end.get(name, 0.0), job.ends_by_s)
+    for name, at_s in last_end.items():
+        free = room.by_name.get(name)
+        if free is not None and isfinite(at_s):
+            rest = _allocated(free.node).less(known.get(name, NodeShare()))
+            endings.append(Ending(at_s, ((free, rest),)))
+    endings += (ending_of(room, at_s, plans) for at_s, plans in planned if isfinite(at_s))
+    endings.sort(key=lambda e: e.at_s)
+    return endings
+
+
+def ending_of(room: Room, at_s: float, plans: Iterable[JobPlan]) -> Ending:
+    """What plans that were taken from the room will give back."""
+    nodes = room.by_name
+    return Ending(
+        at_s,
+        tuple((nodes[n], share) for p in plans for n, share in p.nodes.items() if n in nodes),
+    )
+
+
+def _allocated(node: Node) -> NodeShare:
+    return NodeShare(
+        gpus=node.gpus_alloc, cpus=node.cpus_alloc, mem_mib=node.mem_mib_alloc, gres=node.gres_alloc
+    )
+
+
+def _all_of(node: Node) -> NodeShare:
+    return NodeShare(gpus=node.gpus, cpus=node.cpus, mem_mib=node.mem_mib, gres=node.gres)
+
+
+class Reservation:
+    """Room that a blocked workload will have.
+
+    Args:
+        id_: whose it is.
+        starts_at_s: when it can start at the latest, by time limits.
+        spare: what is left over then on each node that it will use.
+    """
+
+    def __init__(self, id_: WorkloadId, starts_at_s: float, spare: Mapping[str, NodeShare]) -> None:
+        self.id = id_
+        self.starts_at_s = starts_at_s
+        self._spare = dict(spare)
+
+    def concerns(self, now_s: float, time_limit_s: float) -> bool:
+        """Tell whether a job that starts now could still run then."""
+        return now_s + time_limit_s > self.starts_at_s
+
+    def fence(self, room: Room) -> Held:
+        """Take away what must be free in time; undo it with ``lift``."""
+        return self._take(room, evicting=False)
+
+    def fence_evicted(self, room: Room) -> Held:
+        """As ``fence``, for a plan that may evict: what it frees is not its own either."""
+        return self._take(room, evicting=True)
+
+    def _take(self, room: Room, *, evicting: bool) -> Held:
+        held: Held = []
+        for name, spare in self._spare.items():
+            f = room.by_name[name]
+            share = (_all_of(f.node) if evicting else f.left).less(spare)
+            f.take(share)
+            held.append((f, share))
+        return held
+
+    def use(self, plans: Iterable[JobPlan]) -> None:
+        """Count what a job that runs longer takes of what is left over."""
+        for plan in plans:
+            for name, share in plan.nodes.items():
+                spare = self._spare.get(name)
+                if spare is not None:
+                    self._spare[name] = spare.less(share)
+
+
+def lift(held: Held) -> None:
+    """Undo a fence."""
+    for f, share in held:
+        f.give_back(share)
+
+
+def reserve(
+    id_: WorkloadId, jobs: Sequence[Job], room: Room, partitions: Sequence[str],
+    endings: Sequence[Ending], now_s: float,
+) -> Reservation | None:  # fmt: skip
+    """Find the earliest time by which all jobs of a workload surely fit; None if there is none.
+
+    The room is left as it was.
+    """
+    ended = _first_enough(jobs, room, partitions, endings)
+    if ended is None:
+        return None
+    for ending in endings[:ended]:
+        ending.release()
+    found = place_all(jobs, room, partitions)
+    plans = found.jobs if isinstance(found, Bid) else ()
+    nodes = [room.by_name[name] for plan in plans for name in plan.nodes]
+    spare = {f.node.name: f.left for f in nodes}
+    for plan in plans:
+        room.give_back(plan)
+    for ending in endings[:ended]:
+        ending.restore()
+    starts_at_s = endings[ended - 1].at_s if ended else now_s
+    return Reservation(id_, max(now_s, starts_at_s), spare)
+
+
+def _first_enough(
+    jobs: Sequence[Job], room: Room, partitions: Sequence[str], endings: Sequence[Ending]
+) -> int | None:
+    """How many must have ended until the jobs fit: found by halving, since more is never worse."""
+    released = 0
+
+    def fit(count: int) -> bool:
+        nonlocal released
+        for ending in endings[released:count]:
+            ending.release()
+        for ending in endings[count:released]:
+            ending.restore()
+        released = count
+        found = place_all(jobs, room, partitions)
+        if isinstance(found, Bid):
+            for plan in found.jobs:
+                room.give_back(plan)
+        return isinstance(found, Bid)
+
+    low, high = 0, len(endings)
+    enough = high > 0 and fit(high)
+    while enough and low < high:
+        middle = (low + high) // 2
+        if fit(middle):
+            high = middle
+        else:
+            low = middle + 1
+    for ending in endings[:released]:
+        ending.restore()
+    return low if enough else None
+
+
+def next_gpus(
+    job: Job, room: Room, partitions: Sequence[str], endings: Sequence[Ending]
+) -> tuple[int, float]:
+    """How many GPUs of use to a job come free next, and by when; (0, inf) if none ever do."""
+    if not endings:
+        return 0, inf
+    of_use = {
+        id(f)
+        for partition in partitions
+        if not job.partitions or partition in job.partitions
+        for f in suitable_nodes(job, room, partition)
+    }
+    at_s, gpus = inf, 0
+    for ending in endings:
+        if ending.at_s > at_s:
+            break
+        freed = sum(share.gpus for f, share in ending.shares if id(f) in of_use)
+        if freed:
+            at_s, gpus = ending.at_s, gpus + freed
+    return gpus, at_s

@@ -1,0 +1,130 @@
+"""Scores a bid: every term, the order of the terms, and their sum over a workload's jobs.
+
+The smaller score wins; scores are compared term by term, in this order:
+
+| term | computed by |
+|---|---|
+| ``preempts``, ``victims_priority``, ``victims``, ``lost_work_gpu_s`` | ``harm_of_victims`` |
+| ``gpus_unasked``, ``locality_cost``, ``gpu_worth``, ``fragmentation`` | ``score_of_places`` |
+| ``bytes_to_move`` | nothing yet: 0 |
+
+A job that evicts nobody has the first four terms 0. The log and the wire carry scores, so the
+record itself, ``Score``, stands in the model. What each term means: docs/architecture.md, "Score".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from federator.model.score import Score
+from federator.model.site import NodeShare
+from federator.model.workload import Job
+from federator.sched.bid.fabric import Fabric
+from federator.sched.bid.room import FreeNode, Room
+from federator.sched.bid.running import Occupant
+
+PERFECT: Final = Score()  # nothing without GPUs can be better
+_GRID: Final = 2.0**20
+
+Harm = tuple[int, int, int, float]
+"""The first terms of a score: evicts, whose priority, how many, how much work they lose."""
+
+
+def total(scores: Iterable[Score], *, with_gpus: bool) -> Score:
+    """The sum over a workload's jobs; ``with_gpus``: one of them has GPUs.
+
+    Then a gang's racks must not be chosen by the node of a job that goes with it.
+    """
+    summed = Score(*(sum(terms) for terms in zip(*scores, strict=True)))
+    return summed._replace(gpus_unasked=0) if with_gpus else summed
+
+
+# ---- the terms of the victims ----
+
+
+def harm_of_victims(victims: Sequence[Occupant], now_s: float) -> Harm:
+    """What evicting these costs. Those without GPUs count as holding one, as in the budget."""
+    importance = max((victim.importance for victim in victims), default=0)
+    lost = sum(v.cost_gpus * v.loss_s(now_s) for v in victims)
+    return (1, importance, len(victims), on_grid(lost))
+
+
+def harm_of(score: Score) -> Harm:
+    """The part of a score that its victims make."""
+    return score.preempts, score.victims_priority, score.victims, score.lost_work_gpu_s
+
+
+def with_harm(score: Score, harm: Harm) -> Score:
+    """The score of a placement that some must leave for."""
+    return Score._make((*harm, *score[len(harm) :]))
+
+
+# ---- the terms of the places ----
+
+
+def score_of_places(
+    job: Job, chosen: Sequence[FreeNode], shares: Sequence[NodeShare], room: Room
+) -> Score:
+    """The score of one job on these nodes, with these shares of them, which nobody must leave."""
+    return Score(
+        gpus_unasked=0 if job.total_gpus else sum([max(0, f.gpus) for f in chosen]),
+        locality_cost=locality_cost(chosen, shares, room.fabric),
+        gpu_worth=on_grid(
+            sum(s.gpus * f.node.gpu_worth for f, s in zip(chosen, shares, strict=True))
+        ),
+        fragmentation=_stranded_more(chosen, shares, room),
+    )
+
+
+def locality_cost(chosen: Sequence[FreeNode], shares: Sequence[NodeShare], fabric: Fabric) -> float:
+    """Sum of w(d) over all pairs of GPUs (of nodes, for a job without GPUs); see ``Fabric``."""
+    if len(chosen) == 1:
+        return 0.0
+    units: dict[str, list[int]] = {}
+    for f, share in zip(chosen, shares, strict=True):
+        units.setdefault(f.node.switch, []).append(share.gpus)
+    if not any(any(gpus) for gpus in units.values()):
+        units = {leaf: [1] * len(gpus) for leaf, gpus in units.items()}
+    return fabric.locality_cost(units)
+
+
+def _stranded_more(chosen: Sequence[FreeNode], shares: Sequence[NodeShare], room: Room) -> float:
+    """By how many GPUs those of no use in the racks of a plan become more; negative: fewer.
+
+    A free GPU needs its part of the node's CPUs: without it is of no use to anybody.
+    """
+    taken = {id(f): share for f, share in zip(chosen, shares, strict=True) if f.node.gpus}
+    more = 0.0
+    racks: dict[str, Sequence[FreeNode]] = {
+        f.node.switch or f.node.name: room.rack(f.node.switch) if f.node.switch else (f,)
+        for f in chosen
+        if f.node.gpus
+    }  # nodes without a switch are no rack
+    for rack in racks.values():
+        before, after, starved = [], [], 0
+        for f in rack:
+            gpus, node = f.gpus, f.node
+            cpus = node.cpus or 1
+            usable = min(gpus, f.cpus * node.gpus // cpus)
+            before.append(usable)
+            share = taken.get(id(f))
+            if share is not None:
+                left = min(gpus - share.gpus, (f.cpus - share.cpus) * node.gpus // cpus)
+                starved += usable - share.gpus - left
+                usable = left
+            after.append(usable)
+        more += starved + room.mix.stranded(after) - room.mix.stranded(before)
+    return on_grid(more)
+
+
+# ---- exact sums ----
+
+
+def on_grid(amount: float) -> float:
+    """A multiple of 2**-20, whose sums are exact.
+
+    What is equal must compare as equal, in whatever order it was added up: otherwise noise in the
+    last digit would decide between sites, before their order does.
+    """
+    return round(amount * _GRID) / _GRID

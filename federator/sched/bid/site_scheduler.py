@@ -1,0 +1,413 @@
+"""What does one site bid? Nodes in, bids and refusals out; the same for agent and simulator.
+
+Nodes come from the last sweep. What the federation has ordered and Slurm does not show yet is a
+*hold*, so the site never offers the same GPUs twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from typing import Final
+
+from federator.model.gres import plus, positive
+from federator.model.message import SiteAnswer
+from federator.model.partition import PartitionSummary
+from federator.model.plan import BidRequest, JobPlan, Shrink, shared_node
+from federator.model.reason import Reason, ReasonCode, Refusal
+from federator.model.site import (
+    Capacity,
+    GpuModel,
+    LocalJob,
+    Node,
+    NodeState,
+    RunningJob,
+    Snapshot,
+    VictimTerms,
+)
+from federator.model.workload import AttemptId, Job, SiteName, WorkloadId
+from federator.sched.bid.bidding import Bidding, Premises
+from federator.sched.bid.fabric import Fabric
+from federator.sched.bid.fragmentation import RequestMix
+from federator.sched.bid.negative_cache import Known, as_for
+from federator.sched.bid.reservation import Ending, endings_of
+from federator.sched.bid.room import SINGLE_NODE, FreeNode, Room
+from federator.sched.bid.running import Occupants
+from federator.sched.bid.workload_plan import anywhere, never_fits
+
+SHAPES_KEPT: Final = 4096  # for which it is known whether they could ever fit
+
+
+def capacity_of(nodes: Iterable[Node]) -> Capacity:
+    """The site as if every node were up, well and idle, and every partition open."""
+    empty = (
+        replace(n, state=NodeState.IDLE, cpus_alloc=0, mem_mib_alloc=0, gpus_alloc=0, gres_alloc=(),
+                partitions=n.partitions + n.closed_partitions, closed_partitions=(),
+                drain_reason="",
+                features=tuple(name for name in n.features if name != SINGLE_NODE))
+        for n in nodes
+    )  # fmt: skip
+    return Capacity(nodes=tuple(empty))
+
+
+def described(nodes: Iterable[Node], gpus: Mapping[str, GpuModel]) -> tuple[Node, ...]:
+    """The nodes, with what is known of their GPU types."""
+    return tuple(
+        replace(n, gpu_mem_gib=known.mem_gib, nvlink=known.nvlink, gpu_weight=known.weight)
+        if n.gpus and (known := gpus.get(n.gpu_type)) is not None
+        else n
+        for n in nodes
+    )
+
+
+class SiteScheduler:
+    """One site's view of itself, and its bids.
+
+    Args:
+        partitions: those the federation may use, in order of preference on equal scores.
+        mix: of the requests so far; by default there were none.
+    """
+
+    def __init__(self, partitions: Sequence[str], mix: RequestMix | None = None) -> None:
+        self.partitions = tuple(partitions)
+        self.nodes: tuple[Node, ...] = ()
+        self.capacity = Capacity(nodes=())
+        self.mix = RequestMix() if mix is None else mix
+        self._fabric = Fabric()
+        self._room = Room(())  # what is free now, less the holds; kept from sweep to sweep
+        self._empty = Room(())  # of ``capacity``
+        self._never: dict[tuple[Job, ...], Known[Refusal | None]] = {}  # against ``_empty``
+        self._holds: dict[AttemptId, tuple[JobPlan, ...]] = {}
+        self._holds_end_by_s: dict[AttemptId, float] = {}
+        self._clearing: dict[AttemptId, frozenset[Shrink]] = {}  # what must go for these holds
+        self._occupants = Occupants(self._room)
+        self._terms: Mapping[WorkloadId, VictimTerms] | None = None
+        self._local: tuple[LocalJob, ...] = ()
+        self._endings: list[Ending] | None = None  # of all of these; None: not counted yet
+
+    def update(
+        self,
+        nodes: Iterable[Node],
+        visible: Collection[AttemptId],
+        *,
+        switches: Mapping[str, str] | None = None,
+        running: Iterable[RunningJob] | None = None,
+        local: Iterable[LocalJob] = (),
+    ) -> None:
+        """Take what a sweep has seen.
+
+        Args:
+            nodes: all of the site.
+            visible: attempts that are counted in the nodes, so that their holds end.
+            switches: the switch above each switch; None: as before.
+            running: all of the federation that runs here; None: as ``started`` and ``ended`` say.
+            local: everything else that runs here.
+        """
+        before, self.nodes = self.nodes, tuple(nodes)
+        for attempt in [a for a in self._holds if a in visible]:
+            self.release(attempt)
+        changed = changed_nodes(before, self.nodes)
+        fabric = self._fabric if switches is None else Fabric(switches)
+        if changed is None or fabric.parents != self._fabric.parents:
+            self._fabric = fabric
+            self._rebuild()
+        else:
+            self._renew(changed)
+        self._local, self._endings = tuple(local), None
+        if running is not None:
+            self._replace_running(running)
+
+    def _replace_running(self, running: Iterable[RunningJob]) -> None:
+        jobs = {job.id: self._on_terms(job) for job in running}
+        for known in self._occupants.jobs:
+            if jobs.get(known.id) == known:
+                del jobs[known.id]
+            elif known.id not in jobs:
+                self._occupants.remove(known.id)
+        for job in jobs.values():
+            self._occupants.add(job)
+
+    def hold(
+        self, attempt: AttemptId, jobs: tuple[JobPlan, ...], ends_by_s: float = inf,
+        victims: tuple[int, ...] = (), shrinks: tuple[Shrink, ...] = (),
+    ) -> None:  # fmt: skip
+        """Keep what a launch order takes until a sweep shows it.
+
+        Args:
+            attempt: whose launch.
+            jobs: its plans.
+            ends_by_s: when its time limit will be over, if it starts now.
+            victims: workloads that leave for it, and hold part of its nodes until they have.
+            shrinks: optional jobs of others, of which the same holds.
+        """
+        self.release(attempt)
+        self._holds[attempt] = jobs
+        self._holds_end_by_s[attempt] = ends_by_s
+        self._endings = None
+        for plan in jobs:
+            self._room.take(plan)
+        if victims or shrinks:
+            self._clearing[attempt] = frozenset([*shrinks, *(Shrink(id_, 0) for id_ in victims)])
+            self._occupants.leaving = self._leaving
+
+    def release(self, attempt: AttemptId) -> None:
+        """Forget a hold; harmless when there is none."""
+        for plan in self._holds.pop(attempt, ()):
+            self._room.give_back(plan)
+        self._holds_end_by_s.pop(attempt, None)
+        self._endings = None
+        if self._clearing.pop(attempt, None):
+            self._occupants.leaving = self._leaving
+
+    def held_nodes(self, attempt: AttemptId) -> tuple[str, ...]:
+        """The nodes of a hold; none where there is none."""
+        plans = self._holds.get(attempt, ())
+        return tuple(dict.fromkeys(name for plan in plans for name in plan.nodes))
+
+    def holds(
+        self, jobs: Iterable[JobPlan], victims: Iterable[int] = (), shrinks: Iterable[Shrink] = ()
+    ) -> Reason | None:
+        """Check that a plan still fits; None when it does, else what is in its way.
+
+        Args:
+            jobs: the plan.
+            victims: workloads that will have left by then.
+            shrinks: optional jobs of others that will have.
+        """
+        plans = tuple(jobs)
+        shared = shared_node(plans)
+        if shared:
+            twice = f"node {shared} is planned for two jobs of one workload"
+            return Reason(code=ReasonCode.LAUNCH_REFUSED, detail=twice)
+        gone = self._occupants.going(victims, shrinks)
+        for occupant in gone:
+            occupant.release()
+        taken: list[JobPlan] = []
+        wrong = None
+        for plan in plans:
+            wrong = _in_the_way(plan, self._room)
+            if wrong is not None:
+                break
+            self._room.take(plan)
+            taken.append(plan)
+        for plan in taken:
+            self._room.give_back(plan)
+        for occupant in gone:
+            occupant.restore()
+        return wrong
+
+    def rank(self, terms: Mapping[WorkloadId, VictimTerms]) -> None:
+        """Take over on which terms those who run here may be evicted; who has none may not be.
+
+        They hold until the next word, also for those that sweeps show later.
+        """
+        self._terms = terms
+        for job in self._occupants.jobs:
+            ranked = self._on_terms(job)
+            if ranked != job:
+                self._occupants.add(ranked)
+
+    def started(self, job: RunningJob) -> None:
+        """A workload of the federation runs here; its nodes' ``*_alloc`` count it already."""
+        self._occupants.add(job)
+        self._endings = None
+
+    def ended(self, id_: int) -> None:
+        """It runs no more; harmless when it is not known."""
+        self._occupants.remove(id_)
+        self._endings = None
+
+    def bid(
+        self,
+        requests: Iterable[BidRequest],
+        now_s: float = 0.0,
+        *,
+        reserve: BidRequest | None = None,
+        reserving: bool = False,
+    ) -> tuple[SiteAnswer, ...]:
+        """Answer each request in order, as if all bids made before it had won.
+
+        A bid stays valid when one made before it loses.
+
+        Args:
+            requests: in rank order.
+            now_s: Unix time.
+            reserve: a blocked workload for which room is kept here, so that what is bid for may
+                not delay it.
+            reserving: without ``reserve``, whether room is kept for the first of the requests that
+                finds none.
+        """
+        premises = Premises(
+            room=self._room, partitions=self.partitions, occupants=self._occupants,
+            never_fits=self._never_fits, endings=self._endings_now,
+        )  # fmt: skip
+        bidding = Bidding(premises, now_s, reserving=reserving and reserve is None)
+        if reserve is not None:
+            bidding.reserve_for(reserve)
+        asked = tuple(requests)
+        for request in asked:
+            self.mix.note(request.id, request.jobs)
+        answers = tuple(bidding.answer(request) for request in asked)
+        bidding.close()
+        return answers
+
+    def snapshot(self, site: SiteName, now_s: float) -> Snapshot:
+        """What bids are made on now: the last sweep, and on top of it what is held.
+
+        Nodes that the sweep could not read are left out, also of what runs on them.
+        """
+        nodes = (
+            _with_holds(node, self._room.by_name[node.name])
+            if node.name in self._room.by_name
+            else node
+            for node in self.nodes
+        )
+        names = {node.name for node in self.nodes}
+        running = (
+            replace(
+                job,
+                nodes={n: share for n, share in job.nodes.items() if n in names},
+                components={
+                    k: {n: share for n, share in held.items() if n in names}
+                    for k, held in job.components.items()
+                },
+            )
+            for job in self._occupants.jobs
+        )
+        local = (replace(j, nodes=tuple(n for n in j.nodes if n in names)) for j in self._local)
+        return Snapshot(
+            site=site,
+            now_s=now_s,
+            nodes=tuple(nodes),
+            running=tuple(job for job in running if job.nodes),
+            local=tuple(job for job in local if job.nodes),
+            switches=self._fabric.parents,
+        )
+
+    def _on_terms(self, job: RunningJob) -> RunningJob:
+        """A running job as the federation sees it now; as given while it has said nothing."""
+        if self._terms is None:
+            return job
+        terms = self._terms.get(WorkloadId(job.id))
+        if terms is None:
+            return replace(job, preemptible=False, optional_jobs=()) if job.preemptible else job
+        return replace(
+            job, preemptible=True, priority=terms.priority, cooldown_until_s=terms.spared_until_s,
+            saves_in_time=terms.saves_in_time, save_s=terms.save_s, restart_s=terms.restart_s,
+            optional=terms.optional,
+            optional_jobs=terms.optional_jobs,
+        )  # fmt: skip
+
+    def _endings_now(self) -> list[Ending]:
+        if self._endings is None:
+            held = (
+                (self._holds_end_by_s[attempt], plans) for attempt, plans in self._holds.items()
+            )
+            self._endings = endings_of(self._room, self._occupants, self._local, held)
+        return self._endings
+
+    @property
+    def _leaving(self) -> frozenset[Shrink]:
+        return frozenset(each for going in self._clearing.values() for each in going)
+
+    def _never_fits(self, jobs: tuple[Job, ...]) -> Refusal | None:
+        """As ``never_fits``; remembered while the site is built as it is."""
+        jobs = anywhere(jobs)
+        known = self._never.get(jobs)
+        if known is None:
+            if len(self._never) >= SHAPES_KEPT:
+                self._never.clear()
+            refusal = never_fits(jobs, self._empty, self.partitions)
+            known = self._never[jobs] = Known(jobs, refusal)
+        return None if known.answer is None else as_for(jobs, known.jobs, known.answer)
+
+    def _rebuild(self) -> None:
+        """The site is built differently, or a node has come or gone."""
+        capacity = capacity_of(self.nodes)
+        if capacity != self.capacity:
+            self.capacity, self._empty = capacity, Room(capacity.nodes)
+            self._never.clear()
+        nodes = (n for n in self.nodes if n.state.takes_jobs)
+        self._room = Room(nodes, self._fabric, self.mix)
+        self._occupants = Occupants(self._room, self._occupants.jobs, self._leaving)
+        for plans in self._holds.values():
+            for plan in plans:
+                self._room.take(plan)
+
+    def _renew(self, changed: Iterable[Node]) -> None:
+        """Only what is free on some nodes is new."""
+        renewed = {node.name for node in changed}
+        for node in changed:
+            f = self._room.by_name.get(node.name)
+            if f is not None:
+                f.renew(node)
+        for plans in self._holds.values():
+            for plan in plans:
+                for name in renewed & plan.nodes.keys():
+                    if name in self._room.by_name:
+                        self._room.by_name[name].take(plan.nodes[name])
+
+
+def _with_holds(node: Node, f: FreeNode) -> Node:
+    gpus, cpus, mem_mib = node.gpus - f.gpus, node.cpus - f.cpus, node.mem_mib - f.mem_mib
+    gres = positive(plus(node.gres, f.left.gres, -1)) if node.gres else node.gres_alloc
+    held = (gpus, cpus, mem_mib, gres)
+    if held == (node.gpus_alloc, node.cpus_alloc, node.mem_mib_alloc, node.gres_alloc):
+        return node
+    return replace(node, gpus_alloc=gpus, cpus_alloc=cpus, mem_mib_alloc=mem_mib, gres_alloc=gres)
+
+
+def _in_the_way(plan: JobPlan, room: Room) -> Reason | None:
+    for name, share in plan.nodes.items():
+        f = room.by_name.get(name)
+        if f is None or not f.has(share):
+            return Reason(code=ReasonCode.LAUNCH_REFUSED, job=plan.name, unit="GPUs",
+                          needed=share.gpus, free=max(0, f.gpus) if f else 0,
+                          detail=f"node {name} was taken")  # fmt: skip
+    return None
+
+
+def changed_nodes(before: Sequence[Node], now: Sequence[Node]) -> list[Node] | None:
+    """Nodes on which something else is free than before; None when more than that has changed."""
+    if len(before) != len(now):
+        return None
+    changed = []
+    for old, new in zip(before, now, strict=True):
+        if old is new or old == new:
+            continue
+        as_before = replace(
+            new, state=old.state, cpus_alloc=old.cpus_alloc, mem_mib_alloc=old.mem_mib_alloc,
+            gpus_alloc=old.gpus_alloc, gres_alloc=old.gres_alloc,
+        )  # fmt: skip
+        if as_before != old or old.state.takes_jobs != new.state.takes_jobs:
+            return None
+        changed.append(new)
+    return changed
+
+
+def summarise(nodes: Iterable[Node], partitions: Sequence[str]) -> tuple[PartitionSummary, ...]:
+    """Count a site's nodes by partition, GPU type and state, for fsinfo.
+
+    In a partition that takes no jobs, nodes that would take some count as drained.
+    """
+    rows: dict[tuple[str, str], dict[str, int]] = {}
+    for node in nodes:
+        for partition in node.partitions + node.closed_partitions:
+            if partition not in partitions:
+                continue
+            closed = partition in node.closed_partitions and node.state.takes_jobs
+            state = NodeState.DRAINED if closed else node.state
+            row = rows.setdefault((partition, node.gpu_type), {})
+            for key, amount in (
+                (f"nodes_{state.value}", 1),
+                ("cpus", node.cpus),
+                ("cpus_alloc", node.cpus_alloc),
+                ("gpus", node.gpus),
+                ("gpus_alloc", node.gpus_alloc),
+            ):
+                row[key] = row.get(key, 0) + amount
+    return tuple(
+        PartitionSummary(partition=partition, gpu_type=gpu_type, **counts)
+        for (partition, gpu_type), counts in rows.items()
+    )

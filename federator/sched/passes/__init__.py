@@ -1,0 +1,1 @@
+"""What is done: the pass, its auction, and what sites report."""

@@ -1,0 +1,93 @@
+"""Decides what a submission is answered at once: it can never run, or its key was used before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from federator.model.event import Draft
+from federator.model.message import AnswerKeyUsed, AnswerSubmitted, SubmitAsked
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.submission import Submission, submission_differences, unpack_submission
+from federator.model.tenant import Amounts, Tenancy
+from federator.model.workload import SiteName, WorkloadId
+from federator.sched.passes.site_view import SiteView
+from federator.sched.queue.lending import not_lent
+from federator.sched.state.ledger import Ledger
+
+
+def never_runs(
+    draft: Draft, tenancy: Tenancy, sites: Mapping[SiteName, SiteView], *, quota_only: bool = False
+) -> dict[SiteName, Refusal] | None:
+    """Why it can never run; None if it can, or if a site has not told yet what it has.
+
+    Args:
+        draft: what was asked for.
+        tenancy: the tenants.
+        sites: with what each is known to have.
+        quota_only: who may not be evicted starts only within quota; see ``lending``.
+
+    Returns:
+        Each site's reason when none is large enough; under the name "" the federation's own, when
+        a limit of the tenant or of an ancestor is lower than the request, or a quota, where only
+        what is within quota may start.
+    """
+    beyond, request = None, tenancy.request(draft.jobs)
+    if draft.tenant in tenancy:  # others have no limit, and a question gives nobody a row
+        beyond = _beyond_any_limit(tenancy, tenancy.row(draft.tenant), request)
+    if beyond is None and quota_only and not draft.preemptible:
+        own = not_lent(tenancy, draft.tenant, request)
+        beyond = own if own.kind is RefusalKind.REJECT else None
+    if beyond is not None:
+        return {SiteName(""): beyond}
+    refusals: dict[SiteName, Refusal] = {}
+    for name, site in sites.items():
+        if site.empty is None:
+            return None
+        refusal = site.never_fits(draft.jobs)
+        if refusal is None:
+            return None
+        refusals[name] = refusal
+    return refusals
+
+
+def _beyond_any_limit(tenancy: Tenancy, row: int, request: Amounts) -> Refusal | None:
+    for at in tenancy.limit_rows(row):
+        limit = tenancy.limits[at] or ()
+        for k, (asked, most) in enumerate(zip(request, limit, strict=True)):
+            if asked > most:
+                reason = Reason(
+                    code=ReasonCode.LIMIT,
+                    needed=asked,
+                    free=int(most),
+                    unit=tenancy.unit(k),
+                    detail=tenancy.tenants[at].name,
+                )
+                return Refusal(kind=RefusalKind.REJECT, reasons=(reason,))
+    return None
+
+
+def answer_again(
+    ledger: Ledger, asked: SubmitAsked, known: WorkloadId
+) -> AnswerSubmitted | AnswerKeyUsed:
+    """Answer a submission whose key was used before: by its own retry, or for another one.
+
+    What was adopted when it had completed has no submission, so the key alone tells that it is the
+    same.
+    """
+    submitted = _submission(ledger, known)
+    differences: tuple[str, ...] = ()
+    if submitted is not None:
+        again = unpack_submission(asked.draft.submission)
+        differences = submission_differences(submitted, again)
+    if not differences:
+        return AnswerSubmitted(client=asked.client, id=known)
+    return AnswerKeyUsed(client=asked.client, key=asked.key, id=known, differences=differences)
+
+
+def _submission(ledger: Ledger, known: WorkloadId) -> Submission | None:
+    """What was submitted, by any task that still has it; None: none has."""
+    for task in ledger.array_tasks.get(known, {}).values() or (known,):
+        submission = unpack_submission(ledger.entries[task].workload.submission)
+        if submission.components:
+            return submission
+    return None

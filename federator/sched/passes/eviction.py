@@ -1,0 +1,221 @@
+"""Who may be evicted for whom, and how much more of it is allowed now?
+
+A bid names its victims. They are told to leave only when the bid has won and its site has accepted
+the job; until then the ledger keeps them promised to one winner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+
+from federator.model.lifecycle import WorkloadState
+from federator.model.plan import Bid
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.site import START_UP_S, VictimTerms
+from federator.model.workload import SiteName, WorkloadId
+from federator.sched.passes.auction import Award
+from federator.sched.passes.continuing import is_near_its_limit
+from federator.sched.queue.standing import standings
+from federator.sched.state.ledger import Entry, Ledger
+from federator.sched.state.rules import LEAST_GPUS, Rules
+from federator.sched.state.saves import family_of
+from federator.sched.state.shrinking import gpus_of, nodes_of
+
+
+def budget_gpus(ledger: Ledger, rules: Rules, fleet_gpus: int, now_s: float) -> float:
+    """How many more GPUs may be evicted now, in the whole federation of so many GPUs.
+
+    What awards were promised counts as if it had gone; not for ever, as the site of an award may
+    be cut off.
+    """
+    whole = rules.preempt_gpus + rules.preempt_frac * fleet_gpus
+    if not whole:
+        return 0.0
+    since_s = now_s - rules.preempt_window_s
+    spent = sum(e.gpus for e in takewhile(lambda e: e.at_s > since_s, reversed(ledger.evictions)))
+    promised = sum(
+        _promised_gpus(entry, ledger)
+        for entry in ledger.in_state(WorkloadState.AWARDED, WorkloadState.LAUNCHING)
+        if entry.displaces and entry.award is not None and entry.award.at_s > since_s
+    )
+    return max(0.0, whole - spent - promised)
+
+
+def exceeds_budget(
+    winner: Entry, ledger: Ledger, rules: Rules, fleet_gpus: int, now_s: float
+) -> bool:
+    """Tell whether a winner whose promises have left the window comes too late for the budget."""
+    award = winner.award
+    if award is None or award.at_s > now_s - rules.preempt_window_s:
+        return False
+    due = _promised_gpus(winner, ledger)
+    return due > 0 and due > budget_gpus(ledger, rules, fleet_gpus, now_s)
+
+
+def _promised_gpus(winner: Entry, ledger: Ledger) -> int:
+    """What those count who were promised to a winner and have not been told to leave."""
+    wholes = (victim.held_gpus for victim in spared_yet(winner, ledger))
+    parts = (gpus_of(other.plan, jobs) for other, jobs in spared_jobs_yet(winner, ledger))
+    return sum(max(LEAST_GPUS, gpus) for gpus in (*wholes, *parts))
+
+
+def spared_yet(winner: Entry, ledger: Ledger) -> list[Entry]:
+    """The victims that are promised to a winner and have not been told to leave."""
+    victims = (ledger.entries[id_] for id_ in winner.victims)
+    return [
+        v for v in victims
+        if v.promised_to == winner.workload.id and v.state is WorkloadState.RUNNING
+    ]  # fmt: skip
+
+
+def spared_jobs_yet(winner: Entry, ledger: Ledger) -> list[tuple[Entry, tuple[int, ...]]]:
+    """The optional jobs that are promised to a winner and have not been taken."""
+    found = []
+    for id_ in dict.fromkeys(shrink.workload for shrink in winner.shrinks):
+        entry = ledger.entries[WorkloadId(id_)]
+        jobs = tuple(k for k, to in entry.promised_jobs.items() if to == winner.workload.id)
+        if jobs and entry.state is WorkloadState.RUNNING:
+            found.append((entry, jobs))
+    return found
+
+
+def evicted_gpus(bid: Bid, ledger: Ledger) -> int:
+    """What those count in the budget whom a bid evicts, as a whole or in part."""
+    wholes = (ledger.entries[WorkloadId(id_)].held_gpus for id_ in bid.victims)
+    parts = (gpus_of(ledger.entries[WorkloadId(id_)].plan, (k,)) for id_, k in bid.shrinks)
+    return sum(max(LEAST_GPUS, gpus) for gpus in (*wholes, *parts))
+
+
+def clearing(winner: Entry, ledger: Ledger) -> bool:
+    """Tell whether others have been told to leave for it, and some are not gone yet."""
+    id_ = winner.workload.id
+    victims = (ledger.entries[victim] for victim in winner.victims)
+    return any(
+        v.state is WorkloadState.PREEMPTING and v.promised_to == id_ for v in victims
+    ) or any(
+        ledger.entries[WorkloadId(other)].leaving_jobs.get(k) == id_ for other, k in winner.shrinks
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """What a workload may evict: strictly lower priority, so much in all.
+
+    ``terms``: of whoever may be evicted at all, see ``victim_terms``.
+    """
+
+    priority: int
+    budget_gpus: float
+    terms: Mapping[WorkloadId, VictimTerms]
+    now_s: float
+
+
+def against(offer: Award, ledger: Ledger, claims: Claims) -> Refusal | None:
+    """Why the victims of an offer may not be evicted; None when they may.
+
+    A site names them, so nothing about them is believed: they run at that site on nodes of the
+    plan, at a lower priority, may be requeued, are promised to nobody else, and fit the budget. Of
+    a workload that stays only what it declared optional may be taken, and only once.
+    """
+    bid = offer.bid
+    wrong = _named_twice(bid)
+    going: list[tuple[int, int | None]] = [*bid.shrinks, *((id_, None) for id_ in bid.victims)]
+    for each in going:
+        wrong = wrong or _wrong_about(each, offer, ledger, claims)
+    if wrong:
+        return _wait(Reason(code=ReasonCode.BAD_BID, detail=wrong))
+    for id_ in bid.victims:
+        entry = ledger.entries[WorkloadId(id_)]
+        if _is_leaving(entry) or entry.promised_jobs:
+            return _on_its_way(id_)
+    for id_, k in bid.shrinks:
+        entry = ledger.entries[WorkloadId(id_)]
+        if _is_leaving(entry) or k in entry.promised_jobs or k in entry.taken_jobs:
+            return _on_its_way(id_)
+    gpus = evicted_gpus(bid, ledger)
+    if gpus <= claims.budget_gpus and claims.budget_gpus:
+        return None
+    free = int(claims.budget_gpus)
+    return _wait(Reason(code=ReasonCode.PREEMPT_BUDGET, needed=gpus, free=free, unit="GPUs"))
+
+
+def _named_twice(bid: Bid) -> str:
+    going = len(set(bid.victims)) + len(set(bid.shrinks))
+    if going < len(bid.victims) + len(bid.shrinks):
+        return "a victim is named twice"
+    both = {shrink.workload for shrink in bid.shrinks} & set(bid.victims)
+    return f"{min(both)} is to go as a whole and in part" if both else ""
+
+
+def _is_leaving(entry: Entry) -> bool:
+    return entry.state is not WorkloadState.RUNNING or entry.promised_to is not None
+
+
+def _on_its_way(id_: int) -> Refusal:
+    return _wait(Reason(code=ReasonCode.RESOURCES, detail=f"{id_} is on its way out"))
+
+
+def _wrong_about(
+    going: tuple[int, int | None], offer: Award, ledger: Ledger, claims: Claims
+) -> str:
+    """What is wrong with taking one job of a workload, or with evicting all of it (None)."""
+    id_, component = WorkloadId(going[0]), going[1]
+    entry = ledger.entries.get(id_)
+    terms = claims.terms.get(id_)
+    if entry is None or entry.site != offer.site or terms is None:
+        return f"{id_} may not be evicted"
+    if component is not None and component not in terms.optional_jobs:
+        return f"job {component} of {id_} is not optional"
+    if terms.priority <= claims.priority:
+        return f"{id_} is not of lower priority"
+    if terms.spared_until_s > claims.now_s:
+        return f"{id_} began, or was evicted, not long ago"
+    nodes = {name for plan in offer.bid.jobs for name in plan.nodes}
+    jobs = range(len(entry.plan)) if component is None else (component,)
+    if nodes.isdisjoint(nodes_of(entry.plan, jobs)):
+        return f"{id_} is on none of the nodes"
+    return ""
+
+
+def _wait(reason: Reason) -> Refusal:
+    return Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
+
+
+def victim_terms(ledger: Ledger, rules: Rules, now_s: float) -> dict[WorkloadId, VictimTerms]:
+    """On which terms each running workload may be evicted now; who may not be is left out.
+
+    So is who is about to be told of its time limit: it leaves without being anybody's victim.
+    Reading a checkpoint is taken to last as long as writing it.
+    """
+    found = standings(ledger)
+    saves = ledger.saves
+    return {
+        entry.workload.id: VictimTerms(
+            priority=found[entry.workload.id].priority,
+            spared_until_s=spared_until_s(entry, rules),
+            saves_in_time=saves.in_time(family_of(entry.workload), rules.grace_s),
+            save_s=saves.known_s(family_of(entry.workload)),
+            restart_s=START_UP_S + saves.known_s(family_of(entry.workload)),
+            optional=entry.workload.optional,
+            optional_jobs=tuple(
+                k for k in entry.workload.optional_jobs if k not in entry.taken_jobs
+            ),
+        )
+        for entry in ledger.in_state(WorkloadState.RUNNING)
+        if entry.workload.preemptible
+        and entry.workload.id in found
+        and not is_near_its_limit(entry, rules, now_s)
+    }
+
+
+def spared_until_s(entry: Entry, rules: Rules) -> float:
+    """Before when a running workload should not be chosen as a victim."""
+    cooldown_ends_s = entry.evicted_at_s + rules.cooldown_s if entry.preemptions else 0.0
+    return max(cooldown_ends_s, entry.started_at_s + rules.min_run_s if rules.min_run_s else 0.0)
+
+
+def checkpoint_in_reach(entry: Entry, site: SiteName, rules: Rules) -> bool:
+    """Tell whether a workload could go on at a site; one without a checkpoint can anywhere."""
+    return not entry.saved_at or rules.reaches(site, entry.saved_at)

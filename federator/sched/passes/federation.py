@@ -1,0 +1,517 @@
+"""What does the federation do about what it has just seen? ``Federation.handle`` is the only door.
+
+Same history in, same commands out: no clock, I/O or randomness inside. The daemon turns
+happenings into observations and carries out the commands; a simulator does the same with
+simulated sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from federator.errors import LogIsOld
+from federator.model.event import EpochBegan, Forgotten, LogRecord, Submitted
+from federator.model.lifecycle import AT_SITE, Happening, WorkloadState
+from federator.model.message import (
+    AnswerCancelled,
+    AnswerRefused,
+    AnswerSubmitted,
+    AnswerTested,
+    AskAbout,
+    AskSite,
+    AttemptsShown,
+    BidsCame,
+    CancelAsked,
+    Command,
+    LaunchConfirmed,
+    LaunchRefused,
+    Note,
+    Observation,
+    Request,
+    SiteDown,
+    SiteReported,
+    SiteUp,
+    SubmitAsked,
+    Tick,
+    Wake,
+)
+from federator.model.reason import ReasonCode, Refusal
+from federator.model.workload import (
+    AttemptId,
+    Job,
+    SiteName,
+    Workload,
+    WorkloadId,
+    first_id_of,
+)
+from federator.sched.passes.admission import answer_again, never_runs
+from federator.sched.passes.auction import Award, auction
+from federator.sched.passes.continuing import AT_LIMIT, LimitWatch
+from federator.sched.passes.cycle import Pass, Round, Trial, asked_of, for_site
+from federator.sched.passes.eviction import budget_gpus, clearing
+from federator.sched.passes.holding import Holding
+from federator.sched.passes.orders import launch_order, lease_end_s
+from federator.sched.passes.plausible import believed
+from federator.sched.passes.reported import (
+    attempt_lost,
+    attempt_reported,
+    attempt_shown,
+    current,
+    lost_log,
+)
+from federator.sched.passes.site_view import SiteView
+from federator.sched.passes.turn import ORDER_AGAIN_S, Turn
+from federator.sched.passes.unsure import Unsure
+from federator.sched.queue.lending import is_lent_to_preemptible_only
+from federator.sched.queue.policy import Policy, Ranked
+from federator.sched.state.forgetting import forgettable
+from federator.sched.state.ledger import Entry, Ledger
+from federator.sched.state.rules import Rules
+
+FORGOTTEN_AT_ONCE = 100_000  # ids in one record
+FIRST_PASS_S = 5.0  # after the start at the latest; before, with the first site that is there
+
+
+class Federation:
+    """The global queue and its decisions.
+
+    Args:
+        sites: the partitions the federation may use, by site, in the order that breaks ties.
+        policy: ranks the queue.
+        rules: see ``Rules``.
+        ledger: an empty one, that knows the tenants; by default none has a quota.
+    """
+
+    def __init__(
+        self,
+        sites: dict[SiteName, tuple[str, ...]],
+        policy: Policy,
+        rules: Rules,
+        ledger: Ledger | None = None,
+    ) -> None:
+        self.ledger = Ledger() if ledger is None else ledger
+        self.sites = {name: SiteView(partitions=p) for name, p in sites.items()}
+        self._policy = policy
+        self._rules = rules
+        self._pass: Pass | None = None
+        self._trials: dict[int, Trial] = {}
+        self._next_pass_id = 1
+        self._pass_due_s = 0.0
+        self._pass_not_before_s = 0.0  # unless a site is ready
+        self._leave_sent_s: dict[WorkloadId, float] = {}
+        self._limits = LimitWatch()
+        self._unsure = Unsure()
+        self._holding = Holding(self.sites, rules)
+        self._log_epoch = 0  # the last one before this term
+
+    @property
+    def rules(self) -> Rules:
+        """By which it decides."""
+        return self._rules
+
+    # ---- history ----
+
+    def replay(self, events: Iterable[LogRecord]) -> None:
+        """Take the log in. Commands are not repeated: sites tell what became of them."""
+        for event in events:
+            self.ledger.apply(event)
+
+    def begin_epoch(self, now_s: float, epoch: int = 0, log_began: int = 0) -> list[Command]:
+        """Start a new term as leader; call once after ``replay``.
+
+        Epochs grow with time, and first ids with epochs, so that both do so even across a log that
+        was lost, or replaced by an older copy.
+
+        Args:
+            now_s: Unix time.
+            epoch: the term's number at the store; the one that begins is no smaller.
+            log_began: by which sites know the log, if it is empty; 0: by the epoch that begins.
+        """
+        turn = self._turn(now_s)
+        self._log_epoch = self.ledger.epoch
+        epoch = max(self.ledger.epoch + 1, int(now_s), epoch)
+        first_id = max(self.ledger.next_id, first_id_of(epoch))
+        log_began = self.ledger.log_began or log_began or epoch
+        turn.record(EpochBegan(at_s=now_s, epoch=epoch, first_id=first_id, log_began=log_began))
+        turn.commands.append(Wake(at_s=now_s))
+        self._pass_not_before_s = now_s + FIRST_PASS_S
+        turn.commands.append(Wake(at_s=self._pass_not_before_s))
+        for entry in self.ledger.in_state(WorkloadState.LAUNCHING):
+            turn.wake_at_lease_end(entry)
+        for entry in self.ledger.in_state(WorkloadState.RUNNING):
+            turn.watch_limit(entry)
+        return turn.commands
+
+    def forget_ended(self, now_s: float, keep_s: float) -> list[Command]:
+        """Know no more of what ended longer ago than ``keep_s``; see ``sched.state.forgetting``.
+
+        Before a snapshot is taken, so that the log does not grow for ever.
+        """
+        turn = self._turn(now_s)
+        ids = forgettable(self.ledger, now_s - keep_s)
+        for first in range(0, len(ids), FORGOTTEN_AT_ONCE):
+            gone = ids[first : first + FORGOTTEN_AT_ONCE]
+            turn.record(Forgotten(at_s=now_s, ids=gone))
+        return turn.commands
+
+    # ---- the door ----
+
+    def handle(self, observation: Observation, now_s: float) -> list[Command]:
+        """Decide what to do about one observation.
+
+        Args:
+            observation: what happened.
+            now_s: Unix time; never earlier than in the call before.
+
+        Returns:
+            Commands to carry out in order, records durably first.
+
+        Raises:
+            LogIsOld: a site has served a daemon that this log does not know; nothing may be
+                started, for what waits here may run there.
+        """
+        turn = self._turn(now_s)
+        match observation:
+            case SubmitAsked():
+                self._submit(turn, observation)
+            case CancelAsked():
+                self._cancel(turn, observation)
+            case SiteUp() | SiteDown():
+                self._site_changed(turn, observation)
+            case SiteReported():
+                self._reported(turn, observation)
+            case BidsCame():
+                self._bids_came(turn, observation)
+            case LaunchConfirmed() | LaunchRefused():
+                self._launch_answered(turn, observation)
+            case AttemptsShown():
+                for told in observation.attempts:
+                    self._unsure.told(told.attempt)
+                    attempt_shown(turn, observation.site, told)
+            case Tick():
+                self._tick(turn)
+        turn.evict_for_accepted()
+        self._holding.release_like(turn)
+        return turn.commands
+
+    def ranked(self, now_s: float) -> Sequence[Ranked]:
+        """All pending workloads in the order in which a pass would try them now, for a report.
+
+        It leaves the backlog's quota scan renewed; see ``Backlog.unchanged``.
+        """
+        return self._policy.rank(self.ledger, now_s).listed()
+
+    # ---- submissions and cancels ----
+
+    def _submit(self, turn: Turn, asked: SubmitAsked) -> None:
+        known = self.ledger.id_of_key.get(asked.key)
+        if known is not None and not asked.test_only:
+            turn.commands.append(answer_again(self.ledger, asked, known))
+            return
+        lent = self._is_lent_to_preemptible_only
+        refusals = never_runs(asked.draft, self.ledger.tenancy, self.sites, quota_only=lent)
+        if refusals is not None:
+            turn.commands.append(AnswerRefused(client=asked.client, refusals=refusals))
+            return
+        submitted = Submitted(
+            at_s=turn.now_s, draft=asked.draft, first_id=self.ledger.next_id, key=asked.key
+        )
+        if asked.test_only:
+            self._try_out(turn, asked.client, submitted.workloads()[0])
+            return
+        turn.record(submitted)
+        turn.commands.append(AnswerSubmitted(client=asked.client, id=submitted.first_id))
+
+    def _cancel(self, turn: Turn, asked: CancelAsked) -> None:
+        done: list[WorkloadId] = []
+        for id_ in asked.ids:
+            entry = self.ledger.entries[id_]
+            if turn.change(entry, Happening.CANCEL_ASKED, by=asked.by):
+                done.append(id_)
+        turn.commands.append(AnswerCancelled(client=asked.client, ids=tuple(done)))
+
+    # ---- news of sites ----
+
+    def _site_changed(self, turn: Turn, seen: SiteUp | SiteDown) -> None:
+        site = self.sites[seen.site]
+        if isinstance(seen, SiteUp):
+            self._check_log(turn, seen)
+            site.up, site.ready, site.since_s = True, False, turn.now_s
+            site.slurm_version = seen.slurm_version
+            return
+        if site.up or not site.since_s:
+            site.since_s = turn.now_s
+        site.up = site.ready = False
+        for round_ in self._open_rounds():
+            round_.waiting_for.discard(seen.site)
+            round_.answers.pop(seen.site, None)
+        self._conclude(turn)
+
+    def _check_log(self, turn: Turn, seen: SiteUp) -> None:
+        lost = lost_log(self._log_epoch, self.ledger.epoch, seen)
+        if lost and self._log_epoch:
+            raise LogIsOld(lost)
+        if lost:  # nothing waits in it that could run there
+            turn.commands.append(Note(event="log_is_new", fields={"detail": lost}))
+
+    def _reported(self, turn: Turn, report: SiteReported) -> None:
+        site = self.sites[report.site]
+        if report.capacity is not None:
+            site.has(report.capacity)
+        if report.partitions and report.partitions != site.summary:
+            site.summary = report.partitions
+            self._pass_is_due(turn)  # something came free, perhaps of local users
+        unknown = tuple(
+            told.attempt
+            for told in report.attempts
+            if not attempt_reported(turn, report.site, told)
+        )
+        for told in report.attempts:
+            self._holding.reported(turn, told)
+        self._unsure.ask(report.site, unknown, turn.now_s)
+        for attempt in report.gone:
+            attempt_lost(turn, report.site, attempt)
+        if report.complete:
+            unknown += self._reconcile(turn, report)
+        if report.complete or report.capacity is not None:
+            self._holding.release_for(turn, report.site)
+        if unknown:
+            turn.commands.append(AskAbout(site=report.site, attempts=unknown))
+
+    def _reconcile(self, turn: Turn, report: SiteReported) -> tuple[AttemptId, ...]:
+        """First full report since the channel came up: the site's own records win.
+
+        Returns:
+            Those of the log that it does not show: what became of them the site is to tell.
+        """
+        site = self.sites[report.site]
+        site.ready = True
+        told = {r.attempt for r in report.attempts}
+        live = AT_SITE - {WorkloadState.AWARDED}
+        missing = tuple(
+            entry.attempt_id
+            for entry in self._entries_at(report.site, *live)
+            if entry.site_job_id and entry.attempt_id not in told
+        )
+        # Orders may have been lost with the channel. Repeating them is harmless, and tells the
+        # agent which nodes a job that waits in Slurm's queue is pinned to.
+        for entry in self._entries_at(report.site, WorkloadState.AWARDED, WorkloadState.LAUNCHING):
+            if not entry.withdrawing:
+                turn.commands.append(launch_order(entry, self.ledger))
+        turn.commands.append(Wake(at_s=turn.now_s))  # leases may have run out meanwhile
+        for entry in turn.to_leave():
+            if entry.site == report.site:
+                turn.order_to_leave(entry)
+        self._pass_is_due(turn)
+        return missing
+
+    # ---- launches ----
+
+    def _launch_answered(self, turn: Turn, seen: LaunchConfirmed | LaunchRefused) -> None:
+        if isinstance(seen, LaunchRefused):
+            self._launch_refused(turn, seen)
+            return
+        entry = current(self.ledger, seen.attempt, seen.site)
+        waits = (WorkloadState.AWARDED, WorkloadState.CANCELLING)
+        if entry is not None and entry.state in waits and not entry.site_job_id:
+            turn.change(entry, Happening.ACCEPTED,
+                        site_job_id=seen.site_job_id, work_dir=seen.work_dir)  # fmt: skip
+
+    def _launch_refused(self, turn: Turn, seen: LaunchRefused) -> None:
+        entry = current(self.ledger, seen.attempt, seen.site)
+        if entry is None:
+            return
+        if seen.reason.code is ReasonCode.LOST and entry.state is not WorkloadState.AWARDED:
+            attempt_lost(turn, seen.site, seen.attempt)
+            return
+        ends_here = entry.state is WorkloadState.CANCELLING and not entry.site_job_id
+        if entry.state is WorkloadState.AWARDED or ends_here:
+            turn.change(entry, Happening.DECLINED, reason=seen.reason)
+            self._holding.hold_if_refused(turn, entry)
+        elif entry.state is WorkloadState.LAUNCHING and not entry.withdrawing:
+            # An sbatch that was given up for good came through all the same. Reports tell the rest.
+            turn.change(entry, Happening.LEASE_OVER)
+
+    # ---- time ----
+
+    def _tick(self, turn: Turn) -> None:
+        for entry in self.ledger.in_state(WorkloadState.LAUNCHING):
+            ends_s = lease_end_s(entry, self._rules)
+            over = turn.now_s >= ends_s and not clearing(entry, self.ledger)
+            if entry.displaces and not over:
+                turn.evict(entry)  # in case that a crash came between
+            if over and not entry.withdrawing and self.sites[entry.site].up:
+                turn.change(entry, Happening.LEASE_OVER, reason=self._holding.why_stuck(entry))
+        for entry in self._limits.due(turn.now_s, self.ledger, self._rules, self._is_ready):
+            turn.change(entry, Happening.LIMIT_NEAR, reason=AT_LIMIT)
+        wanted = {entry.workload.id: entry for entry in turn.to_leave()}
+        for id_ in self._leave_sent_s.keys() - wanted.keys():
+            del self._leave_sent_s[id_]
+        for id_, entry in wanted.items():
+            sent_s = self._leave_sent_s.get(id_, 0.0)
+            if turn.now_s >= sent_s + ORDER_AGAIN_S and self.sites[entry.site].up:
+                turn.order_to_leave(entry)
+        self._conclude(turn)
+        somebody_is_there = turn.now_s >= self._pass_not_before_s or self._ready_sites()
+        if turn.now_s >= self._pass_due_s and self._pass is None and somebody_is_there:
+            self._open_pass(turn)
+
+    def _turn(self, now_s: float) -> Turn:
+        fleet_gpus = sum(site.gpus for site in self.sites.values())
+        return Turn(now_s=now_s, ledger=self.ledger, rules=self._rules, fleet_gpus=fleet_gpus,
+                    leave_sent_s=self._leave_sent_s, limits=self._limits,
+                    pass_is_due=self._pass_is_due)  # fmt: skip
+
+    def _pass_is_due(self, turn: Turn) -> None:
+        if self._pass_due_s > turn.now_s or self._pass is not None:
+            self._pass_due_s = min(self._pass_due_s, turn.now_s)
+            turn.commands.append(Wake(at_s=turn.now_s))
+
+    # ---- a scheduling pass ----
+
+    def _open_pass(self, turn: Turn) -> None:
+        """1. Rank; 2. ask. The rest follows when the answers are in (``_conclude``)."""
+        self._holding.try_again(turn)
+        self._pass_due_s = turn.now_s + self._rules.pass_interval_s
+        turn.commands.append(Wake(at_s=self._pass_due_s))
+        ranking = self._policy.rank(self.ledger, turn.now_s)
+        budget = budget_gpus(self.ledger, self._rules, turn.fleet_gpus, turn.now_s)
+        lent = self._is_lent_to_preemptible_only
+        self._pass = Pass(
+            ranking, self.ledger, self._rules, budget, now_s=turn.now_s, quota_only=lent
+        )
+        self._unsure.lapse(turn.now_s, self._is_ready)
+        self._pass.unsure = self._unsure
+        self._ask(turn, self._pass, again=())
+        self._conclude(turn)
+
+    def _ask(self, turn: Turn, pass_: Pass, again: Sequence[WorkloadId]) -> None:
+        """One message to every site that is ready; or the pass is over."""
+        window = pass_.next_window(again, self._rules.window)
+        if not window:
+            self._pass = None
+            turn.commands.append(Wake(at_s=self._pass_due_s))
+            return
+        pass_.round = round_ = self._new_round(turn, window)
+        for name in self._ready_sites():
+            requests = for_site(window, name, self.ledger, self._rules, turn.now_s)
+            if requests:
+                round_.waiting_for.add(name)
+                kept = pass_.reserved.get(name)
+                reserve = kept and asked_of(kept, name, self.ledger, turn.now_s)
+                ask = AskSite(site=name, pass_id=round_.pass_id, requests=requests,
+                              reserve=reserve, reserving=True,
+                              victims=pass_.victims_at(name))  # fmt: skip
+                turn.commands.append(ask)
+
+    def _new_round(self, turn: Turn, requests: Sequence[Request]) -> Round:
+        deadline_s = turn.now_s + self._rules.bid_timeout_s
+        round_ = Round(pass_id=self._next_pass_id, requests={r.workload.id: r for r in requests},
+                       waiting_for=set(), deadline_s=deadline_s)  # fmt: skip
+        self._next_pass_id += 1
+        turn.commands.append(Wake(at_s=deadline_s))
+        return round_
+
+    def _bids_came(self, turn: Turn, came: BidsCame) -> None:
+        for round_ in self._open_rounds():
+            if round_.pass_id == came.pass_id:
+                asked = partial(self._jobs_asked, turn, round_, came.site)
+                answers = believed(came.answers, asked)
+                round_.take(came.site, answers)
+                self._holding.answered(turn, came.site, round_.requests, answers)
+        self._conclude(turn)
+
+    def _jobs_asked(
+        self, turn: Turn, round_: Round, site: SiteName, id_: WorkloadId
+    ) -> Sequence[Job]:
+        """What a site was asked for; nothing for a workload that it was not asked about."""
+        request = round_.requests.get(id_)
+        if request is None:
+            return ()
+        return asked_of(request, site, self.ledger, turn.now_s).workload.jobs
+
+    def _conclude(self, turn: Turn) -> None:
+        """Settle every round whose answers are in: auction, awards, next round."""
+        for pass_id, trial in list(self._trials.items()):
+            if trial.round.over(turn.now_s):
+                del self._trials[pass_id]
+                self._answer_trial(turn, trial)
+        while (pass_ := self._pass) is not None and pass_.round.over(turn.now_s):
+            self._settle(turn, pass_)
+
+    def _settle(self, turn: Turn, pass_: Pass) -> None:
+        round_ = pass_.round
+        order = [w for w in round_.requests if self._may_start(w)]  # some were cancelled meanwhile
+        outcome = auction(
+            order, round_.answers, list(self.sites), lambda o: self._award(turn, pass_, o)
+        )
+        for id_ in outcome.refused:
+            entry = self.ledger.entries[id_]
+            pass_.remember(entry, self.sites, turn.now_s)
+            self._wake_to_retry(turn, entry)
+            self._holding.hold_if_refused(turn, entry)
+        refused = [w for w in outcome.refused if self._may_start(w)]
+        in_vain = set(pass_.keep_room(refused, list(self.sites)))
+        pass_.learn([w for w in refused if w not in in_vain], self._ready_sites())
+        again = in_vain | set(outcome.again)
+        self._ask(turn, pass_, [w for w in order if w in again])
+
+    def _award(self, turn: Turn, pass_: Pass, offers: Sequence[Award]) -> Award | None:
+        """Record the best award that the tenant's limit admits; None when it admits none."""
+        entry = self.ledger.entries[offers[0].id]
+        pass_.remember(entry, self.sites, turn.now_s)
+        chosen = pass_.choose(offers, turn.now_s)
+        if isinstance(chosen, Refusal):
+            entry.refusals = {SiteName(""): chosen, **entry.refusals}
+            return None
+        award, event = chosen
+        pass_.awarded(award)
+        turn.record(event, entry)
+        return award
+
+    def _wake_to_retry(self, turn: Turn, entry: Entry) -> None:
+        """Site or node that failed the workload is tried again in a while, not at the next pass."""
+        ends_s = (*entry.avoid_until_s.values(), *entry.bad_nodes.ends_s())
+        later = [t for t in ends_s if t > turn.now_s]
+        if later:
+            self._pass_due_s = min(self._pass_due_s, *later)
+
+    def _try_out(self, turn: Turn, client: int, workload: Workload) -> None:
+        request = Request(workload=workload, priority=self.ledger.tenancy.level(workload))
+        round_ = self._new_round(turn, (request,))
+        round_.waiting_for.update(self._ready_sites())
+        for name in self._ready_sites():
+            turn.commands.append(AskSite(site=name, pass_id=round_.pass_id, requests=(request,)))
+        self._trials[round_.pass_id] = Trial(client=client, workload=workload, round=round_)
+        self._conclude(turn)
+
+    def _answer_trial(self, turn: Turn, trial: Trial) -> None:
+        lent = self._is_lent_to_preemptible_only
+        answers, winner = trial.answers(self.ledger, self.sites, quota_only=lent)
+        turn.commands.append(AnswerTested(client=trial.client, answers=answers, winner=winner))
+
+    # ---- small things ----
+
+    @property
+    def _is_lent_to_preemptible_only(self) -> bool:
+        return is_lent_to_preemptible_only(
+            self.ledger.tenancy, self._rules, by_quota=self._policy.by_quota
+        )
+
+    def _entries_at(self, site: SiteName, *states: WorkloadState) -> list[Entry]:
+        return [e for e in self.ledger.in_state(*states) if e.site == site]
+
+    def _may_start(self, id_: WorkloadId) -> bool:
+        is_pending = self.ledger.entries[id_].state is WorkloadState.PENDING
+        return is_pending and id_ not in self._unsure
+
+    def _is_ready(self, site: SiteName) -> bool:
+        return self.sites[site].ready
+
+    def _ready_sites(self) -> list[SiteName]:
+        return [name for name, site in self.sites.items() if site.ready]
+
+    def _open_rounds(self) -> list[Round]:
+        passes = [self._pass.round] if self._pass is not None else []
+        return [*passes, *(trial.round for trial in self._trials.values())]

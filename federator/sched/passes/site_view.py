@@ -1,0 +1,68 @@
+"""What does the federation know of a site? Volatile, told by its agent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from federator.model.message import SiteAnswer
+from federator.model.partition import PartitionSummary
+from federator.model.reason import ReasonCode, Refusal
+from federator.model.site import Capacity
+from federator.model.workload import Job
+from federator.sched.bid.room import Room
+from federator.sched.bid.workload_plan import never_fits
+
+MOST_GPUS: Final = 1024  # of a node that is believed
+MOST_KNOWN: Final = 8_192  # requests of which it is known whether they fit
+_SAY_NOTHING: Final = frozenset({ReasonCode.LAUNCH_REFUSED, ReasonCode.BAD_BID})
+
+
+def gpus_of(capacity: Capacity) -> int:
+    """How many GPUs a site says that it has; one that exaggerates must not sway the others."""
+    return sum(min(max(0, node.gpus), MOST_GPUS) for node in capacity.nodes)
+
+
+@dataclass(slots=True)
+class SiteView:
+    """One site as it last was."""
+
+    partitions: tuple[str, ...]
+    up: bool = False
+    ready: bool = False  # up, and its first complete report is in
+    since_s: float = 0.0  # of being up or down
+    slurm_version: str = ""
+    empty: Room | None = None  # all it could ever give; None until it has told
+    gpus: int = 0  # of ``empty``
+    summary: tuple[PartitionSummary, ...] = ()
+    knows: dict[str, bool] = field(default_factory=dict)  # users, as its last answers say
+    _capacity: Capacity | None = None
+    _never: dict[tuple[Job, ...], Refusal | None] = field(default_factory=dict)
+
+    def has(self, capacity: Capacity) -> None:
+        """Take in what the site could give; it says so anew whenever it comes."""
+        if capacity != self._capacity:
+            self._capacity, self.empty = capacity, Room(capacity.nodes)
+            self.gpus = gpus_of(capacity)
+            self._never.clear()
+
+    def never_fits(self, jobs: Sequence[Job]) -> Refusal | None:
+        """Why the jobs would not fit the site even if it were empty; None when they may."""
+        if self.empty is None:
+            return None
+        asked = tuple(jobs)
+        if asked not in self._never:
+            if len(self._never) >= MOST_KNOWN:
+                self._never.clear()
+            self._never[asked] = never_fits(asked, self.empty, self.partitions)
+        return self._never[asked]
+
+    def answered(self, user: str, answer: SiteAnswer) -> bool:
+        """Learn from its answer for a user; tell whether it is new that it knows them."""
+        codes = {r.code for r in answer.refusal.reasons} if answer.refusal is not None else set()
+        if codes & _SAY_NOTHING:
+            return False
+        is_new = not self.knows.get(user, False)
+        self.knows[user] = ReasonCode.UNKNOWN_USER not in codes
+        return is_new and self.knows[user]

@@ -1,0 +1,1 @@
+"""Who goes next: quotas, credit and the order of what waits."""

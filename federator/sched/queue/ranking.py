@@ -1,0 +1,179 @@
+"""In which order are waiting workloads tried? By <priority, credit>, lazily or all at once.
+
+A pass takes workloads from the front a few hundred at a time, so it merges lanes as it goes: the
+first is known as soon as each tenant's first is. A report wants them all, so it sorts. Both give
+the same order, to the last tie: larger credit, then earlier submission, then smaller id.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush, heapreplace
+
+import numpy as np
+import numpy.typing as npt
+
+from federator.model.tenant import LOWEST_PRIORITY
+from federator.model.workload import WorkloadId
+from federator.sched.queue.gms_scan import GmsScan
+from federator.sched.queue.policy import Ranked
+from federator.sched.state.backlog import Backlog, Lane, Place, Run
+from federator.sched.state.credit import F64, CreditWeights, age_terms, fair_share_terms
+from federator.sched.state.holdings import Holdings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankColumns:
+    """A whole ranking as columns of length W, first to try first."""
+
+    id: npt.NDArray[np.int64]
+    priority: npt.NDArray[np.int64]
+    within_quota: npt.NDArray[np.bool_]
+    credit: F64
+    age_term: F64
+    fair_share_term: F64
+    nice_term: F64
+    non_preemptible_term: F64
+
+
+class _Cursor:
+    """The place in a run up to which a pass has come; holds when the lane changes under it."""
+
+    __slots__ = ("_lane", "_last", "_position", "_stop", "_version", "place", "run")
+
+    def __init__(self, lane: Lane, run: Run) -> None:
+        self.run = run
+        self._lane = lane
+        self._version = lane.version
+        self._position, self._stop = run.start, run.stop
+        self._last = lane.place(run.stop - 1)
+        self.place: Place = lane.place(run.start)
+
+    @property
+    def lane(self) -> Lane:
+        return self._lane
+
+    def advance(self) -> bool:
+        """Go to the next workload of the run; False when there is none."""
+        lane = self._lane
+        if self._version == lane.version:
+            self._position += 1
+        else:
+            self._version = lane.version
+            self._position, self._stop = lane.after(self.place), lane.after(self._last)
+        if self._position >= self._stop:
+            return False
+        self.place = lane.place(self._position)
+        return True
+
+
+_Item = tuple[int, float, float, int, "_Cursor | int"]  # priority, -credit, place, run or tenant
+
+
+class CreditRanking:
+    """The ranking of MAST at one instant; making it runs the quota scan.
+
+    Args:
+        backlog: what waits.
+        holdings: what tenants hold, and held on average.
+        weights: of the credit.
+        now_s: Unix time, not before any submission.
+        used_gpus: (T,) average use to take instead of that of ``holdings``.
+    """
+
+    def __init__(
+        self, backlog: Backlog, holdings: Holdings, weights: CreditWeights, now_s: float,
+        used_gpus: F64 | None = None,
+    ) -> None:  # fmt: skip
+        self._backlog = backlog
+        self._weights = weights
+        self._now_s = now_s
+        averages = holdings.averages(now_s) if used_gpus is None else used_gpus
+        self._fair_share_column = fair_share_terms(averages, weights)
+        self._fair_share: list[float] = self._fair_share_column.tolist()
+        self._scan = GmsScan(backlog, holdings, weights, self._fair_share, now_s)
+        self._scan.run()
+
+    def __iter__(self) -> Iterator[Ranked]:
+        heap: list[_Item] = []
+        for row in self._backlog.rows():
+            self._push_tenant(heap, row)
+        heapify(heap)
+        while heap:
+            priority, negative_credit, submitted_at_s, id_, cursor = heap[0]
+            if isinstance(cursor, int):
+                heappop(heap)
+                for item in self._items(cursor):
+                    heappush(heap, item)
+                continue
+            yield Ranked(
+                id=WorkloadId(id_),
+                priority=priority,
+                within_quota=cursor.run.within_quota,
+                credit=-negative_credit,
+                age_term=self._weights.age_term(self._now_s - submitted_at_s),
+                fair_share_term=self._fair_share[cursor.lane.row],
+                nice_term=self._weights.nice_term(cursor.lane.shape.nice),
+                non_preemptible_term=self._weights.non_preemptible_term(
+                    cursor.lane.shape.preemptible
+                ),
+            )
+            if cursor.advance():
+                heapreplace(heap, self._item(cursor))
+            else:
+                heappop(heap)
+
+    def _push_tenant(self, heap: list[_Item], row: int) -> None:
+        """One item for a tenant whose first workload is known, else one for each of its runs."""
+        head = self._backlog.heads.get(row)
+        if head is None:
+            heap.extend(self._items(row))
+            return
+        credit = self._scan.credit(head.lane, head.place[0])
+        heap.append((head.priority, -credit, *head.place, row))
+
+    def _items(self, row: int) -> Iterator[_Item]:
+        for lane in self._backlog.lanes(row):
+            for run in self._backlog.runs(lane):
+                yield self._item(_Cursor(lane, run))
+
+    def _item(self, cursor: _Cursor) -> _Item:
+        credit = self._scan.credit(cursor.lane, cursor.place[0])
+        return (cursor.run.priority, -credit, *cursor.place, cursor)
+
+    def columns(self) -> RankColumns:
+        """All at once, as arrays. To be called before the queue changes."""
+        lanes = [lane for row in self._backlog.rows() for lane in self._backlog.lanes(row)]
+        lengths = np.array([len(lane) for lane in lanes], dtype=np.intp)
+        times, numbers = array("d"), array("q")
+        for lane in lanes:
+            lane.append_to(times, numbers)
+        submitted, ids = np.array(times), np.array(numbers, dtype=np.int64)
+        of_lane = np.repeat(np.arange(len(lanes)), lengths)
+        position = np.arange(ids.size) - (np.cumsum(lengths) - lengths)[of_lane]
+        within = position < np.array([lane.within for lane in lanes], dtype=np.intp)[of_lane]
+        levels = np.array([self._backlog.level(lane) for lane in lanes], dtype=np.int64)
+        priority = np.where(within, levels[of_lane], LOWEST_PRIORITY)
+        age = age_terms(self._now_s - submitted, self._weights)
+        rows = np.array([lane.row for lane in lanes], dtype=np.intp)
+        fair_share = self._fair_share_column[rows][of_lane]
+        nices = [self._weights.nice_term(lane.shape.nice) for lane in lanes]
+        nice = np.array(nices, dtype=np.float64)[of_lane]
+        prices = [self._weights.non_preemptible_term(lane.shape.preemptible) for lane in lanes]
+        price = np.array(prices, dtype=np.float64)[of_lane]
+        credit = age + fair_share - nice - price
+        order = np.lexsort((ids, submitted, -credit, priority))
+        return RankColumns(
+            id=ids[order], priority=priority[order], within_quota=within[order],
+            credit=credit[order], age_term=age[order], fair_share_term=fair_share[order],
+            nice_term=nice[order], non_preemptible_term=price[order],
+        )  # fmt: skip
+
+    def listed(self) -> Sequence[Ranked]:
+        c = self.columns()
+        columns = (c.id, c.priority, c.within_quota, c.credit, c.age_term, c.fair_share_term,
+                   c.nice_term, c.non_preemptible_term)  # fmt: skip
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return [Ranked(*row) for row in rows]

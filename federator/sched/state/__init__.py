@@ -1,0 +1,1 @@
+"""What is known: the ledger and what it counts. Decides nothing."""

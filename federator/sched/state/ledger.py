@@ -1,0 +1,490 @@
+"""What is true now? The state of every workload, rebuilt by applying the event log in order.
+
+What tenants hold and what waits are kept along with it, in the one place through which every
+change comes: a workload is charged when it enters a site and released when it has left, once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from federator.errors import StoreError
+from federator.model.event import (
+    Awarded,
+    Changed,
+    EpochBegan,
+    Forgotten,
+    LogRecord,
+    SnapshotDone,
+    SnapshotRecord,
+    Submitted,
+)
+from federator.model.lifecycle import AT_SITE, TERMINAL, Effect, Happening, WorkloadState, step
+from federator.model.plan import JobPlan, Shrink
+from federator.model.reason import Reason, ReasonCode, Refusal
+from federator.model.score import Score
+from federator.model.tenant import Tenancy
+from federator.model.workload import (
+    FIRST_WORKLOAD_ID,
+    AttemptId,
+    SiteName,
+    Workload,
+    WorkloadId,
+)
+from federator.sched.state.backlog import Backlog
+from federator.sched.state.bad_nodes import BadNodes
+from federator.sched.state.failures import NodeFailures
+from federator.sched.state.holdings import Charge, Holdings
+from federator.sched.state.pauses import RETRY_AFTER_S, is_for_good
+from federator.sched.state.rules import LEAST_GPUS
+from federator.sched.state.saves import SaveTimes, family_of
+from federator.sched.state.set_back import forgive, set_back
+from federator.sched.state.shrinking import gpus_of, without
+from federator.sched.state.snapshot import restore
+from federator.sched.state.tax import PreemptionTax, destroyed_gpu_s
+from federator.sched.state.usage import UsageAverage, UsageMemory
+
+EVICTIONS_KEPT: Final = 100_000
+_WAITS_FOR_VICTIMS = (WorkloadState.AWARDED, WorkloadState.LAUNCHING)
+_ON_NODES = frozenset({
+    WorkloadState.RUNNING, WorkloadState.PREEMPTING, WorkloadState.CANCELLING,
+})  # fmt: skip
+_UNTOLD = frozenset({
+    Happening.NODE_FAILED, Happening.SITE_PREEMPTED, Happening.LIMIT_STRUCK,
+    Happening.SITE_REQUEUED, Happening.PREEMPTED,
+})  # fmt: skip  # of those too that were to leave, but were not told in time
+
+
+@dataclass(slots=True)
+class Entry:
+    """One workload and how it stands. Changed only by ``Ledger.apply``, except ``refusals``."""
+
+    workload: Workload
+    state: WorkloadState = WorkloadState.PENDING
+    attempt: int = 0
+    site: SiteName = SiteName("")
+    plan: tuple[JobPlan, ...] = ()
+    award: Awarded | None = None  # the last one, with the offers and the standing it went at
+    charge: Charge | None = None  # what it holds, from the award until it has left the site
+    site_job_id: int = 0
+    work_dir: str | None = None  # as of ``AttemptReport``
+    lease_from_s: float = 0.0  # since when it should be about to start
+    withdrawing: bool = False
+    started_at_s: float = 0.0
+    ended_at_s: float = 0.0  # as its site tells
+    over_at_s: float = 0.0  # since when the federation has known that it is over; 0: it is not
+    exit_code: int = 0
+    signal: int = 0
+    site_state: str = ""
+    reason: Reason | None = None
+    avoid_until_s: dict[SiteName, float] = field(default_factory=dict)
+    failures_at: dict[SiteName, int] = field(default_factory=dict)
+    setbacks: dict[SiteName, Reason] = field(default_factory=dict)  # how a site failed it last
+    plans_refused: dict[SiteName, int] = field(
+        default_factory=dict
+    )  # by a site, in a row; or files
+    held_for: str = ""  # the sites' words for which it was held last
+    bad_nodes: BadNodes = field(default_factory=BadNodes)
+    promised_to: WorkloadId | None = None  # whose award needs its nodes
+    promised_jobs: dict[int, WorkloadId] = field(default_factory=dict)  # the same of optional jobs
+    leaving_jobs: dict[int, WorkloadId] = field(default_factory=dict)  # taken, not known to be gone
+    taken_jobs: frozenset[int] = frozenset()  # optional jobs that the present attempt has lost
+    preemptions: int = 0
+    evicted_at_s: float = 0.0  # when it was last evicted
+    evicted_for: WorkloadId | None = None  # for whom, then
+    fruitless_attempts: int = 0  # in a row that were cut off at their limit without having saved
+    ran_at: SiteName = SiteName("")  # where it last ran; "": it has not run yet
+    saved_at: SiteName = SiteName("")  # where its checkpoint is; "": none is known
+    lost_gpu_s: float = 0.0  # destroyed by its evictions
+    evictions: int = 0  # of others, who have left for it
+    destroyed_gpu_s: float = 0.0  # by those
+    refusals: dict[SiteName, Refusal] = field(default_factory=dict)  # of the last pass; volatile
+
+    @property
+    def offers(self) -> dict[str, Score]:
+        """Of every site that bid for the last award."""
+        return self.award.scores if self.award is not None else {}
+
+    @property
+    def held_gpus(self) -> int:
+        """What it holds at its site, by its plan."""
+        return sum(share.gpus for plan in self.plan for share in plan.nodes.values())
+
+    @property
+    def at_its_limit(self) -> bool:
+        """Whether it has been told to leave because its time limit is near."""
+        told = self.state is WorkloadState.PREEMPTING and self.reason is not None
+        return told and self.reason is not None and self.reason.code is ReasonCode.TIME_LIMIT
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """The nodes of its plan; one that two of its jobs share is named once."""
+        return tuple(dict.fromkeys(name for plan in self.plan for name in plan.nodes))
+
+    @property
+    def victims(self) -> tuple[WorkloadId, ...]:
+        """Whom its last award evicts."""
+        return self.award.victims if self.award is not None else ()
+
+    @property
+    def shrinks(self) -> tuple[Shrink, ...]:
+        """Whose optional jobs its last award takes."""
+        return self.award.shrinks if self.award is not None else ()
+
+    @property
+    def displaces(self) -> bool:
+        """Whether its last award needs nodes that others are on."""
+        return bool(self.victims or self.shrinks)
+
+    def is_refused_by(self, site: SiteName) -> bool:
+        """Whether it was refused for good when the site's sbatch was last asked."""
+        setback = self.setbacks.get(site)
+        refused = self.plans_refused.get(site, 0)
+        return setback is not None and is_for_good(setback.code, refused)
+
+    @property
+    def attempt_id(self) -> AttemptId:
+        return AttemptId(workload=self.workload.id, attempt=self.attempt)
+
+
+class Eviction(NamedTuple):
+    """A victim was told to leave."""
+
+    at_s: float
+    gpus: int
+
+
+class Ledger:
+    """All workloads by id, with an index by state. ``apply`` is the only way to change it.
+
+    Args:
+        tenancy: the tenants, as configured now.
+        usage: empty; by default an average over a week.
+    """
+
+    def __init__(self, tenancy: Tenancy | None = None, usage: UsageAverage | None = None) -> None:
+        self.tenancy = Tenancy() if tenancy is None else tenancy
+        self.holdings = Holdings(self.tenancy, usage or UsageMemory().average())
+        self.backlog = Backlog(self.tenancy)
+        self.entries: dict[WorkloadId, Entry] = {}
+        self.epoch = 0
+        self.log_began = 0  # the epoch by which sites tell this log from others; 0: it is empty
+        self.next_id = FIRST_WORKLOAD_ID
+        self.array_tasks: dict[WorkloadId, dict[int, WorkloadId]] = {}  # by array id and index
+        self.id_of_key: dict[str, WorkloadId] = {}
+        self._key_of_id: dict[WorkloadId, str] = {}  # of an array: of its own id
+        self.evictions: deque[Eviction] = deque(maxlen=EVICTIONS_KEPT)
+        self.failures = NodeFailures()
+        self.saves = SaveTimes()
+        self.tax = PreemptionTax()
+        self.shrinking: dict[WorkloadId, None] = {}  # those with optional jobs that must leave
+        self.latest_s = 0.0  # the time of the latest event
+        self.tail = 0  # events since the snapshot, or since the log began; refused ones count too
+        self._by_state: dict[WorkloadState, dict[WorkloadId, None]] = {s: {} for s in WorkloadState}
+        self._half_restored = False  # a snapshot has begun and is not done
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing has been applied yet."""
+        return not (self.tail or self._half_restored or self.epoch or self.entries)
+
+    def key_of(self, workload: Workload) -> str:
+        """The key of the submission it is of; "" where it has none."""
+        id_ = workload.array.array_id if workload.array is not None else workload.id
+        if id_ not in self._key_of_id:  # once after a replay
+            self._key_of_id = {known: key for key, known in self.id_of_key.items()}
+        return self._key_of_id.setdefault(id_, "")
+
+    def in_state(self, *states: WorkloadState) -> Iterator[Entry]:
+        """Entries in these states, oldest change first within each."""
+        for state in states:
+            for id_ in list(self._by_state[state]):
+                yield self.entries[id_]
+
+    def apply(self, event: LogRecord) -> tuple[Effect, ...]:
+        """Take one event in; return the effects of its edge.
+
+        Raises:
+            InvalidTransition: the event does not follow from the state; nothing was changed.
+            StoreError: it is of a snapshot that is not whole, or out of place.
+        """
+        if isinstance(event, SnapshotRecord):
+            restore(self, event)
+            self._half_restored = not isinstance(event, SnapshotDone)
+            return ()
+        if self._half_restored:
+            raise StoreError("the snapshot before this record is cut short")
+        self.tail += 1
+        self.latest_s = max(self.latest_s, event.at_s)
+        if isinstance(event, Changed):
+            return self._change(event)
+        if isinstance(event, EpochBegan):
+            self.epoch = event.epoch
+            self.log_began = self.log_began or event.log_began or event.epoch
+            self.next_id = max(self.next_id, event.first_id)
+            return ()
+        if isinstance(event, Submitted):
+            self._submit(event)
+            return (Effect.RANK_AGAIN,)
+        if isinstance(event, Awarded):
+            return self._award(event)
+        self._forget(event)
+        return ()
+
+    def _submit(self, event: Submitted) -> None:
+        for workload in event.workloads():
+            self.entries[workload.id] = Entry(workload=workload)
+            self.backlog.add(workload)
+            self._by_state[WorkloadState.PENDING][workload.id] = None
+            self.next_id = max(self.next_id, WorkloadId(workload.id + 1))
+            if workload.array is not None:
+                tasks = self.array_tasks.setdefault(workload.array.array_id, {})
+                tasks[workload.array.index] = workload.id
+        id_ = event.array_id or event.first_id
+        self.id_of_key[event.key] = id_
+        self._key_of_id[id_] = event.key
+
+    def _award(self, event: Awarded) -> tuple[Effect, ...]:
+        entry = self.entries[event.attempt.workload]
+        effects = self._move(entry, Happening.AWARDED, event.at_s)
+        entry.attempt = event.attempt.attempt
+        entry.site, entry.plan, entry.award = SiteName(event.site), event.jobs, event
+        self._charge(entry, event.jobs, event.within_quota, event.at_s)
+        self._promise(event)
+        entry.site_job_id, entry.withdrawing, entry.reason = 0, False, None
+        entry.work_dir = None
+        entry.started_at_s = entry.ended_at_s = 0.0
+        return effects
+
+    def _forget(self, event: Forgotten) -> None:
+        """Know no more of workloads that nobody refers to; see ``sched.state.forgetting``."""
+        gone = set(event.ids)
+        for id_ in event.ids:
+            entry = self.entries.pop(id_)
+            del self._by_state[entry.state][id_]
+            if entry.workload.array is not None:
+                gone.add(entry.workload.array.array_id)
+                self.array_tasks.pop(entry.workload.array.array_id, None)
+        self._key_of_id = {}
+        self.id_of_key = {key: id_ for key, id_ in self.id_of_key.items() if id_ not in gone}
+
+    def _change(self, event: Changed) -> tuple[Effect, ...]:
+        entry = self.entries[event.workload]
+        was_at_its_limit = entry.at_its_limit
+        before = entry.state
+        step(entry.state, event.happening)  # nothing is changed by what cannot follow
+        if entry.state is WorkloadState.PREEMPTING:
+            self._account(entry, event)
+        effects = self._move(entry, event.happening, event.at_s)
+        entry.bad_nodes.blame(entry.site, event.failed_nodes, event.at_s)
+        if before in _ON_NODES and entry.state not in _ON_NODES:
+            self._left_nodes(entry, event)
+        entry.site_job_id = event.site_job_id or entry.site_job_id
+        entry.work_dir = entry.work_dir if event.work_dir is None else sys.intern(event.work_dir)
+        entry.started_at_s = event.started_at_s or entry.started_at_s
+        entry.ended_at_s = event.ended_at_s or entry.ended_at_s
+        entry.exit_code, entry.signal = event.exit_code, event.signal
+        entry.site_state = event.site_state or entry.site_state
+        entry.reason = event.reason
+        self._mark(entry, event)
+        if event.happening is Happening.SHRUNK:
+            self._shrink(entry, event)
+        elif event.happening is Happening.SHRINK_DONE:
+            self._jobs_gone(entry, event.components, event.at_s)
+        self._mark_progress(entry, event, was_at_its_limit)
+        if entry.state is WorkloadState.PENDING and before in AT_SITE:
+            if event.happening not in (Happening.PREEMPTED, Happening.LIMIT_STRUCK):
+                set_back(entry, event.at_s)
+            entry.site, entry.plan, entry.site_job_id = SiteName(""), (), 0
+            entry.work_dir = None
+            entry.started_at_s = entry.ended_at_s = 0.0
+            entry.withdrawing, entry.taken_jobs = False, frozenset()
+        return effects
+
+    def _mark(self, entry: Entry, event: Changed) -> None:
+        """Take down what later decisions ask for."""
+        if event.saved_at_s > 0 and event.happening in _UNTOLD:
+            entry.saved_at = entry.site
+        if event.happening is Happening.ACCEPTED:
+            entry.lease_from_s, entry.withdrawing = event.at_s, False
+        elif event.happening in (Happening.LEASE_OVER, Happening.SITE_REQUEUED):
+            entry.withdrawing = True
+            if event.reason is not None and event.reason.code is ReasonCode.REQUEUED:
+                entry.saved_at = entry.site  # what puts itself back has saved
+        elif event.happening is Happening.CHECKPOINTED:
+            entry.saved_at = entry.site
+            entry.avoid_until_s[entry.site] = event.at_s + RETRY_AFTER_S  # it may do nothing else
+        elif event.happening is Happening.EVICTED:
+            entry.evicted_at_s, entry.evicted_for = event.at_s, entry.promised_to
+            entry.preemptions += 1
+            self.evictions.append(Eviction(event.at_s, max(LEAST_GPUS, entry.held_gpus)))
+        elif event.happening is Happening.STARTED:
+            entry.ran_at = entry.site
+            forgive(entry, event.at_s)
+        elif event.happening is Happening.HELD and event.reason is not None:
+            entry.held_for = event.reason.detail
+
+    @staticmethod
+    def _mark_progress(entry: Entry, event: Changed, was_at_its_limit: bool) -> None:
+        """Count the attempts in a row that their time limit cut off with nothing saved."""
+        started_s = event.started_at_s or entry.started_at_s
+        saved = event.leave is not None and event.leave.saved_at_s > started_s
+        requeued = event.reason is not None and event.reason.code is ReasonCode.REQUEUED
+        if (event.happening is Happening.PREEMPTED and (saved or was_at_its_limit)) or requeued:
+            entry.fruitless_attempts = 0
+        elif event.happening is Happening.LIMIT_STRUCK and was_at_its_limit:
+            entry.fruitless_attempts += event.leave is not None  # or else its site had not told it
+
+    def _left_nodes(self, entry: Entry, event: Changed) -> None:
+        """An attempt that ran is over, or waits in its site's queue: what of its nodes?"""
+        failed = event.happening is Happening.NODE_FAILED or bool(event.failed_nodes)
+        if entry.started_at_s:
+            run_s = (event.ended_at_s or event.at_s) - entry.started_at_s
+            self.failures.ran(entry.site, len(entry.node_names), run_s, failed=failed)
+            entry.bad_nodes.ran_well(entry.site, entry.node_names, event.at_s)
+        entry.started_at_s = 0.0 if entry.state is WorkloadState.LAUNCHING else entry.started_at_s
+
+    def _account(self, victim: Entry, event: Changed) -> None:
+        """Note what its leaving tells of save times, and what it cost for whom."""
+        leave = event.leave
+        # No site's numbers are believed beyond what the federation has seen itself.
+        whole_s = event.at_s - (victim.award.at_s if victim.award is not None else event.at_s)
+        started_s = event.started_at_s or victim.started_at_s
+        if leave is not None:
+            if leave.saved or not victim.at_its_limit:
+                self.saves.learn(family_of(victim.workload), leave, started_s, whole_s)
+            if leave.saved_at_s:
+                victim.saved_at = victim.site
+        evicted = event.happening is Happening.PREEMPTED and not victim.at_its_limit
+        if evicted and victim.evicted_for is not None:
+            lost = destroyed_gpu_s(victim.held_gpus, started_s, event.ended_at_s, leave)
+            lost = min(lost, victim.held_gpus * whole_s)
+            winner = self.entries[victim.evicted_for]
+            victim.lost_gpu_s += lost
+            winner.evictions += 1
+            winner.destroyed_gpu_s += lost
+            self.tax.add(winner.workload.tenant, victim.workload.tenant, lost)
+
+    def _promise(self, award: Awarded) -> None:
+        """Nobody else may have these victims."""
+        for id_ in award.victims:
+            self.entries[id_].promised_to = award.attempt.workload
+        for other, component in award.shrinks:
+            self.entries[WorkloadId(other)].promised_jobs[component] = award.attempt.workload
+
+    def _made_room(self, victim: Entry, at_s: float) -> None:
+        """It has left its site: whom it was promised to should start soon."""
+        if victim.promised_to is not None:
+            self._lease_anew(victim.promised_to, at_s)
+        for winner_id in victim.promised_jobs.values():
+            self._lease_anew(winner_id, at_s)
+        victim.promised_to, victim.promised_jobs = None, {}
+        self._jobs_gone(victim, tuple(victim.leaving_jobs), at_s)
+
+    def _lease_anew(self, winner_id: WorkloadId, at_s: float) -> None:
+        winner = self.entries[winner_id]
+        if winner.state is WorkloadState.LAUNCHING:
+            winner.lease_from_s = at_s
+
+    def _shrink(self, entry: Entry, event: Changed) -> None:
+        """It loses optional jobs: they hold nothing any more, as far as quota is concerned."""
+        for k in event.components:
+            gpus = gpus_of(entry.plan, (k,))
+            winner_id = entry.leaving_jobs[k] = entry.promised_jobs.pop(k)
+            lost = destroyed_gpu_s(gpus, entry.started_at_s, event.at_s, None)
+            entry.lost_gpu_s += lost
+            self.evictions.append(Eviction(event.at_s, max(LEAST_GPUS, gpus)))
+            winner = self.entries[winner_id]
+            winner.destroyed_gpu_s += lost
+            self.tax.add(winner.workload.tenant, entry.workload.tenant, lost)
+        self.shrinking[entry.workload.id] = None
+        entry.taken_jobs |= frozenset(event.components)
+        entry.plan = without(entry.plan, event.components)
+        if entry.award is not None:
+            self._release(entry, event.at_s)
+            self._charge(entry, entry.plan, entry.award.within_quota, event.at_s)
+
+    def _jobs_gone(self, entry: Entry, components: tuple[int, ...], at_s: float) -> None:
+        """Optional jobs that were taken have left: whom they made room for should start soon."""
+        for k in components:
+            if k in entry.leaving_jobs:
+                self._lease_anew(entry.leaving_jobs.pop(k), at_s)
+        if not entry.leaving_jobs:
+            self.shrinking.pop(entry.workload.id, None)
+
+    def _spare(self, award: Awarded) -> None:
+        """The award came to nothing, or has its nodes: whom it had not evicted yet runs on."""
+        for entry in (self.entries[id_] for id_ in award.victims):
+            if entry.promised_to == award.attempt.workload:
+                entry.promised_to = None
+        for id_, component in award.shrinks:
+            promised = self.entries[WorkloadId(id_)].promised_jobs
+            if promised.get(component) == award.attempt.workload:
+                del promised[component]
+
+    def _charge(
+        self, entry: Entry, plan: tuple[JobPlan, ...], within_quota: bool, at_s: float
+    ) -> None:
+        row = self.tenancy.row(entry.workload.tenant)
+        entry.charge = self.holdings.charge_for(row, plan)
+        self.holdings.add(entry.charge, within_quota, at_s)
+        self.backlog.touch(row)
+
+    def _release(self, entry: Entry, at_s: float) -> None:
+        if entry.charge is not None and entry.award is not None:
+            self.holdings.release(entry.charge, entry.award.within_quota, at_s)
+            self.backlog.touch(entry.charge.row)
+        entry.charge = None
+
+    def _move(self, entry: Entry, happening: Happening, at_s: float) -> tuple[Effect, ...]:
+        edge = step(entry.state, happening)
+        del self._by_state[entry.state][entry.workload.id]
+        self._by_state[edge.to][entry.workload.id] = None
+        if entry.state is WorkloadState.PENDING:
+            self.backlog.remove(entry.workload)
+        if edge.to is WorkloadState.PENDING:
+            self.backlog.add(entry.workload)
+        if edge.to not in AT_SITE:
+            self._release(entry, at_s)
+            self._made_room(entry, at_s)
+        if entry.displaces and edge.to not in _WAITS_FOR_VICTIMS and entry.award is not None:
+            self._spare(entry.award)
+        if edge.to in TERMINAL:
+            entry.over_at_s = at_s
+        entry.state = edge.to
+        return edge.effects
+
+    # ---- snapshots ----
+
+    def order_of(self, state: WorkloadState) -> tuple[WorkloadId, ...]:
+        """The workloads in a state, oldest change first."""
+        return tuple(self._by_state[state])
+
+    def restore_entry(self, workload: Workload, **fields: Any) -> None:
+        """Know a workload as a snapshot has it; ``restore_order`` says since when.
+
+        What it holds is counted as the tenants are configured now.
+        """
+        self.entries[workload.id] = entry = Entry(workload=workload, **fields)
+        if workload.array is not None:
+            tasks = self.array_tasks.setdefault(workload.array.array_id, {})
+            tasks[workload.array.index] = workload.id
+        if entry.state is WorkloadState.PENDING:
+            self.backlog.add(workload)
+        elif entry.state in AT_SITE and entry.award is not None:
+            row = self.tenancy.row(workload.tenant)
+            entry.charge = self.holdings.charge_for(row, entry.plan)
+            self.holdings.restore(entry.charge, entry.award.within_quota)
+            self.backlog.touch(row)
+
+    def restore_evictions(self, evictions: Iterable[tuple[float, int]]) -> None:
+        """These follow those that are known."""
+        self.evictions.extend(Eviction(at_s, gpus) for at_s, gpus in evictions)
+
+    def restore_order(self, state: WorkloadState, ids: Iterable[WorkloadId]) -> None:
+        """These follow those that are known to be in the state."""
+        self._by_state[state].update(dict.fromkeys(ids))

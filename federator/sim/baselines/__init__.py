@@ -1,0 +1,1 @@
+"""Policies that replay a trace for comparison; no daemon has them."""

@@ -1,0 +1,87 @@
+"""Replays a trace with the federation itself: every pool bids for every job, the best bid wins.
+
+The queue is ranked by one of the daemon's own policies, ``federator.policies``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from federator.errors import InvalidRequest
+from federator.policies import POLICIES
+from federator.policies.mast import Mast
+from federator.policies.settings import USAGE_KEYS, WEIGHT_KEYS
+from federator.sim.fast.core import FlatFleet, applies
+from federator.sim.fleet import Fleet
+from federator.sim.physics import Physics
+from federator.sim.settings import Settings, settings_of, without_effect
+from federator.sim.trace import ReplayOptions, Timetable, Trace
+from federator.sim.trace_scenario import scenario_of, timetable_of
+
+DEFAULT_POLICY: Final = "mast"
+FIFO_IS_THE_DAEMONS: Final = (
+    "fifo is the daemon's policy, one queue for all pools; "
+    "the strict queue of each pool, which had this name, is pool-fifo"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FederationReplay:
+    """What daemon and agents would do with a trace; see ``federator.sim.fleet``.
+
+    A job may run in any pool. Each pool is a tenant's quota, too: who stays within it goes first.
+    Unless the settings say otherwise nobody is evicted, starts take no time and nothing fails.
+
+    Attributes:
+        policy: name of the daemon's policy, as in federation.yaml.
+        settings: of the federation and its sites.
+        exact: the code of daemon and agent itself, message by message, instead of
+            ``federator.sim.fast``; the timetable is the same, and takes far longer. With evictions
+            or physics, and for policies other than mast, there is no other way.
+    """
+
+    policy: str = DEFAULT_POLICY
+    settings: Settings = Settings()
+    exact: bool = False
+
+    @classmethod
+    def adjusted(
+        cls, changes: Mapping[str, float], policy: str = DEFAULT_POLICY
+    ) -> FederationReplay:
+        """With some settings changed, by name.
+
+        Raises:
+            InvalidRequest: there is none of a name, or the value makes no sense.
+        """
+        return cls(policy=policy, settings=settings_of(changes, policy))
+
+    def remarks(self, changes: Collection[str]) -> list[str]:
+        """One line for each of these changes that has no effect, and for a name that was moved."""
+        lines = list(without_effect(changes, self.settings))
+        if self.policy != DEFAULT_POLICY:
+            of_credit = {*WEIGHT_KEYS, *USAGE_KEYS}.intersection(changes)
+            lines += [
+                f"--set: {name} has no effect: policy {self.policy} does not rank by credit"
+                for name in changes
+                if name in of_credit
+            ]
+        if self.policy == "fifo":
+            lines.append(FIFO_IS_THE_DAEMONS)
+        return lines
+
+    def replay(self, trace: Trace, options: ReplayOptions) -> Timetable:
+        if not applies(trace):
+            raise InvalidRequest(
+                f"{self.policy}: the trace's last submission and all its durations come to 2^52 s "
+                "or more, too much for exact times; correct the durations or replay fewer jobs"
+            )
+        rules, physics = self.settings.rules, self.settings.physics
+        policy, usage = POLICIES[self.policy](self.settings.weights), self.settings.usage.average()
+        flat = isinstance(policy, Mast) and not self.exact and not rules.evicts
+        if not flat or physics != Physics():
+            fleet = Fleet(scenario_of(trace), policy, rules, physics, options, usage)
+            return timetable_of(trace, fleet.run())
+        assert isinstance(policy, Mast)
+        return FlatFleet(trace, policy, rules, options, usage).run()

@@ -1,0 +1,1 @@
+"""Files of jobs that were made elsewhere, read as traces."""

@@ -1,1 +1,0 @@
-"""Which reference policies can replay a trace? One file each; names are in sim/registry.py."""

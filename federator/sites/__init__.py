@@ -1,1 +1,0 @@
-"""Edges to the sites: the agent that runs beside each slurmctld, its protocol and transports."""

@@ -1,1 +1,0 @@
-"""Slurm as a site: options in, job scripts out, records read, whatever its release."""

@@ -1,0 +1,1 @@
+"""Slurm's commands and texts as values, and values as Slurm's commands."""

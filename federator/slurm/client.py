@@ -1,0 +1,560 @@
+"""How is one Slurm asked and told? Commands of the site's own clients, over any ``Runner``.
+
+Reading costs two commands per sweep: squeue, then `scontrol show nodes` (in this order, so that
+the nodes already show the jobs). `scontrol show partitions` comes before them when it was last
+asked more than ``PARTITIONS_FRESH_S`` ago. A client of some partitions asks what holds nodes in the
+others, with one more squeue after nodes have changed. With ``layouts``, what jobs of the federation
+hold is looked up once they have started. Writing goes through the site's helper, as the real user.
+
+Timeouts: with slurmctld down, a command gives up by itself after 9-10 s, with MessageTimeout=10
+(sbatch and scancel too; `scontrol show job ID` asks twice and needs 18-20 s).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass, field, replace
+from math import inf
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+
+from federator.agent.base import (
+    NOTHING,
+    Missing,
+    Own,
+    Partition,
+    Removal,
+    SbatchRefused,
+    Seen,
+    SubmittedJob,
+    Tidying,
+)
+from federator.errors import SiteRefused, SiteUnavailable
+from federator.model.reason import ReasonCode
+from federator.model.site import AttemptReport, LocalJob, Node, SiteJob
+from federator.model.workload import AttemptId
+from federator.slurm.options.file_names import no_files
+from federator.slurm.parse_accounts import SACCT_FIELDS, accounted
+from federator.slurm.parse_base import Reading
+from federator.slurm.parse_jobs import OTHERS_FORMAT, SQUEUE_FORMAT, parse_jobs, parse_others
+from federator.slurm.parse_nodes import parse_nodes, parse_switches, parse_topology
+from federator.slurm.parse_site import (
+    SlurmConfig,
+    parse_config,
+    parse_partitions,
+    parse_settings,
+    parse_version,
+)
+from federator.slurm.refusals import in_one_line, kind_of_refusal
+from federator.slurm.reports import attempt_reports
+from federator.slurm.runner import Completed, Runner
+from federator.slurm.shares import Shares
+from federator.wire.agent_protocol import PreemptOrder, SignalTo
+
+_T = TypeVar("_T")
+
+HELPER: Final = ("/usr/bin/sudo", "-n", "-u")
+HELPER_PATH: Final = "/opt/federator/libexec/fed-site-exec"
+ENVIRONMENT: Final[Mapping[str, str]] = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "LC_ALL": "C",
+    "SLURM_TIME_FORMAT": "%s",
+}
+READ_TIMEOUT_S: Final = 25.0
+WRITE_TIMEOUT_S: Final = 100.0  # the helper ends its commands after 30 s each, itself after 90 s
+# An sbatch that is not called within this time is not called at all; once called it ends within
+# 30 s. The agent counts on both (launching.INTENT_HORIZON_S).
+START_WITHIN_S: Final = 12.0
+OTHERS_FRESH_S: Final = 30.0  # where nodes did not change
+PARTITIONS_FRESH_S: Final = 30.0  # admins close partitions by hand, and seldom
+
+NAMED_AT_ONCE: Final = 1000  # job ids of one squeue
+ACCOUNTED_AT_ONCE: Final = 200  # job ids of one sacct
+LOOK_BACK_S: Final = (60.0, 86_400.0)  # in accounts: the clock may have been set since
+
+_SQUEUE: Final = ("squeue", "--local", "-h", "-a", "-t", "all", "-O", SQUEUE_FORMAT)
+_TOO_LATE: Final = "too late"  # as the helper says it
+_USER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?")
+# What Slurm says when it cannot be asked, as opposed to saying no. After most of these it is not
+# known whether the request was carried out.
+_UNREACHABLE: Final = re.compile(
+    r"Unable to contact slurm|controller not responding|Socket timed out|temporarily unable"
+    r"|Zero Bytes were transmitted|[Mm]unge|authentication (?:error|failure)|Connection refused"
+    r"|Connection reset|Insane message length|in standby mode|Unexpected message|Transport endpoint"
+    r"|Message (?:receive|send) failure|timed out|Header lengths|Broken pipe|Unspecified error"
+    r"|Incompatible (?:protocol|versions)|Unable to establish config"
+)
+
+
+class BatchCall(Protocol):
+    """One submission as sbatch takes it; ``render.SbatchCall`` is one."""
+
+    @property
+    def argv(self) -> Sequence[str]: ...
+    @property
+    def args(self) -> Sequence[str]: ...
+    @property
+    def script(self) -> str: ...
+    @property
+    def environment(self) -> Mapping[str, str]: ...
+    @property
+    def work_dir(self) -> str: ...
+    @property
+    def umask(self) -> int: ...
+    @property
+    def checkpoint_dir(self) -> str: ...
+    @property
+    def files(self) -> Mapping[str, object]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmSweep:
+    """One look at a site. The jobs were read before the nodes, so that the nodes show them."""
+
+    taken_at_s: float
+    nodes: tuple[Node, ...]  # their ``partitions`` are those that take and start jobs
+    jobs: tuple[SiteJob, ...]  # of the asked partitions, live or ended not long ago
+    others: tuple[LocalJob, ...] = ()  # that hold nodes, in whatever partition
+    switches: Mapping[str, str] = field(default_factory=dict)  # the switch above each switch
+    problems: tuple[str, ...] = ()  # one line for each record that was skipped or guessed at
+    nodes_complete: bool = True  # no node's record was skipped: what is absent is not there
+    jobs_complete: bool = True  # the same of jobs
+
+    @property
+    def attempts(self) -> tuple[AttemptReport, ...]:
+        return attempt_reports(self.jobs)
+
+
+class SlurmClient:
+    """Asks and tells one Slurm; the same for 22.05, 24.11 and 26.05.
+
+    Every method raises ``SiteUnavailable`` when Slurm cannot be asked or answers nonsense.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        *,
+        partitions: Sequence[str] = (),
+        environment: Mapping[str, str] = ENVIRONMENT,
+        clock: Callable[[], float] = time.time,
+        layouts: bool = False,
+    ) -> None:
+        """Make a client.
+
+        Args:
+            runner: carries the commands out.
+            partitions: jobs of these only; none means all. Slurm prints fewer jobs faster.
+            environment: of every command, complete; add SLURM_CONF for an unusual site.
+            clock: Unix time at the site.
+            layouts: also tell what each job of the federation holds on its nodes, which costs a
+                command for each start; without, a job's shares are empty.
+        """
+        self._runner = runner
+        self._partitions = tuple(partitions)
+        self._environment = dict(environment)
+        self._clock = clock
+        self._shares = Shares(self._run) if layouts else None
+        self._partition_states: Reading[Partition] | None = None
+        self._partitions_read_s = 0.0
+        self._others: Reading[LocalJob] | None = None
+        self._others_on: tuple[Node, ...] = ()  # the nodes when they were read
+        self._others_until_s = 0.0
+        self._switch_of: dict[str, str] | None = None
+        self._switches: dict[str, str] = {}
+        self._named: frozenset[str] = frozenset()  # the nodes when the topology was read
+        self._over: Set[int] | None = None  # own jobs that have ended, or are forgotten
+
+    # ---- reading ----
+
+    async def version(self) -> str:
+        """Return the release of the site's client commands, e.g. ``24.11.5``."""
+        return _sound(parse_version, await self._read("scontrol", "--version"))
+
+    async def config(self) -> SlurmConfig:
+        """Return the settings of slurmctld that matter to us."""
+        return _sound(parse_config, await self._read("scontrol", "show", "config"))
+
+    async def settings(self) -> dict[str, str]:
+        """Return all settings of slurmctld, as it prints them."""
+        return parse_settings(await self._read("scontrol", "show", "config"))
+
+    async def partitions(self) -> Reading[Partition]:
+        """Return every partition, also hidden ones."""
+        return parse_partitions(await self._read("scontrol", "-a", "-o", "show", "partitions"))
+
+    async def topology(self) -> dict[str, str]:
+        """Return the leaf switch of each node; later sweeps use it. Empty: no topology."""
+        text = await self._read("scontrol", "show", "topology")
+        self._switch_of, self._switches = parse_topology(text), parse_switches(text)
+        return dict(self._switch_of)
+
+    async def nodes(self) -> Reading[Node]:
+        """Return every node, with its leaf switch; the topology is read again for new nodes."""
+        text = await self._read("scontrol", "-a", "-d", "-o", "show", "nodes")
+        reading = parse_nodes(text, self._switch_of)
+        names = frozenset(node.name for node in reading.records)
+        if self._switch_of is None or not names <= self._named:
+            await self.topology()
+            self._named = names
+            reading = parse_nodes(text, self._switch_of)
+        return reading
+
+    async def jobs(self, own: Own = NOTHING) -> Reading[SiteJob]:
+        """Return the jobs; with ``layouts`` the federation's show what they hold on each node.
+
+        Those of ``own`` are looked for in all partitions: a job that waits can be moved, by admins
+        even where ``job_submit/`` refuses that to users.
+        """
+        launched = frozenset(own.launched)
+        argv = [*_SQUEUE, *(["-p", ",".join(self._partitions)] if self._partitions else [])]
+        reading = _read_jobs((await self._run(argv)).stdout)
+        if self._partitions:
+            reading = await self._with_moved(reading, own, launched)
+        return await self._shares.filled_in(reading, launched) if self._shares else reading
+
+    async def _with_moved(
+        self, reading: Reading[SiteJob], own: Own, launched: frozenset[int]
+    ) -> Reading[SiteJob]:
+        """Add own jobs of other partitions, if any is missed that has not been seen to end."""
+        shown = {job.leader_id for job in reading.records}
+        if self._over is None:  # the first sweep of this agent
+            self._over = {i for i in launched if own.launched[i].attempt in own.ended}
+        missing = sorted(launched - shown - self._over)
+        for start in range(0, len(missing), NAMED_AT_ONCE):
+            found = await self._jobs_named(missing[start : start + NAMED_AT_ONCE])
+            moved = tuple(
+                job
+                for job in found.records
+                if (ours := own.launched.get(job.leader_id)) is not None and ours.user == job.user
+            )  # ids come again
+            reading = Reading(
+                records=reading.records + moved,
+                problems=reading.problems + found.problems,
+                complete=reading.complete and found.complete,
+            )
+        if reading.complete:
+            live = {job.leader_id for job in reading.records if not job.state.ended}
+            self._over = launched & (self._over | shown | {*missing}) - live
+        return reading
+
+    async def some_jobs(self, job_ids: Collection[int]) -> tuple[SiteJob, ...]:
+        """Return those of these jobs that Slurm knows, of any partition; without layouts.
+
+        Named by its leader, all of a het job comes: seen on 22.05, 24.11 and 26.05.
+        """
+        return (await self._jobs_named(job_ids)).records
+
+    async def _jobs_named(self, job_ids: Collection[int]) -> Reading[SiteJob]:
+        if not job_ids:
+            return Reading(records=())
+        ids = ",".join(map(str, sorted(job_ids)))
+        done = await self._run([*_SQUEUE, "-j", ids], may_fail=True)
+        if done.exit_status != 0:
+            if b"Invalid job id" in done.stderr:  # said when it knows none of them
+                return Reading(records=())
+            raise SiteUnavailable(f"squeue: {done.stderr.decode('utf-8', 'replace').strip()}")
+        return _read_jobs(done.stdout)
+
+    async def accounted(self, missing: Collection[Missing]) -> dict[AttemptId, AttemptReport]:
+        """How those of these ended whom accounting knows for certain; see ``parse_accounts``.
+
+        Of one whose job id is not known, also how it stands if it lives, by accounts. Nothing where
+        the site keeps none, or cannot be asked now.
+        """
+        found: dict[AttemptId, AttemptReport] = {}
+        by_id = [each for each in missing if each.job_id]
+        for start in range(0, len(by_id), ACCOUNTED_AT_ONCE):
+            some = by_id[start : start + ACCOUNTED_AT_ONCE]
+            ids = ",".join(str(each.job_id) for each in some)
+            found |= await self._sacct(("-j", ids), some)
+        for each in missing:
+            for back_s in LOOK_BACK_S:
+                if each.job_id or each.attempt in found or not _USER.fullmatch(each.user):
+                    break
+                since = f"uts{int(each.submitted_at_s - back_s)}"
+                found |= await self._sacct(("-u", each.user, "-S", since), [each])
+        return found
+
+    async def _sacct(
+        self, which: tuple[str, ...], missing: Sequence[Missing]
+    ) -> dict[AttemptId, AttemptReport]:
+        separator = f"<{secrets.token_hex(8)}>"
+        argv = ("sacct", "-n", "-P", "-X", "-D", f"--delimiter={separator}", *which,
+                "-o", ",".join(SACCT_FIELDS))  # fmt: skip
+        try:
+            done = await self._run(argv)
+        except SiteUnavailable:  # "Slurm accounting storage is disabled", or slurmdbd is down
+            return {}
+        return accounted(done.stdout, separator, missing)
+
+    async def others(self, nodes: tuple[Node, ...] = ()) -> Reading[LocalJob]:
+        """Return the jobs of all partitions that hold nodes: what will come free, and when.
+
+        Nothing where ``jobs`` returns those of all partitions anyhow. With ``nodes`` that are as
+        they were the last time, what was read then, if that is not long ago and nothing of it
+        should have ended.
+        """
+        if not self._partitions:
+            return Reading(records=(), problems=(), complete=True)
+        if (
+            self._others is None
+            or nodes != self._others_on
+            or self._clock() >= self._others_until_s
+        ):
+            argv = ("squeue", "--local", "-h", "-a", "-t", "R,CF,CG,S", "-O", OTHERS_FORMAT)
+            self._others = parse_others((await self._run(argv)).stdout)
+            self._others_on, now_s = nodes, self._clock()
+            ends = (job.ends_by_s for job in self._others.records if job.ends_by_s > now_s)
+            self._others_until_s = min(now_s + OTHERS_FRESH_S, min(ends, default=inf))
+        return self._others
+
+    async def sweep(self, own: Own = NOTHING) -> SlurmSweep:
+        """Return jobs and nodes, as one look; ``own`` as of ``jobs``."""
+        partitions = await self._recent_partitions()
+        jobs = await self.jobs(own)
+        taken_at_s = self._clock()
+        nodes = await self.nodes()
+        others = await self.others(nodes.records)
+        return SlurmSweep(
+            taken_at_s=taken_at_s,
+            nodes=_without_closed(nodes.records, partitions.records),
+            jobs=jobs.records,
+            others=others.records,
+            switches=self._switches,
+            problems=jobs.problems + nodes.problems + partitions.problems + others.problems,
+            nodes_complete=nodes.complete,
+            jobs_complete=jobs.complete,
+        )
+
+    async def _recent_partitions(self) -> Reading[Partition]:
+        known, now_s = self._partition_states, self._clock()
+        if known is None or not 0 <= now_s - self._partitions_read_s < PARTITIONS_FRESH_S:
+            known = await self.partitions()
+            self._partition_states, self._partitions_read_s = known, now_s
+        return known
+
+    # ---- what jobs hold ----
+
+    # ---- writing, through the helper ----
+
+    async def submit(self, user: str, call: BatchCall) -> SubmittedJob:
+        """Submit as ``user``; ``work_dir`` is where the helper called sbatch.
+
+        Raises:
+            SbatchRefused: Slurm, sudo or the helper said no; there is no job.
+            SiteUnavailable: it is not known whether there is one; look the attempt up.
+        """
+        try:
+            answer = await self._help(
+                user,
+                op="sbatch",
+                argv=list(call.argv),
+                args=list(call.args),
+                script=call.script,
+                environment=dict(call.environment),
+                work_dir=call.work_dir,
+                umask=call.umask,
+                checkpoint_dir=call.checkpoint_dir,
+                files=dict(call.files),
+                start_by_s=float(self._clock() + START_WITHIN_S),
+            )
+        except SbatchRefused:
+            raise
+        except SiteRefused as error:
+            words = str(error)
+            raise SbatchRefused(in_one_line(words), kind_of_refusal(words)) from error
+        job_id, work_dir = answer.get("job_id"), answer.get("work_dir", "")
+        if not isinstance(job_id, int):
+            raise SiteUnavailable(f"the site's helper named no job: {answer}")
+        if not isinstance(work_dir, str) or not work_dir.isprintable():  # cannot be told
+            work_dir = None
+        return SubmittedJob(job_id, work_dir)
+
+    async def cancel(self, user: str, job_id: int, *, pending_only: bool = False) -> bool:
+        """End a job (all components, given the leader); False if Slurm has none (any more).
+
+        With ``pending_only`` a job that has started is left alone; only a later sweep can tell.
+
+        Raises:
+            SiteRefused: the job is another's, or not of the federation.
+        """
+        answer = await self._help(user, op="scancel", job_id=job_id, pending_only=pending_only)
+        return not answer.get("absent", False)
+
+    async def signal(self, user: str, job_id: int, name: str, to: SignalTo) -> None:
+        """Send a signal, e.g. ``USR1``.
+
+        Raises:
+            SiteRefused: as ``cancel``; or the job has not started.
+        """
+        await self._help(user, op="signal", job_id=job_id, signal=name, to=to.value)
+
+    async def tell(self, order: PreemptOrder, deadline_s: float) -> None:
+        """Publish a job's deadline in its checkpoint folder, and send its signal.
+
+        Raises:
+            SiteRefused: as ``signal``.
+        """
+        await self._help(
+            order.user,
+            op="tell",
+            job_id=order.site_job_id,
+            signal=order.signal,
+            to=order.signal_to.value,
+            folder=order.checkpoint_dir,
+            attempt=order.attempt.attempt,
+            deadline_s=float(deadline_s),
+        )
+
+    async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:
+        """What jobs have left in their checkpoint folders since they were told.
+
+        Raises:
+            SiteRefused: the site does not let us act for ``user``.
+        """
+        folders = [[order.checkpoint_dir, order.attempt.attempt] for order in told]
+        answer = await self._help(user, op="look", folders=folders)
+        try:
+            return msgspec.convert(answer.get("seen"), list[Seen])
+        except msgspec.ValidationError as error:
+            raise SiteUnavailable(f"the site's helper answered {answer}: {error}") from error
+
+    async def inspect(
+        self, user: str, jobs: Sequence[tuple[Mapping[str, object], str]]
+    ) -> list[str]:
+        """Say which files of each job cannot be opened, as seen from here; "": none is known.
+
+        Args:
+            user: whose jobs they are.
+            jobs: files and working directory of each.
+
+        Raises:
+            SiteRefused: the site does not let us act for ``user``.
+        """
+        answer = await self._help(user, op="inspect", jobs=jobs)
+        wrong = answer.get("wrong")
+        if not isinstance(wrong, list) or len(wrong) != len(jobs):
+            raise SiteUnavailable(f"the site's helper answered {answer}")
+        return [str(words) for words in wrong]
+
+    async def tidy(self, user: str, order: Tidying) -> Removal:
+        """Remove checkpoint folders of the user's workloads that have ended.
+
+        Raises:
+            SiteRefused: the site does not let us act for ``user``.
+        """
+        answer = await self._help(user, op="tidy", **asdict(order))
+        try:
+            return msgspec.convert(answer, Removal)
+        except msgspec.ValidationError as error:
+            raise SiteUnavailable(f"the site's helper answered {answer}: {error}") from error
+
+    async def is_loose(self, user: str) -> bool:
+        """Tell whether the helper takes an option that it must refuse, or sudo lets us be root."""
+        loose = {
+            "op": "sbatch", "argv": ["--comment=fed:0:0", "--uid=root"], "args": [], "script": "#!",
+            "environment": {}, "work_dir": "/", "umask": 0, "checkpoint_dir": "",
+            "files": no_files(), "start_by_s": 0.0,
+        }  # fmt: skip
+        for who, request in ((user, loose), ("root", {"op": "look", "folders": []})):
+            try:
+                await self._help(who, **request)
+            except SiteRefused as error:
+                if _TOO_LATE in str(error):  # it was to be refused for its option
+                    return True
+            else:
+                return True
+        return False
+
+    async def _help(self, user: str, **request: object) -> dict[str, object]:
+        """Have the site's helper do one thing as ``user``."""
+        if not _USER.fullmatch(user):
+            raise SiteRefused(f"{user[:60]!r} is no name of a user")
+        done = await self._runner.run(
+            [*HELPER, user, HELPER_PATH],
+            stdin=json.dumps(request).encode(),
+            timeout_s=WRITE_TIMEOUT_S,
+            env=self._environment,
+        )
+        answer = _answer(done, user)
+        if "error" in answer:
+            text = str(answer["error"])
+            if answer.get("exit_status") == _NO_FILES:
+                raise SbatchRefused(text, ReasonCode.FILES)
+            own_failure = answer.get("exit_status") in _HELPER_FAILED
+            raise (SiteUnavailable if own_failure or _UNREACHABLE.search(text) else SiteRefused)(
+                text
+            )
+        return answer
+
+    # ---- commands ----
+
+    async def _read(self, *argv: str) -> str:
+        return (await self._run(argv)).stdout.decode("utf-8", "replace")
+
+    async def _run(self, argv: Sequence[str], *, may_fail: bool = False) -> Completed:
+        done = await self._runner.run(tuple(argv), timeout_s=READ_TIMEOUT_S, env=self._environment)
+        if done.exit_status != 0:
+            said = done.stderr.decode("utf-8", "replace").strip()
+            if not may_fail or _UNREACHABLE.search(said):
+                raise SiteUnavailable(f"{' '.join(argv)[:80]}: exit {done.exit_status}: {said}")
+        return done
+
+
+_NO_FILES: Final = 66  # site_exec: sbatch was not called, since files cannot be opened
+_HELPER_FAILED: Final = (70, 124)  # site_exec: sbatch's answer is unreadable, or it did not end
+
+
+def _answer(done: Completed, user: str) -> dict[str, object]:
+    """Read the helper's answer; without one, sudo said no or the helper died."""
+    said = done.stderr.decode("utf-8", "replace").strip()
+    if done.exit_status != 0 and not done.stdout:
+        if re.search(r"^sudo: ", said, re.MULTILINE):
+            raise SiteRefused(f"the site does not let us act for {user}: {said}")
+        raise SiteUnavailable(f"the site's helper failed: exit {done.exit_status}: {said}")
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError as error:
+        raise SiteUnavailable(f"the site's helper answered {done.stdout[:200]!r}") from error
+    if not isinstance(answer, dict):
+        raise SiteUnavailable(f"the site's helper answered {done.stdout[:200]!r}")
+    return answer
+
+
+def _without_closed(nodes: tuple[Node, ...], partitions: tuple[Partition, ...]) -> tuple[Node, ...]:
+    """Move partitions that take or start no jobs out of each node's ``partitions``.
+
+    A partition whose state is not known stays: Slurm itself has the last word at the launch.
+    """
+    closed = {partition.name for partition in partitions if not partition.up}
+    if not closed:
+        return nodes
+    return tuple(
+        replace(
+            node,
+            partitions=tuple(name for name in node.partitions if name not in closed),
+            closed_partitions=tuple(name for name in node.partitions if name in closed),
+        )
+        for node in nodes
+    )
+
+
+def _read_jobs(stdout: bytes) -> Reading[SiteJob]:
+    try:
+        return parse_jobs(stdout)
+    except ValueError as error:
+        raise SiteUnavailable(f"squeue cannot be read: {error}") from error
+
+
+def _sound(parse: Callable[[str], _T], text: str) -> _T:
+    """Parse what a command printed; nonsense means that the site cannot be asked."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise SiteUnavailable(str(error)) from error

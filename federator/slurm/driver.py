@@ -1,0 +1,137 @@
+"""How does an agent use its Slurm? ``SiteDriver`` on top of the client and the renderer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from federator.agent.base import (
+    NOTHING,
+    Holder,
+    Missing,
+    Own,
+    Partition,
+    Probe,
+    Removal,
+    Seen,
+    SubmittedJob,
+    Sweep,
+    Tidying,
+)
+from federator.errors import InvalidRequest, SiteRefused, SiteUnavailable
+from federator.model.site import AttemptReport, Node, NodeShare, SiteJob
+from federator.model.workload import AttemptId
+from federator.slurm.client import SlurmClient
+from federator.slurm.options.file_names import files_of, names_its_dir, working_dir
+from federator.slurm.render import chosen_name, files_to_open, ids_of, probe_call, render
+from federator.slurm.reports import as_launched, attempt_reports, holders_of
+from federator.slurm.runner import SubprocessRunner
+from federator.wire.agent_protocol import LaunchOrder, PreemptOrder, SignalTo
+
+
+class SlurmDriver:
+    """One Slurm, as ``federator.agent.base.SiteDriver``.
+
+    Args:
+        site: the site's name, for the jobs' environment.
+        client: asks and tells its Slurm.
+    """
+
+    def __init__(self, site: str, client: SlurmClient) -> None:
+        self._site = site
+        self._client = client
+
+    async def version(self) -> str:
+        return await self._client.version()
+
+    async def sweep(self, own: Own = NOTHING) -> Sweep:
+        found = await self._client.sweep(own)
+        if not found.jobs_complete:
+            # A job left out would look as if it had vanished: better no news than that.
+            raise SiteUnavailable(f"jobs cannot be read: {'; '.join(found.problems)[:500]}")
+        jobs = [as_launched(job, own) for job in found.jobs]
+        known = {job.job_id for job in jobs}
+        others = tuple(
+            Holder(
+                job_id=job.id, nodes=dict.fromkeys(job.nodes, NodeShare()), ends_by_s=job.ends_by_s
+            )
+            for job in found.others
+            if job.id not in known
+        )
+        return Sweep(
+            nodes=found.nodes,
+            attempts=attempt_reports(jobs),
+            holders=holders_of(jobs) + others,
+            switches=found.switches,
+            problems=found.problems,
+            nodes_complete=found.nodes_complete,
+        )
+
+    async def launch(
+        self, order: LaunchOrder, ticket: str = "", start_line: str = ""
+    ) -> SubmittedJob:
+        try:
+            call = render(order, self._site, ticket=ticket, start_line=start_line)
+        except InvalidRequest as error:
+            raise SiteRefused(str(error)) from error
+        done = await self._client.submit(order.user, call)
+        # sbatch is told a --chdir, wherever it is called.
+        return done._replace(work_dir="") if names_its_dir(order.submission) else done
+
+    async def accounted(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
+        return await self._client.accounted(missing)
+
+    async def tell(self, order: PreemptOrder, deadline_s: float) -> None:
+        await self._client.tell(order, deadline_s)
+
+    async def signal(self, user: str, job_id: int, name: str, to: SignalTo) -> None:
+        await self._client.signal(user, job_id, name, to)
+
+    async def kill_wait_s(self) -> float:
+        return (await self._client.config()).kill_wait_s
+
+    async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:
+        return await self._client.look(user, told)
+
+    async def inspect(self, user: str, orders: Sequence[LaunchOrder]) -> list[str]:
+        jobs = [(files_to_open(order), working_dir(order.submission)) for order in orders]
+        seen = await self._client.inspect(user, jobs)
+        return [
+            f"at {self._site}: {wrong or 'one of ' + self._names(order)}"
+            for order, wrong in zip(orders, seen, strict=True)
+        ]
+
+    def _names(self, order: LaunchOrder) -> str:
+        name = chosen_name(order)
+        files = files_of(order.submission, ids_of(order), user=order.user, name=name)
+        return ", ".join(dict.fromkeys((files.stdout, files.stderr, files.stdin)))
+
+    async def tidy(self, user: str, order: Tidying) -> Removal:
+        return await self._client.tidy(user, order)
+
+    async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:
+        return await self._client.cancel(user, job_id, pending_only=pending_only)
+
+    # ---- for whoever verifies the site ----
+
+    async def settings(self) -> Mapping[str, str]:
+        return await self._client.settings()
+
+    async def partitions(self) -> Sequence[Partition]:
+        return (await self._client.partitions()).records
+
+    async def nodes(self) -> Sequence[Node]:
+        return (await self._client.nodes()).records
+
+    async def jobs(self, job_ids: Collection[int]) -> Mapping[int, SiteJob]:
+        return {job.job_id: job for job in await self._client.some_jobs(job_ids)}
+
+    async def probe(self, user: str, probe: Probe) -> int:
+        return (await self._client.submit(user, probe_call(probe))).job_id
+
+    async def is_loose(self, user: str) -> bool:
+        return await self._client.is_loose(user)
+
+
+def open_driver(site: str, partitions: Sequence[str]) -> SlurmDriver:
+    """The driver for the Slurm of this machine, seeing the jobs of these partitions."""
+    return SlurmDriver(site, SlurmClient(SubprocessRunner(), partitions=partitions, layouts=True))

@@ -1,0 +1,1 @@
+"""The options of sbatch: what was asked for, as values."""

@@ -1,0 +1,89 @@
+"""Removes checkpoint folders of workloads that have ended; a part of the helper.
+
+``site_installer.helper`` writes it into ``site_exec``, as a site has one file. So it is
+stand-alone, too: standard library only, Python 3.6 or later, and no name that ``site_exec`` has.
+Paths are bytes.
+"""
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable
+
+WORKLOAD = re.compile(rb"(\.removed-)?[1-9][0-9]{0,18}")  # its folder; what is left of it
+NOTES_FOLDER = b".fed"
+OWN_NOTE = re.compile(rb"\.?(?:deadline\.|saved\.|checkpointed).*")
+
+
+def remove_folders(
+    live: "set[int]", ended: "set[int]", old: "tuple[int, float]", told: "Callable[[int], None]"
+) -> str:
+    """Remove what may go of the present directory; return what could not be removed, and why.
+
+    Args:
+        live: workloads whose folders are not touched.
+        ended: those whose folders go if nothing is in them, and else stay.
+        old: other folders go if the id is below the first, and all that is in them was last changed
+            before the second.
+        told: called with each that is gone.
+    """
+    wrong = []
+    for name in folders_here():
+        id_ = int(name.rpartition(b"-")[2])
+        if id_ in live:
+            continue
+        rest = b".removed-%d" % id_
+        try:
+            if name != rest and id_ in ended:
+                remove_empty(name)
+            elif name != rest and id_ < old[0] and not is_young(name, old[1]):
+                os.rename(name, rest)  # nobody takes for whole what is removed in part
+            remove_rest(rest)
+            if not os.path.lexists(name):
+                told(id_)
+        except (OSError, RecursionError) as error:  # another UID's, say: the other folders may go
+            wrong.append(f"{id_}: {getattr(error, 'strerror', None) or error}")
+    return "; ".join(wrong)
+
+
+def folders_here() -> "list[bytes]":
+    """Return what is half removed, then others in any order.
+
+    There may not be time for all, and the next time it should not end at the same one.
+    """
+    with os.scandir(b".") as entries:
+        names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    names = [name for name in names if WORKLOAD.fullmatch(name)]
+    return sorted(names, key=lambda name: (name.isdigit(), os.urandom(4)))
+
+
+def remove_empty(folder: bytes) -> None:
+    """Remove a workload's folder if nothing of the user's is in it; what comes meanwhile stays."""
+    notes = os.path.join(folder, NOTES_FOLDER)
+    if os.listdir(folder) == [NOTES_FOLDER] and all(map(OWN_NOTE.fullmatch, os.listdir(notes))):
+        shutil.rmtree(notes)  # follows no link
+    if not os.listdir(folder):
+        os.rmdir(folder)
+
+
+def is_young(path: bytes, before_s: float) -> bool:
+    """Tell whether anything in a folder, however deep, was changed at a time or later.
+
+    Changes of names and owners count: what is copied with its times looks older than it is here.
+    What cannot be looked at is an error, so it is never taken for old.
+    """
+    state = os.lstat(path)
+    if max(state.st_mtime, state.st_ctime) >= before_s:
+        return True
+    if not stat.S_ISDIR(state.st_mode):
+        return False
+    return any(is_young(os.path.join(path, name), before_s) for name in os.listdir(path))
+
+
+def remove_rest(folder: bytes) -> None:
+    """Remove all that can be removed of a folder, if there is one."""
+    if os.path.lexists(folder):
+        shutil.rmtree(folder, ignore_errors=True)  # follows no link
+        if os.path.lexists(folder):
+            raise OSError("some of it cannot be removed")

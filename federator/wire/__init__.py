@@ -1,0 +1,1 @@
+"""What travels between the processes: messages, frames and the channels."""

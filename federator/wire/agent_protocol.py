@@ -1,0 +1,433 @@
+"""The messages between daemon and agents; ``client_protocol`` has those of users' commands.
+
+They travel in frames, see ``framing``. Unknown fields are ignored, so neighbours of one release
+apart understand each other; a message that changes its meaning raises ``PROTOCOL_VERSION``.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from math import inf
+from typing import Final
+
+import msgspec
+
+from federator.errors import SiteUnavailable
+from federator.model.partition import PartitionSummary
+from federator.model.plan import Bid, BidRequest, JobPlan, Shrink
+from federator.model.reason import Reason, Refusal
+from federator.model.site import AttemptReport, Capacity, GpuModel, Snapshot, VictimTerms
+from federator.model.submission import Submission
+from federator.model.workload import AttemptId, Job, Workload, WorkloadId
+from federator.wire.client_protocol import Call, Finding, Message
+from federator.wire.replies import Reply
+
+PROTOCOL_VERSION: Final = 6
+
+
+# ---- daemon → agent ----
+
+
+class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a site needs to know of a workload to bid for it."""
+
+    id: int
+    tenant: str
+    user: str
+    priority: int
+    jobs: tuple[Job, ...]
+    time_limit_s: float
+    preempt_gpus: float = 0.0  # that its victims may hold, at most
+
+    def bid_request(self) -> BidRequest:
+        """What the site's scheduler needs of it."""
+        return BidRequest(
+            id=WorkloadId(self.id),
+            jobs=self.jobs,
+            priority=self.priority,
+            preempt_gpus=self.preempt_gpus,
+            time_limit_s=self.time_limit_s,
+        )
+
+
+class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
+    """First message to an agent. It serves no epoch older than the newest it has seen.
+
+    ``log_began``: the epoch by which the daemon's log is told from others; 0: of a daemon that does
+    not say. A site that has served another log serves this one only if it ``displaces`` that.
+    """
+
+    protocol: int
+    epoch: int
+    site: str
+    partitions: tuple[str, ...]
+    poll_interval_s: float
+    # What each gres type is, by federation.yaml.
+    gpus: dict[str, GpuModel] = msgspec.field(default_factory=dict)
+    federation: str = ""  # its name; "": of a daemon that does not say
+    log_began: int = 0
+    displaces: bool = False
+
+
+class Ask(Message, frozen=True, kw_only=True, tag="ask"):
+    """``reserve``: a blocked workload for which the site keeps room, delayed by no bid.
+
+    Without it, and if ``reserving``, that is the first of the requests which finds none.
+    """
+
+    pass_id: int
+    requests: tuple[JobRequest, ...]  # in rank order; each is bid for as if those before had won
+    reserve: JobRequest | None = None
+    reserving: bool = False
+    # By workload: who of those running there may be evicted.
+    victims: dict[int, VictimTerms] = msgspec.field(default_factory=dict)
+
+
+class SnapshotAsk(Message, frozen=True, kw_only=True, tag="snapshot"):
+    """Show what you bid on now."""
+
+    ask_id: int
+
+
+class VerifyAsk(Message, frozen=True, kw_only=True, tag="verify"):
+    """Prove that the site is set up as it should be; see ``VerifyCall``."""
+
+    ask_id: int
+    user: str = ""
+    account: str = ""  # to which the user's probe jobs are charged
+    nodes: tuple[str, ...] = ()
+
+
+class TenantCap(msgspec.Struct, frozen=True, kw_only=True):
+    """What one tenant may have at once, and has.
+
+    ``limit_gpus``: the least of its own limit and its ancestors'; None: there is none.
+    ``used_gpus``: what it and its descendants hold at all sites.
+    """
+
+    name: str
+    limit_gpus: int | None
+    used_gpus: int
+
+
+class Admission(Message, frozen=True, kw_only=True, tag="admission"):
+    """What a site's own admission rules need to know; the agent writes it into its spool."""
+
+    tenants: tuple[TenantCap, ...]
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """What the queue knows of an attempt beyond what its site needs to start it.
+
+    The site keeps it beside the order, so that a queue that is lost can be built anew. All fields
+    are those of the ``Submitted`` and ``Awarded`` records of the log.
+    """
+
+    workload: Workload  # with an empty submission: the order has it
+    key: str = ""  # the client's submit key
+    priority: int = 0
+    within_quota: bool = False
+    credit: float = 0.0
+
+
+class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
+    """Submit this attempt, pinned to the plan; the same order twice submits once.
+
+    ``checkpoint_dir``: made for it, as its user; "" where the region has no shared folder.
+    ``checkpoint_interval_s``: suggested to it; 0: nothing is known.
+    ``victims``: workloads that will leave for it; ``shrinks``: optional jobs of others that will.
+    ``has_run``: an earlier attempt has started somewhere, and may have left files.
+    """
+
+    attempt: AttemptId
+    user: str
+    tenant: str
+    name: str
+    submission: Submission
+    jobs: tuple[JobPlan, ...]
+    array_index: int | None = None
+    array_id: int = 0  # of its array, if it is a task of one
+    time_limit_s: float = inf
+    victims: tuple[int, ...] = ()
+    shrinks: tuple[Shrink, ...] = ()
+    checkpoint_dir: str = ""
+    checkpoint_interval_s: float = 0.0
+    has_run: bool = False
+    shared: tuple[str, ...] = ()  # folders of regions: what login nodes lack there, nodes lack, too
+    origin: Origin | None = None
+
+
+class SignalTo(Enum):
+    """What of a job a signal is for."""
+
+    BATCH = "batch"  # its script, not the script's children
+    STEPS = "steps"  # what it started with srun
+    PROGRAM = "program"  # its steps; if it has none, its script with all children
+    ALL = "all"  # script, children and steps
+
+
+class PreemptOrder(Message, frozen=True, kw_only=True, tag="preempt"):
+    """Let an attempt save, and see to it that it is gone when its grace is over.
+
+    The grace begins when the order first arrives; the same order again changes nothing.
+    """
+
+    attempt: AttemptId
+    user: str
+    site_job_id: int
+    grace_s: float
+    signal: str = "TERM"  # by which it is told, without SIG
+    signal_to: SignalTo = SignalTo.PROGRAM
+    checkpoint_dir: str = ""
+
+
+class ShrinkOrder(Message, frozen=True, kw_only=True, tag="shrink"):
+    """End these components of a het job that runs; the others run on. May come again."""
+
+    attempt: AttemptId
+    user: str
+    components: tuple[int, ...]
+
+
+class TidyOrder(Message, frozen=True, kw_only=True, tag="tidy"):
+    """Remove checkpoint folders below ``shared``: those of ``ended`` workloads if nothing is in
+    them, those of any others if all in them was last changed before ``before_s`` (0: none).
+
+    By user. What is in ``live`` stays, and what has an id from ``below`` on: it is not known yet.
+    ``keep_s``: nothing goes that is younger by the site's own clock, whatever ``before_s`` says.
+    The answers are ``Tidied``, if the order has an ``order_id``.
+    """
+
+    shared: str
+    ended: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    live: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    below: int = 0
+    before_s: float = 0.0
+    keep_s: float = 0.0
+    order_id: int = 0
+
+
+class CancelOrder(Message, frozen=True, kw_only=True, tag="cancel_attempt"):
+    """End an attempt, or make sure that it will never start."""
+
+    attempt: AttemptId
+    user: str
+    site_job_id: int = 0  # 0: not known; the agent looks the attempt up
+    pending_only: bool = False  # withdraw it only if it has not started
+
+
+class RecoverAsk(Message, frozen=True, kw_only=True, tag="recover"):
+    """Tell all that the site knows of these attempts; of none: of every attempt.
+
+    The answer is one or more ``RecoverDone``.
+    """
+
+    ask_id: int
+    attempts: tuple[AttemptId, ...] = ()
+
+
+class CallAnswer(Message, frozen=True, kw_only=True, tag="call_answer"):
+    """The daemon's reply to a ``ClientCall``."""
+
+    call_id: int
+    reply: Reply
+
+
+class Ping(Message, frozen=True, kw_only=True, tag="ping"):
+    """Keeps the channel alive; an agent that hears nothing for long ends itself."""
+
+
+ToAgent = (
+    Welcome
+    | Ask
+    | SnapshotAsk
+    | VerifyAsk
+    | Admission
+    | LaunchOrder
+    | PreemptOrder
+    | ShrinkOrder
+    | TidyOrder
+    | CancelOrder
+    | RecoverAsk
+    | CallAnswer
+    | Ping
+)
+
+
+# ---- agent → daemon ----
+
+
+class Hello(Message, frozen=True, kw_only=True, tag="hello"):
+    """First message of an agent.
+
+    ``last_epoch``: the newest that the site had served when it was told of this one; 0: none. A
+    daemon of an older one is not served: it is told so, and the channel ends. ``federation`` and
+    ``log_began``: whose epoch that was, and of which log; "" and 0: not known. ``other_log``: the
+    daemon is not served, for its log is not that one.
+    """
+
+    protocol: int
+    site: str
+    slurm_version: str
+    last_epoch: int = 0
+    federation: str = ""
+    log_began: int = 0
+    other_log: bool = False
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """A site's word on one workload: exactly one of bid and refusal."""
+
+    id: int
+    bid: Bid | None = None
+    refusal: Refusal | None = None
+    held_back: bool = False  # worse because of the bids before it in the same message
+
+
+class SnapshotTaken(Message, frozen=True, kw_only=True, tag="snapshot_taken"):
+    """Answer to a ``SnapshotAsk``; without a snapshot ``detail`` says why there is none."""
+
+    ask_id: int
+    snapshot: bytes = b""  # a Snapshot, packed: the daemon passes it on as it is
+    detail: str = ""
+
+
+class VerifyDone(Message, frozen=True, kw_only=True, tag="verify_done"):
+    """Answer to a ``VerifyAsk``."""
+
+    ask_id: int
+    findings: tuple[Finding, ...]
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt, as its site remembers it.
+
+    ``void``: it is not there and never will be. ``withdrawn``, ``cancelled``: it was ordered to
+    end, unless it had started or in any case. ``order``: None where the site has put it aside,
+    as that of an attempt that is long over, or an older release took it. ``report``: how it stands
+    or how it ended; None: nobody knows.
+    """
+
+    attempt: AttemptId
+    user: str
+    site_job_id: int = 0
+    void: bool = False
+    withdrawn: bool = False
+    cancelled: bool = False
+    order: LaunchOrder | None = None
+    report: AttemptReport | None = None
+
+
+class RecoverDone(Message, frozen=True, kw_only=True, tag="recover_done"):
+    """A part of the answer to a ``RecoverAsk``; ``detail``: why there is none."""
+
+    ask_id: int
+    kept: tuple[Kept, ...] = ()
+    last: bool = False
+    detail: str = ""
+
+
+class BidsMade(Message, frozen=True, kw_only=True, tag="bids"):
+    pass_id: int
+    answers: tuple[Answer, ...]
+
+
+class LaunchAccepted(Message, frozen=True, kw_only=True, tag="launched"):
+    attempt: AttemptId
+    site_job_id: int
+    work_dir: str | None = None  # as of ``AttemptReport``
+
+
+class LaunchDeclined(Message, frozen=True, kw_only=True, tag="launch_declined"):
+    """The attempt does not exist at the site and never will."""
+
+    attempt: AttemptId
+    reason: Reason
+
+
+class CancelFailed(Message, frozen=True, kw_only=True, tag="cancel_failed"):
+    attempt: AttemptId
+    detail: str
+
+
+class AttemptAbsent(Message, frozen=True, kw_only=True, tag="absent"):
+    """The site has no such attempt, which was to end, and will refuse it from now on."""
+
+    attempt: AttemptId
+
+
+class Tidied(Message, frozen=True, kw_only=True, tag="tidied"):
+    """The outcome of one user's part of a ``TidyOrder``; without a user: the order is done."""
+
+    order_id: int
+    user: str = ""
+    removed: tuple[int, ...] = ()  # workloads whose folders are gone
+    wrong: str = ""  # why others are not, that should be
+
+
+class Report(Message, frozen=True, kw_only=True, tag="report"):
+    """News of a sweep. ``complete``: every attempt that the site knows is in it."""
+
+    attempts: tuple[AttemptReport, ...]
+    gone: tuple[AttemptId, ...] = ()  # known before; the site's record has expired
+    complete: bool = False
+    capacity: Capacity | None = None  # when it has changed
+    partitions: tuple[PartitionSummary, ...] = ()  # when they have changed
+    problems: tuple[str, ...] = ()  # records of the sweep that could not be read
+
+
+class ClientCall(Message, frozen=True, kw_only=True, tag="client_call"):
+    """A researcher's command at the site; ``user`` is the peer of the agent's socket."""
+
+    call_id: int
+    user: str
+    call: Call
+
+
+class Pong(Message, frozen=True, kw_only=True, tag="pong"):
+    """Answer to a ``Ping``."""
+
+
+class Trouble(Message, frozen=True, kw_only=True, tag="trouble"):
+    """The agent could not read its Slurm; the site takes no part until a Report follows."""
+
+    detail: str
+
+
+FromAgent = (
+    Hello
+    | BidsMade
+    | SnapshotTaken
+    | VerifyDone
+    | RecoverDone
+    | LaunchAccepted
+    | LaunchDeclined
+    | CancelFailed
+    | AttemptAbsent
+    | Report
+    | Tidied
+    | ClientCall
+    | Pong
+    | Trouble
+)
+
+_encoder: Final = msgspec.msgpack.Encoder()
+to_agent_decoder: Final[msgspec.msgpack.Decoder[ToAgent]] = msgspec.msgpack.Decoder(ToAgent)
+from_agent_decoder: Final[msgspec.msgpack.Decoder[FromAgent]] = msgspec.msgpack.Decoder(FromAgent)
+
+
+def packed(snapshot: Snapshot) -> bytes:
+    """A snapshot as a part of a message."""
+    return _encoder.encode(snapshot)
+
+
+def unpacked(raw: bytes) -> Snapshot:
+    """Undo ``packed``.
+
+    Raises:
+        SiteUnavailable: it is none.
+    """
+    try:
+        return msgspec.msgpack.decode(raw, type=Snapshot)
+    except msgspec.MsgspecError as error:
+        raise SiteUnavailable(f"the site's snapshot cannot be read: {error}") from error

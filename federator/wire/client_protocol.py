@@ -1,0 +1,273 @@
+"""The calls of researchers' commands and the daemon's answers, as bytes on a unix socket.
+
+Every command imports this module at its start, and half of a short command's time is imports. So
+nothing here may need ``asyncio``, ``dataclasses`` or the plans of bids; see ``replies`` for these.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from federator.errors import InvalidRequest
+from federator.model.partition import PartitionSummary
+from federator.model.reason import Reason, Refusal
+from federator.model.score import Score
+from federator.model.submission import NodeRange, Submission
+from federator.wire.queue_rows import PreemptionRow, QueueRank, SetbackRow
+
+BANNER: Final = b"FEDERATOR-1\n"
+MAX_FRAME_BYTES: Final = 64 * 2**20
+MAX_CALL_BYTES: Final = 8 * 2**20  # of a researcher's command; a script has at most 4 MiB
+VERIFY_TAKES_S: Final = 90.0  # at most, for an agent to prove how its site is set up
+VERIFY_ANSWER_S: Final = VERIFY_TAKES_S + 30.0  # that its daemon waits: it tidies up, too
+VERIFY_CALL_S: Final = VERIFY_ANSWER_S + 15.0  # that the command line waits for the daemon
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """Base of all that travels."""
+
+
+# ---- researchers' commands → daemon (through the agent of a site, or directly on its host) ----
+
+
+class SubmitCall(Message, frozen=True, kw_only=True, tag="submit"):
+    submission: Submission
+    key: str  # made by the client; a retry with the same key gets the same ids
+    as_user: str = ""  # sbatch --uid: only an operator on the daemon's host may
+    test_only: bool = False  # answer with each site's bid, queue nothing
+    federation: str = ""  # sbatch --clusters: it must be this one's name; "": nothing was said
+
+
+class QueueCall(Message, frozen=True, kw_only=True, tag="queue"):
+    ids: tuple[str, ...] = ()  # "4294967296", "4294967296_3" (array task); empty: all
+    users: tuple[str, ...] = ()
+    ended: bool = False  # also those that have ended
+    collapsed: bool = False  # waiting tasks of an array in one row
+    why: bool = False  # fill ``rank`` and ``setbacks``, which costs the daemon a ranking
+    files: bool = False  # fill ``work_dir``, ``stdin``, ``stdout`` and ``stderr``
+    outcome: bool = False  # fill ``outcome``, with a few rows: of those that failed, once all ended
+
+
+class CancelCall(Message, frozen=True, kw_only=True, tag="cancel"):
+    ids: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()  # only workloads of these users; with no ids: all of theirs
+
+
+class SitesCall(Message, frozen=True, kw_only=True, tag="sites"):
+    """Asks for the state of every site."""
+
+
+class TenantsCall(Message, frozen=True, kw_only=True, tag="tenants"):
+    """Asks for quota, use and share of every tenant."""
+
+
+class SnapshotCall(Message, frozen=True, kw_only=True, tag="snapshot_of"):
+    """Asks for the snapshot that a site bids on now; for operators."""
+
+    site: str
+
+
+class VerifyCall(Message, frozen=True, kw_only=True, tag="verify_site"):
+    """Asks a site's agent to prove that the site is set up as it should be; for operators."""
+
+    site: str
+    user: str = ""  # as whom probe jobs are submitted; "": none are
+    nodes: tuple[str, ...] = ()  # on which one must run
+
+
+Call = SubmitCall | QueueCall | CancelCall | SitesCall | TenantsCall | SnapshotCall | VerifyCall
+
+
+class ErrorKind(Enum):
+    """What the caller may do about it."""
+
+    REQUEST = "request"  # ask for something else
+    UNAVAILABLE = "unavailable"  # ask again later
+    BUSY = "busy"  # ask again at once: the call was not even read
+    DENIED = "denied"  # nothing: it is not the caller's to ask
+
+
+class ErrorReply(Message, frozen=True, kw_only=True, tag="error"):
+    """The call was refused; nothing was queued or changed."""
+
+    message: str  # one line, fit for the user
+    kind: ErrorKind = ErrorKind.REQUEST
+    reasons: dict[str, Refusal] = {}  # by site, where sites refused
+
+
+class SubmitReply(Message, frozen=True, kw_only=True, tag="submitted"):
+    id: int  # of the workload, or of the array's first task
+    federation: str
+
+
+class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One workload, for fsqueue.
+
+    ``priority`` is the one at which it was awarded; of a pending workload the one at which it
+    ranks now, if ``why`` was asked, else the one it was submitted with.
+    """
+
+    id: int
+    name: str
+    user: str
+    tenant: str
+    priority: int
+    state: str  # a WorkloadState's value, e.g. "PENDING"
+    attempt: int
+    submitted_at_s: float
+    array_id: int = 0  # 0: not a task of an array
+    array_index: int = 0
+    jobs: int = 1  # het components
+    nodes: int = 0  # planned, or asked for; 0: the site chooses
+    gpus: int = 0
+    time_limit_s: float = 0.0  # inf: none
+    site: str = ""
+    site_job_id: int = 0
+    node_names: tuple[str, ...] = ()
+    started_at_s: float = 0.0
+    ended_at_s: float = 0.0
+    unknown_since_s: float = 0.0  # the site has not been heard since; 0: it is heard
+    exit_code: int | None = None  # of what has ended, if its site has told it
+    signal: int = 0
+    reason: Reason | None = None
+    refusals: dict[str, Refusal] = {}  # by site, of the last pass that tried it
+    offers: dict[str, Score] = {}  # of the sites that bid when it was awarded
+    site_state: str = ""  # Slurm's last word, e.g. "OUT_OF_MEMORY"
+    rank: QueueRank | None = None  # this and the next only with ``why``; of a live workload
+    setbacks: dict[str, SetbackRow] = {}  # by site
+    preemption: PreemptionRow | None = None  # None: no eviction or save is known, of it or for it
+    project: str = ""  # this and the next two as the user said; nothing acts on them
+    datasets: tuple[str, ...] = ()
+    elastic: NodeRange | None = None
+    work_dir: str = ""  # this and the next three only with ``files``; absolute, at the site
+    stdin: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    tasks: int = 1  # waiting tasks of an array that the row stands for; it tells of the first
+    array_tasks: str = ""  # of a ``collapsed`` row, e.g. "[5-99%4]"
+
+
+class QueueOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of all workloads that a call asks for, in a few numbers however many they are."""
+
+    unsettled: int = 0  # neither ended nor held; while there are any the next two are 0
+    failed: int = 0  # ended otherwise than completed, or held
+    exit_code: int = 0  # the highest; 1 of what failed without one, or by a signal
+
+
+class QueueReply(Message, frozen=True, kw_only=True, tag="queue_is"):
+    rows: tuple[QueueRow, ...]
+    now_s: float
+    left_off: int = 0  # rows that one answer does not hold; ask for fewer
+    unknown: tuple[str, ...] = ()  # ids asked for that no workload ever had
+    outcome: QueueOutcome | None = None  # only if it was asked for
+
+
+class CancelReply(Message, frozen=True, kw_only=True, tag="cancelled"):
+    ids: tuple[int, ...]
+    errors: tuple[str, ...] = ()  # one line for each id that could not be cancelled
+
+
+class SiteRow(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    region: str
+    up: bool
+    slurm_version: str = ""
+    down_since_s: float = 0.0
+    partitions: tuple[PartitionSummary, ...] = ()
+
+
+class SitesReply(Message, frozen=True, kw_only=True, tag="sites_are"):
+    sites: tuple[SiteRow, ...]
+
+
+class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One tenant. Amounts are by resource: "gpus", "cpus", and GPU types that any quota counts.
+
+    ``used``: what the tenant and its descendants hold at sites. ``borrowed``: what its own
+    workloads hold there that stand over quota now. ``lent``: the part of its idle quota that
+    borrowers use.
+    """
+
+    name: str
+    parent: str = ""
+    depth: int = 0  # number of its ancestors
+    configured: bool = True  # False: met in the log, not in federation.yaml
+    priority: int
+    users: tuple[str, ...] = ()
+    quota: dict[str, int | None] | None = None  # None: it has none; of one resource: not counted
+    limit: dict[str, int | None]  # None: unlimited
+    used: dict[str, int]
+    used_own: dict[str, int]  # without descendants
+    borrowed: dict[str, int]
+    lent: dict[str, int]
+    pending: int = 0  # workloads of its own, as the next
+    pending_within: int | None = None  # within quota; None where the policy knows no quota
+    pending_over: int | None = None
+    average_gpus: float = 0.0  # weighted, its own, over the accounting window
+    usage_share_frac: float = 0.0  # of the sum over tenants
+    fair_share_term: float | None = None  # of its workloads' credit; None: no credit
+    preempt_tax_gpu_s: float = 0.0  # destroyed by evictions for its own workloads
+    preempt_lost_gpu_s: float = 0.0  # destroyed by evictions of its own workloads
+
+
+class TenantsReply(Message, frozen=True, kw_only=True, tag="tenants_are"):
+    rows: tuple[TenantRow, ...]  # children behind their parent, in the file's order
+    now_s: float
+    policy: str = ""
+
+
+class SnapshotReply(Message, frozen=True, kw_only=True, tag="snapshot_is"):
+    snapshot: bytes  # a Snapshot, see ``unpacked``
+
+
+class Verdict(Enum):
+    """Of one finding."""
+
+    OK = "ok"
+    WARN = "warn"  # it works, but could be better; or it could not be proved
+    FAIL = "fail"  # the federation does not work there as promised until it is mended
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What one check of a site found; ``detail`` is one line: what was seen, and what to do."""
+
+    check: str  # e.g. "spool"
+    verdict: Verdict
+    detail: str
+
+
+class VerifyReply(Message, frozen=True, kw_only=True, tag="verified"):
+    findings: tuple[Finding, ...]
+
+
+ANSWERS: Final[dict[type[Message], type[Message]]] = {
+    SubmitCall: SubmitReply,
+    QueueCall: QueueReply,
+    CancelCall: CancelReply,
+    SitesCall: SitesReply,
+    TenantsCall: TenantsReply,
+    SnapshotCall: SnapshotReply,
+    VerifyCall: VerifyReply,
+}
+"""What a call is answered with unless it is refused; ``test_only`` with a ``TestOnlyReply``."""
+
+_encoder: Final = msgspec.msgpack.Encoder()
+
+
+def frame(message: Message) -> bytes:
+    """Encode one message with its length in front.
+
+    Raises:
+        InvalidRequest: it is larger than the other side would take, or holds what is not UTF-8.
+    """
+    try:
+        body = _encoder.encode(message)
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{error.object[:60]!r} holds bytes that are not UTF-8") from error
+    if len(body) > MAX_FRAME_BYTES:
+        raise InvalidRequest(f"a message of {len(body)} bytes, more than {MAX_FRAME_BYTES}")
+    return len(body).to_bytes(4, "big") + body

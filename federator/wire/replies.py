@@ -1,0 +1,49 @@
+"""Every answer of the daemon to a command, those that hold bids and plans among them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from federator.model.plan import Bid
+from federator.model.reason import Refusal
+from federator.wire.client_protocol import (
+    CancelReply,
+    ErrorReply,
+    Message,
+    QueueReply,
+    SitesReply,
+    SnapshotReply,
+    SubmitReply,
+    TenantsReply,
+    VerifyReply,
+)
+
+
+class SiteBid(msgspec.Struct, frozen=True, kw_only=True):
+    """One site's answer to ``--test-only``: exactly one of bid and refusal."""
+
+    site: str
+    bid: Bid | None = None
+    refusal: Refusal | None = None
+
+
+class TestOnlyReply(Message, frozen=True, kw_only=True, tag="tested"):
+    bids: tuple[SiteBid, ...]
+    winner: str  # "" when no site can start it now
+
+
+Reply = (
+    ErrorReply
+    | SubmitReply
+    | TestOnlyReply
+    | QueueReply
+    | CancelReply
+    | SitesReply
+    | TenantsReply
+    | SnapshotReply
+    | VerifyReply
+)
+
+reply_decoder: Final[msgspec.msgpack.Decoder[Reply]] = msgspec.msgpack.Decoder(Reply)

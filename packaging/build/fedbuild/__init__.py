@@ -1,0 +1,1 @@
+"""Makes the wheel and the Debian packages of a checkout; not installed."""

@@ -1,0 +1,221 @@
+"""Nothing that a ledger learns may be missing from a snapshot, and nothing may be added unseen.
+
+Whoever adds an attribute finds a test here that fails until a snapshot keeps it, or it is declared
+to follow from the rest or to be of the moment (``tests/fakes/ledger_dump.py``). That snapshots
+keep what they should in whole histories is in tests/property/test_compaction_laws.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from math import inf
+from typing import Any
+
+import msgspec
+import pytest
+
+from federator.model.event import (
+    Awarded,
+    Changed,
+    LogRecord,
+    SnapshotWorkload,
+    Submitted,
+    decode_event,
+    encode_event,
+)
+from federator.model.lifecycle import Happening, WorkloadState
+from federator.model.plan import Shrink
+from federator.model.reason import Reason, ReasonCode
+from federator.model.score import Score
+from federator.model.site import Leave
+from federator.model.tenant import Tenancy
+from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, SiteName, WorkloadId
+from federator.sched.state.backlog import Backlog
+from federator.sched.state.bad_nodes import BadNodes
+from federator.sched.state.failures import NodeFailures
+from federator.sched.state.holdings import Holdings
+from federator.sched.state.ledger import Entry, Ledger
+from federator.sched.state.saves import SaveTimes
+from federator.sched.state.snapshot import taken
+from federator.sched.state.tax import PreemptionTax
+from federator.sched.state.usage import DecayedAverage, UsageAverage, WindowAverage
+from tests.fakes.build import draft, gang, plan_on
+from tests.fakes.ledger_dump import DERIVED, VOLATILE, attributes, dump
+
+ALPINE, FIRST = SiteName("alpine"), FIRST_WORKLOAD_ID
+FOLLOWS = {"workload": "kept once for all that share it", "charge": "from the plan"}
+KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
+    Ledger: {
+        "tenancy", "holdings", "backlog", "entries", "epoch", "log_began", "next_id", "array_tasks",
+        "id_of_key", "latest_s", "evictions", "failures", "saves", "tax", "shrinking", "_by_state",
+        "_half_restored",
+    },
+    Holdings: {"tenancy", "_usage", "_own", "_used", "_within", "_claimed"},
+    WindowAverage: {"_window_s", "_width_s", "_gpus", "_since_s", "_ring", "_bucket"},
+    DecayedAverage: {"_half_life_s", "_gpus", "_since_s", "_average"},
+    Backlog: {"tenancy", "_lanes", "_count"},
+    NodeFailures: {"_seen"},
+    SaveTimes: {"_seen"},
+    PreemptionTax: {"by_preemptor", "by_victim", "victims", "gpu_s"},
+    BadNodes: {"_failed"},
+}  # fmt: skip
+
+
+def instances() -> list[object]:
+    ledger = Ledger()
+    return [ledger, ledger.holdings, WindowAverage(1.0), DecayedAverage(1.0), ledger.backlog,
+            ledger.failures, ledger.saves, ledger.tax, BadNodes()]  # fmt: skip
+
+
+@pytest.mark.parametrize("part", instances(), ids=lambda part: type(part).__name__)
+def test_every_attribute_of_the_ledger_is_in_the_snapshot_or_said_not_to_be(part: object) -> None:
+    said = {name for cls, name in (*DERIVED, *VOLATILE) if cls is type(part)}
+    assert set(attributes(part)) == KEPT[type(part)] | said
+
+
+def test_every_field_of_an_entry_is_in_the_snapshot_or_said_not_to_be() -> None:
+    volatile = {name for cls, name in VOLATILE if cls is Entry}
+    kept = {field.name for field in msgspec.structs.fields(SnapshotWorkload)}
+    workload_has = {"id", "index", "optional"}
+    names = {field.name for field in fields(Entry)}
+    assert names == (kept - workload_has) | set(FOLLOWS) | volatile
+
+
+def award(id_: int, attempt: int = 1, at_s: float = 5.0, **more: Any) -> Awarded:
+    return Awarded(
+        at_s=at_s, attempt=AttemptId(workload=WorkloadId(id_), attempt=attempt), site="alpine",
+        jobs=plan_on("n1", "n2"), within_quota=True, offers={"alpine": Score(locality_cost=2.0)},
+        **more,
+    )  # fmt: skip
+
+
+def changed(id_: int, happening: Happening, at_s: float = 6.0, **more: Any) -> Changed:
+    return Changed(at_s=at_s, workload=WorkloadId(id_), happening=happening, attempt=1, **more)
+
+
+def eventful(ledger: Ledger) -> Ledger:
+    """Every part has learned something."""
+    run = (Happening.ACCEPTED, Happening.STARTED)
+    events: list[LogRecord] = [
+        Submitted(at_s=1.0, draft=draft(gang(2), tenant="lab"), first_id=FIRST, key="a"),
+        Submitted(at_s=2.0, draft=draft(gang(2), array_indices=(3, 7), optional=(7,)),
+                  first_id=WorkloadId(FIRST + 1), key="b"),
+        Submitted(at_s=3.0, draft=draft(gang(2), gang(1, 8, "more"), optional=(1,)),
+                  first_id=WorkloadId(FIRST + 3), key="c"),
+        award(FIRST),
+        *(changed(FIRST, h, site_job_id=9, started_at_s=6.0) for h in run),
+        award(FIRST + 1, victims=(FIRST,)),
+        changed(FIRST + 1, Happening.ACCEPTED),
+        changed(FIRST, Happening.EVICTED),
+        changed(FIRST, Happening.PREEMPTED, 8.0, ended_at_s=7.5,
+                leave=Leave(told_at_s=6.5, saved_at_s=7.0)),
+        award(FIRST + 3),
+        *(changed(FIRST + 3, h, started_at_s=7.0) for h in run),
+        award(FIRST + 2, shrinks=(Shrink(FIRST + 3, 1),)),
+        changed(FIRST + 2, Happening.ACCEPTED),
+        changed(FIRST + 3, Happening.SHRUNK, 9.0, components=(1,)),
+        changed(FIRST + 1, Happening.STARTED, 9.0, started_at_s=9.0),
+        changed(FIRST + 1, Happening.NODE_FAILED, 99.0, failed_nodes=("n1",), ended_at_s=98.0,
+                reason=Reason(code=ReasonCode.NODE_FAILED, detail="n1")),
+    ]  # fmt: skip
+    for event in events:
+        ledger.apply(event)
+    return ledger
+
+
+def restored(ledger: Ledger, into: Ledger) -> Ledger:
+    for record in taken(ledger, 100.0):
+        into.apply(decode_event(encode_event(record)))
+    return into
+
+
+AVERAGES: list[Callable[[], UsageAverage]] = [
+    lambda: WindowAverage(3600.0), lambda: DecayedAverage(1800.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("average", AVERAGES)
+def test_a_ledger_made_from_a_snapshot_knows_what_the_first_knew(
+    average: Callable[[], UsageAverage],
+) -> None:
+    ledger = eventful(Ledger(usage=average()))
+    assert dump(restored(ledger, Ledger(usage=average()))) == dump(ledger)
+
+
+def test_an_entry_keeps_every_field_whatever_stands_in_it() -> None:
+    ledger = eventful(Ledger())
+    entry = ledger.entries[FIRST]
+    for field in fields(Entry):
+        value = getattr(entry, field.name)
+        if field.name not in {*FOLLOWS, "refusals", "state", "award", "plan", "bad_nodes"}:
+            setattr(entry, field.name, _other(value, field.name))
+    again = restored(ledger, Ledger()).entries[FIRST]
+    assert replace(again, charge=entry.charge) == replace(entry, refusals={})
+
+
+def _other(value: Any, name: str) -> Any:
+    """Anything but the default."""
+    samples: dict[str, Any] = {
+        "reason": Reason(code=ReasonCode.LOST, needed=3), "promised_to": FIRST,
+        "evicted_for": FIRST, "setbacks": {ALPINE: Reason(code=ReasonCode.LEASE_OVER)},
+        "avoid_until_s": {ALPINE: inf}, "failures_at": {ALPINE: 3}, "plans_refused": {ALPINE: 2},
+        "promised_jobs": {2: FIRST}, "leaving_jobs": {3: FIRST, 1: FIRST},
+        "taken_jobs": frozenset({1, 2}), "work_dir": "",
+    }  # fmt: skip
+    match value:
+        case _ if name in samples:
+            return samples[name]
+        case bool():
+            return not value
+        case int() | float():
+            return value + 3
+        case str():
+            return value + "x"
+    raise AssertionError(f"{name}: say here what else may stand in it")
+
+
+def test_no_record_of_a_snapshot_is_large() -> None:
+    ledger = Ledger()
+    wanted = draft(array_indices=tuple(range(3_000)))
+    ledger.apply(Submitted(at_s=1.0, draft=wanted, first_id=FIRST, key="a"))
+    for k in range(3_000):
+        ledger.apply(award(FIRST + k))
+    assert max(len(encode_event(record)) for record in taken(ledger, 9.0)) < 64 << 10
+
+
+def test_what_was_kept_of_one_average_is_near_enough_for_another() -> None:
+    """An admin who sets another window starts with what is known, not with nothing."""
+    hour_s = 3600.0
+    for old, new in ((WindowAverage(24 * hour_s), WindowAverage(12 * hour_s)),
+                     (WindowAverage(24 * hour_s), DecayedAverage(4 * hour_s)),
+                     (DecayedAverage(4 * hour_s), WindowAverage(24 * hour_s)),
+                     (DecayedAverage(4 * hour_s), DecayedAverage(8 * hour_s))):  # fmt: skip
+        began_s = 1_000_000.0
+        old.change(0, 8.0, began_s)
+        old.change(1, 4.0, began_s + 40 * hour_s)
+        now_s = began_s + 48 * hour_s
+        old.change(0, -2.0, now_s)
+        ledger = Ledger(usage=old)
+        for name in ("lab", "guest"):
+            ledger.tenancy.row(name)  # type: ignore[arg-type]
+        for record in ledger.holdings.saved_usage(now_s):
+            new.restore(record, range(len(record.tenants)))
+        known, kept = old.averages(2, now_s), new.averages(2, now_s)
+        assert kept[0] == pytest.approx(known[0], rel=0.02)
+        assert 0.0 < kept[1] <= 4.0
+        assert new.averages(2, now_s + 1e9)[:2] == pytest.approx([6.0, 4.0], rel=0.01)
+
+
+def test_use_agrees_with_what_runs_when_gpu_weights_were_set_anew() -> None:
+    """Or else what was charged at the old weight would never be given back at the new one."""
+    ledger = Ledger(usage=DecayedAverage(100.0))
+    ledger.apply(Submitted(at_s=1.0, draft=draft(gang(2)), first_id=FIRST, key="a"))
+    plans = tuple(replace(plan, gpu_types={"h100": 16}) for plan in plan_on("n1", "n2"))
+    ledger.apply(msgspec.structs.replace(award(FIRST), jobs=plans))
+    for happening in (Happening.ACCEPTED, Happening.STARTED):
+        ledger.apply(changed(FIRST, happening))
+    new = restored(ledger, Ledger(Tenancy(gpu_weights={"h100": 3.0}), DecayedAverage(100.0)))
+    new.apply(changed(FIRST, Happening.COMPLETED, 200.0))
+    assert new.entries[FIRST].state is WorkloadState.COMPLETED
+    assert new.holdings.averages(1e6)[0] == pytest.approx(0.0)
