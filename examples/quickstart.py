@@ -127,8 +127,12 @@ def main() -> None:
     for row in rows:
         index = f"[{row['array_index']}]" if row["array_id"] else ""
         nodes = ",".join(row["node_names"])
-        console.print(f"  {row['name']}{index} on {nodes}: {why_there(row)}",
-                      markup=False, highlight=False, soft_wrap=True)  # fmt: skip
+        console.print(
+            f"  {row['name']}{index} on {nodes}: {why_there(row)}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
     expected = {"fails": "FAILED"}
     wrong = [r for r in rows if r["state"] != expected.get(r["name"], "COMPLETED")]
     if wrong or len(ids) != len(SUBMISSIONS) - 1:

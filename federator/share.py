@@ -14,12 +14,14 @@ from typing import Final
 from federator.errors import ConfigError
 
 # The name a tree is asked for by, and its folder in a checkout.
-TREES: Final[Mapping[str, str]] = MappingProxyType({
-    "job_submit": "job_submit",  # Lua for slurmctld and for sbatch
-    "slurm_plugins": "slurm_plugins",  # C, compiled against the site's Slurm
-    "prolog_epilog": "prolog_epilog",  # the hooks of compute nodes
-    "systemd": "packaging/systemd",  # units
-})  # fmt: skip
+TREES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "job_submit": "job_submit",  # Lua for slurmctld and for sbatch
+        "slurm_plugins": "slurm_plugins",  # C, compiled against the site's Slurm
+        "prolog_epilog": "prolog_epilog",  # the hooks of compute nodes
+        "systemd": "packaging/systemd",  # units
+    }
+)
 DATA: Final = "_share"  # of this package, when it is installed
 
 

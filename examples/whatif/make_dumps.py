@@ -53,23 +53,55 @@ def dump(pool: TracePool, seed: str) -> str:
         gpus = rng.choices([size for size, _ in SIZES], [weight for _, weight in SIZES])[0]
         account, users, _ = rng.choices(ACCOUNTS[name], [share for *_, share in ACCOUNTS[name]])[0]
         duration_s = min(2 * DAY_S, int(rng.lognormvariate(9.2, 1.3)))
-        rows.append({
-            "account": account, "user": rng.choice(users), "gpus": gpus,
-            "state": rng.choices(("COMPLETED", "FAILED", "CANCELLED by 1001"), (8, 1, 1))[0],
-            "limit_min": -(-max(duration_s * rng.randint(1, 4), 3600) // 3600) * 60,
-        })  # fmt: skip
-        builder.add(job_id=str(len(rows)), line=0, submit_s=submit_s, duration_s=duration_s,
-                    gpus=gpus, num_nodes=None, cpus=None, pool=name, user="")  # fmt: skip
+        rows.append(
+            {
+                "account": account,
+                "user": rng.choice(users),
+                "gpus": gpus,
+                "state": rng.choices(("COMPLETED", "FAILED", "CANCELLED by 1001"), (8, 1, 1))[0],
+                "limit_min": -(-max(duration_s * rng.randint(1, 4), 3600) // 3600) * 60,
+            }
+        )
+        builder.add(
+            job_id=str(len(rows)),
+            line=0,
+            submit_s=submit_s,
+            duration_s=duration_s,
+            gpus=gpus,
+            num_nodes=None,
+            cpus=None,
+            pool=name,
+            user="",
+        )
     trace = builder.trace
     ran = trace_policy("pool-fifo").replay(trace, ReplayOptions())
     lines = [COLUMNS]
     for k, row in enumerate(rows):
         tres = f"cpu={8 * trace.gpus[k]},gres/gpu={trace.gpus[k]},node={trace.num_nodes[k]}"
-        lines.append("|".join(map(str, (
-            k + 101, name, row["account"], row["user"], "gpu", row["state"], trace.submit_s[k],
-            trace.submit_s[k], ran.start_s[k], trace.duration_s[k], row["limit_min"], tres, tres,
-            trace.num_nodes[k], 8 * trace.gpus[k],
-        ))))  # fmt: skip
+        lines.append(
+            "|".join(
+                map(
+                    str,
+                    (
+                        k + 101,
+                        name,
+                        row["account"],
+                        row["user"],
+                        "gpu",
+                        row["state"],
+                        trace.submit_s[k],
+                        trace.submit_s[k],
+                        ran.start_s[k],
+                        trace.duration_s[k],
+                        row["limit_min"],
+                        tres,
+                        tres,
+                        trace.num_nodes[k],
+                        8 * trace.gpus[k],
+                    ),
+                )
+            )
+        )
         if k % 90 == 50:  # now and then one that has no GPU, and one that was never started
             at = trace.submit_s[k]
             head = f"{900 + k}|{name}|{row['account']}|{row['user']}"

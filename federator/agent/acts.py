@@ -54,10 +54,18 @@ from federator.wire.client_protocol import Message
 
 LOOK_TAKES_S: Final = 5.0  # at most; a folder that does not answer is left alone for a while
 PART_BYTES: Final = 8 * 2**20  # of an answer; a message has at most MAX_FRAME_BYTES
-AT_ONCE: Final[Mapping[str, int]] = MappingProxyType({
-    "cancel": 4, "end": 8, "kill": 8, "shrink": 4, "tell": 8, "endings": 8, "saves": 2,
-    "inspect": 8,
-})  # fmt: skip
+AT_ONCE: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "cancel": 4,
+        "end": 8,
+        "kill": 8,
+        "shrink": 4,
+        "tell": 8,
+        "endings": 8,
+        "saves": 2,
+        "inspect": 8,
+    }
+)
 """So many of a kind; others are as many as there are."""
 
 

@@ -107,19 +107,34 @@ _E = AttemptEvent
 _Key = tuple[AttemptState, AttemptEvent]
 _Rows = Iterator[tuple[_Key, AttemptEdge]]
 
-SHOWN: Final[Mapping[AttemptEvent, AttemptState]] = MappingProxyType({
-    _E.SHOWN_WAITING: _S.SUBMITTED, _E.SHOWN_RUNNING: _S.RUNNING, _E.SHOWN_ENDED: _S.ENDED,
-})  # fmt: skip
+SHOWN: Final[Mapping[AttemptEvent, AttemptState]] = MappingProxyType(
+    {
+        _E.SHOWN_WAITING: _S.SUBMITTED,
+        _E.SHOWN_RUNNING: _S.RUNNING,
+        _E.SHOWN_ENDED: _S.ENDED,
+    }
+)
 LEAVING: Final = (_S.EVICTING, _S.TERMINATED, _S.CANCELLED, _S.KILLED, _S.TAKEN_BACK)
 HAS_JOB: Final = (_S.SUBMITTED, _S.RUNNING, _S.ENDED, *LEAVING)
 SEARCHED: Final = (
-    _S.LOOKING, _S.ASKING_HOOKS, _S.WITHDRAWING, _S.LAST_LOOK, _S.ACCOUNTING, _S.CONFIRMING,
-)  # fmt: skip
+    _S.LOOKING,
+    _S.ASKING_HOOKS,
+    _S.WITHDRAWING,
+    _S.LAST_LOOK,
+    _S.ACCOUNTING,
+    _S.CONFIRMING,
+)
 OUTCOMES: Final = (*HAS_JOB, _S.VOID)
 _ANSWERS: Final = (
-    _E.BOUND, _E.UNBOUND, _E.HOOKS_SILENT, _E.RELEASED, _E.NOT_RELEASED, _E.ACCOUNTS_END,
-    _E.ACCOUNTS_LIVE, _E.UNACCOUNTED,
-)  # fmt: skip
+    _E.BOUND,
+    _E.UNBOUND,
+    _E.HOOKS_SILENT,
+    _E.RELEASED,
+    _E.NOT_RELEASED,
+    _E.ACCOUNTS_END,
+    _E.ACCOUNTS_LIVE,
+    _E.UNACCOUNTED,
+)
 
 
 def _rows() -> _Rows:

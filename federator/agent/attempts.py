@@ -64,11 +64,15 @@ class Attempts:
         self._settled = settled
         self._submitting: set[AttemptId] = set()
         self._ready: deque[AttemptRecord] = deque()  # wait until fewer are being submitted
-        steps.add({
-            Act.OPEN_LEASE: self._open_lease, Act.SUBMIT: self._submit,
-            Act.NOTE_ACCEPTED: self._note_accepted, Act.GIVE_UP: self._give_up,
-            Act.ANSWER: self._answer,
-        })  # fmt: skip
+        steps.add(
+            {
+                Act.OPEN_LEASE: self._open_lease,
+                Act.SUBMIT: self._submit,
+                Act.NOTE_ACCEPTED: self._note_accepted,
+                Act.GIVE_UP: self._give_up,
+                Act.ANSWER: self._answer,
+            }
+        )
 
     # ---- orders ----
 

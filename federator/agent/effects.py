@@ -192,10 +192,22 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Accounted = tuple[AttemptReport, ...]
-ANSWERS: Final[Mapping[type[AgentEffect], object]] = MappingProxyType({
-    MakeSweep: Sweep, SettleLeases: str, OpenLease: Leased, Sbatch: SubmittedJob,
-    FindBoundJob: int, Release: bool, AskAccounts: Accounted, Scancel: bool, Terminate: None,
-    Kill: None, Tell: None, AskKillWait: float, Look: tuple[Seen, ...],
-    Inspect: tuple[str, ...],
-})  # fmt: skip
+ANSWERS: Final[Mapping[type[AgentEffect], object]] = MappingProxyType(
+    {
+        MakeSweep: Sweep,
+        SettleLeases: str,
+        OpenLease: Leased,
+        Sbatch: SubmittedJob,
+        FindBoundJob: int,
+        Release: bool,
+        AskAccounts: Accounted,
+        Scancel: bool,
+        Terminate: None,
+        Kill: None,
+        Tell: None,
+        AskKillWait: float,
+        Look: tuple[Seen, ...],
+        Inspect: tuple[str, ...],
+    }
+)
 """The type of each effect's answer."""

@@ -63,10 +63,14 @@ class Evictions:
         self._ask_at_s = -inf
         self._look_at_s: dict[str, float] = {}  # not before; by user; inf: one is under way
         self._next_look_s = inf
-        steps.add({
-            Act.SIGNAL_TERM: self._terminate, Act.SCANCEL: self._scancel, Act.KILL: self._kill,
-            Act.NOTE_FORCED: self._note_forced,
-        })  # fmt: skip
+        steps.add(
+            {
+                Act.SIGNAL_TERM: self._terminate,
+                Act.SCANCEL: self._scancel,
+                Act.KILL: self._kill,
+                Act.NOTE_FORCED: self._note_forced,
+            }
+        )
 
     # ---- orders ----
 

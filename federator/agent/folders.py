@@ -22,9 +22,14 @@ NOT_OPENED: Final = 53  # the signal that Slurm names (22.05, 24.11 and 26.05; `
 ATTEMPTS_PER_LOOK: Final = 500
 Reports = Mapping[AttemptId, AttemptReport]
 _Standing = tuple[int, SiteJobState]  # restarts so far, and how it stands: looked at once in each
-_UNTOLD: Final = frozenset({
-    SiteJobState.NODE_FAIL, SiteJobState.BOOT_FAIL, SiteJobState.PREEMPTED, SiteJobState.TIMEOUT,
-})  # fmt: skip
+_UNTOLD: Final = frozenset(
+    {
+        SiteJobState.NODE_FAIL,
+        SiteJobState.BOOT_FAIL,
+        SiteJobState.PREEMPTED,
+        SiteJobState.TIMEOUT,
+    }
+)
 
 
 class LateCheckpoints:

@@ -294,8 +294,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def _line(attempt: AttemptId, mark: Mark) -> str:
-    said = {name: value for name, value in asdict(mark).items()
-            if value or name == "at_s" or (name == "work_dir" and value is not None)}  # fmt: skip
+    said = {
+        name: value
+        for name, value in asdict(mark).items()
+        if value or name == "at_s" or (name == "work_dir" and value is not None)
+    }
     return json.dumps({"attempt": str(attempt)} | said | {"step": mark.step.value}) + "\n"
 
 

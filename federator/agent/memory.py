@@ -223,10 +223,15 @@ class AgentMemory:
         return replace(report, leave=leave)
 
 
-_TOLD = frozenset({
-    AttemptState.UNKNOWN, AttemptState.SUBMITTED, AttemptState.RUNNING, AttemptState.ENDED,
-    AttemptState.VOID,
-})  # fmt: skip
+_TOLD = frozenset(
+    {
+        AttemptState.UNKNOWN,
+        AttemptState.SUBMITTED,
+        AttemptState.RUNNING,
+        AttemptState.ENDED,
+        AttemptState.VOID,
+    }
+)
 
 
 def standing(report: AttemptReport | None) -> AttemptState:

@@ -110,8 +110,14 @@ class Probes:
         partition = next(p for p in partitions if p in node.partitions)
         try:
             async with self._slots, self._admitted(ask.user) as (attempt, ticket):
-                probe = Probe(attempt=attempt, partition=partition, account=ask.account,
-                              node=name, gpus=node.gpus, ticket=ticket)  # fmt: skip
+                probe = Probe(
+                    attempt=attempt,
+                    partition=partition,
+                    account=ask.account,
+                    node=name,
+                    gpus=node.gpus,
+                    ticket=ticket,
+                )
                 job_id = await self._site.probe(ask.user, probe)
                 self._submitted.add(job_id)
                 try:

@@ -39,12 +39,18 @@ class Searching:
         self._memory = memory
         self._steps = steps
         self._sweeper = sweeper
-        steps.add({
-            Act.LOOK: self._look, Act.LOOK_LATER: self._look_later,
-            Act.ASK_HOOKS: self._ask_hooks, Act.WITHDRAW: self._withdraw,
-            Act.ASK_ACCOUNTS: self._ask_accounts, Act.SUPPOSE: self._suppose,
-            Act.NOTE_FOUND: self._note_found, Act.NOTE_LATE: self._note_late,
-        })  # fmt: skip
+        steps.add(
+            {
+                Act.LOOK: self._look,
+                Act.LOOK_LATER: self._look_later,
+                Act.ASK_HOOKS: self._ask_hooks,
+                Act.WITHDRAW: self._withdraw,
+                Act.ASK_ACCOUNTS: self._ask_accounts,
+                Act.SUPPOSE: self._suppose,
+                Act.NOTE_FOUND: self._note_found,
+                Act.NOTE_LATE: self._note_late,
+            }
+        )
 
     # ---- sweeps ----
 

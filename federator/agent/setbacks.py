@@ -55,9 +55,10 @@ class Setbacks:
         self._had = {a: self._nodes_of(report) for a, report in reports.items()}
         self._preempted = {a for a, report in reports.items() if self._is_preempted(report)}
         self._failed = {
-            a: failed for a, failed in self._failed.items()
+            a: failed
+            for a, failed in self._failed.items()
             if a in reports and reports[a].state is not SiteJobState.RUNNING  # again, elsewhere
-        }  # fmt: skip
+        }
         return {a: self._completed(report, broken, single) for a, report in reports.items()}
 
     def _nodes_of(self, report: AttemptReport) -> tuple[str, ...]:
@@ -98,9 +99,10 @@ class Setbacks:
     def _refused(self, report: AttemptReport, broken: Mapping[str, str]) -> _Failed:
         """Slurm ends what a prolog would not let start, if it may not be put back, or was taken."""
         names = tuple(
-            name for name in self._had[report.attempt]
+            name
+            for name in self._had[report.attempt]
             if broken.get(name, "").startswith(_OF_PROLOGS)
-        )  # fmt: skip
+        )
         return _Failed(names, _why(names, broken))
 
 

@@ -188,9 +188,12 @@ class Spool:
         if not self._looked:
             raise SiteUnavailable(self.trouble)
         folder, now_s, token = self._folder, self._clock(), secrets.token_hex(16)
-        earlier = [a for a in self._leased
-                   if a.workload == attempt.workload != 0  # probes are no attempts of one workload
-                   and a.attempt < attempt.attempt]  # fmt: skip
+        earlier = [
+            a
+            for a in self._leased
+            if a.workload == attempt.workload != 0  # probes are no attempts of one workload
+            and a.attempt < attempt.attempt
+        ]
         self._tickets.add(token)
         self._leased.add(attempt)
         try:

@@ -173,9 +173,13 @@ def _clear(path: Path) -> None:
 
 
 def open_up(
-    folder: Path, attempt: AttemptId, user: str, token: str, now_s: float,
+    folder: Path,
+    attempt: AttemptId,
+    user: str,
+    token: str,
+    now_s: float,
     earlier: Iterable[AttemptId],
-) -> None:  # fmt: skip
+) -> None:
     """Make the ticket and the lease of one attempt; the leases of ``earlier`` ones go.
 
     Raises:

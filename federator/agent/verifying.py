@@ -69,9 +69,10 @@ class Verifier:
         found: list[Finding] = []
         try:
             async with (
-                asyncio.timeout(VERIFY_TAKES_S), self._turn,
+                asyncio.timeout(VERIFY_TAKES_S),
+                self._turn,
                 aclosing(self._findings(ask, partitions)) as findings,
-            ):  # fmt: skip
+            ):
                 async for finding in findings:
                     found.append(finding)
         except TimeoutError:

@@ -45,9 +45,12 @@ def answer_of(snapshot: Snapshot, request: BidRequest) -> SiteAnswer:
     names = dict.fromkeys(p for n in snapshot.nodes for p in n.partitions + n.closed_partitions)
     scheduler = SiteScheduler(tuple(names))
     scheduler.update(
-        snapshot.nodes, (), switches=snapshot.switches, running=snapshot.running,
+        snapshot.nodes,
+        (),
+        switches=snapshot.switches,
+        running=snapshot.running,
         local=snapshot.local,
-    )  # fmt: skip
+    )
     (answer,) = scheduler.bid([request], snapshot.now_s)
     return answer
 
@@ -87,12 +90,19 @@ def refusal_as_json(refusal: Refusal) -> dict[str, object]:
 
 def _reason(reason: Reason) -> dict[str, object]:
     return {
-        "code": reason.code.value, "message": reason_text(reason), "job": reason.job,
-        "needed": reason.needed, "free": reason.free, "unit": reason.unit,
-        "detail": reason.detail, "free_nodes": reason.free_nodes,
-        "largest_rack": reason.largest_rack, "more": reason.more, "more_in_s": reason.more_in_s,
+        "code": reason.code.value,
+        "message": reason_text(reason),
+        "job": reason.job,
+        "needed": reason.needed,
+        "free": reason.free,
+        "unit": reason.unit,
+        "detail": reason.detail,
+        "free_nodes": reason.free_nodes,
+        "largest_rack": reason.largest_rack,
+        "more": reason.more,
+        "more_in_s": reason.more_in_s,
         "apart": reason.apart,
-    }  # fmt: skip
+    }
 
 
 def _lines(answer: SiteAnswer) -> list[str]:

@@ -140,9 +140,12 @@ class RequestFields(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _SNAPSHOT: Final[Mapping[str, type[Struct]]] = {
-    "": SnapshotFields, "nodes": NodeFields, "running": OccupantFields,
-    "running.nodes": ShareFields, "local": LocalFields,
-}  # fmt: skip
+    "": SnapshotFields,
+    "nodes": NodeFields,
+    "running": OccupantFields,
+    "running.nodes": ShareFields,
+    "local": LocalFields,
+}
 _REQUEST: Final[Mapping[str, type[Struct]]] = {"": RequestFields, "jobs": WantedFields}
 
 
@@ -205,14 +208,22 @@ def _node(fields: NodeFields) -> Node:
 
 def _running(job: OccupantFields) -> RunningJob:
     return RunningJob(
-        id=job.id, tenant=job.tenant, priority=job.priority, preemptible=job.preemptible,
-        started_at_s=job.started_at_s, cooldown_until_s=job.cooldown_until_s,
+        id=job.id,
+        tenant=job.tenant,
+        priority=job.priority,
+        preemptible=job.preemptible,
+        started_at_s=job.started_at_s,
+        cooldown_until_s=job.cooldown_until_s,
         ends_by_s=inf if job.ends_by_s is None else job.ends_by_s,
-        saves_in_time=job.saves_in_time, saved_at_s=job.saved_at_s, save_s=job.save_s,
-        restart_s=job.restart_s, optional=job.optional,
-        optional_jobs=tuple(job.optional_jobs), nodes=_shares(job.nodes),
+        saves_in_time=job.saves_in_time,
+        saved_at_s=job.saved_at_s,
+        save_s=job.save_s,
+        restart_s=job.restart_s,
+        optional=job.optional,
+        optional_jobs=tuple(job.optional_jobs),
+        nodes=_shares(job.nodes),
         components={number: _shares(held) for number, held in job.components.items()},
-    )  # fmt: skip
+    )
 
 
 def _shares(held: Mapping[str, ShareFields]) -> dict[str, NodeShare]:
@@ -261,13 +272,21 @@ def _job(file: _File, k: int, name: str, job: WantedFields, knows_memory: bool) 
         raise file.refusal(where, "expected 'nodes', or 'gpus' in all; found neither")
     try:
         return Job(
-            name=name, nodes=job.nodes, gpus_per_node=job.gpus_per_node, gpus=job.gpus,
-            cpus_per_node=job.cpus_per_node, mem_mib_per_node=job.mem_mib_per_node,
+            name=name,
+            nodes=job.nodes,
+            gpus_per_node=job.gpus_per_node,
+            gpus=job.gpus,
+            cpus_per_node=job.cpus_per_node,
+            mem_mib_per_node=job.mem_mib_per_node,
             gres=gres_of(job.gres),
-            gpu_types=job.gpu_types, features=job.features, exclusive=job.exclusive,
-            min_gpu_mem_gib=job.min_gpu_mem_gib if knows_memory else 0.0, nvlink=job.nvlink,
-            tensor_parallel=job.tensor_parallel, pipeline_stages=job.pipeline_stages,
+            gpu_types=job.gpu_types,
+            features=job.features,
+            exclusive=job.exclusive,
+            min_gpu_mem_gib=job.min_gpu_mem_gib if knows_memory else 0.0,
+            nvlink=job.nvlink,
+            tensor_parallel=job.tensor_parallel,
+            pipeline_stages=job.pipeline_stages,
             partitions=() if job.partition is None else (job.partition,),
-        )  # fmt: skip
+        )
     except InvalidRequest as error:
         raise file.refusal(where, str(error)) from error

@@ -27,16 +27,30 @@ PAGE: Final = "report.html"
 
 @click.command()
 @click.argument("name", metavar="NAME")
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
-              help="For report.html and a CSV of each table; by default experiment-NAME, and "
-              "nothing is written with --json.")  # fmt: skip
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True,
-              help="The same seed gives the same files, byte by byte.")  # fmt: skip
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="For report.html and a CSV of each table; by default experiment-NAME, and "
+    "nothing is written with --json.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=0,
+    show_default=True,
+    help="The same seed gives the same files, byte by byte.",
+)
 @click.option("--trace", type=click.Path(path_type=Path), help="Jobs to use: T.csv[.gz].")
 @click.option("--pools", type=click.Path(path_type=Path), help="Their GPUs: P.csv.")
 @click.option("--quick", is_flag=True, help="A look at it: few draws, in seconds.")
-@click.option("--set", "settings", multiple=True, metavar="PARAMETER=VALUE",
-              help="May be repeated; values of a list are separated by commas.")  # fmt: skip
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="PARAMETER=VALUE",
+    help="May be repeated; values of a list are separated by commas.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the tables as JSON.")
 def experiment(  # noqa: PLR0913, PLR0917 - one for each option
     name: str,
@@ -101,8 +115,11 @@ def _read(trace: Path | None, pools: Path | None) -> Trace | None:
     found = read_any_trace(trace, read_pools(pools))
     if found.left_out:
         count = len(found.left_out)
-        click.echo(f"federator experiment: {count} jobs of {trace} are left out; "
-                   "federator simulate names them", err=True)  # fmt: skip
+        click.echo(
+            f"federator experiment: {count} jobs of {trace} are left out; "
+            "federator simulate names them",
+            err=True,
+        )
     if not len(found):
         raise InvalidRequest(f"{trace}: expected at least one job that can be replayed")
     return found
@@ -146,9 +163,13 @@ def _document(result: ExperimentResult, name: str, seed: int) -> dict[str, objec
         for t in result.tables
     ]
     return {
-        "schema": 1, "experiment": name, "seed": seed, "parameters": result.parameters,
-        "notes": result.notes, "tables": tables,
-    }  # fmt: skip
+        "schema": 1,
+        "experiment": name,
+        "seed": seed,
+        "parameters": result.parameters,
+        "notes": result.notes,
+        "tables": tables,
+    }
 
 
 def _lines(table: DataTable) -> Iterator[str]:

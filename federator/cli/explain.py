@@ -59,8 +59,14 @@ def render(row: QueueRow, now_s: float) -> str:
         head += f" (id {row.id})"
     evictions = preemption_lines(row.preemption, now_s)
     place = (*_at_site(row), *_files(row))
-    lines = [*_state(row, now_s), *_rank(row), *place, *evictions, *_sites(row),
-             *_setbacks(row, now_s)]  # fmt: skip
+    lines = [
+        *_state(row, now_s),
+        *_rank(row),
+        *place,
+        *evictions,
+        *_sites(row),
+        *_setbacks(row, now_s),
+    ]
     width = max(len(label) for label, _ in lines) + 2
     return "\n".join(
         printable(line) for line in (head, *(f"  {label:<{width}}{text}" for label, text in lines))
@@ -69,8 +75,10 @@ def render(row: QueueRow, now_s: float) -> str:
 
 def _state(row: QueueRow, now_s: float) -> Iterator[Line]:
     times = {
-        "submitted": row.submitted_at_s, "started": row.started_at_s, "ended": row.ended_at_s,
-    }  # fmt: skip
+        "submitted": row.submitted_at_s,
+        "started": row.started_at_s,
+        "ended": row.ended_at_s,
+    }
     told = [f"{what} {duration(now_s - at_s)} ago" for what, at_s in times.items() if at_s]
     yield "State", ", ".join([row.state, *told])
     yield "Times", ", ".join(f"{what} {iso(at_s)}" for what, at_s in times.items() if at_s)

@@ -13,12 +13,27 @@ from federator.faults.report import FaultReport, run_histories
 
 
 @click.command()
-@click.option("--histories", type=click.IntRange(1, 10_000_000), default=500,
-              show_default=True, help="How many; with the seeds from --seed on.")  # fmt: skip
-@click.option("--seed", type=click.IntRange(0, 2**53), default=0, show_default=True,
-              help="The same seed gives the same history, to the last byte.")  # fmt: skip
-@click.option("--processes", type=click.IntRange(1, 256), default=os.cpu_count() or 1,
-              show_default="one for each CPU", help="Histories side by side.")  # fmt: skip
+@click.option(
+    "--histories",
+    type=click.IntRange(1, 10_000_000),
+    default=500,
+    show_default=True,
+    help="How many; with the seeds from --seed on.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**53),
+    default=0,
+    show_default=True,
+    help="The same seed gives the same history, to the last byte.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 256),
+    default=os.cpu_count() or 1,
+    show_default="one for each CPU",
+    help="Histories side by side.",
+)
 @click.option("--verbose", is_flag=True, help="Tell each history, with times.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def faults(histories: int, seed: int, processes: int, verbose: bool, as_json: bool) -> None:

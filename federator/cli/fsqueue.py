@@ -21,13 +21,21 @@ from federator.model.reason import ReasonCode
 from federator.wire.client_protocol import ErrorReply, QueueCall, QueueReply, QueueRow
 
 _S = WorkloadState
-SHORT: Final[Mapping[str, str]] = MappingProxyType({
-    _S.PENDING.value: "PD", _S.HELD.value: "PD",
-    _S.AWARDED.value: "CF", _S.LAUNCHING.value: "CF",
-    _S.RUNNING.value: "R", _S.PREEMPTING.value: "CG",
-    _S.CANCELLING.value: "CG", _S.COMPLETED.value: "CD",
-    _S.FAILED.value: "F", _S.TIMEOUT.value: "TO", _S.CANCELLED.value: "CA",
-})  # fmt: skip
+SHORT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        _S.PENDING.value: "PD",
+        _S.HELD.value: "PD",
+        _S.AWARDED.value: "CF",
+        _S.LAUNCHING.value: "CF",
+        _S.RUNNING.value: "R",
+        _S.PREEMPTING.value: "CG",
+        _S.CANCELLING.value: "CG",
+        _S.COMPLETED.value: "CD",
+        _S.FAILED.value: "F",
+        _S.TIMEOUT.value: "TO",
+        _S.CANCELLED.value: "CA",
+    }
+)
 """Slurm's two-letter codes; CF: the site has it and it has not started."""
 
 STATES: Final = frozenset(state.value for state in WorkloadState)

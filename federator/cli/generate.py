@@ -23,14 +23,34 @@ def generate() -> None:
 
 
 @generate.command()
-@click.option("--variant", default="base", show_default=True, metavar="NAME",
-              help="One of " + ", ".join(SIA_VARIANTS) + ".")  # fmt: skip
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True,
-              help="The same seed gives the same files, byte by byte.")  # fmt: skip
-@click.option("--trace", type=click.Path(path_type=Path), required=True, metavar="T.csv",
-              help="Write the jobs here.")  # fmt: skip
-@click.option("--pools", type=click.Path(path_type=Path), required=True, metavar="P.csv",
-              help="Write the GPUs here.")  # fmt: skip
+@click.option(
+    "--variant",
+    default="base",
+    show_default=True,
+    metavar="NAME",
+    help="One of " + ", ".join(SIA_VARIANTS) + ".",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=0,
+    show_default=True,
+    help="The same seed gives the same files, byte by byte.",
+)
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="T.csv",
+    help="Write the jobs here.",
+)
+@click.option(
+    "--pools",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="P.csv",
+    help="Write the GPUs here.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def sia(variant: str, seed: int, trace: Path, pools: Path, as_json: bool) -> None:
     """The synthetic workload of SIA (appendices A.1 and C): bursts of jobs in queues of 8 GPUs.
@@ -50,12 +70,20 @@ def sia(variant: str, seed: int, trace: Path, pools: Path, as_json: bool) -> Non
         assert pools_out is not None
         write_trace(jobs, trace_out)
         write_pools(jobs, pools_out)
-    made = {"schema": 1, "variant": variant, "seed": seed, "trace": str(trace),
-            "pools_file": str(pools), "jobs": len(jobs), "pools": len(jobs.pools),
-            "gpus": jobs.capacity}  # fmt: skip
+    made = {
+        "schema": 1,
+        "variant": variant,
+        "seed": seed,
+        "trace": str(trace),
+        "pools_file": str(pools),
+        "jobs": len(jobs),
+        "pools": len(jobs.pools),
+        "gpus": jobs.capacity,
+    }
     if as_json:
         click.echo(msgspec.json.encode(made))
         return
     files = printable(str(trace)), printable(str(pools))
-    click.echo(f"{files[0]}: {len(jobs)} jobs; {files[1]}: {len(jobs.pools)} pools, "
-               f"{jobs.capacity} GPUs")  # fmt: skip
+    click.echo(
+        f"{files[0]}: {len(jobs)} jobs; {files[1]}: {len(jobs.pools)} pools, {jobs.capacity} GPUs"
+    )

@@ -15,9 +15,14 @@ from federator.errors import InvalidRequest
 SHOWN: Final = 80  # characters of any one name or value that a message shows
 
 _WORDS: Final = {
-    "int": "a whole number", "float": "a number", "str": "a string", "array": "a list",
-    "object": "an object", "null": "null", "bool": "true or false",
-}  # fmt: skip
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a string",
+    "array": "a list",
+    "object": "an object",
+    "null": "null",
+    "bool": "true or false",
+}
 
 _PLACE: Final = re.compile(r" - at `\$\.?([a-z0-9_.\[\]]*)`$")
 _STEP: Final = re.compile(r"\[(\d+)\]|([^.\[]+)")

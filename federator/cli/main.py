@@ -16,27 +16,40 @@ from federator.cli import pipe
 from federator.cli.usage import exit_status, run
 from federator.errors import FederatorError
 
-COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
-    "agent": ("federator.cli.services", "agent", "The service at a site, beside its slurmctld."),
-    "bid": ("federator.cli.bid", "bid", "What a site would bid for a workload, offline."),
-    "check": ("federator.cli.services", "check", "Validate a federation.yaml."),
-    "daemon": ("federator.cli.services", "daemon", "The federation daemon."),
-    "experiment": ("federator.cli.experiment", "experiment",
-                   "Policies beside each other: a report."),
-    "explain": ("federator.cli.explain", "explain", "Why a workload is where it is."),
-    "faults": ("federator.cli.faults", "faults", "Is anything lost? Histories of faults."),
-    "generate": ("federator.cli.generate", "generate", "Make up a trace of jobs to replay."),
-    "log": ("federator.cli.log", "log", "The event log: verify, export, replay."),
-    "rank": ("federator.cli.rank", "rank", "Offline: the order of a queue, and why."),
-    "recover": ("federator.cli.recover", "recover", "Build a lost queue anew, from the sites."),
-    "simulate": ("federator.cli.simulate", "simulate", "Replay a trace of jobs under a policy."),
-    "site": ("federator.cli.site", "site", "Set a site up, and prove that it is."),
-    "sites": ("federator.cli.sites", "sites", "The state of every site."),
-    "snapshot": ("federator.cli.snapshot", "snapshot", "What a site bids on now."),
-    "tenants": ("federator.cli.tenants", "tenants", "Quota, limit and use of every tenant."),
-    "testbed": ("federator.cli.testbed", "testbed", "Three real Slurm clusters in containers."),
-    "whatif": ("federator.cli.whatif", "whatif", "Your own history under the federation."),
-})  # fmt: skip
+COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
+    {
+        "agent": (
+            "federator.cli.services",
+            "agent",
+            "The service at a site, beside its slurmctld.",
+        ),
+        "bid": ("federator.cli.bid", "bid", "What a site would bid for a workload, offline."),
+        "check": ("federator.cli.services", "check", "Validate a federation.yaml."),
+        "daemon": ("federator.cli.services", "daemon", "The federation daemon."),
+        "experiment": (
+            "federator.cli.experiment",
+            "experiment",
+            "Policies beside each other: a report.",
+        ),
+        "explain": ("federator.cli.explain", "explain", "Why a workload is where it is."),
+        "faults": ("federator.cli.faults", "faults", "Is anything lost? Histories of faults."),
+        "generate": ("federator.cli.generate", "generate", "Make up a trace of jobs to replay."),
+        "log": ("federator.cli.log", "log", "The event log: verify, export, replay."),
+        "rank": ("federator.cli.rank", "rank", "Offline: the order of a queue, and why."),
+        "recover": ("federator.cli.recover", "recover", "Build a lost queue anew, from the sites."),
+        "simulate": (
+            "federator.cli.simulate",
+            "simulate",
+            "Replay a trace of jobs under a policy.",
+        ),
+        "site": ("federator.cli.site", "site", "Set a site up, and prove that it is."),
+        "sites": ("federator.cli.sites", "sites", "The state of every site."),
+        "snapshot": ("federator.cli.snapshot", "snapshot", "What a site bids on now."),
+        "tenants": ("federator.cli.tenants", "tenants", "Quota, limit and use of every tenant."),
+        "testbed": ("federator.cli.testbed", "testbed", "Three real Slurm clusters in containers."),
+        "whatif": ("federator.cli.whatif", "whatif", "Your own history under the federation."),
+    }
+)
 AT_SITES: Final = ("agent", "explain", "sites", "snapshot", "tenants")  # with no extra installed
 
 

@@ -75,9 +75,12 @@ class QueueFields(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _FIELDS: Final[Mapping[str, type[Struct]]] = {
-    "": QueueFields, "running": RunningFields, "pending": PendingFields,
-    "running.jobs": JobFields, "pending.jobs": JobFields,
-}  # fmt: skip
+    "": QueueFields,
+    "running": RunningFields,
+    "pending": PendingFields,
+    "running.jobs": JobFields,
+    "pending.jobs": JobFields,
+}
 """What is expected at a place, by its path without indices."""
 
 _SUBMISSION: Final = pack_submission(Submission(components=(), script=""))  # nobody typed one
@@ -112,8 +115,9 @@ class _Reader:
         self._jobs: dict[tuple[JobFields, ...], tuple[Job, ...]] = {}
 
     def queue(self, fields: QueueFields) -> OfflineQueue:
-        usage = {self._tenant(f"usage.{brief(name)}", name): raw
-                 for name, raw in fields.usage.items()}  # fmt: skip
+        usage = {
+            self._tenant(f"usage.{brief(name)}", name): raw for name, raw in fields.usage.items()
+        }
         averages = {name: self._average(name, raw) for name, raw in usage.items()}
         running = [
             self._workload(f"running[{k}]", PendingFields(e.id, e.tenant, 0.0, e.jobs), fields)
@@ -139,11 +143,18 @@ class _Reader:
             )
         tenant = self._tenant(f"{where}.tenant", entry.tenant)
         return Workload(
-            id=WorkloadId(entry.id), name="", user="", tenant=tenant, priority=LOWEST_PRIORITY,
+            id=WorkloadId(entry.id),
+            name="",
+            user="",
+            tenant=tenant,
+            priority=LOWEST_PRIORITY,
             jobs=self._jobs.get(entry.jobs) or self._new_jobs(where, entry.jobs),
-            submission=_SUBMISSION, submitted_at_s=entry.submitted_at_s,
-            asked_priority=entry.priority, nice=entry.nice, no_preempt=not entry.preemptible,
-        )  # fmt: skip
+            submission=_SUBMISSION,
+            submitted_at_s=entry.submitted_at_s,
+            asked_priority=entry.priority,
+            nice=entry.nice,
+            no_preempt=not entry.preemptible,
+        )
 
     def _new_jobs(self, where: str, jobs: tuple[JobFields, ...]) -> tuple[Job, ...]:
         made = self._jobs[jobs] = tuple(
@@ -156,10 +167,15 @@ class _Reader:
             raise self._refusal(where, "expected 'nodes', or 'gpus' in all; found neither")
         try:
             return Job(
-                name="", nodes=job.nodes, gpus_per_node=job.gpus_per_node, gpus=job.gpus,
-                cpus_per_node=job.cpus_per_node, mem_mib_per_node=job.mem_mib_per_node,
-                gpu_types=job.gpu_types, features=job.features,
-            )  # fmt: skip
+                name="",
+                nodes=job.nodes,
+                gpus_per_node=job.gpus_per_node,
+                gpus=job.gpus,
+                cpus_per_node=job.cpus_per_node,
+                mem_mib_per_node=job.mem_mib_per_node,
+                gpu_types=job.gpu_types,
+                features=job.features,
+            )
         except InvalidRequest as error:
             message = str(error).removeprefix("job '': ")
             raise self._refusal(where, message) from error

@@ -155,8 +155,16 @@ class QueueListing:
     def _chunks(self) -> Iterator[Iterator[tuple[int, int, _Columns]]]:
         """Position, lane, and the columns from id to the last term of the credit."""
         c = self._columns
-        columns = (c.id, c.priority, c.within_quota, c.credit, c.age_term, c.fair_share_term,
-                   c.nice_term, c.non_preemptible_term)  # fmt: skip
+        columns = (
+            c.id,
+            c.priority,
+            c.within_quota,
+            c.credit,
+            c.age_term,
+            c.fair_share_term,
+            c.nice_term,
+            c.non_preemptible_term,
+        )
         for start in range(0, c.id.size, _CHUNK):
             part = slice(start, start + _CHUNK)
             rows = zip(*(column[part].tolist() for column in columns), strict=True)

@@ -30,10 +30,20 @@ _LISTED: Final = 10  # jobs left out that are named on stderr
     help="The jobs: T.csv[.gz], a dump of sacct, or SWF.",
 )
 @click.option("--pools", type=click.Path(path_type=Path), help="The GPUs: P.csv.")
-@click.option("--policy", default=DEFAULT_POLICY, show_default=True, metavar="NAME",
-              help="Whose decisions; 'list' lists the names.")  # fmt: skip
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True,
-              help="The same seed gives the same result, byte by byte.")  # fmt: skip
+@click.option(
+    "--policy",
+    default=DEFAULT_POLICY,
+    show_default=True,
+    metavar="NAME",
+    help="Whose decisions; 'list' lists the names.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=0,
+    show_default=True,
+    help="The same seed gives the same result, byte by byte.",
+)
 @click.option(
     "--set",
     "changes",
@@ -41,8 +51,12 @@ _LISTED: Final = 10  # jobs left out that are named on stderr
     metavar="NAME=VALUE",
     help="Of mast and fifo: a setting of its policy or of the sites; docs/simulator.md, Fleets.",
 )
-@click.option("--jobs-out", type=click.Path(path_type=Path), metavar="J.csv",
-              help="Write when and where each job ran; as Parquet if it is J.parquet.")  # fmt: skip
+@click.option(
+    "--jobs-out",
+    type=click.Path(path_type=Path),
+    metavar="J.csv",
+    help="Write when and where each job ran; as Parquet if it is J.parquet.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def simulate(  # noqa: PLR0913 - an option each
     *,
@@ -126,8 +140,16 @@ def _table(result: ReplaySummary) -> list[str]:
         f"{'POOL':<{names}} {'GPUS':>7} {'JOBS':>8} {'LEFTOUT':>7} {'GPUHOURS':>11} {'USE':>6} "
         f"{'WAITMEAN':>11} {'WAITP50':>11} {'WAITP95':>11} {'WAITMAX':>11} {'JCTMEAN':>11}"
     )
-    in_all = PoolSummary("ALL", result.gpus, result.jobs, result.left_out, result.gpu_hours,
-                         result.utilisation_frac, result.wait_s, result.jct_s)  # fmt: skip
+    in_all = PoolSummary(
+        "ALL",
+        result.gpus,
+        result.jobs,
+        result.left_out,
+        result.gpu_hours,
+        result.utilisation_frac,
+        result.wait_s,
+        result.jct_s,
+    )
     return [
         f"policy {result.policy}, seed {result.seed}, makespan {slurm_span(result.makespan_s)}, "
         f"{result.preemptions} preemptions",

@@ -12,8 +12,20 @@ from federator.cli.words import printable, unexpected
 from federator.errors import InvalidRequest
 from federator.wire.client_protocol import ErrorReply, TenantRow, TenantsCall, TenantsReply
 
-_HEADER = ("TENANT", "PRIO", "QUOTA(G/C)", "LIMIT(G/C)", "USED(G/C)", "BORROWED", "LENT",
-           "SHARE%", "FAIRSHARE", "PENDING(W/O)", "TAX(GPUH)", "LOST(GPUH)")  # fmt: skip
+_HEADER = (
+    "TENANT",
+    "PRIO",
+    "QUOTA(G/C)",
+    "LIMIT(G/C)",
+    "USED(G/C)",
+    "BORROWED",
+    "LENT",
+    "SHARE%",
+    "FAIRSHARE",
+    "PENDING(W/O)",
+    "TAX(GPUH)",
+    "LOST(GPUH)",
+)
 _NAME_WIDTH = 32
 
 
@@ -37,8 +49,11 @@ def tenants(noheader: bool, as_json: bool) -> None:
         raise unexpected(reply)
     if as_json:
         answer = {
-            "schema": 1, "now_s": reply.now_s, "policy": reply.policy, "tenants": reply.rows,
-        }  # fmt: skip
+            "schema": 1,
+            "now_s": reply.now_s,
+            "policy": reply.policy,
+            "tenants": reply.rows,
+        }
         print(msgspec.json.encode(answer).decode())
     else:
         print(render(reply.rows, header=not noheader))
@@ -94,10 +109,17 @@ def _type_cells(row: TenantRow) -> list[tuple[str, ...]]:
     types = [t for t in row.limit if t not in ("gpus", "cpus")]
     return [
         (
-            f"{'  ' * row.depth}  {name} GPUs", "", _amount(quota.get(name)),
-            _amount(row.limit[name]), *(_amount(a.get(name)) for a in (row.used, row.borrowed,
-            row.lent)), "", "", "", "", "",
+            f"{'  ' * row.depth}  {name} GPUs",
+            "",
+            _amount(quota.get(name)),
+            _amount(row.limit[name]),
+            *(_amount(a.get(name)) for a in (row.used, row.borrowed, row.lent)),
+            "",
+            "",
+            "",
+            "",
+            "",
         )
         for name in types
         if quota.get(name) is not None or row.limit[name] is not None
-    ]  # fmt: skip
+    ]

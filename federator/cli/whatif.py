@@ -28,22 +28,50 @@ from federator.sim.trace import ReplayOptions
 
 
 @click.command()
-@click.option("--sacct", "dumps", multiple=True, required=True, metavar="[SITE=]DUMP",
-              help="Of sacct, --parsable2 or --json; may be given several times.")  # fmt: skip
-@click.option("--config", "config_path", type=click.Path(path_type=Path), required=True,
-              help="federation.yaml: sites, tenants, policy.")  # fmt: skip
-@click.option("--pools", type=click.Path(path_type=Path), metavar="P.csv",
-              help="The GPUs of each SITE, or SITE/PARTITION.")  # fmt: skip
-@click.option("--any-gpu", is_flag=True,
-              help="As if nobody had asked for a type of GPU.")  # fmt: skip
-@click.option("--evict", is_flag=True,
-              help="As if the federation evicted, within policy.preemption.")  # fmt: skip
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True,
-              help="Told in the result; nothing here is drawn by chance yet.")  # fmt: skip
-@click.option("--jobs-out", type=click.Path(path_type=Path), metavar="J.csv",
-              help="Write where and when each job ran, before and after.")  # fmt: skip
-@click.option("--report", type=click.Path(path_type=Path), metavar="R.html",
-              help="Write it as a page, with plots.")  # fmt: skip
+@click.option(
+    "--sacct",
+    "dumps",
+    multiple=True,
+    required=True,
+    metavar="[SITE=]DUMP",
+    help="Of sacct, --parsable2 or --json; may be given several times.",
+)
+@click.option(
+    "--config",
+    "config_path",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="federation.yaml: sites, tenants, policy.",
+)
+@click.option(
+    "--pools",
+    type=click.Path(path_type=Path),
+    metavar="P.csv",
+    help="The GPUs of each SITE, or SITE/PARTITION.",
+)
+@click.option("--any-gpu", is_flag=True, help="As if nobody had asked for a type of GPU.")
+@click.option(
+    "--evict", is_flag=True, help="As if the federation evicted, within policy.preemption."
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=0,
+    show_default=True,
+    help="Told in the result; nothing here is drawn by chance yet.",
+)
+@click.option(
+    "--jobs-out",
+    type=click.Path(path_type=Path),
+    metavar="J.csv",
+    help="Write where and when each job ran, before and after.",
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    metavar="R.html",
+    help="Write it as a page, with plots.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def whatif(  # noqa: PLR0913 - an option each
     *,

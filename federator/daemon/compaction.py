@@ -74,8 +74,13 @@ class Compaction:
         took_s = time.monotonic() - began_s
         self._compacted_at, self._trouble = before, ""
         self._not_before_s = now_s + REST * took_s
-        log.info("log_compacted", workloads=len(self._ledger.entries), records=records,
-                 mib=round(size / 2**20, 1), took_s=round(took_s, 1))  # fmt: skip
+        log.info(
+            "log_compacted",
+            workloads=len(self._ledger.entries),
+            records=records,
+            mib=round(size / 2**20, 1),
+            took_s=round(took_s, 1),
+        )
 
     def _replace(self, now_s: float) -> tuple[int, int]:
         records = [encode_event(record) for record in taken(self._ledger, now_s)]

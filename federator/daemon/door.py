@@ -84,10 +84,11 @@ async def _forced_command(connection: asyncssh.SSHClientConnection) -> Finding:
             heard += part
             if _WORD.encode() in heard:
                 return _finding(
-                    check, Verdict.FAIL,
+                    check,
+                    Verdict.FAIL,
                     "the key runs any command; authorized_keys must begin with"
                     ' restrict,command="…"',
-                )  # fmt: skip
+                )
             if heard.endswith(BANNER):
                 return _finding(check, Verdict.OK, "whatever is asked for, the agent answers")
     finally:
@@ -115,9 +116,10 @@ async def _forwarding(connection: asyncssh.SSHClientConnection) -> Finding:
         if error.code == asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED:
             return _finding("forwarding", Verdict.OK, "refused")
         return _finding(
-            "forwarding", Verdict.WARN,
+            "forwarding",
+            Verdict.WARN,
             f"failed, but was not forbidden ({error.reason}); set DisableForwarding yes",
-        )  # fmt: skip
+        )
     writer.close()
     return _finding(
         "forwarding", Verdict.FAIL, "sshd forwards connections; set DisableForwarding yes"

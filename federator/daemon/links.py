@@ -165,8 +165,9 @@ class SiteLink:
         try:
             self._channel.write(data)
         except OSError as error:  # it broke a moment ago; the reader will see it next
-            log.info("message_dropped", site=self.site, type=type(message).__name__,
-                     detail=str(error))  # fmt: skip
+            log.info(
+                "message_dropped", site=self.site, type=type(message).__name__, detail=str(error)
+            )
 
     async def _serve(self) -> None:
         channel = await self._transport.open()
@@ -240,8 +241,12 @@ class SiteLink:
                     self._observe(SiteDown(site=self.site, detail=message.detail))
                 self._troubled = True
             case CancelFailed():
-                log.warning("cancel_failed", site=self.site, attempt=str(message.attempt),
-                            detail=message.detail)  # fmt: skip
+                log.warning(
+                    "cancel_failed",
+                    site=self.site,
+                    attempt=str(message.attempt),
+                    detail=message.detail,
+                )
             case _:
                 self._observe_message(message)
 

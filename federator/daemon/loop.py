@@ -223,9 +223,13 @@ class Daemon:
         if len(known.ledger.entries) >= MANY:
             gc.freeze()  # all of it is needed: no need to look through it again and again
         self.term = Term(
-            self._config, self._store, known, self._leadership, self._edges,
+            self._config,
+            self._store,
+            known,
+            self._leadership,
+            self._edges,
             displaces=self._displaces,
-        )  # fmt: skip
+        )
         if not self._stopping.is_set():
             await self.term.run(epoch, self._supervisor)
 
@@ -342,9 +346,13 @@ class Term:
         tasks = [asyncio.create_task(link.run()) for link in self._links.values()]
         for warning in self._config.warnings:
             log.warning("configuration", detail=warning)
-        log.info("daemon_started", federation=self._config.federation,
-                 workloads=len(self._federation.ledger.entries),
-                 epoch=self._federation.ledger.epoch, socket=str(self._config.socket))  # fmt: skip
+        log.info(
+            "daemon_started",
+            federation=self._config.federation,
+            workloads=len(self._federation.ledger.entries),
+            epoch=self._federation.ledger.epoch,
+            socket=str(self._config.socket),
+        )
         supervisor.tell(READY, status(f"leads, epoch {self._federation.ledger.epoch}"))
         try:
             while not self._stopping:
@@ -395,9 +403,13 @@ class Term:
             displaces=self._displaces,
         )
         return SiteLink(
-            name, self._edges.transport_of(site), welcome, self._inbox.put_nowait, self._api,
+            name,
+            self._edges.transport_of(site),
+            welcome,
+            self._inbox.put_nowait,
+            self._api,
             lambda told: self._tidying.taken(name, told, self.clock()),
-        )  # fmt: skip
+        )
 
     async def _turn(self) -> None:
         """Take what has come in, decide on all of it, commit once, carry out."""

@@ -110,9 +110,12 @@ class DaemonHost:
             return self.door
 
         return DaemonEdges(
-            wall=self.wall, monotonic=self.monotonic, transport_of=transport_of, act=act,
+            wall=self.wall,
+            monotonic=self.monotonic,
+            transport_of=transport_of,
+            act=act,
             listen=listen,
-        )  # fmt: skip
+        )
 
     @property
     def federation(self) -> Federation | None:

@@ -158,9 +158,13 @@ class MortalDriver:
         return SubmittedJob(job_id, "")
 
     async def _helper(
-        self, order: LaunchOrder, ticket: str, fate: Fate, start_by_s: float,
+        self,
+        order: LaunchOrder,
+        ticket: str,
+        fate: Fate,
+        start_by_s: float,
         answer: asyncio.Future[int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         result: int | Exception
         try:
             result = await self._sbatch(order, ticket, fate, start_by_s)

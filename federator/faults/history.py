@@ -64,9 +64,14 @@ def run_history(seed: int, menu: tuple[FaultKind, ...] = MENU) -> HistoryEnd:
         loops[0].take_unasked()
     broken = [*world.model.broken, *(f"unforeseen: {e!r}" for e in loops[0].faults), *said]
     return HistoryEnd(
-        seed=seed, broken=tuple(broken), struck=world.struck, counts=world.model.counts,
-        digest=world.digest, lasted_s=clock() - BEGINS_S, story=tuple(world.story),
-    )  # fmt: skip
+        seed=seed,
+        broken=tuple(broken),
+        struck=world.struck,
+        counts=world.model.counts,
+        digest=world.digest,
+        lasted_s=clock() - BEGINS_S,
+        story=tuple(world.story),
+    )
 
 
 @contextmanager

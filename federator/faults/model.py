@@ -154,8 +154,10 @@ class Model:
         self.counts["starts"] += 1
         for other in truth.runs:
             if other.ended is None:
-                self.break_(f"{id_} runs twice: job {other.job_id} at {other.site}, "
-                            f"job {run.job_id} at {run.site}")  # fmt: skip
+                self.break_(
+                    f"{id_} runs twice: job {other.job_id} at {other.site}, "
+                    f"job {run.job_id} at {run.site}"
+                )
         if truth.completed:
             self.break_(f"{id_} has completed, and runs again at {run.site}")
         if truth.cancel_acked and run.attempt.attempt > truth.attempt_at_cancel:
@@ -168,10 +170,11 @@ class Model:
     def _check_limits(self) -> None:
         for users, limit in self._gpu_limits.items():
             gpus = sum(
-                run.gpus for run in self._live
+                run.gpus
+                for run in self._live
                 if run.user in users
                 and run.attempt not in self.truth(run.attempt.workload).unrecorded
-            )  # fmt: skip
+            )
             if gpus > limit:
                 self.break_(f"{', '.join(sorted(users))} use {gpus} GPUs, and may use {limit:g}")
 

@@ -67,8 +67,10 @@ class Wish:
     def _component(self, nodes: int, gpus: int) -> tuple[Option, ...]:
         minutes, seconds = divmod(self.time_limit_s, 60)
         asked = {
-            "job-name": f"w{self.number}", "nodes": str(nodes), "time": f"{minutes}:{seconds:02d}",
-        }  # fmt: skip
+            "job-name": f"w{self.number}",
+            "nodes": str(nodes),
+            "time": f"{minutes}:{seconds:02d}",
+        }
         asked |= {"gpus-per-node": str(gpus)} if gpus else {"cpus-per-task": "8"}
         asked |= {"array": self.array} if self.array else {}
         return tuple(Option(name=name, value=value) for name, value in asked.items())
@@ -86,9 +88,13 @@ class Researcher:
     """
 
     def __init__(
-        self, wish: Wish, doors: Sequence[Door], model: Model, rng: Random,
+        self,
+        wish: Wish,
+        doors: Sequence[Door],
+        model: Model,
+        rng: Random,
         struck: Callable[[FaultKind], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._wish = wish
         self._doors = doors
         self._model = model

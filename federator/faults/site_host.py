@@ -201,14 +201,22 @@ class SiteHost:
 
         self._date_files()
         config = AgentConfig(
-            site=self.name, socket=str(self.folder / "sock"), state_dir=str(self.folder),
+            site=self.name,
+            socket=str(self.folder / "sock"),
+            state_dir=str(self.folder),
             spool_dir=str(self.spool or ""),
-        )  # fmt: skip
+        )
         driver = MortalDriver(self.cluster, self.spell, process, self.tell, self.spool)
         return Agent(
-            config, driver, journal, end.write, knows_user=lambda _: True, clock=self.clock,
-            acting=acting, listen=listen,
-        )  # fmt: skip
+            config,
+            driver,
+            journal,
+            end.write,
+            knows_user=lambda _: True,
+            clock=self.clock,
+            acting=acting,
+            listen=listen,
+        )
 
     def _date_files(self) -> None:
         spool = self.folder / "spool"

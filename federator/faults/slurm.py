@@ -105,9 +105,12 @@ class SimulatedSlurm:
     ) -> int:
         job_id, self._last_id = self._last_id + 1, self._last_id + len(jobs)
         job = SimulatedJob(
-            job_id=job_id, attempt=attempt, user=user, jobs=tuple(jobs),
+            job_id=job_id,
+            attempt=attempt,
+            user=user,
+            jobs=tuple(jobs),
             time_limit_s=time_limit_s,
-        )  # fmt: skip
+        )
         self.jobs[job.job_id] = job
         if self.fails_for:
             job.signal = 1
@@ -141,8 +144,9 @@ class SimulatedSlurm:
             job.cancelled |= frozenset(numbers) - {0}
             self.start_what_can()
 
-    def end(self, attempt: AttemptId, state: SiteJobState = SiteJobState.COMPLETED,
-            exit_code: int = 0) -> None:  # fmt: skip
+    def end(
+        self, attempt: AttemptId, state: SiteJobState = SiteJobState.COMPLETED, exit_code: int = 0
+    ) -> None:
         """End an attempt's job as whoever asks wants it; harmless when it has ended."""
         for job in self.jobs.values():
             if job.attempt == attempt and job.live:

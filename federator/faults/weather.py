@@ -19,13 +19,21 @@ from federator.model.site import NodeShare, SiteJobState
 ARMED_S: Final = 80.0  # that a named point waits for who comes by
 JUMP_S: Final = 600.0
 MENU: Final = tuple(
-    kind for kind in FaultKind
-    if kind not in {
-        FaultKind.LATE_FRAME, FaultKind.CLIENT_RETRY, FaultKind.CLIENT_ANSWER_LOST,
-        FaultKind.CLIENT_CANCELS_TWICE, FaultKind.CLIENT_CANCELS_TASK, FaultKind.CLIENT_REUSES_KEY,
-        FaultKind.TWO_AGENTS, FaultKind.STANDBY_TAKES_OVER, FaultKind.TWO_LEADERS,
+    kind
+    for kind in FaultKind
+    if kind
+    not in {
+        FaultKind.LATE_FRAME,
+        FaultKind.CLIENT_RETRY,
+        FaultKind.CLIENT_ANSWER_LOST,
+        FaultKind.CLIENT_CANCELS_TWICE,
+        FaultKind.CLIENT_CANCELS_TASK,
+        FaultKind.CLIENT_REUSES_KEY,
+        FaultKind.TWO_AGENTS,
+        FaultKind.STANDBY_TAKES_OVER,
+        FaultKind.TWO_LEADERS,
     }
-)  # fmt: skip
+)
 """What is drawn from; the others follow from these, or are the researchers' own."""
 
 
@@ -297,9 +305,10 @@ class BadWeather:
         name = self._node_of(site)
         under_job = any(
             name in plan.nodes
-            for job in site.cluster.federated() if job.state is SiteJobState.RUNNING
+            for job in site.cluster.federated()
+            if job.state is SiteJobState.RUNNING
             for plan in job.jobs
-        )  # fmt: skip
+        )
         site.cluster.fail_node(name)
         self._for_a_while(lambda: site.cluster.repair_node(name), 5.0, 60.0)
         return under_job

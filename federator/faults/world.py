@@ -128,13 +128,20 @@ class World:
             (home / "spool").mkdir()
         clock = self.clocks[name] = Clock(self.clock)
         nodes = [
-            Node(name=f"{name[0]}{k}", partitions=("gpu",), switch=name, cpus=64, mem_mib=512_000,
-                 gpu_type="a100", gpus=8)
+            Node(
+                name=f"{name[0]}{k}",
+                partitions=("gpu",),
+                switch=name,
+                cpus=64,
+                mem_mib=512_000,
+                gpu_type="a100",
+                gpus=8,
+            )
             for k in range(1, rng.choice((2, 3)) + 1)
         ] + [
             Node(name=f"{name[0]}c{k}", partitions=("cpu",), switch=name, cpus=16, mem_mib=64_000)
             for k in range(1, rng.choice((1, 1, 2)) + 1)
-        ]  # fmt: skip
+        ]
         cluster = Cluster(
             name, nodes, clock, self._script, self.model, home / "spool" if has_spool else None
         )
@@ -289,25 +296,37 @@ class World:
 
 def config_of(sites: Sequence[SiteName]) -> FederationConfig:
     """federation.yaml of a simulated federation."""
-    return FederationConfig.model_validate({
-        "federation": "faults",
-        "store": "memory:",
-        "policy": {
-            "pass_interval_s": 10.0, "launch_lease_s": 20.0, "bid_timeout_s": 3.0,
-            "preemption": {"grace_s": 8.0, "cooldown_s": 10.0, "budget_frac": 1.0,
-                           "budget_window_s": 30.0},
-        },
-        "regions": {"west": {"shared": "/shared"}},
-        "sites": {
-            name: {"region": "west", "command": ("agent", name), "partitions": ("gpu", "cpu"),
-                   "poll_interval_s": 5.0}
-            for name in sites
-        },
-        "tenants": {
-            "prod": {"priority": 1, "quota": {"gpus": 24}, "users": ("ada",)},
-            "lab": {"priority": 7, "limit": {"gpus": 24}, "users": ("bob", "eve")},
-        },
-    })  # fmt: skip
+    return FederationConfig.model_validate(
+        {
+            "federation": "faults",
+            "store": "memory:",
+            "policy": {
+                "pass_interval_s": 10.0,
+                "launch_lease_s": 20.0,
+                "bid_timeout_s": 3.0,
+                "preemption": {
+                    "grace_s": 8.0,
+                    "cooldown_s": 10.0,
+                    "budget_frac": 1.0,
+                    "budget_window_s": 30.0,
+                },
+            },
+            "regions": {"west": {"shared": "/shared"}},
+            "sites": {
+                name: {
+                    "region": "west",
+                    "command": ("agent", name),
+                    "partitions": ("gpu", "cpu"),
+                    "poll_interval_s": 5.0,
+                }
+                for name in sites
+            },
+            "tenants": {
+                "prod": {"priority": 1, "quota": {"gpus": 24}, "users": ("ada",)},
+                "lab": {"priority": 7, "limit": {"gpus": 24}, "users": ("bob", "eve")},
+            },
+        }
+    )
 
 
 def gpu_limits(config: FederationConfig) -> dict[frozenset[str], float]:

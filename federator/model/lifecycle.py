@@ -77,62 +77,72 @@ class Edge(NamedTuple):
 _S, _H, _E = WorkloadState, Happening, Effect
 _FREED = (_E.RANK_AGAIN,)  # nodes came free, or a workload came back: look at the queue
 
-TRANSITIONS: Final[Mapping[tuple[WorkloadState, Happening], Edge]] = MappingProxyType({
-    (_S.PENDING, _H.AWARDED): Edge(_S.AWARDED, (_E.LAUNCH,)),
-    (_S.PENDING, _H.CANCEL_ASKED): Edge(_S.CANCELLED, _FREED),  # of quota it was promised
-    (_S.PENDING, _H.HELD): Edge(_S.HELD, _FREED),
-    (_S.HELD, _H.RELEASED): Edge(_S.PENDING, _FREED),
-    (_S.HELD, _H.CANCEL_ASKED): Edge(_S.CANCELLED),
-    (_S.AWARDED, _H.ACCEPTED): Edge(_S.LAUNCHING, (_E.EVICT,)),
-    (_S.AWARDED, _H.DECLINED): Edge(_S.PENDING, _FREED),
-    (_S.AWARDED, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
-    (_S.LAUNCHING, _H.STARTED): Edge(_S.RUNNING),
-    (_S.LAUNCHING, _H.LEASE_OVER): Edge(_S.LAUNCHING, (_E.WITHDRAW,)),
-    (_S.LAUNCHING, _H.WITHDRAWN): Edge(_S.PENDING, _FREED),
-    (_S.LAUNCHING, _H.SITE_REQUEUED): Edge(_S.LAUNCHING, (_E.WITHDRAW,)),
-    (_S.LAUNCHING, _H.NODE_FAILED): Edge(_S.PENDING, _FREED),
-    (_S.LAUNCHING, _H.SITE_PREEMPTED): Edge(_S.PENDING, _FREED),
-    (_S.LAUNCHING, _H.LOST): Edge(_S.FAILED, _FREED),
-    (_S.LAUNCHING, _H.CANCELLED): Edge(_S.CANCELLED, _FREED),
-    (_S.LAUNCHING, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
-    (_S.RUNNING, _H.WITHDRAWN): Edge(_S.PENDING, _FREED),  # it started as we withdrew it
-    (_S.RUNNING, _H.SITE_REQUEUED): Edge(_S.LAUNCHING, (_E.WITHDRAW,)),
-    (_S.RUNNING, _H.NODE_FAILED): Edge(_S.PENDING, _FREED),
-    (_S.RUNNING, _H.SITE_PREEMPTED): Edge(_S.PENDING, _FREED),
-    (_S.RUNNING, _H.CHECKPOINTED): Edge(_S.PENDING, _FREED),
-    (_S.RUNNING, _H.COMPLETED): Edge(_S.COMPLETED, _FREED),
-    (_S.RUNNING, _H.FAILED): Edge(_S.FAILED, _FREED),
-    (_S.RUNNING, _H.TIMED_OUT): Edge(_S.TIMEOUT, _FREED),
-    (_S.RUNNING, _H.CANCELLED): Edge(_S.CANCELLED, _FREED),
-    (_S.RUNNING, _H.LOST): Edge(_S.FAILED, _FREED),
-    (_S.RUNNING, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
-    (_S.RUNNING, _H.EVICTED): Edge(_S.PREEMPTING, (_E.PREEMPT,)),
-    (_S.RUNNING, _H.SHRUNK): Edge(_S.RUNNING, (_E.SHRINK,)),
-    (_S.RUNNING, _H.SHRINK_DONE): Edge(_S.RUNNING, _FREED),
-    (_S.RUNNING, _H.LIMIT_NEAR): Edge(_S.PREEMPTING, (_E.PREEMPT,)),
-    (_S.RUNNING, _H.LIMIT_STRUCK): Edge(_S.PENDING, _FREED),  # before it could be told
-    (_S.PREEMPTING, _H.PREEMPTED): Edge(_S.PENDING, _FREED),
-    (_S.PREEMPTING, _H.LIMIT_STRUCK): Edge(_S.PENDING, _FREED),
-    (_S.PREEMPTING, _H.COMPLETED): Edge(_S.COMPLETED, _FREED),  # it was quicker
-    (_S.PREEMPTING, _H.FAILED): Edge(_S.FAILED, _FREED),
-    (_S.PREEMPTING, _H.TIMED_OUT): Edge(_S.TIMEOUT, _FREED),
-    (_S.PREEMPTING, _H.LOST): Edge(_S.PENDING, _FREED),  # it was told to leave, and is gone
-    (_S.PREEMPTING, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
-    (_S.CANCELLING, _H.CANCELLED): Edge(_S.CANCELLED, _FREED),
-    (_S.CANCELLING, _H.DECLINED): Edge(_S.CANCELLED, _FREED),  # the order met a refusal: same end
-    (_S.CANCELLING, _H.LOST): Edge(_S.CANCELLED, _FREED),
-    (_S.CANCELLING, _H.COMPLETED): Edge(_S.COMPLETED, _FREED),  # it was quicker
-    (_S.CANCELLING, _H.FAILED): Edge(_S.FAILED, _FREED),
-    (_S.CANCELLING, _H.TIMED_OUT): Edge(_S.TIMEOUT, _FREED),
-    (_S.CANCELLING, _H.NODE_FAILED): Edge(_S.CANCELLED, _FREED),
-    (_S.CANCELLING, _H.SITE_PREEMPTED): Edge(_S.CANCELLED, _FREED),
-    (_S.CANCELLING, _H.ACCEPTED): Edge(_S.CANCELLING, (_E.CANCEL,)),  # now its job id is known
-})  # fmt: skip
+TRANSITIONS: Final[Mapping[tuple[WorkloadState, Happening], Edge]] = MappingProxyType(
+    {
+        (_S.PENDING, _H.AWARDED): Edge(_S.AWARDED, (_E.LAUNCH,)),
+        (_S.PENDING, _H.CANCEL_ASKED): Edge(_S.CANCELLED, _FREED),  # of quota it was promised
+        (_S.PENDING, _H.HELD): Edge(_S.HELD, _FREED),
+        (_S.HELD, _H.RELEASED): Edge(_S.PENDING, _FREED),
+        (_S.HELD, _H.CANCEL_ASKED): Edge(_S.CANCELLED),
+        (_S.AWARDED, _H.ACCEPTED): Edge(_S.LAUNCHING, (_E.EVICT,)),
+        (_S.AWARDED, _H.DECLINED): Edge(_S.PENDING, _FREED),
+        (_S.AWARDED, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
+        (_S.LAUNCHING, _H.STARTED): Edge(_S.RUNNING),
+        (_S.LAUNCHING, _H.LEASE_OVER): Edge(_S.LAUNCHING, (_E.WITHDRAW,)),
+        (_S.LAUNCHING, _H.WITHDRAWN): Edge(_S.PENDING, _FREED),
+        (_S.LAUNCHING, _H.SITE_REQUEUED): Edge(_S.LAUNCHING, (_E.WITHDRAW,)),
+        (_S.LAUNCHING, _H.NODE_FAILED): Edge(_S.PENDING, _FREED),
+        (_S.LAUNCHING, _H.SITE_PREEMPTED): Edge(_S.PENDING, _FREED),
+        (_S.LAUNCHING, _H.LOST): Edge(_S.FAILED, _FREED),
+        (_S.LAUNCHING, _H.CANCELLED): Edge(_S.CANCELLED, _FREED),
+        (_S.LAUNCHING, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
+        (_S.RUNNING, _H.WITHDRAWN): Edge(_S.PENDING, _FREED),  # it started as we withdrew it
+        (_S.RUNNING, _H.SITE_REQUEUED): Edge(_S.LAUNCHING, (_E.WITHDRAW,)),
+        (_S.RUNNING, _H.NODE_FAILED): Edge(_S.PENDING, _FREED),
+        (_S.RUNNING, _H.SITE_PREEMPTED): Edge(_S.PENDING, _FREED),
+        (_S.RUNNING, _H.CHECKPOINTED): Edge(_S.PENDING, _FREED),
+        (_S.RUNNING, _H.COMPLETED): Edge(_S.COMPLETED, _FREED),
+        (_S.RUNNING, _H.FAILED): Edge(_S.FAILED, _FREED),
+        (_S.RUNNING, _H.TIMED_OUT): Edge(_S.TIMEOUT, _FREED),
+        (_S.RUNNING, _H.CANCELLED): Edge(_S.CANCELLED, _FREED),
+        (_S.RUNNING, _H.LOST): Edge(_S.FAILED, _FREED),
+        (_S.RUNNING, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
+        (_S.RUNNING, _H.EVICTED): Edge(_S.PREEMPTING, (_E.PREEMPT,)),
+        (_S.RUNNING, _H.SHRUNK): Edge(_S.RUNNING, (_E.SHRINK,)),
+        (_S.RUNNING, _H.SHRINK_DONE): Edge(_S.RUNNING, _FREED),
+        (_S.RUNNING, _H.LIMIT_NEAR): Edge(_S.PREEMPTING, (_E.PREEMPT,)),
+        (_S.RUNNING, _H.LIMIT_STRUCK): Edge(_S.PENDING, _FREED),  # before it could be told
+        (_S.PREEMPTING, _H.PREEMPTED): Edge(_S.PENDING, _FREED),
+        (_S.PREEMPTING, _H.LIMIT_STRUCK): Edge(_S.PENDING, _FREED),
+        (_S.PREEMPTING, _H.COMPLETED): Edge(_S.COMPLETED, _FREED),  # it was quicker
+        (_S.PREEMPTING, _H.FAILED): Edge(_S.FAILED, _FREED),
+        (_S.PREEMPTING, _H.TIMED_OUT): Edge(_S.TIMEOUT, _FREED),
+        (_S.PREEMPTING, _H.LOST): Edge(_S.PENDING, _FREED),  # it was told to leave, and is gone
+        (_S.PREEMPTING, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
+        (_S.CANCELLING, _H.CANCELLED): Edge(_S.CANCELLED, _FREED),
+        (_S.CANCELLING, _H.DECLINED): Edge(
+            _S.CANCELLED, _FREED
+        ),  # the order met a refusal: same end
+        (_S.CANCELLING, _H.LOST): Edge(_S.CANCELLED, _FREED),
+        (_S.CANCELLING, _H.COMPLETED): Edge(_S.COMPLETED, _FREED),  # it was quicker
+        (_S.CANCELLING, _H.FAILED): Edge(_S.FAILED, _FREED),
+        (_S.CANCELLING, _H.TIMED_OUT): Edge(_S.TIMEOUT, _FREED),
+        (_S.CANCELLING, _H.NODE_FAILED): Edge(_S.CANCELLED, _FREED),
+        (_S.CANCELLING, _H.SITE_PREEMPTED): Edge(_S.CANCELLED, _FREED),
+        (_S.CANCELLING, _H.ACCEPTED): Edge(_S.CANCELLING, (_E.CANCEL,)),  # now its job id is known
+    }
+)
 
 TERMINAL: Final = frozenset(WorkloadState) - {state for state, _ in TRANSITIONS}
-AT_SITE: Final = frozenset({
-    _S.AWARDED, _S.LAUNCHING, _S.RUNNING, _S.PREEMPTING, _S.CANCELLING,
-})  # fmt: skip
+AT_SITE: Final = frozenset(
+    {
+        _S.AWARDED,
+        _S.LAUNCHING,
+        _S.RUNNING,
+        _S.PREEMPTING,
+        _S.CANCELLING,
+    }
+)
 
 
 class InvalidTransition(FederatorError):

@@ -73,8 +73,13 @@ class Job:
     def __post_init__(self) -> None:
         if self.nodes is not None and self.nodes < 1:
             raise InvalidRequest(f"job {self.name!r}: needs at least 1 node, got {self.nodes}")
-        amounts = (self.gpus_per_node, self.gpus, self.cpus_per_node, self.cpus,
-                   self.mem_mib_per_node)  # fmt: skip
+        amounts = (
+            self.gpus_per_node,
+            self.gpus,
+            self.cpus_per_node,
+            self.cpus,
+            self.mem_mib_per_node,
+        )
         if min(amounts) < 0:
             raise InvalidRequest(f"job {self.name!r}: GPUs, CPUs and memory cannot be negative")
         self._refuse_beyond_reason()

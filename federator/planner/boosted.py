@@ -79,9 +79,12 @@ class BoostedForecast:
 
     def _trained(self, seen: Features, came: Said) -> object:
         chosen = {
-            "objective": "binary:logistic", "nthread": 1, "seed": 0, "verbosity": 0,
+            "objective": "binary:logistic",
+            "nthread": 1,
+            "seed": 0,
+            "verbosity": 0,
             "scale_pos_weight": float((~came).sum() / came.sum()),
-        }  # fmt: skip
+        }
         data = self._library.DMatrix(seen, label=came, nthread=1)
         model: object = self._library.train(chosen, data, num_boost_round=_ROUNDS)
         return model

@@ -52,8 +52,15 @@ class Physics:
     local_gpus: int = 8
 
     def __post_init__(self) -> None:
-        known = (self.startup_median_s, self.startup_p90_s, self.save_s, self.restore_s,
-                 self.node_repair_s, self.local_load, self.local_duration_s)  # fmt: skip
+        known = (
+            self.startup_median_s,
+            self.startup_p90_s,
+            self.save_s,
+            self.restore_s,
+            self.node_repair_s,
+            self.local_load,
+            self.local_duration_s,
+        )
         if not all(amount >= 0 and isfinite(amount) for amount in known):
             raise InvalidRequest(f"times and loads: expected numbers from 0 on, got {self}")
         if not (self.checkpoint_every_s > 0 and self.node_mtbf_s > 0):  # NaN fails too

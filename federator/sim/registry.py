@@ -74,25 +74,36 @@ def _of_the_daemon(name: str) -> PolicyEntry:
 
 DEFAULT_POLICY: Final = "mast"
 
-BASELINES: Final[Mapping[str, PolicyEntry]] = MappingProxyType({
-    "pool-fifo": _entry("each pool in order of submission, on nodes", "fifo", "FifoReplay"),
-    "pool-sjf": _entry("each pool its shortest job first, on nodes", "sjf", "SjfReplay"),
-    "pool-fifo-count": _entry("as pool-fifo; a pool is a counter", "fifo", "FifoReplay",
-                              placed=False),
-    "pool-sjf-count": _entry("as pool-sjf; a pool is a counter", "sjf", "SjfReplay", placed=False),
-    "maxmin": _entry("pools share all GPUs, max-min fair", "maxmin", "MaxMinReplay"),
-    "ssf": _entry("each pool its least GPU-seconds first", "ssf", "SsfReplay"),
-    "gssf": _entry("one pool of all GPUs, least GPU-seconds first", "gssf", "GssfReplay"),
-    "tiresias": _entry("each pool by least attained service, preemptive", "tiresias",
-                       "TiresiasReplay"),
-    "themis": _entry("all GPUs by finish-time fairness, leases of 20 min", "themis",
-                     "ThemisReplay"),
-    "federated": _entry("each job bound at arrival to the pool with the least demand", "federated",
-                        "FederatedReplay"),
-    "sia": _entry("pools lend what forecasts leave over (needs federator[forecast])", "sia",
-                  "SiaReplay"),
-    "sia-vc": _entry("as sia, with all that is to come known", "sia_vc", "SiaVcReplay"),
-})  # fmt: skip
+BASELINES: Final[Mapping[str, PolicyEntry]] = MappingProxyType(
+    {
+        "pool-fifo": _entry("each pool in order of submission, on nodes", "fifo", "FifoReplay"),
+        "pool-sjf": _entry("each pool its shortest job first, on nodes", "sjf", "SjfReplay"),
+        "pool-fifo-count": _entry(
+            "as pool-fifo; a pool is a counter", "fifo", "FifoReplay", placed=False
+        ),
+        "pool-sjf-count": _entry(
+            "as pool-sjf; a pool is a counter", "sjf", "SjfReplay", placed=False
+        ),
+        "maxmin": _entry("pools share all GPUs, max-min fair", "maxmin", "MaxMinReplay"),
+        "ssf": _entry("each pool its least GPU-seconds first", "ssf", "SsfReplay"),
+        "gssf": _entry("one pool of all GPUs, least GPU-seconds first", "gssf", "GssfReplay"),
+        "tiresias": _entry(
+            "each pool by least attained service, preemptive", "tiresias", "TiresiasReplay"
+        ),
+        "themis": _entry(
+            "all GPUs by finish-time fairness, leases of 20 min", "themis", "ThemisReplay"
+        ),
+        "federated": _entry(
+            "each job bound at arrival to the pool with the least demand",
+            "federated",
+            "FederatedReplay",
+        ),
+        "sia": _entry(
+            "pools lend what forecasts leave over (needs federator[forecast])", "sia", "SiaReplay"
+        ),
+        "sia-vc": _entry("as sia, with all that is to come known", "sia_vc", "SiaVcReplay"),
+    }
+)
 
 TRACE_POLICIES: Final[Mapping[str, PolicyEntry]] = MappingProxyType(
     {**{name: _of_the_daemon(name) for name in POLICIES}, **BASELINES}

@@ -103,10 +103,12 @@ class SiteState:
     def can_start(self) -> list[SimulatedAttempt]:
         """Those that have not, and wait neither for others to leave nor for a node."""
         return [
-            a for a in self.attempts.values()
-            if a.started_at_s < 0 and not a.waits_for
+            a
+            for a in self.attempts.values()
+            if a.started_at_s < 0
+            and not a.waits_for
             and self.down.isdisjoint(shares_of(a.order.jobs))
-        ]  # fmt: skip
+        ]
 
     def overused(self) -> str:
         """A node on which more runs than it has, or that is down and used; "" if there is none."""
@@ -138,9 +140,10 @@ class SiteState:
     def take_locally(self, key: AttemptId, gpus: int) -> bool:
         """A local job starts on the fullest node where it fits; False when there is none."""
         fits = [
-            (free, at) for at, (node, free) in enumerate(self._free_gpus()) if free >= gpus
-            and node.cpus - node.cpus_alloc >= gpus
-        ]  # fmt: skip
+            (free, at)
+            for at, (node, free) in enumerate(self._free_gpus())
+            if free >= gpus and node.cpus - node.cpus_alloc >= gpus
+        ]
         if not fits:
             return False
         node = self.site.nodes[min(fits)[1]]
@@ -160,10 +163,15 @@ class SiteState:
         local = shares_of(plan for plans in self.local_plans.values() for plan in plans)
         held = self.held_gpus + sum(share.gpus for share in local.values())
         return tuple(
-            PartitionSummary(partition=partition, gpu_type="", gpus=self.site.gpus,
-                             gpus_alloc=held, nodes_down=len(self.down))
+            PartitionSummary(
+                partition=partition,
+                gpu_type="",
+                gpus=self.site.gpus,
+                gpus_alloc=held,
+                nodes_down=len(self.down),
+            )
             for partition in self.site.partitions[:1]
-        )  # fmt: skip
+        )
 
     def _free_gpus(self) -> Iterable[tuple[Node, int]]:
         now = self.scheduler.snapshot(self.site.name, 0.0).nodes

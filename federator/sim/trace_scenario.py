@@ -26,15 +26,17 @@ def scenario_of(trace: Trace) -> Scenario:
         SimulatedSite(name=SiteName(pool.name), nodes=nodes_of(pool)) for pool in trace.pools
     )
     tenants = tuple(
-        Tenant(name=TenantName(pool.name), priority=TENANT_PRIORITY,
-               quota=Allowance(gpus=pool.gpus))
+        Tenant(
+            name=TenantName(pool.name), priority=TENANT_PRIORITY, quota=Allowance(gpus=pool.gpus)
+        )
         for pool in trace.pools
-    )  # fmt: skip
+    )
     arrivals = tuple(
-        Arrival(at_s=trace.submit_s[row], draft=draft_of(trace, row),
-                duration_s=trace.duration_s[row])
+        Arrival(
+            at_s=trace.submit_s[row], draft=draft_of(trace, row), duration_s=trace.duration_s[row]
+        )
         for row in trace.in_order()
-    )  # fmt: skip
+    )
     return Scenario(sites=sites, tenants=tenants, arrivals=arrivals)
 
 
@@ -67,12 +69,15 @@ def nodes_of(pool: TracePool) -> tuple[Node, ...]:
     """A pool's nodes in racks; a CPU for each GPU, and one more for jobs without any."""
     return tuple(
         Node(
-            name=f"{pool.name}-{k}", partitions=(PARTITION,),
-            switch=f"{pool.name}-r{k // NODES_PER_RACK}", cpus=max(1, 2 * pool.gpus_per_node),
-            gpus=pool.gpus_per_node, gpu_type="gpu",
+            name=f"{pool.name}-{k}",
+            partitions=(PARTITION,),
+            switch=f"{pool.name}-r{k // NODES_PER_RACK}",
+            cpus=max(1, 2 * pool.gpus_per_node),
+            gpus=pool.gpus_per_node,
+            gpu_type="gpu",
         )
         for k in range(pool.nodes)
-    )  # fmt: skip
+    )
 
 
 def job_of(trace: Trace, row: int) -> Job:

@@ -151,10 +151,15 @@ def _within_limits(
         ):
             kept.append(workload)
         else:
-            over.append(LeftOut(
-                job_id=workload.job_id, line=workload.line, pool=workload.site,
-                gpus=workload.gpus, reason=LeftOutReason.OVER_LIMIT,
-            ))  # fmt: skip
+            over.append(
+                LeftOut(
+                    job_id=workload.job_id,
+                    line=workload.line,
+                    pool=workload.site,
+                    gpus=workload.gpus,
+                    reason=LeftOutReason.OVER_LIMIT,
+                )
+            )
     return History(workloads=tuple(kept), left_out=(*history.left_out, *over))
 
 

@@ -285,8 +285,17 @@ class SlurmClient:
         self, which: tuple[str, ...], missing: Sequence[Missing]
     ) -> dict[AttemptId, AttemptReport]:
         separator = f"<{secrets.token_hex(8)}>"
-        argv = ("sacct", "-n", "-P", "-X", "-D", f"--delimiter={separator}", *which,
-                "-o", ",".join(SACCT_FIELDS))  # fmt: skip
+        argv = (
+            "sacct",
+            "-n",
+            "-P",
+            "-X",
+            "-D",
+            f"--delimiter={separator}",
+            *which,
+            "-o",
+            ",".join(SACCT_FIELDS),
+        )
         try:
             done = await self._run(argv)
         except SiteUnavailable:  # "Slurm accounting storage is disabled", or slurmdbd is down
@@ -458,10 +467,17 @@ class SlurmClient:
     async def is_loose(self, user: str) -> bool:
         """Tell whether the helper takes an option that it must refuse, or sudo lets us be root."""
         loose = {
-            "op": "sbatch", "argv": ["--comment=fed:0:0", "--uid=root"], "args": [], "script": "#!",
-            "environment": {}, "work_dir": "/", "umask": 0, "checkpoint_dir": "",
-            "files": no_files(), "start_by_s": 0.0,
-        }  # fmt: skip
+            "op": "sbatch",
+            "argv": ["--comment=fed:0:0", "--uid=root"],
+            "args": [],
+            "script": "#!",
+            "environment": {},
+            "work_dir": "/",
+            "umask": 0,
+            "checkpoint_dir": "",
+            "files": no_files(),
+            "start_by_s": 0.0,
+        }
         for who, request in ((user, loose), ("root", {"op": "look", "folders": []})):
             try:
                 await self._help(who, **request)

@@ -26,9 +26,17 @@ from federator.slurm.parse_jobs import STATES
 from federator.slurm.reports import attempt_reports
 
 SACCT_FIELDS: Final = (
-    "JobID", "User", "State", "ExitCode", "Submit", "Start", "End", "NodeList", "Comment",
+    "JobID",
+    "User",
+    "State",
+    "ExitCode",
+    "Submit",
+    "Start",
+    "End",
+    "NodeList",
+    "Comment",
     "SubmitLine",
-)  # fmt: skip
+)
 _ID: Final = re.compile(r"([0-9]{1,18})(?:\+([0-9]{1,9})|_[0-9]{1,18})?")
 _COMMENT_OPTION: Final = re.compile(r"(?<!\S)'?--comment='?(fed:[0-9]{1,19}:[0-9]{1,19})(?![0-9])")
 
@@ -78,7 +86,10 @@ def _job_of(record: Sequence[str], wanted: Missing) -> SiteJob | None:
         code, signal = parse_exit(exit_)
         nodes = expand_hosts("" if hosts == "None assigned" else hosts)
         return SiteJob(
-            name="", account="", partition="", reason="",
+            name="",
+            account="",
+            partition="",
+            reason="",
             job_id=leader + int(offset or 0),
             het_job_id=leader if offset is not None else 0,
             het_offset=int(offset or 0),
@@ -91,7 +102,7 @@ def _job_of(record: Sequence[str], wanted: Missing) -> SiteJob | None:
             started_at_s=parse_time_s(started) if nodes else 0.0,
             ended_at_s=parse_time_s(ended),
             nodes=dict.fromkeys(nodes, NodeShare()),
-        )  # fmt: skip
+        )
     except (ValueError, KeyError):  # a state that nobody knows may be a live one
         return None
 

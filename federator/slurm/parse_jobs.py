@@ -48,10 +48,22 @@ from federator.slurm.parse_base import (
 )
 
 _SAFE_FIELDS: Final = (
-    "JobID", "UserName", "State", "exit_code", "HetJobID", "HetJobOffset", "ArrayJobID",
-    "ArrayTaskID", "SubmitTime", "StartTime", "EndTime", "NodeList", "Partition", "RestartCnt",
+    "JobID",
+    "UserName",
+    "State",
+    "exit_code",
+    "HetJobID",
+    "HetJobOffset",
+    "ArrayJobID",
+    "ArrayTaskID",
+    "SubmitTime",
+    "StartTime",
+    "EndTime",
+    "NodeList",
+    "Partition",
+    "RestartCnt",
     "PreemptTime",
-)  # fmt: skip
+)
 _FREE_FIELDS: Final = (("Account", 32), ("Reason", 80), ("Name", 64), ("Comment", 128))
 _RECORD: Final = re.compile(
     rb"(?:[^|\n]*+\|){%d}+[\s\S]{%d}\n"
@@ -70,13 +82,25 @@ _NO_LIMIT_S: Final = 365 * 86_400
 """What Slurm's backfill writes as the time limit of a job that has none (22.05, 24.11, 26.05)."""
 
 _RUNNING_WORDS: Final = (
-    "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "STOPPED", "RESIZING",
-    "POWER_UP_NODE", "UPDATE_DB",
-)  # fmt: skip
+    "RUNNING",
+    "COMPLETING",
+    "CONFIGURING",
+    "SIGNALING",
+    "STAGE_OUT",
+    "STOPPED",
+    "RESIZING",
+    "POWER_UP_NODE",
+    "UPDATE_DB",
+)
 _PENDING_WORDS: Final = (
-    "PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD",
+    "PENDING",
+    "REQUEUED",
+    "REQUEUE_HOLD",
+    "REQUEUE_FED",
+    "SPECIAL_EXIT",
+    "RESV_DEL_HOLD",
     "EXPEDITING",
-)  # fmt: skip
+)
 STATES: Final = (
     {state.value: state for state in SiteJobState}
     | dict.fromkeys(_RUNNING_WORDS, SiteJobState.RUNNING)
@@ -247,9 +271,11 @@ def _layout(record: str) -> Layout:
     layout: Layout = {}
     for hosts, cpu_ids, mem, gres in _GROUP_FIELDS.findall(found[0]):
         share = NodeShare(
-            gpus=sum(parse_gpus(gres).values()), cpus=count_ids(cpu_ids), mem_mib=parse_count(mem),
+            gpus=sum(parse_gpus(gres).values()),
+            cpus=count_ids(cpu_ids),
+            mem_mib=parse_count(mem),
             gres=parse_other_gres(gres).known,
-        )  # fmt: skip
+        )
         layout.update(dict.fromkeys(expand_hosts(hosts), share))
     return layout
 

@@ -51,17 +51,46 @@ _BASES: Final = {
     "UNKNOWN": NodeState.DOWN,
 }
 _DRAINING: Final = frozenset(
-    {"DRAIN", "FAIL", "MAINTENANCE", "MAINT", "RESERVED", "REBOOT_REQUESTED", "BLOCKED",
-     "POWER_DRAIN", "POWER_DOWN"}
-)  # fmt: skip
+    {
+        "DRAIN",
+        "FAIL",
+        "MAINTENANCE",
+        "MAINT",
+        "RESERVED",
+        "REBOOT_REQUESTED",
+        "BLOCKED",
+        "POWER_DRAIN",
+        "POWER_DOWN",
+    }
+)
 _GONE: Final = frozenset(
-    {"NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_UP", "REBOOT",
-     "REBOOT_ISSUED", "INVAL", "INVALID_REG", "FUTURE", "DYNAMIC_FUTURE"}
-)  # fmt: skip
+    {
+        "NOT_RESPONDING",
+        "POWERED_DOWN",
+        "POWERING_DOWN",
+        "POWERING_UP",
+        "POWER_UP",
+        "REBOOT",
+        "REBOOT_ISSUED",
+        "INVAL",
+        "INVALID_REG",
+        "FUTURE",
+        "DYNAMIC_FUTURE",
+    }
+)
 _HARMLESS: Final = frozenset(
-    {"CLOUD", "COMPLETING", "DYNAMIC_NORM", "EXTERNAL", "PERFCTRS", "PLANNED", "RESUME", "UNDRAIN",
-     "REBOOT_CANCEL"}
-)  # fmt: skip
+    {
+        "CLOUD",
+        "COMPLETING",
+        "DYNAMIC_NORM",
+        "EXTERNAL",
+        "PERFCTRS",
+        "PLANNED",
+        "RESUME",
+        "UNDRAIN",
+        "REBOOT_CANCEL",
+    }
+)
 _SUFFIXES: Final = {
     "*": NodeState.DOWN,  # does not respond
     "~": NodeState.DOWN,  # powered off

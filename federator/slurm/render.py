@@ -74,20 +74,66 @@ TICKET_NAME: Final = "FED_TICKET"
 DROPPED_NAMES: Final = "FED_DROPPED_ENV"
 MAX_DROPPED_NAMES: Final = 16 * 1024  # characters, of at most 4 bytes each
 
-_REPLACED: Final = frozenset({
-    "nodes", "partition", "account", "comment", "job-name", "array", "chdir", "export",
-    "ignore-pbs", "nice",
-})  # fmt: skip
-_HOST_ONLY: Final = frozenset({
-    "HOME", "USER", "LOGNAME", "USERNAME", "SHELL", "PWD", "OLDPWD", "MAIL", "HOSTNAME", "HOST",
-    "TMPDIR", "TMP", "TEMP", "TERM", "TERMCAP", "DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY",
-    "LS_COLORS", "SHLVL", "_", "STY", "TMUX", "TMUX_PANE", "WINDOWID", "CUDA_VISIBLE_DEVICES",
-    "FED_CHECKPOINT_DIR", "FED_CHECKPOINT_ERROR", "FED_CHECKPOINT_INTERVAL_S",
-    "FED_PREEMPT_DEADLINE", "FED_TICKET",
-    "FED_CONTINUE", "FED_DATASET", "FED_ELASTIC", "FED_PP", "FED_PROJECT", "FED_RAILS", "FED_TP",
-    "FEDERATOR_SOCKET", "FED_SUBMIT_KEY", "INVOCATION_ID",
-    "JOURNAL_STREAM",
-})  # fmt: skip
+_REPLACED: Final = frozenset(
+    {
+        "nodes",
+        "partition",
+        "account",
+        "comment",
+        "job-name",
+        "array",
+        "chdir",
+        "export",
+        "ignore-pbs",
+        "nice",
+    }
+)
+_HOST_ONLY: Final = frozenset(
+    {
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "USERNAME",
+        "SHELL",
+        "PWD",
+        "OLDPWD",
+        "MAIL",
+        "HOSTNAME",
+        "HOST",
+        "TMPDIR",
+        "TMP",
+        "TEMP",
+        "TERM",
+        "TERMCAP",
+        "DISPLAY",
+        "XAUTHORITY",
+        "WAYLAND_DISPLAY",
+        "LS_COLORS",
+        "SHLVL",
+        "_",
+        "STY",
+        "TMUX",
+        "TMUX_PANE",
+        "WINDOWID",
+        "CUDA_VISIBLE_DEVICES",
+        "FED_CHECKPOINT_DIR",
+        "FED_CHECKPOINT_ERROR",
+        "FED_CHECKPOINT_INTERVAL_S",
+        "FED_PREEMPT_DEADLINE",
+        "FED_TICKET",
+        "FED_CONTINUE",
+        "FED_DATASET",
+        "FED_ELASTIC",
+        "FED_PP",
+        "FED_PROJECT",
+        "FED_RAILS",
+        "FED_TP",
+        "FEDERATOR_SOCKET",
+        "FED_SUBMIT_KEY",
+        "INVOCATION_ID",
+        "JOURNAL_STREAM",
+    }
+)
 _HOST_ONLY_PREFIXES: Final = ("SSH_", "XDG_", "DBUS_", "SLURM_", "SBATCH_", "SUDO_", "FED_ARRAY_")
 
 
@@ -303,9 +349,11 @@ def _told(order: LaunchOrder) -> dict[str, str]:
     """What holds for the whole workload, in the words of who submitted it."""
     components = order.submission.components
     said = {option.name: option.value or "" for options in components for option in options}
-    found = {"FED_PROJECT": said.get("fed-project", ""),
-             "FED_DATASET": ",".join(datasets_of(components)),
-             "FED_CONTINUE": "1" if "fed-continue" in said else ""}  # fmt: skip
+    found = {
+        "FED_PROJECT": said.get("fed-project", ""),
+        "FED_DATASET": ",".join(datasets_of(components)),
+        "FED_CONTINUE": "1" if "fed-continue" in said else "",
+    }
     return {name: value for name, value in found.items() if value}
 
 

@@ -57,12 +57,13 @@ class Shares:
         running = {
             (job.job_id, job.started_at_s): job
             for job in reading.records
-            if job.nodes and (
+            if job.nodes
+            and (
                 is_federated(job)  # or was renamed since
                 or job.leader_id in launched
                 or (job.job_id, job.started_at_s) in self._held
             )
-        }  # fmt: skip
+        }
         self._held = {key: held for key, held in self._held.items() if key in running}
         await self._look_up([job for key, job in running.items() if key not in self._held])
         jobs = tuple(self._filled(job) for job in reading.records)

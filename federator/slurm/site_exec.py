@@ -58,8 +58,7 @@ USAGE, NO_FILES, UNREADABLE, TIMED_OUT = 64, 66, 70, 124  # exit statuses of our
 
 OPTION = re.compile(r"\A--([a-z][a-z0-9-]*)(?:=(.*))?\Z", re.S)
 # sbatch takes abbreviations, so every beginning of these words is refused as well.
-REFUSED = ("uid", "gid", "clusters", "wrap", "wait", "test-only", "parsable", "help", "usage",
-           "version", "comment")  # fmt: skip
+REFUSED = "uid gid clusters wrap wait test-only parsable help usage version comment".split()  # noqa: SIM905
 # Would send sbatch to another cluster or configuration, or add options of its own.
 DROPPED = ("SBATCH_", "SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # whatever others may have put in the way
@@ -167,9 +166,17 @@ def go_to(work_dir: str, home: str) -> str:
 
 def sbatch(request: "dict[str, Any]", user: "dict[str, str]") -> "dict[str, object]":
     argv, args, script, environment, work_dir, umask, folder, files, start_by_s = take(
-        request, argv=list, args=list, script=str, environment=dict, work_dir=str, umask=int,
-        checkpoint_dir=str, files=dict, start_by_s=float,
-    )  # fmt: skip
+        request,
+        argv=list,
+        args=list,
+        script=str,
+        environment=dict,
+        work_dir=str,
+        umask=int,
+        checkpoint_dir=str,
+        files=dict,
+        start_by_s=float,
+    )
     check_argv(argv)
     check_texts(args, "args")
     check_files(files)

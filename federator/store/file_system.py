@@ -6,10 +6,27 @@ from pathlib import Path
 from typing import Final
 
 MOUNTS: Final = Path("/proc/self/mountinfo")
-_SHARED: Final = frozenset({  # over a network: locks and syncs may mean less than they say
-    "9p", "afs", "beegfs", "ceph", "cifs", "fuse.glusterfs", "fuse.sshfs", "gfs2", "gpfs", "lustre",
-    "nfs", "nfs4", "ocfs2", "panfs", "smb3", "smbfs", "wekafs",
-})  # fmt: skip
+_SHARED: Final = frozenset(
+    {  # over a network: locks and syncs may mean less than they say
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "fuse.glusterfs",
+        "fuse.sshfs",
+        "gfs2",
+        "gpfs",
+        "lustre",
+        "nfs",
+        "nfs4",
+        "ocfs2",
+        "panfs",
+        "smb3",
+        "smbfs",
+        "wekafs",
+    }
+)
 _FORGETFUL: Final = frozenset({"ramfs", "tmpfs"})
 
 

@@ -132,8 +132,13 @@ class Epilog:
         reason = drain_reason(held, self._job.job)
         self.troubles.append(reason)
         if self._own["gpu_memory"] == "drain":
-            argv = [self._shared["scontrol"], "update", f"nodename={self._job.node}",
-                    "state=drain", f"reason={reason}"]  # fmt: skip
+            argv = [
+                self._shared["scontrol"],
+                "update",
+                f"nodename={self._job.node}",
+                "state=drain",
+                f"reason={reason}",
+            ]
             drained = run(argv, self._own["nvidia_smi_timeout_s"])
             self.line["drained"] = drained.status == 0
 

@@ -120,8 +120,11 @@ def _run_command(
         return
     wanted = scene.wanted(manifest.gpus)
     gpus = "all" if wanted is None else ",".join(map(str, sorted(wanted)))
-    extra = {"FED_GATE_GPUS": gpus, "FED_GATE_MULTI_NODE": str(int(scene.multi_node)),
-             "SLURMD_NODENAME": scene.node}  # fmt: skip
+    extra = {
+        "FED_GATE_GPUS": gpus,
+        "FED_GATE_MULTI_NODE": str(int(scene.multi_node)),
+        "SLURMD_NODENAME": scene.node,
+    }
     left_s = max(0.1, min(manifest.timeout_s, deadline - time.monotonic()))
     ran = ask(manifest.command, left_s, extra)
     lines = (ran.out.strip() or ran.err.strip() or ran.trouble).splitlines()

@@ -79,9 +79,14 @@ def _check(shared: "Dict[str, Any]", own: "Dict[str, Any]", node: str, as_json: 
     status = _nagios(found)
     if as_json:
         rows = [
-            {"check": f.manifest.id, "verdict": f.verdict, "action": f.manifest.action,
-             "detail": f.detail} for f in found
-        ]  # fmt: skip
+            {
+                "check": f.manifest.id,
+                "verdict": f.verdict,
+                "action": f.manifest.action,
+                "detail": f.detail,
+            }
+            for f in found
+        ]
         print(json.dumps({"node": node, "status": status, "checks": rows}))
         return status
     word = {_OK: "OK", _WARNING: "WARNING", _CRITICAL: "CRITICAL"}[status]
@@ -124,8 +129,9 @@ def _record(shared: "Dict[str, Any]", own: "Dict[str, Any]", node: str, as_json:
         if finding.verdict == findings.FAULT
     ]
     for finding in sick:
-        print(f"fed-gate: is this node well? {finding.manifest.id}: {finding.detail}",
-              file=sys.stderr)  # fmt: skip
+        print(
+            f"fed-gate: is this node well? {finding.manifest.id}: {finding.detail}", file=sys.stderr
+        )
     document = json.dumps(seen_now(here)._asdict(), indent=1, sort_keys=True)
     file = _expected_file(own, node)
     os.makedirs(os.path.dirname(file), exist_ok=True)

@@ -55,8 +55,11 @@ class GpuQuery:
         return parse_apps(ran.out) if self._well(ran) else None
 
     def _ask(self, what: str, fields: "Sequence[str]") -> Ran:
-        argv = [self._program, f"--query-{what}=" + ",".join(fields),
-                "--format=csv,noheader,nounits"]  # fmt: skip
+        argv = [
+            self._program,
+            f"--query-{what}=" + ",".join(fields),
+            "--format=csv,noheader,nounits",
+        ]
         return run(argv, self._timeout_s, self._extra_env)
 
     def _well(self, ran: Ran) -> bool:

@@ -105,9 +105,11 @@ class Orders:
         active = shown.get("ActiveFeatures", "").split(",")
         now = [f for f in wanted if f in active or f == SINGLE_NODE]
         return self._scontrol_does(
-            "update", f"nodename={node}",
-            "availablefeatures=" + ",".join(wanted), "activefeatures=" + ",".join(now),
-        )  # fmt: skip
+            "update",
+            f"nodename={node}",
+            "availablefeatures=" + ",".join(wanted),
+            "activefeatures=" + ",".join(now),
+        )
 
     def _show(self, what: str, name: str) -> "Dict[str, str]":
         ran = self._ask([self._scontrol, "--oneliner", "show", what, name], _TIMEOUT_S)

@@ -9,18 +9,34 @@ from typing import Any, Dict, NamedTuple, Optional
 from fednode.run import Ran, run
 
 TIMEOUT_S = 20.0
-_OVER = frozenset({
-    "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL",
-    "DEADLINE", "OUT_OF_MEMORY",
-})  # fmt: skip
+_OVER = frozenset(
+    {
+        "COMPLETED",
+        "FAILED",
+        "TIMEOUT",
+        "CANCELLED",
+        "NODE_FAIL",
+        "PREEMPTED",
+        "BOOT_FAIL",
+        "DEADLINE",
+        "OUT_OF_MEMORY",
+    }
+)
 ATTEMPT = re.compile(r"fed:[0-9]{1,20}:[0-9]{1,10}")
 _NOTE = re.compile(r"fed-watch:\S*")
 _COUNT = re.compile(r"[0-9]{1,10}")
 _COMMENT_CHARS = 1024
 # Fields that Slurm composes come first, so that no comment can pass for one of them.
 _SAFE_FIELDS = (
-    "JobID", "ArrayJobID", "ArrayTaskID", "State", "UserName", "NumNodes", "BatchFlag", "HetJobID",
-)  # fmt: skip
+    "JobID",
+    "ArrayJobID",
+    "ArrayTaskID",
+    "State",
+    "UserName",
+    "NumNodes",
+    "BatchFlag",
+    "HetJobID",
+)
 _FORMAT = ",".join([name + ":|" for name in _SAFE_FIELDS] + [f"Comment:{_COMMENT_CHARS}"])
 
 

@@ -14,24 +14,41 @@ from fednode.run import Ran, run
 
 # Field of --query-gpu to the name in ``GpuFacts.fields``. Order is that of the question.
 FIELDS = (
-    "index", "uuid", "name", "pci.bus_id", "memory.used", "mig.mode.current",
-    "ecc.errors.uncorrected.volatile.total", "ecc.errors.uncorrected.aggregate.total",
-    "retired_pages.pending", "retired_pages.double_bit.count",
-    "pcie.link.gen.current", "pcie.link.gen.max",
-    "pcie.link.width.current", "pcie.link.width.max",
-)  # fmt: skip
+    "index",
+    "uuid",
+    "name",
+    "pci.bus_id",
+    "memory.used",
+    "mig.mode.current",
+    "ecc.errors.uncorrected.volatile.total",
+    "ecc.errors.uncorrected.aggregate.total",
+    "retired_pages.pending",
+    "retired_pages.double_bit.count",
+    "pcie.link.gen.current",
+    "pcie.link.gen.max",
+    "pcie.link.width.current",
+    "pcie.link.width.max",
+)
 _APPS = ("gpu_uuid", "pid", "used_memory")
 _ROWS = (
-    "gpu_uuid", "remapped_rows.uncorrectable", "remapped_rows.pending", "remapped_rows.failure",
-)  # fmt: skip
+    "gpu_uuid",
+    "remapped_rows.uncorrectable",
+    "remapped_rows.pending",
+    "remapped_rows.failure",
+)
 # Exit statuses of nvidia-smi(1): external power is not attached, no driver, an interrupt problem,
 # a GPU fell off the bus. Its 2 is a command line it does not know, as another version may say.
 _HARDWARE = (8, 9, 10, 15)
 _USAGE = 2
 _GONE = (
-    "gpu is lost", "fallen off the bus", "requires reset", "reset required",
-    "couldn't communicate with the nvidia driver", "no devices were found", "version mismatch",
-)  # fmt: skip
+    "gpu is lost",
+    "fallen off the bus",
+    "requires reset",
+    "reset required",
+    "couldn't communicate with the nvidia driver",
+    "no devices were found",
+    "version mismatch",
+)
 _BAD_FIELD = re.compile(r"Field \"([a-z0-9_.]+)\" is not a valid field", re.IGNORECASE)
 _MOST_REFUSED = 4  # fields that an old driver may refuse before we give up
 _GPU_LINE = re.compile(r"GPU ([0-9]{1,3}):.*")

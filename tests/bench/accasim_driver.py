@@ -52,15 +52,21 @@ def main(workload: str, system: str, order: str, asks: str) -> None:
     events.EventManager.finish_event = finish_event
     with tempfile.TemporaryDirectory() as results, contextlib.redirect_stdout(io.StringIO()):
         simulator = simulators.Simulator(
-            workload, system, kind(allocators.FirstFit()),
-            tweak_function=OneNode() if asks == "node" else None, scheduling_output=False,
-            statistics_output=False, show_statistics=False, RESULTS_FOLDER_PATH=results,
-        )  # fmt: skip
+            workload,
+            system,
+            kind(allocators.FirstFit()),
+            tweak_function=OneNode() if asks == "node" else None,
+            scheduling_output=False,
+            statistics_output=False,
+            show_statistics=False,
+            RESULTS_FOLDER_PATH=results,
+        )
         wall_s, cpu_s = time.perf_counter(), time.process_time()
         simulator.start_simulation()
         wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
-    print(json.dumps({"jobs": len(waits_s), "wait_s": sum(waits_s), "wall_s": wall_s,
-                      "cpu_s": cpu_s}))  # fmt: skip
+    print(
+        json.dumps({"jobs": len(waits_s), "wait_s": sum(waits_s), "wall_s": wall_s, "cpu_s": cpu_s})
+    )
 
 
 if __name__ == "__main__":

@@ -44,11 +44,14 @@ def site(seed: int = 1) -> Site:
     def run(id_: int, nodes: Sequence[str], share: NodeShare) -> None:
         running.append(
             RunningJob(
-                id=id_, tenant="t", priority=int(rng.choice([2, 3, 4, 4, 4, 7, 7])),
-                preemptible=True, started_at_s=float(rng.uniform(0, NOW_S)),
+                id=id_,
+                tenant="t",
+                priority=int(rng.choice([2, 3, 4, 4, 4, 7, 7])),
+                preemptible=True,
+                started_at_s=float(rng.uniform(0, NOW_S)),
                 nodes=dict.fromkeys(nodes, share),
             )
-        )  # fmt: skip
+        )
 
     k = 0
     for _ in range(200_000):
@@ -75,15 +78,30 @@ def site(seed: int = 1) -> Site:
     for n in range(CPU_JOBS):
         run(len(running), [f"c{n:05}"], NodeShare(cpus=64))
     gpu = [
-        Node(name=f"g{n:04}", partitions=(PARTITIONS[n // 125],), switch=f"r{n // 20}", cpus=96,
-             cpus_alloc=10 * taken[n], mem_mib=10**6, gpu_type="h100", gpus=8, gpus_alloc=taken[n])
+        Node(
+            name=f"g{n:04}",
+            partitions=(PARTITIONS[n // 125],),
+            switch=f"r{n // 20}",
+            cpus=96,
+            cpus_alloc=10 * taken[n],
+            mem_mib=10**6,
+            gpu_type="h100",
+            gpus=8,
+            gpus_alloc=taken[n],
+        )
         for n in range(GPU_NODES)
-    ]  # fmt: skip
+    ]
     cpu = [
-        Node(name=f"c{n:05}", partitions=(PARTITIONS[n % 20],), switch=f"q{n // 40}", cpus=64,
-             cpus_alloc=64 if n < CPU_JOBS else 0, mem_mib=256_000)
+        Node(
+            name=f"c{n:05}",
+            partitions=(PARTITIONS[n % 20],),
+            switch=f"q{n // 40}",
+            cpus=64,
+            cpus_alloc=64 if n < CPU_JOBS else 0,
+            mem_mib=256_000,
+        )
         for n in range(CPU_NODES)
-    ]  # fmt: skip
+    ]
     return [*gpu, *cpu], running
 
 
@@ -212,8 +230,10 @@ def whole_pass(scheduler: SiteScheduler, nodes: list[Node]) -> None:
             assert not isinstance(place_all(asked.jobs, room, PARTITIONS), Bid)
 
     each = median_ms(without_cache) / SAMPLE
-    print(f"  {'':4}without the negative cache {each * PENDING:.0f} ms (from {SAMPLE} of them), "
-          f"{each * PENDING / took:.0f} times as long (bound 20)")  # fmt: skip
+    print(
+        f"  {'':4}without the negative cache {each * PENDING:.0f} ms (from {SAMPLE} of them), "
+        f"{each * PENDING / took:.0f} times as long (bound 20)"
+    )
     cache: NegativeCache[str] = NegativeCache()
     cache.add((gang(8),), Rights(), "no")
     larger = [(gang(9 + k),) for k in range(200)]

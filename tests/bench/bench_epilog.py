@@ -55,12 +55,19 @@ def prepare(site: str, delay_s: float) -> None:
     rows = "".join(f"{k}, GPU-{k}, 4, 0, Disabled\\n" for k in range(8))
     smi = f'#!/bin/sh\nsleep {delay_s}\ncase "$1" in *query-gpu*) printf "{rows}" ;; esac\n'
     settings = {
-        "nvidia_smi": f"{_FOLDER}/nvidia-smi", "state_dir": f"{_FOLDER}/state",
-        "log_dir": f"{_FOLDER}/log", "epilog": {"dcgm_mapping_dir": f"{_FOLDER}/map"},
+        "nvidia_smi": f"{_FOLDER}/nvidia-smi",
+        "state_dir": f"{_FOLDER}/state",
+        "log_dir": f"{_FOLDER}/log",
+        "epilog": {"dcgm_mapping_dir": f"{_FOLDER}/map"},
         "watch": {"looks": 1},
-    }  # fmt: skip
-    at(site, "sh", "-c", f"rm -rf {_FOLDER}; mkdir {_FOLDER}; cat >{_FOLDER}/node.json",
-       stdin=json.dumps(settings))  # fmt: skip
+    }
+    at(
+        site,
+        "sh",
+        "-c",
+        f"rm -rf {_FOLDER}; mkdir {_FOLDER}; cat >{_FOLDER}/node.json",
+        stdin=json.dumps(settings),
+    )
     at(site, "sh", "-c", f"cat >{_FOLDER}/nvidia-smi; chmod 755 {_FOLDER}/nvidia-smi", stdin=smi)
 
 
@@ -94,8 +101,11 @@ def main() -> None:
             said = f"nvidia-smi takes {delay_s:g} s"
             print(line(f"{where}: epilog, {said}", measure(site.name, runs, "none", "epilog")))
         prepare(site.name, 0.0)
-        print(line(f"{where}: epilog that ends an orphan",
-                   measure(site.name, RUNS, "orphan", "epilog")))  # fmt: skip
+        print(
+            line(
+                f"{where}: epilog that ends an orphan", measure(site.name, RUNS, "orphan", "epilog")
+            )
+        )
         print(line(f"{where}: watch, one look", measure(site.name, RUNS, "none", "watch")))
         at(site.name, "rm", "-rf", _FOLDER)
 

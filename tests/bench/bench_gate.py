@@ -20,10 +20,16 @@ RUNS = 200
 FAKE = REPOSITORY / "containers" / "fake" / "nvidia-smi"
 HOOKS = REPOSITORY / "prolog_epilog"
 JOB = {
-    "SLURM_JOB_ID": "77", "SLURM_JOB_UID": "2001", "SLURM_JOB_USER": "ada",
-    "SLURM_JOB_PARTITION": "fed", "SLURM_JOB_GPUS": "0,1,2,3,4,5,6,7", "SLURM_JOB_NUM_NODES": "2",
-    "SLURM_CLUSTER_NAME": "here", "SLURMD_NODENAME": "n1", "SLURM_JOB_COMMENT": "fed:7:1",
-}  # fmt: skip
+    "SLURM_JOB_ID": "77",
+    "SLURM_JOB_UID": "2001",
+    "SLURM_JOB_USER": "ada",
+    "SLURM_JOB_PARTITION": "fed",
+    "SLURM_JOB_GPUS": "0,1,2,3,4,5,6,7",
+    "SLURM_JOB_NUM_NODES": "2",
+    "SLURM_CLUSTER_NAME": "here",
+    "SLURMD_NODENAME": "n1",
+    "SLURM_JOB_COMMENT": "fed:7:1",
+}
 
 
 def install(folder: Path) -> Path:
@@ -42,9 +48,11 @@ def install(folder: Path) -> Path:
     smi.write_text(f'#!/bin/sh\nexec {FAKE} "$@"\n')
     smi.chmod(0o755)
     document = {
-        "nvidia_smi": str(smi), "state_dir": str(folder / "state"), "kmsg": "/dev/null",
+        "nvidia_smi": str(smi),
+        "state_dir": str(folder / "state"),
+        "kmsg": "/dev/null",
         "gate": {"shipped_checks_dir": str(HOOKS / "checks.d"), "lease": {"dir": str(leases)}},
-    }  # fmt: skip
+    }
     (folder / "node.json").write_text(json.dumps(document))
     (folder / "node.json").chmod(0o644)
     wrapper = (HOOKS / "prolog.d" / "90-federator-gate").read_text()
@@ -74,15 +82,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         prolog = install(Path(name))
         for what, case, job in (
-            ("local job, not gated", "a100-nvswitch",
-             {"SLURM_JOB_PARTITION": "other", "SLURM_JOB_COMMENT": ""}),
+            (
+                "local job, not gated",
+                "a100-nvswitch",
+                {"SLURM_JOB_PARTITION": "other", "SLURM_JOB_COMMENT": ""},
+            ),
             ("8 GPUs, nvidia-smi answers at once", "a100-nvswitch", {}),
             ("8 GPUs, nvidia-smi takes 0.5 s", "a100-nvswitch delay=0.5", {}),
-        ):  # fmt: skip
+        ):
             took = measure(prolog, case, **job)
             p99 = statistics.quantiles(took, n=100)[98]
-            print(f"{what:<36} median {statistics.median(took) * 1e3:5.0f} ms"
-                  f"   p99 {p99 * 1e3:5.0f} ms   max {max(took) * 1e3:5.0f} ms")  # fmt: skip
+            print(
+                f"{what:<36} median {statistics.median(took) * 1e3:5.0f} ms"
+                f"   p99 {p99 * 1e3:5.0f} ms   max {max(took) * 1e3:5.0f} ms"
+            )
 
 
 if __name__ == "__main__":

@@ -159,11 +159,16 @@ def submission_us(site: str, script: str | None, batches: int) -> list[float]:
 
 
 def report_module(sites: Sequence[str]) -> None:
-    print(f"module inside slurmctld, us a call: median (P99); bound 200 for the median; {CALLS} "
-          f"calls, {TENANTS} tenants")  # fmt: skip
+    print(
+        f"module inside slurmctld, us a call: median (P99); bound 200 for the median; {CALLS} "
+        f"calls, {TENANTS} tenants"
+    )
     for looks in (False, True):
-        print("every call in a second of its own: it looks at its files" if looks
-              else "many in one second: it does not look at its files again")  # fmt: skip
+        print(
+            "every call in a second of its own: it looks at its files"
+            if looks
+            else "many in one second: it does not look at its files again"
+        )
         columns = {site: module_us(site, looks) for site in sites}
         for kind in JOBS:
             row = "".join(f" {columns[s][kind][0]:8.1f} ({columns[s][kind][1]:.1f})" for s in sites)

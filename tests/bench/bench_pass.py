@@ -101,8 +101,10 @@ def measure(what: str, count: int, jobs: Sequence[Job]) -> None:
         began, before = time.perf_counter(), fleet.awarded
         fleet.one_pass()
         times.append((fleet.awarded - before) / (time.perf_counter() - began))
-    print(f"  {what:62}{statistics.median(times):8,.0f} awarded/s   (bound 500); "
-          f"{fleet.awarded:,} awarded in {fleet.rounds} rounds")  # fmt: skip
+    print(
+        f"  {what:62}{statistics.median(times):8,.0f} awarded/s   (bound 500); "
+        f"{fleet.awarded:,} awarded in {fleet.rounds} rounds"
+    )
 
 
 def main() -> None:

@@ -278,8 +278,11 @@ def line(kind: str, way: str, costs: Costs) -> str:
 
 def ratios(kind: str, ways: dict[str, Costs]) -> str:
     ours = statistics.median(ways["federation"].start_s)
-    texts = [f"{way} {statistics.median(costs.start_s) / ours:.2f}"
-             for way, costs in ways.items() if way != "federation"]  # fmt: skip
+    texts = [
+        f"{way} {statistics.median(costs.start_s) / ours:.2f}"
+        for way, costs in ways.items()
+        if way != "federation"
+    ]
     return f"{kind:<8} order → start, times the federation's: {', '.join(texts)}"
 
 
@@ -289,8 +292,12 @@ def measured(rounds: int, plain_rounds: int) -> dict[str, dict[str, Costs]]:
     preemption = {"grace_s": GRACE_S, "cooldown_s": 1.0, "budget_frac": 1.0, "budget_window_s": 0.5}
     with tempfile.TemporaryDirectory() as place:
         began_s: dict[str, float] = {}
-        running = Running(Path(place), tenants={"bio": {"quota": {"gpus": 0}}},
-                          pass_interval_s=5.0, preemption=preemption)  # fmt: skip
+        running = Running(
+            Path(place),
+            tenants={"bio": {"quota": {"gpus": 0}}},
+            pass_interval_s=5.0,
+            preemption=preemption,
+        )
         for _ in lasting(running):
             for kind in KINDS:
                 began_s[kind] = time.time()
@@ -319,8 +326,10 @@ def main() -> None:
     finally:
         shutil.rmtree(folder(), ignore_errors=True)
     print(f"machine: {os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}")
-    print(f"{'':<33}{'award → start':>15} {'order → start':>15} {'order → gone':>15} "
-          f"{'lost, GPU-s':>15} {'tax, GPU-s':>15}")  # fmt: skip
+    print(
+        f"{'':<33}{'award → start':>15} {'order → start':>15} {'order → gone':>15} "
+        f"{'lost, GPU-s':>15} {'tax, GPU-s':>15}"
+    )
     print(f"{'guest':<8} {'way':<12} {'n':>4} {'older':>6}{'  median     P95' * 5}")
     for kind, ways in found.items():
         for way, costs in ways.items():

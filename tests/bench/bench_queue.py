@@ -69,8 +69,11 @@ def replay() -> float:
     records = []
     for k in range(WAITING):
         asked = SubmitAsked(client=k, key=f"key-{k:08}", draft=draft(gang(1)))
-        records += [encode_event(c.event) for c in federation.handle(asked, float(k))
-                    if isinstance(c, Record)]  # fmt: skip
+        records += [
+            encode_event(c.event)
+            for c in federation.handle(asked, float(k))
+            if isinstance(c, Record)
+        ]
     began_s = time.perf_counter()
     Federation(SITES, Fifo(), Rules()).replay(map(decode_event, records))
     return time.perf_counter() - began_s

@@ -300,10 +300,14 @@ def full_passes() -> None:
 def inputs() -> None:
     """Usual and adverse queues of the same length."""
     print(f"\n{PENDING:,} pending. next: the first to try, after a change in one tenant; of")
-    print(f"{CHANGING} tenants from busy to idle (bound {NEXT_BOUND_S * 1e3:.0f} ms)."
-          f" first {WINDOW}, all: asked for lazily")  # fmt: skip
-    print(f"  {'':40}{'lanes':>7}{'full pass':>13}{'next, median':>13}{'worst':>13}"
-          f"{f'first {WINDOW}':>13}{'all':>13}")  # fmt: skip
+    print(
+        f"{CHANGING} tenants from busy to idle (bound {NEXT_BOUND_S * 1e3:.0f} ms)."
+        f" first {WINDOW}, all: asked for lazily"
+    )
+    print(
+        f"  {'':40}{'lanes':>7}{'full pass':>13}{'next, median':>13}{'worst':>13}"
+        f"{f'first {WINDOW}':>13}{'all':>13}"
+    )
     for what in INPUTS:
         tenancy = tenancy_for(what)
         backlog, holdings = queue_of(workloads(PENDING, what), tenancy)
@@ -341,11 +345,20 @@ def drafts(of_array: int) -> list[Draft]:
     usual = workloads(PENDING // of_array, TYPICAL)
     indices = tuple(range(of_array)) if of_array > 1 else ()
     return [
-        Draft(name=w.name, user=w.user, tenant=w.tenant, priority=w.priority, jobs=w.jobs,
-              submission=w.submission, time_limit_s=3600.0, requeue=True,
-              asked_priority=w.asked_priority, array_indices=indices)
+        Draft(
+            name=w.name,
+            user=w.user,
+            tenant=w.tenant,
+            priority=w.priority,
+            jobs=w.jobs,
+            submission=w.submission,
+            time_limit_s=3600.0,
+            requeue=True,
+            asked_priority=w.asked_priority,
+            array_indices=indices,
+        )
         for w in usual
-    ]  # fmt: skip
+    ]
 
 
 def replay(records: list[bytes]) -> Federation:
@@ -375,8 +388,10 @@ def live(of_array: int) -> None:
     assert len(backlog) == PENDING
     del federation, backlog, ticks  # before the same is built again
     replay_s = median_s(partial(replay, records))
-    print(f"  arrays of {of_array:3}: submit {PENDING / submit_s:9,.0f} /s;"
-          f" pass {ms(pass_s)}; replay {PENDING / replay_s:9,.0f} /s")  # fmt: skip
+    print(
+        f"  arrays of {of_array:3}: submit {PENDING / submit_s:9,.0f} /s;"
+        f" pass {ms(pass_s)}; replay {PENDING / replay_s:9,.0f} /s"
+    )
 
 
 def changes() -> None:
@@ -397,8 +412,11 @@ def changes() -> None:
     first_s = median_s(remove, lambda: None if len(backlog) else add())
     waiting.reverse()
     last_s = median_s(remove, lambda: None if len(backlog) else add())
-    for what, took_s in (("add, oldest first", add_s), ("remove, oldest first", first_s),
-                         ("remove, newest first", last_s)):  # fmt: skip
+    for what, took_s in (
+        ("add, oldest first", add_s),
+        ("remove, oldest first", first_s),
+        ("remove, newest first", last_s),
+    ):
         print(f"  backlog: {what:22}{took_s / PENDING * 1e6:6.2f} us a workload")
 
 

@@ -145,10 +145,16 @@ def build(folder: Path) -> dict[str, Path]:
 
 def running_at(ledger: Ledger, site: str) -> Sequence[AttemptReport]:
     return [
-        AttemptReport(attempt=e.attempt_id, user=e.workload.user, site_job_id=e.site_job_id,
-                      state=SiteJobState.RUNNING, started_at_s=e.started_at_s)
-        for e in ledger.in_state(WorkloadState.RUNNING) if e.site == site
-    ]  # fmt: skip
+        AttemptReport(
+            attempt=e.attempt_id,
+            user=e.workload.user,
+            site_job_id=e.site_job_id,
+            state=SiteJobState.RUNNING,
+            started_at_s=e.started_at_s,
+        )
+        for e in ledger.in_state(WorkloadState.RUNNING)
+        if e.site == site
+    ]
 
 
 def config(folder: Path, log: Path) -> Path:
@@ -159,10 +165,18 @@ def config(folder: Path, log: Path) -> Path:
     }
     tenants = {f"tenant-{k}": {"quota": {"gpus": 800}, "users": ["ada"]} for k in range(TENANTS)}
     path = folder / "federation.yaml"
-    path.write_bytes(msgspec.yaml.encode({
-        "federation": "bench", "store": f"sqlite://{log}", "socket": str(folder / "daemon.sock"),
-        "regions": {"west": {"shared": "/shared"}}, "sites": sites, "tenants": tenants,
-    }))  # fmt: skip
+    path.write_bytes(
+        msgspec.yaml.encode(
+            {
+                "federation": "bench",
+                "store": f"sqlite://{log}",
+                "socket": str(folder / "daemon.sock"),
+                "regions": {"west": {"shared": "/shared"}},
+                "sites": sites,
+                "tenants": tenants,
+            }
+        )
+    )
     return path
 
 

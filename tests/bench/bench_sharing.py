@@ -43,8 +43,10 @@ POLICIES: Mapping[str, TracePolicy] = {
     **{name: trace_policy(name) for name in ("ssf", "gssf", "maxmin", "sia-vc")},
     **{f"sia {kind.value}": SiaReplay(knowledge=kind) for kind in Knowledge},
 }
-HEAD = (f"  {'policy':20}{'speed-up':>9}{'mean JCT':>10}{'p5':>7}{'p95':>8}"
-        f"{'slowed':>8}{'worst':>9}{'total':>11}{'CPU':>8}")  # fmt: skip
+HEAD = (
+    f"  {'policy':20}{'speed-up':>9}{'mean JCT':>10}{'p5':>7}{'p95':>8}"
+    f"{'slowed':>8}{'worst':>9}{'total':>11}{'CPU':>8}"
+)
 
 
 def jcts_s(trace: Trace, table: Timetable) -> list[int]:
@@ -62,11 +64,13 @@ def told(name: str, traces: Sequence[Trace], policy: TracePolicy) -> None:
         alone += jcts_s(trace, trace_policy("pool-fifo-count").replay(trace, ReplayOptions()))
     gains = sorted(a / b for a, b in zip(alone, shared, strict=True))
     later_s = [b - a for a, b in zip(alone, shared, strict=True) if b > a]
-    print(f"  {name:20}{math.exp(statistics.fmean(map(math.log, gains))):8.2f}x"
-          f"{sum(alone) / sum(shared):9.2f}x{gains[len(gains) // 20]:7.2f}"
-          f"{gains[len(gains) * 19 // 20]:8.1f}{len(later_s) / len(gains):8.2%}"
-          f"{max(later_s, default=0) / 60:6.0f}min{sum(later_s) / 60:8.0f}min{took_s:7.1f}s",
-          flush=True)  # fmt: skip
+    print(
+        f"  {name:20}{math.exp(statistics.fmean(map(math.log, gains))):8.2f}x"
+        f"{sum(alone) / sum(shared):9.2f}x{gains[len(gains) // 20]:7.2f}"
+        f"{gains[len(gains) * 19 // 20]:8.1f}{len(later_s) / len(gains):8.2%}"
+        f"{max(later_s, default=0) / 60:6.0f}min{sum(later_s) / 60:8.0f}min{took_s:7.1f}s",
+        flush=True,
+    )
 
 
 def compare(title: str, traces: Sequence[Trace]) -> None:
@@ -87,10 +91,16 @@ def without_donors(trace: Trace) -> Trace:
     for row, k in enumerate(trace.pool):
         if k not in donors:
             builder.add(
-                job_id=trace.job_id[row], line=0, submit_s=trace.submit_s[row],
-                duration_s=trace.duration_s[row], gpus=trace.gpus[row], num_nodes=None, cpus=None,
-                pool=trace.pools[k].name, user=trace.user[row],
-            )  # fmt: skip
+                job_id=trace.job_id[row],
+                line=0,
+                submit_s=trace.submit_s[row],
+                duration_s=trace.duration_s[row],
+                gpus=trace.gpus[row],
+                num_nodes=None,
+                cpus=None,
+                pool=trace.pools[k].name,
+                user=trace.user[row],
+            )
     return builder.trace
 
 
@@ -132,8 +142,10 @@ def forecasts(trace: Trace) -> None:
         hits = int((found & came).sum())
         precision, recall = hits / int(found.sum()), hits / int(came.sum())
         f_score = 2 * precision * recall / (precision + recall)
-        print(f"  arrivals within {length_s // 60:3} min: precision {precision:.2f} "
-              f"recall {recall:.2f} F {f_score:.2f}; they came in {came.mean():.0%}")  # fmt: skip
+        print(
+            f"  arrivals within {length_s // 60:3} min: precision {precision:.2f} "
+            f"recall {recall:.2f} F {f_score:.2f}; they came in {came.mean():.0%}"
+        )
 
 
 def main() -> None:

@@ -88,10 +88,16 @@ def synthetic(pools: list[TracePool], jobs: int, span_s: int, load: float, seed:
     builder = TraceBuilder(pools)
     for number, (submit_s, length, gpus, name) in enumerate(rows):
         builder.add(
-            job_id=str(number), line=number + 2, submit_s=submit_s, gpus=gpus, num_nodes=None,
-            duration_s=min(LONGEST_S, max(1, round(length * scale[name]))), cpus=None, pool=name,
+            job_id=str(number),
+            line=number + 2,
+            submit_s=submit_s,
+            gpus=gpus,
+            num_nodes=None,
+            duration_s=min(LONGEST_S, max(1, round(length * scale[name]))),
+            cpus=None,
+            pool=name,
             user=f"u{number % 319}",
-        )  # fmt: skip
+        )
     return builder.trace
 
 
@@ -125,8 +131,16 @@ def write(jobs: Trace, folder: Path) -> list[str]:
     pools, trace = folder / "P.csv", folder / "T.csv"
     lines = [f"{p.name},{p.nodes},{p.gpus_per_node},{p.gpus}" for p in jobs.pools]
     pools.write_text("\n".join(["pool,nodes,gpus_per_node,gpus", *lines, ""]))
-    columns = zip(jobs.submit_s, jobs.duration_s, jobs.gpus, jobs.num_nodes, jobs.pool, jobs.user,
-                  jobs.job_id, strict=True)  # fmt: skip
+    columns = zip(
+        jobs.submit_s,
+        jobs.duration_s,
+        jobs.gpus,
+        jobs.num_nodes,
+        jobs.pool,
+        jobs.user,
+        jobs.job_id,
+        strict=True,
+    )
     rows = [f"{s},{d},{g},{n},{jobs.pools[p].name},{u},,,{i}" for s, d, g, n, p, u, i in columns]
     head = "submit_s,duration_s,gpus,num_nodes,pool,user,status,cpus,job_id"
     trace.write_text("\n".join([head, *rows, ""]))
@@ -134,13 +148,17 @@ def write(jobs: Trace, folder: Path) -> list[str]:
 
 
 def replays(jobs: Trace) -> None:
-    print(f"{len(jobs):,} jobs, {len(jobs.pools)} pools, {jobs.capacity:,} GPUs; medians of "
-          f"{REPEATS}, CPU time of the replay alone")  # fmt: skip
+    print(
+        f"{len(jobs):,} jobs, {len(jobs.pools)} pools, {jobs.capacity:,} GPUs; medians of "
+        f"{REPEATS}, CPU time of the replay alone"
+    )
     for name in BASELINES:
         took_s, table = timed(name, jobs)
         mean_s = wait_s(jobs, table) / len(jobs)
-        print(f"  {name:12}{took_s:8.3f} s{len(jobs) / took_s:12,.0f} jobs/s"
-              f"   mean wait {mean_s:12.1f} s")  # fmt: skip
+        print(
+            f"  {name:12}{took_s:8.3f} s{len(jobs) / took_s:12,.0f} jobs/s"
+            f"   mean wait {mean_s:12.1f} s"
+        )
 
 
 def whole_command(name: str, words: list[str], goal: str) -> None:
@@ -158,9 +176,11 @@ def whole_command(name: str, words: list[str], goal: str) -> None:
         figures.append((time.perf_counter() - began_s, cpu_s, use.ru_maxrss / 1024))
     wall_s, cpu_s, rss_mib = (statistics.median(column) for column in zip(*figures, strict=True))
     jobs = json.loads(said)["jobs"]
-    print(f"  federator simulate --policy {name}, whole command, {jobs:,} jobs: {wall_s:.2f} s "
-          f"({cpu_s:.2f} s CPU, {jobs / cpu_s:,.0f} jobs/s), peak {rss_mib:.0f} MiB "
-          f"(goal {goal})")  # fmt: skip
+    print(
+        f"  federator simulate --policy {name}, whole command, {jobs:,} jobs: {wall_s:.2f} s "
+        f"({cpu_s:.2f} s CPU, {jobs / cpu_s:,.0f} jobs/s), peak {rss_mib:.0f} MiB "
+        f"(goal {goal})"
+    )
 
 
 def venus_like() -> Trace:
@@ -187,8 +207,10 @@ def of_the_federation(folder: Path) -> None:
             starts_s.append(table.start_s)
         assert starts_s[0] == starts_s[1], "the engines differ"
         fast_s, exact_s = times_s
-        print(f"    its first {FIRST:,} jobs: {fast_s:.2f} s CPU, message by message "
-              f"{exact_s:.2f} s; ratio {exact_s / fast_s:.0f}, equal starts")  # fmt: skip
+        print(
+            f"    its first {FIRST:,} jobs: {fast_s:.2f} s CPU, message by message "
+            f"{exact_s:.2f} s; ratio {exact_s / fast_s:.0f}, equal starts"
+        )
 
 
 def beside_accasim(folder: Path) -> None:
@@ -201,10 +223,13 @@ def beside_accasim(folder: Path) -> None:
         return
     jobs = one_pool()
     workload = folder / "w.swf"
-    workload.write_text("".join(
-        f"{k} {jobs.submit_s[r]} -1 {jobs.duration_s[r]} {jobs.gpus[r]} -1 -1 {jobs.gpus[r]} "
-        f"{jobs.duration_s[r]} -1 1 1 1 1 1 1 -1 -1\n" for k, r in enumerate(jobs.in_order(), 1)
-    ))  # fmt: skip
+    workload.write_text(
+        "".join(
+            f"{k} {jobs.submit_s[r]} -1 {jobs.duration_s[r]} {jobs.gpus[r]} -1 -1 {jobs.gpus[r]} "
+            f"{jobs.duration_s[r]} -1 1 1 1 1 1 1 -1 -1\n"
+            for k, r in enumerate(jobs.in_order(), 1)
+        )
+    )
     for asks, nodes in (("swf", PEER_GPUS // 8), ("node", 1)):
         system = folder / f"{asks}.json"
         groups = {"g": {"core": PEER_GPUS // nodes}}
@@ -220,14 +245,17 @@ def compare(jobs: Trace, name: str, words: list[str]) -> None:
     said = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
     assert said["jobs"] == len(jobs)
     assert said["wait_s"] == wait_s(jobs, table), "AccaSim's waits are others"
-    print(f"    {name:12}{ours_s:8.4f} s   AccaSim {said['cpu_s']:7.2f} s CPU "
-          f"({said['wall_s']:.2f} s wall)   ratio {said['cpu_s'] / ours_s:6.0f}   "
-          f"same mean wait {said['wait_s'] / len(jobs):.4f} s")  # fmt: skip
+    print(
+        f"    {name:12}{ours_s:8.4f} s   AccaSim {said['cpu_s']:7.2f} s CPU "
+        f"({said['wall_s']:.2f} s wall)   ratio {said['cpu_s'] / ours_s:6.0f}   "
+        f"same mean wait {said['wait_s'] / len(jobs):.4f} s"
+    )
 
 
 def main() -> None:
-    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, "
-          f"Python {platform.python_version()}")  # fmt: skip
+    print(
+        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}"
+    )
     jobs = philly_like()
     replays(jobs)
     with tempfile.TemporaryDirectory() as folder:

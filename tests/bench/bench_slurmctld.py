@@ -204,9 +204,15 @@ def run_all(
     """Run commands in the container: exit status, milliseconds and output of each."""
     request = json.dumps([commands, at_once, until]).encode()
     answer = docker(
-        "exec", "--interactive", "--env=LC_ALL=C", CONTAINER, "python3", "-c", _RUNNER,
+        "exec",
+        "--interactive",
+        "--env=LC_ALL=C",
+        CONTAINER,
+        "python3",
+        "-c",
+        _RUNNER,
         stdin=request,
-    )  # fmt: skip
+    )
     return [(int(status), float(ms), str(said)) for status, ms, said in json.loads(answer)]
 
 
@@ -229,9 +235,17 @@ def container() -> Iterator[None]:
     subprocess.run(remove, capture_output=True, check=False)  # one that a killed run left
     try:
         docker(
-            "run", "--detach", "--rm", "--init", "--network=none", "--hostname=bench",
-            f"--name={CONTAINER}", "--entrypoint=sleep", images[0], str(LIFE_S),
-        )  # fmt: skip
+            "run",
+            "--detach",
+            "--rm",
+            "--init",
+            "--network=none",
+            "--hostname=bench",
+            f"--name={CONTAINER}",
+            "--entrypoint=sleep",
+            images[0],
+            str(LIFE_S),
+        )
         yield
     finally:
         subprocess.run(remove, capture_output=True, check=False)
@@ -312,8 +326,12 @@ def in_steps(what: str, commands: Sequence[Sequence[str]], until: str = "") -> i
         done = run_all(commands[first : first + step], AT_ONCE, until)
         failed += sum(status != 0 for status, _, _ in done)
         passed_s = time.monotonic() - began_s
-        print(f"  {what}: {min(first + step, len(commands)):,} of {len(commands):,}, "
-              f"{passed_s:.0f} s", file=sys.stderr, flush=True)  # fmt: skip
+        print(
+            f"  {what}: {min(first + step, len(commands)):,} of {len(commands):,}, "
+            f"{passed_s:.0f} s",
+            file=sys.stderr,
+            flush=True,
+        )
     return failed
 
 
@@ -392,10 +410,16 @@ def read_site() -> tuple[tuple[Node, ...], list[RunningJob]]:
     if problems:
         raise SystemExit(f"what Slurm says cannot be read: {problems[0]}")
     running = [
-        RunningJob(id=job.job_id, tenant="t", priority=7, preemptible=True,
-                   started_at_s=job.started_at_s, nodes=checked(shares[job.job_id]))
+        RunningJob(
+            id=job.job_id,
+            tenant="t",
+            priority=7,
+            preemptible=True,
+            started_at_s=job.started_at_s,
+            nodes=checked(shares[job.job_id]),
+        )
         for job in jobs.records
-    ]  # fmt: skip
+    ]
     return nodes.records, running
 
 
@@ -429,8 +453,10 @@ def ask_federator(scheduler: SiteScheduler, asked: Asked, now_s: float) -> Answe
 
 def show(slurm: Sequence[Answer], ours: Sequence[Answer], nodes: int) -> None:
     print(f"\n  {'':36}{'slurmctld 22.05':>29}   {'Federator':>18}")
-    print(f"  {'request':36}{'server ms':>10}{'client ms':>11}{'victims':>8}"
-          f"   {'ms':>10}{'victims':>8}{'ratio':>8}")  # fmt: skip
+    print(
+        f"  {'request':36}{'server ms':>10}{'client ms':>11}{'victims':>8}"
+        f"   {'ms':>10}{'victims':>8}{'ratio':>8}"
+    )
     for asked, theirs, our in zip(REQUESTS, slurm, ours, strict=True):
         print(
             f"  {asked.what:36}{theirs.ms:10.1f}{theirs.client_ms:11.1f}{theirs.victims:8}"
@@ -443,8 +469,10 @@ def show(slurm: Sequence[Answer], ours: Sequence[Answer], nodes: int) -> None:
         verdict = f"{held_or_not(least >= RATIO_BOUND)}, least {least:.1f}"
     else:
         verdict = f"not for {nodes:,}"
-    print(f"  bound: slurmctld's server ms at least {RATIO_BOUND} times Federator's, from "
-          f"{BOUND_NODES:,} nodes on: {verdict}")  # fmt: skip
+    print(
+        f"  bound: slurmctld's server ms at least {RATIO_BOUND} times Federator's, from "
+        f"{BOUND_NODES:,} nodes on: {verdict}"
+    )
     print(f"  bound: never more victims than Slurm: {held_or_not(fewer)}")
 
 
@@ -466,10 +494,14 @@ def compare(count: int) -> None:
         scheduler.started(job)
     ours = [ask_federator(scheduler, asked, time.time()) for asked in REQUESTS]
     used = sum(node.gpus_alloc for node in nodes)
-    print(f"{os.cpu_count()} cores, Python {platform.python_version()}; {REPEATS} repeats: means "
-          "of the server, medians of all else")  # fmt: skip
-    print(f"{len(nodes):,} nodes, {len(running):,} running jobs, {used:,} of "
-          f"{GPUS * len(nodes):,} GPUs in use; {time.monotonic() - began_s:.0f} s")  # fmt: skip
+    print(
+        f"{os.cpu_count()} cores, Python {platform.python_version()}; {REPEATS} repeats: means "
+        "of the server, medians of all else"
+    )
+    print(
+        f"{len(nodes):,} nodes, {len(running):,} running jobs, {used:,} of "
+        f"{GPUS * len(nodes):,} GPUs in use; {time.monotonic() - began_s:.0f} s"
+    )
     show(slurm, ours, len(nodes))
 
 

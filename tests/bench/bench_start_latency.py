@@ -41,8 +41,15 @@ def plain() -> list[float]:
     delays = []
     for site, _ in zip(itertools.cycle(layout.SITES), range(JOBS), strict=False):
         began_s = time.time()
-        id_ = at(site.name, "sbatch", "--parsable", "--partition=local", "--gres=gpu:1",
-                 user="vision1", stdin=SCRIPT).strip()  # fmt: skip
+        id_ = at(
+            site.name,
+            "sbatch",
+            "--parsable",
+            "--partition=local",
+            "--gres=gpu:1",
+            user="vision1",
+            stdin=SCRIPT,
+        ).strip()
         name = f"/home/vision1/slurm-{id_}.out"
 
         def started(site: str = site.name, name: str = name) -> str:

@@ -179,9 +179,11 @@ def submissions() -> None:
                 rates.setdefault(name, []).append(len(took_s) / SUBMITTING_S)
                 waits_s.setdefault(name, []).append(statistics.quantiles(took_s, n=100)[98])
     for name, found in rates.items():
-        print(f"{name:8} submissions, {CLIENTS} connections         "
-              f"{statistics.median(found):9.0f} /s   (lowest {min(found):.0f}; "
-              f"99 of 100 within {statistics.median(waits_s[name]) * 1000:.0f} ms)")  # fmt: skip
+        print(
+            f"{name:8} submissions, {CLIENTS} connections         "
+            f"{statistics.median(found):9.0f} /s   (lowest {min(found):.0f}; "
+            f"99 of 100 within {statistics.median(waits_s[name]) * 1000:.0f} ms)"
+        )
 
 
 def main() -> None:

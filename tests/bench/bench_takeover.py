@@ -51,8 +51,9 @@ def history(workloads: int) -> Iterator[LogRecord]:
     first = first_id_of(int(now_s))
     for k in range(workloads):
         id_, at_s = WorkloadId(first + k), now_s + k / 10
-        yield Submitted(at_s=at_s, draft=draft(gang(1), tenant="nlp"), first_id=id_,
-                        key=f"ada:{k:032x}")  # fmt: skip
+        yield Submitted(
+            at_s=at_s, draft=draft(gang(1), tenant="nlp"), first_id=id_, key=f"ada:{k:032x}"
+        )
         if k % 10 == 0:
             continue
         attempt = AttemptId(workload=id_, attempt=1)
@@ -63,8 +64,14 @@ def history(workloads: int) -> Iterator[LogRecord]:
         begun = (Happening.ACCEPTED, Happening.STARTED)
         ended = () if k % 10 == 1 else (Happening.COMPLETED,)
         for happening in (*begun, *ended):
-            yield Changed(at_s=at_s, workload=id_, attempt=1, happening=happening,
-                          site_job_id=k + 1, started_at_s=at_s)  # fmt: skip
+            yield Changed(
+                at_s=at_s,
+                workload=id_,
+                attempt=1,
+                happening=happening,
+                site_job_id=k + 1,
+                started_at_s=at_s,
+            )
 
 
 class Daemons:
@@ -87,9 +94,16 @@ class Daemons:
         output = self._folder / f"{self._started}.log"
         with output.open("wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "federator.cli.main", "daemon", "--config",
-                 str(self._config)], stderr=file,
-            )  # fmt: skip
+                [
+                    sys.executable,
+                    "-m",
+                    "federator.cli.main",
+                    "daemon",
+                    "--config",
+                    str(self._config),
+                ],
+                stderr=file,
+            )
         self.await_word(output, until, process)
         return process, output
 
@@ -142,9 +156,11 @@ def main(sizes: Sequence[int]) -> None:
             with filled(kind, records) as daemons:
                 found = [takeover_s(daemons) for _ in range(REPEATS)]
             took_s, cold_s = map(statistics.median, zip(*found, strict=True))
-            print(f"{kind:6} {workloads:7} workloads, {len(records):7} records: takeover "
-                  f"{took_s:6.2f} s, cold start {cold_s:6.2f} s, ratio {took_s / cold_s:.3f}",
-                  flush=True)  # fmt: skip
+            print(
+                f"{kind:6} {workloads:7} workloads, {len(records):7} records: takeover "
+                f"{took_s:6.2f} s, cold start {cold_s:6.2f} s, ratio {took_s / cold_s:.3f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

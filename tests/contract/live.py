@@ -97,8 +97,19 @@ class LiveHands:
         await self.wait(lambda sweep: bool(sweep.nodes))
 
     async def submit_foreign(self, user: str, /) -> int:
-        argv = ("runuser", "-u", user, "--", "sbatch", "--parsable", "-D", "/tmp", "-p", "local",
-                "--comment=mine")  # fmt: skip
+        argv = (
+            "runuser",
+            "-u",
+            user,
+            "--",
+            "sbatch",
+            "--parsable",
+            "-D",
+            "/tmp",
+            "-p",
+            "local",
+            "--comment=mine",
+        )
         return int(await self.root(*argv, stdin=SLEEP.encode()))
 
     async def restore(self) -> None:

@@ -65,13 +65,17 @@ _JOBS: Final = {  # options and script, by name
     "timeout": (("--comment=fed:4294974304:2", "--time=1"), "#!/bin/sh\nsleep 150\n"),
     "running": (("--comment=fed:4294974305:1",), "#!/bin/sh\nsleep 900\n"),
     "cancelled": (("--comment=fed:4294974306:1", "--begin=now+900"), "#!/bin/sh\nsleep 900\n"),
-    "het": (("--comment=fed:4294974307:1", ":", "--comment=fed:4294974307:1"),
-            "#!/bin/sh\nexit 0\n"),
+    "het": (
+        ("--comment=fed:4294974307:1", ":", "--comment=fed:4294974307:1"),
+        "#!/bin/sh\nexit 0\n",
+    ),
     "array": (("--comment=fed:4294974308:1", "--array=7"), "#!/bin/sh\nexit 0\n"),
     "hostile": ((f"--comment={HOSTILE}", f"--job-name={HOSTILE}"), "#!/bin/sh\nexit 0\n"),
-    "requeued": (("--comment=fed:4294974310:1", "--requeue"),
-                 '#!/bin/sh\n[ "$SLURM_RESTART_COUNT" ] || sleep 900\n'),
-}  # fmt: skip
+    "requeued": (
+        ("--comment=fed:4294974310:1", "--requeue"),
+        '#!/bin/sh\n[ "$SLURM_RESTART_COUNT" ] || sleep 900\n',
+    ),
+}
 
 
 async def record(release: str) -> None:
@@ -96,8 +100,20 @@ async def record(release: str) -> None:
         await root("scontrol", "requeue", str(ids["requeued"]))
         await asyncio.sleep(100)
         fields = ",".join(SACCT_FIELDS)
-        told = await root("sacct", "-n", "-P", "-X", "-D", f"--delimiter={SEPARATOR}",
-                          "-u", "vision1", "-S", "now-10minutes", "-o", fields)  # fmt: skip
+        told = await root(
+            "sacct",
+            "-n",
+            "-P",
+            "-X",
+            "-D",
+            f"--delimiter={SEPARATOR}",
+            "-u",
+            "vision1",
+            "-S",
+            "now-10minutes",
+            "-o",
+            fields,
+        )
         ACCOUNTS.mkdir(exist_ok=True)
         (ACCOUNTS / f"{release}.txt").write_bytes(told.stdout)
         (ACCOUNTS / f"{release}.json").write_text(json.dumps(ids) + "\n", encoding="ascii")

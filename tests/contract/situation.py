@@ -113,14 +113,27 @@ def _calls(site: str) -> dict[str, Call]:
     n = {number: f"{site}-{number}" for number in ("g1", "g2", "g3", "g4", "g5")}
     return {
         "gang": call(
-            1, "--nodes=2", f"--nodelist={n['g1']},{n['g2']}", "--ntasks-per-node=1",
-            "--cpus-per-task=32", "--gres=gpu:8", "--job-name=gang",
+            1,
+            "--nodes=2",
+            f"--nodelist={n['g1']},{n['g2']}",
+            "--ntasks-per-node=1",
+            "--cpus-per-task=32",
+            "--gres=gpu:8",
+            "--job-name=gang",
         ),
         "one_gpu": call(2, "--nodes=1", f"--nodelist={n['g3']}", "--gres=gpu:1"),
         "het": call(
-            3, "--nodes=1", f"--nodelist={n['g3']}", "--gres=gpu:2", ":",
-            f"--comment=fed:{FIRST_WORKLOAD + 3}:1", "--partition=fed", "--nodes=2",
-            f"--nodelist={n['g4']},{n['g5']}", "--gres=gpu:4", "--cpus-per-task=3",
+            3,
+            "--nodes=1",
+            f"--nodelist={n['g3']}",
+            "--gres=gpu:2",
+            ":",
+            f"--comment=fed:{FIRST_WORKLOAD + 3}:1",
+            "--partition=fed",
+            "--nodes=2",
+            f"--nodelist={n['g4']},{n['g5']}",
+            "--gres=gpu:4",
+            "--cpus-per-task=3",
         ),
         "array": call(4, "--array=1-3%1"),
         "failed": call(5, script="#!/bin/sh\nexit 3\n"),
@@ -128,8 +141,14 @@ def _calls(site: str) -> dict[str, Call]:
         "cancelled": call(7),
         "held": call(8, "--hold"),
         "hostile": Call(
-            argv=(f"--comment={HOSTILE_COMMENT}", "--partition=fed", f"--job-name={HOSTILE_NAME}",
-                  "--account=a JobState=FAILED", f"--nodelist={n['g3']}", "--gres=gpu:1"),
+            argv=(
+                f"--comment={HOSTILE_COMMENT}",
+                "--partition=fed",
+                f"--job-name={HOSTILE_NAME}",
+                "--account=a JobState=FAILED",
+                f"--nodelist={n['g3']}",
+                "--gres=gpu:1",
+            ),
         ),
         "newlines": call(10, "--job-name=a\nJobId=77\nb", f"--nodelist={n['g3']}", "--gres=gpu:1"),
         "withdrawn": call(11, "--hold"),
@@ -141,12 +160,13 @@ def _calls(site: str) -> dict[str, Call]:
             script="#!/bin/sh\n[ $# = 3 ] && [ \"$1\" = 'two words' ] && exit 4\n",
         ),
         "told": replace(
-            call(16, script=SAVES), checkpoint_dir=FOLDER,
+            call(16, script=SAVES),
+            checkpoint_dir=FOLDER,
             environment={"PATH": "/usr/bin:/bin", "FED_CHECKPOINT_DIR": FOLDER},
         ),
         "doomed": call(17, script=DEAF),
         "elsewhere": call(14, work_dir="/nonexistent"),
-    }  # fmt: skip
+    }
 
 
 async def play(site: str, client: SlurmClient, hands: Hands) -> Scene:
@@ -210,10 +230,14 @@ async def _act(client: SlurmClient, scene: Scene) -> None:
 
 def _order_to_leave(scene: Scene) -> PreemptOrder:
     return PreemptOrder(
-        attempt=AttemptId(workload=WorkloadId(FIRST_WORKLOAD + 16), attempt=1), user="vision1",
-        site_job_id=scene.ids["told"], grace_s=60.0, signal="USR1", signal_to=SignalTo.BATCH,
+        attempt=AttemptId(workload=WorkloadId(FIRST_WORKLOAD + 16), attempt=1),
+        user="vision1",
+        site_job_id=scene.ids["told"],
+        grace_s=60.0,
+        signal="USR1",
+        signal_to=SignalTo.BATCH,
         checkpoint_dir=FOLDER,
-    )  # fmt: skip
+    )
 
 
 async def _provoke(client: SlurmClient, scene: Scene, hands: Hands) -> None:

@@ -95,8 +95,10 @@ def test_what_a_node_has_is_read_in_full(scene: Scene) -> None:
     gpu_type = scene.node("g1").gpu_type
     assert gpu_type in ("a100", "h100")
     assert (scene.node("g1").cpus, scene.node("g1").mem_mib, scene.node("g1").gpus) == (
-        64, 512_000, 8,
-    )  # fmt: skip
+        64,
+        512_000,
+        8,
+    )
     assert scene.node("g1").features == ("nvlink", gpu_type)
     assert set(scene.node("g1").partitions) == {"fed", "local"}
     assert (scene.node("c1").gpus, scene.node("c1").gpu_type) == (0, "")

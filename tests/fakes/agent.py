@@ -89,18 +89,32 @@ class Daemon:
     async def _serve(self, script: Callable[[], Awaitable[None]]) -> None:
         self._reader = asyncio.StreamReader()
         config = AgentConfig(
-            site="alpine", socket=str(self.folder / "sock"), state_dir=str(self.folder),
-            spool_dir=self.spool, consume_lease=self.consume_lease,
-        )  # fmt: skip
+            site="alpine",
+            socket=str(self.folder / "sock"),
+            state_dir=str(self.folder),
+            spool_dir=self.spool,
+            consume_lease=self.consume_lease,
+        )
         journal = Journal(self.folder, self.clock())
         agent = Agent(
-            config, self.site, journal, self._take,
+            config,
+            self.site,
+            journal,
+            self._take,
             clock=lambda: self.clock() + self.clock_is_ahead_s,
-            knows_user=lambda user: user != "stranger", acting=self._in_spool,
-        )  # fmt: skip
-        self.tell(Welcome(protocol=PROTOCOL_VERSION, epoch=self.epoch, site="alpine",
-                          partitions=("gpu",), poll_interval_s=10.0,
-                          federation="ours"))  # fmt: skip
+            knows_user=lambda user: user != "stranger",
+            acting=self._in_spool,
+        )
+        self.tell(
+            Welcome(
+                protocol=PROTOCOL_VERSION,
+                epoch=self.epoch,
+                site="alpine",
+                partitions=("gpu",),
+                poll_interval_s=10.0,
+                federation="ours",
+            )
+        )
         welcome = await await_welcome(self._reader, self._take)
         running = asyncio.create_task(agent.run(self._reader, welcome))
         pinging = asyncio.create_task(self._ping())
@@ -142,21 +156,29 @@ def daemon(tmp_path: Path) -> Daemon:
 
 
 def order(number: int = 0, *nodes: str) -> LaunchOrder:
-    return LaunchOrder(attempt=attempt(number), user="ada", tenant="vision", name="train",
-                       submission=submission(), jobs=plan_on(*(nodes or ("a1",))))  # fmt: skip
+    return LaunchOrder(
+        attempt=attempt(number),
+        user="ada",
+        tenant="vision",
+        name="train",
+        submission=submission(),
+        jobs=plan_on(*(nodes or ("a1",))),
+    )
 
 
 def cancel(number: int = 0, job_id: int = 0, pending_only: bool = False) -> CancelOrder:
-    return CancelOrder(attempt=attempt(number), user="ada", site_job_id=job_id,
-                       pending_only=pending_only)  # fmt: skip
+    return CancelOrder(
+        attempt=attempt(number), user="ada", site_job_id=job_id, pending_only=pending_only
+    )
 
 
 def ask(pass_id: int, *nodes: int) -> Ask:
     requests = tuple(
-        JobRequest(id=k, tenant="vision", user="ada", priority=3, jobs=(gang(n),),
-                   time_limit_s=60.0)
+        JobRequest(
+            id=k, tenant="vision", user="ada", priority=3, jobs=(gang(n),), time_limit_s=60.0
+        )
         for k, n in enumerate(nodes)
-    )  # fmt: skip
+    )
     return Ask(pass_id=pass_id, requests=requests)
 
 
@@ -190,9 +212,14 @@ class PartOfAgent:
             "alpine", self.journal.index, self.kept.endings(), self.now, SiteScheduler(("gpu",))
         )
         self._acts = SiteActs(
-            site, self.journal, self.kept, Spool(None, "alpine", clock), self.said.append,
-            probing=lambda _: False, scripts_consume=False,
-        )  # fmt: skip
+            site,
+            self.journal,
+            self.kept,
+            Spool(None, "alpine", clock),
+            self.said.append,
+            probing=lambda _: False,
+            scripts_consume=False,
+        )
         self._core = cast(AgentCore, self)  # acts ask it for its memory only
         self._tasks: set[asyncio.Task[None]] = set()
 

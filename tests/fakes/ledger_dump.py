@@ -67,8 +67,10 @@ def dump(value: Any) -> Any:  # noqa: PLR0911  # one for each kind of value
             places = [value.place(k) for k in range(len(value))]
             return [places, *_attributes_of(value, "_ids", "_submitted")]
         case Backlog():
-            lanes = {row: {lane.shape: dump(lane) for lane in value.lanes(row)}
-                     for row in sorted(value.rows())}  # fmt: skip
+            lanes = {
+                row: {lane.shape: dump(lane) for lane in value.lanes(row)}
+                for row in sorted(value.rows())
+            }
             shapes = [sorted(found.items()) for found in lanes.values()]
             return [shapes, *_attributes_of(value, "_lanes", "tenancy")]
     try:

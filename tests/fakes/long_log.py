@@ -71,29 +71,50 @@ def _life(id_: WorkloadId, now_s: float, kind: int, number: int) -> Iterator[Log
     if kind % 10 == 5:
         yield from _start(id_, attempt, now_s, number)
         yield Changed(
-            at_s=now_s + 2.0, workload=id_, happening=Happening.NODE_FAILED, attempt=attempt,
-            site_job_id=number + 7, ended_at_s=now_s + 2.0, failed_nodes=(f"n{number % 500}",),
-            reason=Reason(code=ReasonCode.NODE_FAILED), site_state="NODE_FAIL",
-        )  # fmt: skip
+            at_s=now_s + 2.0,
+            workload=id_,
+            happening=Happening.NODE_FAILED,
+            attempt=attempt,
+            site_job_id=number + 7,
+            ended_at_s=now_s + 2.0,
+            failed_nodes=(f"n{number % 500}",),
+            reason=Reason(code=ReasonCode.NODE_FAILED),
+            site_state="NODE_FAIL",
+        )
         attempt = 2
     yield from _start(id_, attempt, now_s, number)
     if kind >= 2:
         yield Changed(
-            at_s=now_s + 2.0, workload=id_, happening=Happening.COMPLETED, attempt=attempt,
-            site_job_id=number + 7, ended_at_s=now_s + 2.0, site_state="COMPLETED",
-        )  # fmt: skip
+            at_s=now_s + 2.0,
+            workload=id_,
+            happening=Happening.COMPLETED,
+            attempt=attempt,
+            site_job_id=number + 7,
+            ended_at_s=now_s + 2.0,
+            site_state="COMPLETED",
+        )
 
 
 def _start(id_: WorkloadId, attempt: int, now_s: float, number: int) -> Iterator[LogRecord]:
     site = SITES[id_ % 3]
     nodes = {f"n{(number + k) % 500}": NodeShare(gpus=8, cpus=8, mem_mib=64_000) for k in range(2)}
     yield Awarded(
-        at_s=now_s, attempt=_AT(workload=id_, attempt=attempt), site=site, priority=3,
+        at_s=now_s,
+        attempt=_AT(workload=id_, attempt=attempt),
+        site=site,
+        priority=3,
         jobs=(JobPlan(name="train", partition="gpu", nodes=nodes, gpu_types={"a100": 16}),),
-        within_quota=True, credit=0.5, offers=dict.fromkeys(SITES, Score(locality_cost=1.5)),
-    )  # fmt: skip
+        within_quota=True,
+        credit=0.5,
+        offers=dict.fromkeys(SITES, Score(locality_cost=1.5)),
+    )
     for happening, started_at_s in ((Happening.ACCEPTED, 0.0), (Happening.STARTED, now_s + 1.0)):
         yield Changed(
-            at_s=now_s + 1.0, workload=id_, happening=happening, attempt=attempt,
-            site_job_id=number + 7, started_at_s=started_at_s, site_state="RUNNING",
-        )  # fmt: skip
+            at_s=now_s + 1.0,
+            workload=id_,
+            happening=happening,
+            attempt=attempt,
+            site_job_id=number + 7,
+            started_at_s=started_at_s,
+            site_state="RUNNING",
+        )

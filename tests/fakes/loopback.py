@@ -80,9 +80,13 @@ class LoopbackAgent:
     """
 
     def __init__(
-        self, site: SiteName, slurm: SimulatedSlurm, marks: dict[AttemptId, int],
-        partitions: Sequence[str], clock: Callable[[], float],
-    ) -> None:  # fmt: skip
+        self,
+        site: SiteName,
+        slurm: SimulatedSlurm,
+        marks: dict[AttemptId, int],
+        partitions: Sequence[str],
+        clock: Callable[[], float],
+    ) -> None:
         self._clock = clock
         self._site = site
         self._slurm = slurm
@@ -160,8 +164,11 @@ class LoopbackAgent:
     def _of_strangers(self, requests: Sequence[Request]) -> list[SiteAnswer]:
         reason = Reason(code=ReasonCode.UNKNOWN_USER)
         no = Refusal(kind=RefusalKind.REJECT, reasons=(reason,))
-        return [SiteAnswer(id=r.workload.id, refusal=no) for r in requests
-                if r.workload.user in self.strangers]  # fmt: skip
+        return [
+            SiteAnswer(id=r.workload.id, refusal=no)
+            for r in requests
+            if r.workload.user in self.strangers
+        ]
 
     def _launch(self, order: LaunchAt) -> Observation:
         attempt = order.attempt
@@ -285,8 +292,9 @@ class Loopback:
         """Submit, and let the answer come."""
         self._clients += 1
         client = self._clients
-        asked = SubmitAsked(client=client, key=key or f"key-{client}", draft=wanted,
-                            test_only=test_only)  # fmt: skip
+        asked = SubmitAsked(
+            client=client, key=key or f"key-{client}", draft=wanted, test_only=test_only
+        )
         self.observe(asked)
         if test_only:
             self.run_for(1.0)
@@ -532,8 +540,11 @@ class Loopback:
             self.observe(observation)
 
     def _job_started(self, job: SimulatedJob) -> None:
-        site = next(s for s in self.sites.values() if job.job_id in s.slurm.jobs
-                    and s.slurm.jobs[job.job_id] is job)  # fmt: skip
+        site = next(
+            s
+            for s in self.sites.values()
+            if job.job_id in s.slurm.jobs and s.slurm.jobs[job.job_id] is job
+        )
         started_at_s = job.started_at_s
 
         def end(state: SiteJobState) -> None:
@@ -574,8 +585,12 @@ class Loopback:
 
     def live_jobs(self, id_: WorkloadId) -> list[tuple[SiteName, SimulatedJob]]:
         """The jobs that exist for a workload, at any site, and have not ended."""
-        return [(name, job) for name, site in self.sites.items() for job in site.slurm.live()
-                if job.attempt.workload == id_]  # fmt: skip
+        return [
+            (name, job)
+            for name, site in self.sites.items()
+            for job in site.slurm.live()
+            if job.attempt.workload == id_
+        ]
 
     def replayed(self) -> Ledger:
         """The ledger as the log alone tells it."""

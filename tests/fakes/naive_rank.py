@@ -46,8 +46,9 @@ def naive_rank(
     """
     by_name = {t.name: t for t in tenants}
     unranked = {w.id: _terms(w, usage, weights, now_s) for w in waiting}
-    own_level = {w.id: by_name[w.tenant].priority if w.tenant in by_name else LOWEST
-                 for w in waiting}  # fmt: skip
+    own_level = {
+        w.id: by_name[w.tenant].priority if w.tenant in by_name else LOWEST for w in waiting
+    }
 
     def scan_key(w: Workload) -> tuple[float, ...]:
         demoted = max(0, w.asked_priority - own_level[w.id])

@@ -77,9 +77,14 @@ WELCOME: Final = Welcome(
     protocol=PROTOCOL_VERSION, epoch=1, site="alpine", partitions=("gpu",), poll_interval_s=10.0
 )
 LAUNCH: Final = LaunchOrder(
-    attempt=ATTEMPT, user="ada", tenant="vision", name="train", submission=submission(),
-    jobs=plan_on("a1"), time_limit_s=3600.0,
-)  # fmt: skip
+    attempt=ATTEMPT,
+    user="ada",
+    tenant="vision",
+    name="train",
+    submission=submission(),
+    jobs=plan_on("a1"),
+    time_limit_s=3600.0,
+)
 ORDERS: Final[Mapping[str, Message]] = {
     "launch": LAUNCH,
     "cancel": CancelOrder(attempt=ATTEMPT, user="ada"),
@@ -342,10 +347,14 @@ class OneAttempt:
 
     def _report(self, job: OneJob) -> AttemptReport:
         return AttemptReport(
-            attempt=ATTEMPT, user="ada", site_job_id=job.job_id, state=job.state,
-            started_at_s=job.started_at_s, ended_at_s=job.ended_at_s,
+            attempt=ATTEMPT,
+            user="ada",
+            site_job_id=job.job_id,
+            state=job.state,
+            started_at_s=job.started_at_s,
+            ended_at_s=job.ended_at_s,
             nodes=("a1",) if job.started_at_s else (),
-        )  # fmt: skip
+        )
 
     def _accounted(self) -> tuple[AttemptReport, ...]:
         return tuple(map(self._report, self.jobs[-1:])) if self.accounts else ()
@@ -429,19 +438,34 @@ class OneAttempt:
             msgspec.json.encode(msgspec.structs.replace(e, number=0, after=0))
             for e in self.under_way
         )
-        return msgspec.json.encode([
-            [msgspec.to_builtins(vars(job)) for job in self.jobs], self.leased, self.starts,
-            [type(m).__name__ for m in self.said if isinstance(m, _ANSWERS)],
-            numberless, self.late_s, [mark for _, mark in self.journal[-1:]],
-            sorted(map(str, self.endings)),
-            self.now_s, self.dies_after, self.wake_at_s,
-            None if record is None else [
-                record.state.value, len(record.turns), record.look_at_s,
-                record.look_from and record.look_from - self.core.sweeps_begun,
-                record.fresh, record.grace is not None, record.evict_later is not None,
-            ],
-            memory.known.get(ATTEMPT), sorted(map(str, memory.accepted_lately)),
-        ])  # fmt: skip
+        return msgspec.json.encode(
+            [
+                [msgspec.to_builtins(vars(job)) for job in self.jobs],
+                self.leased,
+                self.starts,
+                [type(m).__name__ for m in self.said if isinstance(m, _ANSWERS)],
+                numberless,
+                self.late_s,
+                [mark for _, mark in self.journal[-1:]],
+                sorted(map(str, self.endings)),
+                self.now_s,
+                self.dies_after,
+                self.wake_at_s,
+                None
+                if record is None
+                else [
+                    record.state.value,
+                    len(record.turns),
+                    record.look_at_s,
+                    record.look_from and record.look_from - self.core.sweeps_begun,
+                    record.fresh,
+                    record.grace is not None,
+                    record.evict_later is not None,
+                ],
+                memory.known.get(ATTEMPT),
+                sorted(map(str, memory.accepted_lately)),
+            ]
+        )
 
 
 _NEVER_FAIL = (SettleLeases, AskAccounts, AskKillWait, Look, Inspect)

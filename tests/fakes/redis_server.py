@@ -46,11 +46,16 @@ class RedisServer:
 
     def start(self) -> None:
         named = {
-            "dir": str(self.folder), "unixsocket": self.socket, "bind": "127.0.0.1",
-            "port": str(self.port), "save": "", "logfile": "", **DURABLE,
+            "dir": str(self.folder),
+            "unixsocket": self.socket,
+            "bind": "127.0.0.1",
+            "port": str(self.port),
+            "save": "",
+            "logfile": "",
+            **DURABLE,
             "repl-diskless-sync-delay": "0",
             **self.settings,
-        }  # fmt: skip
+        }
         if self.primary is not None:
             named["replicaof"] = f"127.0.0.1 {self.primary.port}"
         argv = [

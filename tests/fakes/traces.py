@@ -17,10 +17,16 @@ def trace(lines: str, *pools: TracePool) -> Trace:
     for number, line in enumerate(lines.strip().splitlines(), 1):
         job_id, submit_s, duration_s, gpus, *where = line.split()
         builder.add(
-            job_id=job_id, line=number, submit_s=int(submit_s), duration_s=int(duration_s),
-            gpus=int(gpus), num_nodes=None, cpus=None, pool=where[0] if where else pools[0].name,
+            job_id=job_id,
+            line=number,
+            submit_s=int(submit_s),
+            duration_s=int(duration_s),
+            gpus=int(gpus),
+            num_nodes=None,
+            cpus=None,
+            pool=where[0] if where else pools[0].name,
             user="",
-        )  # fmt: skip
+        )
     return builder.trace
 
 
@@ -29,10 +35,16 @@ def prefix(jobs: Trace, count: int) -> Trace:
     builder = TraceBuilder(jobs.pools)
     for row in jobs.in_order()[:count]:
         builder.add(
-            job_id=jobs.job_id[row], line=row + 2, submit_s=jobs.submit_s[row],
-            duration_s=jobs.duration_s[row], gpus=jobs.gpus[row], num_nodes=jobs.num_nodes[row],
-            cpus=jobs.cpus[row], pool=jobs.pools[jobs.pool[row]].name, user=jobs.user[row],
-        )  # fmt: skip
+            job_id=jobs.job_id[row],
+            line=row + 2,
+            submit_s=jobs.submit_s[row],
+            duration_s=jobs.duration_s[row],
+            gpus=jobs.gpus[row],
+            num_nodes=jobs.num_nodes[row],
+            cpus=jobs.cpus[row],
+            pool=jobs.pools[jobs.pool[row]].name,
+            user=jobs.user[row],
+        )
     return builder.trace
 
 

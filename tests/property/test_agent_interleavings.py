@@ -74,8 +74,9 @@ def test_no_order_of_happenings_breaks_a_promise(start: tuple[str, ...], account
 
 def _without_looking(patch: pytest.MonkeyPatch) -> None:
     """An sbatch without an answer counts as one that made no job."""
-    _row(patch, AttemptState.SUBMITTING, AttemptEvent.UNANSWERED, AttemptState.GIVING_UP,
-         Act.GIVE_UP)  # fmt: skip
+    _row(
+        patch, AttemptState.SUBMITTING, AttemptEvent.UNANSWERED, AttemptState.GIVING_UP, Act.GIVE_UP
+    )
 
 
 def _with_its_lease(patch: pytest.MonkeyPatch) -> None:
@@ -84,8 +85,9 @@ def _with_its_lease(patch: pytest.MonkeyPatch) -> None:
 
 
 def _without_asking_hooks(patch: pytest.MonkeyPatch) -> None:
-    _row(patch, AttemptState.ASKING_HOOKS, AttemptEvent.BOUND, AttemptState.WITHDRAWING,
-         Act.WITHDRAW)  # fmt: skip
+    _row(
+        patch, AttemptState.ASKING_HOOKS, AttemptEvent.BOUND, AttemptState.WITHDRAWING, Act.WITHDRAW
+    )
 
 
 def _without_an_intent(patch: pytest.MonkeyPatch) -> None:

@@ -102,8 +102,9 @@ def test_features_are_counts_of_what_happened(
     for pool in (0, 1):
         periodic = [
             came(pool, now_s - x * p_s, min(now_s, now_s - x * p_s + k_s))
-            for p_s in (3600, DAY_S) for x in (1, 2, 3)
-        ]  # fmt: skip
+            for p_s in (3600, DAY_S)
+            for x in (1, 2, 3)
+        ]
         recent = [came(pool, now_s - x * k_s, now_s) for x in (1, 10, 100)]
         completions = [ended(pool, now_s - x * k_s) for x in (1, 10, 100)]
         left_s = [
@@ -164,8 +165,9 @@ queues = st.lists(
         st.lists(st.tuples(st.integers(0, 8), st.integers(0, 15)), max_size=6),
         st.integers(0, 9),
     ),
-    min_size=1, max_size=4,
-)  # fmt: skip
+    min_size=1,
+    max_size=4,
+)
 """Pools: GPUs, waiting jobs (GPUs, duration), and what is forecast to come."""
 
 

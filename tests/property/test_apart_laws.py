@@ -191,11 +191,19 @@ def half_cpu_sites(draw: st.DrawFn) -> tuple[Node, ...]:
     """Nodes with GPUs, all free or all in use, and without."""
     gpus = [0, *draw(st.lists(st.sampled_from([0, 8]), min_size=2, max_size=6))]
     return tuple(
-        Node(name=f"n{k}", partitions=("gpu",), switch=draw(st.sampled_from(["r1", "r2"])),
-             cpus=16, cpus_alloc=draw(st.sampled_from([0, 0, 7])), mem_mib=1000, gpus=each,
-             gpus_alloc=draw(st.sampled_from([0, 0, each])), gpu_type="a100" if each else "")
+        Node(
+            name=f"n{k}",
+            partitions=("gpu",),
+            switch=draw(st.sampled_from(["r1", "r2"])),
+            cpus=16,
+            cpus_alloc=draw(st.sampled_from([0, 0, 7])),
+            mem_mib=1000,
+            gpus=each,
+            gpus_alloc=draw(st.sampled_from([0, 0, each])),
+            gpu_type="a100" if each else "",
+        )
         for k, each in enumerate(gpus)
-    )  # fmt: skip
+    )
 
 
 @SOME

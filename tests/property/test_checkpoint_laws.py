@@ -49,8 +49,17 @@ def dies_at(operation: int, act: Operation) -> bool:
 
         def hook(event: str, _arguments: object) -> None:
             nonlocal count
-            if event in {"open", "os.mkdir", "os.rename", "os.chmod", "os.remove", "os.rmdir",
-                         "os.listdir", "os.scandir", "shutil.rmtree"}:  # fmt: skip
+            if event in {
+                "open",
+                "os.mkdir",
+                "os.rename",
+                "os.chmod",
+                "os.remove",
+                "os.rmdir",
+                "os.listdir",
+                "os.scandir",
+                "shutil.rmtree",
+            }:
                 count += 1
                 if count == operation:
                     os._exit(DIED)
@@ -88,9 +97,12 @@ def test_a_crash_at_any_moment_of_a_save_leaves_the_last_complete_checkpoint(
 
 @settings(deadline=None)  # disks have no clock of ours
 @given(
-    st.lists(st.tuples(st.booleans(), st.floats(0, 1), st.sampled_from(["cut", "zero", "grow"])),
-             min_size=1, max_size=3)
-)  # fmt: skip
+    st.lists(
+        st.tuples(st.booleans(), st.floats(0, 1), st.sampled_from(["cut", "zero", "grow"])),
+        min_size=1,
+        max_size=3,
+    )
+)
 def test_whatever_the_disk_lost_of_the_newest_the_newest_whole_one_is_loaded(
     damages: list[tuple[bool, float, str]],
 ) -> None:
@@ -113,8 +125,9 @@ def damage(path: Path, where: float, how: str) -> None:
 
 
 @settings(deadline=None)  # disks have no clock of ours
-@given(st.lists(st.lists(st.integers(0, 50), max_size=4), min_size=1, max_size=4),
-       st.integers(1, 3))  # fmt: skip
+@given(
+    st.lists(st.lists(st.integers(0, 50), max_size=4), min_size=1, max_size=4), st.integers(1, 3)
+)
 def test_attempts_follow_each_other_and_the_last_saved_is_loaded(
     attempts: list[list[int]], keep: int
 ) -> None:

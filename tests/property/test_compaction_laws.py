@@ -33,10 +33,9 @@ from tests.property.test_federation_laws import (
     fresh,
     play,
     stop_faults,
-)  # fmt: skip
+)
 
-HISTORIES = settings(max_examples=60, deadline=None,
-                     suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
+HISTORIES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 NAMES = (*CALM, *FAULTS, "forget", "compact", "compact")
 
 

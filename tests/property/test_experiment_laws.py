@@ -18,16 +18,21 @@ MIX = ((1, 0.5), (4, 0.2), (8, 0.2), (16, 0.1))
 
 @st.composite
 def layouts(draw: st.DrawFn) -> Layout:
-    return Layout(sites=draw(st.integers(1, 3)), racks=draw(st.integers(1, 2)),
-                  nodes=draw(st.integers(2, 3)))  # fmt: skip
+    return Layout(
+        sites=draw(st.integers(1, 3)), racks=draw(st.integers(1, 2)), nodes=draw(st.integers(2, 3))
+    )
 
 
 @st.composite
 def streams(draw: st.DrawFn) -> list[StreamJob]:
     """Whole seconds, so that ends and arrivals fall together now and then."""
-    jobs = draw(st.lists(st.tuples(
-        st.integers(0, 60), st.integers(1, 30), st.sampled_from((1, 2, 4, 8, 16))
-    ), min_size=1, max_size=25))  # fmt: skip
+    jobs = draw(
+        st.lists(
+            st.tuples(st.integers(0, 60), st.integers(1, 30), st.sampled_from((1, 2, 4, 8, 16))),
+            min_size=1,
+            max_size=25,
+        )
+    )
     return [StreamJob(at_s=a, duration_s=d, gpus=g) for a, d, g in sorted(jobs)]
 
 

@@ -37,9 +37,16 @@ def made(pools: Sequence[TracePool], rows: Sequence[Row]) -> Trace:
     builder = TraceBuilder(pools)
     for number, (submit_s, duration_s, gpus, pool) in enumerate(rows):
         builder.add(
-            job_id=str(number), line=number + 2, submit_s=submit_s, duration_s=duration_s,
-            gpus=gpus, num_nodes=None, cpus=None, pool=pools[pool % len(pools)].name, user="",
-        )  # fmt: skip
+            job_id=str(number),
+            line=number + 2,
+            submit_s=submit_s,
+            duration_s=duration_s,
+            gpus=gpus,
+            num_nodes=None,
+            cpus=None,
+            pool=pools[pool % len(pools)].name,
+            user="",
+        )
     return builder.trace
 
 
@@ -51,11 +58,12 @@ def traces(draw: st.DrawFn, most_nodes: int, most_jobs: int, most_gpus: int) -> 
     """Bursts of jobs of all sizes, on pools that have long too little for them."""
     pools = [
         TracePool(
-            name=name, nodes=draw(st.integers(1, most_nodes)),
+            name=name,
+            nodes=draw(st.integers(1, most_nodes)),
             gpus_per_node=draw(st.sampled_from((1, 2, 4, 8))),
         )
         for name in NAMES[: draw(st.integers(1, 4))]
-    ]  # fmt: skip
+    ]
     instants = draw(st.lists(st.integers(0, 1000), min_size=1, max_size=6))
     longest_s = draw(st.sampled_from((5, 50, 900)))
     sizes = st.one_of(
@@ -63,10 +71,12 @@ def traces(draw: st.DrawFn, most_nodes: int, most_jobs: int, most_gpus: int) -> 
     )
     rows = draw(
         st.lists(
-            st.tuples(st.sampled_from(instants), st.integers(0, longest_s), sizes,
-                      st.integers(0, 3)), max_size=most_jobs,
+            st.tuples(
+                st.sampled_from(instants), st.integers(0, longest_s), sizes, st.integers(0, 3)
+            ),
+            max_size=most_jobs,
         )
-    )  # fmt: skip
+    )
     return made(pools, rows)
 
 
@@ -91,12 +101,15 @@ def small(remembered: int, weighed_after: int, tried: int) -> Iterator[None]:
     """The same constants on both sides."""
     with ExitStack() as stack:
         for module, name, number in (
-            (fragmentation, "REMEMBERED", remembered), (shared_mix, "REMEMBERED", remembered),
+            (fragmentation, "REMEMBERED", remembered),
+            (shared_mix, "REMEMBERED", remembered),
             (fragmentation, "WEIGHED_AFTER", weighed_after),
             (shared_mix, "WEIGHED_AFTER", weighed_after),
-            (bidding, "RETRIED", tried), (flat_site, "RETRIED", tried),
-            (bidding, "EXPLAINED", tried), (flat_pass, "EXPLAINED", tried),
-        ):  # fmt: skip
+            (bidding, "RETRIED", tried),
+            (flat_site, "RETRIED", tried),
+            (bidding, "EXPLAINED", tried),
+            (flat_pass, "EXPLAINED", tried),
+        ):
             stack.enter_context(mock.patch.object(module, name, number))
         yield
 
@@ -185,10 +198,23 @@ def test_who_was_held_back_by_a_bid_that_lost_is_asked_again() -> None:
         TracePool(name=name, nodes=nodes, gpus_per_node=each)
         for name, nodes, each in (("bee", 20, 2), ("ant", 2, 8), ("cat9", 15, 2), ("cat10", 2, 2))
     ]
-    early = [(0, 807, 27, 2), (0, 807, 6, 1), (0, 1, 1, 1), (0, 557, 3, 2), (0, 22, 8, 1),
-             (0, 557, 27, 0)]  # fmt: skip
-    middle = [(9, 1, 3, 3), (9, 3, 3, 3), (9, 5, 6, 0), (9, 1, 30, 0), (9, 151, 13, 1),
-              (9, 5, 2, 3), (9, 807, 16, 0)]  # fmt: skip
+    early = [
+        (0, 807, 27, 2),
+        (0, 807, 6, 1),
+        (0, 1, 1, 1),
+        (0, 557, 3, 2),
+        (0, 22, 8, 1),
+        (0, 557, 27, 0),
+    ]
+    middle = [
+        (9, 1, 3, 3),
+        (9, 3, 3, 3),
+        (9, 5, 6, 0),
+        (9, 1, 30, 0),
+        (9, 151, 13, 1),
+        (9, 5, 2, 3),
+        (9, 807, 16, 0),
+    ]
     late = [(79, 22, 3, 1), (79, 807, 36, 0), (79, 22, 3, 3)]
     trace = made(pools, early + middle + late)
     assert_same(trace)

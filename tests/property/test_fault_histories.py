@@ -168,28 +168,41 @@ MOST_SEEDS = 40
 PLANTED: dict[str, Bug] = {
     "the daemon acts before the log holds it": Bug(
         _acts_before_the_log,
-        (FaultKind.DAEMON_BEFORE_APPEND, FaultKind.STORE_ERROR_NOTHING), "and is lost",
+        (FaultKind.DAEMON_BEFORE_APPEND, FaultKind.STORE_ERROR_NOTHING),
+        "and is lost",
     ),
     "the log says that it wrote, and did not": Bug(
-        _says_that_it_wrote, _KILLED, "the log says otherwise",
+        _says_that_it_wrote,
+        _KILLED,
+        "the log says otherwise",
     ),
     "an agent gives an attempt up without looking": Bug(
-        _gives_up_without_looking, _LATE, "has completed, and runs again",
+        _gives_up_without_looking,
+        _LATE,
+        "has completed, and runs again",
     ),
     "an agent looks in Slurm only once": Bug(
-        _takes_a_lost_order_for_a_refusal, _LATE, "has completed, and runs again",
+        _takes_a_lost_order_for_a_refusal,
+        _LATE,
+        "has completed, and runs again",
     ),
     "an agent's journal does not reach the disk": Bug(
-        _keeps_its_journal_in_memory, _LATE, "was submitted twice",
+        _keeps_its_journal_in_memory,
+        _LATE,
+        "was submitted twice",
     ),
     "a cancel is acknowledged and forgotten": Bug(
-        _forgets_cancels, (FaultKind.NODE_FAILS, FaultKind.PROLOG_FAILS), "was cancelled, and",
+        _forgets_cancels,
+        (FaultKind.NODE_FAILS, FaultKind.PROLOG_FAILS),
+        "was cancelled, and",
     ),
     "a submit key is forgotten": Bug(_drops_keys, _KILLED, "and is lost"),
     "quota is not given back": Bug(
-        _forgets_to_free_quota, (FaultKind.CHANNEL_CUT,), "its workloads hold",
+        _forgets_to_free_quota,
+        (FaultKind.CHANNEL_CUT,),
+        "its workloads hold",
     ),
-}  # fmt: skip
+}
 
 
 def test_what_fails_unforeseen_is_noticed_however_garbage_is_collected(

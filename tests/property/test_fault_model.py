@@ -131,37 +131,50 @@ PLANTED = {
         plant=_no_limit_holds, said="GPUs, and may use 24", menu=(FaultKind.NEWS_TWICE,)
     ),
     "scancel of a running job does nothing": Bug(
-        plant=_scancel_does_nothing, said="was cancelled, and ran on",
-        menu=(FaultKind.NEWS_TWICE,), faults_s=10.0,
+        plant=_scancel_does_nothing,
+        said="was cancelled, and ran on",
+        menu=(FaultKind.NEWS_TWICE,),
+        faults_s=10.0,
     ),
     "nobody asks sacct": Bug(
-        plant=_nobody_asks_sacct, said="but its user code completed",
+        plant=_nobody_asks_sacct,
+        said="but its user code completed",
         menu=(FaultKind.RECORDS_FORGOTTEN,),
     ),
     "no throttle of an array holds": Bug(
-        plant=_no_throttle_holds, said="and 2 may", menu=(FaultKind.NEWS_TWICE,),
+        plant=_no_throttle_holds,
+        said="and 2 may",
+        menu=(FaultKind.NEWS_TWICE,),
     ),
     "sites are told another index of an array": Bug(
-        plant=_sites_are_told_another_index, said="and was submitted as",
-        menu=(FaultKind.NEWS_TWICE,), faults_s=10.0,
+        plant=_sites_are_told_another_index,
+        said="and was submitted as",
+        menu=(FaultKind.NEWS_TWICE,),
+        faults_s=10.0,
     ),
     "components of a het job share a node": Bug(
-        plant=_components_are_pinned_to_one_node, said="has two components on one node",
-        menu=(FaultKind.NEWS_TWICE,), faults_s=10.0,
+        plant=_components_are_pinned_to_one_node,
+        said="has two components on one node",
+        menu=(FaultKind.NEWS_TWICE,),
+        faults_s=10.0,
     ),
     "a submit key is compared with nothing": Bug(
-        plant=_keys_are_compared_with_nothing, said="was used again, and answered",
-        menu=(FaultKind.NEWS_TWICE,), faults_s=10.0,
+        plant=_keys_are_compared_with_nothing,
+        said="was used again, and answered",
+        menu=(FaultKind.NEWS_TWICE,),
+        faults_s=10.0,
     ),
     "one site's refusal holds a workload": Bug(
-        plant=_one_refusal_holds, said="has not refused it",
+        plant=_one_refusal_holds,
+        said="has not refused it",
         menu=(FaultKind.SBATCH_REFUSES_USERS,),
     ),
     "what is held stays held": Bug(
-        plant=_what_is_held_stays_held, said="never ended: HELD",
+        plant=_what_is_held_stays_held,
+        said="never ended: HELD",
         menu=(FaultKind.SBATCH_REFUSES_USERS,),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -229,12 +242,21 @@ def test_files_have_the_dates_at_which_the_sites_clock_saw_them(tmp_path: Path) 
 # ---- what is counted has struck ----
 
 
-@pytest.mark.parametrize("kind", [
-    FaultKind.SCANCEL_FAILS, FaultKind.PROLOG_FAILS, FaultKind.STORE_SLOW,
-    FaultKind.NETWORK_SLOW, FaultKind.PARTITION, FaultKind.DAEMON_CRASH_LOOP,
-    FaultKind.NODE_FAILS, FaultKind.HET_NODE_FAILS, FaultKind.COMPONENT_CANCELLED,
-    FaultKind.SBATCH_REFUSES_USERS,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind",
+    [
+        FaultKind.SCANCEL_FAILS,
+        FaultKind.PROLOG_FAILS,
+        FaultKind.STORE_SLOW,
+        FaultKind.NETWORK_SLOW,
+        FaultKind.PARTITION,
+        FaultKind.DAEMON_CRASH_LOOP,
+        FaultKind.NODE_FAILS,
+        FaultKind.HET_NODE_FAILS,
+        FaultKind.COMPONENT_CANCELLED,
+        FaultKind.SBATCH_REFUSES_USERS,
+    ],
+)
 def test_a_fault_that_meets_nobody_is_not_counted(kind: FaultKind, tmp_path: Path) -> None:
     nobody = world.World(Random(1), VirtualClock(world.BEGINS_S), tmp_path)
 

@@ -27,18 +27,43 @@ from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import LATENCY_S, Loopback
 
 SITES = ("alpine", "baker", "crest")
-HISTORIES = settings(max_examples=200, deadline=None,
-                     suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
+HISTORIES = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 CANCELLING = WorkloadState.CANCELLING
 _AT_LIMIT = (Happening.PREEMPTED, Happening.LIMIT_STRUCK, Happening.TIMED_OUT)
 
 Act = tuple[str, int, int]
-CALM = ("submit", "submit", "submit", "guests", "array", "het", "chain", "firm", "wait", "wait",
-        "cancel")  # fmt: skip
-FAULTS = ("cut off", "cut off", "site down", "site up", "refuse", "accept", "restart", "repeat",
-          "fail job", "local job", "fail node", "repair node", "requeue", "stall", "go on",
-          "save slowly")  # fmt: skip
+CALM = (
+    "submit",
+    "submit",
+    "submit",
+    "guests",
+    "array",
+    "het",
+    "chain",
+    "firm",
+    "wait",
+    "wait",
+    "cancel",
+)
+FAULTS = (
+    "cut off",
+    "cut off",
+    "site down",
+    "site up",
+    "refuse",
+    "accept",
+    "restart",
+    "repeat",
+    "fail job",
+    "local job",
+    "fail node",
+    "repair node",
+    "requeue",
+    "stall",
+    "go on",
+    "save slowly",
+)
 
 
 def acts(names: tuple[str, ...]) -> st.SearchStrategy[list[Act]]:
@@ -81,8 +106,15 @@ def _guests(f: Loopback, x: int, y: int) -> None:
 
 def _array(f: Loopback, x: int, y: int) -> None:
     tasks = tuple(range(1 + x % 4))
-    f.ask(draft(gang(1, 1 + y % 8), array_indices=tasks, array_max_running=y % 3,
-                optional=tasks[: x % 3], tenant="vision" if y % 2 else "guest"))  # fmt: skip
+    f.ask(
+        draft(
+            gang(1, 1 + y % 8),
+            array_indices=tasks,
+            array_max_running=y % 3,
+            optional=tasks[: x % 3],
+            tenant="vision" if y % 2 else "guest",
+        )
+    )
 
 
 def _het(f: Loopback, x: int, y: int) -> None:
@@ -98,8 +130,16 @@ def _chain(f: Loopback, x: int, y: int) -> None:
     """Longer than its time limit, and goes on; some save too slowly ever to get anywhere."""
     job = gang(1 + x % 2, 1 + y % 8)
     tasks = tuple(range(x % 3))
-    f.ask(draft(job, continues=True, time_limit_s=15.0 + y % 20, no_preempt=x % 5 == 0,
-                array_indices=tasks, tenant="vision" if y % 2 else "guest"))  # fmt: skip
+    f.ask(
+        draft(
+            job,
+            continues=True,
+            time_limit_s=15.0 + y % 20,
+            no_preempt=x % 5 == 0,
+            array_indices=tasks,
+            tenant="vision" if y % 2 else "guest",
+        )
+    )
 
 
 def _firm(f: Loopback, x: int, y: int) -> None:
@@ -142,8 +182,14 @@ def _repeat(f: Loopback, x: int, y: int) -> None:
 
 def _fail_job(f: Loopback, x: int, y: int) -> None:
     running = f.slurm(SITES[x % 3]).running()
-    ends = (SiteJobState.FAILED, SiteJobState.TIMEOUT, SiteJobState.CANCELLED,
-            SiteJobState.NODE_FAIL, SiteJobState.OUT_OF_MEMORY, SiteJobState.PREEMPTED)  # fmt: skip
+    ends = (
+        SiteJobState.FAILED,
+        SiteJobState.TIMEOUT,
+        SiteJobState.CANCELLED,
+        SiteJobState.NODE_FAIL,
+        SiteJobState.OUT_OF_MEMORY,
+        SiteJobState.PREEMPTED,
+    )
     if running:
         f.slurm(SITES[x % 3]).end(running[0].attempt, ends[y % len(ends)], 1)
 
@@ -249,8 +295,10 @@ def test_the_log_alone_tells_how_every_workload_stands(history: list[Act], evict
     play(f, history)
     told, known = f.replayed(), f.federation.ledger
     assert (told.epoch, told.next_id, told.id_of_key) == (
-        known.epoch, known.next_id, known.id_of_key,
-    )  # fmt: skip
+        known.epoch,
+        known.next_id,
+        known.id_of_key,
+    )
     assert told.entries.keys() == known.entries.keys()
     for id_, entry in known.entries.items():
         again = told.entries[id_]

@@ -26,10 +26,25 @@ from tests.fakes.build import attempt, plan_on, submission
 
 WORKLOADS = 3
 STEPS = (
-    "launch", "launch", "launch in vain", "reply lost", "order lost", "withdraw", "cancel", "end",
-    "requeue", "hold back", "let start", "forget", "new agent", "spool wiped", "spool hangs",
-    "stranger makes folder", "dies before intent", "sweep takes 70 s",
-)  # fmt: skip
+    "launch",
+    "launch",
+    "launch in vain",
+    "reply lost",
+    "order lost",
+    "withdraw",
+    "cancel",
+    "end",
+    "requeue",
+    "hold back",
+    "let start",
+    "forget",
+    "new agent",
+    "spool wiped",
+    "spool hangs",
+    "stranger makes folder",
+    "dies before intent",
+    "sweep takes 70 s",
+)
 LEFT = "0" * 32  # a ticket of an agent that died
 ENDS_AGENT = ("new agent", "spool wiped", "dies before intent")  # which the next agent finds
 TAKES_S = 15.0  # until the next sweep
@@ -75,10 +90,16 @@ class Story:
         if any(j.attempt.workload == attempt(number).workload for j in slurm.live()):
             return
         self.numbers[number] += 1
-        self.daemon.tell(LaunchOrder(
-            attempt=self.present(number), user="ada", tenant="vision", name="train",
-            submission=submission(), jobs=plan_on(f"a{number + 1}"),
-        ))  # fmt: skip
+        self.daemon.tell(
+            LaunchOrder(
+                attempt=self.present(number),
+                user="ada",
+                tenant="vision",
+                name="train",
+                submission=submission(),
+                jobs=plan_on(f"a{number + 1}"),
+            )
+        )
 
     def withdraw(self, number: int, *, pending_only: bool = True) -> None:
         self.daemon.tell(
@@ -127,8 +148,11 @@ class Story:
     def stranger(self, number: int) -> None:
         """Takes the name of the next lease, and of what ties the present one to its job."""
         next_ = AttemptId(workload=attempt(number).workload, attempt=self.numbers[number] + 1)
-        for name in (self.lease(next_), f"{self.lease(next_)}.job",
-                     f"{self.lease(self.present(number))}.job"):  # fmt: skip
+        for name in (
+            self.lease(next_),
+            f"{self.lease(next_)}.job",
+            f"{self.lease(self.present(number))}.job",
+        ):
             folder = Path(self.daemon.spool, "leases", name)
             if not os.path.lexists(folder):
                 folder.mkdir()

@@ -26,10 +26,31 @@ from federator.slurm.render import fold
 from tests.unit.slurm.texts import FREE, job_line, node_line, squeue_record
 
 WORDS = st.sampled_from(
-    ["JobId=7", "JobState=FAILED", "NodeList=n9", " JOB_GRES=gpu:9", "Nodes=n9", "CPU_IDs=0-9",
-     "Mem=9", "GRES=gpu:9", " MinCPUsNode=1", "NodeName=n9", "State=DOWN", "\n", "|", " ",
-     "fed:1:1", "\x1f", "\n1|root|", "\0", "é", "[0-9]", "gpu:a100:8", "(null)"]
-)  # fmt: skip
+    [
+        "JobId=7",
+        "JobState=FAILED",
+        "NodeList=n9",
+        " JOB_GRES=gpu:9",
+        "Nodes=n9",
+        "CPU_IDs=0-9",
+        "Mem=9",
+        "GRES=gpu:9",
+        " MinCPUsNode=1",
+        "NodeName=n9",
+        "State=DOWN",
+        "\n",
+        "|",
+        " ",
+        "fed:1:1",
+        "\x1f",
+        "\n1|root|",
+        "\0",
+        "é",
+        "[0-9]",
+        "gpu:a100:8",
+        "(null)",
+    ]
+)
 HOSTILE = st.one_of(st.text(), st.lists(WORDS).map("".join), st.lists(WORDS).map(" ".join))
 NAMES = st.lists(
     st.from_regex(r"[a-z]{1,3}[0-9]{1,3}(x[0-9]{1,2})?", fullmatch=True),
@@ -44,9 +65,16 @@ NAMES = st.lists(
 @example("@all")
 def test_no_text_makes_a_small_parser_fail_but_by_value_error(text: str) -> None:
     parsers = (
-        expand_hosts, parse_gpus, parse_time_s, parse_duration_s, parse_exit, count_ids,
-        parse_state, parse_version, parse_config,
-    )  # fmt: skip
+        expand_hosts,
+        parse_gpus,
+        parse_time_s,
+        parse_duration_s,
+        parse_exit,
+        count_ids,
+        parse_state,
+        parse_version,
+        parse_config,
+    )
     for parse in parsers:
         try:
             parse(text)

@@ -118,7 +118,7 @@ def usable(job: Job, site: Sequence[Node]) -> list[FreeNode]:
         and set(job.features) <= set(f.node.features)
         and (not job.exclusive or f.untouched)
         and all(f.gres.get(name, 0) >= amount for name, amount in job.gres)
-    ]  # fmt: skip
+    ]
 
 
 def capable(job: Job, node: Node) -> bool:
@@ -225,10 +225,15 @@ def test_the_least_capable_gpus_that_cost_as_little_are_taken(
         return
     need = share_per_node(job)
     costs = [
-        (min(locality_cost(some, [need] * job.nodes, Fabric())
-             for some in combinations(group, job.nodes)), group[0].node.gpu_worth)
+        (
+            min(
+                locality_cost(some, [need] * job.nodes, Fabric())
+                for some in combinations(group, job.nodes)
+            ),
+            group[0].node.gpu_worth,
+        )
         for group in groups
-    ]  # fmt: skip
+    ]
     assert (found.score.locality_cost, found.score.gpu_worth / job.total_gpus) == min(costs)
 
 
@@ -374,8 +379,10 @@ def test_what_is_refused_for_its_totals_fits_in_no_order(
 @FEW
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5)), min_size=1, max_size=6))
 def test_the_locality_cost_is_the_sum_over_pairs_of_gpus(where: list[tuple[str, int]]) -> None:
-    chosen = [FreeNode.of(Node(name=f"n{k}", partitions=(), switch=rack, gpus=8))
-              for k, (rack, _) in enumerate(where)]  # fmt: skip
+    chosen = [
+        FreeNode.of(Node(name=f"n{k}", partitions=(), switch=rack, gpus=8))
+        for k, (rack, _) in enumerate(where)
+    ]
     shares = [NodeShare(gpus=gpus) for _, gpus in where]
     units = [1] * len(where) if not any(gpus for _, gpus in where) else [g for _, g in where]
     gpus = [(k, where[k][0]) for k, count in enumerate(units) for _ in range(count)]

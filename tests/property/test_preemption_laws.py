@@ -48,13 +48,15 @@ def sites(draw: st.DrawFn) -> tuple[tuple[Node, ...], tuple[RunningJob, ...]]:
         if on:
             running.append(
                 RunningJob(
-                    id=id_, tenant="nlp", priority=draw(st.integers(1, 7)),
+                    id=id_,
+                    tenant="nlp",
+                    priority=draw(st.integers(1, 7)),
                     preemptible=draw(st.sampled_from([True, True, True, False])),
                     started_at_s=float(draw(st.integers(0, 900))),
                     nodes=held,
                     cooldown_until_s=draw(st.sampled_from([0.0, 0.0, NOW_S, NOW_S + 1])),
                 )
-            )  # fmt: skip
+            )
     local = draw(st.sampled_from([0, 0, 4]))
     return loaded(nodes, running, local), tuple(running)
 
@@ -68,14 +70,20 @@ def loaded(
         shares = [job.nodes[n.name] for job in running if n.name in job.nodes]
         found.append(
             Node(
-                name=n.name, partitions=n.partitions, switch=n.switch, cpus=n.cpus, gpus=n.gpus,
-                mem_mib=n.mem_mib, gpu_type=n.gpu_type,
+                name=n.name,
+                partitions=n.partitions,
+                switch=n.switch,
+                cpus=n.cpus,
+                gpus=n.gpus,
+                mem_mib=n.mem_mib,
+                gpu_type=n.gpu_type,
                 cpus_alloc=local_cpus + sum(s.cpus for s in shares),
                 gpus_alloc=sum(s.gpus for s in shares),
                 mem_mib_alloc=sum(s.mem_mib for s in shares),
-                gres=n.gres, gres_alloc=sum(shares, NodeShare()).gres,
+                gres=n.gres,
+                gres_alloc=sum(shares, NodeShare()).gres,
             )
-        )  # fmt: skip
+        )
     return tuple(found)
 
 
@@ -84,8 +92,9 @@ def without(
 ) -> tuple[Node, ...]:
     """The site after these have left."""
     left = [job for job in running if job.id not in set(gone)]
-    local = min(n.cpus_alloc - sum(j.nodes[n.name].cpus for j in running if n.name in j.nodes)
-                for n in site)  # fmt: skip
+    local = min(
+        n.cpus_alloc - sum(j.nodes[n.name].cpus for j in running if n.name in j.nodes) for n in site
+    )
     return loaded(site, left, local)
 
 
@@ -188,17 +197,22 @@ def test_bidding_changes_nothing(
     sites(),
     st.one_of(
         jobs(),
-        st.builds(lambda n, g: Job(name="t", nodes=n, gpus_per_node=g), st.integers(1, 4),
-                  st.integers(1, 8)),
+        st.builds(
+            lambda n, g: Job(name="t", nodes=n, gpus_per_node=g),
+            st.integers(1, 4),
+            st.integers(1, 8),
+        ),
         st.builds(lambda g: Job(name="t", gpus=g), st.integers(1, 30)),
     ),
     st.integers(1, 7),
     st.sampled_from([inf, inf, 8.0, 16.0]),
-)  # fmt: skip
+)
 def test_partitions_are_passed_over_only_where_nothing_better_is_to_be_had(
-    state: tuple[tuple[Node, ...], tuple[RunningJob, ...]], wanted: Job, priority: int,
+    state: tuple[tuple[Node, ...], tuple[RunningJob, ...]],
+    wanted: Job,
+    priority: int,
     budget: float,
-) -> None:  # fmt: skip
+) -> None:
     """Three partitions, one of them over both racks: with and without the quick bound."""
     site = tuple(
         replace(n, partitions=("left", "both") if n.switch == "a" else ("both", "right"))

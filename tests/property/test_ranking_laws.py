@@ -41,8 +41,9 @@ STRANGERS = ("fox", "gnu")  # that no configuration names
 
 
 def quick(examples: int) -> settings:
-    return settings(max_examples=examples, deadline=None,
-                    suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
+    return settings(
+        max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
 
 
 # ---- what is drawn ----
@@ -166,8 +167,9 @@ def holdings_of(tenancy: Tenancy, held: Iterable[Held]) -> Holdings:
 
 def charge_of(tenancy: Tenancy, h: Held) -> Charge:
     amounts = tenancy.amounts(h.gpus, h.cpus, h.gpu_types)
-    return Charge(row=tenancy.row(TenantName(h.tenant)), amounts=amounts,
-                  weighted_gpus=float(h.gpus))  # fmt: skip
+    return Charge(
+        row=tenancy.row(TenantName(h.tenant)), amounts=amounts, weighted_gpus=float(h.gpus)
+    )
 
 
 @dataclass(frozen=True)
@@ -258,9 +260,10 @@ def test_what_is_within_quota_fits_with_all_that_is_held_into_every_quota_above_
         if tenant.quota is None or not below:
             continue
         holders = [
-            h for h in case.held
+            h
+            for h in case.held
             if h.within_quota and name in ancestry(by_name, TenantName(h.tenant))
-        ]  # fmt: skip
+        ]
         for resource, bound in bounds(tenant.quota).items():
             total = sum(request(w).get(resource, 0) for w in below)
             if total or resource in ("gpus", "cpus"):
@@ -374,8 +377,13 @@ class World:
         self.away.append(found)
 
     def charge(self, wanted: Drawn, x: int) -> None:
-        held = Held(tenant=wanted.tenant, gpus=x % 9, cpus=x % 7, gpu_types={"h100": x % 3},
-                    within_quota=bool(x % 2))  # fmt: skip
+        held = Held(
+            tenant=wanted.tenant,
+            gpus=x % 9,
+            cpus=x % 7,
+            gpu_types={"h100": x % 3},
+            within_quota=bool(x % 2),
+        )
         charge = charge_of(self.tenancy, held)
         self.holdings.add(charge, held.within_quota, self.now_s)
         self.backlog.touch(charge.row)
@@ -410,9 +418,8 @@ steps = st.tuples(
 KIN = [
     Tenant(name=TenantName("ant"), priority=2, quota=Allowance(gpus=16)),
     Tenant(name=TenantName("bee"), priority=2, parent=TenantName("ant")),
-    Tenant(name=TenantName("cat"), priority=4, parent=TenantName("ant"),
-           quota=Allowance(gpus=8)),
-]  # fmt: skip
+    Tenant(name=TenantName("cat"), priority=4, parent=TenantName("ant"), quota=Allowance(gpus=8)),
+]
 """Three who share one quota, so that credits decide, and time may change who is within it."""
 
 worlds = st.builds(
@@ -473,12 +480,18 @@ changes_only = steps.filter(lambda step: step[0] != "wait")
 
 
 @quick(150)
-@given(tenancies(), weights, st.lists(drawn(), min_size=1, max_size=20),
-       st.lists(changes_only, max_size=12))  # fmt: skip
+@given(
+    tenancies(),
+    weights,
+    st.lists(drawn(), min_size=1, max_size=20),
+    st.lists(changes_only, max_size=12),
+)
 def test_a_report_in_the_middle_of_a_pass_does_not_change_what_the_pass_gives(
-    tenants: list[Tenant], weighed: CreditWeights, queue: list[Drawn],
+    tenants: list[Tenant],
+    weighed: CreditWeights,
+    queue: list[Drawn],
     history: list[tuple[str, Drawn, int]],
-) -> None:  # fmt: skip
+) -> None:
     found = []
     for reports in (False, True):
         world = World(tenants, weighed, WindowAverage(50 * HOUR_S))
@@ -653,14 +666,22 @@ def test_charges_that_are_all_released_leave_no_usage_behind(
 # ---- the whole federation ----
 
 TENANTS = (
-    Tenant(name=TenantName("lab"), priority=2, quota=Allowance(gpus=24),
-           limit=Allowance(gpus=40)),
-    Tenant(name=TenantName("vision"), priority=2, quota=Allowance(gpus=16, gpu_types={"a100": 8}),
-           parent=TenantName("lab")),
-    Tenant(name=TenantName("speech"), priority=3, quota=Allowance(gpus=16, cpus=12),
-           limit=Allowance(gpus=20, cpus=16), parent=TenantName("lab")),
+    Tenant(name=TenantName("lab"), priority=2, quota=Allowance(gpus=24), limit=Allowance(gpus=40)),
+    Tenant(
+        name=TenantName("vision"),
+        priority=2,
+        quota=Allowance(gpus=16, gpu_types={"a100": 8}),
+        parent=TenantName("lab"),
+    ),
+    Tenant(
+        name=TenantName("speech"),
+        priority=3,
+        quota=Allowance(gpus=16, cpus=12),
+        limit=Allowance(gpus=20, cpus=16),
+        parent=TenantName("lab"),
+    ),
     Tenant(name=TenantName("guests"), limit=Allowance(gpus=8)),
-)  # fmt: skip
+)
 WHO = ("vision", "speech", "guests", "lab", "stranger")
 SITES = ("alpine", "baker")
 Act = tuple[str, int, int]
@@ -720,12 +741,23 @@ def play(f: Loopback, history: Iterable[Act]) -> None:
 
 
 def _submit(f: Loopback, x: int, y: int) -> None:
-    job = replace(gang(1 + x % 2, 1 + y % 8), exclusive=x % 7 == 0,
-                  gpu_types=((), ("a100",), ("a100", "h100"))[x % 3])  # fmt: skip
+    job = replace(
+        gang(1 + x % 2, 1 + y % 8),
+        exclusive=x % 7 == 0,
+        gpu_types=((), ("a100",), ("a100", "h100"))[x % 3],
+    )
     more = (replace(job, nodes=1, name="serve"),) if x % 5 == 0 else ()
     indices = tuple(range(y % 4)) if x % 4 == 1 else ()
-    wanted = draft(job, *more, tenant=WHO[y % 5], asked_priority=1 + (x // 7) % 7, nice=y % 3,
-                   requeue=y % 5 > 0, array_indices=indices, array_max_running=x % 3)  # fmt: skip
+    wanted = draft(
+        job,
+        *more,
+        tenant=WHO[y % 5],
+        asked_priority=1 + (x // 7) % 7,
+        nice=y % 3,
+        requeue=y % 5 > 0,
+        array_indices=indices,
+        array_max_running=x % 3,
+    )
     f.ask(wanted)
 
 

@@ -35,9 +35,15 @@ def hosts() -> tuple[tuple[Node, ...], Fabric]:
         for row in csv.DictReader(file):
             parents[row["asw"]], parents[row["psw"]] = row["psw"], row["dsw"]
             nodes.append(
-                Node(name=row["node"], partitions=("gpu",), switch=row["asw"], cpus=96, gpus=8,
-                     gpu_type="gpu")
-            )  # fmt: skip
+                Node(
+                    name=row["node"],
+                    partitions=("gpu",),
+                    switch=row["asw"],
+                    cpus=96,
+                    gpus=8,
+                    gpu_type="gpu",
+                )
+            )
     return tuple(nodes), Fabric(parents)
 
 

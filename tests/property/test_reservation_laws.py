@@ -44,12 +44,15 @@ def states(draw: st.DrawFn) -> State:
         if hosts:
             running.append(
                 RunningJob(
-                    id=id_, tenant="t", priority=draw(st.integers(3, 7)), preemptible=True,
+                    id=id_,
+                    tenant="t",
+                    priority=draw(st.integers(3, 7)),
+                    preemptible=True,
                     started_at_s=0.0,
                     nodes={nodes[k].name: NodeShare(gpus=gpus, cpus=gpus) for k in hosts},
                     ends_by_s=NOW_S + draw(limits),
                 )
-            )  # fmt: skip
+            )
     return tuple(nodes), tuple(running)
 
 
@@ -118,10 +121,15 @@ def test_no_bid_delays_the_workload_that_room_is_kept_for(
 ) -> None:
     """Whichever of the bids are taken, and however long they run within their time limits."""
     requests = [
-        BidRequest(id=WorkloadId(101 + k), jobs=(job,), time_limit_s=limit_s, priority=2,
-                   preempt_gpus=budget)
+        BidRequest(
+            id=WorkloadId(101 + k),
+            jobs=(job,),
+            time_limit_s=limit_s,
+            priority=2,
+            preempt_gpus=budget,
+        )
         for k, (job, limit_s, budget) in enumerate(others)
-    ]  # fmt: skip
+    ]
     requests.insert(before, BidRequest(id=WorkloadId(100), jobs=(blocked,), priority=1))
     rest = list(scheduler(state).bid(requests, NOW_S, reserving=True))
     first = next(answer for answer in rest if answer.id == 100)

@@ -20,25 +20,59 @@ from federator.sim.importers.sacct import SacctRecord, read_records
 from tests.unit.sim.importers.test_sacct import DATA
 
 LINES = (DATA / "24.11" / "duplicates.txt").read_text().splitlines()
-DOCUMENTS = [json.loads(gzip.decompress((DATA / release / "jobs.json.gz").read_bytes()))
-             for release in ("22.05", "24.11")]  # fmt: skip
+DOCUMENTS = [
+    json.loads(gzip.decompress((DATA / release / "jobs.json.gz").read_bytes()))
+    for release in ("22.05", "24.11")
+]
 for _document in DOCUMENTS:
     _document["jobs"] = [job | {"steps": []} for job in _document["jobs"][:4]]
 
 ODD = st.sampled_from(
-    ["", "Unknown", "0", "-1", "4294967294", "9" * 17, "9" * 30, "²", "1e9", "nan", "UNLIMITED",
-     "0001-01-01T00:00:00-23:59", "9999-12-31T23:59:59-23:59", "2026-11-21T20:00:00+00:00:00.5",
-     "gres/gpu=999999999", "gres/gpu:=,gres/gpu=1", "gres/gpu=²", "RUNNING", "PREEMPTED",
-     "CANCELLED by 0", "\x85", "\0", "7.batch", "7_[1-3]"]
-)  # fmt: skip
+    [
+        "",
+        "Unknown",
+        "0",
+        "-1",
+        "4294967294",
+        "9" * 17,
+        "9" * 30,
+        "²",
+        "1e9",
+        "nan",
+        "UNLIMITED",
+        "0001-01-01T00:00:00-23:59",
+        "9999-12-31T23:59:59-23:59",
+        "2026-11-21T20:00:00+00:00:00.5",
+        "gres/gpu=999999999",
+        "gres/gpu:=,gres/gpu=1",
+        "gres/gpu=²",
+        "RUNNING",
+        "PREEMPTED",
+        "CANCELLED by 0",
+        "\x85",
+        "\0",
+        "7.batch",
+        "7_[1-3]",
+    ]
+)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | ODD
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | ODD
     | st.sampled_from([2**31, 2**32 - 2, 2**53 + 1, 2**63, 2**64, 10**30, -(2**63)]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-        st.sampled_from(["set", "number", "infinite", "type", "name", "count"]), inner, max_size=3
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["set", "number", "infinite", "type", "name", "count"]),
+            inner,
+            max_size=3,
+        )
     ),
     max_leaves=4,
-)  # fmt: skip
+)
 
 
 def read(data: bytes) -> list[SacctRecord]:
@@ -101,16 +135,26 @@ def stays(draw: st.DrawFn) -> list[SacctRecord]:
     few = st.sampled_from
     return [
         SacctRecord(
-            line=line, job_id=draw(few("789")), cluster=draw(few(["", "alpha"])), account="",
-            user=draw(few(["ann", "bob"])), partition="gpu",
+            line=line,
+            job_id=draw(few("789")),
+            cluster=draw(few(["", "alpha"])),
+            account="",
+            user=draw(few(["ann", "bob"])),
+            partition="gpu",
             states=(draw(few(["COMPLETED", "REQUEUED", "PREEMPTED", "RESIZING", "PENDING"])),),
-            submit_s=draw(st.integers(1, 9) | st.none()), eligible_s=None,
+            submit_s=draw(st.integers(1, 9) | st.none()),
+            eligible_s=None,
             start_s=draw(st.integers(1, 20) | st.none()),
-            elapsed_s=draw(st.integers(0, 9) | st.none()), limit_s=60.0,
-            ran=draw(st.booleans()), gpus=draw(st.integers(0, 3)), gpu_type="", nodes=1, cpus=1,
+            elapsed_s=draw(st.integers(0, 9) | st.none()),
+            limit_s=60.0,
+            ran=draw(st.booleans()),
+            gpus=draw(st.integers(0, 3)),
+            gpu_type="",
+            nodes=1,
+            cpus=1,
         )
         for line in range(draw(st.integers(0, 12)))
-    ]  # fmt: skip
+    ]
 
 
 @given(stays())

@@ -38,8 +38,20 @@ ANYTHING = st.text(st.characters(), max_size=9)  # surrogates too
 LARGE = st.one_of(
     st.integers(1, 2**31 - 1).map(str), st.sampled_from(["2147483647", "1000000T", "2147483647K"])
 )
-AMOUNTS = ("nodes", "ntasks", "cpus-per-task", "gpus", "gpus-per-node", "gpus-per-task", "mem",
-           "mem-per-cpu", "mem-per-gpu", "cpus-per-gpu", "ntasks-per-gpu", "time")  # fmt: skip
+AMOUNTS = (
+    "nodes",
+    "ntasks",
+    "cpus-per-task",
+    "gpus",
+    "gpus-per-node",
+    "gpus-per-task",
+    "mem",
+    "mem-per-cpu",
+    "mem-per-gpu",
+    "cpus-per-gpu",
+    "ntasks-per-gpu",
+    "time",
+)
 
 
 @st.composite
@@ -85,9 +97,15 @@ def test_interpret_survives_every_value_of_the_options_it_reads(values: dict[str
         interpret(Submission(components=(component,), script="#!/bin/sh\n"))
 
 
-@given(st.lists(st.dictionaries(st.sampled_from(["nice", "fed-priority"]),
-                                st.one_of(st.integers().map(str), NUMBERS)),
-                min_size=1, max_size=3))  # fmt: skip
+@given(
+    st.lists(
+        st.dictionaries(
+            st.sampled_from(["nice", "fed-priority"]), st.one_of(st.integers().map(str), NUMBERS)
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
 def test_whatever_a_user_asks_for_a_workload_is_only_lowered(
     components: list[dict[str, str]],
 ) -> None:
@@ -101,8 +119,11 @@ def test_whatever_a_user_asks_for_a_workload_is_only_lowered(
 THEIRS = [name for name in (*OPTIONS, *ALIASES) if name not in OWN]
 
 
-@given(st.sampled_from(THEIRS).flatmap(lambda name: st.integers(1, len(name)).map(
-    lambda end: name[:end])))  # fmt: skip
+@given(
+    st.sampled_from(THEIRS).flatmap(
+        lambda name: st.integers(1, len(name)).map(lambda end: name[:end])
+    )
+)
 def test_an_abbreviation_that_sbatch_completes_never_means_an_option_of_ours(prefix: str) -> None:
     meant = {ALIASES.get(name, name) for name in THEIRS if name.startswith(prefix)}
     if prefix in OPTIONS or len(meant) == 1:
@@ -114,15 +135,21 @@ def test_an_abbreviation_that_sbatch_completes_never_means_an_option_of_ours(pre
 
 
 @given(
-    component=st.lists(st.builds(Option, name=st.one_of(st.sampled_from(NAMES), ANYTHING),
-                                 value=st.one_of(st.none(), ANYTHING)), max_size=2).map(tuple),
+    component=st.lists(
+        st.builds(
+            Option,
+            name=st.one_of(st.sampled_from(NAMES), ANYTHING),
+            value=st.one_of(st.none(), ANYTHING),
+        ),
+        max_size=2,
+    ).map(tuple),
     script=st.one_of(st.just("#!/bin/sh\n"), ANYTHING.map(lambda text: f"#!/bin/sh\n{text}")),
     script_encoding=st.sampled_from(["utf-8", "latin-1"]),
     args=st.lists(ANYTHING, max_size=2).map(tuple),
     environment=st.dictionaries(ANYTHING, ANYTHING, max_size=2),
     work_dir=st.one_of(ANYTHING, ANYTHING.map(lambda text: f"/{text}")),
     umask=st.integers(),
-)  # fmt: skip
+)
 def test_what_a_client_made_by_hand_sends_can_travel_or_is_refused(
     component: tuple[Option, ...], **fields: Any
 ) -> None:
@@ -144,9 +171,16 @@ def test_amounts_that_are_accepted_can_be_encoded(values: dict[str, str]) -> Non
             id=1, tenant="t", user="u", priority=1, jobs=found.jobs, time_limit_s=found.time_limit_s
         )
         row = QueueRow(
-            id=1, name="n", user="u", tenant="t", priority=1, state="PENDING", attempt=0,
-            submitted_at_s=0.0, gpus=sum(job.total_gpus for job in found.jobs),
-        )  # fmt: skip
+            id=1,
+            name="n",
+            user="u",
+            tenant="t",
+            priority=1,
+            state="PENDING",
+            attempt=0,
+            submitted_at_s=0.0,
+            gpus=sum(job.total_gpus for job in found.jobs),
+        )
         assert frame(Ask(pass_id=1, requests=(request,)))
         assert frame(QueueReply(rows=(row,), now_s=0.0))
 

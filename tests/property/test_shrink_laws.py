@@ -51,12 +51,18 @@ def sites(draw: st.DrawFn) -> Site:
             optional = draw(st.sets(st.sampled_from([1, 2])))
             running.append(
                 RunningJob(
-                    id=id_, tenant="nlp", priority=draw(st.integers(5, 7)), preemptible=True,
-                    started_at_s=float(draw(st.integers(0, 3))), components=components,
-                    nodes=together(components.values()), optional_jobs=tuple(sorted(optional)),
-                    optional=draw(st.booleans()), saves_in_time=draw(st.booleans()),
+                    id=id_,
+                    tenant="nlp",
+                    priority=draw(st.integers(5, 7)),
+                    preemptible=True,
+                    started_at_s=float(draw(st.integers(0, 3))),
+                    components=components,
+                    nodes=together(components.values()),
+                    optional_jobs=tuple(sorted(optional)),
+                    optional=draw(st.booleans()),
+                    saves_in_time=draw(st.booleans()),
                 )
-            )  # fmt: skip
+            )
     return loaded(nodes, running, set()), tuple(running)
 
 
@@ -164,9 +170,15 @@ def test_these_sites_do_shrink() -> None:
     nodes = rack("a", 2)
     parts = {0: {"a1": NodeShare(gpus=8)}, 1: {"a2": NodeShare(gpus=8)}}
     job = RunningJob(
-        id=5, tenant="nlp", priority=7, preemptible=True, started_at_s=0.0, components=parts,
-        nodes=together(parts.values()), optional_jobs=(1,),
-    )  # fmt: skip
+        id=5,
+        tenant="nlp",
+        priority=7,
+        preemptible=True,
+        started_at_s=0.0,
+        components=parts,
+        nodes=together(parts.values()),
+        optional_jobs=(1,),
+    )
     (bid,) = ask((loaded(nodes, [job], set()), (job,)), gang(1))
     assert bid is not None
     assert (bid.victims, bid.shrinks) == ((), ((5, 1),))

@@ -64,13 +64,16 @@ NAIVE: Mapping[str, tuple[TracePolicy, Callable[[Trace], list[NaiveJob]]]] = {
     "pool-fifo": (trace_policy("pool-fifo"), lambda t: naive_strict(t, lambda _: 0, True)),
     "pool-sjf": (trace_policy("pool-sjf"), lambda t: naive_strict(t, lambda j: j.duration_s, True)),
     "pool-fifo-count": (
-        trace_policy("pool-fifo-count"), lambda t: naive_strict(t, lambda _: 0, False),
+        trace_policy("pool-fifo-count"),
+        lambda t: naive_strict(t, lambda _: 0, False),
     ),
     "pool-sjf-count": (
-        trace_policy("pool-sjf-count"), lambda t: naive_strict(t, lambda j: j.duration_s, False),
+        trace_policy("pool-sjf-count"),
+        lambda t: naive_strict(t, lambda j: j.duration_s, False),
     ),
     "ssf": (
-        trace_policy("ssf"), lambda t: naive_strict(t, lambda j: j.duration_s * j.gpus, False),
+        trace_policy("ssf"),
+        lambda t: naive_strict(t, lambda j: j.duration_s * j.gpus, False),
     ),
     "gssf": (
         trace_policy("gssf"),
@@ -78,26 +81,30 @@ NAIVE: Mapping[str, tuple[TracePolicy, Callable[[Trace], list[NaiveJob]]]] = {
     ),
     "maxmin": (trace_policy("maxmin"), naive_maxmin),
     "tiresias": (
-        TiresiasReplay(bounds_gpu_s=BOUNDS_GPU_S), lambda t: naive_tiresias(t, BOUNDS_GPU_S),
+        TiresiasReplay(bounds_gpu_s=BOUNDS_GPU_S),
+        lambda t: naive_tiresias(t, BOUNDS_GPU_S),
     ),
     "themis": (ThemisReplay(lease_s=LEASE_S), lambda t: naive_themis(t, LEASE_S)),
     "themis without preemption": (ThemisReplay(lease_s=None), lambda t: naive_themis(t, None)),
     "federated": (trace_policy("federated"), lambda t: naive_federated(t)[0]),
     "sia-vc": (trace_policy("sia-vc"), naive_sia_vc),
     "sia, forecasts perfect": (
-        PERFECT_SIA, lambda t: naive_sia(t, WINDOWS_S, naive_perfect_load(t)),
+        PERFECT_SIA,
+        lambda t: naive_sia(t, WINDOWS_S, naive_perfect_load(t)),
     ),
     "sia, forecasts wrong": (
-        ScriptedSia(windows_s=WINDOWS_S), lambda t: naive_sia(t, WINDOWS_S, scripted_load),
+        ScriptedSia(windows_s=WINDOWS_S),
+        lambda t: naive_sia(t, WINDOWS_S, scripted_load),
     ),
-}  # fmt: skip
+}
 
 ALL = sorted(TRACE_POLICIES)
 
 
 def quick(examples: int) -> settings:
-    return settings(max_examples=examples, deadline=None,
-                    suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
+    return settings(
+        max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
 
 
 @st.composite
@@ -215,9 +222,16 @@ def test_a_pool_that_shares_nothing_is_not_changed_by_the_others(name: str, trac
         rows = [row for row, own in enumerate(trace.pool) if own == k]
         for row in rows:
             alone.add(
-                job_id="", line=0, submit_s=trace.submit_s[row], duration_s=trace.duration_s[row],
-                gpus=trace.gpus[row], num_nodes=None, cpus=None, pool=pool.name, user="",
-            )  # fmt: skip
+                job_id="",
+                line=0,
+                submit_s=trace.submit_s[row],
+                duration_s=trace.duration_s[row],
+                gpus=trace.gpus[row],
+                num_nodes=None,
+                cpus=None,
+                pool=pool.name,
+                user="",
+            )
         ends_s = trace_policy(name).replay(alone.trace, AUDITED).end_s
         assert ends_s == [together.end_s[row] for row in rows]
 
@@ -256,11 +270,34 @@ def test_jobs_get_the_nodes_that_the_rules_say(
 
 POOLS = (TracePool(name="ant", nodes=2, gpus_per_node=8),)
 PIECES = st.sampled_from(
-    [" ", ",", "2026-11-21T20:00:00", "submit_s,duration_s,gpus,pool",
-     "JobID|Partition|State|Submit|ElapsedRaw|AllocTRES",
-     "\n", "|", '"', "ant", "0", "1", "-1", "1e9", "\0", "\x1f\x8b", "{", '{"jobs":[', "]}",
-     "; SWF", "COMPLETED", "gres/gpu=1", "\ufeff", "9" * 30, "1 " * 18, "\x85"]
-)  # fmt: skip
+    [
+        " ",
+        ",",
+        "2026-11-21T20:00:00",
+        "submit_s,duration_s,gpus,pool",
+        "JobID|Partition|State|Submit|ElapsedRaw|AllocTRES",
+        "\n",
+        "|",
+        '"',
+        "ant",
+        "0",
+        "1",
+        "-1",
+        "1e9",
+        "\0",
+        "\x1f\x8b",
+        "{",
+        '{"jobs":[',
+        "]}",
+        "; SWF",
+        "COMPLETED",
+        "gres/gpu=1",
+        "\ufeff",
+        "9" * 30,
+        "1 " * 18,
+        "\x85",
+    ]
+)
 
 
 @quick(400)

@@ -34,8 +34,9 @@ def plans(scheduler: SiteScheduler, wanted: list[Job]) -> list[Bid | None]:
 
 steps = st.tuples(
     st.sampled_from(["hold", "release", "load", "drain", "sweep", "bid"]),
-    st.integers(0, 7), st.integers(0, 7),
-)  # fmt: skip
+    st.integers(0, 7),
+    st.integers(0, 7),
+)
 
 
 @SOME
@@ -108,9 +109,12 @@ def test_the_same_or_more_of_everything_fails_with_what_failed(
     if job.nodes is None or job.gpus or job.cpus:
         return
     larger = replace(
-        job, nodes=job.nodes + nodes_more, gpus_per_node=job.gpus_per_node + gpus_more,
-        mem_mib_per_node=job.mem_mib_per_node + mem_more, features=("ib",),
-    )  # fmt: skip
+        job,
+        nodes=job.nodes + nodes_more,
+        gpus_per_node=job.gpus_per_node + gpus_more,
+        mem_mib_per_node=job.mem_mib_per_node + mem_more,
+        features=("ib",),
+    )
     assert answer(cache, larger) is REFUSAL
     smaller = replace(job, nodes=1, gpus_per_node=0, cpus_per_node=1, mem_mib_per_node=0)
     if smaller != job:

@@ -32,8 +32,12 @@ running = st.builds(
     optional=st.booleans(),
     optional_jobs=st.sampled_from([(), (1,), (1, 2)]),
 ).map(lambda job: replace(job, components={k: dict(job.nodes) for k in job.optional_jobs}))
-local = st.builds(LocalJob, id=st.integers(0, 2**40), ends_by_s=ends,
-                  nodes=st.lists(names, unique=True).map(tuple))  # fmt: skip
+local = st.builds(
+    LocalJob,
+    id=st.integers(0, 2**40),
+    ends_by_s=ends,
+    nodes=st.lists(names, unique=True).map(tuple),
+)
 
 
 @st.composite
@@ -45,21 +49,29 @@ def nodes(draw: st.DrawFn) -> tuple[Node, ...]:
             closed_partitions=draw(st.sampled_from([(), ("c",)])),
             switch=draw(st.sampled_from(["", "r1"])),
             state=draw(st.sampled_from(NodeState)),
-            cpus=64, cpus_alloc=draw(st.integers(0, 80)), mem_mib=1000,
-            gpu_type=draw(st.sampled_from(["", "a100"])), gpus=draw(st.integers(0, 8)),
-            gpu_mem_gib=draw(st.sampled_from([0.0, 80.0])), nvlink=draw(st.booleans()),
-            gpu_weight=2.0, features=draw(st.sampled_from([(), ("nvlink",)])),
+            cpus=64,
+            cpus_alloc=draw(st.integers(0, 80)),
+            mem_mib=1000,
+            gpu_type=draw(st.sampled_from(["", "a100"])),
+            gpus=draw(st.integers(0, 8)),
+            gpu_mem_gib=draw(st.sampled_from([0.0, 80.0])),
+            nvlink=draw(st.booleans()),
+            gpu_weight=2.0,
+            features=draw(st.sampled_from([(), ("nvlink",)])),
         )
         for k in range(draw(st.integers(1, 3)))
-    )  # fmt: skip
+    )
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(nodes(), st.lists(running, max_size=4), st.lists(local, max_size=4), st.booleans())
 def test_a_snapshot_reads_back_as_it_was_shown(
-    tmp_path: Path, site: tuple[Node, ...], runs: list[RunningJob], other: list[LocalJob],
+    tmp_path: Path,
+    site: tuple[Node, ...],
+    runs: list[RunningJob],
+    other: list[LocalJob],
     holding: bool,
-) -> None:  # fmt: skip
+) -> None:
     scheduler = SiteScheduler(("gpu",))
     scheduler.update(site, (), running=runs, local=other, switches={"r1": "spine"})
     if holding:

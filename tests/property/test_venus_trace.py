@@ -117,9 +117,10 @@ def test_the_month_runs_end_to_end(policy: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "policy", [trace_policy("sia-vc"), SiaReplay(knowledge=Knowledge.PERFECT)],
+    "policy",
+    [trace_policy("sia-vc"), SiaReplay(knowledge=Knowledge.PERFECT)],
     ids=["sia-vc", "sia, forecasts perfect"],
-)  # fmt: skip
+)
 def test_whoever_knows_what_comes_slows_none_of_the_month(
     venus: Trace, policy: TracePolicy
 ) -> None:

@@ -16,14 +16,18 @@ from federator.sim.report.before_after import compare
 from federator.sim.trace import ReplayOptions, TracePool
 from federator.sim.whatif import live_through, question_of, rules_of
 
-CONFIG = FederationConfig.model_validate({
-    "federation": "laws", "store": "memory:", "regions": {"r": {"shared": "/s"}},
-    "sites": {
-        name: {"region": "r", "partitions": ["fed"], "command": ["true"]}
-        for name in ("ant", "bee")
-    },
-    "tenants": {"red": {"priority": 2, "quota": {"gpus": 4}}, "blue": {"limit": {"gpus": 6}}},
-})  # fmt: skip
+CONFIG = FederationConfig.model_validate(
+    {
+        "federation": "laws",
+        "store": "memory:",
+        "regions": {"r": {"shared": "/s"}},
+        "sites": {
+            name: {"region": "r", "partitions": ["fed"], "command": ["true"]}
+            for name in ("ant", "bee")
+        },
+        "tenants": {"red": {"priority": 2, "quota": {"gpus": 4}}, "blue": {"limit": {"gpus": 6}}},
+    }
+)
 POOLS = {
     SiteName("ant"): (TracePool(name="ant", nodes=2, gpus_per_node=4, gpu_type="a100"),),
     SiteName("bee"): (
@@ -40,18 +44,27 @@ def histories(draw: st.DrawFn) -> list[SacctRecord]:
     records = []
     for line in range(draw(st.integers(0, 14))):
         submit_s = draw(st.integers(1, 30))
-        records.append(SacctRecord(
-            line=line, job_id=draw(few(["7", "8", "9_1", "9_2", "5+0", "5+1"])),
-            cluster=draw(few(["ant", "bee", "bee", "cat"])),
-            account=draw(few(["red", "Blue", "guests"])), user=draw(few(["ann", "bob"])),
-            partition=draw(few(["gpu", "big", "cpu"])),
-            states=(draw(few(["COMPLETED", "FAILED", "REQUEUED", "PREEMPTED", "RUNNING"])),),
-            submit_s=submit_s, eligible_s=draw(few([None, submit_s, submit_s + 3])),
-            start_s=draw(few([None, submit_s + 5, submit_s + 9, submit_s - 1])),
-            elapsed_s=draw(st.none() | st.integers(0, 40)), limit_s=draw(few([30.0, 600.0])),
-            ran=draw(few([True, True, False])), gpus=draw(st.integers(0, 10)),
-            gpu_type=draw(few(["", "", "a100", "odd"])), nodes=draw(few([None, 1, 2, 3])), cpus=1,
-        ))  # fmt: skip
+        records.append(
+            SacctRecord(
+                line=line,
+                job_id=draw(few(["7", "8", "9_1", "9_2", "5+0", "5+1"])),
+                cluster=draw(few(["ant", "bee", "bee", "cat"])),
+                account=draw(few(["red", "Blue", "guests"])),
+                user=draw(few(["ann", "bob"])),
+                partition=draw(few(["gpu", "big", "cpu"])),
+                states=(draw(few(["COMPLETED", "FAILED", "REQUEUED", "PREEMPTED", "RUNNING"])),),
+                submit_s=submit_s,
+                eligible_s=draw(few([None, submit_s, submit_s + 3])),
+                start_s=draw(few([None, submit_s + 5, submit_s + 9, submit_s - 1])),
+                elapsed_s=draw(st.none() | st.integers(0, 40)),
+                limit_s=draw(few([30.0, 600.0])),
+                ran=draw(few([True, True, False])),
+                gpus=draw(st.integers(0, 10)),
+                gpu_type=draw(few(["", "", "a100", "odd"])),
+                nodes=draw(few([None, 1, 2, 3])),
+                cpus=1,
+            )
+        )
     return records
 
 

@@ -102,8 +102,10 @@ class Running:
         with (self.folder / "daemon.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [str(BIN / "federator"), "daemon", "--config", str(self.config), *self.options],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
 
     def kill(self) -> None:
         """SIGKILL: no goodbye."""
@@ -141,9 +143,15 @@ class Running:
             **more,
         }
         return subprocess.run(
-            [str(BIN / program), *arguments], input=stdin, text=True, capture_output=True,
-            check=False, timeout=120, env=environment, cwd=cwd or self.folder,
-        )  # fmt: skip
+            [str(BIN / program), *arguments],
+            input=stdin,
+            text=True,
+            capture_output=True,
+            check=False,
+            timeout=120,
+            env=environment,
+            cwd=cwd or self.folder,
+        )
 
     def all_up(self) -> bool:
         told = self.run("fsinfo", "--json")
@@ -228,8 +236,11 @@ class Running:
         rows = json.loads(told.stdout)["jobs"] if told.returncode == 0 else []
         for site in layout.SITES:
             names = [f"/home/*/{STARTS}"]
-            names += [f"/home/{row['user']}/{output_name(row)}*" for row in rows
-                      if row["site"] == site.name and row["site_job_id"]]  # fmt: skip
+            names += [
+                f"/home/{row['user']}/{output_name(row)}*"
+                for row in rows
+                if row["site"] == site.name and row["site_job_id"]
+            ]
             at(site.name, "sh", "-c", f"rm -f {' '.join(names)}")
 
 
@@ -309,16 +320,26 @@ def close_again(site: str) -> None:
 def fill(site: str, seconds: int = 300) -> None:
     """Local users take every GPU node of a site."""
     nodes = layout.GPU_NODES.count
-    at(site, "sbatch", "--partition=local", f"--nodes={nodes}", "--gres=gpu:8", "--exclusive",
-       "--output=/dev/null", f"--wrap=sleep {seconds}", user=layout.LOCAL_USER)  # fmt: skip
+    at(
+        site,
+        "sbatch",
+        "--partition=local",
+        f"--nodes={nodes}",
+        "--gres=gpu:8",
+        "--exclusive",
+        "--output=/dev/null",
+        f"--wrap=sleep {seconds}",
+        user=layout.LOCAL_USER,
+    )
     running = ("squeue", "--noheader", "--states=R", "--partition=local")
     within(90, lambda: at(site, *running))
 
 
 def agents(site: str) -> list[int]:
     """Process ids of the agents at a site."""
-    return [int(pid) for pid in
-            at(site, "sh", "-c", f"pgrep --exact --full '{AGENT}' || true").split()]  # fmt: skip
+    return [
+        int(pid) for pid in at(site, "sh", "-c", f"pgrep --exact --full '{AGENT}' || true").split()
+    ]
 
 
 def output_of(row: Row, user: str = "vision1") -> str:

@@ -95,10 +95,17 @@ def start(site: SiteLayout, state: StateDir) -> PlainSite:
     image = images.ensure(site, state, lambda _site, _doing: None)
     client = docker.from_env()
     container = client.containers.run(
-        image, ["infinity"], entrypoint="sleep", name=f"{PREFIX}-plain-{site.name}",
-        hostname="plain", ports={"22/tcp": ("127.0.0.1", None)}, labels={LABEL: PREFIX},
-        init=True, cap_add=CAPABILITIES, detach=True,
-    )  # fmt: skip
+        image,
+        ["infinity"],
+        entrypoint="sleep",
+        name=f"{PREFIX}-plain-{site.name}",
+        hostname="plain",
+        ports={"22/tcp": ("127.0.0.1", None)},
+        labels={LABEL: PREFIX},
+        init=True,
+        cap_add=CAPABILITIES,
+        detach=True,
+    )
     container.reload()
     (bound,) = container.ports["22/tcp"]
     plain = PlainSite(layout=site, container=container, port=int(bound["HostPort"]))

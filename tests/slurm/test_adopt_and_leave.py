@@ -53,14 +53,16 @@ class Joined(Running):
                     "gpus": {"a100": {"mem_gib": 80, "nvlink": True}},
                     "sites": {
                         site.layout.name: {
-                            "region": "here", "ssh": ssh, "partitions": ["fed"],
+                            "region": "here",
+                            "ssh": ssh,
+                            "partitions": ["fed"],
                             "poll_interval_s": 0.5,
                         }
                     },
                     "tenants": {"vision": {"quota": {"gpus": 6}, "users": ["vision1", "gone"]}},
                 }
             )
-        )  # fmt: skip
+        )
 
     def site_command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         verb, *rest = arguments

@@ -62,8 +62,14 @@ def accepted(site: str, plan: dict[str, Any]) -> set[str]:
     nodes = plan["nodes"]
     gpus = {share["gpus"] for share in nodes.values()}
     cpus = max(share["cpus"] for share in nodes.values())
-    options = [f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}", f"-p{plan['partition']}",
-               "--ntasks-per-node=1", f"--cpus-per-task={cpus}", "--wrap=true"]  # fmt: skip
+    options = [
+        f"--nodes={len(nodes)}",
+        f"--nodelist={','.join(nodes)}",
+        f"-p{plan['partition']}",
+        "--ntasks-per-node=1",
+        f"--cpus-per-task={cpus}",
+        "--wrap=true",
+    ]
     if gpus != {0}:
         total = sum(share["gpus"] for share in nodes.values())
         each = f"--gpus-per-node={gpus.pop()}" if len(gpus) == 1 else f"--gpus={total}"
@@ -77,8 +83,17 @@ def accepted(site: str, plan: dict[str, Any]) -> set[str]:
 
 def occupy(site: str, *options: str) -> None:
     """A local job that holds something, and has started."""
-    id_ = at(site, "sbatch", "--parsable", "-plocal", "--output=/dev/null", "-n1", *options,
-             "--wrap=sleep 900", user=layout.LOCAL_USER).strip()  # fmt: skip
+    id_ = at(
+        site,
+        "sbatch",
+        "--parsable",
+        "-plocal",
+        "--output=/dev/null",
+        "-n1",
+        *options,
+        "--wrap=sleep 900",
+        user=layout.LOCAL_USER,
+    ).strip()
     within(60, lambda: "RUNNING" in at(site, "squeue", "-h", f"-j{id_}", "-o%T"))
 
 

@@ -64,8 +64,9 @@ def trainable(testbed: StateDir) -> Iterator[None]:
 def evicting(trainable: None, tmp_path: Path) -> Iterator[Running]:
     preemption = {"grace_s": GRACE_S, "cooldown_s": 1.0, "budget_frac": 1.0}
     tenants = {"bio": {"quota": {"gpus": 0}}}
-    yield from lasting(Running(tmp_path, tenants=tenants, pass_interval_s=5.0,
-                               preemption=preemption))  # fmt: skip
+    yield from lasting(
+        Running(tmp_path, tenants=tenants, pass_interval_s=5.0, preemption=preemption)
+    )
 
 
 def script(name: str, options: str) -> str:

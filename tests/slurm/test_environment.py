@@ -79,8 +79,9 @@ def plain(row: Row, components: list[list[str]], node_names: list[str], script: 
         count = 2 if "-N2" in words else 1
         nodes = ",".join(next(names) for _ in range(count))
         placed.append(["--partition=fed", "--account=vision", f"--nodelist={nodes}", *words])
-    id_ = at(row["site"], "sbatch", "--parsable", *joined(placed), user="vision1",
-             stdin=script).strip()  # fmt: skip
+    id_ = at(
+        row["site"], "sbatch", "--parsable", *joined(placed), user="vision1", stdin=script
+    ).strip()
     within(60, lambda: not at(row["site"], "squeue", "--noheader", f"--jobs={id_}"))
     return dict(row, site_job_id=int(id_))
 
@@ -98,8 +99,10 @@ def forget(plain_row: Row) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_environment_is_that_of_plain_sbatch(federation: Running, shape: str) -> None:
     """At alpine (22.05) and cedar (26.05); of a het job, the leader's."""
-    asked = [[[word.format(gpu=gpu) for word in words] for words in SHAPES[shape]]
-             for gpu in ("a100", "h100")]  # fmt: skip
+    asked = [
+        [[word.format(gpu=gpu) for word in words] for words in SHAPES[shape]]
+        for gpu in ("a100", "h100")
+    ]
     ids = [federation.submit(PRINT, *joined(components)) for components in asked]
     for row, components in zip(federation.await_end(*ids), asked, strict=True):
         output = output_of(row)

@@ -27,11 +27,21 @@ STATE, LOGS, MAPS = "/var/lib/federator-node", "/var/log/federator", "/run/feder
 SETTINGS: dict[str, Any] = {
     "nvidia_smi": SMI,
     "gate": {"enabled": False},  # it would ask for more than the stand-in knows
-    "epilog": {"dcgm_mapping_dir": f"{MAPS}/%n", "gpu_memory": "drain", "gpu_wait_s": 0.2,
-               "kill_grace_s": 0.2},
-    "watch": {"interval_s": 10, "looks": 1, "zombie_s": 2, "idle_s": 3, "warn_again_s": 600,
-              "reclaim_after_s": 2},
-}  # fmt: skip
+    "epilog": {
+        "dcgm_mapping_dir": f"{MAPS}/%n",
+        "gpu_memory": "drain",
+        "gpu_wait_s": 0.2,
+        "kill_grace_s": 0.2,
+    },
+    "watch": {
+        "interval_s": 10,
+        "looks": 1,
+        "zombie_s": 2,
+        "idle_s": 3,
+        "warn_again_s": 600,
+        "reclaim_after_s": 2,
+    },
+}
 _SMI = f"""#!/bin/sh
 case "$1" in
   --query-gpu=*) cat "{USE}/$SLURMD_NODENAME.gpus" ;;
@@ -60,8 +70,13 @@ def shell(site: str, script: str, user: str | None = None) -> str:
 
 def configure(site: str, **watch: object) -> None:
     settings = SETTINGS | {"watch": SETTINGS["watch"] | watch}
-    at(site, "sh", "-c", f"cat >{CONFIG}.new && mv {CONFIG}.new {CONFIG}",
-       stdin=json.dumps(settings))  # fmt: skip
+    at(
+        site,
+        "sh",
+        "-c",
+        f"cat >{CONFIG}.new && mv {CONFIG}.new {CONFIG}",
+        stdin=json.dumps(settings),
+    )
 
 
 def gpus(site: str, node: str, memory_mib: int, percent: int) -> None:
@@ -97,8 +112,15 @@ def nodes(testbed: object) -> Iterator[None]:
 
 def submit(site: str, node: str, script: str, *options: str, user: str = "vision1") -> int:
     """The id of a job of two GPUs on ``node``, once it runs and its output can be read."""
-    argv = ["sbatch", "--parsable", "--partition=local", f"--nodelist={node}", "--gres=gpu:2",
-            "--output=job-%j.out", *options]  # fmt: skip
+    argv = [
+        "sbatch",
+        "--parsable",
+        "--partition=local",
+        f"--nodelist={node}",
+        "--gres=gpu:2",
+        "--output=job-%j.out",
+        *options,
+    ]
     job = int(at(site, "sh", "-c", 'cd && exec "$@"', "-", *argv, user=user, stdin=script))
     within(90, lambda: slurm_job(site, job)["JobState"] != "PENDING")
     within(60, lambda: shell(site, f"ls /home/{user}/job-{job}.out 2>/dev/null || true"))
@@ -151,8 +173,9 @@ def _leftovers(site: str) -> None:
     going = submit(site, node, LEAVES.format(seconds=77772, name="job-goes"))
     within(60, lambda: "2" in shell(site, "ls /tmp | grep -c '^job-.*began' || true"))
     maps = shell(site, f"cd {MAPS}/{node} && grep . [0-9]*").split()
-    gpus_of = {job: {m.split(":")[0] for m in maps if m.endswith(f":{job}")}
-               for job in (staying, going)}  # fmt: skip
+    gpus_of = {
+        job: {m.split(":")[0] for m in maps if m.endswith(f":{job}")} for job in (staying, going)
+    }
     assert [len(found) for found in gpus_of.values()] == [2, 2], maps
     assert runs(site, "sleep 77772")
     shell(site, "touch /tmp/job-goes.end")
@@ -206,8 +229,10 @@ while [ ! -e /tmp/job-held.end ]; do sleep 0.1; done
 def test_an_epilog_that_is_absent_broken_or_killed_costs_nobody_anything(hook: str) -> None:
     def work(site: str) -> None:
         path = "/opt/federator/libexec/fed-epilog"
-        text = {"broken": "#!/usr/bin/python3 -I\nimport nothing_of_the_kind\n",
-                "killed": "#!/bin/sh\nkill -9 $$\n"}  # fmt: skip
+        text = {
+            "broken": "#!/usr/bin/python3 -I\nimport nothing_of_the_kind\n",
+            "killed": "#!/bin/sh\nkill -9 $$\n",
+        }
         shell(site, f"cp -p {path} {path}.aside && rm {path}")
         try:
             if hook in text:
@@ -297,8 +322,17 @@ def _array(site: str) -> None:
     node, reclaim = f"{site}-g7", "requeue" if site == layout.SITES[0].name else "cancel"
     configure(site, reclaim=reclaim)
     gpus(site, node, 40_000, 90)
-    argv = ["sbatch", "--parsable", "--partition=local", f"--nodelist={node}", "--gres=gpu:1",
-            "--array=1-3", "--requeue", "--output=job-%j.out", "--wrap=sleep 600"]  # fmt: skip
+    argv = [
+        "sbatch",
+        "--parsable",
+        "--partition=local",
+        f"--nodelist={node}",
+        "--gres=gpu:1",
+        "--array=1-3",
+        "--requeue",
+        "--output=job-%j.out",
+        "--wrap=sleep 600",
+    ]
     array = at(site, "sh", "-c", 'cd && exec "$@"', "-", *argv, user="vision1").strip()
 
     def tasks() -> dict[str, str]:

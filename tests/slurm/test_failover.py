@@ -65,8 +65,9 @@ def submit_at(site: str, count: int) -> list[int]:
     """One after the other, whatever becomes of the daemons meanwhile."""
     ids = []
     for _ in range(count):
-        text = at(site, "fsbatch", "--parsable", "--quiet", "--gres=gpu:1", stdin=traced(1),
-                  user=USER)  # fmt: skip
+        text = at(
+            site, "fsbatch", "--parsable", "--quiet", "--gres=gpu:1", stdin=traced(1), user=USER
+        )
         ids.append(int(text))
     return ids
 

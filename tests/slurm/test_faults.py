@@ -135,9 +135,11 @@ def test_unreachable_site_does_not_stop_the_others(alone: Running, cut: str) -> 
     cedar = site("cedar").container
     lost, found = {
         "pause": (["pause", cedar], ["unpause", cedar]),
-        "network": (["network", "disconnect", NETWORK, cedar],
-                    ["network", "connect", NETWORK, cedar]),
-    }[cut]  # fmt: skip
+        "network": (
+            ["network", "disconnect", NETWORK, cedar],
+            ["network", "connect", NETWORK, cedar],
+        ),
+    }[cut]
     subprocess.run(["docker", *lost], check=True)
     try:
         within(40, lambda: alone.row(id_)["unknown_since_s"])

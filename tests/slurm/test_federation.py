@@ -52,8 +52,9 @@ def test_het_job_starts_together_at_one_site(federation: Running, go: Callable[.
 
     def running() -> list[str] | None:
         """The components, once all of them run."""
-        lines = at(row["site"], "squeue", "--noheader", "--format=%i %T %N",
-                   f"--jobs={row['site_job_id']}").splitlines()  # fmt: skip
+        lines = at(
+            row["site"], "squeue", "--noheader", "--format=%i %T %N", f"--jobs={row['site_job_id']}"
+        ).splitlines()
         return lines if [line.split()[1] for line in lines] == ["RUNNING", "RUNNING"] else None
 
     components = within(20, running)
@@ -66,8 +67,10 @@ def test_het_job_starts_together_at_one_site(federation: Running, go: Callable[.
 
 
 def test_job_runs_as_the_real_user_whatever_the_uid_at_the_site(federation: Running) -> None:
-    ids = [federation.submit("#!/bin/sh\nid -un; id -u\n", f"--gres=gpu:{kind}:1", user="bio1")
-           for kind in ("a100", "h100")]  # fmt: skip
+    ids = [
+        federation.submit("#!/bin/sh\nid -un; id -u\n", f"--gres=gpu:{kind}:1", user="bio1")
+        for kind in ("a100", "h100")
+    ]
     uids = set()
     for row in federation.await_end(*ids):
         name, uid = output_of(row, "bio1").split()
@@ -170,8 +173,12 @@ def test_output_lands_in_the_shared_folder_that_it_was_submitted_from(
 
 
 def test_export_none_gives_the_login_environment_and_names_the_job(federation: Running) -> None:
-    ids = [federation.submit("#!/bin/sh\necho $FED_JOB_ID $HOME\n", "--export=NONE",
-                             f"--gres=gpu:{kind}:1") for kind in ("a100", "h100")]  # fmt: skip
+    ids = [
+        federation.submit(
+            "#!/bin/sh\necho $FED_JOB_ID $HOME\n", "--export=NONE", f"--gres=gpu:{kind}:1"
+        )
+        for kind in ("a100", "h100")
+    ]
     for row in federation.await_end(*ids):
         assert output_of(row).split() == [str(row["id"]), "/home/vision1"]
 
@@ -181,8 +188,10 @@ def test_a_user_cannot_touch_anothers_job(federation: Running) -> None:
     federation.await_state(id_, "RUNNING")
     refused = subprocess.run(
         ["docker", "exec", "--user", "bio1", layout.site("alpine").container, "fscancel", str(id_)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert refused.returncode == 1
     assert "denied" in refused.stderr
     assert federation.row(id_)["state"] == "RUNNING"

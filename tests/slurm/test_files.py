@@ -76,13 +76,16 @@ PATTERNS = "%A-%a-%b-%J-%x-%u-%%-%12j-%3a.%L"
 def test_patterns_are_those_of_sbatch_with_the_federations_ids(
     federation: Running, gpu: str
 ) -> None:
-    id_ = federation.submit("#!/bin/sh\n", f"--gres=gpu:{gpu}:1", "--array=7,12", "-Jmy%job",
-                            f"-o{PATTERNS}", "-er\\%j")  # fmt: skip
+    id_ = federation.submit(
+        "#!/bin/sh\n", f"--gres=gpu:{gpu}:1", "--array=7,12", "-Jmy%job", f"-o{PATTERNS}", "-er\\%j"
+    )
     for row in federation.await_end(id_):
         assert row["state"] == "COMPLETED"
         k = row["array_index"]
-        name = (f"{id_}-{k}-{k % 10}-{row['id']}-my%job-vision1-%-{row['id']}-{k:03}"
-                f".{row['site_job_id']}")  # fmt: skip
+        name = (
+            f"{id_}-{k}-{k % 10}-{row['id']}-my%job-vision1-%-{row['id']}-{k:03}"
+            f".{row['site_job_id']}"
+        )
         at(row["site"], "rm", f"/home/{USER}/{name}")
         at(row["site"], "sh", "-c", f"rm -f '/home/{USER}/r%j'")
 
@@ -100,9 +103,11 @@ def test_what_fsqueue_and_explain_say_of_files_is_where_they_are(federation: Run
 
 @pytest.mark.parametrize(
     ("come_from", "asked", "sites"),
-    [("cedar", "--array=0-15 --gres=gpu:a100:8", {"alpine", "boreal"}),
-     ("alpine", "--gres=gpu:h100:1", {"cedar"})],
-)  # fmt: skip
+    [
+        ("cedar", "--array=0-15 --gres=gpu:a100:8", {"alpine", "boreal"}),
+        ("alpine", "--gres=gpu:h100:1", {"cedar"}),
+    ],
+)
 def test_where_a_site_lacks_the_folder_files_are_named_in_the_home_there(
     federation: Running, come_from: str, asked: str, sites: set[str]
 ) -> None:
@@ -173,12 +178,21 @@ def test_a_users_own_file_is_neither_renamed_nor_written_over(testbed: StateDir,
     made = f"mkdir -p {folder} && cd {folder} && echo mine >r.txt && echo other >r.txt.1"
     at(site, "sh", "-c", f"{made} && chmod 0444 r.txt", user=USER)
     request = {
-        "op": "sbatch", "argv": ["--comment=fed:1:2"], "args": [], "script": "#!/bin/sh\n",
-        "environment": {}, "work_dir": folder, "umask": 18, "checkpoint_dir": "",
-        "files": {"names": [["output", folder, "r.txt"]], "shared": [f"/shared/{region}"],
-                  "aside": ".1"},
+        "op": "sbatch",
+        "argv": ["--comment=fed:1:2"],
+        "args": [],
+        "script": "#!/bin/sh\n",
+        "environment": {},
+        "work_dir": folder,
+        "umask": 18,
+        "checkpoint_dir": "",
+        "files": {
+            "names": [["output", folder, "r.txt"]],
+            "shared": [f"/shared/{region}"],
+            "aside": ".1",
+        },
         "start_by_s": 4e9,
-    }  # fmt: skip
+    }
     helper = ("sudo", "-n", "-u", USER, "/opt/federator/libexec/fed-site-exec")
     said = json.loads(at(site, *helper, user="federator", stdin=json.dumps(request)))
     assert said == {"error": f"--output={folder}/r.txt: permission denied", "exit_status": 66}
@@ -217,10 +231,21 @@ def test_a_saved_checkpoint_goes_when_it_is_old_unless_its_workload_lives(
     region = {s.name: s.region for s in SITES}[site]
     root = f"/shared/{region}/{USER}/checkpoints"
     make = f"cd {root} && mkdir -p 11/é/run 12/run 13/run .removed-10/run && touch"
-    at(site, "sh", "-c", f"mkdir -p {root} && {make} 11/é/run/a && touch -d 1day 13/run/a",
-       user=USER)  # fmt: skip
-    order = {"op": "tidy", "root": root, "ended": [], "live": [12], "below": 14,
-             "before_s": time.time()}  # fmt: skip
+    at(
+        site,
+        "sh",
+        "-c",
+        f"mkdir -p {root} && {make} 11/é/run/a && touch -d 1day 13/run/a",
+        user=USER,
+    )
+    order = {
+        "op": "tidy",
+        "root": root,
+        "ended": [],
+        "live": [12],
+        "below": 14,
+        "before_s": time.time(),
+    }
     helper = ("sudo", "-n", "-u", USER, "/opt/federator/libexec/fed-site-exec")
     said = at(site, *helper, user="federator", stdin=json.dumps(order))
     assert json.loads(said) == {"removed": [10, 11], "wrong": ""}

@@ -30,16 +30,21 @@ NODE_JSON: Final = "/etc/federator/node.json"
 
 # The machine that a node stands for, and how the reason ends that Slurm then shows.
 FIRST: Final = {
-    "g1": ("link-down",
-           "nvlink-links: GPU 3 has 11 active NVLinks, expected 12, link 5 is inactive"),
+    "g1": (
+        "link-down",
+        "nvlink-links: GPU 3 has 11 active NVLinks, expected 12, link 5 is inactive",
+    ),
     "g2": ("ecc", "ecc: GPU 0 has 2 volatile uncorrected ECC errors, expected at most 0"),
     "g3": ("remap-pending", "remapped-rows: GPU 1 row remap pending: yes, expected no"),
-    "g4": ("gpu-lost", "gpus-present: Unable to determine the device handle for GPU 0000:47:00.0:"
-           " GPU is lost. Reboot the system to..."),
+    "g4": (
+        "gpu-lost",
+        "gpus-present: Unable to determine the device handle for GPU 0000:47:00.0:"
+        " GPU is lost. Reboot the system to...",
+    ),
     "g5": ("pcie-width", "pcie: GPU 3 PCIe width x8, expected x16"),
     "g6": ("busy", "gpus-idle: GPU 0 is held by process 41273 with 70004 MiB"),
     "g7": ("a100-nvswitch hang", "gpus-present: nvidia-smi did not answer within 3 s"),
-}  # fmt: skip
+}
 SECOND: Final = {
     "g1": ("xid-fatal", "xid: GPU 1 reported Xid 79 since boot, expected none"),
     "g2": ("retired-pages", "retired-pages: GPU 1 retired pages pending: yes, expected no"),
@@ -48,7 +53,7 @@ SECOND: Final = {
     "g5": ("reset-required", "gpus-present: GPU 4 does not answer (lost or in need of a reset)"),
     "g6": ("no-driver", "gpus-present: NVIDIA-SMI has failed because it couldnt communicate"),
     "g7": ("held-memory", "gpus-idle: GPU 0 has 38021 MiB in use, expected at most 1024"),
-}  # fmt: skip
+}
 
 
 def script(site: str, text: str) -> str:
@@ -80,8 +85,15 @@ def state(site: str, job: str) -> str:
 
 def node(site: str, letter: str) -> tuple[str, str]:
     """A node's state and reason, as Slurm shows them."""
-    shown = at(site, "sinfo", "--noheader", "--Node", f"--nodes={site}-{letter}",
-               "--partition=local", "--format=%T|%E")  # fmt: skip
+    shown = at(
+        site,
+        "sinfo",
+        "--noheader",
+        "--Node",
+        f"--nodes={site}-{letter}",
+        "--partition=local",
+        "--format=%T|%E",
+    )
     found, _, reason = shown.strip().partition("|")
     return found, reason
 
@@ -98,8 +110,10 @@ def only_on(site: str, *letters: str) -> str:
 def configure(site: str, **gate: object) -> None:
     document = json.loads(script(site, f"cat {NODE_JSON}.aside"))
     document["gate"] |= {
-        "partitions": ["local"], "nvidia_smi_timeout_s": 3, "busy_again_s": 0
-    } | gate  # fmt: skip
+        "partitions": ["local"],
+        "nvidia_smi_timeout_s": 3,
+        "busy_again_s": 0,
+    } | gate
     script(site, f"cat > {NODE_JSON} <<'EOT'\n{json.dumps(document)}\nEOT")
 
 
@@ -148,15 +162,25 @@ def gated(testbed: StateDir) -> Iterator[None]:
 def _drains(site: str, bad: Mapping[str, tuple[str, str]], *, recorded: set[str]) -> None:
     """Each bad node is drained with its reason, and the job that met it runs on g8."""
     stand_for(site, {letter: case for letter, (case, _) in bad.items()})
-    script(site, "\n".join(
-        f"cp {TESTBED}/expected/{site}-g8 {TESTBED}/expected/{site}-{letter}"
-        if letter in recorded else f"rm -f {TESTBED}/expected/{site}-{letter}" for letter in bad
-    ))  # fmt: skip
+    script(
+        site,
+        "\n".join(
+            f"cp {TESTBED}/expected/{site}-g8 {TESTBED}/expected/{site}-{letter}"
+            if letter in recorded
+            else f"rm -f {TESTBED}/expected/{site}-{letter}"
+            for letter in bad
+        ),
+    )
     jobs = {
-        letter: submit(site, "-N1", "--gpus-per-node=2", only_on(site, letter, "g8"),
-                       wrap=f"echo $SLURMD_NODENAME > {HOME}/ran-{letter}")
+        letter: submit(
+            site,
+            "-N1",
+            "--gpus-per-node=2",
+            only_on(site, letter, "g8"),
+            wrap=f"echo $SLURMD_NODENAME > {HOME}/ran-{letter}",
+        )
         for letter in bad
-    }  # fmt: skip
+    }
 
     def done() -> bool:
         return all(state(site, job) == "COMPLETED" for job in jobs.values())
@@ -184,8 +208,10 @@ def test_a_bad_node_is_drained_with_its_reason_and_the_job_runs_elsewhere(gated:
             own = json.dumps({"id": check, "gpus": "all"})
             script(site, f"echo '{own}' > /etc/federator/checks.d/{check}.json")
         _drains(site, FIRST, recorded=set(FIRST))
-        script(site, f"cp /opt/federator/testbed/nvidia_smi/xid-fatal/kmsg.txt"
-                     f" {TESTBED}/kmsg/{site}-g1")  # fmt: skip
+        script(
+            site,
+            f"cp /opt/federator/testbed/nvidia_smi/xid-fatal/kmsg.txt {TESTBED}/kmsg/{site}-g1",
+        )
         _drains(site, SECOND, recorded=set(SECOND) - {"g2"})
         # What was reported was seen to by an admin, and the node takes jobs again.
         stand_for(site, {"g1": "xid-fatal"})
@@ -201,10 +227,13 @@ def test_a_node_without_its_network_serves_jobs_of_one_node_only(gated: None) ->
     def one(site: str) -> None:
         for letter, state_ in (("g1", "1: DOWN"), ("g2", "4: ACTIVE"), ("g3", "4: ACTIVE")):
             port = f"{TESTBED}/sysfs/{site}-{letter}/class/infiniband/mlx5_0/ports/1"
-            script(site, f"mkdir -p {port}; echo '{state_}' > {port}/state;"
-                         f" echo '5: LinkUp' > {port}/phys_state; echo '200 Gb/sec' > {port}/rate;"
-                         f" echo '{{\"ports\": {{\"mlx5_0/1\": 200}}}}'"
-                         f" > {TESTBED}/expected/{site}-{letter}")  # fmt: skip
+            script(
+                site,
+                f"mkdir -p {port}; echo '{state_}' > {port}/state;"
+                f" echo '5: LinkUp' > {port}/phys_state; echo '200 Gb/sec' > {port}/rate;"
+                f' echo \'{{"ports": {{"mlx5_0/1": 200}}}}\''
+                f" > {TESTBED}/expected/{site}-{letter}",
+            )
         ran = f"echo $SLURM_JOB_NODELIST > {HOME}/ran-several"
         several = submit(
             site, "-N2", "--gpus-per-node=1", only_on(site, "g1", "g2", "g3"), wrap=ran
@@ -226,8 +255,11 @@ def test_a_node_without_its_network_serves_jobs_of_one_node_only(gated: None) ->
 def test_a_job_without_its_lease_ends_before_it_runs_and_no_node_is_drained(gated: None) -> None:
     def one(site: str) -> None:
         lease = json.dumps({"user": LOCAL_USER, "made_at_s": 0})
-        script(site, f"mkdir -p {LEASES}; chmod 1733 {LEASES}; echo '{lease}' > {LEASES}/9001.1;"
-                     f" echo '{lease}' > {LEASES}/9001.2")  # fmt: skip
+        script(
+            site,
+            f"mkdir -p {LEASES}; chmod 1733 {LEASES}; echo '{lease}' > {LEASES}/9001.1;"
+            f" echo '{lease}' > {LEASES}/9001.2",
+        )
         configure(site, lease={"dir": LEASES})
         ran = f"touch {HOME}/ran-without"
         without = [
@@ -265,13 +297,20 @@ def test_of_an_array_only_the_task_that_is_meant_is_ended_or_sent_elsewhere(gate
     last = at(site, "squeue", "--noheader", "--array", f"--jobs={array}", "--format=%A %K")
     (task,) = [row.split()[1] for row in last.splitlines() if row.split()[0] == array]
     # The prolog again, as at the start of that task, which now claims an attempt without a lease.
-    environ = [f"SLURM_JOB_ID={array}", "SLURM_JOB_UID=1", f"SLURM_JOB_USER={LOCAL_USER}",
-               "SLURM_JOB_PARTITION=local", f"SLURMD_NODENAME={site}-g1",
-               f"SLURM_CLUSTER_NAME={site}", "SLURM_JOB_COMMENT=fed:9002:1"]  # fmt: skip
+    environ = [
+        f"SLURM_JOB_ID={array}",
+        "SLURM_JOB_UID=1",
+        f"SLURM_JOB_USER={LOCAL_USER}",
+        "SLURM_JOB_PARTITION=local",
+        f"SLURMD_NODENAME={site}-g1",
+        f"SLURM_CLUSTER_NAME={site}",
+        "SLURM_JOB_COMMENT=fed:9002:1",
+    ]
     at(site, "env", *environ, HOOK)
     within(60, lambda: running(site, array) == {"0", "1", "2"} - {task})
-    comments = at(site, "squeue", "--noheader", "--states=all", "--array", f"--jobs={array}",
-                  "--format=%K|%k")  # fmt: skip
+    comments = at(
+        site, "squeue", "--noheader", "--states=all", "--array", f"--jobs={array}", "--format=%K|%k"
+    )
     noted = {row.partition("|")[0]: row.partition("|")[2] for row in comments.splitlines()}
     assert noted.pop(task) == "fed:9002:1 fed-gate:no-lease"
     assert set(noted.values()) == {"own"}
@@ -280,8 +319,17 @@ def test_of_an_array_only_the_task_that_is_meant_is_ended_or_sent_elsewhere(gate
 
 def running(site: str, array: str) -> set[str]:
     """The tasks of an array that run."""
-    return set(at(site, "squeue", "--noheader", "--array", "--states=RUNNING", f"--jobs={array}",
-                  "--format=%K").split())  # fmt: skip
+    return set(
+        at(
+            site,
+            "squeue",
+            "--noheader",
+            "--array",
+            "--states=RUNNING",
+            f"--jobs={array}",
+            "--format=%K",
+        ).split()
+    )
 
 
 @pytest.mark.parametrize(

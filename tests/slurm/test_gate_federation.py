@@ -20,8 +20,13 @@ WHOLE_SITE = ("--nodes=8", "--gpus-per-node=8", "--time=11")
 def bad(federation: Running) -> Iterator[None]:
     """One node of cedar has memory errors, one of alpine no network; boreal is busy."""
     port = f"{TESTBED}/sysfs/alpine-g1/class/infiniband/mlx5_0/ports/1"
-    at("alpine", "sh", "-ec", f"mkdir -p {port} {TESTBED}/expected; echo '1: DOWN' > {port}/state;"
-       f" echo '{{\"ports\": {{\"mlx5_0/1\": 200}}}}' > {TESTBED}/expected/alpine-g1")  # fmt: skip
+    at(
+        "alpine",
+        "sh",
+        "-ec",
+        f"mkdir -p {port} {TESTBED}/expected; echo '1: DOWN' > {port}/state;"
+        f' echo \'{{"ports": {{"mlx5_0/1": 200}}}}\' > {TESTBED}/expected/alpine-g1',
+    )
     at("cedar", "sh", "-ec", f"echo ecc > {TESTBED}/gpus/cedar-g1")
     job = ["sbatch", "--partition=local", "--output=/dev/null", *WHOLE_SITE, "--wrap=sleep 600"]
     done = inside.execute(layout.site("boreal"), job, user=LOCAL_USER)

@@ -155,9 +155,18 @@ def test_a_closed_partition_takes_nothing_without_a_ticket(everywhere: Everywher
         status, said = cluster.batch("--partition=local", "--comment=fed:7:1")
         assert (status, "marks the federation's own jobs" in said) == (1, True)
         # Where Slurm chooses the partition: by reservation, or in place of a drained one.
-        at(cluster.site, "scontrol", "create", "reservation", "reservationname=course",
-           "partitionname=fed", f"nodes={cluster.site}-g1", f"users={USER}", "starttime=now",
-           "duration=60")  # fmt: skip
+        at(
+            cluster.site,
+            "scontrol",
+            "create",
+            "reservation",
+            "reservationname=course",
+            "partitionname=fed",
+            f"nodes={cluster.site}-g1",
+            f"users={USER}",
+            "starttime=now",
+            "duration=60",
+        )
         local = ("scontrol", "update", "partitionname=local")
         at(cluster.site, *local, "alternate=fed", "state=drain")
         try:
@@ -189,9 +198,18 @@ def test_a_ticket_opens_it_for_all_components_of_its_attempt(everywhere: Everywh
         )
         assert "its ticket is for another user" in other.stderr
         # Without an environment, the ticket comes in the comment, and does not stay there.
-        job = at(cluster.site, "sbatch", "--parsable", "--hold", "--export=NIL", "--partition=fed",
-                 f"--comment=fed:7:1 ticket={TOKEN} mine", "--output=/dev/null", "--wrap=true",
-                 user=USER).strip()  # fmt: skip
+        job = at(
+            cluster.site,
+            "sbatch",
+            "--parsable",
+            "--hold",
+            "--export=NIL",
+            "--partition=fed",
+            f"--comment=fed:7:1 ticket={TOKEN} mine",
+            "--output=/dev/null",
+            "--wrap=true",
+            user=USER,
+        ).strip()
         assert "Comment=fed:7:1 mine" in at(cluster.site, "scontrol", "show", "job", job)
         _changes_are_refused(cluster, job)
 
@@ -200,8 +218,16 @@ def test_a_ticket_opens_it_for_all_components_of_its_attempt(everywhere: Everywh
 
 def _changes_are_refused(cluster: Cluster, job: str) -> None:
     """A user may not take a federation's job out, nor move one in."""
-    local = at(cluster.site, "sbatch", "--parsable", "--hold", "--partition=local",
-               "--output=/dev/null", "--wrap=true", user=USER).strip()  # fmt: skip
+    local = at(
+        cluster.site,
+        "sbatch",
+        "--parsable",
+        "--hold",
+        "--partition=local",
+        "--output=/dev/null",
+        "--wrap=true",
+        user=USER,
+    ).strip()
     tells = layout.site(cluster.site).slurm != "22.05"
     for id_, change, why in (
         (job, "partition=local", "the federation chose the partition of its job"),
@@ -229,11 +255,14 @@ def test_tags_limits_and_advice_in_their_own_words(everywhere: Everywhere) -> No
             ((*TAGGED, "--nodes=3", "--gres=gpu:8"), 1, "asks for 24 GPUs"),
             ((*TAGGED, "--ntasks=17", "--gpus-per-task=1"), 1, "asks for 17 GPUs"),
             ((*TAGGED, "--gpus=8"), 0, "note: account vision uses 12 GPUs of the 16"),
-            ((*TAGGED, f"--gres=gpu:{cluster.gpu}:2"), 0,
-             f"{other} would do, too: fsbatch --fed-gpu-mem=80G --fed-nvlink, with gpu:2 in place "
-             f"of gpu:{cluster.gpu}:2. If it must be {cluster.gpu}, add --constraint"),
+            (
+                (*TAGGED, f"--gres=gpu:{cluster.gpu}:2"),
+                0,
+                f"{other} would do, too: fsbatch --fed-gpu-mem=80G --fed-nvlink, with gpu:2 in "
+                f"place of gpu:{cluster.gpu}:2. If it must be {cluster.gpu}, add --constraint",
+            ),
             ((*TAGGED, f"--gpus-per-task={cluster.gpu}:1", "--ntasks=2"), 0, f"{other} would do"),
-        )  # fmt: skip
+        )
         for options, status, words in cases:
             answer, said = cluster.batch(*options)
             assert (answer, words in said) == (status, True), (cluster.site, options, said)
@@ -252,8 +281,13 @@ def test_tags_limits_and_advice_in_their_own_words(everywhere: Everywhere) -> No
             assert cluster.said(command, *tagged, "--fed-project=llm", "true")[0] == 0
             assert "GPUs of the 16" in cluster.said(command, *TAGGED, "--gpus=6", "true")[1]
         # An old file's limits count, its figures of use do not.
-        at(cluster.site, "sed", "-i", f"1s/.*/federator-admission\\t1\\t{int(time.time()) - 4000}/",
-           f"{SPOOL}/admission.tsv")  # fmt: skip
+        at(
+            cluster.site,
+            "sed",
+            "-i",
+            f"1s/.*/federator-admission\\t1\\t{int(time.time()) - 4000}/",
+            f"{SPOOL}/admission.tsv",
+        )
         time.sleep(1.1)
         assert cluster.batch(*TAGGED, "--gpus=8") == (0, "")
         assert "more than 3600 s old" in cluster.log()
@@ -265,8 +299,9 @@ def test_tags_limits_and_advice_in_their_own_words(everywhere: Everywhere) -> No
 def _changes_meet_the_same_rules(cluster: Cluster) -> None:
     """What sbatch may not ask for, scontrol update may not make of a job."""
     held = ("sbatch", "--parsable", "--hold", "--output=/dev/null")
-    tagged = at(cluster.site, *held, *TAGGED, "--nodes=2", "--gres=gpu:8", "--wrap=true",
-                user=USER).strip()  # fmt: skip
+    tagged = at(
+        cluster.site, *held, *TAGGED, "--nodes=2", "--gres=gpu:8", "--wrap=true", user=USER
+    ).strip()
     tells = layout.site(cluster.site).slurm != "22.05"
     for change, why in (
         ("numnodes=3", "asks for 24 GPUs"),
@@ -376,9 +411,14 @@ def test_a_rewrite_lets_a_job_and_its_steps_run_on_what_would_do(everywhere: Eve
 def _client_filter(cluster: Cluster) -> Iterator[tuple[str, ...]]:
     """The beginning of a command whose slurm.conf names the client's plugin; others' does not."""
     folder = "/tmp/with-cli-filter"
-    at(cluster.site, "sh", "-c", f"mkdir -p {folder} && cp /etc/slurm/*.conf {folder}"
-       f" && cp {MODULE.rsplit('/', 1)[0]}/cli_filter.lua {folder}"
-       f" && echo CliFilterPlugins=lua >> {folder}/slurm.conf")  # fmt: skip
+    at(
+        cluster.site,
+        "sh",
+        "-c",
+        f"mkdir -p {folder} && cp /etc/slurm/*.conf {folder}"
+        f" && cp {MODULE.rsplit('/', 1)[0]}/cli_filter.lua {folder}"
+        f" && echo CliFilterPlugins=lua >> {folder}/slurm.conf",
+    )
     try:
         yield ("env", f"SLURM_CONF={folder}/slurm.conf")
     finally:

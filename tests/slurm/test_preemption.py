@@ -66,8 +66,9 @@ def evicting(
 ) -> Iterator[Running]:
     """Its grace may be a test's parameter."""
     settings = preemption(grace_s=getattr(request, "param", GRACE_S))
-    yield from lasting(Running(tmp_path, tenants=TENANTS, pass_interval_s=10.0,
-                               preemption=settings))  # fmt: skip
+    yield from lasting(
+        Running(tmp_path, tenants=TENANTS, pass_interval_s=10.0, preemption=settings)
+    )
 
 
 def preemption(**settings: float) -> dict[str, float]:
@@ -127,8 +128,11 @@ def test_a_gang_within_quota_displaces_the_fewest_and_starts_within_their_grace(
     gang = evicting.submit("#!/bin/sh\nsleep 8\n", "-N2", "--gres=gpu:h100:8")
     row, waited_s = start_of(evicting, gang)
     assert waited_s < LONG_S
-    gone = [id_ for id_ in guests if evicting.row(id_)["attempt"] > 1 or
-            evicting.row(id_)["state"] == "PENDING"]  # fmt: skip
+    gone = [
+        id_
+        for id_ in guests
+        if evicting.row(id_)["attempt"] > 1 or evicting.row(id_)["state"] == "PENDING"
+    ]
     assert len(gone) == 2
     assert len(row["node_names"]) == 2
     for id_ in gone:  # they go on where they were, and have lost less than a step
@@ -202,7 +206,7 @@ HABITS = {
             "if told:", 'if os.path.exists(os.environ["FED_PREEMPT_DEADLINE"]):'
         ),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("evicting", [LONG_S], indirect=True)
@@ -279,8 +283,9 @@ def test_two_preemptors_never_claim_the_same_victim(evicting: Running) -> None:
 def thrifty(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
     """Of its 192 GPUs 17 may be evicted in an hour: two nodes."""
     settings = preemption(budget_frac=0.09, budget_window_s=3600.0)
-    yield from lasting(Running(tmp_path, tenants=TENANTS, pass_interval_s=10.0,
-                               preemption=settings))  # fmt: skip
+    yield from lasting(
+        Running(tmp_path, tenants=TENANTS, pass_interval_s=10.0, preemption=settings)
+    )
 
 
 def test_a_storm_of_submissions_evicts_no_more_than_the_budget(thrifty: Running) -> None:

@@ -18,8 +18,9 @@ CPUS = ("--cpus-per-task=1", "--time=10")
 
 
 def export(running: Running, path: Path) -> None:
-    done = running.run("federator", "log", "export", "--config", str(running.config),
-                       "--out", str(path))  # fmt: skip
+    done = running.run(
+        "federator", "log", "export", "--config", str(running.config), "--out", str(path)
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -45,8 +46,15 @@ def test_a_lost_database_is_rebuilt_from_the_sites_and_an_export(
     alone.kill()
     for file in alone.folder.glob("queue.db*"):
         file.unlink()
-    told = alone.run("federator", "recover", "--config", str(alone.config),
-                     "--export", str(tmp_path / "queue.jsonl"), "--json")  # fmt: skip
+    told = alone.run(
+        "federator",
+        "recover",
+        "--config",
+        str(alone.config),
+        "--export",
+        str(tmp_path / "queue.jsonl"),
+        "--json",
+    )
     assert told.returncode == 0, told.stderr
     result = json.loads(told.stdout)
     states = {id_: (row["state"], row["attempt"], row["site"]) for id_, row in before.items()}

@@ -92,8 +92,11 @@ def container(site: str) -> str:
     name = layout.site(site).container
     done = subprocess.run(
         ["docker", "inspect", "-f", "{{.State.Running}}", name],
-        capture_output=True, text=True, check=False, timeout=20,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
     assert done.stdout.strip() == "true", f"{name} is not running; federator testbed up"
     return name
 
@@ -104,10 +107,24 @@ def sbatch_accepts(name: str, words: list[str], script: bytes) -> tuple[bool, st
     for word in words:
         placed += [word, "-p", "local"] if word == ":" else [word]
     done = subprocess.run(
-        ["docker", "exec", "-i", "-u", "vision1", "-w", "/tmp", name, "sbatch", "--test-only",
-         *placed],
-        input=script, capture_output=True, check=False, timeout=60,
-    )  # fmt: skip
+        [
+            "docker",
+            "exec",
+            "-i",
+            "-u",
+            "vision1",
+            "-w",
+            "/tmp",
+            name,
+            "sbatch",
+            "--test-only",
+            *placed,
+        ],
+        input=script,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
     return done.returncode == 0, done.stderr.decode()
 
 

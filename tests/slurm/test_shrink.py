@@ -34,8 +34,9 @@ exit 0
 @pytest.fixture
 def shrinking(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
     preemption = {"grace_s": GRACE_S, "cooldown_s": 1.0, "budget_frac": 1.0}
-    yield from lasting(Running(tmp_path, tenants=TENANTS, pass_interval_s=10.0,
-                               preemption=preemption))  # fmt: skip
+    yield from lasting(
+        Running(tmp_path, tenants=TENANTS, pass_interval_s=10.0, preemption=preemption)
+    )
 
 
 def folder_of(id_: int, site: str) -> Path:

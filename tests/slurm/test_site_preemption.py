@@ -87,8 +87,17 @@ def test_what_a_site_preempts_for_work_of_its_own_runs_elsewhere(
 ) -> None:
     with local_work_first(site, mode), running_at(site, federation, WORKS) as first:
         id_ = first["id"]
-        at(site, "sbatch", "--partition=local", "--nodes=8", "--gres=gpu:8", "--exclusive",
-           "--output=/dev/null", "--wrap=sleep 300", user=layout.LOCAL_USER)  # fmt: skip
+        at(
+            site,
+            "sbatch",
+            "--partition=local",
+            "--nodes=8",
+            "--gres=gpu:8",
+            "--exclusive",
+            "--output=/dev/null",
+            "--wrap=sleep 300",
+            user=layout.LOCAL_USER,
+        )
         row = again(federation, id_)
         within(30, lambda: states_of(site, id_, 1) == [left])
     assert row["site"] != site

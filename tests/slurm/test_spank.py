@@ -30,9 +30,13 @@ srun -N1 -n1 /bin/sh -c 'echo step $FED_TP $FED_DATASET $FED_PROJECT'
 sleep 5
 """
 TOLD = [
-    "FED_CONTINUE=1", "FED_DATASET=imagenet/v2,wiki.en", "FED_ELASTIC=4-8", "FED_PP=2",
-    "FED_PROJECT=grant-42", "FED_TP=2",
-]  # fmt: skip
+    "FED_CONTINUE=1",
+    "FED_DATASET=imagenet/v2,wiki.en",
+    "FED_ELASTIC=4-8",
+    "FED_PP=2",
+    "FED_PROJECT=grant-42",
+    "FED_TP=2",
+]
 STEP = "step 2 imagenet/v2,wiki.en grant-42"
 
 
@@ -113,8 +117,12 @@ echo "$SLURM_JOB_ID" $(/usr/bin/env | /bin/grep ^SPANK_FED_ | /usr/bin/sort) >>{
 
 
 def test_prolog_of_each_component_is_told_what_was_said_of_it(testbed: object) -> None:
-    script = script_of("#SBATCH --fed-tp=4 --fed-project=a", "#SBATCH hetjob",
-                       "#SBATCH --fed-project=b", "echo $SLURM_JOB_ID")  # fmt: skip
+    script = script_of(
+        "#SBATCH --fed-tp=4 --fed-project=a",
+        "#SBATCH hetjob",
+        "#SBATCH --fed-project=b",
+        "echo $SLURM_JOB_ID",
+    )
 
     def check(site: str) -> None:
         write = f"rm -f {SEEN}; cat >{PROLOG}; chmod 755 {PROLOG}"
@@ -208,12 +216,14 @@ def test_without_the_plugin_or_with_a_broken_one_local_jobs_run_as_ever(breakabl
 
 # A command, whether it succeeds, and what it prints: without the plugin both would be others.
 CHECKED = {
-    "sbatch -o /dev/null --fed-tp=8 --fed-dataset=a,b --fed-continue --fed-optional --wrap true":
-        (True, "Submitted batch job"),
+    "sbatch -o /dev/null --fed-tp=8 --fed-dataset=a,b --fed-continue --fed-optional --wrap true": (
+        True,
+        "Submitted batch job",
+    ),
     "sbatch --fed-tp=0 --wrap true": (False, 'Invalid --fed-tp value "0"'),
     "srun --fed-elastic=2-8 --fed-project=x printenv FED_PROJECT": (True, "x\n"),
     "salloc --quiet --fed-pp=4 : --fed-tp=8 echo in": (True, "in\n"),
-}  # fmt: skip
+}
 VALGRIND = "valgrind --leak-check=full --show-leak-kinds=all --keep-debuginfo=yes --log-file="
 
 
@@ -242,8 +252,11 @@ def test_valgrind_finds_no_memory_error_and_no_leak_of_ours(testbed: object) -> 
 def assert_ours_is_clean(log: str) -> None:
     records = re.sub(r"^==\d+== ?", "", log, flags=re.MULTILINE).split("\n\n")
     for record in records:
-        heads = re.findall(r"^(Invalid|Conditional|Use of|Syscall|Source and|Mismatched|Jump).*",
-                           record, re.MULTILINE)  # fmt: skip
+        heads = re.findall(
+            r"^(Invalid|Conditional|Use of|Syscall|Source and|Mismatched|Jump).*",
+            record,
+            re.MULTILINE,
+        )
         assert not heads, record
         if " in loss record " in record:
             own = [f for f in re.findall(r"(?:at|by) 0x.*", record) if "vgpreload" not in f]
@@ -257,8 +270,10 @@ def test_a_script_for_both_commands_runs_with_fsbatch_at_every_site(
     ids = [federation.submit(lasting) for _ in SITES]  # together: none fits twice on one site
     (row, *_) = federation.rows(ids[0])
     assert (row["project"], row["datasets"], row["elastic"]) == (
-        "grant-42", ["imagenet/v2", "wiki.en"], {"least": 4, "most": 8},
-    )  # fmt: skip
+        "grant-42",
+        ["imagenet/v2", "wiki.en"],
+        {"least": 4, "most": 8},
+    )
     told = federation.run("federator", "explain", str(ids[0])).stdout
     assert "project grant-42; data sets imagenet/v2, wiki.en; can run on 4-8 nodes" in told
     for id_ in ids:

@@ -42,8 +42,11 @@ def place(folder: Path) -> None:
             pytest.skip(f"{name} is not installed here: pip install submitit")
         origin = Path(found.origin)
         if origin.name == "__init__.py":
-            shutil.copytree(origin.parent, folder / "packages" / name,
-                            ignore=shutil.ignore_patterns("__pycache__"))  # fmt: skip
+            shutil.copytree(
+                origin.parent,
+                folder / "packages" / name,
+                ignore=shutil.ignore_patterns("__pycache__"),
+            )
         else:
             shutil.copy(origin, folder / "packages" / origin.name)
 
@@ -62,8 +65,9 @@ def example(testbed: StateDir) -> Iterator[Path]:
 def evicting(example: Path, tmp_path: Path) -> Iterator[Running]:
     preemption = {"grace_s": GRACE_S, "cooldown_s": 1.0, "budget_frac": 1.0}
     tenants = {"bio": {"quota": {"gpus": 0}}}
-    yield from lasting(Running(tmp_path, tenants=tenants, pass_interval_s=5.0,
-                               preemption=preemption))  # fmt: skip
+    yield from lasting(
+        Running(tmp_path, tenants=tenants, pass_interval_s=5.0, preemption=preemption)
+    )
 
 
 class Submitter:
@@ -73,8 +77,10 @@ class Submitter:
         command = ["sh", "-c", SUBMIT, "sh", f"/shared/{REGION}/{USER}/submitit", *arguments]
         self.process = subprocess.Popen(
             inside.exec_argv(layout.site("alpine"), command, user=USER),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         assert self.process.stdout is not None
         self.ids = self.process.stdout.readline().split()
         assert self.ids, self.process.communicate()

@@ -44,8 +44,15 @@ def test_a_site_that_is_set_up_has_no_failure_and_an_open_partition_is_one() -> 
         nodes = (f"{site}-g2", f"{site}-c1")
         found = verified(site, *nodes)
         assert failures(found) == {}
-        proved = ("spool", "helper for vision1", "helper refuses", "partition fed", "clock",
-                  "direct submission to fed", *(f"probe on {node}" for node in nodes))  # fmt: skip
+        proved = (
+            "spool",
+            "helper for vision1",
+            "helper refuses",
+            "partition fed",
+            "clock",
+            "direct submission to fed",
+            *(f"probe on {node}" for node in nodes),
+        )
         assert {found[name].verdict for name in proved} == {Verdict.OK}
         with open_to_all(site):
             assert set(failures(verified(site))) == {"direct submission to fed"}

@@ -59,8 +59,17 @@ def wrapped(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
 def duplicate(site: str, job_id: str, comment: str) -> str:
     """The same script, with the same attempt in its comment, submitted once more; its job id."""
     script = at(site, "scontrol", "write", "batch_script", job_id, "-")
-    said = at(site, "sbatch", "--parsable", "--partition=local", f"--comment={comment}",
-              "--nodes=1", "--output=/tmp/dup-%j.out", stdin=script, user="vision1")  # fmt: skip
+    said = at(
+        site,
+        "sbatch",
+        "--parsable",
+        "--partition=local",
+        f"--comment={comment}",
+        "--nodes=1",
+        "--output=/tmp/dup-%j.out",
+        stdin=script,
+        user="vision1",
+    )
     return said.strip()
 
 
@@ -72,8 +81,9 @@ def test_a_duplicate_ends_before_user_code_and_every_script_starts_once(
     assert {row["site"] for row in rows} == {site.name for site in layout.SITES}
     within(60, lambda: len(starts(*gangs)) == len(gangs))
     with open_to_all(*(site.name for site in layout.SITES)):  # their rules would see through it
-        copies = {r["site"]: duplicate(r["site"], str(r["site_job_id"]), f"fed:{r['id']}:1")
-                  for r in rows}  # fmt: skip
+        copies = {
+            r["site"]: duplicate(r["site"], str(r["site_job_id"]), f"fed:{r['id']}:1") for r in rows
+        }
     for site, copy in copies.items():
         within(60, partial(_has_ended, site, int(copy)))
         if site != WITH_GATE:
@@ -85,9 +95,11 @@ def test_a_duplicate_ends_before_user_code_and_every_script_starts_once(
     others = [
         wrapped.submit(TRACED_PYTHON, "--gres=gpu:1"),
         wrapped.submit(TRACED_PYTHON, "--cpus-per-task=1", "--export=NONE"),
-        wrapped.submit("#!/bin/bash\n#SBATCH --gres=gpu:8\n#SBATCH hetjob\n"
-                       "#SBATCH --gres=gpu:8\n" + traced(0).split("\n", 1)[1]),
-    ]  # fmt: skip
+        wrapped.submit(
+            "#!/bin/bash\n#SBATCH --gres=gpu:8\n#SBATCH hetjob\n"
+            "#SBATCH --gres=gpu:8\n" + traced(0).split("\n", 1)[1]
+        ),
+    ]
     ended_rows = wrapped.await_end(*gangs, *others, timeout_s=150)
     assert {row["state"] for row in ended_rows} == {"COMPLETED"}
     told = sorted((r["id"], r["attempt"], r["site"], r["site_job_id"]) for r in ended_rows)

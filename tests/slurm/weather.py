@@ -84,10 +84,15 @@ class Load:
         for desk in self.desks:
             with suppress(subprocess.TimeoutExpired):
                 done = desk.run(
-                    "fsbatch", "--parsable", f"--uid={USER}", f"--array=1-{TASKS}", "--time=5",
-                    "--output=/dev/null", stdin=SCRIPT,
+                    "fsbatch",
+                    "--parsable",
+                    f"--uid={USER}",
+                    f"--array=1-{TASKS}",
+                    "--time=5",
+                    "--output=/dev/null",
+                    stdin=SCRIPT,
                     more={"FED_SUBMIT_KEY": f"weather-{number:04}"},
-                )  # fmt: skip
+                )
                 if done.returncode == 0:
                     return int(done.stdout)
         self.retries += 1

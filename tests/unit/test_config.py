@@ -324,20 +324,36 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     [
         ("lease_s: 30", "lease_s: NUMBER", 5, "policy.launch_lease_s"),
         ("launch_lease_s: 30", "credit: {fair_share: NUMBER}", 5, "policy.credit.fair_share"),
-        ("launch_lease_s: 30", "credit: {usage_half_life_h: NUMBER}", 5,
-         "policy.credit.usage_half_life_h"),
-        ("launch_lease_s: 30", "preemption: {budget_frac: NUMBER}", 5,
-         "policy.preemption.budget_frac"),
+        (
+            "launch_lease_s: 30",
+            "credit: {usage_half_life_h: NUMBER}",
+            5,
+            "policy.credit.usage_half_life_h",
+        ),
+        (
+            "launch_lease_s: 30",
+            "preemption: {budget_frac: NUMBER}",
+            5,
+            "policy.preemption.budget_frac",
+        ),
         ("mem_gib: 80", "mem_gib: NUMBER", 9, "gpus.a100.mem_gib"),
         ("nvlink: true", "weight: NUMBER", 9, "gpus.a100.weight"),
-        ("    region: west", "    region: west\n    poll_interval_s: NUMBER", 13,
-         "sites.alpine.poll_interval_s"),
+        (
+            "    region: west",
+            "    region: west\n    poll_interval_s: NUMBER",
+            13,
+            "sites.alpine.poll_interval_s",
+        ),
         ("priority: 2", "priority: NUMBER", 20, "tenants.vision.priority"),
         ("priority: 2", "quota: {gpus: NUMBER}", 20, "tenants.vision.quota.gpus"),
-        ("priority: 2", "limit: {gpu_types: {a100: NUMBER}}", 20,
-         "tenants.vision.limit.gpu_types.a100"),
+        (
+            "priority: 2",
+            "limit: {gpu_types: {a100: NUMBER}}",
+            20,
+            "tenants.vision.limit.gpu_types.a100",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_finite_number_is_refused(
     tmp_path: Path, number: str, old: str, new: str, line: int, key: str
 ) -> None:
@@ -389,8 +405,9 @@ def test_the_policy_gets_the_weights_of_the_credit(tmp_path: Path) -> None:
     credit = "  credit: {per_hour_waited: 2, per_nice: 0, non_preemptible: 5}"
     config = load(tmp_path, "  name: fifo", credit)
     assert config.policy.name == "mast"
-    weights = CreditWeights(per_hour_waited=2.0, age_cap_h=168.0, fair_share=24.0, per_nice=0.0,
-                            non_preemptible=5.0)  # fmt: skip
+    weights = CreditWeights(
+        per_hour_waited=2.0, age_cap_h=168.0, fair_share=24.0, per_nice=0.0, non_preemptible=5.0
+    )
     assert config.policy.order == Mast(weights)
     assert load(tmp_path).policy.order == Fifo()
 

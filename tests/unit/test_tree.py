@@ -19,9 +19,13 @@ FUNCTION_LINES = 40
 EXCUSED_FUNCTION_LINES = 60  # with a comment on the line of its ``def`` that says why
 
 _EMPTY = {
-    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
     tokenize.ENDMARKER,
-}  # fmt: skip
+}
 
 
 def docstring_lines(tree: ast.Module) -> set[int]:

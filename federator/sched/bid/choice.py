@@ -118,9 +118,15 @@ def _choose_fixed(job: Job, suitable: list[FreeNode], fabric: Fabric) -> list[Fr
     if whole:
         return _pick(job, min(whole, key=_rack_tightness), count)
     if not _covers(job, fitting, count):
-        return Reason(code=ReasonCode.TOO_FEW_NODES, job=job.name, needed=count, unit="nodes",
-                      free=len(fitting), largest_rack=max(map(len, racks.values())),
-                      detail=_per_node(job, need))  # fmt: skip
+        return Reason(
+            code=ReasonCode.TOO_FEW_NODES,
+            job=job.name,
+            needed=count,
+            unit="nodes",
+            free=len(fitting),
+            largest_rack=max(map(len, racks.values())),
+            detail=_per_node(job, need),
+        )
     if _has_totals(job):
         for level in levels(racks, fabric):
             groups = [[f for rack in d.racks.values() for f in rack] for d in level]
@@ -385,9 +391,14 @@ def _too_small(job: Job, need: NodeShare, suitable: list[FreeNode]) -> Reason:
     ):
         best = max(map(free, suitable))
         if wanted > best:
-            return Reason(code=ReasonCode.NODE_TOO_SMALL, job=job.name, needed=wanted,
-                          free=max(0, best), unit=unit,
-                          detail=hardware(job) if unit == "GPUs" else "")  # fmt: skip
+            return Reason(
+                code=ReasonCode.NODE_TOO_SMALL,
+                job=job.name,
+                needed=wanted,
+                free=max(0, best),
+                unit=unit,
+                detail=hardware(job) if unit == "GPUs" else "",
+            )
     for name, amount in need.gres:
         best = max(f.gres.get(name, 0) for f in suitable)
         if amount > best:
@@ -398,8 +409,14 @@ def _too_small(job: Job, need: NodeShare, suitable: list[FreeNode]) -> Reason:
                 free=max(0, best),
                 unit=name,
             )
-    return Reason(code=ReasonCode.TOO_FEW_NODES, job=job.name, needed=job.nodes or 1, free=0,
-                  unit="nodes", detail=_per_node(job, need))  # fmt: skip
+    return Reason(
+        code=ReasonCode.TOO_FEW_NODES,
+        job=job.name,
+        needed=job.nodes or 1,
+        free=0,
+        unit="nodes",
+        detail=_per_node(job, need),
+    )
 
 
 def _too_few_in_total(job: Job, fitting: list[FreeNode], racks: Racks) -> Reason:
@@ -407,11 +424,15 @@ def _too_few_in_total(job: Job, fitting: list[FreeNode], racks: Racks) -> Reason
         (job.gpus, "GPUs", _free_gpus) if job.gpus else (job.cpus, "CPUs", _free_cpus)
     )
     return Reason(
-        code=ReasonCode.TOO_FEW_NODES, job=job.name, needed=wanted, unit=unit,
-        free=sum(map(free, fitting)), free_nodes=len(fitting),
+        code=ReasonCode.TOO_FEW_NODES,
+        job=job.name,
+        needed=wanted,
+        unit=unit,
+        free=sum(map(free, fitting)),
+        free_nodes=len(fitting),
         largest_rack=max(sum(map(free, rack)) for rack in racks.values()),
         detail=hardware(job) if job.gpus else "",
-    )  # fmt: skip
+    )
 
 
 def _per_node(job: Job, need: NodeShare) -> str:

@@ -22,10 +22,16 @@ from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.workload import Job
 
 Answer = TypeVar("Answer")
-OF_HARDWARE: Final = frozenset({
-    ReasonCode.RESOURCES, ReasonCode.NO_PARTITION, ReasonCode.NO_GPU_TYPE, ReasonCode.NO_FEATURE,
-    ReasonCode.NODE_TOO_SMALL, ReasonCode.TOO_FEW_NODES,
-})  # fmt: skip
+OF_HARDWARE: Final = frozenset(
+    {
+        ReasonCode.RESOURCES,
+        ReasonCode.NO_PARTITION,
+        ReasonCode.NO_GPU_TYPE,
+        ReasonCode.NO_FEATURE,
+        ReasonCode.NODE_TOO_SMALL,
+        ReasonCode.TOO_FEW_NODES,
+    }
+)
 """Reasons that hold for whoever asks; others, such as an unknown user, say nothing of the next."""
 
 KEPT = 512  # failures: each is held against every new question
@@ -141,9 +147,8 @@ class NegativeCache(Generic[Answer]):
         """Keep a failure, in place of those that it implies."""
         failed = self._profile(jobs)
         self._failures = [
-            f for f in self._failures
-            if not (f.rights.at_most(rights) and _implies(failed, f.jobs))
-        ]  # fmt: skip
+            f for f in self._failures if not (f.rights.at_most(rights) and _implies(failed, f.jobs))
+        ]
         if len(self._failures) < KEPT:
             self._failures.append(_Failure(failed, rights, Known(jobs, answer)))
         self._remember(jobs, rights, Known(jobs, answer))
@@ -216,10 +221,18 @@ def _reason_for(job: Job, reason: Reason) -> Reason:
 
 def _of(reason: Reason, job: str, needed: int) -> Reason:
     return Reason(
-        code=reason.code, job=job, needed=needed, free=reason.free, unit=reason.unit,
-        detail=reason.detail, free_nodes=reason.free_nodes, largest_rack=reason.largest_rack,
-        more=reason.more, more_in_s=reason.more_in_s, apart=reason.apart,
-    )  # fmt: skip
+        code=reason.code,
+        job=job,
+        needed=needed,
+        free=reason.free,
+        unit=reason.unit,
+        detail=reason.detail,
+        free_nodes=reason.free_nodes,
+        largest_rack=reason.largest_rack,
+        more=reason.more,
+        more_in_s=reason.more_in_s,
+        apart=reason.apart,
+    )
 
 
 def _needs(job: Job, unit: str) -> int | None:

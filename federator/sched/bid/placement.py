@@ -141,8 +141,10 @@ def _option_among(job: Job, room: Room, partition: str, nodes: list[FreeNode]) -
 def _option_of(job: Job, room: Room, partition: str, chosen: list[FreeNode]) -> _Option:
     shares = spread(job, chosen)
     if job.exclusive:
-        shares = [NodeShare(gpus=f.gpus, cpus=f.cpus, mem_mib=s.mem_mib, gres=s.gres)
-                  for f, s in zip(chosen, shares, strict=True)]  # fmt: skip
+        shares = [
+            NodeShare(gpus=f.gpus, cpus=f.cpus, mem_mib=s.mem_mib, gres=s.gres)
+            for f, s in zip(chosen, shares, strict=True)
+        ]
     return _Option(partition, chosen, shares, score_of_places(job, chosen, shares, room))
 
 
@@ -171,8 +173,9 @@ def _suitable(job: Job, room: Room, partition: str) -> Suitable | Reason:
     """Nodes of the right kind, whatever is free on them."""
     found = room.of_kind(Kind.of(job, partition))
     if found is ReasonCode.NO_GPU_TYPE:
-        return Reason(code=found, job=job.name, unit="GPUs", needed=job.total_gpus,
-                      detail=hardware(job))  # fmt: skip
+        return Reason(
+            code=found, job=job.name, unit="GPUs", needed=job.total_gpus, detail=hardware(job)
+        )
     if found is ReasonCode.NODE_TOO_SMALL:
         return _without_gres(job, room.nodes_in((partition,)))
     if found is ReasonCode.NODE_FAILED:
@@ -195,8 +198,13 @@ def _without_gres(job: Job, nodes: Sequence[FreeNode]) -> Reason:
     most = {name: max(dict(f.node.gres).get(name, 0) for f in nodes) for name, _ in job.gres}
     for name, amount in job.gres:
         if amount > most[name]:
-            return Reason(code=ReasonCode.NODE_TOO_SMALL, job=job.name, needed=amount,
-                          free=most[name], unit=name)  # fmt: skip
+            return Reason(
+                code=ReasonCode.NODE_TOO_SMALL,
+                job=job.name,
+                needed=amount,
+                free=most[name],
+                unit=name,
+            )
     wanted = ",".join(f"{name}:{amount}" for name, amount in job.gres)
     detail = f"none that is right otherwise has {wanted}"
     return Reason(code=ReasonCode.NODE_TOO_SMALL, job=job.name, detail=detail)

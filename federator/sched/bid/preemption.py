@@ -6,7 +6,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from federator.model.gres import covers
@@ -60,9 +60,13 @@ def plan_with_victims(
 
 
 def _plan_in_order(
-    jobs: Sequence[Job], order: Sequence[int], room: Room, partitions: Sequence[str],
-    occupants: Occupants, claim: Claim,
-) -> Bid | int:  # fmt: skip
+    jobs: Sequence[Job],
+    order: Sequence[int],
+    room: Room,
+    partitions: Sequence[str],
+    occupants: Occupants,
+    claim: Claim,
+) -> Bid | int:
     """As ``plan_with_victims``; else which job found no place."""
     placed: dict[int, Placed] = {}
     victims: list[Occupant] = []
@@ -92,6 +96,11 @@ def _plan_in_order(
         for victim in victims:
             victim.evicted = False
         return unplaced
+    return _bid_of(jobs, placed, victims)
+
+
+def _bid_of(jobs: Sequence[Job], placed: Mapping[int, Placed], victims: Sequence[Occupant]) -> Bid:
+    """All places of a workload as one bid, with what leaves for them."""
     with_gpus = any(job.total_gpus for job in jobs)
     score = total((p.score for p in placed.values()), with_gpus=with_gpus)
     plans = tuple(placed[k].plan for k in range(len(jobs)))
@@ -250,17 +259,22 @@ class _Gauge:
         least_gpus, least_cpus, least_mem = self._bounds
         for f, share in victim.shares:
             if (
-                id(f) not in self._among or f.gpus < least_gpus or f.cpus < least_cpus
-                or f.mem_mib < least_mem or (self._exclusive and not f.untouched)
+                id(f) not in self._among
+                or f.gpus < least_gpus
+                or f.cpus < least_cpus
+                or f.mem_mib < least_mem
+                or (self._exclusive and not f.untouched)
                 or (self._gres and not covers(f.gres, self._gres))
-            ):  # fmt: skip
+            ):
                 continue
             left_gpus, left_cpus = f.gpus - share.gpus, f.cpus - share.cpus
             fits = (
-                left_gpus >= least_gpus and left_cpus >= least_cpus
-                and f.mem_mib - share.mem_mib >= least_mem and not self._exclusive
+                left_gpus >= least_gpus
+                and left_cpus >= least_cpus
+                and f.mem_mib - share.mem_mib >= least_mem
+                and not self._exclusive
                 and (not self._gres or f.would_cover(self._gres, share.gres))
-            )  # fmt: skip
+            )
             nodes -= not fits
             gpus -= f.gpus - f.gpus % group - (left_gpus - left_gpus % group if fits else 0)
             cpus -= f.cpus - (left_cpus if fits else 0)
@@ -273,10 +287,13 @@ class _Gauge:
         for f, share in victim.shares:
             counts = id(f) in among
             if (
-                counts and f.gpus >= least_gpus and f.cpus >= least_cpus
-                and f.mem_mib >= least_mem and (not exclusive or f.untouched)
+                counts
+                and f.gpus >= least_gpus
+                and f.cpus >= least_cpus
+                and f.mem_mib >= least_mem
+                and (not exclusive or f.untouched)
                 and (not gres or covers(f.gres, gres))
-            ):  # fmt: skip
+            ):
                 self._nodes -= 1
                 self._gpus -= f.gpus - f.gpus % group
                 self._cpus -= f.cpus
@@ -286,10 +303,13 @@ class _Gauge:
             if share.gres:
                 f.move_gres(share.gres, sign)
             if (
-                counts and f.gpus >= least_gpus and f.cpus >= least_cpus
-                and f.mem_mib >= least_mem and (not exclusive or f.untouched)
+                counts
+                and f.gpus >= least_gpus
+                and f.cpus >= least_cpus
+                and f.mem_mib >= least_mem
+                and (not exclusive or f.untouched)
                 and (not gres or covers(f.gres, gres))
-            ):  # fmt: skip
+            ):
                 self._nodes += 1
                 self._gpus += f.gpus - f.gpus % group
                 self._cpus += f.cpus

@@ -149,9 +149,13 @@ def lift(held: Held) -> None:
 
 
 def reserve(
-    id_: WorkloadId, jobs: Sequence[Job], room: Room, partitions: Sequence[str],
-    endings: Sequence[Ending], now_s: float,
-) -> Reservation | None:  # fmt: skip
+    id_: WorkloadId,
+    jobs: Sequence[Job],
+    room: Room,
+    partitions: Sequence[str],
+    endings: Sequence[Ending],
+    now_s: float,
+) -> Reservation | None:
     """Find the earliest time by which all jobs of a workload surely fit; None if there is none.
 
     The room is left as it was.

@@ -42,12 +42,20 @@ SHAPES_KEPT: Final = 4096  # for which it is known whether they could ever fit
 def capacity_of(nodes: Iterable[Node]) -> Capacity:
     """The site as if every node were up, well and idle, and every partition open."""
     empty = (
-        replace(n, state=NodeState.IDLE, cpus_alloc=0, mem_mib_alloc=0, gpus_alloc=0, gres_alloc=(),
-                partitions=n.partitions + n.closed_partitions, closed_partitions=(),
-                drain_reason="",
-                features=tuple(name for name in n.features if name != SINGLE_NODE))
+        replace(
+            n,
+            state=NodeState.IDLE,
+            cpus_alloc=0,
+            mem_mib_alloc=0,
+            gpus_alloc=0,
+            gres_alloc=(),
+            partitions=n.partitions + n.closed_partitions,
+            closed_partitions=(),
+            drain_reason="",
+            features=tuple(name for name in n.features if name != SINGLE_NODE),
+        )
         for n in nodes
-    )  # fmt: skip
+    )
     return Capacity(nodes=tuple(empty))
 
 
@@ -129,9 +137,13 @@ class SiteScheduler:
             self._occupants.add(job)
 
     def hold(
-        self, attempt: AttemptId, jobs: tuple[JobPlan, ...], ends_by_s: float = inf,
-        victims: tuple[int, ...] = (), shrinks: tuple[Shrink, ...] = (),
-    ) -> None:  # fmt: skip
+        self,
+        attempt: AttemptId,
+        jobs: tuple[JobPlan, ...],
+        ends_by_s: float = inf,
+        victims: tuple[int, ...] = (),
+        shrinks: tuple[Shrink, ...] = (),
+    ) -> None:
         """Keep what a launch order takes until a sweep shows it.
 
         Args:
@@ -239,9 +251,12 @@ class SiteScheduler:
                 finds none.
         """
         premises = Premises(
-            room=self._room, partitions=self.partitions, occupants=self._occupants,
-            never_fits=self._never_fits, endings=self._endings_now,
-        )  # fmt: skip
+            room=self._room,
+            partitions=self.partitions,
+            occupants=self._occupants,
+            never_fits=self._never_fits,
+            endings=self._endings_now,
+        )
         bidding = Bidding(premises, now_s, reserving=reserving and reserve is None)
         if reserve is not None:
             bidding.reserve_for(reserve)
@@ -293,11 +308,16 @@ class SiteScheduler:
         if terms is None:
             return replace(job, preemptible=False, optional_jobs=()) if job.preemptible else job
         return replace(
-            job, preemptible=True, priority=terms.priority, cooldown_until_s=terms.spared_until_s,
-            saves_in_time=terms.saves_in_time, save_s=terms.save_s, restart_s=terms.restart_s,
+            job,
+            preemptible=True,
+            priority=terms.priority,
+            cooldown_until_s=terms.spared_until_s,
+            saves_in_time=terms.saves_in_time,
+            save_s=terms.save_s,
+            restart_s=terms.restart_s,
             optional=terms.optional,
             optional_jobs=terms.optional_jobs,
-        )  # fmt: skip
+        )
 
     def _endings_now(self) -> list[Ending]:
         if self._endings is None:
@@ -362,9 +382,14 @@ def _in_the_way(plan: JobPlan, room: Room) -> Reason | None:
     for name, share in plan.nodes.items():
         f = room.by_name.get(name)
         if f is None or not f.has(share):
-            return Reason(code=ReasonCode.LAUNCH_REFUSED, job=plan.name, unit="GPUs",
-                          needed=share.gpus, free=max(0, f.gpus) if f else 0,
-                          detail=f"node {name} was taken")  # fmt: skip
+            return Reason(
+                code=ReasonCode.LAUNCH_REFUSED,
+                job=plan.name,
+                unit="GPUs",
+                needed=share.gpus,
+                free=max(0, f.gpus) if f else 0,
+                detail=f"node {name} was taken",
+            )
     return None
 
 
@@ -377,9 +402,13 @@ def changed_nodes(before: Sequence[Node], now: Sequence[Node]) -> list[Node] | N
         if old is new or old == new:
             continue
         as_before = replace(
-            new, state=old.state, cpus_alloc=old.cpus_alloc, mem_mib_alloc=old.mem_mib_alloc,
-            gpus_alloc=old.gpus_alloc, gres_alloc=old.gres_alloc,
-        )  # fmt: skip
+            new,
+            state=old.state,
+            cpus_alloc=old.cpus_alloc,
+            mem_mib_alloc=old.mem_mib_alloc,
+            gpus_alloc=old.gpus_alloc,
+            gres_alloc=old.gres_alloc,
+        )
         if as_before != old or old.state.takes_jobs != new.state.takes_jobs:
             return None
         changed.append(new)

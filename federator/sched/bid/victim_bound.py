@@ -71,9 +71,11 @@ def least_victims(
                 freed = touched[id(f)] = _Freed(f.gpus, f.cpus, f.mem_mib, enough=fits)
             _give(freed, share, number)
             if (
-                not freed.enough and freed.gpus >= least[0] and freed.cpus >= least[1]
+                not freed.enough
+                and freed.gpus >= least[0]
+                and freed.cpus >= least[1]
                 and freed.mem_mib >= least[2]
-            ):  # fmt: skip
+            ):
                 freed.enough = True
                 opened.append((f, freed))
         if len(opened) >= missing:

@@ -204,8 +204,12 @@ def _follow_orders(turn: Turn, entry: Entry, told: Remembered) -> None:
     elif report is not None and report.leave is not None and report.state.ended:
         was_seen = entry.state is WorkloadState.LAUNCHING
         if was_seen:
-            turn.change(entry, Happening.STARTED, started_at_s=report.started_at_s,
-                        site_state=SiteJobState.RUNNING.value)  # fmt: skip
+            turn.change(
+                entry,
+                Happening.STARTED,
+                started_at_s=report.started_at_s,
+                site_state=SiteJobState.RUNNING.value,
+            )
         if entry.state is WorkloadState.RUNNING:  # the log forgot that it was told to leave
             turn.change(entry, Happening.EVICTED, reason=Reason(code=ReasonCode.PREEMPTED))
 
@@ -213,14 +217,23 @@ def _follow_orders(turn: Turn, entry: Entry, told: Remembered) -> None:
 def _leave_alone(turn: Turn, site: SiteName, told: Remembered) -> None:
     if told.void or (told.report is not None and told.report.state.ended):
         return
-    fields = {"site": site, "attempt": str(told.attempt), "job_id": told.site_job_id,
-              "detail": "the site has no order for it any more, or none that fits"}  # fmt: skip
+    fields = {
+        "site": site,
+        "attempt": str(told.attempt),
+        "job_id": told.site_job_id,
+        "detail": "the site has no order for it any more, or none that fits",
+    }
     turn.commands.append(Note(event="attempt_not_adopted", fields=fields))
 
 
 def _end(turn: Turn, site: SiteName, told: Remembered) -> None:
     if told.report is not None and not told.report.state.ended:
         turn.commands.append(
-            CancelAt(site=site, attempt=told.attempt, user=told.user,
-                     site_job_id=told.report.site_job_id, pending_only=False)
-        )  # fmt: skip
+            CancelAt(
+                site=site,
+                attempt=told.attempt,
+                user=told.user,
+                site_job_id=told.report.site_job_id,
+                pending_only=False,
+            )
+        )

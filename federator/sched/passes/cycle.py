@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from federator.model.event import Awarded
 from federator.model.lifecycle import AT_SITE, WorkloadState
-from federator.model.message import Request, SiteAnswer
+from federator.model.message import AskSite, Request, SiteAnswer
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import VictimTerms
 from federator.model.tenant import LOWEST_PRIORITY, Amounts
@@ -69,9 +69,15 @@ class Pass:
     """
 
     def __init__(
-        self, ranking: Iterable[Ranked], ledger: Ledger, rules: Rules | None = None,
-        budget_gpus: float = 0.0, *, now_s: float = 0.0, quota_only: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        ranking: Iterable[Ranked],
+        ledger: Ledger,
+        rules: Rules | None = None,
+        budget_gpus: float = 0.0,
+        *,
+        now_s: float = 0.0,
+        quota_only: bool = False,
+    ) -> None:
         self._rules = Rules() if rules is None else rules
         self._firm = FirmWork(ledger) if quota_only else None
         self.unsure: Container[WorkloadId] = ()  # may be at a site though it is pending
@@ -87,6 +93,18 @@ class Pass:
         self._failed: NegativeCache[Mapping[SiteName, Refusal]] = NegativeCache()
         self.reserved: dict[SiteName, Request] = {}  # for whom each site keeps room
         self._asked_in_vain: set[WorkloadId] = set()
+
+    def question(self, site: SiteName, requests: tuple[Request, ...], now_s: float) -> AskSite:
+        """What a site is asked in the present round: also to keep room as it did before."""
+        kept = self.reserved.get(site)
+        return AskSite(
+            site=site,
+            pass_id=self.round.pass_id,
+            requests=requests,
+            reserve=kept and asked_of(kept, site, self._ledger, now_s),
+            reserving=True,
+            victims=self.victims_at(site),
+        )
 
     def next_window(self, again: Sequence[WorkloadId], size: int) -> tuple[Request, ...]:
         """The workloads to ask about next: those of the last round once more, then in rank order.
@@ -157,10 +175,13 @@ class Pass:
         """
         answers = self.round.answers
         refusals = {
-            id_: {s: a.refusal for s in sites
-                  if (a := answers.get(s, {}).get(id_)) is not None and a.refusal is not None}
+            id_: {
+                s: a.refusal
+                for s in sites
+                if (a := answers.get(s, {}).get(id_)) is not None and a.refusal is not None
+            }
             for id_ in refused
-        }  # fmt: skip
+        }
         kept = {request.workload.id for request in self.reserved.values()}
         for id_ in refused:
             foretold = (
@@ -175,10 +196,11 @@ class Pass:
             if foretold:
                 self.reserved[min(foretold)[2]] = self.round.requests[id_]
         in_vain = [
-            id_ for id_ in refused
+            id_
+            for id_ in refused
             if id_ not in self._asked_in_vain
             and any(self._in_vain(site, r) for site, r in refusals[id_].items())
-        ]  # fmt: skip
+        ]
         self._asked_in_vain.update(in_vain)
         return in_vain
 

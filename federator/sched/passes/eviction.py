@@ -65,9 +65,10 @@ def spared_yet(winner: Entry, ledger: Ledger) -> list[Entry]:
     """The victims that are promised to a winner and have not been told to leave."""
     victims = (ledger.entries[id_] for id_ in winner.victims)
     return [
-        v for v in victims
+        v
+        for v in victims
         if v.promised_to == winner.workload.id and v.state is WorkloadState.RUNNING
-    ]  # fmt: skip
+    ]
 
 
 def spared_jobs_yet(winner: Entry, ledger: Ledger) -> list[tuple[Entry, tuple[int, ...]]]:

@@ -37,14 +37,7 @@ from federator.model.message import (
     Wake,
 )
 from federator.model.reason import ReasonCode, Refusal
-from federator.model.workload import (
-    AttemptId,
-    Job,
-    SiteName,
-    Workload,
-    WorkloadId,
-    first_id_of,
-)
+from federator.model.workload import AttemptId, Job, SiteName, Workload, WorkloadId, first_id_of
 from federator.sched.passes.admission import answer_again, never_runs
 from federator.sched.passes.auction import Award, auction
 from federator.sched.passes.continuing import AT_LIMIT, LimitWatch
@@ -315,8 +308,9 @@ class Federation:
         entry = current(self.ledger, seen.attempt, seen.site)
         waits = (WorkloadState.AWARDED, WorkloadState.CANCELLING)
         if entry is not None and entry.state in waits and not entry.site_job_id:
-            turn.change(entry, Happening.ACCEPTED,
-                        site_job_id=seen.site_job_id, work_dir=seen.work_dir)  # fmt: skip
+            turn.change(
+                entry, Happening.ACCEPTED, site_job_id=seen.site_job_id, work_dir=seen.work_dir
+            )
 
     def _launch_refused(self, turn: Turn, seen: LaunchRefused) -> None:
         entry = current(self.ledger, seen.attempt, seen.site)
@@ -359,9 +353,15 @@ class Federation:
 
     def _turn(self, now_s: float) -> Turn:
         fleet_gpus = sum(site.gpus for site in self.sites.values())
-        return Turn(now_s=now_s, ledger=self.ledger, rules=self._rules, fleet_gpus=fleet_gpus,
-                    leave_sent_s=self._leave_sent_s, limits=self._limits,
-                    pass_is_due=self._pass_is_due)  # fmt: skip
+        return Turn(
+            now_s=now_s,
+            ledger=self.ledger,
+            rules=self._rules,
+            fleet_gpus=fleet_gpus,
+            leave_sent_s=self._leave_sent_s,
+            limits=self._limits,
+            pass_is_due=self._pass_is_due,
+        )
 
     def _pass_is_due(self, turn: Turn) -> None:
         if self._pass_due_s > turn.now_s or self._pass is not None:
@@ -398,17 +398,13 @@ class Federation:
             requests = for_site(window, name, self.ledger, self._rules, turn.now_s)
             if requests:
                 round_.waiting_for.add(name)
-                kept = pass_.reserved.get(name)
-                reserve = kept and asked_of(kept, name, self.ledger, turn.now_s)
-                ask = AskSite(site=name, pass_id=round_.pass_id, requests=requests,
-                              reserve=reserve, reserving=True,
-                              victims=pass_.victims_at(name))  # fmt: skip
-                turn.commands.append(ask)
+                turn.commands.append(pass_.question(name, requests, turn.now_s))
 
     def _new_round(self, turn: Turn, requests: Sequence[Request]) -> Round:
         deadline_s = turn.now_s + self._rules.bid_timeout_s
-        round_ = Round(pass_id=self._next_pass_id, requests={r.workload.id: r for r in requests},
-                       waiting_for=set(), deadline_s=deadline_s)  # fmt: skip
+        by_id = {r.workload.id: r for r in requests}
+        number = self._next_pass_id
+        round_ = Round(pass_id=number, requests=by_id, waiting_for=set(), deadline_s=deadline_s)
         self._next_pass_id += 1
         turn.commands.append(Wake(at_s=deadline_s))
         return round_

@@ -121,9 +121,12 @@ class Holding:
                 turn.change(entry, Happening.RELEASED)
 
     def answered(
-        self, turn: Turn, site: SiteName, asked: Mapping[WorkloadId, Request],
+        self,
+        turn: Turn,
+        site: SiteName,
+        asked: Mapping[WorkloadId, Request],
         answers: Iterable[SiteAnswer],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Learn from a site's answers which users it knows, and release what is theirs."""
         view = self._sites[site]
         users = {

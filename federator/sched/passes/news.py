@@ -15,30 +15,45 @@ from federator.sched.passes.continuing import AT_LIMIT, NO_PROGRESS, has_saved, 
 from federator.sched.state.ledger import Entry
 
 WITHDRAWAL_TAKES_S: Final = 60.0  # of a job that has run for longer a cancel is somebody else's
-_ENDINGS: Final[Mapping[SiteJobState, Happening]] = MappingProxyType({
-    SiteJobState.COMPLETED: Happening.COMPLETED,
-    SiteJobState.FAILED: Happening.FAILED,
-    SiteJobState.OUT_OF_MEMORY: Happening.FAILED,
-    SiteJobState.DEADLINE: Happening.FAILED,
-    SiteJobState.TIMEOUT: Happening.TIMED_OUT,
-    SiteJobState.CANCELLED: Happening.CANCELLED,
-    SiteJobState.NODE_FAIL: Happening.NODE_FAILED,
-    SiteJobState.BOOT_FAIL: Happening.NODE_FAILED,
-    SiteJobState.PREEMPTED: Happening.SITE_PREEMPTED,
-})  # fmt: skip
+_ENDINGS: Final[Mapping[SiteJobState, Happening]] = MappingProxyType(
+    {
+        SiteJobState.COMPLETED: Happening.COMPLETED,
+        SiteJobState.FAILED: Happening.FAILED,
+        SiteJobState.OUT_OF_MEMORY: Happening.FAILED,
+        SiteJobState.DEADLINE: Happening.FAILED,
+        SiteJobState.TIMEOUT: Happening.TIMED_OUT,
+        SiteJobState.CANCELLED: Happening.CANCELLED,
+        SiteJobState.NODE_FAIL: Happening.NODE_FAILED,
+        SiteJobState.BOOT_FAIL: Happening.NODE_FAILED,
+        SiteJobState.PREEMPTED: Happening.SITE_PREEMPTED,
+    }
+)
 _OF_THE_SITE: Final = frozenset({Happening.NODE_FAILED, Happening.SITE_PREEMPTED})
 _LAUNCH_FAILED: Final = "launch failed"  # of Slurm's reasons, as squeue writes them
-NEVER_HERE: Final = frozenset({
-    "BadConstraints", "PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit",
-    "AccountNotAllowed", "QOSNotAllowed", "InvalidAccount", "InvalidQOS",
-})  # fmt: skip
+NEVER_HERE: Final = frozenset(
+    {
+        "BadConstraints",
+        "PartitionConfig",
+        "PartitionNodeLimit",
+        "PartitionTimeLimit",
+        "AccountNotAllowed",
+        "QOSNotAllowed",
+        "InvalidAccount",
+        "InvalidQOS",
+    }
+)
 """Slurm's reasons of jobs that can never start as they were submitted, in 22.05 to 26.05. slurmctld
 leaves most of these jobs pending, and fails some with ``BadConstraints``."""
 _HELD: Final = "held"  # in Slurm's reasons of jobs that were put back and may not start
-_STILL_THERE: Final = frozenset({
-    Happening.ACCEPTED, Happening.STARTED, Happening.EVICTED, Happening.WITHDRAWN,
-    Happening.SHRINK_DONE,
-})  # fmt: skip
+_STILL_THERE: Final = frozenset(
+    {
+        Happening.ACCEPTED,
+        Happening.STARTED,
+        Happening.EVICTED,
+        Happening.WITHDRAWN,
+        Happening.SHRINK_DONE,
+    }
+)
 MAX_WHY: Final = 300  # characters of a site's own words
 _WATCH_NOTE: Final = re.compile(r"(?:^| )fed-watch:(zombie|idle)-([0-9]{1,9})s$")
 _GATE_NOTE: Final = re.compile(r"(?:^| )fed-gate:([A-Za-z0-9.-]{1,60})$")
@@ -203,9 +218,10 @@ def reason_for(entry: Entry, happening: Happening, report: AttemptReport) -> Rea
         Happening.PREEMPTED: entry.reason,  # for whom it had to leave, or for its time limit
         Happening.SHRINK_DONE: entry.reason,
         Happening.WITHDRAWN: _why_withdrawn(entry, report),
-        Happening.LIMIT_STRUCK:
-            entry.reason if entry.state is WorkloadState.PREEMPTING else AT_LIMIT,
-    }  # fmt: skip
+        Happening.LIMIT_STRUCK: entry.reason
+        if entry.state is WorkloadState.PREEMPTING
+        else AT_LIMIT,
+    }
     return known.get(happening)
 
 

@@ -87,17 +87,29 @@ def _of_job(job: Job, plan: JobPlan) -> str:
     most = max(gpus, cpus, *(a for s in shares for _, a in s.gres))
     checks = (
         (least >= 0 and most <= MAX_AMOUNT, "it plans impossible amounts"),
-        (min(s.gpus for s in shares) >= job.gpus_per_node and gpus >= job.total_gpus,
-         f"it plans {gpus} GPUs"),
-        (min(s.cpus for s in shares) >= job.cpus_per_node and cpus >= job.cpus,
-         f"it plans {cpus} CPUs"),
-        (not job.gres or all(covers(dict(s.gres), job.gres) for s in shares),
-         f"it plans less than {', '.join(name for name, _ in job.gres)} on a node"),
-        (min(typed, default=0) >= 0 and sum(typed) <= gpus,
-         "it plans more GPUs of a type than GPUs"),
-        (not (job.gpu_types and job.total_gpus) or set(plan.gpu_types) <= set(job.gpu_types),
-         "it plans another GPU type"),
-        (not job.avoid or plan.nodes.keys().isdisjoint(job.avoid),
-         "it plans a node that failed the workload"),
-    )  # fmt: skip
+        (
+            min(s.gpus for s in shares) >= job.gpus_per_node and gpus >= job.total_gpus,
+            f"it plans {gpus} GPUs",
+        ),
+        (
+            min(s.cpus for s in shares) >= job.cpus_per_node and cpus >= job.cpus,
+            f"it plans {cpus} CPUs",
+        ),
+        (
+            not job.gres or all(covers(dict(s.gres), job.gres) for s in shares),
+            f"it plans less than {', '.join(name for name, _ in job.gres)} on a node",
+        ),
+        (
+            min(typed, default=0) >= 0 and sum(typed) <= gpus,
+            "it plans more GPUs of a type than GPUs",
+        ),
+        (
+            not (job.gpu_types and job.total_gpus) or set(plan.gpu_types) <= set(job.gpu_types),
+            "it plans another GPU type",
+        ),
+        (
+            not job.avoid or plan.nodes.keys().isdisjoint(job.avoid),
+            "it plans a node that failed the workload",
+        ),
+    )
     return next((wrong for good, wrong in checks if not good), "")

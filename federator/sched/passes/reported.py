@@ -24,8 +24,12 @@ from federator.sched.state.ledger import Entry, Ledger
 
 _SHRINK_DONE = Happening.SHRINK_DONE
 _HOLDS_NODES = (
-    Happening.ACCEPTED, Happening.STARTED, Happening.SITE_REQUEUED, Happening.EVICTED, _SHRINK_DONE,
-)  # fmt: skip
+    Happening.ACCEPTED,
+    Happening.STARTED,
+    Happening.SITE_REQUEUED,
+    Happening.EVICTED,
+    _SHRINK_DONE,
+)
 
 
 def current(ledger: Ledger, attempt: AttemptId, site: SiteName) -> Entry | None:
@@ -78,9 +82,14 @@ def _stray(turn: Turn, site: SiteName, report: AttemptReport) -> bool:
     if known is None or is_newer:
         return False
     turn.commands.append(
-        CancelAt(site=site, attempt=report.attempt, user=known.workload.user,
-                 site_job_id=report.site_job_id, pending_only=False)
-    )  # fmt: skip
+        CancelAt(
+            site=site,
+            attempt=report.attempt,
+            user=known.workload.user,
+            site_job_id=report.site_job_id,
+            pending_only=False,
+        )
+    )
     return True
 
 

@@ -56,9 +56,13 @@ class GmsScan:
     """
 
     def __init__(
-        self, backlog: Backlog, holdings: Holdings, weights: CreditWeights,
-        fair_share: Sequence[float], now_s: float,
-    ) -> None:  # fmt: skip
+        self,
+        backlog: Backlog,
+        holdings: Holdings,
+        weights: CreditWeights,
+        fair_share: Sequence[float],
+        now_s: float,
+    ) -> None:
         self._backlog = backlog
         self._holdings = holdings
         self._weights = weights

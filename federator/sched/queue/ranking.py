@@ -84,9 +84,13 @@ class CreditRanking:
     """
 
     def __init__(
-        self, backlog: Backlog, holdings: Holdings, weights: CreditWeights, now_s: float,
+        self,
+        backlog: Backlog,
+        holdings: Holdings,
+        weights: CreditWeights,
+        now_s: float,
         used_gpus: F64 | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._backlog = backlog
         self._weights = weights
         self._now_s = now_s
@@ -166,14 +170,27 @@ class CreditRanking:
         credit = age + fair_share - nice - price
         order = np.lexsort((ids, submitted, -credit, priority))
         return RankColumns(
-            id=ids[order], priority=priority[order], within_quota=within[order],
-            credit=credit[order], age_term=age[order], fair_share_term=fair_share[order],
-            nice_term=nice[order], non_preemptible_term=price[order],
-        )  # fmt: skip
+            id=ids[order],
+            priority=priority[order],
+            within_quota=within[order],
+            credit=credit[order],
+            age_term=age[order],
+            fair_share_term=fair_share[order],
+            nice_term=nice[order],
+            non_preemptible_term=price[order],
+        )
 
     def listed(self) -> Sequence[Ranked]:
         c = self.columns()
-        columns = (c.id, c.priority, c.within_quota, c.credit, c.age_term, c.fair_share_term,
-                   c.nice_term, c.non_preemptible_term)  # fmt: skip
+        columns = (
+            c.id,
+            c.priority,
+            c.within_quota,
+            c.credit,
+            c.age_term,
+            c.fair_share_term,
+            c.nice_term,
+            c.non_preemptible_term,
+        )
         rows = zip(*(column.tolist() for column in columns), strict=True)
         return [Ranked(*row) for row in rows]

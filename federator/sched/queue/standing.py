@@ -120,9 +120,13 @@ class QuotaReport:
             for k, bound in enumerate(quota):
                 if held[k] + promised[k] + asked[k] > bound and (asked[k] or k < 2):
                     yield Shortfall(
-                        tenant=tenancy.tenants[at].name, unit=tenancy.unit(k), held=held[k],
-                        promised=promised[k], asked=asked[k], quota=int(bound),
-                    )  # fmt: skip
+                        tenant=tenancy.tenants[at].name,
+                        unit=tenancy.unit(k),
+                        held=held[k],
+                        promised=promised[k],
+                        asked=asked[k],
+                        quota=int(bound),
+                    )
 
     def promised(self, row: int) -> list[int]:
         """What the scan gave to waiting workloads of a tenant and its descendants."""

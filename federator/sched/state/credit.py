@@ -30,8 +30,13 @@ class CreditWeights:
     non_preemptible: float = 2.0
 
     def __post_init__(self) -> None:
-        weights = (self.per_hour_waited, self.age_cap_h, self.fair_share, self.per_nice,
-                   self.non_preemptible)  # fmt: skip
+        weights = (
+            self.per_hour_waited,
+            self.age_cap_h,
+            self.fair_share,
+            self.per_nice,
+            self.non_preemptible,
+        )
         if not all(0 <= w < np.inf for w in weights):  # NaN fails too
             raise ValueError(f"credit weights must be non-negative numbers, got {self}")
 

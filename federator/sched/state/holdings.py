@@ -70,9 +70,11 @@ class Holdings:
         """A copy of the sums, that stays as it is; it knows no averages."""
         copy = Holdings(self.tenancy, WindowAverage(1.0))
         for theirs, ours in (
-            (copy._own, self._own), (copy._used, self._used),
-            (copy._within, self._within), (copy._claimed, self._claimed),
-        ):  # fmt: skip
+            (copy._own, self._own),
+            (copy._used, self._used),
+            (copy._within, self._within),
+            (copy._claimed, self._claimed),
+        ):
             theirs.extend([*row] for row in ours)
         return copy
 

@@ -50,9 +50,13 @@ from federator.sched.state.usage import UsageAverage, UsageMemory
 
 EVICTIONS_KEPT: Final = 100_000
 _WAITS_FOR_VICTIMS = (WorkloadState.AWARDED, WorkloadState.LAUNCHING)
-_ON_NODES = frozenset({
-    WorkloadState.RUNNING, WorkloadState.PREEMPTING, WorkloadState.CANCELLING,
-})  # fmt: skip
+_ON_NODES = frozenset(
+    {
+        WorkloadState.RUNNING,
+        WorkloadState.PREEMPTING,
+        WorkloadState.CANCELLING,
+    }
+)
 _UNTOLD = frozenset({
     Happening.NODE_FAILED, Happening.SITE_PREEMPTED, Happening.LIMIT_STRUCK,
     Happening.SITE_REQUEUED, Happening.PREEMPTED,

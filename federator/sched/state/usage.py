@@ -124,12 +124,20 @@ class WindowAverage:
     def saved(self, tenants: Sequence[TenantName], at_s: float) -> Iterator[SnapshotUsage]:
         for rows in _chunks(self._gpus.size):
             uses = (
-                TenantUse(tenant=tenants[row], gpus=float(self._gpus[row]),
-                          buckets=tuple(self._ring[row].tolist()) if self._ring[row].any() else ())
+                TenantUse(
+                    tenant=tenants[row],
+                    gpus=float(self._gpus[row]),
+                    buckets=tuple(self._ring[row].tolist()) if self._ring[row].any() else (),
+                )
                 for row in rows
-            )  # fmt: skip
-            yield SnapshotUsage(at_s=at_s, since_s=self._since_s, window_s=self._window_s,
-                                bucket=self._bucket, tenants=tuple(uses))  # fmt: skip
+            )
+            yield SnapshotUsage(
+                at_s=at_s,
+                since_s=self._since_s,
+                window_s=self._window_s,
+                bucket=self._bucket,
+                tenants=tuple(uses),
+            )
 
     def restore(self, saved: SnapshotUsage, rows: Sequence[int]) -> None:
         alike = saved.window_s == self._window_s
@@ -216,12 +224,16 @@ class DecayedAverage:
     def saved(self, tenants: Sequence[TenantName], at_s: float) -> Iterator[SnapshotUsage]:
         for rows in _chunks(self._gpus.size):
             uses = (
-                TenantUse(tenant=tenants[row], gpus=float(self._gpus[row]),
-                          average=float(self._average[row]))
+                TenantUse(
+                    tenant=tenants[row],
+                    gpus=float(self._gpus[row]),
+                    average=float(self._average[row]),
+                )
                 for row in rows
-            )  # fmt: skip
-            yield SnapshotUsage(at_s=at_s, since_s=self._since_s, half_life_s=self._half_life_s,
-                                tenants=tuple(uses))  # fmt: skip
+            )
+            yield SnapshotUsage(
+                at_s=at_s, since_s=self._since_s, half_life_s=self._half_life_s, tenants=tuple(uses)
+            )
 
     def restore(self, saved: SnapshotUsage, rows: Sequence[int]) -> None:
         self._since_s = saved.since_s

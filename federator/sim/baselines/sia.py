@@ -97,8 +97,9 @@ class SiaReplay:
         begin_s = min(trace.submit_s, default=0)
         ends_s = (a + b for a, b in zip(trace.submit_s, trace.duration_s, strict=True))
         _check_span(max(ends_s, default=begin_s) - begin_s)
-        return _Anticipation(trace, options, self.foresight(trace, options.seed),
-                             len(self.windows_s)).replay()  # fmt: skip
+        return _Anticipation(
+            trace, options, self.foresight(trace, options.seed), len(self.windows_s)
+        ).replay()
 
     def foresight(self, trace: Trace, seed: int) -> Foresight:
         """Who tells a replay of this trace what is to come."""

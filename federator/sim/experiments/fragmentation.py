@@ -45,18 +45,25 @@ from federator.sim.experiments.stranding import Floor, Stranding, Watch
 from federator.sim.experiments.stream import StreamJob, StreamOf
 
 _OURS: Final = "federation"
-PLACERS: Final[Mapping[str, Callable[[Layout, Random], Placer]]] = MappingProxyType({
-    _OURS: federation,
-    "federation, no term": unweighed,
-    "best fit": best_fit,
-    "best fit, racks": rack_fit,
-    "first fit": first_fit,
-    "random": random_fit,
-})  # fmt: skip
+PLACERS: Final[Mapping[str, Callable[[Layout, Random], Placer]]] = MappingProxyType(
+    {
+        _OURS: federation,
+        "federation, no term": unweighed,
+        "best fit": best_fit,
+        "best fit, racks": rack_fit,
+        "first fit": first_fit,
+        "random": random_fit,
+    }
+)
 _METRICS: Final = (
-    "allocated_frac", "stranded_frac", "stranded_of_free_frac", "wait_mean_min",
-    "wait_large_mean_min", "wait_large_p95_min", "one_rack_frac",
-)  # fmt: skip
+    "allocated_frac",
+    "stranded_frac",
+    "stranded_of_free_frac",
+    "wait_mean_min",
+    "wait_large_mean_min",
+    "wait_large_p95_min",
+    "one_rack_frac",
+)
 _PLOTTED: Final = (
     ("allocated_frac", "Allocated GPUs", "fraction of all GPUs", 0.0),
     ("stranded_frac", "Stranded GPUs", "fraction of all GPUs", 0.0),
@@ -144,15 +151,22 @@ class FragmentationExperiment:
                 yield layout, load
 
     def _stream(self, layout: Layout, load: float, seed: str) -> list[StreamJob]:
-        stream = StreamOf(sizes=self.sizes, shares=self.shares, median_s=60 * self.median_min,
-                          sigma=self.sigma)  # fmt: skip
+        stream = StreamOf(
+            sizes=self.sizes, shares=self.shares, median_s=60 * self.median_min, sigma=self.sigma
+        )
         return stream.draw(self.jobs, load, layout.gpus, seeded(seed))
 
     def _watched(self, layout: Layout, placer: Placer, jobs: Sequence[StreamJob]) -> Stranding:
         total = sum(self.shares)
         mix = [(n, share / total) for n, share in zip(self.sizes, self.shares, strict=True)]
-        watch = Watch(layout, Floor(layout, mix), placer, jobs, warm_up_frac=self.warm_up_frac,
-                      steps=self.steps)  # fmt: skip
+        watch = Watch(
+            layout,
+            Floor(layout, mix),
+            placer,
+            jobs,
+            warm_up_frac=self.warm_up_frac,
+            steps=self.steps,
+        )
         return watch.run()
 
     def _result(
@@ -177,19 +191,34 @@ class FragmentationExperiment:
     def _plots(self) -> Iterator[Plot]:
         for metric, title, label, least in _PLOTTED:
             yield Plot(
-                table="spread", only=("metric", metric), title=title, x="setting", y="mean",
-                low="least", high="largest", by="placer", kind=PlotKind.RANGES, x_label=" ",
-                y_label=label, y_least_log=least,
-            )  # fmt: skip
+                table="spread",
+                only=("metric", metric),
+                title=title,
+                x="setting",
+                y="mean",
+                low="least",
+                high="largest",
+                by="placer",
+                kind=PlotKind.RANGES,
+                x_label=" ",
+                y_label=label,
+                y_least_log=least,
+            )
 
     def _plots_over_time(self) -> Iterator[Plot]:
         for sites in self.sites:
             load = max((load for load in self.loads if load < 1), default=self.loads[0])
             setting = f"{_sites(Layout(sites=sites, racks=1, nodes=1))}, load {load:g}"
             yield Plot(
-                table="over-time", only=("setting", setting), title=f"Stranded GPUs: {setting}",
-                x="time_h", y="stranded_gpus", by="placer", x_label="hours", y_label="GPUs",
-            )  # fmt: skip
+                table="over-time",
+                only=("setting", setting),
+                title=f"Stranded GPUs: {setting}",
+                x="time_h",
+                y="stranded_gpus",
+                by="placer",
+                x_label="hours",
+                y_label="GPUs",
+            )
 
 
 _Key = tuple[int, float, str]  # sites, load, placer
@@ -234,9 +263,12 @@ def _summary(found: Mapping[_Key, Sequence[tuple[float | None, ...]]]) -> DataTa
         columns = map(_known, zip(*draws, strict=True))
         rows.append((*key, len(draws), *(mean(c) if c else None for c in columns)))
     return DataTable(
-        name="summary", title="Means of the draws", rows=tuple(rows), about=_ABOUT,
+        name="summary",
+        title="Means of the draws",
+        rows=tuple(rows),
+        about=_ABOUT,
         columns=("sites", "load", "placer", "draws", *_METRICS),
-    )  # fmt: skip
+    )
 
 
 def _order(item: tuple[_Key, object]) -> tuple[int, float, int]:
@@ -254,10 +286,12 @@ def _spread(found: Mapping[_Key, Sequence[tuple[float | None, ...]]]) -> DataTab
                 spread = (mean(numbers), median(numbers), min(numbers), max(numbers))
                 rows.append((metric, setting, placer, *spread))
     return DataTable(
-        name="spread", title="How far the draws lie apart", rows=tuple(rows),
+        name="spread",
+        title="How far the draws lie apart",
+        rows=tuple(rows),
         columns=("metric", "setting", "placer", "mean", "median", "least", "largest"),
         about="setting: sites x load. " + _ABOUT,
-    )  # fmt: skip
+    )
 
 
 def _beside(found: Mapping[_Key, Sequence[tuple[float | None, ...]]]) -> DataTable:
@@ -275,10 +309,12 @@ def _beside(found: Mapping[_Key, Sequence[tuple[float | None, ...]]]) -> DataTab
                 lower = sum(difference < 0 for difference in differences)
                 rows.append((metric, sites, load, placer, mean(differences), error, lower))
     return DataTable(
-        name="beside", title=f"Beside {_OURS}, draw by draw", rows=tuple(rows),
+        name="beside",
+        title=f"Beside {_OURS}, draw by draw",
+        rows=tuple(rows),
         columns=("metric", "sites", "load", "placer", "difference", "standard_error", "lower_in"),
         about=f"difference: the rule less {_OURS}, mean of the draws. lower_in: so many draws.",
-    )  # fmt: skip
+    )
 
 
 def _runs(found: Mapping[_Key, Sequence[tuple[float | None, ...]]]) -> DataTable:
@@ -288,13 +324,18 @@ def _runs(found: Mapping[_Key, Sequence[tuple[float | None, ...]]]) -> DataTable
         for draw, figures in enumerate(draws)
     ]
     return DataTable(
-        name="runs", title="Each draw", rows=tuple(rows), about=_ABOUT,
+        name="runs",
+        title="Each draw",
+        rows=tuple(rows),
+        about=_ABOUT,
         columns=("sites", "load", "placer", "draw", *_METRICS),
-    )  # fmt: skip
+    )
 
 
 def _over_time(rows: Sequence[tuple[Cell, ...]]) -> DataTable:
     return DataTable(
-        name="over-time", title="Free and stranded GPUs over time, in the first draw",
-        columns=("setting", "placer", "time_h", "free_gpus", "stranded_gpus"), rows=tuple(rows),
-    )  # fmt: skip
+        name="over-time",
+        title="Free and stranded GPUs over time, in the first draw",
+        columns=("setting", "placer", "time_h", "free_gpus", "stranded_gpus"),
+        rows=tuple(rows),
+    )

@@ -66,12 +66,17 @@ class LocalQueueFleet(Fleet):
     """
 
     def __init__(
-        self, scenario: Scenario, policy: Policy, rules: Rules, physics: Physics,
+        self,
+        scenario: Scenario,
+        policy: Policy,
+        rules: Rules,
+        physics: Physics,
         options: ReplayOptions,
-    ) -> None:  # fmt: skip
+    ) -> None:
         counted = replace(scenario, sites=tuple(map(_counted, scenario.sites)))
-        super().__init__(counted, policy, replace(rules, launch_lease_s=_NO_LEASE_S), physics,
-                         options)  # fmt: skip
+        super().__init__(
+            counted, policy, replace(rules, launch_lease_s=_NO_LEASE_S), physics, options
+        )
         self._real: dict[SiteName, SiteScheduler] = {}
         self._queues: dict[SiteName, list[SimulatedAttempt]] = {}
         for site in scenario.sites:
@@ -121,9 +126,12 @@ def _counted(site: SimulatedSite) -> SimulatedSite:
         by_type.setdefault(node.gpu_type, []).append(node)
     giants = tuple(
         replace(
-            nodes[0], name=f"{site.name}-{kind or 'cpu'}", gpus=sum(n.gpus for n in nodes),
-            cpus=sum(n.cpus for n in nodes), mem_mib=sum(n.mem_mib for n in nodes),
+            nodes[0],
+            name=f"{site.name}-{kind or 'cpu'}",
+            gpus=sum(n.gpus for n in nodes),
+            cpus=sum(n.cpus for n in nodes),
+            mem_mib=sum(n.mem_mib for n in nodes),
         )
         for kind, nodes in by_type.items()
-    )  # fmt: skip
+    )
     return SimulatedSite(name=site.name, nodes=giants)

@@ -58,8 +58,13 @@ class FleetSetup:
     warm_up_days: float
 
     def scenario(self, load: float, seed: int) -> Scenario:
-        made = MastLike(sites=self.sites, nodes=self.nodes, tenants=self.tenants, load=load,
-                        span_s=int(self.days * DAY_S))  # fmt: skip
+        made = MastLike(
+            sites=self.sites,
+            nodes=self.nodes,
+            tenants=self.tenants,
+            load=load,
+            span_s=int(self.days * DAY_S),
+        )
         return made.generate(seed)
 
     @property
@@ -139,17 +144,24 @@ class MastSloExperiment:
         return names
 
     def _setup(self) -> FleetSetup:
-        return FleetSetup(sites=self.sites, nodes=self.nodes, tenants=self.tenants, days=self.days,
-                          warm_up_days=self.warm_up_days)  # fmt: skip
+        return FleetSetup(
+            sites=self.sites,
+            nodes=self.nodes,
+            tenants=self.tenants,
+            days=self.days,
+            warm_up_days=self.warm_up_days,
+        )
 
 
 def premise(scenario: Scenario, budget_gpus: float, seed: int) -> Premise:
     """A scenario under the rules and physics of these experiments."""
-    physics = Physics(startup_median_s=STARTUP_MEDIAN_S, startup_p90_s=STARTUP_P90_S, save_s=60.0,
-                      restore_s=60.0)  # fmt: skip
+    physics = Physics(
+        startup_median_s=STARTUP_MEDIAN_S, startup_p90_s=STARTUP_P90_S, save_s=60.0, restore_s=60.0
+    )
     rules = Rules(preempt_gpus=budget_gpus)
-    return Premise(scenario=scenario, rules=rules, physics=physics,
-                   options=ReplayOptions(seed=seed))  # fmt: skip
+    return Premise(
+        scenario=scenario, rules=rules, physics=physics, options=ReplayOptions(seed=seed)
+    )
 
 
 def tables(
@@ -169,13 +181,28 @@ def tables(
         ]
         runs += [(*key, draw, *astuple(one)) for draw, one in enumerate(draws)]
     return (
-        DataTable(name="summary", title="Means of the draws", rows=tuple(summary), about=ABOUT,
-                  columns=(*keys, "draws", *METRICS)),
-        DataTable(name="spread", title="How far the draws lie apart", rows=tuple(spread),
-                  about=ABOUT, columns=("metric", *keys, "mean", "least", "largest")),
-        DataTable(name="runs", title="Each draw", rows=tuple(runs), about=ABOUT,
-                  columns=(*keys, "draw", *METRICS)),
-    )  # fmt: skip
+        DataTable(
+            name="summary",
+            title="Means of the draws",
+            rows=tuple(summary),
+            about=ABOUT,
+            columns=(*keys, "draws", *METRICS),
+        ),
+        DataTable(
+            name="spread",
+            title="How far the draws lie apart",
+            rows=tuple(spread),
+            about=ABOUT,
+            columns=("metric", *keys, "mean", "least", "largest"),
+        ),
+        DataTable(
+            name="runs",
+            title="Each draw",
+            rows=tuple(runs),
+            about=ABOUT,
+            columns=(*keys, "draw", *METRICS),
+        ),
+    )
 
 
 def _known(numbers: Iterable[float | None]) -> list[float]:
@@ -202,6 +229,14 @@ def _plots() -> Iterator[Plot]:
         ("hottest", "Demand / supply of the hottest site", "demand / supply", 0.0),
     ):
         yield Plot(
-            table="spread", only=("metric", metric), title=title, x="load", y="mean", low="least",
-            high="largest", by="router", y_label=label, y_least_log=least,
-        )  # fmt: skip
+            table="spread",
+            only=("metric", metric),
+            title=title,
+            x="load",
+            y="mean",
+            low="least",
+            high="largest",
+            by="router",
+            y_label=label,
+            y_least_log=least,
+        )

@@ -200,6 +200,10 @@ def _attempt(job: int) -> AttemptId:
 
 def _node(layout: Layout, number: int) -> Node:
     return Node(
-        name=str(number), partitions=(_PARTITION,), switch=f"r{layout.rack_of(number)}",
-        cpus=2 * NODE_GPUS, gpus=NODE_GPUS, gpu_type="gpu",
-    )  # fmt: skip
+        name=str(number),
+        partitions=(_PARTITION,),
+        switch=f"r{layout.rack_of(number)}",
+        cpus=2 * NODE_GPUS,
+        gpus=NODE_GPUS,
+        gpu_type="gpu",
+    )

@@ -40,11 +40,16 @@ def with_pools(trace: Trace, gpus: Mapping[int, int]) -> Trace:
     for row, pool in enumerate(trace.pool):
         if pool in counters:
             builder.add(
-                job_id=trace.job_id[row], line=0, submit_s=trace.submit_s[row],
-                duration_s=trace.duration_s[row], gpus=trace.gpus[row],
-                num_nodes=trace.num_nodes[row], cpus=trace.cpus[row],
-                pool=counters[pool].name, user=trace.user[row],
-            )  # fmt: skip
+                job_id=trace.job_id[row],
+                line=0,
+                submit_s=trace.submit_s[row],
+                duration_s=trace.duration_s[row],
+                gpus=trace.gpus[row],
+                num_nodes=trace.num_nodes[row],
+                cpus=trace.cpus[row],
+                pool=counters[pool].name,
+                user=trace.user[row],
+            )
     return builder.trace
 
 

@@ -45,8 +45,13 @@ class PreemptionBudgetExperiment:
     save_s: float = bounded(60.0, 0.0, 86_400.0)
 
     def run(self, seed: int, progress: Progress) -> ExperimentResult:
-        setup = FleetSetup(sites=self.sites, nodes=self.nodes, tenants=self.tenants,
-                           days=self.days, warm_up_days=self.warm_up_days)  # fmt: skip
+        setup = FleetSetup(
+            sites=self.sites,
+            nodes=self.nodes,
+            tenants=self.tenants,
+            days=self.days,
+            warm_up_days=self.warm_up_days,
+        )
         window_s = setup.window_s
         found: dict[tuple[float, str], list[SloFigures]] = {}
         done, total = 0, len(self.budgets) * len(self.loads) * self.draws
@@ -86,6 +91,14 @@ def _plots() -> Iterator[Plot]:
         ("allocated_frac", "Allocated GPUs", "fraction", 0.0),
     ):
         yield Plot(
-            table="spread", only=("metric", metric), title=title, x="load", y="mean", low="least",
-            high="largest", by="budget_frac", y_label=label, y_least_log=least,
-        )  # fmt: skip
+            table="spread",
+            only=("metric", metric),
+            title=title,
+            x="load",
+            y="mean",
+            low="least",
+            high="largest",
+            by="budget_frac",
+            y_label=label,
+            y_least_log=least,
+        )

@@ -96,18 +96,49 @@ def _entry(about: str, module: str, kind: str, **quick: Any) -> ExperimentEntry:
     return ExperimentEntry(about=about, module=module, kind=kind, quick=quick)
 
 
-EXPERIMENTS: Final[Mapping[str, ExperimentEntry]] = MappingProxyType({
-    "mast-slo": _entry("promised starts and GPUs in use, under four routers", "mast_slo",
-                       "MastSloExperiment", draws=1, loads=(0.8, 1.2), sites=3, nodes=16,
-                       tenants=7, days=1.0, warm_up_days=0.5),
-    "sharing": _entry("speed-up and slow-down of policies that share, beside FCFS", "sharing",
-                      "SharingExperiment", draws=2, quantiles=20),
-    "fragmentation": _entry("does it help to count what a placement strands?", "fragmentation",
-                            "FragmentationExperiment", draws=2, jobs=600, steps=20),
-    "preemption-budget": _entry("what evictions buy, and what they cost", "preemption_budget",
-                                "PreemptionBudgetExperiment", draws=1, loads=(1.2,), sites=3,
-                                nodes=16, tenants=7, days=1.0, warm_up_days=0.5),
-})  # fmt: skip
+EXPERIMENTS: Final[Mapping[str, ExperimentEntry]] = MappingProxyType(
+    {
+        "mast-slo": _entry(
+            "promised starts and GPUs in use, under four routers",
+            "mast_slo",
+            "MastSloExperiment",
+            draws=1,
+            loads=(0.8, 1.2),
+            sites=3,
+            nodes=16,
+            tenants=7,
+            days=1.0,
+            warm_up_days=0.5,
+        ),
+        "sharing": _entry(
+            "speed-up and slow-down of policies that share, beside FCFS",
+            "sharing",
+            "SharingExperiment",
+            draws=2,
+            quantiles=20,
+        ),
+        "fragmentation": _entry(
+            "does it help to count what a placement strands?",
+            "fragmentation",
+            "FragmentationExperiment",
+            draws=2,
+            jobs=600,
+            steps=20,
+        ),
+        "preemption-budget": _entry(
+            "what evictions buy, and what they cost",
+            "preemption_budget",
+            "PreemptionBudgetExperiment",
+            draws=1,
+            loads=(1.2,),
+            sites=3,
+            nodes=16,
+            tenants=7,
+            days=1.0,
+            warm_up_days=0.5,
+        ),
+    }
+)
 
 
 def experiment_entry(name: str) -> ExperimentEntry:

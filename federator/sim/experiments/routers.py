@@ -82,12 +82,14 @@ def federated(given: Premise) -> Lived:
     return Lived(lives=lives, moments=together(moments), bound=bound)
 
 
-ROUTERS: Final[Mapping[str, Router]] = MappingProxyType({
-    "mast": mast,
-    "federated": federated,
-    "local allocation": local_allocation,
-    "ideal": ideal,
-})  # fmt: skip
+ROUTERS: Final[Mapping[str, Router]] = MappingProxyType(
+    {
+        "mast": mast,
+        "federated": federated,
+        "local allocation": local_allocation,
+        "ideal": ideal,
+    }
+)
 
 
 def bindings(scenario: Scenario) -> list[SiteName]:

@@ -43,12 +43,22 @@ _FORECASTING: Final = (Knowledge.LEARNT, Knowledge.DURATIONS)
 _DAY_S: Final = 86_400
 _MOST_DRAWS: Final = 1000
 _METRICS: Final = (
-    "speedup_mean", "speedup_geometric_mean", "speedup_median", "speedup_p95", "speedup_p5",
-    "jct_ratio", "slowed_frac", "slowed_total_min", "slowed_worst_min",
-)  # fmt: skip
+    "speedup_mean",
+    "speedup_geometric_mean",
+    "speedup_median",
+    "speedup_p95",
+    "speedup_p5",
+    "jct_ratio",
+    "slowed_frac",
+    "slowed_total_min",
+    "slowed_worst_min",
+)
 _PLOTTED: Final = (
-    "speedup_mean", "speedup_geometric_mean", "slowed_worst_min", "slowed_total_min",
-)  # fmt: skip
+    "speedup_mean",
+    "speedup_geometric_mean",
+    "slowed_worst_min",
+    "slowed_total_min",
+)
 _ABOUT: Final = (
     "Speed-up of a job: completion time under FCFS / completion time under the policy. "
     "jct_ratio: the same of the mean completion times. slowed_*: jobs that end later than under "
@@ -214,9 +224,16 @@ def _measured(setting: str, draw: int, trace: Trace, from_s: int) -> Case:
 def _figures(one: Comparison) -> tuple[float, ...]:
     """In the order of ``_METRICS``."""
     return (
-        one.mean, one.geometric_mean, one.at(0.5), one.at(0.95), one.at(0.05), one.jct_ratio,
-        one.slowed_frac, one.slowed_total_min, one.slowed_worst_min,
-    )  # fmt: skip
+        one.mean,
+        one.geometric_mean,
+        one.at(0.5),
+        one.at(0.95),
+        one.at(0.05),
+        one.jct_ratio,
+        one.slowed_frac,
+        one.slowed_total_min,
+        one.slowed_worst_min,
+    )
 
 
 def _runs(rows: Sequence[tuple[Cell, ...]]) -> DataTable:
@@ -235,9 +252,12 @@ def _summary(found: Compared) -> DataTable:
         columns = zip(*map(_figures, comparisons), strict=True)
         rows.append((setting, policy, len(comparisons), *map(median, columns)))
     return DataTable(
-        name="summary", title="Speed-up and slow-down, medians of the draws", rows=tuple(rows),
-        columns=("setting", "policy", "draws", *_METRICS), about=_ABOUT,
-    )  # fmt: skip
+        name="summary",
+        title="Speed-up and slow-down, medians of the draws",
+        rows=tuple(rows),
+        columns=("setting", "policy", "draws", *_METRICS),
+        about=_ABOUT,
+    )
 
 
 def _spread(found: Compared) -> DataTable:
@@ -248,9 +268,12 @@ def _spread(found: Compared) -> DataTable:
             if metric in _PLOTTED:
                 rows.append((metric, setting, policy, median(numbers), min(numbers), max(numbers)))
     return DataTable(
-        name="spread", title="How far the draws lie apart", rows=tuple(rows),
-        columns=("metric", "setting", "policy", "median", "least", "largest"), about=_ABOUT,
-    )  # fmt: skip
+        name="spread",
+        title="How far the draws lie apart",
+        rows=tuple(rows),
+        columns=("metric", "setting", "policy", "median", "least", "largest"),
+        about=_ABOUT,
+    )
 
 
 def _named(setting: str) -> str:
@@ -266,25 +289,42 @@ def _distribution(setting: str, found: Compared, steps: int) -> DataTable:
             fracs = [step / steps for step in range(steps + 1)]
             rows += [(policy, frac, at_fraction(speedups, frac)) for frac in fracs]
     return DataTable(
-        name=_named(setting), title=f"Distribution of the speed-up per job: {setting}",
-        columns=("policy", "jobs_frac", "speedup"), rows=tuple(rows),
+        name=_named(setting),
+        title=f"Distribution of the speed-up per job: {setting}",
+        columns=("policy", "jobs_frac", "speedup"),
+        rows=tuple(rows),
         about="speedup: what this fraction of the jobs do not exceed; all draws together.",
-    )  # fmt: skip
+    )
 
 
 def _distribution_plot(setting: str) -> Plot:
     return Plot(
-        table=_named(setting), title=f"Speed-up per job: {setting}", x="speedup", y="jobs_frac",
-        by="policy", x_label="speed-up beside FCFS", y_label="fraction of jobs", x_least_log=1e-4,
-    )  # fmt: skip
+        table=_named(setting),
+        title=f"Speed-up per job: {setting}",
+        x="speedup",
+        y="jobs_frac",
+        by="policy",
+        x_label="speed-up beside FCFS",
+        y_label="fraction of jobs",
+        x_least_log=1e-4,
+    )
 
 
 def _range_plot(title: str, metric: str, label: str, least: float) -> Plot:
     return Plot(
-        table="spread", only=("metric", metric), title=title, x="setting", y="median", low="least",
-        high="largest", by="policy", kind=PlotKind.RANGES, x_label=" ", y_label=label,
+        table="spread",
+        only=("metric", metric),
+        title=title,
+        x="setting",
+        y="median",
+        low="least",
+        high="largest",
+        by="policy",
+        kind=PlotKind.RANGES,
+        x_label=" ",
+        y_label=label,
         y_least_log=least,
-    )  # fmt: skip
+    )
 
 
 _PLOTS: Final = (

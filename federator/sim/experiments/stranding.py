@@ -102,9 +102,15 @@ class Watch:
     """
 
     def __init__(
-        self, layout: Layout, floor: Floor, placer: Placer, jobs: Sequence[StreamJob], *,
-        warm_up_frac: float, steps: int,
-    ) -> None:  # fmt: skip
+        self,
+        layout: Layout,
+        floor: Floor,
+        placer: Placer,
+        jobs: Sequence[StreamJob],
+        *,
+        warm_up_frac: float,
+        steps: int,
+    ) -> None:
         self._layout, self._floor, self._placer, self._jobs = layout, floor, placer, jobs
         self._until_s = jobs[-1].at_s
         self._from_s = warm_up_frac * self._until_s

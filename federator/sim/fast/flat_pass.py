@@ -43,9 +43,13 @@ class FlatPasses:
     """
 
     def __init__(
-        self, waiting: WaitingJobs, shapes: Sequence[AskedShape], sites: Sequence[FlatSite],
-        mix: SharedMix, window: int,
-    ) -> None:  # fmt: skip
+        self,
+        waiting: WaitingJobs,
+        shapes: Sequence[AskedShape],
+        sites: Sequence[FlatSite],
+        mix: SharedMix,
+        window: int,
+    ) -> None:
         self._waiting = waiting
         self._shapes = shapes
         self._sites = sites

@@ -66,8 +66,19 @@ class FlatSite:
         mix: of the requests to all sites.
     """
 
-    __slots__ = ("_all", "_base", "_epoch", "_held", "_mix", "_retried", "_states", "_weights",
-                 "known", "nodes", "rank")  # fmt: skip
+    __slots__ = (
+        "_all",
+        "_base",
+        "_epoch",
+        "_held",
+        "_mix",
+        "_retried",
+        "_states",
+        "_weights",
+        "known",
+        "nodes",
+        "rank",
+    )
 
     def __init__(self, pool: TracePool, rank: int, mix: SharedMix) -> None:
         self.rank = rank

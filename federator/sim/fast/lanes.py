@@ -107,9 +107,14 @@ class WaitingJobs:
     """
 
     def __init__(
-        self, trace: Trace, order: Sequence[int], shapes: Sequence[AskedShape], begin_s: float,
-        weights: CreditWeights, usage: UsageAverage,
-    ) -> None:  # fmt: skip
+        self,
+        trace: Trace,
+        order: Sequence[int],
+        shapes: Sequence[AskedShape],
+        begin_s: float,
+        weights: CreditWeights,
+        usage: UsageAverage,
+    ) -> None:
         self.by_shape: dict[AskedShape, dict[int, list[int]]] = {}  # lanes by tenant
         self.jobs: dict[int, None] = {}  # all that wait
         self._shapes = shapes

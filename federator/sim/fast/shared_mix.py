@@ -71,10 +71,7 @@ class Weights:
     __slots__ = ("_prices", "_shapes", "_shares", "_wasted")
 
     def __init__(self, counts: dict[RackShape, int], wasted: Wasted) -> None:
-        top = (
-            sorted(counts.items(), key=lambda c: (-c[1], c[0]))[:SHAPES_COUNTED]
-            or UNTIL_KNOWN
-        )  # fmt: skip
+        top = sorted(counts.items(), key=lambda c: (-c[1], c[0]))[:SHAPES_COUNTED] or UNTIL_KNOWN
         total = sum(n for _, n in top)
         self._shapes = tuple([shape for shape, _ in top])
         self._shares = [n / total for _, n in top]

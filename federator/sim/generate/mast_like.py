@@ -54,8 +54,13 @@ LEVEL_SHARES: Final = (0.03, 0.20, 0.16, 0.54, 0.002, 0.005, 0.0602)
 _GPU_SHARES: Final[Mapping[int, float]] = MappingProxyType(
     {1: 0.08, 2: 0.05, 4: 0.07, 8: 0.22, 16: 0.22, 32: 0.2, 64: 0.1, 128: 0.055, 256: 0.005}
 )
-_RUN_TIMES_S: Final = ((0.0, 60.0), (0.5, 1200.0), (0.9, 24_120.0), (0.99, 237_600.0),
-                       (1.0, 604_800.0))  # fmt: skip
+_RUN_TIMES_S: Final = (
+    (0.0, 60.0),
+    (0.5, 1200.0),
+    (0.9, 24_120.0),
+    (0.99, 237_600.0),
+    (1.0, 604_800.0),
+)
 _PERIODS_S: Final = (3600.0, 21_600.0, 86_400.0)
 _PAIRINGS: Final = 64
 _DAY_S: Final = 86_400
@@ -141,13 +146,17 @@ class MastLike:
             region = f"region{k % self.regions}"
             nodes = tuple(
                 Node(
-                    name=f"s{k}n{n}", partitions=(_PARTITION,),
-                    switch=f"s{k}r{n // self.nodes_per_rack}", cpus=12 * self.gpus_per_node,
-                    mem_mib=131_072 * self.gpus_per_node, gpu_type="gpu",
-                    gpus=self.gpus_per_node, features=(region,),
+                    name=f"s{k}n{n}",
+                    partitions=(_PARTITION,),
+                    switch=f"s{k}r{n // self.nodes_per_rack}",
+                    cpus=12 * self.gpus_per_node,
+                    mem_mib=131_072 * self.gpus_per_node,
+                    gpu_type="gpu",
+                    gpus=self.gpus_per_node,
+                    features=(region,),
                 )
                 for n in range(self.nodes)
-            )  # fmt: skip
+            )
             yield SimulatedSite(name=SiteName(f"site{k}"), nodes=nodes)
 
     def _levels(self) -> list[int]:
@@ -234,9 +243,15 @@ class MastLike:
     def _draft(self, number: int, one: _Drawn, tenant: Tenant) -> Draft:
         name = f"pipeline{one.pipeline}" if one.pipeline else f"w{number}"
         return Draft(
-            name=name, user=f"u-{tenant.name}", tenant=tenant.name, priority=tenant.priority,
-            jobs=(self._job(one.gpus),), submission=_SCRIPT, time_limit_s=inf, requeue=True,
-        )  # fmt: skip
+            name=name,
+            user=f"u-{tenant.name}",
+            tenant=tenant.name,
+            priority=tenant.priority,
+            jobs=(self._job(one.gpus),),
+            submission=_SCRIPT,
+            time_limit_s=inf,
+            requeue=True,
+        )
 
     def _job(self, gpus: int) -> Job:
         if gpus <= self.gpus_per_node:

@@ -55,8 +55,9 @@ class SiaWorkload:
     load_frac: tuple[float, float] = (0.6, 0.95)
     load_factor: float = 1.0
     lengths_min: tuple[tuple[float, float, float], ...] = (
-        (0.8, _SHORTEST_MIN, 100.0), (0.2, 100.0, 1000.0),
-    )  # fmt: skip
+        (0.8, _SHORTEST_MIN, 100.0),
+        (0.2, 100.0, 1000.0),
+    )
     width_shares: tuple[float, float, float, float] = (0.7, 0.1, 0.15, 0.05)
 
     def generate(self, seed: int = 0) -> Trace:
@@ -74,9 +75,16 @@ class SiaWorkload:
         builder = TraceBuilder(pools)
         for number, (at_s, k, duration_s, gpus) in enumerate(sorted(jobs, key=_when), 1):
             builder.add(
-                job_id=str(number), line=0, submit_s=at_s, duration_s=duration_s, gpus=gpus,
-                num_nodes=1, cpus=None, pool=pools[k].name, user="",
-            )  # fmt: skip
+                job_id=str(number),
+                line=0,
+                submit_s=at_s,
+                duration_s=duration_s,
+                gpus=gpus,
+                num_nodes=1,
+                cpus=None,
+                pool=pools[k].name,
+                user="",
+            )
         return builder.trace
 
     def _queue(self, draw: np.random.Generator) -> Iterator[tuple[int, int, int]]:
@@ -114,19 +122,21 @@ def _when(job: tuple[int, int, int, int]) -> tuple[int, int]:
 
 _BASE: Final = SiaWorkload()
 
-SIA_VARIANTS: Final[Mapping[str, SiaWorkload]] = MappingProxyType({
-    "base": _BASE,
-    "higher-load": replace(_BASE, load_factor=1.05),
-    "lower-load": replace(_BASE, load_factor=0.75),
-    "more-queues": replace(_BASE, queues=8),
-    "fewer-queues": replace(_BASE, queues=2),
-    "more-skewed": replace(
-        _BASE, lengths_min=((0.9, _SHORTEST_MIN, 100.0), (0.1, 100.0, 2000.0))
-    ),
-    "less-skewed": replace(_BASE, lengths_min=((1.0, _SHORTEST_MIN, 300.0),)),
-    "more-wide": replace(_BASE, width_shares=(0.25, 0.25, 0.25, 0.25)),
-    "fewer-wide": replace(_BASE, width_shares=(0.9, 0.033, 0.05, 0.017)),
-})  # fmt: skip
+SIA_VARIANTS: Final[Mapping[str, SiaWorkload]] = MappingProxyType(
+    {
+        "base": _BASE,
+        "higher-load": replace(_BASE, load_factor=1.05),
+        "lower-load": replace(_BASE, load_factor=0.75),
+        "more-queues": replace(_BASE, queues=8),
+        "fewer-queues": replace(_BASE, queues=2),
+        "more-skewed": replace(
+            _BASE, lengths_min=((0.9, _SHORTEST_MIN, 100.0), (0.1, 100.0, 2000.0))
+        ),
+        "less-skewed": replace(_BASE, lengths_min=((1.0, _SHORTEST_MIN, 300.0),)),
+        "more-wide": replace(_BASE, width_shares=(0.25, 0.25, 0.25, 0.25)),
+        "fewer-wide": replace(_BASE, width_shares=(0.9, 0.033, 0.05, 0.017)),
+    }
+)
 """By name; each differs from the base workload in one thing."""
 
 

@@ -14,14 +14,34 @@ from typing import Final
 from federator.sim.importers.sacct import SacctRecord
 from federator.sim.trace import LeftOutReason
 
-_UNENDED: Final = frozenset({
-    "PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING", "COMPLETING", "CONFIGURING",
-    "REQUEUE_HOLD", "REQUEUE_FED", "SIGNALING", "STAGE_OUT", "STOPPED",
-})  # fmt: skip
-_GOES_ON: Final = frozenset({
-    "REQUEUED", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "RESIZING", "REQUEUE_HOLD", "REQUEUE_FED",
-    "SPECIAL_EXIT",
-})  # fmt: skip
+_UNENDED: Final = frozenset(
+    {
+        "PENDING",
+        "RUNNING",
+        "SUSPENDED",
+        "REQUEUED",
+        "RESIZING",
+        "COMPLETING",
+        "CONFIGURING",
+        "REQUEUE_HOLD",
+        "REQUEUE_FED",
+        "SIGNALING",
+        "STAGE_OUT",
+        "STOPPED",
+    }
+)
+_GOES_ON: Final = frozenset(
+    {
+        "REQUEUED",
+        "PREEMPTED",
+        "NODE_FAIL",
+        "BOOT_FAIL",
+        "RESIZING",
+        "REQUEUE_HOLD",
+        "REQUEUE_FED",
+        "SPECIAL_EXIT",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -188,6 +188,9 @@ def _fits(pool: TracePool, job: Job) -> bool:
 def _left_out(part: PastJob, reason: LeftOutReason) -> LeftOut:
     last = part.last
     return LeftOut(
-        job_id=last.job_id, line=last.line, pool=f"{last.cluster}/{last.partition}",
-        gpus=part.shape.gpus, reason=part.left_out or reason,
-    )  # fmt: skip
+        job_id=last.job_id,
+        line=last.line,
+        pool=f"{last.cluster}/{last.partition}",
+        gpus=part.shape.gpus,
+        reason=part.left_out or reason,
+    )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -29,9 +29,22 @@ COMMAND: Final = (
 """Gives every column that anything here reads."""
 
 _COLUMNS: Final = (
-    "JobID", "Partition", "State", "Submit", "ElapsedRaw", "AllocTRES", "User", "NNodes", "NCPUS",
-    "Cluster", "Account", "Eligible", "Start", "TimelimitRaw", "ReqTRES",
-)  # fmt: skip
+    "JobID",
+    "Partition",
+    "State",
+    "Submit",
+    "ElapsedRaw",
+    "AllocTRES",
+    "User",
+    "NNodes",
+    "NCPUS",
+    "Cluster",
+    "Account",
+    "Eligible",
+    "Start",
+    "TimelimitRaw",
+    "ReqTRES",
+)
 NEEDED: Final = frozenset(_COLUMNS[:6])
 _UNKNOWN: Final = ("", "Unknown", "None")
 _NO_VALUE: Final = 2**32 - 2  # Slurm's own word for "none" in a time
@@ -103,36 +116,55 @@ def read_records(
 # ---- text ----
 
 
+class _Row(NamedTuple):
+    """The cells of a line, in the order of ``_COLUMNS``."""
+
+    job_id: str
+    partition: str
+    state: str
+    submit: str
+    elapsed: str
+    tres: str
+    user: str
+    nodes: str
+    cpus: str
+    cluster: str
+    account: str
+    eligible: str
+    start: str
+    limit: str
+    asked: str
+
+
 def _text_records(path: Path, text: str, needed: frozenset[str]) -> Iterator[SacctRecord]:
     table = CsvTable(path, _COLUMNS, needed, delimiter="|", text=text)
     for row in table.rows():
-        (job_id, partition, state, submit, elapsed, tres, user, nodes, cpus,
-         cluster, account, eligible, start, limit, asked) = row  # fmt: skip
-        if "." in job_id:
+        of = _Row(*row)
+        if "." in of.job_id:
             continue
-        times = [_time(table, *at) for at in
-                 (("Submit", submit), ("Eligible", eligible), ("Start", start))]  # fmt: skip
-        elapsed_s = table.whole("ElapsedRaw", elapsed, 0, MAX_TIME_S)
+        texts = (("Submit", of.submit), ("Eligible", of.eligible), ("Start", of.start))
+        times = [_time(table, *at) for at in texts]
+        elapsed_s = table.whole("ElapsedRaw", of.elapsed, 0, MAX_TIME_S)
         if max(at or 0 for at in times) + (elapsed_s or 0) > MAX_TIME_S:
             raise table.mistake("ElapsedRaw", f"expected an end by {MAX_TIME_S}, the year 9999")
         yield SacctRecord(
             line=table.line,
-            job_id=job_id,
-            cluster=cluster,
-            account=account,
-            user=user,
-            partition=partition,
-            states=tuple(state.split()[:1]),
+            job_id=of.job_id,
+            cluster=of.cluster,
+            account=of.account,
+            user=of.user,
+            partition=of.partition,
+            states=tuple(of.state.split()[:1]),
             submit_s=times[0],
             eligible_s=times[1],
             start_s=times[2],
             elapsed_s=elapsed_s,
-            limit_s=_limit_s(table, limit),
-            ran=bool(tres),
-            gpus=_gpus(tres),
-            gpu_type=_gpu_type([kind for kind, _ in _GPUS.findall(asked)]),
-            nodes=table.whole("NNodes", nodes, 0, MAX_COUNT),
-            cpus=table.whole("NCPUS", cpus, 0, MAX_COUNT),
+            limit_s=_limit_s(table, of.limit),
+            ran=bool(of.tres),
+            gpus=_gpus(of.tres),
+            gpu_type=_gpu_type([kind for kind, _ in _GPUS.findall(of.asked)]),
+            nodes=table.whole("NNodes", of.nodes, 0, MAX_COUNT),
+            cpus=table.whole("NCPUS", of.cpus, 0, MAX_COUNT),
         )
 
 

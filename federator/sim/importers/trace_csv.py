@@ -24,8 +24,15 @@ _WHOLE: Final = re.compile(r"([0-9]{1,18})(?:\.0*)?")  # a table program may wri
 _SHOWN: Final = 60  # characters of a value that a message shows
 
 _TRACE: Final = (
-    "submit_s", "duration_s", "gpus", "num_nodes", "pool", "user", "cpus", "job_id",
-)  # fmt: skip
+    "submit_s",
+    "duration_s",
+    "gpus",
+    "num_nodes",
+    "pool",
+    "user",
+    "cpus",
+    "job_id",
+)
 _TRACE_NEEDED: Final = frozenset(_TRACE[:3]) | {"pool"}
 _POOLS: Final = ("pool", "nodes", "gpus_per_node", "gpus", "gpu_type")
 _POOLS_NEEDED: Final = frozenset(_POOLS[:3])

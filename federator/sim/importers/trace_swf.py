@@ -14,8 +14,15 @@ from federator.errors import InvalidRequest
 from federator.sim.importers.trace_csv import MAX_TIME_S, TraceBuilder, read_text, shown
 from federator.sim.trace import Trace, TracePool
 
-_FIELDS = {"job": 0, "submit": 1, "run time": 3, "allocated processors": 4,
-           "requested processors": 7, "user": 11, "partition": 15}  # fmt: skip
+_FIELDS = {
+    "job": 0,
+    "submit": 1,
+    "run time": 3,
+    "allocated processors": 4,
+    "requested processors": 7,
+    "user": 11,
+    "partition": 15,
+}
 
 
 def read_swf(path: Path, pools: Sequence[TracePool], whole: str | None = None) -> Trace:

@@ -27,8 +27,15 @@ def write_trace(trace: Trace, file: IO[str]) -> None:
     )
     writer.writerows(
         zip(
-            trace.submit_s, trace.duration_s, trace.gpus, trace.num_nodes,
-            (names[pool] for pool in trace.pool), trace.user, [""] * len(trace),
-            (n or "" for n in trace.cpus), trace.job_id, strict=True,
+            trace.submit_s,
+            trace.duration_s,
+            trace.gpus,
+            trace.num_nodes,
+            (names[pool] for pool in trace.pool),
+            trace.user,
+            [""] * len(trace),
+            (n or "" for n in trace.cpus),
+            trace.job_id,
+            strict=True,
         )
-    )  # fmt: skip
+    )

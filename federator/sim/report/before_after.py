@@ -20,10 +20,22 @@ from federator.sim.scenario import Arrival, Life
 from federator.sim.whatif import WhatIf
 
 JOB_COLUMNS = (
-    "job_id", "tenant", "user", "gpus", "came_s", "duration_s",
-    "site_before", "start_before_s", "end_before_s", "preemptions_before",
-    "site_after", "start_after_s", "end_after_s", "preemptions_after", "within_quota",
-)  # fmt: skip
+    "job_id",
+    "tenant",
+    "user",
+    "gpus",
+    "came_s",
+    "duration_s",
+    "site_before",
+    "start_before_s",
+    "end_before_s",
+    "preemptions_before",
+    "site_after",
+    "start_after_s",
+    "end_after_s",
+    "preemptions_after",
+    "within_quota",
+)
 
 
 class Then(Struct, frozen=True):
@@ -234,7 +246,15 @@ def _rows(fates: Iterable[_Fate]) -> Iterable[tuple[str | int, ...]]:
         if fate.started:
             after = (life.site, fate.start_s, fate.end_s, life.preemptions, int(life.within_quota))
         yield (
-            past.job_id, fate.tenant, past.user, past.gpus, past.came_s, past.duration_s,
-            past.site, past.start_s, max(end_s for _, end_s, _ in past.held), past.preemptions,
+            past.job_id,
+            fate.tenant,
+            past.user,
+            past.gpus,
+            past.came_s,
+            past.duration_s,
+            past.site,
+            past.start_s,
+            max(end_s for _, end_s, _ in past.held),
+            past.preemptions,
             *after,
-        )  # fmt: skip
+        )

@@ -13,8 +13,15 @@ if TYPE_CHECKING:
 
 # Okabe and Ito: told apart also by those who do not see all colours.
 _COLOURS: Final = (
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999",
-)  # fmt: skip
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#000000",
+    "#999999",
+)
 _MARKS: Final = "os^Dv<>P"
 _STYLES: Final = ("-", "--", "-.", ":")
 
@@ -120,8 +127,15 @@ def _ranges(axes: Axes, plot: Plot, points: Points, at: int, curves: int) -> Any
     y, low, high = (_at_least(plot.y_least_log, points, k) for k in (1, 2, 3))
     below = [a - b for a, b in zip(y, low, strict=True)]
     above = [b - a for a, b in zip(y, high, strict=True)]
-    return axes.errorbar(x, y, yerr=[below, above], fmt=_MARKS[at % len(_MARKS)], markersize=5,
-                         color=_COLOURS[at % len(_COLOURS)], capsize=2)  # fmt: skip
+    return axes.errorbar(
+        x,
+        y,
+        yerr=[below, above],
+        fmt=_MARKS[at % len(_MARKS)],
+        markersize=5,
+        color=_COLOURS[at % len(_COLOURS)],
+        capsize=2,
+    )
 
 
 def _at_least(least: float, points: Points, k: int) -> list[float]:

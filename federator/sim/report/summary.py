@@ -81,15 +81,30 @@ def summary(trace: Trace, timetable: Timetable, policy: str, seed: int) -> Repla
     by_pool = trace.by_pool()
     pools = [
         PoolSummary(
-            pool.name, pool.gpus, len(own), sum(job.pool == pool.name for job in left_out),
+            pool.name,
+            pool.gpus,
+            len(own),
+            sum(job.pool == pool.name for job in left_out),
             *_figures(trace, timetable, own, pool.gpus, makespan_s),
         )
         for pool, own in zip(trace.pools, by_pool, strict=True)
-    ]  # fmt: skip
+    ]
     return ReplaySummary(
-        1, policy, seed, len(trace), len(left_out), sum(timetable.preemptions), trace.capacity,
-        makespan_s, hours, use, wait_s, jct_s, pools, left_out,
-    )  # fmt: skip
+        1,
+        policy,
+        seed,
+        len(trace),
+        len(left_out),
+        sum(timetable.preemptions),
+        trace.capacity,
+        makespan_s,
+        hours,
+        use,
+        wait_s,
+        jct_s,
+        pools,
+        left_out,
+    )
 
 
 def _figures(
@@ -117,9 +132,15 @@ def job_columns(trace: Trace, timetable: Timetable) -> tuple[Sequence[str | int]
     """When and where each job ran, in the order of the trace: one sequence for each of COLUMNS."""
     names = [pool.name for pool in trace.pools]
     return (
-        trace.job_id, [names[pool] for pool in trace.pool], trace.submit_s, timetable.start_s,
-        timetable.end_s, trace.gpus, timetable.site, timetable.preemptions,
-    )  # fmt: skip
+        trace.job_id,
+        [names[pool] for pool in trace.pool],
+        trace.submit_s,
+        timetable.start_s,
+        timetable.end_s,
+        trace.gpus,
+        timetable.site,
+        timetable.preemptions,
+    )
 
 
 def write_jobs(trace: Trace, timetable: Timetable, file: TextIO) -> None:

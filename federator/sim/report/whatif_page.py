@@ -9,9 +9,17 @@ from federator.sim.experiments.base import Cell, DataTable, ExperimentResult, Pl
 from federator.sim.report.before_after import BeforeAfter, Change, Then
 
 _COLUMNS: Final = (
-    "when", "jobs", "wait_mean_h", "wait_p50_h", "wait_p95_h", "wait_max_h", "allocated_frac",
-    "preemptions", "start_earlier", "start_later",
-)  # fmt: skip
+    "when",
+    "jobs",
+    "wait_mean_h",
+    "wait_p50_h",
+    "wait_p95_h",
+    "wait_max_h",
+    "allocated_frac",
+    "preemptions",
+    "start_earlier",
+    "start_later",
+)
 _ABOUT: Final = (
     "wait: until the first start. allocated: of all GPUs of the site, of all sites for a tenant. "
     "start_earlier, start_later: jobs, by their first start."
@@ -30,10 +38,12 @@ def page_of(result: BeforeAfter) -> ExperimentResult:
         _table("tenants", "By tenant", "tenant", [*result.tenants, result.in_all]),
         _table("sites", "By site", "site", [*result.sites, result.in_all]),
         DataTable(
-            name="left-out", title="Left out, by reason", columns=("reason", "jobs"),
+            name="left-out",
+            title="Left out, by reason",
+            columns=("reason", "jobs"),
             rows=tuple(_left_out(result)),
         ),
-    )  # fmt: skip
+    )
     return ExperimentResult(
         title="your own history under the federation",
         parameters={"policy": result.policy, "begin_s": result.begin_s, "end_s": result.end_s},
@@ -50,8 +60,14 @@ def _table(name: str, title: str, key: str, changes: Iterable[Change]) -> DataTa
 
 def _rows(change: Change) -> Iterator[tuple[Cell, ...]]:
     yield (change.name, "before", change.jobs, *_then(change.before), None, None)
-    yield (change.name, "after", change.jobs_here, *_then(change.after),
-           change.start_earlier, change.start_later)  # fmt: skip
+    yield (
+        change.name,
+        "after",
+        change.jobs_here,
+        *_then(change.after),
+        change.start_earlier,
+        change.start_later,
+    )
 
 
 def _then(then: Then) -> tuple[Cell, ...]:
@@ -70,7 +86,14 @@ def _left_out(result: BeforeAfter) -> Iterator[tuple[Cell, ...]]:
 
 def _plot(table: str, key: str) -> Plot:
     return Plot(
-        table=table, title=f"Waits by {key}: 95th percentile, from the median to the longest",
-        x=key, y="wait_p95_h", low="wait_p50_h", high="wait_max_h", by="when", kind=PlotKind.RANGES,
-        x_label=key, y_label="hours until the first start",
-    )  # fmt: skip
+        table=table,
+        title=f"Waits by {key}: 95th percentile, from the median to the longest",
+        x=key,
+        y="wait_p95_h",
+        low="wait_p50_h",
+        high="wait_max_h",
+        by="when",
+        kind=PlotKind.RANGES,
+        x_label=key,
+        y_label="hours until the first start",
+    )

@@ -15,9 +15,19 @@ from federator.model.submission import Submission
 from federator.slurm.options.signal_option import read_signal
 from federator.wire.agent_protocol import SignalTo
 
-MAY_BE_SENT: Final = frozenset({
-    "HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM", "CONT", "TSTP",
-})  # fmt: skip
+MAY_BE_SENT: Final = frozenset(
+    {
+        "HUP",
+        "INT",
+        "QUIT",
+        "USR1",
+        "USR2",
+        "ALRM",
+        "TERM",
+        "CONT",
+        "TSTP",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,10 +37,15 @@ def daemon(tmp_path: Path) -> Daemon:
 def preempt(daemon: Daemon, job_id: int, grace_s: float = GRACE_S) -> None:
     daemon.tell(
         PreemptOrder(
-            attempt=attempt(), user="ada", site_job_id=job_id, grace_s=grace_s, signal="USR1",
-            signal_to=SignalTo.STEPS, checkpoint_dir="/c/1",
+            attempt=attempt(),
+            user="ada",
+            site_job_id=job_id,
+            grace_s=grace_s,
+            signal="USR1",
+            signal_to=SignalTo.STEPS,
+            checkpoint_dir="/c/1",
         )
-    )  # fmt: skip
+    )
 
 
 def submitted(daemon: Daemon) -> int:
@@ -87,8 +92,9 @@ def test_it_is_told_at_once_warned_by_term_and_gone_at_the_deadline(daemon: Daem
     )
     report, took_s = seen_off(daemon)
     assert [(name, to) for name, to, _ in times] == [
-        ("USR1", SignalTo.STEPS), ("TERM", SignalTo.ALL),
-    ]  # fmt: skip
+        ("USR1", SignalTo.STEPS),
+        ("TERM", SignalTo.ALL),
+    ]
     assert times[0][2] < 1.0
     assert GRACE_S - 15.0 <= times[1][2] < GRACE_S - 14.0
     assert GRACE_S - KILL_WAIT_S <= took_s <= GRACE_S

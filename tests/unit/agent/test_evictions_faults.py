@@ -54,10 +54,15 @@ def all_seen_off(
         for k, user in enumerate(users):
             daemon.tell(
                 PreemptOrder(
-                    attempt=attempt(k), user=user, site_job_id=jobs[k], grace_s=GRACE_S,
-                    signal="USR1", signal_to=SignalTo.STEPS, checkpoint_dir=f"/c/{k}",
+                    attempt=attempt(k),
+                    user=user,
+                    site_job_id=jobs[k],
+                    grace_s=GRACE_S,
+                    signal="USR1",
+                    signal_to=SignalTo.STEPS,
+                    checkpoint_dir=f"/c/{k}",
                 )
-            )  # fmt: skip
+            )
         while daemon.clock() < began_s + 200.0:
             await asyncio.sleep(1.0)
             meanwhile(daemon.clock() - began_s)

@@ -23,8 +23,9 @@ PUT_BACK = SiteJobState.PENDING
 
 
 def report(number: int, state: SiteJobState, restarts: int = 0, user: str = "ada") -> AttemptReport:
-    return AttemptReport(attempt=attempt(number), user=user, site_job_id=100 + number,
-                         state=state, restarts=restarts)  # fmt: skip
+    return AttemptReport(
+        attempt=attempt(number), user=user, site_job_id=100 + number, state=state, restarts=restarts
+    )
 
 
 class Rig:
@@ -38,8 +39,13 @@ class Rig:
 
     def launched(self, number: int, user: str = "ada", folder: str = "/c") -> None:
         """An attempt that has saved at its site, if it has a folder."""
-        mark = Mark(step=Step.JOB, at_s=self.clock(), user=user, job_id=100 + number,
-                    checkpoint_dir=folder and f"{folder}/{number}")  # fmt: skip
+        mark = Mark(
+            step=Step.JOB,
+            at_s=self.clock(),
+            user=user,
+            job_id=100 + number,
+            checkpoint_dir=folder and f"{folder}/{number}",
+        )
         self._agent.journal.put(attempt(number), mark)
         self.site.seen[attempt(number)] = Seen(checkpointed_at_s=SAVED_AT_S)
 
@@ -195,8 +201,11 @@ def test_an_agent_that_comes_after_knows_the_folder(daemon: Daemon) -> None:
 def test_what_was_told_to_leave_is_not_looked_at_here(daemon: Daemon) -> None:
     async def script() -> None:
         await launched_and_saved(daemon)
-        daemon.tell(PreemptOrder(attempt=attempt(), user="ada", site_job_id=101, grace_s=120.0,
-                                 checkpoint_dir="/c/1"))  # fmt: skip
+        daemon.tell(
+            PreemptOrder(
+                attempt=attempt(), user="ada", site_job_id=101, grace_s=120.0, checkpoint_dir="/c/1"
+            )
+        )
         await asyncio.sleep(20.0)
         daemon.slurm.fail_node("a1")
         await asyncio.sleep(30.0)

@@ -109,8 +109,10 @@ def test_what_was_ordered_to_end_is_remembered_with_it(daemon: Daemon) -> None:
         kept = await told(daemon, attempt(0), attempt(1), attempt(2))
         orders = {a: (k.withdrawn, k.cancelled) for a, k in kept.items()}
         assert orders == {
-            attempt(0): (True, False), attempt(1): (False, True), attempt(2): (False, False),
-        }  # fmt: skip
+            attempt(0): (True, False),
+            attempt(1): (False, True),
+            attempt(2): (False, False),
+        }
 
     daemon.serve(script)
 
@@ -310,8 +312,9 @@ def test_the_submission_of_who_was_told_to_leave_is_kept(tmp_path: Path) -> None
     kept.note([left, ended(1)], 1000.0)
     orders = [kept.order(attempt(number)) for number in range(2)]
     assert [o.submission for o in orders if o is not None] == [
-        submission(), Submission(components=(), script=""),
-    ]  # fmt: skip
+        submission(),
+        Submission(components=(), script=""),
+    ]
 
 
 def test_nobody_reads_weeks_of_endings_for_one(tmp_path: Path) -> None:

@@ -60,8 +60,9 @@ def test_a_job_that_waits_for_its_first_start_has_failed_on_nothing() -> None:
 def test_all_nodes_have_failed_it_where_none_can_be_told(state: SiteJobState) -> None:
     ended = replace(RUNS, state=state, nodes=())
     assert last(Setbacks(unplanned), (RUNS, rack("a", 3)), (ended, rack("a", 3))).failed_nodes == (
-        "a1", "a2",
-    )  # fmt: skip
+        "a1",
+        "a2",
+    )
 
 
 def test_a_preemption_is_remembered_while_the_job_waits_and_no_longer() -> None:
@@ -112,9 +113,13 @@ def test_a_job_that_failed_at_once_on_a_node_that_its_prolog_drained_never_began
 ) -> None:
     """Slurm calls it CANCELLED or FAILED, as it comes; what ran longer has failed by itself."""
     ended = replace(
-        RUNS, state=SiteJobState.FAILED, nodes=(), exit_code=exit_code,
-        started_at_s=100.0, ended_at_s=100.0 + lasted_s,
-    )  # fmt: skip
+        RUNS,
+        state=SiteJobState.FAILED,
+        nodes=(),
+        exit_code=exit_code,
+        started_at_s=100.0,
+        ended_at_s=100.0 + lasted_s,
+    )
     sweeps = ((RUNS, rack("a", 3)), (ended, drained("Prolog error", "a2")))
     assert last(Setbacks(unplanned), *sweeps).failed_nodes == failed
 

@@ -68,8 +68,10 @@ def test_later_reports_tell_only_what_is_new(daemon: Daemon) -> None:
         daemon.slurm.submit(attempt(), "ada", plan_on("a1"))
         second = await daemon.wait_for(Report, 2)
         assert (second.complete, attempts_of(second), second.capacity) == (
-            False, [attempt()], None,
-        )  # fmt: skip
+            False,
+            [attempt()],
+            None,
+        )
         await asyncio.sleep(60.0)
         assert len(daemon.heard(Report)) == 2
         daemon.slurm.forget(attempt())

@@ -144,11 +144,11 @@ def test_a_gate_believes_the_binding_of_the_users_own_script(spool: Path) -> Non
 
 
 LANGUAGES = {
-    "#!/bin/bash -l": "[ -n \"$BASH_VERSION\" ] && echo ran",
+    "#!/bin/bash -l": '[ -n "$BASH_VERSION" ] && echo ran',
     "#!/usr/bin/env python3": "import sys; print('ran')",
     "#! /usr/bin/perl -w": 'print "ran\\n";',
     "#!/usr/bin/awk -f": 'BEGIN { print "ran" }',
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("line", LANGUAGES)

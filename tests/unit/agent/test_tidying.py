@@ -44,9 +44,12 @@ def attempt(workload: int) -> AttemptId:
 def test_each_user_is_asked_for_their_own_and_what_lives_here_stays() -> None:
     site = Site(refuses="ada")
     order = TidyOrder(
-        shared="/s", ended={"ada": (7, 8), "bob": (9,), "mallory": (1,)}, live={"bob": (10,)},
-        below=11, order_id=3,
-    )  # fmt: skip
+        shared="/s",
+        ended={"ada": (7, 8), "bob": (9,), "mallory": (1,)},
+        live={"bob": (10,)},
+        below=11,
+        order_id=3,
+    )
     told = tidied(site, order, {attempt(12): "bob", attempt(13): "ada"})
     assert told == [
         Tidied(order_id=3, user="ada", wrong="the site does not let us act for them"),
@@ -66,8 +69,9 @@ def test_for_old_folders_everybody_with_one_on_the_storage_is_asked(tmp_path: Pa
     site = Site()
     tidied(site, TidyOrder(shared=str(tmp_path), live={"eve": (5,)}, below=9, before_s=4.0))
     assert [(user, o.live, o.before_s) for user, o in site.asked] == [
-        ("ada", (), 4.0), ("eve", (5,), 4.0),
-    ]  # fmt: skip
+        ("ada", (), 4.0),
+        ("eve", (5,), 4.0),
+    ]
 
 
 def test_storage_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:

@@ -77,9 +77,15 @@ def put(kept: KeptOrders, attempt: AttemptId, user: str) -> None:
         components=((Option(name="output", value="/x/%j.out"),),), script="#!/bin/sh\n"
     )
     kept.put(
-        LaunchOrder(attempt=attempt, user=user, tenant=TenantName("t"), name="n",
-                    submission=submission, jobs=())
-    )  # fmt: skip
+        LaunchOrder(
+            attempt=attempt,
+            user=user,
+            tenant=TenantName("t"),
+            name="n",
+            submission=submission,
+            jobs=(),
+        )
+    )
 
 
 def test_what_could_not_be_opened_is_looked_for_once(tmp_path: Path, kept: KeptOrders) -> None:
@@ -129,10 +135,11 @@ def tasks(kept: KeptOrders, count: int, user: str, first: int) -> dict[AttemptId
     for attempt in attempts:
         put(kept, attempt, user)
     return {
-        attempt: AttemptReport(attempt=attempt, state=SiteJobState.FAILED, signal=NOT_OPENED,
-                               user=user, site_job_id=3)
+        attempt: AttemptReport(
+            attempt=attempt, state=SiteJobState.FAILED, signal=NOT_OPENED, user=user, site_job_id=3
+        )
         for attempt in attempts
-    }  # fmt: skip
+    }
 
 
 def test_a_whole_array_that_failed_at_once_is_looked_at_in_a_few_calls(

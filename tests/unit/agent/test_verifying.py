@@ -19,13 +19,20 @@ from federator.wire.client_protocol import VERIFY_TAKES_S, Finding, Verdict
 from tests.fakes.agent import Daemon, spooled
 
 GOOD = {
-    "as of": "1000000", "PrivateData": "none", "JobRequeue": "1", "KillWait": "30 sec",
-    "MinJobAge": "300 sec", "PrologFlags": "Alloc,DeferBatch",
-    "Prolog[0]": "/etc/slurm/prolog.d/*", "Epilog[0]": "/etc/slurm/epilog.d/*",
-    "SchedulerParameters": "bf_interval=2,nohold_on_prolog_fail", "JobSubmitPlugins": "lua",
-    "PreemptMode": "REQUEUE", "SlurmctldParameters": "preempt_send_user_signal",
+    "as of": "1000000",
+    "PrivateData": "none",
+    "JobRequeue": "1",
+    "KillWait": "30 sec",
+    "MinJobAge": "300 sec",
+    "PrologFlags": "Alloc,DeferBatch",
+    "Prolog[0]": "/etc/slurm/prolog.d/*",
+    "Epilog[0]": "/etc/slurm/epilog.d/*",
+    "SchedulerParameters": "bf_interval=2,nohold_on_prolog_fail",
+    "JobSubmitPlugins": "lua",
+    "PreemptMode": "REQUEUE",
+    "SlurmctldParameters": "preempt_send_user_signal",
     "EnforcePartLimits": "NO",
-}  # fmt: skip
+}
 ASK = VerifyAsk(ask_id=1, user="ada", account="vision", nodes=("a1", "a2"))
 
 
@@ -46,8 +53,16 @@ def of_good_site(folder: Path, n_nodes: int = 4) -> Daemon:
 
 def ends(state: SiteJobState, reason: str = "") -> Callable[[Probe, int], SiteJob]:
     def job(probe: Probe, id_: int) -> SiteJob:
-        return SiteJob(job_id=id_, name="fed-verify", user="ada", account="", partition="gpu",
-                       state=state, reason=reason, comment=str(probe.attempt))  # fmt: skip
+        return SiteJob(
+            job_id=id_,
+            name="fed-verify",
+            user="ada",
+            account="",
+            partition="gpu",
+            state=state,
+            reason=reason,
+            comment=str(probe.attempt),
+        )
 
     return job
 
@@ -82,8 +97,16 @@ def test_a_site_that_is_set_up_as_it_should_be_is_all_ok(daemon: Daemon) -> None
     found = verified(daemon)
     found.pop("slurm")  # the simulated one is of a release that was never tried
     assert {f.verdict for f in found.values()} == {Verdict.OK}, found
-    assert {"probe on a1", "probe on a2", "spool", "helper for ada", "helper refuses",
-            "direct submission to gpu", "partition gpu", "clock"} <= set(found)  # fmt: skip
+    assert {
+        "probe on a1",
+        "probe on a2",
+        "spool",
+        "helper for ada",
+        "helper refuses",
+        "direct submission to gpu",
+        "partition gpu",
+        "clock",
+    } <= set(found)
 
 
 def test_a_probe_takes_the_whole_way_of_a_launch_and_is_no_attempt_of_the_federation(
@@ -265,9 +288,14 @@ def test_settings_that_matter_are_told_with_what_to_do(
 
 @pytest.mark.parametrize(
     ("as_of", "verdict"),
-    [(999_990, Verdict.WARN), (999_999, Verdict.OK), (1_000_040, Verdict.OK),
-     (1_000_045, Verdict.WARN), (1_000_080, Verdict.FAIL)],
-)  # fmt: skip
+    [
+        (999_990, Verdict.WARN),
+        (999_999, Verdict.OK),
+        (1_000_040, Verdict.OK),
+        (1_000_045, Verdict.WARN),
+        (1_000_080, Verdict.FAIL),
+    ],
+)
 def test_a_slow_answer_is_no_skew_of_clocks(as_of: int, verdict: Verdict) -> None:
     """slurmctld said when at any moment of the 40 s, in whole seconds."""
     found = settings_found(GOOD | {"as of": str(as_of)}, 1_000_000.5, 1_000_040.5)

@@ -25,10 +25,14 @@ with Checkpointer(directory=sys.argv[2]) as ckpt:
     print(ckpt.latest().step, sorted(name for name in sys.modules if name.startswith("federator")))
 """
 MODULES = [
-    "federator", "federator.checkpoint", "federator.checkpoint.checkpointer",
-    "federator.checkpoint.files", "federator.checkpoint.job", "federator.checkpoint.ranks",
+    "federator",
+    "federator.checkpoint",
+    "federator.checkpoint.checkpointer",
+    "federator.checkpoint.files",
+    "federator.checkpoint.job",
+    "federator.checkpoint.ranks",
     "federator.checkpoint.warning",
-]  # fmt: skip
+]
 
 
 @pytest.fixture

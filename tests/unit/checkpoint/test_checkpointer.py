@@ -371,8 +371,9 @@ def test_without_any_directory_it_says_what_to_do() -> None:
         Checkpointer(job=job)
 
 
-@pytest.mark.parametrize("wrong", [{"keep": 0}, {"check_every": 0}, {"interval_s": 0.0},
-                                   {"interval_s": math.nan}])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong", [{"keep": 0}, {"check_every": 0}, {"interval_s": 0.0}, {"interval_s": math.nan}]
+)
 def test_numbers_that_make_no_sense_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be"):
         Checkpointer(directory=tmp_path, **wrong)

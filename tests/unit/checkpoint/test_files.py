@@ -109,8 +109,10 @@ def test_other_files_of_the_folder_are_left_alone(tmp_path: Path) -> None:
         write(tmp_path, step)
         files.prune(tmp_path, 1, torn=())
     assert {path.name for path in tmp_path.iterdir()} == {
-        "ckpt-mine", ".fed", "ckpt-00000004-step-3",
-    }  # fmt: skip
+        "ckpt-mine",
+        ".fed",
+        "ckpt-00000004-step-3",
+    }
 
 
 @pytest.mark.parametrize(

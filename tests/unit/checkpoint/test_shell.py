@@ -45,9 +45,13 @@ class Script:
         }
         head = f"{STRICT[shell] if strict else ':'}\n. '{FUNCTIONS}'\n"
         self.process = subprocess.Popen(
-            [*shell.split(), "-c", head + text], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, env=environment, start_new_session=True,
-        )  # fmt: skip
+            [*shell.split(), "-c", head + text],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
 
     def line(self) -> str:
         assert self.process.stdout is not None
@@ -220,10 +224,16 @@ echo goes on
     status, lines = Script(shell, tmp_path / "gone", text, strict=True).end()
     assert status == 0
     assert [line.partition(" cannot be written: ")[0] for line in lines] == [
-        "fed-checkpoint: saved.3", "status 1", "fed-checkpoint: checkpointed", "status 1",
-        "fed-checkpoint: saved.3", "status 1", "fed-checkpoint: saved.no/such", "status 1",
+        "fed-checkpoint: saved.3",
+        "status 1",
+        "fed-checkpoint: checkpointed",
+        "status 1",
+        "fed-checkpoint: saved.3",
+        "status 1",
+        "fed-checkpoint: saved.no/such",
+        "status 1",
         "goes on",
-    ]  # fmt: skip
+    ]
 
 
 def test_links_that_others_put_in_the_way_are_not_written_through(
@@ -273,8 +283,10 @@ def test_the_notes_of_an_earlier_run_of_the_attempt_are_over(  # noqa: PLR0917 -
     strict = subprocess.run(
         [*shell.split(), "-c", f"{STRICT[shell]}; . '{FUNCTIONS}'; echo ran"],
         env={"PATH": os.environ["PATH"], "FED_CHECKPOINT_DIR": str(tmp_path), **more},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (strict.stdout, strict.stderr) == ("ran\n", "")
 
 
@@ -309,8 +321,14 @@ fed_exit 1
 
 def test_outside_the_federation_answers_go_nowhere(shell: str, tmp_path: Path) -> None:
     text = f". '{FUNCTIONS}'; set -eu; fed_saved; fed_checkpointed; fed_told_to_leave || fed_exit 4"
-    done = subprocess.run([*shell.split(), "-c", text], capture_output=True, text=True, check=False,
-                          env={"PATH": os.environ["PATH"]}, cwd=tmp_path)  # fmt: skip
+    done = subprocess.run(
+        [*shell.split(), "-c", text],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": os.environ["PATH"]},
+        cwd=tmp_path,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (4, "", "")
     assert os.listdir(tmp_path) == []
 
@@ -352,11 +370,20 @@ srun --unbuffered --output "$JOBS"/%{"A_%a" if "_" in wanted else "j"}_%t_log.ou
   python3 -u -m submitit.core._submit "$JOBS"
 """
         given = {
-            "PATH": f"{self.bin}:{os.environ['PATH']}", "JOBS": str(self.jobs), "FED_JOB_ID": "907",
-            "FED_ATTEMPT": str(attempt), "SLURM_JOB_ID": slurm_id, "WANTED": wanted or slurm_id,
-        }  # fmt: skip
-        done = subprocess.run([*self.shell.split(), "-c", text], capture_output=True, text=True,
-                              check=False, env=given | environment)  # fmt: skip
+            "PATH": f"{self.bin}:{os.environ['PATH']}",
+            "JOBS": str(self.jobs),
+            "FED_JOB_ID": "907",
+            "FED_ATTEMPT": str(attempt),
+            "SLURM_JOB_ID": slurm_id,
+            "WANTED": wanted or slurm_id,
+        }
+        done = subprocess.run(
+            [*self.shell.split(), "-c", text],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=given | environment,
+        )
         assert done.stderr == ""
         return done.returncode, done.stdout.replace(str(self.jobs), "JOBS").splitlines()
 
@@ -404,8 +431,9 @@ def test_the_submitter_finds_the_result_of_the_attempt_that_ended(
     job.attempt(2, "58", RETURNS="the result")
     assert result.read_text() == "the result\n"
     assert sorted(path.name for path in job.jobs.glob("*_result.pkl")) == [
-        "907_0_result.pkl", "907_1_result.pkl",
-    ]  # fmt: skip
+        "907_0_result.pkl",
+        "907_1_result.pkl",
+    ]
     job.attempt(3, "59")  # had the site lost the second, its result would count no more
     assert not result.exists()
 
@@ -448,9 +476,12 @@ def test_other_steps_and_jobs_outside_the_federation_are_left_alone(
     for federated in ({"FED_JOB_ID": "907"}, {}):
         (job.bin / "srun").write_text('#!/bin/sh\necho "$@"\nexit 7\n')
         done = subprocess.run(
-            [*shell.split(), "-c", text], capture_output=True, text=True, check=False,
+            [*shell.split(), "-c", text],
+            capture_output=True,
+            text=True,
+            check=False,
             env={"PATH": f"{job.bin}:{os.environ['PATH']}"} | federated,
-        )  # fmt: skip
+        )
         assert (done.stdout.splitlines(), done.stderr) == (["-n1 true", "7"], "")
     assert os.listdir(job.jobs) == []
 
@@ -458,8 +489,11 @@ def test_other_steps_and_jobs_outside_the_federation_are_left_alone(
 def test_a_folder_that_cannot_be_written_is_told(shell: str, tmp_path: Path) -> None:
     text = f". '{FUNCTIONS}'; fed_submitit; srun python3 -m submitit.core._submit {tmp_path}/not"
     done = subprocess.run(
-        [*shell.split(), "-c", text], capture_output=True, text=True, check=False,
+        [*shell.split(), "-c", text],
+        capture_output=True,
+        text=True,
+        check=False,
         env={"PATH": os.environ["PATH"], "FED_JOB_ID": "907", "SLURM_JOB_ID": "5"},
-    )  # fmt: skip
+    )
     assert done.returncode == 1
     assert done.stderr.endswith(f"fed-checkpoint: cannot write to {tmp_path}/not\n")

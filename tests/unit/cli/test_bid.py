@@ -72,12 +72,25 @@ def full(*sizes: int, **fields: object) -> Document:
     """One node for each size, wholly taken by one running job with that many GPUs."""
     shares = [{"gpus": n, "cpus": 1} for n in sizes]
     return {
-        "site": "alpine", "now_s": 1000,
-        "nodes": [{"name": f"n{n}", "partitions": ["gpu"], "cpus": 64, "cpus_alloc": 1,
-                   "gpu_type": "a100", "gpus": n, "gpus_alloc": n} for n in sizes],
-        "running": [{"id": n, "priority": 7, "started_at_s": k, "nodes": {f"n{n}": shares[k]},
-                     **fields} for k, n in enumerate(sizes)],
-    }  # fmt: skip
+        "site": "alpine",
+        "now_s": 1000,
+        "nodes": [
+            {
+                "name": f"n{n}",
+                "partitions": ["gpu"],
+                "cpus": 64,
+                "cpus_alloc": 1,
+                "gpu_type": "a100",
+                "gpus": n,
+                "gpus_alloc": n,
+            }
+            for n in sizes
+        ],
+        "running": [
+            {"id": n, "priority": 7, "started_at_s": k, "nodes": {f"n{n}": shares[k]}, **fields}
+            for k, n in enumerate(sizes)
+        ],
+    }
 
 
 def gpus(number: int, **fields: object) -> Document:
@@ -93,12 +106,17 @@ def test_a_plan_is_told_with_its_score_and_shares(desk: Desk) -> None:
     assert desk.answer(site, wanted) == {
         "bid": {
             "score": [0, 0, 0, 0.0, 0, 0.0, 8.0, 0.0, 0.0],
-            "jobs": [{"name": "train", "partition": "gpu",
-                      "nodes": {"n1": {"gpus": 8, "cpus": 8, "mem_mib": 1000}}}],
+            "jobs": [
+                {
+                    "name": "train",
+                    "partition": "gpu",
+                    "nodes": {"n1": {"gpus": 8, "cpus": 8, "mem_mib": 1000}},
+                }
+            ],
             "victims": [],
             "shrinks": [],
         }
-    }  # fmt: skip
+    }
     assert desk.run(site, wanted).stdout.splitlines() == [
         "train: 8 GPUs and 8 CPUs on n1 in partition gpu",
         "score: gpu_worth 8",

@@ -26,8 +26,16 @@ submit_s,duration_s,gpus,num_nodes,pool,user,status,cpus,job_id
 95,600,9,,bee,,,,d
 """
 POOLS = "pool,nodes,gpus_per_node,gpus\nant,1,1,1\nbee,1,1,1\n"
-SMALL = ["--set", "warm_up_days=0", "--set", "policies=maxmin,ssf", "--set", "quantiles=4",
-         "--set", "draws=2"]  # fmt: skip
+SMALL = [
+    "--set",
+    "warm_up_days=0",
+    "--set",
+    "policies=maxmin,ssf",
+    "--set",
+    "quantiles=4",
+    "--set",
+    "draws=2",
+]
 
 
 @pytest.fixture
@@ -63,13 +71,18 @@ def test_a_report_and_a_csv_for_each_table(inputs: list[str], tmp_path: Path) ->
     assert said.stdout.splitlines()[0].startswith("Speed-up and slow-down")
     found = files(out)
     assert set(found) == {
-        "report.html", "summary.csv", "spread.csv", "runs.csv", "speedup-all-pools.csv",
+        "report.html",
+        "summary.csv",
+        "spread.csv",
+        "runs.csv",
+        "speedup-all-pools.csv",
         "speedup-4-drawn-pools.csv",
-    }  # fmt: skip
+    }
     rows = list(csv.DictReader(found["summary.csv"].decode().splitlines()))
     assert [(row["setting"], row["policy"]) for row in rows][:2] == [
-        ("all pools", "maxmin"), ("all pools", "ssf"),
-    ]  # fmt: skip
+        ("all pools", "maxmin"),
+        ("all pools", "ssf"),
+    ]
     assert float(rows[0]["slowed_worst_min"]) == 40 / 60
     assert b"<svg" in found["report.html"]
 
@@ -77,8 +90,19 @@ def test_a_report_and_a_csv_for_each_table(inputs: list[str], tmp_path: Path) ->
 def test_the_same_seed_gives_the_same_files_and_another_seed_others(
     inputs: list[str], tmp_path: Path
 ) -> None:
-    words = ["fragmentation", "--set", "jobs=40", "--set", "draws=1", "--set", "racks=2",
-             "--set", "sites=1,2", "--set", "loads=0.9"]  # fmt: skip
+    words = [
+        "fragmentation",
+        "--set",
+        "jobs=40",
+        "--set",
+        "draws=1",
+        "--set",
+        "racks=2",
+        "--set",
+        "sites=1,2",
+        "--set",
+        "loads=0.9",
+    ]
     for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
         run(*words, "--seed", seed, "--out", str(tmp_path / name))
     assert files(tmp_path / "a") == files(tmp_path / "b")

@@ -54,19 +54,37 @@ def run(monkeypatch: pytest.MonkeyPatch, asked: list[Call]) -> Run:
 
 def reply(**changes: Any) -> QueueReply:
     base: dict[str, Any] = {
-        "id": ID, "name": "train", "user": "ada", "tenant": "vision", "priority": 2,
-        "state": "PENDING", "attempt": 0, "submitted_at_s": 1000.0, "time_limit_s": 3600.0,
-        "nodes": 1, "gpus": 8,
-    }  # fmt: skip
+        "id": ID,
+        "name": "train",
+        "user": "ada",
+        "tenant": "vision",
+        "priority": 2,
+        "state": "PENDING",
+        "attempt": 0,
+        "submitted_at_s": 1000.0,
+        "time_limit_s": 3600.0,
+        "nodes": 1,
+        "gpus": 8,
+    }
     return QueueReply(rows=(QueueRow(**{**base, **changes}),), now_s=4600.0)
 
 
 def rank(**changes: Any) -> QueueRank:
     base: dict[str, Any] = {
-        "policy": "mast", "ranked_at_s": 4600.0, "priority": 2, "tenant_priority": 2,
-        "within_quota": True, "credit": 25.0, "position": 3, "of": 1200, "waited_s": 3600.0,
-        "age_term": 1.0, "fair_share_term": 24.0, "per_hour_waited": 1.0, "age_cap_h": 168.0,
-    }  # fmt: skip
+        "policy": "mast",
+        "ranked_at_s": 4600.0,
+        "priority": 2,
+        "tenant_priority": 2,
+        "within_quota": True,
+        "credit": 25.0,
+        "position": 3,
+        "of": 1200,
+        "waited_s": 3600.0,
+        "age_term": 1.0,
+        "fair_share_term": 24.0,
+        "per_hour_waited": 1.0,
+        "age_cap_h": 168.0,
+    }
     return QueueRank(**{**base, **changes})
 
 
@@ -79,17 +97,21 @@ def test_a_waiting_workload_is_told_with_its_rank_every_site_and_every_setback(
 ) -> None:
     shown = run(
         reply(
-            rank=rank(), attempt=2,
+            rank=rank(),
+            attempt=2,
             refusals={
                 "alpine": refused(ReasonCode.RESOURCES, needed=2, free=1, unit="nodes"),
                 "": refused(ReasonCode.LIMIT, needed=8, free=0, unit="GPUs", detail="vision"),
             },
-            setbacks={"baker": SetbackRow(
-                reason=Reason(code=ReasonCode.LAUNCH_REFUSED, detail="QOS"), failures=2,
-                avoid_until_s=4635.0,
-            )},
+            setbacks={
+                "baker": SetbackRow(
+                    reason=Reason(code=ReasonCode.LAUNCH_REFUSED, detail="QOS"),
+                    failures=2,
+                    avoid_until_s=4635.0,
+                )
+            },
         )
-    )  # fmt: skip
+    )
     assert asked == [QueueCall(ids=(str(ID),), ended=True, why=True, files=True)]
     assert shown.splitlines() == [
         "Workload 4294967297 'train' of ada, tenant vision",
@@ -111,14 +133,22 @@ def test_a_waiting_workload_is_told_with_its_rank_every_site_and_every_setback(
 def test_a_running_workload_is_told_with_its_place_its_standing_and_every_bid(run: Run) -> None:
     shown = run(
         reply(
-            state="RUNNING", attempt=2, site="alpine", site_job_id=101, started_at_s=4540.0,
-            node_names=("a1", "a2", "a3", "a4"), jobs=2, time_limit_s=float("inf"),
+            state="RUNNING",
+            attempt=2,
+            site="alpine",
+            site_job_id=101,
+            started_at_s=4540.0,
+            node_names=("a1", "a2", "a3", "a4"),
+            jobs=2,
+            time_limit_s=float("inf"),
             rank=rank(position=0, of=0, awarded_priority=7, credit=31.2),
             offers={"alpine": Score(locality_cost=28.0, fragmentation=4.0), "baker": Score()},
-            work_dir="/home/ada", stdin="/dev/null", stdout="/home/ada/7.out",
+            work_dir="/home/ada",
+            stdin="/dev/null",
+            stdout="/home/ada/7.out",
             stderr="/home/ada/7.err",
         )
-    )  # fmt: skip
+    )
     assert shown.splitlines() == [
         "Workload 4294967297 'train' of ada, tenant vision",
         "  State          RUNNING, submitted 1 h ago, started 1 min ago",
@@ -139,13 +169,17 @@ def test_a_running_workload_is_told_with_its_place_its_standing_and_every_bid(ru
 def test_a_workload_that_ended_is_told_with_how(run: Run) -> None:
     lost = Reason(code=ReasonCode.LOST)
     shown = run(
-        reply(state="FAILED", ended_at_s=4500.0, site="alpine", attempt=1, signal=9,
-              site_state="OUT_OF_MEMORY", reason=lost)
-    )  # fmt: skip
-    assert (
-        "Ended    OUT_OF_MEMORY, signal 9, the site has no record of the job any more"
-        in shown
-    )  # fmt: skip
+        reply(
+            state="FAILED",
+            ended_at_s=4500.0,
+            site="alpine",
+            attempt=1,
+            signal=9,
+            site_state="OUT_OF_MEMORY",
+            reason=lost,
+        )
+    )
+    assert "Ended    OUT_OF_MEMORY, signal 9, the site has no record of the job any more" in shown
     assert "Rank" not in shown
 
 
@@ -233,7 +267,16 @@ def test_an_answer_to_another_question_is_an_error(run: Run) -> None:
 
 def test_names_reach_the_terminal_without_control_characters(run: Run) -> None:
     shown = run(
-        reply(name="n\x1b[2J", user="u\r", tenant="t\x9b", site="s\x07", attempt=1,
-              state="RUNNING", node_names=("\x1b",), offers={"\x1b": Score()}, rank=rank())
-    )  # fmt: skip
+        reply(
+            name="n\x1b[2J",
+            user="u\r",
+            tenant="t\x9b",
+            site="s\x07",
+            attempt=1,
+            state="RUNNING",
+            node_names=("\x1b",),
+            offers={"\x1b": Score()},
+            rank=rank(),
+        )
+    )
     assert all(line.isprintable() for line in shown.split("\n"))

@@ -23,8 +23,15 @@ def test_a_broken_promise_is_told_at_once_so_that_a_run_may_be_cut_short(
 ) -> None:
     def one_breaks(seeds: range, processes: int) -> Iterator[HistoryEnd]:
         assert (seeds, processes) == (range(7, 10), 1)
-        yield HistoryEnd(seed=7, broken=("4 runs twice",), struck=Counter(), counts=Counter(),
-                         digest="", lasted_s=0.0, story=())  # fmt: skip
+        yield HistoryEnd(
+            seed=7,
+            broken=("4 runs twice",),
+            struck=Counter(),
+            counts=Counter(),
+            digest="",
+            lasted_s=0.0,
+            story=(),
+        )
         raise KeyboardInterrupt
 
     monkeypatch.setattr("federator.cli.faults.run_histories", one_breaks)

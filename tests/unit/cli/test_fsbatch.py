@@ -102,9 +102,17 @@ def script(tmp_path: Path) -> Callable[[bytes], str]:
 
 def row(state: str = "COMPLETED", exit_code: int | None = 0, signal: int = 0) -> QueueRow:
     return QueueRow(
-        id=ID, name="n", user="u", tenant="t", priority=1, state=state, attempt=1,
-        submitted_at_s=0.0, exit_code=exit_code, signal=signal,
-    )  # fmt: skip
+        id=ID,
+        name="n",
+        user="u",
+        tenant="t",
+        priority=1,
+        state=state,
+        attempt=1,
+        submitted_at_s=0.0,
+        exit_code=exit_code,
+        signal=signal,
+    )
 
 
 def test_a_file_is_submitted_under_its_own_name(
@@ -581,9 +589,14 @@ def test_the_umask_travels_and_stays(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize(
     ("argv", "hint"),
-    [(["--foo"], True), (["-Z"], True), (["-N"], True), (["--wrap=x", "a.sh"], False),
-     (["--wrap=x", "--array=x"], False)],
-)  # fmt: skip
+    [
+        (["--foo"], True),
+        (["-Z"], True),
+        (["-N"], True),
+        (["--wrap=x", "a.sh"], False),
+        (["--wrap=x", "--array=x"], False),
+    ],
+)
 def test_the_list_of_options_is_pointed_to_when_an_option_is_misspelt(
     daemon: Daemon, capsys: pytest.CaptureFixture[str], argv: list[str], hint: bool
 ) -> None:

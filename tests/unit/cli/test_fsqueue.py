@@ -16,14 +16,21 @@ from federator.wire.replies import Reply
 
 def row(**changes: Any) -> QueueRow:
     base: dict[str, Any] = {
-        "id": 2**32, "name": "n", "user": "u", "tenant": "vision", "priority": 1,
-        "state": "PENDING", "attempt": 0, "submitted_at_s": 0.0,
-    }  # fmt: skip
+        "id": 2**32,
+        "name": "n",
+        "user": "u",
+        "tenant": "vision",
+        "priority": 1,
+        "state": "PENDING",
+        "attempt": 0,
+        "submitted_at_s": 0.0,
+    }
     return QueueRow(**{**base, **changes})
 
 
-RANK = QueueRank(policy="fifo", by_quota=False, ranked_at_s=0.0, position=2, of=3, priority=1,
-                 tenant_priority=1)  # fmt: skip
+RANK = QueueRank(
+    policy="fifo", by_quota=False, ranked_at_s=0.0, position=2, of=3, priority=1, tenant_priority=1
+)
 REFUSAL = Refusal(kind=RefusalKind.WAIT, reasons=(Reason(code=ReasonCode.SITE_DOWN),))
 
 
@@ -72,10 +79,11 @@ def test_a_daemon_of_an_older_release_ranks_nothing() -> None:
 @pytest.mark.parametrize(
     ("state", "code"),
     [
-        ("PREEMPTING", ReasonCode.PREEMPTED), ("PREEMPTING", ReasonCode.TIME_LIMIT),
+        ("PREEMPTING", ReasonCode.PREEMPTED),
+        ("PREEMPTING", ReasonCode.TIME_LIMIT),
         ("TIMEOUT", ReasonCode.NO_PROGRESS),
     ],
-)  # fmt: skip
+)
 def test_why_it_leaves_stands_beside_its_nodes(state: str, code: ReasonCode) -> None:
     rows = [row(state=state, node_names=("a1", "a2"), reason=Reason(code=code, needed=3))]
     (line,) = fsqueue.render(rows, 0.0, header=False, why=False).splitlines()

@@ -58,9 +58,12 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_message_and_status_64(
-    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["federator", "generate", "sia", *words])
     with pytest.raises(SystemExit) as caught:

@@ -73,10 +73,14 @@ def test_a_sound_log_is_counted_by_kind_and_by_state(path: Path) -> None:
     assert "records: 4 (1 changed, 1 epoch, 2 submitted)" in told
     assert "epoch 7" in told
     assert json.loads(run(path, "verify", "--json").stdout) == {
-        "schema": 1, "store": f"sqlite://{path}", "records": 4, "epoch": 7, "last_at_s": 103.0,
+        "schema": 1,
+        "store": f"sqlite://{path}",
+        "records": 4,
+        "epoch": 7,
+        "last_at_s": 103.0,
         "kinds": {"changed": 1, "epoch": 1, "submitted": 2},
         "workloads": {"CANCELLED": 1, "PENDING": 1},
-    }  # fmt: skip
+    }
 
 
 def test_a_log_is_read_while_a_daemon_leads_it(path: Path) -> None:

@@ -62,7 +62,7 @@ def test_a_winner_is_told_whom_it_displaces_and_what_that_destroyed() -> None:
         (1, 7.2, "at most 8 s, odd ones apart, by 1 save of jobs of this name"),
         (40, inf, "longer than the grace, by 40 saves of jobs of this name"),
     ],
-)  # fmt: skip
+)
 def test_how_long_its_kind_saves_is_told_and_never_as_less(
     seen: int, p95_s: float, words: str
 ) -> None:
@@ -79,10 +79,16 @@ def test_gpu_time_is_in_seconds_up_to_an_hour(gpu_s: float, text: str) -> None:
 
 def test_fsqueue_why_and_explain_say_it_of_whatever_runs() -> None:
     row = QueueRow(
-        id=2**32, name="n", user="u", tenant="bio", priority=7, state="PREEMPTING", attempt=1,
-        submitted_at_s=0.0, preemption=PreemptionRow(preemptions=1, evicted_for=WINNER,
-                                                     leave_by_s=130.0),
-    )  # fmt: skip
+        id=2**32,
+        name="n",
+        user="u",
+        tenant="bio",
+        priority=7,
+        state="PREEMPTING",
+        attempt=1,
+        submitted_at_s=0.0,
+        preemption=PreemptionRow(preemptions=1, evicted_for=WINNER, leave_by_s=130.0),
+    )
     queue = fsqueue.render([row], 100.0, header=False, why=True).splitlines()
     leaving = f"for {WINNER}; killed in 30 s unless it has left before"
     assert queue[1].strip() == f"leaving: {leaving}"

@@ -22,10 +22,16 @@ EXAMPLE = """\
  "pending": [{"id": 7, "tenant": "nlp", "submitted_at_s": 90000, "jobs": [{"nodes": 1, "gpus_per_node": 8, "cpus_per_node": 64}]}]}
 """  # noqa: E501  # as the interface has it
 REQUESTED = {
-    "name": "train", "nodes": 2, "gpus_per_node": 8, "gpu_types": ["a100", "h100"],
-    "min_gpu_mem_gib": 40, "features": [], "cpus_per_node": 8, "mem_mib_per_node": 1000,
+    "name": "train",
+    "nodes": 2,
+    "gpus_per_node": 8,
+    "gpu_types": ["a100", "h100"],
+    "min_gpu_mem_gib": 40,
+    "features": [],
+    "cpus_per_node": 8,
+    "mem_mib_per_node": 1000,
     "partition": None,
-}  # fmt: skip
+}
 
 
 def tenancy(*more: str) -> Tenancy:
@@ -173,23 +179,27 @@ NOT_A_NUMBER = "expected a number; NaN and Infinity are none"
     ("text", "message"),
     [
         ("", "1:1: not JSON: it ends too early, or a string has half a surrogate pair"),
-        ('{"now_s": 1,\n "pend', "2:7: not JSON: it ends too early, or a string has half a "
-         "surrogate pair"),
+        (
+            '{"now_s": 1,\n "pend',
+            "2:7: not JSON: it ends too early, or a string has half a surrogate pair",
+        ),
         ('{"now_s": 1,\n "pending": [], }', "2:17: not JSON: found }"),
         ('{"usage": {"é":\n "é", "é": NaN}}', f"2:12: not JSON: {NOT_A_NUMBER}"),
         ('{"now_s": 1, "usage": {"nlp": NaN}}', f"1:31: not JSON: {NOT_A_NUMBER}"),
         ('{"now_s": -Infinity}', f"1:12: not JSON: {NOT_A_NUMBER}"),
         ('{"now_s": 1, "pending": []} x', "1:29: not JSON: found x"),
-        (b'{"now_s": 1, "usage": {"\xff": 1}}', "1:25: not UTF-8: found \ufffd\": 1}}"),
+        (b'{"now_s": 1, "usage": {"\xff": 1}}', '1:25: not UTF-8: found \ufffd": 1}}'),
         ('{"now_s": 1, "usage": ' + '{"a":' * 100_000, " lists or objects nested too deeply"),
         ("[]", " file: expected an object, found []"),
         ("[" * 100_000, " file: expected an object, found a list"),
         ('{"now_s": 1e999}', " now_s: expected a smaller number"),
-        ('{"now_s": 1, "pending": [], "usage": {"nlp": 1e999}}',
-         f" usage.nlp: expected a number of GPUs from 0 to {COUNT}, found 1e999"),
+        (
+            '{"now_s": 1, "pending": [], "usage": {"nlp": 1e999}}',
+            f" usage.nlp: expected a number of GPUs from 0 to {COUNT}, found 1e999",
+        ),
     ],
     ids=lambda value: str(value)[:40],
-)  # fmt: skip
+)
 def test_what_is_not_such_json_is_one_line(tmp_path: Path, text: str | bytes, message: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         read(tmp_path / "q.json", text)

@@ -114,8 +114,9 @@ def test_the_example_as_a_table(bench: Bench) -> None:
 
 
 def test_who_may_not_be_evicted_pays_for_it(bench: Bench) -> None:
-    rows = bench.rank([waiting(1, "nlp", at_s=0) | {"preemptible": False},
-                       waiting(2, "nlp", at_s=3600)])  # fmt: skip
+    rows = bench.rank(
+        [waiting(1, "nlp", at_s=0) | {"preemptible": False}, waiting(2, "nlp", at_s=3600)]
+    )
     assert [(row["id"], row["non_preemptible_term"]) for row in rows] == [(2, 0.0), (1, 2.0)]
 
 
@@ -135,8 +136,10 @@ def test_the_order_is_by_priority_then_credit(bench: Bench) -> None:
         usage={"vision": 1},
     )
     assert [(r["position"], r["id"], r["priority"], r["credit"]) for r in rows] == [
-        (1, 3, 2, 9.5), (2, 2, 2, 9.0), (3, 1, 3, 34.0),
-    ]  # fmt: skip
+        (1, 3, 2, 9.5),
+        (2, 2, 2, 9.0),
+        (3, 1, 3, 34.0),
+    ]
 
 
 def test_ties_go_to_the_earlier_submission_then_to_the_smaller_id(bench: Bench) -> None:
@@ -185,7 +188,7 @@ def test_a_quota_of_one_gpu_type_bounds_that_type(bench: Bench) -> None:
     rows = bench.rank(
         [waiting(1, "a", job=h100), waiting(2, "a", job=h100), waiting(3, "a", job=either)],
         tenants,
-    )  # fmt: skip
+    )
     assert [(row["id"], row["within_quota"]) for row in rows] == [(1, True), (3, True), (2, False)]
     assert "(quota of a: 8 h100 GPUs, 0 held, 8 promised, 8 asked)" in bench.run().stdout
 
@@ -239,9 +242,13 @@ def test_rows_beyond_one_chunk_stay_one_list(bench: Bench) -> None:
     [("{", None, os.EX_USAGE), (None, None, os.EX_USAGE), (EXAMPLE, "sites: 3", os.EX_CONFIG)],
 )
 def test_a_mistake_is_one_message_and_the_status_of_its_kind(
-    bench: Bench, queue: str | None, config: str | None, status: int,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    bench: Bench,
+    queue: str | None,
+    config: str | None,
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     if queue is None:
         bench.queue.unlink()
     else:

@@ -21,43 +21,81 @@ from federator.wire.queue_rows import QueueRank, ShortfallRow
 
 def rank(**changes: Any) -> QueueRank:
     base: dict[str, Any] = {
-        "policy": "mast", "ranked_at_s": 0.0, "position": 17, "of": 4012, "priority": 2,
-        "tenant_priority": 2, "within_quota": True,
-    }  # fmt: skip
+        "policy": "mast",
+        "ranked_at_s": 0.0,
+        "position": 17,
+        "of": 4012,
+        "priority": 2,
+        "tenant_priority": 2,
+        "within_quota": True,
+    }
     return QueueRank(**{**base, **changes})
 
 
 def over(**numbers: Any) -> QueueRank:
     base: dict[str, Any] = {
-        "tenant": "vision", "unit": "GPUs", "held": 60, "promised": 0, "asked": 8, "quota": 64,
-    }  # fmt: skip
+        "tenant": "vision",
+        "unit": "GPUs",
+        "held": 60,
+        "promised": 0,
+        "asked": 8,
+        "quota": 64,
+    }
     short = ShortfallRow(**{**base, **numbers})
     return rank(priority=7, within_quota=False, shortfall=short)
 
 
 @pytest.mark.parametrize(
     ("number", "text"),
-    [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (13, "13th"),
-     (21, "21st"), (111, "111th"), (122, "122nd"), (1013, "1,013th"), (100_003, "100,003rd")],
-)  # fmt: skip
+    [
+        (1, "1st"),
+        (2, "2nd"),
+        (3, "3rd"),
+        (4, "4th"),
+        (11, "11th"),
+        (12, "12th"),
+        (13, "13th"),
+        (21, "21st"),
+        (111, "111th"),
+        (122, "122nd"),
+        (1013, "1,013th"),
+        (100_003, "100,003rd"),
+    ],
+)
 def test_a_place_is_an_ordinal_number(number: int, text: str) -> None:
     assert ordinal(number) == text
 
 
 @pytest.mark.parametrize(
     ("number", "unit", "text"),
-    [(1, "GPUs", "1 GPU"), (0, "GPUs", "0 GPUs"), (2, "h100 GPUs", "2 h100 GPUs"),
-     (1, "h100 GPUs", "1 h100 GPU"), (1024, "CPUs", "1,024 CPUs"), (1, "nodes", "1 node")],
-)  # fmt: skip
+    [
+        (1, "GPUs", "1 GPU"),
+        (0, "GPUs", "0 GPUs"),
+        (2, "h100 GPUs", "2 h100 GPUs"),
+        (1, "h100 GPUs", "1 h100 GPU"),
+        (1024, "CPUs", "1,024 CPUs"),
+        (1, "nodes", "1 node"),
+    ],
+)
 def test_a_unit_agrees_with_its_number(number: int, unit: str, text: str) -> None:
     assert counted(number, unit) == text
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(-1, "0 s"), (0.4, "0 s"), (45, "45 s"), (60, "1 min"), (90, "1 min 30 s"), (3600, "1 h"),
-     (25_920, "7 h 12 min"), (3605, "1 h"), (86_400, "1 d"), (273_600, "3 d 4 h")],
-)  # fmt: skip
+    [
+        (-1, "0 s"),
+        (0.4, "0 s"),
+        (45, "45 s"),
+        (60, "1 min"),
+        (90, "1 min 30 s"),
+        (3600, "1 h"),
+        (25_920, "7 h 12 min"),
+        (3605, "1 h"),
+        (86_400, "1 d"),
+        (273_600, "3 d 4 h"),
+    ],
+)
 def test_a_duration_is_told_in_its_two_largest_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
@@ -111,9 +149,13 @@ def test_a_priority_is_told_with_its_reason(asked: QueueRank, text: str) -> None
 
 def test_a_credit_is_told_with_its_terms() -> None:
     shown = rank(
-        credit=31.2, age_term=7.2, fair_share_term=24.0, waited_s=25_920.0, per_hour_waited=1.0,
+        credit=31.2,
+        age_term=7.2,
+        fair_share_term=24.0,
+        waited_s=25_920.0,
+        per_hour_waited=1.0,
         age_cap_h=168.0,
-    )  # fmt: skip
+    )
     assert credit_text(shown, "vision") == (
         "credit 31.20 = 7.20 for 7 h 12 min of waiting (1 an hour, at most 168 h) "
         "+ 24.00 fair share (vision used 0.0 % of all) - 0.00 nice"
@@ -122,9 +164,15 @@ def test_a_credit_is_told_with_its_terms() -> None:
 
 def test_the_terms_of_a_credit_add_up_as_they_are_shown() -> None:
     shown = rank(
-        credit=9.508, age_term=0.004, fair_share_term=10.004, nice_term=0.5, waited_s=14.4,
-        per_hour_waited=0.5, age_cap_h=1000.0, usage_share_frac=0.58316,
-    )  # fmt: skip
+        credit=9.508,
+        age_term=0.004,
+        fair_share_term=10.004,
+        nice_term=0.5,
+        waited_s=14.4,
+        per_hour_waited=0.5,
+        age_cap_h=1000.0,
+        usage_share_frac=0.58316,
+    )
     assert credit_text(shown, "nlp") == (
         "credit 9.50 = 0.00 for 14 s of waiting (0.5 an hour, at most 1000 h) "
         "+ 10.00 fair share (nlp used 58.3 % of all) - 0.50 nice"

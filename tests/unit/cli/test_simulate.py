@@ -56,9 +56,21 @@ def status(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 def test_the_summary_as_json(words: list[str]) -> None:
     found = parsed(*words, "--policy", "pool-fifo")
     assert list(found) == [
-        "schema", "policy", "seed", "jobs", "left_out", "preemptions", "gpus", "makespan_s",
-        "gpu_hours", "utilisation_frac", "wait_s", "jct_s", "pools", "left_out_jobs",
-    ]  # fmt: skip
+        "schema",
+        "policy",
+        "seed",
+        "jobs",
+        "left_out",
+        "preemptions",
+        "gpus",
+        "makespan_s",
+        "gpu_hours",
+        "utilisation_frac",
+        "wait_s",
+        "jct_s",
+        "pools",
+        "left_out_jobs",
+    ]
     assert (found["policy"], found["jobs"], found["left_out"]) == ("pool-fifo", 3, 1)
     assert found["wait_s"] == {"mean": 2380.0, "median": 0.0, "p95": 7140, "max": 7140}
     assert [pool["pool"] for pool in found["pools"]] == ["ant", "bee"]
@@ -72,9 +84,18 @@ def test_the_summary_as_a_table(words: list[str]) -> None:
     assert head == "policy pool-fifo, seed 0, makespan 03:00:00, 0 preemptions"
     assert columns.split()[:6] == ["POOL", "GPUS", "JOBS", "LEFTOUT", "GPUHOURS", "USE"]
     assert ant.split() == [
-        "ant", "8", "2", "0", "20.0", "83.3%", "00:59:30", "00:59:30", "01:59:00", "01:59:00",
+        "ant",
+        "8",
+        "2",
+        "0",
+        "20.0",
+        "83.3%",
+        "00:59:30",
+        "00:59:30",
+        "01:59:00",
+        "01:59:00",
         "02:29:30",
-    ]  # fmt: skip
+    ]
     assert bee.split()[:6] == ["bee", "4", "1", "1", "0.7", "5.6%"]
     assert in_all.split()[:4] == ["ALL", "12", "3", "1"]
     assert len({len(line) for line in (columns, ant, bee, in_all)}) == 1

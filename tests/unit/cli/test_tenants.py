@@ -45,10 +45,18 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 def row(name: str = "vision", **changes: Any) -> TenantRow:
     nothing = {"gpus": 0, "cpus": 0, "h100": 0}
     base: dict[str, Any] = {
-        "name": name, "priority": 2, "quota": None, "limit": dict.fromkeys(nothing),
-        "used": nothing, "used_own": nothing, "borrowed": nothing, "lent": nothing,
-        "pending_within": 0, "pending_over": 0, "fair_share_term": 24.0,
-    }  # fmt: skip
+        "name": name,
+        "priority": 2,
+        "quota": None,
+        "limit": dict.fromkeys(nothing),
+        "used": nothing,
+        "used_own": nothing,
+        "borrowed": nothing,
+        "lent": nothing,
+        "pending_within": 0,
+        "pending_over": 0,
+        "fair_share_term": 24.0,
+    }
     return TenantRow(**{**base, **changes})
 
 
@@ -59,16 +67,25 @@ def reply(*rows: TenantRow) -> TenantsReply:
 LAB = reply(
     row("lab", priority=7, quota={"gpus": 96, "cpus": None, "h100": None}),
     row(
-        "vision", depth=1, parent="lab", users=("ada",),
+        "vision",
+        depth=1,
+        parent="lab",
+        users=("ada",),
         quota={"gpus": 64, "cpus": 1024, "h100": 16},
         limit={"gpus": 128, "cpus": None, "h100": None},
-        used={"gpus": 40, "cpus": 80, "h100": 8}, borrowed={"gpus": 8, "cpus": 8, "h100": 4},
-        lent={"gpus": 4, "cpus": 0, "h100": 1}, usage_share_frac=0.25, fair_share_term=18.0,
-        pending=15, pending_within=3, pending_over=12,
-        preempt_tax_gpu_s=5400.0, preempt_lost_gpu_s=900.0,
+        used={"gpus": 40, "cpus": 80, "h100": 8},
+        borrowed={"gpus": 8, "cpus": 8, "h100": 4},
+        lent={"gpus": 4, "cpus": 0, "h100": 1},
+        usage_share_frac=0.25,
+        fair_share_term=18.0,
+        pending=15,
+        pending_within=3,
+        pending_over=12,
+        preempt_tax_gpu_s=5400.0,
+        preempt_lost_gpu_s=900.0,
     ),
     row("gone", configured=False),
-)  # fmt: skip
+)
 
 
 def test_the_table_is_aligned_and_children_stand_below_their_parent(run: Run) -> None:
@@ -106,8 +123,10 @@ def test_the_same_is_to_be_had_as_json(run: Run) -> None:
     assert (vision["preempt_tax_gpu_s"], vision["preempt_lost_gpu_s"]) == (5400.0, 900.0)
     assert vision["limit"] == {"gpus": 128, "cpus": None, "h100": None}
     assert (vision["parent"], vision["users"], told["tenants"][0]["quota"]["cpus"]) == (
-        "lab", ["ada"], None,
-    )  # fmt: skip
+        "lab",
+        ["ada"],
+        None,
+    )
 
 
 def test_a_name_of_any_length_and_kind_leaves_the_table_in_one_piece(run: Run) -> None:

@@ -23,9 +23,13 @@ from federator.cli import main as admin
     ],
 )
 def test_wrong_usage_is_one_line(
-    program: str, main: Callable[[], None], words: list[str], status: int,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    program: str,
+    main: Callable[[], None],
+    words: list[str],
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.setattr(sys, "argv", [program, *words])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -54,9 +54,15 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def row(state: str = "RUNNING", **changes: Any) -> QueueRow:
     base: dict[str, Any] = {
-        "id": 2**32, "name": "n", "user": "u", "tenant": "t", "priority": 1, "state": state,
-        "attempt": 1, "submitted_at_s": 0.0,
-    }  # fmt: skip
+        "id": 2**32,
+        "name": "n",
+        "user": "u",
+        "tenant": "t",
+        "priority": 1,
+        "state": state,
+        "attempt": 1,
+        "submitted_at_s": 0.0,
+    }
     return QueueRow(**{**base, **changes})
 
 
@@ -112,10 +118,12 @@ def test_a_state_of_a_later_release_is_shown(run: Run, capsys: pytest.CaptureFix
         {"state": "FAILED", "site_state": "\x1b]0;x\x07", "node_names": ("n1",)},
         {"site": "s\x1b[1m"},
         {"user": "u\r", "tenant": "t\b"},
-        {"state": "PENDING",
-         "reason": Reason(code=ReasonCode.LAUNCH_REFUSED, job="j\x1b", detail="\x1b[2J")},
+        {
+            "state": "PENDING",
+            "reason": Reason(code=ReasonCode.LAUNCH_REFUSED, job="j\x1b", detail="\x1b[2J"),
+        },
     ],
-)  # fmt: skip
+)
 def test_what_a_site_says_reaches_the_terminal_without_control_characters(
     run: Run, capsys: pytest.CaptureFixture[str], hostile: dict[str, Any]
 ) -> None:

@@ -41,15 +41,23 @@ def refusal(
 @pytest.fixture
 def words(tmp_path: Path) -> list[str]:
     """Two jobs that ran on alpha one after the other, and two that say nothing."""
-    rows = [row(given="gres/gpu=8"), row("8", given="gres/gpu=8", start=170, elapsed=30),
-            row("9", account="guests", given="cpu=1"), row("10", state="RUNNING")]  # fmt: skip
+    rows = [
+        row(given="gres/gpu=8"),
+        row("8", given="gres/gpu=8", start=170, elapsed=30),
+        row("9", account="guests", given="cpu=1"),
+        row("10", state="RUNNING"),
+    ]
     (tmp_path / "dump.txt").write_text(HEAD + "".join(rows))
     (tmp_path / "federation.yaml").write_text(CONFIG)
     (tmp_path / "P.csv").write_text("pool,nodes,gpus_per_node\nalpha,1,8\nbeta,1,8\n")
     return [
-        "--sacct", str(tmp_path / "dump.txt"), "--config", str(tmp_path / "federation.yaml"),
-        "--pools", str(tmp_path / "P.csv"),
-    ]  # fmt: skip
+        "--sacct",
+        str(tmp_path / "dump.txt"),
+        "--config",
+        str(tmp_path / "federation.yaml"),
+        "--pools",
+        str(tmp_path / "P.csv"),
+    ]
 
 
 def documented() -> list[str]:
@@ -87,22 +95,35 @@ def test_the_documented_command_prints_the_documented_table() -> None:
 def test_json_holds_everything(words: list[str]) -> None:
     found: dict[str, Any] = json.loads(run(*words, "--json").stdout)
     assert list(found) == [
-        "schema", "policy", "seed", "begin_s", "end_s", "in_all", "tenants", "sites",
-        "accounts_without_tenant", "left_out", "left_out_jobs",
-    ]  # fmt: skip
+        "schema",
+        "policy",
+        "seed",
+        "begin_s",
+        "end_s",
+        "in_all",
+        "tenants",
+        "sites",
+        "accounts_without_tenant",
+        "left_out",
+        "left_out_jobs",
+    ]
     assert (found["policy"], found["begin_s"], found["end_s"]) == ("mast", 100, 200)
     whole = found["in_all"]
     assert (whole["jobs"], whole["start_earlier"], whole["start_later"]) == (2, 2, 0)
     assert whole["before"]["wait_s"] == {"mean": 40.0, "median": 40.0, "p95": 70, "max": 70}
     assert whole["after"]["wait_s"] == {"mean": 0.0, "median": 0.0, "p95": 0, "max": 0}
     assert [(s["name"], s["jobs"], s["jobs_here"]) for s in found["sites"]] == [
-        ("alpha", 2, 1), ("beta", 0, 1),
-    ]  # fmt: skip
+        ("alpha", 2, 1),
+        ("beta", 0, 1),
+    ]
     assert found["left_out"] == 2
     assert found["left_out_jobs"][1] == {
-        "job_id": "10", "line": 5, "pool": "alpha/gpu", "gpus": 2,
+        "job_id": "10",
+        "line": 5,
+        "pool": "alpha/gpu",
+        "gpus": 2,
         "reason": "never ran, or has not ended",
-    }  # fmt: skip
+    }
 
 
 def test_jobs_out_holds_a_line_for_each_job(words: list[str], tmp_path: Path) -> None:
@@ -110,11 +131,41 @@ def test_jobs_out_holds_a_line_for_each_job(words: list[str], tmp_path: Path) ->
     header, *rows = csv.reader((tmp_path / "J.csv").read_text().splitlines())
     assert tuple(header) == JOB_COLUMNS
     assert rows == [
-        ["7", "Vision", "ann", "8", "100", "60", "alpha", "110", "170", "0",
-         "alpha", "100", "160", "0", "1"],
-        ["8", "Vision", "ann", "8", "100", "30", "alpha", "170", "200", "0",
-         "beta", "100", "130", "0", "0"],
-    ]  # fmt: skip
+        [
+            "7",
+            "Vision",
+            "ann",
+            "8",
+            "100",
+            "60",
+            "alpha",
+            "110",
+            "170",
+            "0",
+            "alpha",
+            "100",
+            "160",
+            "0",
+            "1",
+        ],
+        [
+            "8",
+            "Vision",
+            "ann",
+            "8",
+            "100",
+            "30",
+            "alpha",
+            "170",
+            "200",
+            "0",
+            "beta",
+            "100",
+            "130",
+            "0",
+            "0",
+        ],
+    ]
 
 
 def test_the_same_seed_gives_the_same_bytes(words: list[str]) -> None:

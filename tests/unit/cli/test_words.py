@@ -10,9 +10,17 @@ from federator.model.reason import Alternative, Reason, ReasonCode, Refusal, Ref
 
 def test_a_shortage_is_told_with_all_that_is_known_of_it() -> None:
     reason = Reason(
-        code=ReasonCode.RESOURCES, job="train", needed=16, free=12, unit="GPUs",
-        detail="a100|h100 with NVLink", free_nodes=3, largest_rack=8, more=4, more_in_s=2_100.0,
-    )  # fmt: skip
+        code=ReasonCode.RESOURCES,
+        job="train",
+        needed=16,
+        free=12,
+        unit="GPUs",
+        detail="a100|h100 with NVLink",
+        free_nodes=3,
+        largest_rack=8,
+        more=4,
+        more_in_s=2_100.0,
+    )
     assert reason_text(reason) == (
         "train: needs 16 GPUs of a100|h100 with NVLink; free 12, in 3 nodes; largest rack 8; "
         "4 more in 35 min"
@@ -20,8 +28,15 @@ def test_a_shortage_is_told_with_all_that_is_known_of_it() -> None:
 
 
 def test_nodes_are_counted_apart_from_the_gpus_that_come_free() -> None:
-    reason = Reason(code=ReasonCode.RESOURCES, needed=1, free=0, unit="nodes",
-                    detail="8 GPUs of a100", more=16, more_in_s=30.0)  # fmt: skip
+    reason = Reason(
+        code=ReasonCode.RESOURCES,
+        needed=1,
+        free=0,
+        unit="nodes",
+        detail="8 GPUs of a100",
+        more=16,
+        more_in_s=30.0,
+    )
     assert reason_text(reason) == "needs 1 node with 8 GPUs of a100; free 0; 16 more GPUs in 30 s"
 
 
@@ -49,20 +64,25 @@ def test_a_start_that_nobody_can_foretell_is_called_unknown() -> None:
         (Alternative(nodes=2, gpus=8), "--nodes=2 --gpus-per-node=8"),
         (Alternative(gpus=12), "--gpus=12"),
         (Alternative(nodes=4), "--nodes=4"),
-        (Alternative(nodes=2, gpus=8, gpu_types=("v100",)),
-         "--nodes=2 --gpus-per-node=8 on v100"),
+        (Alternative(nodes=2, gpus=8, gpu_types=("v100",)), "--nodes=2 --gpus-per-node=8 on v100"),
         (Alternative(gpu_types=("\x1b[2J",)), "the same on ?[2J"),
     ],
-)  # fmt: skip
+)
 def test_what_would_start_instead_is_told_as_options(other: Alternative, text: str) -> None:
     assert alternative_text(other) == f"would start now: {text}"
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7_199, "120 min"), (7_200, "2.0 h"),
-     (200_000, "2.3 days")],
-)  # fmt: skip
+    [
+        (0, "0 s"),
+        (119, "119 s"),
+        (120, "2 min"),
+        (7_199, "120 min"),
+        (7_200, "2.0 h"),
+        (200_000, "2.3 days"),
+    ],
+)
 def test_a_time_to_come_is_told_in_a_fitting_unit(seconds: float, text: str) -> None:
     assert span(seconds) == text
 

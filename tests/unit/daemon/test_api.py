@@ -43,20 +43,22 @@ from federator.wire.replies import TestOnlyReply as TrialReply
 from tests.fakes.build import rack, tenant
 from tests.fakes.loopback import Loopback
 
-CONFIG = FederationConfig.model_validate({
-    "federation": "demo",
-    "store": "memory:",
-    "regions": {"west": {"shared": "/shared"}},
-    "sites": {
-        name: {"region": "west", "partitions": ["gpu"], "command": ["agent"]}
-        for name in ("alpine", "baker")
-    },
-    "tenants": {
-        "vision": {"priority": 2, "users": ["ada", "bob"]},
-        "nlp": {"priority": 5, "users": ["ada"]},
-        "bio": {"users": ["ada"], "require_project": True},
-    },
-})  # fmt: skip
+CONFIG = FederationConfig.model_validate(
+    {
+        "federation": "demo",
+        "store": "memory:",
+        "regions": {"west": {"shared": "/shared"}},
+        "sites": {
+            name: {"region": "west", "partitions": ["gpu"], "command": ["agent"]}
+            for name in ("alpine", "baker")
+        },
+        "tenants": {
+            "vision": {"priority": 2, "users": ["ada", "bob"]},
+            "nlp": {"priority": 5, "users": ["ada"]},
+            "bio": {"users": ["ada"], "require_project": True},
+        },
+    }
+)
 
 
 class Desk:
@@ -79,8 +81,9 @@ class Desk:
 
     def ask(self, call: Call, user: str = "ada") -> Reply:
         replies: list[Reply] = []
-        self.api.take(ClientCall(call_id=1, user=user, call=call), SiteName("alpine"),
-                      replies.append)  # fmt: skip
+        self.api.take(
+            ClientCall(call_id=1, user=user, call=call), SiteName("alpine"), replies.append
+        )
         self.federation.run_for(1.0)
         self.pass_on_answers()
         (reply,) = replies
@@ -247,8 +250,9 @@ def test_a_job_that_no_site_can_run_is_refused_with_each_sites_reason(desk: Desk
     reply = desk.ask(submit_call(options={"nodes": "3"}))
     assert isinstance(reply, ErrorReply)
     assert {site: r.kind for site, r in reply.reasons.items()} == {
-        "alpine": RefusalKind.REJECT, "baker": RefusalKind.REJECT,
-    }  # fmt: skip
+        "alpine": RefusalKind.REJECT,
+        "baker": RefusalKind.REJECT,
+    }
 
 
 def test_a_trial_shows_every_sites_bid(desk: Desk) -> None:
@@ -325,8 +329,9 @@ def test_the_sites_are_shown_with_their_regions(desk: Desk) -> None:
     reply = desk.ask(SitesCall())
     assert isinstance(reply, SitesReply)
     assert [(s.name, s.region, s.up) for s in reply.sites] == [
-        ("alpine", "west", True), ("baker", "west", True),
-    ]  # fmt: skip
+        ("alpine", "west", True),
+        ("baker", "west", True),
+    ]
 
 
 # ---- the daemon's own socket ----

@@ -23,9 +23,9 @@ class _Server(asyncssh.SSHServer):
         raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "no")
 
 
-def findings(tmp_path: Path, *, is_agent: bool, mode: int = 0o600, pinned: bool = True) -> dict[
-    str, Finding
-]:  # fmt: skip
+def findings(
+    tmp_path: Path, *, is_agent: bool, mode: int = 0o600, pinned: bool = True
+) -> dict[str, Finding]:
     """What the daemon's host finds at a server that runs the agent, or else any command."""
 
     async def serve(process: asyncssh.SSHServerProcess[bytes]) -> None:
@@ -43,10 +43,15 @@ def findings(tmp_path: Path, *, is_agent: bool, mode: int = 0o600, pinned: bool 
         (tmp_path / "key").chmod(mode)
         (tmp_path / "authorized").write_bytes(client.export_public_key())
         server = await asyncssh.listen(
-            "127.0.0.1", 0, server_host_keys=[host], encoding=None, process_factory=serve,
-            authorized_client_keys=str(tmp_path / "authorized"), allow_pty=not is_agent,
+            "127.0.0.1",
+            0,
+            server_host_keys=[host],
+            encoding=None,
+            process_factory=serve,
+            authorized_client_keys=str(tmp_path / "authorized"),
+            allow_pty=not is_agent,
             server_factory=lambda: _Server(forwards=not is_agent),
-        )  # fmt: skip
+        )
         port = server.get_port()
         known = (host if pinned else other).export_public_key().decode()
         (tmp_path / "known").write_text(f"[127.0.0.1]:{port} {known}")

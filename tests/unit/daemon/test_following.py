@@ -94,8 +94,9 @@ def test_a_log_that_is_another_one_is_read_anew_and_that_is_said() -> None:
 
 
 def test_a_record_that_cannot_follow_is_told_each_time_and_nothing_is_built_on_it() -> None:
-    wrong = Changed(at_s=1.0, workload=WorkloadId(FIRST_WORKLOAD_ID + 7), attempt=1,
-                    happening=Happening.STARTED)  # fmt: skip
+    wrong = Changed(
+        at_s=1.0, workload=WorkloadId(FIRST_WORKLOAD_ID + 7), attempt=1, happening=Happening.STARTED
+    )
     leader = Leader([submitted(0), encode_event(wrong)])
     follower = Follower(empty, MemoryStore(leader.log))
     for _ in range(2):

@@ -49,9 +49,13 @@ from federator.wire.transport import Channel
 
 SITE = SiteName("alpine")
 WELCOME = Welcome(
-    protocol=PROTOCOL_VERSION, epoch=1, site=SITE, partitions=("gpu",), poll_interval_s=1.0,
+    protocol=PROTOCOL_VERSION,
+    epoch=1,
+    site=SITE,
+    partitions=("gpu",),
+    poll_interval_s=1.0,
     federation="main",
-)  # fmt: skip
+)
 HELLO = Hello(protocol=PROTOCOL_VERSION, site=SITE, slurm_version="24.11.5")
 
 

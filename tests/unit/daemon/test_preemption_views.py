@@ -47,9 +47,11 @@ def test_who_must_leave_shows_for_whom_and_until_when_and_the_winner_whom_it_dis
     f, guest, owner = contested()
     entry = f.entry(guest)
     assert told(f, guest) == PreemptionRow(
-        preemptions=1, evicted_for=owner, evicted_at_s=entry.evicted_at_s,
+        preemptions=1,
+        evicted_for=owner,
+        evicted_at_s=entry.evicted_at_s,
         leave_by_s=entry.evicted_at_s + GRACE_S,
-    )  # fmt: skip
+    )
     assert told(f, owner) == PreemptionRow(victims=(guest,))
 
 

@@ -40,16 +40,23 @@ class Counter:
     """An ``Api`` over one site of 4 nodes with 8 GPUs; it can count how often it ranks."""
 
     def __init__(
-        self, policy: Policy = Mast(), tenants: tuple[Tenant, ...] = TENANTS  # noqa: B008  # frozen
-    ) -> None:  # fmt: skip
+        self,
+        policy: Policy = Mast(),  # noqa: B008  # frozen
+        tenants: tuple[Tenant, ...] = TENANTS,  # frozen
+    ) -> None:
         self.f = Loopback({"alpine": rack("a", 4)}, policy=policy, tenants=tenants)
-        config = FederationConfig.model_validate({
-            "federation": "demo", "store": "memory:",
-            "policy": {"name": "fifo" if isinstance(policy, Fifo) else "mast"},
-            "regions": {"west": {"shared": "/shared"}},
-            "sites": {"alpine": {"region": "west", "partitions": ["gpu"], "command": ["agent"]}},
-            "tenants": {t.name: {"priority": t.priority, "users": ["ada"]} for t in tenants},
-        })  # fmt: skip
+        config = FederationConfig.model_validate(
+            {
+                "federation": "demo",
+                "store": "memory:",
+                "policy": {"name": "fifo" if isinstance(policy, Fifo) else "mast"},
+                "regions": {"west": {"shared": "/shared"}},
+                "sites": {
+                    "alpine": {"region": "west", "partitions": ["gpu"], "command": ["agent"]}
+                },
+                "tenants": {t.name: {"priority": t.priority, "users": ["ada"]} for t in tenants},
+            }
+        )
         self.api = Api(config, self.f.federation, self.f.observe, self.f.clock)
         self.rankings = 0
 
@@ -73,8 +80,9 @@ class Counter:
 
     def ask(self, call: Call) -> Reply:
         replies: list[Reply] = []
-        self.api.take(ClientCall(call_id=1, user="ada", call=call), SiteName("alpine"),
-                      replies.append)  # fmt: skip
+        self.api.take(
+            ClientCall(call_id=1, user="ada", call=call), SiteName("alpine"), replies.append
+        )
         return reply_decoder.decode(frame(replies[0])[4:])  # as it comes out at the other end
 
     def row(self, id_: WorkloadId, why: bool = True) -> QueueRow:

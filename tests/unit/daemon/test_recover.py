@@ -92,11 +92,19 @@ class Lost:
         for attempt, order in orders.items():
             reports = self.f.slurm(order.site).reports()
             found = next((r for r in reports if r.attempt == attempt), None)
-            told[order.site].append(Remembered(
-                attempt=attempt, user=order.workload.user, workload=order.workload,
-                jobs=order.jobs, key=order.key, priority=order.priority, report=found,
-                site_job_id=found.site_job_id if found is not None else 0, void=found is None,
-            ))  # fmt: skip
+            told[order.site].append(
+                Remembered(
+                    attempt=attempt,
+                    user=order.workload.user,
+                    workload=order.workload,
+                    jobs=order.jobs,
+                    key=order.key,
+                    priority=order.priority,
+                    report=found,
+                    site_job_id=found.site_job_id if found is not None else 0,
+                    void=found is None,
+                )
+            )
         return told
 
 
@@ -161,9 +169,10 @@ def test_what_was_launched_or_ended_after_the_export_is_not_run_again(
     assert lost.f.state(second) is WorkloadState.RUNNING
     found = rebuild(config, exported, lost.told(), lost.f.clock.now_s, 0)
     assert states(config, found) == {
-        first: WorkloadState.COMPLETED, second: WorkloadState.RUNNING,
+        first: WorkloadState.COMPLETED,
+        second: WorkloadState.RUNNING,
         third: WorkloadState.RUNNING,
-    }  # fmt: skip
+    }
     assert (found.from_sites, found.ended) == (1, 1)
 
 
@@ -261,13 +270,23 @@ def test_a_site_tells_in_parts(config: FederationConfig) -> None:
     typed = unpack_submission(told.workload.submission)
     empty = pack_submission(structs.replace(typed, components=(), script="", environment={}))
     order = LaunchOrder(
-        attempt=told.attempt, user=told.user, tenant="vision", name="train", jobs=told.jobs,
+        attempt=told.attempt,
+        user=told.user,
+        tenant="vision",
+        name="train",
+        jobs=told.jobs,
         submission=typed,
-        origin=Origin(workload=replace(told.workload, submission=empty), key=told.key,
-                      priority=told.priority),
-    )  # fmt: skip
-    kept = Kept(attempt=told.attempt, user=told.user, site_job_id=told.site_job_id, order=order,
-                report=told.report)  # fmt: skip
+        origin=Origin(
+            workload=replace(told.workload, submission=empty), key=told.key, priority=told.priority
+        ),
+    )
+    kept = Kept(
+        attempt=told.attempt,
+        user=told.user,
+        site_job_id=told.site_job_id,
+        order=order,
+        report=told.report,
+    )
     other = Kept(attempt=replace(told.attempt, attempt=7), user="ada", void=True)
 
     async def asking() -> object:
@@ -324,8 +343,12 @@ def test_the_command_says_what_it_found(
     monkeypatch.setattr(SqliteStore, "append", refused)
     with (tmp_path / "queue.jsonl").open("wb") as file:
         write_export(lost.export(), file)
-    arguments = ["--config", str(tmp_path / "federation.yaml"),
-                 "--export", str(tmp_path / "queue.jsonl")]  # fmt: skip
+    arguments = [
+        "--config",
+        str(tmp_path / "federation.yaml"),
+        "--export",
+        str(tmp_path / "queue.jsonl"),
+    ]
     done = CliRunner().invoke(command.recover, [*arguments, "--json"], catch_exceptions=False)
     found = json.loads(done.stdout)
     assert found["told"] == {"alpine": 2, "baker": 1}

@@ -56,9 +56,13 @@ def test_children_follow_their_parent_and_tenants_never_configured_come_last() -
     run(f, "gone")
     rows = seen(f, users=[t.name for t in LAB])
     assert [(row.name, row.depth, row.parent) for row in rows.values()] == [
-        ("bio", 0, ""), ("lab", 0, ""), ("vision", 1, "lab"), ("nlp", 1, "lab"), ("guest", 0, ""),
+        ("bio", 0, ""),
+        ("lab", 0, ""),
+        ("vision", 1, "lab"),
+        ("nlp", 1, "lab"),
+        ("guest", 0, ""),
         ("gone", 0, ""),
-    ]  # fmt: skip
+    ]
     assert [row.name for row in rows.values() if not row.configured] == ["gone"]
     assert (rows["gone"].priority, rows["gone"].quota, rows["gone"].users) == (7, None, ())
     assert rows["vision"].users == ("ada",)

@@ -31,15 +31,18 @@ DUE_S = ALL_FIRST_S + 2 * LOOK_EVERY_S
 
 
 def config(boreal: str = "west", **regions: Any) -> FederationConfig:
-    return FederationConfig.model_validate({
-        "federation": "demo", "store": "memory:",
-        "regions": regions or {"west": {"shared": "/s/west"}},
-        "sites": {
-            "alpine": {"region": "west", "command": ["a"], "partitions": ["p"]},
-            "boreal": {"region": boreal, "command": ["b"], "partitions": ["p"]},
-        },
-        "tenants": {"vision": {"users": ["ada"]}},
-    })  # fmt: skip
+    return FederationConfig.model_validate(
+        {
+            "federation": "demo",
+            "store": "memory:",
+            "regions": regions or {"west": {"shared": "/s/west"}},
+            "sites": {
+                "alpine": {"region": "west", "command": ["a"], "partitions": ["p"]},
+                "boreal": {"region": boreal, "command": ["b"], "partitions": ["p"]},
+            },
+            "tenants": {"vision": {"users": ["ada"]}},
+        }
+    )
 
 
 class Rig:

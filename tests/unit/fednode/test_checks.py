@@ -25,9 +25,16 @@ from tests.unit.fednode.scenes import (
 )
 
 WELL = (
-    "a100-nvswitch", "a100-hgx4", "h100-nvswitch", "h200-nvswitch", "h100-hgx4", "h100-pcie",
-    "l40s", "old-driver", "not-supported",
-)  # fmt: skip
+    "a100-nvswitch",
+    "a100-hgx4",
+    "h100-nvswitch",
+    "h200-nvswitch",
+    "h100-hgx4",
+    "h100-pcie",
+    "l40s",
+    "old-driver",
+    "not-supported",
+)
 
 
 @pytest.mark.parametrize("case", WELL)
@@ -42,11 +49,17 @@ def test_a_machine_that_is_well_has_no_faults_and_stays_so_when_it_is_recorded(c
 @pytest.mark.parametrize(
     ("case", "check", "said"),
     [
-        ("link-down", "nvlink-links",
-         "GPU 3 has 11 active NVLinks, expected 12, link 5 is inactive"),
+        (
+            "link-down",
+            "nvlink-links",
+            "GPU 3 has 11 active NVLinks, expected 12, link 5 is inactive",
+        ),
         ("link-slow", "nvlink-links", "GPU 1 link 2 runs at 20 GB/s, expected 25"),
-        ("link-errors", "nvlink-errors",
-         "GPU 2 link 7 has 48211 crc errors, expected at most 1000"),
+        (
+            "link-errors",
+            "nvlink-errors",
+            "GPU 2 link 7 has 48211 crc errors, expected at most 1000",
+        ),
         ("ecc", "ecc", "GPU 0 has 2 volatile uncorrected ECC errors, expected at most 0"),
         ("remap-pending", "remapped-rows", "GPU 1 row remap pending: yes, expected no"),
         ("remap-failed", "remapped-rows", "GPU 2 row remap failure: yes, expected no"),
@@ -56,10 +69,14 @@ def test_a_machine_that_is_well_has_no_faults_and_stays_so_when_it_is_recorded(c
         ("held-memory", "gpus-idle", "GPU 0 has 38021 MiB in use, expected at most 1024"),
         ("p2p-broken", "p2p", "GPU0-GPU1 cannot reach each other's memory (CNS), expected OK"),
         ("xid-fatal", "xid", "GPU 1 reported Xid 79 since boot, expected none"),
-        ("gpu-lost", "gpus-present", "Unable to determine the device handle for GPU 0000:47:00.0: "
-         "GPU is lost.  Reboot the system to recover this GPU"),
+        (
+            "gpu-lost",
+            "gpus-present",
+            "Unable to determine the device handle for GPU 0000:47:00.0: "
+            "GPU is lost.  Reboot the system to recover this GPU",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_fault_is_told_with_gpu_measured_and_expected(case: str, check: str, said: str) -> None:
     assert faults(check, scene_of(case))[0] == said
 
@@ -119,10 +136,13 @@ def test_an_nvidia_smi_that_is_itself_in_trouble_counts_against_nobody(
 @pytest.mark.parametrize(
     ("status", "text"),
     [
-        (9, "any words"), (15, ""), (8, ""), (10, ""),
+        (9, "any words"),
+        (15, ""),
+        (8, ""),
+        (10, ""),
         (18, "Failed to initialize NVML: Driver/library version mismatch"),
     ],
-)  # fmt: skip
+)
 def test_what_nvidia_smi_plainly_says_of_the_hardware_or_driver_is_a_fault(
     status: int, text: str
 ) -> None:
@@ -146,14 +166,25 @@ def test_an_nvlink_that_became_a_detour_over_pcie_is_told_once_it_was_recorded()
 
 @pytest.mark.parametrize(
     ("cell", "fault"),
-    [("NV12", False), ("NV18", False), ("NV4", True), ("PIX", True), ("SYS", True),
-     ("NODE", True), ("N/A", False), ("XYZ", False), ("NVX", False)],
-)  # fmt: skip
+    [
+        ("NV12", False),
+        ("NV18", False),
+        ("NV4", True),
+        ("PIX", True),
+        ("SYS", True),
+        ("NODE", True),
+        ("N/A", False),
+        ("XYZ", False),
+        ("NVX", False),
+    ],
+)
 def test_only_plainly_fewer_nvlinks_between_two_gpus_are_a_fault(cell: str, fault: bool) -> None:
     where = Scene(
-        saying(f"\tGPU0\tGPU1\nGPU0\t X \t{cell}\nGPU1\t{cell}\t X \n"), shared(),
-        View("n1", (0, 1), multi_node=False), Expected(matrix={"GPU0 GPU1": "NV12"}),
-    )  # fmt: skip
+        saying(f"\tGPU0\tGPU1\nGPU0\t X \t{cell}\nGPU1\t{cell}\t X \n"),
+        shared(),
+        View("n1", (0, 1), multi_node=False),
+        Expected(matrix={"GPU0 GPU1": "NV12"}),
+    )
     assert bool(faults("nvlink-matrix", where)) is fault
 
 
@@ -188,8 +219,9 @@ UP, DOWN = "25 GB/s", "<inactive>"
 def test_nvlinks_are_judged_gpu_by_gpu_and_by_those_plainly_inactive(
     text: str, expected: dict[str, float], said: list[str]
 ) -> None:
-    where = Scene(saying(text), shared(), View("n1", (0, 1), multi_node=False),
-                  Expected(links=expected))  # fmt: skip
+    where = Scene(
+        saying(text), shared(), View("n1", (0, 1), multi_node=False), Expected(links=expected)
+    )
     found = faults("nvlink-links", where)
     assert [fault[: len(words)] for fault, words in zip(found, said, strict=True)] == said
 
@@ -235,16 +267,40 @@ def test_an_infiniband_port_is_held_against_what_was_recorded(tmp_path: Path) ->
 
 
 ALPHABET = st.sampled_from(
-    ["GPU 0: A", "GPU0", "GPU1", " X ", "NV12", "SYS", "\tLink 0: ", "<inactive>", "25 GB/s", ",",
-     "0", "Yes", "[N/A]", "lost", "\n", "\0", "\x1b[4m", "index,uuid\n", "Recovery Errors: 9", '"']
-)  # fmt: skip
+    [
+        "GPU 0: A",
+        "GPU0",
+        "GPU1",
+        " X ",
+        "NV12",
+        "SYS",
+        "\tLink 0: ",
+        "<inactive>",
+        "25 GB/s",
+        ",",
+        "0",
+        "Yes",
+        "[N/A]",
+        "lost",
+        "\n",
+        "\0",
+        "\x1b[4m",
+        "index,uuid\n",
+        "Recovery Errors: 9",
+        '"',
+    ]
+)
 
 
 @given(st.one_of(st.text(max_size=300), st.lists(ALPHABET, max_size=40).map("".join)))
 def test_whatever_nvidia_smi_says_no_check_breaks_down(text: str) -> None:
     expected = Expected(matrix={"GPU0 GPU1": "NV12", "odd": "NV1"}, ports={"a/1": 1})
-    where = Scene(saying(text), shared(kmsg="/dev/null", sysfs="/nonexistent"),
-                  View("n1", (0, 1), multi_node=True), expected)  # fmt: skip
+    where = Scene(
+        saying(text),
+        shared(kmsg="/dev/null", sysfs="/nonexistent"),
+        View("n1", (0, 1), multi_node=True),
+        expected,
+    )
     for check in checks.BUILTIN:
         assert all(isinstance(fault, str) for fault in faults(check, where))
 
@@ -265,10 +321,12 @@ def test_recording_a_node_that_is_not_well_says_what_is_wrong(
     node_json = json_file(
         tmp_path / "node.json",
         {
-            "nvidia_smi": NVIDIA_SMI, "state_dir": str(tmp_path), "kmsg": "/dev/null",
+            "nvidia_smi": NVIDIA_SMI,
+            "state_dir": str(tmp_path),
+            "kmsg": "/dev/null",
             "gate": {"expected": str(record), "shipped_checks_dir": SHIPPED},
         },
-    )  # fmt: skip
+    )
     for case, status, said in (
         ("a100-nvswitch", 0, ""),
         ("link-down", 1, "is this node well? nvlink-links: GPU 3 has 11 active NVLinks"),

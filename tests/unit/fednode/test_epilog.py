@@ -42,8 +42,10 @@ class Node:
         self.sweeps = 0
         self.meanwhile: Callable[[], None] = lambda: None  # while shared memory is looked at
         self.settings: dict[str, Any] = {
-            "gpu_wait_s": 0, "dcgm_mapping_dir": str(folder / "map-%n"), "gpu_memory": "drain",
-        }  # fmt: skip
+            "gpu_wait_s": 0,
+            "dcgm_mapping_dir": str(folder / "map-%n"),
+            "gpu_memory": "drain",
+        }
         monkeypatch.setattr(processes, "all_processes", self._all)
         monkeypatch.setattr(processes, "look", self._look)
         monkeypatch.setattr(processes, "kill", self._kill)
@@ -80,9 +82,10 @@ class Node:
     def run(self, **settings: object) -> dict[str, Any]:
         """The job's epilog; what it logs."""
         document = {
-            "state_dir": str(self.folder), "log_dir": str(self.folder / "log"),
+            "state_dir": str(self.folder),
+            "log_dir": str(self.folder / "log"),
             "epilog": self.settings | settings,
-        }  # fmt: skip
+        }
         file = self.folder / "node.json"
         file.write_text(json.dumps(document))
         shared, own, problems = config.load("epilog", epilog.SCHEMA, str(file))
@@ -109,8 +112,13 @@ def process(pid: int, job: int | None, uid: int = 2001, node: str = "n1") -> Pro
 
 
 def test_the_jobs_processes_are_killed_and_nobody_elses(node: Node) -> None:
-    node.processes = [process(2, 7), process(3, 8), process(4, None), process(5, 7, uid=2002),
-                      process(6, 7, node="n2")]  # fmt: skip
+    node.processes = [
+        process(2, 7),
+        process(3, 8),
+        process(4, None),
+        process(5, 7, uid=2002),
+        process(6, 7, node="n2"),
+    ]
     assert node.run()["killed"] == 1
     assert node.killed == [2]
 
@@ -252,9 +260,12 @@ def test_the_jobs_line_says_how_it_used_its_gpus_by_the_watchs_looks(node: Node)
     records.replace_json(summary.watch_file(str(node.folder), "n1"), state)
     line = node.run()
     assert line["usage"] == {
-        "looks": 3, "gpu_busy_mean_frac": 0.75, "gpu_busy_most_frac": 1.0,
-        "memory_mean_mib": 1000, "memory_most_mib": 1000,
-    }  # fmt: skip
+        "looks": 3,
+        "gpu_busy_mean_frac": 0.75,
+        "gpu_busy_most_frac": 1.0,
+        "memory_mean_mib": 1000,
+        "memory_most_mib": 1000,
+    }
     assert (line["job"], line["user"], line["gpus"], line["exit"]) == (7, "ada", [0, 1], "1:0")
     assert line["started_at_s"] == 1.0
 
@@ -284,8 +295,11 @@ def test_the_hook_passes_and_logs_in_a_process_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "node.json"
-    settings = {"state_dir": str(tmp_path), "log_dir": str(tmp_path / "log"),
-                "nvidia_smi": str(tmp_path / "none")}  # fmt: skip
+    settings = {
+        "state_dir": str(tmp_path),
+        "log_dir": str(tmp_path / "log"),
+        "nvidia_smi": str(tmp_path / "none"),
+    }
     file.write_text(json.dumps(settings))
     environ = ENVIRON | {"SLURM_JOB_UID": str(2**31 - os.getpid())}
     assert epilog.main(environ, str(file)) == 0

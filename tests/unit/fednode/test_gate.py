@@ -23,10 +23,16 @@ from federator.testbed.layout import REPOSITORY
 from tests.unit.fednode.scenes import NVIDIA_SMI, SHIPPED, json_file, ports
 
 ENVIRONMENT = {
-    "SLURM_JOB_ID": "77", "SLURM_JOB_UID": "2001", "SLURM_JOB_USER": "ada",
-    "SLURM_JOB_PARTITION": "fed", "SLURM_JOB_GPUS": "0,1,2,3", "SLURM_JOB_NUM_NODES": "1",
-    "SLURMD_NODENAME": "n1", "SLURM_CLUSTER_NAME": "alpine", "SLURM_JOB_COMMENT": "",
-}  # fmt: skip
+    "SLURM_JOB_ID": "77",
+    "SLURM_JOB_UID": "2001",
+    "SLURM_JOB_USER": "ada",
+    "SLURM_JOB_PARTITION": "fed",
+    "SLURM_JOB_GPUS": "0,1,2,3",
+    "SLURM_JOB_NUM_NODES": "1",
+    "SLURMD_NODENAME": "n1",
+    "SLURM_CLUSTER_NAME": "alpine",
+    "SLURM_JOB_COMMENT": "",
+}
 
 
 class Slurm:
@@ -62,14 +68,18 @@ def node(tmp_path: Path) -> Path:
     json_file(
         tmp_path / "node.json",
         {
-            "sysfs": sysfs, "kmsg": "/dev/null", "state_dir": str(tmp_path / "state"),
+            "sysfs": sysfs,
+            "kmsg": "/dev/null",
+            "state_dir": str(tmp_path / "state"),
             "nvidia_smi": str(tmp_path / "nvidia-smi"),
             "gate": {
-                "checks_dir": str(tmp_path / "own"), "shipped_checks_dir": SHIPPED,
-                "expected": str(tmp_path / "expected.json"), "busy_again_s": 0,
+                "checks_dir": str(tmp_path / "own"),
+                "shipped_checks_dir": SHIPPED,
+                "expected": str(tmp_path / "expected.json"),
+                "busy_again_s": 0,
             },
         },
-    )  # fmt: skip
+    )
     stands_for(tmp_path, "a100-nvswitch")
     return tmp_path
 
@@ -290,10 +300,15 @@ def test_of_an_array_only_the_task_that_has_the_arrays_id_is_ended_or_sent_elsew
 @pytest.mark.parametrize(
     "said",
     [
-        "", "76|77|1||\n", "77|77|2||\n77|77|3||\n", "77|77|0-2%1||\n", "77|70|N/A||\n",
-        "77|77|2\n", "slurm_load_jobs error: Unable to contact slurm controller\n",
+        "",
+        "76|77|1||\n",
+        "77|77|2||\n77|77|3||\n",
+        "77|77|0-2%1||\n",
+        "77|70|N/A||\n",
+        "77|77|2\n",
+        "slurm_load_jobs error: Unable to contact slurm controller\n",
     ],
-)  # fmt: skip
+)
 def test_a_job_that_slurm_does_not_plainly_name_is_given_no_order(said: str, node: Path) -> None:
     status, told, _ = starting(node, Slurm(squeue=said), SLURM_JOB_NUM_NODES="2")
     assert status == gate.DRAIN
@@ -356,9 +371,13 @@ def installed(node: Path) -> Path:
 
 def prolog(installed: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(installed / "gate")], env=ENVIRONMENT | environ, capture_output=True, text=True,
-        timeout=60, check=False,
-    )  # fmt: skip
+        [str(installed / "gate")],
+        env=ENVIRONMENT | environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def test_the_prolog_passes_a_good_node_and_fails_a_bad_one(installed: Path) -> None:

@@ -39,8 +39,9 @@ def test_what_is_no_number_and_any_use_of_a_mig_gpu_is_not_known(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "No devices were found\n", "x, GPU-a, 1, 2, Disabled", "1, 2", "\0", '"'],
-)  # fmt: skip
+    "text",
+    ["", "No devices were found\n", "x, GPU-a, 1, 2, Disabled", "1, 2", "\0", '"'],
+)
 def test_lines_that_are_no_gpu_are_passed_over(text: str) -> None:
     assert parse_gpus(text) == {}
     assert parse_apps(text) == []

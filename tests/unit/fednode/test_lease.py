@@ -135,13 +135,21 @@ def test_whatever_the_order_the_lease_stays_the_first_ones(order: list[str]) -> 
 @pytest.mark.parametrize(
     ("comment", "attempt"),
     [
-        ("fed:7:1", "7.1"), (" fed:7:1", None), ("\nfed:7:1", None),
-        ("fed:7:1 ticket=abc", "7.1"), ("fed:12:30 my own", "12.30"),
-        ("", None), ("fed:7", None), ("fed:7:1x", None), ("my fed:7:1", None),
-        ("fed:../..:1", None), ("fed:7:1/../8", None),
-        ("\tfed:7:1", None), ("fed:7:1\tx", None),
+        ("fed:7:1", "7.1"),
+        (" fed:7:1", None),
+        ("\nfed:7:1", None),
+        ("fed:7:1 ticket=abc", "7.1"),
+        ("fed:12:30 my own", "12.30"),
+        ("", None),
+        ("fed:7", None),
+        ("fed:7:1x", None),
+        ("my fed:7:1", None),
+        ("fed:../..:1", None),
+        ("fed:7:1/../8", None),
+        ("\tfed:7:1", None),
+        ("fed:7:1\tx", None),
     ],
-)  # fmt: skip
+)
 def test_only_a_comment_of_the_federation_names_an_attempt(
     comment: str, attempt: str | None
 ) -> None:

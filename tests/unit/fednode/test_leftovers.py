@@ -36,8 +36,9 @@ def start(
     started: list[subprocess.Popen[bytes]], code: str = "import time; time.sleep(600)", **env: str
 ) -> int:
     ready = "print(1, flush=True);"
-    process = subprocess.Popen([sys.executable, "-c", ready + code], env=env,
-                               stdout=subprocess.PIPE)  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-c", ready + code], env=env, stdout=subprocess.PIPE
+    )
     started.append(process)
     assert process.stdout is not None
     process.stdout.readline()
@@ -248,8 +249,11 @@ def test_what_a_hook_runs_does_not_outlive_its_limit(
     os.mkfifo(pipe)
     command = f"exec 3>{pipe}; sleep 600 & echo began >&3; sleep 600"
     code = f"from fednode.run import run; run(['/bin/sh', '-c', {command!r}], 600)"
-    hook = subprocess.Popen([sys.executable, "-c", code], start_new_session=True,
-                            env={"PYTHONPATH": str(Path(limited.__file__).parents[1])})  # fmt: skip
+    hook = subprocess.Popen(
+        [sys.executable, "-c", code],
+        start_new_session=True,
+        env={"PYTHONPATH": str(Path(limited.__file__).parents[1])},
+    )
     started.append(hook)
     with pipe.open() as stream:
         assert stream.readline() == "began\n"

@@ -47,8 +47,15 @@ def test_annotations_are_quoted_where_old_pythons_would_choke_on_them(path: Path
 
 def test_nothing_in_the_hooks_is_newer_than_python_3_6() -> None:
     done = subprocess.run(
-        [str(Path(sys.executable).parent / "vermin"), "--no-tips", "--target=3.6-", "--violations",
-         *map(str, SOURCES)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            str(Path(sys.executable).parent / "vermin"),
+            "--no-tips",
+            "--target=3.6-",
+            "--violations",
+            *map(str, SOURCES),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout

@@ -55,11 +55,19 @@ def test_a_record_of_an_earlier_boot_is_void(tmp_path: Path) -> None:
     assert records.of_machine(str(tmp_path)) == []
 
 
-@given(st.one_of(st.binary(max_size=200), st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(
-        [*records.JobRecord._fields, "x"]), inner), max_leaves=12,
-).map(lambda value: json.dumps(value).encode())))  # fmt: skip
+@given(
+    st.one_of(
+        st.binary(max_size=200),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+            lambda inner: (
+                st.lists(inner)
+                | st.dictionaries(st.sampled_from([*records.JobRecord._fields, "x"]), inner)
+            ),
+            max_leaves=12,
+        ).map(lambda value: json.dumps(value).encode()),
+    )
+)
 def test_a_broken_record_is_no_record_and_stops_nobody(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         jobs = Path(folder) / "n1" / "jobs"

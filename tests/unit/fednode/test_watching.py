@@ -154,9 +154,14 @@ def test_a_clock_that_stands_still_or_goes_back_proves_nothing() -> None:
 
 windows = st.floats(1, 20)
 policies = st.builds(
-    Policy, zombie_s=windows, idle_s=windows, max_gap_s=st.floats(0.5, 5), warn_again_s=windows,
-    reclaim_after_s=windows, reclaim=st.just(True),
-)  # fmt: skip
+    Policy,
+    zombie_s=windows,
+    idle_s=windows,
+    max_gap_s=st.floats(0.5, 5),
+    warn_again_s=windows,
+    reclaim_after_s=windows,
+    reclaim=st.just(True),
+)
 histories = st.lists(
     st.tuples(
         st.sampled_from([ZOMBIE, ZOMBIE, ZOMBIE, IDLE, IDLE, IDLE, BUSY, None]),

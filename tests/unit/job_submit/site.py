@@ -30,12 +30,26 @@ TOKEN = "0123456789abcdef0123456789abcdef"
 
 # What a job of sbatch without options has; and all that the module may read.
 PLAIN: Final[dict[str, object]] = {
-    "account": None, "array_inx": None, "comment": None, "default_account": None,
-    "environment": {"PATH": "/usr/bin:/bin"}, "features": None, "het_job_offset": NO_VAL,
-    "min_nodes": NO_VAL, "ntasks_per_node": NO_VAL16, "num_tasks": NO_VAL, "partition": None,
-    "reservation": None, "spank_job_env": None, "tres_per_job": None, "tres_per_node": None,
-    "tres_per_socket": None, "tres_per_task": None, "user_name": USER, "wckey": None,
-}  # fmt: skip
+    "account": None,
+    "array_inx": None,
+    "comment": None,
+    "default_account": None,
+    "environment": {"PATH": "/usr/bin:/bin"},
+    "features": None,
+    "het_job_offset": NO_VAL,
+    "min_nodes": NO_VAL,
+    "ntasks_per_node": NO_VAL16,
+    "num_tasks": NO_VAL,
+    "partition": None,
+    "reservation": None,
+    "spank_job_env": None,
+    "tres_per_job": None,
+    "tres_per_node": None,
+    "tres_per_socket": None,
+    "tres_per_task": None,
+    "user_name": USER,
+    "wckey": None,
+}
 
 _STUB: Final = """
 return function(plain, now)

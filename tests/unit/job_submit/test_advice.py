@@ -86,9 +86,11 @@ def test_jobs_of_the_federation_are_not_advised(site: Site) -> None:
         advice = {{ partitions = "*", {GPUS} }} }}""")
     site.ticket()
     answer = site.submit(
-        partition="fed", comment="fed:7:1", environment={"FED_TICKET": TOKEN},
+        partition="fed",
+        comment="fed:7:1",
+        environment={"FED_TICKET": TOKEN},
         tres_per_node="gres/gpu:a100:8",
-    )  # fmt: skip
+    )
     assert (answer.code, answer.said) == (SUCCESS, [])
 
 

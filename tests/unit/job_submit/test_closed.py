@@ -124,12 +124,23 @@ def test_a_ticket_that_is_not_for_this_job_opens_nothing(
 
 @pytest.mark.parametrize(
     "token",
-    ["", "../admission.tsv", TOKEN[:-1], TOKEN + "0", TOKEN[:-1] + "g", TOKEN[:-1] + "/",
-     TOKEN[:-1] + "\0", TOKEN + "\n", "x" * 100_000],
-)  # fmt: skip
+    [
+        "",
+        "../admission.tsv",
+        TOKEN[:-1],
+        TOKEN + "0",
+        TOKEN[:-1] + "g",
+        TOKEN[:-1] + "/",
+        TOKEN[:-1] + "\0",
+        TOKEN + "\n",
+        "x" * 100_000,
+    ],
+)
 def test_nothing_but_thirty_two_hex_digits_is_ever_opened(site: Site, token: str) -> None:
-    site.lua.execute("opened = {} local open = io.open io.open = function(path, ...)"
-                     " opened[#opened + 1] = path return open(path, ...) end")  # fmt: skip
+    site.lua.execute(
+        "opened = {} local open = io.open io.open = function(path, ...)"
+        " opened[#opened + 1] = path return open(path, ...) end"
+    )
     answer = site.submit(partition="fed", comment=COMMENT, environment={"FED_TICKET": token})
     assert answer.code == ACCESS_DENIED
     opened = list(site.lua.globals().opened.values())

@@ -84,9 +84,14 @@ def test_a_broken_admission_tsv_is_said_once(site: Site, text: str) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["tenant\tvision\t8", "tenant\tvision\tmany\t0", "tenant\tvision\t8\t-", "gpu\ta100+\t80\t1",
-     "gpu\ta100\t80\tyes"],
-)  # fmt: skip
+    [
+        "tenant\tvision\t8",
+        "tenant\tvision\tmany\t0",
+        "tenant\tvision\t8\t-",
+        "gpu\ta100+\t80\t1",
+        "gpu\ta100\t80\tyes",
+    ],
+)
 def test_a_line_that_says_nothing_is_left_out_alone(site: Site, line: str) -> None:
     site.configure(CAPS.replace("OPEN", "false"))
     site.admit("gpu\th100\t80\t1", line, "tenant\tbio\t8\t0", "future\tline")
@@ -104,8 +109,9 @@ def test_a_line_that_says_nothing_is_left_out_alone(site: Site, line: str) -> No
 
 def test_two_troubles_that_last_are_logged_once_each(site: Site) -> None:
     """For example tickets that cannot be read, while admission.tsv can."""
-    site.configure(f'return {{ closed = {{ "fed" }}, {CAPS.removeprefix("return {")}'
-                   .replace("OPEN", "true"))  # fmt: skip
+    site.configure(
+        f'return {{ closed = {{ "fed" }}, {CAPS.removeprefix("return {")}'.replace("OPEN", "true")
+    )
     site.admit("tenant\tvision\t8\t0")
     (site.spool / "tickets" / TOKEN).mkdir(parents=True)
     logged = []

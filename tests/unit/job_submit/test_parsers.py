@@ -116,8 +116,13 @@ def test_every_form_of_gpus_is_understood(
 
 def test_absurdly_long_requests_take_no_time(lasting: Site) -> None:
     """A pattern that backtracks would hold slurmctld's locks for minutes."""
-    for text in ("gpu:" + "1" * 500_000, "gpu:" + "a" * 500_000 + "!", "gpu:a" * 100_000,
-                 "," * 500_000, "gpu:1," * 50_000):  # fmt: skip
+    for text in (
+        "gpu:" + "1" * 500_000,
+        "gpu:" + "a" * 500_000 + "!",
+        "gpu:a" * 100_000,
+        "," * 500_000,
+        "gpu:1," * 50_000,
+    ):
         lasting.module.gpus_in(text)
 
 

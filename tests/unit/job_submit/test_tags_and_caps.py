@@ -190,9 +190,13 @@ def test_what_the_federation_brings_was_counted_by_the_federation(capped: Site) 
     """Its daemon has charged the job already; `used` has it."""
     capped.ticket()
     answer = capped.submit(
-        partition="fed", account="vision", comment="fed:7:1", tres_per_node="gres/gpu:8",
-        min_nodes=2, environment={"FED_TICKET": TOKEN},
-    )  # fmt: skip
+        partition="fed",
+        account="vision",
+        comment="fed:7:1",
+        tres_per_node="gres/gpu:8",
+        min_nodes=2,
+        environment={"FED_TICKET": TOKEN},
+    )
     assert (answer.code, answer.said) == (SUCCESS, [])
 
 
@@ -200,8 +204,13 @@ def test_without_a_closed_partition_too_the_federations_jobs_were_counted(site: 
     """A ticket that is not good, or cannot be read, makes a job one like others."""
     site.configure(CAPS.replace('closed = { "fed" },', ""))
     site.admit("tenant\tvision\t16\t16")
-    job = {"partition": "fed", "account": "vision", "comment": "fed:7:1",
-           "tres_per_node": "gres/gpu:8", "environment": {"FED_TICKET": TOKEN}}  # fmt: skip
+    job = {
+        "partition": "fed",
+        "account": "vision",
+        "comment": "fed:7:1",
+        "tres_per_node": "gres/gpu:8",
+        "environment": {"FED_TICKET": TOKEN},
+    }
     assert site.submit(**job).code == POLICY
     site.ticket(user="vision2")
     assert site.submit(**job).code == POLICY
@@ -242,8 +251,12 @@ def test_how_many_gpus_a_job_asks_for(site: Site, job: dict[str, object], gpus: 
 
 # What slurmctld shows of a queued job, seen in 22.05, 24.11 and 26.05: no tasks, no environment.
 QUEUED = {"partition": "free", "min_nodes": 2, "tres_per_node": "gres/gpu:4", "comment": None}
-UNCHANGED = {"min_nodes": NO_VAL, "num_tasks": NO_VAL, "ntasks_per_node": NO_VAL16,
-             "environment": {}}  # fmt: skip
+UNCHANGED = {
+    "min_nodes": NO_VAL,
+    "num_tasks": NO_VAL,
+    "ntasks_per_node": NO_VAL16,
+    "environment": {},
+}
 
 
 @pytest.mark.parametrize(

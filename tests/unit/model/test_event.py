@@ -26,11 +26,21 @@ EVENTS: list[LogRecord] = [
     EpochBegan(at_s=1.5, epoch=3),
     Submitted(at_s=2.0, draft=draft(gang(2), gang(1, 4, "serve")), first_id=workload().id, key="k"),
     Awarded(at_s=3.0, attempt=attempt(), site="alpine", jobs=plan_on("a1", "a2")),
-    Changed(at_s=4.0, workload=workload().id, happening=Happening.DECLINED, attempt=1,
-            reason=Reason(code=ReasonCode.LAUNCH_REFUSED, detail="taken")),
-    Changed(at_s=5.0, workload=workload().id, happening=Happening.LIMIT_NEAR, attempt=1,
-            reason=Reason(code=ReasonCode.TIME_LIMIT)),
-]  # fmt: skip
+    Changed(
+        at_s=4.0,
+        workload=workload().id,
+        happening=Happening.DECLINED,
+        attempt=1,
+        reason=Reason(code=ReasonCode.LAUNCH_REFUSED, detail="taken"),
+    ),
+    Changed(
+        at_s=5.0,
+        workload=workload().id,
+        happening=Happening.LIMIT_NEAR,
+        attempt=1,
+        reason=Reason(code=ReasonCode.TIME_LIMIT),
+    ),
+]
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda e: type(e).__name__)

@@ -14,10 +14,21 @@ from tests.fakes.build import gang, tenant, workload
 TYPED = Tenancy([tenant("vision", Allowance(gpus=64, gpu_types={"h100": 16, "a100": 32}))])
 
 
-def job(nodes: int | None = 1, gpus: int = 0, cpus: int = 0, per_node: int = 1,
-        types: tuple[str, ...] = ()) -> Job:  # fmt: skip
-    return Job(name="train", nodes=nodes, gpus_per_node=gpus, cpus=cpus, cpus_per_node=per_node,
-               gpu_types=types)  # fmt: skip
+def job(
+    nodes: int | None = 1,
+    gpus: int = 0,
+    cpus: int = 0,
+    per_node: int = 1,
+    types: tuple[str, ...] = (),
+) -> Job:
+    return Job(
+        name="train",
+        nodes=nodes,
+        gpus_per_node=gpus,
+        cpus=cpus,
+        cpus_per_node=per_node,
+        gpu_types=types,
+    )
 
 
 # ---- bad input ----
@@ -83,18 +94,27 @@ def test_a_chain_goes_from_a_tenant_up_to_its_highest_ancestor() -> None:
 
 
 def test_only_those_of_the_chain_that_have_a_quota_or_a_limit_bound_a_tenant() -> None:
-    tenancy = Tenancy([
-        tenant("a", parent="b", limit=8), tenant("b", 16, parent="c"), tenant("c", limit=32),
-    ])  # fmt: skip
+    tenancy = Tenancy(
+        [
+            tenant("a", parent="b", limit=8),
+            tenant("b", 16, parent="c"),
+            tenant("c", limit=32),
+        ]
+    )
     assert (tenancy.quota_rows(0), tenancy.limit_rows(0)) == ((1,), (0, 2))
     assert (tenancy.quota_rows(2), tenancy.limit_rows(2)) == ((), (2,))
 
 
 def test_tenants_are_of_one_family_only_when_they_share_an_ancestors_quota() -> None:
-    tenancy = Tenancy([
-        tenant("lab"), tenant("a", 8, parent="lab"), tenant("b", 8, parent="lab"),
-        tenant("a1", parent="a"), tenant("a2", 4, parent="a"),
-    ])  # fmt: skip
+    tenancy = Tenancy(
+        [
+            tenant("lab"),
+            tenant("a", 8, parent="lab"),
+            tenant("b", 8, parent="lab"),
+            tenant("a1", parent="a"),
+            tenant("a2", 4, parent="a"),
+        ]
+    )
     assert [tenancy.family(row) for row in range(5)] == [0, 1, 2, 1, 1]
 
 
@@ -127,8 +147,12 @@ def test_resources_are_gpus_cpus_and_every_type_that_a_quota_or_a_limit_names() 
     tenancy = Tenancy([*TYPED.tenants, limited])
     assert tenancy.resources == ("gpus", "cpus", "a100", "b200", "h100")
     assert [tenancy.unit(k) for k in range(5)] == [
-        "GPUs", "CPUs", "a100 GPUs", "b200 GPUs", "h100 GPUs",
-    ]  # fmt: skip
+        "GPUs",
+        "CPUs",
+        "a100 GPUs",
+        "b200 GPUs",
+        "h100 GPUs",
+    ]
     assert tenancy.quotas[0] == (64, inf, 32, inf, 16)
     assert tenancy.limits == [None, (inf, inf, inf, 8, inf)]
 

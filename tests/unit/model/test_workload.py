@@ -23,10 +23,24 @@ def test_an_attempt_is_found_in_front_of_the_users_own_comment() -> None:
 
 @pytest.mark.parametrize(
     "comment",
-    ["", "fed", "fed:1", "fed:1:2:3", "fed:x:1", "fed:1:-1", "fed:1:1x", "my fed:1:1", "Fed:1:1",
-     "fed::1", "fed:+1:1", "fed:99999999999999999999999:1", "fed:1:9223372036854775808",
-     "fed:\u0661:1", "fed:1:\u00b2"],
-)  # fmt: skip
+    [
+        "",
+        "fed",
+        "fed:1",
+        "fed:1:2:3",
+        "fed:x:1",
+        "fed:1:-1",
+        "fed:1:1x",
+        "my fed:1:1",
+        "Fed:1:1",
+        "fed::1",
+        "fed:+1:1",
+        "fed:99999999999999999999999:1",
+        "fed:1:9223372036854775808",
+        "fed:\u0661:1",
+        "fed:1:\u00b2",
+    ],
+)
 def test_another_comment_names_no_attempt(comment: str) -> None:
     assert AttemptId.parse(comment) is None
 
@@ -76,9 +90,15 @@ def test_a_workload_counts_the_gpus_of_all_its_jobs() -> None:
 def test_a_workload_without_jobs_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="no jobs"):
         type(workload())(
-            id=FIRST_WORKLOAD_ID, name="", user="ada", tenant=workload().tenant, priority=1,
-            jobs=(), submission=workload().submission, submitted_at_s=0.0,
-        )  # fmt: skip
+            id=FIRST_WORKLOAD_ID,
+            name="",
+            user="ada",
+            tenant=workload().tenant,
+            priority=1,
+            jobs=(),
+            submission=workload().submission,
+            submitted_at_s=0.0,
+        )
 
 
 def test_a_submission_is_kept_packed_and_one_that_cannot_be_read_names_the_release() -> None:

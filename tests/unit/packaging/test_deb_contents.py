@@ -119,8 +119,11 @@ def test_no_placeholder_is_left_and_configuration_is_declared_as_such(
     site: SiteLayout, sources: Sources
 ) -> None:
     for one in deb_contents.contents(site, sources):
-        tree = {file.path: file.data.decode() for file in one.tree(site, "amd64")
-                if "/DEBIAN/" in file.path}  # fmt: skip
+        tree = {
+            file.path: file.data.decode()
+            for file in one.tree(site, "amd64")
+            if "/DEBIAN/" in file.path
+        }
         assert "@" not in tree[f"{one.name}/DEBIAN/control"].replace("maintainers@", "")
         declared = tree.get(f"{one.name}/DEBIAN/conffiles", "").split()
         assert declared == [f"/{file.path}" for file in one.files if file.path.startswith("etc/")]

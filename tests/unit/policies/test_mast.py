@@ -30,8 +30,9 @@ def submitted(number: int, name: str, at_s: float = 0.0) -> Submitted:
 
 def awarded(number: int, at_s: float, nodes: int = 1) -> Awarded:
     names = [f"a{k}" for k in range(nodes)]
-    return Awarded(at_s=at_s, attempt=attempt(number), site="alpine", jobs=plan_on(*names),
-                   within_quota=True)  # fmt: skip
+    return Awarded(
+        at_s=at_s, attempt=attempt(number), site="alpine", jobs=plan_on(*names), within_quota=True
+    )
 
 
 def cancelled(number: int, at_s: float) -> Changed:
@@ -51,26 +52,33 @@ def test_nobody_waits() -> None:
 
 def test_who_ran_lately_goes_behind_who_did_not() -> None:
     events: list[LogRecord] = [
-        submitted(0, "vision"), awarded(0, 0.0), submitted(1, "vision", 10.0),
+        submitted(0, "vision"),
+        awarded(0, 0.0),
+        submitted(1, "vision", 10.0),
         submitted(2, "speech", 20.0),
-    ]  # fmt: skip
+    ]
     assert order(ledger_with(*events), DAY_S) == [2, 1]
 
 
 def test_without_a_weight_for_fair_share_who_ran_lately_is_no_worse_off() -> None:
     events: list[LogRecord] = [
-        submitted(0, "vision"), awarded(0, 0.0), submitted(1, "vision", 10.0),
+        submitted(0, "vision"),
+        awarded(0, 0.0),
+        submitted(1, "vision", 10.0),
         submitted(2, "speech", 20.0),
-    ]  # fmt: skip
+    ]
     assert order(ledger_with(*events), DAY_S, CreditWeights(fair_share=0.0)) == [1, 2]
 
 
 def test_use_longer_ago_than_the_window_is_forgotten() -> None:
     events: list[LogRecord] = [
-        submitted(0, "vision"), awarded(0, 0.0),
+        submitted(0, "vision"),
+        awarded(0, 0.0),
         Changed(at_s=1.0, workload=FIRST_WORKLOAD_ID, happening=Happening.DECLINED),
-        cancelled(0, 2.0), submitted(1, "vision", 10.0), submitted(2, "speech", 20.0),
-    ]  # fmt: skip
+        cancelled(0, 2.0),
+        submitted(1, "vision", 10.0),
+        submitted(2, "speech", 20.0),
+    ]
     assert order(ledger_with(*events), 100.0) == [2, 1]
     assert order(ledger_with(*events), 2 * DAY_S) == [1, 2]
 
@@ -91,9 +99,11 @@ def test_what_is_at_a_site_counts_against_the_quota_until_it_has_left() -> None:
 
 def test_who_comes_back_from_a_site_keeps_its_place_and_frees_its_quota() -> None:
     events: list[LogRecord] = [
-        submitted(0, "vision"), submitted(1, "vision", 5.0), submitted(2, "vision", 6.0),
+        submitted(0, "vision"),
+        submitted(1, "vision", 5.0),
+        submitted(2, "vision", 6.0),
         awarded(0, 7.0),
-    ]  # fmt: skip
+    ]
     ledger = ledger_with(*events)
     assert [r.within_quota for r in Mast().rank(ledger, 8.0)] == [True, False]
     back = Changed(at_s=9.0, workload=FIRST_WORKLOAD_ID, happening=Happening.DECLINED)

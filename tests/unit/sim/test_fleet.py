@@ -147,9 +147,10 @@ def test_without_a_budget_the_owner_waits() -> None:
 
 def test_one_that_ends_while_it_should_save_has_ended() -> None:
     guest, owner = lived(
-        one_site((0.0, of("guest"), 410.0), (400.0, of("owner"), 100.0)), EVICTING,
+        one_site((0.0, of("guest"), 410.0), (400.0, of("owner"), 100.0)),
+        EVICTING,
         Physics(save_s=30.0),
-    )  # fmt: skip
+    )
     assert (guest.end_s, guest.preemptions, owner.start_s) == (410.0, 0, 410.0)
 
 
@@ -183,10 +184,15 @@ def test_local_users_come_first_at_their_site() -> None:
     assert sum(life.start_s for life in beside) > sum(life.start_s for life in alone)
 
 
-@pytest.mark.parametrize("wrong", [
-    {"save_s": -1.0}, {"node_mtbf_s": 0.0}, {"local_load": inf},
-    {"startup_median_s": 10.0, "startup_p90_s": 5.0},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"save_s": -1.0},
+        {"node_mtbf_s": 0.0},
+        {"local_load": inf},
+        {"startup_median_s": 10.0, "startup_p90_s": 5.0},
+    ],
+)
 def test_impossible_physics_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidRequest, match=r"expected|negative"):
         Physics(**wrong)  # type: ignore[arg-type]
@@ -207,12 +213,17 @@ SITES = tuple(
 ARRIVALS = st.lists(
     st.tuples(
         st.integers(0, 3000).map(float),
-        st.builds(of, st.sampled_from(["owner", "guest"]), st.integers(1, 2), st.integers(1, 8),
-                  st.booleans()),
+        st.builds(
+            of,
+            st.sampled_from(["owner", "guest"]),
+            st.integers(1, 2),
+            st.integers(1, 8),
+            st.booleans(),
+        ),
         st.integers(1, 2000).map(float),
     ),
     max_size=25,
-)  # fmt: skip
+)
 PHYSICS = st.builds(
     Physics,
     save_s=st.sampled_from([0.0, 40.0, 500.0]),

@@ -55,11 +55,22 @@ def config(tmp_path: Path) -> FederationConfig:
 def row(job_id: str = "7", **more: str | int) -> str:
     """A line of a dump: a job of 2 GPUs on one node of alpha, from 110 to 170."""
     fields = {
-        "job_id": job_id, "cluster": "alpha", "account": "vision", "user": "ann",
-        "partition": "gpu", "state": "COMPLETED", "submit": 100, "eligible": 100, "start": 110,
-        "elapsed": 60, "limit": 5, "asked": "gres/gpu=2", "given": "gres/gpu=2", "nodes": 1,
+        "job_id": job_id,
+        "cluster": "alpha",
+        "account": "vision",
+        "user": "ann",
+        "partition": "gpu",
+        "state": "COMPLETED",
+        "submit": 100,
+        "eligible": 100,
+        "start": 110,
+        "elapsed": 60,
+        "limit": 5,
+        "asked": "gres/gpu=2",
+        "given": "gres/gpu=2",
+        "nodes": 1,
         "cpus": 4,
-    } | more  # fmt: skip
+    } | more
     return "|".join(map(str, fields.values())) + "\n"
 
 
@@ -122,8 +133,11 @@ def test_shapes_that_are_uneven_leave_the_nodes_to_the_site(asker: Asker) -> Non
 
 
 def test_a_het_job_is_one_workload_of_its_components_with_gpus(asker: Asker) -> None:
-    parts = (row("7+0", given="gres/gpu=4"), row("7+1", given="cpu=4", partition="cpu"),
-             row("7+2", given="gres/gpu=1", elapsed=70))  # fmt: skip
+    parts = (
+        row("7+0", given="gres/gpu=4"),
+        row("7+1", given="cpu=4", partition="cpu"),
+        row("7+2", given="gres/gpu=1", elapsed=70),
+    )
     found = asker(*parts)
     (workload,) = found.history.workloads
     assert (workload.job_id, workload.gpus, workload.duration_s) == ("7", 5, 70)
@@ -146,16 +160,28 @@ def test_a_type_of_gpu_counts_only_where_sizes_tell_of_types(asker: Asker) -> No
 
 def test_what_says_nothing_is_left_out_with_the_reason(asker: Asker) -> None:
     assert asker.why_not(
-        row(state="RUNNING"), row("8", given="cpu=4"), row("9", cluster="delta"),
-        row("10", cluster="gamma"), row("11", start="Unknown"), row("12", submit="Unknown"),
-        row("13", given="gres/gpu=9"), row("14", given="gres/gpu=17", nodes=3),
-        row("15", account="speech", given="gres/gpu=5"), row("16", given="", state="CANCELLED"),
+        row(state="RUNNING"),
+        row("8", given="cpu=4"),
+        row("9", cluster="delta"),
+        row("10", cluster="gamma"),
+        row("11", start="Unknown"),
+        row("12", submit="Unknown"),
+        row("13", given="gres/gpu=9"),
+        row("14", given="gres/gpu=17", nodes=3),
+        row("15", account="speech", given="gres/gpu=5"),
+        row("16", given="", state="CANCELLED"),
     ) == [
-        LeftOutReason.NEVER_RAN, LeftOutReason.NO_GPU, LeftOutReason.OTHER_SITE,
-        LeftOutReason.OTHER_SITE, LeftOutReason.NO_START, LeftOutReason.NO_SUBMISSION,
-        LeftOutReason.NO_SITE, LeftOutReason.NO_SITE, LeftOutReason.NEVER_RAN,
+        LeftOutReason.NEVER_RAN,
+        LeftOutReason.NO_GPU,
+        LeftOutReason.OTHER_SITE,
+        LeftOutReason.OTHER_SITE,
+        LeftOutReason.NO_START,
+        LeftOutReason.NO_SUBMISSION,
+        LeftOutReason.NO_SITE,
+        LeftOutReason.NO_SITE,
+        LeftOutReason.NEVER_RAN,
         LeftOutReason.OVER_LIMIT,
-    ]  # fmt: skip
+    ]
 
 
 def test_sizes_by_partition_take_in_the_jobs_of_these_alone(asker: Asker) -> None:
@@ -270,28 +296,38 @@ def on_idle_beta(scenario: Scenario) -> list[Life]:
     """Everything starts at once on alpha, is evicted after 5 s, and starts again on beta."""
     return [
         Life(
-            first_start_s=a.at_s, start_s=a.at_s + 50, end_s=a.at_s + 50 + a.duration_s,
-            site=SiteName("beta"), preemptions=1, within_quota=True,
-            stays=[Stay(SiteName("alpha"), a.at_s, a.at_s + 5),
-                   Stay(SiteName("beta"), a.at_s + 50, a.at_s + 50 + a.duration_s)],
+            first_start_s=a.at_s,
+            start_s=a.at_s + 50,
+            end_s=a.at_s + 50 + a.duration_s,
+            site=SiteName("beta"),
+            preemptions=1,
+            within_quota=True,
+            stays=[
+                Stay(SiteName("alpha"), a.at_s, a.at_s + 5),
+                Stay(SiteName("beta"), a.at_s + 50, a.at_s + 50 + a.duration_s),
+            ],
         )
         for a in scenario.arrivals
-    ]  # fmt: skip
+    ]
 
 
 def test_before_and_after_worked_by_hand(asker: Asker) -> None:
     found = asker(
-        row(), row("8", account="guests", start=160, elapsed=140, given="gres/gpu=4"),
+        row(),
+        row("8", account="guests", start=160, elapsed=140, given="gres/gpu=4"),
         row("9", state="PREEMPTED", elapsed=10, start=120),
         row("9", submit=130, eligible=130, start=140, elapsed=20),
-    )  # fmt: skip
+    )
     result = compare(found, on_idle_beta(found.scenario), "mast", 3)
     assert (result.begin_s, result.end_s, result.seed) == (100, 300, 3)
     whole = result.in_all
     assert (whole.gpus, whole.jobs, whole.start_later, whole.start_earlier) == (32, 3, 0, 3)
     assert msgspec.to_builtins(whole.before.wait_s) == {
-        "mean": 30.0, "median": 20.0, "p95": 60, "max": 60,
-    }  # fmt: skip
+        "mean": 30.0,
+        "median": 20.0,
+        "p95": 60,
+        "max": 60,
+    }
     assert whole.after.wait_s is not None
     assert whole.after.wait_s.max == 0
     assert (whole.before.preemptions, whole.after.preemptions) == (1, 3)
@@ -331,9 +367,10 @@ def test_the_federation_itself_sends_a_queue_where_there_is_room(
     """Two jobs of all of alpha, one after the other there, while beta is idle."""
     wide: dict[str, Any] = {"given": "gres/gpu=8", "nodes": 2, "elapsed": 60}
     found = asker(
-        row(**wide, start=100), row("8", **wide, submit=101, eligible=101, start=160),
+        row(**wide, start=100),
+        row("8", **wide, submit=101, eligible=101, start=160),
         pools=(pool("alpha", 2, 4), pool("beta", 2, 4)),
-    )  # fmt: skip
+    )
     lives = simulated(found, config)
     assert sorted(life.site for life in lives) == ["alpha", "beta"]
     result = compare(found, lives, "mast", 0)
@@ -357,8 +394,10 @@ def test_real_dumps_of_three_clusters_are_lived_through(config: FederationConfig
     workloads: Sequence[PastWorkload] = found.history.workloads
     assert Counter(w.site for w in workloads) == {"alpha": 26, "beta": 26, "gamma": 26}
     assert Counter(job.reason for job in found.history.left_out) == {
-        LeftOutReason.NO_GPU: 3, LeftOutReason.NEVER_RAN: 15, LeftOutReason.OVER_LIMIT: 3,
-    }  # fmt: skip
+        LeftOutReason.NO_GPU: 3,
+        LeftOutReason.NEVER_RAN: 15,
+        LeftOutReason.OVER_LIMIT: 3,
+    }
     result = compare(found, simulated(found, config), "mast", 0)
     assert (result.in_all.jobs, result.in_all.before.preemptions) == (78, 3)
     assert result.in_all.never_started == 0

@@ -17,8 +17,15 @@ from federator.site_installer.contents import KitSettings, Tree
 
 PUBLIC_KEY: Final = "ssh-ed25519 AAAA federator"
 _PATHS: Final = re.compile(r"(?<!files)(?<![\w.$}*])/(?=(?:etc|opt|var|run|usr/local)\b)")
-_REWRITTEN: Final = ("*.sh", "*.awk", "files.txt", "slurm/*.conf", "job_submit-lines.lua",
-                     "files/**/job_submit.lua", "files/**/plugstack.conf.d/*")  # fmt: skip
+_REWRITTEN: Final = (
+    "*.sh",
+    "*.awk",
+    "files.txt",
+    "slurm/*.conf",
+    "job_submit-lines.lua",
+    "files/**/job_submit.lua",
+    "files/**/plugstack.conf.d/*",
+)
 _LOGGED: Final = ("chown", "pkill", "systemctl", "sshd", "visudo", "gpasswd", "usermod")
 _STAND_INS: Final = {
     "scontrol": """
@@ -63,7 +70,7 @@ _STAND_INS: Final = {
         case "$1 $2" in
             "-m venv") for at; do :; done; mkdir -p "$at/bin" "$at/lib"; cp "$0" "$at/bin/python" ;;
         esac""",
-}  # fmt: skip
+}
 
 
 def _some_of(tree: Tree) -> Tree:
@@ -115,10 +122,15 @@ class Machine:
 
     def _make_kit(self) -> None:
         settings = KitSettings(
-            federation="fleet", site="alpine", version="1",
+            federation="fleet",
+            site="alpine",
+            version="1",
             users=("ann", "slurm", "backup", "gone"),
-            partitions=("fed",), nodes="n[1-8]", public_key=PUBLIC_KEY, generations=("24.11",),
-        )  # fmt: skip
+            partitions=("fed",),
+            nodes="n[1-8]",
+            public_key=PUBLIC_KEY,
+            generations=("24.11",),
+        )
         trees = {name: _some_of(tree) for name, tree in folder.trees().items()}
         folder.write(contents.kit(settings, trees, folder.scripts()), self.kit)
         for pattern in _REWRITTEN:
@@ -169,9 +181,12 @@ class Machine:
 
     def _run(self, script: str, *arguments: str, status: int) -> str:
         done = subprocess.run(
-            [self.kit / script, *arguments], capture_output=True, text=True, check=False,
+            [self.kit / script, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
             stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
         told = done.stdout + done.stderr
         assert done.returncode == status, told
         return told.replace(str(self.root), "")

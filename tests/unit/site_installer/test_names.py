@@ -14,8 +14,28 @@ from federator.errors import ConfigError
 from federator.site_installer import names, texts
 from federator.site_installer.contents import KitSettings, settings_sh
 
-HOSTILE = ["", "-x", ".", "..", "a b", "a\n", "a;b", "$(id)", "`id`", 'a"b', "a'b", "a/b", "a,b",
-           "a\\b", "%wheel", "#1", "ALL ALL", "é", "a\0b", "x" * 65]  # fmt: skip
+HOSTILE = [
+    "",
+    "-x",
+    ".",
+    "..",
+    "a b",
+    "a\n",
+    "a;b",
+    "$(id)",
+    "`id`",
+    'a"b',
+    "a'b",
+    "a/b",
+    "a,b",
+    "a\\b",
+    "%wheel",
+    "#1",
+    "ALL ALL",
+    "é",
+    "a\0b",
+    "x" * 65,
+]
 KEY = asyncssh.generate_private_key("ssh-ed25519", comment="a comment of several words")
 PUBLIC = KEY.export_public_key().decode()
 

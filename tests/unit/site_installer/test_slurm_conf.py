@@ -28,10 +28,16 @@ def merged(conf: str, text: str = SNIPPET) -> tuple[str, str, str]:
         for name, content in (("site", conf), ("snippet", text), ("by_hand", ""), ("theirs", "")):
             (at / name).write_text(content)
         subprocess.run(
-            ["awk", *(f"-v{name}={at / name}" for name in ("ours", "theirs", "by_hand")),
-             "-f", str(SHELL / "slurm-conf.awk"), str(at / "snippet"), str(at / "site")],
+            [
+                "awk",
+                *(f"-v{name}={at / name}" for name in ("ours", "theirs", "by_hand")),
+                "-f",
+                str(SHELL / "slurm-conf.awk"),
+                str(at / "snippet"),
+                str(at / "site"),
+            ],
             check=True,
-        )  # fmt: skip
+        )
         theirs, ours, by_hand = ((at / n).read_text() for n in ("theirs", "ours", "by_hand"))
         return theirs, ours, by_hand
 
@@ -40,8 +46,11 @@ def restored(theirs: str) -> str:
     """What leave.sh makes of it."""
     done = subprocess.run(
         ["sed", "-e", r"/^Include federator\.conf$/d", "-e", "s/^#federator# //"],
-        input=theirs, text=True, capture_output=True, check=True,
-    )  # fmt: skip
+        input=theirs,
+        text=True,
+        capture_output=True,
+        check=True,
+    )
     return done.stdout
 
 
@@ -111,19 +120,32 @@ def test_other_included_files_are_pointed_at() -> None:
 
 
 _KEYS = st.sampled_from(
-    ["PrologFlags", "prologflags", "Prolog", "Epilog", "JobSubmitPlugins", "SchedulerParameters",
-     "ClusterName", "KillWait"]
-)  # fmt: skip
+    [
+        "PrologFlags",
+        "prologflags",
+        "Prolog",
+        "Epilog",
+        "JobSubmitPlugins",
+        "SchedulerParameters",
+        "ClusterName",
+        "KillWait",
+    ]
+)
 _VALUES = st.sampled_from(
     ["lua", "Alloc", "Contain,Serial", "/x/y", "/x/y.d/*", "bf_interval=2", "", "a  # why", "a \\"]
 )
 _LINES = st.one_of(
     st.builds("{}={}".format, _KEYS, _VALUES),
     st.sampled_from(
-        ["", "# a comment", "NodeName=n[1-2] CPUs=2", "PartitionName=batch Nodes=n1",
-         "PartitionName=fed Nodes=n1"]
+        [
+            "",
+            "# a comment",
+            "NodeName=n[1-2] CPUs=2",
+            "PartitionName=batch Nodes=n1",
+            "PartitionName=fed Nodes=n1",
+        ]
     ),
-)  # fmt: skip
+)
 
 
 @given(st.lists(_LINES, max_size=12))

@@ -258,9 +258,10 @@ class Moving:
         named = argv[argv.index("-j") + 1].split(",") if "-j" in argv else []
         leader = self.fields.get("HetJobID")
         shown = [
-            i for i, partition in self.partition_of.items()
+            i
+            for i, partition in self.partition_of.items()
             if str(i) in named or leader in named or ("-p" in argv and partition == "fed")
-        ]  # fmt: skip
+        ]
         records = (
             squeue_record(JobID=str(i), Partition=self.partition_of[i], **self.fields)
             for i in shown
@@ -483,8 +484,9 @@ def test_a_launch_that_the_helper_refuses_for_its_files_is_no_matter_of_sbatch(
     with pytest.raises(SbatchRefused) as caught:
         asyncio.run(client.submit("ada", call))
     assert (caught.value.code, str(caught.value).removeprefix("sbatch: error: ")) == (
-        code, words.removeprefix("sbatch: error: "),
-    )  # fmt: skip
+        code,
+        words.removeprefix("sbatch: error: "),
+    )
 
 
 @pytest.mark.parametrize("wrong", [["only one"], "text", None])

@@ -384,9 +384,10 @@ def test_bytes_that_are_no_unicode_cost_no_framing() -> None:
 
 def test_a_layout_gives_each_group_of_nodes_its_share() -> None:
     text = job_line(
-        5, "Nodes=n1 CPU_IDs=0-3 Mem=100 GRES=gpu:a100:2(IDX:0-1)",
+        5,
+        "Nodes=n1 CPU_IDs=0-3 Mem=100 GRES=gpu:a100:2(IDX:0-1)",
         "Nodes=n[2-3] CPU_IDs=0,2 Mem=0 GRES=",
-    )  # fmt: skip
+    )
     small = NodeShare(cpus=2)
     expected = {"n1": NodeShare(gpus=2, cpus=4, mem_mib=100), "n2": small, "n3": small}
     assert parse_layout(text, 5) == expected

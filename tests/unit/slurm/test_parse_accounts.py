@@ -87,8 +87,13 @@ def line(*fields: str) -> str:
     return "|~|".join(fields)
 
 
-def row(comment: str = "", command: str = "sbatch --comment=fed:4294974301:1", user: str = "ada",
-        id_: str = "7", state: str = "COMPLETED") -> str:  # fmt: skip
+def row(
+    comment: str = "",
+    command: str = "sbatch --comment=fed:4294974301:1",
+    user: str = "ada",
+    id_: str = "7",
+    state: str = "COMPLETED",
+) -> str:
     return line(id_, user, state, "0:0", "1000", "1010", "1020", "n1", comment, command)
 
 

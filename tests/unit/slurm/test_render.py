@@ -51,11 +51,19 @@ def test_argv_pins_the_plan_and_keeps_the_users_other_options_in_order() -> None
     words = ["-N2", "--mem=1G", "-A", "mine", "-p", "x", "--gres=gpu:8", "--comment=my own"]
     call = render(order(words, plan("n1", "n2")), "alpine")
     assert call.argv == (
-        "--ignore-pbs", "--mem=1G", "--gres=gpu:8", "--nodes=2",
-        "--nodelist=n1,n2", "--partition=gpu", "--account=vision",
-        "--comment=fed:4294967296:2 my own", "--job-name=train",
-        "--export=ALL", "--output=slurm-4294967296.out", "--open-mode=append",
-    )  # fmt: skip
+        "--ignore-pbs",
+        "--mem=1G",
+        "--gres=gpu:8",
+        "--nodes=2",
+        "--nodelist=n1,n2",
+        "--partition=gpu",
+        "--account=vision",
+        "--comment=fed:4294967296:2 my own",
+        "--job-name=train",
+        "--export=ALL",
+        "--output=slurm-4294967296.out",
+        "--open-mode=append",
+    )
 
 
 def test_components_are_separated_and_each_is_pinned() -> None:
@@ -72,14 +80,25 @@ def task(spec: str, index: int, *words: str) -> SbatchCall:
 @pytest.mark.parametrize(
     ("spec", "bounds"),
     [
-        ("5", "1 5 5 1"), ("1,3,7", "3 1 7 1"), ("0-100:5", "21 0 100 5"), ("0-9,20", "11 0 20 1"),
-        ("1-3,10-20:5", "6 1 20 5"), ("2,4-8:2", "4 2 8 2"), ("3,1", "2 1 3 1"),
-        ("0-100:7", "15 0 98 7"), ("10-20:5,1-3", "6 1 20 5"), ("0-8:4,1-3:2", "5 0 8 4"),
-        ("1-3:2,8-16:4", "5 1 16 2"), ("0-4:10", "1 0 0 10"), ("0-10:5%2", "3 0 10 5"),
-        ("[0-10:5]", "3 0 10 5"), ("0-9:1,20-30:5", "13 0 30 1"), ("20-30:5,0-9:1", "13 0 30 5"),
+        ("5", "1 5 5 1"),
+        ("1,3,7", "3 1 7 1"),
+        ("0-100:5", "21 0 100 5"),
+        ("0-9,20", "11 0 20 1"),
+        ("1-3,10-20:5", "6 1 20 5"),
+        ("2,4-8:2", "4 2 8 2"),
+        ("3,1", "2 1 3 1"),
+        ("0-100:7", "15 0 98 7"),
+        ("10-20:5,1-3", "6 1 20 5"),
+        ("0-8:4,1-3:2", "5 0 8 4"),
+        ("1-3:2,8-16:4", "5 1 16 2"),
+        ("0-4:10", "1 0 0 10"),
+        ("0-10:5%2", "3 0 10 5"),
+        ("[0-10:5]", "3 0 10 5"),
+        ("0-9:1,20-30:5", "13 0 30 1"),
+        ("20-30:5,0-9:1", "13 0 30 5"),
         ("1,3-9:3,20,22", "6 1 22 3"),
     ],
-)  # fmt: skip
+)
 def test_an_array_task_is_a_plain_job_that_is_told_the_whole_array(spec: str, bounds: str) -> None:
     """The numbers are those of sbatch of 22.05, 24.11 and 26.05, which agree."""
     index = int(bounds.split()[1])
@@ -108,8 +127,13 @@ def test_file_names_say_the_federations_ids() -> None:
     words = ["-o", "o-%j-%A-%a", "-e", "/l/%12j-%u", "-i", "%L", "-D", "%j", ":", "-o", "c-%j"]
     argv = render(order(words, plan("a"), plan("b")), "s").argv
     id_ = 2**32
-    assert {f"--output=o-{id_}-{id_}-%a", f"--error=/l/{id_}-%u", "--input=%j",
-            "--chdir=/home/u/run/%j", f"--output=c-{id_}"} <= set(argv)  # fmt: skip
+    assert {
+        f"--output=o-{id_}-{id_}-%a",
+        f"--error=/l/{id_}-%u",
+        "--input=%j",
+        "--chdir=/home/u/run/%j",
+        f"--output=c-{id_}",
+    } <= set(argv)
     assert f"--output=slurm-{id_}.out" not in argv
     assert "--output=slurm-4294967287_7.out" in task("0-9", 7).argv
     assert "--output=4294967287/7.4294967296" in task("0-9", 7, "-o", "%A/%a.%j").argv
@@ -138,8 +162,9 @@ def test_what_lowers_a_workload_in_the_global_queue_never_reaches_a_site() -> No
     assert parse_script(call.script) == ((),)
 
 
-WHOLE = JobPlan(name="j", partition="gpu", rails=8,
-                nodes={n: NodeShare(cpus=1, gpus=8) for n in ("n1", "n2")})  # fmt: skip
+WHOLE = JobPlan(
+    name="j", partition="gpu", rails=8, nodes={n: NodeShare(cpus=1, gpus=8) for n in ("n1", "n2")}
+)
 SHAPED = ["-N2", "--gres=gpu:8", "--fed-tp=08", "--fed-pp=2", "--fed-nvlink", "--fed-gpu-mem=40G"]
 
 
@@ -148,8 +173,11 @@ def test_how_gpus_belong_together_is_told_to_the_job_and_not_to_sbatch() -> None
     assert not [word for word in call.argv if word.startswith("--fed")]
     told = {name: call.environment.get(name) for name in ("FED_TP", "FED_PP", "FED_RAILS")}
     assert told == {"FED_TP": "8", "FED_PP": "2", "FED_RAILS": "8"}
-    (export,) = [w for w in render(order([*SHAPED, "--export=NONE"], WHOLE), "s").argv
-                 if w.startswith("--export=")]  # fmt: skip
+    (export,) = [
+        w
+        for w in render(order([*SHAPED, "--export=NONE"], WHOLE), "s").argv
+        if w.startswith("--export=")
+    ]
     assert export == "--export=FED_JOB_ID,FED_ATTEMPT,FED_SITE,FED_TP,FED_PP,FED_RAILS"
 
 
@@ -229,9 +257,15 @@ def test_a_job_without_environment_has_ticket_and_project_in_its_comment() -> No
 
 def test_environment_leaves_the_submitting_machine_behind() -> None:
     given = {
-        "HOME": "/h", "SLURM_JOB_ID": "1", "SBATCH_QOS": "q", "SSH_TTY": "t", "A": "1",
-        "PATH": "/opt/x:/usr/bin", "BIG": "x" * 200_000, "FED_SITE": "forged",
-    }  # fmt: skip
+        "HOME": "/h",
+        "SLURM_JOB_ID": "1",
+        "SBATCH_QOS": "q",
+        "SSH_TTY": "t",
+        "A": "1",
+        "PATH": "/opt/x:/usr/bin",
+        "BIG": "x" * 200_000,
+        "FED_SITE": "forged",
+    }
     assert render(order([], environment=given), "alpine").environment == {
         "A": "1",
         "PATH": "/opt/x:/usr/bin:/usr/local/bin:/bin",

@@ -203,8 +203,13 @@ def test_a_submission_reaches_sbatch_as_it_is(program: Callable[[str, str], Path
     )
     assert answer(accepted) == {"job_id": 7}
     assert (where / "argv").read_text().splitlines() == [
-        "--parsable", "--comment=fed:7:1", "--nodes=1", "/dev/stdin", "two words", "--uid=0",
-    ]  # fmt: skip
+        "--parsable",
+        "--comment=fed:7:1",
+        "--nodes=1",
+        "/dev/stdin",
+        "two words",
+        "--uid=0",
+    ]
     assert (where / "script").read_text() == "#!/bin/sh\né"
     seen = dict(line.split("=", 1) for line in (where / "env").read_text().splitlines())
     assert (seen["MINE"], seen["USER"], seen["HOME"]) == ("é", USER.pw_name, USER.pw_dir)
@@ -344,8 +349,9 @@ def test_the_helper_is_python_3_6_of_the_standard_library_alone() -> None:
     tree = ast.parse(source, feature_version=(3, 6))
     taken = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert taken == {"collections.abc", "typing"}
-    imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import)
-                for name in node.names}  # fmt: skip
+    imported = {
+        name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
+    }
     assert imported <= {
         "contextlib",
         "json",
@@ -362,9 +368,13 @@ def test_the_helper_is_python_3_6_of_the_standard_library_alone() -> None:
     }
     assert source.startswith("#!/usr/bin/python3 -I\n")
     made = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-    made += [name.id for node in tree.body if isinstance(node, ast.Assign)
-             for name in ast.walk(node) if isinstance(name, ast.Name)
-             and isinstance(name.ctx, ast.Store)]  # fmt: skip
+    made += [
+        name.id
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for name in ast.walk(node)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+    ]
     assert len(made) == len(set(made))  # the parts do not overwrite each other's
 
 
@@ -373,10 +383,21 @@ def test_the_helper_in_one_piece_runs_by_itself(own: Path, tmp_path: Path) -> No
     helper.write_text(helper_of(HELPER_SOURCE.read_text(encoding="utf-8")))
     folder_of(own, 7)
     (own / "checkpoints" / "7" / "\xe9").mkdir()
-    order = {"op": "tidy", "root": str(own / "checkpoints"), "ended": [], "live": [],
-             "below": 9, "before_s": aged(own)}  # fmt: skip
-    done = subprocess.run([sys.executable, "-I", helper], input=json.dumps(order).encode(),
-                          capture_output=True, check=True, env={"LC_ALL": "C"})  # fmt: skip
+    order = {
+        "op": "tidy",
+        "root": str(own / "checkpoints"),
+        "ended": [],
+        "live": [],
+        "below": 9,
+        "before_s": aged(own),
+    }
+    done = subprocess.run(
+        [sys.executable, "-I", helper],
+        input=json.dumps(order).encode(),
+        capture_output=True,
+        check=True,
+        env={"LC_ALL": "C"},
+    )
     assert json.loads(done.stdout) == {"removed": [7], "wrong": ""}
 
 
@@ -399,8 +420,15 @@ def test_an_sbatch_that_was_killed_is_no_refusal(program: Callable[[str, str], P
 
 
 def told(folder: Path | str = "", **changes: object) -> Json:
-    base: Json = {"op": "tell", "job_id": 7, "signal": "USR1", "to": "batch",
-                  "folder": str(folder), "attempt": 1, "deadline_s": 12.5}  # fmt: skip
+    base: Json = {
+        "op": "tell",
+        "job_id": 7,
+        "signal": "USR1",
+        "to": "batch",
+        "folder": str(folder),
+        "attempt": 1,
+        "deadline_s": 12.5,
+    }
     return answer({**base, **changes})
 
 
@@ -470,8 +498,10 @@ def test_kill_goes_to_the_script_and_to_each_step(
     )
     answer({"op": "signal", "job_id": 7, "signal": "KILL", "to": "all"})
     assert (own_job / "scancel.calls").read_text().splitlines() == [
-        "--signal=KILL --batch 7", "--signal=KILL 7.0", "--signal=KILL 7.1",
-    ]  # fmt: skip
+        "--signal=KILL --batch 7",
+        "--signal=KILL 7.0",
+        "--signal=KILL 7.1",
+    ]
 
 
 @pytest.mark.parametrize(("steps", "options"), [("7.batch", "--full"), ("7.batch\\n7.0", "")])
@@ -485,8 +515,10 @@ def test_a_program_is_its_steps_or_else_its_script_with_all_children(
     )
     told(signal="TERM", to="program")
     assert (own_job / "scancel.calls").read_text().split() == [
-        "--signal=TERM", *options.split(), "7",
-    ]  # fmt: skip
+        "--signal=TERM",
+        *options.split(),
+        "7",
+    ]
 
 
 def test_where_the_steps_cannot_be_asked_for_nothing_is_signalled(
@@ -637,8 +669,14 @@ def test_a_folder_that_is_swapped_after_it_was_checked_is_not_used(
 
 
 def tidied(own: Path, **changes: object) -> Json:
-    base: Json = {"op": "tidy", "root": str(own / "checkpoints"), "ended": [], "live": [],
-                  "below": 0, "before_s": 0.0}  # fmt: skip
+    base: Json = {
+        "op": "tidy",
+        "root": str(own / "checkpoints"),
+        "ended": [],
+        "live": [],
+        "below": 0,
+        "before_s": 0.0,
+    }
     return answer({**base, **changes})
 
 
@@ -665,9 +703,13 @@ def later(path: Path) -> None:
 def test_empty_folders_of_ended_workloads_go_and_no_others(own: Path) -> None:
     gone = [folder_of(own, 7), folder_of(own, 8, ".fed/checkpointed", ".fed/.saved.1.Xy")]
     kept = [
-        folder_of(own, 9), folder_of(own, 10, "model.pt"), folder_of(own, 11, ".fed/mine"),
-        folder_of(own, 12), folder_of(own, 13, ".hidden"), folder_of(own, 14, "saved.1"),
-    ]  # fmt: skip
+        folder_of(own, 9),
+        folder_of(own, 10, "model.pt"),
+        folder_of(own, 11, ".fed/mine"),
+        folder_of(own, 12),
+        folder_of(own, 13, ".hidden"),
+        folder_of(own, 14, "saved.1"),
+    ]
     (own / "checkpoints" / "notes").mkdir()
     (own / "checkpoints" / "15").mkdir()
     ended = [7, 8, 10, 11, 12, 13, 14, 15, 16]
@@ -908,8 +950,10 @@ def test_what_is_put_aside_overwrites_nothing(own: Path, monkeypatch: pytest.Mon
     foreign(monkeypatch, log)
     readied(log, ".1")
     assert {path.name: path.read_text() for path in own.iterdir()} == {
-        "9.out.1": "9.out.1", "9.out.2": "9.out.2", "9.out.3": "9.out",
-    }  # fmt: skip
+        "9.out.1": "9.out.1",
+        "9.out.2": "9.out.2",
+        "9.out.3": "9.out",
+    }
 
 
 def test_where_a_file_cannot_be_put_aside_nothing_is_left_of_the_try(
@@ -962,10 +1006,13 @@ def test_what_could_not_be_opened_is_found_afterwards(own: Path) -> None:
     fine = {"names": [["error", "/dev", "null"]], "shared": [], "aside": ""}
     said = answer({"op": "inspect", "jobs": [[files, str(own)], [fine, "/"], [files, "/"]]})
     lacks = f"--input={own}/in: it does not exist"
-    assert said == {"wrong": [
-        f"--output={own}/logs/x: its folder does not exist; {lacks}", "",
-        f"--output=/logs/x: its folder does not exist; {lacks}",
-    ]}  # fmt: skip
+    assert said == {
+        "wrong": [
+            f"--output={own}/logs/x: its folder does not exist; {lacks}",
+            "",
+            f"--output=/logs/x: its folder does not exist; {lacks}",
+        ]
+    }
 
 
 def test_hundreds_of_jobs_are_looked_at_in_one_call(own: Path) -> None:
@@ -1003,17 +1050,21 @@ def test_names_that_are_not_ascii_are_opened_whatever_the_locale(
     lacking = {**files, "names": [["input", str(home), "fehlt-ß"]]}
     wanted = {"files": files, "work_dir": str(home), "checkpoint_dir": str(folder)}
     asked = [
-        request(**wanted), request(files=lacking),
+        request(**wanted),
+        request(files=lacking),
         {"op": "inspect", "jobs": [[lacking, str(home)]]},
         {"op": "look", "folders": [[str(folder), 1]]},
-    ]  # fmt: skip
+    ]
     given = "".join(json.dumps(each) + "\n" for each in asked)
     code = [sys.executable, "-I", "-X", "utf8=0", "-c", IN_ASCII]
     folder_of_helper = str(Path(site_exec.__file__).parent)
     done = subprocess.run(
-        [*code, folder_of_helper, str(sbatch)], input=given.encode(), env={"LC_ALL": "C"},
-        capture_output=True, check=True,
-    )  # fmt: skip
+        [*code, folder_of_helper, str(sbatch)],
+        input=given.encode(),
+        env={"LC_ALL": "C"},
+        capture_output=True,
+        check=True,
+    )
     said = [json.loads(line) for line in done.stdout.splitlines()]
     wrong = f"--input={home}/fehlt-ß: it does not exist"
     assert said[0] == {"error": str(home), "exit_status": 1}
@@ -1026,9 +1077,15 @@ def test_names_that_are_not_ascii_are_opened_whatever_the_locale(
 
 @pytest.mark.parametrize(
     "changed",
-    [{"names": [["output", "x"]]}, {"names": [["output", "x", 1]]}, {"shared": "x"},
-     {"aside": "/../x"}, {"more": 1}, {"names": [["output", "x", "\0"]]}],
-)  # fmt: skip
+    [
+        {"names": [["output", "x"]]},
+        {"names": [["output", "x", 1]]},
+        {"shared": "x"},
+        {"aside": "/../x"},
+        {"more": 1},
+        {"names": [["output", "x", "\0"]]},
+    ],
+)
 def test_files_of_the_wrong_form_are_refused(changed: Json) -> None:
     files = {"names": [], "shared": [], "aside": "", **changed}
     assert answer(request(files=files))["exit_status"] == site_exec.USAGE

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 SAFE = {
-    "JobID": "7", "UserName": "vision1", "State": "RUNNING", "exit_code": "0:0",
-    "HetJobID": "N/A", "HetJobOffset": "N/A", "ArrayJobID": "7", "ArrayTaskID": "N/A",
-    "SubmitTime": "1795210722", "StartTime": "1795210723", "EndTime": "NONE", "NodeList": "n1",
-    "Partition": "fed", "RestartCnt": "0", "PreemptTime": "N/A",
-}  # fmt: skip
+    "JobID": "7",
+    "UserName": "vision1",
+    "State": "RUNNING",
+    "exit_code": "0:0",
+    "HetJobID": "N/A",
+    "HetJobOffset": "N/A",
+    "ArrayJobID": "7",
+    "ArrayTaskID": "N/A",
+    "SubmitTime": "1795210722",
+    "StartTime": "1795210723",
+    "EndTime": "NONE",
+    "NodeList": "n1",
+    "Partition": "fed",
+    "RestartCnt": "0",
+    "PreemptTime": "N/A",
+}
 FREE = {"Account": (32, "nlp"), "Reason": (80, "None"), "Name": (64, "job"), "Comment": (128, "")}
 
 

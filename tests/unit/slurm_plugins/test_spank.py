@@ -35,8 +35,13 @@ READERS: dict[str, Callable[[str], object]] = {
     "fed-priority": own_values.priority,
     "fed-optional": own_values.optional_tasks,
 }
-VARIABLES = {"fed-tp": "FED_TP", "fed-pp": "FED_PP", "fed-dataset": "FED_DATASET",
-             "fed-elastic": "FED_ELASTIC", "fed-project": "FED_PROJECT"}  # fmt: skip
+VARIABLES = {
+    "fed-tp": "FED_TP",
+    "fed-pp": "FED_PP",
+    "fed-dataset": "FED_DATASET",
+    "fed-elastic": "FED_ELASTIC",
+    "fed-project": "FED_PROJECT",
+}
 STRICT = ("-std=c11", "-D_DEFAULT_SOURCE", "-g", "-Wall", "-Wextra", "-Werror", "-pedantic")
 CLIENTS = ("local", "allocator")
 
@@ -44,8 +49,9 @@ CLIENTS = ("local", "allocator")
 def build(folder: Path, *flags: str) -> Path:
     program = folder / "driver"
     command = ["cc", *STRICT, *flags, f"-I{HERE / 'stub'}", "-o", str(program)]
-    done = subprocess.run([*command, str(HERE / "driver.c")], capture_output=True, text=True,
-                          check=False)  # fmt: skip
+    done = subprocess.run(
+        [*command, str(HERE / "driver.c")], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return program
 
@@ -59,8 +65,12 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(driver: Path, *words: str, **environment: str) -> list[str]:
     """The records that the driver printed, the last one of which tells that it came to its end."""
-    done = subprocess.run([str(driver), *words], capture_output=True, check=False,
-                          env={"PATH": os.environ["PATH"], **environment})  # fmt: skip
+    done = subprocess.run(
+        [str(driver), *words],
+        capture_output=True,
+        check=False,
+        env={"PATH": os.environ["PATH"], **environment},
+    )
     assert done.returncode == 0, done.stderr.decode()
     records = done.stdout.decode().split("\0")[:-1]
     if words[0] != "options":
@@ -126,8 +136,10 @@ def test_a_component_has_only_what_was_said_of_it_in_job_control(driver: Path) -
         elif record.startswith("control"):
             components[at].append(record)
     assert components == [
-        ["control FED_TP=4", "control FED_PROJECT=a"], ["control FED_TP=2"], [],
-    ]  # fmt: skip
+        ["control FED_TP=4", "control FED_PROJECT=a"],
+        ["control FED_TP=2"],
+        [],
+    ]
 
 
 def test_the_environment_is_that_of_the_first_component_that_says_something(driver: Path) -> None:
@@ -153,12 +165,14 @@ def test_without_its_options_it_does_nothing(driver: Path, context: str) -> None
     mine = {"FED_TP": "8", "FED_JOB_ID": "4294967296"}
     if context == "remote":
         assert run(driver, context, *(f"{k}={v}" for k, v in mine.items())) == [
-            "env FED_TP=8", "env FED_JOB_ID=4294967296",
-        ]  # fmt: skip
+            "env FED_TP=8",
+            "env FED_JOB_ID=4294967296",
+        ]
     else:
         assert sorted(run(driver, context, **mine)) == [
-            "env FED_JOB_ID=4294967296", "env FED_TP=8",
-        ]  # fmt: skip
+            "env FED_JOB_ID=4294967296",
+            "env FED_TP=8",
+        ]
 
 
 @pytest.mark.parametrize("context", CLIENTS)
@@ -173,8 +187,15 @@ def test_what_slurm_would_hand_on_beside_the_variables_is_taken_back(
 def test_a_job_step_gets_what_the_export_of_its_job_kept_out_and_nothing_else(
     driver: Path,
 ) -> None:
-    told = run(driver, "remote", "SLURM_SPANK_FED_TP=8", "SLURM_SPANK_FED_PP=2", "FED_PP=4",
-               "SLURM_SPANK_FED_CONTINUE=1", "SLURM_SPANK_FED_OTHER=x")  # fmt: skip
+    told = run(
+        driver,
+        "remote",
+        "SLURM_SPANK_FED_TP=8",
+        "SLURM_SPANK_FED_PP=2",
+        "FED_PP=4",
+        "SLURM_SPANK_FED_CONTINUE=1",
+        "SLURM_SPANK_FED_OTHER=x",
+    )
     assert sorted(told) == ["env FED_CONTINUE=1", "env FED_PP=4", "env FED_TP=8"]
 
 
@@ -196,8 +217,15 @@ def test_calls_of_slurm_that_fail_never_refuse_a_job(driver: Path, context: str)
 def test_valgrind_finds_nothing(tmp_path: Path) -> None:
     program = build(tmp_path, "-O2", "-D_FORTIFY_SOURCE=2", "-fstack-protector-strong")
     components = [word for row in ROWS for word in (words_of(row), ":")]
-    command = ["valgrind", "--quiet", "--error-exitcode=9", "--leak-check=full",
-               "--show-leak-kinds=all", str(program), "allocator"]  # fmt: skip
+    command = [
+        "valgrind",
+        "--quiet",
+        "--error-exitcode=9",
+        "--leak-check=full",
+        "--show-leak-kinds=all",
+        str(program),
+        "allocator",
+    ]
     remote = [f"SLURM_SPANK_{name}=8-9" for name in VARIABLES.values()]
     for words in (["allocator", *components], ["remote", *remote]):
         done = subprocess.run([*command[:-1], *words], capture_output=True, check=False)

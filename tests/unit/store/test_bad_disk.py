@@ -50,9 +50,11 @@ def bad_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def told(library: Path, folder: Path, trouble: str) -> tuple[int, list[str]]:
     """Exit status and what the writer said, on a disk that has this trouble after two records."""
     environment = {
-        **os.environ, "LD_PRELOAD": str(library), "BAD_DISK": "queue.db",
+        **os.environ,
+        "LD_PRELOAD": str(library),
+        "BAD_DISK": "queue.db",
         "BAD_DISK_NOW": str(folder / "now"),
-    }  # fmt: skip
+    }
     argv = [sys.executable, "-c", WRITER, str(folder / "queue.db"), trouble]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     assert not done.stderr

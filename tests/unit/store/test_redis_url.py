@@ -19,8 +19,12 @@ from federator.store.redis_url import RedisAddress, parse_redis_url
         (
             "rediss://fed@queue.example:1?ca_file=/etc/ca.pem&password_file=/etc/p&replicas=2",
             RedisAddress(
-                hosts=(("queue.example", 1),), tls=True, user="fed", replicas=2,
-                ca_file=Path("/etc/ca.pem"), password_file=Path("/etc/p"),
+                hosts=(("queue.example", 1),),
+                tls=True,
+                user="fed",
+                replicas=2,
+                ca_file=Path("/etc/ca.pem"),
+                password_file=Path("/etc/p"),
             ),
         ),
         (
@@ -32,7 +36,7 @@ from federator.store.redis_url import RedisAddress, parse_redis_url
             RedisAddress(socket="/run/redis.sock", db=1, name="demo"),
         ),
     ],
-)  # fmt: skip
+)
 def test_a_url_is_read(url: str, meant: RedisAddress) -> None:
     assert parse_redis_url(url) == meant
 

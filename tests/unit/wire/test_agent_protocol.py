@@ -24,16 +24,27 @@ from tests.fakes.build import attempt, gang, plan_on, submission
 _T = TypeVar("_T")
 
 ORDER = LaunchOrder(
-    attempt=attempt(), user="ada", tenant="vision", name="train", submission=submission(),
-    jobs=plan_on("a1", "a2"), array_index=3,
-)  # fmt: skip
+    attempt=attempt(),
+    user="ada",
+    tenant="vision",
+    name="train",
+    submission=submission(),
+    jobs=plan_on("a1", "a2"),
+    array_index=3,
+)
 ASK = Ask(
     pass_id=7,
     requests=(
-        JobRequest(id=2**32, tenant="vision", user="ada", priority=3, jobs=(gang(2),),
-                   time_limit_s=float("inf")),
+        JobRequest(
+            id=2**32,
+            tenant="vision",
+            user="ada",
+            priority=3,
+            jobs=(gang(2),),
+            time_limit_s=float("inf"),
+        ),
     ),
-)  # fmt: skip
+)
 
 
 def read(data: bytes, act: Callable[[ByteReader], Awaitable[_T]]) -> _T:

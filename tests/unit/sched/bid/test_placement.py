@@ -197,8 +197,11 @@ def test_what_one_node_lacks_is_named_with_its_numbers() -> None:
     assert not isinstance(result, Placed)
     (reason,) = result
     assert (reason.code, reason.needed, reason.free, reason.unit) == (
-        ReasonCode.NODE_TOO_SMALL, 9, 8, "GPUs",
-    )  # fmt: skip
+        ReasonCode.NODE_TOO_SMALL,
+        9,
+        8,
+        "GPUs",
+    )
 
 
 def test_too_few_nodes_says_how_many_there_are() -> None:

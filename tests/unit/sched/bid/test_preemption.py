@@ -18,14 +18,23 @@ NOW_S = 10_000.0
 
 
 def running(
-    id_: int, gpus: int, *nodes: str, priority: int = 7, started_at_s: float = 0.0,
-    preemptible: bool = True, cooldown_until_s: float = 0.0,
-) -> RunningJob:  # fmt: skip
+    id_: int,
+    gpus: int,
+    *nodes: str,
+    priority: int = 7,
+    started_at_s: float = 0.0,
+    preemptible: bool = True,
+    cooldown_until_s: float = 0.0,
+) -> RunningJob:
     return RunningJob(
-        id=id_, tenant="nlp", priority=priority, preemptible=preemptible,
-        started_at_s=started_at_s, nodes=dict.fromkeys(nodes, NodeShare(gpus=gpus, cpus=1)),
+        id=id_,
+        tenant="nlp",
+        priority=priority,
+        preemptible=preemptible,
+        started_at_s=started_at_s,
+        nodes=dict.fromkeys(nodes, NodeShare(gpus=gpus, cpus=1)),
         cooldown_until_s=cooldown_until_s,
-    )  # fmt: skip
+    )
 
 
 def site(nodes: tuple[Node, ...], *jobs: RunningJob) -> SiteScheduler:
@@ -33,8 +42,11 @@ def site(nodes: tuple[Node, ...], *jobs: RunningJob) -> SiteScheduler:
     found = []
     for n in nodes:
         shares = [job.nodes[n.name] for job in jobs if n.name in job.nodes]
-        found.append(replace(n, gpus_alloc=sum(s.gpus for s in shares),
-                             cpus_alloc=sum(s.cpus for s in shares)))  # fmt: skip
+        found.append(
+            replace(
+                n, gpus_alloc=sum(s.gpus for s in shares), cpus_alloc=sum(s.cpus for s in shares)
+            )
+        )
     scheduler = SiteScheduler(("gpu",))
     scheduler.update(found, ())
     for job in jobs:
@@ -55,8 +67,11 @@ def victims(scheduler: SiteScheduler, *jobs: Job, **rights: float) -> tuple[int,
 
 def test_the_papers_example_evicts_only_the_12_gpu_job() -> None:
     nodes = rack("a", 3, gpus=12)
-    jobs = (running(4, 4, "a1"), running(5, 5, "a2", started_at_s=1.0),
-            running(12, 12, "a3", started_at_s=2.0))  # fmt: skip
+    jobs = (
+        running(4, 4, "a1"),
+        running(5, 5, "a2", started_at_s=1.0),
+        running(12, 12, "a3", started_at_s=2.0),
+    )
     full = site(nodes, *jobs, running(90, 8, "a1", priority=1), running(91, 7, "a2", priority=1))
     assert victims(full, Job(name="t", gpus=10)) == (12,)
 
@@ -222,10 +237,11 @@ def test_what_a_bid_would_evict_takes_nothing_from_those_beside_it() -> None:
     """After a bid that evicts from a1, two jobs of 4 GPUs fit on a2, and a CPU job anywhere."""
     full = site(rack("a", 2), running(1, 8, "a1"))
     asked = [
-        BidRequest(id=WorkloadId(1), jobs=(gang(1), gang(1, name="u")), priority=2,
-                   preempt_gpus=inf),
+        BidRequest(
+            id=WorkloadId(1), jobs=(gang(1), gang(1, name="u")), priority=2, preempt_gpus=inf
+        ),
         BidRequest(id=WorkloadId(2), jobs=(Job(name="t", nodes=2, cpus_per_node=8),)),
-    ]  # fmt: skip
+    ]
     evicting, cpus = full.bid(asked, NOW_S)
     assert evicting.bid is not None
     assert evicting.bid.victims == (1,)

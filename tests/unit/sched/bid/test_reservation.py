@@ -23,16 +23,21 @@ HOUR_S = 3_600.0
 
 
 def busy(nodes: tuple[Node, ...], gpus: dict[str, int]) -> list[Node]:
-    return [replace(n, gpus_alloc=gpus.get(n.name, 0), cpus_alloc=gpus.get(n.name, 0))
-            for n in nodes]  # fmt: skip
+    return [
+        replace(n, gpus_alloc=gpus.get(n.name, 0), cpus_alloc=gpus.get(n.name, 0)) for n in nodes
+    ]
 
 
 def runs(id_: int, ends_in_s: float, **gpus: int) -> RunningJob:
     return RunningJob(
-        id=id_, tenant="t", priority=4, preemptible=True, started_at_s=0.0,
+        id=id_,
+        tenant="t",
+        priority=4,
+        preemptible=True,
+        started_at_s=0.0,
         nodes={name: NodeShare(gpus=n, cpus=n) for name, n in gpus.items()},
         ends_by_s=NOW_S + ends_in_s,
-    )  # fmt: skip
+    )
 
 
 def two_of_four_busy(ends_in_s: float = HOUR_S) -> SiteScheduler:
@@ -44,8 +49,9 @@ def two_of_four_busy(ends_in_s: float = HOUR_S) -> SiteScheduler:
 
 
 def asks(id_: int, job: Job, limit_s: float = inf, preempt_gpus: float = 0.0) -> BidRequest:
-    return BidRequest(id=WorkloadId(id_), jobs=(job,), time_limit_s=limit_s, priority=1,
-                      preempt_gpus=preempt_gpus)  # fmt: skip
+    return BidRequest(
+        id=WorkloadId(id_), jobs=(job,), time_limit_s=limit_s, priority=1, preempt_gpus=preempt_gpus
+    )
 
 
 def told(scheduler: SiteScheduler, *asked: BidRequest, **kept: BidRequest) -> list[SiteAnswer]:
@@ -92,8 +98,10 @@ def test_who_runs_longer_may_have_what_the_gang_leaves_over() -> None:
 def test_only_the_first_that_is_blocked_gets_a_reservation() -> None:
     answers = told(two_of_four_busy(), asks(1, gang(4)), asks(2, gang(3)), asks(3, gang(1)))
     assert [why(a) for a in answers] == [
-        ReasonCode.RESOURCES, ReasonCode.RESOURCES, ReasonCode.RESERVED,
-    ]  # fmt: skip
+        ReasonCode.RESOURCES,
+        ReasonCode.RESOURCES,
+        ReasonCode.RESERVED,
+    ]
     assert answers[2].refusal is not None
     assert answers[2].refusal.reasons[0].detail == "1"
 

@@ -38,14 +38,16 @@ def test_nodes_that_failed_a_workload_are_not_offered_to_it_and_do_not_make_neve
     scheduler = site(*rack("a", 2))
     one, both = replace(gang(1), avoid=("a1",)), replace(gang(2), avoid=("a1",))
     none_left = replace(gang(1), avoid=("a1", "a2"))
-    requests = [BidRequest(id=WorkloadId(k), jobs=(job,))
-                for k, job in enumerate((both, none_left, one))]  # fmt: skip
+    requests = [
+        BidRequest(id=WorkloadId(k), jobs=(job,)) for k, job in enumerate((both, none_left, one))
+    ]
     first, second, third = scheduler.bid(requests)
     for answer, named in ((first, "a1"), (second, "a1,a2")):
         assert answer.refusal is not None
         assert answer.refusal.kind is RefusalKind.WAIT
-        assert named in [r.detail for r in answer.refusal.reasons
-                         if r.code is ReasonCode.NODE_FAILED]  # fmt: skip
+        assert named in [
+            r.detail for r in answer.refusal.reasons if r.code is ReasonCode.NODE_FAILED
+        ]
     assert third.bid is not None
     assert set(third.bid.jobs[0].nodes) == {"a2"}
 
@@ -61,8 +63,11 @@ def test_a_node_that_is_for_jobs_of_one_node_for_now_does_not_make_never() -> No
 
 def test_each_bid_counts_those_before_it_as_won() -> None:
     assert bids(site(*rack("a", 3)), gang(2), gang(2), gang(1), gang(1)) == [
-        True, False, True, False,
-    ]  # fmt: skip
+        True,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_asking_promises_nothing() -> None:
@@ -261,8 +266,9 @@ def test_a_node_without_cpus_spoils_no_bid() -> None:
 
 def test_cpu_jobs_of_one_node_are_placed_on_tens_of_thousands_without_looking_at_them_all() -> None:
     """The first partition that leaves nothing to be desired is taken."""
-    nodes = rack("c", 50, gpus=0, gpu_type="") + rack("d", 50, gpus=0, gpu_type="",
-                                                      partitions=("late",))  # fmt: skip
+    nodes = rack("c", 50, gpus=0, gpu_type="") + rack(
+        "d", 50, gpus=0, gpu_type="", partitions=("late",)
+    )
     scheduler = SiteScheduler(("gpu", "late"))
     scheduler.update(nodes, ())
     (answer,) = scheduler.bid([BidRequest(id=WorkloadId(1), jobs=(Job(name="t", nodes=1),))])

@@ -51,9 +51,15 @@ def lost() -> tuple[Loopback, Remembered]:
     f.run_for(1.0)
     (order,) = [c for c in f.commands if isinstance(c, LaunchAt)]
     told = Remembered(
-        attempt=order.attempt, user=order.workload.user, site_job_id=101, workload=order.workload,
-        jobs=order.jobs, key=order.key, priority=order.priority, report=report(order.workload),
-    )  # fmt: skip
+        attempt=order.attempt,
+        user=order.workload.user,
+        site_job_id=101,
+        workload=order.workload,
+        jobs=order.jobs,
+        key=order.key,
+        priority=order.priority,
+        report=report(order.workload),
+    )
     new = Loopback(
         {"alpine": rack("a", 4), "baker": rack("b", 2)},
         tenants=TENANTS,
@@ -69,11 +75,14 @@ def report(
     started_s = 0.0 if state is SiteJobState.PENDING else 1000.0
     return replace(
         AttemptReport(
-            attempt=AttemptId(workload=workload.id, attempt=attempt), user=workload.user,
-            site_job_id=101, state=state, started_at_s=started_s,
+            attempt=AttemptId(workload=workload.id, attempt=attempt),
+            user=workload.user,
+            site_job_id=101,
+            state=state,
+            started_at_s=started_s,
         ),
         **fields,
-    )  # fmt: skip
+    )
 
 
 def show(f: Loopback, told: Remembered, site: SiteName = ALPINE) -> WorkloadState | None:
@@ -158,8 +167,13 @@ def test_what_we_withdrew_waits_again() -> None:
 
 def test_what_was_evicted_and_has_left_waits_again() -> None:
     f, told = lost()
-    left = ending(told, SiteJobState.FAILED, exit_code=143, ended_at_s=1010.0,
-                  leave=Leave(told_at_s=1001.0, saved_at_s=1005.0))  # fmt: skip
+    left = ending(
+        told,
+        SiteJobState.FAILED,
+        exit_code=143,
+        ended_at_s=1010.0,
+        leave=Leave(told_at_s=1001.0, saved_at_s=1005.0),
+    )
     assert show(f, left) is WorkloadState.PENDING
     assert f.entry(told.attempt.workload).saved_at == ALPINE
 

@@ -34,10 +34,8 @@ def happenings(f: Loopback, id_: WorkloadId) -> list[Happening]:
 
 def told_after_s(f: Loopback) -> list[float]:
     """How long each attempt had been running when it was told to leave."""
-    started = [e.at_s for e in f.log
-               if isinstance(e, Changed) and e.happening is Happening.STARTED]  # fmt: skip
-    told = [e.at_s for e in f.log
-            if isinstance(e, Changed) and e.happening is Happening.LIMIT_NEAR]  # fmt: skip
+    started = [e.at_s for e in f.log if isinstance(e, Changed) and e.happening is Happening.STARTED]
+    told = [e.at_s for e in f.log if isinstance(e, Changed) and e.happening is Happening.LIMIT_NEAR]
     return [round(b - a) for a, b in zip(started, told, strict=False)]
 
 

@@ -37,8 +37,9 @@ ALPINE, BIRCH = SiteName("alpine"), SiteName("birch")
 
 def two_sites(rules: Rules = RULES) -> Loopback:
     """Two sites of one node each."""
-    return Loopback({"alpine": rack("a", 1), "birch": rack("b", 1)}, rules, None, Mast(),
-                    (OWNER, GUEST))  # fmt: skip
+    return Loopback(
+        {"alpine": rack("a", 1), "birch": rack("b", 1)}, rules, None, Mast(), (OWNER, GUEST)
+    )
 
 
 def cpu_only(cpus: int) -> Draft:
@@ -131,18 +132,25 @@ def test_a_victim_that_has_acknowledged_comes_back_however_it_exits(
     f.run_for(2.0)
     entry, now_s = f.entry(victim), f.clock.now_s
     report = AttemptReport(
-        attempt=entry.attempt_id, user="ada", site_job_id=entry.site_job_id, state=state,
-        exit_code=exit_code, signal=signal, started_at_s=entry.started_at_s, ended_at_s=now_s,
+        attempt=entry.attempt_id,
+        user="ada",
+        site_job_id=entry.site_job_id,
+        state=state,
+        exit_code=exit_code,
+        signal=signal,
+        started_at_s=entry.started_at_s,
+        ended_at_s=now_s,
         leave=Leave(told_at_s=now_s - 1.0, saved_at_s=now_s - 0.5),
-    )  # fmt: skip
+    )
     f.federation.handle(SiteReported(site=ALPINE, attempts=(report,)), now_s)
     assert f.state(victim) is WAITS
     assert f.entry(victim).saved_at == "alpine"
 
 
 def test_a_victim_that_saves_makes_up_for_fruitless_attempts_before_it() -> None:
-    f = Loopback({"alpine": rack("a", 1)}, replace(RULES, cooldown_s=1.0), None, Mast(),
-                 (OWNER, GUEST))  # fmt: skip
+    f = Loopback(
+        {"alpine": rack("a", 1)}, replace(RULES, cooldown_s=1.0), None, Mast(), (OWNER, GUEST)
+    )
     f.enforces_limits = True
     f.save_s = 1e6
     chain = f.submit(of("guest", continues=True, time_limit_s=600.0))
@@ -158,8 +166,9 @@ def test_a_victim_that_saves_makes_up_for_fruitless_attempts_before_it() -> None
 
 
 def test_a_victim_that_saves_nothing_does_not() -> None:
-    f = Loopback({"alpine": rack("a", 1)}, replace(RULES, cooldown_s=1.0), None, Mast(),
-                 (OWNER, GUEST))  # fmt: skip
+    f = Loopback(
+        {"alpine": rack("a", 1)}, replace(RULES, cooldown_s=1.0), None, Mast(), (OWNER, GUEST)
+    )
     f.enforces_limits = True
     f.save_s = 1e6
     chain = f.submit(of("guest", continues=True, time_limit_s=600.0))
@@ -208,8 +217,13 @@ def test_one_that_is_about_to_be_told_of_its_limit_is_offered_to_nobody() -> Non
 
 
 def test_each_victim_without_a_gpu_counts_in_the_budget_as_one_gpu() -> None:
-    f = Loopback({"alpine": rack("a", 5)}, replace(RULES, preempt_gpus=2), None, Mast(),
-                 (replace(OWNER, quota=Allowance(gpus=40)), GUEST))  # fmt: skip
+    f = Loopback(
+        {"alpine": rack("a", 5)},
+        replace(RULES, preempt_gpus=2),
+        None,
+        Mast(),
+        (replace(OWNER, quota=Allowance(gpus=40)), GUEST),
+    )
     guests = [f.submit(cpu_only(64)) for _ in range(5)]
     f.run_for(5.0)
     assert {f.state(id_) for id_ in guests} == {RUNS}
@@ -230,8 +244,13 @@ def test_without_a_budget_not_even_one_that_holds_no_gpu_goes() -> None:
 
 
 def test_a_plan_beyond_the_quota_evicts_nobody_not_even_one_that_holds_no_gpu() -> None:
-    f = Loopback({"alpine": rack("a", 1)}, RULES, None, Mast(),
-                 (replace(OWNER, quota=Allowance(gpus=6)), GUEST))  # fmt: skip
+    f = Loopback(
+        {"alpine": rack("a", 1)},
+        RULES,
+        None,
+        Mast(),
+        (replace(OWNER, quota=Allowance(gpus=6)), GUEST),
+    )
     guest = f.submit(cpu_only(8))
     f.run_for(5.0)
     whole = replace(gang(1, 4), exclusive=True)  # 4 GPUs asked for, 8 taken
@@ -347,9 +366,13 @@ def test_a_victim_that_ends_before_it_is_told_goes_on_where_its_checkpoint_is() 
     f.run_until(lambda: f.state(victim) is LEAVES)
     entry, now_s = f.entry(victim), f.clock.now_s
     report = AttemptReport(
-        attempt=entry.attempt_id, user="ada", site_job_id=entry.site_job_id,
-        state=SiteJobState.NODE_FAIL, started_at_s=entry.started_at_s, ended_at_s=now_s,
+        attempt=entry.attempt_id,
+        user="ada",
+        site_job_id=entry.site_job_id,
+        state=SiteJobState.NODE_FAIL,
+        started_at_s=entry.started_at_s,
+        ended_at_s=now_s,
         saved_at_s=now_s,
-    )  # fmt: skip
+    )
     f.federation.handle(SiteReported(site=ALPINE, attempts=(report,)), now_s)
     assert (f.state(victim), f.entry(victim).saved_at) == (WAITS, ALPINE)

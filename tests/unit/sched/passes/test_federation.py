@@ -68,8 +68,10 @@ def test_a_gang_starts_whole_or_not_at_all() -> None:
     second, third = f.submit(draft(gang(2))), f.submit(draft(gang(2)))
     f.run_for(1.0)
     assert [f.state(i) for i in (first, second, third)] == [
-        WorkloadState.RUNNING, WorkloadState.RUNNING, WorkloadState.PENDING,
-    ]  # fmt: skip
+        WorkloadState.RUNNING,
+        WorkloadState.RUNNING,
+        WorkloadState.PENDING,
+    ]
     assert not f.live_jobs(third)
     f.slurm("alpine").end(f.entry(first).attempt_id)
     f.run_for(20.0)
@@ -160,8 +162,9 @@ def test_a_job_that_fits_nowhere_is_rejected_at_once_with_each_sites_reason() ->
     answer = f.ask(draft(gang(5)))
     assert isinstance(answer, AnswerRefused)
     assert {s: r.kind for s, r in answer.refusals.items()} == {
-        ALPINE: RefusalKind.REJECT, BAKER: RefusalKind.REJECT,
-    }  # fmt: skip
+        ALPINE: RefusalKind.REJECT,
+        BAKER: RefusalKind.REJECT,
+    }
     assert [r.reasons[0].free for r in answer.refusals.values()] == [4, 2]
     assert not f.federation.ledger.entries
 
@@ -198,9 +201,10 @@ def test_an_award_is_recorded_before_its_launch_is_ordered() -> None:
     f.submit(draft())
     f.run_for(1.0)
     award = next(
-        k for k, c in enumerate(f.commands)
+        k
+        for k, c in enumerate(f.commands)
         if isinstance(c, Record) and isinstance(c.event, Awarded)
-    )  # fmt: skip
+    )
     launch = next(k for k, c in enumerate(f.commands) if isinstance(c, LaunchAt))
     assert award < launch
 
@@ -336,9 +340,12 @@ def test_a_launch_that_does_not_start_is_withdrawn_and_placed_elsewhere() -> Non
     f.run_for(70.0)
     assert (f.entry(id_).site, f.state(id_)) == (BAKER, WorkloadState.RUNNING)
     assert happened(f, id_) == [
-        Happening.ACCEPTED, Happening.LEASE_OVER, Happening.WITHDRAWN, Happening.ACCEPTED,
+        Happening.ACCEPTED,
+        Happening.LEASE_OVER,
+        Happening.WITHDRAWN,
+        Happening.ACCEPTED,
         Happening.STARTED,
-    ]  # fmt: skip
+    ]
     assert f.entry(id_).avoid_until_s[ALPINE] > 0
 
 
@@ -739,8 +746,12 @@ def test_a_local_job_that_overtakes_a_plan_costs_only_time() -> None:
 
 
 def stray(f: Loopback, id_: WorkloadId, nth: int, job_id: int, user: str = "ada") -> SiteReported:
-    report = AttemptReport(attempt=AttemptId(workload=id_, attempt=nth), user=user,
-                           site_job_id=job_id, state=SiteJobState.RUNNING)  # fmt: skip
+    report = AttemptReport(
+        attempt=AttemptId(workload=id_, attempt=nth),
+        user=user,
+        site_job_id=job_id,
+        state=SiteJobState.RUNNING,
+    )
     return SiteReported(site=BAKER, attempts=(report,))
 
 
@@ -784,11 +795,12 @@ def test_an_attempt_of_a_workload_that_is_over_is_cancelled_when_found_running()
         SiteReported(
             site=ALPINE,
             attempts=(
-                AttemptReport(attempt=attempt, user="ada", site_job_id=job.job_id,
-                              state=SiteJobState.RUNNING),
+                AttemptReport(
+                    attempt=attempt, user="ada", site_job_id=job.job_id, state=SiteJobState.RUNNING
+                ),
             ),
         )
-    )  # fmt: skip
+    )
     assert cancels(f) == [(ALPINE, job.job_id, False)]
 
 
@@ -1017,8 +1029,9 @@ def test_an_exclusive_plan_that_takes_more_than_the_quota_goes_over_quota() -> N
 
 
 def test_a_plan_on_a_type_with_a_quota_of_its_own_counts_against_it() -> None:
-    typed = Tenant(name=TenantName("vision"), priority=2,
-                   quota=Allowance(gpus=64, gpu_types={"a100": 8}))  # fmt: skip
+    typed = Tenant(
+        name=TenantName("vision"), priority=2, quota=Allowance(gpus=64, gpu_types={"a100": 8})
+    )
     f = shared_by(typed)
     ids = [f.submit(draft()) for _ in range(2)]  # of any type; this site has a100 alone
     assert states(f, *ids) == [RUNS, RUNS]

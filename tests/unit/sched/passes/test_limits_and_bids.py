@@ -211,9 +211,11 @@ BUSY = Reason(code=ReasonCode.RESOURCES, needed=4, free=2, unit="nodes")
 
 def refusal_with(*reasons: Reason, starts_in_s: float | None = None) -> Refusal:
     return Refusal(
-        kind=RefusalKind.WAIT, reasons=reasons or (BUSY,), starts_in_s=starts_in_s,
+        kind=RefusalKind.WAIT,
+        reasons=reasons or (BUSY,),
+        starts_in_s=starts_in_s,
         alternatives=(Alternative(nodes=2, gpus=8),),
-    )  # fmt: skip
+    )
 
 
 def believed_of(refusal: Refusal) -> ReasonCode:
@@ -264,11 +266,12 @@ def test_a_site_that_refuses_for_a_reservation_nobody_has_keeps_no_pass_from_end
 
     honest = SiteScheduler.bid
     monkeypatch.setattr(
-        SiteScheduler, "bid",
+        SiteScheduler,
+        "bid",
         lambda self, *given, **kept: (lie if self.nodes[0].name == "b1" else honest)(
             self, *given, **kept
         ),
-    )  # fmt: skip
+    )
     for _ in range(4):
         f.submit(draft(gang(2)))
     small = f.submit(replace(draft(gang(1)), time_limit_s=60.0))

@@ -33,8 +33,9 @@ def report(state: SiteJobState) -> AttemptReport:
 def test_whatever_a_site_reports_of_a_live_attempt_is_legal(
     state: WorkloadState, told: SiteJobState, requeue: bool, withdrawing: bool
 ) -> None:
-    entry = Entry(workload=replace(workload(), requeue=requeue), state=state,
-                  withdrawing=withdrawing)  # fmt: skip
+    entry = Entry(
+        workload=replace(workload(), requeue=requeue), state=state, withdrawing=withdrawing
+    )
     for happening in happenings(entry, report(told)):
         state = step(state, happening).to
 
@@ -103,8 +104,9 @@ def test_running_on_while_it_is_being_cancelled_is_no_news() -> None:
 
 
 def test_a_cancel_of_what_ran_for_long_after_a_withdrawal_was_somebody_elses() -> None:
-    entry = Entry(workload=workload(), state=WorkloadState.RUNNING, withdrawing=True,
-                  started_at_s=100.0)  # fmt: skip
+    entry = Entry(
+        workload=workload(), state=WorkloadState.RUNNING, withdrawing=True, started_at_s=100.0
+    )
     late = replace(report(SiteJobState.CANCELLED), ended_at_s=5000.0)
     assert happenings(entry, late) == [Happening.CANCELLED]
 
@@ -113,8 +115,12 @@ def test_a_cancel_of_what_ran_for_long_after_a_withdrawal_was_somebody_elses() -
 def test_a_withdrawal_that_met_a_job_as_it_started_is_ours_whatever_the_sites_clock_shows(
     skew_s: float,
 ) -> None:
-    entry = Entry(workload=workload(), state=WorkloadState.RUNNING, withdrawing=True,
-                  started_at_s=1000.0 + skew_s)  # fmt: skip
+    entry = Entry(
+        workload=workload(),
+        state=WorkloadState.RUNNING,
+        withdrawing=True,
+        started_at_s=1000.0 + skew_s,
+    )
     ended = replace(report(SiteJobState.CANCELLED), ended_at_s=1002.0 + skew_s)
     assert happenings(entry, ended) == [Happening.WITHDRAWN]
 
@@ -171,8 +177,11 @@ def ended(
     """It ended at 101 s."""
     return replace(
         report(state),
-        exit_code=exit_code, signal=signal, ended_at_s=101.0, leave=leave,
-    )  # fmt: skip
+        exit_code=exit_code,
+        signal=signal,
+        ended_at_s=101.0,
+        leave=leave,
+    )
 
 
 TOLD = Leave(told_at_s=100.0)
@@ -208,9 +217,14 @@ def test_one_that_crashes_while_it_leaves_has_failed(number: int) -> None:
         assert happenings(entry, found) == [Happening.FAILED]
 
 
-@pytest.mark.parametrize("found", [
-    ended(139), ended(signal=11), ended(state=SiteJobState.OUT_OF_MEMORY),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "found",
+    [
+        ended(139),
+        ended(signal=11),
+        ended(state=SiteJobState.OUT_OF_MEMORY),
+    ],
+)
 def test_one_that_said_it_had_saved_comes_back_however_it_ends(found: AttemptReport) -> None:
     entry = Entry(workload=workload(), state=WorkloadState.PREEMPTING)
     saved = Leave(told_at_s=100.0, saved_at_s=100.5)

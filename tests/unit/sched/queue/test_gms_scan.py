@@ -44,8 +44,15 @@ class Queue:
         return sorted(id_ - FIRST_WORKLOAD_ID for _, id_ in places)
 
 
-def asking(number: int, gpus: int, *, cpus: int = 1, types: tuple[str, ...] = (),
-           hour: float | None = None, **fields: str | int) -> Workload:  # fmt: skip
+def asking(
+    number: int,
+    gpus: int,
+    *,
+    cpus: int = 1,
+    types: tuple[str, ...] = (),
+    hour: float | None = None,
+    **fields: str | int,
+) -> Workload:
     """The later the number the later it was submitted."""
     job = Job(name="train", nodes=1, gpus_per_node=gpus, cpus_per_node=cpus, gpu_types=types)
     at_s = (number if hour is None else hour) * HOUR_S
@@ -85,8 +92,12 @@ def test_gpus_that_fit_do_not_help_when_the_cpus_do_not() -> None:
 
 def test_a_quota_of_one_type_bounds_those_that_ask_for_this_type_alone() -> None:
     typed = [tenant("vision", Allowance(gpus=64, gpu_types={"h100": 8}))]
-    queue = [asking(0, 8, types=("h100",)), asking(1, 8, types=("h100",)),
-             asking(2, 8, types=("a100",)), asking(3, 8)]  # fmt: skip
+    queue = [
+        asking(0, 8, types=("h100",)),
+        asking(1, 8, types=("h100",)),
+        asking(2, 8, types=("a100",)),
+        asking(3, 8),
+    ]
     assert Queue(typed, *queue).within() == [0, 2, 3]
 
 
@@ -151,8 +162,12 @@ def test_what_a_sibling_borrowed_costs_nobody_a_guarantee() -> None:
         tenant("vision", 64, parent="research"),
         tenant("nlp", 32, parent="research"),
     ]
-    queue = Queue(research, asking(0, 8, tenant="nlp"), asking(1, 32, tenant="nlp"),
-                  asking(2, 8, tenant="vision"))  # fmt: skip
+    queue = Queue(
+        research,
+        asking(0, 8, tenant="nlp"),
+        asking(1, 32, tenant="nlp"),
+        asking(2, 8, tenant="vision"),
+    )
     queue.hold("vision", 64, within=True)
     queue.hold("vision", 40)
     assert queue.within() == [0]
@@ -167,8 +182,11 @@ def test_what_the_parent_itself_borrowed_counts_against_its_own_work_only() -> N
 
 def test_gpus_of_a_type_that_are_overdrawn_bar_only_who_asks_for_the_type() -> None:
     quota = Allowance(gpus=64, gpu_types={"h100": 16})
-    queue = Queue([Tenant(name=TenantName("vision"), quota=quota)],
-                  asking(0, 8), asking(1, 8, types=("h100",)))  # fmt: skip
+    queue = Queue(
+        [Tenant(name=TenantName("vision"), quota=quota)],
+        asking(0, 8),
+        asking(1, 8, types=("h100",)),
+    )
     queue.hold("vision", 24, h100=24)
     assert queue.within() == [0]
 
@@ -197,8 +215,11 @@ def test_asking_for_the_own_level_or_a_higher_one_demotes_nobody() -> None:
 
 
 def test_siblings_are_demoted_by_how_far_they_went_below_their_own_level() -> None:
-    lab = [tenant("lab", 8), tenant("vision", parent="lab", priority=1),
-           tenant("speech", parent="lab", priority=5)]  # fmt: skip
+    lab = [
+        tenant("lab", 8),
+        tenant("vision", parent="lab", priority=1),
+        tenant("speech", parent="lab", priority=5),
+    ]
     queue = [asking(0, 8, asked_priority=4), asking(1, 8, tenant="speech", asked_priority=6)]
     assert Queue(lab, *queue).within() == [1]  # by three levels, and by one
 

@@ -89,8 +89,9 @@ def test_who_is_over_quota_goes_behind_all_within_quota_by_credit_alone() -> Non
     tight = (tenant("vision", 8, priority=1), tenant("speech", 16, priority=6))
     queue = (asking(0, 1), asking(1, 2), asking(2, 8, tenant="speech"), asking(3, 0))
     ranked = list(ranking_of(backlog_of(tight, *queue)))
-    assert [(n, r.priority, r.within_quota) for n, r in zip(numbers(ranked), ranked, strict=True)] \
-        == [(3, 1, True), (2, 6, True), (0, 7, False), (1, 7, False)]  # fmt: skip
+    assert [
+        (n, r.priority, r.within_quota) for n, r in zip(numbers(ranked), ranked, strict=True)
+    ] == [(3, 1, True), (2, 6, True), (0, 7, False), (1, 7, False)]
 
 
 def test_a_tenant_of_the_lowest_priority_competes_with_those_over_quota() -> None:

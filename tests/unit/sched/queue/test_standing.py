@@ -30,9 +30,14 @@ class History:
 
     def award(self, number: int, *, within: bool, gpus: int = 8, cpus: int = 1) -> None:
         self.ledger.apply(
-            Awarded(at_s=self._later(), attempt=attempt(number), site="alpine",
-                    jobs=plan_on(f"a{number}", gpus=gpus, cpus=cpus), within_quota=within)
-        )  # fmt: skip
+            Awarded(
+                at_s=self._later(),
+                attempt=attempt(number),
+                site="alpine",
+                jobs=plan_on(f"a{number}", gpus=gpus, cpus=cpus),
+                within_quota=within,
+            )
+        )
 
     def lose(self, number: int) -> None:
         """The site declines, and the workload is cancelled."""
@@ -67,8 +72,9 @@ def asking(gpus: int, cpus: int = 1) -> Job:
 
 def short(name: Sequence[str], held: int, promised: int, asked: int, quota: int) -> Shortfall:
     owner, unit = name
-    return Shortfall(tenant=TenantName(owner), unit=unit, held=held, promised=promised,
-                     asked=asked, quota=quota)  # fmt: skip
+    return Shortfall(
+        tenant=TenantName(owner), unit=unit, held=held, promised=promised, asked=asked, quota=quota
+    )
 
 
 # ---- what runs ----

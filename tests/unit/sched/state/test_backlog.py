@@ -108,9 +108,13 @@ def test_an_arrival_at_the_end_moves_no_position_and_any_other_may() -> None:
 def test_workloads_alike_share_a_lane_and_others_do_not() -> None:
     plain = workload(0, submitted_at_s=1.0)
     backlog = backlog_of(
-        plain, workload(1, submitted_at_s=2.0), workload(2, nice=1), workload(3, asked_priority=5),
-        workload(4, gang(2)), workload(5, tenant="speech"),
-    )  # fmt: skip
+        plain,
+        workload(1, submitted_at_s=2.0),
+        workload(2, nice=1),
+        workload(3, asked_priority=5),
+        workload(4, gang(2)),
+        workload(5, tenant="speech"),
+    )
     assert [len(lane) for lane in backlog.lanes(0)] == [2, 1, 1, 1]
     assert [len(lane) for lane in backlog.lanes(1)] == [1]
     assert (len(backlog), sorted(backlog.rows())) == (6, [0, 1])

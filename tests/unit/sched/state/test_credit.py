@@ -56,8 +56,9 @@ def test_every_weight_may_be_nothing() -> None:
     assert fair_share_terms(np.array([1.0, 2.0]), none).tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("name", ["per_hour_waited", "age_cap_h", "fair_share", "per_nice",
-                                  "non_preemptible"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name", ["per_hour_waited", "age_cap_h", "fair_share", "per_nice", "non_preemptible"]
+)
 @pytest.mark.parametrize("weight", [-1.0, nan, inf])
 def test_a_weight_that_is_negative_or_no_number_is_refused(name: str, weight: float) -> None:
     with pytest.raises(ValueError, match="credit weights must be non-negative numbers"):

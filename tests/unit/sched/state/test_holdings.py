@@ -33,10 +33,18 @@ def charge(row: int, gpus: int, cpus: int = 1, h100: int = 0) -> Charge:
 
 
 def test_a_charge_is_what_the_plans_take_on_all_their_nodes() -> None:
-    train = JobPlan(name="train", partition="gpu", gpu_types={"h100": 8},
-                    nodes={"a1": NodeShare(gpus=8, cpus=64)})  # fmt: skip
-    serve = JobPlan(name="serve", partition="gpu", gpu_types={"a100": 4},
-                    nodes={"a2": NodeShare(gpus=2, cpus=3), "a3": NodeShare(gpus=2)})  # fmt: skip
+    train = JobPlan(
+        name="train",
+        partition="gpu",
+        gpu_types={"h100": 8},
+        nodes={"a1": NodeShare(gpus=8, cpus=64)},
+    )
+    serve = JobPlan(
+        name="serve",
+        partition="gpu",
+        gpu_types={"a100": 4},
+        nodes={"a2": NodeShare(gpus=2, cpus=3), "a3": NodeShare(gpus=2)},
+    )
     found = holdings().charge_for(VISION, (train, serve))
     assert (found.row, found.amounts) == (VISION, (12, 67, 8))
     assert found.weighted_gpus == 8 * 2.0 + 4

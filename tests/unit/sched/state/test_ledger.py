@@ -51,16 +51,18 @@ def test_the_first_id_is_above_every_slurm_job_id_and_ids_never_repeat() -> None
 
 
 def test_the_tasks_of_an_array_share_one_submission() -> None:
-    event = Submitted(at_s=9.0, draft=draft(array_indices=(3, 5), array_max_running=1),
-                      first_id=ID, key="k")  # fmt: skip
+    event = Submitted(
+        at_s=9.0, draft=draft(array_indices=(3, 5), array_max_running=1), first_id=ID, key="k"
+    )
     ledger = Ledger()
     ledger.apply(decode_event(encode_event(event)))
     first, second = (e.workload for e in ledger.entries.values())
     assert first.submission is second.submission
     assert first.jobs is second.jobs
     assert [w.array and (w.array.array_id, w.array.index) for w in (first, second)] == [
-        (ID, 3), (ID, 5),
-    ]  # fmt: skip
+        (ID, 3),
+        (ID, 5),
+    ]
     assert (second.id, second.submitted_at_s) == (ID + 1, 9.0)
 
 
@@ -213,8 +215,15 @@ def test_what_waits_is_in_the_backlog_and_nothing_else_is() -> None:
 
 
 def test_a_record_of_an_award_from_an_older_release_replays_as_over_quota() -> None:
-    now = Awarded(at_s=1.0, attempt=attempt(), site="alpine", jobs=plan_on("a1"), priority=3,
-                  within_quota=True, credit=24.0)  # fmt: skip
+    now = Awarded(
+        at_s=1.0,
+        attempt=attempt(),
+        site="alpine",
+        jobs=plan_on("a1"),
+        priority=3,
+        within_quota=True,
+        credit=24.0,
+    )
     fields = msgspec.msgpack.decode(encode_event(now))
     for new in ("priority", "within_quota", "credit", "offers"):
         fields.pop(new, None)

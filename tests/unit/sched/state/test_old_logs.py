@@ -35,11 +35,19 @@ def told(ledger: Ledger) -> dict[str, Any]:
         },
         "tax_gpu_s": ledger.tax.gpu_s,
         "workloads": {
-            str(id_): [e.state.value, e.attempt, e.site, e.site_job_id, e.preemptions,
-                       e.lost_gpu_s, e.saved_at, [job.name for job in e.workload.jobs]]
+            str(id_): [
+                e.state.value,
+                e.attempt,
+                e.site,
+                e.site_job_id,
+                e.preemptions,
+                e.lost_gpu_s,
+                e.saved_at,
+                [job.name for job in e.workload.jobs],
+            ]
             for id_, e in ledger.entries.items()
         },
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("path", sorted(LOGS.glob("*.msgpack")), ids=lambda path: path.stem)

@@ -47,8 +47,22 @@ ALPINE, FIRST = SiteName("alpine"), FIRST_WORKLOAD_ID
 FOLLOWS = {"workload": "kept once for all that share it", "charge": "from the plan"}
 KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
     Ledger: {
-        "tenancy", "holdings", "backlog", "entries", "epoch", "log_began", "next_id", "array_tasks",
-        "id_of_key", "latest_s", "evictions", "failures", "saves", "tax", "shrinking", "_by_state",
+        "tenancy",
+        "holdings",
+        "backlog",
+        "entries",
+        "epoch",
+        "log_began",
+        "next_id",
+        "array_tasks",
+        "id_of_key",
+        "latest_s",
+        "evictions",
+        "failures",
+        "saves",
+        "tax",
+        "shrinking",
+        "_by_state",
         "_half_restored",
     },
     Holdings: {"tenancy", "_usage", "_own", "_used", "_within", "_claimed"},
@@ -59,13 +73,22 @@ KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
     SaveTimes: {"_seen"},
     PreemptionTax: {"by_preemptor", "by_victim", "victims", "gpu_s"},
     BadNodes: {"_failed"},
-}  # fmt: skip
+}
 
 
 def instances() -> list[object]:
     ledger = Ledger()
-    return [ledger, ledger.holdings, WindowAverage(1.0), DecayedAverage(1.0), ledger.backlog,
-            ledger.failures, ledger.saves, ledger.tax, BadNodes()]  # fmt: skip
+    return [
+        ledger,
+        ledger.holdings,
+        WindowAverage(1.0),
+        DecayedAverage(1.0),
+        ledger.backlog,
+        ledger.failures,
+        ledger.saves,
+        ledger.tax,
+        BadNodes(),
+    ]
 
 
 @pytest.mark.parametrize("part", instances(), ids=lambda part: type(part).__name__)
@@ -84,10 +107,14 @@ def test_every_field_of_an_entry_is_in_the_snapshot_or_said_not_to_be() -> None:
 
 def award(id_: int, attempt: int = 1, at_s: float = 5.0, **more: Any) -> Awarded:
     return Awarded(
-        at_s=at_s, attempt=AttemptId(workload=WorkloadId(id_), attempt=attempt), site="alpine",
-        jobs=plan_on("n1", "n2"), within_quota=True, offers={"alpine": Score(locality_cost=2.0)},
+        at_s=at_s,
+        attempt=AttemptId(workload=WorkloadId(id_), attempt=attempt),
+        site="alpine",
+        jobs=plan_on("n1", "n2"),
+        within_quota=True,
+        offers={"alpine": Score(locality_cost=2.0)},
         **more,
-    )  # fmt: skip
+    )
 
 
 def changed(id_: int, happening: Happening, at_s: float = 6.0, **more: Any) -> Changed:
@@ -99,26 +126,45 @@ def eventful(ledger: Ledger) -> Ledger:
     run = (Happening.ACCEPTED, Happening.STARTED)
     events: list[LogRecord] = [
         Submitted(at_s=1.0, draft=draft(gang(2), tenant="lab"), first_id=FIRST, key="a"),
-        Submitted(at_s=2.0, draft=draft(gang(2), array_indices=(3, 7), optional=(7,)),
-                  first_id=WorkloadId(FIRST + 1), key="b"),
-        Submitted(at_s=3.0, draft=draft(gang(2), gang(1, 8, "more"), optional=(1,)),
-                  first_id=WorkloadId(FIRST + 3), key="c"),
+        Submitted(
+            at_s=2.0,
+            draft=draft(gang(2), array_indices=(3, 7), optional=(7,)),
+            first_id=WorkloadId(FIRST + 1),
+            key="b",
+        ),
+        Submitted(
+            at_s=3.0,
+            draft=draft(gang(2), gang(1, 8, "more"), optional=(1,)),
+            first_id=WorkloadId(FIRST + 3),
+            key="c",
+        ),
         award(FIRST),
         *(changed(FIRST, h, site_job_id=9, started_at_s=6.0) for h in run),
         award(FIRST + 1, victims=(FIRST,)),
         changed(FIRST + 1, Happening.ACCEPTED),
         changed(FIRST, Happening.EVICTED),
-        changed(FIRST, Happening.PREEMPTED, 8.0, ended_at_s=7.5,
-                leave=Leave(told_at_s=6.5, saved_at_s=7.0)),
+        changed(
+            FIRST,
+            Happening.PREEMPTED,
+            8.0,
+            ended_at_s=7.5,
+            leave=Leave(told_at_s=6.5, saved_at_s=7.0),
+        ),
         award(FIRST + 3),
         *(changed(FIRST + 3, h, started_at_s=7.0) for h in run),
         award(FIRST + 2, shrinks=(Shrink(FIRST + 3, 1),)),
         changed(FIRST + 2, Happening.ACCEPTED),
         changed(FIRST + 3, Happening.SHRUNK, 9.0, components=(1,)),
         changed(FIRST + 1, Happening.STARTED, 9.0, started_at_s=9.0),
-        changed(FIRST + 1, Happening.NODE_FAILED, 99.0, failed_nodes=("n1",), ended_at_s=98.0,
-                reason=Reason(code=ReasonCode.NODE_FAILED, detail="n1")),
-    ]  # fmt: skip
+        changed(
+            FIRST + 1,
+            Happening.NODE_FAILED,
+            99.0,
+            failed_nodes=("n1",),
+            ended_at_s=98.0,
+            reason=Reason(code=ReasonCode.NODE_FAILED, detail="n1"),
+        ),
+    ]
     for event in events:
         ledger.apply(event)
     return ledger
@@ -131,8 +177,9 @@ def restored(ledger: Ledger, into: Ledger) -> Ledger:
 
 
 AVERAGES: list[Callable[[], UsageAverage]] = [
-    lambda: WindowAverage(3600.0), lambda: DecayedAverage(1800.0),
-]  # fmt: skip
+    lambda: WindowAverage(3600.0),
+    lambda: DecayedAverage(1800.0),
+]
 
 
 @pytest.mark.parametrize("average", AVERAGES)
@@ -157,12 +204,18 @@ def test_an_entry_keeps_every_field_whatever_stands_in_it() -> None:
 def _other(value: Any, name: str) -> Any:
     """Anything but the default."""
     samples: dict[str, Any] = {
-        "reason": Reason(code=ReasonCode.LOST, needed=3), "promised_to": FIRST,
-        "evicted_for": FIRST, "setbacks": {ALPINE: Reason(code=ReasonCode.LEASE_OVER)},
-        "avoid_until_s": {ALPINE: inf}, "failures_at": {ALPINE: 3}, "plans_refused": {ALPINE: 2},
-        "promised_jobs": {2: FIRST}, "leaving_jobs": {3: FIRST, 1: FIRST},
-        "taken_jobs": frozenset({1, 2}), "work_dir": "",
-    }  # fmt: skip
+        "reason": Reason(code=ReasonCode.LOST, needed=3),
+        "promised_to": FIRST,
+        "evicted_for": FIRST,
+        "setbacks": {ALPINE: Reason(code=ReasonCode.LEASE_OVER)},
+        "avoid_until_s": {ALPINE: inf},
+        "failures_at": {ALPINE: 3},
+        "plans_refused": {ALPINE: 2},
+        "promised_jobs": {2: FIRST},
+        "leaving_jobs": {3: FIRST, 1: FIRST},
+        "taken_jobs": frozenset({1, 2}),
+        "work_dir": "",
+    }
     match value:
         case _ if name in samples:
             return samples[name]
@@ -187,10 +240,12 @@ def test_no_record_of_a_snapshot_is_large() -> None:
 def test_what_was_kept_of_one_average_is_near_enough_for_another() -> None:
     """An admin who sets another window starts with what is known, not with nothing."""
     hour_s = 3600.0
-    for old, new in ((WindowAverage(24 * hour_s), WindowAverage(12 * hour_s)),
-                     (WindowAverage(24 * hour_s), DecayedAverage(4 * hour_s)),
-                     (DecayedAverage(4 * hour_s), WindowAverage(24 * hour_s)),
-                     (DecayedAverage(4 * hour_s), DecayedAverage(8 * hour_s))):  # fmt: skip
+    for old, new in (
+        (WindowAverage(24 * hour_s), WindowAverage(12 * hour_s)),
+        (WindowAverage(24 * hour_s), DecayedAverage(4 * hour_s)),
+        (DecayedAverage(4 * hour_s), WindowAverage(24 * hour_s)),
+        (DecayedAverage(4 * hour_s), DecayedAverage(8 * hour_s)),
+    ):
         began_s = 1_000_000.0
         old.change(0, 8.0, began_s)
         old.change(1, 4.0, began_s + 40 * hour_s)

@@ -151,8 +151,9 @@ def test_who_leaves_at_its_own_time_limit_costs_nobody_a_tax() -> None:
     assert (ledger.tax.gpu_s, ledger.entries[GUEST].lost_gpu_s) == (0.0, 0.0)
 
 
-@given(gpus=st.integers(0, 1000), start_s=_TIMES_S, ran_s=_TIMES_S, told_s=_TIMES_S,
-       saved_s=_TIMES_S)  # fmt: skip
+@given(
+    gpus=st.integers(0, 1000), start_s=_TIMES_S, ran_s=_TIMES_S, told_s=_TIMES_S, saved_s=_TIMES_S
+)
 def test_no_more_is_lost_than_was_run_and_a_later_save_never_loses_more(
     gpus: int, start_s: float, ran_s: float, told_s: float, saved_s: float
 ) -> None:

@@ -150,9 +150,12 @@ def test_the_learnt_forecasts_are_those_of_the_command() -> None:
 
 def test_random_forecasts_follow_the_seed() -> None:
     jobs = trace(
-        "\n".join(f"j{k} {k * 37 % 900} {1 + k * 53 % 700} {1 + k % 2} {'ab'[k % 2]}"
-                  for k in range(120)), pool("a", 3), pool("b", 3),
-    )  # fmt: skip
+        "\n".join(
+            f"j{k} {k * 37 % 900} {1 + k * 53 % 700} {1 + k % 2} {'ab'[k % 2]}" for k in range(120)
+        ),
+        pool("a", 3),
+        pool("b", 3),
+    )
     for knowledge in (Knowledge.RANDOM, Knowledge.RANDOM_ARRIVALS):
         policy = SiaReplay(knowledge=knowledge)
         one, same, other = (policy.replay(jobs, ReplayOptions(seed=k)).start_s for k in (1, 1, 2))

@@ -46,8 +46,12 @@ def fleet(nodes: tuple[int, ...], *arrivals: Arrival) -> Scenario:
 
 
 def lived(router: str, scenario: Scenario, rules: Rules | None = None) -> Lived:
-    given = Premise(scenario=scenario, rules=rules or Rules(), physics=Physics(),
-                    options=ReplayOptions(audit=True))  # fmt: skip
+    given = Premise(
+        scenario=scenario,
+        rules=rules or Rules(),
+        physics=Physics(),
+        options=ReplayOptions(audit=True),
+    )
     return ROUTERS[router](given)
 
 
@@ -64,9 +68,13 @@ def sites(found: Lived) -> list[str]:
 
 def test_a_workload_is_entitled_while_its_tenants_demand_is_within_quota() -> None:
     scenario = fleet(
-        (2,), asks(0, 8, 100), asks(10, 8, 100), asks(20, 1, 5), asks(100, 8, 10),
+        (2,),
+        asks(0, 8, 100),
+        asks(10, 8, 100),
+        asks(20, 1, 5),
+        asks(100, 8, 10),
         asks(101, 4, 10, GUEST),
-    )  # fmt: skip
+    )
     # The third is one GPU too many. The first is over at 100; a guest has no quota.
     assert entitled(scenario) == [True, True, False, True, False]
 
@@ -81,8 +89,9 @@ def test_demand_decides_where_a_workload_is_bound() -> None:
 
 
 def test_what_waits_at_a_site_is_demand_too() -> None:
-    scenario = fleet((1, 1), asks(0, 8, 100), asks(1, 8, 10), asks(2, 8, 100), asks(50, 8, 10),
-                     asks(105, 8, 10))  # fmt: skip
+    scenario = fleet(
+        (1, 1), asks(0, 8, 100), asks(1, 8, 10), asks(2, 8, 100), asks(50, 8, 10), asks(105, 8, 10)
+    )
     # alpine has 0-100 and, bound at 2 as both are equally full, 100-200; boreal is free from 11.
     assert bindings(scenario) == ["alpine", "boreal", "alpine", "boreal", "boreal"]
 
@@ -149,8 +158,10 @@ def test_late_starts_and_what_was_allocated() -> None:
 
 
 def test_only_the_window_is_measured() -> None:
-    lives = [Life(start_s=s, first_start_s=s, end_s=s + 100, site=SiteName("alpine"))
-             for s in (0.0, 500.0)]  # fmt: skip
+    lives = [
+        Life(start_s=s, first_start_s=s, end_s=s + 100, site=SiteName("alpine"))
+        for s in (0.0, 500.0)
+    ]
     scenario = fleet((1,), asks(0, 8, 100), asks(400, 8, 100))
     moments = [Moment(0, 8, 0), Moment(100, 0, 0), Moment(500, 8, 0), Moment(600, 0, 0)]
     one = figures(scenario, Lived(lives=lives, moments=moments), (300.0, 700.0), 50.0)
@@ -178,8 +189,10 @@ def test_an_empty_window_says_nothing() -> None:
 
 def test_moments_of_several_fleets_are_added_up() -> None:
     assert together([[Moment(1, 8, 0), Moment(5, 0, 0)], [Moment(3, 4, 2)]]) == [
-        Moment(1, 8, 0), Moment(3, 12, 2), Moment(5, 4, 2),
-    ]  # fmt: skip
+        Moment(1, 8, 0),
+        Moment(3, 12, 2),
+        Moment(5, 4, 2),
+    ]
 
 
 # ---- the experiments ----
@@ -214,8 +227,16 @@ def test_every_router_is_measured_on_the_same_entitled_workloads() -> None:
 
 
 def test_a_budget_of_nothing_evicts_nobody() -> None:
-    made = PreemptionBudgetExperiment(budgets=(0.0, 1.0), loads=(3.5,), draws=1, sites=2, nodes=16,
-                                      tenants=7, days=0.3, warm_up_days=0.0)  # fmt: skip
+    made = PreemptionBudgetExperiment(
+        budgets=(0.0, 1.0),
+        loads=(3.5,),
+        draws=1,
+        sites=2,
+        nodes=16,
+        tenants=7,
+        days=0.3,
+        warm_up_days=0.0,
+    )
     found = made.run(1, lambda _: None).table("summary")
     assert found.column("budget_frac") == ["0", "1"]
     none, some = found.column("preemptions")

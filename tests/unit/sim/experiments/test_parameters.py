@@ -67,6 +67,11 @@ def test_an_experiment_that_makes_its_own_jobs_takes_no_trace() -> None:
 def test_a_fraction_is_reached_by_the_least_number_that_reaches_it() -> None:
     numbers = [float(n) for n in range(1, 101)]
     assert [at_fraction(numbers, frac) for frac in (0.0, 0.05, 0.07, 0.5, 0.95, 1.0)] == [
-        1, 5, 7, 50, 95, 100,
-    ]  # fmt: skip
+        1,
+        5,
+        7,
+        50,
+        95,
+        100,
+    ]
     assert at_fraction([3.0], 0.95) == 3.0

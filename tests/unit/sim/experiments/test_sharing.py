@@ -57,8 +57,9 @@ def test_only_the_jobs_named_are_compared() -> None:
 
 
 def test_who_has_most_to_give_is_left_out() -> None:
-    jobs = trace("a 0 5 1 ant\nb 0 5 1 bee\nc 9 1 1 cat", pool("ant", 1), pool("bee", 9),
-                 pool("cat", 2))  # fmt: skip
+    jobs = trace(
+        "a 0 5 1 ant\nb 0 5 1 bee\nc 9 1 1 cat", pool("ant", 1), pool("bee", 9), pool("cat", 2)
+    )
     assert [p.name for p in without_donors(jobs, 1).pools] == ["ant", "cat"]
     assert [p.name for p in without_donors(jobs, 2).pools] == ["ant"]
     assert without_donors(jobs, 1).job_id == ["a", "c"]
@@ -84,10 +85,13 @@ def test_all_pools_without_donors_and_draws_of_pools() -> None:
     found = shared(HARM, policies=("maxmin", "ssf"), donors=1, draws=3, pools=2, loads=(1.0, 1.0))
     settings = [row[:3] for row in found.table("summary").rows]
     assert settings == [
-        ("all pools", "maxmin", 1), ("all pools", "ssf", 1),
-        ("without 1 donors", "maxmin", 1), ("without 1 donors", "ssf", 1),
-        ("2 drawn pools", "maxmin", 3), ("2 drawn pools", "ssf", 3),
-    ]  # fmt: skip
+        ("all pools", "maxmin", 1),
+        ("all pools", "ssf", 1),
+        ("without 1 donors", "maxmin", 1),
+        ("without 1 donors", "ssf", 1),
+        ("2 drawn pools", "maxmin", 3),
+        ("2 drawn pools", "ssf", 3),
+    ]
     maxmin = figures(found, "all pools", "maxmin")
     assert maxmin["slowed_frac"] == 1 / 3
     assert maxmin["speedup_p5"] == 0.6
@@ -97,9 +101,12 @@ def test_all_pools_without_donors_and_draws_of_pools() -> None:
 def test_the_distribution_of_the_speed_up() -> None:
     found = shared(HARM, policies=("maxmin",), draws=1)
     assert found.table("speedup-all-pools").rows == (
-        ("maxmin", 0.0, 0.6), ("maxmin", 0.25, 0.6), ("maxmin", 0.5, 1.0), ("maxmin", 0.75, 2.0),
+        ("maxmin", 0.0, 0.6),
+        ("maxmin", 0.25, 0.6),
+        ("maxmin", 0.5, 1.0),
+        ("maxmin", 0.75, 2.0),
         ("maxmin", 1.0, 2.0),
-    )  # fmt: skip
+    )
 
 
 def test_jobs_of_the_warm_up_are_not_measured() -> None:

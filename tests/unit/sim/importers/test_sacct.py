@@ -52,21 +52,31 @@ def test_every_dump_holds_the_same_jobs(release: str, name: str) -> None:
     why = {job_id: job.left_out for job_id, job in found.items() if job.left_out is not None}
     pending = "35" if name.endswith(".gz") else "35_[1-3]"  # JSON shows tasks as bits of a mask
     assert why == {
-        "12": LeftOutReason.NO_GPU, "14+1": LeftOutReason.NO_GPU,
-        "31": LeftOutReason.NEVER_RAN, "32": LeftOutReason.NEVER_RAN,
-        "33": LeftOutReason.NEVER_RAN, "34": LeftOutReason.NEVER_RAN,
+        "12": LeftOutReason.NO_GPU,
+        "14+1": LeftOutReason.NO_GPU,
+        "31": LeftOutReason.NEVER_RAN,
+        "32": LeftOutReason.NEVER_RAN,
+        "33": LeftOutReason.NEVER_RAN,
+        "34": LeftOutReason.NEVER_RAN,
         pending: LeftOutReason.NEVER_RAN,
-    }  # fmt: skip
+    }
     ran = known(found)
     tasks = {"4_0", "4_1", "4_2", "4_3", "22_1", "22_5", "14+0", "14+2"}
     assert {job.last.job_id for job in ran if not job.last.job_id.isdigit()} == tasks
     assert Counter(job.shape.gpus for job in ran) == {1: 17, 2: 4, 3: 2, 6: 1, 8: 1, 12: 1, 16: 2}
     assert Counter((job.last.account, job.last.user) for job in ran) == {
-        ("vision", "ann"): 5, ("vision", "bob"): 8, ("speech", "cem"): 8, ("robots", "dora"): 7,
-    }  # fmt: skip
+        ("vision", "ann"): 5,
+        ("vision", "bob"): 8,
+        ("speech", "cem"): 8,
+        ("robots", "dora"): 7,
+    }
     assert Counter(job.last.states[0] for job in ran) == {
-        "COMPLETED": 22, "FAILED": 2, "CANCELLED": 2, "TIMEOUT": 1, "NODE_FAIL": 1,
-    }  # fmt: skip
+        "COMPLETED": 22,
+        "FAILED": 2,
+        "CANCELLED": 2,
+        "TIMEOUT": 1,
+        "NODE_FAIL": 1,
+    }
     assert Counter(job.last.partition for job in ran) == {"gpu": 27, "spot": 1}
 
 
@@ -91,8 +101,9 @@ def test_text_with_duplicates_and_json_say_the_same(release: str) -> None:
     text = [replace(r, line=0) for r in records(release, "duplicates.txt")]
     data = [r for r in records(release, "jobs.json.gz") if r.job_id != "35"]
     plain = {frozenset(r.states) - {"PENDING"} for r in data if len(r.states) > 1}
-    assert plain == (set() if release == "22.05" else {frozenset({w}) for w in (
-        "REQUEUED", "RESIZING")})  # fmt: skip
+    assert plain == (
+        set() if release == "22.05" else {frozenset({w}) for w in ("REQUEUED", "RESIZING")}
+    )
 
     def ran(found: list[SacctRecord]) -> list[SacctRecord]:
         alike = [replace(r, states=r.states[-1:]) for r in found if r.ran]
@@ -229,24 +240,40 @@ def test_a_name_with_a_bar_is_explained(tmp_path: Path) -> None:
 def test_a_wrong_field_is_named_with_its_line(
     tmp_path: Path, column: str, value: str, said: str
 ) -> None:
-    row = {"JobID": "7", "Partition": "gpu", "State": "COMPLETED", "Submit": "5", "Start": "6",
-           "ElapsedRaw": "1", "AllocTRES": "gres/gpu=1", "TimelimitRaw": "9"}  # fmt: skip
+    row = {
+        "JobID": "7",
+        "Partition": "gpu",
+        "State": "COMPLETED",
+        "Submit": "5",
+        "Start": "6",
+        "ElapsedRaw": "1",
+        "AllocTRES": "gres/gpu=1",
+        "TimelimitRaw": "9",
+    }
     text = "|".join(row) + "\n" + "|".join((row | {column: value}).values()) + "\n"
     assert mistake(tmp_path, text).startswith(f"dump:2: {said}")
 
 
 def job_json(**more: Any) -> dict[str, Any]:
-    return {"job_id": 7, "time": {"submission": 5, "elapsed": 1}, "state": {"current": "FAILED"},
-            "tres": {}} | more  # fmt: skip
+    return {
+        "job_id": 7,
+        "time": {"submission": 5, "elapsed": 1},
+        "state": {"current": "FAILED"},
+        "tres": {},
+    } | more
 
 
 def test_json_that_is_nothing_of_sacct_is_refused(tmp_path: Path) -> None:
     for text in (
-        "{", '{"jobs": 1}', '{"jobs": [{}]}', '{"jobs": [' * 9000, '{"a": "\\ud800"}',
+        "{",
+        '{"jobs": 1}',
+        '{"jobs": [{}]}',
+        '{"jobs": [' * 9000,
+        '{"a": "\\ud800"}',
         json.dumps({"jobs": [job_json(time={"submission": 10**40, "elapsed": 1})]}),
         json.dumps({"jobs": [job_json(array={"task_id": "x"})]}),
         gzip.compress(b"{", mtime=0) + b"\0",
-    ):  # fmt: skip
+    ):
         assert mistake(tmp_path, text).startswith("dump: ")
     big = job_json(time={"submission": 2**60, "elapsed": 1})
     assert mistake(tmp_path, json.dumps({"jobs": [job_json(), big]})) == (

@@ -82,15 +82,21 @@ def test_mistakes_in_sacct_text(tmp_path: Path) -> None:
 
 
 def sacct_job(**more: Any) -> dict[str, Any]:
-    tres = [{"type": "cpu", "name": "", "id": 1, "count": 8},
-            {"type": "gres", "name": "gpu", "id": 1001, "count": 4},
-            {"type": "gres", "name": "gpu:a100", "id": 1002, "count": 4}]  # fmt: skip
+    tres = [
+        {"type": "cpu", "name": "", "id": 1, "count": 8},
+        {"type": "gres", "name": "gpu", "id": 1001, "count": 4},
+        {"type": "gres", "name": "gpu:a100", "id": 1002, "count": 4},
+    ]
     return {
-        "job_id": 7, "partition": "gpu", "user": "ann", "allocation_nodes": 1,
+        "job_id": 7,
+        "partition": "gpu",
+        "user": "ann",
+        "allocation_nodes": 1,
         "state": {"current": ["COMPLETED"], "reason": "None"},
         "time": {"submission": 1000, "start": 1010, "end": 1070, "elapsed": 60},
-        "tres": {"allocated": tres, "requested": tres}, **more,
-    }  # fmt: skip
+        "tres": {"allocated": tres, "requested": tres},
+        **more,
+    }
 
 
 def test_sacct_as_json(tmp_path: Path) -> None:
@@ -108,8 +114,10 @@ def test_sacct_as_json(tmp_path: Path) -> None:
     assert (found.submit_s[0], found.duration_s[0], found.gpus[0]) == (1000, 60, 4)
     assert (found.cpus[0], found.user[0], found.num_nodes[0]) == (8, "ann", 1)
     assert [job.reason for job in found.left_out] == [
-        LeftOutReason.NEVER_RAN, LeftOutReason.NEVER_RAN, LeftOutReason.OTHER_POOL,
-    ]  # fmt: skip
+        LeftOutReason.NEVER_RAN,
+        LeftOutReason.NEVER_RAN,
+        LeftOutReason.OTHER_POOL,
+    ]
 
 
 def test_json_that_is_no_dump(tmp_path: Path) -> None:
@@ -152,9 +160,11 @@ def test_anything_else_is_csv(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["submit_s,duration_s,gpus,pool\n0,9,1,ant\n",
-     "JobID|Partition|State|Submit|ElapsedRaw|AllocTRES\n7|ant|COMPLETED|100|9|gres/gpu=1\n"],
-)  # fmt: skip
+    [
+        "submit_s,duration_s,gpus,pool\n0,9,1,ant\n",
+        "JobID|Partition|State|Submit|ElapsedRaw|AllocTRES\n7|ant|COMPLETED|100|9|gres/gpu=1\n",
+    ],
+)
 def test_a_pipe_is_read_once(text: str) -> None:
     reader, writer = os.pipe()
     os.write(writer, text.encode())

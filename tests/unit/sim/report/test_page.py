@@ -19,19 +19,41 @@ TABLE = DataTable(
     title=f"Waits of {NASTY}",
     columns=("policy", "load", "wait_s", "low_s", "high_s"),
     rows=(
-        ("_maxmin", 0.5, 1.0, 0.5, 2.0), ("_maxmin", 1.0, 123456.789, 2.0, 2e6),
-        (NASTY, 0.5, 0.0, 0.0, 0.0), (NASTY, 1.0, None, None, None),
+        ("_maxmin", 0.5, 1.0, 0.5, 2.0),
+        ("_maxmin", 1.0, 123456.789, 2.0, 2e6),
+        (NASTY, 0.5, 0.0, 0.0, 0.0),
+        (NASTY, 1.0, None, None, None),
     ),
     about=NASTY,
-)  # fmt: skip
-LINES = Plot(table="waits", title=NASTY, x="load", y="wait_s", by="policy", y_least_log=0.1,
-             low="low_s", high="high_s", x_label="$a$ _")  # fmt: skip
-RANGES = Plot(table="waits", title="ranges", x="load", y="wait_s", by="policy", low="low_s",
-              high="high_s", kind=PlotKind.RANGES)  # fmt: skip
+)
+LINES = Plot(
+    table="waits",
+    title=NASTY,
+    x="load",
+    y="wait_s",
+    by="policy",
+    y_least_log=0.1,
+    low="low_s",
+    high="high_s",
+    x_label="$a$ _",
+)
+RANGES = Plot(
+    table="waits",
+    title="ranges",
+    x="load",
+    y="wait_s",
+    by="policy",
+    low="low_s",
+    high="high_s",
+    kind=PlotKind.RANGES,
+)
 RESULT = ExperimentResult(
-    title=NASTY, parameters={"draws": 3, "note": NASTY}, tables=(TABLE,), plots=(LINES, RANGES),
+    title=NASTY,
+    parameters={"draws": 3, "note": NASTY},
+    tables=(TABLE,),
+    plots=(LINES, RANGES),
     notes=(NASTY,),
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")
@@ -118,5 +140,10 @@ def test_a_table_is_written_in_full() -> None:
 
 def test_numbers_are_short_for_people() -> None:
     assert [cell_text(c) for c in (None, 3, 0.123456, 1234.5, 98765.4, "x")] == [
-        "-", "3", "0.1235", "1234", "98765", "x",
-    ]  # fmt: skip
+        "-",
+        "3",
+        "0.1235",
+        "1234",
+        "98765",
+        "x",
+    ]

@@ -25,18 +25,31 @@ class Names:
 def comparison(names: Names) -> BeforeAfter:
     def change(name: str) -> Change:
         return Change(
-            name=name, gpus=8, jobs=3, jobs_here=2, never_started=0, start_later=1,
-            start_earlier=2, peak_before_gpus=8,
+            name=name,
+            gpus=8,
+            jobs=3,
+            jobs_here=2,
+            never_started=0,
+            start_later=1,
+            start_earlier=2,
+            peak_before_gpus=8,
             before=Then(wait_s=WAITS, allocation_frac=0.5, preemptions=1),
             after=Then(wait_s=None, allocation_frac=0.25, preemptions=0),
-        )  # fmt: skip
+        )
 
     return BeforeAfter(
-        schema=1, policy="mast", seed=0, begin_s=0, end_s=86_400, in_all=change("ALL"),
-        tenants=[change(names.tenant)], sites=[change(names.site)], accounts_without_tenant=[],
+        schema=1,
+        policy="mast",
+        seed=0,
+        begin_s=0,
+        end_s=86_400,
+        in_all=change("ALL"),
+        tenants=[change(names.tenant)],
+        sites=[change(names.site)],
+        accounts_without_tenant=[],
         left_out=2,
         left_out_jobs=[LeftOutJob("7", 3, "gpu", 0, "asks for no GPU")] * 2,
-    )  # fmt: skip
+    )
 
 
 def test_before_and_after_stand_beside_each_other_in_hours() -> None:

@@ -100,11 +100,20 @@ def test_options_become_the_needs_of_a_job(words: str, expected: dict[str, Any])
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("90", 5400), ("1:30", 120), ("2:00:00", 7200), ("1-12", 129_600), ("1-0:30", 88_200),
-        ("1-2:3:4", 93_840), ("1-", 86_400), ("0:30", 60), ("0", inf), ("-1", inf),
-        ("infinite", inf), ("UNLIMITED", inf),
+        ("90", 5400),
+        ("1:30", 120),
+        ("2:00:00", 7200),
+        ("1-12", 129_600),
+        ("1-0:30", 88_200),
+        ("1-2:3:4", 93_840),
+        ("1-", 86_400),
+        ("0:30", 60),
+        ("0", inf),
+        ("-1", inf),
+        ("infinite", inf),
+        ("UNLIMITED", inf),
     ],
-)  # fmt: skip
+)
 def test_time_limits_are_read_and_rounded_up_to_minutes(text: str, seconds: float) -> None:
     assert read(f"--time={text}").time_limit_s == seconds
 
@@ -112,10 +121,14 @@ def test_time_limits_are_read_and_rounded_up_to_minutes(text: str, seconds: floa
 @pytest.mark.parametrize(
     ("text", "indices", "limit"),
     [
-        ("0-3", (0, 1, 2, 3), 0), ("1,3,5-9:2", (1, 3, 5, 7, 9), 0), ("1-3%2", (1, 2, 3), 2),
-        ("[1-2]", (1, 2), 0), ("1,1,1", (1,), 0), ("7", (7,), 0),
+        ("0-3", (0, 1, 2, 3), 0),
+        ("1,3,5-9:2", (1, 3, 5, 7, 9), 0),
+        ("1-3%2", (1, 2, 3), 2),
+        ("[1-2]", (1, 2), 0),
+        ("1,1,1", (1,), 0),
+        ("7", (7,), 0),
     ],
-)  # fmt: skip
+)
 def test_arrays_become_indices(text: str, indices: tuple[int, ...], limit: int) -> None:
     found = read(f"--array={text}")
     assert (found.array_indices, found.array_max_running) == (indices, limit)
@@ -124,11 +137,17 @@ def test_arrays_become_indices(text: str, indices: tuple[int, ...], limit: int) 
 @pytest.mark.parametrize(
     ("words", "nice"),
     [
-        ("", 0), ("--nice", 100), ("--nice=0", 0), ("--nice=-0", 0), ("--nice=+7", 7),
-        ("--nice=2147483645", 2147483645), ("--nice=5 --nice", 100),
-        ("--nice=5 : --nice=9 : -n1", 9), ("-n1 : --nice", 100),
+        ("", 0),
+        ("--nice", 100),
+        ("--nice=0", 0),
+        ("--nice=-0", 0),
+        ("--nice=+7", 7),
+        ("--nice=2147483645", 2147483645),
+        ("--nice=5 --nice", 100),
+        ("--nice=5 : --nice=9 : -n1", 9),
+        ("-n1 : --nice", 100),
     ],
-)  # fmt: skip
+)
 def test_the_largest_nice_of_the_components_lowers_the_whole_workload(
     words: str, nice: int
 ) -> None:
@@ -138,10 +157,14 @@ def test_the_largest_nice_of_the_components_lowers_the_whole_workload(
 @pytest.mark.parametrize(
     ("words", "priority"),
     [
-        ("", 1), ("--fed-priority=1", 1), ("--fed-priority=7", 7), ("--fed-priority 4", 4),
-        ("--fed-priority=5 : --fed-priority=3", 5), ("-n1 : --fed-priority=6", 6),
+        ("", 1),
+        ("--fed-priority=1", 1),
+        ("--fed-priority=7", 7),
+        ("--fed-priority 4", 4),
+        ("--fed-priority=5 : --fed-priority=3", 5),
+        ("-n1 : --fed-priority=6", 6),
     ],
-)  # fmt: skip
+)
 def test_the_lowest_level_asked_for_by_a_component_holds_for_the_whole_workload(
     words: str, priority: int
 ) -> None:
@@ -325,10 +348,12 @@ def test_name_account_and_requeue_are_read() -> None:
 @pytest.mark.parametrize(
     ("words", "no_preempt", "continues"),
     [
-        ("", False, False), ("--fed-no-preempt", True, False), ("--fed-continue", False, True),
+        ("", False, False),
+        ("--fed-no-preempt", True, False),
+        ("--fed-continue", False, True),
         ("-n1 : --fed-continue --fed-no-preempt", True, True),
     ],
-)  # fmt: skip
+)
 def test_what_a_component_says_of_being_evicted_holds_for_the_whole_workload(
     words: str, no_preempt: bool, continues: bool
 ) -> None:
@@ -339,10 +364,15 @@ def test_what_a_component_says_of_being_evicted_holds_for_the_whole_workload(
 @pytest.mark.parametrize(
     ("words", "lead_s"),
     [
-        ("", 0), ("--signal=USR1", 60), ("--signal=B:USR1@300", 300), ("--signal=RB:12@0", 0),
-        ("--signal=USR1@10 : --signal=USR1@20", 20), ("--signal=USR1@+30", 30), ("--signal=2@", 0),
+        ("", 0),
+        ("--signal=USR1", 60),
+        ("--signal=B:USR1@300", 300),
+        ("--signal=RB:12@0", 0),
+        ("--signal=USR1@10 : --signal=USR1@20", 20),
+        ("--signal=USR1@+30", 30),
+        ("--signal=2@", 0),
     ],
-)  # fmt: skip
+)
 def test_how_early_slurm_itself_signals_a_job_is_read(words: str, lead_s: float) -> None:
     assert read(words).signal_lead_s == lead_s
 
