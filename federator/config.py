@@ -36,7 +36,7 @@ from federator.config_mistakes import (
 from federator.errors import ConfigError
 from federator.model.tenant import Allowance, Tenancy, Tenant
 from federator.model.workload import MAX_AMOUNT, SiteName, TenantName
-from federator.policies import POLICIES
+from federator.policies import ONCE_NAMED, POLICIES
 from federator.policies.settings import RULE_KEYS, USAGE_KEYS, WEIGHT_KEYS, at_keys
 from federator.sched.queue.policy import Policy
 from federator.sched.state.credit import CreditWeights
@@ -129,6 +129,7 @@ class PolicyConfig(_Strict):
     @field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
+        name = ONCE_NAMED.get(name, name)
         if name not in POLICIES:
             raise ValueError(f"unknown policy; {one_of(name, POLICIES)}")
         return name

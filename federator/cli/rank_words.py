@@ -36,7 +36,8 @@ def priority_text(rank: QueueRank, tenant: str) -> str:
     """Say at which priority it ranks and why, e.g. ``priority 2, tenant vision's``."""
     head = f"priority {rank.priority}"
     if not rank.by_quota:
-        orders = "; fifo orders by priority, then submission" if rank.policy == "fifo" else ""
+        fifo = rank.policy in ("global-fifo", "fifo")
+        orders = f"; {rank.policy} orders by priority, then submission" if fifo else ""
         return f"{head}{orders}"
     if not rank.within_quota:
         return f"{head}: {_over_quota(rank.shortfall, tenant)}"

@@ -14,6 +14,8 @@ from federator.sched.state.credit import CreditWeights
 POLICIES: Final[Mapping[str, Callable[[CreditWeights], Policy]]] = MappingProxyType(
     {
         "mast": Mast,
-        "fifo": lambda _: Fifo(),
+        "global-fifo": lambda _: Fifo(),
     }
 )
+ONCE_NAMED: Final[Mapping[str, str]] = MappingProxyType({"fifo": "global-fifo"})
+"""Names in federation.yaml that are taken until 0.2, and not listed."""

@@ -21,10 +21,6 @@ from federator.sim.trace import ReplayOptions, Timetable, Trace
 from federator.sim.trace_scenario import scenario_of, timetable_of
 
 DEFAULT_POLICY: Final = "mast"
-FIFO_IS_THE_DAEMONS: Final = (
-    "fifo is the daemon's policy, one queue for all pools; "
-    "the strict queue of each pool, which had this name, is pool-fifo"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +63,6 @@ class FederationReplay:
                 for name in changes
                 if name in of_credit
             ]
-        if self.policy == "fifo":
-            lines.append(FIFO_IS_THE_DAEMONS)
         return lines
 
     def replay(self, trace: Trace, options: ReplayOptions) -> Timetable:

@@ -110,7 +110,12 @@ TRACE_POLICIES: Final[Mapping[str, PolicyEntry]] = MappingProxyType(
 )
 
 NAMES_ONCE: Final[Mapping[str, str]] = MappingProxyType(
-    {"sjf": "pool-sjf", "fifo-count": "pool-fifo-count", "sjf-count": "pool-sjf-count"}
+    {
+        "fifo": "pool-fifo",
+        "sjf": "pool-sjf",
+        "fifo-count": "pool-fifo-count",
+        "sjf-count": "pool-sjf-count",
+    }
 )
 """Names that baselines once had; taken until 0.2, and not listed."""
 

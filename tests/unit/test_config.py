@@ -24,7 +24,7 @@ GOOD = """\
 federation: demo
 store: sqlite:///var/lib/federator/queue.db
 policy:
-  name: fifo
+  name: global-fifo
   launch_lease_s: 30
 regions:
   west: {shared: /shared/west}
@@ -82,7 +82,7 @@ def test_a_users_first_tenant_is_the_default(tmp_path: Path) -> None:
         ("federation: demo", "federation: my demo", 1, "federation", "one word of A-Z a-z"),
         ("federation: demo\n", "", 1, "federation", "this key is missing; expected text"),
         ("store: sqlite:///var/lib/federator/queue.db", "store: mysql://db", 2, "store", "mysql"),
-        ("  name: fifo", "  name: lifo", 4, "policy.name", "lifo"),
+        ("  name: global-fifo", "  name: lifo", 4, "policy.name", "lifo"),
         ("launch_lease_s: 30", "launch_lease_s: soon", 5, "policy.launch_lease_s", "soon"),
         (
             "launch_lease_s: 30",
@@ -169,10 +169,16 @@ def test_a_users_first_tenant_is_the_default(tmp_path: Path) -> None:
             "turbo",
             "unknown key; one of federation, store, socket, log, policy, regions, ",
         ),
-        ("  name: fifo", "  name: fifi", 4, "policy.name", "unknown policy; did you mean fifo?"),
-        ("  name: fifo", "  name: 4", 4, "policy.name", "expected text (found 4)"),
         (
-            "policy:\n  name: fifo\n  launch_lease_s: 30",
+            "  name: global-fifo",
+            "  name: global-fifi",
+            4,
+            "policy.name",
+            "unknown policy; did you mean global-fifo?",
+        ),
+        ("  name: global-fifo", "  name: 4", 4, "policy.name", "expected text (found 4)"),
+        (
+            "policy:\n  name: global-fifo\n  launch_lease_s: 30",
             "policy: fifo",
             3,
             "policy",
@@ -266,7 +272,11 @@ def test_a_required_key_that_is_misspelt_is_one_mistake(tmp_path: Path) -> None:
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_config(write(tmp_path, GOOD.replace("name: fifo", "nome: fifo").replace("80", "-1")))
+        load_config(
+            write(
+                tmp_path, GOOD.replace("name: global-fifo", "nome: global-fifo").replace("80", "-1")
+            )
+        )
     assert len(str(caught.value).splitlines()) == 2
 
 
@@ -403,7 +413,7 @@ def test_usage_is_averaged_or_decays_but_not_both(tmp_path: Path) -> None:
 
 def test_the_policy_gets_the_weights_of_the_credit(tmp_path: Path) -> None:
     credit = "  credit: {per_hour_waited: 2, per_nice: 0, non_preemptible: 5}"
-    config = load(tmp_path, "  name: fifo", credit)
+    config = load(tmp_path, "  name: global-fifo", credit)
     assert config.policy.name == "mast"
     weights = CreditWeights(
         per_hour_waited=2.0, age_cap_h=168.0, fair_share=24.0, per_nice=0.0, non_preemptible=5.0
@@ -644,7 +654,7 @@ def test_a_tenant_without_any_quota_is_warned_of_under_mast(tmp_path: Path) -> N
     assert warnings_of(tmp_path, tenants) == (
         "tenant a has no quota, nor has an ancestor: all its work is over quota"
     )
-    assert warnings_of(tmp_path, tenants, "{name: fifo}") == ""
+    assert warnings_of(tmp_path, tenants, "{name: global-fifo}") == ""
 
 
 def test_the_rules_of_the_core_are_those_of_the_file(tmp_path: Path) -> None:

@@ -226,7 +226,10 @@ def test_another_policy_is_told_of_and_changes_nothing(bench: Bench) -> None:
     result = bench.run("--json")
     assert result.stdout == usual.stdout
     assert usual.stderr == ""
-    assert result.stderr == "federator rank: note: policy.name is fifo; this is the order of mast\n"
+    assert (
+        result.stderr
+        == "federator rank: note: policy.name is global-fifo; this is the order of mast\n"
+    )
 
 
 def test_rows_beyond_one_chunk_stay_one_list(bench: Bench) -> None:

@@ -188,7 +188,7 @@ def test_the_same_seed_gives_the_same_bytes(words: list[str], tmp_path: Path) ->
 
 def test_policies_are_listed() -> None:
     names = [line.split()[0] for line in run("--policy", "list").stdout.splitlines()]
-    assert names[:5] == ["mast", "fifo", "pool-fifo", "pool-sjf", "pool-fifo-count"]
+    assert names[:5] == ["mast", "global-fifo", "pool-fifo", "pool-sjf", "pool-fifo-count"]
     found = parsed("--policy", "list")
     assert found["schema"] == 1
     assert [policy["name"] for policy in found["policies"]] == names
@@ -201,7 +201,10 @@ def test_no_progress_bar_without_a_terminal(words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--policy", "x"], "--policy: 'x' is unknown; expected one of mast, fifo, pool-fifo"),
+        (
+            ["--policy", "x"],
+            "--policy: 'x' is unknown; expected one of mast, global-fifo, pool-fifo",
+        ),
         (["--seed", "x"], "Invalid value for '--seed'"),
         (["--jobs-out", "/none/J.csv"], "--jobs-out: /none/J.csv: cannot be written: No such"),
         (["--trace", "/none"], "/none: cannot be read: No such file"),

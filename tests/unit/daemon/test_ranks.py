@@ -193,7 +193,7 @@ def test_first_come_first_served_knows_position_and_priority_alone() -> None:
     at_site, *_ = c.fill("nlp")
     id_ = c.submit(draft(gang(1), priority=5))
     rank = c.rank(id_)
-    assert (rank.policy, rank.position, rank.of, rank.priority) == ("fifo", 1, 1, 5)
+    assert (rank.policy, rank.position, rank.of, rank.priority) == ("global-fifo", 1, 1, 5)
     assert (rank.shortfall, rank.credit, rank.age_cap_h) == (None, 0.0, 0.0)
     assert (c.rank(at_site).position, c.rank(at_site).priority) == (0, 3)
 

@@ -41,4 +41,4 @@ def test_nobody_is_dropped_and_nobody_is_added() -> None:
 
 
 def test_it_is_found_by_the_name_in_the_configuration() -> None:
-    assert isinstance(POLICIES["fifo"](CreditWeights()), Fifo)
+    assert isinstance(POLICIES["global-fifo"](CreditWeights()), Fifo)
