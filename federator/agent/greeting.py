@@ -1,18 +1,23 @@
-"""How do an agent and its daemon begin? The agent speaks first, and is then told what it serves."""
+"""The beginning of an agent: it speaks first, is told what it serves, and becomes the only one."""
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
+import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from federator.agent.journal import OtherLog, Served, check_term, last_served
+from federator.agent.journal import OtherLog, Served, check_epoch, check_term, last_served
 from federator.errors import SiteUnavailable, StaleState
 from federator.wire.agent_protocol import PROTOCOL_VERSION, Hello, Welcome, to_agent_decoder
 from federator.wire.client_protocol import BANNER, frame
 from federator.wire.framing import ByteReader, read_frame
 
+TAKEOVER_S: Final = 60.0  # more than an agent takes to end (searching.INTENT_HORIZON_S)
 SILENCE_S: Final = 15.0  # without a word of the daemon the agent ends
 
 
@@ -64,3 +69,50 @@ def refuse_strangers(
             )
         )
         raise
+
+
+async def take_over(folder: Path, epoch: int) -> int:
+    """Become the one agent of this site; return the lock's file descriptor, to be kept open.
+
+    A running agent is asked to end (SIGTERM); it finishes the sbatch calls it is in first.
+
+    Args:
+        folder: the agent's state folder.
+        epoch: of the daemon; an agent of a newer one is left alone, also if it came meanwhile.
+
+    Raises:
+        StaleState: a newer daemon has been here.
+        SiteUnavailable: it did not end in time.
+    """
+    lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        for attempt in range(int(TAKEOVER_S / 0.1)):
+            if _locked(lock):
+                os.ftruncate(lock, 0)
+                os.pwrite(lock, str(os.getpid()).encode(), 0)
+                return lock
+            check_epoch(folder, epoch)
+            if attempt % 10 == 0:
+                _ask_to_end(lock)
+            await asyncio.sleep(0.1)
+    except BaseException:
+        os.close(lock)
+        raise
+    os.close(lock)
+    raise SiteUnavailable(f"an older agent still holds {folder / 'lock'} after {TAKEOVER_S:.0f} s")
+
+
+def _locked(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _ask_to_end(lock: int) -> None:
+    """The file holds the pid of the process that has the lock, so it cannot be a recycled one."""
+    text = os.pread(lock, 32, 0)
+    if text.isdigit():
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(int(text), signal.SIGTERM)

@@ -7,13 +7,10 @@ is looked for in Slurm first. One agent at a time holds the journal; a newer one
 
 from __future__ import annotations
 
-import asyncio
 import errno
-import fcntl
 import itertools
 import json
 import os
-import signal
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
@@ -22,12 +19,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from federator.agent.base import Launched
-from federator.errors import SiteUnavailable, StaleState
+from federator.errors import StaleState
 from federator.model.site import AttemptReport
 from federator.model.workload import AttemptId
 
 KEEP_S: Final = 30 * 86_400.0
-TAKEOVER_S: Final = 60.0  # more than an agent takes to end (searching.INTENT_HORIZON_S)
 
 
 class Step(Enum):
@@ -300,50 +296,3 @@ def _line(attempt: AttemptId, mark: Mark) -> str:
         if value or name == "at_s" or (name == "work_dir" and value is not None)
     }
     return json.dumps({"attempt": str(attempt)} | said | {"step": mark.step.value}) + "\n"
-
-
-async def take_over(folder: Path, epoch: int) -> int:
-    """Become the one agent of this site; return the lock's file descriptor, to be kept open.
-
-    A running agent is asked to end (SIGTERM); it finishes the sbatch calls it is in first.
-
-    Args:
-        folder: the agent's state folder.
-        epoch: of the daemon; an agent of a newer one is left alone, also if it came meanwhile.
-
-    Raises:
-        StaleState: a newer daemon has been here.
-        SiteUnavailable: it did not end in time.
-    """
-    lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        for attempt in range(int(TAKEOVER_S / 0.1)):
-            if _locked(lock):
-                os.ftruncate(lock, 0)
-                os.pwrite(lock, str(os.getpid()).encode(), 0)
-                return lock
-            check_epoch(folder, epoch)
-            if attempt % 10 == 0:
-                _ask_to_end(lock)
-            await asyncio.sleep(0.1)
-    except BaseException:
-        os.close(lock)
-        raise
-    os.close(lock)
-    raise SiteUnavailable(f"an older agent still holds {folder / 'lock'} after {TAKEOVER_S:.0f} s")
-
-
-def _locked(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _ask_to_end(lock: int) -> None:
-    """The file holds the pid of the process that has the lock, so it cannot be a recycled one."""
-    text = os.pread(lock, 32, 0)
-    if text.isdigit():
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(int(text), signal.SIGTERM)

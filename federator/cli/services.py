@@ -146,8 +146,8 @@ def agent(config: Path, log_level: str | None) -> None:
 
 async def _serve(settings: AgentConfig) -> None:
     from federator.agent.accounts import Accounts  # noqa: PLC0415
-    from federator.agent.greeting import await_welcome, refuse_strangers  # noqa: PLC0415
-    from federator.agent.journal import Journal, take_over  # noqa: PLC0415
+    from federator.agent.greeting import await_welcome, refuse_strangers, take_over  # noqa: PLC0415
+    from federator.agent.journal import Journal  # noqa: PLC0415
     from federator.agent.shell import Agent  # noqa: PLC0415
     from federator.slurm.driver import open_driver  # noqa: PLC0415
 

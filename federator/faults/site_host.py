@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from federator.agent.config import AgentConfig
-from federator.agent.greeting import await_welcome, refuse_strangers
-from federator.agent.journal import TAKEOVER_S, Journal, Mark, Served, Step, check_epoch
+from federator.agent.greeting import TAKEOVER_S, await_welcome, refuse_strangers
+from federator.agent.journal import Journal, Mark, Served, Step, check_epoch
 from federator.agent.shell import Agent
 from federator.errors import FederatorError, SiteUnavailable
 from federator.faults.cluster import Cluster
@@ -223,7 +223,7 @@ class SiteHost:
         self._dates.date(self.folder / "orders", spool / "tickets", spool / "leases")
 
     async def _take_over(self, process: Process, end: AgentEnd, epoch: int) -> None:
-        """As ``journal.take_over``, of a lock that dies with its process."""
+        """As ``greeting.take_over``, of a lock that dies with its process."""
         for turn in range(int(TAKEOVER_S / 0.1)):
             if self._locked_by is None:
                 self._locked_by = process

@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 
 from federator.agent.base import Launched
-from federator.agent.journal import KEEP_S, Journal, Mark, OtherLog, Served, Step, take_over
+from federator.agent.greeting import take_over
+from federator.agent.journal import KEEP_S, Journal, Mark, OtherLog, Served, Step
 from federator.errors import StaleState
 from tests.fakes.build import attempt
 
 HOLDER = """
 import asyncio, signal, sys
 from pathlib import Path
-from federator.agent.journal import take_over
+from federator.agent.greeting import take_over
 async def hold():
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
