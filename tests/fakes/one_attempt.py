@@ -314,10 +314,10 @@ class OneAttempt:
         while self.under_way:
             self._ways(self.under_way[0])["done"]()
 
-    def settle_down(self, turns: int = 2_000) -> None:
+    def settle_down(self, turns: int = 2_000, for_s: float = 300.0) -> None:
         """Nothing bad happens any more: whatever is under way is done, and time passes."""
         self.dies_after = -1
-        until_s = self.now_s + 300.0
+        until_s = self.now_s + for_s
         for _ in range(turns):
             if self.under_way:
                 ways = self._ways(self.under_way[0])
