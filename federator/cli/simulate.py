@@ -49,7 +49,7 @@ _LISTED: Final = 10  # jobs left out that are named on stderr
     "changes",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Of mast and fifo: a setting of its policy or of the sites; docs/simulator.md, Fleets.",
+    help="Of mast, global-fifo: a setting of the policy or the sites; docs/simulator.md, Fleets.",
 )
 @click.option(
     "--jobs-out",

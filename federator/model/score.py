@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Self
 class Score(NamedTuple):
     """Smaller is better, compared from left to right; the sum over a workload's jobs.
 
-    Computed by ``sched.bid.score``; explained in docs/architecture.md, "Score".
+    Computed by ``sched.bid.score``; explained in docs/placement.md, "Score".
     ``bytes_to_move`` is 0 until data is placed.
     """
 

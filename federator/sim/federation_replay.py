@@ -54,7 +54,7 @@ class FederationReplay:
         return cls(policy=policy, settings=settings_of(changes, policy))
 
     def remarks(self, changes: Collection[str]) -> list[str]:
-        """One line for each of these changes that has no effect, and for a name that was moved."""
+        """One line for each of these changes that has no effect."""
         lines = list(without_effect(changes, self.settings))
         if self.policy != DEFAULT_POLICY:
             of_credit = {*WEIGHT_KEYS, *USAGE_KEYS}.intersection(changes)

@@ -32,6 +32,7 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _WRITES = re.compile(
     r"log\.(debug|info|warning|error|exception)|self\._write|self\._order|LogLine"
 )  # a line of a log, its event first
+_NAMED = re.compile(r"(docs/[\w/-]+\.md)(?:,\s+\"([^\"]+)\")?")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -213,6 +214,23 @@ def test_every_link_inside_the_project_leads_somewhere(page: Path) -> None:
         if not target.exists() or (anchor and anchor not in anchors_of(target)):
             broken.append(link)
     assert not broken
+
+
+def test_every_page_and_section_that_the_code_names_exists() -> None:
+    code = [
+        p
+        for f in ("federator", "packaging", "prolog_epilog")
+        for p in (REPOSITORY / f).rglob("*.py")
+    ]
+    named = {found for p in code for found in _NAMED.findall(text_of(p))}
+    assert len(named) > 10
+    wrong = [
+        (page, section)
+        for page, section in sorted(named)
+        if not (REPOSITORY / page).exists()
+        or (section and section not in _HEADING.findall(text_of(REPOSITORY / page)))
+    ]
+    assert wrong == []
 
 
 def test_every_page_of_the_documents_can_be_reached_from_the_readme() -> None:

@@ -1,8 +1,8 @@
 """Proves, by a count of nodes, that jobs of a workload cannot all have nodes of their own.
 
-Slurm never gives two components of a het job one node, pinned or not (docs/architecture.md,
-"Placement"), so a node serves one job of a workload. Which serves which is for the placement to
-say; here it is proved, before any placement, that no choice can do.
+Slurm never gives two components of a het job one node, pinned or not (docs/placement.md), so a node
+serves one job of a workload. Which serves which is for the placement to say; here it is proved,
+before any placement, that no choice can do.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ The smaller score wins; scores are compared term by term, in this order:
 | ``bytes_to_move`` | nothing yet: 0 |
 
 A job that evicts nobody has the first four terms 0. The log and the wire carry scores, so the
-record itself, ``Score``, stands in the model. What each term means: docs/architecture.md, "Score".
+record itself, ``Score``, stands in the model. What each term means: docs/placement.md, "Score".
 """
 
 from __future__ import annotations

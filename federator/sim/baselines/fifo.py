@@ -3,7 +3,7 @@
 Rules (the project's own; see docs/simulator.md): each pool alone; ties of submission in the order
 of the file; the first job that does not fit blocks the rest; nothing is preempted. ``pool-fifo``
 places jobs on nodes, see ``NodeSpace``; for ``pool-fifo-count`` a pool is a counter. The daemon's
-``fifo`` is another thing: one queue for all pools, which blocks nobody.
+``global-fifo`` is another thing: one queue for all pools, which blocks nobody.
 """
 
 from __future__ import annotations
