@@ -240,6 +240,7 @@ def _places(value: object, above: tuple[str | int, ...] = ()) -> Iterator[tuple[
 ODD: tuple[object, ...] = (None, True, -1, 1.5, 10**30, "x", [{}], {"x": 1}, date(2026, 1, 1))
 
 
+@pytest.mark.slow
 def test_whatever_stands_in_its_place_no_message_is_in_the_words_of_a_library(
     tmp_path: Path,
 ) -> None:

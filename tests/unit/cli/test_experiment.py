@@ -18,6 +18,8 @@ from federator.cli import main as admin
 from federator.cli.experiment import experiment
 from federator.sim.experiments.registry import EXPERIMENTS
 
+pytestmark = pytest.mark.slow
+
 TRACE = """\
 submit_s,duration_s,gpus,num_nodes,pool,user,status,cpus,job_id
 0,100,1,1,ant,ann,COMPLETED,8,a

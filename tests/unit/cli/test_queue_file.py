@@ -259,6 +259,7 @@ def told(path: Path, data: bytes) -> str:
     return ""
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(text=st.one_of(NEARLY, GARBAGE).map(json.dumps) | st.text())
 def test_garbage_is_read_or_refused_in_one_line(scratch: Path, text: str) -> None:

@@ -19,6 +19,8 @@ from federator.sim.report.before_after import JOB_COLUMNS
 from federator.testbed.layout import REPOSITORY
 from tests.unit.sim.test_whatif import CONFIG, HEAD, row
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = REPOSITORY / "examples" / "whatif"
 
 

@@ -22,6 +22,8 @@ from hypothesis import strategies as st
 from federator.testbed.layout import REPOSITORY
 from tests.unit.fednode.scenes import NVIDIA_SMI, SHIPPED, json_file, ports
 
+pytestmark = pytest.mark.slow
+
 ENVIRONMENT = {
     "SLURM_JOB_ID": "77",
     "SLURM_JOB_UID": "2001",

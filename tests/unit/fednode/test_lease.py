@@ -13,6 +13,8 @@ from fednode.lease import Claim, LeaseVerdict, attempt_of, check, check_in_time
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.slow
+
 
 def claim(leader: str = "77", node: str = "n1", user: str = "ada") -> Claim:
     return Claim("7.1", user, "alpine", leader, node)

@@ -11,6 +11,8 @@ import pytest
 
 from federator.testbed.layout import REPOSITORY
 
+pytestmark = pytest.mark.slow
+
 HOOKS = REPOSITORY / "prolog_epilog"
 SOURCES = sorted([*HOOKS.rglob("*.py"), *(HOOKS / "libexec").iterdir()])
 

@@ -16,6 +16,8 @@ from fednode.watching import IDLE, ZOMBIE, Finding
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.slow
+
 ENVIRON = {
     "SLURM_JOB_ID": "7",
     "SLURM_JOB_UID": "2001",

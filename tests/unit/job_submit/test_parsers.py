@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from tests.unit.job_submit.site import NOW_S, POLICY, SUCCESS, VERSIONS, Site
 
+pytestmark = pytest.mark.slow
+
 law = settings(deadline=None, max_examples=60)  # of each release
 ANY = st.text(st.characters(max_codepoint=255), max_size=200)
 NAMES = st.from_regex(r"[A-Za-z0-9_.-]{1,20}", fullmatch=True)

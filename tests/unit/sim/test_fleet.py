@@ -24,6 +24,8 @@ from federator.sim.site_state import SiteState
 from federator.sim.trace import ReplayOptions
 from tests.fakes.build import attempt, draft, gang, plan_on, rack, workload
 
+pytestmark = pytest.mark.slow
+
 OWNER = Tenant(name=TenantName("owner"), priority=2, quota=Allowance(gpus=16))
 HUMBLE = Tenant(name=TenantName("humble"), priority=6, quota=Allowance(gpus=8))
 GUEST = Tenant(name=TenantName("guest"))

@@ -11,6 +11,8 @@ import pytest
 
 from tests.unit.site_installer.machine import Machine
 
+pytestmark = pytest.mark.slow
+
 GATE = "etc/slurm/prolog.d/90-federator-gate"
 OWN_LUA = (
     "function slurm_job_submit(desc, parts, uid)\n  return slurm.SUCCESS\nend\n"

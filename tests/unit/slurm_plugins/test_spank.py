@@ -20,6 +20,8 @@ from federator.slurm.options import own_values
 from federator.slurm.options.option_table import OPTIONS, OWN
 from federator.testbed.layout import REPOSITORY
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 ROWS: list[dict[str, Any]] = json.loads(
     (REPOSITORY / "tests" / "data" / "fed_options.json").read_text(encoding="utf-8")

@@ -13,6 +13,8 @@ import pytest
 from federator.errors import NotCompacted
 from federator.store.sqlite import SqliteStore
 
+pytestmark = pytest.mark.slow
+
 OLD = [b"old %d " % k + b"x" * 500 for k in range(5_000)]
 NEW = [b"new %d " % k + b"y" * 5_000 for k in range(4_000)]
 COMPACTS = """

@@ -16,6 +16,8 @@ from federator.sched.state.rules import Rules
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 
+pytestmark = pytest.mark.slow
+
 ALPINE, BAKER = SiteName("alpine"), SiteName("baker")
 FOR_GOOD, OF_PLAN = ReasonCode.SBATCH_REFUSED, ReasonCode.PLAN_REFUSED
 PENDING, HELD, RUNNING = WorkloadState.PENDING, WorkloadState.HELD, WorkloadState.RUNNING

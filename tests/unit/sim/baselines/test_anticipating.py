@@ -15,6 +15,8 @@ from federator.sim.generate.sia import SiaWorkload
 from federator.sim.trace import ReplayOptions, Trace
 from tests.fakes.traces import pool, replay, starts, trace
 
+pytestmark = pytest.mark.slow
+
 TWO = pool("ant", 2), pool("bee", 2)
 PERFECT = SiaReplay(knowledge=Knowledge.PERFECT, windows_s=(5, 10))
 

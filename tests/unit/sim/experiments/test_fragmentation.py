@@ -22,6 +22,8 @@ from federator.sim.experiments.placers import (
 from federator.sim.experiments.stranding import Floor, Stranding, Watch
 from federator.sim.experiments.stream import StreamJob, StreamOf
 
+pytestmark = pytest.mark.slow
+
 ONE = Layout(sites=1, racks=2, nodes=2)  # nodes 0 and 1, and 2 and 3, share a rack
 TWO = Layout(sites=2, racks=1, nodes=2)
 

@@ -21,6 +21,8 @@ from federator.sim.scenario import Arrival, Life, Moment, Scenario, SimulatedSit
 from federator.sim.trace import ReplayOptions
 from tests.fakes.build import draft, rack
 
+pytestmark = pytest.mark.slow
+
 OWNER = Tenant(name=TenantName("owner"), priority=2, quota=Allowance(gpus=16))
 GUEST = Tenant(name=TenantName("guest"), priority=7)
 HOUR_S = 3600.0

@@ -9,6 +9,8 @@ from federator.sim.experiments.base import at_fraction, parameters_of
 from federator.sim.experiments.registry import EXPERIMENTS, experiment_entry
 from tests.fakes.traces import pool, trace
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_name_is_an_experiment_with_parameters(name: str) -> None:

@@ -14,6 +14,8 @@ from federator.sim.experiments.speedup import compared
 from federator.sim.trace import Trace
 from tests.fakes.traces import pool, replay, trace
 
+pytestmark = pytest.mark.slow
+
 # ant has one GPU and two jobs; bee has one that idles. Alone, b waits 60 s for a.
 TWO = trace("a 0 60 1 ant\nb 0 60 1 ant\nc 600 60 1 bee", pool("ant", 1), pool("bee", 1))
 # bee lends its GPU to a long job of ant, and then its own c must wait for it: 40 s later.

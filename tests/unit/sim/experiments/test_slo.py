@@ -6,8 +6,12 @@ from math import inf
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from federator.sim.experiments import slo
 from federator.sim.scenario import Life
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_workload_that_never_started_waited_without_end() -> None:

@@ -13,6 +13,8 @@ from federator.model.tenant import LOWEST_PRIORITY, Tenancy
 from federator.sim.generate.mast_like import LEVEL_SHARES, MastLike, mean_run_time_s, run_time_s
 from federator.sim.scenario import Arrival, Scenario
 
+pytestmark = pytest.mark.slow
+
 DAY_S = 86_400
 SMALL = MastLike()
 LARGE = MastLike(span_s=14 * DAY_S)

@@ -11,6 +11,8 @@ from federator.errors import InvalidRequest
 from federator.sim.generate.sia import SIA_VARIANTS, WIDTHS, SiaWorkload, sia_workload
 from federator.sim.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 LONG = 60 * 86_400  # enough for shares to be told apart
 
 

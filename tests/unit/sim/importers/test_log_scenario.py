@@ -18,6 +18,8 @@ from federator.sim.scenario import SimulatedSite
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 
+pytestmark = pytest.mark.slow
+
 NODES: dict[str, tuple[Node, ...]] = {
     "alpine": (*rack("a", 3), *rack("b", 2)),
     "baker": (*rack("c", 2, gpu_type="h100"), *rack("d", 2)),

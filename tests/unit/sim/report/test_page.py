@@ -13,6 +13,8 @@ import pytest
 from federator.sim.experiments.base import DataTable, ExperimentResult, Plot, PlotKind
 from federator.sim.report.page import cell_text, report_page, write_table
 
+pytestmark = pytest.mark.slow
+
 NASTY = '<script>alert("x")</script> & _$a$'
 TABLE = DataTable(
     name="waits",

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import io
 
+import pytest
+
 from federator.sim.baselines.themis import ThemisReplay
 from federator.sim.report.summary import Spread, summary, write_jobs
 from tests.fakes.traces import pool, replay, trace
+
+pytestmark = pytest.mark.slow
 
 TWO = pool("ant", 1, 4), pool("bee", 1)
 

@@ -12,6 +12,8 @@ from federator.sim.report.page import report_page
 from federator.sim.report.summary import LeftOutJob, Spread
 from federator.sim.report.whatif_page import page_of
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("matplotlib")
 WAITS = Spread(3600.0, 1800.0, 7200, 9000)
 
