@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import federator
+from tests import map_tests
 
 ROOT = Path(federator.__file__).parent
 MODULES = sorted([*ROOT.rglob("*.py"), *(ROOT.parent / "packaging").rglob("*.py")])
@@ -82,3 +83,7 @@ def test_a_class_name_means_one_thing_in_the_whole_package() -> None:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_the_map_of_tests_is_that_of_this_tree() -> None:
+    assert map_tests.PAGE.read_text() == map_tests.page(), "run tests/map_tests.py"
