@@ -37,6 +37,8 @@ from federator.agent.effects import (
 )
 from federator.agent.evictions import Evictions
 from federator.agent.folders import LastSaves, LateCheckpoints, UnopenedFiles
+from federator.agent.grace_acts import GraceActs
+from federator.agent.grace_folders import GraceFolders
 from federator.agent.journal import MarkIndex, Step
 from federator.agent.memory import AgentMemory, AttemptRecord, shown
 from federator.agent.observations import (
@@ -97,7 +99,10 @@ class AgentCore:
         self._steps = steps = Steps()
         self._sweeper = sweeper = Sweeper(memory, welcome.gpus, welcome.poll_interval_s)
         self._vanished = vanished = Vanished(memory)
-        self._evictions = evictions = Evictions(memory, steps, sweeper, vanished)
+        self._grace_acts, self._grace_folders = GraceActs(memory, steps), GraceFolders(memory)
+        self._evictions = evictions = Evictions(
+            memory, steps, sweeper, vanished, self._grace_acts, self._grace_folders
+        )
         self._attempts = attempts = Attempts(
             memory, steps, sweeper, vanished, evictions, self._settled
         )
@@ -174,10 +179,10 @@ class AgentCore:
             Release: self._released,
             AskAccounts: self._accounted,
             Scancel: self._cancelled,
-            Terminate: self._evictions.acted,
-            Kill: self._evictions.acted,
-            Tell: self._evictions.told,
-            AskKillWait: self._evictions.kill_wait_is,
+            Terminate: self._grace_acts.acted,
+            Kill: self._grace_acts.acted,
+            Tell: self._grace_acts.told,
+            AskKillWait: self._grace_acts.kill_wait_is,
             Look: self._looked,
             Inspect: self._inspected,
         }
@@ -207,14 +212,14 @@ class AgentCore:
             case "cancel":
                 self._attempts.cancelled(effect, done)
             case "end":
-                self._evictions.acted(effect, done)
+                self._grace_acts.acted(effect, done)
             case _:
                 self._shrinks.ended(effect, done)
 
     def _looked(self, effect: Look, seen: tuple[Seen, ...] | Failure) -> None:
         match effect.lane:
             case "graces":
-                self._evictions.looked(effect, seen)
+                self._grace_folders.looked(effect, seen)
             case "endings":
                 self._late.looked(effect, seen)
             case _:
@@ -242,7 +247,7 @@ class AgentCore:
 
     def completing(self) -> Iterable[Completing]:
         """Graces first: only who was not told to leave is looked into otherwise."""
-        return (self._evictions, self._late, self._unopened)
+        return (self._grace_folders, self._late, self._unopened)
 
     def swept(self, number: int) -> None:
         """Every attempt takes the step that the sweep shows."""

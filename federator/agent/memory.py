@@ -6,11 +6,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from federator.agent.attempt import AttemptEvent, AttemptState
 from federator.agent.base import Launched
 from federator.agent.effects import AgentEffect, Leased, Send, WriteMark
+from federator.agent.grace import Grace
 from federator.agent.journal import Mark, MarkIndex, Step
 from federator.agent.observations import Now
 from federator.model.reason import Reason
@@ -35,24 +36,6 @@ class OrderTurn:
     order: LaunchOrder | CancelOrder | None
     obstacle: Reason | None = None  # of a launch: its plan did not fit when the order came
     abandoned: bool = False  # of a cancel: the attempt was given up for it
-
-
-@dataclass(slots=True)
-class Grace:
-    """How far an attempt has come that must leave."""
-
-    order: PreemptOrder
-    leave_by_s: float  # as the mark's, by the clock that is never set
-    restarts: int = 0  # that Slurm had counted when the order came
-    checkpointed_at_s: float = 0.0
-    saved: bool = False  # it said so
-    requeued: bool = False
-    acting: bool = False  # an effect is on its way; telling is not counted
-    telling: bool = False
-    tell_at_s: float = 0.0
-    act_at_s: float = 0.0
-    shown: int = 0  # so many sweeps ended after it was told and showed it alive
-    settled: bool = False  # all that can be known of it is known
 
 
 @dataclass(slots=True)
@@ -111,6 +94,7 @@ class AgentMemory:
         self.scheduler = scheduler
         self.known: dict[AttemptId, AttemptReport] = {}  # the attempts of the last sweep
         self.records: dict[AttemptId, AttemptRecord] = {}
+        self.leaving: dict[AttemptId, AttemptRecord] = {}  # those that have a grace
         self.supposed: dict[int, Launched] = {}
         """Jobs that may be attempts that were begun, by their (leaders') ids."""
         self.accepted_lately: dict[AttemptId, tuple[str, int]] = {}
@@ -142,6 +126,19 @@ class AgentMemory:
         """Remember a mark, durably; return the number that ``after`` takes."""
         self.index.remember(attempt, mark)
         return self.emit(WriteMark(number=self.number(), attempt=attempt, mark=mark)).number
+
+    def mark(self, attempt: AttemptId) -> Mark:
+        """The last word on an attempt that there is one on."""
+        mark = self.index.get(attempt)
+        assert mark is not None
+        return mark
+
+    def note(self, attempt: AttemptId, **fields: Any) -> None:
+        """Change the last word on an attempt, durably, if that is a change."""
+        mark = self.mark(attempt)
+        noted = replace(mark, **fields)
+        if noted != mark:
+            self.write(attempt, noted)
 
     def taken(self) -> list[AgentEffect]:
         """The effects since the last call."""

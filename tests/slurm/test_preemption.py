@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from federator.agent.evictions import TERM_BEFORE_S
+from federator.agent.grace import TERM_BEFORE_S
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
 from tests.slurm.federation import Row, Running, at, within

@@ -1,0 +1,139 @@
+"""Has carried out what is due to attempts that must leave: told, TERM, scancel, KILL.
+
+A signal that asks for a save is sent at once, not a lead time before the deadline: somebody waits
+for the nodes. Telling has a lane of its own, so that a folder that hangs delays no deadline.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from federator.agent.attempt import Act, AttemptEvent
+from federator.agent.effects import AskKillWait, Failure, Kill, Scancel, Tell, Terminate
+from federator.agent.grace import AGAIN_S, Grace
+from federator.agent.memory import AgentMemory, AttemptRecord
+from federator.agent.steps import Steps
+
+
+class GraceActs:
+    """What is done to them, and what came of it.
+
+    Args:
+        memory: shared.
+        steps: moves attempts.
+    """
+
+    def __init__(self, memory: AgentMemory, steps: Steps) -> None:
+        self._memory = memory
+        self._steps = steps
+        self.kill_wait_s: float | None = None  # of this site; asked once
+        self._asking = False
+        self._ask_at_s = -inf
+        steps.add(
+            {
+                Act.SIGNAL_TERM: self._terminate,
+                Act.SCANCEL: self._scancel,
+                Act.KILL: self._kill,
+                Act.NOTE_FORCED: lambda record: memory.note(record.attempt, forced=True),
+            }
+        )
+
+    def ask_kill_wait(self, now_s: float) -> None:
+        """Have it asked for, unless that is under way or has just failed."""
+        if not self._asking and self._ask_at_s <= now_s:
+            self._asking = True
+            self._memory.emit(AskKillWait(number=self._memory.number()))
+
+    def kill_wait_is(self, _: AskKillWait, seconds: float | Failure) -> None:
+        """Slurm's KillWait, or why it is not known yet."""
+        self._asking = False
+        now_s = self._memory.now.elapsed_s
+        if isinstance(seconds, Failure):
+            self._ask_at_s = now_s + AGAIN_S
+            return
+        self.kill_wait_s = seconds
+        for record in self._memory.leaving.values():
+            if record.grace is not None:
+                record.grace.act_at_s = min(record.grace.act_at_s, now_s)
+
+    def tell(self, record: AttemptRecord, grace: Grace) -> None:
+        """Have it told by when it must be gone."""
+        grace.telling = True
+        self._memory.emit(
+            Tell(
+                number=self._memory.number(),
+                order=grace.order,
+                leave_by_s=self._memory.mark(record.attempt).leave_by_s,
+                at_s=self._memory.now.unix_s,
+            )
+        )
+
+    def told(self, tell: Tell, done: Failure | None) -> None:
+        """It was told, or could not be."""
+        record = self._memory.leaving.get(tell.order.attempt)
+        if record is None or record.grace is None:
+            return
+        record.grace.telling = False
+        if done is not None:
+            record.grace.tell_at_s = self._memory.now.elapsed_s + AGAIN_S
+            return
+        record.grace.tell_at_s = inf
+        if not self._memory.mark(record.attempt).told_at_s:
+            self._memory.note(record.attempt, told_at_s=_whole(tell.at_s))
+
+    def _terminate(self, record: AttemptRecord) -> None:
+        grace = self._acting(record)
+        self._memory.emit(
+            Terminate(
+                number=record.waiting,
+                attempt=record.attempt,
+                user=grace.order.user,
+                job_id=grace.order.site_job_id,
+            )
+        )
+
+    def _scancel(self, record: AttemptRecord) -> None:
+        grace = self._acting(record)
+        self._memory.emit(
+            Scancel(
+                number=record.waiting,
+                attempt=record.attempt,
+                user=grace.order.user,
+                job_id=grace.order.site_job_id,
+                lane="end",
+            )
+        )
+
+    def _kill(self, record: AttemptRecord) -> None:
+        grace = self._acting(record)
+        self._memory.emit(
+            Kill(
+                number=record.waiting,
+                attempt=record.attempt,
+                user=grace.order.user,
+                job_id=grace.order.site_job_id,
+            )
+        )
+
+    def _acting(self, record: AttemptRecord) -> Grace:
+        assert record.grace is not None
+        record.grace.acting = True
+        record.waiting = self._memory.number()
+        return record.grace
+
+    def acted(self, effect: Scancel | Terminate | Kill, done: bool | Failure | None) -> None:
+        """What was due was done, or was not: it may be gone; else Slurm may answer next time."""
+        record = self._memory.leaving.get(effect.attempt)
+        if record is None or record.grace is None:
+            return
+        grace, now_s = record.grace, self._memory.now.elapsed_s
+        grace.acting = False
+        grace.act_at_s = now_s + grace.pause_s(now_s, self.kill_wait_s or 0.0)
+        if isinstance(done, Failure):
+            grace.act_at_s += AGAIN_S
+            self._steps.step(record, AttemptEvent.ACT_FAILED)
+
+
+def _whole(at_s: float) -> float:
+    """Whole seconds, as Slurm gives the ends of jobs."""
+    return float(int(at_s))
