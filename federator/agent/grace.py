@@ -68,3 +68,8 @@ class Grace:
         due = (self.term_at_s, self.cancel_at_s(kill_wait_s), self.leave_by_s)
         next_s = min((at_s for at_s in due if at_s > now_s), default=now_s)
         return min(PAUSE_S, max(0.01, next_s - now_s))
+
+
+def whole(at_s: float) -> float:
+    """Whole seconds, as Slurm gives the ends of jobs."""
+    return float(int(at_s))

@@ -10,7 +10,7 @@ from math import inf
 
 from federator.agent.attempt import Act, AttemptEvent
 from federator.agent.effects import AskKillWait, Failure, Kill, Scancel, Tell, Terminate
-from federator.agent.grace import AGAIN_S, Grace
+from federator.agent.grace import AGAIN_S, Grace, whole
 from federator.agent.memory import AgentMemory, AttemptRecord
 from federator.agent.steps import Steps
 
@@ -79,7 +79,7 @@ class GraceActs:
             return
         record.grace.tell_at_s = inf
         if not self._memory.mark(record.attempt).told_at_s:
-            self._memory.note(record.attempt, told_at_s=_whole(tell.at_s))
+            self._memory.note(record.attempt, told_at_s=whole(tell.at_s))
 
     def _terminate(self, record: AttemptRecord) -> None:
         grace = self._acting(record)
@@ -132,8 +132,3 @@ class GraceActs:
         if isinstance(done, Failure):
             grace.act_at_s += AGAIN_S
             self._steps.step(record, AttemptEvent.ACT_FAILED)
-
-
-def _whole(at_s: float) -> float:
-    """Whole seconds, as Slurm gives the ends of jobs."""
-    return float(int(at_s))

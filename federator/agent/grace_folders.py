@@ -12,7 +12,7 @@ from typing import Final
 
 from federator.agent.base import Seen
 from federator.agent.effects import Failure, Look
-from federator.agent.grace import AGAIN_S
+from federator.agent.grace import AGAIN_S, whole
 from federator.agent.memory import AgentMemory, AttemptRecord
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.workload import AttemptId
@@ -78,7 +78,7 @@ class GraceFolders:
                 record.grace.saved = True
                 record.grace.act_at_s = min(record.grace.act_at_s, now_s)
                 at_s = self._memory.now.unix_s
-                told_at_s = self._memory.mark(record.attempt).told_at_s or _whole(at_s)
+                told_at_s = self._memory.mark(record.attempt).told_at_s or whole(at_s)
                 self._memory.note(record.attempt, told_at_s=told_at_s, saved_at_s=at_s)
 
     def looks(self, reports: Mapping[AttemptId, AttemptReport]) -> list[int]:
@@ -137,8 +137,3 @@ def _by_user(records: list[AttemptRecord]) -> Iterator[tuple[str, tuple[PreemptO
             of_user.setdefault(order.user, []).append(order)
     for user, orders in of_user.items():
         yield user, tuple(orders)
-
-
-def _whole(at_s: float) -> float:
-    """Whole seconds, as Slurm gives the ends of jobs."""
-    return float(int(at_s))
