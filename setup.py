@@ -1,4 +1,4 @@
-"""Adds to the wheel what federator/share.py looks for; all else is in pyproject.toml.
+"""Adds to the wheel what federator/data_files.py looks for; all else is in pyproject.toml.
 
 The folders lie beside the package, not in it, because they are no Python of this package: Lua, C,
 sh, and hooks for the nodes' own Python.
@@ -14,13 +14,13 @@ from setuptools.command.build_py import build_py
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))  # a build runs apart from the directory it is started in
 
-from federator.share import DATA, TREES  # noqa: E402
+from federator.data_files import DATA, TREES  # noqa: E402
 
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", "*.so", "*.o")
 
 
 class BuildWithShare(build_py):
-    """As usual, and the trees of ``federator.share`` as data of the package."""
+    """As usual, and the trees of ``federator.data_files`` as data of the package."""
 
     def run(self) -> None:
         super().run()

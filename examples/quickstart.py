@@ -1,7 +1,7 @@
 """Submit the examples, show the queue until all have ended, and say where each ran and why there.
 
 Run by ./quickstart against the testbed; FEDERATOR_SOCKET names the daemon. It uses nothing but
-the researchers' commands.
+the users' commands.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 
 def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run one of the researchers' commands."""
+    """Run one of the users' commands."""
     return subprocess.run(
         [str(BIN / program), *arguments], text=True, capture_output=True, check=False
     )

@@ -75,7 +75,7 @@ class _Strict(BaseModel):
 
 
 class CreditConfig(_Strict):
-    """What a workload's credit consists of, and over which time a tenant's usage counts.
+    """The terms of a workload's credit, and the time over which a tenant's usage counts.
 
     Usage is the average over ``usage_window_h``; with ``usage_half_life_h`` it decays instead.
     """
@@ -117,7 +117,7 @@ class PreemptionConfig(_Strict):
 
 
 class PolicyConfig(_Strict):
-    """How the queue is ordered and how patient the federation is."""
+    """The order of the queue, and the federation's patience."""
 
     name: str = "mast"
     credit: CreditConfig = CreditConfig()
@@ -155,7 +155,7 @@ class RegionConfig(_Strict):
 
 
 class GpuConfig(_Strict):
-    """What one gres type is: ``weight`` counts in usage; capability requests use the rest."""
+    """One gres type: ``weight`` counts in usage; capability requests use the rest."""
 
     mem_gib: Annotated[int, Field(gt=0)]
     nvlink: bool = False
@@ -163,7 +163,7 @@ class GpuConfig(_Strict):
 
 
 class SshConfig(_Strict):
-    """How to reach a site's agent: one account, one key, one pinned host key."""
+    """The way to reach a site's agent: one account, one key, one pinned host key."""
 
     host: str
     port: Annotated[int, Field(gt=0, lt=65536)] = 22
@@ -211,7 +211,7 @@ class LimitConfig(_Strict):
 
 
 class QuotaConfig(LimitConfig):
-    """What a tenant is guaranteed in simultaneous use.
+    """The amounts that a tenant is guaranteed in simultaneous use.
 
     GPUs are what a federation shares, so CPUs count only where the admin says so, and GPUs always:
     ``quota: {gpus: 64}`` guarantees 64 GPUs with whatever CPUs they need, and
@@ -325,7 +325,7 @@ class FederationConfig(_Strict):
                 yield at, f"{amount} of this type, of gpus {total} in all{absent}"
 
     def file_mistakes(self) -> Iterator[Mistake]:
-        """What is wrong with the files that the sites' keys name."""
+        """The errors in the files that the sites' keys name."""
         for name, site in self.sites.items():
             if (ssh := site.ssh) is not None:
                 for keys, message in ssh_mistakes(ssh.key, ssh.known_hosts, ssh.host, ssh.port):

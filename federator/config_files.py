@@ -16,7 +16,7 @@ def ssh_mistakes(key: Path, known_hosts: Path, host: str, port: int) -> Iterator
 
 
 def _key(path: Path) -> str:
-    """What is wrong with the private key; empty if nothing is."""
+    """The error in the private key; empty if there is none."""
     text, problem = _read(path)
     if not problem and "PRIVATE KEY-----" not in text:
         problem = "is no private key"
@@ -25,7 +25,7 @@ def _key(path: Path) -> str:
 
 
 def _hosts(path: Path, host: str, port: int) -> str:
-    """What is wrong with the pinned host keys; empty if nothing is."""
+    """The error in the pinned host keys; empty if there is none."""
     import asyncssh  # noqa: PLC0415  # slow to import, and only `federator check` comes here
 
     text, problem = _read(path)

@@ -45,7 +45,7 @@ def some(names: Iterable[str]) -> str:
 
 
 def one_of(name: str, known: Iterable[str]) -> str:
-    """What to write instead of an unknown name: the one that is meant, or those that there are."""
+    """Advice in place of an unknown name: the one that is meant, or those that there are."""
     names = list(known)
     meant = difflib.get_close_matches(name[:_SHOWN], names, n=1)
     return f"did you mean {brief(meant[0])}?" if meant else f"one of {some(names)}"
@@ -111,7 +111,7 @@ def _line_of(node: yaml.Node | None, keys: Sequence[str]) -> int:
 
 
 class _Place(NamedTuple):
-    """What stands at some keys: its type, and what else bounds it."""
+    """The value that some keys take: its type, and what else bounds it."""
 
     type: Any
     bounds: tuple[Any, ...] = ()
@@ -164,7 +164,7 @@ def _messages(
 
 
 def _unknown_key(model: type[BaseModel], keys: Sequence[str]) -> str:
-    """What to do about a key that is not known."""
+    """Advice about a key that is not known."""
     if _meant(model, keys):
         return f"unknown key; did you mean {_meant(model, keys)[0]}?"
     elsewhere = [where for where, name in _all_keys(model) if name == keys[-1]]
@@ -194,7 +194,7 @@ def _all_keys(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, st
 
 
 def _place(model: type[BaseModel], keys: Sequence[str]) -> _Place:
-    """What is expected at ``keys``."""
+    """The place at ``keys``."""
     at = _Place(model)
     for key in keys:
         if _is_model(at.type):
@@ -223,7 +223,7 @@ def _is_model(found: Any) -> bool:
 
 
 def _expected(at: _Place) -> str:
-    """What has to stand at a key, for instance ``a whole number from 1 to 7``."""
+    """The value that a key takes, for instance ``a whole number from 1 to 7``."""
     if _is_model(at.type):
         return f"keys below it, of {', '.join(at.type.model_fields)}"
     if at.type in (int, float):

@@ -1,4 +1,4 @@
-"""Which errors exist, and what each asks of its reader? One class per remedy."""
+"""The errors of the package: one class per remedy, which its name and docstring say."""
 
 from __future__ import annotations
 

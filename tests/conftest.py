@@ -1,4 +1,4 @@
-"""Where does each process of a parallel run keep its testbed? In one of its own.
+"""Gives each process of a parallel run a testbed of its own.
 
 Under pytest-xdist the first worker uses the testbed that ``./test`` brought up; each other one
 makes three containers more, beside those, and removes them at its end. It must be settled before

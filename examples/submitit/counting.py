@@ -1,4 +1,4 @@
-"""What a job of submitit does here: it counts, and goes on where it was when it had to leave.
+"""A job of submitit that counts, and goes on where it was when it had to leave.
 
 A module, not the submitting script: a class of ``__main__`` travels as bytecode, which another
 site's Python need not understand.

@@ -1,4 +1,4 @@
-"""How does a PyTorch training survive preemption, with a result that is equal to the last bit?
+"""A PyTorch training that survives preemption, with a result that is equal to the last bit.
 
 A small network with dropout learns from made-up data. All that decides the result is in the state:
 weights, momentum, learning rate, the order of the data, and every random generator. So a run that

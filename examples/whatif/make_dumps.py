@@ -1,4 +1,4 @@
-"""What may two clusters' own accounting look like? Writes alpine.txt and cedar.txt beside itself.
+"""Writes alpine.txt and cedar.txt beside itself: accounting as two clusters might have it.
 
 Made up, from one seed, and always the same: two weeks of two clusters that know nothing of each
 other. More work is sent to alpine than it has GPUs in working hours, and cedar is half idle. Each

@@ -1,4 +1,4 @@
-"""Which users have an account at this site? Asked of the machine, and remembered for a minute."""
+"""Knows which users have an account at this site: asks the machine, remembers for a minute."""
 
 from __future__ import annotations
 

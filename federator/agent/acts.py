@@ -13,7 +13,14 @@ from typing import Any, Final
 
 import msgspec
 
-from federator.agent.base import Own, SbatchRefused, Seen, SiteDriver, SubmittedJob, Sweep
+from federator.agent.base import (
+    CheckpointStatus,
+    KnownJobs,
+    SbatchRefused,
+    SiteDriver,
+    SubmittedJob,
+    Sweep,
+)
 from federator.agent.core import AgentCore
 from federator.agent.effects import (
     AgentEffect,
@@ -26,30 +33,30 @@ from federator.agent.effects import (
     KeepOrder,
     Kill,
     Leased,
-    Look,
     MakeSweep,
     NoteEndings,
+    Notify,
     OpenLease,
+    ReadFolders,
     Release,
     Sbatch,
     Scancel,
     Send,
-    SendKept,
+    SendRemembered,
     SettleLeases,
-    Tell,
     Terminate,
     WriteMark,
 )
 from federator.agent.journal import Journal
-from federator.agent.kept_orders import KeptOrders
+from federator.agent.lease_wrapper import Starter, starter_of
 from federator.agent.observations import Done, NotDone
+from federator.agent.order_archive import OrderArchive
 from federator.agent.spool import Spool
-from federator.agent.starter import Starter, starter_of
 from federator.errors import FederatorError, InvalidRequest, SiteRefused
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport
 from federator.model.workload import AttemptId
-from federator.wire.agent_protocol import Kept, LaunchOrder, RecoverDone, SignalTo
+from federator.wire.agent_protocol import LaunchOrder, RecoverDone, RememberedAttempt, SignalTo
 from federator.wire.client_protocol import Message
 
 LOOK_TAKES_S: Final = 5.0  # at most; a folder that does not answer is left alone for a while
@@ -70,7 +77,7 @@ AT_ONCE: Final[Mapping[str, int]] = MappingProxyType(
 
 
 class SiteActs:
-    """What an agent does at its site.
+    """The agent's acts at its site.
 
     Args:
         driver: this site's Slurm.
@@ -86,7 +93,7 @@ class SiteActs:
         self,
         driver: SiteDriver,
         journal: Journal,
-        kept: KeptOrders,
+        kept: OrderArchive,
         spool: Spool,
         send: Callable[[Message], None],
         *,
@@ -104,10 +111,10 @@ class SiteActs:
         self._at_once: Mapping[type[AgentEffect], Callable[[Any], None]] = {
             WriteMark: lambda e: journal.write(e.attempt, e.mark),
             KeepOrder: lambda e: kept.put(e.order),
-            KeepAlive: lambda e: kept.keep(e.attempt, e.at_s),
-            NoteEndings: lambda e: kept.note(e.reports, e.at_s),
+            KeepAlive: lambda e: kept.extend(e.attempt, e.at_s),
+            NoteEndings: lambda e: kept.record_ends(e.reports, e.at_s),
             Send: self._tell_daemon,
-            SendKept: self._send_kept,
+            SendRemembered: self._send_kept,
         }
         self._slow: Mapping[type[AgentEffect], Callable[[Any, AgentCore], Awaitable[Any]]] = {
             MakeSweep: self._sweep,
@@ -120,9 +127,9 @@ class SiteActs:
             Scancel: self._scancel,
             Terminate: self._terminate,
             Kill: self._kill,
-            Tell: self._tell,
+            Notify: self._tell,
             AskKillWait: lambda _e, _c: driver.kill_wait_s(),
-            Look: self._look,
+            ReadFolders: self._look,
             Inspect: self._inspect,
         }
 
@@ -162,12 +169,12 @@ class SiteActs:
                 raise
             self._send(effect.otherwise)
 
-    def _send_kept(self, effect: SendKept) -> None:
+    def _send_kept(self, effect: SendRemembered) -> None:
         for part in _parts(map(self._with_order, effect.kept)):
             self._send(RecoverDone(ask_id=effect.ask_id, kept=part))
         self._send(RecoverDone(ask_id=effect.ask_id, last=True))
 
-    def _with_order(self, kept: Kept) -> Kept:
+    def _with_order(self, kept: RememberedAttempt) -> RememberedAttempt:
         order = self._kept.order(kept.attempt)
         if order is None or order.user != kept.user:
             return kept
@@ -178,7 +185,7 @@ class SiteActs:
     async def _sweep(self, _: MakeSweep, core: AgentCore) -> Sweep:
         index, supposed = self._journal.index, core.memory.supposed
         launched = {**index.launched, **supposed} if supposed else index.launched
-        own = Own(launched=launched, begun=index.begun, ended=self._kept.endings())
+        own = KnownJobs(launched=launched, begun=index.begun, ended=self._kept.ends())
         return await self._driver.sweep(own)
 
     async def _settle_leases(self, _: SettleLeases, core: AgentCore) -> str:
@@ -212,7 +219,7 @@ class SiteActs:
         return starter_of(script, order.attempt, str(self._spool.folder))
 
     def _starter_again(self, attempt: AttemptId) -> Starter | None:
-        """What starts the script of an attempt that was begun; None: nothing, or it is lost."""
+        """The line that starts a begun attempt's script; None: nothing does, or it is lost."""
         order = self._kept.order(attempt) if self._scripts_consume else None
         try:
             return self._starter(order) if order is not None else None
@@ -246,22 +253,22 @@ class SiteActs:
             async with self._lanes["end"]:
                 await self._driver.cancel(effect.user, effect.job_id, pending_only=False)
 
-    async def _tell(self, effect: Tell, _: AgentCore) -> None:
+    async def _tell(self, effect: Notify, _: AgentCore) -> None:
         async with self._lanes["tell"]:
-            await self._driver.tell(effect.order, effect.leave_by_s)
+            await self._driver.notify(effect.order, effect.leave_by_s)
 
     # ---- folders ----
 
-    async def _look(self, effect: Look, _: AgentCore) -> tuple[Seen, ...]:
+    async def _look(self, effect: ReadFolders, _: AgentCore) -> tuple[CheckpointStatus, ...]:
         """Sweeps wait for those that have ended, however many users' folders do not answer."""
         if effect.lane == "endings":
             async with asyncio.timeout(LOOK_TAKES_S), self._lanes["endings"]:
-                return tuple(await self._driver.look(effect.user, effect.orders))
+                return tuple(await self._driver.read_checkpoint_status(effect.user, effect.orders))
         if effect.lane == "saves":
             async with self._lanes["saves"], asyncio.timeout(LOOK_TAKES_S):
-                return tuple(await self._driver.look(effect.user, effect.orders))
+                return tuple(await self._driver.read_checkpoint_status(effect.user, effect.orders))
         async with asyncio.timeout(LOOK_TAKES_S):
-            return tuple(await self._driver.look(effect.user, effect.orders))
+            return tuple(await self._driver.read_checkpoint_status(effect.user, effect.orders))
 
     async def _inspect(self, effect: Inspect, _: AgentCore) -> tuple[str, ...]:
         """One whose turn did not come in time is looked at later; one that hung is not."""
@@ -282,8 +289,8 @@ class SiteActs:
         return tuple(found.get(a, "") for a in effect.attempts)
 
 
-def _parts(kept: Iterable[Kept]) -> Iterable[tuple[Kept, ...]]:
-    part: list[Kept] = []
+def _parts(kept: Iterable[RememberedAttempt]) -> Iterable[tuple[RememberedAttempt, ...]]:
+    part: list[RememberedAttempt] = []
     size = 0
     for one in kept:
         bytes_ = len(msgspec.msgpack.encode(one))

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 
 class AttemptState(Enum):
-    """Where an attempt stands, as far as its site knows."""
+    """The state of an attempt, as far as its site knows."""
 
     UNKNOWN = "unknown"  # nothing was begun here
     LEASING = "leasing"  # its lease and its ticket are being made
@@ -38,7 +38,7 @@ class AttemptState(Enum):
 
 
 class AttemptEvent(Enum):
-    """What happens to one."""
+    """An event in the life of an attempt."""
 
     LAUNCH = "launch"  # a plan that fits is to be submitted
     OBSTRUCTED = "obstructed"  # the plan does not fit any more
@@ -74,7 +74,7 @@ class AttemptEvent(Enum):
 
 
 class Act(Enum):
-    """What the agent does on the way."""
+    """An act of the agent on a transition."""
 
     OPEN_LEASE = "open its lease"
     SUBMIT = "journal the intent, then sbatch"

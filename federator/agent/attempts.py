@@ -1,7 +1,7 @@
 """Carries out orders to launch and to cancel attempts: each once, and one at a time for each.
 
 An attempt whose job is known is never submitted again, one that was given up never at all, and one
-whose outcome is not known is looked for first (``searching``).
+whose outcome is not known is looked for first (``sbatch_search``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from federator.agent.attempt import HAS_JOB, Act, AttemptEvent, AttemptState
 from federator.agent.base import SubmittedJob
 from federator.agent.effects import Failure, KeepOrder, Leased, OpenLease, Release, Sbatch, Scancel
 from federator.agent.evictions import Evictions
-from federator.agent.journal import Mark, Step
+from federator.agent.journal import JournalMark, JournalStep
 from federator.agent.memory import AgentMemory, AttemptRecord, OrderTurn
 from federator.agent.steps import Steps
 from federator.agent.sweeping import Sweeper
@@ -82,7 +82,9 @@ class Attempts:
         mark, obstacle = memory.index.get(order.attempt), None
         if mark is None:
             obstacle = scheduler.holds(order.jobs, order.victims, order.shrinks)
-        if obstacle is None and (mark is None or mark.step is Step.INTENT or self._waits(order)):
+        if obstacle is None and (
+            mark is None or mark.step is JournalStep.INTENT or self._waits(order)
+        ):
             ends_by_s = memory.now.unix_s + order.time_limit_s
             scheduler.hold(order.attempt, order.jobs, ends_by_s, order.victims, order.shrinks)
         self._queue(order.attempt, OrderTurn(order, obstacle))
@@ -192,8 +194,8 @@ class Attempts:
     def _submit(self, record: AttemptRecord) -> None:
         memory, order = self._memory, _launch_of(record)
         memory.emit(KeepOrder(order=order))
-        intent = Mark(
-            step=Step.INTENT,
+        intent = JournalMark(
+            step=JournalStep.INTENT,
             at_s=memory.now.unix_s,
             user=order.user,
             checkpoint_dir=order.checkpoint_dir,
@@ -224,8 +226,8 @@ class Attempts:
 
     def _note_accepted(self, record: AttemptRecord) -> None:
         order = _launch_of(record)
-        mark = Mark(
-            step=Step.JOB,
+        mark = JournalMark(
+            step=JournalStep.JOB,
             at_s=self._memory.now.unix_s,
             user=order.user,
             job_id=record.job_id,
@@ -255,7 +257,7 @@ class Attempts:
         memory, order = self._memory, record.turns[0].order if record.turns else None
         known = memory.index.get(record.attempt)
         user = order.user if order is not None else known.user if known is not None else ""
-        void = Mark(step=Step.VOID, at_s=memory.now.unix_s, user=user)
+        void = JournalMark(step=JournalStep.VOID, at_s=memory.now.unix_s, user=user)
         if known is not None:
             void = replace(void, withdrawn=known.withdrawn, cancelled=known.cancelled)
         if isinstance(order, CancelOrder):
@@ -287,14 +289,18 @@ class Attempts:
             self._end_turn(record)
             return
         mark = self._memory.index.get(order.attempt)
-        has_job = mark is not None and mark.step is Step.JOB
+        has_job = mark is not None and mark.step is JournalStep.JOB
         self._scancel(record, order, mark.job_id if mark is not None and has_job else None)
 
     def _scancel(self, record: AttemptRecord, order: CancelOrder, job_id: int | None) -> None:
         """``job_id``: None where the site has no job of it, and must never have one."""
         memory, mark = self._memory, self._memory.index.get(order.attempt)
         durable = 0
-        if mark is not None and mark.step is Step.JOB and mark != _ordered_to_end(mark, order):
+        if (
+            mark is not None
+            and mark.step is JournalStep.JOB
+            and mark != _ordered_to_end(mark, order)
+        ):
             durable = memory.write(order.attempt, _ordered_to_end(mark, order))
         if job_id is None:
             self._not_there(record)
@@ -320,14 +326,14 @@ class Attempts:
             return
         if isinstance(done, Failure):
             self._memory.send(CancelFailed(attempt=attempt, detail=done.detail))
-        self._vanished.doubt(attempt)
+        self._vanished.expect_end(attempt)
         self._memory.watch()
         self._end_turn(record)
 
     def _not_there(self, record: AttemptRecord) -> None:
         """Slurm has no job to end: it never had one, or the job has ended and is forgotten."""
         mark = self._memory.index.get(record.attempt)
-        if mark is not None and mark.step is Step.JOB:
+        if mark is not None and mark.step is JournalStep.JOB:
             number = self._memory.number()
             self._memory.emit(Release(number=number, attempt=record.attempt, gone=True))
             self._end_turn(record)
@@ -346,7 +352,7 @@ def _refused(detail: str, code: ReasonCode = ReasonCode.LAUNCH_REFUSED) -> Reaso
     return Reason(code=code, detail=detail[:500])
 
 
-def _ordered_to_end(mark: Mark, order: CancelOrder) -> Mark:
+def _ordered_to_end(mark: JournalMark, order: CancelOrder) -> JournalMark:
     """The queue may be lost before it hears what came of the order."""
     return replace(
         mark,

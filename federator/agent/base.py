@@ -29,7 +29,7 @@ class Holder:
     """The nodes of each component of a het job that holds some, by number."""
 
 
-def told_apart(
+def federated_and_local(
     holders: Iterable[Holder], genuine: Mapping[AttemptId, int]
 ) -> tuple[tuple[RunningJob, ...], tuple[LocalJob, ...]]:
     """The federation's running jobs, and everything else.
@@ -68,7 +68,7 @@ def told_apart(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class CheckpointStatus:
     """Of one attempt that was told to leave. Unix times; 0: there is none."""
 
     acked_at_s: float = 0.0  # "my state is saved, end me now"
@@ -77,7 +77,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tidying:
-    """Which checkpoint folders of one user to remove."""
+    """The checkpoint folders of one user to remove."""
 
     root: str  # SHARED/USER/checkpoints
     ended: tuple[int, ...] = ()  # workloads whose folders go if nothing is in them, and else stay
@@ -129,7 +129,7 @@ class SubmittedJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """A job that does nothing, to see whether one can; see ``agent.verifying``."""
+    """A job that does nothing, to see whether one can; see ``agent.site_check``."""
 
     attempt: AttemptId  # of workload 0, which there is none of
     partition: str
@@ -152,7 +152,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launched:
-    """Of whom a job is that the agent's own sbatch made."""
+    """The attempt and user of a job that the agent's own sbatch made."""
 
     attempt: AttemptId
     user: str
@@ -160,8 +160,8 @@ class Launched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Own:
-    """What an agent knows of its jobs before it looks.
+class KnownJobs:
+    """The agent's knowledge of its jobs before it looks.
 
     ``launched``: by (leader's) job id; such a job is that attempt whatever its comment says, unless
     that names one of ``begun``, whose job ids are not known yet. ``ended``: so it was seen.
@@ -172,7 +172,7 @@ class Own:
     ended: Container[AttemptId] = ()
 
 
-NOTHING: Final = Own()
+NOTHING: Final = KnownJobs()
 
 
 class SbatchRefused(SiteRefused):
@@ -192,7 +192,7 @@ class SiteInspector(Protocol):
     async def version(self) -> str: ...
 
     async def settings(self) -> Mapping[str, str]:
-        """What slurmctld is set to, and under ``as of`` its time."""
+        """Return slurmctld's settings, and under ``as of`` its time."""
         ...
 
     async def partitions(self) -> Sequence[Partition]: ...
@@ -215,8 +215,10 @@ class SiteInspector(Protocol):
         """Tell whether sudo or helper let the agent do what they must not."""
         ...
 
-    async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:
-        """As ``SiteDriver.look``."""
+    async def read_checkpoint_status(
+        self, user: str, orders: Sequence[PreemptOrder]
+    ) -> list[CheckpointStatus]:
+        """As ``SiteDriver.read_checkpoint_status``."""
         ...
 
     async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:
@@ -232,7 +234,7 @@ class SiteDriver(Protocol):
 
     async def version(self) -> str: ...
 
-    async def sweep(self, own: Own = NOTHING) -> Sweep:
+    async def sweep(self, own: KnownJobs = NOTHING) -> Sweep:
         """Look at all of it, and at ``own`` jobs wherever they are and whatever they are called."""
         ...
 
@@ -251,14 +253,14 @@ class SiteDriver(Protocol):
         ...
 
     async def accounted(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
-        """How those of these ended whom the site's accounting knows for certain.
+        """Return how those of these ended whom the site's accounting knows for certain.
 
         Of one whose job id is not known, also how it stands if it lives by them: slurmctld may have
         lost it. Nothing where it keeps none, or does not answer: that proves nothing.
         """
         ...
 
-    async def tell(self, order: PreemptOrder, deadline_s: float) -> None:
+    async def notify(self, order: PreemptOrder, deadline_s: float) -> None:
         """Tell a job when it will be killed: write that down for it, and send its own signal.
 
         Raises:
@@ -275,7 +277,7 @@ class SiteDriver(Protocol):
         ...
 
     async def kill_wait_s(self) -> float:
-        """How long after TERM Slurm kills what it ends."""
+        """Return how long after TERM Slurm kills a job that it ends."""
         ...
 
     async def inspect(self, user: str, orders: Sequence[LaunchOrder]) -> list[str]:
@@ -294,8 +296,10 @@ class SiteDriver(Protocol):
         """
         ...
 
-    async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:
-        """What the user's jobs have left in their checkpoint folders; in the same order.
+    async def read_checkpoint_status(
+        self, user: str, orders: Sequence[PreemptOrder]
+    ) -> list[CheckpointStatus]:
+        """Read what the user's jobs have left in their checkpoint folders; in the same order.
 
         Raises:
             SiteRefused: the site does not let us act for the user.

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from federator.agent.folders import LastSaves
+from federator.agent.folders import CheckpointTimes
 from federator.agent.memory import AgentMemory
 from federator.agent.sweeping import Sweeper
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
@@ -25,7 +25,7 @@ class SiteBids:
         saves: is told whose saves matter.
     """
 
-    def __init__(self, memory: AgentMemory, sweeper: Sweeper, saves: LastSaves) -> None:
+    def __init__(self, memory: AgentMemory, sweeper: Sweeper, saves: CheckpointTimes) -> None:
         self._memory = memory
         self._sweeper = sweeper
         self._saves = saves

@@ -12,10 +12,12 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """agent.yaml of a site."""
 
     site: str
-    socket: str  # researchers' commands connect here
+    socket: str  # users' commands connect here
     state_dir: str  # the journal's folder, writable by the agent alone
     spool_dir: str = ""  # for the site's own hooks, see ``agent.spool``; "": there is none
-    consume_lease: Literal["gate", "wrapper"] = "gate"  # the site's prolog, or ``agent.starter``
+    consume_lease: Literal["gate", "wrapper"] = (
+        "gate"  # the site's prolog, or ``agent.lease_wrapper``
+    )
     log_level: Literal["debug", "info", "warning", "error"] = "info"  # of lines in syslog
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from federator.agent.attempt import HAS_JOB, AttemptEvent
 from federator.agent.attempts import Attempts
-from federator.agent.base import Seen
+from federator.agent.base import CheckpointStatus
 from federator.agent.bidding import SiteBids
 from federator.agent.effects import (
     AgentEffect,
@@ -23,24 +23,24 @@ from federator.agent.effects import (
     FindBoundJob,
     Inspect,
     Kill,
-    Look,
     MakeSweep,
     NoteEndings,
+    Notify,
     OpenLease,
+    ReadFolders,
     Release,
     Sbatch,
     Scancel,
     SettleLeases,
-    Tell,
     Terminate,
     WakeAt,
 )
 from federator.agent.evictions import Evictions
-from federator.agent.folders import LastSaves, LateCheckpoints, UnopenedFiles
+from federator.agent.folders import CheckpointTimes, LateCheckpoints, UnopenedFiles
 from federator.agent.grace_acts import GraceActs
 from federator.agent.grace_folders import GraceFolders
-from federator.agent.journal import MarkIndex, Step
-from federator.agent.memory import AgentMemory, AttemptRecord, shown
+from federator.agent.journal import JournalStep, MarkIndex
+from federator.agent.memory import AgentMemory, AttemptRecord, event_of_report
 from federator.agent.observations import (
     AgentObservation,
     Done,
@@ -52,7 +52,7 @@ from federator.agent.observations import (
     Woken,
 )
 from federator.agent.recall import Recall
-from federator.agent.searching import Searching
+from federator.agent.sbatch_search import Searching
 from federator.agent.shrinks import Shrinks
 from federator.agent.steps import Steps
 from federator.agent.sweeping import Completing, Sweeper
@@ -109,7 +109,7 @@ class AgentCore:
         self._searching = Searching(memory, steps, sweeper)
         self._recall = Recall(memory, sweeper, vanished, attempts.settle)
         self._shrinks = Shrinks(memory, sweeper)
-        self._late, self._saves = LateCheckpoints(memory), LastSaves(memory)
+        self._late, self._saves = LateCheckpoints(memory), CheckpointTimes(memory)
         self._unopened = UnopenedFiles(memory)
         self._bidding = SiteBids(memory, sweeper, self._saves)
         self._obeying, self._taking = self._orders(), self._answers()
@@ -140,7 +140,7 @@ class AgentCore:
 
     @property
     def sweeps_begun(self) -> int:
-        """How many there were."""
+        """The number of sweeps begun so far."""
         return self._sweeper.next_number - 1
 
     @property
@@ -181,9 +181,9 @@ class AgentCore:
             Scancel: self._cancelled,
             Terminate: self._grace_acts.acted,
             Kill: self._grace_acts.acted,
-            Tell: self._grace_acts.told,
+            Notify: self._grace_acts.notice_given,
             AskKillWait: self._grace_acts.kill_wait_is,
-            Look: self._looked,
+            ReadFolders: self._looked,
             Inspect: self._inspected,
         }
 
@@ -198,12 +198,12 @@ class AgentCore:
             self._searching.released(effect, done)
 
     def _accounted(self, effect: AskAccounts, reports: Iterable[AttemptReport] | Failure) -> None:
-        """What does not answer proves nothing."""
+        """Take the accounts' answer; silence proves nothing."""
         memory = self.memory
-        told = () if isinstance(reports, Failure) else tuple(map(memory.told, reports))
-        if told:
-            memory.emit(NoteEndings(reports=told, at_s=memory.now.unix_s))
-        found = {report.attempt: report for report in told}
+        ended = () if isinstance(reports, Failure) else tuple(map(memory.with_leave, reports))
+        if ended:
+            memory.emit(NoteEndings(reports=ended, at_s=memory.now.unix_s))
+        found = {report.attempt: report for report in ended}
         if not self._vanished.accounted(effect.number, found):
             self._searching.accounted(effect, found)
 
@@ -216,7 +216,7 @@ class AgentCore:
             case _:
                 self._shrinks.ended(effect, done)
 
-    def _looked(self, effect: Look, seen: tuple[Seen, ...] | Failure) -> None:
+    def _looked(self, effect: ReadFolders, seen: tuple[CheckpointStatus, ...] | Failure) -> None:
         match effect.lane:
             case "graces":
                 self._grace_folders.looked(effect, seen)
@@ -254,7 +254,11 @@ class AgentCore:
         memory = self.memory
         for attempt in list(memory.known):
             mark = memory.index.get(attempt)
-            if mark is not None and mark.step is Step.INTENT and attempt not in memory.records:
+            if (
+                mark is not None
+                and mark.step is JournalStep.INTENT
+                and attempt not in memory.records
+            ):
                 self._step_as_shown(memory.record(attempt), number)
                 memory.forget_idle(attempt)
         for record in list(memory.records.values()):
@@ -265,7 +269,7 @@ class AgentCore:
     def _step_as_shown(self, record: AttemptRecord, number: int) -> None:
         report = self.memory.known.get(record.attempt)
         if report is not None:
-            self._steps.step(record, shown(report))
+            self._steps.step(record, event_of_report(report))
         elif record.state in HAS_JOB:
             self._steps.step(record, AttemptEvent.MISSED)
         else:

@@ -1,4 +1,4 @@
-"""What the core asks its shell to do: plain values, carried out in their order.
+"""The effects that the core has its shell carry out: plain values, in their order.
 
 One with ``after`` is carried out only once the journal's write of that number is durable, so that
 what must be remembered first is data. An effect that has an answer brings it back as an
@@ -13,12 +13,12 @@ from typing import Final
 
 import msgspec
 
-from federator.agent.base import Missing, Seen, SubmittedJob, Sweep
-from federator.agent.journal import Mark
+from federator.agent.base import CheckpointStatus, Missing, SubmittedJob, Sweep
+from federator.agent.journal import JournalMark
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport
 from federator.model.workload import AttemptId
-from federator.wire.agent_protocol import Kept, LaunchOrder, PreemptOrder
+from federator.wire.agent_protocol import LaunchOrder, PreemptOrder, RememberedAttempt
 from federator.wire.client_protocol import Message
 
 
@@ -36,7 +36,7 @@ class WriteMark(AgentEffect, frozen=True, kw_only=True, tag="write_mark"):
     """Make the last word on an attempt durable."""
 
     attempt: AttemptId
-    mark: Mark
+    mark: JournalMark
 
 
 class KeepOrder(AgentEffect, frozen=True, kw_only=True, tag="keep_order"):
@@ -66,11 +66,11 @@ class Send(AgentEffect, frozen=True, kw_only=True, tag="send"):
     otherwise: Message | None = None
 
 
-class SendKept(AgentEffect, frozen=True, kw_only=True, tag="send_kept"):
+class SendRemembered(AgentEffect, frozen=True, kw_only=True, tag="send_kept"):
     """Answer a ``RecoverAsk`` in parts of moderate size, with the orders that are kept."""
 
     ask_id: int
-    kept: tuple[Kept, ...]
+    kept: tuple[RememberedAttempt, ...]
 
 
 class WakeAt(AgentEffect, frozen=True, kw_only=True, tag="wake"):
@@ -91,7 +91,7 @@ class SettleLeases(AgentEffect, frozen=True, kw_only=True, tag="settle_leases"):
 
 
 class Leased(msgspec.Struct, frozen=True, kw_only=True):
-    """What one submission needs."""
+    """The lease and ticket of one submission."""
 
     token: str  # of its ticket; "": the site has no spool
     start_line: str  # in place of its script's first one; "": it stays
@@ -156,7 +156,7 @@ class Kill(AgentEffect, frozen=True, kw_only=True, tag="kill"):
     job_id: int
 
 
-class Tell(AgentEffect, frozen=True, kw_only=True, tag="tell"):
+class Notify(AgentEffect, frozen=True, kw_only=True, tag="tell"):
     """Tell a job by when it will be killed."""
 
     order: PreemptOrder
@@ -168,7 +168,7 @@ class AskKillWait(AgentEffect, frozen=True, kw_only=True, tag="ask_kill_wait"):
     """Ask Slurm how long it lets a job handle TERM."""
 
 
-class Look(AgentEffect, frozen=True, kw_only=True, tag="look"):
+class ReadFolders(AgentEffect, frozen=True, kw_only=True, tag="look"):
     """Read what jobs of one user have left in their checkpoint folders."""
 
     user: str
@@ -184,7 +184,7 @@ class Inspect(AgentEffect, frozen=True, kw_only=True, tag="inspect"):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an effect was not carried out."""
+    """The reason why an effect was not carried out."""
 
     detail: str
     refused: ReasonCode | None = None  # sbatch's no, which is certain
@@ -204,9 +204,9 @@ ANSWERS: Final[Mapping[type[AgentEffect], object]] = MappingProxyType(
         Scancel: bool,
         Terminate: None,
         Kill: None,
-        Tell: None,
+        Notify: None,
         AskKillWait: float,
-        Look: tuple[Seen, ...],
+        ReadFolders: tuple[CheckpointStatus, ...],
         Inspect: tuple[str, ...],
     }
 )

@@ -1,4 +1,4 @@
-"""Sees attempts off that must leave this site, and keeps their grace.
+"""Evicts attempts from this site, and keeps their grace.
 
 What was begun is in the journal, so that an agent that comes after this one keeps the same
 deadline. While the site has no daemon it has no agent, and nobody is ended; what is over its
@@ -14,7 +14,7 @@ from federator.agent.attempt import HAS_JOB, LEAVING, AttemptEvent, AttemptState
 from federator.agent.grace import PAUSE_S, Grace
 from federator.agent.grace_acts import GraceActs
 from federator.agent.grace_folders import GraceFolders
-from federator.agent.journal import Mark, Step
+from federator.agent.journal import JournalMark, JournalStep
 from federator.agent.memory import AgentMemory, AttemptRecord
 from federator.agent.steps import Steps
 from federator.agent.sweeping import Sweeper
@@ -72,22 +72,27 @@ class Evictions:
         if record.grace is not None:
             return
         if record.state not in (AttemptState.UNKNOWN, *HAS_JOB):
+            # The grace counts from when the order came, not from when the job's id is known.
             record.evict_later = (order, came_at_s)  # its job is not known for certain
             memory.forget_idle(order.attempt)
             return
-        mark = memory.index.get(order.attempt) or Mark(
-            step=Step.JOB, at_s=came_at_s, user=order.user, job_id=order.site_job_id
+        mark = memory.index.get(order.attempt) or JournalMark(
+            step=JournalStep.JOB, at_s=came_at_s, user=order.user, job_id=order.site_job_id
         )
         if not mark.leave_by_s:
             mark = replace(mark, leave_by_s=came_at_s + order.grace_s)
             memory.write(order.attempt, mark)
         report = memory.known.get(order.attempt)
+        # The deadline in the journal is Unix time, so that the next agent keeps it; from here on
+        # only the clock that nobody sets counts.
         left_s = min(mark.leave_by_s - memory.now.unix_s, order.grace_s)  # clocks are set
         now_s = memory.now.elapsed_s
         record.grace = Grace(
             order,
             leave_by_s=now_s + left_s,
             restarts=report.restarts if report is not None else 0,
+            # An earlier agent gave notice already: a second signal would be a second warning to
+            # the job.
             tell_at_s=inf if mark.told_at_s else now_s,
             act_at_s=now_s,
         )
@@ -105,7 +110,7 @@ class Evictions:
     # ---- time ----
 
     def next_s(self) -> float:
-        """When ``wake`` is to be called."""
+        """The time at which ``wake`` is to be called."""
         if self._memory.ending:
             return inf
         times = [self._folders.next_s]
@@ -141,6 +146,8 @@ class Evictions:
             self._acts.ask_kill_wait(now_s)
             return
         memory.watch()
+        # First of all: a job that the site has requeued may run again, and must not be killed as
+        # the old start.
         self._see_requeue(record, grace)
         event = grace.due(record.state, now_s, kill_wait_s)
         grace.act_at_s = now_s + grace.pause_s(now_s, kill_wait_s)
@@ -148,7 +155,7 @@ class Evictions:
             self._steps.step(record, event)
 
     def _see_requeue(self, record: AttemptRecord, grace: Grace) -> None:
-        """Whether it was put back into the site's queue, and may run there once more already.
+        """Note that the site has requeued it, and that it may run there once more already.
 
         By itself, once it had saved; or by the site, for a node or a local job.
         """
@@ -157,8 +164,8 @@ class Evictions:
             return
         if report.state is SiteJobState.PENDING or report.restarts > grace.restarts:
             grace.requeued = True
-            told = memory.mark(record.attempt).told_at_s
-            if told and not (report.preempted or report.failed_nodes):
+            notified = memory.mark(record.attempt).told_at_s
+            if notified and not (report.preempted or report.failed_nodes):
                 memory.note(record.attempt, saved_at_s=memory.now.unix_s)
 
     def swept(self) -> None:

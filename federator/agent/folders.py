@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from federator.agent.base import Seen
-from federator.agent.effects import Failure, Inspect, Look
+from federator.agent.base import CheckpointStatus
+from federator.agent.effects import Failure, Inspect, ReadFolders
 from federator.agent.memory import AgentMemory
 from federator.model.site import AttemptReport, RunningJob, SiteJobState
 from federator.model.workload import AttemptId
@@ -21,8 +21,8 @@ SAVES_EVERY_S: Final = 60.0  # between two looks into one running job's folder
 NOT_OPENED: Final = 53  # the signal that Slurm names (22.05, 24.11 and 26.05; ``kill -53`` too)
 ATTEMPTS_PER_LOOK: Final = 500
 Reports = Mapping[AttemptId, AttemptReport]
-_Standing = tuple[int, SiteJobState]  # restarts so far, and how it stands: looked at once in each
-_UNTOLD: Final = frozenset(
+_Seen = tuple[int, SiteJobState]  # restarts so far, and how it stands: looked at once in each
+_ENDS_WITHOUT_NOTICE: Final = frozenset(
     {
         SiteJobState.NODE_FAIL,
         SiteJobState.BOOT_FAIL,
@@ -33,7 +33,7 @@ _UNTOLD: Final = frozenset(
 
 
 class LateCheckpoints:
-    """What attempts saved that ended, or were put back, before anybody told them to leave.
+    """Checkpoints of attempts that ended, or were put back, without having been notified.
 
     A node fails, the site preempts or requeues, a time limit strikes: such an attempt has left its
     periodic checkpoints all the same, and can go on only where they are.
@@ -44,7 +44,7 @@ class LateCheckpoints:
 
     def __init__(self, memory: AgentMemory) -> None:
         self._memory = memory
-        self._looked: dict[AttemptId, _Standing] = {}
+        self._looked: dict[AttemptId, _Seen] = {}
         self._saved_at_s: dict[AttemptId, float] = {}
 
     def looks(self, reports: Reports) -> list[int]:
@@ -53,20 +53,24 @@ class LateCheckpoints:
         Args:
             reports: of all genuine attempts at the site.
         """
-        told = self._memory.told
-        standing = {a: (r.restarts, r.state) for a, r in reports.items() if _untold(told(r))}
-        self._looked = {a: s for a, s in self._looked.items() if standing.get(a) == s}
+        with_leave = self._memory.with_leave
+        current = {
+            a: (r.restarts, r.state)
+            for a, r in reports.items()
+            if _ended_without_notice(with_leave(r))
+        }
+        self._looked = {a: s for a, s in self._looked.items() if current.get(a) == s}
         self._saved_at_s = {a: at_s for a, at_s in self._saved_at_s.items() if a in self._looked}
-        new = [a for a in standing if a not in self._looked]
-        self._looked = standing
+        new = [a for a in current if a not in self._looked]
+        self._looked = current
         return [
             self._memory.emit(
-                Look(number=self._memory.number(), user=user, orders=orders, lane="endings")
+                ReadFolders(number=self._memory.number(), user=user, orders=orders, lane="endings")
             ).number
             for user, orders in folders_of(self._memory, new)
         ]
 
-    def looked(self, look: Look, seen: tuple[Seen, ...] | Failure) -> None:
+    def looked(self, look: ReadFolders, seen: tuple[CheckpointStatus, ...] | Failure) -> None:
         """Take what was seen."""
         if not isinstance(seen, Failure):
             self._saved_at_s |= _saves(look, seen)
@@ -77,8 +81,8 @@ class LateCheckpoints:
         return {a: replace(r, saved_at_s=saved[a]) if a in saved else r for a, r in reports.items()}
 
 
-class LastSaves:
-    """When jobs that run here, and may be evicted, were last saved, as seen now and then.
+class CheckpointTimes:
+    """Times of the last saves of jobs that run here and may be evicted, read now and then.
 
     Args:
         memory: shared.
@@ -103,13 +107,13 @@ class LastSaves:
             if user not in self._busy:
                 self._busy.add(user)
                 number = memory.number()
-                memory.emit(Look(number=number, user=user, orders=orders, lane="saves"))
+                memory.emit(ReadFolders(number=number, user=user, orders=orders, lane="saves"))
 
     def _counts(self, report: AttemptReport) -> bool:
         runs = report.state is SiteJobState.RUNNING and report.leave is None
         return runs and report.attempt.workload in self.evictable
 
-    def looked(self, look: Look, seen: tuple[Seen, ...] | Failure) -> None:
+    def looked(self, look: ReadFolders, seen: tuple[CheckpointStatus, ...] | Failure) -> None:
         """Take what was seen."""
         self._busy.discard(look.user)
         now_s = self._memory.now.elapsed_s
@@ -124,7 +128,7 @@ class LastSaves:
 
 
 class UnopenedFiles:
-    """Which files could not be opened for attempts that Slurm therefore ended.
+    """Files that could not be opened for attempts that Slurm therefore ended.
 
     Slurm itself says no more than signal 53. The files of one user are looked at together, since a
     whole array may have ended at once.
@@ -193,7 +197,7 @@ def folders_of(
         yield user, tuple(orders)
 
 
-def _saves(look: Look, seen: Iterable[Seen]) -> dict[AttemptId, float]:
+def _saves(look: ReadFolders, seen: Iterable[CheckpointStatus]) -> dict[AttemptId, float]:
     return {
         order.attempt: found.checkpointed_at_s
         for order, found in zip(look.orders, seen, strict=False)
@@ -201,9 +205,9 @@ def _saves(look: Look, seen: Iterable[Seen]) -> dict[AttemptId, float]:
     }
 
 
-def _untold(report: AttemptReport) -> bool:
+def _ended_without_notice(report: AttemptReport) -> bool:
     put_back = report.state is SiteJobState.PENDING and report.restarts > 0
-    return report.leave is None and (put_back or report.state in _UNTOLD)
+    return report.leave is None and (put_back or report.state in _ENDS_WITHOUT_NOTICE)
 
 
 def _was_not_opened(report: AttemptReport) -> bool:

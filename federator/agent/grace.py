@@ -1,4 +1,4 @@
-"""How far an attempt has come that must leave, and when the next thing is due to it.
+"""The grace of an attempt that must leave: how far it has come, and when the next act is due.
 
 It is told once, by its own signal and with its deadline in its checkpoint folder. It may go by
 itself, say that it has saved (it is ended at once then), or requeue itself (the site's copy is
@@ -39,15 +39,17 @@ class Grace:
 
     @property
     def term_at_s(self) -> float:
-        """When TERM is due."""
+        """The time at which TERM is due."""
         return self.leave_by_s - min(TERM_BEFORE_S, self.order.grace_s / 4)
 
     def cancel_at_s(self, kill_wait_s: float) -> float:
-        """When scancel is due; with a KillWait that long, half of the grace is left to the job."""
+        """The time at which scancel is due; with a KillWait that long, half of the grace is left to the job."""
+        # scancel sends TERM and, KillWait later, KILL; so it is sent that much before the
+        # deadline.
         return self.leave_by_s - min(kill_wait_s, self.order.grace_s / 2)
 
     def due(self, state: AttemptState, now_s: float, kill_wait_s: float) -> AttemptEvent | None:
-        """What is due now to an attempt in this state."""
+        """The event that is due now to an attempt in this state."""
         if self.requeued:
             return AttemptEvent.REQUEUED
         if self.saved:  # what it has to say is said: no KillWait for whoever handles TERM

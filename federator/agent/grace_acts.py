@@ -1,4 +1,4 @@
-"""Has carried out what is due to attempts that must leave: told, TERM, scancel, KILL.
+"""Carries out the acts that an eviction is due: notice, TERM, scancel, KILL.
 
 A signal that asks for a save is sent at once, not a lead time before the deadline: somebody waits
 for the nodes. Telling has a lane of its own, so that a folder that hangs delays no deadline.
@@ -9,14 +9,14 @@ from __future__ import annotations
 from math import inf
 
 from federator.agent.attempt import Act, AttemptEvent
-from federator.agent.effects import AskKillWait, Failure, Kill, Scancel, Tell, Terminate
+from federator.agent.effects import AskKillWait, Failure, Kill, Notify, Scancel, Terminate
 from federator.agent.grace import AGAIN_S, Grace, whole
 from federator.agent.memory import AgentMemory, AttemptRecord
 from federator.agent.steps import Steps
 
 
 class GraceActs:
-    """What is done to them, and what came of it.
+    """Carries out the acts of evictions, and takes their outcome.
 
     Args:
         memory: shared.
@@ -60,7 +60,7 @@ class GraceActs:
         """Have it told by when it must be gone."""
         grace.telling = True
         self._memory.emit(
-            Tell(
+            Notify(
                 number=self._memory.number(),
                 order=grace.order,
                 leave_by_s=self._memory.mark(record.attempt).leave_by_s,
@@ -68,7 +68,7 @@ class GraceActs:
             )
         )
 
-    def told(self, tell: Tell, done: Failure | None) -> None:
+    def notice_given(self, tell: Notify, done: Failure | None) -> None:
         """It was told, or could not be."""
         record = self._memory.leaving.get(tell.order.attempt)
         if record is None or record.grace is None:
@@ -122,7 +122,7 @@ class GraceActs:
         return record.grace
 
     def acted(self, effect: Scancel | Terminate | Kill, done: bool | Failure | None) -> None:
-        """What was due was done, or was not: it may be gone; else Slurm may answer next time."""
+        """Take an act's outcome; after a failure the job may be gone, or Slurm may answer later."""
         record = self._memory.leaving.get(effect.attempt)
         if record is None or record.grace is None:
             return

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from typing import Final
 
-from federator.agent.base import Seen
-from federator.agent.effects import Failure, Look
+from federator.agent.base import CheckpointStatus
+from federator.agent.effects import Failure, ReadFolders
 from federator.agent.grace import AGAIN_S, whole
 from federator.agent.memory import AgentMemory, AttemptRecord
 from federator.model.site import AttemptReport, SiteJobState
@@ -57,13 +57,13 @@ class GraceFolders:
             if at_s <= now_s or (last and at_s == inf):
                 self._look_at_s[user] = inf
                 number = self._memory.number()
-                look = Look(number=number, user=user, orders=orders, lane="graces")
+                look = ReadFolders(number=number, user=user, orders=orders, lane="graces")
                 self._memory.emit(look)
                 numbers.append(number)
         return numbers
 
-    def looked(self, look: Look, seen: tuple[Seen, ...] | Failure) -> None:
-        """What a job says counts from when it is seen: a file server has a clock of its own."""
+    def looked(self, look: ReadFolders, seen: tuple[CheckpointStatus, ...] | Failure) -> None:
+        """Take what a job says; it counts from when it is seen: a file server has its own clock."""
         now_s = self._memory.now.elapsed_s
         if isinstance(seen, Failure):
             self._look_at_s[look.user] = now_s + (LOOK_AGAIN_S if seen.timed_out else AGAIN_S)
@@ -78,8 +78,8 @@ class GraceFolders:
                 record.grace.saved = True
                 record.grace.act_at_s = min(record.grace.act_at_s, now_s)
                 at_s = self._memory.now.unix_s
-                told_at_s = self._memory.mark(record.attempt).told_at_s or whole(at_s)
-                self._memory.note(record.attempt, told_at_s=told_at_s, saved_at_s=at_s)
+                notified_at_s = self._memory.mark(record.attempt).told_at_s or whole(at_s)
+                self._memory.note(record.attempt, told_at_s=notified_at_s, saved_at_s=at_s)
 
     def looks(self, reports: Mapping[AttemptId, AttemptReport]) -> list[int]:
         """Look at those that have just ended; the numbers of the looks."""
@@ -90,7 +90,7 @@ class GraceFolders:
     ) -> dict[AttemptId, AttemptReport]:
         """The same reports, with how those leave that were told to, and what they have left."""
         self._settle(reports)
-        return {a: self._memory.told(report) for a, report in reports.items()}
+        return {a: self._memory.with_leave(report) for a, report in reports.items()}
 
     def _settle(self, reports: Mapping[AttemptId, AttemptReport]) -> None:
         ended = list(self._just_ended(reports))
@@ -101,11 +101,13 @@ class GraceFolders:
         for record, report in ended:
             assert record.grace is not None
             record.grace.settled = True
+            # The agent's clock may be ahead of slurmctld's: a notice after the end would count as
+            # none.
             if record.grace.shown > 1 and report.ended_at_s:  # the second sweep began after that
-                told_at_s = min(
+                notified_at_s = min(
                     self._memory.mark(record.attempt).told_at_s, report.ended_at_s
                 )  # Slurm's clock
-                self._memory.note(record.attempt, told_at_s=told_at_s)
+                self._memory.note(record.attempt, told_at_s=notified_at_s)
             self._memory.note(record.attempt, saved_at_s=self._saved_at_s(record, report))
 
     def _just_ended(
@@ -118,7 +120,7 @@ class GraceFolders:
                 yield record, report
 
     def _saved_at_s(self, record: AttemptRecord, report: AttemptReport) -> float:
-        """When its last checkpoint was complete, by all signs; not after its end."""
+        """The time of its last complete checkpoint, by all signs; not after its end."""
         mark = self._memory.mark(record.attempt)
         assert record.grace is not None
         signs = [mark.saved_at_s, record.grace.checkpointed_at_s]

@@ -1,4 +1,4 @@
-"""What has this site been ordered to do? The agent's own memory of attempts, on disk.
+"""The journal: the agent's memory, on disk, of what it was ordered to do with each attempt.
 
 It makes an order repeatable: an attempt whose job id is known is never submitted again, one that
 was given up is refused for ever, and one whose outcome is unknown (the agent died inside sbatch)
@@ -26,7 +26,7 @@ from federator.model.workload import AttemptId
 KEEP_S: Final = 30 * 86_400.0
 
 
-class Step(Enum):
+class JournalStep(Enum):
     """``INTENT`` is followed by ``JOB`` or ``VOID``; those two are final."""
 
     INTENT = "intent"  # sbatch was begun; its outcome is not known
@@ -35,10 +35,10 @@ class Step(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class JournalMark:
     """The last word on one attempt."""
 
-    step: Step
+    step: JournalStep
     at_s: float
     user: str  # for whom
     job_id: int = 0
@@ -54,7 +54,7 @@ class Mark:
     late: bool = False  # its job was found by what it had left: another may have its id since
 
 
-_FIELDS: Final = tuple(each.name for each in fields(Mark))
+_FIELDS: Final = tuple(each.name for each in fields(JournalMark))
 
 
 class Served(NamedTuple):
@@ -80,26 +80,29 @@ class MarkIndex:
     """The last word on every attempt, and whose each job is; in memory."""
 
     def __init__(self) -> None:
-        self._marks: dict[AttemptId, Mark] = {}
+        self._marks: dict[AttemptId, JournalMark] = {}
         self._launched: dict[int, Launched] = {}
         self._begun: set[AttemptId] = set()
         self._place: dict[AttemptId, int] = {}  # of the line that began it, or gave it its job
         self._places = itertools.count()
 
-    def remember(self, attempt: AttemptId, mark: Mark) -> None:
+    def remember(self, attempt: AttemptId, mark: JournalMark) -> None:
         """Take this for the last word on an attempt."""
         before = self._marks.get(attempt)
         self._place.setdefault(attempt, next(self._places))
-        if mark.step is Step.INTENT:
+        if mark.step is JournalStep.INTENT:
             self._begun.add(attempt)
         else:
             self._begun.discard(attempt)
-        was_job = before is not None and (before.step, before.job_id) == (Step.JOB, mark.job_id)
-        if mark.step is Step.JOB and not was_job:
+        was_job = before is not None and (before.step, before.job_id) == (
+            JournalStep.JOB,
+            mark.job_id,
+        )
+        if mark.step is JournalStep.JOB and not was_job:
             self._own(attempt, mark)
         self._marks[attempt] = mark
 
-    def _own(self, attempt: AttemptId, mark: Mark) -> None:
+    def _own(self, attempt: AttemptId, mark: JournalMark) -> None:
         """Ids come again: the last one counts, by the order of lines, for clocks jump.
 
         What was found late had its job before it was looked for: a job that was noted since then is
@@ -112,11 +115,11 @@ class MarkIndex:
         self._marks.pop(attempt, None)  # so that a compacted file has this order
         self._place[attempt] = next(self._places)
 
-    def get(self, attempt: AttemptId) -> Mark | None:
+    def get(self, attempt: AttemptId) -> JournalMark | None:
         """The last word on one attempt; None: there is none."""
         return self._marks.get(attempt)
 
-    def marks(self) -> dict[AttemptId, Mark]:
+    def marks(self) -> dict[AttemptId, JournalMark]:
         """The last word on every attempt."""
         return dict(self._marks)
 
@@ -182,7 +185,9 @@ class Journal:
                 last_s = max(mark["at_s"], mark.get("lived_at_s", 0.0))
                 if attempt is not None and now_s - last_s < KEEP_S:
                     known = {name: mark[name] for name in _FIELDS if name in mark}
-                    self.index.remember(attempt, Mark(**(known | {"step": Step(mark["step"])})))
+                    self.index.remember(
+                        attempt, JournalMark(**(known | {"step": JournalStep(mark["step"])}))
+                    )
 
     def _rewrite(self) -> None:
         """Compact: one line for each attempt, put in place in one step."""
@@ -192,6 +197,7 @@ class Journal:
                 file.write(_line(attempt, mark))
             file.flush()
             os.fsync(file.fileno())
+        # A crash before this line leaves the old journal whole, one after it the new one.
         fresh.replace(self._path)
         sync_folder(self._path.parent)
 
@@ -200,7 +206,7 @@ class Journal:
         """The newest term that this site has served."""
         return last_served(self._epoch_path.parent)
 
-    def write(self, attempt: AttemptId, mark: Mark) -> None:
+    def write(self, attempt: AttemptId, mark: JournalMark) -> None:
         """Make a mark durable; ``index`` is not told.
 
         Raises:
@@ -210,9 +216,11 @@ class Journal:
         data = b"\n" + _line(attempt, mark).encode()
         if os.write(self._file, data) != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+        # An order is carried out only after this: an agent that dies inside sbatch must leave its
+        # intent.
         os.fsync(self._file)
 
-    def put(self, attempt: AttemptId, mark: Mark) -> None:
+    def put(self, attempt: AttemptId, mark: JournalMark) -> None:
         """Remember a mark, durably.
 
         Raises:
@@ -228,6 +236,8 @@ class Journal:
             StaleState: a newer daemon has been here, or one of another log.
         """
         before = check_term(self._epoch_path.parent, term, displaces=displaces)
+        # Equal is no news; smaller was refused by check_term, so that a daemon that was replaced
+        # orders nothing here.
         if term.epoch <= before.epoch:
             return
         log_began = term.log_began or before.log_began
@@ -281,7 +291,7 @@ def last_served(folder: Path) -> Served:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename in ``folder`` durable."""
+    """Make a rename in ``write`` durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -289,7 +299,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _line(attempt: AttemptId, mark: Mark) -> str:
+def _line(attempt: AttemptId, mark: JournalMark) -> str:
     said = {
         name: value
         for name, value in asdict(mark).items()

@@ -1,4 +1,4 @@
-"""What the parts of an agent's core share: what is known, and the effects to be carried out."""
+"""The state that the parts of an agent's core share, and the effects they emit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from federator.agent.attempt import AttemptEvent, AttemptState
 from federator.agent.base import Launched
 from federator.agent.effects import AgentEffect, Leased, Send, WriteMark
 from federator.agent.grace import Grace
-from federator.agent.journal import Mark, MarkIndex, Step
+from federator.agent.journal import JournalMark, JournalStep, MarkIndex
 from federator.agent.observations import Now
 from federator.model.reason import Reason
 from federator.model.site import AttemptReport, Leave, SiteJobState
@@ -122,12 +122,13 @@ class AgentMemory:
         """Tell the daemon."""
         self.emit(Send(message=message, otherwise=otherwise))
 
-    def write(self, attempt: AttemptId, mark: Mark) -> int:
+    def write(self, attempt: AttemptId, mark: JournalMark) -> int:
         """Remember a mark, durably; return the number that ``after`` takes."""
+        # The core knows the mark at once; effects that rely on it name this number as ``after``.
         self.index.remember(attempt, mark)
         return self.emit(WriteMark(number=self.number(), attempt=attempt, mark=mark)).number
 
-    def mark(self, attempt: AttemptId) -> Mark:
+    def mark(self, attempt: AttemptId) -> JournalMark:
         """The last word on an attempt that there is one on."""
         mark = self.index.get(attempt)
         assert mark is not None
@@ -161,22 +162,22 @@ class AgentMemory:
         return found
 
     def state_of(self, attempt: AttemptId) -> AttemptState:
-        """Where an attempt stands, by its record, or else by journal and sweep."""
+        """The state of an attempt, by its record, or else by journal and sweep."""
         record, mark = self.records.get(attempt), self.index.get(attempt)
         if record is not None:
             return record.state
         if mark is None:
             return AttemptState.UNKNOWN
-        if mark.step is not Step.JOB:
-            return AttemptState.INTENT if mark.step is Step.INTENT else AttemptState.VOID
-        return standing(self.known.get(attempt))
+        if mark.step is not JournalStep.JOB:
+            return AttemptState.INTENT if mark.step is JournalStep.INTENT else AttemptState.VOID
+        return state_of_report(self.known.get(attempt))
 
     def forget_idle(self, attempt: AttemptId) -> None:
         """Drop a record whose state journal and sweep tell as well."""
         record = self.records.get(attempt)
         if record is None or record.turns or record.grace is not None:
             return
-        if record.state in _TOLD and record.evict_later is None:
+        if record.state in _KNOWN_ANYWAY and record.evict_later is None:
             del self.records[attempt]
 
     # ---- what follows from journal and sweep ----
@@ -189,15 +190,17 @@ class AgentMemory:
         in it yet.
         """
         record = self.records.get(attempt)
+        # sbatch named its job after the sweep had begun: that sweep proves nothing about it.
         if attempt in self.accepted_lately or (record and record.state is AttemptState.LEASING):
             return False
         mark, report = self.index.get(attempt), self.known.get(attempt)
-        if mark is not None and mark.step is Step.VOID:
+        if mark is not None and mark.step is JournalStep.VOID:
             return True
         if report is not None:
             return report.state.ended
-        if mark is None or mark.step is Step.INTENT:
+        if mark is None or mark.step is JournalStep.INTENT:
             return mark is None
+        # slurmctld may show a new job late; until then "not shown" does not mean "over".
         return self.now.unix_s > mark.at_s + SEEN_WITHIN_S
 
     def live(self) -> dict[AttemptId, str]:
@@ -206,12 +209,12 @@ class AgentMemory:
             a: report.user
             for a, report in self.known.items()
             if (mark := self.index.get(a)) is not None
-            and mark.step is Step.JOB
+            and mark.step is JournalStep.JOB
             and not mark.cancelled  # its lease is not made anew
             and not report.state.ended
         }
 
-    def told(self, report: AttemptReport) -> AttemptReport:
+    def with_leave(self, report: AttemptReport) -> AttemptReport:
         """A report, with how the attempt leaves if it was told to."""
         mark = self.index.get(report.attempt)
         if mark is None or not mark.told_at_s:
@@ -220,7 +223,7 @@ class AgentMemory:
         return replace(report, leave=leave)
 
 
-_TOLD = frozenset(
+_KNOWN_ANYWAY = frozenset(
     {
         AttemptState.UNKNOWN,
         AttemptState.SUBMITTED,
@@ -231,14 +234,14 @@ _TOLD = frozenset(
 )
 
 
-def standing(report: AttemptReport | None) -> AttemptState:
+def state_of_report(report: AttemptReport | None) -> AttemptState:
     """The state of an attempt that has a job and is not told to leave."""
     if report is None or report.state is SiteJobState.PENDING:
         return AttemptState.SUBMITTED
     return AttemptState.ENDED if report.state.ended else AttemptState.RUNNING
 
 
-def shown(report: AttemptReport) -> AttemptEvent:
+def event_of_report(report: AttemptReport) -> AttemptEvent:
     """The event that a sweep makes of a report."""
     if report.state is SiteJobState.PENDING:
         return AttemptEvent.SHOWN_WAITING

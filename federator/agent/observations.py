@@ -1,4 +1,4 @@
-"""What the core of an agent is told: orders, answers to its effects, and that time has passed."""
+"""The observations that reach an agent's core: orders, answers to its effects, and time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from federator.wire.client_protocol import Message
 
 
 class Now(NamedTuple):
-    """When something is observed."""
+    """The time of an observation, by two clocks."""
 
     unix_s: float  # may be set back and forth
     elapsed_s: float  # never is

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from federator.agent.effects import SendKept
-from federator.agent.journal import Mark, Step
+from federator.agent.effects import SendRemembered
+from federator.agent.journal import JournalMark, JournalStep
 from federator.agent.memory import AgentMemory
 from federator.agent.sweeping import Sweeper
 from federator.agent.vanished import Endings, Vanished
 from federator.model.site import AttemptReport
 from federator.model.workload import AttemptId
-from federator.wire.agent_protocol import Kept, RecoverAsk, RecoverDone
+from federator.wire.agent_protocol import RecoverAsk, RecoverDone, RememberedAttempt
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class Recall:
             self._tell(question)
 
     def settled(self, attempt: AttemptId) -> None:
-        """What has become of an attempt is certain."""
+        """Note that an attempt's fate is certain."""
         for question in list(self._questions):
             if attempt in question.waits_for:
                 question.waits_for.discard(attempt)
@@ -83,14 +83,16 @@ class Recall:
         hidden = [a for a in marks if a not in memory.known]
         self._vanished.endings_of(hidden, lambda found: self._send(question, marks, found))
 
-    def _send(self, question: _Question, marks: dict[AttemptId, Mark], found: Endings) -> None:
+    def _send(
+        self, question: _Question, marks: dict[AttemptId, JournalMark], found: Endings
+    ) -> None:
         memory, ask = self._memory, question.ask
         reports = {a: memory.known[a] for a in marks if a in memory.known} | {**found}
         reports = {r.attempt: r for r in memory.index.located(reports.values())}
         kept = [_kept(a, mark, reports.get(a)) for a, mark in marks.items()]
         if not ask.attempts:
             kept += self._unmarked()
-        effect = SendKept(ask_id=ask.ask_id, kept=tuple(kept))
+        effect = SendRemembered(ask_id=ask.ask_id, kept=tuple(kept))
 
         def answer() -> None:
             memory.emit(effect)
@@ -98,25 +100,27 @@ class Recall:
         unknown = [a for a in ask.attempts if a not in question.known_before]
         self._vanished.tell(unknown, answer)
 
-    def _unmarked(self) -> list[Kept]:
-        """What lives here and the journal does not know (any more): it must not run elsewhere too.
+    def _unmarked(self) -> list[RememberedAttempt]:
+        """Live attempts that the journal does not know (any more): they must not run elsewhere too.
 
         Its comment alone names it, so its user may have made it up; an order of that user tells.
         """
         memory = self._memory
         return [
-            Kept(attempt=a, user=report.user, site_job_id=report.site_job_id, report=report)
+            RememberedAttempt(
+                attempt=a, user=report.user, site_job_id=report.site_job_id, report=report
+            )
             for a, report in memory.known.items()
             if memory.index.get(a) is None and not report.state.ended
         ]
 
 
-def _kept(attempt: AttemptId, mark: Mark, report: AttemptReport | None) -> Kept:
-    return Kept(
+def _kept(attempt: AttemptId, mark: JournalMark, report: AttemptReport | None) -> RememberedAttempt:
+    return RememberedAttempt(
         attempt=attempt,
         user=mark.user,
         site_job_id=mark.job_id,
-        void=mark.step is Step.VOID,
+        void=mark.step is JournalStep.VOID,
         withdrawn=mark.withdrawn,
         cancelled=mark.cancelled,
         report=report,

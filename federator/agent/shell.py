@@ -1,7 +1,7 @@
 """Runs an agent: carries what happens to its core, and has carried out what that decides.
 
 It reads orders, waits for answers and for time to pass, and serves what concerns no attempt: the
-researchers' socket, site checks, the removal of old checkpoints, the figures of tenants. The agent
+users' socket, site checks, the removal of old checkpoints, the figures of tenants. The agent
 ends when its channel does: what runs runs on.
 """
 
@@ -18,12 +18,13 @@ from typing import Any, Protocol
 from federator.agent.acts import SiteActs
 from federator.agent.agent_log import LoggedChannel
 from federator.agent.base import SiteDriver, SiteInspector
+from federator.agent.checkpoint_cleanup import Tidier
+from federator.agent.client_relay import Relay
 from federator.agent.config import AgentConfig
 from federator.agent.core import AgentCore
 from federator.agent.effects import AgentEffect, WakeAt, WriteMark
-from federator.agent.greeting import SILENCE_S, term_of
+from federator.agent.handshake import SILENCE_S, term_of
 from federator.agent.journal import Journal
-from federator.agent.kept_orders import KeptOrders
 from federator.agent.observations import (
     AgentObservation,
     HungUp,
@@ -32,11 +33,10 @@ from federator.agent.observations import (
     Started,
     Woken,
 )
-from federator.agent.relay import Relay
-from federator.agent.searching import INTENT_HORIZON_S
+from federator.agent.order_archive import OrderArchive
+from federator.agent.sbatch_search import INTENT_HORIZON_S
+from federator.agent.site_check import Verifier
 from federator.agent.spool import Acting, Spool
-from federator.agent.tidying import Tidier
-from federator.agent.verifying import Verifier
 from federator.errors import SiteUnavailable, StaleState
 from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
@@ -52,8 +52,8 @@ from federator.wire.agent_protocol import (
     to_agent_decoder,
 )
 from federator.wire.client_protocol import Message
+from federator.wire.client_socket import ClientSocket, Listen
 from federator.wire.framing import ByteReader, read_frame
-from federator.wire.researchers import Listen, ResearcherSocket
 
 
 class AgentDriver(SiteDriver, SiteInspector, Protocol):
@@ -71,7 +71,7 @@ class Agent:
         clock: returns Unix time.
         knows_user: tells whether a user has an account at this site.
         acting: does what may take long in the spool; by default a thread.
-        listen: serves the researchers' socket; by default a unix one.
+        listen: serves the users' socket; by default a unix one.
     """
 
     def __init__(  # noqa: PLR0913 - each is one edge of the agent
@@ -84,7 +84,7 @@ class Agent:
         knows_user: Callable[[str], bool],
         clock: Callable[[], float] = time.time,
         acting: Acting | None = None,
-        listen: Listen = lambda answer, path: ResearcherSocket(answer).listen(path),
+        listen: Listen = lambda answer, path: ClientSocket(answer).listen(path),
     ) -> None:
         self._config = config
         self._driver = driver
@@ -96,7 +96,7 @@ class Agent:
         spool_dir = Path(config.spool_dir) if config.spool_dir else None
         self._spool = Spool(spool_dir, config.site, clock, acting)
         self._verifier = Verifier(driver, self._spool, clock, knows_user)
-        self._kept = KeptOrders(Path(config.state_dir), clock())
+        self._kept = OrderArchive(Path(config.state_dir), clock())
         self._relay = Relay(self._send)
         self._acts = SiteActs(
             driver,
@@ -128,7 +128,7 @@ class Agent:
         """
         await self._introduce(welcome)
         core = AgentCore(
-            self._config.site, self._journal.index, self._kept.endings(), self._now(), welcome
+            self._config.site, self._journal.index, self._kept.ends(), self._now(), welcome
         )
         self._core, self._welcome = core, welcome
         self._tidier = Tidier(
@@ -288,7 +288,7 @@ class Agent:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        """What nobody foresaw ends the agent: a new one starts from what is on disk."""
+        """End the agent on an unforeseen error: a new one starts from what is on disk."""
         self._settled.set()
         if not self._failure.done():
             self._failure.set_exception(error)

@@ -1,11 +1,11 @@
-"""What does an agent leave for its site's own hooks? Tickets, leases, and figures of the tenants.
+"""The spool: tickets, leases and tenants' figures that the agent leaves for its site's hooks.
 
 The spool is a folder that the hosts of agent and slurmctld and all compute nodes see:
 
 * ``tickets/TOKEN`` opens the federation's partition to one submission; there while sbatch runs.
 * ``leases/W.A`` says that an attempt may start; made before sbatch, gone when the attempt is over,
   given up or never submitted. The first prolog ties it to its job with ``leases/W.A.job``.
-* ``starts/perl-ruby/W.A`` consumes the lease where no prolog does: see ``starter``.
+* ``starts/perl-ruby/W.A`` consumes the lease where no prolog does: see ``lease_wrapper``.
 * ``admission.tsv`` says what each tenant may have and has, and what GPU models there are.
 * ``site`` has the name of the one site whose spool this is.
 
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from federator.agent import spool_folder
-from federator.agent.starter import Starter
+from federator.agent.lease_wrapper import Starter
 from federator.errors import SiteUnavailable
 from federator.model.site import GpuModel
 from federator.model.workload import AttemptId
@@ -128,18 +128,18 @@ class Spool:
         self._rests_s = 0.0  # until the next look
         self._looked = False  # it is there, and this site's
         self._tidied = False  # since the last look
-        self._untold: Callable[[], str] | None = None  # what admission.tsv should say
+        self._unwritten_admission: Callable[[], str] | None = None  # what admission.tsv should say
         self.trouble = "" if folder is None else "it has not been looked at yet"
         """Why it cannot be used now; "": it can."""
 
     @property
     def folder(self) -> Path | None:
-        """Where it is; None: the site has none."""
+        """The spool's folder; None: the site has none."""
         return self._folder
 
     @property
     def leased(self) -> frozenset[AttemptId]:
-        """Who has a lease, as far as is known."""
+        """The attempts that have a lease, as far as is known."""
         return frozenset(self._leased)
 
     async def look(self) -> None:
@@ -155,7 +155,7 @@ class Spool:
             self._leased, self._looked, self.trouble = set(found), True, ""
             self._tidied = False
             self._looked_at_s, self._rests_s = self._clock(), TIDY_S
-            await self._tell_admission()
+            await self._write_pending_admission()
 
     async def examine(self) -> tuple[int, int]:
         """Try it now; return the owner's UID and the mode of the folder.
@@ -174,7 +174,7 @@ class Spool:
     async def open(self, attempt: AttemptId, user: str, starter: Starter | None = None) -> str:
         """Make an attempt's lease and a ticket; return the ticket's token, "" without a spool.
 
-        With a ``starter`` its script is started by that.
+        With a ``lease_wrapper`` its script is started by that.
 
         Leases of earlier attempts of the workload go: whoever orders this one has given them up.
 
@@ -298,18 +298,18 @@ class Spool:
     ) -> None:
         """Replace admission.tsv, now or as soon as that is possible again."""
         tenants = tuple(tenants)
-        self._untold = lambda: admission_text(tenants, gpus, self._clock())
-        await self._tell_admission()
+        self._unwritten_admission = lambda: admission_text(tenants, gpus, self._clock())
+        await self._write_pending_admission()
 
-    async def _tell_admission(self) -> None:
-        told = self._untold
-        if self._folder is None or told is None or not self._looked:
+    async def _write_pending_admission(self) -> None:
+        text_now = self._unwritten_admission
+        if self._folder is None or text_now is None or not self._looked:
             return
-        folder, text = self._folder, told()
+        folder, text = self._folder, text_now()
         with suppress(SiteUnavailable):
             await self._acted(lambda: spool_folder.write_admission(folder, text))
-            if self._untold is told:
-                self._untold = None
+            if self._unwritten_admission is text_now:
+                self._unwritten_admission = None
 
     async def _acted(self, act: Callable[[], _T]) -> _T:
         """Act, and remember how it went.

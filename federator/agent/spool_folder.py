@@ -1,4 +1,4 @@
-"""How do files get into a spool and out of it? All of this runs in the spool's own thread.
+"""Reads and writes the files of a spool; all of this runs in the spool's own thread.
 
 Only ``leases`` may be written by others, who may put anything there under any name: names are
 numbers, contents go in place in one step, and only regular files of the folder's owner count. What
@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from federator.agent.starter import FOLDER, Starter
+from federator.agent.lease_wrapper import FOLDER, Starter
 from federator.model.workload import AttemptId, WorkloadId
 
 JUNK_AGE_S: Final = 3600.0  # of what is no lease; a prolog may just be making its own
@@ -295,7 +295,7 @@ def _name(attempt: AttemptId) -> str:
 
 
 def ticket(folder: Path, token: str) -> Path:
-    """Where a ticket lies."""
+    """The path of a ticket."""
     return folder / "tickets" / token
 
 

@@ -13,12 +13,12 @@ from typing import Final, Protocol
 
 import msgspec
 
-from federator.agent.base import Sweep, told_apart
+from federator.agent.base import Sweep, federated_and_local
 from federator.agent.effects import Failure, KeepAlive, MakeSweep, NoteEndings, SettleLeases
-from federator.agent.journal import Step
+from federator.agent.journal import JournalStep
 from federator.agent.memory import AgentMemory
-from federator.agent.setbacks import Setbacks
-from federator.agent.told import Told
+from federator.agent.report_diff import ReportDiff
+from federator.agent.requeue_causes import RequeueCauses
 from federator.model.site import AttemptReport, GpuModel, RunningJob, SiteJobState
 from federator.model.workload import AttemptId
 from federator.sched.bid.site_scheduler import described, summarise
@@ -50,7 +50,7 @@ class Followers(Protocol):
         ...
 
     def swept(self, number: int) -> None:
-        """What is known has been renewed by the sweep of that number."""
+        """Note that the sweep of that number has renewed what is known."""
         ...
 
     def blind(self, number: int) -> None:
@@ -67,7 +67,7 @@ class Followers(Protocol):
 
 
 class Sweeper:
-    """When to look, and what becomes of it.
+    """Decides when to sweep, and takes what a sweep shows.
 
     Args:
         memory: shared.
@@ -82,8 +82,8 @@ class Sweeper:
         self._gpus = gpus
         self._poll_interval_s = poll_interval_s
         self._followers: Followers | None = None
-        self._setbacks = Setbacks(memory.scheduler.held_nodes)
-        self._told = Told()
+        self._setbacks = RequeueCauses(memory.scheduler.held_nodes)
+        self._report_diff = ReportDiff()
         self._number = 0  # of the last sweep that was begun
         self._begun_s = self._ended_s = -inf
         self._sweep: Sweep | None = None  # whose folders are being looked into, or leases settled
@@ -113,11 +113,13 @@ class Sweeper:
 
     def when_swept(self, then: Callable[[bool], None]) -> None:
         """Call this after a sweep that begins from now on; with False if Slurm did not answer."""
+        # The sweep under way may have begun before what the caller waits for, so it does not
+        # count.
         self._waiters.append((self.next_number, then))
         self._wanted = True
 
     def next_s(self) -> float:
-        """When ``wake`` is to be called."""
+        """The time at which ``wake`` is to be called."""
         if self._running:
             return inf
         if self._wanted:
@@ -146,7 +148,7 @@ class Sweeper:
 
     def _failed(self, detail: str) -> None:
         assert self._followers is not None
-        self._told.forget()  # after trouble everything is told again
+        self._report_diff.reset()  # after trouble everything is told again
         self._memory.send(Trouble(detail=detail))
         self._followers.blind(self._number)
         self._end(ok=False)
@@ -159,8 +161,10 @@ class Sweeper:
             return
         memory, now_s = self._memory, self._memory.now.elapsed_s
         self.swept_at_s = now_s
+        # A slow slurmctld is asked less often, or sweeps would be all that it does.
         self.rest_s = REST_PER_SWEEP * max(0.0, now_s - self._begun_s)
         self._sweep = sweep
+        # Only genuine reports go on: any user may write any attempt into a job's comment.
         self._reports = self._setbacks.complete(memory.index.genuine(sweep.attempts), sweep.nodes)
         looks = [each.looks(self._reports) for each in self._followers.completing()]
         self._open = {number for numbers in looks for number in numbers}
@@ -175,7 +179,7 @@ class Sweeper:
                 self._complete()
 
     def _complete(self) -> None:
-        """What the sweep shows is known from now on."""
+        """Take the sweep as what is known from now on."""
         assert self._followers is not None
         assert self._sweep is not None
         memory, sweep, known = self._memory, self._sweep, self._reports
@@ -188,7 +192,9 @@ class Sweeper:
         self.sees_all_nodes = sweep.nodes_complete
         self._followers.swept(self._number)
         self._keep_live()
-        running, local = told_apart(sweep.holders, {a: r.site_job_id for a, r in known.items()})
+        running, local = federated_and_local(
+            sweep.holders, {a: r.site_job_id for a, r in known.items()}
+        )
         visible = {a for a, r in known.items() if r.state is not SiteJobState.PENDING}
         memory.scheduler.update(
             described(sweep.nodes, self._gpus),
@@ -200,12 +206,12 @@ class Sweeper:
         memory.emit(SettleLeases(number=memory.number()))
 
     def _keep_live(self) -> None:
-        """What lives is not forgotten, however long ago it was ordered."""
+        """Keep the orders of what lives, however long ago they came."""
         memory, now_s = self._memory, self._memory.now.unix_s
         for attempt in memory.live():
             mark = memory.index.get(attempt)
             assert mark is not None
-            if mark.step is Step.JOB and now_s > max(mark.at_s, mark.lived_at_s) + LIVES_S:
+            if mark.step is JournalStep.JOB and now_s > max(mark.at_s, mark.lived_at_s) + LIVES_S:
                 memory.write(attempt, replace(mark, lived_at_s=now_s))
                 memory.emit(KeepAlive(attempt=attempt, at_s=now_s))
 
@@ -226,16 +232,16 @@ class Sweeper:
         assert self._followers is not None
         memory, scheduler = self._memory, self._memory.scheduler
         partitions = summarise(sweep.nodes, scheduler.partitions)
-        news = self._told.news(
+        report = self._report_diff.next_report(
             memory.known, memory.accepted_lately, scheduler.capacity, partitions, sweep
         )
-        if news is None:
+        if report is None:
             return
-        gone = news.gone
-        located = memory.index.located(news.attempts)
-        news = msgspec.structs.replace(news, gone=(), attempts=located)
-        if news.attempts or news.complete or news.capacity or news.partitions or not gone:
-            memory.send(news)
+        gone = report.gone
+        located = memory.index.located(report.attempts)
+        report = msgspec.structs.replace(report, gone=(), attempts=located)
+        if report.attempts or report.complete or report.capacity or report.partitions or not gone:
+            memory.send(report)
         if gone:
             self._followers.vanished(gone)
 

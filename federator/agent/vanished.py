@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from federator.agent.base import Missing
 from federator.agent.effects import AskAccounts
-from federator.agent.journal import Step
+from federator.agent.journal import JournalStep
 from federator.agent.memory import AgentMemory
 from federator.model.site import AttemptReport
 from federator.model.workload import AttemptId
@@ -36,7 +36,7 @@ class Vanished:
         self._doubtful: set[AttemptId] = set()  # were to end; the next sweep may not show them
         self._asked: dict[int, _Asked] = {}
 
-    def doubt(self, attempt: AttemptId) -> None:
+    def expect_end(self, attempt: AttemptId) -> None:
         """It was to end: what is not seen any more has ended, or its user has renamed it."""
         self._doubtful.add(attempt)
 
@@ -77,7 +77,7 @@ class Vanished:
             for a in attempts
             if a not in found
             and (mark := memory.index.get(a)) is not None
-            and mark.step is Step.JOB
+            and mark.step is JournalStep.JOB
         )
         if not missing:
             then(found)

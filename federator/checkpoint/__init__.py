@@ -1,4 +1,4 @@
-"""How does a training script keep its state, so that it goes on elsewhere when it is preempted?
+"""Keeps a training script's state, so that it goes on elsewhere when it is preempted.
 
 This is the one package that runs in the users' own Python: 3.8 or later, the standard library and
 nothing else of federator. The folder may be copied next to a script. Docs: docs/checkpointing.md.

@@ -1,4 +1,4 @@
-"""How does a script that is not Python see the deadline, and answer?
+"""The command by which a script that is not Python sees the deadline, and acknowledges it.
 
 usage: python -m federator.checkpoint ack|deadline|dir|touch
 """

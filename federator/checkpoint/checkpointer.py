@@ -1,4 +1,4 @@
-"""When does a training save its state, and what does it do when it is told to leave?
+"""Saves a training's state when that is due, and ends it when it must leave.
 
 The loop tells ``Checkpointer.step`` of each finished step. All is decided there, by all ranks
 together, and never in a signal handler: save because it is time to, or save, acknowledge and end.

@@ -1,4 +1,4 @@
-"""How is a checkpoint put on disk so that a crash at any moment leaves the one before it whole?
+"""Writes checkpoints to disk so that a crash at any moment leaves the one before it whole.
 
 A checkpoint is a folder ``ckpt-<number>-step-<step>``: for each rank that writes, ``state-<rank>``
 (a file or a folder, as the caller's ``save`` likes) and a seal beside it with the size and CRC-32
@@ -199,7 +199,7 @@ def make_folder(path: Path) -> None:
 
 
 def _bits_of(folder: Path) -> int:
-    """Return the permission bits for what is in ``folder``; /tmp's are nobody's wish."""
+    """Return the permission bits for what is in ``write``; /tmp's are nobody's wish."""
     mode = folder.stat().st_mode
     return mode & (0o755 if mode & stat.S_ISVTX else 0o777)
 

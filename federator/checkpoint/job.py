@@ -1,4 +1,4 @@
-"""What does the federation tell the job that runs here, and how does the job answer?
+"""The running job as the federation describes it, and the job's answers.
 
 All of it is environment and small files in ``$FED_CHECKPOINT_DIR/.fed``; outside the federation
 nothing is set, nobody tells, and answers go nowhere.

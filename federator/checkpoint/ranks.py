@@ -1,4 +1,4 @@
-"""Which of several ranks is this, and how do they decide something together?
+"""The rank of this process, and decisions that several ranks take together.
 
 torch is never imported here: when the script has not done so, there is no process group to ask.
 """

@@ -1,4 +1,4 @@
-"""Has a signal told this process to leave?"""
+"""Notes that a signal has warned this process to leave."""
 
 from __future__ import annotations
 

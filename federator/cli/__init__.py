@@ -1,1 +1,1 @@
-"""Commands: ``federator`` for admins; ``fsbatch fsqueue fscancel fsinfo`` for researchers."""
+"""Commands: ``federator`` for admins; ``fsbatch fsqueue fscancel fsinfo`` for users."""

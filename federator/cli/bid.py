@@ -1,4 +1,4 @@
-"""``federator bid``: what would a site bid, or why does it refuse? Offline, from two files."""
+"""``federator bid``: shows offline, from two files, what a site would bid or why it refuses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from federator.cli.bid_files import read_request, read_snapshot
 from federator.cli.fsqueue import folded
-from federator.cli.words import alternative_text, printable, reason_text, refusal_text
+from federator.cli.text import alternative_text, printable, reason_text, refusal_text
 from federator.model.message import SiteAnswer
 from federator.model.plan import Bid, BidRequest
 from federator.model.reason import Reason, Refusal

@@ -1,4 +1,4 @@
-"""What do snapshot.json and request.json say? Parsed, checked, every mistake named by its place."""
+"""Parses and checks snapshot.json and request.json; every error names its place."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ShareFields(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OccupantFields(Struct, frozen=True, forbid_unknown_fields=True):
-    """One of ``running``."""
+    """One of ``running_jobs``."""
 
     id: _Id
     priority: _Priority

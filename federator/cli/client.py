@@ -155,7 +155,7 @@ def ask(message: Call, tell: Callable[[str], None], patience_s: float = PATIENCE
         SiteUnavailable: none was.
     """
     until_s, pause_s = time.monotonic() + patience_s, FIRST_PAUSE_S
-    in_doubt = told = False
+    in_doubt = announced = False
     while True:
         try:
             reply = call(message)
@@ -168,9 +168,9 @@ def ask(message: Call, tell: Callable[[str], None], patience_s: float = PATIENCE
             failure = SiteUnavailable(reply.message)  # it says nothing of the tries before
         if time.monotonic() + pause_s > until_s:
             raise NoAnswer(str(failure)) if in_doubt else failure
-        if not told:
+        if not announced:
             tell(f"{failure}; trying again for {patience_s:.0f} s")
-        told = True
+        announced = True
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 

@@ -1,4 +1,4 @@
-"""``federator experiment``: what do the policies do beside each other? A report and its data."""
+"""``federator experiment``: compares policies; writes a report and its data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 
 from federator.cli.out_file import out_file
 from federator.cli.progress import progress_bar
-from federator.cli.words import printable
+from federator.cli.text import printable
 from federator.errors import InvalidRequest
 from federator.sim.experiments.base import DataTable, ExperimentResult, parameters_of
 from federator.sim.experiments.registry import EXPERIMENTS, experiment_entry

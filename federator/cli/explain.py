@@ -9,9 +9,9 @@ import click
 
 from federator.cli.client import call
 from federator.cli.fsqueue import ENDED, folded, shown_id
-from federator.cli.preemption_words import Line, preemption_lines
+from federator.cli.preemption_text import Line, preemption_lines
 from federator.cli.queue_json import iso, json_of
-from federator.cli.rank_words import (
+from federator.cli.rank_text import (
     counted,
     credit_text,
     duration,
@@ -20,7 +20,7 @@ from federator.cli.rank_words import (
     priority_text,
     standing_text,
 )
-from federator.cli.words import listed, printable, reason_text, refusal_text, unexpected
+from federator.cli.text import listed, printable, reason_text, refusal_text, unexpected
 from federator.errors import InvalidRequest
 from federator.model.lifecycle import WorkloadState
 from federator.model.score import Score
@@ -79,8 +79,8 @@ def _state(row: QueueRow, now_s: float) -> Iterator[Line]:
         "started": row.started_at_s,
         "ended": row.ended_at_s,
     }
-    told = [f"{what} {duration(now_s - at_s)} ago" for what, at_s in times.items() if at_s]
-    yield "State", ", ".join([row.state, *told])
+    ages = [f"{what} {duration(now_s - at_s)} ago" for what, at_s in times.items() if at_s]
+    yield "State", ", ".join([row.state, *ages])
     yield "Times", ", ".join(f"{what} {iso(at_s)}" for what, at_s in times.items() if at_s)
     if row.state in ENDED:
         yield "Ended", _ending(row)
@@ -98,8 +98,8 @@ def _state(row: QueueRow, now_s: float) -> Iterator[Line]:
 
 
 def _ending(row: QueueRow) -> str:
-    told = row.signal or row.exit_code is not None
-    words = [row.site_state] if row.site_state and told else []
+    known = row.signal or row.exit_code is not None
+    words = [row.site_state] if row.site_state and known else []
     if row.signal:
         words.append(f"signal {row.signal}")
     elif row.exit_code is not None:

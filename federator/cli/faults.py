@@ -1,4 +1,4 @@
-"""``federator faults``: is anything lost, or run twice? Histories of faults, each of a seed."""
+"""``federator faults``: runs histories of faults by seed, and reports lost or doubled work."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import msgspec
 
 from federator import __version__
 from federator.cli import pipe
-from federator.cli.words import printable
+from federator.cli.text import printable
 from federator.errors import FederatorError, InvalidRequest
 
 

@@ -14,7 +14,7 @@ import msgspec
 from federator import __version__
 from federator.cli import pipe
 from federator.cli.client import NoAnswer, ask, call
-from federator.cli.words import is_utf8, printable, reason_text, refusal_text, unexpected
+from federator.cli.text import is_utf8, printable, reason_text, refusal_text, unexpected
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
 from federator.model.submission import Option, ScriptEncoding, Submission
 from federator.slurm.options.options import (
@@ -300,7 +300,7 @@ def _submit(order: Order, key: str) -> int:
     )
     reply = _expect(_queued(message))
     if message.test_only:
-        from federator.cli.bids_shown import print_bids  # noqa: PLC0415  # slow: plans and bids
+        from federator.cli.bid_text import print_bids  # noqa: PLC0415  # slow: plans and bids
 
         return print_bids(reply, as_json="json" in order.client)
     if not isinstance(reply, SubmitReply):

@@ -10,7 +10,7 @@ import msgspec
 from federator.cli import flags
 from federator.cli.client import ask
 from federator.cli.flags import Flag, Given, Program
-from federator.cli.words import listed, my_name, printable, unexpected
+from federator.cli.text import listed, my_name, printable, unexpected
 from federator.errors import InvalidRequest
 from federator.wire.client_protocol import CancelCall, CancelReply, ErrorReply
 

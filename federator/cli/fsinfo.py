@@ -10,7 +10,7 @@ import msgspec
 from federator.cli import flags
 from federator.cli.client import call
 from federator.cli.flags import Flag, Given, Program
-from federator.cli.words import printable, unexpected
+from federator.cli.text import printable, unexpected
 from federator.errors import InvalidRequest
 from federator.model.partition import PartitionSummary
 from federator.wire.client_protocol import ErrorReply, SiteRow, SitesCall, SitesReply

@@ -12,9 +12,9 @@ from typing import Final
 from federator.cli import flags
 from federator.cli.client import call
 from federator.cli.flags import Flag, Given, Program, SlurmsOwn
-from federator.cli.preemption_words import preemption_lines
-from federator.cli.rank_words import rank_text
-from federator.cli.words import listed, my_name, printable, reason_text, refusal_text, unexpected
+from federator.cli.preemption_text import preemption_lines
+from federator.cli.rank_text import rank_text
+from federator.cli.text import listed, my_name, printable, reason_text, refusal_text, unexpected
 from federator.errors import InvalidRequest
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.reason import ReasonCode

@@ -1,4 +1,4 @@
-"""``federator generate``: what shall be replayed if there is no trace? Jobs made up by a seed."""
+"""``federator generate``: makes up a trace of jobs by a seed, where there is none to replay."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from federator.cli.out_file import out_file, spare_inputs
-from federator.cli.words import printable
+from federator.cli.text import printable
 from federator.errors import InvalidRequest
 from federator.sim.generate.sia import SIA_VARIANTS, sia_workload
 from federator.sim.importers.trace_write import write_pools, write_trace

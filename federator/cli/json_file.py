@@ -1,4 +1,4 @@
-"""What is wrong with a JSON file, and where? One line with file, place, and what was expected."""
+"""Describes an error in a JSON file in one line: file, place, and what was expected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``federator log``: is the event log sound, what does it say, and what did it say then?"""
+"""``federator log``: verifies the event log, prints it, and shows a past state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import msgspec
 from federator.cli.fsqueue import render
 from federator.cli.out_file import out_file
 from federator.cli.queue_json import json_of
-from federator.cli.words import counted, printable
+from federator.cli.text import counted, printable
 from federator.errors import DamagedLog, InvalidRequest, StoreError
 from federator.sched.passes.federation import Federation
 from federator.store.base import Store

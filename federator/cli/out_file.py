@@ -1,4 +1,4 @@
-"""How does a command write a result? All of it or nothing, and never over what it reads."""
+"""Writes a command's result whole or not at all, and never over what the command reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far is it? A bar on stderr, for commands that take a while."""
+"""A progress bar on stderr, for commands that take a while."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does queue.json say? Parsed, checked, and every mistake named by file and place in it."""
+"""Parses and checks queue.json; every error names the file and the place in it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _Jobs = Annotated[tuple[JobFields, ...], Meta(min_length=1)]
 
 
 class RunningFields(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """One of ``running``."""
+    """One of ``running_jobs``."""
 
     id: _Id
     tenant: str

@@ -1,4 +1,4 @@
-"""``federator rank``: in which order would a queue be tried, and why? Offline, from two files."""
+"""``federator rank``: orders a queue offline, from two files, and says why."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from federator.cli.queue_file import OfflineQueue, read_queue
-from federator.cli.words import printable, reason_text
+from federator.cli.text import printable, reason_text
 from federator.config import load_config
 from federator.model.reason import Reason
 from federator.model.tenant import Tenancy
 from federator.sched.passes.cycle import limit_refusal
+from federator.sched.queue.quota_status import QuotaReport, Shortfall
 from federator.sched.queue.ranking import CreditRanking
-from federator.sched.queue.standing import QuotaReport, Shortfall
 from federator.sched.state.backlog import Backlog, Lane
 from federator.sched.state.credit import CreditWeights
 from federator.sched.state.holdings import Charge, Holdings

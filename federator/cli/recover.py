@@ -1,4 +1,4 @@
-"""``federator recover``: how is a lost queue built anew?"""
+"""``federator recover``: rebuilds a lost queue from the sites and an export."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from federator.cli.words import counted
+from federator.cli.text import counted
 from federator.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def _recovered(
     try:
         epoch = led_empty_store(store, int(now_s))
         term = Served(epoch, config.federation, known.log_began or epoch)
-        told = asyncio.run(ask_all(config, asked, term, transport_of))
-        found = rebuild(config, records, told, time.time(), epoch)
+        by_site = asyncio.run(ask_all(config, asked, term, transport_of))
+        found = rebuild(config, records, by_site, time.time(), epoch)
         store.compact(found.records)  # in pages: a store may refuse so many at once
     finally:
         store.close()
@@ -84,17 +84,17 @@ def _as_json(found: Recovered, without: Sequence[str]) -> dict[str, object]:
         "pending": found.pending,
         "from_sites": found.from_sites,
         "ended": found.ended,
-        "told": {str(site): number for site, number in found.told.items()},
+        "told": {str(site): number for site, number in found.attempts_of.items()},
         "without": list(without),
         "unknown": list(found.unknown),
     }
 
 
 def _lines(found: Recovered, without: Sequence[str]) -> list[str]:
-    told = ", ".join(f"{site} {number}" for site, number in found.told.items())
+    counts = ", ".join(f"{site} {number}" for site, number in found.attempts_of.items())
     lines = [
         f"a new log of {counted(len(found.records), 'record')}, epoch {found.epoch}",
-        f"attempts that sites told of: {told or 'none'}",
+        f"attempts that sites told of: {counts or 'none'}",
         f"at sites now: {found.at_sites}; pending: {found.pending}",
         f"not in the export, known from sites: {found.from_sites}",
         f"ended since the export: {found.ended}",

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 import msgspec
 
+from federator.cli.text import printable
 from federator.cli.usage import exit_status
-from federator.cli.words import printable
 from federator.errors import ConfigError, SiteUnavailable, StoreError
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ def daemon(config: Path, log_level: str, verbose: bool, displace: bool) -> None:
         DaemonEdges(beside=in_a_thread),
         displaces=displace,
     )
-    asyncio.run(_until_told(service))
+    asyncio.run(_until_signalled(service))
 
 
-async def _until_told(service: Daemon) -> None:
+async def _until_signalled(service: Daemon) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, service.stop)
     try:
@@ -146,7 +146,7 @@ def agent(config: Path, log_level: str | None) -> None:
 
 async def _serve(settings: AgentConfig) -> None:
     from federator.agent.accounts import Accounts  # noqa: PLC0415
-    from federator.agent.greeting import await_welcome, refuse_strangers, take_over  # noqa: PLC0415
+    from federator.agent.handshake import await_welcome, refuse_foreign_daemon, take_over  # noqa: PLC0415
     from federator.agent.journal import Journal  # noqa: PLC0415
     from federator.agent.shell import Agent  # noqa: PLC0415
     from federator.slurm.driver import open_driver  # noqa: PLC0415
@@ -159,7 +159,7 @@ async def _serve(settings: AgentConfig) -> None:
         loop.add_signal_handler(number, reader.feed_eof)  # as if the daemon had hung up
     folder = Path(settings.state_dir)
     welcome = await await_welcome(reader, pipe.write)
-    refuse_strangers(folder, settings.site, welcome, pipe.write)
+    refuse_foreign_daemon(folder, settings.site, welcome, pipe.write)
     lock = await take_over(folder, welcome.epoch)
     try:
         service = Agent(

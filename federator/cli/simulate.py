@@ -1,4 +1,4 @@
-"""``federator simulate``: what would a policy have done with these jobs? A trace, replayed."""
+"""``federator simulate``: replays a trace of jobs under a policy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from federator.cli.out_file import out_file, spare_inputs
 from federator.cli.progress import progress_bar
-from federator.cli.words import printable, slurm_span
+from federator.cli.text import printable, slurm_span
 from federator.errors import InvalidRequest
 from federator.sim.importers.trace_csv import read_pools
 from federator.sim.importers.trace_file import read_any_trace

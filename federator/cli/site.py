@@ -12,9 +12,9 @@ from federator.cli.verify import verify
 from federator.config import FederationConfig, SiteConfig, load_config
 from federator.errors import ConfigError, InvalidRequest
 from federator.model.workload import SiteName
-from federator.site_installer import folder, names
-from federator.site_installer.contents import KitSettings, kit
-from federator.site_installer.texts import ACCOUNT, SPOOL_DIR
+from federator.site_installer import validation, write
+from federator.site_installer.files import KitSettings, kit
+from federator.site_installer.templates import ACCOUNT, SPOOL_DIR
 from federator.slurm.generations import SUPPORTED_SLURM
 
 _CONFIG = click.Path(path_type=Path)
@@ -60,8 +60,8 @@ def render(  # noqa: PLR0913, PLR0917 - one for each option
     loaded = load_config(config)
     settings = _settings(loaded, name, slurm, nodes, spool)
     target = output if output is not None else Path(f"{settings.site}-kit")
-    files = kit(settings, folder.trees(), folder.scripts())
-    folder.write(files, target)
+    files = kit(settings, write.trees(), write.scripts())
+    write.write(files, target)
     if as_json:
         paths = [file.path for file in files]
         print(json.dumps({"site": name, "output": str(target.absolute()), "files": paths}))
@@ -86,14 +86,14 @@ def _settings(
     users = {user for tenant in loaded.tenants.values() for user in tenant.users}
     return KitSettings(
         federation=loaded.federation,
-        site=names.name("sites", name),
+        site=validation.name("sites", name),
         version=__version__,
-        account=names.account(f"{at}.ssh.user", found.ssh.user) if found.ssh else ACCOUNT,
-        users=tuple(names.name("tenants: users", user) for user in sorted(users)),
-        partitions=tuple(names.name(f"{at}.partitions", part) for part in found.partitions),
-        nodes=None if nodes is None else names.host_list("--nodes", nodes),
+        account=validation.account(f"{at}.ssh.user", found.ssh.user) if found.ssh else ACCOUNT,
+        users=tuple(validation.name("tenants: users", user) for user in sorted(users)),
+        partitions=tuple(validation.name(f"{at}.partitions", part) for part in found.partitions),
+        nodes=None if nodes is None else validation.host_list("--nodes", nodes),
         public_key=_public_key(found),
-        spool_dir=names.path("--spool", spool) if spool else None,
+        spool_dir=validation.path("--spool", spool) if spool else None,
         generations=(slurm,) if slurm is not None else SUPPORTED_SLURM,
     )
 
@@ -112,4 +112,4 @@ def _public_key(found: SiteConfig) -> str | None:
             f" ssh-keygen -t ed25519 -N '' -f {key}, or the public half of a key that is there"
             f" with ssh-keygen -y -f {key} > {path}"
         ) from error
-    return names.public_key(str(path), text)
+    return validation.public_key(str(path), text)

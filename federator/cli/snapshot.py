@@ -1,4 +1,4 @@
-"""``federator snapshot``: what does a site bid on right now?"""
+"""``federator snapshot``: shows what a site bids on right now."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from federator.cli.client import call
-from federator.cli.words import counted, printable, refused, unexpected
+from federator.cli.text import counted, printable, refused, unexpected
 from federator.model.site import Node, Snapshot
 from federator.wire.agent_protocol import unpacked
 from federator.wire.client_protocol import ErrorReply, SnapshotCall, SnapshotReply

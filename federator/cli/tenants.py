@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from federator.cli.client import call
-from federator.cli.words import printable, unexpected
+from federator.cli.text import printable, unexpected
 from federator.errors import InvalidRequest
 from federator.wire.client_protocol import ErrorReply, TenantRow, TenantsCall, TenantsReply
 

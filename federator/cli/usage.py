@@ -1,4 +1,4 @@
-"""How does a click command end that cannot do its work? With one line and an exit status."""
+"""Ends a click command that cannot do its work with one line and an exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``federator site verify``: is a site set up as it must be, and does a job run on its nodes?"""
+"""``federator site verify``: checks how a site is set up, and runs a job on its nodes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import click
 from ClusterShell.NodeSet import NodeSet, NodeSetParseError
 
 from federator.cli.client import call
-from federator.cli.words import printable, refused, unexpected
+from federator.cli.text import printable, refused, unexpected
 from federator.config import SiteConfig, load_config
-from federator.daemon.door import door_findings
+from federator.daemon.ssh_check import door_findings
 from federator.errors import InvalidRequest
 from federator.model.workload import SiteName
-from federator.site_installer import names
+from federator.site_installer import validation
 from federator.wire.client_protocol import (
     VERIFY_CALL_S,
     ErrorKind,
@@ -71,7 +71,7 @@ def _expanded(nodes: str) -> tuple[str, ...]:
     if not nodes:
         return ()
     try:
-        found = tuple(NodeSet(names.host_list("--nodes", nodes)))
+        found = tuple(NodeSet(validation.host_list("--nodes", nodes)))
     except NodeSetParseError as error:
         raise InvalidRequest(f"--nodes: {error}") from error
     if len(found) > _MOST_NODES:

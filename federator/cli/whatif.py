@@ -1,4 +1,4 @@
-"""``federator whatif``: what would an admin's own history have been under the federation?"""
+"""``federator whatif``: replays an admin's own history under the federation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 
 from federator.cli.out_file import out_file, spare_inputs
 from federator.cli.progress import progress_bar
-from federator.cli.words import counted, printable, slurm_span
+from federator.cli.text import counted, printable, slurm_span
 from federator.config import FederationConfig, load_config
 from federator.errors import InvalidRequest
 from federator.model.workload import SiteName

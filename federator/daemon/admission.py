@@ -1,4 +1,4 @@
-"""What do a site's own admission rules need to know? What each tenant may have, and has.
+"""Sends each site what its own admission rules need: what each tenant may have, and has.
 
 Sites refuse early what the federation would refuse anyhow; nothing is decided by these figures.
 They are told at once the first time, then when they have changed, but not more often than every
@@ -34,8 +34,8 @@ def admission_of(ledger: Ledger) -> Admission:
     return Admission(tenants=tuple(caps))
 
 
-class AdmissionNews:
-    """When sites are told; never yet.
+class AdmissionUpdates:
+    """Decides when sites are sent new figures; none has been sent yet.
 
     Args:
         ledger: whose tenants.
@@ -43,24 +43,24 @@ class AdmissionNews:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._told: Admission | None = None
-        self._told_at_s = -inf
+        self._sent: Admission | None = None
+        self._sent_at_s = -inf
         self._version = (-1, -1)  # of what holdings were looked at last
 
     @property
     def next_s(self) -> float:
         """Before then there is nothing to tell; Unix time."""
-        return self._told_at_s + EVERY_S
+        return self._sent_at_s + EVERY_S
 
     def due(self, now_s: float) -> Admission | None:
-        """What sites are to be told now; None: nothing."""
-        again = now_s >= self._told_at_s + AGAIN_S
+        """The figures to send to sites now; None: nothing."""
+        again = now_s >= self._sent_at_s + AGAIN_S
         version = self._ledger.holdings.version, len(self._ledger.tenancy)
         if now_s < self.next_s or (version == self._version and not again):
             return None
         self._version = version
         found = admission_of(self._ledger)
-        if found == self._told and not again:
+        if found == self._sent and not again:
             return None
-        self._told, self._told_at_s = found, now_s
+        self._sent, self._sent_at_s = found, now_s
         return found

@@ -1,4 +1,4 @@
-"""Who may ask the daemon for what? Calls of researchers, checked, made into observations.
+"""Answers users' calls: checks who may ask for what, and makes observations of the calls.
 
 A call comes from the agent of a site, which vouches for the user by the peer of its socket, or
 from a process on the daemon's host. There root and the daemon's own user are operators: they may
@@ -53,8 +53,8 @@ from federator.wire.client_protocol import (
     TenantsReply,
     VerifyCall,
 )
+from federator.wire.client_socket import ClientSocket, OpenSocket, user_of
 from federator.wire.replies import Reply
-from federator.wire.researchers import OpenSocket, ResearcherSocket, user_of
 
 MAX_FAILED_ROWS: Final = 10  # with an outcome: enough to see why
 MAX_ROWS: Final = 5_000  # of one answer; some 3 MB, twice that with their ranks
@@ -65,7 +65,7 @@ log = structlog.get_logger()
 
 
 def operators() -> frozenset[str]:
-    """Who may act for others: root, and the account that the daemon really runs as."""
+    """The users that may act for others: root, and the account that the daemon really runs as."""
     return frozenset({"root", user_of(os.geteuid())})
 
 
@@ -329,7 +329,7 @@ class Api:
         Raises:
             ConfigError: the path cannot be listened at.
         """
-        return await ResearcherSocket(self._answered).listen(path)
+        return await ClientSocket(self._answered).listen(path)
 
     async def _answered(self, user: str, call: Call) -> Reply:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()

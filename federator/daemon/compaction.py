@@ -1,4 +1,4 @@
-"""When does a snapshot take the place of the log, so that neither it nor a restart grows for ever?
+"""Replaces the log by a snapshot now and then, so that log and restart time stay bounded.
 
 When as many records have come since the last one as make a restart noticeably longer. No turn is
 taken meanwhile, but the event loop runs on: sites hear pings, and questions are answered.

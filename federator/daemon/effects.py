@@ -1,4 +1,4 @@
-"""How is a command carried out? Each becomes a message to a site or an answer to a client."""
+"""Carries commands out: each becomes a message to a site or an answer to a client."""
 
 from __future__ import annotations
 

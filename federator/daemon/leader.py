@@ -1,4 +1,4 @@
-"""Which daemon leads? One at a time: this one waits until it may, and ends when it may no more.
+"""Elects the leading daemon: this one waits until it may lead, and ends when it no longer may.
 
 The store says who: it gives the lead for the length of a lease, or for as long as this process
 lives where the kernel guards it. How long the lease lasts is reckoned on this machine's own clock
@@ -78,6 +78,7 @@ class Leadership:
 
     def give_up(self) -> None:
         """Lead no more, and renew no more; the store is not told."""
+        # Before anything else ends, so that no write of this daemon follows.
         self._given_up, self._until_s = True, -inf
 
     async def gain(
@@ -125,6 +126,8 @@ class Leadership:
             return None
         began_s = self._monotonic()
         try:
+            # The lease counts from before the request, since the store granted it at some moment
+            # after that.
             self._until_s = began_s + await self._act(self._store.renew)
         except LeadershipLost:  # a moment is enough
             return None
@@ -170,6 +173,8 @@ class Leadership:
             self._silent(error)
             return False
         if not self._given_up:
+            # As above: from before the request, so that this daemon never believes in its lead
+            # longer than the store.
             self._until_s, self._trouble = began_s + lasts_s, ""
         return True
 

@@ -1,4 +1,4 @@
-"""How does the daemon keep in touch with a site? One channel, kept open, retried for ever."""
+"""Keeps one channel to each site open, and retries for ever."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from federator.wire.agent_protocol import (
     ClientCall,
     FromAgent,
     Hello,
-    Kept,
     LaunchAccepted,
     LaunchDeclined,
     Ping,
     Pong,
     RecoverAsk,
     RecoverDone,
+    RememberedAttempt,
     Report,
     SnapshotAsk,
     SnapshotTaken,
@@ -81,12 +81,12 @@ log = structlog.get_logger()
 
 
 class Desk(Protocol):
-    """Answers researchers' calls; ``origin`` is the site they were made at."""
+    """Answers users' calls; ``origin`` is the site they were made at."""
 
     def take(self, call: ClientCall, origin: SiteName, answer: Callable[[Reply], None]) -> None: ...
 
 
-def _not_awaited(_told: Tidied) -> None:
+def _not_awaited(_answer: Tidied) -> None:
     """Nobody has sent a ``TidyOrder``."""
 
 
@@ -98,7 +98,7 @@ class SiteLink:
         transport: opens a channel to its agent.
         welcome: what the agent is told first.
         observe: takes observations in, in the order of the channel.
-        desk: takes the calls of researchers at the site.
+        desk: takes the calls of users at the site.
         tidied: takes the answers to a ``TidyOrder``.
     """
 
@@ -250,7 +250,7 @@ class SiteLink:
             case _:
                 self._observe_message(message)
 
-    def tell_admission(self, admission: Admission) -> None:
+    def send_admission(self, admission: Admission) -> None:
         """Tell what the site's admission rules need to know, now and whenever it comes up."""
         self.admission = admission
         self.send(admission)
@@ -263,10 +263,10 @@ class SiteLink:
     def _shown(self, done: RecoverDone) -> None:
         if done.detail:
             log.warning("attempts_not_told", site=self.site, detail=done.detail)
-        told = tuple(remembered(kept) for kept in done.kept if kept.attempt in self._about)
+        attempts = tuple(remembered(kept) for kept in done.kept if kept.attempt in self._about)
         self._about.difference_update(kept.attempt for kept in done.kept)
-        if told:
-            self._observe(AttemptsShown(site=self.site, attempts=told))
+        if attempts:
+            self._observe(AttemptsShown(site=self.site, attempts=attempts))
 
     def ask_snapshot(self, answer: Callable[[Reply], None]) -> None:
         """Have the site show what it bids on now."""
@@ -363,7 +363,7 @@ def _other_log(hello: Hello) -> str:
 
 
 def _date(epoch: int) -> str:
-    """When a daemon of the epoch began to lead; its number grows with Unix time."""
+    """The date at which a daemon of the epoch began to lead; its number grows with Unix time."""
     return datetime.fromtimestamp(epoch, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
@@ -374,10 +374,10 @@ def _last_of_ours(hello: Hello, welcome: Welcome) -> int:
     return hello.last_epoch if is_ours else 0
 
 
-def remembered(kept: Kept) -> Remembered:
+def remembered(kept: RememberedAttempt) -> Remembered:
     """Put what a site remembers into the words of the core."""
     order, origin = kept.order, kept.order.origin if kept.order is not None else None
-    told = Remembered(
+    found = Remembered(
         attempt=kept.attempt,
         user=kept.user,
         site_job_id=kept.site_job_id,
@@ -387,9 +387,9 @@ def remembered(kept: Kept) -> Remembered:
         report=kept.report,
     )
     if order is None or origin is None:
-        return told
+        return found
     return replace(
-        told,
+        found,
         workload=replace(origin.workload, submission=pack_submission(order.submission)),
         jobs=order.jobs,
         key=origin.key,

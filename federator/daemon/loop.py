@@ -1,4 +1,4 @@
-"""How does the daemon run? Observations in, the core decides, the log first, then the effects.
+"""The daemon's loop: observations in, the core decides, the log first, then the effects.
 
 It does so while it leads (``Term``); before that it stands by, see ``daemon.leader``.
 """
@@ -19,17 +19,17 @@ from typing import Any, Final, Protocol
 import structlog
 
 from federator.config import FederationConfig, SiteConfig
-from federator.daemon.admission import AdmissionNews
+from federator.daemon.admission import AdmissionUpdates
 from federator.daemon.api import Api
+from federator.daemon.checkpoint_cleanup import CheckpointCleanup
 from federator.daemon.compaction import Compaction
 from federator.daemon.effects import Effects
-from federator.daemon.following import Follower
 from federator.daemon.leader import Leadership, Work
 from federator.daemon.links import SiteLink
-from federator.daemon.pace import Pace
+from federator.daemon.log_tailer import LogTailer
+from federator.daemon.pass_throttle import PassThrottle
 from federator.daemon.standby import StandbyDesk, is_served
 from federator.daemon.supervisor import ALIVE, READY, STOPPING, Supervisor, status
-from federator.daemon.tidying import TidyNews
 from federator.daemon.transition_log import TransitionLog
 from federator.errors import ConfigError, StoreError
 from federator.model.event import encode_event
@@ -79,7 +79,7 @@ class Listening(Protocol):
 
 
 class CallDesk(Protocol):
-    """Takes the calls of researchers and operators."""
+    """Takes the calls of users and operators."""
 
     def take(self, call: ClientCall, origin: SiteName, answer: Callable[[Reply], None]) -> None: ...
 
@@ -98,7 +98,7 @@ async def here(work: Work) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonEdges:
-    """Where a daemon meets the world; by default the real one."""
+    """The daemon's edges to the world; by default the real ones."""
 
     wall: Callable[[], float] = time.time  # Unix time; it may be set, also backwards
     monotonic: Callable[[], float] = _since_boot
@@ -135,7 +135,7 @@ class Daemon:
         self._supervisor = supervisor or Supervisor()
         self._edges = edges
         self._leadership = Leadership(store, edges.monotonic, edges.act)
-        self._follower = Follower(lambda: new_federation(config), store)
+        self._follower = LogTailer(lambda: new_federation(config), store)
         self._stopping = asyncio.Event()
         self._standby = StandbyDesk()
         self._standby_socket: Listening | None = None
@@ -188,7 +188,7 @@ class Daemon:
             # On the leader's own host that socket is the leader's.
             self._standby_socket = await self._edges.listen(self._standby, self._config.socket)
         self._stands_by = True
-        up_to_date: bool = await self._edges.act(self._follower.read_on)
+        up_to_date: bool = await self._edges.act(self._follower.tail)
         if up_to_date and not self._is_warm:
             self._is_warm = True
             log.info("standby_up_to_date", workloads=len(self._follower.federation.ledger.entries))
@@ -216,7 +216,7 @@ class Daemon:
 
     async def _serve(self, epoch: int) -> None:
         """Take the rest of the log in, beside the renewals of the lease, and serve."""
-        while not await self._edges.act(self._follower.read_on):
+        while not await self._edges.act(self._follower.tail):
             if self._stopping.is_set():
                 return
         known = self._follower.federation
@@ -281,24 +281,24 @@ class Term:
             config, self._federation, self._inbox.put_nowait, self.clock, lambda: leadership.holds
         )
         self._stopping = False
-        self._pace = Pace()
+        self._pace = PassThrottle()
         self._links: dict[SiteName, SiteLink] = self._api.links
         shared = {name: config.regions[s.region].shared for name, s in config.sites.items()}
-        self._admission = AdmissionNews(self._federation.ledger)
+        self._admission = AdmissionUpdates(self._federation.ledger)
         self._admission_wake_s = 0.0
-        self._tidying = TidyNews(config, federation.ledger, self._is_ready, self.clock())
+        self._tidying = CheckpointCleanup(config, federation.ledger, self._is_ready, self.clock())
         self._transitions = TransitionLog(federation.ledger)
         self._compaction = Compaction(federation.ledger, store, edges.act, self.clock())
         self._effects = Effects(config.federation, self._links, self._api.reply, self._wake, shared)
 
     @property
     def federation(self) -> Federation:
-        """What it knows; not to be changed."""
+        """The daemon's federation; not to be changed."""
         return self._federation
 
     @property
     def turn_began_s(self) -> float:
-        """When the turn began that is under way, on the event loop's clock; inf between turns."""
+        """The start of the turn under way, on the event loop's clock; inf between turns."""
         return self._turn_began_s
 
     def _begin_at_s(self) -> float:
@@ -408,7 +408,7 @@ class Term:
             welcome,
             self._inbox.put_nowait,
             self._api,
-            lambda told: self._tidying.taken(name, told, self.clock()),
+            lambda answer: self._tidying.taken(name, answer, self.clock()),
         )
 
     async def _turn(self) -> None:
@@ -441,7 +441,7 @@ class Term:
         news = self._admission.due(now_s)
         if news is not None:
             for link in self._links.values():
-                link.tell_admission(news)
+                link.send_admission(news)
         elif self._admission_wake_s <= now_s < self._admission.next_s:  # it may change until then
             self._admission_wake_s = self._admission.next_s
             self._wake(self._admission_wake_s)
@@ -454,6 +454,7 @@ class Term:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 found.append(await self._inbox.get())
+        # One commit for all that waits; bounded, so that no reply waits for a long turn.
         while not self._inbox.empty() and len(found) < BATCH:
             found.append(self._inbox.get_nowait())
         now_s = self.clock()
@@ -473,6 +474,8 @@ class Term:
         self._leadership.check()
         events = [c.event for c in commands if isinstance(c, Record)]
         if events:
+            # The log first: an order that leaves before its record is durable could be given twice
+            # by the next daemon.
             await self._edges.act(self._store.append, [encode_event(e) for e in events])
             self._transitions.write(events)
             self._tidying.note(events)

@@ -1,4 +1,4 @@
-"""What is told of evictions? What they did to a workload, and what they did for it."""
+"""Rows about evictions: what they did to a workload, and what they did for it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Final
 
 from federator.sched.passes.federation import Federation
 from federator.sched.passes.orders import leave_by_s
-from federator.sched.state.ledger import Entry
-from federator.sched.state.saves import family_of
+from federator.sched.state.ledger import WorkloadRecord
+from federator.sched.state.save_times import family_of
 from federator.wire.queue_rows import PreemptionRow
 
 _NOTHING: Final = PreemptionRow()
 
 
-def preemption_row(entry: Entry, federation: Federation) -> PreemptionRow | None:
+def preemption_row(entry: WorkloadRecord, federation: Federation) -> PreemptionRow | None:
     """All about a workload's evictions and saves; None where there is nothing to tell."""
     saves, family = federation.ledger.saves, family_of(entry.workload)
     row = PreemptionRow(

@@ -6,19 +6,21 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from federator.model.lifecycle import AT_SITE, TERMINAL
-from federator.sched.state.ledger import Entry
+from federator.sched.state.ledger import WorkloadRecord
 
-Group = Sequence[Entry]  # what one row stands for: a workload, or waiting tasks of one array
+Group = Sequence[
+    WorkloadRecord
+]  # what one row stands for: a workload, or waiting tasks of one array
 
 
-def collapsed(entries: Iterable[Entry]) -> list[Group]:
+def collapsed(entries: Iterable[WorkloadRecord]) -> list[Group]:
     """Put the waiting tasks of each array together, as squeue does; all else stays alone.
 
     Args:
         entries: in order of id; so are the groups, by their first.
     """
     groups: list[Group] = []
-    waiting: dict[tuple[int, str], list[Entry]] = {}
+    waiting: dict[tuple[int, str], list[WorkloadRecord]] = {}
     for entry in entries:
         array = entry.workload.array
         if array is None or entry.state in AT_SITE or entry.state in TERMINAL:

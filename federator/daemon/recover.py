@@ -1,4 +1,4 @@
-"""The event log is lost: what can be built anew from the sites, and from an export of it?
+"""Rebuilds a lost event log from the sites, and from an export of it.
 
 Every site is asked for all that it remembers: orders it was given, jobs that live, jobs that have
 ended and how. What waited is in the export alone. The new log is written in one step, by the same
@@ -45,7 +45,7 @@ WITHOUT_EXPORT_S: Final = 86_400.0  # what is not live is known if it was submit
 QUIET_S: Final = 20.0  # without a word; nobody waits for the fleet, so longer than a daemon waits
 _FAILURES: Final = (FederatorError, OSError, TimeoutError, msgspec.MsgspecError)
 
-Told = Mapping[SiteName, Sequence[Remembered]]
+BySite = Mapping[SiteName, Sequence[Remembered]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Recovered:
     pending: int
     from_sites: int
     ended: int
-    told: Mapping[SiteName, int]  # attempts that each site told of
+    attempts_of: Mapping[SiteName, int]  # attempts that each site told of
     unknown: tuple[str, ...] = field(default=())
 
 
@@ -72,8 +72,8 @@ async def ask_all(
     sites: Sequence[SiteName],
     term: Served,
     transport_of: Callable[[SiteConfig], Transport],
-) -> Told:
-    """What these sites remember; only daemons of this term's log are served there from now on.
+) -> BySite:
+    """Ask these sites what they remember; from now on they serve only daemons of this term's log.
 
     Raises:
         SiteUnavailable: some do not tell; the message names them.
@@ -124,7 +124,7 @@ async def _ask(
             if not isinstance(hello, Hello) or hello.site != name:
                 raise SiteUnavailable(f"expected the agent of {name}, got {hello}")
             check_hello(hello, welcome)
-            return await _told(channel)
+            return await _remembered_by(channel)
     except _FAILURES as error:
         detail = str(error) or f"no word for {QUIET_S:.0f} s"
         said = channel.last_words() or "nothing"
@@ -133,21 +133,21 @@ async def _ask(
         await channel.close()
 
 
-async def _told(channel: Channel) -> Sequence[Remembered]:
+async def _remembered_by(channel: Channel) -> Sequence[Remembered]:
     """All parts of the answer; pings keep the agent at it."""
     pinging = asyncio.create_task(_ping(channel))
     try:
         channel.write(frame(RecoverAsk(ask_id=1)))
-        told: list[Remembered] = []
+        attempts: list[Remembered] = []
         while True:
             message = await _next(channel, QUIET_S)
             if not isinstance(message, RecoverDone):
                 continue  # it sweeps and reports meanwhile
-            told += map(remembered, message.kept)
+            attempts += map(remembered, message.kept)
             if message.detail:
                 raise SiteUnavailable(message.detail)
             if message.last:
-                return told
+                return attempts
     finally:
         pinging.cancel()
 
@@ -166,7 +166,7 @@ async def _ping(channel: Channel) -> None:
 
 
 def rebuild(
-    config: FederationConfig, exported: Sequence[bytes], told: Told, now_s: float, epoch: int
+    config: FederationConfig, exported: Sequence[bytes], by_site: BySite, now_s: float, epoch: int
 ) -> Recovered:
     """Build the log anew: the export, and what the sites have done since.
 
@@ -175,7 +175,7 @@ def rebuild(
     Args:
         config: of the federation.
         exported: records of the old log, oldest first; none: there is no export.
-        told: what the sites remember.
+        by_site: what the sites remember.
         now_s: Unix time.
         epoch: the term in which the log is built; every site serves it already.
 
@@ -189,8 +189,8 @@ def rebuild(
     before = {id_: entry.state for id_, entry in entries.items()}
     log_began = federation.ledger.log_began or epoch
     commands: list[Command] = list(federation.begin_epoch(now_s, epoch, log_began))
-    for site, attempt in _last_attempts(told):
-        if attempt.attempt.workload not in before and not _is_news(attempt, since_s):
+    for site, attempt in _last_attempts(by_site):
+        if attempt.attempt.workload not in before and not _is_to_be_adopted(attempt, since_s):
             continue
         commands += federation.handle(AttemptsShown(site=site, attempts=(attempt,)), now_s)
     ended = [i for i, s in before.items() if s not in TERMINAL and entries[i].state in TERMINAL]
@@ -203,7 +203,7 @@ def rebuild(
         pending=states.count(WorkloadState.PENDING),
         from_sites=len(entries) - len(before),
         ended=len(ended),
-        told={site: len(attempts) for site, attempts in told.items()},
+        attempts_of={site: len(attempts) for site, attempts in by_site.items()},
         unknown=_unknown(commands),
     )
 
@@ -213,24 +213,24 @@ def _unknown(commands: Sequence[Command]) -> tuple[str, ...]:
     return tuple(f"{note['attempt']} at {note['site']}" for note in notes)
 
 
-def _is_news(told: Remembered, since_s: float) -> bool:
+def _is_to_be_adopted(attempt: Remembered, since_s: float) -> bool:
     """Whether a workload that the export lacks is to be known: it lives, or is younger than that.
 
     Else it was over when the export was made: one that a site gave back may have been cancelled,
     and would start again after weeks.
     """
-    if told.report is not None and not told.report.state.ended:
+    if attempt.report is not None and not attempt.report.state.ended:
         return True
-    return told.workload is None or told.workload.submitted_at_s > since_s
+    return attempt.workload is None or attempt.workload.submitted_at_s > since_s
 
 
-def _last_attempts(told: Told) -> list[tuple[SiteName, Remembered]]:
+def _last_attempts(by_site: BySite) -> list[tuple[SiteName, Remembered]]:
     """The last of each workload, by id; one that a site has, before one it refused.
 
     One for each user: anyone may name any workload, and only its own user's is adopted.
     """
     last: dict[tuple[WorkloadId, str], tuple[SiteName, Remembered]] = {}
-    for site, attempts in told.items():
+    for site, attempts in by_site.items():
         for attempt in attempts:
             whose = (attempt.attempt.workload, attempt.user)
             known = last.get(whose)

@@ -1,4 +1,4 @@
-"""What does a daemon answer that does not lead? That it does not, and who does."""
+"""Answers calls at a daemon that does not lead: it says so, and names the leader."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from federator.model.workload import SiteName
 from federator.wire.agent_protocol import ClientCall
 from federator.wire.client_protocol import Call, ErrorKind, ErrorReply
+from federator.wire.client_socket import ClientSocket, OpenSocket
 from federator.wire.replies import Reply
-from federator.wire.researchers import OpenSocket, ResearcherSocket
 
 
 class StandbyDesk:
@@ -34,14 +34,14 @@ class StandbyDesk:
         Raises:
             ConfigError: the path cannot be listened at.
         """
-        return await ResearcherSocket(self._answered).listen(path)
+        return await ClientSocket(self._answered).listen(path)
 
     async def _answered(self, user: str, call: Call) -> Reply:  # noqa: ARG002
         return self._reply()
 
     @property
     def leads(self) -> str:
-        """Who does, in a clause."""
+        """Name the leader, in a clause."""
         return f"{self.leader or 'another daemon'} leads"
 
     def _reply(self) -> ErrorReply:

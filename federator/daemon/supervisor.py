@@ -1,4 +1,4 @@
-"""What does the daemon tell the service manager that started it? That it is ready, alive, ending.
+"""Notifies the service manager that started the daemon: ready, alive, ending.
 
 The protocol is systemd's, sd_notify(3): datagrams to the socket that $NOTIFY_SOCKET names. Of a
 daemon that was started by hand nobody wants to know.
@@ -20,7 +20,7 @@ ALIVE: Final = "WATCHDOG=1"
 
 
 def status(text: str) -> str:
-    """What ``systemctl status`` shows of the daemon."""
+    """The text that ``systemctl status`` shows of the daemon."""
     return f"STATUS={text}"
 
 

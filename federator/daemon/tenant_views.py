@@ -1,4 +1,4 @@
-"""What does each tenant have, use, borrow and lend? Rows for ``federator tenants``.
+"""Rows for ``federator tenants``: what each tenant has, uses, borrows and lends.
 
 *Borrowed* is what a tenant's own workloads hold at sites that stand over quota now. They borrow
 first what no quota promises to anybody, then what stands idle of others' quotas:
@@ -21,7 +21,7 @@ from federator.daemon.views import RankSnapshot
 from federator.model.tenant import Tenancy
 from federator.model.workload import TenantName
 from federator.sched.passes.federation import Federation
-from federator.sched.queue.standing import standings
+from federator.sched.queue.quota_status import quota_statuses
 from federator.sched.state.credit import CreditWeights, fair_share_terms, usage_shares
 from federator.sched.state.ledger import Ledger
 from federator.wire.client_protocol import TenantRow
@@ -106,7 +106,7 @@ def _family_order(tenancy: Tenancy) -> Iterator[int]:
 
 def _borrowed(ledger: Ledger) -> Table:
     found = [[0] * len(ledger.tenancy.resources) for _ in ledger.tenancy.tenants]
-    for id_, standing in standings(ledger).items():
+    for id_, standing in quota_statuses(ledger).items():
         charge = ledger.entries[id_].charge
         if charge is not None and not standing.within_quota:
             sums = found[charge.row]
@@ -115,7 +115,7 @@ def _borrowed(ledger: Ledger) -> Table:
 
 
 def _capacity(federation: Federation, tenancy: Tenancy) -> Sequence[int]:
-    """What the ready sites have in all, whatever runs there; by resource."""
+    """The total capacity of the ready sites, whatever runs there; by resource."""
     gpus = cpus = 0
     types: dict[str, int] = {}
     for site in federation.sites.values():
@@ -128,7 +128,7 @@ def _capacity(federation: Federation, tenancy: Tenancy) -> Sequence[int]:
 
 
 def _lent(ledger: Ledger, borrowed: Table, capacity: Sequence[int]) -> Table:
-    """What each tenant lends; the module's docstring says how it is figured."""
+    """The amounts that each tenant lends; the module's docstring says how it is figured."""
     tenancy = ledger.tenancy
     lent = [[0] * len(tenancy.resources) for _ in tenancy.tenants]
     for k, has in enumerate(capacity):
@@ -161,7 +161,7 @@ def _holders(tenancy: Tenancy, k: int) -> dict[int, int | None]:
 def _own_parts(
     idle: Mapping[int, int], holders: Mapping[int, int | None], tenancy: Tenancy
 ) -> dict[int, int]:
-    """What of the idle quotas is each tenant's own; they sum to that of the top quotas."""
+    """The part of the idle quotas that is each tenant's own; they sum to that of the top quotas."""
     below: dict[int, list[int]] = {}
     for row, above in holders.items():
         if above is not None:

@@ -13,32 +13,32 @@ import structlog
 
 from federator.daemon.views import exit_code_of
 from federator.model.event import Awarded, Changed, Forgotten, LogRecord, Submitted
-from federator.model.lifecycle import TERMINAL, Happening
+from federator.model.lifecycle import TERMINAL, WorkloadEvent
 from federator.model.workload import SiteName, WorkloadId
-from federator.sched.state.ledger import Entry, Ledger
+from federator.sched.state.ledger import Ledger, WorkloadRecord
 
 log = structlog.get_logger()
 
 _NAMES: Final = {
-    Happening.ACCEPTED: "launch_accepted",
-    Happening.DECLINED: "launch_declined",
-    Happening.LEASE_OVER: "launch_lease_over",
+    WorkloadEvent.ACCEPTED: "launch_accepted",
+    WorkloadEvent.DECLINED: "launch_declined",
+    WorkloadEvent.LEASE_OVER: "launch_lease_over",
 }
 _WARNINGS: Final = frozenset(
     {
-        Happening.DECLINED,
-        Happening.NODE_FAILED,
-        Happening.LOST,
-        Happening.HELD,
+        WorkloadEvent.DECLINED,
+        WorkloadEvent.NODE_FAILED,
+        WorkloadEvent.LOST,
+        WorkloadEvent.HELD,
     }
 )
 ENDED: Final = "ended"
 """The last step of a life, whichever it was."""
 
 
-def event_name(happening: Happening) -> str:
+def event_name(event: WorkloadEvent) -> str:
     """The event of a step that does not end the life, as it stands in the daemon's log."""
-    return _NAMES.get(happening, happening.name.lower())
+    return _NAMES.get(event, event.name.lower())
 
 
 class LogLine(NamedTuple):
@@ -88,11 +88,11 @@ class TransitionLog:
                     pass  # the epoch is in "daemon_started"; snapshots are no news
         return found
 
-    def _is_repeated(self, record: Changed, entry: Entry | None) -> bool:
+    def _is_repeated(self, record: Changed, entry: WorkloadRecord | None) -> bool:
         """Whether this site has declined it before, with the same words."""
-        if record.happening is Happening.STARTED:
+        if record.happening is WorkloadEvent.STARTED:
             self._declined.pop(record.workload, None)
-        if record.happening is not Happening.DECLINED or record.reason is None:
+        if record.happening is not WorkloadEvent.DECLINED or record.reason is None:
             return False
         said = self._declined.setdefault(record.workload, {})
         site, words = _site(record, entry), f"{record.reason.code} {record.reason.detail}"
@@ -101,7 +101,7 @@ class TransitionLog:
         return repeated
 
 
-def _is_over(entry: Entry | None) -> bool:
+def _is_over(entry: WorkloadRecord | None) -> bool:
     return entry is not None and entry.state in TERMINAL
 
 
@@ -135,7 +135,7 @@ def _awarded(record: Awarded) -> LogLine:
     return LogLine("awarded", fields)
 
 
-def _changed(record: Changed, entry: Entry | None, *, ends: bool) -> LogLine:
+def _changed(record: Changed, entry: WorkloadRecord | None, *, ends: bool) -> LogLine:
     fields = _ids(record.workload, record.attempt, _site(record, entry))
     if ends and entry is not None:
         fields |= {"state": entry.state.value, "user": entry.workload.user}
@@ -144,7 +144,7 @@ def _changed(record: Changed, entry: Entry | None, *, ends: bool) -> LogLine:
             fields["ran_s"] = round(max(0.0, over_s - entry.started_at_s))
         if (exit_code := exit_code_of(entry)) is not None:
             fields["exit_code"] = exit_code
-    if record.happening is Happening.EVICTED and entry is not None and entry.evicted_for:
+    if record.happening is WorkloadEvent.EVICTED and entry is not None and entry.evicted_for:
         fields["for"] = entry.evicted_for
     fields |= _said(record)
     warning = record.happening in _WARNINGS
@@ -152,7 +152,7 @@ def _changed(record: Changed, entry: Entry | None, *, ends: bool) -> LogLine:
 
 
 def _said(record: Changed) -> dict[str, Any]:
-    """What the record says beyond its ids, as far as it says anything."""
+    """The record's fields beyond its ids, as far as it has any."""
     reason = record.reason
     said = {
         "job_id": record.site_job_id,
@@ -173,8 +173,8 @@ def _ids(workload: WorkloadId, attempt: int, site: SiteName) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value}
 
 
-def _site(record: Changed, entry: Entry | None) -> SiteName:
-    """Where the attempt was; empty if the workload was at no site."""
+def _site(record: Changed, entry: WorkloadRecord | None) -> SiteName:
+    """The site of the attempt; empty if the workload was at no site."""
     award = entry.award if entry is not None else None
     if award is None or award.attempt.attempt != record.attempt:
         return SiteName("")

@@ -16,9 +16,9 @@ from federator.model.submission import Option, Submission
 from federator.model.workload import Job, SiteName, Workload, WorkloadId
 from federator.sched.passes.federation import Federation
 from federator.sched.queue.policy import Ranked
-from federator.sched.queue.standing import QuotaReport, Standing, standings
+from federator.sched.queue.quota_status import QuotaReport, QuotaStatus, quota_statuses
 from federator.sched.state.credit import CreditWeights, usage_shares
-from federator.sched.state.ledger import Entry, Ledger
+from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.slurm.options.file_names import FederationIds, files_of
 from federator.wire.client_protocol import QueueCall, QueueOutcome, QueueRow, SiteRow
 from federator.wire.queue_rows import QueueRank, SetbackRow, ShortfallRow
@@ -38,7 +38,7 @@ _decode_placed: Final = msgspec.msgpack.Decoder(_Placed).decode
 
 
 class RankSnapshot:
-    """How all live workloads rank at one instant, with the numbers that say why.
+    """The ranks of all live workloads at one instant, with the numbers that say why.
 
     It keeps a copy of what quotas hold and promise: an answer of later must not explain the order
     of then with the numbers of now.
@@ -65,7 +65,7 @@ class RankSnapshot:
         ledger = federation.ledger
         self._ranked = federation.ranked(at_s)  # before the lanes are looked at: it scans them
         self._position = {ranked.id: k for k, ranked in enumerate(self._ranked)}
-        self._standings = standings(ledger)
+        self._standings = quota_statuses(ledger)
         self._shares = usage_shares(ledger.holdings.averages(at_s))
         self._report = QuotaReport(ledger.holdings.frozen(), ledger.backlog)
         self._report.promised(0)  # sums now what the scan has just promised
@@ -75,7 +75,7 @@ class RankSnapshot:
             for row, of_row in lanes.items()
         }
 
-    def rank(self, entry: Entry) -> QueueRank | None:
+    def rank(self, entry: WorkloadRecord) -> QueueRank | None:
         """The rank of a live workload; None of one that has come to the queue since."""
         if entry.state in AT_SITE:
             return self._at_site(entry)
@@ -109,13 +109,15 @@ class RankSnapshot:
             usage_share_frac=float(self._shares[row]),
         )
 
-    def _at_site(self, entry: Entry) -> QueueRank | None:
+    def _at_site(self, entry: WorkloadRecord) -> QueueRank | None:
         award, w = entry.award, entry.workload
         if award is None:
             return None
         now = self._standings.get(w.id)
         if now is None or not self.by_quota:  # awarded since, or as it will stay
-            now = Standing(priority=award.priority or w.priority, within_quota=award.within_quota)
+            now = QuotaStatus(
+                priority=award.priority or w.priority, within_quota=award.within_quota
+            )
         return QueueRank(
             policy=self.policy,
             by_quota=self.by_quota,
@@ -170,7 +172,7 @@ def queue_rows(
     return rows, len(wanted) - sum(map(len, kept))
 
 
-def _wanted(ledger: Ledger, call: QueueCall) -> list[Entry]:
+def _wanted(ledger: Ledger, call: QueueCall) -> list[WorkloadRecord]:
     if call.ids:
         ids = sorted({id_ for name in set(call.ids) for id_ in find(ledger, name)})
         entries = [ledger.entries[id_] for id_ in ids]
@@ -241,7 +243,7 @@ def find(ledger: Ledger, name: str) -> Collection[WorkloadId]:
     return () if task is None else (task,)
 
 
-def _row(entry: Entry, federation: Federation, ranks: RankSnapshot | None) -> QueueRow:
+def _row(entry: WorkloadRecord, federation: Federation, ranks: RankSnapshot | None) -> QueueRow:
     w, site = entry.workload, federation.sites.get(entry.site)
     rank = ranks.rank(entry) if ranks is not None else None
     planned = tuple(name for plan in entry.plan for name in plan.nodes)
@@ -282,8 +284,8 @@ def _row(entry: Entry, federation: Federation, ranks: RankSnapshot | None) -> Qu
     )
 
 
-def _files(entry: Entry) -> dict[str, str]:
-    """Where the batch script of a workload reads and writes, as far as that is known."""
+def _files(entry: WorkloadRecord) -> dict[str, str]:
+    """The files that a workload's batch script reads and writes, as far as they are known."""
     w = entry.workload
     placed = _decode_placed(w.submission)
     if not placed.components:
@@ -302,7 +304,7 @@ def _files(entry: Entry) -> dict[str, str]:
     return msgspec.structs.asdict(found)
 
 
-def _priority(entry: Entry, rank: QueueRank | None) -> int:
+def _priority(entry: WorkloadRecord, rank: QueueRank | None) -> int:
     """At which it went to its site; of a pending workload that of its rank, if it was asked for."""
     if entry.state is WorkloadState.PENDING:
         return rank.priority if rank is not None else entry.workload.priority
@@ -310,7 +312,7 @@ def _priority(entry: Entry, rank: QueueRank | None) -> int:
     return awarded or entry.workload.priority
 
 
-def _setbacks(entry: Entry) -> dict[str, SetbackRow]:
+def _setbacks(entry: WorkloadRecord) -> dict[str, SetbackRow]:
     return {
         str(site): SetbackRow(
             reason=reason,
@@ -325,7 +327,7 @@ def _nodes(job: Job) -> int:
     return job.nodes or 0
 
 
-def exit_code_of(entry: Entry) -> int | None:
+def exit_code_of(entry: WorkloadRecord) -> int | None:
     """None of what has not ended, never ran, or ended without its site's telling how."""
     lost = entry.reason is not None and entry.reason.code is ReasonCode.LOST
     unsaid = entry.state is WorkloadState.CANCELLED and not (entry.exit_code or entry.signal)
@@ -334,8 +336,8 @@ def exit_code_of(entry: Entry) -> int | None:
     return entry.exit_code
 
 
-def _reason(entry: Entry) -> Reason | None:
-    """Why it is where it is, in one reason; the sites' own are in ``refusals``."""
+def _reason(entry: WorkloadRecord) -> Reason | None:
+    """The main reason for its state; the sites' own are in ``refusals``."""
     if entry.state is not WorkloadState.PENDING:
         return entry.reason
     for refusal in entry.refusals.values():

@@ -1,1 +1,1 @@
-"""Is anything lost, or run twice, whatever breaks? Daemon and agents in virtual bad weather."""
+"""The fault simulator: checks in virtual time that nothing is lost or runs twice."""

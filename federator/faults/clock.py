@@ -1,4 +1,4 @@
-"""What time is it where nothing is waited for? asyncio is made to believe in a clock that leaps."""
+"""A virtual clock for asyncio: time leaps to the next timer, and nothing is waited for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What really runs at a site? A Slurm whose jobs do something, behind a gate."""
+"""A simulated Slurm whose jobs run user code behind a gate: the truth about a site."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CodeRun:
     user: str
     gpus: int
     began_at_s: float
-    told: bool = False
+    notified: bool = False
     ended: SiteJobState | None = None
     exit_code: int = 0
 
@@ -93,7 +93,7 @@ class Cluster(SimulatedSlurm):
         self._spool = spool
         self._origin: dict[int, AttemptId] = {}  # of jobs of the federation, whatever they say
         self._runs: dict[int, CodeRun] = {}  # user code that runs now, by job id
-        self._told: set[tuple[int, int]] = set()  # jobs, and their starts, that are to leave
+        self._notified: set[tuple[int, int]] = set()  # jobs, and their starts, that are to leave
         self.holds_next = False  # its user holds the next job at once
         self.held: set[int] = set()  # by their users
         self.nameless: set[int] = set()  # whose comment was rewritten
@@ -112,7 +112,7 @@ class Cluster(SimulatedSlurm):
             self._witness.befell("user holds")
         job_id = self.submit(attempt, user, jobs, time_limit_s)
         self._origin[job_id] = attempt
-        self._told = {each for each in self._told if each[0] != job_id}  # of one before
+        self._notified = {each for each in self._notified if each[0] != job_id}  # of one before
         self._witness.submitted(self.name, attempt, job_id)
         return job_id
 
@@ -187,7 +187,7 @@ class Cluster(SimulatedSlurm):
         elif origin is not None:
             gpus = sum(share.gpus for plan in job.jobs for share in plan.nodes.values())
             run = CodeRun(self.name, origin, job.job_id, job.user, gpus, self._clock())
-            run.told = (job.job_id, restarts) in self._told  # in its folder, if no more
+            run.notified = (job.job_id, restarts) in self._notified  # in its folder, if no more
             self._runs[job.job_id] = run
             self._witness.began(run)
             later(self._script(origin).duration_s, self._ends, job, restarts)
@@ -214,13 +214,13 @@ class Cluster(SimulatedSlurm):
 
     # ---- signals ----
 
-    def told(self, job: SimulatedJob) -> None:
+    def notify(self, job: SimulatedJob) -> None:
         """It is told to leave; it may save, and say so by its exit status."""
         run, origin = self._runs.get(job.job_id), self.real(job)
-        self._told.add((job.job_id, job.restarts))
-        if run is None or origin is None or run.told:
+        self._notified.add((job.job_id, job.restarts))
+        if run is None or origin is None or run.notified:
             return
-        run.told = True
+        run.notified = True
         wait_s = self._script(origin).saves_s
         if wait_s < 1e6:
             later(wait_s, self._leaves, job, job.restarts)

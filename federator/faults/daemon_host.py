@@ -1,4 +1,4 @@
-"""What happens on a daemon's host? The service manager starts the real daemon, again and again."""
+"""The daemon's host: a service manager starts the real daemon, again and again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from federator.config import FederationConfig, SiteConfig
 from federator.daemon.loop import CallDesk, Daemon, DaemonEdges
 from federator.errors import FederatorError
 from federator.faults.log import SharedLog
-from federator.faults.net import Line, LineTransport, Network
+from federator.faults.network import Line, LineTransport, Network
 from federator.faults.process import Process, later
 from federator.model.workload import SiteName
 from federator.sched.passes.federation import Federation

@@ -1,4 +1,4 @@
-"""How does an agent of the fault simulator use its Slurm? Slowly, and dying at named points.
+"""The driver between a real agent and its simulated Slurm: slow, and dying at named points.
 
 sbatch runs in the helper, a process of its own: once it was called it goes on whatever becomes of
 the agent. Its limits are those of ``slurm/site_exec.py``: called within 12 s or not at all,
@@ -16,13 +16,13 @@ from typing import Final
 
 from federator.agent.base import (
     NOTHING,
+    CheckpointStatus,
+    KnownJobs,
     Missing,
-    Own,
     Partition,
     Probe,
     Removal,
     SbatchRefused,
-    Seen,
     SubmittedJob,
     Sweep,
     Tidying,
@@ -43,7 +43,7 @@ NO_QOS: Final = "sbatch: error: Batch job submission failed: Invalid qos specifi
 BEYOND_S: Final = 60.0  # when the helper is long dead
 
 
-class Fate(enum.Enum):
+class SbatchOutcome(enum.Enum):
     """What becomes of one sbatch."""
 
     WELL = "well"
@@ -64,12 +64,12 @@ class Spell:
     sweep_s: float = 0.0  # from squeue to sinfo
     hides_node: bool = False
     unreadable: bool = False
-    fate: Fate = Fate.WELL  # of the next sbatch
+    fate: SbatchOutcome = SbatchOutcome.WELL  # of the next sbatch
     refuses: set[str] = field(default_factory=set)  # users whose QOS sbatch does not know
     said: set[str] = field(default_factory=set)  # what was told of it already
 
 
-class MortalDriver:
+class FaultyDriver:
     """A ``SiteDriver`` of one agent's process.
 
     Args:
@@ -112,7 +112,7 @@ class MortalDriver:
         await self._ask()
         return "25.05.3"
 
-    async def sweep(self, own: Own = NOTHING) -> Sweep:
+    async def sweep(self, own: KnownJobs = NOTHING) -> Sweep:
         self._process.point("sweep before")
         await self._ask()
         if self._spell.unreadable:
@@ -146,8 +146,8 @@ class MortalDriver:
     ) -> SubmittedJob:
         self._process.point("sbatch before call")
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        fate, self._spell.fate = self._spell.fate, Fate.WELL
-        if fate is not Fate.WELL:
+        fate, self._spell.fate = self._spell.fate, SbatchOutcome.WELL
+        if fate is not SbatchOutcome.WELL:
             self._tell(f"sbatch {fate.value}")
         start_by_s = self._cluster.now_s() + START_WITHIN_S
         helper = self._helper(order, ticket, fate, start_by_s, answer)
@@ -161,7 +161,7 @@ class MortalDriver:
         self,
         order: LaunchOrder,
         ticket: str,
-        fate: Fate,
+        fate: SbatchOutcome,
         start_by_s: float,
         answer: asyncio.Future[int],
     ) -> None:
@@ -178,35 +178,39 @@ class MortalDriver:
             answer.set_exception(result)
             answer.exception()  # it may be nobody's
 
-    async def _sbatch(self, order: LaunchOrder, ticket: str, fate: Fate, start_by_s: float) -> int:
-        await asyncio.sleep(START_WITHIN_S + 1.0 if fate is Fate.TOO_LATE else 0.05)
+    async def _sbatch(
+        self, order: LaunchOrder, ticket: str, fate: SbatchOutcome, start_by_s: float
+    ) -> int:
+        await asyncio.sleep(START_WITHIN_S + 1.0 if fate is SbatchOutcome.TOO_LATE else 0.05)
         if self._cluster.now_s() > start_by_s:
             raise SiteRefused("too late: the site took too long to call sbatch")
-        if fate is Fate.SLOW:
+        if fate is SbatchOutcome.SLOW:
             await asyncio.sleep(START_WITHIN_S - 1.0)
-        waits_s = SBATCH_ENDS_S - 1.0 if fate in (Fate.SLOW, Fate.REFUSED_LATE) else 0.1
+        waits_s = (
+            SBATCH_ENDS_S - 1.0 if fate in (SbatchOutcome.SLOW, SbatchOutcome.REFUSED_LATE) else 0.1
+        )
         await asyncio.sleep(waits_s)
         if self._spell.down:
             self._say("slurmctld down")
             raise SiteUnavailable("sbatch: Unable to contact slurm controller")
-        if fate in (Fate.REFUSED, Fate.REFUSED_LATE):
+        if fate in (SbatchOutcome.REFUSED, SbatchOutcome.REFUSED_LATE):
             raise SiteRefused("sbatch: error: Batch job submission failed")
         if order.user in self._spell.refuses:
             self._say("sbatch refuses for good")
             self._cluster.refuses(order.attempt)
             raise SbatchRefused(NO_QOS, kind_of_refusal(NO_QOS))
-        if fate is Fate.NEVER_REACHED:
+        if fate is SbatchOutcome.NEVER_REACHED:
             raise SiteUnavailable("sbatch: Socket timed out")
         self._cluster.check_pins(order.attempt, order.jobs)
         self._cluster.is_task(order.attempt, order.array_index)
-        if fate is Fate.BEYOND:
+        if fate is SbatchOutcome.BEYOND:
             self._cluster.beyond(order.attempt)
             later(BEYOND_S, self._reach, order)
             raise SiteUnavailable("sbatch: Socket timed out")
         if ticket and self._spool is not None and not (self._spool / "tickets" / ticket).exists():
             raise SiteRefused("refused: partition gpu takes jobs of the federation only")
         job_id = self._reach(order)
-        if fate is Fate.REPLY_LOST:
+        if fate is SbatchOutcome.REPLY_LOST:
             raise SiteUnavailable("sbatch: Socket timed out")
         return job_id
 
@@ -215,10 +219,10 @@ class MortalDriver:
 
     # ---- all else ----
 
-    async def tell(self, order: PreemptOrder, deadline_s: float) -> None:  # noqa: ARG002
+    async def notify(self, order: PreemptOrder, deadline_s: float) -> None:  # noqa: ARG002
         self._process.point("tell before")
         await self._ask()
-        self._cluster.told(self._running(order.site_job_id))
+        self._cluster.notify(self._running(order.site_job_id))
         self._process.point("tell after")
 
     async def signal(self, user: str, job_id: int, name: str, to: SignalTo) -> None:  # noqa: ARG002
@@ -228,7 +232,7 @@ class MortalDriver:
         if name == "KILL":
             self._cluster.kill_job(job)
         else:
-            self._cluster.told(job)
+            self._cluster.notify(job)
 
     def _running(self, job_id: int) -> SimulatedJob:
         job = self._cluster.jobs.get(job_id)
@@ -246,9 +250,13 @@ class MortalDriver:
     async def tidy(self, user: str, order: Tidying) -> Removal:  # noqa: ARG002
         return Removal()
 
-    async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:  # noqa: ARG002
+    async def read_checkpoint_status(
+        self,
+        user: str,  # noqa: ARG002
+        orders: Sequence[PreemptOrder],
+    ) -> list[CheckpointStatus]:
         await self._ask()
-        return [Seen() for _ in told]
+        return [CheckpointStatus() for _ in orders]
 
     async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:
         self._process.point("scancel before")

@@ -1,4 +1,4 @@
-"""What comes of one seed? A whole history, the same each time, and whether a promise was broken."""
+"""Runs the history of one seed, the same each time, and says whether a promise was broken."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import structlog
 
 from federator.daemon import compaction
 from federator.faults.clock import VirtualClock, run_virtual
+from federator.faults.fault_injector import DRAWN_FAULTS, FaultInjector
 from federator.faults.kinds import FaultKind
 from federator.faults.process import ManyProcesses
-from federator.faults.weather import MENU, BadWeather
 from federator.faults.world import BEGINS_S, World
 
 COMPACTED_AT: Final = 25  # records
@@ -41,16 +41,16 @@ class HistoryEnd:
     story: tuple[str, ...]
 
 
-def run_history(seed: int, menu: tuple[FaultKind, ...] = MENU) -> HistoryEnd:
+def run_history(seed: int, menu: tuple[FaultKind, ...] = DRAWN_FAULTS) -> HistoryEnd:
     """Live through the history of a seed."""
     clock = VirtualClock(BEGINS_S)
     where = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     with TemporaryDirectory(prefix="federator-faults-", dir=where) as folder, _quiet() as said:
         world = World(Random(seed), clock, Path(folder))
-        weather = BadWeather(world, FAULTS_S, menu)
+        injector = FaultInjector(world, FAULTS_S, menu)
 
         async def live() -> None:
-            weather.begin()
+            injector.begin()
             await world.run(FAULTS_S)
 
         loops: list[ManyProcesses] = []

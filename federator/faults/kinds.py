@@ -1,4 +1,4 @@
-"""Which kinds of fault are there? The menu, by whom they befall."""
+"""The kinds of fault, by what they strike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can befall the log? One that all daemons share, and that fails in many ways."""
+"""A log that all daemons of a history share, and that fails in many ways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold, whatever befalls? A witness beside the federation: Slurm's and clients' truth.
+"""The model that checks the promises: it sees what Slurm ran and what clients were answered.
 
 It never asks the daemon what it believes, but at the very end, when that is compared.
 """
@@ -13,7 +13,7 @@ from typing import Final
 
 from federator.faults.cluster import CodeRun
 from federator.model.event import Awarded, Changed, Submitted, decode_event
-from federator.model.lifecycle import TERMINAL, TRANSITIONS, Happening, WorkloadState
+from federator.model.lifecycle import TERMINAL, TRANSITIONS, WorkloadEvent, WorkloadState
 from federator.model.site import Node, SiteJobState
 from federator.model.workload import AttemptId, Job, WorkloadId
 from federator.sched.state.ledger import Ledger
@@ -84,7 +84,8 @@ class Truth:
     def completed(self) -> bool:
         """Its user code ended well, of its own accord."""
         return any(
-            r.ended is SiteJobState.COMPLETED and not r.exit_code and not r.told for r in self.runs
+            r.ended is SiteJobState.COMPLETED and not r.exit_code and not r.notified
+            for r in self.runs
         )
 
 
@@ -107,7 +108,7 @@ class Model:
         self._clock = clock
         self._gpu_limits = gpu_limits
         self._live: list[CodeRun] = []
-        self.calm_at_s = inf  # from when on nothing fails any more
+        self.faults_stopped_at_s = inf  # from when on nothing fails any more
         self.truths: dict[WorkloadId, Truth] = {}
         self.id_of_key: dict[str, int] = {}
         self.arrays: dict[WorkloadId, Array] = {}  # by their tasks
@@ -198,7 +199,7 @@ class Model:
         self._tell(f"{run.site}: {run.attempt} ends: {state} {run.exit_code}")
         self._live.remove(run)
         truth = self.truth(run.attempt.workload)
-        since_s = self._clock() - max(truth.cancel_acked_at_s, self.calm_at_s)
+        since_s = self._clock() - max(truth.cancel_acked_at_s, self.faults_stopped_at_s)
         excused = truth.unrecorded or run.attempt in truth.renamed
         if run.ended in _BY_ITSELF and since_s > CANCELS_WITHIN_S and not excused:
             self.break_(f"{run.attempt.workload} was cancelled, and ran on for {since_s:.0f} s")
@@ -265,12 +266,12 @@ class Model:
             event = decode_event(record)
             if isinstance(event, Awarded):
                 self.truth(event.attempt.workload).last_attempt = event.attempt.attempt
-                self._moves(event.attempt.workload, Happening.AWARDED)
+                self._moves(event.attempt.workload, WorkloadEvent.AWARDED)
                 self._tell(f"log: {event.attempt} awarded to {event.site}")
             elif isinstance(event, Changed):
                 self._moves(event.workload, event.happening)
                 self._tell(f"log: {event.workload} {event.happening.value}")
-                if event.happening is Happening.HELD:
+                if event.happening is WorkloadEvent.HELD:
                     self._held(event.workload)
             elif isinstance(event, Submitted):
                 self._submitted(event)
@@ -297,12 +298,12 @@ class Model:
             if fits and site not in truth.refused_at:
                 self.break_(f"{id_} is held, and {site} has not refused it")
 
-    def _moves(self, id_: WorkloadId, happening: Happening) -> None:
+    def _moves(self, id_: WorkloadId, event: WorkloadEvent) -> None:
         truth = self.truth(id_)
         if truth.state in TERMINAL:
-            self.break_(f"{id_} has ended, {truth.state.value}, and is {happening.value}")
-        elif (truth.state, happening) in TRANSITIONS:
-            truth.state = TRANSITIONS[truth.state, happening].to
+            self.break_(f"{id_} has ended, {truth.state.value}, and is {event.value}")
+        elif (truth.state, event) in TRANSITIONS:
+            truth.state = TRANSITIONS[truth.state, event].to
 
     def check_acknowledged(self, ledger: Ledger) -> None:
         """After a start from the log: whatever was acknowledged is known, under the same key."""

@@ -1,4 +1,4 @@
-"""How does a process die, or stand still, in one event loop with all others?
+"""Processes that share one event loop, and can be killed or stopped in it.
 
 Each task belongs to the process in whose context it was made. A process that is killed has no
 effects from then on: everything by which it reaches the world asks ``check`` first, so that not

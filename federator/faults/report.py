@@ -1,4 +1,4 @@
-"""How did many histories go? Counted by kind of fault, and what was broken."""
+"""Sums many histories up: faults counted by kind, and promises that were broken."""
 
 from __future__ import annotations
 

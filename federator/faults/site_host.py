@@ -1,4 +1,4 @@
-"""What happens on a site's login node? sshd starts real agents, one works, and it may die.
+"""A site's login node: sshd starts real agents, one of them works, and it may die.
 
 What ``federator.cli.services`` does for a real agent is done here, on folders that outlive it: the
 journal with its lock, and the spool.
@@ -17,19 +17,19 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from federator.agent.config import AgentConfig
-from federator.agent.greeting import TAKEOVER_S, await_welcome, refuse_strangers
-from federator.agent.journal import Journal, Mark, Served, Step, check_epoch
+from federator.agent.handshake import TAKEOVER_S, await_welcome, refuse_foreign_daemon
+from federator.agent.journal import Journal, JournalMark, JournalStep, Served, check_epoch
 from federator.agent.shell import Agent
 from federator.errors import FederatorError, SiteUnavailable
 from federator.faults.cluster import Cluster
-from federator.faults.dates import FileDates
-from federator.faults.driver import MortalDriver, Spell
-from federator.faults.net import AgentEnd, Line, Network
+from federator.faults.driver import FaultyDriver, Spell
+from federator.faults.file_dates import FileDates
+from federator.faults.network import AgentEnd, Line, Network
 from federator.faults.process import DiskFull, Process
 from federator.model.workload import AttemptId
 from federator.wire.client_protocol import Call
+from federator.wire.client_socket import Answer
 from federator.wire.replies import Reply
-from federator.wire.researchers import Answer
 
 _T = TypeVar("_T")
 _SPOOL_HANGS_S: Final = 3.0
@@ -57,8 +57,8 @@ class MortalJournal(Journal):
         self._tell = tell
         self._journal = folder / "journal"
 
-    def write(self, attempt: AttemptId, mark: Mark) -> None:
-        name = "leave" if mark.leave_by_s and mark.step is Step.JOB else mark.step.value
+    def write(self, attempt: AttemptId, mark: JournalMark) -> None:
+        name = "leave" if mark.leave_by_s and mark.step is JournalStep.JOB else mark.step.value
         self._process.point(f"{name} before")
         if self._disk.journal_full:
             self._tell("journal full")
@@ -85,7 +85,7 @@ class MortalJournal(Journal):
 
 @dataclass(slots=True)
 class _Socket:
-    """The researchers' socket of one agent."""
+    """The users' socket of one agent."""
 
     host: SiteHost
     process: Process
@@ -166,7 +166,7 @@ class SiteHost:
         journal: MortalJournal | None = None
         try:
             welcome = await await_welcome(end.reader, end.write)
-            refuse_strangers(self.folder, self.name, welcome, end.write)
+            refuse_foreign_daemon(self.folder, self.name, welcome, end.write)
             await self._take_over(process, end, welcome.epoch)
             journal = MortalJournal(self.folder, self.clock(), process, self.disk, self.tell)
             process.when_dead(journal.close)
@@ -206,7 +206,7 @@ class SiteHost:
             state_dir=str(self.folder),
             spool_dir=str(self.spool or ""),
         )
-        driver = MortalDriver(self.cluster, self.spell, process, self.tell, self.spool)
+        driver = FaultyDriver(self.cluster, self.spell, process, self.tell, self.spool)
         return Agent(
             config,
             driver,
@@ -245,7 +245,7 @@ class SiteHost:
         return bool(there)
 
     async def ask(self, user: str, call: Call) -> Reply | None:
-        """A researcher's command at this site; None: nobody answers."""
+        """A user's command at this site; None: nobody answers."""
         socket = self.socket
         if socket is None or not socket.process.alive:
             return None

@@ -1,4 +1,4 @@
-"""What would a Slurm do? An in-memory one: pinned jobs start when their nodes are free.
+"""An in-memory Slurm: pinned jobs start when their nodes are free.
 
 ``SimulatedSlurm`` is the cluster itself, synchronous. Jobs end when they are told to.
 """

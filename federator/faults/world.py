@@ -1,4 +1,4 @@
-"""What is there in a history? Sites with Slurm and agents, a daemon's host, a log, researchers."""
+"""The parts of a history: sites with Slurm and agents, a daemon's host, a log, and users."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from federator.errors import FederatorError
 from federator.faults.clock import VirtualClock
 from federator.faults.cluster import Cluster, Script
 from federator.faults.daemon_host import DaemonHost, Ways
-from federator.faults.driver import Fate
+from federator.faults.driver import SbatchOutcome
 from federator.faults.kinds import FaultKind
 from federator.faults.log import LogFault, SharedLog
 from federator.faults.model import Model, Size, differences
-from federator.faults.net import Network
+from federator.faults.network import Network
 from federator.faults.process import Process, outside
-from federator.faults.researchers import Door, Researcher, Wish
+from federator.faults.simulated_users import ClientScript, Door, SimulatedUser
 from federator.faults.site_host import SiteHost
 from federator.model.lifecycle import TERMINAL
 from federator.model.site import Node
@@ -97,7 +97,7 @@ class World:
         self._folder = str(folder)  # has another name each time
         self.story: list[str] = []
         self.struck: Counter[FaultKind] = Counter()
-        self.dooms: dict[tuple[str, str], FaultKind] = {}
+        self.armed: dict[tuple[str, str], FaultKind] = {}
         self.scripts: dict[int, Script] = {}  # by workload, as they are first asked for
         lease_s = rng.choice((inf, LEASE_S))  # a file lock, and one daemon; or two with a lease
         self.walls = [Clock(clock) for _ in range(1 if lease_s == inf else 2)]
@@ -113,9 +113,9 @@ class World:
         self.daemons = [self._daemon(wall) for wall in self.walls]
         self._led: tuple[DaemonHost, Process] | None = None
         doors: list[Door] = [*(d.ask for d in self.daemons), *(s.ask for s in self.sites.values())]
-        self.researchers = [
-            Researcher(wish, doors, self.model, Random(rng.random()), self.strike)
-            for wish in wishes(rng)
+        self.users = [
+            SimulatedUser(wish, doors, self.model, Random(rng.random()), self.strike)
+            for wish in client_scripts(rng)
         ]
 
     # ---- parts ----
@@ -182,7 +182,7 @@ class World:
 
     def strikes(self, host: str, point: str) -> bool:
         """Whether a process dies here."""
-        kind = self.dooms.pop((host, point), None)
+        kind = self.armed.pop((host, point), None)
         if kind is not None:
             self.strike(kind, f"{host}, {point}")
         return kind is not None
@@ -204,13 +204,13 @@ class World:
     # ---- a history ----
 
     async def run(self, faults_s: float) -> None:
-        """Live through the bad weather, which others make, and then through calm until all ends."""
+        """Live through the faults, which others inject, and then without them until all ends."""
         for daemon in self.daemons:
             daemon.start()
-        for researcher in self.researchers:
-            outside(researcher.run())
+        for user in self.users:
+            outside(user.run())
         await asyncio.sleep(faults_s)
-        self.calm()
+        self.stop_faults()
         until_s = self.clock() + CALM_S
         while not self.all_is_over() and self.clock() < until_s and not self.model.broken:
             if self.model.counts["held"]:
@@ -221,18 +221,18 @@ class World:
         self.end()
         await asyncio.sleep(0.0)
 
-    def calm(self) -> None:
+    def stop_faults(self) -> None:
         """Nothing fails any more."""
         self.tell("calm")
-        self.model.calm_at_s = self.clock()
-        self.dooms.clear()
+        self.model.faults_stopped_at_s = self.clock()
+        self.armed.clear()
         self.log.full, self.log.silent, self.log.slow_s = False, False, 0.0
         self.log.fault = LogFault.NONE
         for site in self.sites.values():
             site.network.heal(lose=False)
             site.network.doubles = ""
             site.spell.down = site.spell.hides_node = site.spell.unreadable = False
-            site.spell.sweep_s, site.spell.fate = 0.0, Fate.WELL
+            site.spell.sweep_s, site.spell.fate = 0.0, SbatchOutcome.WELL
             site.spell.refuses.clear()
             site.disk.journal_full = site.disk.spool_hangs = False
             site.cluster.mend()
@@ -248,7 +248,7 @@ class World:
         ledger = self._ledger()
         return (
             ledger is not None
-            and all(r.done for r in self.researchers)
+            and all(r.done for r in self.users)
             and all(e.state in TERMINAL for e in ledger.entries.values())
             and not any(site.cluster.federated() for site in self.sites.values())
         )
@@ -265,7 +265,7 @@ class World:
         if ledger is None:
             self.model.break_("no daemon runs")
             return
-        if not all(r.done for r in self.researchers):
+        if not all(r.done for r in self.users):
             self.model.break_("some client never got its answer")
         self.model.check_end(ledger)
         rebuilt = new_federation(self.config)
@@ -348,15 +348,15 @@ _HET: Final = (
 _ARRAYS: Final = ("0-1", "0-2%1", "1,4-7:3,9%2", "0-4%2")
 
 
-def wishes(rng: Random) -> list[Wish]:
-    """What researchers want in one history."""
-    return [_wish(rng, number) for number in range(rng.choice((6, 8, 11)))]
+def client_scripts(rng: Random) -> list[ClientScript]:
+    """What users want in one history."""
+    return [_client_script(rng, number) for number in range(rng.choice((6, 8, 11)))]
 
 
-def _wish(rng: Random, number: int) -> Wish:
+def _client_script(rng: Random, number: int) -> ClientScript:
     kind = rng.choice(("plain", "plain", "plain", "het", "array"))
     parts = rng.choice(_HET) if kind == "het" else (rng.choice(_PLAIN),)
-    return Wish(
+    return ClientScript(
         number=number,
         at_s=rng.uniform(0.0, 55.0),
         user=rng.choice(USERS),

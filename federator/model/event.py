@@ -1,4 +1,4 @@
-"""What does the event log hold? Every decision and observation that changed a workload.
+"""The records of the event log: every decision and observation that changed a workload.
 
 State is rebuilt by applying these in order; nothing else is needed. A log may begin with a
 snapshot, which stands for all that came before it. A record keeps its meaning for ever: a new need
@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from federator.model.lifecycle import Happening, WorkloadState
+from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.plan import JobPlan, Shrink
 from federator.model.reason import Reason
 from federator.model.score import Score
@@ -152,7 +152,7 @@ class Changed(Event, frozen=True, kw_only=True, tag="changed"):
     """
 
     workload: WorkloadId
-    happening: Happening
+    happening: WorkloadEvent
     attempt: int = 0
     site_job_id: int = 0
     started_at_s: float = 0.0
@@ -213,7 +213,7 @@ class SnapshotUsage(Event, frozen=True, kw_only=True, omit_defaults=True, tag="s
 
 
 class SnapshotWorkload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one workload stands: as ``sched.state.ledger.Entry``, field by field."""
+    """One workload's state: as ``sched.state.ledger.WorkloadRecord``, field by field."""
 
     id: WorkloadId
     index: int = 0  # in its array
@@ -280,7 +280,7 @@ class SnapshotSaves(Event, frozen=True, kw_only=True, tag="snapshot_saves"):
 
 
 class SnapshotEvictions(Event, frozen=True, kw_only=True, tag="snapshot_evictions"):
-    """When GPUs were evicted, and how many, in that order."""
+    """The times of evictions with their GPUs, in that order."""
 
     evictions: tuple[tuple[float, int], ...]
 

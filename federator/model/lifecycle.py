@@ -1,4 +1,4 @@
-"""What happens to a workload, and when? The whole life as one table.
+"""The life cycle of a workload: its states, events and legal transitions, as one table.
 
 ``TRANSITIONS`` is the truth: a pair that is absent is illegal. An edge names the effects that the
 daemon must carry out; this module performs none. docs/lifecycle.md shows the table as a drawing.
@@ -28,7 +28,7 @@ class WorkloadState(Enum):
     CANCELLED = "CANCELLED"
 
 
-class Happening(Enum):
+class WorkloadEvent(Enum):
     """News from a site may come late, doubled, or out of order."""
 
     AWARDED = "awarded"
@@ -74,10 +74,10 @@ class Edge(NamedTuple):
     effects: tuple[Effect, ...] = ()
 
 
-_S, _H, _E = WorkloadState, Happening, Effect
+_S, _H, _E = WorkloadState, WorkloadEvent, Effect
 _FREED = (_E.RANK_AGAIN,)  # nodes came free, or a workload came back: look at the queue
 
-TRANSITIONS: Final[Mapping[tuple[WorkloadState, Happening], Edge]] = MappingProxyType(
+TRANSITIONS: Final[Mapping[tuple[WorkloadState, WorkloadEvent], Edge]] = MappingProxyType(
     {
         (_S.PENDING, _H.AWARDED): Edge(_S.AWARDED, (_E.LAUNCH,)),
         (_S.PENDING, _H.CANCEL_ASKED): Edge(_S.CANCELLED, _FREED),  # of quota it was promised
@@ -148,19 +148,19 @@ AT_SITE: Final = frozenset(
 class InvalidTransition(FederatorError):
     """No such edge: a site's late message (log and drop) or our own bug (stop)."""
 
-    def __init__(self, state: WorkloadState, happening: Happening) -> None:
-        self.state, self.happening = state, happening
+    def __init__(self, state: WorkloadState, event: WorkloadEvent) -> None:
+        self.state, self.event = state, event
         legal = sorted(h.value for s, h in TRANSITIONS if s is state)
-        super().__init__(f"{happening.value!r} is not legal in {state.value}; legal: {legal}")
+        super().__init__(f"{event.value!r} is not legal in {state.value}; legal: {legal}")
 
 
-def step(state: WorkloadState, happening: Happening) -> Edge:
-    """Return the edge for ``happening`` in ``state``.
+def step(state: WorkloadState, event: WorkloadEvent) -> Edge:
+    """Return the edge for ``event`` in ``state``.
 
     Raises:
         InvalidTransition: there is none; the caller's state is unchanged.
     """
     try:
-        return TRANSITIONS[state, happening]
+        return TRANSITIONS[state, event]
     except KeyError:
-        raise InvalidTransition(state, happening) from None
+        raise InvalidTransition(state, event) from None

@@ -1,4 +1,4 @@
-"""What goes into ``Federation.handle`` and what comes out? Observations and commands.
+"""Observations, which go into ``Federation.handle``, and commands, which come out of it.
 
 Observations carry no time: ``now_s`` is an argument of ``handle``. Commands are data; the daemon
 carries them out in order, every ``Record`` durably before anything else of the same answer.
@@ -116,7 +116,7 @@ class LaunchRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """An attempt as its site remembers it; see ``protocol.Kept`` and ``protocol.Origin``.
+    """An attempt as its site remembers it; see ``RememberedAttempt`` and ``Origin``.
 
     ``workload`` and ``jobs``: None and empty where the site has put its order aside.
     """
@@ -184,7 +184,7 @@ class Request:
     preempt_gpus: float = 0.0
 
     def bid_request(self) -> BidRequest:
-        """What a site's scheduler needs of it."""
+        """The part of it that a site's scheduler needs."""
         return BidRequest(
             id=self.workload.id,
             jobs=self.workload.jobs,

@@ -1,4 +1,4 @@
-"""What does a site offer? A placement plan with its score."""
+"""Bids: a site's placement plan for a workload, with its score."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from federator.model.workload import Job, WorkloadId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BidRequest:
-    """What a site is asked to bid for."""
+    """The request that a site is asked to bid for."""
 
     id: WorkloadId
     jobs: tuple[Job, ...]
@@ -26,7 +26,7 @@ class BidRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPlan:
-    """Where one job would run: exactly these nodes, with these shares."""
+    """The placement of one job: exactly these nodes, with these shares."""
 
     name: str
     partition: str

@@ -1,6 +1,6 @@
-"""Why is a workload not running? Refusals as values: a code and its numbers, never prose.
+"""Reasons why a workload is not running: refusals as a code and its numbers, never prose.
 
-Text for people is made at the edge (``federator.cli.words``). Spellings follow Slurm where Slurm
+Text for people is made at the edge (``federator.cli.text``). Spellings follow Slurm where Slurm
 has the reason, and start with ``Fed`` where the federation adds one.
 """
 

@@ -1,4 +1,4 @@
-"""What does a site look like right now? Nodes, switches and running jobs, as bids see them.
+"""A site as bids see it right now: nodes, switches and running jobs.
 
 The fields are those of snapshot.json (docs/formats.md), so a snapshot encodes to that file as is.
 """
@@ -60,13 +60,13 @@ class Node:
 
     @property
     def gpu_worth(self) -> float:
-        """How capable one GPU is: its weight for each GiB (for the whole, if not known)."""
+        """The capability of one GPU: its weight for each GiB (for the whole, if not known)."""
         return self.gpu_weight * (self.gpu_mem_gib or 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuModel:
-    """What is known of a gres type."""
+    """The known facts about a gres type."""
 
     mem_gib: float = 0.0  # 0: not known
     nvlink: bool = False
@@ -75,7 +75,7 @@ class GpuModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeShare:
-    """What one job holds, or would hold, on one node."""
+    """The share of one node that one job holds, or would hold."""
 
     gpus: int = 0
     cpus: int = 0
@@ -91,7 +91,7 @@ class NodeShare:
         )
 
     def less(self, other: NodeShare) -> NodeShare:
-        """What is left of it without ``other``; nothing below 0."""
+        """The amounts left without ``other``; nothing below 0."""
         return NodeShare(
             gpus=max(0, self.gpus - other.gpus),
             cpus=max(0, self.cpus - other.cpus),
@@ -209,7 +209,7 @@ def combined_state(states: Iterable[SiteJobState]) -> SiteJobState:
     """Return the state of a het job from those of its components (at least one).
 
     While any of them lives the job does; then the worst outcome counts. What the site did comes
-    before what the job did, because only the latter is the researcher's to mend.
+    before what the job did, because only the latter is the user's to mend.
     """
     present = set(states)
     return next(state for state in _LIVE_FIRST + _WORST_FIRST if state in present)
@@ -249,7 +249,7 @@ class SiteJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """How an attempt that was told to leave has left so far; by the site's clock.
+    """The progress of an attempt that was notified to leave; by the site's clock.
 
     ``saved_at_s``: when the last of its checkpoints that are known was complete; 0: none is.
     """
@@ -273,7 +273,7 @@ class SiteComponent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptReport:
-    """How one attempt stands at its site: all its components taken together.
+    """The state of one attempt at its site: all its components taken together.
 
     ``preempted`` and ``failed_nodes`` say why the site ended it, or put it back into its queue;
     ``saved_at_s``, when that came untold, when its last periodic checkpoint was complete, by the

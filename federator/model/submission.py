@@ -1,4 +1,4 @@
-"""A submission as the researcher typed it: options, script, environment, directory.
+"""A submission as the user typed it: options, script, environment, directory.
 
 ``fsbatch`` makes one and sends it; the daemon keeps it packed until the launch.
 """
@@ -22,7 +22,7 @@ class Option(Struct, frozen=True, kw_only=True):
 
 
 class Submission(Struct, frozen=True, kw_only=True):
-    """What the researcher typed, resolved (command line > environment > script), not interpreted.
+    """The user's input, resolved (command line > environment > script), not interpreted.
 
     ``components[k]`` holds the options of het job component k; one component is a plain job. What
     may stand in it is for ``slurm.options.interpret`` to say, through which every submission comes.

@@ -1,4 +1,4 @@
-"""Who shares the fleet? Tenants with their priority, guaranteed quota, limit and parent."""
+"""The tenants that share the fleet: priority, guaranteed quota, limit and parent."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class Tenancy:
         return self._family[row]
 
     def unit(self, resource: int) -> str:
-        """What one of ``resources`` is counted in, e.g. "GPUs", "CPUs", "h100 GPUs"."""
+        """The unit that one of ``resources`` is counted in, e.g. "GPUs", "CPUs", "h100 GPUs"."""
         units = ("GPUs", "CPUs", *(f"{name} GPUs" for name in self._types))
         return units[resource]
 
@@ -165,7 +165,7 @@ class Tenancy:
     # ---- amounts ----
 
     def request(self, jobs: Sequence[Job]) -> Amounts:
-        """What a workload asks for, as far as it is known before it is placed.
+        """The amounts that a workload asks for, as far as they are known before it is placed.
 
         A job that accepts several GPU types counts against no one type's quota until it has been
         placed on one. CPUs of a job that leaves the number of nodes open count as for one node.
@@ -180,7 +180,7 @@ class Tenancy:
         return (gpus, cpus, *typed.values())
 
     def amounts(self, gpus: int, cpus: int, gpu_types: Mapping[str, int]) -> Amounts:
-        """What a placed workload holds."""
+        """The amounts that a placed workload holds."""
         return (gpus, cpus, *(gpu_types.get(name, 0) for name in self._types))
 
     def weighted_gpus(self, gpus: int, gpu_types: Mapping[str, int]) -> float:

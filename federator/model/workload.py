@@ -1,4 +1,4 @@
-"""What does a researcher ask for? A workload, its jobs, and what each job needs on its nodes.
+"""A workload as its user asks for it: its jobs, and what each job needs on its nodes.
 
 Values copied from one submission; a changed workload is a new value. Terms: docs/glossary.md.
 """
@@ -210,7 +210,7 @@ class AttemptId:
         """Read the attempt a Slurm comment starts with; None when it names none.
 
         Anyone may write any comment: numbers that no message can carry name no attempt. No
-        workload has the number 0: so a site's own probes are called (``agent.verifying``).
+        workload has the number 0: so a site's own probes are called (``agent.site_check``).
         """
         match = _ATTEMPT.fullmatch(comment)
         if match is None:

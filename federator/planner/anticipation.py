@@ -1,4 +1,4 @@
-"""Who may use idle GPUs now without those who own them waiting for it later?
+"""Chooses who may use idle GPUs now without making their owners wait for them later.
 
 Pools ("queues" in the paper) own GPUs and have waiting jobs. A job starts either **dedicated**, in
 order of submission inside its pool's own GPUs; or **spare**, out of order, on what nobody is

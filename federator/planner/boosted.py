@@ -1,4 +1,4 @@
-"""Will any job come to a pool soon? Learnt by gradient-boosted trees from the pools' own past.
+"""Predicts whether a job will come to a pool soon, by gradient-boosted trees over past counts.
 
 One model for each window, over all pools, with xgboost's defaults, on one thread, so that the same
 history gives the same model. It learns only from what it has seen: the first time after

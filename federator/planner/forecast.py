@@ -1,4 +1,4 @@
-"""How much will each pool be asked for, and how long will a job run? From what was seen so far.
+"""Forecasts how much each pool will be asked for, and how long a job will run.
 
 Two questions, each with predictors behind a protocol: will any job come within a window
 (``ArrivalForecast``), and how long will this job run (``DurationForecast``)? ``Forecaster`` puts

@@ -1,4 +1,4 @@
-"""What came and ended in each pool so far? Counts on a grid of steps, and what is read off them.
+"""Counts what came and ended in each pool, on a grid of steps.
 
 Time goes in steps of 5 minutes. Step i is closed once all that happens until its instant has been
 told; then its counts are final. All windows are whole steps, so that each count is a difference of

@@ -1,4 +1,4 @@
-"""How many GPUs are spoken for at each instant to come? A plan of amounts over time.
+"""Plans amounts over time: how many GPUs are taken at each instant to come.
 
 The logical resource-time plan of SIA sec. 5.1 as a step function: amounts change only at the
 instants that are in it. ``reserve`` is the paper's Reserve. Its MaxReservation is asked the other

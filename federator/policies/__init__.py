@@ -1,4 +1,4 @@
-"""Which orders of the queue exist? One file each, by the name used in federation.yaml."""
+"""The policies that order the queue: one file each, by the name used in federation.yaml."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What would have happened? A trace of jobs replayed in virtual time under one policy."""
+"""The simulator: replays a trace of jobs in virtual time under one policy."""

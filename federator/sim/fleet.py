@@ -1,4 +1,4 @@
-"""What would the federation itself have done? Its own code, with simulated sites, in virtual time.
+"""The exact engine: the federation's own code with simulated sites, in virtual time.
 
 ``Federation.handle`` and ``SiteScheduler`` are those of daemon and agent; between them are
 function calls. What the sites do by themselves is ``Physics``: start-up, saving, failing nodes,
@@ -43,11 +43,11 @@ from federator.sched.queue.policy import Policy
 from federator.sched.state.ledger import Ledger
 from federator.sched.state.rules import Rules
 from federator.sched.state.usage import UsageAverage
+from federator.sim.failures import SimEventKind, SiteFailures
 from federator.sim.physics import Physics
-from federator.sim.scenario import Life, Moment, Scenario, Stay
+from federator.sim.scenario import AttemptInterval, FleetSample, JobTrace, Scenario
 from federator.sim.site_state import SimulatedAttempt, SiteState
 from federator.sim.trace import ReplayOptions
-from federator.sim.weather import Occasion, Weather
 
 _BEGIN_S = 1_000_000.0  # of virtual time; the scenario's clock begins here
 _PATIENCE_S = 30 * 86_400.0  # if nothing ends in so long a time, nothing will
@@ -89,17 +89,17 @@ class Fleet:
         longest_s = max((a.duration_s for a in scenario.arrivals), default=0.0)
         self._patience_s = max(_PATIENCE_S, 50 * longest_s)
         self._waiting_gpus = 0
-        self.lives = [Life() for _ in scenario.arrivals]
-        self.moments: list[Moment] = []
+        self.lives = [JobTrace() for _ in scenario.arrivals]
+        self.moments: list[FleetSample] = []
         self.awards: list[Awarded] = []  # in order
         self.sites = {site.name: SiteState.of(site) for site in scenario.sites}
         ledger = Ledger(Tenancy(scenario.tenants, {}), usage)
         partitions = {site.name: site.partitions for site in scenario.sites}
         self.federation = Federation(partitions, policy, rules, ledger)
         self._evicts = rules.evicts
-        self._weather = Weather(self, self._physics, self._options.seed)
+        self._failures = SiteFailures(self, self._physics, self._options.seed)
 
-    def run(self) -> list[Life]:
+    def run(self) -> list[JobTrace]:
         """Live through all of it; one life for each arrival, in their order.
 
         Raises:
@@ -112,7 +112,7 @@ class Fleet:
             self.see(SiteUp(site=name))
             capacity = site.scheduler.capacity
             self.see(SiteReported(site=name, complete=True, capacity=capacity))
-        self._weather.begin()
+        self._failures.begin()
         arrivals = self._scenario.arrivals
         at = 0
         while self._over < len(arrivals):
@@ -137,7 +137,7 @@ class Fleet:
             raise FederatorError(f"{len(arrivals) - self._over} workloads do not end")
         return max(self.now_s, min(times))
 
-    def later(self, at_s: float, occasion: Occasion, act: Callable[[], None]) -> None:
+    def later(self, at_s: float, occasion: SimEventKind, act: Callable[[], None]) -> None:
         self._seq += 1
         heapq.heappush(self._heap, (at_s, occasion, self._seq, act))
 
@@ -149,7 +149,7 @@ class Fleet:
 
     def _note_moment(self) -> None:
         held = sum(site.held_gpus for site in self.sites.values())
-        self.moments.append(Moment(self.now_s - _BEGIN_S, held, self._waiting_gpus))
+        self.moments.append(FleetSample(self.now_s - _BEGIN_S, held, self._waiting_gpus))
 
     # ---- attempts ----
 
@@ -170,7 +170,7 @@ class Fleet:
         index = self._arrival_of[order.workload.id]
         life = self.lives[index]
         bounded = isfinite(order.workload.time_limit_s)
-        self.sites[order.site].start(attempt, self.now_s, told=self._evicts or bounded)
+        self.sites[order.site].start(attempt, self.now_s, tracked=self._evicts or bounded)
         saved = self._left_s[index] < self._scenario.arrivals[index].duration_s
         startup_s = physics.startup_s(self._options.seed, index, order.attempt.attempt)
         attempt.works_from_s = self.now_s + startup_s + (physics.restore_s if saved else 0.0)
@@ -182,7 +182,7 @@ class Fleet:
         limit_s = self.now_s + order.workload.time_limit_s
         ends_at_s = attempt.works_from_s + self._left_s[index]
         state = SiteJobState.COMPLETED if ends_at_s <= limit_s else SiteJobState.TIMEOUT
-        self.later(min(ends_at_s, limit_s), Occasion.END, lambda: self._end(attempt, state))
+        self.later(min(ends_at_s, limit_s), SimEventKind.END, lambda: self._end(attempt, state))
         self._report(attempt, SiteJobState.RUNNING)
 
     def _end(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
@@ -210,7 +210,7 @@ class Fleet:
         attempt.leaves_at_s = self.now_s + min(self._physics.save_s, order.grace_s)
         kept_s = done_s if saves else self._physics.kept_s(done_s)
         self.later(
-            attempt.leaves_at_s, Occasion.LEAVE, lambda: self._leave(attempt, done_s, kept_s)
+            attempt.leaves_at_s, SimEventKind.LEAVE, lambda: self._leave(attempt, done_s, kept_s)
         )
 
     def _leave(self, attempt: SimulatedAttempt, done_s: float, kept_s: float) -> None:
@@ -248,10 +248,10 @@ class Fleet:
         if attempt.started_at_s >= 0:
             life = self.lives[self._arrival_of[attempt.order.workload.id]]
             since_s, until_s = attempt.started_at_s - _BEGIN_S, self.now_s - _BEGIN_S
-            life.stays.append(Stay(attempt.order.site, since_s, until_s))
+            life.stays.append(AttemptInterval(attempt.order.site, since_s, until_s))
         self._report(attempt, state)
         self.start_what_can(attempt.order.site)
-        self._weather.start_local(attempt.order.site)
+        self._failures.start_local(attempt.order.site)
 
     def start_what_can(self, name: SiteName) -> None:
         """Who waited for others to leave, or for a node, and needs to no more."""
@@ -274,7 +274,7 @@ class Fleet:
 
     def _report(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
         order = attempt.order
-        told = AttemptReport(
+        report = AttemptReport(
             attempt=order.attempt,
             user=order.workload.user,
             site_job_id=1,
@@ -282,7 +282,7 @@ class Fleet:
             started_at_s=max(0.0, attempt.started_at_s),
             ended_at_s=self.now_s if state.ended else 0.0,
         )
-        self.see(SiteReported(site=order.site, attempts=(told,)))
+        self.see(SiteReported(site=order.site, attempts=(report,)))
 
     def _asked_gpus(self, id_: WorkloadId) -> int:
         draft = self._scenario.arrivals[self._arrival_of[id_]].draft

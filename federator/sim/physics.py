@@ -1,4 +1,4 @@
-"""What do simulated sites do that nobody decides? Start-up, saving, faults, local users."""
+"""The parts of simulated sites that nobody decides: start-up, saving, faults, local users."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Draws(IntEnum):
     """What random numbers are for; each has generators of its own."""
 
     STARTUP = 0
-    WEATHER = 1
+    FAILURES = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

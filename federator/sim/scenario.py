@@ -1,4 +1,4 @@
-"""What does a fleet live through? Sites, tenants, workloads, and what became of them.
+"""A scenario (sites, tenants, workloads), and what became of each workload in a replay.
 
 A trace (``federator.sim.trace``) is GPUs and seconds alone. A scenario says all that the
 federation decides on: nodes of any kind, tenants with quotas, workloads of several jobs.
@@ -55,7 +55,7 @@ class Scenario:
     arrivals: tuple[Arrival, ...]
 
 
-class Stay(NamedTuple):
+class AttemptInterval(NamedTuple):
     """One attempt at a site, from its start until it left."""
 
     site: SiteName
@@ -64,14 +64,14 @@ class Stay(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Life:
+class JobTrace:
     """What became of one arrival. Times are on the clock of ``Arrival.at_s``; -1: not yet."""
 
     first_start_s: float = -1.0
     start_s: float = -1.0  # of the last attempt
     end_s: float = -1.0
     site: SiteName = SiteName("")  # of the last attempt
-    stays: list[Stay] = field(default_factory=list)  # in order of time
+    stays: list[AttemptInterval] = field(default_factory=list)  # in order of time
     preemptions: int = 0
     lost_gpu_s: float = 0.0  # work that was done, not saved, and done again
     within_quota: bool = False  # at its first award
@@ -80,7 +80,7 @@ class Life:
     refused: bool = False  # no site can ever run it: never queued
 
 
-class Moment(NamedTuple):
+class FleetSample(NamedTuple):
     """How the fleet stood from one instant to the next."""
 
     at_s: float

@@ -1,4 +1,4 @@
-"""What ``federator simulate --set NAME=VALUE`` means: settings of the policy, and of the sites.
+"""Parses ``federator simulate --set NAME=VALUE``: settings of the policy, and of the sites.
 
 Those of the policy have the names, meanings and bounds that they have in federation.yaml; those of
 the sites are the attributes of ``Physics``.

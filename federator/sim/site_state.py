@@ -1,4 +1,4 @@
-"""What is on one simulated site? The jobs there, and who waits for whom to leave.
+"""The state of one simulated site: its jobs, and who waits for whom to leave.
 
 The room is the ``SiteScheduler``'s own: a job is a hold from its launch to its end.
 """
@@ -67,15 +67,15 @@ class SiteState:
         self.attempts[order.attempt] = attempt
         return attempt
 
-    def start(self, attempt: SimulatedAttempt, now_s: float, *, told: bool) -> None:
+    def start(self, attempt: SimulatedAttempt, now_s: float, *, tracked: bool) -> None:
         """From now on it runs.
 
-        ``told``: the scheduler knows whom it may evict, and when who ends. It costs time.
+        ``tracked``: the scheduler knows whom it may evict, and when who ends. It costs time.
         """
         order = attempt.order
         attempt.started_at_s = now_s
         self.held_gpus += attempt.gpus
-        if not told:
+        if not tracked:
             return
         self.scheduler.started(
             RunningJob(

@@ -1,4 +1,4 @@
-"""What is replayed, and what comes out? Pools, the jobs of a trace, and when each of them ran.
+"""The trace (pools and jobs) and the result of a replay: when each job ran.
 
 Jobs are columns: one list for each field, one entry for each job, in the order of the file. A job
 is its row in them. Times are whole seconds on the trace's own clock.

@@ -1,4 +1,4 @@
-"""How is a trace a scenario? Each pool is a site, and a tenant whose quota is the pool."""
+"""Turns a trace into a scenario: each pool is a site, and a tenant whose quota is the pool."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from federator.model.site import Node
 from federator.model.submission import Submission, pack_submission
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import Job, SiteName, TenantName
-from federator.sim.scenario import Arrival, Life, Scenario, SimulatedSite
+from federator.sim.scenario import Arrival, JobTrace, Scenario, SimulatedSite
 from federator.sim.trace import Timetable, Trace, TracePool
 
 PARTITION: Final = "gpu"
@@ -40,7 +40,7 @@ def scenario_of(trace: Trace) -> Scenario:
     return Scenario(sites=sites, tenants=tenants, arrivals=arrivals)
 
 
-def timetable_of(trace: Trace, lives: Sequence[Life]) -> Timetable:
+def timetable_of(trace: Trace, lives: Sequence[JobTrace]) -> Timetable:
     """When the rows of a trace ran, from the lives of ``scenario_of`` it."""
     timetable = Timetable.of(trace)
     for row, life in zip(trace.in_order(), lives, strict=True):

@@ -1,4 +1,4 @@
-"""What would an admin's own history have been under the federation? Dumps in, a scenario out.
+"""Builds the scenario of ``federator whatif`` from an admin's own dumps.
 
 Sites, tenants and policy are those of federation.yaml; the sizes of the sites are those of a P.csv,
 whose pools are named ``site`` or ``site/partition``; workloads are those of the dumps.
@@ -20,10 +20,10 @@ from federator.model.tenant import Tenancy, Tenant
 from federator.model.workload import SiteName, TenantName
 from federator.sched.state.rules import Rules
 from federator.sim.fleet import Fleet
-from federator.sim.importers.past_workload import History, PastWorkload, history_of
 from federator.sim.importers.sacct import SacctRecord, read_records
 from federator.sim.importers.trace_csv import shown
-from federator.sim.scenario import Arrival, Life, Scenario, SimulatedSite
+from federator.sim.importers.whatif_workload import History, PastWorkload, history_of
+from federator.sim.scenario import Arrival, JobTrace, Scenario, SimulatedSite
 from federator.sim.trace import LeftOut, LeftOutReason, ReplayOptions, TracePool
 
 _NEEDED: Final = frozenset({"Start", "Account", "User"})
@@ -56,7 +56,7 @@ class WhatIf:
 
 def live_through(
     scenario: Scenario, config: FederationConfig, rules: Rules, options: ReplayOptions
-) -> list[Life]:
+) -> list[JobTrace]:
     """Simulate it: the federation's own code, and sites where nothing takes time or breaks.
 
     Returns:

@@ -1,10 +1,10 @@
-"""What does an admin do with a kit, in which order? The README.txt beside join.sh."""
+"""The README.txt beside join.sh: the steps that an admin takes, in their order."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from federator.site_installer.texts import ACCOUNT
+from federator.site_installer.templates import ACCOUNT
 
 _TEXT: Final = """\
 {site} joins the federation "{federation}"

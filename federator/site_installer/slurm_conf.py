@@ -1,4 +1,4 @@
-"""What must slurm.conf say for the federation, in each generation of Slurm?
+"""The lines of slurm.conf that the federation needs, for each generation of Slurm.
 
 ``snippet`` is read by people, and by join.sh, which puts each setting beside what the site has
 already: a key that is set twice is an error message at every Slurm command.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from federator.site_installer.texts import EPILOG_DIR, PROLOG_DIR
+from federator.site_installer.templates import EPILOG_DIR, PROLOG_DIR
 
 PROLOG: Final = f"Prolog={PROLOG_DIR}/*"
 EPILOG: Final = f"Epilog={EPILOG_DIR}/*"

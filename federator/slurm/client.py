@@ -1,4 +1,4 @@
-"""How is one Slurm asked and told? Commands of the site's own clients, over any ``Runner``.
+"""Runs Slurm's own commands at a site and reads their answers, over any ``Runner``.
 
 Reading costs two commands per sweep: squeue, then `scontrol show nodes` (in this order, so that
 the nodes already show the jobs). `scontrol show partitions` comes before them when it was last
@@ -25,12 +25,12 @@ import msgspec
 
 from federator.agent.base import (
     NOTHING,
+    CheckpointStatus,
+    KnownJobs,
     Missing,
-    Own,
     Partition,
     Removal,
     SbatchRefused,
-    Seen,
     SubmittedJob,
     Tidying,
 )
@@ -205,7 +205,7 @@ class SlurmClient:
             reading = parse_nodes(text, self._switch_of)
         return reading
 
-    async def jobs(self, own: Own = NOTHING) -> Reading[SiteJob]:
+    async def jobs(self, own: KnownJobs = NOTHING) -> Reading[SiteJob]:
         """Return the jobs; with ``layouts`` the federation's show what they hold on each node.
 
         Those of ``own`` are looked for in all partitions: a job that waits can be moved, by admins
@@ -219,7 +219,7 @@ class SlurmClient:
         return await self._shares.filled_in(reading, launched) if self._shares else reading
 
     async def _with_moved(
-        self, reading: Reading[SiteJob], own: Own, launched: frozenset[int]
+        self, reading: Reading[SiteJob], own: KnownJobs, launched: frozenset[int]
     ) -> Reading[SiteJob]:
         """Add own jobs of other partitions, if any is missed that has not been seen to end."""
         shown = {job.leader_id for job in reading.records}
@@ -262,7 +262,7 @@ class SlurmClient:
         return _read_jobs(done.stdout)
 
     async def accounted(self, missing: Collection[Missing]) -> dict[AttemptId, AttemptReport]:
-        """How those of these ended whom accounting knows for certain; see ``parse_accounts``.
+        """The ends of those of these whom accounting knows for certain; see ``parse_accounts``.
 
         Of one whose job id is not known, also how it stands if it lives, by accounts. Nothing where
         the site keeps none, or cannot be asked now.
@@ -323,7 +323,7 @@ class SlurmClient:
             self._others_until_s = min(now_s + OTHERS_FRESH_S, min(ends, default=inf))
         return self._others
 
-    async def sweep(self, own: Own = NOTHING) -> SlurmSweep:
+    async def sweep(self, own: KnownJobs = NOTHING) -> SlurmSweep:
         """Return jobs and nodes, as one look; ``own`` as of ``jobs``."""
         partitions = await self._recent_partitions()
         jobs = await self.jobs(own)
@@ -404,7 +404,7 @@ class SlurmClient:
         """
         await self._help(user, op="signal", job_id=job_id, signal=name, to=to.value)
 
-    async def tell(self, order: PreemptOrder, deadline_s: float) -> None:
+    async def notify(self, order: PreemptOrder, deadline_s: float) -> None:
         """Publish a job's deadline in its checkpoint folder, and send its signal.
 
         Raises:
@@ -421,16 +421,18 @@ class SlurmClient:
             deadline_s=float(deadline_s),
         )
 
-    async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:
-        """What jobs have left in their checkpoint folders since they were told.
+    async def read_checkpoint_status(
+        self, user: str, orders: Sequence[PreemptOrder]
+    ) -> list[CheckpointStatus]:
+        """The files that jobs have left in their checkpoint folders since they were notified.
 
         Raises:
             SiteRefused: the site does not let us act for ``user``.
         """
-        folders = [[order.checkpoint_dir, order.attempt.attempt] for order in told]
+        folders = [[order.checkpoint_dir, order.attempt.attempt] for order in orders]
         answer = await self._help(user, op="look", folders=folders)
         try:
-            return msgspec.convert(answer.get("seen"), list[Seen])
+            return msgspec.convert(answer.get("seen"), list[CheckpointStatus])
         except msgspec.ValidationError as error:
             raise SiteUnavailable(f"the site's helper answered {answer}: {error}") from error
 

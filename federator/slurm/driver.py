@@ -1,4 +1,4 @@
-"""How does an agent use its Slurm? ``SiteDriver`` on top of the client and the renderer."""
+"""The ``SiteDriver`` of a real Slurm, on top of the client and the renderer."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 from federator.agent.base import (
     NOTHING,
+    CheckpointStatus,
     Holder,
+    KnownJobs,
     Missing,
-    Own,
     Partition,
     Probe,
     Removal,
-    Seen,
     SubmittedJob,
     Sweep,
     Tidying,
@@ -43,7 +43,7 @@ class SlurmDriver:
     async def version(self) -> str:
         return await self._client.version()
 
-    async def sweep(self, own: Own = NOTHING) -> Sweep:
+    async def sweep(self, own: KnownJobs = NOTHING) -> Sweep:
         found = await self._client.sweep(own)
         if not found.jobs_complete:
             # A job left out would look as if it had vanished: better no news than that.
@@ -80,8 +80,8 @@ class SlurmDriver:
     async def accounted(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
         return await self._client.accounted(missing)
 
-    async def tell(self, order: PreemptOrder, deadline_s: float) -> None:
-        await self._client.tell(order, deadline_s)
+    async def notify(self, order: PreemptOrder, deadline_s: float) -> None:
+        await self._client.notify(order, deadline_s)
 
     async def signal(self, user: str, job_id: int, name: str, to: SignalTo) -> None:
         await self._client.signal(user, job_id, name, to)
@@ -89,8 +89,10 @@ class SlurmDriver:
     async def kill_wait_s(self) -> float:
         return (await self._client.config()).kill_wait_s
 
-    async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:
-        return await self._client.look(user, told)
+    async def read_checkpoint_status(
+        self, user: str, orders: Sequence[PreemptOrder]
+    ) -> list[CheckpointStatus]:
+        return await self._client.read_checkpoint_status(user, orders)
 
     async def inspect(self, user: str, orders: Sequence[LaunchOrder]) -> list[str]:
         jobs = [(files_to_open(order), working_dir(order.submission)) for order in orders]

@@ -1,4 +1,4 @@
-"""How did jobs end that squeue has forgotten? Text of sacct to reports, for attempts it can prove.
+"""Reads from sacct how jobs ended that squeue has forgotten, for attempts it can prove.
 
 A user may put anything into the comment and the sbatch line that accounting stores, line breaks and
 Slurm's own field separators included. So each call has a separator of its own that nobody can

@@ -1,4 +1,4 @@
-"""Which jobs are at a site, and what do they hold? Text of squeue and scontrol to site jobs.
+"""Parses squeue and scontrol: the jobs at a site, and what they hold.
 
 A user may put anything into a job's name, comment and account: spaces, ``JobState=RUNNING``, line
 breaks, control characters. All of Slurm's text formats print it raw (22.05, 24.11 and 26.05 alike),

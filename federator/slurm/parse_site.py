@@ -1,4 +1,4 @@
-"""How is a site set up? Its version, the settings that matter to us, and its partitions."""
+"""Parses how a site is set up: version, the settings that matter to us, and partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is an attempt handed to a site's sbatch? One call that says everything on its command line.
+"""Renders an attempt as one call of sbatch that says everything on its command line.
 
 The submission and its plan become argv, script and environment; nothing passes through a shell.
 
@@ -10,7 +10,7 @@ The submission and its plan become argv, script and environment; nothing passes 
   launched they have done their work, and the site's sbatch is not told, plug-in or not.
 * ``#SBATCH`` lines of the script's header become ``##SBATCH``, and ``--ignore-pbs`` is set, so
   that argv alone decides. The body is not touched.
-* Where no prolog consumes leases the script's interpreter line does; see ``agent.starter``.
+* Where no prolog consumes leases the script's interpreter line does; see ``agent.lease_wrapper``.
 * FED_CHECKPOINT_DIR is a folder of the workload's own on what the sites of a region share; the
   helper makes it. FED_PREEMPT_DEADLINE is a file in it that appears when the job is told to leave.
   Where the folder cannot be made, both are unset and FED_CHECKPOINT_ERROR says why.
@@ -47,7 +47,7 @@ from math import isfinite
 from typing import Final
 
 from federator.agent.base import Probe
-from federator.agent.starter import started_by
+from federator.agent.lease_wrapper import started_by
 from federator.errors import InvalidRequest
 from federator.model.plan import JobPlan
 from federator.model.submission import Option
@@ -139,7 +139,7 @@ _HOST_ONLY_PREFIXES: Final = ("SSH_", "XDG_", "DBUS_", "SLURM_", "SBATCH_", "SUD
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SbatchCall:
-    """What the site's helper runs as the user, in ``work_dir`` (their home where it is not there).
+    """The call that the site's helper runs as the user, in ``work_dir`` (else in their home).
 
     ``argv`` holds long options and ``:`` between components; ``args`` are the script's own.
     """
@@ -169,7 +169,7 @@ def render(
         site: the name of the site, for FED_SITE.
         default_path: appended to the user's PATH.
         ticket: opens the partition to this submission; "": the site needs none.
-        start_line: in place of the script's interpreter line, see ``agent.starter``; "": it stays.
+        start_line: in place of the script's first line, see ``agent.lease_wrapper``; "": it stays.
 
     Raises:
         InvalidRequest: plans and components do not match, or a plan has no nodes.
@@ -203,7 +203,7 @@ PROBE_LATER: Final = "now+1minute"
 
 
 def probe_call(probe: Probe) -> SbatchCall:
-    """The call of sbatch for a job that does nothing; see ``agent.verifying``."""
+    """The call of sbatch for a job that does nothing; see ``agent.site_check``."""
     options = {
         "comment": str(probe.attempt),
         "job-name": "fed-verify",
@@ -278,13 +278,13 @@ def files_to_open(order: LaunchOrder) -> dict[str, object]:
 
 
 def chosen_name(order: LaunchOrder) -> str:
-    """What its batch script is called at the site."""
+    """The name of its batch script at the site."""
     options = {option.name: option.value for option in order.submission.components[0]}
     return options.get("job-name") or order.name
 
 
 def ids_of(order: LaunchOrder) -> FederationIds:
-    """What the federation calls the job of an order."""
+    """The federation's ids of the job of an order."""
     workload = int(order.attempt.workload)
     if order.array_index is None:
         return FederationIds(workload=workload)
@@ -309,7 +309,7 @@ def _export(asked: str | None, names: tuple[str, ...]) -> str:
 
 
 def _shape(order: LaunchOrder) -> dict[str, str]:
-    """How the GPUs of a job of one component belong together."""
+    """The way in which the GPUs of a job of one component belong together."""
     if len(order.submission.components) != 1:
         return {}
     values = {option.name: option.value for option in order.submission.components[0]}
@@ -322,9 +322,9 @@ def _shape(order: LaunchOrder) -> dict[str, str]:
 
 
 def _own(order: LaunchOrder) -> dict[str, str]:
-    """What only some jobs get: what was said of them, their shape, and where to save."""
+    """The variables that only some jobs get: what was said of them, their shape, where to save."""
     array = {f"FED_ARRAY_{name}": value for name, value in _array(order).items()}
-    return array | _told(order) | _shape(order) | _checkpoint(order) | _interval(order)
+    return array | _from_federation(order) | _shape(order) | _checkpoint(order) | _interval(order)
 
 
 def _array(order: LaunchOrder) -> dict[str, str]:
@@ -345,8 +345,8 @@ def _array(order: LaunchOrder) -> dict[str, str]:
     return {name: str(number) for name, number in numbers.items()}
 
 
-def _told(order: LaunchOrder) -> dict[str, str]:
-    """What holds for the whole workload, in the words of who submitted it."""
+def _from_federation(order: LaunchOrder) -> dict[str, str]:
+    """The variables that hold for the whole workload, in the words of who submitted it."""
     components = order.submission.components
     said = {option.name: option.value or "" for options in components for option in options}
     found = {
@@ -359,7 +359,7 @@ def _told(order: LaunchOrder) -> dict[str, str]:
 
 def _brought(order: LaunchOrder, ticket: str) -> str:
     """The word of the comment that job_submit/federator.lua reads, and takes out."""
-    project = _told(order).get("FED_PROJECT")
+    project = _from_federation(order).get("FED_PROJECT")
     named = f",project={project}" if project else ""
     return f"ticket={ticket}{named}" if ticket else ""
 

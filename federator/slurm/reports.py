@@ -1,4 +1,4 @@
-"""How does each attempt stand? A site's job records, taken together per attempt.
+"""Reports each attempt's state: a site's job records, taken together per attempt.
 
 Rules for the components of one het job (a plain job is a het job of one):
 
@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from federator.agent.base import Holder, Own
+from federator.agent.base import Holder, KnownJobs
 from federator.model.site import (
     AttemptReport,
     NodeShare,
@@ -28,13 +28,13 @@ from federator.model.site import (
 )
 from federator.model.workload import AttemptId
 
-MOST_SKEW_S: Final = 30.0  # of the agent's clock and slurmctld's; see agent.verifying
+MOST_SKEW_S: Final = 30.0  # of the agent's clock and slurmctld's; see agent.site_check
 # Written by the watch (fednode/watching.py) and by the gate (fednode/lease.py). Users can write it,
 # too: about their own jobs.
 _NOTE: Final = re.compile(r"\S+ (fed-watch:\S{1,40}|fed-gate:\S{1,60})(?: |$)")
 
 
-def as_launched(job: SiteJob, own: Own) -> SiteJob:
+def as_launched(job: SiteJob, own: KnownJobs) -> SiteJob:
     """The job with the comment that it was launched with, whatever its user has put there since.
 
     A user may annotate a job at any time (``scontrol update comment=``); it must not pass for
@@ -107,7 +107,7 @@ def _reason(components: list[SiteJob], state: SiteJobState) -> str:
 
 
 def holders_of(jobs: Iterable[SiteJob]) -> tuple[Holder, ...]:
-    """What holds nodes; the components of a het job are one."""
+    """The holders of nodes; the components of a het job are one."""
     groups: dict[int, list[SiteJob]] = {}
     for job in jobs:
         if job.nodes:

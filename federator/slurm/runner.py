@@ -1,4 +1,4 @@
-"""How is a command run? Without a shell, with a known environment and a certain end."""
+"""Runs a command without a shell, with a known environment and a certain end."""
 
 from __future__ import annotations
 

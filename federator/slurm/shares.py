@@ -1,4 +1,4 @@
-"""What does each running job of the federation hold on its nodes? Looked up once for each start.
+"""The nodes' shares of each running job of the federation, looked up once for each start.
 
 squeue names a job's nodes, and scontrol alone the GPUs, CPUs and memory on each of them; a job that
 runs holds the same to its end. So it is asked singly for a few starts, and by one dump of all jobs
@@ -33,7 +33,7 @@ class Commands(Protocol):
 
 
 class Shares:
-    """What is known of the jobs of one Slurm.
+    """The known shares of the jobs of one Slurm.
 
     Args:
         run: runs its commands.

@@ -366,7 +366,7 @@ def kill_now(job_id: int, user: "dict[str, str]") -> "dict[str, object]":
 
 
 def steps_of(job_id: int, user: "dict[str, str]") -> "list[str]":
-    """What srun started in the job and still runs, as ``job.step``."""
+    """The steps that srun started in the job and that still run, as ``job.step``."""
     out = squeue(user, "-s", "-j", str(job_id), "-O", "StepID:64").decode("ascii", "replace")
     return [step for step in out.split() if step.rpartition(".")[2].isdigit()]
 
@@ -450,16 +450,16 @@ def in_time(act: "Callable[[], str | None]", late: str = "no answer", limit_s: f
 
     ``late`` is returned where that takes too long.
     """
-    answer, told = os.pipe()
+    answer, write_end = os.pipe()
     child = os.fork()
     if not child:
         try:
             words = act() or ""
         except (OSError, ValueError, Refused) as error:
             words = getattr(error, "strerror", None) or str(error)
-        os.write(told, words.encode("utf-8", "replace"))
+        os.write(write_end, words.encode("utf-8", "replace"))
         os._exit(0)
-    os.close(told)
+    os.close(write_end)
     said, until_s = b"", time.monotonic() + (limit_s or FOLDER_TIMEOUT_S)
     while select.select([answer], [], [], max(0.0, until_s - time.monotonic()))[0]:
         part = os.read(answer, 65536)
@@ -506,7 +506,7 @@ def look(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, objec
 
 
 def seen_in(folder: str, attempt: int) -> "dict[str, float]":
-    """When a job left its notes; 0 where there is none, or the folder is not the user's own."""
+    """The times of a job's notes; 0 where there is none, or the folder is not the user's own."""
     names = {"acked_at_s": f"saved.{attempt}", "checkpointed_at_s": "checkpointed"}
     seen = dict.fromkeys(names, 0.0)
     with contextlib.suppress(OSError, ValueError, Refused), contextlib.ExitStack() as opened:
@@ -528,13 +528,13 @@ def tidy(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, objec
     check(len(ended) + len(live) <= MAX_IDS, "too many workloads")
     check(all(type(id_) is int for id_ in ended + live), "a workload is a number")
     check(0.0 <= before_s <= time.time(), "before_s must be in the past")
-    answer, told = os.pipe()
-    for end in (answer, told):  # of more than it holds, the rest is removed and not told
+    answer, write_end = os.pipe()
+    for end in (answer, write_end):  # of more than it holds, the rest is removed and not told
         os.set_blocking(end, False)
 
     def tell_removed(id_: int) -> None:
         with contextlib.suppress(BlockingIOError):
-            os.write(told, b"%d\n" % id_)
+            os.write(write_end, b"%d\n" % id_)
 
     def act() -> str:
         with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as opened:
@@ -544,7 +544,7 @@ def tidy(request: "dict[str, Any]", _user: "dict[str, str]") -> "dict[str, objec
         return ""  # there is none
 
     wrong = in_time(act, f"not done within {TIDY_TIMEOUT_S} s", TIDY_TIMEOUT_S)
-    os.close(told)
+    os.close(write_end)
     removed = b""
     with contextlib.suppress(BlockingIOError):  # a child that cannot be killed holds the other end
         removed = os.read(answer, 2**16)

@@ -17,7 +17,10 @@ OWN_NOTE = re.compile(rb"\.?(?:deadline\.|saved\.|checkpointed).*")
 
 
 def remove_folders(
-    live: "set[int]", ended: "set[int]", old: "tuple[int, float]", told: "Callable[[int], None]"
+    live: "set[int]",
+    ended: "set[int]",
+    old: "tuple[int, float]",
+    on_removed: "Callable[[int], None]",
 ) -> str:
     """Remove what may go of the present directory; return what could not be removed, and why.
 
@@ -26,7 +29,7 @@ def remove_folders(
         ended: those whose folders go if nothing is in them, and else stay.
         old: other folders go if the id is below the first, and all that is in them was last changed
             before the second.
-        told: called with each that is gone.
+        on_removed: called with each that is gone.
     """
     wrong = []
     for name in folders_here():
@@ -41,7 +44,7 @@ def remove_folders(
                 os.rename(name, rest)  # nobody takes for whole what is removed in part
             remove_rest(rest)
             if not os.path.lexists(name):
-                told(id_)
+                on_removed(id_)
         except (OSError, RecursionError) as error:  # another UID's, say: the other folders may go
             wrong.append(f"{id_}: {getattr(error, 'strerror', None) or error}")
     return "; ".join(wrong)

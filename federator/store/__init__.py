@@ -1,1 +1,1 @@
-"""Where does the event log live? One Protocol, one contract suite, several stores."""
+"""The event log's stores: one Protocol, one contract suite, several stores."""

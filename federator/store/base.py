@@ -1,4 +1,4 @@
-"""What must a store promise? One writer at a time; records in order, durable after ``append``."""
+"""The contract of a store: one writer at a time; records in order, durable after ``append``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Store(Protocol):
         ...
 
     def leader(self) -> str:
-        """Who leads now, in words, such as ``host4 (pid 123)``; "" where that is not known."""
+        """The leader, in words, such as ``host4 (pid 123)``; "" where that is not known."""
         ...
 
     def append(self, records: Sequence[bytes]) -> None:

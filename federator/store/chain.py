@@ -1,4 +1,4 @@
-"""How is damage in a log found? Each record has a checksum over itself and all before it.
+"""Detects damage in a log: each record has a checksum over itself and all before it.
 
 A record that was changed, left out, added or moved breaks the chain at its place. What was cut off
 at the end leaves a whole, shorter chain: against that a writer notes how far it has got.
@@ -22,7 +22,7 @@ _MARK_BYTES: Final = 32
 
 
 class LogEnd(NamedTuple):
-    """Where a log ends. Positions count all records that ever were, also those compacted away."""
+    """The end of a log. Positions count all records that ever were, also those compacted away."""
 
     next: int = 1  # position of the record that comes next
     crc: int = 0  # CRC-32 of the last one, continued from the one before; the first from 0
@@ -40,7 +40,7 @@ class LogEnd(NamedTuple):
 
 
 class LogPlace(NamedTuple):
-    """How far somebody has read a log."""
+    """A reader's place in a log."""
 
     first: int  # position of the first record that the log had then; a compaction changes it
     end: LogEnd  # of what was read
@@ -71,7 +71,7 @@ class EndMark:
 
 
 def read_mark(file: Path) -> LogEnd | None:
-    """What a mark file says, without holding it; None: there is none.
+    """The content of a mark file, without holding it; None: there is none.
 
     Raises:
         StoreError: it cannot be read.
@@ -94,7 +94,7 @@ def this_process() -> str:
 
 
 def what_is_lost(found: LogEnd, mark: LogEnd | None, file: Path) -> str | None:
-    """What is wrong with a log that ends at ``found``, by the mark in ``file``; None: nothing."""
+    """The fault of a log that ends at ``found``, by the mark in ``file``; None: nothing."""
     remedy = (
         "put the newest copy back, or see 'federator recover'; "
         f"to go on with what is there, stop every daemon, then remove {file}"

@@ -1,4 +1,4 @@
-"""How is a log carried elsewhere? As lines of JSON, which can be read by people and taken back.
+"""Exports a log as lines of JSON, which can be read by people and imported again.
 
 The first line names the format, the last one says how many records there were and their checksum,
 so that a file that was cut off or changed is not taken for a whole one.

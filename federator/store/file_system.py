@@ -1,4 +1,4 @@
-"""Is a log's folder on a file system that keeps SQLite's promises?"""
+"""Checks that a log's folder is on a file system that keeps SQLite's promises."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from federator.store.chain import LogEnd, LogPlace
 
 
 class MemoryLog:
-    """What several ``MemoryStore`` share: the records, and who leads.
+    """The part that several ``MemoryStore`` share: the records, and who leads.
 
     Args:
         lease_s: how long a leader leads without renewing.

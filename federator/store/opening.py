@@ -1,4 +1,4 @@
-"""Which store does a URL name?"""
+"""Opens the store that a URL names."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def warnings_of(url: str) -> tuple[str, ...]:
 
 
 def mark_file_of(url: str) -> Path | None:
-    """Where this host notes how far a log was acknowledged; None: nowhere."""
+    """The file where this host notes how far a log was acknowledged; None: nowhere."""
     if url.startswith("sqlite:"):
         return Path(f"{url.removeprefix('sqlite://')}.lock")
     return parse_redis_url(url).mark_file if url.partition(":")[0] in SCHEMES else None

@@ -350,7 +350,7 @@ class RedisStore:
                 self._check_setting(name, wanted, connection.read_response())
         except redis.ResponseError as error:
             connection.disconnect()  # else the library would use it the next time
-            raise StoreError(self._not_told(error)) from error
+            raise StoreError(self._settings_unknown(error)) from error
         except StoreError:
             connection.disconnect()
             raise
@@ -374,7 +374,7 @@ class RedisStore:
                 f"work; set '{name} {wanted}' in its redis.conf, and restart it"
             )
 
-    def _not_told(self, error: redis.ResponseError) -> str:
+    def _settings_unknown(self, error: redis.ResponseError) -> str:
         wanted = ", ".join(map(" ".join, _SETTINGS))
         return (
             f"{self._address} does not say how it is set ({error}); if it surely has {wanted}, "

@@ -1,4 +1,4 @@
-"""What does Redis do in one step? Each script reads, decides and writes, or changes nothing.
+"""The scripts that Redis runs in one step: each reads, decides and writes, or changes nothing.
 
 Keys: the log, a list of records, each behind its checksum in 4 bytes; the head, a hash of
 

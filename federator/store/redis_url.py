@@ -1,4 +1,4 @@
-"""What does a URL of the Redis store name? Read without the library, which configs do not need."""
+"""Parses URLs of the Redis store, without the library, which configs do not need."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PORT: Final = 6379
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisAddress:
-    """Where a Redis is, and how its log is kept."""
+    """The address of a Redis, and how its log is kept."""
 
     hosts: tuple[tuple[str, int], ...] = ()  # of Redis; or of its sentinels
     service: str = ""  # the sentinels' name of the master

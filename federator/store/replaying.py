@@ -1,4 +1,4 @@
-"""What state does a log lead to? Every record is read, and must follow from those before it."""
+"""Replays a log into its state; every record is read, and must follow from those before it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from federator.sched.passes.federation import Federation
 
 @dataclass(slots=True)
 class LogSeen:
-    """What a log held."""
+    """The contents of a log."""
 
     kinds: Counter[str] = field(default_factory=Counter)  # records, by tag
     last_at_s: float = 0.0  # Unix time of the newest; 0: there is none

@@ -201,12 +201,15 @@ class SqliteStore:
         rows = end.chained(records)
 
         def write(db: sqlite3.Connection) -> None:
+            # Inside the transaction: another daemon may have taken the lead since the last write.
             self._check_epoch(db)
             before(db)
             db.executemany("INSERT INTO events(seq, crc, record) VALUES (?, ?, ?)", rows)
 
         try:
             _at_once(db, write)
+            # The mark follows the commit: one that is ahead of the log would be taken for a log
+            # that lost its end.
             self._end = LogEnd(rows[-1][0] + 1, rows[-1][1]) if rows else end
             mark.write(self._end)
         except BaseException as error:

@@ -1,4 +1,4 @@
-"""How does a tree of files become one tar archive that is equal whenever the files are?
+"""Makes one tar archive of a tree of files; equal files give an equal archive.
 
 Owner, time and order are fixed, so an archive's digest tells whether anything changed.
 """
@@ -69,7 +69,7 @@ def python_sources(package: Path, prefix: str) -> list[ArchivedFile]:
 
 
 def files_below(folder: Path, prefix: str) -> list[ArchivedFile]:
-    """Return every file below ``folder`` but byte code, executable if it is; nothing if absent."""
+    """Return every file below ``write`` but byte code, executable if it is; nothing if absent."""
     return [
         ArchivedFile(
             path=f"{prefix}/{path.relative_to(folder).as_posix()}",

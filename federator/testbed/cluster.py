@@ -1,4 +1,4 @@
-"""How are the three sites brought up, looked at, and taken down?
+"""Brings the three sites up, shows them, and takes them down.
 
 A container's label carries a digest of all that went into it, so ``up`` can tell a site that is
 as it should be from one that must be made anew. Sites are handled in parallel, one thread each.

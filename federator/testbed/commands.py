@@ -1,4 +1,4 @@
-"""How does the testbed run a program of this machine? Quietly, unless it fails."""
+"""Runs programs of this machine for the testbed: quietly, unless they fail."""
 
 from __future__ import annotations
 

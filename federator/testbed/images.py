@@ -1,4 +1,4 @@
-"""Which image does a site run, and how is it made when it is not there yet?
+"""Selects the image of each site, and builds it when it is not there yet.
 
 An image's tag is a digest of all that goes into it, so it is built once per content. Third-party
 libraries are fetched on the host for the image's Python: pip in a container would know neither
@@ -46,7 +46,7 @@ def base_tag(site: SiteLayout) -> str:
 
 
 def requirements(lock: str, names: tuple[str, ...] = LIBRARIES) -> tuple[str, ...]:
-    """Return what to ask pip for: each of ``names``, pinned if ``lock`` pins it."""
+    """Return what to ask pip for: each of ``validation``, pinned if ``lock`` pins it."""
     pins = {_normal(m["name"]): m["version"] for m in _PIN.finditer(lock)}
     return tuple(
         f"{name}=={pins[_normal(name)]}" if _normal(name) in pins else name for name in names
@@ -149,7 +149,7 @@ def ensure_base(client: docker.DockerClient, site: SiteLayout, progress: Progres
 def ensure_libraries(
     site: SiteLayout, state: StateDir, progress: Progress, names: tuple[str, ...] = LIBRARIES
 ) -> Path:
-    """Return a folder with ``names`` for the Python of ``site``, fetching them as needed.
+    """Return a folder with ``validation`` for the Python of ``site``, fetching them as needed.
 
     Raises:
         FederatorError: pip failed; the message ends with its output.

@@ -1,4 +1,4 @@
-"""How is a command run at a site, and what did it say?
+"""Runs commands at a site, and returns what they wrote.
 
 Two ways: through the docker SDK for our own probes, and through docker's command line where
 standard input matters.

@@ -1,4 +1,4 @@
-"""What does the testbed consist of? Three sites, their nodes, users and tenants, as values.
+"""The testbed as values: three sites, their nodes, users and tenants.
 
 Change the testbed here; ``render`` turns these values into files and ``cluster`` into containers.
 $FEDERATOR_TESTBED_NAME, with $FEDERATOR_TESTBED_DIR, makes a second one beside the usual.
@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Final
 
 from federator.errors import ConfigError
-from federator.site_installer import texts
+from federator.site_installer import templates
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _INSTANCE: Final = os.environ.get("FEDERATOR_TESTBED_NAME", "")
 PREFIX: Final = f"federator-{_INSTANCE}" if _INSTANCE else "federator"  # of containers
 NETWORK: Final = f"{PREFIX}-testbed"
 LABEL: Final = "federator.testbed"
-ACCOUNT: Final = texts.ACCOUNT
-USERS_GROUP: Final = texts.USERS_GROUP
+ACCOUNT: Final = templates.ACCOUNT
+USERS_GROUP: Final = templates.USERS_GROUP
 LOCAL_USER: Final = "localuser"  # not of the federation; for local jobs
-HELPER: Final = texts.HELPER_PATH
-SPOOL_DIR: Final = texts.SPOOL_DIR  # what the agent leaves for the site's hooks
-AGENT_CONFIG: Final = texts.AGENT_CONFIG
-SPANK_PLUGIN: Final = texts.SPANK_PLUGIN
+HELPER: Final = templates.HELPER_PATH
+SPOOL_DIR: Final = templates.SPOOL_DIR  # what the agent leaves for the site's hooks
+AGENT_CONFIG: Final = templates.AGENT_CONFIG
+SPANK_PLUGIN: Final = templates.SPANK_PLUGIN
 LIB_DIR: Final = "/opt/federator/lib"
 USER_DIR: Final = "/opt/federator/user"  # what jobs may import: federator, and nothing beside it
 

@@ -1,4 +1,4 @@
-"""How does the working tree's code get into a running site, and when is it there already?"""
+"""Brings the working tree's code into a running site, unless it is there already."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from docker.models.containers import Container
 
 from federator.errors import FederatorError
-from federator.site_installer.contents import HOOK_TREES
+from federator.site_installer.files import HOOK_TREES
 from federator.site_installer.helper import HELPER_SOURCE, helper_of
 from federator.testbed import inside
 from federator.testbed.archive import ArchivedFile, digest, files_below, pack, python_sources

@@ -1,4 +1,4 @@
-"""What do the testbed's files contain? Pure functions from layout to text.
+"""Renders the testbed's files: pure functions from layout to text.
 
 Nothing here reads a file or talks to docker. ``site_files`` is the whole of one site.
 """
@@ -12,8 +12,8 @@ from typing import Final
 import yaml
 
 from federator.site_installer import slurm_conf as ours
-from federator.site_installer import texts
-from federator.site_installer.texts import File
+from federator.site_installer import templates
+from federator.site_installer.templates import File
 from federator.testbed.layout import (
     ACCOUNT,
     AGENT_CONFIG,
@@ -158,7 +158,7 @@ def sshd_config(site: SiteLayout) -> str:
         "PubkeyAuthentication yes",
         "PasswordAuthentication no",
         "KbdInteractiveAuthentication no",
-        *texts.SSHD_SETTINGS,
+        *templates.SSHD_SETTINGS,
         "AuthorizedKeysFile .ssh/authorized_keys",
         "UsePAM no",
         "PermitUserEnvironment no",
@@ -174,7 +174,7 @@ def sshd_config(site: SiteLayout) -> str:
 
 def admission_lua() -> str:
     """Return the rules of job_submit: the closed partitions, and advice for local users."""
-    return texts.admission_lua(
+    return templates.admission_lua(
         CLOSED_PARTITIONS, SPOOL_DIR, 'advice = { partitions = { "local" } }'
     )
 
@@ -194,7 +194,7 @@ def node_names(site: SiteLayout) -> str:
 
 def node_json() -> str:
     """Return the configuration of the nodes' hooks; "%n" stands for a node's name."""
-    return texts.node_json(
+    return templates.node_json(
         ["fed"],
         SPOOL_DIR,
         expected="/etc/federator/testbed/expected/%n",
@@ -221,14 +221,14 @@ def site_files(site: SiteLayout, keys: SiteKeys) -> tuple[File, ...]:
         File(path="/etc/slurm/slurm.conf", text=slurm_conf(site)),
         File(path="/etc/slurm/gres.conf", text=gres_conf(site)),
         File(path="/etc/slurm/topology.conf", text=topology_conf(site)),
-        File(path="/etc/slurm/plugstack.conf", text=texts.plugstack_conf()),
+        File(path="/etc/slurm/plugstack.conf", text=templates.plugstack_conf()),
         File(path="/etc/ssh/sshd_config", text=sshd_config(site)),
         File(path="/etc/ssh/ssh_host_ed25519_key", text=keys.host_private, mode=0o600),
         File(path="/etc/ssh/ssh_host_ed25519_key.pub", text=keys.host_public),
-        File(path="/etc/sudoers.d/federator", text=texts.sudoers(), mode=0o440),
-        File(path=AGENT_CONFIG, text=texts.agent_yaml(site.name, SPOOL_DIR)),
+        File(path="/etc/sudoers.d/federator", text=templates.sudoers(), mode=0o440),
+        File(path=AGENT_CONFIG, text=templates.agent_yaml(site.name, SPOOL_DIR)),
         File(path="/etc/federator/admission.lua", text=admission_lua()),
-        File(path=login, text=texts.authorized_keys(keys.client_public)),
+        File(path=login, text=templates.authorized_keys(keys.client_public)),
         # Where a pattern of Prolog= matches no file, Slurm drains the node.
         File(path="/etc/slurm/prolog.d/00-site", text="#!/bin/sh\nexit 0\n", mode=0o755),
         File(path="/etc/slurm/epilog.d/00-site", text="#!/bin/sh\nexit 0\n", mode=0o755),

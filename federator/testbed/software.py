@@ -1,4 +1,4 @@
-"""Which software do the sites of a region share, and how is it made?
+"""Makes the software that the sites of a region share.
 
 PyTorch, for the tests and the example that train. Sites are of three Debian releases with three
 Pythons, so the tree brings its own loader and libraries, as EESSI's does. It is made once, in a

@@ -1,4 +1,4 @@
-"""What outlives the containers: SSH keys, ports, shared folders, and federation.yaml.
+"""State that outlives the containers: SSH keys, ports, shared folders, and federation.yaml.
 
 Everything is made on first use and then kept, so a site that is rebuilt has the same key and the
 same port as before.

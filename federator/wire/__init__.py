@@ -1,1 +1,1 @@
-"""What travels between the processes: messages, frames and the channels."""
+"""Messages, frames and channels between the processes."""

@@ -29,7 +29,7 @@ PROTOCOL_VERSION: Final = 6
 
 
 class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a site needs to know of a workload to bid for it."""
+    """The part of a workload that a site needs to know to bid for it."""
 
     id: int
     tenant: str
@@ -40,7 +40,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     preempt_gpus: float = 0.0  # that its victims may hold, at most
 
     def bid_request(self) -> BidRequest:
-        """What the site's scheduler needs of it."""
+        """The part of it that the site's scheduler needs."""
         return BidRequest(
             id=WorkloadId(self.id),
             jobs=self.jobs,
@@ -99,7 +99,7 @@ class VerifyAsk(Message, frozen=True, kw_only=True, tag="verify"):
 
 
 class TenantCap(msgspec.Struct, frozen=True, kw_only=True):
-    """What one tenant may have at once, and has.
+    """The amounts that one tenant may have at once, and has.
 
     ``limit_gpus``: the least of its own limit and its ancestors'; None: there is none.
     ``used_gpus``: what it and its descendants hold at all sites.
@@ -111,13 +111,13 @@ class TenantCap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Admission(Message, frozen=True, kw_only=True, tag="admission"):
-    """What a site's own admission rules need to know; the agent writes it into its spool."""
+    """The figures for a site's own admission rules; the agent writes them into its spool."""
 
     tenants: tuple[TenantCap, ...]
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """What the queue knows of an attempt beyond what its site needs to start it.
+    """The queue's knowledge of an attempt beyond what its site needs to start it.
 
     The site keeps it beside the order, so that a queue that is lost can be built anew. All fields
     are those of the ``Submitted`` and ``Awarded`` records of the log.
@@ -158,7 +158,7 @@ class LaunchOrder(Message, frozen=True, kw_only=True, tag="launch"):
 
 
 class SignalTo(Enum):
-    """What of a job a signal is for."""
+    """The part of a job that a signal is for."""
 
     BATCH = "batch"  # its script, not the script's children
     STEPS = "steps"  # what it started with srun
@@ -299,7 +299,7 @@ class VerifyDone(Message, frozen=True, kw_only=True, tag="verify_done"):
     findings: tuple[Finding, ...]
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class RememberedAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt, as its site remembers it.
 
     ``void``: it is not there and never will be. ``withdrawn``, ``cancelled``: it was ordered to
@@ -322,7 +322,7 @@ class RecoverDone(Message, frozen=True, kw_only=True, tag="recover_done"):
     """A part of the answer to a ``RecoverAsk``; ``detail``: why there is none."""
 
     ask_id: int
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[RememberedAttempt, ...] = ()
     last: bool = False
     detail: str = ""
 
@@ -377,7 +377,7 @@ class Report(Message, frozen=True, kw_only=True, tag="report"):
 
 
 class ClientCall(Message, frozen=True, kw_only=True, tag="client_call"):
-    """A researcher's command at the site; ``user`` is the peer of the agent's socket."""
+    """A user's command at the site; ``user`` is the peer of the agent's socket."""
 
     call_id: int
     user: str

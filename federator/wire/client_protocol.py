@@ -1,4 +1,4 @@
-"""The calls of researchers' commands and the daemon's answers, as bytes on a unix socket.
+"""The calls of users' commands and the daemon's answers, as bytes on a unix socket.
 
 Every command imports this module at its start, and half of a short command's time is imports. So
 nothing here may need ``asyncio``, ``dataclasses`` or the plans of bids; see ``replies`` for these.
@@ -20,7 +20,7 @@ from federator.wire.queue_rows import PreemptionRow, QueueRank, SetbackRow
 
 BANNER: Final = b"FEDERATOR-1\n"
 MAX_FRAME_BYTES: Final = 64 * 2**20
-MAX_CALL_BYTES: Final = 8 * 2**20  # of a researcher's command; a script has at most 4 MiB
+MAX_CALL_BYTES: Final = 8 * 2**20  # of a user's command; a script has at most 4 MiB
 VERIFY_TAKES_S: Final = 90.0  # at most, for an agent to prove how its site is set up
 VERIFY_ANSWER_S: Final = VERIFY_TAKES_S + 30.0  # that its daemon waits: it tidies up, too
 VERIFY_CALL_S: Final = VERIFY_ANSWER_S + 15.0  # that the command line waits for the daemon
@@ -30,7 +30,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """Base of all that travels."""
 
 
-# ---- researchers' commands → daemon (through the agent of a site, or directly on its host) ----
+# ---- users' commands → daemon (through the agent of a site, or directly on its host) ----
 
 
 class SubmitCall(Message, frozen=True, kw_only=True, tag="submit"):
@@ -46,7 +46,7 @@ class QueueCall(Message, frozen=True, kw_only=True, tag="queue"):
     users: tuple[str, ...] = ()
     ended: bool = False  # also those that have ended
     collapsed: bool = False  # waiting tasks of an array in one row
-    why: bool = False  # fill ``rank`` and ``setbacks``, which costs the daemon a ranking
+    why: bool = False  # fill ``rank`` and ``requeue_causes``, which costs the daemon a ranking
     files: bool = False  # fill ``work_dir``, ``stdin``, ``stdout`` and ``stderr``
     outcome: bool = False  # fill ``outcome``, with a few rows: of those that failed, once all ended
 
@@ -82,7 +82,7 @@ Call = SubmitCall | QueueCall | CancelCall | SitesCall | TenantsCall | SnapshotC
 
 
 class ErrorKind(Enum):
-    """What the caller may do about it."""
+    """The remedy that the caller has."""
 
     REQUEST = "request"  # ask for something else
     UNAVAILABLE = "unavailable"  # ask again later
@@ -233,7 +233,7 @@ class Verdict(Enum):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What one check of a site found; ``detail`` is one line: what was seen, and what to do."""
+    """The finding of one check of a site; ``detail`` is one line: what was seen, what to do."""
 
     check: str  # e.g. "spool"
     verdict: Verdict

@@ -16,7 +16,7 @@ _CHUNK: Final = 64 * 1024
 
 
 class ByteReader(Protocol):
-    """What asyncio's and asyncssh's readers have in common."""
+    """The common part of asyncio's and asyncssh's readers."""
 
     async def readexactly(self, n: int, /) -> bytes: ...
 

@@ -1,4 +1,4 @@
-"""What does the daemon tell of a workload's rank, setbacks and evictions? Parts of ``QueueRow``."""
+"""Parts of ``QueueRow``: a workload's rank, requeue causes and evictions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from federator.model.reason import Reason
 
 
 class ShortfallRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a waiting workload is over quota: ``held + promised + asked > quota`` of ``unit``."""
+    """The shortfall of a workload over quota: ``held + promised + asked > quota`` of ``unit``."""
 
     tenant: str = ""  # whose quota: its tenant's or an ancestor's; "": none has one
     unit: str = ""
@@ -19,7 +19,7 @@ class ShortfallRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueRank(msgspec.Struct, frozen=True, kw_only=True):
-    """How a live workload ranks, and why, at one instant.
+    """The rank of a live workload, with its reasons, at one instant.
 
     ``credit == age_term + fair_share_term - nice_term - non_preemptible_term`` while it is pending;
     at a site ``credit`` is that of its award. A policy without quota and credit leaves their fields
@@ -59,7 +59,7 @@ class SetbackRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreemptionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What evictions did to a workload, and what they did for it. GPU-seconds of work destroyed."""
+    """Evictions of a workload, and those made for it. GPU-seconds of work destroyed."""
 
     preemptions: int = 0  # its own evictions so far
     lost_gpu_s: float = 0.0  # by them

@@ -1,4 +1,4 @@
-"""How does the daemon reach an agent? Over SSH, or as a process of its own."""
+"""Opens the channel to an agent: over SSH, or as a process of its own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Channel(Protocol):
     async def close(self) -> None: ...
 
     def last_words(self) -> str:
-        """What the agent wrote to its standard error last; "" when nothing."""
+        """The last lines that the agent wrote to its standard error; "" when nothing."""
         ...
 
 

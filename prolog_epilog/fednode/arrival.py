@@ -1,4 +1,4 @@
-"""What must be known of a job from its start on? Its record, and DCGM's mapping files.
+"""Records a job at its start: its record, and DCGM's mapping files.
 
 The first thing that fed-prolog does, for every job and whatever the gate then says of it; the
 epilog takes both away. A disk that hangs must not keep the lease and the checks from their turn.

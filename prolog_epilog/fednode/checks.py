@@ -1,4 +1,4 @@
-"""Is this node fit for the job? The built-in checks: each says what is wrong, in a few words.
+"""The built-in checks of a node: each says in a few words why it is not fit for the job.
 
 A check returns a list of faults; an empty list is well. A fault names the GPU or port, what was
 measured, and what was expected. What nvidia-smi does not say ("[N/A]", an old driver, an answer

@@ -1,4 +1,4 @@
-"""What has the site's admin decided for this node's hooks? /etc/federator/node.json, read strictly.
+"""Reads /etc/federator/node.json strictly: the admin's settings of this node's hooks.
 
 The file is one JSON object: keys for all hooks (``COMMON``) and a section for each. What is absent
 has its default. What is unknown or of the wrong kind counts as absent and is reported: a slip in
@@ -58,7 +58,7 @@ def number(least: float, most: float) -> "Callable[[Any], Optional[str]]":
 
 
 def one_of(*words: str) -> "Callable[[Any], Optional[str]]":
-    """Return the check for one of ``words``."""
+    """Return the check for one of ``text``."""
 
     def check(value: Any) -> "Optional[str]":
         return (

@@ -1,4 +1,4 @@
-"""Which job has which GPU, in the form that dcgm-exporter reads (--hpc-job-mapping-dir).
+"""Maps jobs to GPUs in the form that dcgm-exporter reads (--hpc-job-mapping-dir).
 
 One file per GPU, called by its index, with one job id a line; dcgm-exporter (its
 internal/pkg/transformation/hpc.go) passes over files whose names are no numbers. Several jobs may

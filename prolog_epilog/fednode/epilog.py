@@ -1,4 +1,4 @@
-"""What does a job leave on its node, and who clears it away? The work of fed-epilog.
+"""The work of fed-epilog: clears away what a job leaves on its node.
 
 In this order: processes, GPU memory, /dev/shm, DCGM's mapping files, the job's record; then one
 line in jobs.jsonl. Each part stands alone: if one fails, it is told and the rest is done. Nothing

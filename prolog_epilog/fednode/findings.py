@@ -1,4 +1,4 @@
-"""What do the checks say of this node, one by one? They are made side by side, and in time."""
+"""Makes the checks of this node side by side, in time, and collects their findings."""
 
 import os
 import threading

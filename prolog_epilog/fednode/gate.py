@@ -1,4 +1,4 @@
-"""May this job start on this node? The work of fed-prolog.
+"""The work of fed-prolog: decides whether a job may start on this node.
 
 First the job's record is made, then its lease is looked at, then the node's health. A job without
 its lease is ended; a node with a fault is drained with the reason, and Slurm puts the job back
@@ -224,7 +224,7 @@ def work(environ: "Dict[str, str]", file: str = config.PATH) -> "Tuple[int, List
     return gate.run(), gate.log
 
 
-class _Told(NamedTuple):
+class _VerdictPipe(NamedTuple):
     """The pipe by which the child's verdict comes."""
 
     reader: int
@@ -233,7 +233,7 @@ class _Told(NamedTuple):
 
 def main(environ: "Dict[str, str]", file: str = config.PATH) -> int:
     """Do the work in a child that may be left behind; no word of it in time is ``PASS``."""
-    pipe = _Told(*os.pipe())
+    pipe = _VerdictPipe(*os.pipe())
 
     def child() -> None:
         os.close(pipe.reader)

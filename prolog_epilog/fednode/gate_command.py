@@ -1,4 +1,4 @@
-"""fed-gate: how does an admin look at a node with the gate's eyes, and tell it what is right?
+"""fed-gate: shows an admin the node as the gate sees it, and records what is right for it.
 
 usage: fed-gate check [--json]    make every check, of all GPUs (exit codes of Nagios)
        fed-gate list              the checks, their thresholds and what follows

@@ -1,4 +1,4 @@
-"""How much are this node's GPUs used, and by which processes? From nvidia-smi's CSV.
+"""Reads GPU use, and the processes behind it, from nvidia-smi's CSV.
 
 What nvidia-smi says is taken as it comes: a field that is no number is not known, a line that
 makes no sense is passed over. Nobody is accused for want of data.

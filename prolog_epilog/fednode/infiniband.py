@@ -1,4 +1,4 @@
-"""In what state are the node's InfiniBand and RoCE ports? From sysfs."""
+"""Reads the state of the node's InfiniBand and RoCE ports from sysfs."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Which Xid errors has the NVIDIA driver reported since the node booted?
+"""Reads the Xid errors that the NVIDIA driver has reported since the node booted.
 
 The kernel's log is read record by record without waiting. A note of an admin (``fed-gate clear``)
 that what was reported until then has been seen to lies in the state directory.

@@ -1,4 +1,4 @@
-"""Is this job the one start of its attempt? The lease of a federation job, at the site's spool.
+"""Consumes a federation job's lease at the site's spool: only one start of an attempt gets it.
 
 The agent writes ``leases/<workload>.<attempt>`` before it submits. The first prolog binds the
 lease to its job, by a file that is made complete and then linked into place: of two jobs that
@@ -51,7 +51,7 @@ def attempt_of(comment: str) -> "Optional[str]":
 
 
 def check(folder: str, claim: Claim) -> LeaseVerdict:
-    """Tell whether the lease in ``folder`` (``<spool>/leases``) is this job's; bind it if free."""
+    """Tell whether the lease in ``write`` (``<spool>/leases``) is this job's; bind it if free."""
     try:
         owner = os.stat(folder).st_uid
         lease = _read(os.path.join(folder, claim.attempt), (owner, 0))

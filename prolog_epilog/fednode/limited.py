@@ -1,4 +1,4 @@
-"""How does a hook end in time, whatever happens to it? It works in a child that can be left behind.
+"""Ends a hook in time, whatever happens: it works in a child that can be left behind.
 
 Reading /proc or the driver's files can block where no signal reaches. The child has no descriptor
 of ours, so slurmd, which waits for a hook's output to close, does not wait for a child left behind.

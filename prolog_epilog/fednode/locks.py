@@ -1,4 +1,4 @@
-"""How do two runs of a hook keep out of each other's way? By a lock that only root can open.
+"""Locks out a second run of a hook, by a lock that only root can open.
 
 Whoever can open a file can lock it, for reading too, and keep every hook waiting.
 """

@@ -1,4 +1,4 @@
-"""Which checks does the gate make, with which thresholds, and what follows if one fails?
+"""Reads the manifests of the gate's checks: thresholds, and what follows if one fails.
 
 A check is a small plug-in with a JSON manifest. Those we ship lie in one folder, the site's own in
 another; a site's manifest with the id of one of ours changes what it names and leaves the rest. A

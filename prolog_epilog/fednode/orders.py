@@ -1,4 +1,4 @@
-"""How does the gate tell Slurm what it found? Drain, requeue, cancel, and the single-node mark.
+"""Passes the gate's verdict to Slurm: drain, requeue, cancel, and the single-node mark.
 
 All through scontrol and scancel by absolute path, each with a time limit, as root on the node.
 """

@@ -1,4 +1,4 @@
-"""Which processes of a user are a job's, and which does a job leave behind? Read from /proc.
+"""Finds the processes that belong to a job, and those it leaves behind, in /proc.
 
 A process is a job's if the environment it started with says so, or the cgroup that Slurm put it
 in. Who a process belongs to alone never decides: several jobs of a user may share a node, and in a

@@ -1,4 +1,4 @@
-"""Which jobs are on this node, whose are they, and which GPUs do they have? Without asking Slurm.
+"""Records of the jobs on this node: their users and GPUs, without asking Slurm.
 
 The prolog leaves a record of each job, the epilog takes it away:
 ``<state_dir>/<node>/jobs/<job id>.json``. Several slurmd of one machine (a testbed) share a state

@@ -1,4 +1,4 @@
-"""What did a command say, when it may hang, flood us, or never die?
+"""Runs a command that may hang, flood its output, or never die, and returns its output.
 
 A command that waits for a broken GPU can be stuck in the kernel, where no signal reaches it. It is
 killed at its time limit and then left behind: nothing here ever waits for it.

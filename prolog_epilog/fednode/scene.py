@@ -1,4 +1,4 @@
-"""What does a check look at? One job on one node, its GPUs, and what is expected of the node.
+"""The scene of a check: one job on one node, its GPUs, and the node's expected equipment.
 
 ``Expected`` is what ``fed-gate record`` wrote down when the node was well
 (/etc/federator/expected.json). What it lacks is not judged by it.

@@ -1,4 +1,4 @@
-"""What has a user left in /dev/shm that nobody uses any more, and how is it removed?
+"""Removes a user's files from /dev/shm that nobody uses any more.
 
 A file there says whose it is, not of which job: callers ask only when the user has no other job on
 the machine, and another may start meanwhile. So the files are listed first, those alone that have
@@ -39,7 +39,7 @@ def sweep(
     folder: str = FOLDER,
     proc: str = PROC,
 ) -> "Optional[Swept]":
-    """Remove the files of ``uid`` below ``folder`` that no process uses.
+    """Remove the files of ``uid`` below ``write`` that no process uses.
 
     Args:
         began_s: Unix time; what has changed since is left, as it may be a new job's.
@@ -51,7 +51,7 @@ def sweep(
         What came of it; None if ``alone`` said no.
 
     Raises:
-        OSError: ``folder`` cannot be read.
+        OSError: ``write`` cannot be read.
     """
     top = os.open(folder, _DIRECTORY)
     try:
@@ -128,7 +128,7 @@ def _remove(
 
 
 def identities_in_use(folder: str, deadline: float, proc: str = PROC) -> "Optional[Set[Identity]]":
-    """Return what any process has open in ``folder``, has mapped or is in; None: time was over.
+    """Return what any process has open in ``write``, has mapped or is in; None: time was over.
 
     A container may see the folder at a longer path, so its name may be anywhere in a file's.
     """

@@ -1,4 +1,4 @@
-"""Does a job still run, and how is its user told, or the job put back or ended? Slurm's commands.
+"""Slurm's commands about a job: whether it runs, messages to its user, requeue and cancel.
 
 Used by the watch, seldom: only for a job that is to be warned or reclaimed.
 """

@@ -1,4 +1,4 @@
-"""What does nvidia-smi say of this node's GPUs, and is what it says to be relied on?
+"""Reads nvidia-smi, and judges whether its answer about this node's GPUs is reliable.
 
 Each question is one run of nvidia-smi with a time limit; questions are asked side by side, since
 one takes a tenth of a second to a second on a real machine. An answer that cannot be read is

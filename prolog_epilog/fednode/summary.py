@@ -1,4 +1,4 @@
-"""How well did a job use its GPUs on this node? Kept by the watch, told by the epilog.
+"""Sums up how well a job used its GPUs on this node: the watch keeps it, the epilog logs it.
 
 A tally is what the watch has seen of a job so far; ``<state_dir>/<node>/watch.json`` holds those of
 all jobs. Jobs shorter than the watch's interval may have none.
@@ -34,7 +34,7 @@ def added(
     return tally
 
 
-def told(tally: "Mapping[str, Any]") -> "Dict[str, Any]":
+def as_record(tally: "Mapping[str, Any]") -> "Dict[str, Any]":
     """Return a tally in the words of the log; what is not known is null."""
     busy_n, memory_n = tally["busy_n"], tally["memory_n"]
     return {
@@ -51,7 +51,7 @@ def usage(job: records.JobRecord, state_dir: str) -> "Optional[Dict[str, Any]]":
     try:
         state = records.read_json(watch_file(state_dir, job.node))
         seen = state["jobs"][str(job.job)]
-        return told(seen["tally"]) if state["boot"] == job.boot else None
+        return as_record(seen["tally"]) if state["boot"] == job.boot else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -1,4 +1,4 @@
-"""Which jobs on this node hold GPUs without using them? The work of fed-watch, once a minute.
+"""The work of fed-watch, once a minute: finds jobs that hold GPUs without using them.
 
 Looks at the GPUs, brings each job's story up to date (watching.py decides), and only for a job that
 is to be warned or reclaimed asks Slurm about it. What it knows survives in watch.json; two never
@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from fednode import config, records, summary, watch_words, watching
+from fednode import config, records, summary, watch_text, watching
 from fednode.epilog import append
 from fednode.gpu_use import Gpu, GpuQuery
 from fednode.limited import limited, tell
@@ -121,7 +121,7 @@ def noted(
         quiet = watching.extended(before.quiet, now_doing, at_s, policy)
         finding = watching.judge(quiet, policy)
         step = watching.step(finding, before.story, policy)
-        story = watching.told(before.story, finding, watching.NOTHING)
+        story = watching.after_notice(before.story, finding, watching.NOTHING)
         after[record.job] = before._replace(quiet=quiet, story=story)
         if finding is not None and step != watching.NOTHING and at_s >= before.not_before_s:
             due.append(Due(record, finding, step))
@@ -181,7 +181,7 @@ class Watch:
 
     def _after(self, watched: Watched, due: Due, done: str) -> Watched:
         """Job and Slurm may be asked again in a while, not each time."""
-        story = watching.told(watched.story, due.finding, done)
+        story = watching.after_notice(watched.story, due.finding, done)
         wait_s = _TRY_AGAIN_LOOKS * self._own["interval_s"] if done == watching.NOTHING else 0.0
         return watched._replace(story=story, not_before_s=due.finding.at_s + wait_s)
 
@@ -242,7 +242,7 @@ class Watch:
         """Return "warn" or "reclaim"; None: the job is to be left alone."""
         if now is None or not now.running or now.user != due.record.user:
             return None
-        if self._own["opt_out"] and watch_words.OPT_OUT in now.comment.split():
+        if self._own["opt_out"] and watch_text.OPT_OUT in now.comment.split():
             return None
         allowed = {"reclaim"}
         if not now.batch:
@@ -258,16 +258,16 @@ class Watch:
         if due.step == watching.WARN_AGAIN:
             left_s = max(0, left_s - self._own["warn_again_s"])
         action = self._own["reclaim"] if allowed == "reclaim" else "none"
-        return watch_words.warning(due.record, due.finding, action, left_s, self._own["opt_out"])
+        return watch_text.warning(due.record, due.finding, action, left_s, self._own["opt_out"])
 
     def _reclaim(self, due: Due, now: JobNow) -> bool:
         job = due.record.job
         name = str(due.record.het_job) if due.record.het_job else now.name
-        farewell = watch_words.farewell(due.record, due.finding, self._own["reclaim"])
+        farewell = watch_text.farewell(due.record, due.finding, self._own["reclaim"])
         if self._slurm.notify(job, farewell):
             time.sleep(_FAREWELL_S)
         if is_federated(now.comment):
-            note = watch_words.note(due.finding)
+            note = watch_text.note(due.finding)
             if not self._slurm.comment(now.name, with_note(now.comment, note)):
                 print(f"job {job}: {self._slurm.trouble}", file=sys.stderr)
         if self._own["reclaim"] == "requeue":

@@ -1,4 +1,4 @@
-"""Does a job waste its GPUs, and what is to be done about it now? Samples in, a step out.
+"""Decides on a job that wastes its GPUs: samples in, the next step out.
 
 Pure: no clock, no files. Times are seconds of the node's boot clock, which never jumps. A minute
 of which nothing is known is a minute without a sample, in which no step is taken; after
@@ -136,7 +136,9 @@ def belongs(story: Story, finding: Finding) -> bool:
     return story.condition == finding.condition and story.warned_at_s >= finding.since_s
 
 
-def told(story: "Optional[Story]", finding: "Optional[Finding]", done: str) -> "Optional[Story]":
+def after_notice(
+    story: "Optional[Story]", finding: "Optional[Finding]", done: str
+) -> "Optional[Story]":
     """Return the story once ``done`` has succeeded (NOTHING: nothing was done, or it failed)."""
     if finding is None:
         return None

@@ -1,4 +1,4 @@
-"""What does a bid cost? On a synthetic site of 2,500 nodes with 8 GPUs and 64,000 CPU nodes.
+"""Measures a bid on a synthetic site of 2,500 nodes with 8 GPUs and 64,000 CPU nodes.
 
 20 partitions, racks of 20, about 10,000 running jobs, all but full of GPU work. Run by
 ``./test bench``; prints medians, asserts nothing about them. Bounds are the project's own; MAST's
@@ -20,8 +20,8 @@ import numpy as np
 from federator.model.plan import Bid, BidRequest
 from federator.model.site import Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
+from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.negative_cache import NegativeCache, Rights
-from federator.sched.bid.room import Room
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.sched.bid.workload_plan import place_all
 
@@ -223,7 +223,7 @@ def whole_pass(scheduler: SiteScheduler, nodes: list[Node]) -> None:
     took = median_ms(lambda: scheduler.bid(queue, NOW_S))
     shapes = len({r.jobs for r in queue})
     show(f"{PENDING:,} pending on a full site, {shapes:,} shapes", took, "500")
-    room = Room(nodes)
+    room = FreeCapacity(nodes)
 
     def without_cache() -> None:
         for asked in queue[:SAMPLE]:

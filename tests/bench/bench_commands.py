@@ -1,6 +1,6 @@
-"""How long does a short command of ours take beside Slurm's own, on each site of the testbed?
+"""Measures short commands of ours beside Slurm's own, on each site of the testbed.
 
-Run by ``./test bench``. In the site's container, as a researcher, the commands are started in turn
+Run by ``./test bench``. In the site's container, as a user, the commands are started in turn
 and timed whole, from start to exit. Prints for each the medians of wall time and CPU time, and the
 ratio of the pair's wall times. The exit status is 1 if a median of our CPU times is above
 ``BOUND_S``; wall time is about the same on an idle machine, and anything on a busy one.

@@ -1,4 +1,4 @@
-"""How long do fed-epilog and fed-watch take on a node? In the containers, with their own Python.
+"""Measures fed-epilog and fed-watch on a node, in the containers, with their own Python.
 
 Run by ``./test bench``. Each run of the epilog has a job's record, an orphan that ends when told
 (or none), and a stand-in for nvidia-smi that answers at once or after 0.5 s, as real ones may.

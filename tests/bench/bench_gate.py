@@ -1,4 +1,4 @@
-"""How long does the gate take to let a job start? Median and p99, as Slurm runs it.
+"""Measures how long the gate takes to let a job start: median and p99, as Slurm runs it.
 
 The nvidia-smi is the testbed's: once it answers at once, once after half a second, as real ones
 do. Without Slurm: a gate that passes does not speak to it.
@@ -33,7 +33,7 @@ JOB = {
 
 
 def install(folder: Path) -> Path:
-    """The hook as at a site, its configuration in ``folder``; the prolog to run."""
+    """The hook as at a site, its configuration in ``write``; the prolog to run."""
     libexec = folder / "libexec"
     libexec.mkdir()
     (libexec / "fednode").symlink_to(HOOKS / "fednode")

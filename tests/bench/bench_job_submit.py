@@ -1,4 +1,4 @@
-"""What does the admission module cost slurmctld? Prints two tables; asserts nothing.
+"""Measures what the admission module costs slurmctld. Prints two tables; asserts nothing.
 
     python -m tests.bench.bench_job_submit [--rounds 3] [--batches 6] [alpine boreal cedar]
 

@@ -1,4 +1,4 @@
-"""What does a whole pass cost? Eight simulated sites, rank to launch order, nothing durable.
+"""Measures a whole pass: eight simulated sites, rank to launch order, nothing durable.
 
 The daemon's own ``Federation`` and the sites' own ``SiteScheduler``; between them nothing but
 function calls, so neither network nor log are in the figures (``bench_queue.py`` has the log).

@@ -1,4 +1,4 @@
-"""What does a preemption cost, in time and in work? On real Slurm, beside what Slurm does itself.
+"""Measures a preemption, in time and work, on real Slurm, beside Slurm's own.
 
     python -m tests.bench.bench_preemption [--rounds 4] [--plain-rounds 2]
 
@@ -37,10 +37,10 @@ from pathlib import Path
 from typing import Final
 
 from federator.model.event import Changed, decode_event
-from federator.model.lifecycle import Happening
+from federator.model.lifecycle import WorkloadEvent
 from federator.model.workload import WorkloadId
 from federator.sched.state.ledger import Ledger
-from federator.sched.state.tax import destroyed_gpu_s
+from federator.sched.state.preemption_cost import destroyed_gpu_s
 from federator.store.sqlite import SqliteStore
 from federator.testbed.layout import GPU_NODES, LOCAL_USER, StateDir
 from tests.slurm.conftest import clear, lasting
@@ -175,10 +175,10 @@ def costs_between(log: Path, from_s: float, to_s: float) -> Costs:
         entry = ledger.entries[event.workload]
         before_gpu_s, started_s, plan = entry.lost_gpu_s, entry.started_at_s, entry.plan
         ledger.apply(event)
-        if event.happening is Happening.EVICTED and from_s <= event.at_s < to_s:
+        if event.happening is WorkloadEvent.EVICTED and from_s <= event.at_s < to_s:
             told_s[event.workload] = event.at_s
             costs.older_s.append(event.at_s - started_s)
-        elif event.happening is Happening.PREEMPTED and event.workload in told_s:
+        elif event.happening is WorkloadEvent.PREEMPTED and event.workload in told_s:
             at_s, winner = told_s.pop(event.workload), entry.evicted_for
             award = ledger.entries[winner].award if winner is not None else None
             first_s = min(first_lines(next(iter(plan[0].nodes)), at_s))

@@ -1,4 +1,4 @@
-"""How fast is the queue? Submissions acknowledged and a log replayed.
+"""Measures the queue: submissions acknowledged and a log replayed.
 
 Run by ``./test bench``; Prints medians; asserts nothing. The submission figure is
 set against a bare append to the same SQLite log, one commit each, which is what durability costs.

@@ -1,4 +1,4 @@
-"""How fast is the queue put into MAST's order, in full, after a change, and in a live pass?
+"""Measures putting the queue into MAST's order, in full, after a change, and in a live pass.
 
 Run by ``./test bench``. Prints medians beside the bounds they are held to; asserts nothing about
 time. The naive reference of the same run ranks the same queue with plain loops and two sorts, and

@@ -1,4 +1,4 @@
-"""How soon does a daemon schedule again that is started with 100,000 workloads in its log?
+"""Measures how soon a daemon with 100,000 workloads in its log schedules again.
 
 Run by ``./test bench``. From the start of the real ``federator daemon`` process until each of three
 sites has been asked for bids; an agent made for this stands for each site. It shows at once the

@@ -1,4 +1,4 @@
-"""What is sharing worth, and whom does it slow, against each pool alone? Asserts nothing.
+"""Measures what sharing is worth, and whom it slows, against each pool alone. Asserts nothing.
 
 Against ``fifo-count``, for each policy that treats pools as counters, and for ``sia`` with
 other knowledge than what it learns:

@@ -1,4 +1,4 @@
-"""How many jobs a second does a replay take, and beside AccaSim? Asserts nothing about times.
+"""Measures jobs a second of a replay, beside AccaSim. Asserts nothing about times.
 
 The trace is synthetic, of the size of the public Philly trace: 80,000 jobs, 11 pools of 4 to 32
 nodes with 8 GPUs, 176 nodes in all, 9.4 million seconds. Seeded, so the same everywhere:

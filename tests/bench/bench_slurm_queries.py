@@ -1,4 +1,4 @@
-"""How fast can each Slurm be asked for its jobs and nodes? Prints a table; asserts nothing.
+"""Measures asking each Slurm for its jobs and nodes. Prints a table; asserts nothing.
 
     python -m tests.bench.bench_slurm_queries [--jobs 300] [--runs 7] [alpine boreal cedar]
 

@@ -1,4 +1,4 @@
-"""What does a bid cost beside the ``sbatch --test-only`` of a real slurmctld in the same state?
+"""Measures a bid beside the ``sbatch --test-only`` of a real slurmctld in the same state.
 
     PYTHONPATH=. python tests/bench/bench_slurmctld.py [--nodes 2500]
 

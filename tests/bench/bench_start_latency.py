@@ -1,4 +1,4 @@
-"""How long from fsbatch to the first line of the job, on an idle testbed? Against plain sbatch.
+"""Measures fsbatch to the job's first line on an idle testbed, beside plain sbatch.
 
 Run by ``./test bench``. Each job notes the time it starts; all clocks are this machine's. Prints
 median, P95 and maximum over the jobs, and the ratio of the medians. The exit status is 1 if the

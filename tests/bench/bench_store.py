@@ -1,4 +1,4 @@
-"""How many appends and submissions are durable in a second, on each store?
+"""Measures how many appends and submissions are durable in a second, on each store.
 
 Run by ``./test bench``; prints medians; asserts nothing. Appends: by records per commit, and of 8
 threads whose records share commits as in the daemon; beside each the ratio to one commit for each

@@ -1,4 +1,4 @@
-"""How long is the federation without a daemon? One that leads is killed, and a standby takes over.
+"""Measures the gap when the leading daemon is killed and a standby takes over.
 
 Two real processes on one log. SQLite's lock goes with its holder, so what is measured there is the
 standby's own part: its next try, the rest of the log taken in, the new term recorded, the socket
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from federator.model.event import Awarded, Changed, LogRecord, Submitted, encode_event
-from federator.model.lifecycle import Happening
+from federator.model.lifecycle import WorkloadEvent
 from federator.model.plan import JobPlan
 from federator.model.site import NodeShare
 from federator.model.workload import AttemptId, WorkloadId, first_id_of
@@ -61,8 +61,8 @@ def history(workloads: int) -> Iterator[LogRecord]:
             name="train", partition="gpu", nodes={f"n{k % 50}": NodeShare(gpus=8, cpus=8)}
         )
         yield Awarded(at_s=at_s, attempt=attempt, site="alpine", jobs=(plan,))
-        begun = (Happening.ACCEPTED, Happening.STARTED)
-        ended = () if k % 10 == 1 else (Happening.COMPLETED,)
+        begun = (WorkloadEvent.ACCEPTED, WorkloadEvent.STARTED)
+        ended = () if k % 10 == 1 else (WorkloadEvent.COMPLETED,)
         for happening in (*begun, *ended):
             yield Changed(
                 at_s=at_s,

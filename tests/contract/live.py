@@ -1,4 +1,4 @@
-"""Who breaks and mends a live site of the testbed? Root in its container."""
+"""Breaks and mends a live site of the testbed, as root in its container."""
 
 from __future__ import annotations
 

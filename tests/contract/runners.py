@@ -1,4 +1,4 @@
-"""Who carries out a client's commands in tests? A container, or a recording of one."""
+"""Runs a client's commands in tests: in a container, or from a recording of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What do all the promises of the Slurm client refer to? One situation, played on a site.
+"""One situation, played on a site, that all promises of the Slurm client refer to.
 
 ``play`` does everything that the tests look at, through the client alone. ``Hands`` do what is not
 the client's: break nodes, stop slurmctld, wait. On a recording nothing needs to be done.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from federator.agent.base import Partition, Seen
+from federator.agent.base import CheckpointStatus, Partition
 from federator.errors import FederatorError
 from federator.model.site import Node, NodeState, SiteJob
 from federator.model.workload import AttemptId, WorkloadId
@@ -90,7 +90,7 @@ class Scene:
     idle: SlurmSweep
     ids: dict[str, int] = field(default_factory=dict)
     work_dirs: dict[str, str | None] = field(default_factory=dict)
-    left_behind: Seen = Seen()  # by the job that was told to leave
+    left_behind: CheckpointStatus = CheckpointStatus()  # by the job that was told to leave
     busy: SlurmSweep
     errors: dict[str, FederatorError | None] = field(default_factory=dict)
 
@@ -191,7 +191,7 @@ async def play(site: str, client: SlurmClient, hands: Hands) -> Scene:
     await _act(client, scene)
     await _provoke(client, scene, hands)
     await hands.wait(lambda sweep: _settled(sweep, scene))
-    (scene.left_behind,) = await client.look("vision1", [_order_to_leave(scene)])
+    (scene.left_behind,) = await client.read_checkpoint_status("vision1", [_order_to_leave(scene)])
     scene.busy = await client.sweep()
     await _outage(client, scene, hands)
     return scene
@@ -225,7 +225,7 @@ async def _act(client: SlurmClient, scene: Scene) -> None:
     await client.cancel("vision1", scene.ids["one_gpu"], pending_only=True)  # it runs: stays
     await client.signal("vision1", scene.ids["signalled"], "USR1", SignalTo.BATCH)
     await client.signal("vision1", scene.ids["doomed"], "KILL", SignalTo.ALL)
-    await client.tell(_order_to_leave(scene), DEADLINE_S)
+    await client.notify(_order_to_leave(scene), DEADLINE_S)
 
 
 def _order_to_leave(scene: Scene) -> PreemptOrder:

@@ -10,15 +10,15 @@ from typing import Any, Literal, TypeVar, cast
 import pytest
 
 from federator.agent.acts import SiteActs
-from federator.agent.base import Seen, SiteDriver
+from federator.agent.base import CheckpointStatus, SiteDriver
 from federator.agent.config import AgentConfig
 from federator.agent.core import AgentCore
 from federator.agent.effects import AgentEffect
-from federator.agent.greeting import await_welcome
+from federator.agent.handshake import await_welcome
 from federator.agent.journal import Journal
-from federator.agent.kept_orders import KeptOrders
 from federator.agent.memory import AgentMemory
 from federator.agent.observations import Done, Now
+from federator.agent.order_archive import OrderArchive
 from federator.agent.shell import Agent
 from federator.agent.spool import Spool
 from federator.errors import SiteRefused
@@ -207,9 +207,9 @@ class PartOfAgent:
         self.clock = clock
         self.said: list[Message] = []
         self.journal = Journal(folder, clock())
-        self.kept = KeptOrders(folder, clock())
+        self.kept = OrderArchive(folder, clock())
         self.memory = AgentMemory(
-            "alpine", self.journal.index, self.kept.endings(), self.now, SiteScheduler(("gpu",))
+            "alpine", self.journal.index, self.kept.ends(), self.now, SiteScheduler(("gpu",))
         )
         self._acts = SiteActs(
             site,
@@ -262,10 +262,12 @@ class LookedSite(SimulatedSite):
         self.hangs: set[str] = set()
         self.refuses: set[str] = set()
 
-    async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:
+    async def read_checkpoint_status(
+        self, user: str, told: Sequence[PreemptOrder]
+    ) -> list[CheckpointStatus]:
         self.looks.append(list(told))
         if user in self.hangs:
             await asyncio.sleep(self.HANGS_S)
         if user in self.refuses:
             raise SiteRefused(f"the site does not let us act for {user}")
-        return await super().look(user, told)
+        return await super().read_checkpoint_status(user, told)

@@ -1,4 +1,4 @@
-"""How does a test say "two racks of four nodes" or "a gang of two"? Short builders of nouns."""
+"""Short builders of model values for tests, such as "two racks of four nodes"."""
 
 from __future__ import annotations
 

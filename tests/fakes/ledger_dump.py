@@ -15,8 +15,8 @@ import numpy as np
 
 from federator.sched.state.backlog import Backlog, Lane
 from federator.sched.state.holdings import Holdings
-from federator.sched.state.ledger import Entry, Ledger
-from federator.sched.state.saves import SaveTimes
+from federator.sched.state.ledger import Ledger, WorkloadRecord
+from federator.sched.state.save_times import SaveTimes
 
 Attributes = dict[tuple[type, str], str]
 
@@ -34,7 +34,7 @@ DERIVED: Final[Attributes] = {
     (Ledger, "tail"): "says how long the log is, not what is in it",
 }
 VOLATILE: Final[Attributes] = {
-    (Entry, "refusals"): "why the last pass did not start it; the next one says so again",
+    (WorkloadRecord, "refusals"): "why the last pass did not start it; the next one says so again",
 }
 _LEFT_OUT: Final = DERIVED.keys() | VOLATILE.keys()
 

@@ -1,4 +1,4 @@
-"""What does the log of a large federation look like? Months of it, made up in seconds.
+"""Makes up the log of a large federation: months of it, in seconds.
 
 Half of the workloads are tasks of arrays of 100, half were submitted singly, each with a script of
 2 KB and an environment of 3 KB, as sbatch takes them along. Of every 100, two run at a site, 28
@@ -18,7 +18,7 @@ from federator.model.event import (
     LogRecord,
     Submitted,
 )
-from federator.model.lifecycle import Happening
+from federator.model.lifecycle import WorkloadEvent
 from federator.model.plan import JobPlan
 from federator.model.reason import Reason, ReasonCode
 from federator.model.score import Score
@@ -73,7 +73,7 @@ def _life(id_: WorkloadId, now_s: float, kind: int, number: int) -> Iterator[Log
         yield Changed(
             at_s=now_s + 2.0,
             workload=id_,
-            happening=Happening.NODE_FAILED,
+            happening=WorkloadEvent.NODE_FAILED,
             attempt=attempt,
             site_job_id=number + 7,
             ended_at_s=now_s + 2.0,
@@ -87,7 +87,7 @@ def _life(id_: WorkloadId, now_s: float, kind: int, number: int) -> Iterator[Log
         yield Changed(
             at_s=now_s + 2.0,
             workload=id_,
-            happening=Happening.COMPLETED,
+            happening=WorkloadEvent.COMPLETED,
             attempt=attempt,
             site_job_id=number + 7,
             ended_at_s=now_s + 2.0,
@@ -108,7 +108,10 @@ def _start(id_: WorkloadId, attempt: int, now_s: float, number: int) -> Iterator
         credit=0.5,
         offers=dict.fromkeys(SITES, Score(locality_cost=1.5)),
     )
-    for happening, started_at_s in ((Happening.ACCEPTED, 0.0), (Happening.STARTED, now_s + 1.0)):
+    for happening, started_at_s in (
+        (WorkloadEvent.ACCEPTED, 0.0),
+        (WorkloadEvent.STARTED, now_s + 1.0),
+    ):
         yield Changed(
             at_s=now_s + 1.0,
             workload=id_,

@@ -1,4 +1,4 @@
-"""How does the whole federation behave? ``Federation.handle`` against sites, in virtual time.
+"""The whole federation in one process: ``Federation.handle`` against sites, in virtual time.
 
 No asyncio, no network: what happens next is the earliest entry of a heap of (time, seq). Messages
 take ``LATENCY_S`` each way and stay in order; a channel that is down loses them. Invariants are
@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
-from federator.agent.base import told_apart
-from federator.agent.setbacks import Setbacks
+from federator.agent.base import federated_and_local
+from federator.agent.requeue_causes import RequeueCauses
 from federator.errors import SiteRefused
 from federator.faults.clock import VirtualClock
 from federator.faults.slurm import SimulatedJob, SimulatedSlurm
@@ -58,7 +58,7 @@ from federator.policies.fifo import Fifo
 from federator.sched.bid.site_scheduler import SiteScheduler, summarise
 from federator.sched.passes.federation import Federation
 from federator.sched.queue.policy import Policy
-from federator.sched.state.ledger import Entry, Ledger
+from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
 from federator.sched.state.snapshot import taken
 
@@ -92,7 +92,7 @@ class LoopbackAgent:
         self._slurm = slurm
         self._marks = marks
         self._scheduler = SiteScheduler(partitions)
-        self._setbacks = Setbacks(self._scheduler.held_nodes)
+        self._setbacks = RequeueCauses(self._scheduler.held_nodes)
         self._told: dict[AttemptId, AttemptReport] | None = None
         self._told_shape: tuple[Capacity | None, tuple[PartitionSummary, ...]] = (None, ())
         self.refuses = False  # sbatch says no
@@ -108,7 +108,9 @@ class LoopbackAgent:
         reports = (replace(r, work_dir=self.reported_dir) for r in self._slurm.reports())
         known = self._setbacks.complete({r.attempt: r for r in reports}, nodes)
         visible = {a for a, r in known.items() if r.state is not SiteJobState.PENDING}
-        running, _ = told_apart(self._slurm.holders(), {a: r.site_job_id for a, r in known.items()})
+        running, _ = federated_and_local(
+            self._slurm.holders(), {a: r.site_job_id for a, r in known.items()}
+        )
         self._scheduler.update(nodes, visible, running=running)
         told, old_shape = self._told, self._told_shape
         shape = (self._scheduler.capacity, summarise(nodes, self._scheduler.partitions))
@@ -286,7 +288,7 @@ class Loopback:
     def _new_site(self, nodes: Sequence[Node]) -> _Site:
         return _Site(slurm=SimulatedSlurm(nodes, self.clock, self._job_started), marks={})
 
-    # ---- what researchers do ----
+    # ---- what users do ----
 
     def ask(self, wanted: Draft, key: str = "", test_only: bool = False) -> Answer | None:
         """Submit, and let the answer come."""
@@ -574,7 +576,7 @@ class Loopback:
 
     # ---- looking ----
 
-    def entry(self, id_: WorkloadId) -> Entry:
+    def entry(self, id_: WorkloadId) -> WorkloadRecord:
         return self.federation.ledger.entries[id_]
 
     def state(self, id_: WorkloadId) -> WorkloadState:

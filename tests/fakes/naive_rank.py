@@ -1,4 +1,4 @@
-"""What is the ranking, said as plainly as possible? The reference that the fast one must equal.
+"""The ranking, said as plainly as possible: the reference that the fast one must equal.
 
 Written from the spec (MAST sec. 4.2; tenants, limits and demotion as in docs/), with loops over
 plain lists: no lanes, no heaps, no arrays, nothing kept from one ranking to the next. It takes

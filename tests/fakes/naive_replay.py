@@ -1,4 +1,4 @@
-"""When does each job run, said as plainly as possible? The reference that every replay must equal.
+"""A replay, said as plainly as possible: the reference that every replay must equal.
 
 Written from the rules in docs/simulator.md, second by second, with loops over plain lists: no
 heaps, no events, no sets of nodes, nothing kept sorted. It takes nothing from ``federator.sim`` but

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from federator.agent.base import Holder, Seen, SubmittedJob, Sweep
+from federator.agent.base import CheckpointStatus, Holder, SubmittedJob, Sweep
 from federator.agent.core import AgentCore
 from federator.agent.effects import (
     AgentEffect,
@@ -27,22 +27,22 @@ from federator.agent.effects import (
     KeepOrder,
     Kill,
     Leased,
-    Look,
     MakeSweep,
     NoteEndings,
+    Notify,
     OpenLease,
+    ReadFolders,
     Release,
     Sbatch,
     Scancel,
     Send,
-    SendKept,
+    SendRemembered,
     SettleLeases,
-    Tell,
     Terminate,
     WakeAt,
     WriteMark,
 )
-from federator.agent.journal import Mark, MarkIndex
+from federator.agent.journal import JournalMark, MarkIndex
 from federator.agent.observations import (
     AgentObservation,
     Done,
@@ -125,7 +125,7 @@ class OneAttempt:
     said: list[Message] = field(default_factory=list)
     under_way: list[AgentEffect] = field(default_factory=list)
     late_s: list[float] = field(default_factory=list)  # until when sbatches may still land
-    journal: list[tuple[AttemptId, Mark]] = field(default_factory=list)
+    journal: list[tuple[AttemptId, JournalMark]] = field(default_factory=list)
     endings: dict[AttemptId, AttemptReport] = field(default_factory=dict)
     story: list[tuple[Now, AgentObservation, list[AgentEffect]]] = field(default_factory=list)
     now_s: float = 1_000.0
@@ -183,7 +183,7 @@ class OneAttempt:
                 self._hear(effect.message)
             case WakeAt():
                 self.wake_at_s = effect.at_s
-            case KeepOrder() | SendKept():
+            case KeepOrder() | SendRemembered():
                 pass
             case Sbatch():
                 assert not any(isinstance(e, Sbatch) for e in self.under_way)
@@ -290,9 +290,9 @@ class OneAttempt:
             Scancel: self._cancel,
             Kill: lambda _: self._end_job(),
             Terminate: lambda _: None,
-            Tell: lambda _: None,
+            Notify: lambda _: None,
             AskKillWait: lambda _: 5.0,
-            Look: lambda effect: (Seen(),) * len(effect.orders),
+            ReadFolders: lambda effect: (CheckpointStatus(),) * len(effect.orders),
             Inspect: lambda effect: ("",) * len(effect.attempts),
         }
 
@@ -468,5 +468,5 @@ class OneAttempt:
         )
 
 
-_NEVER_FAIL = (SettleLeases, AskAccounts, AskKillWait, Look, Inspect)
+_NEVER_FAIL = (SettleLeases, AskAccounts, AskKillWait, ReadFolders, Inspect)
 _ANSWERS = (LaunchAccepted, LaunchDeclined, AttemptAbsent)

@@ -1,4 +1,4 @@
-"""How does a simulated Slurm look to an agent? As a ``SiteDriver`` that can be told to fail."""
+"""A simulated Slurm as a ``SiteDriver`` that can be made to fail."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from federator.agent.base import (
     NOTHING,
+    CheckpointStatus,
+    KnownJobs,
     Missing,
-    Own,
     Partition,
     Probe,
     Removal,
     SbatchRefused,
-    Seen,
     SubmittedJob,
     Sweep,
     Tidying,
@@ -43,7 +43,7 @@ class SimulatedSite:
         self.order_is_lost = False  # sbatch never reaches Slurm, which is not known
         self.deadlines_s: dict[AttemptId, float] = {}  # of those that were told to leave
         self.signals: list[tuple[AttemptId, str, SignalTo]] = []
-        self.seen: dict[AttemptId, Seen] = {}  # what jobs have left in their folders
+        self.seen: dict[AttemptId, CheckpointStatus] = {}  # what jobs have left in their folders
         self.unopened: dict[AttemptId, str] = {}  # what could not be opened for them
         self.tidied: list[tuple[str, Tidying]] = []
         self.configured: dict[str, str] = {}  # scontrol show config
@@ -62,7 +62,7 @@ class SimulatedSite:
         self._answer()
         return "25.05.3"
 
-    async def sweep(self, own: Own = NOTHING) -> Sweep:
+    async def sweep(self, own: KnownJobs = NOTHING) -> Sweep:
         self._answer()
         found = Sweep(
             nodes=self.slurm.nodes(),
@@ -106,7 +106,7 @@ class SimulatedSite:
             and each.job_id in (0, report.site_job_id)
         }
 
-    async def tell(self, order: PreemptOrder, deadline_s: float) -> None:
+    async def notify(self, order: PreemptOrder, deadline_s: float) -> None:
         self._signal(order.site_job_id, order.signal, order.signal_to)
         self.deadlines_s[order.attempt] = deadline_s
 
@@ -136,9 +136,13 @@ class SimulatedSite:
         self.tidied.append((user, order))
         return Removal(removed=order.ended)
 
-    async def look(self, user: str, told: Sequence[PreemptOrder]) -> list[Seen]:  # noqa: ARG002
+    async def read_checkpoint_status(
+        self,
+        user: str,  # noqa: ARG002
+        told: Sequence[PreemptOrder],
+    ) -> list[CheckpointStatus]:
         self._answer()
-        return [self.seen.get(order.attempt, Seen()) for order in told]
+        return [self.seen.get(order.attempt, CheckpointStatus()) for order in told]
 
     async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:  # noqa: ARG002
         self._answer()

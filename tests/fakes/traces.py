@@ -1,4 +1,4 @@
-"""How is a small trace written down in a test? One line a job."""
+"""Writes small traces down in tests: one line a job."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 from fedbuild import wheel
 
 from federator import __version__
-from federator.share import DATA, TREES
+from federator.data_files import DATA, TREES
 from federator.testbed.layout import REPOSITORY
 
 pytestmark = pytest.mark.packages
@@ -95,7 +95,9 @@ def test_without_the_extra_the_daemon_says_what_to_install(venv: Path) -> None:
 
 @pytest.mark.parametrize("name", TREES)
 def test_installed_the_trees_are_found_where_the_wheel_put_them(venv: Path, name: str) -> None:
-    done = run(venv, "python", "-c", f"from federator import share; print(share.tree('{name}'))")
+    done = run(
+        venv, "python", "-c", f"from federator import data_files; print(data_files.tree('{name}'))"
+    )
     found = Path(done.stdout.strip())
     assert found.is_relative_to(venv.resolve()) or found.is_relative_to(venv), done.stderr
     assert any(found.iterdir())

@@ -16,7 +16,7 @@ import pytest
 from federator.agent import attempt, steps
 from federator.agent.attempt import Act, AttemptEdge, AttemptEvent, AttemptState
 from federator.agent.effects import AgentEffect, WriteMark
-from federator.agent.journal import Step
+from federator.agent.journal import JournalStep
 from tests.fakes.one_attempt import OneAttempt
 
 HAPPENINGS: Final = int(os.environ.get("FEDERATOR_INTERLEAVINGS", "4"))
@@ -94,7 +94,7 @@ def _without_an_intent(patch: pytest.MonkeyPatch) -> None:
     """Sbatch is called before anything on the disk says so."""
 
     def carry_out(self: OneAttempt, effect: AgentEffect) -> None:
-        if isinstance(effect, WriteMark) and effect.mark.step is Step.INTENT:
+        if isinstance(effect, WriteMark) and effect.mark.step is JournalStep.INTENT:
             self.durable = effect.number
         else:
             real(self, effect)

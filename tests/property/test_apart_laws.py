@@ -13,14 +13,14 @@ from federator.model.plan import Bid, BidRequest, JobPlan
 from federator.model.score import Score
 from federator.model.site import Node, RunningJob
 from federator.model.workload import Job, WorkloadId
-from federator.sched.bid.apart import too_few_nodes
+from federator.sched.bid.distinct_nodes import too_few_nodes
+from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.placement import fits_somewhere
 from federator.sched.bid.reservation import endings_of, reserve
-from federator.sched.bid.room import Room
-from federator.sched.bid.running import Occupants
+from federator.sched.bid.running_jobs import Occupants
 from federator.sched.bid.site_scheduler import SiteScheduler, capacity_of
 from federator.sched.bid.workload_plan import never_fits, place_all
-from federator.sched.passes.plausible import plan_contradiction
+from federator.sched.passes.bid_validation import plan_contradiction
 from federator.sim.site_state import shares_of
 from tests.property.test_placement_laws import jobs, nodes, usable
 from tests.property.test_preemption_laws import NOW_S, sites
@@ -39,15 +39,15 @@ def share_no_node(plans: Sequence[JobPlan]) -> bool:
 def test_no_two_jobs_of_a_workload_are_placed_on_one_node(
     workload: list[Job], site: tuple[Node, ...]
 ) -> None:
-    room = Room(site)
+    room = FreeCapacity(site)
     found = place_all(workload, room, ("gpu",))
     if isinstance(found, Bid):
         assert share_no_node(found.jobs)
         assert plan_contradiction(workload, found.jobs) == ""
         for plan in found.jobs:
-            room.give_back(plan)
+            room.release(plan)
     assert [(f.gpus, f.cpus, f.mem_mib) for f in room.nodes] == [
-        (f.gpus, f.cpus, f.mem_mib) for f in Room(site).nodes
+        (f.gpus, f.cpus, f.mem_mib) for f in FreeCapacity(site).nodes
     ]
     # The next workload may have every node again.
     again = place_all(workload, room, ("gpu",))
@@ -79,7 +79,7 @@ def test_a_reservation_is_of_a_time_at_which_they_fit_on_different_nodes(
 ) -> None:
     site, running = state
     ends = tuple(replace(job, ends_by_s=NOW_S + 10 * job.id) for job in running)
-    room = Room(site)
+    room = FreeCapacity(site)
     endings = endings_of(room, Occupants(room, ends), ())
     kept = reserve(WorkloadId(1), workload, room, ("gpu",), endings, NOW_S)
     if kept is None:
@@ -109,7 +109,7 @@ def can_be_placed(workload: Sequence[Job], site: Sequence[Node]) -> bool:
         return True
     job, *rest = workload
     return any(
-        fits_somewhere(job, Room(some), ("gpu",))
+        fits_somewhere(job, FreeCapacity(some), ("gpu",))
         and can_be_placed(rest, [n for n in site if n not in some])
         for size in range(1, len(site) + 1)
         for some in combinations(site, size)
@@ -139,8 +139,8 @@ def test_jobs_of_one_node_are_refused_for_ever_just_when_no_choice_of_nodes_woul
 ) -> None:
     empty = capacity_of(site).nodes
     possible = can_be_apart(workload, empty)
-    assert (never_fits(workload, Room(empty), ("gpu",)) is None) == possible
-    assert isinstance(place_all(workload, Room(empty), ("gpu",)), Bid) == possible
+    assert (never_fits(workload, FreeCapacity(empty), ("gpu",)) is None) == possible
+    assert isinstance(place_all(workload, FreeCapacity(empty), ("gpu",)), Bid) == possible
 
 
 @SOME
@@ -149,7 +149,7 @@ def test_a_workload_is_refused_for_ever_only_where_no_choice_of_nodes_would_do(
     workload: list[Job], site: tuple[Node, ...]
 ) -> None:
     empty = capacity_of(site).nodes
-    if never_fits(workload, Room(empty), ("gpu",)) is not None:
+    if never_fits(workload, FreeCapacity(empty), ("gpu",)) is not None:
         assert not can_be_placed(workload, empty)
 
 
@@ -158,12 +158,12 @@ def test_a_workload_is_refused_for_ever_only_where_no_choice_of_nodes_would_do(
 def test_too_few_nodes_are_told_only_where_no_order_finds_a_place(
     workload: list[Job], site: tuple[Node, ...]
 ) -> None:
-    reason = too_few_nodes(workload, Room(site), ("gpu",))
+    reason = too_few_nodes(workload, FreeCapacity(site), ("gpu",))
     if reason is None:
         return
     assert reason.needed > reason.free
     for order in permutations(workload):
-        assert not isinstance(place_all(order, Room(site), ("gpu",)), Bid)
+        assert not isinstance(place_all(order, FreeCapacity(site), ("gpu",)), Bid)
 
 
 @SOME
@@ -175,7 +175,7 @@ def test_a_workload_without_gpus_takes_nodes_with_gpus_only_where_the_others_are
         replace(job, gpus=0, gpus_per_node=0, tensor_parallel=1, cpus=job.cpus or job.gpus)
         for job in workload
     ]
-    found = place_all(workload, Room(site), ("gpu",))
+    found = place_all(workload, FreeCapacity(site), ("gpu",))
     if not isinstance(found, Bid):
         return
     nodes_by_name = {n.name: n for n in site}
@@ -183,7 +183,7 @@ def test_a_workload_without_gpus_takes_nodes_with_gpus_only_where_the_others_are
     assert found.score.gpus_unasked == sum(max(0, n.gpus - n.gpus_alloc) for n in taken)
     if len(workload) == 1 and any(n.gpus for n in taken):
         others = [n for n in site if not n.gpus]
-        assert not isinstance(place_all(workload, Room(others), ("gpu",)), Bid)
+        assert not isinstance(place_all(workload, FreeCapacity(others), ("gpu",)), Bid)
 
 
 @st.composite
@@ -212,7 +212,7 @@ def test_no_choice_of_nodes_takes_fewer_free_gpus_than_that_for_a_job_without_gp
     site: tuple[Node, ...], count: int | None, cpus: int, each: int
 ) -> None:
     job = Job(name="t", nodes=count, cpus=cpus or (0 if count else 1), cpus_per_node=each)
-    found = place_all([job], Room(site), ("gpu",))
+    found = place_all([job], FreeCapacity(site), ("gpu",))
     able = usable(job, site)
     sizes = [job.nodes] if job.nodes else range(1, len(able) + 1)
     enough = [
@@ -232,7 +232,7 @@ def test_no_choice_of_nodes_takes_fewer_free_gpus_than_that_for_a_job_without_gp
 def test_a_gang_is_never_moved_for_the_sake_of_a_job_without_gpus_beside_it(
     workload: list[Job], site: tuple[Node, ...]
 ) -> None:
-    found = place_all(workload, Room(site), ("gpu",))
+    found = place_all(workload, FreeCapacity(site), ("gpu",))
     if isinstance(found, Bid) and any(job.total_gpus for job in workload):
         assert found.score.gpus_unasked == 0
 

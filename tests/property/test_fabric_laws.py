@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from federator.model.site import Node
 from federator.model.workload import Job
-from federator.sched.bid.choice import share_per_node
 from federator.sched.bid.fabric import Fabric
+from federator.sched.bid.free_capacity import FreeCapacity, FreeNode
+from federator.sched.bid.node_selection import share_per_node
 from federator.sched.bid.placement import Placed, place_job
-from federator.sched.bid.room import FreeNode, Room
 from federator.sched.bid.score import locality_cost
 
 SOME = settings(max_examples=200, deadline=None)
@@ -101,7 +101,7 @@ def test_every_gang_that_fits_is_placed_in_any_tree_at_little_more_than_the_leas
         stages = 1
     job = Job(name="t", nodes=count, gpus_per_node=8, tensor_parallel=8, pipeline_stages=stages)
     nodes, fabric = site(where), Fabric(parents)
-    found = place_job(job, Room(nodes, fabric), ("gpu",))
+    found = place_job(job, FreeCapacity(nodes, fabric), ("gpu",))
     assert isinstance(found, Placed) == (count <= len(where))
     if not isinstance(found, Placed) or stages > 1:
         return
@@ -127,7 +127,7 @@ def test_the_stages_of_a_replica_share_a_rack_whenever_racks_have_room_for_all_r
         tensor_parallel=8,
         pipeline_stages=stages,
     )
-    found = place_job(job, Room(site(where)), ("gpu",))
+    found = place_job(job, FreeCapacity(site(where)), ("gpu",))
     room_for = sum(where.count(rack) // stages for rack in set(where))
     if isinstance(found, Placed) and room_for >= replicas:
         of_rack = [where[int(name[1:])] for name in found.plan.nodes]

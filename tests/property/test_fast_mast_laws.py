@@ -13,7 +13,7 @@ from unittest import mock
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from federator.sched.bid import bidding, fragmentation
+from federator.sched.bid import bids, fragmentation
 from federator.sched.state.rules import Rules
 from federator.sim.fast import flat_pass, flat_site, shared_mix
 from federator.sim.federation_replay import FederationReplay
@@ -105,9 +105,9 @@ def small(remembered: int, weighed_after: int, tried: int) -> Iterator[None]:
             (shared_mix, "REMEMBERED", remembered),
             (fragmentation, "WEIGHED_AFTER", weighed_after),
             (shared_mix, "WEIGHED_AFTER", weighed_after),
-            (bidding, "RETRIED", tried),
+            (bids, "RETRIED", tried),
             (flat_site, "RETRIED", tried),
-            (bidding, "EXPLAINED", tried),
+            (bids, "EXPLAINED", tried),
             (flat_pass, "EXPLAINED", tried),
         ):
             stack.enter_context(mock.patch.object(module, name, number))

@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import pytest
 
-from federator.agent import searching
+from federator.agent import sbatch_search
 from federator.agent.attempt import AttemptEvent, AttemptState
-from federator.agent.journal import Mark
+from federator.agent.journal import JournalMark
 from federator.agent.memory import AttemptRecord
-from federator.agent.searching import Searching
+from federator.agent.sbatch_search import Searching
 from federator.agent.shell import Agent
 from federator.daemon.loop import Term
 from federator.faults import history, world
@@ -30,12 +30,12 @@ from federator.faults.kinds import FaultKind
 from federator.faults.log import MortalStore
 from federator.faults.report import FaultReport, run_histories
 from federator.faults.site_host import MortalJournal
-from federator.model.lifecycle import Happening
+from federator.model.lifecycle import WorkloadEvent
 from federator.model.message import Command, Record
 from federator.model.workload import AttemptId
-from federator.sched.passes.turn import Turn
+from federator.sched.passes.transaction import Transaction
 from federator.sched.state.holdings import Holdings
-from federator.sched.state.ledger import Entry, Ledger
+from federator.sched.state.ledger import Ledger, WorkloadRecord
 
 HISTORIES = 500
 PARTS = 20
@@ -98,21 +98,23 @@ def _gives_up_without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _keeps_its_journal_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(self: MortalJournal, attempt: AttemptId, mark: Mark) -> None:
+    def write(self: MortalJournal, attempt: AttemptId, mark: JournalMark) -> None:
         self._process.check()
 
     monkeypatch.setattr(MortalJournal, "write", write)
 
 
 def _forgets_cancels(monkeypatch: pytest.MonkeyPatch) -> None:
-    change = Turn.change
+    change = Transaction.change
 
-    def forgetful(self: Turn, entry: Entry, happening: Happening, **fields: object) -> bool:
-        if happening is Happening.CANCEL_ASKED and entry.workload.id % 3 == 0:
+    def forgetful(
+        self: Transaction, entry: WorkloadRecord, happening: WorkloadEvent, **fields: object
+    ) -> bool:
+        if happening is WorkloadEvent.CANCEL_ASKED and entry.workload.id % 3 == 0:
             return True
         return change(self, entry, happening, **fields)
 
-    monkeypatch.setattr(Turn, "change", forgetful)
+    monkeypatch.setattr(Transaction, "change", forgetful)
 
 
 def _drops_keys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +153,7 @@ def _forgets_to_free_quota(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _takes_a_lost_order_for_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     """What Slurm does not show at once has not happened."""
-    monkeypatch.setattr(searching, "INTENT_HORIZON_S", -inf)
+    monkeypatch.setattr(sbatch_search, "INTENT_HORIZON_S", -inf)
 
 
 class Bug(NamedTuple):

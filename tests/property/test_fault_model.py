@@ -1,4 +1,4 @@
-"""Is the model of the fault simulator awake? Each promise is broken on purpose, and it must say so.
+"""The fault simulator's model notices: each promise is broken on purpose, and it must say so.
 
 The menus provoke what is broken, and nothing else befalls; without the bug the same histories are
 clean.
@@ -19,25 +19,25 @@ import msgspec
 import pytest
 
 from federator.agent.base import Missing, SubmittedJob
-from federator.agent.kept_orders import KeptOrders
+from federator.agent.order_archive import OrderArchive
 from federator.daemon.effects import Effects
 from federator.faults import history, world
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.faults.cluster import Cluster
-from federator.faults.dates import FileDates
-from federator.faults.driver import MortalDriver
+from federator.faults.driver import FaultyDriver
+from federator.faults.fault_injector import FaultInjector
+from federator.faults.file_dates import FileDates
 from federator.faults.history import run_history
 from federator.faults.kinds import FaultKind
 from federator.faults.model import Model
 from federator.faults.process import ManyProcesses
-from federator.faults.weather import BadWeather
 from federator.model.event import Changed, encode_event
-from federator.model.lifecycle import Happening
+from federator.model.lifecycle import WorkloadEvent
 from federator.model.message import LaunchAt
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.workload import ArrayTask, AttemptId, WorkloadId
 from federator.sched.passes import admission
-from federator.sched.passes.holding import Holding
+from federator.sched.passes.held import Holding
 from federator.sched.state.holdings import Holdings
 from federator.wire.agent_protocol import LaunchOrder
 
@@ -63,11 +63,11 @@ def _scancel_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _nobody_asks_sacct(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(
-        self: MortalDriver, missing: Collection[Missing]
+        self: FaultyDriver, missing: Collection[Missing]
     ) -> Mapping[AttemptId, AttemptReport]:
         return {}
 
-    monkeypatch.setattr(MortalDriver, "accounted", nothing)
+    monkeypatch.setattr(FaultyDriver, "accounted", nothing)
 
 
 def _no_throttle_holds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,17 +91,17 @@ def _sites_are_told_another_index(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _components_are_pinned_to_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    launch = MortalDriver.launch
+    launch = FaultyDriver.launch
 
     async def together(
-        self: MortalDriver, order: LaunchOrder, ticket: str = "", start_line: str = ""
+        self: FaultyDriver, order: LaunchOrder, ticket: str = "", start_line: str = ""
     ) -> SubmittedJob:
         first, *others = order.jobs
         moved = (replace(plan, nodes=first.nodes) for plan in others)
         changed = msgspec.structs.replace(order, jobs=(first, *moved))
         return await launch(self, changed, ticket, start_line)
 
-    monkeypatch.setattr(MortalDriver, "launch", together)
+    monkeypatch.setattr(FaultyDriver, "launch", together)
 
 
 def _keys_are_compared_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,7 @@ def test_the_model_notices_a_planted_bug(name: str, monkeypatch: pytest.MonkeyPa
 def test_what_has_ended_does_not_end_again() -> None:
     model = Model(lambda _: None, lambda: 0.0, {})
     id_ = WorkloadId(4739357696)
-    ends = encode_event(Changed(at_s=0.0, workload=id_, happening=Happening.CANCEL_ASKED))
+    ends = encode_event(Changed(at_s=0.0, workload=id_, happening=WorkloadEvent.CANCEL_ASKED))
     model.logged([ends])
     assert model.broken == []
     model.logged([ends])
@@ -209,15 +209,15 @@ def test_nothing_that_was_armed_strikes_in_the_calm() -> None:
 def test_agents_find_their_orders_whatever_the_date_of_the_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    drop = KeptOrders._drop_old_orders
+    drop = OrderArchive._drop_old_orders
     dropped: list[str] = []
 
-    def watched(self: KeptOrders, now_s: float) -> None:
+    def watched(self: OrderArchive, now_s: float) -> None:
         before = set(os.listdir(self._folder))
         drop(self, now_s)
         dropped.extend(before - set(os.listdir(self._folder)))
 
-    monkeypatch.setattr(KeptOrders, "_drop_old_orders", watched)
+    monkeypatch.setattr(OrderArchive, "_drop_old_orders", watched)
     for module in (history, world):
         monkeypatch.setattr(module, "BEGINS_S", time.time() + 400 * 86_400)
     assert run_history(0, (FaultKind.AGENT_KILLED,)).struck[FaultKind.AGENT_KILLED]
@@ -261,9 +261,9 @@ def test_a_fault_that_meets_nobody_is_not_counted(kind: FaultKind, tmp_path: Pat
     nobody = world.World(Random(1), VirtualClock(world.BEGINS_S), tmp_path)
 
     async def live() -> None:
-        weather = BadWeather(nobody, 1.0, (kind,))
+        weather = FaultInjector(nobody, 1.0, (kind,))
         for _ in range(3):
-            weather._befall(kind)
+            weather._inject(kind)
         await asyncio.sleep(30.0)
 
     run_virtual(nobody.clock, live(), ManyProcesses)

@@ -13,14 +13,14 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from federator.model.event import Awarded, Changed
-from federator.model.lifecycle import AT_SITE, TERMINAL, Happening, WorkloadState
+from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadEvent, WorkloadState
 from federator.model.message import Command, Record
 from federator.model.site import NodeShare, SiteJobState
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import TenantName, WorkloadId
 from federator.policies.mast import Mast
-from federator.sched.passes.continuing import FRUITLESS_ATTEMPTS
-from federator.sched.queue.standing import standings
+from federator.sched.passes.continuation import FRUITLESS_ATTEMPTS
+from federator.sched.queue.quota_status import quota_statuses
 from federator.sched.state.ledger import Ledger
 from federator.sched.state.rules import Rules
 from tests.fakes.build import draft, gang, rack
@@ -30,7 +30,7 @@ SITES = ("alpine", "baker", "crest")
 HISTORIES = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 CANCELLING = WorkloadState.CANCELLING
-_AT_LIMIT = (Happening.PREEMPTED, Happening.LIMIT_STRUCK, Happening.TIMED_OUT)
+_AT_LIMIT = (WorkloadEvent.PREEMPTED, WorkloadEvent.LIMIT_STRUCK, WorkloadEvent.TIMED_OUT)
 
 Act = tuple[str, int, int]
 CALM = (
@@ -336,9 +336,9 @@ def test_whoever_is_evicted_ran_at_a_lower_priority_and_made_room_for_one_alone(
             going = (*record.victims, *(WorkloadId(id_) for id_, _ in record.shrinks))
             for victim in (ledger.entries[id_] for id_ in going):
                 assert victim.state is running
-                assert standings(ledger)[victim.workload.id].priority > record.priority
+                assert quota_statuses(ledger)[victim.workload.id].priority > record.priority
                 assert victim.promised_to is None
-        if isinstance(record, Changed) and record.happening is Happening.EVICTED:
+        if isinstance(record, Changed) and record.happening is WorkloadEvent.EVICTED:
             attempt = (record.workload, record.attempt)
             assert attempt not in promised
             promised.add(attempt)
@@ -354,7 +354,7 @@ def test_who_may_not_be_evicted_never_is_and_never_borrows(history: list[Act]) -
     f.run_until_all_end()
     ledger = f.new_ledger()
     for record in f.log:
-        if isinstance(record, Changed) and record.happening is Happening.EVICTED:
+        if isinstance(record, Changed) and record.happening is WorkloadEvent.EVICTED:
             assert f.entry(record.workload).workload.preemptible
         ledger.apply(record)
         if isinstance(record, Awarded):
@@ -396,7 +396,7 @@ def test_who_goes_on_at_its_time_limit_is_never_stopped_by_it_while_it_saves_som
             told = entry.at_its_limit and leave is not None
             number = in_vain.get(record.workload, 0)
             in_vain[record.workload] = 0 if saved else number + told
-            if record.happening is Happening.TIMED_OUT and entry.workload.continues:
+            if record.happening is WorkloadEvent.TIMED_OUT and entry.workload.continues:
                 assert in_vain[record.workload] == FRUITLESS_ATTEMPTS or entry.state is CANCELLING
         ledger.apply(record)
     chains = [e for e in ledger.entries.values() if e.workload.continues]

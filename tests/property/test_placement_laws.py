@@ -13,10 +13,10 @@ from federator.model.gres import counted
 from federator.model.plan import BidRequest, JobPlan
 from federator.model.site import Node, NodeShare
 from federator.model.workload import Job, WorkloadId
-from federator.sched.bid.choice import share_per_node
 from federator.sched.bid.fabric import Fabric
+from federator.sched.bid.free_capacity import FreeCapacity, FreeNode
+from federator.sched.bid.node_selection import share_per_node
 from federator.sched.bid.placement import Placed, place_job
-from federator.sched.bid.room import FreeNode, Room
 from federator.sched.bid.score import locality_cost
 from federator.sched.bid.site_scheduler import SiteScheduler, capacity_of
 from federator.sched.bid.workload_plan import never_fits, place_all
@@ -99,7 +99,7 @@ def requests(queue: Sequence[Sequence[Job]]) -> list[BidRequest]:
 
 
 def place(job: Job, site: Sequence[Node]) -> Placed | None:
-    found = place_job(job, Room(site), ("gpu",))
+    found = place_job(job, FreeCapacity(site), ("gpu",))
     return found if isinstance(found, Placed) else None
 
 
@@ -335,7 +335,7 @@ def test_what_never_fits_is_never_placed_whatever_is_free(
     job: Job, site: tuple[Node, ...], data: st.DataObject
 ) -> None:
     capacity = capacity_of(site)
-    if never_fits((job,), Room(capacity.nodes), ("gpu",)) is not None:
+    if never_fits((job,), FreeCapacity(capacity.nodes), ("gpu",)) is not None:
         for _ in range(3):
             used = [
                 replace(n, gpus_alloc=data.draw(st.integers(0, n.gpus))) for n in capacity.nodes
@@ -350,11 +350,11 @@ def test_what_is_placed_now_is_never_rejected_for_ever(
 ) -> None:
     (answer,) = scheduler(site).bid([BidRequest(id=WorkloadId(1), jobs=tuple(workload))])
     if answer.bid is not None:
-        assert never_fits(workload, Room(capacity_of(site).nodes), ("gpu",)) is None
+        assert never_fits(workload, FreeCapacity(capacity_of(site).nodes), ("gpu",)) is None
 
 
 def fits_in_order(workload: Sequence[Job], site: tuple[Node, ...]) -> bool:
-    room = Room(site)
+    room = FreeCapacity(site)
     for job in workload:
         found = place_job(job, room, ("gpu",))
         if not isinstance(found, Placed):
@@ -368,10 +368,10 @@ def fits_in_order(workload: Sequence[Job], site: tuple[Node, ...]) -> bool:
 def test_what_is_refused_for_its_totals_fits_in_no_order(
     workload: list[Job], site: tuple[Node, ...]
 ) -> None:
-    room = Room(site)
+    room = FreeCapacity(site)
     result = place_all(workload, room, ("gpu",))
     if isinstance(result, tuple):
-        assert [f.gpus for f in room.nodes] == [f.gpus for f in Room(site).nodes]
+        assert [f.gpus for f in room.nodes] == [f.gpus for f in FreeCapacity(site).nodes]
         if not result[0].job:
             assert not any(fits_in_order(order, site) for order in permutations(workload))
 

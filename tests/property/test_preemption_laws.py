@@ -14,7 +14,7 @@ from federator.model.plan import Bid, BidRequest
 from federator.model.site import Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
 from federator.sched.bid import preemption
-from federator.sched.bid.room import Room
+from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.sched.bid.workload_plan import place_all
 from tests.fakes.build import rack
@@ -111,7 +111,7 @@ def evictable(job: RunningJob, priority: int) -> bool:
 
 
 def fits(wanted: Job, site: Sequence[Node]) -> bool:
-    return isinstance(place_all((wanted,), Room(site), PARTITIONS), Bid)
+    return isinstance(place_all((wanted,), FreeCapacity(site), PARTITIONS), Bid)
 
 
 def ask(site: SiteScheduler, *wanted: Job, priority: int, budget: float = inf) -> list[Bid | None]:
@@ -150,7 +150,7 @@ def test_victims_are_allowed_needed_and_within_budget_and_the_plan_fits_when_the
     assert all(evictable(job, priority) for job in victims)
     assert sum(s.gpus for job in victims for s in job.nodes.values()) <= budget
     after = without(site, running, bid.victims)
-    room = Room(after)
+    room = FreeCapacity(after)
     for plan in bid.jobs:
         for name, share in plan.nodes.items():
             assert room.by_name[name].has(share)
@@ -172,7 +172,7 @@ def test_a_bid_holds_whichever_of_those_made_before_it_lose(
     won = [bid for k, bid in enumerate(answers) if bid is not None and k not in lost]
     gone = [id_ for bid in won for id_ in bid.victims]
     assert len(gone) == len(set(gone))
-    room = Room(without(site, running, gone))
+    room = FreeCapacity(without(site, running, gone))
     for bid in won:
         for plan in bid.jobs:
             for name, share in plan.nodes.items():

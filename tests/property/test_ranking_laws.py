@@ -21,8 +21,8 @@ from federator.model.tenant import Allowance, Tenancy, Tenant
 from federator.model.workload import Job, TenantName, Workload, WorkloadId
 from federator.policies.mast import Mast
 from federator.sched.queue.policy import Ranked
+from federator.sched.queue.quota_status import quota_statuses
 from federator.sched.queue.ranking import CreditRanking
-from federator.sched.queue.standing import standings
 from federator.sched.state.backlog import Backlog
 from federator.sched.state.credit import CreditWeights, usage_shares
 from federator.sched.state.holdings import Charge, Holdings
@@ -834,7 +834,7 @@ def test_a_restarted_federation_holds_ranks_and_judges_as_the_one_before(
     new.replay(f.log)
     check_holdings(new.ledger)
     assert list(new.ranked(now_s)) == list(old.ranked(now_s))
-    assert standings(new.ledger) == standings(old.ledger)
+    assert quota_statuses(new.ledger) == quota_statuses(old.ledger)
     known, told = old.ledger.tenancy, new.ledger.tenancy
     for tenant in told.tenants:
         was, now = known.row(tenant.name), told.row(tenant.name)

@@ -20,8 +20,8 @@ from federator.model.plan import JobPlan
 from federator.model.site import Node
 from federator.model.workload import Job
 from federator.sched.bid.fabric import Fabric
+from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.placement import Placed, place_job
-from federator.sched.bid.room import Room
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
 TOPOLOGY, JOBS = TRACES / "lingjun-crux-2023.topo.csv", TRACES / "lingjun-crux-2023.csv"
@@ -47,8 +47,8 @@ def hosts() -> tuple[tuple[Node, ...], Fabric]:
     return tuple(nodes), Fabric(parents)
 
 
-def room() -> Room:
-    return Room(*hosts())
+def room() -> FreeCapacity:
+    return FreeCapacity(*hosts())
 
 
 def gang(count: int) -> Job:
@@ -100,7 +100,7 @@ def test_its_own_jobs_keep_to_one_pod_while_a_pod_has_room_and_to_one_leaf_while
     placed = 0
     for number, (at_s, lasts_s, count) in enumerate(starts()):
         while ends and ends[0][0] <= at_s:
-            site.give_back(heapq.heappop(ends)[2])
+            site.release(heapq.heappop(ends)[2])
         free = [f.node.switch for f in site.nodes if f.gpus == 8]
         found = place_job(gang(count), site, ("gpu",))
         assert isinstance(found, Placed) == (count <= len(free))

@@ -13,7 +13,7 @@ from federator.model.message import SiteAnswer
 from federator.model.plan import Bid, BidRequest
 from federator.model.site import Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
-from federator.sched.bid.room import Room
+from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.sched.bid.workload_plan import place_all
 
@@ -69,12 +69,12 @@ def scheduler(state: State) -> SiteScheduler:
     return found
 
 
-def at(state: State, bids: Sequence[tuple[float, Bid]], at_s: float) -> Room:
+def at(state: State, bids: Sequence[tuple[float, Bid]], at_s: float) -> FreeCapacity:
     """The site at a time to come: who must have ended has, who need not have has not."""
     gone = {id_ for _, bid in bids for id_ in bid.victims}
     running = [job for job in state[1] if job.ends_by_s > at_s and job.id not in gone]
     nodes = [replace(n, gpus_alloc=0, cpus_alloc=0) for n in state[0]]
-    room = Room(nodes)
+    room = FreeCapacity(nodes)
     for job in running:
         for name, share in job.nodes.items():
             room.by_name[name].take(share)
@@ -84,7 +84,7 @@ def at(state: State, bids: Sequence[tuple[float, Bid]], at_s: float) -> Room:
     return room
 
 
-def fits(job: Job, room: Room) -> bool:
+def fits(job: Job, room: FreeCapacity) -> bool:
     return isinstance(place_all((job,), room, ("gpu",)), Bid)
 
 

@@ -10,11 +10,11 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from federator.model.event import Awarded, Changed
-from federator.model.lifecycle import AT_SITE, Happening, WorkloadState
+from federator.model.lifecycle import AT_SITE, WorkloadEvent, WorkloadState
 from federator.model.plan import Bid, BidRequest
 from federator.model.site import Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
-from federator.sched.bid.room import Room
+from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.sched.bid.workload_plan import place_all
 from federator.sched.passes.eviction import spared_jobs_yet, spared_yet
@@ -98,7 +98,7 @@ def going(bid: Bid, running: Sequence[RunningJob]) -> Going:
 
 
 def fits(wanted: Job, site: Site, gone: Going) -> bool:
-    room = Room(loaded(site[0], site[1], gone))
+    room = FreeCapacity(loaded(site[0], site[1], gone))
     return isinstance(place_all((wanted,), room, PARTITIONS), Bid)
 
 
@@ -146,7 +146,7 @@ def test_a_bid_holds_whichever_of_those_made_before_it_lose(
     made = [bid for k, bid in enumerate(ask(site, *wanted)) if bid is not None and k not in lost]
     gone = [each for bid in made for each in sorted(going(bid, site[1]))]
     assert len(gone) == len(set(gone))
-    room = Room(loaded(site[0], site[1], set(gone)))
+    room = FreeCapacity(loaded(site[0], site[1], set(gone)))
     for plan in (plan for bid in made for plan in bid.jobs):
         assert all(room.by_name[name].has(share) for name, share in plan.nodes.items())
         room.take(plan)
@@ -215,7 +215,7 @@ def test_whatever_happens_what_is_taken_was_optional_there_and_promised_to_one_a
                 assert id_ not in record.victims
                 assert k not in entry.promised_jobs.keys() | entry.taken_jobs
                 assert entry.promised_to is None
-        if isinstance(record, Changed) and record.happening is Happening.SHRUNK:
+        if isinstance(record, Changed) and record.happening is WorkloadEvent.SHRUNK:
             event("shrunk")
             assert ledger.entries[record.workload].state is WorkloadState.RUNNING
         ledger.apply(record)

@@ -18,8 +18,8 @@ from federator.sim.baselines.themis import ThemisReplay
 from federator.sim.baselines.tiresias import TiresiasReplay
 from federator.sim.importers.trace_csv import TraceBuilder, read_pools
 from federator.sim.importers.trace_file import read_any_trace
+from federator.sim.node_pool import NodeSpace
 from federator.sim.registry import TRACE_POLICIES, trace_policy
-from federator.sim.space import NodeSpace
 from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePolicy, TracePool
 from tests.fakes.naive_replay import (
     NaiveJob,

@@ -11,8 +11,8 @@ from federator.model.plan import Bid, BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import Node, NodeState
 from federator.model.workload import Job, WorkloadId
+from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.negative_cache import NegativeCache, Rights
-from federator.sched.bid.room import Room
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.sched.bid.workload_plan import place_all
 from tests.fakes.build import attempt
@@ -24,7 +24,7 @@ REFUSAL = Refusal(kind=RefusalKind.WAIT, reasons=(Reason(code=ReasonCode.RESOURC
 
 
 def fits(wanted: tuple[Job, ...], site: tuple[Node, ...]) -> bool:
-    return isinstance(place_all(wanted, Room(site), PARTITIONS), Bid)
+    return isinstance(place_all(wanted, FreeCapacity(site), PARTITIONS), Bid)
 
 
 def plans(scheduler: SiteScheduler, wanted: list[Job]) -> list[Bid | None]:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from federator.config import FederationConfig
 from federator.model.workload import SiteName
 from federator.sim.importers.history import past_jobs, without_repeats
-from federator.sim.importers.past_workload import history_of
 from federator.sim.importers.sacct import SacctRecord
+from federator.sim.importers.whatif_workload import history_of
 from federator.sim.report.before_after import compare
 from federator.sim.trace import ReplayOptions, TracePool
 from federator.sim.whatif import live_through, question_of, rules_of

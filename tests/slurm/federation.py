@@ -1,4 +1,4 @@
-"""A daemon of the tests' own on the running testbed, and the researchers' commands beside it."""
+"""A daemon of the tests' own on the running testbed, and the users' commands beside it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import docker
 from docker.models.containers import Container
 from fedbuild import wheel
 
-from federator.site_installer import texts
+from federator.site_installer import templates
 from federator.testbed import images, inside, layout
 from federator.testbed.archive import ArchivedFile, files_below, pack
 from federator.testbed.cluster import CAPABILITIES
@@ -32,7 +32,7 @@ _PLACES: Final = {
 GPUS: Final = "/var/lib/fake-gpus"  # for each node, or for all others, what its nvidia-smi answers
 SPANK: Final = "/root/spank_federator.so"  # built for this Slurm when the image was
 _STRIP: Final = f"""
-cp {texts.SPANK_PLUGIN} {SPANK}
+cp {templates.SPANK_PLUGIN} {SPANK}
 rm -rf /opt/federator /etc/federator /usr/local/bin/fs* /usr/local/libexec
 rm -rf /etc/slurm/prolog.d /etc/slurm/epilog.d
 """
@@ -136,7 +136,7 @@ def _mode(path: Path) -> int:
 
 
 def wheels(site: SiteLayout, folder: Path) -> None:
-    """Fill ``folder`` with what ``pip wheel`` would fetch on a machine like the site's."""
+    """Fill ``write`` with what ``pip wheel`` would fetch on a machine like the site's."""
     wheel.build(folder)
     wanted = [*images.requirements(images.LOCK.read_text()), "pip"]
     argv = images.pip_argv(site.python, "x86_64", tuple(wanted), folder)

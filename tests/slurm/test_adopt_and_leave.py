@@ -14,7 +14,7 @@ import asyncssh
 import pytest
 import yaml
 
-from federator.site_installer import texts
+from federator.site_installer import templates
 from federator.testbed import layout
 from federator.testbed.archive import ArchivedFile, files_below
 from federator.testbed.layout import SiteLayout, StateDir
@@ -158,7 +158,7 @@ def join(site: PlainSite, daemon: Joined) -> None:
     assert done.returncode == 0, done.stderr
     plain.wheels(site.layout, kit / "wheels")
     site.put(files_below(kit, KIT.lstrip("/")))
-    site.run("install", "-D", plain.SPANK, f"{KIT}/files{texts.SPANK_PLUGIN}")
+    site.run("install", "-D", plain.SPANK, f"{KIT}/files{templates.SPANK_PLUGIN}")
     shown = site.run(f"{KIT}/join.sh", "--role", "all", "--apply-includes", "--dry-run")
     assert "useradd" in shown
     assert "federator" not in site.run("getent", "passwd")

@@ -1,4 +1,4 @@
-"""Researchers' commands beside Slurm's own, at each site: ids, arrays, errors and closed pipes."""
+"""Users' commands beside Slurm's own, at each site: ids, arrays, errors and closed pipes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Two daemons on one Redis, real sites: the leader is killed, then stopped, under load.
 
-Jobs note their starts themselves, so "once" is counted in what ran. Researchers at a site submit
+Jobs note their starts themselves, so "once" is counted in what ran. Users at a site submit
 all the while.
 """
 

@@ -1,4 +1,4 @@
-"""What does slurmctld let in, and what are users told? Every rule, on three generations of Slurm.
+"""slurmctld applies every admission rule, and users get its texts: three generations of Slurm.
 
 The sites are tried at the same time, each with rules that a test writes and takes back.
 """

@@ -1,4 +1,4 @@
-"""What becomes of a job whose node dies, or whose prolog fails? On three generations of Slurm.
+"""A job whose node dies, or whose prolog fails, goes on: three generations of Slurm.
 
 It runs again elsewhere, at once, without that node, and its place in the queue is that of its
 submission. Each test drains or kills nodes of real sites, and mends them.

@@ -1,4 +1,4 @@
-"""Do fsbatch's reader and each generation's sbatch accept and refuse the same submissions?
+"""fsbatch's reader and each generation's sbatch accept and refuse the same submissions.
 
 Only where the federation honours the option. Where it is stricter on purpose (``--gres=gpu:-1``
 and ``-N 0``, which sbatch takes and never runs) the cases are in the unit tests.

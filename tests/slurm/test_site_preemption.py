@@ -1,4 +1,4 @@
-"""What becomes of a federated job that its own site preempts or requeues? On three generations.
+"""A federated job survives its own site's preemption or requeue: three generations.
 
 It comes back to the global queue, the site's copy is taken back, and it runs again once: elsewhere
 if the site preempted it, since what it runs for itself matters more to it.

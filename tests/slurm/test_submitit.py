@@ -1,6 +1,6 @@
 """Real submitit through the federation: evicted, saved by its own code, resumed, its result read.
 
-The submitting process runs at alpine, as a researcher's on a login node would. ``bio`` has no quota
+The submitting process runs at alpine, as a user's on a login node would. ``bio`` has no quota
 here, and its sites know the user by different UIDs and have different Pythons.
 """
 

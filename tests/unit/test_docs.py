@@ -16,7 +16,7 @@ from federator.agent.attempt import ATTEMPT_TRANSITIONS, AttemptState
 from federator.cli.main import COMMANDS
 from federator.daemon.transition_log import ENDED, event_name
 from federator.model.event import LogRecord
-from federator.model.lifecycle import TERMINAL, TRANSITIONS, Happening
+from federator.model.lifecycle import TERMINAL, TRANSITIONS, WorkloadEvent
 from federator.model.message import Command, Observation
 from federator.model.reason import ReasonCode
 from federator.testbed.layout import REPOSITORY
@@ -38,7 +38,7 @@ _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 _ENDINGS = {
     happening
-    for happening in Happening
+    for happening in WorkloadEvent
     if {edge.to for (_, h), edge in TRANSITIONS.items() if h is happening} <= TERMINAL
 }
 
@@ -194,7 +194,7 @@ def test_the_changelog_names_the_protocol_that_is_spoken_and_no_other() -> None:
 
 
 def test_every_event_of_the_daemons_log_is_explained_and_no_other() -> None:
-    steps = {event_name(h) for h in Happening if h is not Happening.AWARDED}
+    steps = {event_name(h) for h in WorkloadEvent if h is not WorkloadEvent.AWARDED}
     steps -= {event_name(h) for h in _ENDINGS}  # always the last: "ended"
     assert _explained_events("daemon") == _events_of("daemon", "sched") | steps | {"awarded", ENDED}
 

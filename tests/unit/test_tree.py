@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,7 +55,7 @@ def name_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_a_module_says_which_question_it_answers(path: Path) -> None:
+def test_a_module_has_a_docstring(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text()))
 
 
@@ -87,3 +89,43 @@ def test_a_class_name_means_one_thing_in_the_whole_package() -> None:
 
 def test_the_map_of_tests_is_that_of_this_tree() -> None:
     assert map_tests.PAGE.read_text() == map_tests.page(), "run tests/map_tests.py"
+
+
+HOOKS = sorted((ROOT.parent / "prolog_epilog").rglob("*.py"))
+NAMED = [*MODULES, *HOOKS]
+HOME_MADE = re.compile(r"(?i)(?<![a-z])told(?![a-z])|untold|befall|stray|weather|researcher")
+HOME_MADE_CLASSES = re.compile(r"(?i)happening|told|news|weather|stray|^standing$|researcher")
+PUBLISHED = {
+    "told_at_s": "field of journal marks, of reports on the wire and of the event log",
+    "told_to_leave": "method that training scripts call (federator.checkpoint)",
+}
+"""Names that stay as they are, since files, other releases or users' programs have them."""
+
+
+def identifiers(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
+                yield name
+            case ast.Attribute(attr=name) | ast.alias(name=name):
+                yield name
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                yield name
+            case ast.AsyncFunctionDef(name=name):
+                yield name
+
+
+@pytest.mark.parametrize("path", NAMED, ids=name_of)
+def test_a_name_is_a_word_that_someone_would_search_for(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    names = {*identifiers(tree), path.stem} - PUBLISHED.keys()
+    assert sorted(filter(HOME_MADE.search, names)) == []
+    classes = [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    assert list(filter(HOME_MADE_CLASSES.search, classes)) == []
+
+
+@pytest.mark.parametrize("path", NAMED, ids=name_of)
+def test_a_module_says_what_it_owns_and_asks_no_question(path: Path) -> None:
+    first, _, _ = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n\n")
+    assert "?" not in first
+    assert first.split(" ")[0] not in {"What", "Who", "Whose", "Which", "How", "That", "Why"}

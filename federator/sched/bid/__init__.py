@@ -1,1 +1,1 @@
-"""What a site offers: places, victims, reservations and the score."""
+"""A site's offers: places, victims, reservations and the score."""

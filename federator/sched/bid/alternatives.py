@@ -1,4 +1,4 @@
-"""What smaller or different request would start here now? Told with a refusal."""
+"""Finds smaller or different requests that would start here now; a refusal carries them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import replace
 from federator.errors import InvalidRequest
 from federator.model.reason import Alternative, Reason
 from federator.model.workload import Job
+from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.placement import Placed, place_job, suitable_nodes
-from federator.sched.bid.room import Room
 
 
 def alternatives(
-    jobs: Sequence[Job], reasons: Sequence[Reason], room: Room, partitions: Sequence[str]
+    jobs: Sequence[Job], reasons: Sequence[Reason], room: FreeCapacity, partitions: Sequence[str]
 ) -> tuple[Alternative, ...]:
-    """What would start now instead, each tried out; the room is not changed.
+    """Find requests that would start now instead, each tried out; the room is not changed.
 
     Of a workload with one job: as many of the same nodes as are free, or of a total as much, or
     else as many nodes with fewer GPUs on each; and GPUs of any kind. Nothing is said of workloads
@@ -42,7 +42,9 @@ def alternatives(
     return tuple(found)
 
 
-def _variants(job: Job, reason: Reason, room: Room, partitions: Sequence[str]) -> Iterator[Job]:
+def _variants(
+    job: Job, reason: Reason, room: FreeCapacity, partitions: Sequence[str]
+) -> Iterator[Job]:
     allowed = [p for p in partitions if not job.partitions or p in job.partitions]
     smaller = _less(job, reason) or _fewer_on_each(job, room, allowed)
     any_kind = {"gpu_types": (), "min_gpu_mem_gib": 0.0, "nvlink": False} if _picky(job) else None
@@ -57,7 +59,7 @@ def _picky(job: Job) -> bool:
 
 
 def _less(job: Job, reason: Reason) -> dict[str, object] | None:
-    """What is free, in whole replicas: so many nodes, or so much of a total."""
+    """The same request in the replicas that are free: so many nodes, or so much of a total."""
     free, replica = reason.free, job.tensor_parallel * job.pipeline_stages
     if reason.unit == "nodes" and job.nodes and not job.gpus and not job.cpus:
         while free and free * job.gpus_per_node % replica:
@@ -69,7 +71,9 @@ def _less(job: Job, reason: Reason) -> dict[str, object] | None:
     return None
 
 
-def _fewer_on_each(job: Job, room: Room, partitions: Sequence[str]) -> dict[str, object] | None:
+def _fewer_on_each(
+    job: Job, room: FreeCapacity, partitions: Sequence[str]
+) -> dict[str, object] | None:
     """As many nodes, with as many GPUs on each as the least free of the freest has."""
     if not job.nodes or not job.gpus_per_node or job.gpus or job.exclusive:
         return None

@@ -1,4 +1,4 @@
-"""How far apart are two nodes? The switch tree of a site, of any depth, and its locality cost.
+"""The switch tree of a site, of any depth: distances between nodes and their locality cost.
 
 A switch has height 0 when nodes hang on it (a leaf, a rack), else one more than the highest
 below it, as Slurm counts levels. All switches without a parent hang on one root above them. Two

@@ -1,4 +1,4 @@
-"""How many free GPUs are of no use to what is usually asked for? The price of breaking up racks.
+"""Prices the free GPUs that a plan leaves useless for what is usually asked for.
 
 For one shape of request (n nodes with g GPUs each), a rack's free GPUs are of use as far as whole
 requests of that shape fit into it; for n = 1 a node may hold several. A shape of more nodes than

@@ -1,4 +1,4 @@
-"""Is it known already that this cannot be placed? Failures of one pass, and what they imply.
+"""Remembers the failed placements of one pass, and which other requests they rule out.
 
 A request that asks for the same or more, of the same or narrower hardware, fails with the one that
 failed before it: room only shrinks while a pass goes on.
@@ -97,14 +97,14 @@ def _profile(job: Job) -> _Profile:
 
 
 class Known(NamedTuple, Generic[Answer]):
-    """What was answered, and to which jobs."""
+    """An answer, and the jobs that it was for."""
 
     jobs: tuple[Job, ...]
     answer: Answer
 
 
 class Rights(NamedTuple):
-    """Whom a request may evict; the same for all that may evict nobody."""
+    """The victims that a request may evict; the same for all that may evict nobody."""
 
     priority: int = 7  # 1 may evict most
     preempt_gpus: float = 0.0
@@ -201,14 +201,14 @@ def _renamed(jobs: Sequence[Job], known_jobs: Sequence[Job], refusal: Refusal) -
     names = {known.name: job.name for job, known in zip(jobs, known_jobs, strict=True)}
     if all(name == known for known, name in names.items()):
         return refusal
-    return replace(refusal, reasons=tuple([_told_of(names, r) for r in refusal.reasons]))
+    return replace(refusal, reasons=tuple([_described(names, r) for r in refusal.reasons]))
 
 
-def _told_of(names: Mapping[str, str], reason: Reason) -> Reason:
-    told = _of(reason, names.get(reason.job, reason.job), reason.needed)
+def _described(names: Mapping[str, str], reason: Reason) -> Reason:
+    described = _of(reason, names.get(reason.job, reason.job), reason.needed)
     if not reason.apart:
-        return told
-    return replace(told, apart=tuple(names.get(name, name) for name in reason.apart))
+        return described
+    return replace(described, apart=tuple(names.get(name, name) for name in reason.apart))
 
 
 def _reason_for(job: Job, reason: Reason) -> Reason:
@@ -236,7 +236,7 @@ def _of(reason: Reason, job: str, needed: int) -> Reason:
 
 
 def _needs(job: Job, unit: str) -> int | None:
-    """How much a job asks for of what a reason counts; None where that has no number."""
+    """The amount that a job asks for of what a reason counts; None where that has no number."""
     match unit:
         case "nodes":
             return job.nodes or 1

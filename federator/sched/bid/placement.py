@@ -1,4 +1,4 @@
-"""Which nodes of one site could run this job now? Gang placement on the switch tree.
+"""Places one job on the nodes of one site: gang placement on the switch tree.
 
 The rules are MAST's without preemption (OSDI'24 sec. 4.3): one rack if possible, else racks in
 batches, fewest nodes. Where the paper is silent we choose the tightest fit, so that whole nodes
@@ -17,8 +17,8 @@ from federator.model.reason import Reason, ReasonCode
 from federator.model.score import Score
 from federator.model.site import NodeShare
 from federator.model.workload import Job
-from federator.sched.bid.choice import choose, choose_sparing, hardware, spread
-from federator.sched.bid.room import FreeNode, Kind, Room, Suitable
+from federator.sched.bid.free_capacity import FreeCapacity, FreeNode, Kind, Suitable
+from federator.sched.bid.node_selection import choose, choose_sparing, hardware, spread
 from federator.sched.bid.score import PERFECT, score_of_places
 
 
@@ -28,7 +28,9 @@ class Placed:
     score: Score
 
 
-def place_job(job: Job, room: Room, partitions: Sequence[str]) -> Placed | tuple[Reason, ...]:
+def place_job(
+    job: Job, room: FreeCapacity, partitions: Sequence[str]
+) -> Placed | tuple[Reason, ...]:
     """Choose nodes for one job in the best of the partitions it may use.
 
     Args:
@@ -61,7 +63,7 @@ def place_job(job: Job, room: Room, partitions: Sequence[str]) -> Placed | tuple
     return (nearest,)
 
 
-def fits_somewhere(job: Job, room: Room, partitions: Sequence[str]) -> bool:
+def fits_somewhere(job: Job, room: FreeCapacity, partitions: Sequence[str]) -> bool:
     """Tell whether ``place_job`` would find a place: the first will do, not the best."""
     return any(
         isinstance(_option_in(job, room, partition), _Option)
@@ -81,11 +83,11 @@ _STAGES = (
 
 
 def _nearness(reason: Reason) -> tuple[int, int]:
-    """How far a job got before it failed, and how much there was; larger is nearer to a fit."""
+    """A measure of how far a job got before it failed; larger is nearer to a fit."""
     return _STAGES.index(reason.code), reason.free
 
 
-def place_in(job: Job, room: Room, partition: str) -> Placed | tuple[Reason, ...]:
+def place_in(job: Job, room: FreeCapacity, partition: str) -> Placed | tuple[Reason, ...]:
     """As ``place_job``, in one partition; a gang mixes kinds of nodes only where it must."""
     found = _option_in(job, room, partition)
     return found.placed(job) if isinstance(found, _Option) else (found,)
@@ -112,7 +114,7 @@ class _Option:
         return Placed(plan=plan, score=self.score)
 
 
-def _option_in(job: Job, room: Room, partition: str) -> _Option | Reason:
+def _option_in(job: Job, room: FreeCapacity, partition: str) -> _Option | Reason:
     suitable = _suitable(job, room, partition)
     if isinstance(suitable, Reason):
         return suitable
@@ -133,12 +135,14 @@ def _option_in(job: Job, room: Room, partition: str) -> _Option | Reason:
     return other if other.score < found.score else found
 
 
-def _option_among(job: Job, room: Room, partition: str, nodes: list[FreeNode]) -> _Option | Reason:
+def _option_among(
+    job: Job, room: FreeCapacity, partition: str, nodes: list[FreeNode]
+) -> _Option | Reason:
     chosen = choose(job, nodes, room.fabric)
     return chosen if isinstance(chosen, Reason) else _option_of(job, room, partition, chosen)
 
 
-def _option_of(job: Job, room: Room, partition: str, chosen: list[FreeNode]) -> _Option:
+def _option_of(job: Job, room: FreeCapacity, partition: str, chosen: list[FreeNode]) -> _Option:
     shares = spread(job, chosen)
     if job.exclusive:
         shares = [
@@ -169,7 +173,7 @@ def _gpus_by_type(chosen: Sequence[FreeNode], shares: Sequence[NodeShare]) -> di
     return found
 
 
-def _suitable(job: Job, room: Room, partition: str) -> Suitable | Reason:
+def _suitable(job: Job, room: FreeCapacity, partition: str) -> Suitable | Reason:
     """Nodes of the right kind, whatever is free on them."""
     found = room.of_kind(Kind.of(job, partition))
     if found is ReasonCode.NO_GPU_TYPE:
@@ -194,7 +198,7 @@ def _suitable(job: Job, room: Room, partition: str) -> Suitable | Reason:
 
 
 def _without_gres(job: Job, nodes: Sequence[FreeNode]) -> Reason:
-    """Which gres no node has so much of; all of them where each is there, only not on one node."""
+    """The gres no node has so much of; all of them where each is there, only not on one node."""
     most = {name: max(dict(f.node.gres).get(name, 0) for f in nodes) for name, _ in job.gres}
     for name, amount in job.gres:
         if amount > most[name]:
@@ -210,7 +214,7 @@ def _without_gres(job: Job, nodes: Sequence[FreeNode]) -> Reason:
     return Reason(code=ReasonCode.NODE_TOO_SMALL, job=job.name, detail=detail)
 
 
-def suitable_nodes(job: Job, room: Room, partition: str) -> Sequence[FreeNode]:
+def suitable_nodes(job: Job, room: FreeCapacity, partition: str) -> Sequence[FreeNode]:
     """Nodes of the right kind, whatever is free on them; none where there are none."""
     found = _suitable(job, room, partition)
     return () if isinstance(found, Reason) else found.nodes

@@ -1,4 +1,4 @@
-"""Whom would a site have to evict to start this now? The fewest, lowest and none that just began.
+"""Finds victims so that a workload can start now: the fewest, the lowest, none just begun.
 
 Nothing is evicted here: a plan names its victims, and only the plan that wins the auction touches
 them.
@@ -13,10 +13,10 @@ from federator.model.gres import covers
 from federator.model.plan import Bid, Shrink
 from federator.model.reason import Reason
 from federator.model.workload import Job
-from federator.sched.bid.choice import bounds, least_share
+from federator.sched.bid.free_capacity import FreeCapacity, FreeNode
+from federator.sched.bid.node_selection import bounds, least_share
 from federator.sched.bid.placement import Placed, place_in, place_job, suitable_nodes
-from federator.sched.bid.room import FreeNode, Room
-from federator.sched.bid.running import MOST_IMPORTANT, Occupant, Occupants
+from federator.sched.bid.running_jobs import MOST_IMPORTANT, Occupant, Occupants
 from federator.sched.bid.score import harm_of, harm_of_victims, total, with_harm
 from federator.sched.bid.victim_bound import can_be_bounded, least_victims
 from federator.sched.bid.workload_plan import first_order, orders_to_try
@@ -33,7 +33,11 @@ class Claim:
 
 
 def plan_with_victims(
-    jobs: Sequence[Job], room: Room, partitions: Sequence[str], occupants: Occupants, claim: Claim
+    jobs: Sequence[Job],
+    room: FreeCapacity,
+    partitions: Sequence[str],
+    occupants: Occupants,
+    claim: Claim,
 ) -> Bid | None:
     """Place all jobs of a workload, evicting where it must be; None when even that is no use.
 
@@ -62,7 +66,7 @@ def plan_with_victims(
 def _plan_in_order(
     jobs: Sequence[Job],
     order: Sequence[int],
-    room: Room,
+    room: FreeCapacity,
     partitions: Sequence[str],
     occupants: Occupants,
     claim: Claim,
@@ -92,7 +96,7 @@ def _plan_in_order(
         victim.restore()
     if unplaced >= 0:
         for each in placed.values():
-            room.give_back(each.plan)
+            room.release(each.plan)
         for victim in victims:
             victim.evicted = False
         return unplaced
@@ -110,15 +114,15 @@ def _bid_of(jobs: Sequence[Job], placed: Mapping[int, Placed], victims: Sequence
     return Bid(score=score, jobs=plans, victims=wholes, shrinks=shrinks)
 
 
-def undo(bid: Bid, room: Room, occupants: Occupants) -> None:
+def undo(bid: Bid, room: FreeCapacity, occupants: Occupants) -> None:
     """Take back what a bid did to the room."""
     for plan in bid.jobs:
-        room.give_back(plan)
+        room.release(plan)
     for victim in occupants.going(bid.victims, bid.shrinks):
         victim.evicted = False
 
 
-def redo(bid: Bid, room: Room, occupants: Occupants) -> None:
+def redo(bid: Bid, room: FreeCapacity, occupants: Occupants) -> None:
     """Do again what ``undo`` took back."""
     for plan in bid.jobs:
         room.take(plan)
@@ -130,7 +134,7 @@ Evicting = tuple[Placed, list[Occupant]]
 
 
 def _best_of(
-    job: Job, room: Room, partitions: Sequence[str], occupants: Occupants, claim: Claim
+    job: Job, room: FreeCapacity, partitions: Sequence[str], occupants: Occupants, claim: Claim
 ) -> Evicting | None:
     """The best of all partitions, ties to the first; the room is left as it was."""
     best: Evicting | None = None
@@ -152,7 +156,7 @@ def _best_of(
 
 
 def _bounds_of(
-    job: Job, room: Room, partitions: Sequence[str], occupants: Occupants, claim: Claim
+    job: Job, room: FreeCapacity, partitions: Sequence[str], occupants: Occupants, claim: Claim
 ) -> Iterator[tuple[tuple[int, int], int]]:
     """From below, the importance and number of victims in each partition, with its position.
 
@@ -177,7 +181,7 @@ def _bounds_of(
 class _Gauge:
     """Tells at any moment whether enough nodes are free for a job, as victims come and go."""
 
-    def __init__(self, job: Job, room: Room, partition: str) -> None:
+    def __init__(self, job: Job, room: FreeCapacity, partition: str) -> None:
         nodes = suitable_nodes(job, room, partition)
         self.partition = partition
         self._room = room
@@ -227,7 +231,7 @@ class _Gauge:
         self._move(victim, -1)
 
     def size(self, victim: Occupant) -> tuple[int, int]:
-        """What a victim frees that is of use here: GPUs, then CPUs."""
+        """The amounts of use here that a victim frees: GPUs, then CPUs."""
         of_use = [share for f, share in victim.shares if id(f) in self._among]
         if len(of_use) == victim.node_count:
             return victim.gpus, victim.cpus
@@ -253,7 +257,7 @@ class _Gauge:
         return True
 
     def _without(self, victim: Occupant) -> tuple[int, int, int]:
-        """What would be counted if a released victim were restored."""
+        """The count if a released victim were restored."""
         nodes, gpus, cpus = self._nodes, self._gpus, self._cpus
         group = self._group
         least_gpus, least_cpus, least_mem = self._bounds
@@ -347,7 +351,7 @@ def _choose_victims(
 def _candidates(
     gauge: _Gauge, occupants: Occupants, claim: Claim, most_important: int
 ) -> Iterator[Occupant]:
-    """Who may go and holds something of use, in the order of eviction.
+    """The candidates that hold something of use, in the order of eviction.
 
     Whoever is more important than that (see ``Occupant.importance``) is left in peace: another
     partition does without.

@@ -1,4 +1,4 @@
-"""How are many nodes taken from several racks? Level by level of the switch tree, by its cost."""
+"""Takes many nodes from several racks: level by level of the switch tree, by its cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from federator.sched.bid.fabric import Fabric
-from federator.sched.bid.room import FreeNode
+from federator.sched.bid.free_capacity import FreeNode
 
 DOMAINS_TRIED: Final = 8  # of one level
 Racks = dict[str, list[FreeNode]]  # the nodes that would do, by leaf switch
@@ -18,7 +18,7 @@ Tightness = Callable[[FreeNode], Any]  # smaller is taken first
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What hangs on one switch."""
+    """The nodes that hang on one switch."""
 
     switch: str
     racks: Racks
@@ -138,7 +138,7 @@ def _size(part: Domain, together: int) -> int:
 
 
 def _parts(domain: Domain, fabric: Fabric) -> Mapping[str, Domain]:
-    """What hangs on a domain's switch directly: racks, or switches that hold racks."""
+    """The parts that hang on a domain's switch directly: racks, or switches that hold racks."""
     parts: dict[str, Racks] = {}
     for leaf, nodes in domain.racks.items():
         path = (leaf, *fabric.above(leaf))

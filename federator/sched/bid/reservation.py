@@ -1,4 +1,4 @@
-"""When could a blocked gang start at the latest, and who may use its room until then?
+"""Reserves room for a blocked gang, and decides who may use it until then.
 
 What runs ends by its time limit; so the earliest moment at which enough has ended is one by which
 the gang can surely start, if nobody else takes the room. Whoever ends before may use it; whoever
@@ -19,9 +19,9 @@ from math import inf, isfinite
 from federator.model.plan import Bid, JobPlan
 from federator.model.site import LocalJob, Node, NodeShare
 from federator.model.workload import Job, WorkloadId
+from federator.sched.bid.free_capacity import FreeCapacity, FreeNode
 from federator.sched.bid.placement import suitable_nodes
-from federator.sched.bid.room import FreeNode, Room
-from federator.sched.bid.running import Occupant
+from federator.sched.bid.running_jobs import Occupant
 from federator.sched.bid.workload_plan import place_all
 
 Held = list[tuple[FreeNode, NodeShare]]
@@ -44,12 +44,12 @@ class Ending:
 
 
 def endings_of(
-    room: Room,
+    room: FreeCapacity,
     occupants: Iterable[Occupant],
     local: Iterable[LocalJob],
     planned: Iterable[tuple[float, Iterable[JobPlan]]] = (),
 ) -> list[Ending]:
-    """What comes free, in the order of time; what has no time limit never does.
+    """The endings that free capacity, in order of time; jobs without a time limit have none.
 
     ``planned`` is taken from the room and not yet in the nodes: until when, and the plans.
 
@@ -79,8 +79,8 @@ def endings_of(
     return endings
 
 
-def ending_of(room: Room, at_s: float, plans: Iterable[JobPlan]) -> Ending:
-    """What plans that were taken from the room will give back."""
+def ending_of(room: FreeCapacity, at_s: float, plans: Iterable[JobPlan]) -> Ending:
+    """The ending of plans that were taken from the room."""
     nodes = room.by_name
     return Ending(
         at_s,
@@ -116,15 +116,15 @@ class Reservation:
         """Tell whether a job that starts now could still run then."""
         return now_s + time_limit_s > self.starts_at_s
 
-    def fence(self, room: Room) -> Held:
+    def fence(self, room: FreeCapacity) -> Held:
         """Take away what must be free in time; undo it with ``lift``."""
         return self._take(room, evicting=False)
 
-    def fence_evicted(self, room: Room) -> Held:
+    def fence_evicted(self, room: FreeCapacity) -> Held:
         """As ``fence``, for a plan that may evict: what it frees is not its own either."""
         return self._take(room, evicting=True)
 
-    def _take(self, room: Room, *, evicting: bool) -> Held:
+    def _take(self, room: FreeCapacity, *, evicting: bool) -> Held:
         held: Held = []
         for name, spare in self._spare.items():
             f = room.by_name[name]
@@ -151,7 +151,7 @@ def lift(held: Held) -> None:
 def reserve(
     id_: WorkloadId,
     jobs: Sequence[Job],
-    room: Room,
+    room: FreeCapacity,
     partitions: Sequence[str],
     endings: Sequence[Ending],
     now_s: float,
@@ -170,7 +170,7 @@ def reserve(
     nodes = [room.by_name[name] for plan in plans for name in plan.nodes]
     spare = {f.node.name: f.left for f in nodes}
     for plan in plans:
-        room.give_back(plan)
+        room.release(plan)
     for ending in endings[:ended]:
         ending.restore()
     starts_at_s = endings[ended - 1].at_s if ended else now_s
@@ -178,9 +178,9 @@ def reserve(
 
 
 def _first_enough(
-    jobs: Sequence[Job], room: Room, partitions: Sequence[str], endings: Sequence[Ending]
+    jobs: Sequence[Job], room: FreeCapacity, partitions: Sequence[str], endings: Sequence[Ending]
 ) -> int | None:
-    """How many must have ended until the jobs fit: found by halving, since more is never worse."""
+    """The number of endings until the jobs fit: found by halving, since more is never worse."""
     released = 0
 
     def fit(count: int) -> bool:
@@ -193,7 +193,7 @@ def _first_enough(
         found = place_all(jobs, room, partitions)
         if isinstance(found, Bid):
             for plan in found.jobs:
-                room.give_back(plan)
+                room.release(plan)
         return isinstance(found, Bid)
 
     low, high = 0, len(endings)
@@ -210,9 +210,9 @@ def _first_enough(
 
 
 def next_gpus(
-    job: Job, room: Room, partitions: Sequence[str], endings: Sequence[Ending]
+    job: Job, room: FreeCapacity, partitions: Sequence[str], endings: Sequence[Ending]
 ) -> tuple[int, float]:
-    """How many GPUs of use to a job come free next, and by when; (0, inf) if none ever do."""
+    """The GPUs of use to a job that come free next, and by when; (0, inf) if none ever do."""
     if not endings:
         return 0, inf
     of_use = {

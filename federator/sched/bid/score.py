@@ -21,8 +21,8 @@ from federator.model.score import Score
 from federator.model.site import NodeShare
 from federator.model.workload import Job
 from federator.sched.bid.fabric import Fabric
-from federator.sched.bid.room import FreeNode, Room
-from federator.sched.bid.running import Occupant
+from federator.sched.bid.free_capacity import FreeCapacity, FreeNode
+from federator.sched.bid.running_jobs import Occupant
 
 PERFECT: Final = Score()  # nothing without GPUs can be better
 _GRID: Final = 2.0**20
@@ -44,7 +44,7 @@ def total(scores: Iterable[Score], *, with_gpus: bool) -> Score:
 
 
 def harm_of_victims(victims: Sequence[Occupant], now_s: float) -> Harm:
-    """What evicting these costs. Those without GPUs count as holding one, as in the budget."""
+    """The cost of evicting these. Those without GPUs count as holding one, as in the budget."""
     importance = max((victim.importance for victim in victims), default=0)
     lost = sum(v.cost_gpus * v.loss_s(now_s) for v in victims)
     return (1, importance, len(victims), on_grid(lost))
@@ -64,7 +64,7 @@ def with_harm(score: Score, harm: Harm) -> Score:
 
 
 def score_of_places(
-    job: Job, chosen: Sequence[FreeNode], shares: Sequence[NodeShare], room: Room
+    job: Job, chosen: Sequence[FreeNode], shares: Sequence[NodeShare], room: FreeCapacity
 ) -> Score:
     """The score of one job on these nodes, with these shares of them, which nobody must leave."""
     return Score(
@@ -89,7 +89,9 @@ def locality_cost(chosen: Sequence[FreeNode], shares: Sequence[NodeShare], fabri
     return fabric.locality_cost(units)
 
 
-def _stranded_more(chosen: Sequence[FreeNode], shares: Sequence[NodeShare], room: Room) -> float:
+def _stranded_more(
+    chosen: Sequence[FreeNode], shares: Sequence[NodeShare], room: FreeCapacity
+) -> float:
     """By how many GPUs those of no use in the racks of a plan become more; negative: fewer.
 
     A free GPU needs its part of the node's CPUs: without it is of no use to anybody.

@@ -1,4 +1,4 @@
-"""What does one site bid? Nodes in, bids and refusals out; the same for agent and simulator.
+"""Makes a site's bids: nodes in, bids and refusals out; the same for agent and simulator.
 
 Nodes come from the last sweep. What the federation has ordered and Slurm does not show yet is a
 *hold*, so the site never offers the same GPUs twice.
@@ -27,13 +27,13 @@ from federator.model.site import (
     VictimTerms,
 )
 from federator.model.workload import AttemptId, Job, SiteName, WorkloadId
-from federator.sched.bid.bidding import Bidding, Premises
+from federator.sched.bid.bids import Bidding, Premises
 from federator.sched.bid.fabric import Fabric
 from federator.sched.bid.fragmentation import RequestMix
+from federator.sched.bid.free_capacity import SINGLE_NODE, FreeCapacity, FreeNode
 from federator.sched.bid.negative_cache import Known, as_for
 from federator.sched.bid.reservation import Ending, endings_of
-from federator.sched.bid.room import SINGLE_NODE, FreeNode, Room
-from federator.sched.bid.running import Occupants
+from federator.sched.bid.running_jobs import Occupants
 from federator.sched.bid.workload_plan import anywhere, never_fits
 
 SHAPES_KEPT: Final = 4096  # for which it is known whether they could ever fit
@@ -83,8 +83,8 @@ class SiteScheduler:
         self.capacity = Capacity(nodes=())
         self.mix = RequestMix() if mix is None else mix
         self._fabric = Fabric()
-        self._room = Room(())  # what is free now, less the holds; kept from sweep to sweep
-        self._empty = Room(())  # of ``capacity``
+        self._room = FreeCapacity(())  # what is free now, less the holds; kept from sweep to sweep
+        self._empty = FreeCapacity(())  # of ``capacity``
         self._never: dict[tuple[Job, ...], Known[Refusal | None]] = {}  # against ``_empty``
         self._holds: dict[AttemptId, tuple[JobPlan, ...]] = {}
         self._holds_end_by_s: dict[AttemptId, float] = {}
@@ -166,7 +166,7 @@ class SiteScheduler:
     def release(self, attempt: AttemptId) -> None:
         """Forget a hold; harmless when there is none."""
         for plan in self._holds.pop(attempt, ()):
-            self._room.give_back(plan)
+            self._room.release(plan)
         self._holds_end_by_s.pop(attempt, None)
         self._endings = None
         if self._clearing.pop(attempt, None):
@@ -204,7 +204,7 @@ class SiteScheduler:
             self._room.take(plan)
             taken.append(plan)
         for plan in taken:
-            self._room.give_back(plan)
+            self._room.release(plan)
         for occupant in gone:
             occupant.restore()
         return wrong
@@ -268,7 +268,7 @@ class SiteScheduler:
         return answers
 
     def snapshot(self, site: SiteName, now_s: float) -> Snapshot:
-        """What bids are made on now: the last sweep, and on top of it what is held.
+        """The state that bids are made on now: the last sweep, and on top of it what is held.
 
         Nodes that the sweep could not read are left out, also of what runs on them.
         """
@@ -346,10 +346,10 @@ class SiteScheduler:
         """The site is built differently, or a node has come or gone."""
         capacity = capacity_of(self.nodes)
         if capacity != self.capacity:
-            self.capacity, self._empty = capacity, Room(capacity.nodes)
+            self.capacity, self._empty = capacity, FreeCapacity(capacity.nodes)
             self._never.clear()
         nodes = (n for n in self.nodes if n.state.takes_jobs)
-        self._room = Room(nodes, self._fabric, self.mix)
+        self._room = FreeCapacity(nodes, self._fabric, self.mix)
         self._occupants = Occupants(self._room, self._occupants.jobs, self._leaving)
         for plans in self._holds.values():
             for plan in plans:
@@ -378,7 +378,7 @@ def _with_holds(node: Node, f: FreeNode) -> Node:
     return replace(node, gpus_alloc=gpus, cpus_alloc=cpus, mem_mib_alloc=mem_mib, gres_alloc=gres)
 
 
-def _in_the_way(plan: JobPlan, room: Room) -> Reason | None:
+def _in_the_way(plan: JobPlan, room: FreeCapacity) -> Reason | None:
     for name, share in plan.nodes.items():
         f = room.by_name.get(name)
         if f is None or not f.has(share):

@@ -1,4 +1,4 @@
-"""How many must go at the least? A quick bound, by which most partitions are passed over.
+"""Bounds from below how many victims are needed, so that most partitions are passed over.
 
 It looks at the same jobs in the same order as the choice of victims does, but counts instead of
 placing: whose release makes which nodes large enough, and how few victims that can take.
@@ -13,9 +13,9 @@ from math import ceil
 
 from federator.model.site import NodeShare
 from federator.model.workload import Job
-from federator.sched.bid.choice import bounds, least_share
-from federator.sched.bid.room import FreeNode
-from federator.sched.bid.running import Occupant
+from federator.sched.bid.free_capacity import FreeNode
+from federator.sched.bid.node_selection import bounds, least_share
+from federator.sched.bid.running_jobs import Occupant
 
 Bound = tuple[int, int]  # the importance of the most important victim; victims
 

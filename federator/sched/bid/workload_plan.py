@@ -1,4 +1,4 @@
-"""Where do all jobs of a workload go together? All of them are placed at one site, or none."""
+"""Plans all jobs of a workload together: all of them are placed at one site, or none."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Final
 from federator.model.plan import Bid
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.workload import Job
-from federator.sched.bid.apart import too_few_nodes
-from federator.sched.bid.crowding import crowded_out
+from federator.sched.bid.distinct_nodes import too_few_nodes
+from federator.sched.bid.forced_nodes import crowded_out
+from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.placement import Placed, fits_somewhere, place_in, place_job
-from federator.sched.bid.room import Room
 from federator.sched.bid.score import total
 
 FEWEST_ORDERS: Final = 4  # in which the jobs of one workload are tried, when one finds no place
@@ -20,10 +20,10 @@ PLACEMENTS: Final = 256  # of the jobs of one workload, beyond which no more ord
 Reasons = tuple[Reason, ...]
 
 
-def place_all(jobs: Sequence[Job], room: Room, partitions: Sequence[str]) -> Bid | Reasons:
+def place_all(jobs: Sequence[Job], room: FreeCapacity, partitions: Sequence[str]) -> Bid | Reasons:
     """Place all jobs of a workload, no two on one node, or none.
 
-    On success ``room`` has lost what the bid holds; else it is as it was.
+    On success ``free_capacity`` has lost what the bid holds; else it is as it was.
     """
     # The largest first: a small component must not take the node that a gang needs. Whoever then
     # finds no place is tried before all others, unless that comes to an order tried before.
@@ -51,7 +51,9 @@ def first_order(jobs: Sequence[Job]) -> list[int]:
     return sorted(range(len(jobs)), key=lambda k: (-jobs[k].total_gpus, -(jobs[k].nodes or 1), k))
 
 
-def _in_any_partitions(jobs: Sequence[Job], room: Room, partitions: Sequence[str]) -> Bid | None:
+def _in_any_partitions(
+    jobs: Sequence[Job], room: FreeCapacity, partitions: Sequence[str]
+) -> Bid | None:
     """Place all jobs, each in whichever partition leaves the others a place.
 
     ``PLACEMENTS`` single placements are tried, so that few jobs and partitions are tried in full.
@@ -82,7 +84,7 @@ def _in_any_partitions(jobs: Sequence[Job], room: Room, partitions: Sequence[str
     return _bid(jobs, found, room) if rest(0) else None
 
 
-def _bid(jobs: Sequence[Job], found: Mapping[int, Placed], room: Room) -> Bid:
+def _bid(jobs: Sequence[Job], found: Mapping[int, Placed], room: FreeCapacity) -> Bid:
     room.settle()
     with_gpus = any(job.total_gpus for job in jobs)
     score = total((p.score for p in found.values()), with_gpus=with_gpus)
@@ -94,8 +96,10 @@ def orders_to_try(jobs: int) -> int:
     return max(FEWEST_ORDERS, min(jobs, PLACEMENTS // max(1, jobs)))
 
 
-def _short_in_total(jobs: Sequence[Job], room: Room, partitions: Sequence[str]) -> Reason | None:
-    """What all jobs together need at the least and all nodes together have not; None: nothing."""
+def _short_in_total(
+    jobs: Sequence[Job], room: FreeCapacity, partitions: Sequence[str]
+) -> Reason | None:
+    """The amount that all jobs need and all nodes together do not have; None: nothing."""
     nodes = room.nodes_in(tuple(partitions))
     cpus = sum(max(job.cpus, max(1, job.cpus_per_node) * (job.nodes or 1)) for job in jobs)
     for unit, needed, free in (
@@ -108,7 +112,7 @@ def _short_in_total(jobs: Sequence[Job], room: Room, partitions: Sequence[str]) 
 
 
 def _place_in_order(
-    jobs: Sequence[Job], order: Sequence[int], room: Room, partitions: Sequence[str]
+    jobs: Sequence[Job], order: Sequence[int], room: FreeCapacity, partitions: Sequence[str]
 ) -> Bid | tuple[int, Reasons]:
     """As ``place_all``, in one order; else the first job without a place, and why."""
     found: dict[int, Placed] = {}
@@ -130,7 +134,9 @@ def anywhere(jobs: tuple[Job, ...]) -> tuple[Job, ...]:
     return tuple(replace(job, avoid=()) for job in jobs)
 
 
-def never_fits(jobs: Sequence[Job], empty: Room, partitions: Sequence[str]) -> Refusal | None:
+def never_fits(
+    jobs: Sequence[Job], empty: FreeCapacity, partitions: Sequence[str]
+) -> Refusal | None:
     """Refuse for good what would not fit even an empty site; None when it may.
 
     Of several jobs that is said only on proof: one of them does not fit alone, or beside the nodes

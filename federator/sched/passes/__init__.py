@@ -1,1 +1,1 @@
-"""What is done: the pass, its auction, and what sites report."""
+"""The scheduling pass, its auction, and the handling of sites' reports."""

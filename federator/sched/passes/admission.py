@@ -11,20 +11,20 @@ from federator.model.submission import Submission, submission_differences, unpac
 from federator.model.tenant import Amounts, Tenancy
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.site_view import SiteView
-from federator.sched.queue.lending import not_lent
+from federator.sched.queue.borrowing import not_lent
 from federator.sched.state.ledger import Ledger
 
 
 def never_runs(
     draft: Draft, tenancy: Tenancy, sites: Mapping[SiteName, SiteView], *, quota_only: bool = False
 ) -> dict[SiteName, Refusal] | None:
-    """Why it can never run; None if it can, or if a site has not told yet what it has.
+    """Say why it can never run; None if it can, or if a site has not reported yet what it has.
 
     Args:
         draft: what was asked for.
         tenancy: the tenants.
         sites: with what each is known to have.
-        quota_only: who may not be evicted starts only within quota; see ``lending``.
+        quota_only: who may not be evicted starts only within quota; see ``borrowing``.
 
     Returns:
         Each site's reason when none is large enough; under the name "" the federation's own, when
@@ -85,7 +85,7 @@ def answer_again(
 
 
 def _submission(ledger: Ledger, known: WorkloadId) -> Submission | None:
-    """What was submitted, by any task that still has it; None: none has."""
+    """The submission, by any task that still has it; None: none has."""
     for task in ledger.array_tasks.get(known, {}).values() or (known,):
         submission = unpack_submission(ledger.entries[task].workload.submission)
         if submission.components:

@@ -1,4 +1,4 @@
-"""Who wins which site in one round? The bids that came, compared in rank order."""
+"""Decides one round of the auction: the bids that came, compared in rank order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Award:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of each workload of a round.
+    """The outcome of a round for each workload.
 
     ``again``: refused, or bid for worse, because of a hold that was lost; worth asking once more.
     """

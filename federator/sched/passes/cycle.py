@@ -1,4 +1,4 @@
-"""What is a scheduling pass? Rank, ask, auction, award: in rounds, until every workload is settled.
+"""The scheduling pass: rank, ask, auction, award, in rounds, until every workload is settled.
 
 A pass lives across several observations, since the sites' answers take time; it is volatile and
 never logged. What it decides is logged as ``Awarded`` before any site is told.
@@ -26,10 +26,10 @@ from federator.sched.passes.eviction import (
     victim_terms,
 )
 from federator.sched.passes.site_view import SiteView
-from federator.sched.queue.lending import FirmWork, not_lent
+from federator.sched.queue.borrowing import FirmWork, not_lent
 from federator.sched.queue.policy import Ranked
 from federator.sched.state.holdings import Holdings
-from federator.sched.state.ledger import Entry, Ledger
+from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
 
 
@@ -56,7 +56,7 @@ class Round:
         return {site: wait(ReasonCode.NO_ANSWER) for site in sorted(self.waiting_for)}
 
 
-class Pass:
+class SchedulingPass:
     """One pass: what is left of the ranking, and what the present round has of it.
 
     Args:
@@ -65,7 +65,7 @@ class Pass:
         rules: see ``Rules``.
         budget_gpus: that may be evicted by the awards of this pass.
         now_s: Unix time.
-        quota_only: who may not be evicted starts only within quota; see ``lending``.
+        quota_only: who may not be evicted starts only within quota; see ``borrowing``.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Pass:
         )
 
     def _budget(self, ranked: Ranked) -> float:
-        """What may be evicted for a workload: only who is within quota displaces others."""
+        """The evictions allowed for a workload: only work within quota displaces others."""
         return self._budget_gpus if ranked.within_quota else 0.0
 
     def _rights(self, priority: int, budget_gpus: float) -> Rights:
@@ -184,7 +184,7 @@ class Pass:
         }
         kept = {request.workload.id for request in self.reserved.values()}
         for id_ in refused:
-            foretold = (
+            predicted = (
                 []
                 if id_ in kept
                 else [
@@ -193,8 +193,8 @@ class Pass:
                     if refusal.starts_in_s is not None and site not in self.reserved
                 ]
             )
-            if foretold:
-                self.reserved[min(foretold)[2]] = self.round.requests[id_]
+            if predicted:
+                self.reserved[min(predicted)[2]] = self.round.requests[id_]
         in_vain = [
             id_
             for id_ in refused
@@ -213,7 +213,7 @@ class Pass:
             for reason in refusal.reasons
         )
 
-    def _fails(self, entry: Entry, ranked: Ranked) -> bool:
+    def _fails(self, entry: WorkloadRecord, ranked: Ranked) -> bool:
         """Tell whether it is known already that no site can start this now."""
         if entry.avoid_until_s:  # it may be asked elsewhere than the one that failed
             return False
@@ -271,13 +271,13 @@ class Pass:
         )
         return award, awarded
 
-    def _can_resume(self, entry: Entry, site: SiteName) -> bool:
+    def _can_resume(self, entry: WorkloadRecord, site: SiteName) -> bool:
         return not entry.ran_at or self._rules.reaches(site, entry.ran_at)
 
     def _spares(
         self, offer: Award, ranked: Ranked, now_s: float, *, within_quota: bool
     ) -> Refusal | None:
-        """Why an offer's victims may not go; None when they may.
+        """The reason why an offer's victims may not go; None when they may.
 
         ``within_quota``: with what the plan really takes; what is beyond it displaces nobody.
         """
@@ -289,7 +289,9 @@ class Pass:
         )
         return against(offer, self._ledger, claims)
 
-    def remember(self, entry: Entry, sites: Mapping[SiteName, SiteView], now_s: float) -> None:
+    def remember(
+        self, entry: WorkloadRecord, sites: Mapping[SiteName, SiteView], now_s: float
+    ) -> None:
         """Keep each site's reason with the workload, for ``fsqueue --why``."""
         refusals = {s: wait(ReasonCode.SITE_DOWN) for s, view in sites.items() if not view.ready}
         refusals |= self.round.silent()
@@ -307,12 +309,12 @@ class Pass:
         entry.refusals = refusals
 
     def victims_at(self, site: SiteName) -> dict[WorkloadId, VictimTerms]:
-        """Who may be evicted at a site."""
+        """The workloads that may be evicted at a site."""
         entries = self._ledger.entries
         return {id_: terms for id_, terms in self._terms.items() if entries[id_].site == site}
 
     def awarded(self, award: Award) -> None:
-        """Who has a place needs no room kept; what its victims hold is less to evict."""
+        """Note an award: no room is kept for it, and its victims leave less to evict."""
         self.reserved = {s: r for s, r in self.reserved.items() if r.workload.id != award.id}
         self._budget_gpus -= evicted_gpus(award.bid, self._ledger)
         workload = self._ledger.entries[award.id].workload
@@ -320,7 +322,7 @@ class Pass:
             row = self._ledger.tenancy.row(workload.tenant)
             self._firm.add(row, self._ledger.holdings.charge_for(row, award.bid.jobs).amounts)
 
-    def _give_back_task(self, entry: Entry) -> None:
+    def _give_back_task(self, entry: WorkloadRecord) -> None:
         array = entry.workload.array
         if array is not None and array.array_id in self._array_tasks:
             self._array_tasks[array.array_id] -= 1
@@ -329,7 +331,7 @@ class Pass:
         """Tell whether a workload may be given this much, as far as lending goes."""
         return workload.preemptible or self._firm is None or self._firm.has_room(row, amounts)
 
-    def _held_back(self, entry: Entry) -> Refusal | None:
+    def _held_back(self, entry: WorkloadRecord) -> Refusal | None:
         ledger, workload = self._ledger, entry.workload
         if workload.id in self.unsure:
             return wait(ReasonCode.NO_ANSWER)
@@ -379,8 +381,8 @@ class Trial:
         """
         id_, tenancy = self.workload.id, ledger.tenancy
         answers = {site: by_id[id_] for site, by_id in self.round.answers.items() if id_ in by_id}
-        for site, told in (self._of_those_down(sites) | self.round.silent()).items():
-            answers[site] = SiteAnswer(id=id_, refusal=told)
+        for site, refused in (self._of_those_down(sites) | self.round.silent()).items():
+            answers[site] = SiteAnswer(id=id_, refusal=refused)
         site_order = list(sites)
         if self.workload.tenant not in tenancy:
             offers = bids_for(id_, self.round.answers, site_order)
@@ -415,7 +417,7 @@ def wait(code: ReasonCode, needed: int = 0) -> Refusal:
 
 
 def limit_refusal(holdings: Holdings, row: int, amounts: Amounts) -> Refusal | None:
-    """Why a tenant may not have this much more now; None when no limit stands against it."""
+    """The refusal of a tenant that may not have this much more now; None: no limit is reached."""
     beyond = holdings.beyond_limit(row, amounts)
     if beyond is None:
         return None
@@ -436,7 +438,7 @@ def limit_refusal(holdings: Holdings, row: int, amounts: Amounts) -> Refusal | N
 
 
 def running_tasks(ledger: Ledger) -> dict[WorkloadId, int]:
-    """How many tasks of each array are at sites."""
+    """The number of tasks of each array that are at sites."""
     tasks: dict[WorkloadId, int] = {}
     for entry in ledger.in_state(*AT_SITE):
         array = entry.workload.array

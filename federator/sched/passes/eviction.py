@@ -1,4 +1,4 @@
-"""Who may be evicted for whom, and how much more of it is allowed now?
+"""Decides who may be evicted for whom, and how much more of it is allowed now.
 
 A bid names its victims. They are told to leave only when the bid has won and its site has accepted
 the job; until then the ledger keeps them promised to one winner.
@@ -16,16 +16,16 @@ from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import START_UP_S, VictimTerms
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.auction import Award
-from federator.sched.passes.continuing import is_near_its_limit
-from federator.sched.queue.standing import standings
-from federator.sched.state.ledger import Entry, Ledger
+from federator.sched.passes.continuation import is_near_its_limit
+from federator.sched.queue.quota_status import quota_statuses
+from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import LEAST_GPUS, Rules
-from federator.sched.state.saves import family_of
-from federator.sched.state.shrinking import gpus_of, nodes_of
+from federator.sched.state.save_times import family_of
+from federator.sched.state.shrink import gpus_of, nodes_of
 
 
 def budget_gpus(ledger: Ledger, rules: Rules, fleet_gpus: int, now_s: float) -> float:
-    """How many more GPUs may be evicted now, in the whole federation of so many GPUs.
+    """The GPUs that may still be evicted now, in the whole federation of so many GPUs.
 
     What awards were promised counts as if it had gone; not for ever, as the site of an award may
     be cut off.
@@ -44,7 +44,7 @@ def budget_gpus(ledger: Ledger, rules: Rules, fleet_gpus: int, now_s: float) -> 
 
 
 def exceeds_budget(
-    winner: Entry, ledger: Ledger, rules: Rules, fleet_gpus: int, now_s: float
+    winner: WorkloadRecord, ledger: Ledger, rules: Rules, fleet_gpus: int, now_s: float
 ) -> bool:
     """Tell whether a winner whose promises have left the window comes too late for the budget."""
     award = winner.award
@@ -54,14 +54,14 @@ def exceeds_budget(
     return due > 0 and due > budget_gpus(ledger, rules, fleet_gpus, now_s)
 
 
-def _promised_gpus(winner: Entry, ledger: Ledger) -> int:
-    """What those count who were promised to a winner and have not been told to leave."""
+def _promised_gpus(winner: WorkloadRecord, ledger: Ledger) -> int:
+    """The GPUs of victims that were promised to a winner and have not been notified."""
     wholes = (victim.held_gpus for victim in spared_yet(winner, ledger))
     parts = (gpus_of(other.plan, jobs) for other, jobs in spared_jobs_yet(winner, ledger))
     return sum(max(LEAST_GPUS, gpus) for gpus in (*wholes, *parts))
 
 
-def spared_yet(winner: Entry, ledger: Ledger) -> list[Entry]:
+def spared_yet(winner: WorkloadRecord, ledger: Ledger) -> list[WorkloadRecord]:
     """The victims that are promised to a winner and have not been told to leave."""
     victims = (ledger.entries[id_] for id_ in winner.victims)
     return [
@@ -71,7 +71,9 @@ def spared_yet(winner: Entry, ledger: Ledger) -> list[Entry]:
     ]
 
 
-def spared_jobs_yet(winner: Entry, ledger: Ledger) -> list[tuple[Entry, tuple[int, ...]]]:
+def spared_jobs_yet(
+    winner: WorkloadRecord, ledger: Ledger
+) -> list[tuple[WorkloadRecord, tuple[int, ...]]]:
     """The optional jobs that are promised to a winner and have not been taken."""
     found = []
     for id_ in dict.fromkeys(shrink.workload for shrink in winner.shrinks):
@@ -83,13 +85,13 @@ def spared_jobs_yet(winner: Entry, ledger: Ledger) -> list[tuple[Entry, tuple[in
 
 
 def evicted_gpus(bid: Bid, ledger: Ledger) -> int:
-    """What those count in the budget whom a bid evicts, as a whole or in part."""
+    """The GPUs of those whom a bid evicts, whole or in part, as the budget counts them."""
     wholes = (ledger.entries[WorkloadId(id_)].held_gpus for id_ in bid.victims)
     parts = (gpus_of(ledger.entries[WorkloadId(id_)].plan, (k,)) for id_, k in bid.shrinks)
     return sum(max(LEAST_GPUS, gpus) for gpus in (*wholes, *parts))
 
 
-def clearing(winner: Entry, ledger: Ledger) -> bool:
+def clearing(winner: WorkloadRecord, ledger: Ledger) -> bool:
     """Tell whether others have been told to leave for it, and some are not gone yet."""
     id_ = winner.workload.id
     victims = (ledger.entries[victim] for victim in winner.victims)
@@ -102,7 +104,7 @@ def clearing(winner: Entry, ledger: Ledger) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What a workload may evict: strictly lower priority, so much in all.
+    """The evictions that a workload may ask for: strictly lower priority, so much in all.
 
     ``terms``: of whoever may be evicted at all, see ``victim_terms``.
     """
@@ -114,7 +116,7 @@ class Claims:
 
 
 def against(offer: Award, ledger: Ledger, claims: Claims) -> Refusal | None:
-    """Why the victims of an offer may not be evicted; None when they may.
+    """The reason why the victims of an offer may not be evicted; None when they may.
 
     A site names them, so nothing about them is believed: they run at that site on nodes of the
     plan, at a lower priority, may be requeued, are promised to nobody else, and fit the budget. Of
@@ -150,7 +152,7 @@ def _named_twice(bid: Bid) -> str:
     return f"{min(both)} is to go as a whole and in part" if both else ""
 
 
-def _is_leaving(entry: Entry) -> bool:
+def _is_leaving(entry: WorkloadRecord) -> bool:
     return entry.state is not WorkloadState.RUNNING or entry.promised_to is not None
 
 
@@ -161,7 +163,7 @@ def _on_its_way(id_: int) -> Refusal:
 def _wrong_about(
     going: tuple[int, int | None], offer: Award, ledger: Ledger, claims: Claims
 ) -> str:
-    """What is wrong with taking one job of a workload, or with evicting all of it (None)."""
+    """The reason against taking one job of a workload, or against evicting all of it (None)."""
     id_, component = WorkloadId(going[0]), going[1]
     entry = ledger.entries.get(id_)
     terms = claims.terms.get(id_)
@@ -190,7 +192,7 @@ def victim_terms(ledger: Ledger, rules: Rules, now_s: float) -> dict[WorkloadId,
     So is who is about to be told of its time limit: it leaves without being anybody's victim.
     Reading a checkpoint is taken to last as long as writing it.
     """
-    found = standings(ledger)
+    found = quota_statuses(ledger)
     saves = ledger.saves
     return {
         entry.workload.id: VictimTerms(
@@ -211,12 +213,12 @@ def victim_terms(ledger: Ledger, rules: Rules, now_s: float) -> dict[WorkloadId,
     }
 
 
-def spared_until_s(entry: Entry, rules: Rules) -> float:
+def spared_until_s(entry: WorkloadRecord, rules: Rules) -> float:
     """Before when a running workload should not be chosen as a victim."""
     cooldown_ends_s = entry.evicted_at_s + rules.cooldown_s if entry.preemptions else 0.0
     return max(cooldown_ends_s, entry.started_at_s + rules.min_run_s if rules.min_run_s else 0.0)
 
 
-def checkpoint_in_reach(entry: Entry, site: SiteName, rules: Rules) -> bool:
+def checkpoint_in_reach(entry: WorkloadRecord, site: SiteName, rules: Rules) -> bool:
     """Tell whether a workload could go on at a site; one without a checkpoint can anywhere."""
     return not entry.saved_at or rules.reaches(site, entry.saved_at)

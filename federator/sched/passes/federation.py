@@ -1,4 +1,4 @@
-"""What does the federation do about what it has just seen? ``Federation.handle`` is the only door.
+"""The federation's core: ``Federation.handle`` takes every observation and returns commands.
 
 Same history in, same commands out: no clock, I/O or randomness inside. The daemon turns
 happenings into observations and carries out the commands; a simulator does the same with
@@ -12,7 +12,7 @@ from functools import partial
 
 from federator.errors import LogIsOld
 from federator.model.event import EpochBegan, Forgotten, LogRecord, Submitted
-from federator.model.lifecycle import AT_SITE, Happening, WorkloadState
+from federator.model.lifecycle import AT_SITE, WorkloadEvent, WorkloadState
 from federator.model.message import (
     AnswerCancelled,
     AnswerRefused,
@@ -40,13 +40,14 @@ from federator.model.reason import ReasonCode, Refusal
 from federator.model.workload import AttemptId, Job, SiteName, Workload, WorkloadId, first_id_of
 from federator.sched.passes.admission import answer_again, never_runs
 from federator.sched.passes.auction import Award, auction
-from federator.sched.passes.continuing import AT_LIMIT, LimitWatch
-from federator.sched.passes.cycle import Pass, Round, Trial, asked_of, for_site
+from federator.sched.passes.bid_validation import validated
+from federator.sched.passes.continuation import AT_LIMIT, LimitWatch
+from federator.sched.passes.cycle import Round, SchedulingPass, Trial, asked_of, for_site
 from federator.sched.passes.eviction import budget_gpus, clearing
-from federator.sched.passes.holding import Holding
+from federator.sched.passes.held import Holding
 from federator.sched.passes.orders import launch_order, lease_end_s
-from federator.sched.passes.plausible import believed
-from federator.sched.passes.reported import (
+from federator.sched.passes.pending_reconciliation import PendingReconciliation
+from federator.sched.passes.reports import (
     attempt_lost,
     attempt_reported,
     attempt_shown,
@@ -54,12 +55,11 @@ from federator.sched.passes.reported import (
     lost_log,
 )
 from federator.sched.passes.site_view import SiteView
-from federator.sched.passes.turn import ORDER_AGAIN_S, Turn
-from federator.sched.passes.unsure import Unsure
-from federator.sched.queue.lending import is_lent_to_preemptible_only
+from federator.sched.passes.transaction import ORDER_AGAIN_S, Transaction
+from federator.sched.queue.borrowing import borrowers_must_be_preemptible
 from federator.sched.queue.policy import Policy, Ranked
-from federator.sched.state.forgetting import forgettable
-from federator.sched.state.ledger import Entry, Ledger
+from federator.sched.state.expiry import forgettable
+from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
 
 FORGOTTEN_AT_ONCE = 100_000  # ids in one record
@@ -87,14 +87,14 @@ class Federation:
         self.sites = {name: SiteView(partitions=p) for name, p in sites.items()}
         self._policy = policy
         self._rules = rules
-        self._pass: Pass | None = None
+        self._pass: SchedulingPass | None = None
         self._trials: dict[int, Trial] = {}
         self._next_pass_id = 1
         self._pass_due_s = 0.0
         self._pass_not_before_s = 0.0  # unless a site is ready
         self._leave_sent_s: dict[WorkloadId, float] = {}
         self._limits = LimitWatch()
-        self._unsure = Unsure()
+        self._pending = PendingReconciliation()
         self._holding = Holding(self.sites, rules)
         self._log_epoch = 0  # the last one before this term
 
@@ -137,7 +137,7 @@ class Federation:
         return turn.commands
 
     def forget_ended(self, now_s: float, keep_s: float) -> list[Command]:
-        """Know no more of what ended longer ago than ``keep_s``; see ``sched.state.forgetting``.
+        """Know no more of what ended longer ago than ``keep_s``; see ``sched.state.expiry``.
 
         Before a snapshot is taken, so that the log does not grow for ever.
         """
@@ -179,9 +179,9 @@ class Federation:
             case LaunchConfirmed() | LaunchRefused():
                 self._launch_answered(turn, observation)
             case AttemptsShown():
-                for told in observation.attempts:
-                    self._unsure.told(told.attempt)
-                    attempt_shown(turn, observation.site, told)
+                for remembered in observation.attempts:
+                    self._pending.answered(remembered.attempt)
+                    attempt_shown(turn, observation.site, remembered)
             case Tick():
                 self._tick(turn)
         turn.evict_for_accepted()
@@ -197,7 +197,7 @@ class Federation:
 
     # ---- submissions and cancels ----
 
-    def _submit(self, turn: Turn, asked: SubmitAsked) -> None:
+    def _submit(self, turn: Transaction, asked: SubmitAsked) -> None:
         known = self.ledger.id_of_key.get(asked.key)
         if known is not None and not asked.test_only:
             turn.commands.append(answer_again(self.ledger, asked, known))
@@ -216,17 +216,17 @@ class Federation:
         turn.record(submitted)
         turn.commands.append(AnswerSubmitted(client=asked.client, id=submitted.first_id))
 
-    def _cancel(self, turn: Turn, asked: CancelAsked) -> None:
+    def _cancel(self, turn: Transaction, asked: CancelAsked) -> None:
         done: list[WorkloadId] = []
         for id_ in asked.ids:
             entry = self.ledger.entries[id_]
-            if turn.change(entry, Happening.CANCEL_ASKED, by=asked.by):
+            if turn.change(entry, WorkloadEvent.CANCEL_ASKED, by=asked.by):
                 done.append(id_)
         turn.commands.append(AnswerCancelled(client=asked.client, ids=tuple(done)))
 
     # ---- news of sites ----
 
-    def _site_changed(self, turn: Turn, seen: SiteUp | SiteDown) -> None:
+    def _site_changed(self, turn: Transaction, seen: SiteUp | SiteDown) -> None:
         site = self.sites[seen.site]
         if isinstance(seen, SiteUp):
             self._check_log(turn, seen)
@@ -241,14 +241,14 @@ class Federation:
             round_.answers.pop(seen.site, None)
         self._conclude(turn)
 
-    def _check_log(self, turn: Turn, seen: SiteUp) -> None:
+    def _check_log(self, turn: Transaction, seen: SiteUp) -> None:
         lost = lost_log(self._log_epoch, self.ledger.epoch, seen)
         if lost and self._log_epoch:
             raise LogIsOld(lost)
         if lost:  # nothing waits in it that could run there
             turn.commands.append(Note(event="log_is_new", fields={"detail": lost}))
 
-    def _reported(self, turn: Turn, report: SiteReported) -> None:
+    def _reported(self, turn: Transaction, report: SiteReported) -> None:
         site = self.sites[report.site]
         if report.capacity is not None:
             site.has(report.capacity)
@@ -256,13 +256,13 @@ class Federation:
             site.summary = report.partitions
             self._pass_is_due(turn)  # something came free, perhaps of local users
         unknown = tuple(
-            told.attempt
-            for told in report.attempts
-            if not attempt_reported(turn, report.site, told)
+            attempt_report.attempt
+            for attempt_report in report.attempts
+            if not attempt_reported(turn, report.site, attempt_report)
         )
-        for told in report.attempts:
-            self._holding.reported(turn, told)
-        self._unsure.ask(report.site, unknown, turn.now_s)
+        for attempt_report in report.attempts:
+            self._holding.reported(turn, attempt_report)
+        self._pending.ask(report.site, unknown, turn.now_s)
         for attempt in report.gone:
             attempt_lost(turn, report.site, attempt)
         if report.complete:
@@ -272,7 +272,7 @@ class Federation:
         if unknown:
             turn.commands.append(AskAbout(site=report.site, attempts=unknown))
 
-    def _reconcile(self, turn: Turn, report: SiteReported) -> tuple[AttemptId, ...]:
+    def _reconcile(self, turn: Transaction, report: SiteReported) -> tuple[AttemptId, ...]:
         """First full report since the channel came up: the site's own records win.
 
         Returns:
@@ -280,12 +280,12 @@ class Federation:
         """
         site = self.sites[report.site]
         site.ready = True
-        told = {r.attempt for r in report.attempts}
+        reported = {r.attempt for r in report.attempts}
         live = AT_SITE - {WorkloadState.AWARDED}
         missing = tuple(
             entry.attempt_id
             for entry in self._entries_at(report.site, *live)
-            if entry.site_job_id and entry.attempt_id not in told
+            if entry.site_job_id and entry.attempt_id not in reported
         )
         # Orders may have been lost with the channel. Repeating them is harmless, and tells the
         # agent which nodes a job that waits in Slurm's queue is pinned to.
@@ -301,7 +301,7 @@ class Federation:
 
     # ---- launches ----
 
-    def _launch_answered(self, turn: Turn, seen: LaunchConfirmed | LaunchRefused) -> None:
+    def _launch_answered(self, turn: Transaction, seen: LaunchConfirmed | LaunchRefused) -> None:
         if isinstance(seen, LaunchRefused):
             self._launch_refused(turn, seen)
             return
@@ -309,10 +309,10 @@ class Federation:
         waits = (WorkloadState.AWARDED, WorkloadState.CANCELLING)
         if entry is not None and entry.state in waits and not entry.site_job_id:
             turn.change(
-                entry, Happening.ACCEPTED, site_job_id=seen.site_job_id, work_dir=seen.work_dir
+                entry, WorkloadEvent.ACCEPTED, site_job_id=seen.site_job_id, work_dir=seen.work_dir
             )
 
-    def _launch_refused(self, turn: Turn, seen: LaunchRefused) -> None:
+    def _launch_refused(self, turn: Transaction, seen: LaunchRefused) -> None:
         entry = current(self.ledger, seen.attempt, seen.site)
         if entry is None:
             return
@@ -321,24 +321,24 @@ class Federation:
             return
         ends_here = entry.state is WorkloadState.CANCELLING and not entry.site_job_id
         if entry.state is WorkloadState.AWARDED or ends_here:
-            turn.change(entry, Happening.DECLINED, reason=seen.reason)
+            turn.change(entry, WorkloadEvent.DECLINED, reason=seen.reason)
             self._holding.hold_if_refused(turn, entry)
         elif entry.state is WorkloadState.LAUNCHING and not entry.withdrawing:
             # An sbatch that was given up for good came through all the same. Reports tell the rest.
-            turn.change(entry, Happening.LEASE_OVER)
+            turn.change(entry, WorkloadEvent.LEASE_OVER)
 
     # ---- time ----
 
-    def _tick(self, turn: Turn) -> None:
+    def _tick(self, turn: Transaction) -> None:
         for entry in self.ledger.in_state(WorkloadState.LAUNCHING):
             ends_s = lease_end_s(entry, self._rules)
             over = turn.now_s >= ends_s and not clearing(entry, self.ledger)
             if entry.displaces and not over:
                 turn.evict(entry)  # in case that a crash came between
             if over and not entry.withdrawing and self.sites[entry.site].up:
-                turn.change(entry, Happening.LEASE_OVER, reason=self._holding.why_stuck(entry))
+                turn.change(entry, WorkloadEvent.LEASE_OVER, reason=self._holding.why_stuck(entry))
         for entry in self._limits.due(turn.now_s, self.ledger, self._rules, self._is_ready):
-            turn.change(entry, Happening.LIMIT_NEAR, reason=AT_LIMIT)
+            turn.change(entry, WorkloadEvent.LIMIT_NEAR, reason=AT_LIMIT)
         wanted = {entry.workload.id: entry for entry in turn.to_leave()}
         for id_ in self._leave_sent_s.keys() - wanted.keys():
             del self._leave_sent_s[id_]
@@ -351,9 +351,9 @@ class Federation:
         if turn.now_s >= self._pass_due_s and self._pass is None and somebody_is_there:
             self._open_pass(turn)
 
-    def _turn(self, now_s: float) -> Turn:
+    def _turn(self, now_s: float) -> Transaction:
         fleet_gpus = sum(site.gpus for site in self.sites.values())
-        return Turn(
+        return Transaction(
             now_s=now_s,
             ledger=self.ledger,
             rules=self._rules,
@@ -363,14 +363,14 @@ class Federation:
             pass_is_due=self._pass_is_due,
         )
 
-    def _pass_is_due(self, turn: Turn) -> None:
+    def _pass_is_due(self, turn: Transaction) -> None:
         if self._pass_due_s > turn.now_s or self._pass is not None:
             self._pass_due_s = min(self._pass_due_s, turn.now_s)
             turn.commands.append(Wake(at_s=turn.now_s))
 
     # ---- a scheduling pass ----
 
-    def _open_pass(self, turn: Turn) -> None:
+    def _open_pass(self, turn: Transaction) -> None:
         """1. Rank; 2. ask. The rest follows when the answers are in (``_conclude``)."""
         self._holding.try_again(turn)
         self._pass_due_s = turn.now_s + self._rules.pass_interval_s
@@ -378,15 +378,15 @@ class Federation:
         ranking = self._policy.rank(self.ledger, turn.now_s)
         budget = budget_gpus(self.ledger, self._rules, turn.fleet_gpus, turn.now_s)
         lent = self._is_lent_to_preemptible_only
-        self._pass = Pass(
+        self._pass = SchedulingPass(
             ranking, self.ledger, self._rules, budget, now_s=turn.now_s, quota_only=lent
         )
-        self._unsure.lapse(turn.now_s, self._is_ready)
-        self._pass.unsure = self._unsure
+        self._pending.lapse(turn.now_s, self._is_ready)
+        self._pass.unsure = self._pending
         self._ask(turn, self._pass, again=())
         self._conclude(turn)
 
-    def _ask(self, turn: Turn, pass_: Pass, again: Sequence[WorkloadId]) -> None:
+    def _ask(self, turn: Transaction, pass_: SchedulingPass, again: Sequence[WorkloadId]) -> None:
         """One message to every site that is ready; or the pass is over."""
         window = pass_.next_window(again, self._rules.window)
         if not window:
@@ -400,7 +400,7 @@ class Federation:
                 round_.waiting_for.add(name)
                 turn.commands.append(pass_.question(name, requests, turn.now_s))
 
-    def _new_round(self, turn: Turn, requests: Sequence[Request]) -> Round:
+    def _new_round(self, turn: Transaction, requests: Sequence[Request]) -> Round:
         deadline_s = turn.now_s + self._rules.bid_timeout_s
         by_id = {r.workload.id: r for r in requests}
         number = self._next_pass_id
@@ -409,25 +409,25 @@ class Federation:
         turn.commands.append(Wake(at_s=deadline_s))
         return round_
 
-    def _bids_came(self, turn: Turn, came: BidsCame) -> None:
+    def _bids_came(self, turn: Transaction, came: BidsCame) -> None:
         for round_ in self._open_rounds():
             if round_.pass_id == came.pass_id:
                 asked = partial(self._jobs_asked, turn, round_, came.site)
-                answers = believed(came.answers, asked)
+                answers = validated(came.answers, asked)
                 round_.take(came.site, answers)
                 self._holding.answered(turn, came.site, round_.requests, answers)
         self._conclude(turn)
 
     def _jobs_asked(
-        self, turn: Turn, round_: Round, site: SiteName, id_: WorkloadId
+        self, turn: Transaction, round_: Round, site: SiteName, id_: WorkloadId
     ) -> Sequence[Job]:
-        """What a site was asked for; nothing for a workload that it was not asked about."""
+        """The jobs a site was asked for; nothing for a workload that it was not asked about."""
         request = round_.requests.get(id_)
         if request is None:
             return ()
         return asked_of(request, site, self.ledger, turn.now_s).workload.jobs
 
-    def _conclude(self, turn: Turn) -> None:
+    def _conclude(self, turn: Transaction) -> None:
         """Settle every round whose answers are in: auction, awards, next round."""
         for pass_id, trial in list(self._trials.items()):
             if trial.round.over(turn.now_s):
@@ -436,7 +436,7 @@ class Federation:
         while (pass_ := self._pass) is not None and pass_.round.over(turn.now_s):
             self._settle(turn, pass_)
 
-    def _settle(self, turn: Turn, pass_: Pass) -> None:
+    def _settle(self, turn: Transaction, pass_: SchedulingPass) -> None:
         round_ = pass_.round
         order = [w for w in round_.requests if self._may_start(w)]  # some were cancelled meanwhile
         outcome = auction(
@@ -453,7 +453,9 @@ class Federation:
         again = in_vain | set(outcome.again)
         self._ask(turn, pass_, [w for w in order if w in again])
 
-    def _award(self, turn: Turn, pass_: Pass, offers: Sequence[Award]) -> Award | None:
+    def _award(
+        self, turn: Transaction, pass_: SchedulingPass, offers: Sequence[Award]
+    ) -> Award | None:
         """Record the best award that the tenant's limit admits; None when it admits none."""
         entry = self.ledger.entries[offers[0].id]
         pass_.remember(entry, self.sites, turn.now_s)
@@ -466,14 +468,14 @@ class Federation:
         turn.record(event, entry)
         return award
 
-    def _wake_to_retry(self, turn: Turn, entry: Entry) -> None:
+    def _wake_to_retry(self, turn: Transaction, entry: WorkloadRecord) -> None:
         """Site or node that failed the workload is tried again in a while, not at the next pass."""
         ends_s = (*entry.avoid_until_s.values(), *entry.bad_nodes.ends_s())
         later = [t for t in ends_s if t > turn.now_s]
         if later:
             self._pass_due_s = min(self._pass_due_s, *later)
 
-    def _try_out(self, turn: Turn, client: int, workload: Workload) -> None:
+    def _try_out(self, turn: Transaction, client: int, workload: Workload) -> None:
         request = Request(workload=workload, priority=self.ledger.tenancy.level(workload))
         round_ = self._new_round(turn, (request,))
         round_.waiting_for.update(self._ready_sites())
@@ -482,7 +484,7 @@ class Federation:
         self._trials[round_.pass_id] = Trial(client=client, workload=workload, round=round_)
         self._conclude(turn)
 
-    def _answer_trial(self, turn: Turn, trial: Trial) -> None:
+    def _answer_trial(self, turn: Transaction, trial: Trial) -> None:
         lent = self._is_lent_to_preemptible_only
         answers, winner = trial.answers(self.ledger, self.sites, quota_only=lent)
         turn.commands.append(AnswerTested(client=trial.client, answers=answers, winner=winner))
@@ -491,16 +493,16 @@ class Federation:
 
     @property
     def _is_lent_to_preemptible_only(self) -> bool:
-        return is_lent_to_preemptible_only(
+        return borrowers_must_be_preemptible(
             self.ledger.tenancy, self._rules, by_quota=self._policy.by_quota
         )
 
-    def _entries_at(self, site: SiteName, *states: WorkloadState) -> list[Entry]:
+    def _entries_at(self, site: SiteName, *states: WorkloadState) -> list[WorkloadRecord]:
         return [e for e in self.ledger.in_state(*states) if e.site == site]
 
     def _may_start(self, id_: WorkloadId) -> bool:
         is_pending = self.ledger.entries[id_].state is WorkloadState.PENDING
-        return is_pending and id_ not in self._unsure
+        return is_pending and id_ not in self._pending
 
     def _is_ready(self, site: SiteName) -> bool:
         return self.sites[site].ready

@@ -1,17 +1,17 @@
-"""What is a site told about one workload? The order that its state asks for, as a command."""
+"""Makes the command for a site that a workload's state calls for."""
 
 from __future__ import annotations
 
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import CancelAt, LaunchAt, PreemptAt, ShrinkAt
-from federator.sched.passes.continuing import grace_s, limit_at_s
+from federator.sched.passes.continuation import grace_s, limit_at_s
 from federator.sched.state.failures import checkpoint_interval_s, mtbf_s
-from federator.sched.state.ledger import Entry, Ledger
+from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
-from federator.sched.state.saves import family_of
+from federator.sched.state.save_times import family_of
 
 
-def launch_order(entry: Entry, ledger: Ledger) -> LaunchAt:
+def launch_order(entry: WorkloadRecord, ledger: Ledger) -> LaunchAt:
     """Start the attempt on the nodes of its plan."""
     save_s = ledger.saves.p95_s(family_of(entry.workload)) or 0.0
     w, award = entry.workload, entry.award
@@ -32,7 +32,9 @@ def launch_order(entry: Entry, ledger: Ledger) -> LaunchAt:
     )
 
 
-def order_to_leave(entry: Entry, rules: Rules, now_s: float) -> CancelAt | PreemptAt | ShrinkAt:
+def order_to_leave(
+    entry: WorkloadRecord, rules: Rules, now_s: float
+) -> CancelAt | PreemptAt | ShrinkAt:
     """Cancel, withdraw, let it save and leave, or take its optional jobs."""
     if entry.state is WorkloadState.RUNNING and entry.leaving_jobs:
         return ShrinkAt(
@@ -59,7 +61,7 @@ def order_to_leave(entry: Entry, rules: Rules, now_s: float) -> CancelAt | Preem
     )
 
 
-def lease_end_s(entry: Entry, rules: Rules) -> float:
+def lease_end_s(entry: WorkloadRecord, rules: Rules) -> float:
     """By when a launched workload must have started; its victims leave within their grace.
 
     It is counted anew when the last of them has left, which may take longer if their site is cut
@@ -69,8 +71,8 @@ def lease_end_s(entry: Entry, rules: Rules) -> float:
     return entry.lease_from_s + clearing_s + rules.launch_lease_s
 
 
-def leave_by_s(entry: Entry, rules: Rules) -> float:
-    """When the grace of one that is told to leave is over; 0 for all others.
+def leave_by_s(entry: WorkloadRecord, rules: Rules) -> float:
+    """The end of the grace of one that is notified to leave; 0 for all others.
 
     The site of an evicted one counts from when the order reached it, so it may be a moment later,
     and long after where the site was cut off.

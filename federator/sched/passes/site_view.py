@@ -1,4 +1,4 @@
-"""What does the federation know of a site? Volatile, told by its agent."""
+"""The federation's view of a site: volatile, from its agent's reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from federator.model.partition import PartitionSummary
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.site import Capacity
 from federator.model.workload import Job
-from federator.sched.bid.room import Room
+from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.workload_plan import never_fits
 
 MOST_GPUS: Final = 1024  # of a node that is believed
@@ -20,7 +20,7 @@ _SAY_NOTHING: Final = frozenset({ReasonCode.LAUNCH_REFUSED, ReasonCode.BAD_BID})
 
 
 def gpus_of(capacity: Capacity) -> int:
-    """How many GPUs a site says that it has; one that exaggerates must not sway the others."""
+    """The GPUs that a site says it has; one that exaggerates must not sway the others."""
     return sum(min(max(0, node.gpus), MOST_GPUS) for node in capacity.nodes)
 
 
@@ -33,7 +33,7 @@ class SiteView:
     ready: bool = False  # up, and its first complete report is in
     since_s: float = 0.0  # of being up or down
     slurm_version: str = ""
-    empty: Room | None = None  # all it could ever give; None until it has told
+    empty: FreeCapacity | None = None  # all it could ever give; None until it has told
     gpus: int = 0  # of ``empty``
     summary: tuple[PartitionSummary, ...] = ()
     knows: dict[str, bool] = field(default_factory=dict)  # users, as its last answers say
@@ -43,12 +43,12 @@ class SiteView:
     def has(self, capacity: Capacity) -> None:
         """Take in what the site could give; it says so anew whenever it comes."""
         if capacity != self._capacity:
-            self._capacity, self.empty = capacity, Room(capacity.nodes)
+            self._capacity, self.empty = capacity, FreeCapacity(capacity.nodes)
             self.gpus = gpus_of(capacity)
             self._never.clear()
 
     def never_fits(self, jobs: Sequence[Job]) -> Refusal | None:
-        """Why the jobs would not fit the site even if it were empty; None when they may."""
+        """The reason why the jobs would not fit even the empty site; None when they may."""
         if self.empty is None:
             return None
         asked = tuple(jobs)

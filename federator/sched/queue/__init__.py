@@ -1,1 +1,1 @@
-"""Who goes next: quotas, credit and the order of what waits."""
+"""The order of the queue: quotas, credit and what waits."""

@@ -1,4 +1,4 @@
-"""Which waiting workloads are within quota? The quota scan of MAST's GMS-scan pass.
+"""The quota scan of MAST's GMS-scan pass: finds the waiting workloads that are within quota.
 
 In credit order each workload that fits what its tenant's quota has left is within quota and takes
 its request from it; one that does not fit is over quota, and what comes later may still fit.
@@ -93,7 +93,7 @@ class GmsScan:
         backlog.stale.clear()
 
     def _taken_off(self, lane: Lane) -> tuple[float, float]:
-        """What the credits of a lane are lowered by."""
+        """The amount by which the credits of a lane are lowered."""
         weights, shape = self._weights, lane.shape
         return weights.nice_term(shape.nice), weights.non_preemptible_term(shape.preemptible)
 
@@ -132,7 +132,7 @@ class GmsScan:
             heappop(heap)
 
     def _rooms(self, lanes: Sequence[Lane]) -> dict[int, Rooms]:
-        """What each quota that bounds a tenant has left for it, nearest quota first.
+        """The amounts that each quota above a tenant has left for it, nearest quota first.
 
         Of an ancestor's quota that is what relatives have not been given; tenants that share it
         share the list. Of the tenant's own it is less, when the tenant has borrowed.
@@ -178,7 +178,7 @@ class GmsScan:
 
 
 def _left(quota: Sequence[float], used: Sequence[int]) -> list[float]:
-    """What is left; below 0 when overdrawn, of a GPU type 0: that bars only who asks for it."""
+    """The amounts left; below 0 when overdrawn, of a GPU type 0: that bars only who asks for it."""
     left = list(map(sub, quota, used))
     return [*left[:2], *(max(0, room) for room in left[2:])]
 
@@ -193,7 +193,7 @@ def _fits(request: Amounts, rooms: Rooms) -> bool:
 
 
 def _most(request: Amounts, rooms: Rooms) -> int:
-    """How many such requests, one after the other, fit into what is left everywhere."""
+    """The number of such requests, one after the other, that fit into what is left everywhere."""
     if not _fits(request, rooms):
         return 0
     each = (

@@ -1,4 +1,4 @@
-"""How does a policy plug in? It ranks what waits; it owns no state and does no I/O."""
+"""The interface of a policy: it ranks what waits, owns no state and does no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In which order are waiting workloads tried? By <priority, credit>, lazily or all at once.
+"""Ranks waiting workloads by <priority, credit>, lazily or all at once.
 
 A pass takes workloads from the front a few hundred at a time, so it merges lanes as it goes: the
 first is known as soon as each tenant's first is. A report wants them all, so it sorts. Both give

@@ -1,1 +1,1 @@
-"""What is known: the ledger and what it counts. Decides nothing."""
+"""The ledger and what it counts; decides nothing."""

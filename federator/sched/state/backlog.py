@@ -1,4 +1,4 @@
-"""Which workloads wait? By tenant and by shape, in lanes in which only the submission time differs.
+"""The waiting workloads, by tenant and shape, in lanes that differ only in submission time.
 
 The credit order inside a lane is the submission order and never changes: age grows alike, fair
 share and what is taken off are the same. So quota and order are settled lane by lane, and what
@@ -25,7 +25,7 @@ _COMPACT_AT = 64  # taken workloads at the head of a lane before its arrays are 
 
 
 class Shape(NamedTuple):
-    """What sets one lane apart from another of the same tenant."""
+    """The properties by which lanes of one tenant differ."""
 
     request: Amounts
     asked_priority: int
@@ -170,7 +170,7 @@ class Backlog:
         self.touch(row)
 
     def touch(self, row: int) -> None:
-        """What the tenant holds, or has waiting, has changed."""
+        """Note that what the tenant holds, or has waiting, has changed."""
         self.stale.add(self.tenancy.family(row))
         self.heads.pop(row, None)
 
@@ -209,7 +209,7 @@ class Backlog:
         return max(self.tenancy.tenants[lane.row].priority, lane.shape.asked_priority)
 
     def runs(self, lane: Lane) -> Iterator[Run]:
-        """What is within quota in a lane, and what is over it."""
+        """The part of a lane that is within quota, and the part over it."""
         if lane.within:
             yield Run(self.level(lane), True, 0, lane.within)
         if lane.within < (stop := len(lane)):

@@ -1,4 +1,4 @@
-"""Which nodes does a workload avoid? Those that failed it, each for a while, longer each time."""
+"""Nodes that a workload avoids because they failed it: each for a while, longer each time."""
 
 from __future__ import annotations
 
@@ -63,5 +63,5 @@ class BadNodes:
         return tuple(sorted(found))
 
     def ends_s(self) -> Iterator[float]:
-        """When each of them will be, or was, tried again."""
+        """The times at which each of them will be, or was, tried again."""
         return (failure.until_s for failure in self._failed.values())

@@ -1,5 +1,4 @@
-"""Who goes first among workloads of equal priority? Credit: age and fair share, less nice and the
-price of not being evicted.
+"""Credit, which orders workloads of one priority: age and fair share, less nice and other terms.
 
 W = pending workloads, T = tenants. Every number is also to be had for one workload alone, equal to
 the last bit: a pass ranks a few, a report ranks all.
@@ -45,11 +44,11 @@ class CreditWeights:
         return self.per_hour_waited * min(age_s / 3600.0, self.age_cap_h)
 
     def nice_term(self, nice: int) -> float:
-        """What self-demotion takes off the credit; >= 0."""
+        """The credit that self-demotion takes off; >= 0."""
         return self.per_nice * nice
 
     def non_preemptible_term(self, preemptible: bool) -> float:
-        """What it takes off the credit not to be evicted for another; >= 0."""
+        """The credit that it costs not to be evicted for another; >= 0."""
         return 0.0 if preemptible else self.non_preemptible
 
 

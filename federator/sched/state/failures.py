@@ -1,4 +1,4 @@
-"""How often do nodes fail, and so how often should a job save? Rates learned from the log.
+"""Node failure rates, learned from the log, and the checkpoint interval they call for.
 
 A rate is the mean of a Gamma distribution: what is known from elsewhere, as if it had been seen in
 so many node-days here, and what the federation's own jobs have met at the site.
@@ -70,7 +70,7 @@ def mtbf_s(nodes: int, per_node_s: float) -> float:
 
 
 def checkpoint_interval_s(save_s: float, mean_s: float) -> float:
-    """How long to work between two checkpoints, so that the least time is lost.
+    """The time to work between two checkpoints, so that the least time is lost.
 
     Args:
         save_s: what a checkpoint takes; 0: not known; inf: longer than anybody has waited.

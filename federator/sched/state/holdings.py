@@ -1,4 +1,4 @@
-"""What does each tenant hold at the sites now, and on average? Charged once, released once."""
+"""The amounts each tenant holds at the sites, now and on average; charged and released once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from federator.sched.state.usage import UsageAverage, WindowAverage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """What one placed workload holds, from its award until it has left its site."""
+    """The amounts that one placed workload holds, from its award until it has left its site."""
 
     row: int
     amounts: Amounts
@@ -39,12 +39,12 @@ class Holdings:
         self.version = 0  # changes with every charge
 
     def own(self, row: int) -> Sequence[int]:
-        """What the tenant itself holds."""
+        """The amounts that the tenant itself holds."""
         self._grow()
         return self._own[row]
 
     def used(self, row: int) -> Sequence[int]:
-        """What the tenant and its descendants hold."""
+        """The amounts that the tenant and its descendants hold."""
         self._grow()
         return self._used[row]
 
@@ -54,7 +54,7 @@ class Holdings:
         return self._within[row]
 
     def claimed(self, row: int) -> Sequence[int]:
-        """What counts against the tenant's quota before its own waiting workloads do.
+        """The amounts that count against the tenant's quota before its own waiting workloads do.
 
         All that it holds itself, borrowed or not (MAST), and of its descendants what was awarded
         within quota: what one of them borrowed is nobody else's loss.
@@ -79,7 +79,7 @@ class Holdings:
         return copy
 
     def charge_for(self, row: int, plans: Sequence[JobPlan]) -> Charge:
-        """What these plans take."""
+        """The charge of these plans."""
         shares = [share for plan in plans for share in plan.nodes.values()]
         gpus, cpus = sum(s.gpus for s in shares), sum(s.cpus for s in shares)
         types: dict[str, int] = {}
@@ -105,7 +105,7 @@ class Holdings:
     # ---- snapshots ----
 
     def saved_usage(self, at_s: float) -> Iterator[SnapshotUsage]:
-        """What a snapshot must keep; the sums follow from the workloads."""
+        """The usage that a snapshot must keep; the sums follow from the workloads."""
         return self._usage.saved([tenant.name for tenant in self.tenancy.tenants], at_s)
 
     def restore_usage(self, saved: SnapshotUsage) -> None:

@@ -1,4 +1,4 @@
-"""What is true now? The state of every workload, rebuilt by applying the event log in order.
+"""The ledger: the state of every workload, rebuilt by applying the event log in order.
 
 What tenants hold and what waits are kept along with it, in the one place through which every
 change comes: a workload is charged when it enters a site and released when it has left, once.
@@ -23,7 +23,7 @@ from federator.model.event import (
     SnapshotRecord,
     Submitted,
 )
-from federator.model.lifecycle import AT_SITE, TERMINAL, Effect, Happening, WorkloadState, step
+from federator.model.lifecycle import AT_SITE, TERMINAL, Effect, WorkloadEvent, WorkloadState, step
 from federator.model.plan import JobPlan, Shrink
 from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.score import Score
@@ -36,16 +36,16 @@ from federator.model.workload import (
     WorkloadId,
 )
 from federator.sched.state.backlog import Backlog
+from federator.sched.state.backoff import RETRY_AFTER_S, is_for_good
 from federator.sched.state.bad_nodes import BadNodes
 from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Charge, Holdings
-from federator.sched.state.pauses import RETRY_AFTER_S, is_for_good
+from federator.sched.state.preemption_cost import PreemptionTax, destroyed_gpu_s
+from federator.sched.state.requeue import forgive, set_back
 from federator.sched.state.rules import LEAST_GPUS
-from federator.sched.state.saves import SaveTimes, family_of
-from federator.sched.state.set_back import forgive, set_back
-from federator.sched.state.shrinking import gpus_of, without
+from federator.sched.state.save_times import SaveTimes, family_of
+from federator.sched.state.shrink import gpus_of, without
 from federator.sched.state.snapshot import restore
-from federator.sched.state.tax import PreemptionTax, destroyed_gpu_s
 from federator.sched.state.usage import UsageAverage, UsageMemory
 
 EVICTIONS_KEPT: Final = 100_000
@@ -57,14 +57,14 @@ _ON_NODES = frozenset(
         WorkloadState.CANCELLING,
     }
 )
-_UNTOLD = frozenset({
-    Happening.NODE_FAILED, Happening.SITE_PREEMPTED, Happening.LIMIT_STRUCK,
-    Happening.SITE_REQUEUED, Happening.PREEMPTED,
+_WITHOUT_NOTICE = frozenset({
+    WorkloadEvent.NODE_FAILED, WorkloadEvent.SITE_PREEMPTED, WorkloadEvent.LIMIT_STRUCK,
+    WorkloadEvent.SITE_REQUEUED, WorkloadEvent.PREEMPTED,
 })  # fmt: skip  # of those too that were to leave, but were not told in time
 
 
 @dataclass(slots=True)
-class Entry:
+class WorkloadRecord:
     """One workload and how it stands. Changed only by ``Ledger.apply``, except ``refusals``."""
 
     workload: Workload
@@ -115,14 +115,14 @@ class Entry:
 
     @property
     def held_gpus(self) -> int:
-        """What it holds at its site, by its plan."""
+        """The GPUs that it holds at its site, by its plan."""
         return sum(share.gpus for plan in self.plan for share in plan.nodes.values())
 
     @property
     def at_its_limit(self) -> bool:
         """Whether it has been told to leave because its time limit is near."""
-        told = self.state is WorkloadState.PREEMPTING and self.reason is not None
-        return told and self.reason is not None and self.reason.code is ReasonCode.TIME_LIMIT
+        leaving = self.state is WorkloadState.PREEMPTING and self.reason is not None
+        return leaving and self.reason is not None and self.reason.code is ReasonCode.TIME_LIMIT
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -131,12 +131,12 @@ class Entry:
 
     @property
     def victims(self) -> tuple[WorkloadId, ...]:
-        """Whom its last award evicts."""
+        """The workloads that its last award evicts."""
         return self.award.victims if self.award is not None else ()
 
     @property
     def shrinks(self) -> tuple[Shrink, ...]:
-        """Whose optional jobs its last award takes."""
+        """The workloads whose optional jobs its last award takes."""
         return self.award.shrinks if self.award is not None else ()
 
     @property
@@ -174,7 +174,7 @@ class Ledger:
         self.tenancy = Tenancy() if tenancy is None else tenancy
         self.holdings = Holdings(self.tenancy, usage or UsageMemory().average())
         self.backlog = Backlog(self.tenancy)
-        self.entries: dict[WorkloadId, Entry] = {}
+        self.entries: dict[WorkloadId, WorkloadRecord] = {}
         self.epoch = 0
         self.log_began = 0  # the epoch by which sites tell this log from others; 0: it is empty
         self.next_id = FIRST_WORKLOAD_ID
@@ -203,7 +203,7 @@ class Ledger:
             self._key_of_id = {known: key for key, known in self.id_of_key.items()}
         return self._key_of_id.setdefault(id_, "")
 
-    def in_state(self, *states: WorkloadState) -> Iterator[Entry]:
+    def in_state(self, *states: WorkloadState) -> Iterator[WorkloadRecord]:
         """Entries in these states, oldest change first within each."""
         for state in states:
             for id_ in list(self._by_state[state]):
@@ -241,7 +241,7 @@ class Ledger:
 
     def _submit(self, event: Submitted) -> None:
         for workload in event.workloads():
-            self.entries[workload.id] = Entry(workload=workload)
+            self.entries[workload.id] = WorkloadRecord(workload=workload)
             self.backlog.add(workload)
             self._by_state[WorkloadState.PENDING][workload.id] = None
             self.next_id = max(self.next_id, WorkloadId(workload.id + 1))
@@ -254,7 +254,7 @@ class Ledger:
 
     def _award(self, event: Awarded) -> tuple[Effect, ...]:
         entry = self.entries[event.attempt.workload]
-        effects = self._move(entry, Happening.AWARDED, event.at_s)
+        effects = self._move(entry, WorkloadEvent.AWARDED, event.at_s)
         entry.attempt = event.attempt.attempt
         entry.site, entry.plan, entry.award = SiteName(event.site), event.jobs, event
         self._charge(entry, event.jobs, event.within_quota, event.at_s)
@@ -265,7 +265,7 @@ class Ledger:
         return effects
 
     def _forget(self, event: Forgotten) -> None:
-        """Know no more of workloads that nobody refers to; see ``sched.state.forgetting``."""
+        """Know no more of workloads that nobody refers to; see ``sched.state.expiry``."""
         gone = set(event.ids)
         for id_ in event.ids:
             entry = self.entries.pop(id_)
@@ -295,13 +295,13 @@ class Ledger:
         entry.site_state = event.site_state or entry.site_state
         entry.reason = event.reason
         self._mark(entry, event)
-        if event.happening is Happening.SHRUNK:
+        if event.happening is WorkloadEvent.SHRUNK:
             self._shrink(entry, event)
-        elif event.happening is Happening.SHRINK_DONE:
+        elif event.happening is WorkloadEvent.SHRINK_DONE:
             self._jobs_gone(entry, event.components, event.at_s)
         self._mark_progress(entry, event, was_at_its_limit)
         if entry.state is WorkloadState.PENDING and before in AT_SITE:
-            if event.happening not in (Happening.PREEMPTED, Happening.LIMIT_STRUCK):
+            if event.happening not in (WorkloadEvent.PREEMPTED, WorkloadEvent.LIMIT_STRUCK):
                 set_back(entry, event.at_s)
             entry.site, entry.plan, entry.site_job_id = SiteName(""), (), 0
             entry.work_dir = None
@@ -309,50 +309,50 @@ class Ledger:
             entry.withdrawing, entry.taken_jobs = False, frozenset()
         return effects
 
-    def _mark(self, entry: Entry, event: Changed) -> None:
+    def _mark(self, entry: WorkloadRecord, event: Changed) -> None:
         """Take down what later decisions ask for."""
-        if event.saved_at_s > 0 and event.happening in _UNTOLD:
+        if event.saved_at_s > 0 and event.happening in _WITHOUT_NOTICE:
             entry.saved_at = entry.site
-        if event.happening is Happening.ACCEPTED:
+        if event.happening is WorkloadEvent.ACCEPTED:
             entry.lease_from_s, entry.withdrawing = event.at_s, False
-        elif event.happening in (Happening.LEASE_OVER, Happening.SITE_REQUEUED):
+        elif event.happening in (WorkloadEvent.LEASE_OVER, WorkloadEvent.SITE_REQUEUED):
             entry.withdrawing = True
             if event.reason is not None and event.reason.code is ReasonCode.REQUEUED:
                 entry.saved_at = entry.site  # what puts itself back has saved
-        elif event.happening is Happening.CHECKPOINTED:
+        elif event.happening is WorkloadEvent.CHECKPOINTED:
             entry.saved_at = entry.site
             entry.avoid_until_s[entry.site] = event.at_s + RETRY_AFTER_S  # it may do nothing else
-        elif event.happening is Happening.EVICTED:
+        elif event.happening is WorkloadEvent.EVICTED:
             entry.evicted_at_s, entry.evicted_for = event.at_s, entry.promised_to
             entry.preemptions += 1
             self.evictions.append(Eviction(event.at_s, max(LEAST_GPUS, entry.held_gpus)))
-        elif event.happening is Happening.STARTED:
+        elif event.happening is WorkloadEvent.STARTED:
             entry.ran_at = entry.site
             forgive(entry, event.at_s)
-        elif event.happening is Happening.HELD and event.reason is not None:
+        elif event.happening is WorkloadEvent.HELD and event.reason is not None:
             entry.held_for = event.reason.detail
 
     @staticmethod
-    def _mark_progress(entry: Entry, event: Changed, was_at_its_limit: bool) -> None:
+    def _mark_progress(entry: WorkloadRecord, event: Changed, was_at_its_limit: bool) -> None:
         """Count the attempts in a row that their time limit cut off with nothing saved."""
         started_s = event.started_at_s or entry.started_at_s
         saved = event.leave is not None and event.leave.saved_at_s > started_s
         requeued = event.reason is not None and event.reason.code is ReasonCode.REQUEUED
-        if (event.happening is Happening.PREEMPTED and (saved or was_at_its_limit)) or requeued:
+        if (event.happening is WorkloadEvent.PREEMPTED and (saved or was_at_its_limit)) or requeued:
             entry.fruitless_attempts = 0
-        elif event.happening is Happening.LIMIT_STRUCK and was_at_its_limit:
+        elif event.happening is WorkloadEvent.LIMIT_STRUCK and was_at_its_limit:
             entry.fruitless_attempts += event.leave is not None  # or else its site had not told it
 
-    def _left_nodes(self, entry: Entry, event: Changed) -> None:
+    def _left_nodes(self, entry: WorkloadRecord, event: Changed) -> None:
         """An attempt that ran is over, or waits in its site's queue: what of its nodes?"""
-        failed = event.happening is Happening.NODE_FAILED or bool(event.failed_nodes)
+        failed = event.happening is WorkloadEvent.NODE_FAILED or bool(event.failed_nodes)
         if entry.started_at_s:
             run_s = (event.ended_at_s or event.at_s) - entry.started_at_s
             self.failures.ran(entry.site, len(entry.node_names), run_s, failed=failed)
             entry.bad_nodes.ran_well(entry.site, entry.node_names, event.at_s)
         entry.started_at_s = 0.0 if entry.state is WorkloadState.LAUNCHING else entry.started_at_s
 
-    def _account(self, victim: Entry, event: Changed) -> None:
+    def _account(self, victim: WorkloadRecord, event: Changed) -> None:
         """Note what its leaving tells of save times, and what it cost for whom."""
         leave = event.leave
         # No site's numbers are believed beyond what the federation has seen itself.
@@ -363,7 +363,7 @@ class Ledger:
                 self.saves.learn(family_of(victim.workload), leave, started_s, whole_s)
             if leave.saved_at_s:
                 victim.saved_at = victim.site
-        evicted = event.happening is Happening.PREEMPTED and not victim.at_its_limit
+        evicted = event.happening is WorkloadEvent.PREEMPTED and not victim.at_its_limit
         if evicted and victim.evicted_for is not None:
             lost = destroyed_gpu_s(victim.held_gpus, started_s, event.ended_at_s, leave)
             lost = min(lost, victim.held_gpus * whole_s)
@@ -380,7 +380,7 @@ class Ledger:
         for other, component in award.shrinks:
             self.entries[WorkloadId(other)].promised_jobs[component] = award.attempt.workload
 
-    def _made_room(self, victim: Entry, at_s: float) -> None:
+    def _made_room(self, victim: WorkloadRecord, at_s: float) -> None:
         """It has left its site: whom it was promised to should start soon."""
         if victim.promised_to is not None:
             self._lease_anew(victim.promised_to, at_s)
@@ -394,7 +394,7 @@ class Ledger:
         if winner.state is WorkloadState.LAUNCHING:
             winner.lease_from_s = at_s
 
-    def _shrink(self, entry: Entry, event: Changed) -> None:
+    def _shrink(self, entry: WorkloadRecord, event: Changed) -> None:
         """It loses optional jobs: they hold nothing any more, as far as quota is concerned."""
         for k in event.components:
             gpus = gpus_of(entry.plan, (k,))
@@ -412,7 +412,7 @@ class Ledger:
             self._release(entry, event.at_s)
             self._charge(entry, entry.plan, entry.award.within_quota, event.at_s)
 
-    def _jobs_gone(self, entry: Entry, components: tuple[int, ...], at_s: float) -> None:
+    def _jobs_gone(self, entry: WorkloadRecord, components: tuple[int, ...], at_s: float) -> None:
         """Optional jobs that were taken have left: whom they made room for should start soon."""
         for k in components:
             if k in entry.leaving_jobs:
@@ -431,21 +431,21 @@ class Ledger:
                 del promised[component]
 
     def _charge(
-        self, entry: Entry, plan: tuple[JobPlan, ...], within_quota: bool, at_s: float
+        self, entry: WorkloadRecord, plan: tuple[JobPlan, ...], within_quota: bool, at_s: float
     ) -> None:
         row = self.tenancy.row(entry.workload.tenant)
         entry.charge = self.holdings.charge_for(row, plan)
         self.holdings.add(entry.charge, within_quota, at_s)
         self.backlog.touch(row)
 
-    def _release(self, entry: Entry, at_s: float) -> None:
+    def _release(self, entry: WorkloadRecord, at_s: float) -> None:
         if entry.charge is not None and entry.award is not None:
             self.holdings.release(entry.charge, entry.award.within_quota, at_s)
             self.backlog.touch(entry.charge.row)
         entry.charge = None
 
-    def _move(self, entry: Entry, happening: Happening, at_s: float) -> tuple[Effect, ...]:
-        edge = step(entry.state, happening)
+    def _move(self, entry: WorkloadRecord, event: WorkloadEvent, at_s: float) -> tuple[Effect, ...]:
+        edge = step(entry.state, event)
         del self._by_state[entry.state][entry.workload.id]
         self._by_state[edge.to][entry.workload.id] = None
         if entry.state is WorkloadState.PENDING:
@@ -473,7 +473,7 @@ class Ledger:
 
         What it holds is counted as the tenants are configured now.
         """
-        self.entries[workload.id] = entry = Entry(workload=workload, **fields)
+        self.entries[workload.id] = entry = WorkloadRecord(workload=workload, **fields)
         if workload.array is not None:
             tasks = self.array_tasks.setdefault(workload.array.array_id, {})
             tasks[workload.array.index] = workload.id

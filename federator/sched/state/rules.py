@@ -1,4 +1,4 @@
-"""Which settings of the federation do its decisions depend on?"""
+"""The settings of the federation that its decisions depend on."""
 
 from __future__ import annotations
 

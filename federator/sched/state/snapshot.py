@@ -1,8 +1,8 @@
-"""What does a snapshot of the ledger hold, and how does a ledger come out of one?
+"""Takes snapshots of the ledger, and makes a ledger of one.
 
 All that the log has told so far, so that the log before it is needed no more. What follows from
 the rest is not kept but made anew (charges, the queue by lanes, arrays), as the tenants are
-configured now; what is of the moment, ``Entry.refusals``, is lost with the daemon anyhow.
+configured now; what is of the moment, ``WorkloadRecord.refusals``, is lost with the daemon anyhow.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from federator.model.workload import ArrayTask, Workload, WorkloadId
 from federator.sched.state.bad_nodes import BadNodes
 
 if TYPE_CHECKING:
-    from federator.sched.state.ledger import Entry, Ledger
+    from federator.sched.state.ledger import Ledger, WorkloadRecord
 
 CHUNK_BYTES: Final = 1 << 14  # of a record, about; stores read and write a thousand at once
 _ROWS: Final = 5_000  # numbers, or pairs of them, in a record
@@ -57,7 +57,7 @@ _T = TypeVar("_T")
 
 
 def taken(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
-    """What a ledger knows at ``at_s``, as records; the ledger may change once all are read.
+    """A ledger's state at ``at_s``, as records; the ledger may change once all are read.
 
     Each is of some 50 KiB at most, but for a submission that is larger itself.
     """
@@ -110,7 +110,7 @@ def _submissions(ledger: Ledger) -> Iterator[SnapshotSubmission]:
         keys.setdefault(id_, {})[key] = id_
     like: Workload | None = None
     shared: tuple[Any, ...] = ()
-    group: list[Entry] = []
+    group: list[WorkloadRecord] = []
     known: dict[str, WorkloadId] = {}
     for entry in ledger.entries.values():
         workload = entry.workload
@@ -139,7 +139,7 @@ def _same_array(like: Workload, workload: Workload) -> bool:
 
 
 def _submission(
-    entries: list[Entry], like: Workload | None, keys: dict[str, WorkloadId]
+    entries: list[WorkloadRecord], like: Workload | None, keys: dict[str, WorkloadId]
 ) -> SnapshotSubmission:
     workloads = tuple(map(_saved, entries))
     if like is None or entries[0].workload is like:
@@ -147,7 +147,7 @@ def _submission(
     return SnapshotSubmission(workloads=workloads, same_as=like.id, keys=keys)
 
 
-def _saved(entry: Entry) -> SnapshotWorkload:
+def _saved(entry: WorkloadRecord) -> SnapshotWorkload:
     workload, award = entry.workload, entry.award
     kept = dict(zip(_ALIKE, _values_of(entry), strict=True))
     for name, value in kept.items():

@@ -1,4 +1,4 @@
-"""How much has each tenant used lately? Averages over a window, or with exponential decay.
+"""Averages each tenant's recent usage, over a window or with exponential decay.
 
 Usage changes in steps, when workloads start and end. With decay the average of that is exact; the
 window's is but for one bucket, see there. Size does not depend on how many workloads there were.
@@ -36,7 +36,7 @@ class UsageAverage(Protocol):
         ...
 
     def saved(self, tenants: Sequence[TenantName], at_s: float) -> Iterator[SnapshotUsage]:
-        """What to keep of it, for tenants given by row; ``at_s`` is the snapshot's."""
+        """The part of it to keep, for tenants given by row; ``at_s`` is the snapshot's."""
         ...
 
     def restore(self, saved: SnapshotUsage, rows: Sequence[int]) -> None:

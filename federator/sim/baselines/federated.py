@@ -1,4 +1,4 @@
-"""``federated``: what if each job were bound at its arrival to the pool with the least demand?
+"""``federated``: binds each job at its arrival to the pool with the least demand.
 
 At its arrival a job goes to the pool with the lowest demand / supply, and waits there, whatever
 comes free elsewhere. Demand: the GPUs of the jobs that run or wait there, the new one not counted;
@@ -21,8 +21,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from federator.sim.space import nodes_of
-from federator.sim.strict import Running, free_ended, report
+from federator.sim.fifo_engine import Running, free_ended, report
+from federator.sim.node_pool import nodes_of
 from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePool
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from federator.sim.space import counter, nodes_of
-from federator.sim.strict import first_come
+from federator.sim.fifo_engine import first_come
+from federator.sim.node_pool import counter, nodes_of
 from federator.sim.trace import ReplayOptions, Timetable, Trace
 
 

@@ -1,4 +1,4 @@
-"""``gssf``: what if all pools were one, and it served its smallest job, in GPU-seconds, first?
+"""``gssf``: treats all pools as one that serves its smallest job, in GPU-seconds, first.
 
 The rules of ``ssf``, with one queue and one counter of the GPUs of all pools. A job that is larger
 than its own pool is still left out, so that results are about the same jobs.
@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from federator.sim.baselines.ssf import services
-from federator.sim.space import counter
-from federator.sim.strict import least_first
+from federator.sim.fifo_engine import least_first
+from federator.sim.node_pool import counter
 from federator.sim.trace import ReplayOptions, Timetable, Trace
 
 

@@ -1,4 +1,4 @@
-"""``maxmin``: what if pools with waiting jobs shared all GPUs in a max-min fair manner?
+"""``maxmin``: shares all GPUs among pools with waiting jobs in a max-min fair manner.
 
 One counter of the GPUs of all pools. At each arrival and each end: of the pools whose first waiting
 job, in order of submission, fits into what is free, the one with the least GPUs in use by its jobs
@@ -18,8 +18,8 @@ from collections import deque
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from federator.sim.space import counter
-from federator.sim.strict import Running, next_event, report
+from federator.sim.fifo_engine import Running, next_event, report
+from federator.sim.node_pool import counter
 from federator.sim.trace import ReplayOptions, Timetable, Trace
 
 

@@ -1,4 +1,4 @@
-"""``sia``: what is sharing worth if only what was seen so far says how much is idle for how long?
+"""``sia``: shares idle GPUs by a forecast that knows only what was seen so far.
 
 One counter of the GPUs of all pools. A job starts dedicated, in order of submission within its
 pool's own GPUs, or spare, out of order, on what the pools' forecasts leave over; see
@@ -48,8 +48,8 @@ from federator.planner.forecast import (
     SimilarJobs,
 )
 from federator.planner.history import STEP_S
-from federator.sim.space import Held, counter
-from federator.sim.strict import report
+from federator.sim.fifo_engine import report
+from federator.sim.node_pool import Held, counter
 from federator.sim.trace import ReplayOptions, Timetable, Trace
 
 MAX_SPAN_S: Final = (

@@ -1,4 +1,4 @@
-"""``sia-vc``: what is sharing worth if all arrivals and durations are known, and none may lose?
+"""``sia-vc``: shares idle GPUs with all arrivals and durations known, so that none loses.
 
 One counter of the GPUs of all pools. A job's virtual start is its start if its pool shared nothing:
 strict order of submission, the pool a counter, so that of ``pool-fifo-count``. All jobs that have
@@ -27,8 +27,8 @@ from heapq import heappush
 
 from federator.planner.resource_plan import ResourcePlan
 from federator.sim.baselines.fifo import FifoReplay
-from federator.sim.space import counter
-from federator.sim.strict import Running, free_ended, next_event, report
+from federator.sim.fifo_engine import Running, free_ended, next_event, report
+from federator.sim.node_pool import counter
 from federator.sim.trace import ReplayOptions, Timetable, Trace
 
 

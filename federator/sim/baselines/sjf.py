@@ -1,4 +1,4 @@
-"""``pool-sjf`` and ``pool-sjf-count``: what if each pool served its shortest job first?
+"""``pool-sjf`` and ``pool-sjf-count``: each pool serves its shortest job first.
 
 Rules (the project's own; see docs/simulator.md): as ``pool-fifo``, with the order by recorded
 duration, ties by earlier submission, then by the order of the file. Not preemptive; durations are
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from federator.sim.space import counter, nodes_of
-from federator.sim.strict import least_first
+from federator.sim.fifo_engine import least_first
+from federator.sim.node_pool import counter, nodes_of
 from federator.sim.trace import ReplayOptions, Timetable, Trace
 
 

@@ -1,4 +1,4 @@
-"""``ssf``: what if each pool served its smallest job, in GPU-seconds, first?
+"""``ssf``: each pool serves its smallest job, in GPU-seconds, first.
 
 Shortest service first: order by GPUs x recorded duration; ties by earlier submission, then by the
 order of the file. Each pool alone, as a counter; nothing is preempted.
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from federator.sim.space import counter
-from federator.sim.strict import least_first
+from federator.sim.fifo_engine import least_first
+from federator.sim.node_pool import counter
 from federator.sim.trace import ReplayOptions, Timetable, Trace
 
 

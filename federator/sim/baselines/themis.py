@@ -1,4 +1,4 @@
-"""``themis``: what if free GPUs went to whoever suffers most from sharing, for one lease at a time?
+"""``themis``: leases free GPUs to whoever suffers most from sharing, one lease at a time.
 
 One counter of the GPUs of all pools. A job's finish-time fairness if it runs from now on to its end
 is rho = (now - submission + what is left to run) / duration: its time shared over its time alone.
@@ -21,8 +21,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from federator.sim.space import Held, counter
-from federator.sim.strict import report
+from federator.sim.fifo_engine import report
+from federator.sim.node_pool import Held, counter
 from federator.sim.trace import ReplayOptions, Timetable, Trace
 
 

@@ -1,4 +1,4 @@
-"""``tiresias``: what if the jobs that had least service so far went first, and might preempt?
+"""``tiresias``: jobs that had least service so far go first, and may preempt.
 
 Each pool alone, as a counter. A job's attained service is its GPUs x the time it has run. Queues by
 attained service, at bounds of 1, 10 and 100 GPU-hours; a lower queue goes first, and inside a queue
@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from federator.sim.space import Held, counter
-from federator.sim.strict import report
+from federator.sim.fifo_engine import report
+from federator.sim.node_pool import Held, counter
 from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePool
 
 _GPU_HOUR_S = 3600

@@ -1,1 +1,1 @@
-"""What do the policies do beside each other? Experiments, each with a report and its data."""
+"""Experiments that compare policies, each with a report and its data."""

@@ -1,4 +1,4 @@
-"""What is an experiment, and what comes out of it? Parameters in; tables, and plots of them, out.
+"""The base of experiments: parameters in; tables, and plots of them, out.
 
 A plot is a view of a table: it holds no number of its own, so whatever is drawn can be read.
 """

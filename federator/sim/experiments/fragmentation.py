@@ -1,4 +1,4 @@
-"""``fragmentation``: does it help that the score counts what a placement strands?
+"""``fragmentation``: measures what it is worth that the score counts stranded GPUs.
 
 The same stream of jobs is placed by the federation's own ``SiteScheduler`` and score, by the same
 without the score's fragmentation term, and by plain rules; see ``placers`` and ``stranding``. With

@@ -1,4 +1,4 @@
-"""What if the global queue only counted free GPUs, and each site placed what it is sent?
+"""A baseline whose global queue only counts free GPUs, while each site places what it gets.
 
 The federation's own code, with sites that show it a mere counter for each type of GPU: the head of
 the queue goes to the site with the most free GPUs, when enough are free there by count. There it

@@ -1,4 +1,4 @@
-"""``mast-slo``: are starts on time that quotas promise, and are the GPUs in use, as load grows?
+"""``mast-slo``: measures promised starts on time, and GPUs in use, as load grows.
 
 MAST's router beside three others, see ``routers``, on scenarios with MAST's percentiles. See
 ``slo`` for who is promised what.

@@ -1,4 +1,4 @@
-"""On which nodes does a job go? The federation's own code, and plain rules to compare it with.
+"""Places jobs on nodes: by the federation's own code, and by plain rules to compare it with.
 
 A job of at most a node's GPUs takes a part of one node; a larger one takes whole nodes of one site.
 """

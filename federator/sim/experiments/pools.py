@@ -1,4 +1,4 @@
-"""Which pools of a trace share in an experiment, and with how many GPUs each?
+"""Selects the pools of a trace that share in an experiment, with their GPUs.
 
 Source:
     SIA sec. 6.1: queues picked at random, each with "an average load number uniformly at random

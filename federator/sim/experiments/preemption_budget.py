@@ -1,4 +1,4 @@
-"""``preemption-budget``: how many evictions do promised starts cost, and what do they cost others?
+"""``preemption-budget``: counts the evictions behind promised starts, and their cost.
 
 The federation's own policy on scenarios with MAST's percentiles, under budgets from none to all
 GPUs in 5 minutes.

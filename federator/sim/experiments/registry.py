@@ -1,4 +1,4 @@
-"""Which experiments are there? By name; an experiment's code is imported when it is asked for.
+"""The experiments by name; an experiment's code is imported when it is asked for.
 
 To add one: a frozen dataclass of parameters with ``run`` (see ``Experiment``) in a module of its
 own, and a row here.

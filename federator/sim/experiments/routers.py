@@ -1,4 +1,4 @@
-"""Who chooses the site, and when? MAST, and three others that decide with less, or more.
+"""Routers choose a job's site: MAST, and three others that decide with less, or more.
 
 All run the same ``Federation`` and ``SiteScheduler`` under the same rules and physics.
 """
@@ -18,7 +18,7 @@ from federator.sim.experiments.local_queue import LocalQueueFleet
 from federator.sim.experiments.slo import Lived, gpus_of, together
 from federator.sim.fleet import Fleet
 from federator.sim.physics import Physics
-from federator.sim.scenario import Life, Moment, Scenario, SimulatedSite
+from federator.sim.scenario import FleetSample, JobTrace, Scenario, SimulatedSite
 from federator.sim.trace import ReplayOptions
 
 
@@ -68,8 +68,8 @@ def federated(given: Premise) -> Lived:
     """
     scenario, bound = given.scenario, bindings(given.scenario)
     total = sum(site.gpus for site in scenario.sites)
-    lives: list[Life] = [Life() for _ in bound]
-    moments: list[list[Moment]] = []
+    lives: list[JobTrace] = [JobTrace() for _ in bound]
+    moments: list[list[FleetSample]] = []
     for site in scenario.sites:
         rows = [k for k, name in enumerate(bound) if name == site.name]
         own = replace(scenario, sites=(site,), arrivals=tuple(scenario.arrivals[k] for k in rows))

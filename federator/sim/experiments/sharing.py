@@ -1,4 +1,4 @@
-"""``sharing``: who gains and who loses when pools share their idle GPUs? Each beside FCFS alone.
+"""``sharing``: measures who gains and who loses when pools share idle GPUs, beside FCFS alone.
 
 Without a trace: SIA's synthetic workload and its variants, some draws of each. With one: all its
 pools, all but the two with the most to give, and draws of four pools scaled to a random load. A

@@ -1,4 +1,4 @@
-"""Who was promised a start, and who got it in time? Figures of a fleet's life, whoever decided.
+"""Counts promised starts and those on time, whichever router decided.
 
 A workload is *entitled* if its tenant's demand when it comes, this workload with it, is within the
 tenant's quota. Demand is what the tenant has submitted and what would not be over yet if everything
@@ -20,7 +20,7 @@ from math import inf
 from federator.model.tenant import Tenant
 from federator.model.workload import SiteName, TenantName
 from federator.sim.experiments.base import at_fraction, mean
-from federator.sim.scenario import Arrival, Life, Moment, Scenario
+from federator.sim.scenario import Arrival, FleetSample, JobTrace, Scenario
 
 HIGH_PRIORITY = 3  # the highest levels up to this one, 39 % of MAST's workloads
 BUCKET_S = 7200.0  # of the busiest time
@@ -37,8 +37,8 @@ class Lived:
         bound: the site of each arrival, where it was chosen when it came; else empty.
     """
 
-    lives: Sequence[Life]
-    moments: Sequence[Moment]
+    lives: Sequence[JobTrace]
+    moments: Sequence[FleetSample]
     bound: Sequence[SiteName] = ()
 
 
@@ -137,7 +137,7 @@ def figures(
     )
 
 
-def _wait_s(arrival: Arrival, life: Life) -> float:
+def _wait_s(arrival: Arrival, life: JobTrace) -> float:
     """Until the first start, in thousandths: the simulation's clock does not begin at 0.
 
     Endless, and so late, if it never started.
@@ -161,8 +161,8 @@ def _busiest(scenario: Scenario, late: Mapping[int, bool]) -> float | None:
 
 
 def _spans(
-    moments: Sequence[Moment], begin_s: float, end_s: float
-) -> Iterator[tuple[float, Moment]]:
+    moments: Sequence[FleetSample], begin_s: float, end_s: float
+) -> Iterator[tuple[float, FleetSample]]:
     """How long each moment lasted, inside the window."""
     for k, moment in enumerate(moments):
         until_s = moments[k + 1].at_s if k + 1 < len(moments) else end_s
@@ -171,7 +171,7 @@ def _spans(
             yield long_s, moment
 
 
-def _held_share(spans: Sequence[tuple[float, Moment]], supply: int) -> float | None:
+def _held_share(spans: Sequence[tuple[float, FleetSample]], supply: int) -> float | None:
     time_s = sum(long_s for long_s, _ in spans)
     if not time_s:
         return None
@@ -195,12 +195,14 @@ def _demand(
     return {site.name: demand[site.name] / (site.gpus * time_s) for site in scenario.sites}
 
 
-def together(fleets: Sequence[Sequence[Moment]]) -> list[Moment]:
+def together(fleets: Sequence[Sequence[FleetSample]]) -> list[FleetSample]:
     """The moments of several fleets as those of one."""
     news = sorted((m.at_s, k, m) for k, moments in enumerate(fleets) for m in moments)
-    now = [Moment(0.0, 0, 0)] * len(fleets)
+    now = [FleetSample(0.0, 0, 0)] * len(fleets)
     found = []
     for at_s, k, moment in news:
         now[k] = moment
-        found.append(Moment(at_s, sum(m.held_gpus for m in now), sum(m.waiting_gpus for m in now)))
+        found.append(
+            FleetSample(at_s, sum(m.held_gpus for m in now), sum(m.waiting_gpus for m in now))
+        )
     return found

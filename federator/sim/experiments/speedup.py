@@ -1,4 +1,4 @@
-"""How much sooner, or later, does each job end than under another policy?
+"""Compares when each job ends under two policies.
 
 A job's speed-up is its completion time (end - submission) there / here, so 2 means half the time.
 

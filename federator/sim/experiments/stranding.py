@@ -1,4 +1,4 @@
-"""How many free GPUs are of no use, and who waits for it? One stream of jobs, one rule of placing.
+"""Measures GPUs that one rule of placing leaves useless, and the jobs that wait for it.
 
 The queue is strict: the first job that does not fit blocks the rest, so that waits tell of
 placement alone. At one instant ends come before arrivals, then the queue is served.

@@ -1,4 +1,4 @@
-"""Which jobs come, how large, and how long do they run? A seeded stream for one load.
+"""A seeded stream of jobs for one load: arrivals, sizes and durations.
 
 GPU counts are drawn from a mix; durations are log-normal, whatever the size. Submissions are
 uniform over a time that is as long as the load asks for, so that the load is met exactly.

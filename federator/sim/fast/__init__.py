@@ -1,4 +1,4 @@
-"""How are the federation's decisions had without its messages? The same ones, on flat numbers.
+"""The fast engine: the federation's decisions without its messages, on flat numbers.
 
 For plain traces: every workload one job, all tenants of one priority, no time limits, nobody
 evicted, launches that start at once. Where nothing can change an answer it is not asked for again;

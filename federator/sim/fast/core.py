@@ -1,4 +1,4 @@
-"""When and where does each job of a trace run under ``mast``? From event to event, on flat numbers.
+"""Replays a trace under ``mast`` from event to event, on flat numbers.
 
 The same timetable as that of ``federator.sim.fleet``, to the last job.
 """
@@ -14,11 +14,11 @@ from federator.errors import FederatorError
 from federator.policies.mast import Mast
 from federator.sched.state.rules import Rules
 from federator.sched.state.usage import UsageAverage, UsageMemory
-from federator.sim.fast.asked import shapes_of
-from federator.sim.fast.books import Books
+from federator.sim.fast.accounting import Books
 from federator.sim.fast.flat_pass import FlatPasses, Launch
 from federator.sim.fast.flat_site import FlatPlan, FlatSite
 from federator.sim.fast.lanes import WaitingJobs
+from federator.sim.fast.request_shape import shapes_of
 from federator.sim.fast.shared_mix import SharedMix
 from federator.sim.trace import ReplayOptions, Timetable, Trace
 

@@ -1,4 +1,4 @@
-"""What does one scheduling pass decide? As ``Pass``, ``Bidding`` and ``auction``, in rounds.
+"""One scheduling pass, in rounds: as ``SchedulingPass``, ``Bidding`` and ``auction`` decide it.
 
 Room only shrinks during a pass, and no reservation is ever made, for want of time limits. So what
 no site can take when the pass begins is refused whenever it is asked about, and it does not matter
@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from federator.sched.bid.bidding import EXPLAINED
-from federator.sim.fast.asked import AskedShape
+from federator.sched.bid.bids import EXPLAINED
 from federator.sim.fast.flat_site import UNASKED, FlatBid, FlatPlan, FlatSite
 from federator.sim.fast.lanes import WaitingJobs
+from federator.sim.fast.request_shape import AskedShape
 from federator.sim.fast.shared_mix import SharedMix
 
 Launch = tuple[int, FlatSite, FlatPlan]
@@ -158,7 +158,7 @@ class FlatPasses:
         return launches
 
     def _in_windows(self, noted: bool = False) -> list[Launch]:
-        """Message by message, as ``Pass.next_window`` makes them up.
+        """Message by message, as ``SchedulingPass.next_window`` makes them up.
 
         Args:
             noted: those of the first message are noted already.

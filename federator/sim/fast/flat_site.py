@@ -1,4 +1,4 @@
-"""What does a site bid for a shape, as it is now? Found once, and kept until the site changes.
+"""A site's bid for a shape, computed once and kept until the site changes.
 
 The answers are those of ``SiteScheduler.bid``: each request as if all bids made before had won.
 """
@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from federator.sched.bid.bidding import RETRIED
+from federator.sched.bid.bids import RETRIED
 from federator.sched.bid.score import on_grid
-from federator.sim.fast.asked import AskedShape
-from federator.sim.fast.choice import fewest_nodes, locality_cost, one_node, spread
+from federator.sim.fast.node_selection import fewest_nodes, locality_cost, one_node, spread
 from federator.sim.fast.nodes import PoolNodes, RackState, rack_key
+from federator.sim.fast.request_shape import AskedShape
 from federator.sim.fast.shared_mix import RackKey, SharedMix, Weights
 from federator.sim.trace import TracePool
 from federator.sim.trace_scenario import NODES_PER_RACK

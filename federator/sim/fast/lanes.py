@@ -1,4 +1,4 @@
-"""Who waits, and in which order are they tried? As ``Backlog``, ``GmsScan`` and ``CreditRanking``.
+"""The waiting jobs and their order: as ``Backlog``, ``GmsScan`` and ``CreditRanking``.
 
 Plain traces make that simple: each tenant is bounded by its own quota of GPUs alone, all have one
 priority, and nobody lowered anything. A job is its position in the order of submission, which is
@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heapreplace
 
 from federator.sched.state.credit import CreditWeights, fair_share_terms
 from federator.sched.state.usage import UsageAverage
-from federator.sim.fast.asked import AskedShape
+from federator.sim.fast.request_shape import AskedShape
 from federator.sim.trace import Trace
 
 RankKey = tuple[bool, float, int]

@@ -1,4 +1,4 @@
-"""What is free on the nodes of one pool, and what of that is known of each of its racks?
+"""The free GPUs on the nodes of one pool, summed up for each of its racks.
 
 Every node of a pool is alike. A rack remembers what was found out about it until one of its nodes
 changes, so that a question costs what has changed since.

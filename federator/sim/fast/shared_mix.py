@@ -1,4 +1,4 @@
-"""What has been asked for lately? Noted once for all sites, since all are asked the same.
+"""The mix of recent requests, noted once for all sites, since all are asked the same.
 
 ``RequestMix`` of each site notes the same requests in the same order; only when a site weighs them
 differs: when it first puts a price on something after its weights were dropped.
@@ -18,7 +18,7 @@ from federator.sched.bid.fragmentation import (
     UNTIL_KNOWN,
     WEIGHED_AFTER,
 )
-from federator.sim.fast.asked import AskedShape
+from federator.sim.fast.request_shape import AskedShape
 
 RackKey = tuple[int, tuple[int, ...]]
 """Nodes of a rack, and the GPUs of use on those that have any, ascending."""

@@ -1,1 +1,1 @@
-"""Where do workloads come from when there is no trace? Generators; each a module, each seeded."""
+"""Generators of workloads where there is no trace; each a module, each seeded."""

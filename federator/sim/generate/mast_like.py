@@ -1,4 +1,4 @@
-"""What might a fleet like the one of MAST live through? A scenario with the paper's percentiles.
+"""Generates a scenario like MAST's fleet, with the paper's percentiles.
 
 Regions of sites with GPU nodes in racks; tenants of the seven priority levels; workloads of one job
 each. Sized by parameters, so that small runs are possible. The same seed gives the same scenario.

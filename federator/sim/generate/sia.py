@@ -1,4 +1,4 @@
-"""What did SIA's authors replay to see what anticipation could be worth? Their synthetic workload.
+"""Generates the synthetic workload by which SIA's authors judged anticipation.
 
 Some queues of 8 GPUs each, bursts of jobs, two lengths of jobs, for three days; and eight variants
 that differ in one thing. Times are whole seconds. The same seed gives the same trace.

@@ -1,4 +1,4 @@
-"""Which jobs does a dump of Slurm's accounting tell of? Each once, with all of its attempts.
+"""Reads a dump of Slurm's accounting as jobs, each once, with all of its attempts.
 
 Slurm keeps a record for each stay of a job: one that was requeued, preempted or resized is there
 again with a new submission. Here they are one job: it came when it was first submitted, waited

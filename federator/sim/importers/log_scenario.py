@@ -1,4 +1,4 @@
-"""What did a daemon live through? Its event log as a scenario, to be lived through once more.
+"""Reads a daemon's event log as a scenario, to be replayed.
 
 A workload holds its nodes as long as the daemon's log says: from what led to its award (its own
 submission, or the end of another) to the news of its end. So the simulation sees each site with
@@ -109,15 +109,15 @@ def scenario_of_log(
         if story.award is None or not story.over_s or ledger.entries[id_].attempt != 1:
             raise InvalidRequest(f"workload {id_}: expected one award and an end in the log")
     _seen_before_bidding(list(stories.values()))
-    told = list(stories.values())
-    began_s = told[0].submitted.at_s if told else 0.0
+    ordered = list(stories.values())
+    began_s = ordered[0].submitted.at_s if ordered else 0.0
     scenario = Scenario(
         sites=sites,
         tenants=tenants,
-        arrivals=tuple(story.arrival(began_s) for story in told),
+        arrivals=tuple(story.arrival(began_s) for story in ordered),
     )
-    placements = tuple(Placement.of(story.award) for story in told if story.award is not None)
-    return LivedThrough(scenario, placements, all(story.is_prompt for story in told))
+    placements = tuple(Placement.of(story.award) for story in ordered if story.award is not None)
+    return LivedThrough(scenario, placements, all(story.is_prompt for story in ordered))
 
 
 def _seen_before_bidding(stories: Sequence[_Story]) -> None:

@@ -1,4 +1,4 @@
-"""What does a dump of Slurm's accounting hold? Its records, of text or JSON, all in one form.
+"""Reads the records of a dump of Slurm's accounting, text or JSON, in one form.
 
 Either ``sacct -X --parsable2 -o …``, columns in any order, others ignored, or ``sacct --json``, of
 Slurm 22.05 and later. A record is one stay of a job at its cluster: a job that was requeued has

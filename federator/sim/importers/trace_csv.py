@@ -1,4 +1,4 @@
-"""What do ``T.csv[.gz]`` and ``P.csv`` say? Read, checked, and every mistake named by its place."""
+"""Reads and checks ``T.csv[.gz]`` and ``P.csv``; every error names its place."""
 
 from __future__ import annotations
 

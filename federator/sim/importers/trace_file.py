@@ -1,4 +1,4 @@
-"""Of which kind is a file of jobs? Told by how it begins, whatever its name."""
+"""Detects the kind of a file of jobs by how it begins, whatever its name."""
 
 from __future__ import annotations
 

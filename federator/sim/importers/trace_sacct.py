@@ -1,4 +1,4 @@
-"""Which trace is a dump of Slurm's accounting? The jobs that ended and had GPUs, by partition.
+"""Makes a trace of a dump of Slurm's accounting: jobs that ended and had GPUs, by partition.
 
 Formats: ``sacct``; what a job is: ``history``. A pool is a partition, or ``cluster/partition``
 where the file of pools names it so. Components of a het job are jobs of their own, as each has a

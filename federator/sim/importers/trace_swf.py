@@ -1,4 +1,4 @@
-"""What does a log in the Standard Workload Format say? Its processors are taken for GPUs.
+"""Reads a log in the Standard Workload Format; its processors are taken for GPUs.
 
 The format is that of the Parallel Workloads Archive: 18 numbers a line, -1 for unknown, comments
 behind ``;``. Used are job number, submission, run time, processors (allocated, else requested),

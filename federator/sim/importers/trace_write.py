@@ -1,4 +1,4 @@
-"""How is a trace written down? As ``T.csv`` and ``P.csv``, which ``read_trace`` reads back."""
+"""Writes a trace as ``T.csv`` and ``P.csv``, which ``read_trace`` reads back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has changed? An admin's history beside what it would have been, by tenant, site and job.
+"""Compares an admin's history with its replay, by tenant, site and job.
 
 Waits count to the first start, whatever happens then. Before and after are about the same
 workloads and the same span of time: from the first that came to the last that ended before.
@@ -14,9 +14,9 @@ from typing import IO
 from msgspec import Struct
 
 from federator.model.workload import SiteName
-from federator.sim.importers.past_workload import PastWorkload
+from federator.sim.importers.whatif_workload import PastWorkload
 from federator.sim.report.summary import LeftOutJob, Spread, spread
-from federator.sim.scenario import Arrival, Life
+from federator.sim.scenario import Arrival, JobTrace
 from federator.sim.whatif import WhatIf
 
 JOB_COLUMNS = (
@@ -91,7 +91,7 @@ class _Fate:
 
     past: PastWorkload
     arrival: Arrival
-    life: Life
+    life: JobTrace
     begin_s: int
 
     @property
@@ -136,7 +136,7 @@ class _Fate:
         )
 
 
-def compare(question: WhatIf, lives: Sequence[Life], policy: str, seed: int) -> BeforeAfter:
+def compare(question: WhatIf, lives: Sequence[JobTrace], policy: str, seed: int) -> BeforeAfter:
     """Put the lives of a simulation beside what has happened."""
     fates = _fates(question, lives)
     gpus_of = {site.name: site.gpus for site in question.scenario.sites}
@@ -165,7 +165,7 @@ def compare(question: WhatIf, lives: Sequence[Life], policy: str, seed: int) -> 
     )
 
 
-def _fates(question: WhatIf, lives: Sequence[Life]) -> list[_Fate]:
+def _fates(question: WhatIf, lives: Sequence[JobTrace]) -> list[_Fate]:
     parts = zip(question.history.workloads, question.scenario.arrivals, lives, strict=True)
     return [
         _Fate(past=past, arrival=arrival, life=life, begin_s=question.begin_s)
@@ -232,7 +232,7 @@ def _share(held_gpu_s: float, gpus: int, span: tuple[int, int]) -> float:
     return held_gpu_s / all_gpu_s if all_gpu_s else 0.0
 
 
-def write_fates(question: WhatIf, lives: Sequence[Life], file: IO[str]) -> None:
+def write_fates(question: WhatIf, lives: Sequence[JobTrace], file: IO[str]) -> None:
     """Write as CSV what became of each workload, in the order in which they came."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(JOB_COLUMNS)

@@ -1,4 +1,4 @@
-"""Where does the fate of each job go? A CSV file, or a Parquet one if its name says so."""
+"""Writes one row for each job: a CSV file, or a Parquet one if its name says so."""
 
 from __future__ import annotations
 

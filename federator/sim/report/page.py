@@ -1,4 +1,4 @@
-"""How does a result become a page? One HTML file with its plots and tables, and nothing to fetch.
+"""Makes one HTML file of a result, with its plots and tables, and nothing to fetch.
 
 The same result gives the same bytes: ids inside a plot come from a fixed salt, and no date, name
 of a machine, or version is written. Text may come from files that others wrote: it is escaped.

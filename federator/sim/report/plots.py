@@ -1,4 +1,4 @@
-"""How is a plot drawn? As SVG text with matplotlib, the same bytes for the same table."""
+"""Draws plots as SVG text with matplotlib: the same bytes for the same table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How did a replay go? Waits, completion times and use, in all and by pool; and job by job.
+"""Sums a replay up: waits, completion times and use, in all, by pool and by job.
 
 For every policy alike: a job's ``jct`` is its end - its submission, its wait is ``jct`` - duration,
 that is all the time in which it did not run, also after a preemption.

@@ -1,4 +1,4 @@
-"""How is a history before and after shown on a page? Two tables, and the waits drawn."""
+"""Shows a history before and after on a page: two tables, and the waits drawn."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class FederationIds(Struct, frozen=True, kw_only=True):
 
     @property
     def default_output(self) -> str:
-        """Where the batch script writes unless ``--output`` says."""
+        """The file that the batch script writes unless ``--output`` says."""
         own = f"{self.array}_{self.index}" if self.array else str(self.workload)
         return f"slurm-{own}.out"
 
@@ -140,7 +140,7 @@ def _patterns(options: Options, ids: FederationIds) -> dict[str, str]:
 
 
 def _as_opened(pattern: str, ids: FederationIds, words: Mapping[str, str]) -> str:
-    """The name that Slurm makes of a pattern, with ``words`` for what is no number of ours.
+    """The name that Slurm makes of a pattern, with ``text`` for what is no number of ours.
 
     What is in neither stays as it is, or becomes ``UNKNOWN`` if that is one of the words.
     """
@@ -167,14 +167,14 @@ def names_its_dir(submission: Submission) -> bool:
 
 
 def working_dir(submission: Submission, component: int = 0) -> str:
-    """Where a component was submitted from, or its ``--chdir`` seen from there."""
+    """The folder that a component was submitted from, or its ``--chdir`` seen from there."""
     options = submission.components[component]
     chosen = [option.value for option in options if option.name == "chdir" and option.value]
     return posixpath.join(submission.work_dir, *chosen[-1:])
 
 
 def file_options(options: Options, ids: FederationIds, attempt: int) -> list[tuple[str, str]]:
-    """What to say of a job's files beyond its own options.
+    """The options of a job's files that sbatch needs beyond the job's own.
 
     From the second attempt on its output is appended to, as an earlier one has written there.
     """

@@ -65,7 +65,7 @@ _WRAP_MARK: Final = "# This script was created by sbatch --wrap."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpreted:
-    """What the federation plans with; the rest of the submission is for the site."""
+    """The values that the federation plans with; the rest of the submission is for the site."""
 
     jobs: tuple[Job, ...]
     name: str

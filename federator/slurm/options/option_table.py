@@ -1,4 +1,4 @@
-"""Which options does sbatch know, and what does the federation do with each?
+"""The options that sbatch has, and what the federation does with each.
 
 The union of Slurm 22.05.8, 24.11.5 and 26.05.5, read from the programs themselves: names from
 getopt's own list of possibilities, arity from its complaints. Where generations differ the wider
@@ -19,7 +19,7 @@ class Arity(Enum):
 
 
 class Treatment(Enum):
-    """Who acts on an option."""
+    """The program that acts on an option."""
 
     READ = "read"  # the federation plans with it; the site gets it too unless the plan replaces it
     PASSED = "passed"  # the site's sbatch alone judges it, on the planned nodes

@@ -1,4 +1,4 @@
-"""Which options did the researcher give, on the command line, in environment and script?
+"""Reads the options that the user gave on the command line, in environment and script.
 
 Text in, ``Option`` values in canonical long form out. What the options mean is for ``interpret``;
 which exist is in ``option_table``. Observed on sbatch 22.05, 24.11 and 26.05:

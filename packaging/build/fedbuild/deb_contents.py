@@ -1,4 +1,4 @@
-"""What is in each of the Debian packages? Files, links and control data, as values.
+"""The contents of the Debian packages: files, links and control data, as values.
 
 ``debs`` makes packages of them. What is Debian's alone (control, maintainer scripts) is in
 packaging/deb; paths below /opt/federator are those of an installation by hand, docs/packaging.md.

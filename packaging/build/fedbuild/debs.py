@@ -1,4 +1,4 @@
-"""How are the Debian packages made? In a container of the release that they are for.
+"""Makes the Debian packages, each in a container of the release that it is for.
 
 A package is kept under a digest of all that goes into it, and so built once per content. Libraries
 are fetched on the host, as for the sites' images. Nothing is fetched when a package is installed.
@@ -74,7 +74,7 @@ def make(site: SiteLayout, state: StateDir, progress: Progress) -> list[DebPacka
 
 
 def copy_to(folder: Path, site: SiteLayout, made: Sequence[DebPackage]) -> list[Path]:
-    """Copy packages to ``folder``/SUITE as NAME.deb."""
+    """Copy packages to ``write``/SUITE as NAME.deb."""
     target = folder / site.suite
     target.mkdir(parents=True, exist_ok=True)
     return [Path(shutil.copy2(one.path, target / f"{one.name}.deb")) for one in made]

@@ -1,4 +1,4 @@
-"""How does the working tree become a wheel, and what is in it?"""
+"""Builds the wheel of the working tree, and lists what is in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from federator.share import TREES
+from federator.data_files import TREES
 from federator.testbed.archive import ArchivedFile
 from federator.testbed.commands import run
 from federator.testbed.layout import REPOSITORY
@@ -20,7 +20,7 @@ _LEFT_OUT: Final = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info")
 
 
 def build(folder: Path) -> Path:
-    """Build the project's wheel into ``folder`` and return its path.
+    """Build the project's wheel into ``write`` and return its path.
 
     Raises:
         FederatorError: the build failed; the message ends with its output.

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from federator.agent.base import Seen
-from federator.agent.journal import Journal, Mark, Step
+from federator.agent.base import CheckpointStatus
+from federator.agent.journal import Journal, JournalMark, JournalStep
 from federator.faults.slurm import SimulatedJob
 from federator.model.site import AttemptReport, Leave, SiteJobState
 from federator.wire.agent_protocol import (
@@ -179,7 +179,7 @@ def test_what_was_seen_to_live_after_it_was_told_has_ended_after_that(
 def test_a_cancel_in_the_grace_is_remembered_beyond_it(daemon: Daemon) -> None:
     """The queue may be lost before it hears how the job ended."""
     Journal(daemon.folder, 0.0).put(
-        attempt(), Mark(step=Step.JOB, user="ada", at_s=daemon.clock(), job_id=101)
+        attempt(), JournalMark(step=JournalStep.JOB, user="ada", at_s=daemon.clock(), job_id=101)
     )
 
     def cancels(at_s: float) -> None:
@@ -222,7 +222,7 @@ def test_an_attempt_that_the_site_does_not_know_is_gone(daemon: Daemon) -> None:
 def test_one_that_says_it_has_saved_is_ended_at_once(daemon: Daemon) -> None:
     def saves(at_s: float) -> None:
         if 30.0 <= at_s < 31.0:
-            daemon.site.seen[attempt()] = Seen(acked_at_s=daemon.clock())
+            daemon.site.seen[attempt()] = CheckpointStatus(acked_at_s=daemon.clock())
 
     report, took_s = seen_off(daemon, saves)
     assert 30.0 <= took_s < 33.0
@@ -251,7 +251,7 @@ def test_how_it_leaves_tells_whether_it_has_saved(
 
 def test_the_last_periodic_checkpoint_counts_where_it_did_not_save(daemon: Daemon) -> None:
     checkpointed_s = daemon.clock() - 50.0
-    daemon.site.seen[attempt()] = Seen(checkpointed_at_s=checkpointed_s)
+    daemon.site.seen[attempt()] = CheckpointStatus(checkpointed_at_s=checkpointed_s)
     report, _ = seen_off(daemon)
     assert leave_of(report).saved_at_s == checkpointed_s
     assert not leave_of(report).saved

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from federator.agent.acts import AT_ONCE
-from federator.agent.base import Seen
+from federator.agent.base import CheckpointStatus
 from federator.errors import SiteRefused
 from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 from federator.model.site import SiteJobState
@@ -74,14 +74,14 @@ def all_seen_off(
 
 
 def telling_hangs(daemon: Daemon, whose: str) -> None:
-    real = daemon.site.tell
+    real = daemon.site.notify
 
     async def tell(order: PreemptOrder, deadline_s: float) -> None:
         if order.user == whose:
             await asyncio.sleep(HANGS_S)
         await real(order, deadline_s)
 
-    daemon.site.tell = tell  # type: ignore[method-assign]
+    daemon.site.notify = tell  # type: ignore[method-assign]
 
 
 # ---- folders that do not answer ----
@@ -113,18 +113,18 @@ def test_hung_folders_of_one_user_do_not_keep_another_past_the_deadline(daemon: 
 
 
 def test_a_look_that_hangs_does_not_delay_what_another_user_says(daemon: Daemon) -> None:
-    real = daemon.site.look
+    real = daemon.site.read_checkpoint_status
 
-    async def look(user: str, told: list[PreemptOrder]) -> list[Seen]:
+    async def look(user: str, told: list[PreemptOrder]) -> list[CheckpointStatus]:
         if user == "bob":
             await asyncio.sleep(HANGS_S)
         return await real(user, told)
 
     def saves(at_s: float) -> None:
         if 20.0 <= at_s < 21.0:
-            daemon.site.seen[attempt(1)] = Seen(acked_at_s=daemon.clock())
+            daemon.site.seen[attempt(1)] = CheckpointStatus(acked_at_s=daemon.clock())
 
-    daemon.site.look = look  # type: ignore[assignment, method-assign]
+    daemon.site.read_checkpoint_status = look  # type: ignore[assignment, method-assign]
     bobs_s, adas_s = all_seen_off(daemon, ["bob", "ada"], saves)
     assert 20.0 <= adas_s < 23.0
     assert bobs_s <= GRACE_S
@@ -206,7 +206,7 @@ def test_an_answer_counts_from_when_it_is_seen_whatever_the_file_server_thinks(
 
     def saves(at_s: float) -> None:
         if 30.0 <= at_s < 31.0:
-            daemon.site.seen[attempt()] = Seen(acked_at_s=daemon.clock() + skew_s)
+            daemon.site.seen[attempt()] = CheckpointStatus(acked_at_s=daemon.clock() + skew_s)
 
     report, took_s = seen_off(daemon, saves)
     assert 30.0 <= took_s < 33.0
@@ -224,9 +224,9 @@ def test_an_answer_that_is_seen_before_the_signal_got_through_ends_it_at_once(
 
     def saves(at_s: float) -> None:
         if 10.0 <= at_s < 11.0:
-            daemon.site.seen[attempt()] = Seen(acked_at_s=daemon.clock())
+            daemon.site.seen[attempt()] = CheckpointStatus(acked_at_s=daemon.clock())
 
-    daemon.site.tell = tell  # type: ignore[method-assign]
+    daemon.site.notify = tell  # type: ignore[method-assign]
     report, took_s = seen_off(daemon, saves)
     assert 10.0 <= took_s < 13.0
     assert leave_of(report).saved

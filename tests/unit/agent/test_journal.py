@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from federator.agent.base import Launched
-from federator.agent.greeting import take_over
-from federator.agent.journal import KEEP_S, Journal, Mark, OtherLog, Served, Step
+from federator.agent.handshake import take_over
+from federator.agent.journal import KEEP_S, Journal, JournalMark, JournalStep, OtherLog, Served
 from federator.errors import StaleState
 from tests.fakes.build import attempt
 
 HOLDER = """
 import asyncio, signal, sys
 from pathlib import Path
-from federator.agent.greeting import take_over
+from federator.agent.handshake import take_over
 async def hold():
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
@@ -37,12 +37,14 @@ def journal(folder: Path, now_s: float = 1000.0) -> Journal:
 def test_the_last_word_on_an_attempt_survives_a_restart(tmp_path: Path) -> None:
     first = journal(tmp_path)
     assert first.index.get(attempt()) is None
-    first.put(attempt(), Mark(step=Step.INTENT, user="ada", at_s=900.0))
-    first.put(attempt(), Mark(step=Step.JOB, user="ada", at_s=901.0, job_id=7))
-    first.put(attempt(1), Mark(step=Step.VOID, user="ada", at_s=902.0))
+    first.put(attempt(), JournalMark(step=JournalStep.INTENT, user="ada", at_s=900.0))
+    first.put(attempt(), JournalMark(step=JournalStep.JOB, user="ada", at_s=901.0, job_id=7))
+    first.put(attempt(1), JournalMark(step=JournalStep.VOID, user="ada", at_s=902.0))
     again = journal(tmp_path)
-    assert again.index.get(attempt()) == Mark(step=Step.JOB, user="ada", at_s=901.0, job_id=7)
-    assert again.index.get(attempt(1)) == Mark(step=Step.VOID, user="ada", at_s=902.0)
+    assert again.index.get(attempt()) == JournalMark(
+        step=JournalStep.JOB, user="ada", at_s=901.0, job_id=7
+    )
+    assert again.index.get(attempt(1)) == JournalMark(step=JournalStep.VOID, user="ada", at_s=902.0)
 
 
 @pytest.mark.parametrize("bobs_at_s", [902.0, 302.0], ids=["later", "the clock was set back"])
@@ -50,12 +52,15 @@ def test_jobs_are_known_by_their_ids_too_and_the_last_one_counts(
     tmp_path: Path, bobs_at_s: float
 ) -> None:
     first = journal(tmp_path)
-    first.put(attempt(1), Mark(step=Step.INTENT, user="bob", at_s=bobs_at_s))
-    first.put(attempt(), Mark(step=Step.INTENT, user="ada", at_s=900.0))
+    first.put(attempt(1), JournalMark(step=JournalStep.INTENT, user="bob", at_s=bobs_at_s))
+    first.put(attempt(), JournalMark(step=JournalStep.INTENT, user="ada", at_s=900.0))
     assert first.index.launched == {}
-    first.put(attempt(), Mark(step=Step.JOB, user="ada", at_s=901.0, job_id=7))
-    first.put(attempt(1), Mark(step=Step.JOB, user="bob", at_s=bobs_at_s, job_id=7))
-    first.put(attempt(), Mark(step=Step.JOB, user="ada", at_s=901.0, job_id=7, cancelled=True))
+    first.put(attempt(), JournalMark(step=JournalStep.JOB, user="ada", at_s=901.0, job_id=7))
+    first.put(attempt(1), JournalMark(step=JournalStep.JOB, user="bob", at_s=bobs_at_s, job_id=7))
+    first.put(
+        attempt(),
+        JournalMark(step=JournalStep.JOB, user="ada", at_s=901.0, job_id=7, cancelled=True),
+    )
     for each in (first, journal(tmp_path), journal(tmp_path)):
         assert each.index.launched == {7: Launched(attempt=attempt(1), user="bob", at_s=bobs_at_s)}
 
@@ -66,19 +71,23 @@ def test_what_is_found_late_takes_no_id_from_a_job_that_was_noted_since(
 ) -> None:
     """The first job had the id before slurmctld lost its state: by its lease, or by accounts."""
     first = journal(tmp_path)
-    first.put(attempt(), Mark(step=Step.INTENT, user="ada", at_s=900.0))
-    first.put(attempt(1), Mark(step=Step.INTENT, user="ada", at_s=910.0))
-    first.put(attempt(1), Mark(step=Step.JOB, user="ada", at_s=911.0, job_id=7))
-    first.put(attempt(), Mark(step=Step.JOB, user="ada", at_s=945.0, job_id=7, late=late))
+    first.put(attempt(), JournalMark(step=JournalStep.INTENT, user="ada", at_s=900.0))
+    first.put(attempt(1), JournalMark(step=JournalStep.INTENT, user="ada", at_s=910.0))
+    first.put(attempt(1), JournalMark(step=JournalStep.JOB, user="ada", at_s=911.0, job_id=7))
+    first.put(
+        attempt(), JournalMark(step=JournalStep.JOB, user="ada", at_s=945.0, job_id=7, late=late)
+    )
     for each in (first, journal(tmp_path), journal(tmp_path)):
         assert each.index.launched[7].attempt == attempt(owner)
 
 
 def test_what_is_found_late_takes_its_id_from_a_job_that_was_noted_before(tmp_path: Path) -> None:
     first = journal(tmp_path)
-    first.put(attempt(1), Mark(step=Step.JOB, user="ada", at_s=911.0, job_id=7))
-    first.put(attempt(), Mark(step=Step.INTENT, user="ada", at_s=920.0))
-    first.put(attempt(), Mark(step=Step.JOB, user="ada", at_s=965.0, job_id=7, late=True))
+    first.put(attempt(1), JournalMark(step=JournalStep.JOB, user="ada", at_s=911.0, job_id=7))
+    first.put(attempt(), JournalMark(step=JournalStep.INTENT, user="ada", at_s=920.0))
+    first.put(
+        attempt(), JournalMark(step=JournalStep.JOB, user="ada", at_s=965.0, job_id=7, late=True)
+    )
     for each in (first, journal(tmp_path), journal(tmp_path)):
         assert each.index.launched[7].attempt == attempt()
 
@@ -86,9 +95,9 @@ def test_what_is_found_late_takes_its_id_from_a_job_that_was_noted_before(tmp_pa
 def test_whose_job_is_not_known_yet_is_told(tmp_path: Path) -> None:
     first = journal(tmp_path)
     for number in range(3):
-        first.put(attempt(number), Mark(step=Step.INTENT, user="ada", at_s=900.0))
-    first.put(attempt(1), Mark(step=Step.JOB, user="ada", at_s=901.0, job_id=7))
-    first.put(attempt(2), Mark(step=Step.VOID, user="ada", at_s=902.0))
+        first.put(attempt(number), JournalMark(step=JournalStep.INTENT, user="ada", at_s=900.0))
+    first.put(attempt(1), JournalMark(step=JournalStep.JOB, user="ada", at_s=901.0, job_id=7))
+    first.put(attempt(2), JournalMark(step=JournalStep.VOID, user="ada", at_s=902.0))
     for each in (first, journal(tmp_path)):
         assert set(each.index.begun) == {attempt()}
 
@@ -105,20 +114,24 @@ TORN = (
 
 @pytest.mark.parametrize("torn", TORN)
 def test_a_torn_line_costs_only_itself(tmp_path: Path, torn: bytes) -> None:
-    journal(tmp_path).put(attempt(), Mark(step=Step.JOB, user="ada", at_s=900.0, job_id=7))
+    journal(tmp_path).put(
+        attempt(), JournalMark(step=JournalStep.JOB, user="ada", at_s=900.0, job_id=7)
+    )
     with (tmp_path / "journal").open("ab") as file:
         file.write(torn)
     again = journal(tmp_path)
-    again.put(attempt(1), Mark(step=Step.VOID, user="ada", at_s=901.0))
+    again.put(attempt(1), JournalMark(step=JournalStep.VOID, user="ada", at_s=901.0))
     last = journal(tmp_path)
-    assert last.index.get(attempt()) == Mark(step=Step.JOB, user="ada", at_s=900.0, job_id=7)
-    assert last.index.get(attempt(1)) == Mark(step=Step.VOID, user="ada", at_s=901.0)
+    assert last.index.get(attempt()) == JournalMark(
+        step=JournalStep.JOB, user="ada", at_s=900.0, job_id=7
+    )
+    assert last.index.get(attempt(1)) == JournalMark(step=JournalStep.VOID, user="ada", at_s=901.0)
 
 
 def test_marks_are_dropped_only_when_they_are_old(tmp_path: Path) -> None:
     first = journal(tmp_path)
-    first.put(attempt(), Mark(step=Step.VOID, user="ada", at_s=0.0))
-    first.put(attempt(1), Mark(step=Step.VOID, user="ada", at_s=10.0))
+    first.put(attempt(), JournalMark(step=JournalStep.VOID, user="ada", at_s=0.0))
+    first.put(attempt(1), JournalMark(step=JournalStep.VOID, user="ada", at_s=10.0))
     later = journal(tmp_path, now_s=KEEP_S + 5.0)
     assert later.index.get(attempt()) is None
     assert later.index.get(attempt(1)) is not None
@@ -127,7 +140,7 @@ def test_marks_are_dropped_only_when_they_are_old(tmp_path: Path) -> None:
 def test_reopening_keeps_one_line_for_each_attempt(tmp_path: Path) -> None:
     first = journal(tmp_path)
     for at_s in (1.0, 2.0, 3.0):
-        first.put(attempt(), Mark(step=Step.INTENT, user="ada", at_s=at_s))
+        first.put(attempt(), JournalMark(step=JournalStep.INTENT, user="ada", at_s=at_s))
     journal(tmp_path)
     assert len((tmp_path / "journal").read_text().splitlines()) == 1
 
@@ -219,8 +232,8 @@ def test_a_mark_that_was_written_only_in_part_is_an_error(
     with monkeypatch.context() as patched:
         patched.setattr("os.write", lambda file, data: whole(file, data[:10]))
         with pytest.raises(OSError, match="No space left"):
-            kept.put(attempt(1), Mark(step=Step.VOID, user="ada", at_s=0.0))
-    kept.put(attempt(2), Mark(step=Step.VOID, user="ada", at_s=0.0))
+            kept.put(attempt(1), JournalMark(step=JournalStep.VOID, user="ada", at_s=0.0))
+    kept.put(attempt(2), JournalMark(step=JournalStep.VOID, user="ada", at_s=0.0))
     again = journal(tmp_path)
     assert again.index.get(attempt(1)) is None
     assert again.index.get(attempt(2)) is not None  # the torn line has swallowed nothing

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from federator.agent.acts import LOOK_TAKES_S
-from federator.agent.base import Seen
+from federator.agent.base import CheckpointStatus
 from federator.agent.folders import SAVES_EVERY_S as EVERY_S
-from federator.agent.folders import LastSaves
-from federator.agent.journal import Journal, Mark, Step
+from federator.agent.folders import CheckpointTimes
+from federator.agent.journal import Journal, JournalMark, JournalStep
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.site import AttemptReport, Leave, RunningJob, SiteJobState, VictimTerms
 from federator.wire.agent_protocol import Ask, Report, SnapshotAsk, SnapshotTaken, unpacked
@@ -23,24 +23,24 @@ SAVED_AT_S = 77.0
 
 
 class Rig:
-    """One ``LastSaves``; ``sweep`` is what an agent does with it."""
+    """One ``CheckpointTimes``; ``sweep`` is what an agent does with it."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = VirtualClock()
         self.site = LookedSite(self.clock)
         self._agent = PartOfAgent(folder, self.site, self.clock)
-        self._saves = LastSaves(self._agent.memory)
+        self._saves = CheckpointTimes(self._agent.memory)
 
     def launched(self, number: int, user: str = "ada", folder: str = "/c") -> None:
-        mark = Mark(
-            step=Step.JOB,
+        mark = JournalMark(
+            step=JournalStep.JOB,
             at_s=self.clock(),
             user=user,
             job_id=100 + number,
             checkpoint_dir=folder and f"{folder}/{number}",
         )
         self._agent.journal.put(attempt(number), mark)
-        self.site.seen[attempt(number)] = Seen(checkpointed_at_s=SAVED_AT_S)
+        self.site.seen[attempt(number)] = CheckpointStatus(checkpointed_at_s=SAVED_AT_S)
 
     def run(self, script: Callable[[], Awaitable[None]]) -> None:
         async def to_the_end() -> None:
@@ -92,7 +92,7 @@ def test_a_save_is_known_from_the_next_sweep_on_and_looked_for_each_minute(rig: 
         assert rig.sweep(runs(1)) == [0.0]
         await asyncio.sleep(1.0)
         assert rig.sweep(runs(1)) == [SAVED_AT_S]
-        rig.site.seen[attempt(1)] = Seen(checkpointed_at_s=SAVED_AT_S + 30.0)
+        rig.site.seen[attempt(1)] = CheckpointStatus(checkpointed_at_s=SAVED_AT_S + 30.0)
         await asyncio.sleep(EVERY_S - 10.0)
         assert rig.sweep(runs(1)) == [SAVED_AT_S]
         assert len(rig.site.looks) == 1
@@ -154,11 +154,17 @@ def test_a_folder_that_does_not_answer_is_asked_again_a_minute_later(
 def test_an_agent_bids_with_the_saves_of_those_that_it_may_evict(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path)
     job_id = daemon.slurm.submit(attempt(), "ada", plan_on("a1"))
-    daemon.site.seen[attempt()] = Seen(checkpointed_at_s=SAVED_AT_S)
+    daemon.site.seen[attempt()] = CheckpointStatus(checkpointed_at_s=SAVED_AT_S)
     journal = Journal(tmp_path, daemon.clock())
     journal.put(
         attempt(),
-        Mark(step=Step.JOB, at_s=daemon.clock(), user="ada", job_id=job_id, checkpoint_dir="/c/1"),
+        JournalMark(
+            step=JournalStep.JOB,
+            at_s=daemon.clock(),
+            user="ada",
+            job_id=job_id,
+            checkpoint_dir="/c/1",
+        ),
     )
     del journal  # the agent's lock
 

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from federator.agent.acts import AT_ONCE, LOOK_TAKES_S
-from federator.agent.base import Seen
+from federator.agent.base import CheckpointStatus
 from federator.agent.folders import LateCheckpoints
-from federator.agent.journal import Mark, Step
+from federator.agent.journal import JournalMark, JournalStep
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.site import AttemptReport, SiteJobState
 from federator.wire.agent_protocol import LaunchAccepted, PreemptOrder, Report
@@ -39,15 +39,15 @@ class Rig:
 
     def launched(self, number: int, user: str = "ada", folder: str = "/c") -> None:
         """An attempt that has saved at its site, if it has a folder."""
-        mark = Mark(
-            step=Step.JOB,
+        mark = JournalMark(
+            step=JournalStep.JOB,
             at_s=self.clock(),
             user=user,
             job_id=100 + number,
             checkpoint_dir=folder and f"{folder}/{number}",
         )
         self._agent.journal.put(attempt(number), mark)
-        self.site.seen[attempt(number)] = Seen(checkpointed_at_s=SAVED_AT_S)
+        self.site.seen[attempt(number)] = CheckpointStatus(checkpointed_at_s=SAVED_AT_S)
 
     def saved(self, *reports: AttemptReport) -> list[float]:
         """What is known of each after one more sweep."""
@@ -109,7 +109,7 @@ def test_one_that_is_put_back_again_is_looked_at_again(rig: Rig) -> None:
     rig.launched(1)
     rig.site.seen.clear()
     assert rig.saved(report(1, PUT_BACK, restarts=1)) == [0.0]
-    rig.site.seen[attempt(1)] = Seen(checkpointed_at_s=SAVED_AT_S)
+    rig.site.seen[attempt(1)] = CheckpointStatus(checkpointed_at_s=SAVED_AT_S)
     assert rig.saved(report(1, SiteJobState.RUNNING, restarts=1)) == [0.0]
     assert rig.saved(report(1, PUT_BACK, restarts=2)) == [SAVED_AT_S]
     assert rig.saved(report(1, SiteJobState.NODE_FAIL, restarts=2)) == [SAVED_AT_S]
@@ -168,7 +168,7 @@ def last_told(daemon: Daemon) -> AttemptReport:
 async def launched_and_saved(daemon: Daemon) -> None:
     daemon.tell(msgspec.structs.replace(order(), checkpoint_dir="/c/1"))
     await daemon.wait_for(LaunchAccepted)
-    daemon.site.seen[attempt()] = Seen(checkpointed_at_s=SAVED_AT_S)
+    daemon.site.seen[attempt()] = CheckpointStatus(checkpointed_at_s=SAVED_AT_S)
     await asyncio.sleep(10.0)
 
 

@@ -11,19 +11,19 @@ import msgspec
 import pytest
 
 from federator.agent.journal import KEEP_S, Journal
-from federator.agent.kept_orders import KeptOrders
-from federator.agent.searching import INTENT_HORIZON_S
+from federator.agent.order_archive import OrderArchive
+from federator.agent.sbatch_search import INTENT_HORIZON_S
 from federator.model.site import AttemptReport, Leave, SiteJobState
 from federator.model.submission import Submission
 from federator.model.workload import AttemptId
 from federator.wire.agent_protocol import (
     CancelOrder,
-    Kept,
     LaunchAccepted,
     LaunchDeclined,
     PreemptOrder,
     RecoverAsk,
     RecoverDone,
+    RememberedAttempt,
     Report,
     SignalTo,
 )
@@ -37,7 +37,7 @@ def ended(number: int, state: SiteJobState = SiteJobState.COMPLETED) -> AttemptR
     return AttemptReport(attempt=attempt(number), user="ada", site_job_id=101 + number, state=state)
 
 
-async def told(daemon: Daemon, *attempts: AttemptId) -> dict[AttemptId, Kept]:
+async def told(daemon: Daemon, *attempts: AttemptId) -> dict[AttemptId, RememberedAttempt]:
     """Everything that the agent answers to one question."""
     before = len(daemon.heard(RecoverDone))
     daemon.tell(RecoverAsk(ask_id=7, attempts=attempts))
@@ -292,24 +292,24 @@ def test_an_attempt_that_slurm_has_is_not_submitted_again_though_the_journal_is_
 
 
 def test_orders_and_endings_survive_a_crash_in_the_middle_of_a_line(tmp_path: Path) -> None:
-    kept = KeptOrders(tmp_path, 1000.0)
+    kept = OrderArchive(tmp_path, 1000.0)
     kept.put(order(0, "a1"))
-    kept.note([ended(0, SiteJobState.FAILED)], 1000.0)
+    kept.record_ends([ended(0, SiteJobState.FAILED)], 1000.0)
     with (tmp_path / "ends").open("ab") as file:
         file.write(b'{"at_s":1000,"repo')
-    again = KeptOrders(tmp_path, 1001.0)
-    again.note([ended(1)], 1001.0)
-    assert KeptOrders(tmp_path, 1002.0).endings().keys() == {attempt(0), attempt(1)}
+    again = OrderArchive(tmp_path, 1001.0)
+    again.record_ends([ended(1)], 1001.0)
+    assert OrderArchive(tmp_path, 1002.0).ends().keys() == {attempt(0), attempt(1)}
     assert again.order(attempt(0)) == order(0, "a1")
 
 
 def test_the_submission_of_who_was_told_to_leave_is_kept(tmp_path: Path) -> None:
     """It may have saved and exited 0, and is started again then."""
-    kept = KeptOrders(tmp_path, 1000.0)
+    kept = OrderArchive(tmp_path, 1000.0)
     for number in range(2):
         kept.put(order(number, "a1"))
     left = replace(ended(0), leave=Leave(told_at_s=900.0))
-    kept.note([left, ended(1)], 1000.0)
+    kept.record_ends([left, ended(1)], 1000.0)
     orders = [kept.order(attempt(number)) for number in range(2)]
     assert [o.submission for o in orders if o is not None] == [
         submission(),
@@ -318,14 +318,14 @@ def test_the_submission_of_who_was_told_to_leave_is_kept(tmp_path: Path) -> None
 
 
 def test_nobody_reads_weeks_of_endings_for_one(tmp_path: Path) -> None:
-    kept = KeptOrders(tmp_path, 1000.0)
-    kept.note([ended(0), ended(1)], 1000.0)
+    kept = OrderArchive(tmp_path, 1000.0)
+    kept.record_ends([ended(0), ended(1)], 1000.0)
     (tmp_path / "ends").unlink()
-    assert kept.endings() == {attempt(0): ended(0), attempt(1): ended(1)}
+    assert kept.ends() == {attempt(0): ended(0), attempt(1): ended(1)}
 
 
 def test_a_later_attempt_takes_the_place_of_an_earlier_one(tmp_path: Path) -> None:
-    kept = KeptOrders(tmp_path, 1000.0)
+    kept = OrderArchive(tmp_path, 1000.0)
     kept.put(order(0, "a1"))
     second = replace(attempt(0), attempt=2)
     kept.put(msgspec.structs.replace(order(0, "a1"), attempt=second))
@@ -335,24 +335,24 @@ def test_a_later_attempt_takes_the_place_of_an_earlier_one(tmp_path: Path) -> No
 
 
 def test_what_is_old_is_dropped(tmp_path: Path) -> None:
-    kept = KeptOrders(tmp_path, 1000.0)
+    kept = OrderArchive(tmp_path, 1000.0)
     kept.put(order(0, "a1"))
-    kept.note([ended(0)], 1000.0)
+    kept.record_ends([ended(0)], 1000.0)
     written_s = (tmp_path / "orders" / "4294967296.1").stat().st_mtime
-    later = KeptOrders(tmp_path, written_s + KEEP_S + 1)
+    later = OrderArchive(tmp_path, written_s + KEEP_S + 1)
     assert later.order(attempt(0)) is None
-    assert not later.endings()
+    assert not later.ends()
 
 
 def test_others_cannot_read_what_users_submitted(tmp_path: Path) -> None:
-    KeptOrders(tmp_path, 1000.0).put(order(0, "a1"))
+    OrderArchive(tmp_path, 1000.0).put(order(0, "a1"))
     for path in (tmp_path / "orders", *(tmp_path / "orders").iterdir()):
         assert path.stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize("name", ["", "x", "1", "1.2.3", "-1.2"])
 def test_strange_files_among_the_orders_do_no_harm(tmp_path: Path, name: str) -> None:
-    KeptOrders(tmp_path, 1000.0)
+    OrderArchive(tmp_path, 1000.0)
     if name:
         (tmp_path / "orders" / name).write_text("?")
-    assert KeptOrders(tmp_path, 1000.0).order(attempt(0)) is None
+    assert OrderArchive(tmp_path, 1000.0).order(attempt(0)) is None

@@ -14,9 +14,9 @@ import pytest
 from federator.agent.acts import AT_ONCE
 from federator.agent.base import Missing
 from federator.agent.config import AgentConfig
-from federator.agent.journal import Journal, Mark, Step
+from federator.agent.journal import Journal, JournalMark, JournalStep
 from federator.agent.memory import SEEN_WITHIN_S
-from federator.agent.searching import INTENT_HORIZON_S
+from federator.agent.sbatch_search import INTENT_HORIZON_S
 from federator.errors import StaleState
 from federator.model.reason import ReasonCode, RefusalKind
 from federator.model.site import AttemptReport, NodeShare, SiteJobState
@@ -157,7 +157,9 @@ def test_a_lost_sbatch_reply_is_found_in_slurm_and_not_submitted_again(daemon: D
 
 
 def test_an_agent_that_died_in_sbatch_looks_the_attempt_up(daemon: Daemon, tmp_path: Path) -> None:
-    Journal(tmp_path, 0.0).put(attempt(), Mark(step=Step.INTENT, user="ada", at_s=daemon.clock()))
+    Journal(tmp_path, 0.0).put(
+        attempt(), JournalMark(step=JournalStep.INTENT, user="ada", at_s=daemon.clock())
+    )
     daemon.slurm.submit(attempt(), "ada", plan_on("a1"))
 
     async def script() -> None:
@@ -173,19 +175,21 @@ def test_a_job_that_a_dead_agent_had_not_heard_of_is_noted_as_soon_as_it_is_seen
     daemon: Daemon, tmp_path: Path
 ) -> None:
     """Without an order: its user may rename it before one comes."""
-    Journal(tmp_path, 0.0).put(attempt(), Mark(step=Step.INTENT, user="ada", at_s=daemon.clock()))
+    Journal(tmp_path, 0.0).put(
+        attempt(), JournalMark(step=JournalStep.INTENT, user="ada", at_s=daemon.clock())
+    )
     daemon.slurm.submit(attempt(), "ada", plan_on("a1"))
     daemon.serve(lambda: asyncio.sleep(1.0))
     mark = Journal(tmp_path, daemon.clock()).index.get(attempt())
     assert mark is not None
-    assert (mark.step, mark.job_id) == (Step.JOB, 101)
+    assert (mark.step, mark.job_id) == (JournalStep.JOB, 101)
 
 
 def test_a_job_of_another_user_with_the_same_comment_is_not_taken_for_the_attempt(
     daemon: Daemon, tmp_path: Path
 ) -> None:
     Journal(tmp_path, 0.0).put(
-        attempt(), Mark(step=Step.INTENT, user="ada", at_s=daemon.clock() - 3600.0)
+        attempt(), JournalMark(step=JournalStep.INTENT, user="ada", at_s=daemon.clock() - 3600.0)
     )
     daemon.slurm.submit(attempt(), "mallory", plan_on("a4"))
 
@@ -201,7 +205,7 @@ def test_what_was_begun_and_cannot_be_found_is_never_submitted_again(
     daemon: Daemon, tmp_path: Path
 ) -> None:
     """slurmctld may have lost a job that ran, or an sbatch may come late: another attempt goes."""
-    intent = Mark(step=Step.INTENT, user="ada", at_s=daemon.clock())
+    intent = JournalMark(step=JournalStep.INTENT, user="ada", at_s=daemon.clock())
     Journal(tmp_path, 0.0).put(attempt(), intent)
 
     async def script() -> None:
@@ -213,7 +217,7 @@ def test_what_was_begun_and_cannot_be_found_is_never_submitted_again(
     daemon.serve(script)
     mark = Journal(tmp_path, daemon.clock()).index.get(attempt())
     assert mark is not None
-    assert mark.step is Step.VOID
+    assert mark.step is JournalStep.VOID
 
 
 def test_an_order_that_never_reached_slurm_is_given_up_only_when_that_is_certain(
@@ -352,7 +356,7 @@ def test_a_cancel_of_what_a_dead_agent_submitted_and_slurm_forgot_tells_how_it_e
     daemon: Daemon,
 ) -> None:
     """The journal holds no job id, and no cancel can be made; sacct knows all the same."""
-    intent = Mark(step=Step.INTENT, user="ada", at_s=daemon.clock())
+    intent = JournalMark(step=JournalStep.INTENT, user="ada", at_s=daemon.clock())
     Journal(daemon.folder, 0.0).put(attempt(), intent)
     daemon.slurm.submit(attempt(), "ada", plan_on("a1"))
     daemon.slurm.end(attempt())
@@ -371,7 +375,7 @@ def test_a_cancel_of_what_a_dead_agent_submitted_and_slurm_forgot_tells_how_it_e
 
 def test_a_cancel_of_a_job_whose_id_has_come_again_ends_nobody_else(daemon: Daemon) -> None:
     """slurmctld has lost its state; an order repeated for the old job names its id."""
-    old = Mark(step=Step.JOB, user="ada", at_s=daemon.clock() - 3600.0, job_id=101)
+    old = JournalMark(step=JournalStep.JOB, user="ada", at_s=daemon.clock() - 3600.0, job_id=101)
     Journal(daemon.folder, 0.0).put(attempt(1), old)
 
     async def script() -> None:
@@ -715,7 +719,9 @@ def test_an_attempt_is_not_given_up_while_a_lease_of_it_cannot_be_removed(
 
     (folder / "leases").mkdir()
     (folder / "leases" / f"{attempt().workload}.1").write_text("{}")
-    Journal(daemon.folder, 0.0).put(attempt(), Mark(step=Step.INTENT, user="ada", at_s=0.0))
+    Journal(daemon.folder, 0.0).put(
+        attempt(), JournalMark(step=JournalStep.INTENT, user="ada", at_s=0.0)
+    )
     daemon.spool_hangs = True
     daemon.serve(look_again)
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from federator.agent import spool as spool_module
 from federator.agent import spool_folder
+from federator.agent.lease_wrapper import FOLDER
 from federator.agent.spool import (
     AGAIN_S,
     LEASES_AT_ONCE,
@@ -27,7 +28,6 @@ from federator.agent.spool import (
     admission_text,
 )
 from federator.agent.spool_folder import JUNK_AGE_S, TICKET_LASTS_S
-from federator.agent.starter import FOLDER
 from federator.errors import SiteUnavailable
 from federator.faults.clock import VirtualClock
 from federator.model.site import GpuModel

@@ -1,4 +1,4 @@
-"""Is it told which files Slurm could not open?"""
+"""Files that Slurm could not open are reported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from federator.agent import acts
 from federator.agent.base import SiteDriver
 from federator.agent.folders import ATTEMPTS_PER_LOOK, NOT_OPENED, UnopenedFiles
-from federator.agent.kept_orders import KeptOrders
+from federator.agent.order_archive import OrderArchive
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport, SiteJobState
@@ -66,13 +66,13 @@ def report(**changes: Any) -> AttemptReport:
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> KeptOrders:
-    found = KeptOrders(tmp_path, 0.0)
+def kept(tmp_path: Path) -> OrderArchive:
+    found = OrderArchive(tmp_path, 0.0)
     put(found, ATTEMPT, "ada")
     return found
 
 
-def put(kept: KeptOrders, attempt: AttemptId, user: str) -> None:
+def put(kept: OrderArchive, attempt: AttemptId, user: str) -> None:
     submission = Submission(
         components=((Option(name="output", value="/x/%j.out"),),), script="#!/bin/sh\n"
     )
@@ -88,7 +88,7 @@ def put(kept: KeptOrders, attempt: AttemptId, user: str) -> None:
     )
 
 
-def test_what_could_not_be_opened_is_looked_for_once(tmp_path: Path, kept: KeptOrders) -> None:
+def test_what_could_not_be_opened_is_looked_for_once(tmp_path: Path, kept: OrderArchive) -> None:
     site = Site()
     unopened = Rig(tmp_path, site)
     for _ in range(3):
@@ -107,7 +107,7 @@ def test_what_could_not_be_opened_is_looked_for_once(tmp_path: Path, kept: KeptO
     ],
 )
 def test_nobody_looks_at_files_of_what_ended_otherwise(
-    tmp_path: Path, kept: KeptOrders, other: dict[str, Any]
+    tmp_path: Path, kept: OrderArchive, other: dict[str, Any]
 ) -> None:
     site = Site()
     given = report(**other)
@@ -117,7 +117,7 @@ def test_nobody_looks_at_files_of_what_ended_otherwise(
 
 @pytest.mark.parametrize("error", [SiteRefused("no"), SiteUnavailable("no answer")])
 def test_a_site_that_does_not_say_delays_no_report(
-    tmp_path: Path, kept: KeptOrders, error: Exception
+    tmp_path: Path, kept: OrderArchive, error: Exception
 ) -> None:
     unopened = Rig(tmp_path, Site(error))
     assert asyncio.run(unopened.complete({ATTEMPT: report()})) == {ATTEMPT: report()}
@@ -130,7 +130,7 @@ def test_of_an_unknown_order_nothing_is_said(tmp_path: Path) -> None:
     assert ReasonCode.FILES.value == "FedFiles"
 
 
-def tasks(kept: KeptOrders, count: int, user: str, first: int) -> dict[AttemptId, AttemptReport]:
+def tasks(kept: OrderArchive, count: int, user: str, first: int) -> dict[AttemptId, AttemptReport]:
     attempts = [AttemptId(workload=WorkloadId(first + k), attempt=1) for k in range(count)]
     for attempt in attempts:
         put(kept, attempt, user)
@@ -143,7 +143,7 @@ def tasks(kept: KeptOrders, count: int, user: str, first: int) -> dict[AttemptId
 
 
 def test_a_whole_array_that_failed_at_once_is_looked_at_in_a_few_calls(
-    tmp_path: Path, kept: KeptOrders
+    tmp_path: Path, kept: OrderArchive
 ) -> None:
     site = Site()
     reports = tasks(kept, ATTEMPTS_PER_LOOK + 100, "ada", 100) | tasks(kept, 3, "bob", 9000)
@@ -153,7 +153,7 @@ def test_a_whole_array_that_failed_at_once_is_looked_at_in_a_few_calls(
 
 
 def test_a_user_whose_files_do_not_answer_keeps_no_words_from_others_for_good(
-    tmp_path: Path, kept: KeptOrders, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, kept: OrderArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acts, "LOOK_TAKES_S", 0.01)
     monkeypatch.setattr(acts, "AT_ONCE", {**acts.AT_ONCE, "inspect": 1})

@@ -1,4 +1,4 @@
-"""Was the daemon asked, or could it not be? A command must know which before it says anything."""
+"""A command knows whether the daemon was asked or could not be, before it says anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does ``federator explain`` tell the whole story of a workload, and only true things?"""
+"""``federator explain`` tells the whole story of a workload, and only true things."""
 
 from __future__ import annotations
 

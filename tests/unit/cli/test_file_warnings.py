@@ -1,4 +1,4 @@
-"""Is a file that cannot be opened said at submission, and nothing else?"""
+"""A file that cannot be opened is named at submission, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does fsbatch speak and exit like sbatch?"""
+"""fsbatch speaks and exits like sbatch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from federator.cli import client, fsbatch
 from federator.cli.client import NoAnswer
-from federator.cli.words import reason_text, refusal_text
+from federator.cli.text import reason_text, refusal_text
 from federator.errors import InvalidRequest, SiteUnavailable
 from federator.faults.clock import VirtualClock
 from federator.model.plan import Bid, JobPlan

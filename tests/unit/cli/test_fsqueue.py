@@ -1,4 +1,4 @@
-"""Does ``fsqueue --why`` ask for ranks, and say them before what the sites say?"""
+"""``fsqueue --why`` asks for ranks, and shows them before what the sites say."""
 
 from __future__ import annotations
 

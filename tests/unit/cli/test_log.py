@@ -19,7 +19,7 @@ from federator.cli import main as admin
 from federator.cli.log import log
 from federator.errors import DamagedLog, StoreError
 from federator.model.event import Changed, EpochBegan, LogRecord, Submitted, encode_event
-from federator.model.lifecycle import Happening
+from federator.model.lifecycle import WorkloadEvent
 from federator.model.workload import FIRST_WORKLOAD_ID, WorkloadId
 from federator.store.export import read_export
 from federator.store.sqlite import SqliteStore
@@ -32,7 +32,7 @@ EVENTS: tuple[LogRecord, ...] = (
         at_s=101.0, draft=draft(gang(1), time_limit_s=inf), first_id=FIRST_WORKLOAD_ID, key="a"
     ),
     Submitted(at_s=102.0, draft=draft(gang(2)), first_id=SECOND, key="b"),
-    Changed(at_s=103.0, workload=FIRST_WORKLOAD_ID, happening=Happening.CANCEL_ASKED, by="ada"),
+    Changed(at_s=103.0, workload=FIRST_WORKLOAD_ID, happening=WorkloadEvent.CANCEL_ASKED, by="ada"),
 )
 
 

@@ -1,4 +1,4 @@
-"""How does the daemon's process end? At once, with a status that says what to do."""
+"""The daemon's process ends at once, with a status that says what to do."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_daemon_that_lost_the_lead_ends_without_closing_anything_in_order(
 
     monkeypatch.setattr("os._exit", end)
     with pytest.raises(Ended):
-        asyncio.run(services._until_told(Failing()))  # type: ignore[arg-type]
+        asyncio.run(services._until_signalled(Failing()))  # type: ignore[arg-type]
     assert statuses == [os.EX_TEMPFAIL]
     assert capsys.readouterr().err == "federator: error: another daemon leads\n"
 

@@ -1,4 +1,4 @@
-"""Does ``federator tenants`` show every number where it belongs?"""
+"""``federator tenants`` shows every number where it belongs."""
 
 from __future__ import annotations
 

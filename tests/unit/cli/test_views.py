@@ -1,4 +1,4 @@
-"""Do fsqueue, fsinfo and fscancel show and ask what they should?"""
+"""fsqueue, fsinfo and fscancel show and ask what they should."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What are sites told of tenants, and when?"""
+"""Sites are sent the figures of tenants, when those have changed."""
 
 from __future__ import annotations
 
-from federator.daemon.admission import AGAIN_S, EVERY_S, AdmissionNews, admission_of
+from federator.daemon.admission import AGAIN_S, EVERY_S, AdmissionUpdates, admission_of
 from federator.model.tenant import Tenant
 from federator.wire.agent_protocol import TenantCap
 from tests.fakes.build import draft, gang, rack, tenant
@@ -36,7 +36,7 @@ def test_a_tenant_is_bound_by_the_least_limit_above_it_and_uses_what_those_below
 
 def test_sites_are_told_at_once_and_then_of_changes_but_not_often() -> None:
     f = fleet(tenant("vision", 8))
-    news = AdmissionNews(f.federation.ledger)
+    news = AdmissionUpdates(f.federation.ledger)
     at_s = f.clock.now_s
     assert news.due(at_s) is not None
     run(f, "vision")
@@ -49,7 +49,7 @@ def test_sites_are_told_at_once_and_then_of_changes_but_not_often() -> None:
 
 def test_what_has_not_changed_is_told_again_so_that_sites_know_it_to_be_true() -> None:
     f = fleet(tenant("vision", 8))
-    news = AdmissionNews(f.federation.ledger)
+    news = AdmissionUpdates(f.federation.ledger)
     at_s = f.clock.now_s
     first = news.due(at_s)
     assert news.due(at_s + AGAIN_S - 1.0) is None

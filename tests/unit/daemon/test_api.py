@@ -62,7 +62,7 @@ CONFIG = FederationConfig.model_validate(
 
 
 class Desk:
-    """An ``Api`` over a simulated federation; ``ask`` is a researcher's command at alpine."""
+    """An ``Api`` over a simulated federation; ``ask`` is a user's command at alpine."""
 
     def __init__(self, federation: Loopback | None = None) -> None:
         sites = {"alpine": rack("a", 2), "baker": rack("b", 2)}
@@ -413,7 +413,7 @@ def test_only_an_operator_sees_what_a_site_bids_on(desk: Desk) -> None:
     assert desk.refusal(SnapshotCall(site="alpine")) == (
         "ada is no operator, or not on the daemon's host"
     )
-    root = "root"  # at a site even root is a researcher
+    root = "root"  # at a site even root is a user
     assert "no operator" in desk.refusal(SnapshotCall(site="alpine"), root)
 
 

@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from federator.config import load_config
 from federator.daemon import compaction
-from federator.daemon.following import Follower
 from federator.daemon.links import SiteLink
+from federator.daemon.log_tailer import LogTailer
 from federator.daemon.loop import new_federation
 from federator.errors import LeadershipLost, NotCompacted, StoreError
 from federator.faults.clock import VirtualClock, run_virtual
@@ -48,8 +48,8 @@ class World:
         """What a daemon that started now would know."""
         path = self.folder / "federation.yaml"
         path.write_text(CONFIG)
-        follower = Follower(lambda: new_federation(load_config(path)), MemoryStore(self.log))
-        while not follower.read_on():
+        follower = LogTailer(lambda: new_federation(load_config(path)), MemoryStore(self.log))
+        while not follower.tail():
             pass
         return follower.federation.ledger
 

@@ -21,10 +21,10 @@ from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
     ClientCall,
     Hello,
-    Kept,
     Ping,
     Pong,
     RecoverDone,
+    RememberedAttempt,
     Report,
     SnapshotAsk,
     SnapshotTaken,
@@ -237,7 +237,7 @@ def test_a_call_of_a_researcher_is_answered_over_the_same_channel() -> None:
 
 
 def test_an_answer_that_comes_after_the_channel_broke_goes_to_nobody() -> None:
-    """The next agent counts its calls from one again: another researcher would get the answer."""
+    """The next agent counts its calls from one again: another user would get the answer."""
 
     class Late(Played):
         def take(self, call: ClientCall, origin: SiteName, answer: Callable[[Reply], None]) -> None:
@@ -364,7 +364,10 @@ def test_a_site_tells_only_of_attempts_that_it_was_asked_about() -> None:
         async def talk() -> None:
             await asyncio.sleep(1)
             played.link.ask_about((asked,))
-            kept = tuple(Kept(attempt=attempt, user="ada", void=True) for attempt in (asked, other))
+            kept = tuple(
+                RememberedAttempt(attempt=attempt, user="ada", void=True)
+                for attempt in (asked, other)
+            )
             for _ in range(2):
                 channel.say(RecoverDone(ask_id=0, kept=kept, last=True))
             await asyncio.sleep(1)

@@ -1,4 +1,4 @@
-"""What is told of evictions, to researchers and about tenants."""
+"""What is told of evictions, to users and about tenants."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from federator.model.workload import WorkloadId
 from federator.policies.mast import Mast
 from federator.sched.state.credit import CreditWeights
 from federator.sched.state.rules import Rules
-from federator.sched.state.saves import family_of
+from federator.sched.state.save_times import family_of
 from federator.wire.client_protocol import QueueCall
 from federator.wire.queue_rows import PreemptionRow
 from tests.fakes.build import draft, gang, rack, tenant

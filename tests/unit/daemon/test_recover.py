@@ -36,10 +36,10 @@ from federator.store.sqlite import SqliteStore
 from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
     Hello,
-    Kept,
     LaunchOrder,
     Origin,
     RecoverDone,
+    RememberedAttempt,
     Report,
 )
 from federator.wire.client_protocol import Message
@@ -280,14 +280,14 @@ def test_a_site_tells_in_parts(config: FederationConfig) -> None:
             workload=replace(told.workload, submission=empty), key=told.key, priority=told.priority
         ),
     )
-    kept = Kept(
+    kept = RememberedAttempt(
         attempt=told.attempt,
         user=told.user,
         site_job_id=told.site_job_id,
         order=order,
         report=told.report,
     )
-    other = Kept(attempt=replace(told.attempt, attempt=7), user="ada", void=True)
+    other = RememberedAttempt(attempt=replace(told.attempt, attempt=7), user="ada", void=True)
 
     async def asking() -> object:
         made = channel(

@@ -1,4 +1,4 @@
-"""Who has, uses, borrows and lends how much? Numbers worked out by hand."""
+"""The numbers of tenants, worked out by hand: has, uses, borrows and lends."""
 
 from __future__ import annotations
 

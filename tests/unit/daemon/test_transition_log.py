@@ -11,7 +11,7 @@ import pytest
 from federator.daemon.transition_log import LogLine, TransitionLog
 from federator.daemon.views import exit_code_of
 from federator.model.event import Changed
-from federator.model.lifecycle import Happening
+from federator.model.lifecycle import WorkloadEvent
 from federator.model.message import Command, Observation, Record
 from federator.model.reason import Reason, ReasonCode
 from federator.model.tenant import Allowance, Tenant
@@ -142,7 +142,7 @@ def test_one_that_is_lost_has_no_exit_code(fleet: Loopback) -> None:
     lost = Changed(
         workload=id_,
         attempt=ledger.entries[id_].attempt,
-        happening=Happening.LOST,
+        happening=WorkloadEvent.LOST,
         at_s=fleet.clock.now_s,
         ended_at_s=fleet.clock.now_s,
         reason=Reason(code=ReasonCode.LOST),

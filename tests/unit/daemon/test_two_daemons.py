@@ -319,7 +319,7 @@ def test_a_leader_that_cannot_reach_its_log_ends_with_its_lease(
 
 
 def test_the_socket_of_a_leader_on_the_same_host_is_left_to_it(tmp_path: Path) -> None:
-    """Two daemons with one configuration: researchers must go on reaching the one that leads."""
+    """Two daemons with one configuration: users must go on reaching the one that leads."""
     path = tmp_path / "federation.yaml"
     path.write_text(CONFIG)
     config, clock, log = load_config(path), VirtualClock(), MemoryLog(LEASE_S)

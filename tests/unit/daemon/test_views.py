@@ -1,4 +1,4 @@
-"""What researchers see of a workload and of a site."""
+"""What users see of a workload and of a site."""
 
 from __future__ import annotations
 

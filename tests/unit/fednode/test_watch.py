@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fednode import config, gpu_use, records, slurm_jobs, watch, watch_words
+from fednode import config, gpu_use, records, slurm_jobs, watch, watch_text
 from fednode.run import Ran
 from fednode.watch import Watch
 from fednode.watching import IDLE, ZOMBIE, Finding
@@ -337,18 +337,18 @@ def test_a_note_takes_the_place_of_an_earlier_one_and_leaves_the_users_words() -
     [(2, "2 s"), (119, "119 s"), (600, "10 min"), (7200, "2 h"), (7500, "2 h 5 min")],
 )
 def test_lengths_of_time_are_easy_to_read(seconds: float, words: str) -> None:
-    assert watch_words.duration(seconds) == words
+    assert watch_text.duration(seconds) == words
 
 
 def test_a_warning_says_what_was_seen_what_will_be_done_and_how_to_be_left_alone() -> None:
     record = records.from_environment(ENVIRON, 1.0)
-    line = watch_words.warning(record, Finding(ZOMBIE, 0.0, 600.0), "cancel", 1800, True)
+    line = watch_text.warning(record, Finding(ZOMBIE, 0.0, 600.0), "cancel", 1800, True)
     assert line == (
         "fed-watch: job 7 held GPU memory and computed nothing for 10 min on n1 (GPU 0,1). "
         "If this goes on for 30 min more, the job is cancelled. "
         'To be left alone: scontrol update jobid=7 comment="fed:5:1 fed-watch=off"'
     )
-    line = watch_words.warning(record, Finding(IDLE, 0.0, 7200.0), "none", 1800, True)
+    line = watch_text.warning(record, Finding(IDLE, 0.0, 7200.0), "none", 1800, True)
     assert line.endswith("Please end the job if it needs them no more.")
 
 

@@ -46,7 +46,7 @@ class Job:
         finding = watching.judge(self.quiet, self.policy)
         step = watching.step(finding, self.story, self.policy)
         done = step if self.delivered else NOTHING
-        self.story = watching.told(self.story, finding, done)
+        self.story = watching.after_notice(self.story, finding, done)
         if step != NOTHING:
             self.steps.append((self.now_s, step))
         return step

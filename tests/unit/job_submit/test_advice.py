@@ -1,4 +1,4 @@
-"""What is a user told who asks for a GPU by its name, and what becomes of the job?"""
+"""A user who asks for a GPU by its name is advised, and the job goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who gets into a partition that belongs to the federation?"""
+"""Only the federation's jobs get into a partition that belongs to it."""
 
 from __future__ import annotations
 

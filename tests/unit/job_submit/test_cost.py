@@ -1,4 +1,4 @@
-"""How much work can a user make of one job? It is done under slurmctld's locks."""
+"""One job makes a bounded amount of work, since it is done under slurmctld's locks."""
 
 from __future__ import annotations
 

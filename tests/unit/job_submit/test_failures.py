@@ -1,4 +1,4 @@
-"""When something of ours fails, do jobs go on? As the site has chosen; by default they do."""
+"""When something of ours fails, jobs go on as the site has chosen; by default they do."""
 
 from __future__ import annotations
 

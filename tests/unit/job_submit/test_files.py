@@ -1,4 +1,4 @@
-"""Are the Lua files Lua of every release, and does the manual show what they say?"""
+"""The Lua files are Lua of every release, and the manual shows what they say."""
 
 from __future__ import annotations
 

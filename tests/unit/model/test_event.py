@@ -16,7 +16,7 @@ from federator.model.event import (
     decode_event,
     encode_event,
 )
-from federator.model.lifecycle import Happening
+from federator.model.lifecycle import WorkloadEvent
 from federator.model.reason import Reason, ReasonCode
 from federator.model.score import Score
 from federator.model.submission import pack_submission, unpack_submission
@@ -29,14 +29,14 @@ EVENTS: list[LogRecord] = [
     Changed(
         at_s=4.0,
         workload=workload().id,
-        happening=Happening.DECLINED,
+        happening=WorkloadEvent.DECLINED,
         attempt=1,
         reason=Reason(code=ReasonCode.LAUNCH_REFUSED, detail="taken"),
     ),
     Changed(
         at_s=5.0,
         workload=workload().id,
-        happening=Happening.LIMIT_NEAR,
+        happening=WorkloadEvent.LIMIT_NEAR,
         attempt=1,
         reason=Reason(code=ReasonCode.TIME_LIMIT),
     ),

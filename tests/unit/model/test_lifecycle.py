@@ -9,8 +9,8 @@ from federator.model.lifecycle import (
     TERMINAL,
     TRANSITIONS,
     Effect,
-    Happening,
     InvalidTransition,
+    WorkloadEvent,
     WorkloadState,
     step,
 )
@@ -33,14 +33,14 @@ def reachable_from(start: WorkloadState) -> set[WorkloadState]:
 def test_any_live_workload_can_be_cancelled(state: WorkloadState) -> None:
     if state is WorkloadState.CANCELLING:
         return  # it is being cancelled
-    edge = step(state, Happening.CANCEL_ASKED)
+    edge = step(state, WorkloadEvent.CANCEL_ASKED)
     assert WorkloadState.CANCELLED in reachable_from(edge.to)
 
 
 @pytest.mark.parametrize("state", [s for s in WorkloadState if s in AT_SITE])
 def test_cancelling_what_a_site_may_hold_tells_the_site(state: WorkloadState) -> None:
     if state is not WorkloadState.CANCELLING:
-        assert Effect.CANCEL in step(state, Happening.CANCEL_ASKED).effects
+        assert Effect.CANCEL in step(state, WorkloadEvent.CANCEL_ASKED).effects
 
 
 def test_every_state_is_reachable() -> None:
@@ -52,8 +52,8 @@ def test_every_live_state_can_come_to_an_end(state: WorkloadState) -> None:
     assert reachable_from(state) & TERMINAL
 
 
-@pytest.mark.parametrize("happening", list(Happening))
-def test_every_happening_is_legal_somewhere(happening: Happening) -> None:
+@pytest.mark.parametrize("happening", list(WorkloadEvent))
+def test_every_happening_is_legal_somewhere(happening: WorkloadEvent) -> None:
     assert any(h is happening for _, h in TRANSITIONS)
 
 
@@ -64,7 +64,7 @@ def test_the_ends_are_slurms_ends() -> None:
 def test_only_an_award_sends_a_workload_to_a_site() -> None:
     for (state, happening), edge in TRANSITIONS.items():
         if state not in AT_SITE and edge.to in AT_SITE:
-            assert happening is Happening.AWARDED
+            assert happening is WorkloadEvent.AWARDED
             assert Effect.LAUNCH in edge.effects
 
 
@@ -79,16 +79,16 @@ def test_a_site_that_lost_a_launched_workload_ends_it(state: WorkloadState) -> N
     told_to_leave = state is WorkloadState.PREEMPTING  # so it comes back to the queue
     unknown_yet = state is WorkloadState.AWARDED  # ask the site
     if state in AT_SITE and not told_to_leave and not unknown_yet:
-        assert step(state, Happening.LOST).to in TERMINAL
+        assert step(state, WorkloadEvent.LOST).to in TERMINAL
 
 
 def test_an_unlisted_transition_names_state_happening_and_what_is_legal() -> None:
     with pytest.raises(InvalidTransition, match=r"'started' is not legal in PENDING.*'awarded'"):
-        step(WorkloadState.PENDING, Happening.STARTED)
+        step(WorkloadState.PENDING, WorkloadEvent.STARTED)
 
 
 @pytest.mark.parametrize("state", [s for s in WorkloadState if s in TERMINAL])
-@pytest.mark.parametrize("happening", list(Happening))
-def test_nothing_happens_after_the_end(state: WorkloadState, happening: Happening) -> None:
+@pytest.mark.parametrize("happening", list(WorkloadEvent))
+def test_nothing_happens_after_the_end(state: WorkloadState, happening: WorkloadEvent) -> None:
     with pytest.raises(InvalidTransition):
         step(state, happening)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from federator.model.event import Awarded, Changed, LogRecord, Submitted
-from federator.model.lifecycle import Happening
+from federator.model.lifecycle import WorkloadEvent
 from federator.model.tenant import Tenancy
 from federator.model.workload import FIRST_WORKLOAD_ID, WorkloadId
 from federator.policies.mast import Mast
@@ -37,7 +37,7 @@ def awarded(number: int, at_s: float, nodes: int = 1) -> Awarded:
 
 def cancelled(number: int, at_s: float) -> Changed:
     id_ = WorkloadId(FIRST_WORKLOAD_ID + number)
-    return Changed(at_s=at_s, workload=id_, happening=Happening.CANCEL_ASKED)
+    return Changed(at_s=at_s, workload=id_, happening=WorkloadEvent.CANCEL_ASKED)
 
 
 def order(ledger: Ledger, now_s: float, weights: CreditWeights | None = None) -> list[int]:
@@ -74,7 +74,7 @@ def test_use_longer_ago_than_the_window_is_forgotten() -> None:
     events: list[LogRecord] = [
         submitted(0, "vision"),
         awarded(0, 0.0),
-        Changed(at_s=1.0, workload=FIRST_WORKLOAD_ID, happening=Happening.DECLINED),
+        Changed(at_s=1.0, workload=FIRST_WORKLOAD_ID, happening=WorkloadEvent.DECLINED),
         cancelled(0, 2.0),
         submitted(1, "vision", 10.0),
         submitted(2, "speech", 20.0),
@@ -93,7 +93,7 @@ def test_what_is_at_a_site_counts_against_the_quota_until_it_has_left() -> None:
     assert [r.within_quota for r in Mast().rank(ledger, 5.0)] == [False]
     ledger.apply(cancelled(0, 6.0))  # asked for, and the site has not said so
     assert [r.within_quota for r in Mast().rank(ledger, 7.0)] == [False]
-    ledger.apply(Changed(at_s=8.0, workload=FIRST_WORKLOAD_ID, happening=Happening.LOST))
+    ledger.apply(Changed(at_s=8.0, workload=FIRST_WORKLOAD_ID, happening=WorkloadEvent.LOST))
     assert [r.within_quota for r in Mast().rank(ledger, 9.0)] == [True]
 
 
@@ -106,7 +106,7 @@ def test_who_comes_back_from_a_site_keeps_its_place_and_frees_its_quota() -> Non
     ]
     ledger = ledger_with(*events)
     assert [r.within_quota for r in Mast().rank(ledger, 8.0)] == [True, False]
-    back = Changed(at_s=9.0, workload=FIRST_WORKLOAD_ID, happening=Happening.DECLINED)
+    back = Changed(at_s=9.0, workload=FIRST_WORKLOAD_ID, happening=WorkloadEvent.DECLINED)
     ledger.apply(back)
     assert order(ledger, 10.0) == [0, 1, 2]
     assert [r.within_quota for r in Mast().rank(ledger, 10.0)] == [True, True, False]

@@ -19,7 +19,7 @@ from federator.policies.mast import Mast
 from federator.sched.state.rules import Rules
 from federator.sim.fleet import Fleet
 from federator.sim.physics import Physics
-from federator.sim.scenario import Arrival, Life, Scenario, SimulatedSite
+from federator.sim.scenario import Arrival, JobTrace, Scenario, SimulatedSite
 from federator.sim.site_state import SiteState
 from federator.sim.trace import ReplayOptions
 from tests.fakes.build import attempt, draft, gang, plan_on, rack, workload
@@ -56,12 +56,12 @@ def scenario(
 
 def lived(
     given_: Scenario, rules: Rules | None = None, physics: Physics | None = None, seed: int = 0
-) -> list[Life]:
+) -> list[JobTrace]:
     options = ReplayOptions(seed=seed, audit=True)
     return Fleet(given_, Mast(), rules or Rules(), physics, options).run()
 
 
-def times(life: Life) -> tuple[float, float, float]:
+def times(life: JobTrace) -> tuple[float, float, float]:
     return life.first_start_s, life.start_s, life.end_s
 
 
@@ -309,5 +309,5 @@ def test_the_audit_sees_a_node_that_is_used_twice() -> None:
         order = LaunchAt(
             site=SiteName("alpine"), attempt=attempt(number), workload=workload(number), jobs=plan
         )
-        site.start(site.take(order), 0.0, told=False)
+        site.start(site.take(order), 0.0, tracked=False)
     assert site.overused() == "a1"

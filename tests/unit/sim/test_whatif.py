@@ -14,9 +14,9 @@ import pytest
 from federator.config import FederationConfig, load_config
 from federator.errors import InvalidRequest
 from federator.model.workload import Job, SiteName, TenantName
-from federator.sim.importers.past_workload import PastWorkload
+from federator.sim.importers.whatif_workload import PastWorkload
 from federator.sim.report.before_after import compare
-from federator.sim.scenario import Life, Scenario, Stay
+from federator.sim.scenario import AttemptInterval, JobTrace, Scenario
 from federator.sim.trace import LeftOutReason, ReplayOptions, TracePool
 from federator.sim.whatif import Dump, WhatIf, ask, live_through, rules_of
 from tests.unit.sim.importers.test_sacct import CLUSTERS, DATA
@@ -288,14 +288,14 @@ def test_sizes_of_no_site_and_dumps_without_a_job_are_refused(asker: Asker) -> N
 # ---- before and after ----
 
 
-def simulated(found: WhatIf, config: FederationConfig) -> list[Life]:
+def simulated(found: WhatIf, config: FederationConfig) -> list[JobTrace]:
     return live_through(found.scenario, config, rules_of(config), ReplayOptions(audit=True))
 
 
-def on_idle_beta(scenario: Scenario) -> list[Life]:
+def on_idle_beta(scenario: Scenario) -> list[JobTrace]:
     """Everything starts at once on alpha, is evicted after 5 s, and starts again on beta."""
     return [
-        Life(
+        JobTrace(
             first_start_s=a.at_s,
             start_s=a.at_s + 50,
             end_s=a.at_s + 50 + a.duration_s,
@@ -303,8 +303,8 @@ def on_idle_beta(scenario: Scenario) -> list[Life]:
             preemptions=1,
             within_quota=True,
             stays=[
-                Stay(SiteName("alpha"), a.at_s, a.at_s + 5),
-                Stay(SiteName("beta"), a.at_s + 50, a.at_s + 50 + a.duration_s),
+                AttemptInterval(SiteName("alpha"), a.at_s, a.at_s + 5),
+                AttemptInterval(SiteName("beta"), a.at_s + 50, a.at_s + 50 + a.duration_s),
             ],
         )
         for a in scenario.arrivals
@@ -346,8 +346,8 @@ def test_before_and_after_worked_by_hand(asker: Asker) -> None:
 
 
 def test_what_runs_beyond_the_span_counts_only_inside_it(asker: Asker) -> None:
-    stay = Stay(SiteName("beta"), 40, 100)
-    late = Life(first_start_s=40, start_s=40, end_s=100, site=stay.site, stays=[stay])
+    stay = AttemptInterval(SiteName("beta"), 40, 100)
+    late = JobTrace(first_start_s=40, start_s=40, end_s=100, site=stay.site, stays=[stay])
     result = compare(asker(row()), [late], "mast", 0)
     assert result.end_s == 170
     assert result.in_all.after.allocation_frac == pytest.approx(2 * 30 / (32 * 70))
@@ -355,7 +355,7 @@ def test_what_runs_beyond_the_span_counts_only_inside_it(asker: Asker) -> None:
 
 
 def test_what_no_site_takes_counts_nowhere_else(asker: Asker) -> None:
-    result = compare(asker(row()), [Life()], "mast", 0)
+    result = compare(asker(row()), [JobTrace()], "mast", 0)
     assert (result.in_all.jobs, result.in_all.never_started) == (0, 1)
     assert result.in_all.before.wait_s is None
     assert result.in_all.before.allocation_frac == 0

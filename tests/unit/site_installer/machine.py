@@ -12,8 +12,8 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from federator.site_installer import contents, folder
-from federator.site_installer.contents import KitSettings, Tree
+from federator.site_installer import files, write
+from federator.site_installer.files import KitSettings, Tree
 
 PUBLIC_KEY: Final = "ssh-ed25519 AAAA federator"
 _PATHS: Final = re.compile(r"(?<!files)(?<![\w.$}*])/(?=(?:etc|opt|var|run|usr/local)\b)")
@@ -131,8 +131,8 @@ class Machine:
             public_key=PUBLIC_KEY,
             generations=("24.11",),
         )
-        trees = {name: _some_of(tree) for name, tree in folder.trees().items()}
-        folder.write(contents.kit(settings, trees, folder.scripts()), self.kit)
+        trees = {name: _some_of(tree) for name, tree in write.trees().items()}
+        write.write(files.kit(settings, trees, write.scripts()), self.kit)
         for pattern in _REWRITTEN:
             for file in self.kit.glob(pattern):
                 self._move_below_root(file)

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federator.site_installer import folder
+from federator.site_installer import write
 from federator.site_installer.slurm_conf import snippet
 from federator.slurm.generations import SUPPORTED_SLURM
 
-SHELL = Path(folder.__file__).parent / "shell"
+SHELL = Path(write.__file__).parent / "shell"
 SNIPPET = snippet("24.11", ["fed"], "g[1-8]")
 KEY = re.compile(r"^\s*([A-Za-z0-9_]+)\s*=", re.MULTILINE)
 

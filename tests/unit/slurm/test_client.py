@@ -10,7 +10,7 @@ from math import inf
 
 import pytest
 
-from federator.agent.base import Launched, Own, SbatchRefused
+from federator.agent.base import KnownJobs, Launched, SbatchRefused
 from federator.errors import SiteRefused, SiteUnavailable
 from federator.faults.clock import VirtualClock
 from federator.model.reason import ReasonCode
@@ -232,10 +232,10 @@ def test_jobs_of_other_partitions_are_not_asked_for() -> None:
     assert runner.asked[0][-2:] == ("-p", "fed,cpu")
 
 
-def own(*job_ids: int, ended: Collection[int] = ()) -> Own:
+def own(*job_ids: int, ended: Collection[int] = ()) -> KnownJobs:
     """What an agent knows that has launched these jobs, of which some are known to have ended."""
     launched = {i: Launched(attempt=attempt(i), user="vision1", at_s=0.0) for i in job_ids}
-    return Own(launched=launched, ended={attempt(i) for i in ended})
+    return KnownJobs(launched=launched, ended={attempt(i) for i in ended})
 
 
 def attempt(number: int) -> AttemptId:

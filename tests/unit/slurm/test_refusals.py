@@ -1,4 +1,4 @@
-"""Which refusals of sbatch are for good? Judged by the words of three generations.
+"""Refusals of sbatch are for good or not, by the texts of three generations.
 
 ``refusals.json``: under ``strerror`` all that ``slurm_strerror`` says, and in which generations;
 under ``sbatch`` what sbatch printed when it submitted nothing, one example of each form.

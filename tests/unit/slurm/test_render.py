@@ -1,4 +1,4 @@
-"""Does the site get exactly the attempt that was planned?"""
+"""The site gets exactly the attempt that was planned."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from federator.agent.base import Launched, Own, told_apart
+from federator.agent.base import KnownJobs, Launched, federated_and_local
 from federator.model.site import (
     LocalJob,
     NodeShare,
@@ -115,7 +115,7 @@ def test_jobs_that_name_no_attempt_are_left_out() -> None:
 
 
 BEGUN = AttemptId(workload=WorkloadId(8), attempt=1)
-OURS = Own(
+OURS = KnownJobs(
     launched={7: Launched(attempt=ATTEMPT, user="vision1", at_s=1000.0)}, begun=frozenset({BEGUN})
 )
 
@@ -202,7 +202,7 @@ def test_only_a_genuine_attempt_runs_for_the_federation_everything_else_is_local
         holding(job(11, comment=f"fed:{2**32 + 1}:9"), 8, inf, "n2"),
         holding(job(12), 8, inf, "n3"),
     ]
-    running, local = told_apart(holders_of([genuine, *forged]), {ATTEMPT: 10})
+    running, local = federated_and_local(holders_of([genuine, *forged]), {ATTEMPT: 10})
     assert [(r.id, tuple(r.nodes), r.ends_by_s) for r in running] == [(2**32 + 1, ("n1",), 100.0)]
     assert not running[0].preemptible  # the site knows nothing of priorities
     assert local == (
@@ -217,7 +217,7 @@ def test_of_two_attempts_of_a_workload_one_runs_for_the_federation() -> None:
         holding(job(10), 8, 100.0, "n1"),
         holding(job(9, comment=str(older)), 8, 50.0, "n2"),
     ]
-    running, local = told_apart(holders_of(jobs), {ATTEMPT: 10, older: 9})
+    running, local = federated_and_local(holders_of(jobs), {ATTEMPT: 10, older: 9})
     assert [tuple(r.nodes) for r in running] == [("n1",)]
     assert [j.nodes for j in local] == [("n2",)]
 

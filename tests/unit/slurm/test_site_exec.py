@@ -28,7 +28,7 @@ from federator.slurm import site_exec
 from federator.slurm.render import render
 from federator.wire.agent_protocol import LaunchOrder
 from federator.wire.client_protocol import SubmitCall, frame
-from federator.wire.researchers import call_decoder
+from federator.wire.client_socket import call_decoder
 
 Json = dict[str, object]
 USER = pwd.getpwuid(os.getuid())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from federator.site_installer import texts
+from federator.site_installer import templates
 from federator.testbed import render
 from federator.testbed.layout import (
     LOCAL_USER,
@@ -75,7 +75,7 @@ def test_topology_puts_each_rack_under_the_spine() -> None:
 
 
 def test_the_key_may_run_the_agent_only() -> None:
-    assert texts.authorized_keys(KEYS.client_public) == (
+    assert templates.authorized_keys(KEYS.client_public) == (
         'restrict,command="/opt/federator/bin/federator agent'
         ' --config /etc/federator/agent.yaml" ssh-ed25519 AAAAclient comment\n'
     )
@@ -103,14 +103,14 @@ def test_an_sshd_that_does_not_know_a_key_is_not_given_it() -> None:
 
 
 def test_sudo_allows_one_helper_without_arguments_as_federated_users() -> None:
-    rules = [line for line in texts.sudoers().splitlines() if not line.startswith("Defaults")]
+    rules = [line for line in templates.sudoers().splitlines() if not line.startswith("Defaults")]
     assert rules == [
         'federator ALL=(%fedusers) NOPASSWD: /opt/federator/libexec/fed-site-exec ""',
     ]
 
 
 def test_sudo_keeps_nothing_of_the_callers_environment() -> None:
-    text = texts.sudoers()
+    text = templates.sudoers()
     assert "env_reset" in text
     assert "!setenv" in text
     assert "!env_keep" in text
@@ -147,7 +147,7 @@ def test_nodes_table_names_each_node_once(site: SiteLayout) -> None:
 
 
 def test_agent_yaml_has_the_agreed_keys() -> None:
-    assert yaml.safe_load(texts.agent_yaml(SITES[0].name, "/var/spool/federator")) == {
+    assert yaml.safe_load(templates.agent_yaml(SITES[0].name, "/var/spool/federator")) == {
         "site": "alpine",
         "socket": "/run/federator/agent.sock",
         "state_dir": "/var/lib/federator",

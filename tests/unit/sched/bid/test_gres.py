@@ -12,11 +12,11 @@ from federator.model.plan import BidRequest, JobPlan
 from federator.model.reason import Reason, ReasonCode, RefusalKind
 from federator.model.site import Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
+from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.negative_cache import NegativeCache, Rights
 from federator.sched.bid.placement import Placed, place_in
-from federator.sched.bid.room import Room
 from federator.sched.bid.site_scheduler import SiteScheduler
-from federator.sched.passes.plausible import plan_contradiction
+from federator.sched.passes.bid_validation import plan_contradiction
 from tests.fakes.build import attempt, gang, rack
 
 NIC: Gres = (("nic", 1),)
@@ -181,7 +181,7 @@ def test_for_gres_too_the_choice_of_victims_tries_no_placement_for_each(
 ) -> None:
     placements = 0
 
-    def counting(job: Job, room: Room, partition: str) -> Placed | tuple[Reason, ...]:
+    def counting(job: Job, room: FreeCapacity, partition: str) -> Placed | tuple[Reason, ...]:
         nonlocal placements
         placements += 1
         return place_in(job, room, partition)

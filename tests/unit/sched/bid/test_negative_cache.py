@@ -13,7 +13,7 @@ from federator.model.reason import Alternative, Reason, ReasonCode, Refusal, Ref
 from federator.model.workload import FIRST_WORKLOAD_ID, Job, SiteName, WorkloadId
 from federator.policies.fifo import Fifo
 from federator.sched.bid.negative_cache import NegativeCache, Rights, as_for
-from federator.sched.passes.cycle import Pass, Round
+from federator.sched.passes.cycle import Round, SchedulingPass
 from federator.sched.state.ledger import Ledger
 from federator.sched.state.rules import Rules
 from tests.fakes.build import draft, gang, rack
@@ -151,7 +151,7 @@ def test_a_refusal_of_one_user_says_nothing_about_another() -> None:
         wanted = draft(gang(1), user=user)
         first = WorkloadId(FIRST_WORKLOAD_ID + k)
         ledger.apply(Submitted(at_s=0.0, draft=wanted, first_id=first, key=user))
-    pass_ = Pass(Fifo().rank(ledger, 1.0), ledger)
+    pass_ = SchedulingPass(Fifo().rank(ledger, 1.0), ledger)
     (asked,) = pass_.next_window((), 1)
     alpine = SiteName("alpine")
     pass_.round = Round(

@@ -10,20 +10,20 @@ from federator.model.reason import ReasonCode
 from federator.model.site import Node
 from federator.model.workload import Job
 from federator.sched.bid.fabric import Fabric
+from federator.sched.bid.free_capacity import KINDS_KEPT, FreeCapacity
 from federator.sched.bid.placement import Placed, place_job
-from federator.sched.bid.room import KINDS_KEPT, Room
 from federator.sched.bid.score import on_grid
 from tests.fakes.build import gang, plan_on, rack
 
 
 def placed(job: Job, *nodes: Node, partitions: tuple[str, ...] = ("gpu",)) -> Placed:
-    result = place_job(job, Room(nodes), partitions)
+    result = place_job(job, FreeCapacity(nodes), partitions)
     assert isinstance(result, Placed), result
     return result
 
 
 def refused(job: Job, *nodes: Node, partitions: tuple[str, ...] = ("gpu",)) -> ReasonCode:
-    result = place_job(job, Room(nodes), partitions)
+    result = place_job(job, FreeCapacity(nodes), partitions)
     assert not isinstance(result, Placed), result
     return result[0].code
 
@@ -193,7 +193,7 @@ def test_every_feature_asked_for_is_on_every_node() -> None:
 
 
 def test_what_one_node_lacks_is_named_with_its_numbers() -> None:
-    result = place_job(gang(1, 9), Room(rack("a", 2)), ("gpu",))
+    result = place_job(gang(1, 9), FreeCapacity(rack("a", 2)), ("gpu",))
     assert not isinstance(result, Placed)
     (reason,) = result
     assert (reason.code, reason.needed, reason.free, reason.unit) == (
@@ -205,7 +205,7 @@ def test_what_one_node_lacks_is_named_with_its_numbers() -> None:
 
 
 def test_too_few_nodes_says_how_many_there_are() -> None:
-    result = place_job(gang(3), Room(rack("a", 2)), ("gpu",))
+    result = place_job(gang(3), FreeCapacity(rack("a", 2)), ("gpu",))
     assert not isinstance(result, Placed)
     assert (result[0].code, result[0].needed, result[0].free) == (ReasonCode.TOO_FEW_NODES, 3, 2)
 
@@ -251,17 +251,17 @@ def test_a_gang_over_racks_of_one_size_fills_them_one_after_the_other() -> None:
 
 
 def test_a_room_gives_back_exactly_what_a_plan_took() -> None:
-    room = Room(rack("a", 2))
+    room = FreeCapacity(rack("a", 2))
     plan = plan_on("a1", "elsewhere", gpus=3)[0]
     room.take(plan)
     assert [f.gpus for f in room.nodes] == [5, 8]
-    room.give_back(plan)
+    room.release(plan)
     assert [(f.gpus, f.cpus) for f in room.nodes] == [(8, 64), (8, 64)]
 
 
 def test_what_fills_up_is_of_the_same_kind_as_before() -> None:
     """Kinds are looked up once; what is free is looked at for every job."""
-    room = Room(rack("a", 2))
+    room = FreeCapacity(rack("a", 2))
     first = place_job(gang(1), room, ("gpu",))
     assert isinstance(first, Placed)
     room.take(first.plan)
@@ -273,7 +273,7 @@ def test_what_fills_up_is_of_the_same_kind_as_before() -> None:
 
 
 def test_a_room_forgets_kinds_that_nobody_will_ask_for_again() -> None:
-    room = Room(rack("a", 1))
+    room = FreeCapacity(rack("a", 1))
     for k in range(3 * KINDS_KEPT):
         assert not isinstance(
             place_job(Job(name="t", nodes=1, features=(f"f{k}",)), room, ("gpu",)), Placed
@@ -320,7 +320,7 @@ def test_what_is_equal_compares_as_equal_however_it_was_added_up() -> None:
 
 
 def test_part_of_a_node_goes_to_the_fullest_node_and_only_then_to_the_fullest_rack() -> None:
-    room = Room((*rack("a", 2), *rack("b", 2)))
+    room = FreeCapacity((*rack("a", 2), *rack("b", 2)))
     room.take(plan_on("a1", gpus=8)[0])  # 8 GPUs are free in its rack
     room.take(plan_on("b1", gpus=5)[0])  # 11 are in that of this one
     found = place_job(gang(1, 2), room, ("gpu",))
@@ -329,7 +329,7 @@ def test_part_of_a_node_goes_to_the_fullest_node_and_only_then_to_the_fullest_ra
 
 
 def test_of_nodes_alike_the_one_in_the_fullest_rack_is_taken() -> None:
-    room = Room((*rack("a", 3), *rack("b", 2)))
+    room = FreeCapacity((*rack("a", 3), *rack("b", 2)))
     room.take(plan_on("b1", gpus=8)[0])
     found = place_job(gang(1, 2), room, ("gpu",))
     assert isinstance(found, Placed)

@@ -11,7 +11,7 @@ from federator.model.plan import Bid, BidRequest
 from federator.model.site import START_UP_S, Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
 from federator.sched.bid.site_scheduler import SiteScheduler
-from federator.sched.state.tax import SAVE_EVERY_S
+from federator.sched.state.preemption_cost import SAVE_EVERY_S
 from tests.fakes.build import gang, rack
 
 NOW_S = 10_000.0

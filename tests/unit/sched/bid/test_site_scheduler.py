@@ -11,8 +11,8 @@ from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import Node, NodeShare, NodeState
 from federator.model.workload import Job, WorkloadId
 from federator.sched.bid import site_scheduler, workload_plan
+from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.placement import Placed, place_job
-from federator.sched.bid.room import Room
 from federator.sched.bid.site_scheduler import SiteScheduler, capacity_of, summarise
 from federator.sched.bid.workload_plan import never_fits, orders_to_try, place_all
 from tests.fakes.build import attempt, gang, plan_on, rack
@@ -24,7 +24,7 @@ def site(*nodes: Node) -> SiteScheduler:
     return scheduler
 
 
-def amounts(room: Room) -> list[tuple[int, int, int]]:
+def amounts(room: FreeCapacity) -> list[tuple[int, int, int]]:
     return [(f.gpus, f.cpus, f.mem_mib) for f in room.nodes]
 
 
@@ -159,21 +159,21 @@ def test_nodes_that_are_down_today_still_count_for_ever() -> None:
 
 
 def test_a_workload_is_placed_whole_or_not_at_all() -> None:
-    room = Room(rack("a", 2))
+    room = FreeCapacity(rack("a", 2))
     before = amounts(room)
     assert not isinstance(place_all((gang(1, 6), gang(2, 4, "serve")), room, ("gpu",)), Bid)
     assert amounts(room) == before
 
 
 def test_what_fits_an_empty_site_leaves_it_empty() -> None:
-    room = Room(rack("a", 2))
+    room = FreeCapacity(rack("a", 2))
     before = amounts(room)
     assert never_fits((gang(1), gang(1, 2, "serve")), room, ("gpu",)) is None
     assert amounts(room) == before
 
 
 def test_a_bid_lists_the_jobs_as_they_were_asked_for() -> None:
-    room = Room(rack("a", 3))
+    room = FreeCapacity(rack("a", 3))
     bid = place_all((gang(1, 2, "small"), gang(2, 8, "large")), room, ("gpu",))
     assert isinstance(bid, Bid)
     assert [plan.name for plan in bid.jobs] == ["small", "large"]
@@ -184,11 +184,13 @@ def test_a_het_workload_is_not_rejected_because_of_the_order_its_jobs_are_tried_
     picky = Job(name="picky", nodes=1, gpus_per_node=3, features=("ib",))
     large = Job(name="large", nodes=1, gpus_per_node=4)
     nodes = rack("a", 1, gpus=4, cpus=8, features=("ib",)) + rack("b", 1, gpus=4, cpus=64)
-    assert never_fits((large, picky), Room(nodes), ("gpu",)) is None
+    assert never_fits((large, picky), FreeCapacity(nodes), ("gpu",)) is None
 
 
 def test_what_all_jobs_together_lack_is_told_of_the_whole() -> None:
-    refusal = never_fits([gang(1, 8, f"j{k}") for k in range(3)], Room(rack("a", 2)), ("gpu",))
+    refusal = never_fits(
+        [gang(1, 8, f"j{k}") for k in range(3)], FreeCapacity(rack("a", 2)), ("gpu",)
+    )
     assert refusal is not None
     (reason,) = refusal.reasons
     assert (reason.code, reason.job) == (ReasonCode.TOO_FEW_NODES, "")
@@ -196,7 +198,7 @@ def test_what_all_jobs_together_lack_is_told_of_the_whole() -> None:
 
 
 def test_a_job_that_fits_nowhere_is_told_before_what_all_lack_together() -> None:
-    refusal = never_fits([gang(1, 9, "large"), gang(1, 8)], Room(rack("a", 2)), ("gpu",))
+    refusal = never_fits([gang(1, 9, "large"), gang(1, 8)], FreeCapacity(rack("a", 2)), ("gpu",))
     assert refusal is not None
     assert refusal.reasons[0].code is ReasonCode.NODE_TOO_SMALL
     assert refusal.reasons[0].job == "large"
@@ -204,7 +206,7 @@ def test_a_job_that_fits_nowhere_is_told_before_what_all_lack_together() -> None
 
 def test_whole_nodes_asked_for_by_all_jobs_are_added_up() -> None:
     whole = Job(name="t", nodes=2, exclusive=True)
-    refusal = never_fits([whole, whole], Room(rack("a", 3)), ("gpu",))
+    refusal = never_fits([whole, whole], FreeCapacity(rack("a", 3)), ("gpu",))
     assert refusal is not None
     assert (refusal.reasons[0].needed, refusal.reasons[0].unit) == (4, "nodes")
 
@@ -216,7 +218,9 @@ def test_many_jobs_are_tried_in_few_orders(
     """Two jobs of 5 GPUs never share a node, though all their GPUs together are there."""
     tries = 0
 
-    def counted(job: Job, room: Room, partitions: tuple[str, ...]) -> Placed | tuple[Reason, ...]:
+    def counted(
+        job: Job, room: FreeCapacity, partitions: tuple[str, ...]
+    ) -> Placed | tuple[Reason, ...]:
         nonlocal tries
         tries += 1
         return place_job(job, room, partitions)
@@ -226,7 +230,7 @@ def test_many_jobs_are_tried_in_few_orders(
         Job(name=f"j{k}", nodes=2, gpus_per_node=5, mem_mib_per_node=k if differ else 0)
         for k in range(40)
     ]
-    room = Room(rack("a", 70))
+    room = FreeCapacity(rack("a", 70))
     assert not isinstance(place_all(jobs, room, ("gpu",)), Bid)
     assert tries <= orders * 36
     assert [f.gpus for f in room.nodes] == [8] * 70
@@ -243,8 +247,8 @@ def test_what_the_search_may_have_missed_is_not_refused_for_ever() -> None:
         Job(name="a", nodes=2, gpus_per_node=1, cpus_per_node=4),
         Job(name="b", nodes=1, gpus_per_node=2, cpus_per_node=8),
     )
-    assert never_fits(jobs, Room(nodes), ("p", "q")) is None
-    found = place_all(jobs, Room(nodes), ("p", "q"))
+    assert never_fits(jobs, FreeCapacity(nodes), ("p", "q")) is None
+    found = place_all(jobs, FreeCapacity(nodes), ("p", "q"))
     assert isinstance(found, Bid)
     assert [set(plan.nodes) for plan in found.jobs] == [{"n0", "n1"}, {"n2"}]
 
@@ -286,7 +290,9 @@ def test_requests_that_ask_for_the_same_are_held_against_the_empty_site_once(
 ) -> None:
     asked: list[str] = []
 
-    def counted(jobs: tuple[Job, ...], empty: Room, partitions: tuple[str, ...]) -> Refusal | None:
+    def counted(
+        jobs: tuple[Job, ...], empty: FreeCapacity, partitions: tuple[str, ...]
+    ) -> Refusal | None:
         asked.append(jobs[0].name)
         return never_fits(jobs, empty, partitions)
 

@@ -7,7 +7,7 @@ from federator.model.message import Request
 from federator.model.reason import ReasonCode
 from federator.model.workload import FIRST_WORKLOAD_ID, WorkloadId
 from federator.policies.fifo import Fifo
-from federator.sched.passes.cycle import Pass
+from federator.sched.passes.cycle import SchedulingPass
 from federator.sched.state.ledger import Ledger
 from tests.fakes.build import attempt, draft, plan_on
 
@@ -20,7 +20,7 @@ def array_of(*indices: int, max_running: int) -> Ledger:
 
 
 def window_of(ledger: Ledger) -> tuple[WorkloadId, ...]:
-    return ids(Pass(Fifo().rank(ledger, 1.0), ledger).next_window((), 100))
+    return ids(SchedulingPass(Fifo().rank(ledger, 1.0), ledger).next_window((), 100))
 
 
 def ids(window: tuple[Request, ...]) -> tuple[WorkloadId, ...]:
@@ -48,7 +48,7 @@ def test_an_array_without_a_throttle_is_tried_as_a_whole() -> None:
 
 def test_a_window_ends_where_it_is_full_and_the_next_goes_on_from_there() -> None:
     ledger = array_of(1, 2, 3, max_running=0)
-    pass_ = Pass(Fifo().rank(ledger, 1.0), ledger)
+    pass_ = SchedulingPass(Fifo().rank(ledger, 1.0), ledger)
     first = ids(pass_.next_window((), 2))
     assert (first, ids(pass_.next_window(first[1:], 2))) == (
         (FIRST_WORKLOAD_ID, FIRST_WORKLOAD_ID + 1),

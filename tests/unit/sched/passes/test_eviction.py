@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from federator.model.event import Awarded, Changed, Draft
-from federator.model.lifecycle import Happening, WorkloadState
+from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.message import AskSite, LaunchAt, PreemptAt
 from federator.model.reason import ReasonCode
 from federator.model.site import START_UP_S, Leave, SiteJobState, VictimTerms
@@ -17,7 +17,7 @@ from federator.model.workload import SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
 from federator.sched.passes.eviction import victim_terms
 from federator.sched.state.rules import Rules
-from federator.sched.state.saves import family_of
+from federator.sched.state.save_times import family_of
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 
@@ -48,7 +48,7 @@ def filled_by_guests(f: Loopback, number: int = 2) -> list[WorkloadId]:
     return ids
 
 
-def happenings(f: Loopback, id_: WorkloadId) -> list[Happening]:
+def happenings(f: Loopback, id_: WorkloadId) -> list[WorkloadEvent]:
     return [e.happening for e in f.log if isinstance(e, Changed) and e.workload == id_]
 
 
@@ -149,7 +149,7 @@ def test_the_log_alone_tells_who_was_evicted_for_whom() -> None:
     assert award.victims == (victim,)
     entry = f.replayed().entries[victim]
     assert (entry.state, entry.preemptions, entry.promised_to) == (WAITS, 1, None)
-    assert happenings(f, victim)[-2:] == [Happening.EVICTED, Happening.PREEMPTED]
+    assert happenings(f, victim)[-2:] == [WorkloadEvent.EVICTED, WorkloadEvent.PREEMPTED]
 
 
 def test_a_cancelled_winner_spares_whom_it_had_not_evicted() -> None:
@@ -241,7 +241,7 @@ def test_a_storm_of_submissions_stays_within_the_budget() -> None:
     for _ in range(50):
         f.submit(of("owner", gpus=2))
     f.run_for(250.0)
-    evicted = [e for e in f.log if isinstance(e, Changed) and e.happening is Happening.EVICTED]
+    evicted = [e for e in f.log if isinstance(e, Changed) and e.happening is WorkloadEvent.EVICTED]
     assert 1 <= len(evicted) <= 3
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from federator.model.event import Draft
-from federator.model.lifecycle import Happening, WorkloadState
+from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.message import PreemptAt, SiteReported, Tick
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport, Capacity, Leave, NodeShare, SiteJobState
@@ -197,7 +197,7 @@ def test_one_that_is_promised_as_a_victim_is_told_as_that_and_not_for_its_limit(
     assert f.clock.now_s < due_s
     f.run_until(lambda: f.state(victim) is not RUNS)
     assert f.clock.now_s >= due_s  # so both were due
-    assert Happening.LIMIT_NEAR not in happenings(f, victim)
+    assert WorkloadEvent.LIMIT_NEAR not in happenings(f, victim)
     assert {c.grace_s for c in f.commands if isinstance(c, PreemptAt)} == {RULES.grace_s}
     f.run_for(60.0)
     assert (f.state(victim), f.state(owner)) == (WAITS, RUNS)

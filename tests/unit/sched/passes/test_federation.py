@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from federator.model.event import Awarded, Changed, EpochBegan
-from federator.model.lifecycle import Happening, WorkloadState
+from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.message import (
     AnswerCancelled,
     AnswerKeyUsed,
@@ -32,9 +32,9 @@ from federator.model.submission import Option, pack_submission
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import AttemptId, Job, SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
+from federator.sched.passes.bid_validation import contradiction
 from federator.sched.passes.cycle import wait
 from federator.sched.passes.federation import FIRST_PASS_S
-from federator.sched.passes.plausible import contradiction
 from federator.sched.state.bad_nodes import AVOID_NODE_S
 from federator.sched.state.rules import Rules
 from tests.fakes.build import draft, gang, plan_on, rack, submission, tenant
@@ -48,7 +48,7 @@ def two_sites() -> Loopback:
     return Loopback({"alpine": rack("a", 4), "baker": rack("b", 2)})
 
 
-def happened(federation: Loopback, id_: WorkloadId) -> list[Happening]:
+def happened(federation: Loopback, id_: WorkloadId) -> list[WorkloadEvent]:
     return [e.happening for e in federation.log if isinstance(e, Changed) and e.workload == id_]
 
 
@@ -340,11 +340,11 @@ def test_a_launch_that_does_not_start_is_withdrawn_and_placed_elsewhere() -> Non
     f.run_for(70.0)
     assert (f.entry(id_).site, f.state(id_)) == (BAKER, WorkloadState.RUNNING)
     assert happened(f, id_) == [
-        Happening.ACCEPTED,
-        Happening.LEASE_OVER,
-        Happening.WITHDRAWN,
-        Happening.ACCEPTED,
-        Happening.STARTED,
+        WorkloadEvent.ACCEPTED,
+        WorkloadEvent.LEASE_OVER,
+        WorkloadEvent.WITHDRAWN,
+        WorkloadEvent.ACCEPTED,
+        WorkloadEvent.STARTED,
     ]
     assert f.entry(id_).avoid_until_s[ALPINE] > 0
 
@@ -359,7 +359,11 @@ def test_what_a_site_has_given_up_and_shows_all_the_same_is_withdrawn_and_placed
     reason = Reason(code=ReasonCode.LAUNCH_REFUSED, detail="given up before")
     f.observe(LaunchRefused(site=ALPINE, attempt=f.entry(id_).attempt_id, reason=reason))
     f.run_for(20.0)
-    assert happened(f, id_)[:3] == [Happening.ACCEPTED, Happening.LEASE_OVER, Happening.WITHDRAWN]
+    assert happened(f, id_)[:3] == [
+        WorkloadEvent.ACCEPTED,
+        WorkloadEvent.LEASE_OVER,
+        WorkloadEvent.WITHDRAWN,
+    ]
     assert (f.entry(id_).attempt, f.state(id_)) == (2, WorkloadState.RUNNING)
     assert len(f.live_jobs(id_)) == 1
 
@@ -396,7 +400,7 @@ def test_a_lease_is_over_on_time_when_only_a_report_told_of_the_acceptance() -> 
     f.site_down("alpine")  # the agent's answer to the order is lost
     f.site_up("alpine")
     f.run_for(75.0)
-    assert Happening.WITHDRAWN in happened(f, id_)
+    assert WorkloadEvent.WITHDRAWN in happened(f, id_)
 
 
 def test_a_lease_outlives_a_restart_of_the_daemon() -> None:
@@ -407,7 +411,7 @@ def test_a_lease_outlives_a_restart_of_the_daemon() -> None:
     f.run_for(2.0)
     f.restart()
     f.run_for(75.0)
-    assert Happening.WITHDRAWN in happened(f, id_)
+    assert WorkloadEvent.WITHDRAWN in happened(f, id_)
 
 
 def test_a_job_that_is_requeued_at_its_site_is_taken_back_and_started_once_more() -> None:
@@ -418,7 +422,7 @@ def test_a_job_that_is_requeued_at_its_site_is_taken_back_and_started_once_more(
     f.slurm("alpine").starts_jobs = False
     f.slurm("alpine").requeue(f.entry(id_).attempt_id)
     f.run_for(15.0)
-    assert happened(f, id_)[2:4] == [Happening.SITE_REQUEUED, Happening.WITHDRAWN]
+    assert happened(f, id_)[2:4] == [WorkloadEvent.SITE_REQUEUED, WorkloadEvent.WITHDRAWN]
     assert (f.entry(id_).attempt, len(f.live_jobs(id_))) == (2, 1)
     assert f.entry(id_).setbacks[ALPINE].code is ReasonCode.REQUEUED
     assert f.entry(id_).avoid_until_s == {}  # nobody is to blame
@@ -471,7 +475,7 @@ def test_a_site_that_failed_a_workload_is_asked_again_after_a_while() -> None:
     id_ = f.submit(draft())
     f.run_for(2.0)
     assert f.state(id_) is WorkloadState.PENDING
-    assert happened(f, id_) == [Happening.DECLINED]
+    assert happened(f, id_) == [WorkloadEvent.DECLINED]
     f.refuse_launches("alpine", False)
     f.run_for(6.0)
     assert f.state(id_) is WorkloadState.RUNNING
@@ -492,7 +496,7 @@ def test_a_workload_that_started_as_it_was_withdrawn_runs_on_through_a_reconnect
     slurm = f.slurm("alpine")
     slurm.starts_jobs = False
     id_ = f.submit(draft())
-    f.run_until(lambda: Happening.LEASE_OVER in happened(f, id_))
+    f.run_until(lambda: WorkloadEvent.LEASE_OVER in happened(f, id_))
     slurm.starts_jobs = True  # it wins the race with the withdrawal
     slurm.start_what_can()
     f.run_for(15.0)
@@ -943,7 +947,7 @@ def test_a_withdrawal_that_the_site_refused_is_ordered_again() -> None:
     f.run_for(5.0)
     slurm.refuses_cancels = False
     f.run_for(30.0)
-    assert Happening.WITHDRAWN in happened(f, id_)
+    assert WorkloadEvent.WITHDRAWN in happened(f, id_)
 
 
 def test_a_job_that_wants_what_no_site_has_says_what() -> None:

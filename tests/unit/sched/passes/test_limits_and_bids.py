@@ -19,14 +19,14 @@ from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import Job, SiteName, TenantName
 from federator.policies.mast import Mast
 from federator.sched.bid.site_scheduler import SiteScheduler
-from federator.sched.passes.cycle import Pass
-from federator.sched.passes.plausible import (
+from federator.sched.passes.bid_validation import (
     MOST_ALTERNATIVES,
     MOST_REASONS,
     MOST_TEXT,
-    believed,
     contradiction,
+    validated,
 )
+from federator.sched.passes.cycle import SchedulingPass
 from federator.sched.state.rules import Rules
 from tests.fakes.build import draft, gang, plan_on, rack, tenant, workload
 from tests.fakes.loopback import LATENCY_S, Loopback
@@ -91,12 +91,12 @@ def test_what_comes_free_in_the_middle_of_a_pass_is_seen_by_its_next_window() ->
     f.run_for(1.0)
     ledger = f.federation.ledger
     now_s = f.clock.now_s
-    pass_ = Pass(Mast().rank(ledger, now_s), ledger)
+    pass_ = SchedulingPass(Mast().rank(ledger, now_s), ledger)
     assert pass_.next_window((), 10) == ()
     charge = ledger.entries[first].charge
     assert charge is not None
     ledger.holdings.release(charge, False, now_s)
-    again = Pass(Mast().rank(ledger, now_s), ledger)
+    again = SchedulingPass(Mast().rank(ledger, now_s), ledger)
     assert [r.workload.id for r in again.next_window((), 10)] == [second]
 
 
@@ -219,7 +219,7 @@ def refusal_with(*reasons: Reason, starts_in_s: float | None = None) -> Refusal:
 
 
 def believed_of(refusal: Refusal) -> ReasonCode:
-    (answer,) = believed([SiteAnswer(id=workload().id, refusal=refusal)], lambda _: (gang(4),))
+    (answer,) = validated([SiteAnswer(id=workload().id, refusal=refusal)], lambda _: (gang(4),))
     assert answer.refusal is not None
     return answer.refusal.reasons[0].code
 

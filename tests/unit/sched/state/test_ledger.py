@@ -13,13 +13,13 @@ from federator.model.event import (
     decode_event,
     encode_event,
 )
-from federator.model.lifecycle import Effect, Happening, InvalidTransition, WorkloadState
+from federator.model.lifecycle import Effect, InvalidTransition, WorkloadEvent, WorkloadState
 from federator.model.reason import Reason, ReasonCode
 from federator.model.tenant import Tenancy
 from federator.model.workload import FIRST_WORKLOAD_ID, SiteName, TenantName
+from federator.sched.state.backoff import RETRY_AFTER_MAX_S, RETRY_AFTER_S
 from federator.sched.state.failures import DAY_S
-from federator.sched.state.ledger import Entry, Ledger
-from federator.sched.state.pauses import RETRY_AFTER_MAX_S, RETRY_AFTER_S
+from federator.sched.state.ledger import Ledger, WorkloadRecord
 from tests.fakes.build import attempt, draft, plan_on, tenant
 
 ID = FIRST_WORKLOAD_ID
@@ -36,7 +36,9 @@ def award(ledger: Ledger, nth: int = 1, site: str = "alpine") -> tuple[Effect, .
     return ledger.apply(Awarded(at_s=1.0, attempt=attempt(0, nth), site=site, jobs=plan_on("a1")))
 
 
-def change(ledger: Ledger, happening: Happening, at_s: float = 2.0, **fields: object) -> Entry:
+def change(
+    ledger: Ledger, happening: WorkloadEvent, at_s: float = 2.0, **fields: object
+) -> WorkloadRecord:
     event = Changed(at_s=at_s, workload=ID, happening=happening, **fields)  # type: ignore[arg-type]
     ledger.apply(event)
     return ledger.entries[ID]
@@ -103,7 +105,7 @@ def test_who_comes_back_avoids_the_site_for_twice_as_long_each_time() -> None:
     waits = []
     for nth in range(1, 10):
         award(ledger, nth)
-        entry = change(ledger, Happening.DECLINED, at_s=100.0)
+        entry = change(ledger, WorkloadEvent.DECLINED, at_s=100.0)
         waits.append(entry.avoid_until_s[A] - 100.0)
     assert waits[:3] == [RETRY_AFTER_S, 2 * RETRY_AFTER_S, 4 * RETRY_AFTER_S]
     assert waits[-1] == RETRY_AFTER_MAX_S
@@ -112,20 +114,20 @@ def test_who_comes_back_avoids_the_site_for_twice_as_long_each_time() -> None:
 def test_a_start_forgives_the_sites_failures() -> None:
     ledger = ledger_with_one()
     award(ledger, 1)
-    change(ledger, Happening.DECLINED)
+    change(ledger, WorkloadEvent.DECLINED)
     award(ledger, 2)
-    change(ledger, Happening.ACCEPTED, site_job_id=7)
-    assert change(ledger, Happening.STARTED, started_at_s=3.0).failures_at == {}
-    back = change(ledger, Happening.NODE_FAILED, at_s=100.0)
+    change(ledger, WorkloadEvent.ACCEPTED, site_job_id=7)
+    assert change(ledger, WorkloadEvent.STARTED, started_at_s=3.0).failures_at == {}
+    back = change(ledger, WorkloadEvent.NODE_FAILED, at_s=100.0)
     assert back.avoid_until_s[A] == 100.0 + RETRY_AFTER_S
 
 
 def test_who_is_back_in_the_queue_is_at_no_site() -> None:
     ledger = ledger_with_one()
     award(ledger)
-    change(ledger, Happening.ACCEPTED, site_job_id=7)
-    change(ledger, Happening.STARTED, started_at_s=3.0)
-    entry = change(ledger, Happening.NODE_FAILED)
+    change(ledger, WorkloadEvent.ACCEPTED, site_job_id=7)
+    change(ledger, WorkloadEvent.STARTED, started_at_s=3.0)
+    entry = change(ledger, WorkloadEvent.NODE_FAILED)
     assert entry.state is WorkloadState.PENDING
     assert (entry.site, entry.plan, entry.site_job_id, entry.started_at_s) == ("", (), 0, 0.0)
     assert entry.attempt == 1  # the next one is new
@@ -134,26 +136,26 @@ def test_who_is_back_in_the_queue_is_at_no_site() -> None:
 def test_the_lease_runs_from_the_sites_acceptance() -> None:
     ledger = ledger_with_one()
     award(ledger)
-    assert change(ledger, Happening.ACCEPTED, at_s=5.0).lease_from_s == 5.0
-    assert change(ledger, Happening.LEASE_OVER, at_s=70.0).withdrawing
+    assert change(ledger, WorkloadEvent.ACCEPTED, at_s=5.0).lease_from_s == 5.0
+    assert change(ledger, WorkloadEvent.LEASE_OVER, at_s=70.0).withdrawing
 
 
 def test_what_its_site_put_back_is_withdrawn_at_once() -> None:
     ledger = ledger_with_one()
     award(ledger)
-    change(ledger, Happening.ACCEPTED, site_job_id=7)
-    change(ledger, Happening.STARTED, started_at_s=3.0)
-    entry = change(ledger, Happening.SITE_REQUEUED, at_s=90.0)
+    change(ledger, WorkloadEvent.ACCEPTED, site_job_id=7)
+    change(ledger, WorkloadEvent.STARTED, started_at_s=3.0)
+    entry = change(ledger, WorkloadEvent.SITE_REQUEUED, at_s=90.0)
     assert (entry.state, entry.withdrawing) == (WorkloadState.LAUNCHING, True)
 
 
 def test_nodes_that_failed_it_are_avoided_and_not_their_site() -> None:
     ledger = ledger_with_one()
     award(ledger)
-    change(ledger, Happening.ACCEPTED, site_job_id=7)
-    change(ledger, Happening.STARTED, started_at_s=3.0)
+    change(ledger, WorkloadEvent.ACCEPTED, site_job_id=7)
+    change(ledger, WorkloadEvent.STARTED, started_at_s=3.0)
     why = Reason(code=ReasonCode.NODE_FAILED, detail="a1")
-    entry = change(ledger, Happening.NODE_FAILED, 100.0, failed_nodes=("a1",), reason=why)
+    entry = change(ledger, WorkloadEvent.NODE_FAILED, 100.0, failed_nodes=("a1",), reason=why)
     assert entry.bad_nodes.avoided(A, 100.0) == ("a1",)
     assert (entry.avoid_until_s, entry.setbacks) == ({}, {A: why})
 
@@ -161,10 +163,10 @@ def test_nodes_that_failed_it_are_avoided_and_not_their_site() -> None:
 def test_the_failure_rate_comes_with_the_log() -> None:
     ledger = ledger_with_one()
     award(ledger)
-    change(ledger, Happening.ACCEPTED, site_job_id=7)
-    change(ledger, Happening.STARTED, started_at_s=100.0)
+    change(ledger, WorkloadEvent.ACCEPTED, site_job_id=7)
+    change(ledger, WorkloadEvent.STARTED, started_at_s=100.0)
     before = ledger.failures.per_node_s(A)
-    change(ledger, Happening.NODE_FAILED, at_s=100.0 + 100 * DAY_S, failed_nodes=("a1",))
+    change(ledger, WorkloadEvent.NODE_FAILED, at_s=100.0 + 100 * DAY_S, failed_nodes=("a1",))
     assert before == pytest.approx(6.5 / 1000 / DAY_S)
     assert ledger.failures.per_node_s(A) == pytest.approx((0.65 + 1) / (200 * DAY_S))
 
@@ -172,16 +174,16 @@ def test_the_failure_rate_comes_with_the_log() -> None:
 def test_exit_code_and_signal_are_those_of_the_end() -> None:
     ledger = ledger_with_one()
     award(ledger)
-    change(ledger, Happening.ACCEPTED, site_job_id=7)
-    change(ledger, Happening.STARTED, started_at_s=3.0)
-    entry = change(ledger, Happening.FAILED, ended_at_s=9.0, exit_code=2, signal=9)
+    change(ledger, WorkloadEvent.ACCEPTED, site_job_id=7)
+    change(ledger, WorkloadEvent.STARTED, started_at_s=3.0)
+    entry = change(ledger, WorkloadEvent.FAILED, ended_at_s=9.0, exit_code=2, signal=9)
     assert (entry.exit_code, entry.signal, entry.started_at_s, entry.ended_at_s) == (2, 9, 3.0, 9.0)
 
 
 def test_every_workload_is_in_the_index_of_its_state_and_no_other() -> None:
     ledger = ledger_with_one()
     award(ledger)
-    change(ledger, Happening.DECLINED)
+    change(ledger, WorkloadEvent.DECLINED)
     assert [e.workload.id for e in ledger.in_state(*WorkloadState)] == [ID]
 
 
@@ -193,13 +195,13 @@ def test_an_award_is_charged_and_released_once_when_the_workload_has_left() -> N
     holdings, row = ledger.holdings, ledger.tenancy.row(TenantName("vision"))
     award(ledger)
     assert list(holdings.used(row)) == [8, 1]
-    for happening in (Happening.ACCEPTED, Happening.STARTED, Happening.CANCEL_ASKED):
+    for happening in (WorkloadEvent.ACCEPTED, WorkloadEvent.STARTED, WorkloadEvent.CANCEL_ASKED):
         change(ledger, happening)
         assert list(holdings.used(row)) == [8, 1]
-    assert change(ledger, Happening.CANCELLED).charge is None
+    assert change(ledger, WorkloadEvent.CANCELLED).charge is None
     assert list(holdings.used(row)) == [0, 0]
     with pytest.raises(InvalidTransition):
-        change(ledger, Happening.CANCELLED)
+        change(ledger, WorkloadEvent.CANCELLED)
     assert list(holdings.used(row)) == [0, 0]
 
 
@@ -208,9 +210,9 @@ def test_what_waits_is_in_the_backlog_and_nothing_else_is() -> None:
     assert len(ledger.backlog) == 1
     award(ledger)
     assert len(ledger.backlog) == 0
-    change(ledger, Happening.DECLINED)
+    change(ledger, WorkloadEvent.DECLINED)
     assert len(ledger.backlog) == 1
-    change(ledger, Happening.CANCEL_ASKED)
+    change(ledger, WorkloadEvent.CANCEL_ASKED)
     assert len(ledger.backlog) == 0
 
 
@@ -236,7 +238,7 @@ def test_a_record_of_an_award_from_an_older_release_replays_as_over_quota() -> N
     ledger.apply(Submitted(at_s=0.0, draft=draft(), first_id=ID, key="k"))
     ledger.apply(old)
     assert (list(ledger.holdings.used(0)), list(ledger.holdings.within(0))) == ([8, 1], [0, 0])
-    change(ledger, Happening.DECLINED)
+    change(ledger, WorkloadEvent.DECLINED)
     assert list(ledger.holdings.used(0)) == [0, 0]
 
 

@@ -24,7 +24,7 @@ from federator.model.event import (
     decode_event,
     encode_event,
 )
-from federator.model.lifecycle import Happening, WorkloadState
+from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.plan import Shrink
 from federator.model.reason import Reason, ReasonCode
 from federator.model.score import Score
@@ -35,10 +35,10 @@ from federator.sched.state.backlog import Backlog
 from federator.sched.state.bad_nodes import BadNodes
 from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Holdings
-from federator.sched.state.ledger import Entry, Ledger
-from federator.sched.state.saves import SaveTimes
+from federator.sched.state.ledger import Ledger, WorkloadRecord
+from federator.sched.state.preemption_cost import PreemptionTax
+from federator.sched.state.save_times import SaveTimes
 from federator.sched.state.snapshot import taken
-from federator.sched.state.tax import PreemptionTax
 from federator.sched.state.usage import DecayedAverage, UsageAverage, WindowAverage
 from tests.fakes.build import draft, gang, plan_on
 from tests.fakes.ledger_dump import DERIVED, VOLATILE, attributes, dump
@@ -98,10 +98,10 @@ def test_every_attribute_of_the_ledger_is_in_the_snapshot_or_said_not_to_be(part
 
 
 def test_every_field_of_an_entry_is_in_the_snapshot_or_said_not_to_be() -> None:
-    volatile = {name for cls, name in VOLATILE if cls is Entry}
+    volatile = {name for cls, name in VOLATILE if cls is WorkloadRecord}
     kept = {field.name for field in msgspec.structs.fields(SnapshotWorkload)}
     workload_has = {"id", "index", "optional"}
-    names = {field.name for field in fields(Entry)}
+    names = {field.name for field in fields(WorkloadRecord)}
     assert names == (kept - workload_has) | set(FOLLOWS) | volatile
 
 
@@ -117,13 +117,13 @@ def award(id_: int, attempt: int = 1, at_s: float = 5.0, **more: Any) -> Awarded
     )
 
 
-def changed(id_: int, happening: Happening, at_s: float = 6.0, **more: Any) -> Changed:
+def changed(id_: int, happening: WorkloadEvent, at_s: float = 6.0, **more: Any) -> Changed:
     return Changed(at_s=at_s, workload=WorkloadId(id_), happening=happening, attempt=1, **more)
 
 
 def eventful(ledger: Ledger) -> Ledger:
     """Every part has learned something."""
-    run = (Happening.ACCEPTED, Happening.STARTED)
+    run = (WorkloadEvent.ACCEPTED, WorkloadEvent.STARTED)
     events: list[LogRecord] = [
         Submitted(at_s=1.0, draft=draft(gang(2), tenant="lab"), first_id=FIRST, key="a"),
         Submitted(
@@ -141,11 +141,11 @@ def eventful(ledger: Ledger) -> Ledger:
         award(FIRST),
         *(changed(FIRST, h, site_job_id=9, started_at_s=6.0) for h in run),
         award(FIRST + 1, victims=(FIRST,)),
-        changed(FIRST + 1, Happening.ACCEPTED),
-        changed(FIRST, Happening.EVICTED),
+        changed(FIRST + 1, WorkloadEvent.ACCEPTED),
+        changed(FIRST, WorkloadEvent.EVICTED),
         changed(
             FIRST,
-            Happening.PREEMPTED,
+            WorkloadEvent.PREEMPTED,
             8.0,
             ended_at_s=7.5,
             leave=Leave(told_at_s=6.5, saved_at_s=7.0),
@@ -153,12 +153,12 @@ def eventful(ledger: Ledger) -> Ledger:
         award(FIRST + 3),
         *(changed(FIRST + 3, h, started_at_s=7.0) for h in run),
         award(FIRST + 2, shrinks=(Shrink(FIRST + 3, 1),)),
-        changed(FIRST + 2, Happening.ACCEPTED),
-        changed(FIRST + 3, Happening.SHRUNK, 9.0, components=(1,)),
-        changed(FIRST + 1, Happening.STARTED, 9.0, started_at_s=9.0),
+        changed(FIRST + 2, WorkloadEvent.ACCEPTED),
+        changed(FIRST + 3, WorkloadEvent.SHRUNK, 9.0, components=(1,)),
+        changed(FIRST + 1, WorkloadEvent.STARTED, 9.0, started_at_s=9.0),
         changed(
             FIRST + 1,
-            Happening.NODE_FAILED,
+            WorkloadEvent.NODE_FAILED,
             99.0,
             failed_nodes=("n1",),
             ended_at_s=98.0,
@@ -193,7 +193,7 @@ def test_a_ledger_made_from_a_snapshot_knows_what_the_first_knew(
 def test_an_entry_keeps_every_field_whatever_stands_in_it() -> None:
     ledger = eventful(Ledger())
     entry = ledger.entries[FIRST]
-    for field in fields(Entry):
+    for field in fields(WorkloadRecord):
         value = getattr(entry, field.name)
         if field.name not in {*FOLLOWS, "refusals", "state", "award", "plan", "bad_nodes"}:
             setattr(entry, field.name, _other(value, field.name))
@@ -268,9 +268,9 @@ def test_use_agrees_with_what_runs_when_gpu_weights_were_set_anew() -> None:
     ledger.apply(Submitted(at_s=1.0, draft=draft(gang(2)), first_id=FIRST, key="a"))
     plans = tuple(replace(plan, gpu_types={"h100": 16}) for plan in plan_on("n1", "n2"))
     ledger.apply(msgspec.structs.replace(award(FIRST), jobs=plans))
-    for happening in (Happening.ACCEPTED, Happening.STARTED):
+    for happening in (WorkloadEvent.ACCEPTED, WorkloadEvent.STARTED):
         ledger.apply(changed(FIRST, happening))
     new = restored(ledger, Ledger(Tenancy(gpu_weights={"h100": 3.0}), DecayedAverage(100.0)))
-    new.apply(changed(FIRST, Happening.COMPLETED, 200.0))
+    new.apply(changed(FIRST, WorkloadEvent.COMPLETED, 200.0))
     assert new.entries[FIRST].state is WorkloadState.COMPLETED
     assert new.holdings.averages(1e6)[0] == pytest.approx(0.0)

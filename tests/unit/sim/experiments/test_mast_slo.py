@@ -17,7 +17,7 @@ from federator.sim.experiments.preemption_budget import PreemptionBudgetExperime
 from federator.sim.experiments.routers import ROUTERS, Premise, bindings
 from federator.sim.experiments.slo import Lived, entitled, figures, together
 from federator.sim.physics import Physics
-from federator.sim.scenario import Arrival, Life, Moment, Scenario, SimulatedSite
+from federator.sim.scenario import Arrival, FleetSample, JobTrace, Scenario, SimulatedSite
 from federator.sim.trace import ReplayOptions
 from tests.fakes.build import draft, rack
 
@@ -147,10 +147,15 @@ def test_every_router_ends_every_workload_with_evictions(router: str) -> None:
 
 
 def test_late_starts_and_what_was_allocated() -> None:
-    late = Life(first_start_s=700.0, start_s=700.0, end_s=1000.0, site=SiteName("alpine"))
-    lives = [Life(start_s=0.0, first_start_s=0.0, end_s=700.0, site=SiteName("alpine")), late]
+    late = JobTrace(first_start_s=700.0, start_s=700.0, end_s=1000.0, site=SiteName("alpine"))
+    lives = [JobTrace(start_s=0.0, first_start_s=0.0, end_s=700.0, site=SiteName("alpine")), late]
     scenario = fleet((1,), asks(0, 8, 700), asks(10, 8, 300))
-    moments = [Moment(0, 8, 0), Moment(10, 8, 8), Moment(700, 8, 0), Moment(1000, 0, 0)]
+    moments = [
+        FleetSample(0, 8, 0),
+        FleetSample(10, 8, 8),
+        FleetSample(700, 8, 0),
+        FleetSample(1000, 0, 0),
+    ]
     one = figures(scenario, Lived(lives=lives, moments=moments), (0.0, 2000.0), 600.0)
     assert (one.entitled, one.violations_frac, one.violations_high_frac) == (2, 0.5, 0.5)
     assert one.violations_busiest_frac is None  # two are too few to tell of two hours
@@ -161,21 +166,26 @@ def test_late_starts_and_what_was_allocated() -> None:
 
 def test_only_the_window_is_measured() -> None:
     lives = [
-        Life(start_s=s, first_start_s=s, end_s=s + 100, site=SiteName("alpine"))
+        JobTrace(start_s=s, first_start_s=s, end_s=s + 100, site=SiteName("alpine"))
         for s in (0.0, 500.0)
     ]
     scenario = fleet((1,), asks(0, 8, 100), asks(400, 8, 100))
-    moments = [Moment(0, 8, 0), Moment(100, 0, 0), Moment(500, 8, 0), Moment(600, 0, 0)]
+    moments = [
+        FleetSample(0, 8, 0),
+        FleetSample(100, 0, 0),
+        FleetSample(500, 8, 0),
+        FleetSample(600, 0, 0),
+    ]
     one = figures(scenario, Lived(lives=lives, moments=moments), (300.0, 700.0), 50.0)
     assert (one.entitled, one.violations_frac) == (1, 1.0)
     assert (one.allocated_frac, one.hottest) == (0.25, 0.25)
 
 
 def test_bound_early_a_workload_is_demand_from_then_on() -> None:
-    lives = [Life(start_s=50.0, first_start_s=50.0, end_s=100.0, site=SiteName("alpine"))]
+    lives = [JobTrace(start_s=50.0, first_start_s=50.0, end_s=100.0, site=SiteName("alpine"))]
     scenario = fleet((1,), asks(0, 8, 50))
     for bound, hottest in (((), 0.5), ((SiteName("alpine"),), 1.0)):
-        given = Lived(lives=lives, moments=[Moment(50, 8, 0)], bound=bound)
+        given = Lived(lives=lives, moments=[FleetSample(50, 8, 0)], bound=bound)
         assert figures(scenario, given, (0.0, 100.0), 600.0).hottest == hottest
 
 
@@ -190,10 +200,10 @@ def test_an_empty_window_says_nothing() -> None:
 
 
 def test_moments_of_several_fleets_are_added_up() -> None:
-    assert together([[Moment(1, 8, 0), Moment(5, 0, 0)], [Moment(3, 4, 2)]]) == [
-        Moment(1, 8, 0),
-        Moment(3, 12, 2),
-        Moment(5, 4, 2),
+    assert together([[FleetSample(1, 8, 0), FleetSample(5, 0, 0)], [FleetSample(3, 4, 2)]]) == [
+        FleetSample(1, 8, 0),
+        FleetSample(3, 12, 2),
+        FleetSample(5, 4, 2),
     ]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from federator.sched.state.credit import CreditWeights
 from federator.sched.state.usage import UsageMemory
-from federator.sim.fast.asked import shapes_of
 from federator.sim.fast.lanes import WaitingJobs
+from federator.sim.fast.request_shape import shapes_of
 from tests.fakes.traces import pool, trace
 
 ANT, BEE = pool("ant", 1, 4), pool("bee", 1, 4)

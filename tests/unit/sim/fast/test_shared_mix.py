@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from federator.model.workload import Job
 from federator.sched.bid.fragmentation import RequestMix, shape_of
-from federator.sim.fast.asked import AskedShape
 from federator.sim.fast.flat_site import FlatSite
 from federator.sim.fast.nodes import rack_key
+from federator.sim.fast.request_shape import AskedShape
 from federator.sim.fast.shared_mix import SharedMix, Weights
 from tests.fakes.traces import pool
 

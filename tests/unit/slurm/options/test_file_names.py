@@ -1,4 +1,4 @@
-"""Do the names of a job's files say the federation's ids, and nothing else than Slurm would?"""
+"""The names of a job's files have the federation's ids, and otherwise what Slurm would say."""
 
 from __future__ import annotations
 

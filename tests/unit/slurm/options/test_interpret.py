@@ -1,4 +1,4 @@
-"""Does the federation plan with what the researcher asked for?"""
+"""The federation plans with what the user asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are options read as sbatch reads them?"""
+"""Options are read as sbatch reads them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,73 @@
+"""Compares a sweep with what the daemon already knows, and reports only the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from federator.agent.base import Sweep
+from federator.model.partition import PartitionSummary
+from federator.model.site import AttemptReport, Capacity, SiteJobState
+from federator.model.workload import AttemptId
+from federator.wire.agent_protocol import Report
+
+MOST_PROBLEMS = 20  # of one report, each cut to 300 characters
+
+
+class ReportDiff:
+    """The last report that was sent over this channel, to compare the next sweep with."""
+
+    def __init__(self) -> None:
+        self._attempts: Mapping[AttemptId, AttemptReport] | None = None  # None: tell all
+        self._capacity: Capacity | None = None
+        self._partitions: tuple[PartitionSummary, ...] = ()
+        self._problems: tuple[str, ...] = ()
+
+    def reset(self) -> None:
+        """The next report is complete."""
+        self._attempts = None
+
+    def next_report(
+        self,
+        known: Mapping[AttemptId, AttemptReport],
+        accepted: Mapping[AttemptId, tuple[str, int]],
+        capacity: Capacity,
+        partitions: tuple[PartitionSummary, ...],
+        sweep: Sweep,
+    ) -> Report | None:
+        """The report to send of a sweep; None when nothing is new.
+
+        Args:
+            known: attempts that the site has.
+            accepted: user and job id of those that it has accepted while the sweep was made.
+            capacity: of the site.
+            partitions: summed up.
+            sweep: all this is from it.
+        """
+        reported = self._attempts
+        fresh = [r for a, r in known.items() if reported is None or reported.get(a) != r]
+        if reported is None:  # a complete report must not miss what was accepted as it was made
+            fresh += [
+                AttemptReport(attempt=a, user=user, site_job_id=j, state=SiteJobState.PENDING)
+                for a, (user, j) in accepted.items()
+                if a not in known
+            ]
+        old = {} if reported is None else reported
+        gone = [a for a, r in old.items() if a not in known and not r.state.ended]
+        new_capacity = None
+        if sweep.nodes_complete and (capacity != self._capacity or reported is None):
+            new_capacity = capacity
+        changed = partitions != self._partitions or reported is None
+        new_problems = sweep.problems != self._problems
+        self._problems = sweep.problems
+        self._attempts, self._capacity, self._partitions = dict(known), capacity, partitions
+        something = fresh or gone or new_capacity is not None or changed or new_problems
+        if reported is not None and not something:
+            return None
+        return Report(
+            attempts=tuple(fresh),
+            gone=tuple(gone),
+            complete=reported is None,
+            capacity=new_capacity,
+            partitions=partitions if changed else (),
+            problems=tuple(p[:300] for p in sweep.problems[:MOST_PROBLEMS]),
+        )

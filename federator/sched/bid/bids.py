@@ -1,0 +1,248 @@
+"""Answers one message at a site: each request in order, as if all bids before had won."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Final
+
+from msgspec.structs import replace
+
+from federator.model.message import SiteAnswer
+from federator.model.plan import Bid, BidRequest
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.score import Score
+from federator.model.workload import MAX_AMOUNT, Job
+from federator.sched.bid.alternatives import alternatives
+from federator.sched.bid.free_capacity import FreeCapacity
+from federator.sched.bid.negative_cache import NOBODY, NegativeCache, Rights, as_for
+from federator.sched.bid.preemption import Claim, plan_with_victims, redo, undo
+from federator.sched.bid.reservation import Ending, Reservation, ending_of, lift, next_gpus, reserve
+from federator.sched.bid.running_jobs import Occupants
+from federator.sched.bid.workload_plan import Reasons, place_all
+
+STARTS_COMPUTED: Final = 3  # refusals of a message that say when the workload could start
+EXPLAINED: Final = 16  # refusals that say what would start instead
+RETRIED: Final = 16  # bids for which it is found out whether earlier ones stood in their way
+_AS_GOOD: Final = 1 + Score._fields.index("locality_cost")  # terms that a hold may spoil
+
+NeverFits = Callable[[tuple[Job, ...]], Refusal | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Premises:
+    """The site as it is when a message comes.
+
+    ``never_fits`` refuses what not even the empty site could hold; ``endings`` tells what comes
+    free when, and is asked only when it is needed.
+    """
+
+    room: FreeCapacity
+    partitions: Sequence[str]  # those the federation may use
+    occupants: Occupants
+    never_fits: NeverFits
+    endings: Callable[[], Sequence[Ending]]
+
+
+class Bidding:
+    """The answers to one message.
+
+    What is bid is taken from the room, so that nothing is offered twice, until ``close``.
+
+    Args:
+        site: as it is now; its room is changed, and in the end as it was.
+        now_s: Unix time.
+        reserving: whether the first workload that finds no room gets a reservation.
+    """
+
+    def __init__(self, site: Premises, now_s: float, *, reserving: bool) -> None:
+        self._room = site.room
+        self._partitions = site.partitions
+        self._occupants = site.occupants
+        self._never_fits = site.never_fits
+        self._endings = site.endings
+        self._now_s = now_s
+        self._reserving = reserving
+        self._reservation: Reservation | None = None
+        self._failed: NegativeCache[Refusal] = NegativeCache()
+        self._fenced_off: NegativeCache[Refusal] = NegativeCache()
+        self._made: list[Bid] = []
+        self._made_end: list[Ending] = []  # of those with a time limit
+        self._least_gpus_held = MAX_AMOUNT  # of the nodes of these bids
+        self._starts_computed = self._explained = self._retried = 0
+
+    def reserve_for(self, asked: BidRequest) -> None:
+        """Keep room for a workload that found none at any site."""
+        self._reserving = False
+        if self._never_fits(asked.jobs) is None:
+            self._reservation = self._reserve(asked)
+
+    def answer(self, asked: BidRequest) -> SiteAnswer:
+        never = self._never_fits(asked.jobs)
+        if never is not None:
+            return SiteAnswer(id=asked.id, refusal=never)
+        rights = Rights(asked.priority, asked.preempt_gpus) if asked.preempt_gpus else NOBODY
+        late = (
+            self._reservation is not None
+            and self._reservation.id != asked.id
+            and self._reservation.concerns(self._now_s, asked.time_limit_s)
+        )
+        known = self._failed.find(asked.jobs, rights)
+        if known is not None:
+            return SiteAnswer(id=asked.id, refusal=as_for(asked.jobs, known.jobs, known.answer))
+        fenced_off = self._fenced_off.find(asked.jobs, rights) if late else None
+        if fenced_off is not None and fenced_off.jobs == asked.jobs:
+            return SiteAnswer(id=asked.id, refusal=fenced_off.answer)
+        result = () if fenced_off is not None else self._plan(asked, late=late)
+        if isinstance(result, Bid):
+            held_back = self._is_held_back(asked, result, late=late)
+            self._made_a_bid(asked, result)
+            return SiteAnswer(id=asked.id, bid=result, held_back=held_back)
+        unfenced = self._try(asked) if late else result
+        if isinstance(unfenced, Bid):
+            refusal = self._reserved()
+            self._fenced_off.add(asked.jobs, rights, refusal)
+        else:
+            refusal = self._no_room(asked, unfenced, late=late)
+            self._failed.add(asked.jobs, rights, refusal)
+        return SiteAnswer(id=asked.id, refusal=refusal)
+
+    def close(self) -> None:
+        """Take all bids back: the room is as it was."""
+        for bid in self._made:
+            undo(bid, self._room, self._occupants)
+        self._made = []
+
+    # ---- plans ----
+
+    def _made_a_bid(self, asked: BidRequest, bid: Bid) -> None:
+        self._made.append(bid)
+        if isfinite(asked.time_limit_s):
+            ends_by_s = self._now_s + asked.time_limit_s
+            self._made_end.append(ending_of(self._room, ends_by_s, bid.jobs))
+        if self._least_gpus_held:
+            nodes = (self._room.by_name[name].node for plan in bid.jobs for name in plan.nodes)
+            least_gpus = min(node.gpus for node in nodes)
+            self._least_gpus_held = min(self._least_gpus_held, least_gpus)
+
+    def _plan(self, asked: BidRequest, *, late: bool) -> Bid | Reasons:
+        """A plan, taken from the room; ``late``: it could still run when the reservation begins."""
+        reservation = self._reservation if late else None
+        held = reservation.fence(self._room) if reservation else []
+        result = place_all(asked.jobs, self._room, self._partitions)
+        lift(held)
+        if not isinstance(result, Bid) and asked.preempt_gpus:
+            held = reservation.fence_evicted(self._room) if reservation else []
+            claim = Claim(
+                priority=asked.priority, budget_gpus=asked.preempt_gpus, now_s=self._now_s
+            )
+            evicting = plan_with_victims(
+                asked.jobs, self._room, self._partitions, self._occupants, claim
+            )
+            lift(held)
+            result = result if evicting is None else evicting
+        if isinstance(result, Bid) and reservation:
+            reservation.use(result.jobs)
+        return result
+
+    def _try(self, asked: BidRequest) -> Bid | Reasons:
+        """A plan as if nothing were reserved; the room is left as it was."""
+        result = self._plan(asked, late=False)
+        if isinstance(result, Bid):
+            undo(result, self._room, self._occupants)
+        return result
+
+    def _is_held_back(self, asked: BidRequest, bid: Bid, *, late: bool) -> bool:
+        """Tell whether the bids made before are why this one is not better."""
+        if not self._made or self._retried >= RETRIED or not self._may_be_spoilt(bid):
+            return False
+        self._retried += 1
+        room, occupants = self._room, self._occupants
+        for made in (bid, *self._made):
+            undo(made, room, occupants)
+        held = self._reservation.fence(room) if late and self._reservation else []
+        alone = place_all(asked.jobs, room, self._partitions)
+        if isinstance(alone, Bid):
+            undo(alone, room, occupants)
+        lift(held)
+        for made in (*self._made, bid):
+            redo(made, room, occupants)
+        return isinstance(alone, Bid) and alone.score[:_AS_GOOD] < bid.score[:_AS_GOOD]
+
+    def _may_be_spoilt(self, bid: Bid) -> bool:
+        """Tell whether the bids made before can have cost it a term of the score at all.
+
+        Of ``gpus_unasked`` they have where they hold nodes with fewer GPUs. That they hold a fuller
+        node of as many is not held against them: it would cost each CPU job a round.
+        """
+        nodes = [self._room.by_name[name].node for plan in bid.jobs for name in plan.nodes]
+        if bid.victims or bid.shrinks or len({node.switch for node in nodes}) > 1:
+            return True
+        most_gpus = max(node.gpus for node in nodes) if bid.score.gpus_unasked else 0
+        return self._least_gpus_held < most_gpus
+
+    # ---- refusals ----
+
+    def _reserve(self, asked: BidRequest) -> Reservation | None:
+        endings = self._endings()
+        if self._made_end:
+            endings = sorted([*endings, *self._made_end], key=lambda e: e.at_s)
+        return reserve(asked.id, asked.jobs, self._room, self._partitions, endings, self._now_s)
+
+    def _reserved(self) -> Refusal:
+        assert self._reservation is not None
+        reason = Reason(
+            code=ReasonCode.RESERVED,
+            detail=str(self._reservation.id),
+            more_in_s=self._reservation.starts_at_s - self._now_s,
+        )
+        return Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
+
+    def _no_room(self, asked: BidRequest, reasons: Reasons, *, late: bool) -> Refusal:
+        found = tuple(map(_for_now, reasons)) + self._avoided(asked.jobs, reasons)
+        refusal = Refusal(kind=RefusalKind.WAIT, reasons=found)
+        if self._starts_computed < STARTS_COMPUTED:
+            self._starts_computed += 1
+            refusal = self._with_start(asked, refusal)
+        if self._explained >= EXPLAINED:
+            return refusal
+        self._explained += 1
+        held = self._reservation.fence(self._room) if late and self._reservation else []
+        others = alternatives(asked.jobs, found, self._room, self._partitions)
+        lift(held)
+        return replace(refusal, reasons=self._with_next(asked.jobs, found), alternatives=others)
+
+    def _with_start(self, asked: BidRequest, refusal: Refusal) -> Refusal:
+        """Say when the workload could start; keep that room where one reservation may be made."""
+        reservation = self._reserve(asked)
+        if reservation is None:
+            return replace(refusal, no_end_in_sight=True)
+        if self._reserving:
+            self._reservation, self._reserving = reservation, False
+        return replace(refusal, starts_in_s=reservation.starts_at_s - self._now_s)
+
+    def _avoided(self, jobs: Sequence[Job], reasons: Reasons) -> Reasons:
+        """Nodes that would take the jobs, but failed them before; nothing if that is said."""
+        nodes = self._room.by_name
+        names = dict.fromkeys(name for job in jobs for name in job.avoid if name in nodes)
+        if not names or any(r.code is ReasonCode.NODE_FAILED for r in reasons):
+            return ()
+        return (Reason(code=ReasonCode.NODE_FAILED, detail=",".join(names)),)
+
+    def _with_next(self, jobs: Sequence[Job], reasons: Reasons) -> Reasons:
+        """Add to what is said of a lone job how many GPUs come free next."""
+        if len(jobs) != 1 or not jobs[0].total_gpus:
+            return reasons
+        more, at_s = next_gpus(jobs[0], self._room, self._partitions, self._endings())
+        if not more:
+            return reasons
+        in_s = max(0.0, at_s - self._now_s)
+        return tuple(replace(reason, more=more, more_in_s=in_s) for reason in reasons)
+
+
+def _for_now(reason: Reason) -> Reason:
+    """The reason as a lack of now: the empty site would have it."""
+    if reason.code is ReasonCode.NODE_FAILED:
+        return reason
+    return replace(reason, code=ReasonCode.RESOURCES)

@@ -1,0 +1,286 @@
+"""The free capacity of a site while jobs are placed on it, indexed by what a job may use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from federator.model.gres import Gres, covers
+from federator.model.plan import JobPlan
+from federator.model.reason import ReasonCode
+from federator.model.site import Node, NodeShare
+from federator.model.workload import Job
+from federator.sched.bid.fabric import Fabric
+from federator.sched.bid.fragmentation import RequestMix
+
+KINDS_KEPT: Final = 256  # by a room: users may ask for kinds without end
+# A feature that the site's health gate gives to a node whose network fails: it takes jobs of one
+# node only (prolog_epilog/fednode/orders.py).
+SINGLE_NODE: Final = "fed_single_node"
+NVLINK: Final = "nvlink"  # a node's feature, where the federation's table does not say it
+
+
+@dataclass(slots=True)
+class FreeNode:
+    """The free part of a node while a pass places jobs on it."""
+
+    node: Node
+    gpus: int
+    cpus: int
+    mem_mib: int
+    gres: dict[str, int]  # beside GPUs, by name; empty where the node has none
+
+    @classmethod
+    def of(cls, node: Node) -> FreeNode:
+        return cls(
+            node=node,
+            gpus=max(0, node.gpus - node.gpus_alloc),
+            cpus=max(0, node.cpus - node.cpus_alloc),
+            mem_mib=max(0, node.mem_mib - node.mem_mib_alloc),
+            gres=_free_gres(node) if node.gres else {},
+        )
+
+    def renew(self, node: Node) -> None:
+        """Take over what is free of a node now."""
+        fresh = FreeNode.of(node)
+        self.node, self.gpus, self.cpus, self.mem_mib = node, fresh.gpus, fresh.cpus, fresh.mem_mib
+        self.gres = fresh.gres
+
+    @property
+    def untouched(self) -> bool:
+        """Nothing runs on it."""
+        return self.gpus == self.node.gpus and self.cpus == self.node.cpus
+
+    def has(self, share: NodeShare) -> bool:
+        """Tell whether a share is free. Of what it does not ask for, less than none may be.
+
+        (Where a bid made before would evict, its plan and its victims are both counted.)
+        """
+        return (
+            (not share.gpus or self.gpus >= share.gpus)
+            and (not share.cpus or self.cpus >= share.cpus)
+            and (not share.mem_mib or self.mem_mib >= share.mem_mib)
+            and (not share.gres or covers(self.gres, share.gres))
+        )
+
+    @property
+    def left(self) -> NodeShare:
+        """All that is free of it."""
+        gres = tuple(sorted(self.gres.items())) if self.gres else ()
+        return NodeShare(gpus=self.gpus, cpus=self.cpus, mem_mib=self.mem_mib, gres=gres)
+
+    def take(self, share: NodeShare) -> None:
+        self.gpus -= share.gpus
+        self.cpus -= share.cpus
+        self.mem_mib -= share.mem_mib
+        if share.gres:
+            self.move_gres(share.gres, -1)
+
+    def give_back(self, share: NodeShare) -> None:
+        self.gpus += share.gpus
+        self.cpus += share.cpus
+        self.mem_mib += share.mem_mib
+        if share.gres:
+            self.move_gres(share.gres, 1)
+
+    def move_gres(self, gres: Gres, sign: int) -> None:
+        """Give so much of it back, or take it (-1); what Slurm does not consume stays there."""
+        shared = self.node.gres_shared
+        for name, amount in gres:
+            if not shared or name.partition(":")[0] not in shared:
+                self.gres[name] = self.gres.get(name, 0) + sign * amount
+
+    def would_cover(self, asked: Gres, taken: Gres) -> bool:
+        """Tell whether all that is asked for would be free if so much were taken."""
+        self.move_gres(taken, -1)
+        found = covers(self.gres, asked)
+        self.move_gres(taken, 1)
+        return found
+
+
+def _free_gres(node: Node) -> dict[str, int]:
+    used = dict(node.gres_alloc)
+    return {name: max(0, amount - used.get(name, 0)) for name, amount in node.gres}
+
+
+class Kind(NamedTuple):
+    """The properties that a node must have for a job, however full the node is."""
+
+    partition: str
+    with_gpus: bool
+    gpu_types: tuple[str, ...]
+    min_gpu_mem_gib: float
+    nvlink: bool
+    features: tuple[str, ...]
+    avoid: tuple[str, ...]
+    spread: bool = False  # over several nodes
+    gres: Gres = ()
+
+    @classmethod
+    def of(cls, job: Job, partition: str) -> Kind:
+        features, avoid, spread = job.features, job.avoid, (job.nodes or 1) > 1
+        if not job.total_gpus:
+            return cls(partition, False, (), 0.0, False, features, avoid, spread, job.gres)
+        types, mem_gib = job.gpu_types, job.min_gpu_mem_gib
+        return cls(partition, True, types, mem_gib, job.nvlink, features, avoid, spread, job.gres)
+
+    def gpus_do(self, node: Node) -> bool:
+        """Tell whether the GPUs of a node are capable enough."""
+        return (
+            node.gpus > 0
+            and (not self.gpu_types or node.gpu_type in self.gpu_types)
+            and node.gpu_mem_gib >= self.min_gpu_mem_gib
+            and (not self.nvlink or node.nvlink or NVLINK in node.features)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Suitable:
+    """The nodes of a kind, whatever is free on them.
+
+    ``alike``: those that are tried alone before all together. For a job with GPUs the nodes of each
+    GPU type, the least capable first; for another those without GPUs. Empty where all are alike.
+    """
+
+    nodes: list[FreeNode]
+    alike: tuple[list[FreeNode], ...] = field(default=())
+
+
+class FreeCapacity:
+    """The free capacity of one site while jobs are placed on it.
+
+    Which nodes are of the right kind for a job does not change as they fill up: they are looked
+    up once for each kind. While the jobs of one workload are placed, each node is ``claim``ed by
+    one of them at most, and is none for the others.
+
+    Args:
+        nodes: those that take jobs.
+        fabric: how they are connected; by default every leaf switch hangs on one spine.
+        mix: what has been asked for lately, to judge what a plan leaves free.
+    """
+
+    def __init__(
+        self, nodes: Iterable[Node], fabric: Fabric | None = None, mix: RequestMix | None = None
+    ) -> None:
+        self.nodes = [FreeNode.of(node) for node in nodes]
+        self.by_name = {f.node.name: f for f in self.nodes}
+        self.fabric = Fabric() if fabric is None else fabric
+        self.mix = RequestMix() if mix is None else mix
+        self._by_partition: dict[str, list[FreeNode]] = {}
+        self._racks: dict[str, list[FreeNode]] = {}
+        for f in self.nodes:
+            if f.node.gpus:
+                self._racks.setdefault(f.node.switch, []).append(f)
+            for partition in dict.fromkeys(f.node.partitions):
+                self._by_partition.setdefault(partition, []).append(f)
+        self._in: dict[tuple[str, ...], list[FreeNode]] = {}
+        self._of_kind: dict[Kind, Suitable | ReasonCode] = {}
+        self._claimed: set[str] = set()
+
+    def take(self, plan: JobPlan) -> None:
+        """Count what a plan holds as gone; nodes that are not here are passed over."""
+        for name, share in plan.nodes.items():
+            if name in self.by_name:
+                self.by_name[name].take(share)
+
+    def release(self, plan: JobPlan) -> None:
+        """Undo ``take``."""
+        for name, share in plan.nodes.items():
+            if name in self.by_name:
+                self.by_name[name].give_back(share)
+
+    def claim(self, plan: JobPlan) -> None:
+        """``take`` it, and keep its nodes from the other jobs of the workload."""
+        self.take(plan)
+        self._claimed.update(plan.nodes)
+
+    def unclaim(self, plan: JobPlan) -> None:
+        """Undo ``claim``."""
+        self.release(plan)
+        self._claimed.difference_update(plan.nodes)
+
+    def settle(self) -> None:
+        """All jobs of the workload are placed; the next one may have any node."""
+        self._claimed.clear()
+
+    def rack(self, switch: str) -> Sequence[FreeNode]:
+        """The nodes with GPUs under a leaf switch."""
+        return self._racks.get(switch, ())
+
+    def nodes_in(self, partitions: tuple[str, ...]) -> list[FreeNode]:
+        """The nodes that are in any of these partitions."""
+        if partitions not in self._in and len(partitions) == 1:
+            self._in[partitions] = self._by_partition.get(partitions[0], [])
+        if partitions not in self._in:
+            wanted = set(partitions)
+            self._in[partitions] = [
+                f for f in self.nodes if not wanted.isdisjoint(f.node.partitions)
+            ]
+        return self._in[partitions]
+
+    def of_kind(self, kind: Kind) -> Suitable | ReasonCode:
+        """The nodes of a kind, whatever is free on them; or of what there is none.
+
+        Those that are claimed are left out, of ``alike`` with all that this leaves nothing of.
+        """
+        found = self._all_of_kind(kind)
+        if not self._claimed or isinstance(found, ReasonCode):
+            return found
+        nodes = self._unclaimed(found.nodes)
+        alike = [left for group in found.alike if (left := self._unclaimed(group))]
+        return Suitable(nodes, tuple(alike))
+
+    def _unclaimed(self, nodes: Iterable[FreeNode]) -> list[FreeNode]:
+        return [f for f in nodes if f.node.name not in self._claimed]
+
+    def _all_of_kind(self, kind: Kind) -> Suitable | ReasonCode:
+        if kind not in self._of_kind:
+            if len(self._of_kind) >= KINDS_KEPT:
+                self._of_kind.clear()
+            self._of_kind[kind] = self._find(kind)
+        return self._of_kind[kind]
+
+    def _find(self, kind: Kind) -> Suitable | ReasonCode:
+        found = self._capable(kind)
+        if isinstance(found, ReasonCode):
+            return found
+        if kind.avoid:
+            found = [f for f in found if f.node.name not in kind.avoid]
+        if kind.spread:
+            found = [f for f in found if SINGLE_NODE not in f.node.features]
+        if not found:
+            return ReasonCode.NODE_FAILED
+        return Suitable(found, _by_type(found) if kind.with_gpus else _without_gpus(found))
+
+    def _capable(self, kind: Kind) -> list[FreeNode] | ReasonCode:
+        """Those whose hardware and features are right."""
+        found = self.nodes_in((kind.partition,))
+        if not found:
+            return ReasonCode.NO_PARTITION
+        if kind.with_gpus:
+            found = [f for f in found if kind.gpus_do(f.node)]
+            if not found:
+                return ReasonCode.NO_GPU_TYPE
+        if kind.features:
+            wanted = set(kind.features)
+            found = [f for f in found if wanted.issubset(f.node.features)]
+            if not found:
+                return ReasonCode.NO_FEATURE
+        if kind.gres:
+            found = [f for f in found if covers(dict(f.node.gres), kind.gres)]
+            if not found:
+                return ReasonCode.NODE_TOO_SMALL
+        return found
+
+
+def _without_gpus(nodes: Sequence[FreeNode]) -> tuple[list[FreeNode], ...]:
+    found = [f for f in nodes if not f.node.gpus]
+    return (found,) if 0 < len(found) < len(nodes) else ()
+
+
+def _by_type(nodes: Iterable[FreeNode]) -> tuple[list[FreeNode], ...]:
+    groups: dict[tuple[float, str], list[FreeNode]] = {}
+    for f in nodes:
+        groups.setdefault((f.node.gpu_worth, f.node.gpu_type), []).append(f)
+    return tuple(groups[key] for key in sorted(groups)) if len(groups) > 1 else ()

@@ -1,0 +1,115 @@
+"""Validates a site's answers: a plan is charged to the tenant, so it must match the request.
+
+A refusal is only told; but it decides where room is kept, and people read it, so it must be sane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import isfinite
+from typing import Final
+
+from federator.model.gres import covers
+from federator.model.message import SiteAnswer
+from federator.model.plan import Bid, JobPlan, shared_node
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.workload import MAX_AMOUNT, Job, WorkloadId
+
+MOST_REASONS: Final = 256  # of a refusal; one for each het component is usual
+MOST_ALTERNATIVES: Final = 8
+MOST_TEXT: Final = 200_000  # characters: a request's own names may be long
+
+
+def validated(
+    answers: Iterable[SiteAnswer], jobs_of: Callable[[WorkloadId], Sequence[Job]]
+) -> list[SiteAnswer]:
+    """The answers of a site; those that make no sense turned into refusals that say so."""
+    found = []
+    for answer in answers:
+        wrong = ""
+        if answer.bid is not None:
+            wrong = contradiction(jobs_of(answer.id), answer.bid)
+        elif answer.refusal is not None and not is_valid_refusal(answer.refusal):
+            wrong = "its refusal makes no sense"
+        if wrong:
+            reason = Reason(code=ReasonCode.BAD_BID, detail=wrong)
+            refusal = Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
+            found.append(SiteAnswer(id=answer.id, refusal=refusal))
+        else:
+            found.append(answer)
+    return found
+
+
+def is_valid_refusal(refusal: Refusal) -> bool:
+    """Tell whether a refusal's numbers are numbers, and there is not too much of it."""
+    amounts: list[float] = [] if refusal.starts_in_s is None else [refusal.starts_in_s]
+    texts: list[str] = []
+    for r in refusal.reasons[:MOST_REASONS]:
+        amounts += (r.needed, r.free, r.free_nodes, r.largest_rack, r.more, r.more_in_s)
+        texts += (r.job, r.unit, r.detail, *r.apart)
+    for other in refusal.alternatives[:MOST_ALTERNATIVES]:
+        amounts += (other.nodes, other.gpus, len(other.gpu_types))
+        texts += other.gpu_types
+    return (
+        len(refusal.reasons) <= MOST_REASONS
+        and len(refusal.alternatives) <= MOST_ALTERNATIVES
+        and all(isfinite(amount) and 0 <= amount <= MAX_AMOUNT for amount in amounts)
+        and sum(map(len, texts)) <= MOST_TEXT
+    )
+
+
+def contradiction(jobs: Sequence[Job], bid: Bid) -> str:
+    """The part of a bid that is not as it was asked for; "" when all is."""
+    if not all(map(isfinite, bid.score)):
+        return "its score is no number"
+    return plan_contradiction(jobs, bid.jobs)
+
+
+def plan_contradiction(jobs: Sequence[Job], plans: Sequence[JobPlan]) -> str:
+    """The part of a plan that is not as it was asked for; "" when all is."""
+    if [plan.name for plan in plans] != [job.name for job in jobs]:
+        return "it plans other jobs"
+    for job, plan in zip(jobs, plans, strict=True):
+        wrong = _of_job(job, plan)
+        if wrong:
+            return f"{job.name}: {wrong}"
+    shared = shared_node(plans)
+    return f"it plans two jobs on node {shared}" if shared else ""
+
+
+def _of_job(job: Job, plan: JobPlan) -> str:
+    shares = plan.nodes.values()
+    gpus, cpus = sum(s.gpus for s in shares), sum(s.cpus for s in shares)
+    typed = plan.gpu_types.values()
+    if not shares or (job.nodes is not None and len(shares) != job.nodes):
+        return f"it plans {len(shares)} nodes"
+    least = min(min(s.gpus, s.cpus, s.mem_mib, *(a for _, a in s.gres)) for s in shares)
+    most = max(gpus, cpus, *(a for s in shares for _, a in s.gres))
+    checks = (
+        (least >= 0 and most <= MAX_AMOUNT, "it plans impossible amounts"),
+        (
+            min(s.gpus for s in shares) >= job.gpus_per_node and gpus >= job.total_gpus,
+            f"it plans {gpus} GPUs",
+        ),
+        (
+            min(s.cpus for s in shares) >= job.cpus_per_node and cpus >= job.cpus,
+            f"it plans {cpus} CPUs",
+        ),
+        (
+            not job.gres or all(covers(dict(s.gres), job.gres) for s in shares),
+            f"it plans less than {', '.join(name for name, _ in job.gres)} on a node",
+        ),
+        (
+            min(typed, default=0) >= 0 and sum(typed) <= gpus,
+            "it plans more GPUs of a type than GPUs",
+        ),
+        (
+            not (job.gpu_types and job.total_gpus) or set(plan.gpu_types) <= set(job.gpu_types),
+            "it plans another GPU type",
+        ),
+        (
+            not job.avoid or plan.nodes.keys().isdisjoint(job.avoid),
+            "it plans a node that failed the workload",
+        ),
+    )
+    return next((wrong for good, wrong in checks if not good), "")

@@ -1,0 +1,89 @@
+"""A daemon that a site does not serve is told why before any agent there is disturbed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from federator.agent.handshake import refuse_foreign_daemon, term_of
+from federator.agent.journal import Journal, OtherLog, Served
+from federator.errors import StaleState
+from federator.wire.agent_protocol import (
+    PROTOCOL_VERSION,
+    FromAgent,
+    Hello,
+    Welcome,
+    from_agent_decoder,
+)
+
+PROD = Served(50, "prod", 10)
+WELCOME = Welcome(
+    protocol=PROTOCOL_VERSION,
+    epoch=60,
+    site="alpine",
+    partitions=("gpu",),
+    poll_interval_s=10.0,
+    federation="trial",
+    log_began=60,
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    Journal(tmp_path, 0.0).accept(PROD)
+    return tmp_path
+
+
+def refused(folder: Path, welcome: Welcome) -> list[FromAgent]:
+    """What such a daemon is told."""
+    said: list[FromAgent] = []
+
+    def write(data: bytes) -> None:
+        said.append(from_agent_decoder.decode(data[4:]))
+
+    with pytest.raises(StaleState):
+        refuse_foreign_daemon(folder, "alpine", welcome, write)
+    assert Journal(folder, 0.0).served == PROD
+    return said
+
+
+def hello(*, other_log: bool) -> Hello:
+    return Hello(
+        protocol=PROTOCOL_VERSION,
+        site="alpine",
+        slurm_version="",
+        last_epoch=50,
+        federation="prod",
+        log_began=10,
+        other_log=other_log,
+    )
+
+
+def test_a_trial_daemon_is_told_whose_the_site_is_and_changes_nothing(folder: Path) -> None:
+    assert refused(folder, WELCOME) == [hello(other_log=True)]
+    renamed = msgspec.structs.replace(WELCOME, federation="prod")
+    assert refused(folder, renamed) == [hello(other_log=True)]
+
+
+def test_a_daemon_of_an_older_epoch_is_told_which_one_is_served(folder: Path) -> None:
+    late = msgspec.structs.replace(WELCOME, epoch=40, log_began=10)
+    assert refused(folder, late) == [hello(other_log=False)]
+
+
+@pytest.mark.parametrize("change", [{"displaces": True}, {"log_began": 10}, {"log_began": 0}])
+def test_the_same_log_and_who_displaces_are_served(
+    folder: Path, change: dict[str, bool | int]
+) -> None:
+    welcome = msgspec.structs.replace(WELCOME, **change)
+    refuse_foreign_daemon(folder, "alpine", welcome, lambda _: pytest.fail("it is served"))
+    journal = Journal(folder, 0.0)
+    journal.accept(term_of(welcome), displaces=welcome.displaces)
+    assert journal.served == Served(60, "trial", welcome.log_began or 10)
+
+
+def test_another_log_is_refused_also_if_it_was_served_meanwhile(folder: Path) -> None:
+    """Both waited for an older agent to end."""
+    with pytest.raises(OtherLog):
+        Journal(folder, 0.0).accept(term_of(WELCOME))
