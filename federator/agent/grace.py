@@ -43,7 +43,7 @@ class Grace:
         return self.leave_by_s - min(TERM_BEFORE_S, self.order.grace_s / 4)
 
     def cancel_at_s(self, kill_wait_s: float) -> float:
-        """The time at which scancel is due; with a KillWait that long, half of the grace is left to the job."""
+        """The time of scancel; with a KillWait that long, half of the grace is left to the job."""
         # scancel sends TERM and, KillWait later, KILL; so it is sent that much before the
         # deadline.
         return self.leave_by_s - min(kill_wait_s, self.order.grace_s / 2)
