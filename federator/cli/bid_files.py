@@ -69,7 +69,7 @@ class LocalFields(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ShareFields(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a running workload holds on one node."""
+    """The share of one node that a running workload holds."""
 
     gpus: _Count = 0
     cpus: _Count = 0

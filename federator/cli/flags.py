@@ -32,7 +32,7 @@ class Flag(NamedTuple):
 
 
 class Given(msgspec.Struct, frozen=True):
-    """What a command was called with: values by option ("" of one that takes none), operands."""
+    """The arguments of a command: values by option ("" of one that takes none), operands."""
 
     values: dict[str, str]
     operands: tuple[str, ...] = ()

@@ -61,7 +61,7 @@ def read_json(path: Path, kind: type[T], kinds: Mapping[str, type[Struct]]) -> T
 def _explained(
     error: msgspec.ValidationError, data: bytes, kinds: Mapping[str, type[Struct]]
 ) -> tuple[str, str]:
-    """Where the mistake is, and what was expected there."""
+    """The place of the error, and what was expected there."""
     message, *places = _PLACE.split(str(error))
     where = places[0] if places else ""
     if "field `" in message:

@@ -155,7 +155,7 @@ def _replayed(records: Iterable[bytes]) -> tuple[Federation, LogSeen]:
 
 
 class LogSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``federator log verify`` found."""
+    """The findings of ``federator log verify``."""
 
     schema: int = 1
     store: str

@@ -21,7 +21,7 @@ def gpu_time(gpu_s: float) -> str:
 
 
 def preemption_lines(row: PreemptionRow | None, now_s: float) -> Iterator[Line]:
-    """What there is to say of a workload's evictions, under one label each."""
+    """The lines about a workload's evictions, under one label each."""
     if row is None:
         return
     if row.leave_by_s:

@@ -59,7 +59,7 @@ class RankRow(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Alike:
-    """What the workloads of one lane have in common."""
+    """The common properties of the workloads of one lane."""
 
     tenant: str
     gpus: int
@@ -173,7 +173,7 @@ class QueueListing:
 
 
 def _holdings(tenancy: Tenancy, queue: OfflineQueue) -> Holdings:
-    """What tenants hold; usage is given, so nothing is averaged.
+    """The amounts that tenants hold; usage is given, so nothing is averaged.
 
     In the order of the file what runs is within quota as long as it fits.
     """
@@ -218,7 +218,7 @@ def _alike(lane: Lane, holdings: Holdings, report: QuotaReport) -> _Alike:
 
 
 def _over(shortfall: Shortfall) -> str:
-    """Why a workload is over quota, in words."""
+    """The reason why a workload is over quota, in words."""
     if not shortfall.tenant:
         return "no quota"
     s = shortfall

@@ -84,7 +84,7 @@ def _door(found: SiteConfig) -> tuple[Finding, ...]:
 
 
 def _ask(asked: VerifyCall, socket: Path) -> tuple[Finding, ...]:
-    """What the site's agent found; that it cannot be asked is a finding, too.
+    """Ask the site's agent for its findings; that it cannot be asked is a finding, too.
 
     Raises:
         SiteUnavailable: there is no daemon.

@@ -177,7 +177,7 @@ def _waits(before: Spread | None, after: Spread | None) -> str:
 
 
 def _notes(result: BeforeAfter) -> list[str]:
-    """What the table does not hold."""
+    """Notes about what the table does not hold."""
     reasons = Counter(job.reason for job in result.left_out_jobs)
     lines = [
         f"left out: {counted(count, 'job')}: {reason}" for reason, count in reasons.most_common()

@@ -24,7 +24,7 @@ _ONE_CPU: Final = NodeShare(cpus=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """What a job does when it runs, and how that ends."""
+    """The behaviour of a job when it runs, and its end."""
 
     duration_s: float = 10.0
     exit_code: int = 0
@@ -250,7 +250,7 @@ class Cluster(SimulatedSlurm):
         self.start_what_can()
 
     def accounted(self, missing: Collection[Missing]) -> dict[AttemptId, AttemptReport]:
-        """How those of these ended, or stand, that slurmdbd has."""
+        """The end or the state of those of these that slurmdbd has."""
         genuine = (r for r in super().reports() if self._origin.get(r.site_job_id) == r.attempt)
         accounts = {r.attempt: r for r in genuine} if self.keeps_accounts else {}
         accounts |= self.accounts
@@ -316,7 +316,7 @@ class Cluster(SimulatedSlurm):
     # ---- what squeue shows ----
 
     def reports(self, launched: Container[int] = ()) -> tuple[AttemptReport, ...]:
-        """What names an attempt, and the renamed jobs that whoever asks has ``launched``."""
+        """The jobs that name an attempt, and renamed jobs that the caller has ``launched``."""
         hidden = {job_id for job_id in self.nameless if job_id not in launched}
         return tuple(r for r in super().reports() if r.site_job_id not in hidden)
 
@@ -328,7 +328,7 @@ class Cluster(SimulatedSlurm):
 
 
 def _may_start(spool: Path, site: str, job: SimulatedJob) -> bool:
-    """What the gate asks before user code runs; see ``prolog_epilog/fednode/lease.py``."""
+    """The gate's question before user code runs; see ``prolog_epilog/fednode/lease.py``."""
     name = f"{job.attempt.workload}.{job.attempt.attempt}"
     claim = f"{site} {job.job_id}\n"
     try:

@@ -119,7 +119,7 @@ class DaemonHost:
 
     @property
     def federation(self) -> Federation | None:
-        """What the running daemon holds, for the model alone."""
+        """The running daemon's federation, for the model alone."""
         if self.daemon is None or self.daemon.term is None:
             return None
         return self.daemon.term.federation

@@ -44,7 +44,7 @@ BEYOND_S: Final = 60.0  # when the helper is long dead
 
 
 class SbatchOutcome(enum.Enum):
-    """What becomes of one sbatch."""
+    """The outcome of one sbatch."""
 
     WELL = "well"
     REPLY_LOST = "reply lost"
@@ -58,7 +58,7 @@ class SbatchOutcome(enum.Enum):
 
 @dataclass(slots=True)
 class Spell:
-    """What befalls those who use a Slurm, for as long as it lasts."""
+    """The faults of those who use a Slurm, for as long as they last."""
 
     down: bool = False  # slurmctld does not answer
     sweep_s: float = 0.0  # from squeue to sinfo
@@ -133,7 +133,7 @@ class FaultyDriver:
     # ---- sbatch ----
 
     async def accounted(self, missing: Collection[Missing]) -> Mapping[AttemptId, AttemptReport]:
-        """What slurmdbd knows, where there is one."""
+        """The records of slurmdbd, where there is one."""
         await self._ask()
         self._process.check()
         return self._cluster.accounted(missing)

@@ -13,7 +13,7 @@ from federator.store.memory import MemoryLog, MemoryStore
 
 
 class LogFault(Enum):
-    """What becomes of the next append."""
+    """The outcome of the next append."""
 
     NONE = "well"
     NOTHING = "fails, nothing added"
@@ -21,7 +21,7 @@ class LogFault(Enum):
 
 
 class SharedLog:
-    """What is durable; it outlives every daemon.
+    """The durable records; they outlive every daemon.
 
     Args:
         on_records: told of records when they are durable.

@@ -42,7 +42,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How many nodes with GPUs, and how many in all: there are, or a workload needs."""
+    """A number of nodes with GPUs, and of all nodes: of a site, or that a workload needs."""
 
     with_gpus: int
     nodes: int
@@ -63,7 +63,7 @@ class Size:
 
 @dataclass(slots=True, eq=False)
 class Truth:
-    """What really became of one workload."""
+    """The true history of one workload."""
 
     runs: list[CodeRun] = field(default_factory=list)
     acked: str = ""  # the key under which its client knows it
@@ -335,7 +335,7 @@ class Model:
 
 
 def _disagreement(state: WorkloadState, truth: Truth) -> str:
-    """What speaks against this end; "" if nothing does."""
+    """The evidence against this end; "" if there is none."""
     last = truth.runs[-1] if truth.runs else None
     lost = bool(truth.unrecorded)
     if truth.completed and state is not WorkloadState.COMPLETED and not lost:
@@ -354,7 +354,7 @@ def _disagreement(state: WorkloadState, truth: Truth) -> str:
 
 
 def check_holdings(ledger: Ledger, break_: Callable[[str], None]) -> None:
-    """What tenants hold is the sum of what their live workloads hold."""
+    """Check that tenants hold the sum of what their live workloads hold."""
     tenancy, holdings = ledger.tenancy, ledger.holdings
     sums: dict[int, Counter[int]] = {}
     for entry in ledger.entries.values():

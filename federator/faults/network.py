@@ -115,7 +115,7 @@ class Wire:
             self.reader.feed_data(data)
 
     def release(self, *, lose: bool) -> None:
-        """What was held back arrives, or the channel breaks."""
+        """Let what was held back arrive, or break the channel."""
         held, self._held = self._held, []
         if lose and held:
             self.end()
@@ -179,7 +179,7 @@ class DaemonEnd:
 
 
 class AgentEnd:
-    """What an agent writes to."""
+    """The agent's end of a channel, to write to."""
 
     def __init__(self, line: Line, process: Process) -> None:
         self._line = line

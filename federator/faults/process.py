@@ -169,7 +169,7 @@ class ManyProcesses(VirtualLoop):
         func: Callable[..., Any],
         *args: Any,
     ) -> asyncio.Future[Any]:
-        """What a thread would do is done at once: no other clock runs here."""
+        """Do at once what a thread would do: no other clock runs here."""
         done = self.create_future()
         try:
             done.set_result(func(*args))

@@ -38,7 +38,7 @@ _TORN: Final = b'\n{"attempt": "fed:42949'
 
 @dataclass(slots=True)
 class Disk:
-    """What befalls a site's files."""
+    """The faults of a site's files."""
 
     journal_full: bool = False
     spool_hangs: bool = False
@@ -77,7 +77,7 @@ class MortalJournal(Journal):
         super().accept(term, displaces=displaces)
 
     def close(self) -> None:
-        """What the kernel does when its process ends."""
+        """Do what the kernel does when its process ends."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

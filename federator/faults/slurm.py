@@ -55,7 +55,7 @@ class SimulatedJob:
 
     @property
     def held(self) -> dict[int, JobPlan]:
-        """What its components hold while it runs, by number."""
+        """The shares that its components hold while it runs, by number."""
         return {k: plan for k, plan in enumerate(self.jobs) if k not in self.cancelled}
 
     @property

@@ -330,7 +330,7 @@ def config_of(sites: Sequence[SiteName]) -> FederationConfig:
 
 
 def gpu_limits(config: FederationConfig) -> dict[frozenset[str], float]:
-    """What the users of each tenant may hold together, where that is limited."""
+    """The GPUs that the users of each tenant may hold together, where that is limited."""
     return {
         frozenset(tenant.users): tenant.limit.gpus
         for tenant in config.tenants.values()
@@ -349,7 +349,7 @@ _ARRAYS: Final = ("0-1", "0-2%1", "1,4-7:3,9%2", "0-4%2")
 
 
 def client_scripts(rng: Random) -> list[ClientScript]:
-    """What users want in one history."""
+    """The scripts of the users of one history."""
     return [_client_script(rng, number) for number in range(rng.choice((6, 8, 11)))]
 
 

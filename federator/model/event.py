@@ -62,7 +62,7 @@ class Draft:
     def workloads(
         self, first: WorkloadId, now_s: float, array_id: WorkloadId | None = None
     ) -> tuple[Workload, ...]:
-        """What it becomes: one workload, or one for each task of its array, with ids in order.
+        """The workloads that it becomes: one, or one for each task of its array, with ids in order.
 
         ``array_id``: of its array, where that has more tasks than these.
 
@@ -121,7 +121,7 @@ class Submitted(Event, frozen=True, kw_only=True, tag="submitted"):
     array_id: WorkloadId | None = None  # of a task whose array's other tasks stand elsewhere
 
     def workloads(self) -> tuple[Workload, ...]:
-        """What was queued; all of them share the draft's submission."""
+        """The queued workloads; all of them share the draft's submission."""
         return self.draft.workloads(self.first_id, self.at_s, self.array_id)
 
 

@@ -75,7 +75,7 @@ class PoolQueue:
 
     @property
     def share(self) -> float:
-        """What its jobs hold, relative to what it owns."""
+        """The part that its jobs hold of what it owns."""
         return (self.dedicated_gpus + self.spare_gpus) / self.quota_gpus
 
     def add(self, number: int, gpus: int, length: int) -> None:
@@ -184,7 +184,7 @@ def _spare(
 
 
 def _reserved(queues: Sequence[PoolQueue], new_load: Sequence[int]) -> int:
-    """What the owners will want of their own. All of it from now on, so the sum is the maximum."""
+    """The owners' own future demand. All of it from now on, so the sum is the maximum."""
     return sum(
         min(queue.pending_gpus + load, queue.unused_gpus)
         for queue, load in zip(queues, new_load, strict=True)

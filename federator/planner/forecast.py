@@ -64,7 +64,7 @@ class DurationForecast(Protocol):
     """JobDuration."""
 
     def expect_s(self, user: str, pool: int, gpus: int) -> float:
-        """How long a job that comes now will run; ``inf``: no idea."""
+        """The expected run time of a job that comes now; ``inf``: no idea."""
         ...
 
     def ended(self, user: str, pool: int, gpus: int, duration_s: float) -> None:
@@ -116,7 +116,7 @@ class CoinDurations:
 
 
 class Forecaster:
-    """What a planner needs to know of what is to come. Time never goes back.
+    """The forecasts that a planner needs. Time never goes back.
 
     Args:
         pools: how many there are.

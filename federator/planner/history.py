@@ -72,7 +72,7 @@ class PoolHistory:
             self._count_expected(self.begin_s + (self.steps - 1) * self.step_s)
 
     def _count_expected(self, at_s: int) -> None:
-        """How many that run are expected to end in each window, and how many later."""
+        """The number of running jobs expected to end in each window, and later."""
         if not self._expected:
             return
         pools, ends_s = np.array(list(self._expected.values())).T

@@ -48,7 +48,7 @@ _PROBE: Final = ("sinfo", "--noheader", "--Node", "--partition=fed", "--format=%
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteStatus:
-    """What one site looks like now."""
+    """The present state of one site."""
 
     site: str
     container: str  # docker's word: running, paused, exited ...; "absent" without one

@@ -172,7 +172,7 @@ def site(name: str) -> SiteLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateDir:
-    """Where the testbed keeps what outlives its containers."""
+    """The folder where the testbed keeps what outlives its containers."""
 
     root: Path
 

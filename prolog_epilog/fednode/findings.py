@@ -16,7 +16,7 @@ _CHARS = 400
 
 
 class Finding(NamedTuple):
-    """What one check found; ``detail`` is "" where all is well."""
+    """The finding of one check; ``detail`` is "" where all is well."""
 
     manifest: Manifest
     verdict: str  # ok, fault; warning (a command's exit status 1); unknown: could not be told

@@ -19,7 +19,7 @@ _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Ran(NamedTuple):
-    """What came of a command.
+    """The outcome of a command.
 
     ``status`` is its exit status (minus the signal's number if one ended it), or None if it could
     not be started or did not end in time; ``trouble`` then says why, and is "" otherwise.

@@ -60,7 +60,7 @@ def policy_of(own: "Dict[str, Any]") -> Policy:
 
 
 class Watched(NamedTuple):
-    """What the watch knows of one job."""
+    """The watch's knowledge of one job."""
 
     started_at_s: float  # of its record: a job that was put back starts anew
     tally: "Dict[str, Any]"
@@ -71,7 +71,7 @@ class Watched(NamedTuple):
 
 
 class Due(NamedTuple):
-    """What is to be done about one job now."""
+    """The step that one job is due now."""
 
     record: records.JobRecord
     finding: Finding

@@ -55,7 +55,7 @@ class Finding(NamedTuple):
 
 
 class Story(NamedTuple):
-    """What the user has been told of a finding. It ends when the job computes again."""
+    """The notices that the user has had of a finding. It ends when the job computes again."""
 
     condition: str
     warned_at_s: float
