@@ -46,7 +46,7 @@ class QueueCall(Message, frozen=True, kw_only=True, tag="queue"):
     users: tuple[str, ...] = ()
     ended: bool = False  # also those that have ended
     collapsed: bool = False  # waiting tasks of an array in one row
-    why: bool = False  # fill ``rank`` and ``requeue_causes``, which costs the daemon a ranking
+    why: bool = False  # fill ``rank`` and ``setbacks``, which costs the daemon a ranking
     files: bool = False  # fill ``work_dir``, ``stdin``, ``stdout`` and ``stderr``
     outcome: bool = False  # fill ``outcome``, with a few rows: of those that failed, once all ended
 
