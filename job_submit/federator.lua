@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: BSD-3-Clause
 --
--- Which jobs may enter this cluster, and what should their owners be told? The federation's rules
+-- Admits, changes or refuses jobs, with advice to their owners. These are the federation's rules
 -- for slurmctld's job_submit/lua plugin, as a module: it sets no globals, and without
 -- /etc/federator/admission.lua it does nothing. Lua 5.1 to 5.4.
 --

@@ -1,4 +1,4 @@
-/* Which --fed-... options may stand on a command line of sbatch, salloc or srun, or in #SBATCH?
+/* Declares the --fed-... options of sbatch, salloc and srun, on command lines and in #SBATCH.
  *
  * In the client (sbatch, salloc, srun) values are checked by the rules of fsbatch, put into the
  * job's environment (FED_TP ...) and, for prolog and epilog, into Slurm's job control environment
