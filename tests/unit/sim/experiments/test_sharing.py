@@ -128,7 +128,7 @@ def test_every_plot_shows_a_table_that_is_there() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"policies": ("x",)}, "'x' is unknown; expected one of mast, fifo"),
+        ({"policies": ("x",)}, "'x' is unknown; expected one of mast, global-fifo"),
         ({"variants": ("x",)}, "--variant: 'x' is unknown; expected one of base"),
         ({"loads": (1.0, 0.5)}, "loads: expected the least and the most"),
         ({"loads": (1.0,)}, "loads: expected the least and the most"),
