@@ -127,7 +127,7 @@ class SiteActs:
             Scancel: self._scancel,
             Terminate: self._terminate,
             Kill: self._kill,
-            Notify: self._tell,
+            Notify: self._notify,
             AskKillWait: lambda _e, _c: driver.kill_wait_s(),
             ReadFolders: self._look,
             Inspect: self._inspect,
@@ -253,7 +253,7 @@ class SiteActs:
             async with self._lanes["end"]:
                 await self._driver.cancel(effect.user, effect.job_id, pending_only=False)
 
-    async def _tell(self, effect: Notify, _: AgentCore) -> None:
+    async def _notify(self, effect: Notify, _: AgentCore) -> None:
         async with self._lanes["tell"]:
             await self._driver.notify(effect.order, effect.leave_by_s)
 

@@ -201,7 +201,8 @@ def _sweeps() -> _Rows:
 
 
 def _eviction() -> _Rows:
-    for state in (_S.UNKNOWN, _S.SUBMITTED, _S.RUNNING, _S.ENDED):
+    # Of what was given up a job may live all the same, beyond every limit of sbatch.
+    for state in (_S.UNKNOWN, _S.SUBMITTED, _S.RUNNING, _S.ENDED, _S.VOID):
         yield (state, _E.EVICT), AttemptEdge(_S.EVICTING)
     for state in LEAVING:
         yield (state, _E.SHOWN_WAITING), AttemptEdge(state)  # see REQUEUED
@@ -216,7 +217,7 @@ def _eviction() -> _Rows:
         yield (state, _E.CANCEL_DUE), AttemptEdge(_S.CANCELLED, (Act.NOTE_FORCED, Act.SCANCEL))
     yield (_S.TERMINATED, _E.ACT_FAILED), AttemptEdge(_S.EVICTING)
     yield (_S.CANCELLED, _E.ACT_FAILED), AttemptEdge(_S.TERMINATED)
-    for state in (_S.KILLED, _S.TAKEN_BACK, _S.ENDED, _S.SUBMITTED, _S.RUNNING):
+    for state in (_S.EVICTING, _S.KILLED, _S.TAKEN_BACK, _S.ENDED, _S.SUBMITTED, _S.RUNNING):
         yield (state, _E.ACT_FAILED), AttemptEdge(state)
 
 

@@ -101,7 +101,8 @@ class Attempts:
         busy = record is not None and bool(record.turns)
         if not busy and self._memory.state_of(attempt) is not AttemptState.INTENT:
             return False
-        self._queue(attempt, OrderTurn(None))
+        if record is None or all(turn.order is not None for turn in record.turns):
+            self._queue(attempt, OrderTurn(None))
         return True
 
     def _waits(self, order: LaunchOrder) -> bool:
@@ -177,8 +178,7 @@ class Attempts:
     def _open_lease(self, record: AttemptRecord) -> None:
         self._submitting.add(record.attempt)
         order = _launch_of(record)
-        record.waiting = self._memory.number()
-        self._memory.emit(OpenLease(number=record.waiting, order=order))
+        self._memory.emit(OpenLease(number=self._memory.number(), order=order))
 
     def leased(self, effect: OpenLease, leased: Leased | Failure) -> None:
         """Its lease was made, or could not be: without one its gate would end it."""
@@ -202,9 +202,10 @@ class Attempts:
         )
         durable = memory.write(order.attempt, intent)
         record.begun_s = memory.now.elapsed_s
-        record.waiting = memory.number()
         assert record.leased is not None
-        memory.emit(Sbatch(number=record.waiting, after=durable, order=order, leased=record.leased))
+        memory.emit(
+            Sbatch(number=memory.number(), after=durable, order=order, leased=record.leased)
+        )
 
     def submitted(self, effect: Sbatch, done: SubmittedJob | Failure) -> None:
         """Sbatch has named a job, or made none, or nobody knows."""
@@ -265,8 +266,7 @@ class Attempts:
         durable = memory.write(record.attempt, void)
         memory.supposed.pop(record.supposed, None)
         memory.scheduler.release(record.attempt)
-        record.waiting = memory.number()
-        memory.emit(Release(number=record.waiting, after=durable, attempt=record.attempt))
+        memory.emit(Release(number=memory.number(), after=durable, attempt=record.attempt))
 
     # ---- cancels ----
 
@@ -305,10 +305,9 @@ class Attempts:
         if job_id is None:
             self._not_there(record)
             return
-        record.waiting = memory.number()
         memory.emit(
             Scancel(
-                number=record.waiting,
+                number=memory.number(),
                 after=durable,
                 attempt=order.attempt,
                 user=order.user,

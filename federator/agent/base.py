@@ -316,3 +316,7 @@ class SiteDriver(Protocol):
             SiteRefused: Slurm said no.
         """
         ...
+
+
+class AgentDriver(SiteDriver, SiteInspector, Protocol):
+    """A Slurm to work with, and to be verified."""

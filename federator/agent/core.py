@@ -1,8 +1,9 @@
 """Decides what an agent does: observations in, effects out; no I/O, no clock, no waiting.
 
 The same observations at the same times give the same effects, so a history can be replayed. What
-must not be forgotten is written before what relies on it (``after`` of an effect), and an attempt
-has at most one effect on its way that its state waits for.
+must not be forgotten is written before what relies on it: effects are carried out in order, none
+after a write that failed, and sbatch names the write itself (``after``). The state of an attempt
+waits for at most one answer.
 """
 
 from __future__ import annotations
@@ -146,7 +147,11 @@ class AgentCore:
     @property
     def unfinished(self) -> bool:
         """Whether an order is being carried out that is to be finished before the agent ends."""
-        return any(record.turns for record in self.memory.records.values())
+        return any(
+            turn.order is not None
+            for record in self.memory.records.values()
+            for turn in record.turns
+        )
 
     # ---- orders ----
 
@@ -263,6 +268,7 @@ class AgentCore:
                 memory.forget_idle(attempt)
         for record in list(memory.records.values()):
             self._step_as_shown(record, number)
+            memory.forget_idle(record.attempt)
         self._evictions.swept()
         self._vanished.swept()
 

@@ -66,14 +66,14 @@ class Send(AgentEffect, frozen=True, kw_only=True, tag="send"):
     otherwise: Message | None = None
 
 
-class SendRemembered(AgentEffect, frozen=True, kw_only=True, tag="send_kept"):
+class SendRemembered(AgentEffect, frozen=True, kw_only=True, tag="send_remembered"):
     """Answer a ``RecoverAsk`` in parts of moderate size, with the orders that are kept."""
 
     ask_id: int
     kept: tuple[RememberedAttempt, ...]
 
 
-class WakeAt(AgentEffect, frozen=True, kw_only=True, tag="wake"):
+class WakeAt(AgentEffect, frozen=True, kw_only=True, tag="wake_at"):
     """Come back at this time of a clock that is never set; only the last one counts."""
 
     at_s: float
@@ -156,7 +156,7 @@ class Kill(AgentEffect, frozen=True, kw_only=True, tag="kill"):
     job_id: int
 
 
-class Notify(AgentEffect, frozen=True, kw_only=True, tag="tell"):
+class Notify(AgentEffect, frozen=True, kw_only=True, tag="notify"):
     """Tell a job by when it will be killed."""
 
     order: PreemptOrder
@@ -168,7 +168,7 @@ class AskKillWait(AgentEffect, frozen=True, kw_only=True, tag="ask_kill_wait"):
     """Ask Slurm how long it lets a job handle TERM."""
 
 
-class ReadFolders(AgentEffect, frozen=True, kw_only=True, tag="look"):
+class ReadFolders(AgentEffect, frozen=True, kw_only=True, tag="read_folders"):
     """Read what jobs of one user have left in their checkpoint folders."""
 
     user: str

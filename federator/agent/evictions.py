@@ -71,14 +71,15 @@ class Evictions:
         memory, record = self._memory, self._memory.record(order.attempt)
         if record.grace is not None:
             return
-        if record.state not in (AttemptState.UNKNOWN, *HAS_JOB):
-            # The grace counts from when the order came, not from when the job's id is known.
-            record.evict_later = (order, came_at_s)  # its job is not known for certain
-            memory.forget_idle(order.attempt)
+        if record.state not in (AttemptState.UNKNOWN, AttemptState.VOID, *HAS_JOB):
+            # The grace counts from when the first order came, not from when the job's id is known.
+            record.evict_later = record.evict_later or (order, came_at_s)
             return
-        mark = memory.index.get(order.attempt) or JournalMark(
-            step=JournalStep.JOB, at_s=came_at_s, user=order.user, job_id=order.site_job_id
-        )
+        mark = memory.index.get(order.attempt)
+        if mark is None or mark.step is JournalStep.VOID:  # Slurm shows it all the same
+            mark = JournalMark(
+                step=JournalStep.JOB, at_s=came_at_s, user=order.user, job_id=order.site_job_id
+            )
         if not mark.leave_by_s:
             mark = replace(mark, leave_by_s=came_at_s + order.grace_s)
             memory.write(order.attempt, mark)
@@ -104,7 +105,7 @@ class Evictions:
     def job_is_known(self, record: AttemptRecord) -> None:
         """Begin what had to wait until it was."""
         later, record.evict_later = record.evict_later, None
-        if later is not None and record.state in HAS_JOB:
+        if later is not None and record.attempt in self._memory.known:
             self._begin(*later)
 
     # ---- time ----
@@ -136,6 +137,9 @@ class Evictions:
         self._folders.wake()
 
     def _act(self, record: AttemptRecord, grace: Grace) -> None:
+        if record.state not in LEAVING:  # it has ended; the next sweep settles what is left
+            grace.act_at_s = self._memory.now.elapsed_s + PAUSE_S
+            return
         memory, now_s, kill_wait_s = (
             self._memory,
             self._memory.now.elapsed_s,

@@ -98,9 +98,9 @@ class CheckpointTimes:
     def refresh(self) -> None:
         """Look again where the last look is ``SAVES_EVERY_S`` old; forget what runs no more."""
         memory = self._memory
-        running = [a for a, r in memory.known.items() if self._counts(r)]
-        self._looked_at_s = {a: s for a, s in self._looked_at_s.items() if a in set(running)}
-        self._saved_at_s = {a: s for a, s in self._saved_at_s.items() if a in set(running)}
+        running = {a for a, r in memory.known.items() if self._counts(r)}
+        self._looked_at_s = {a: s for a, s in self._looked_at_s.items() if a in running}
+        self._saved_at_s = {a: s for a, s in self._saved_at_s.items() if a in running}
         due_s = memory.now.elapsed_s - SAVES_EVERY_S
         due = [a for a in running if self._looked_at_s.get(a, due_s) <= due_s]
         for user, orders in folders_of(memory, sorted(due, key=str)):

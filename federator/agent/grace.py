@@ -30,8 +30,8 @@ class Grace:
     checkpointed_at_s: float = 0.0  # Unix time
     saved: bool = False  # it said so
     requeued: bool = False
-    acting: bool = False  # an effect is on its way; telling is not counted
-    telling: bool = False
+    acting: int = 0  # the number of the effect that is on its way; 0: none is
+    telling: int = 0  # the same of giving notice, which holds up nothing else
     tell_at_s: float = 0.0
     act_at_s: float = 0.0
     shown: int = 0  # so many sweeps ended after it was told and showed it alive

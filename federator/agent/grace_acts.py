@@ -58,10 +58,10 @@ class GraceActs:
 
     def tell(self, record: AttemptRecord, grace: Grace) -> None:
         """Have it told by when it must be gone."""
-        grace.telling = True
+        grace.telling = self._memory.number()
         self._memory.emit(
             Notify(
-                number=self._memory.number(),
+                number=grace.telling,
                 order=grace.order,
                 leave_by_s=self._memory.mark(record.attempt).leave_by_s,
                 at_s=self._memory.now.unix_s,
@@ -71,9 +71,9 @@ class GraceActs:
     def notice_given(self, tell: Notify, done: Failure | None) -> None:
         """It was told, or could not be."""
         record = self._memory.leaving.get(tell.order.attempt)
-        if record is None or record.grace is None:
-            return
-        record.grace.telling = False
+        if record is None or record.grace is None or record.grace.telling != tell.number:
+            return  # of an earlier grace
+        record.grace.telling = 0
         if done is not None:
             record.grace.tell_at_s = self._memory.now.elapsed_s + AGAIN_S
             return
@@ -85,7 +85,7 @@ class GraceActs:
         grace = self._acting(record)
         self._memory.emit(
             Terminate(
-                number=record.waiting,
+                number=grace.acting,
                 attempt=record.attempt,
                 user=grace.order.user,
                 job_id=grace.order.site_job_id,
@@ -96,7 +96,7 @@ class GraceActs:
         grace = self._acting(record)
         self._memory.emit(
             Scancel(
-                number=record.waiting,
+                number=grace.acting,
                 attempt=record.attempt,
                 user=grace.order.user,
                 job_id=grace.order.site_job_id,
@@ -108,7 +108,7 @@ class GraceActs:
         grace = self._acting(record)
         self._memory.emit(
             Kill(
-                number=record.waiting,
+                number=grace.acting,
                 attempt=record.attempt,
                 user=grace.order.user,
                 job_id=grace.order.site_job_id,
@@ -117,17 +117,16 @@ class GraceActs:
 
     def _acting(self, record: AttemptRecord) -> Grace:
         assert record.grace is not None
-        record.grace.acting = True
-        record.waiting = self._memory.number()
+        record.grace.acting = self._memory.number()
         return record.grace
 
     def acted(self, effect: Scancel | Terminate | Kill, done: bool | Failure | None) -> None:
         """Take an act's outcome; after a failure the job may be gone, or Slurm may answer later."""
         record = self._memory.leaving.get(effect.attempt)
-        if record is None or record.grace is None:
-            return
+        if record is None or record.grace is None or record.grace.acting != effect.number:
+            return  # of an earlier grace
         grace, now_s = record.grace, self._memory.now.elapsed_s
-        grace.acting = False
+        grace.acting = 0
         grace.act_at_s = now_s + grace.pause_s(now_s, self.kill_wait_s or 0.0)
         if isinstance(done, Failure):
             grace.act_at_s += AGAIN_S

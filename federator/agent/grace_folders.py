@@ -33,6 +33,7 @@ class GraceFolders:
     def __init__(self, memory: AgentMemory) -> None:
         self._memory = memory
         self._look_at_s: dict[str, float] = {}  # not before; by user; inf: one is under way
+        self._ended: set[AttemptId] = set()  # whose last look the present sweep waits for
         self.next_s = inf  # when ``wake`` is to be called
 
     def watch(self) -> None:
@@ -76,6 +77,7 @@ class GraceFolders:
             record.grace.checkpointed_at_s = found.checkpointed_at_s
             if found.acked_at_s and not record.grace.saved:
                 record.grace.saved = True
+                record.grace.tell_at_s = inf
                 record.grace.act_at_s = min(record.grace.act_at_s, now_s)
                 at_s = self._memory.now.unix_s
                 notified_at_s = self._memory.mark(record.attempt).told_at_s or whole(at_s)
@@ -83,7 +85,9 @@ class GraceFolders:
 
     def looks(self, reports: Mapping[AttemptId, AttemptReport]) -> list[int]:
         """Look at those that have just ended; the numbers of the looks."""
-        return self._look([record for record, _ in self._just_ended(reports)], last=True)
+        ended = [record for record, _ in self._just_ended(reports)]
+        self._ended = {record.attempt for record in ended}
+        return self._look(ended, last=True)
 
     def complete(
         self, reports: Mapping[AttemptId, AttemptReport]
@@ -93,7 +97,7 @@ class GraceFolders:
         return {a: self._memory.with_leave(report) for a, report in reports.items()}
 
     def _settle(self, reports: Mapping[AttemptId, AttemptReport]) -> None:
-        ended = list(self._just_ended(reports))
+        ended = [each for each in self._just_ended(reports) if each[0].attempt in self._ended]
         for record in self._memory.leaving.values():
             report = reports.get(record.attempt)
             if record.grace and report is not None and not report.state.ended:

@@ -45,7 +45,6 @@ class AttemptRecord:
     attempt: AttemptId
     state: AttemptState
     turns: deque[OrderTurn] = field(default_factory=deque)  # the first one has its turn
-    waiting: int = 0  # the number of the effect whose answer the state waits for; 0: none
     look_from: int = 0  # the first sweep whose result counts
     look_at_s: float = inf  # when to ask for the next one
     begun_s: float = -inf  # when this agent called sbatch
@@ -226,6 +225,7 @@ class AgentMemory:
 _KNOWN_ANYWAY = frozenset(
     {
         AttemptState.UNKNOWN,
+        AttemptState.INTENT,
         AttemptState.SUBMITTED,
         AttemptState.RUNNING,
         AttemptState.ENDED,

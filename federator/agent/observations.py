@@ -46,7 +46,7 @@ class NotDone(AgentObservation, frozen=True, kw_only=True, tag="not_done"):
 
 
 class Woken(AgentObservation, frozen=True, kw_only=True, tag="woken"):
-    """The time of the last ``Wake`` has come."""
+    """The time of the last ``WakeAt`` has come."""
 
 
 class Started(AgentObservation, frozen=True, kw_only=True, tag="started"):

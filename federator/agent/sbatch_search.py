@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 from typing import Final
 
 from federator.agent.attempt import Act, AttemptEvent, AttemptState
@@ -67,13 +68,13 @@ class Searching:
         """Ask for the sweeps that are due."""
         for record in list(self._memory.records.values()):
             if record.look_at_s <= self._memory.now.elapsed_s:
-                record.look_at_s = float("inf")
+                record.look_at_s = inf
                 if record.state in _LOOKED_AT:
                     self._look(record)
 
     def next_s(self) -> float:
         """The time at which ``wake`` is to be called."""
-        return min((r.look_at_s for r in self._memory.records.values()), default=float("inf"))
+        return min((r.look_at_s for r in self._memory.records.values()), default=inf)
 
     def swept(self, record: AttemptRecord, number: int, *, saw: bool) -> None:
         """A sweep has ended that does not show an attempt that is searched for."""
@@ -94,9 +95,10 @@ class Searching:
     # ---- hooks, lease and accounts ----
 
     def _ask_hooks(self, record: AttemptRecord) -> None:
-        record.waiting = self._memory.number()
         user = self._intent(record).user
-        self._memory.emit(FindBoundJob(number=record.waiting, attempt=record.attempt, user=user))
+        self._memory.emit(
+            FindBoundJob(number=self._memory.number(), attempt=record.attempt, user=user)
+        )
 
     def bound(self, effect: FindBoundJob, job_id: int | Failure | None) -> None:
         """The hooks name the job that used its lease; 0: none did; None: they cannot say."""
@@ -113,8 +115,7 @@ class Searching:
             self._steps.step(record, AttemptEvent.BOUND if job_id else AttemptEvent.UNBOUND)
 
     def _withdraw(self, record: AttemptRecord) -> None:
-        record.waiting = self._memory.number()
-        self._memory.emit(Release(number=record.waiting, attempt=record.attempt))
+        self._memory.emit(Release(number=self._memory.number(), attempt=record.attempt))
 
     def released(self, effect: Release, done: bool | Failure) -> None:
         """Its lease is gone, or could not be removed."""
@@ -126,8 +127,7 @@ class Searching:
     def _ask_accounts(self, record: AttemptRecord) -> None:
         intent = self._intent(record)
         missing = Missing(attempt=record.attempt, user=intent.user, submitted_at_s=intent.at_s)
-        record.waiting = self._memory.number()
-        self._memory.emit(AskAccounts(number=record.waiting, missing=(missing,)))
+        self._memory.emit(AskAccounts(number=self._memory.number(), missing=(missing,)))
 
     def accounted(self, effect: AskAccounts, found: Mapping[AttemptId, AttemptReport]) -> None:
         """Take sacct's answer about the attempt that it was asked for."""

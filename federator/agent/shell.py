@@ -13,16 +13,16 @@ import time
 from collections.abc import Callable, Coroutine
 from math import inf
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from federator.agent.acts import SiteActs
 from federator.agent.agent_log import LoggedChannel
-from federator.agent.base import SiteDriver, SiteInspector
+from federator.agent.base import AgentDriver
 from federator.agent.checkpoint_cleanup import Tidier
 from federator.agent.client_relay import Relay
 from federator.agent.config import AgentConfig
 from federator.agent.core import AgentCore
-from federator.agent.effects import AgentEffect, WakeAt, WriteMark
+from federator.agent.effects import AgentEffect, Sbatch, WakeAt, WriteMark
 from federator.agent.handshake import SILENCE_S, term_of
 from federator.agent.journal import Journal
 from federator.agent.observations import (
@@ -54,10 +54,6 @@ from federator.wire.agent_protocol import (
 from federator.wire.client_protocol import Message
 from federator.wire.client_socket import ClientSocket, Listen
 from federator.wire.framing import ByteReader, read_frame
-
-
-class AgentDriver(SiteDriver, SiteInspector, Protocol):
-    """A Slurm to work with, and to be verified."""
 
 
 class Agent:
@@ -111,6 +107,7 @@ class Agent:
         self._tidier: Tidier | None = None
         self._welcome: Welcome | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._sbatches: set[asyncio.Task[None]] = set()  # of them
         self._wake_at_s = inf
         self._rescheduled = asyncio.Event()
         self._durable = 0  # the number of the last write
@@ -159,9 +156,11 @@ class Agent:
         self._observe(HungUp())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(INTENT_HORIZON_S):
-                while self._core is not None and core.unfinished:
+                while not self._failed and core.unfinished:
                     self._settled.clear()
                     await self._settled.wait()
+                while self._sbatches:  # nobody notes their answers, but their jobs are whole
+                    await asyncio.wait(self._sbatches)
         for task in self._tasks:
             task.cancel()
         self._core = None
@@ -255,7 +254,10 @@ class Agent:
             self._wake_at_s = effect.at_s
             self._rescheduled.set()
         elif not self._acts.do_at_once(effect):
-            self._start(self._bring_back(effect, core))
+            task = self._start(self._bring_back(effect, core))
+            if isinstance(effect, Sbatch):
+                self._sbatches.add(task)
+                task.add_done_callback(self._sbatches.discard)
         if isinstance(effect, WriteMark):
             self._durable = effect.number
 
@@ -276,16 +278,21 @@ class Agent:
 
     # ---- tasks ----
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
+        return task
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._fail(error)
+
+    @property
+    def _failed(self) -> bool:
+        return self._core is None or self._failure.done()
 
     def _fail(self, error: BaseException) -> None:
         """End the agent on an unforeseen error: a new one starts from what is on disk."""

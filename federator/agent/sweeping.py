@@ -185,7 +185,8 @@ class Sweeper:
         memory, sweep, known = self._memory, self._sweep, self._reports
         for each in self._followers.completing():
             known = each.complete(known)
-        memory.known = known
+        # Once more: some were launched while folders were looked into, and have a user by now.
+        memory.known = known = memory.index.genuine(known.values())
         ended = tuple(r for a, r in known.items() if r.state.ended and memory.endings.get(a) != r)
         if ended:
             memory.emit(NoteEndings(reports=ended, at_s=memory.now.unix_s))

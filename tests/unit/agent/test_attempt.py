@@ -62,11 +62,10 @@ def test_what_has_a_job_is_never_given_up() -> None:
     assert AttemptState.VOID not in reachable(HAS_JOB, without=AttemptState.UNKNOWN)
 
 
-def test_what_is_given_up_never_gets_a_job() -> None:
-    assert reachable([AttemptState.VOID], without=AttemptState.UNKNOWN) == {
-        AttemptState.VOID,
-        AttemptState.GIVING_UP,
-    }
+def test_what_is_given_up_is_never_submitted_and_has_a_job_only_to_evict_it() -> None:
+    after = reachable([AttemptState.VOID], without=AttemptState.EVICTING)
+    assert after == {AttemptState.VOID, AttemptState.GIVING_UP}
+    assert AttemptState.LEASING not in reachable([AttemptState.VOID])
 
 
 @pytest.mark.parametrize("state", SEARCHED)

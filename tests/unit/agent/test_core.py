@@ -1,0 +1,113 @@
+"""Orders and answers that meet at a bad moment, decided by the core alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from federator.agent.attempt import AttemptState
+from federator.agent.effects import Kill, MakeSweep, ReadFolders, Sbatch
+from federator.agent.observations import Done, Ordered
+from federator.model.site import SiteJobState
+from federator.wire.agent_protocol import LaunchAccepted
+from tests.fakes.one_attempt import ATTEMPT, ORDERS, OneAttempt
+
+HELD = ("Kill: done", "Sbatch: done")  # until a test has them answered
+
+
+def running() -> OneAttempt:
+    """Its job was submitted, started, and is seen to run."""
+    site = OneAttempt()
+    site.first_sweep()
+    for name in ("launch", "OpenLease: done", "Sbatch: done", "MakeSweep: done", "the job starts"):
+        site.options()[name]()
+    site.settle_down(for_s=10.0)
+    return site
+
+
+def until(site: OneAttempt, name: str) -> None:
+    """Let everything be done until this can happen, then have it happen."""
+    for _ in range(200):
+        options = site.options()
+        if name in options:
+            options[name]()
+            return
+        done = next((n for n in options if n.endswith(": done") and n not in HELD), "")
+        options[done or "time passes"]()
+    pytest.fail(f"{name} never could happen: {sorted(site.options())}")
+
+
+def test_a_late_answer_of_an_earlier_grace_is_nothing_to_the_next_one() -> None:
+    site = running()
+    site.observe(Ordered(message=ORDERS["preempt"]))
+    until(site, "ReadFolders: saved")
+    while not any(isinstance(effect, Kill) for effect in site.under_way):
+        until(site, "time passes")
+    site.options()["the job ends"]()
+    record = site.core.memory.records[ATTEMPT]
+    while record.grace is not None:
+        until(site, "MakeSweep: done")
+        until(site, "SettleLeases: done")
+    site.observe(Ordered(message=ORDERS["preempt"]))  # was in the pipe
+    assert site.core.memory.state_of(ATTEMPT) is AttemptState.EVICTING
+    site.options()["Kill: fails"]()
+    assert site.core.memory.state_of(ATTEMPT) is AttemptState.EVICTING
+    site.settle_down()
+    assert site.core.memory.records == {}
+
+
+def test_the_job_of_another_user_is_none_of_an_attempt_launched_while_folders_are_read() -> None:
+    site = OneAttempt()
+    site.first_sweep()
+    site.core.memory.sweep_soon = True
+    until(site, "time passes")
+    (sweep,) = (effect for effect in site.under_way if isinstance(effect, MakeSweep))
+    site.under_way.remove(sweep)
+    site._submit()
+    shown = site._sweep()
+    site.jobs.clear()
+    failed = replace(shown.attempts[0], user="eve", state=SiteJobState.FAILED, signal=53)
+    site.observe(Done(effect=sweep, value=replace(shown, attempts=(failed,))))
+    for name in ("launch", "OpenLease: done", "Sbatch: never"):
+        site.options()[name]()
+    until(site, "Inspect: done")
+    site.settle_down()
+    assert not any(isinstance(message, LaunchAccepted) for message in site.said)
+
+
+def test_a_repeated_eviction_does_not_move_the_deadline_of_one_that_is_being_submitted() -> None:
+    site = OneAttempt()
+    site.first_sweep()
+    for name in ("launch", "OpenLease: done"):
+        site.options()[name]()
+    site._submit()
+    site._start()
+    until(site, "MakeSweep: done")  # which shows it before sbatch has answered
+    until(site, "SettleLeases: done")
+    began_s = site.now_s
+    for _ in range(3):
+        site.observe(Ordered(message=ORDERS["preempt"]))
+        site.now_s += 10.0
+    (sbatch,) = (effect for effect in site.under_way if isinstance(effect, Sbatch))
+    site.jobs.pop()
+    site.options()["Sbatch: done"]()
+    assert sbatch not in site.under_way
+    grace = msgspec.structs.asdict(ORDERS["preempt"])["grace_s"]
+    assert site.core.memory.mark(ATTEMPT).leave_by_s == began_s + grace
+
+
+def test_what_was_given_up_and_runs_all_the_same_can_be_evicted() -> None:
+    site = OneAttempt(accounts=False)
+    site.first_sweep()
+    for name in ("launch", "OpenLease: done", "Sbatch: refused", "Release: done"):
+        site.options()[name]()
+    site._submit()
+    site.jobs[0].state = SiteJobState.RUNNING  # at a site without a gate
+    site.settle_down(for_s=30.0)
+    site.observe(Ordered(message=ORDERS["preempt"]))
+    assert site.core.memory.state_of(ATTEMPT) is AttemptState.EVICTING
+    site.settle_down()
+    assert site.jobs[0].state.ended
+    assert not any(isinstance(effect, ReadFolders) for effect in site.under_way)
