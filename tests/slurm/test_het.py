@@ -17,10 +17,12 @@ import yaml
 
 from federator.testbed import inside, layout
 from federator.testbed.layout import StateDir
+from tests.slurm.conftest import lasting
 from tests.slurm.federation import Running, at, slurm_job, traced, within
 
 pytestmark = pytest.mark.slurm
 SITES = tuple(site.name for site in layout.SITES)
+LEASE_S = 60.0
 ANY = ("sbatch", "--partition=local", "--output=/dev/null")
 SHAPES = {
     "one task each": ["-n1", ":", "-n1"],
@@ -32,6 +34,15 @@ SHAPES = {
     "totals": ["-n8", ":", "--gpus=4", "-n4"],
     "whole nodes": ["-N1", "--exclusive", ":", "-n1"],
 }
+
+
+@pytest.fixture(scope="module")
+def shared(testbed: StateDir, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """With the lease that a federation has by default, not the testbed's of 20 s.
+
+    Slurm starts het jobs in a cycle of its backfill alone, which comes late on a busy machine.
+    """
+    yield from lasting(Running(tmp_path_factory.mktemp("shared"), launch_lease_s=LEASE_S))
 
 
 @contextmanager
