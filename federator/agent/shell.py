@@ -226,13 +226,14 @@ class Agent:
     def _now(self) -> Now:
         return Now(self._clock(), asyncio.get_running_loop().time())
 
-    def _observe(self, observation: AgentObservation) -> None:
+    def _observe(self, observation: AgentObservation, not_before_s: float = -inf) -> None:
         """Tell the core, and carry out what it decides."""
-        core = self._core
+        core, now = self._core, self._now()
         if core is None:
             return
+        now = now._replace(elapsed_s=max(now.elapsed_s, not_before_s))
         try:
-            for effect in core.handle(observation, self._now()):
+            for effect in core.handle(observation, now):
                 self._carry_out(effect, core)
         except BaseException:  # it knows things now that are not so: nothing may rely on it
             self._core = None
@@ -258,16 +259,16 @@ class Agent:
         self._observe(await self._acts.do(effect, core))
 
     async def _wake_in_time(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             self._rescheduled.clear()
-            pause_s = None if self._wake_at_s == inf else max(0.0, self._wake_at_s - loop.time())
+            due_s = self._wake_at_s
             try:
-                async with asyncio.timeout(pause_s):
+                async with asyncio.timeout_at(due_s if due_s < inf else None):
                     await self._rescheduled.wait()
             except TimeoutError:
                 self._wake_at_s = inf
-                self._observe(Woken())
+                # Timers fire a little early: the core would ask for the same moment for ever.
+                self._observe(Woken(), not_before_s=due_s)
 
     # ---- tasks ----
 

@@ -16,7 +16,9 @@ from federator.agent.base import Missing
 from federator.agent.config import AgentConfig
 from federator.agent.journal import Journal, JournalMark, JournalStep
 from federator.agent.memory import SEEN_WITHIN_S
+from federator.agent.observations import Now
 from federator.agent.sbatch_search import INTENT_HORIZON_S
+from federator.agent.shell import Agent
 from federator.errors import StaleState
 from federator.model.reason import ReasonCode, RefusalKind
 from federator.model.site import AttemptReport, NodeShare, SiteJobState
@@ -837,3 +839,21 @@ def test_a_clock_that_is_set_forward_does_not_make_an_sbatch_seem_over(daemon: D
         assert daemon.clock() - began_s >= INTENT_HORIZON_S
 
     daemon.serve(script)
+
+
+def test_timers_that_fire_early_do_not_stop_an_agent(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seed 39259: a timer fired before its time, was set again for it, and fired, for ever."""
+
+    def early(self: Agent) -> Now:
+        return Now(self._clock(), asyncio.get_running_loop().time() - 0.001)
+
+    monkeypatch.setattr(Agent, "_now", early)
+
+    async def script() -> None:
+        daemon.slurm.submit(attempt(), "ada", plan_on("a1"))
+        await asyncio.sleep(60.0)
+
+    daemon.serve(script)
+    assert attempts_of(daemon.heard(Report)[-1]) == [attempt()]
