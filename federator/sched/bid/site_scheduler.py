@@ -214,15 +214,20 @@ class SiteScheduler:
 
         They hold until the next word, also for those that sweeps show later.
         """
-        self._terms = terms
+        known, self._terms = self._terms, terms
+        if terms is known:
+            return
         for job in self._occupants.jobs:
+            id_ = WorkloadId(job.id)
+            if known is not None and known.get(id_) is terms.get(id_):
+                continue
             ranked = self._on_terms(job)
             if ranked != job:
                 self._occupants.add(ranked)
 
     def started(self, job: RunningJob) -> None:
         """A workload of the federation runs here; its nodes' ``*_alloc`` count it already."""
-        self._occupants.add(job)
+        self._occupants.add(self._on_terms(job))
         self._endings = None
 
     def ended(self, id_: int) -> None:

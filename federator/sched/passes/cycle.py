@@ -18,13 +18,8 @@ from federator.model.tenant import LOWEST_PRIORITY, Amounts
 from federator.model.workload import AttemptId, SiteName, Workload, WorkloadId
 from federator.sched.bid.negative_cache import NOBODY, NegativeCache, Rights, as_for, of_hardware
 from federator.sched.passes.auction import Award, bids_for, offers_for
-from federator.sched.passes.eviction import (
-    Claims,
-    against,
-    checkpoint_in_reach,
-    evicted_gpus,
-    victim_terms,
-)
+from federator.sched.passes.eviction import Claims, against, checkpoint_in_reach, evicted_gpus
+from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.site_view import SiteView
 from federator.sched.queue.borrowing import FirmWork, not_lent
 from federator.sched.queue.policy import Ranked
@@ -64,7 +59,7 @@ class SchedulingPass:
         ledger: read for what has changed meanwhile.
         rules: see ``Rules``.
         budget_gpus: that may be evicted by the awards of this pass.
-        now_s: Unix time.
+        terms: of whoever may be evicted, renewed for this pass; None: nobody may.
         quota_only: who may not be evicted starts only within quota; see ``borrowing``.
     """
 
@@ -75,19 +70,19 @@ class SchedulingPass:
         rules: Rules | None = None,
         budget_gpus: float = 0.0,
         *,
-        now_s: float = 0.0,
+        terms: EvictionTerms | None = None,
         quota_only: bool = False,
     ) -> None:
         self._rules = Rules() if rules is None else rules
         self._firm = FirmWork(ledger) if quota_only else None
         self.unsure: Container[WorkloadId] = ()  # may be at a site though it is pending
         self._budget_gpus = budget_gpus
-        self._terms = victim_terms(ledger, self._rules, now_s) if budget_gpus else {}
+        self._terms = terms if budget_gpus else None
         self.round = Round(pass_id=0, requests={}, waiting_for=set(), deadline_s=0.0)
         self._ranked: dict[WorkloadId, Ranked] = {}  # of those in the present round
         self._rest: Iterator[Ranked] = iter(ranking)
         self._ledger = ledger
-        self._array_tasks = running_tasks(ledger)
+        self._array_tasks: dict[WorkloadId, int] | None = None  # counted when one is asked about
         self._limits: dict[tuple[int, Amounts], Refusal | None] = {}  # as of ``_limits_as_of``
         self._limits_as_of = -1
         self._failed: NegativeCache[Mapping[SiteName, Refusal]] = NegativeCache()
@@ -284,7 +279,7 @@ class SchedulingPass:
         claims = Claims(
             priority=ranked.priority,
             budget_gpus=self._budget_gpus if within_quota else 0.0,
-            terms=self._terms,
+            terms=self._terms.by_id if self._terms is not None else {},
             now_s=now_s,
         )
         return against(offer, self._ledger, claims)
@@ -308,10 +303,9 @@ class SchedulingPass:
                 refusals[site] = answer.refusal
         entry.refusals = refusals
 
-    def victims_at(self, site: SiteName) -> dict[WorkloadId, VictimTerms]:
+    def victims_at(self, site: SiteName) -> Mapping[WorkloadId, VictimTerms]:
         """The workloads that may be evicted at a site."""
-        entries = self._ledger.entries
-        return {id_: terms for id_, terms in self._terms.items() if entries[id_].site == site}
+        return {} if self._terms is None else self._terms.at(site)
 
     def awarded(self, award: Award) -> None:
         """Note an award: no room is kept for it, and its victims leave less to evict."""
@@ -324,7 +318,7 @@ class SchedulingPass:
 
     def _give_back_task(self, entry: WorkloadRecord) -> None:
         array = entry.workload.array
-        if array is not None and array.array_id in self._array_tasks:
+        if array is not None and self._array_tasks and array.array_id in self._array_tasks:
             self._array_tasks[array.array_id] -= 1
 
     def _may_have(self, workload: Workload, row: int, amounts: Amounts) -> bool:
@@ -345,6 +339,8 @@ class SchedulingPass:
         array = workload.array
         if refusal is not None or array is None or not array.max_running:
             return refusal
+        if self._array_tasks is None:
+            self._array_tasks = running_tasks(ledger)
         tasks = self._array_tasks.get(array.array_id, 0)
         if tasks >= array.max_running:
             return wait(ReasonCode.ARRAY_LIMIT, array.max_running)

@@ -44,6 +44,7 @@ from federator.sched.passes.bid_validation import validated
 from federator.sched.passes.continuation import AT_LIMIT, LimitWatch
 from federator.sched.passes.cycle import Round, SchedulingPass, Trial, asked_of, for_site
 from federator.sched.passes.eviction import budget_gpus, clearing
+from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.held import Holding
 from federator.sched.passes.orders import launch_order, lease_end_s
 from federator.sched.passes.pending_reconciliation import PendingReconciliation
@@ -96,6 +97,7 @@ class Federation:
         self._limits = LimitWatch()
         self._pending = PendingReconciliation()
         self._holding = Holding(self.sites, rules)
+        self._terms = EvictionTerms(self.ledger, rules)
         self._log_epoch = 0  # the last one before this term
 
     @property
@@ -378,8 +380,10 @@ class Federation:
         ranking = self._policy.rank(self.ledger, turn.now_s)
         budget = budget_gpus(self.ledger, self._rules, turn.fleet_gpus, turn.now_s)
         lent = self._is_lent_to_preemptible_only
+        if budget:
+            self._terms.renew(turn.now_s)
         self._pass = SchedulingPass(
-            ranking, self.ledger, self._rules, budget, now_s=turn.now_s, quota_only=lent
+            ranking, self.ledger, self._rules, budget, terms=self._terms, quota_only=lent
         )
         self._pending.lapse(turn.now_s, self._is_ready)
         self._pass.unsure = self._pending
