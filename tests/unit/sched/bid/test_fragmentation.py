@@ -7,7 +7,7 @@ import pytest
 from federator.model.plan import Bid, BidRequest
 from federator.model.site import Node
 from federator.model.workload import Job, WorkloadId
-from federator.sched.bid.fragmentation import REMEMBERED, RequestMix, shape_of
+from federator.sched.bid.fragmentation import rack_key, REMEMBERED, RequestMix, shape_of
 from federator.sched.bid.site_scheduler import SiteScheduler
 from tests.fakes.build import gang, rack
 
@@ -33,12 +33,12 @@ def mix(*jobs: Job) -> RequestMix:
 def test_stranded_is_what_no_whole_request_can_use(
     asked: Job, free: list[int], stranded: float
 ) -> None:
-    assert mix(asked).stranded(free) == stranded
+    assert mix(asked).stranded(rack_key(free)) == stranded
 
 
 def test_shapes_count_by_how_often_they_are_asked_for() -> None:
     often = mix(gang(1, 8), gang(1, 8), gang(1, 8), gang(1, 2))
-    assert often.stranded([6]) == pytest.approx(0.75 * 6)
+    assert often.stranded(rack_key([6])) == pytest.approx(0.75 * 6)
 
 
 def test_one_workload_counts_once_however_often_it_asks() -> None:
