@@ -10,7 +10,7 @@ from federator.agent.folders import CheckpointTimes
 from federator.agent.memory import AgentMemory
 from federator.agent.sweeping import Sweeper
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
-from federator.model.workload import SiteName, WorkloadId
+from federator.model.workload import SiteName
 from federator.wire.agent_protocol import Answer, Ask, BidsMade, SnapshotAsk, SnapshotTaken, packed
 
 FRESH_S: Final = 1.0  # bids are made on a sweep no older than this
@@ -46,11 +46,11 @@ class SiteBids:
             memory.send(BidsMade(pass_id=ask.pass_id, answers=refused))
             return
         self._saves.evictable = frozenset(ask.victims)
-        memory.scheduler.rank({WorkloadId(id_): terms for id_, terms in ask.victims.items()})
+        memory.scheduler.rank(ask.victims)
         answers = memory.scheduler.bid(
-            [r.bid_request() for r in ask.requests if r.user not in strangers],
+            [r for r in ask.requests if r.user not in strangers],
             memory.now.unix_s,
-            reserve=ask.reserve.bid_request() if ask.reserve is not None else None,
+            reserve=ask.reserve,
             reserving=ask.reserving,
         )
         made = [

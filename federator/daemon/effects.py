@@ -25,7 +25,6 @@ from federator.model.message import (
     Note,
     PreemptAt,
     Record,
-    Request,
     ShrinkAt,
     Wake,
 )
@@ -36,7 +35,6 @@ from federator.slurm.options.notice import notice_of
 from federator.wire.agent_protocol import (
     Ask,
     CancelOrder,
-    JobRequest,
     LaunchOrder,
     Origin,
     PreemptOrder,
@@ -210,21 +208,8 @@ def _never_for_the_tenant(refusal: Refusal) -> str:
 def _question(command: AskSite) -> Ask:
     return Ask(
         pass_id=command.pass_id,
-        requests=tuple(map(_job_request, command.requests)),
-        reserve=_job_request(command.reserve) if command.reserve is not None else None,
+        requests=command.requests,
+        reserve=command.reserve,
         reserving=command.reserving,
-        victims={int(id_): terms for id_, terms in command.victims.items()},
-    )
-
-
-def _job_request(request: Request) -> JobRequest:
-    workload = request.workload
-    return JobRequest(
-        id=workload.id,
-        tenant=workload.tenant,
-        user=workload.user,
-        priority=request.priority,
-        jobs=workload.jobs,
-        time_limit_s=workload.time_limit_s,
-        preempt_gpus=request.preempt_gpus,
+        victims=command.victims,
     )

@@ -173,35 +173,13 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """A workload to bid for, at the priority that it has now.
-
-    ``preempt_gpus``: that its victims may hold, at most; 0: nobody is evicted for it.
-    """
-
-    workload: Workload
-    priority: int
-    preempt_gpus: float = 0.0
-
-    def bid_request(self) -> BidRequest:
-        """The part of it that a site's scheduler needs."""
-        return BidRequest(
-            id=self.workload.id,
-            jobs=self.workload.jobs,
-            priority=self.priority,
-            preempt_gpus=self.preempt_gpus,
-            time_limit_s=self.workload.time_limit_s,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AskSite:
     """Ask a site for its bids in a pass."""
 
     site: SiteName
     pass_id: int
-    requests: tuple[Request, ...]  # in rank order
-    reserve: Request | None = None  # a blocked workload for which this site keeps room
+    requests: tuple[BidRequest, ...]  # in rank order
+    reserve: BidRequest | None = None  # a blocked workload for which this site keeps room
     reserving: bool = False  # or else for the first of ``requests`` that is blocked
     victims: Mapping[WorkloadId, VictimTerms] = field(default_factory=dict)
     """Who of those running there may be evicted; empty also while the budget is spent."""

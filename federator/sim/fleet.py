@@ -27,7 +27,6 @@ from federator.model.message import (
     Observation,
     PreemptAt,
     Record,
-    Request,
     SiteReported,
     SiteUp,
     SubmitAsked,
@@ -331,9 +330,6 @@ class Fleet:
         scheduler = self.sites[ask.site].scheduler
         scheduler.rank(ask.victims)
         answers = scheduler.bid(
-            map(Request.bid_request, ask.requests),
-            self.now_s,
-            reserve=ask.reserve.bid_request() if ask.reserve is not None else None,
-            reserving=ask.reserving,
+            ask.requests, self.now_s, reserve=ask.reserve, reserving=ask.reserving
         )
         self._inbox.append(BidsCame(site=ask.site, pass_id=ask.pass_id, answers=answers))

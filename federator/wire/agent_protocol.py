@@ -6,6 +6,7 @@ apart understand each other; a message that changes its meaning raises ``PROTOCO
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from math import inf
 from typing import Final
@@ -18,7 +19,7 @@ from federator.model.plan import Bid, BidRequest, JobPlan, Shrink
 from federator.model.reason import Reason, Refusal
 from federator.model.site import AttemptReport, Capacity, GpuModel, Snapshot, VictimTerms
 from federator.model.submission import Submission
-from federator.model.workload import AttemptId, Job, Workload, WorkloadId
+from federator.model.workload import AttemptId, Workload, WorkloadId
 from federator.wire.client_protocol import Call, Finding, Message
 from federator.wire.replies import Reply
 
@@ -26,28 +27,6 @@ PROTOCOL_VERSION: Final = 6
 
 
 # ---- daemon → agent ----
-
-
-class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a workload that a site needs to know to bid for it."""
-
-    id: int
-    tenant: str
-    user: str
-    priority: int
-    jobs: tuple[Job, ...]
-    time_limit_s: float
-    preempt_gpus: float = 0.0  # that its victims may hold, at most
-
-    def bid_request(self) -> BidRequest:
-        """The part of it that the site's scheduler needs."""
-        return BidRequest(
-            id=WorkloadId(self.id),
-            jobs=self.jobs,
-            priority=self.priority,
-            preempt_gpus=self.preempt_gpus,
-            time_limit_s=self.time_limit_s,
-        )
 
 
 class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
@@ -76,11 +55,11 @@ class Ask(Message, frozen=True, kw_only=True, tag="ask"):
     """
 
     pass_id: int
-    requests: tuple[JobRequest, ...]  # in rank order; each is bid for as if those before had won
-    reserve: JobRequest | None = None
+    requests: tuple[BidRequest, ...]  # in rank order; each is bid for as if those before had won
+    reserve: BidRequest | None = None
     reserving: bool = False
     # By workload: who of those running there may be evicted.
-    victims: dict[int, VictimTerms] = msgspec.field(default_factory=dict)
+    victims: Mapping[WorkloadId, VictimTerms] = msgspec.field(default_factory=dict)
 
 
 class SnapshotAsk(Message, frozen=True, kw_only=True, tag="snapshot"):

@@ -20,7 +20,6 @@ from federator.model.message import (
     LaunchAt,
     LaunchConfirmed,
     Observation,
-    Request,
     SiteReported,
     SiteUp,
     SubmitAsked,
@@ -67,9 +66,7 @@ class Fleet:
                     self._launch(command)
 
     def _ask(self, ask: AskSite) -> None:
-        answers = self.sites[ask.site].bid(
-            map(Request.bid_request, ask.requests), self._now_s, reserving=ask.reserving
-        )
+        answers = self.sites[ask.site].bid(ask.requests, self._now_s, reserving=ask.reserving)
         self._inbox.append(BidsCame(site=ask.site, pass_id=ask.pass_id, answers=answers))
         self.rounds += ask.site == "site0"
 

@@ -39,7 +39,6 @@ from federator.model.message import (
     Observation,
     PreemptAt,
     Record,
-    Request,
     ShrinkAt,
     SiteAnswer,
     SiteDown,
@@ -50,6 +49,7 @@ from federator.model.message import (
     Wake,
 )
 from federator.model.partition import PartitionSummary
+from federator.model.plan import BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import AttemptReport, Capacity, Leave, Node, SiteJobState, VictimTerms
 from federator.model.tenant import LOWEST_PRIORITY, Tenancy, Tenant
@@ -139,11 +139,11 @@ class LoopbackAgent:
             case AskSite():
                 swept = self.sweep()  # bids are made on what is true now
                 self._scheduler.rank(self._anybody() if self._lies else command.victims)
-                asked = [r for r in command.requests if r.workload.user not in self.strangers]
+                asked = [r for r in command.requests if r.user not in self.strangers]
                 answers = self._scheduler.bid(
-                    map(Request.bid_request, asked),
+                    asked,
                     self._clock(),
-                    reserve=command.reserve.bid_request() if command.reserve else None,
+                    reserve=command.reserve,
                     reserving=command.reserving,
                 )
                 answers = (*answers, *self._of_strangers(command.requests))
@@ -163,14 +163,10 @@ class LoopbackAgent:
                 gone = tuple(a for a in command.attempts if a not in known)
                 return [SiteReported(site=self._site, gone=gone)]
 
-    def _of_strangers(self, requests: Sequence[Request]) -> list[SiteAnswer]:
+    def _of_strangers(self, requests: Sequence[BidRequest]) -> list[SiteAnswer]:
         reason = Reason(code=ReasonCode.UNKNOWN_USER)
         no = Refusal(kind=RefusalKind.REJECT, reasons=(reason,))
-        return [
-            SiteAnswer(id=r.workload.id, refusal=no)
-            for r in requests
-            if r.workload.user in self.strangers
-        ]
+        return [SiteAnswer(id=r.id, refusal=no) for r in requests if r.user in self.strangers]
 
     def _launch(self, order: LaunchAt) -> Observation:
         attempt = order.attempt

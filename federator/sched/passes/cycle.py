@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from federator.model.event import Awarded
 from federator.model.lifecycle import AT_SITE, WorkloadState
-from federator.model.message import AskSite, Request, SiteAnswer
+from federator.model.message import AskSite, SiteAnswer
+from federator.model.plan import BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import VictimTerms
 from federator.model.tenant import LOWEST_PRIORITY, Amounts
@@ -33,7 +36,7 @@ class Round:
     """One question to the sites, and the answers so far."""
 
     pass_id: int
-    requests: Mapping[WorkloadId, Request]  # in rank order
+    requests: Mapping[WorkloadId, BidRequest]  # in rank order
     waiting_for: set[SiteName]
     deadline_s: float
     answers: dict[SiteName, dict[WorkloadId, SiteAnswer]] = field(default_factory=dict)
@@ -86,22 +89,22 @@ class SchedulingPass:
         self._limits: dict[tuple[int, Amounts], Refusal | None] = {}  # as of ``_limits_as_of``
         self._limits_as_of = -1
         self._failed: NegativeCache[Mapping[SiteName, Refusal]] = NegativeCache()
-        self.reserved: dict[SiteName, Request] = {}  # for whom each site keeps room
+        self.reserved: dict[SiteName, BidRequest] = {}  # for whom each site keeps room
         self._asked_in_vain: set[WorkloadId] = set()
 
-    def question(self, site: SiteName, requests: tuple[Request, ...], now_s: float) -> AskSite:
+    def question(self, site: SiteName, requests: tuple[BidRequest, ...], now_s: float) -> AskSite:
         """What a site is asked in the present round: also to keep room as it did before."""
         kept = self.reserved.get(site)
         return AskSite(
             site=site,
             pass_id=self.round.pass_id,
             requests=requests,
-            reserve=kept and asked_of(kept, site, self._ledger, now_s),
+            reserve=kept and asked_of(kept, site, self._ledger.entries.get(kept.id), now_s),
             reserving=True,
             victims=self.victims_at(site),
         )
 
-    def next_window(self, again: Sequence[WorkloadId], size: int) -> tuple[Request, ...]:
+    def next_window(self, again: Sequence[WorkloadId], size: int) -> tuple[BidRequest, ...]:
         """The workloads to ask about next: those of the last round once more, then in rank order.
 
         What may not be tried now, for a limit of its tenant or its array or because it is not
@@ -117,12 +120,9 @@ class SchedulingPass:
                 entry.refusals = {SiteName(""): refusal}
             elif not self._fails(entry, ranked):
                 self._ranked[ranked.id] = ranked
+        entries = self._ledger.entries
         return tuple(
-            Request(
-                workload=self._ledger.entries[id_].workload,
-                priority=ranked.priority,
-                preempt_gpus=self._budget(ranked),
-            )
+            BidRequest.of(entries[id_].workload, ranked.priority, self._budget(ranked))
             for id_, ranked in self._ranked.items()
         )
 
@@ -150,7 +150,7 @@ class SchedulingPass:
             if sites and len(refusals) == len(sites) and not self._ledger.entries[id_].bad_nodes:
                 asked = self.round.requests[id_]
                 rights = self._rights(asked.priority, asked.preempt_gpus)
-                self._failed.add(asked.workload.jobs, rights, refusals)
+                self._failed.add(asked.jobs, rights, refusals)
 
     def keep_room(
         self, refused: Sequence[WorkloadId], sites: Sequence[SiteName]
@@ -177,7 +177,7 @@ class SchedulingPass:
             }
             for id_ in refused
         }
-        kept = {request.workload.id for request in self.reserved.values()}
+        kept = {request.id for request in self.reserved.values()}
         for id_ in refused:
             predicted = (
                 []
@@ -203,8 +203,7 @@ class SchedulingPass:
         """Refused for the sake of another that has no room kept there."""
         kept = self.reserved.get(site)
         return any(
-            reason.code is ReasonCode.RESERVED
-            and (kept is None or reason.detail != str(kept.workload.id))
+            reason.code is ReasonCode.RESERVED and (kept is None or reason.detail != str(kept.id))
             for reason in refusal.reasons
         )
 
@@ -309,7 +308,7 @@ class SchedulingPass:
 
     def awarded(self, award: Award) -> None:
         """Note an award: no room is kept for it, and its victims leave less to evict."""
-        self.reserved = {s: r for s, r in self.reserved.items() if r.workload.id != award.id}
+        self.reserved = {s: r for s, r in self.reserved.items() if r.id != award.id}
         self._budget_gpus -= evicted_gpus(award.bid, self._ledger)
         workload = self._ledger.entries[award.id].workload
         if self._firm is not None and not workload.preemptible:
@@ -444,22 +443,27 @@ def running_tasks(ledger: Ledger) -> dict[WorkloadId, int]:
 
 
 def for_site(
-    window: Iterable[Request], site: SiteName, ledger: Ledger, rules: Rules, now_s: float
-) -> tuple[Request, ...]:
+    window: Iterable[BidRequest], site: SiteName, ledger: Ledger, rules: Rules, now_s: float
+) -> tuple[BidRequest, ...]:
     """Those of the window that this site may bid for now, as it is asked for them."""
-    wanted = ((request, ledger.entries[request.workload.id]) for request in window)
+    wanted = ((request, ledger.entries[request.id]) for request in window)
     return tuple(
-        asked_of(request, site, ledger, now_s)
+        asked_of(request, site, entry, now_s)
         for request, entry in wanted
         if entry.avoid_until_s.get(site, 0.0) <= now_s and checkpoint_in_reach(entry, site, rules)
     )
 
 
-def asked_of(request: Request, site: SiteName, ledger: Ledger, now_s: float) -> Request:
-    """A request as one site gets it: without its nodes that failed the workload lately."""
-    entry = ledger.entries.get(request.workload.id)
-    nodes = entry.bad_nodes.avoided(site, now_s) if entry is not None else ()
+def asked_of(
+    request: BidRequest, site: SiteName, entry: WorkloadRecord | None, now_s: float
+) -> BidRequest:
+    """A request as one site gets it: without its nodes that failed the workload lately.
+
+    ``entry``: of the workload; None: it is tried out only, and is not in the ledger.
+    """
+    if entry is None or not entry.bad_nodes:
+        return request
+    nodes = entry.bad_nodes.avoided(site, now_s)
     if not nodes:
         return request
-    jobs = tuple(replace(job, avoid=nodes) for job in request.workload.jobs)
-    return replace(request, workload=replace(request.workload, jobs=jobs))
+    return structs.replace(request, jobs=tuple(replace(job, avoid=nodes) for job in request.jobs))

@@ -28,7 +28,6 @@ from federator.model.message import (
     LaunchRefused,
     Note,
     Observation,
-    Request,
     SiteDown,
     SiteReported,
     SiteUp,
@@ -36,6 +35,7 @@ from federator.model.message import (
     Tick,
     Wake,
 )
+from federator.model.plan import BidRequest
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.workload import AttemptId, Job, SiteName, Workload, WorkloadId, first_id_of
 from federator.sched.passes.admission import answer_again, never_runs
@@ -404,9 +404,9 @@ class Federation:
                 round_.waiting_for.add(name)
                 turn.commands.append(pass_.question(name, requests, turn.now_s))
 
-    def _new_round(self, turn: Transaction, requests: Sequence[Request]) -> Round:
+    def _new_round(self, turn: Transaction, requests: Sequence[BidRequest]) -> Round:
         deadline_s = turn.now_s + self._rules.bid_timeout_s
-        by_id = {r.workload.id: r for r in requests}
+        by_id = {r.id: r for r in requests}
         number = self._next_pass_id
         round_ = Round(pass_id=number, requests=by_id, waiting_for=set(), deadline_s=deadline_s)
         self._next_pass_id += 1
@@ -429,7 +429,7 @@ class Federation:
         request = round_.requests.get(id_)
         if request is None:
             return ()
-        return asked_of(request, site, self.ledger, turn.now_s).workload.jobs
+        return asked_of(request, site, self.ledger.entries.get(id_), turn.now_s).jobs
 
     def _conclude(self, turn: Transaction) -> None:
         """Settle every round whose answers are in: auction, awards, next round."""
@@ -480,7 +480,7 @@ class Federation:
             self._pass_due_s = min(self._pass_due_s, *later)
 
     def _try_out(self, turn: Transaction, client: int, workload: Workload) -> None:
-        request = Request(workload=workload, priority=self.ledger.tenancy.level(workload))
+        request = BidRequest.of(workload, self.ledger.tenancy.level(workload))
         round_ = self._new_round(turn, (request,))
         round_.waiting_for.update(self._ready_sites())
         for name in self._ready_sites():

@@ -111,7 +111,7 @@ class LocalQueueFleet(Fleet):
     def _placed(self, attempt: SimulatedAttempt) -> bool:
         order = attempt.order
         scheduler = self._real[order.site]
-        asked = BidRequest(id=order.workload.id, jobs=order.workload.jobs, priority=LOWEST_PRIORITY)
+        asked = BidRequest.of(order.workload, LOWEST_PRIORITY)
         (answer,) = scheduler.bid((asked,), self.now_s)
         if answer.bid is None:
             return False

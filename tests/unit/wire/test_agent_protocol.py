@@ -9,9 +9,9 @@ from typing import TypeVar
 import pytest
 
 from federator.errors import SiteUnavailable
+from federator.model.plan import BidRequest
 from federator.wire.agent_protocol import (
     Ask,
-    JobRequest,
     LaunchOrder,
     Ping,
     ToAgent,
@@ -19,7 +19,7 @@ from federator.wire.agent_protocol import (
 )
 from federator.wire.client_protocol import BANNER, MAX_FRAME_BYTES, frame
 from federator.wire.framing import ByteReader, read_frame, skip_to_banner
-from tests.fakes.build import attempt, gang, plan_on, submission
+from tests.fakes.build import attempt, plan_on, submission, workload
 
 _T = TypeVar("_T")
 
@@ -34,16 +34,7 @@ ORDER = LaunchOrder(
 )
 ASK = Ask(
     pass_id=7,
-    requests=(
-        JobRequest(
-            id=2**32,
-            tenant="vision",
-            user="ada",
-            priority=3,
-            jobs=(gang(2),),
-            time_limit_s=float("inf"),
-        ),
-    ),
+    requests=(BidRequest.of(workload(), 3),),
 )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from federator.model.plan import Bid, BidRequest
+from federator.model.plan import Bid
 from federator.model.site import Node
 from federator.model.workload import Job, WorkloadId
 from federator.sched.bid.fragmentation import rack_key, REMEMBERED, RequestMix, shape_of
 from federator.sched.bid.site_scheduler import SiteScheduler
-from tests.fakes.build import gang, rack
+from tests.fakes.build import bid_request, gang, rack
 
 
 def mix(*jobs: Job) -> RequestMix:
@@ -64,7 +64,7 @@ def test_what_asks_for_no_gpus_says_nothing_about_them() -> None:
 def plan_of(mixed: RequestMix, job: Job, *nodes: Node) -> set[str]:
     scheduler = SiteScheduler(("gpu", "dev"), mixed)
     scheduler.update(nodes, ())
-    (answer,) = scheduler.bid([BidRequest(id=WorkloadId(0), jobs=(job,))])
+    (answer,) = scheduler.bid([bid_request(id=WorkloadId(0), jobs=(job,))])
     assert isinstance(answer.bid, Bid), answer.refusal
     return {name for plan in answer.bid.jobs for name in plan.nodes}
 

@@ -154,14 +154,12 @@ def test_a_refusal_of_one_user_says_nothing_about_another() -> None:
     pass_ = SchedulingPass(Fifo().rank(ledger, 1.0), ledger)
     (asked,) = pass_.next_window((), 1)
     alpine = SiteName("alpine")
-    pass_.round = Round(
-        pass_id=1, requests={asked.workload.id: asked}, waiting_for={alpine}, deadline_s=9.0
-    )
+    pass_.round = Round(pass_id=1, requests={asked.id: asked}, waiting_for={alpine}, deadline_s=9.0)
     unknown = Refusal(kind=RefusalKind.REJECT, reasons=(Reason(code=ReasonCode.UNKNOWN_USER),))
-    pass_.round.take(alpine, [SiteAnswer(id=asked.workload.id, refusal=unknown)])
-    pass_.learn([asked.workload.id], [alpine])
+    pass_.round.take(alpine, [SiteAnswer(id=asked.id, refusal=unknown)])
+    pass_.learn([asked.id], [alpine])
     (following,) = pass_.next_window((), 1)
-    assert following.workload.user == "ada"
+    assert following.user == "ada"
 
 
 def test_what_was_said_of_components_together_is_told_by_the_names_of_who_asks() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import inf
 
 import pytest
+from msgspec import structs
 
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import AskSite, SiteAnswer
@@ -15,7 +16,7 @@ from federator.model.site import LocalJob, Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.sched.state.rules import Rules
-from tests.fakes.build import attempt, draft, gang, plan_on, rack
+from tests.fakes.build import attempt, bid_request, draft, gang, plan_on, rack
 from tests.fakes.loopback import Loopback
 
 NOW_S = 1_000.0
@@ -49,7 +50,7 @@ def two_of_four_busy(ends_in_s: float = HOUR_S) -> SiteScheduler:
 
 
 def asks(id_: int, job: Job, limit_s: float = inf, preempt_gpus: float = 0.0) -> BidRequest:
-    return BidRequest(
+    return bid_request(
         id=WorkloadId(id_), jobs=(job,), time_limit_s=limit_s, priority=1, preempt_gpus=preempt_gpus
     )
 
@@ -119,7 +120,7 @@ def test_what_is_evicted_on_reserved_nodes_is_not_the_evictors_for_long() -> Non
     reserve = asks(7, gang(4))
     evictor = asks(2, gang(2), preempt_gpus=inf)
     late, in_time = told(
-        two_of_four_busy(), evictor, replace(evictor, time_limit_s=60.0), reserve=reserve
+        two_of_four_busy(), evictor, structs.replace(evictor, time_limit_s=60.0), reserve=reserve
     )
     assert why(late) is ReasonCode.RESERVED
     assert in_time.bid is not None

@@ -28,7 +28,7 @@ from federator.sched.passes.bid_validation import (
 )
 from federator.sched.passes.cycle import SchedulingPass
 from federator.sched.state.rules import Rules
-from tests.fakes.build import draft, gang, plan_on, rack, tenant, workload
+from tests.fakes.build import bid_request, draft, gang, plan_on, rack, tenant, workload
 from tests.fakes.loopback import LATENCY_S, Loopback
 
 ALPINE, BAKER = SiteName("alpine"), SiteName("baker")
@@ -97,7 +97,7 @@ def test_what_comes_free_in_the_middle_of_a_pass_is_seen_by_its_next_window() ->
     assert charge is not None
     ledger.holdings.release(charge, False, now_s)
     again = SchedulingPass(Mast().rank(ledger, now_s), ledger)
-    assert [r.workload.id for r in again.next_window((), 10)] == [second]
+    assert [r.id for r in again.next_window((), 10)] == [second]
 
 
 # ---- --test-only ----
@@ -128,7 +128,7 @@ def test_a_trial_is_won_by_the_best_bid_that_the_limit_admits() -> None:
 def bid_for(*jobs: Job) -> Bid:
     site = SiteScheduler(("gpu",))
     site.update(rack("a", 4), ())
-    (answer,) = site.bid([BidRequest(id=workload().id, jobs=jobs)])
+    (answer,) = site.bid([bid_request(id=workload().id, jobs=jobs)])
     assert answer.bid is not None
     return answer.bid
 
