@@ -33,9 +33,14 @@ UNTIL_KNOWN: Final[tuple[tuple[Shape, int], ...]] = (((1, 1), 1), ((1, 8), 1))
 
 
 class RequestMix:
-    """The shapes of the last ``REMEMBERED`` requests, each counted once however often it asks."""
+    """The shapes of the last ``REMEMBERED`` requests, each counted once however often it asks.
+
+    Attributes:
+        epoch: grows when racks may have other prices.
+    """
 
     def __init__(self) -> None:
+        self.epoch = 0
         self._seen: OrderedDict[int, tuple[Shape, ...]] = OrderedDict()
         self._counts: Counter[Shape] = Counter()
         self._unweighed = 0  # requests since
@@ -58,6 +63,7 @@ class RequestMix:
         self._unweighed += bool(shapes)
         if self._unweighed * WEIGHED_AFTER >= len(self._seen):  # a few of many change little
             self._unweighed = 0
+            self.epoch += 1
             self._weights = None
             self._prices.clear()
 
