@@ -78,6 +78,7 @@ class Fleet:
         self._options = ReplayOptions() if options is None else options
         self.now_s = _BEGIN_S
         self._inbox: deque[Observation] = deque()
+        self._is_busy = False
         self._wakes: list[float] = []
         self._heap: list[tuple[float, int, int, Callable[[], None]]] = []
         self._seq = 0
@@ -291,11 +292,18 @@ class Fleet:
 
     def see(self, observation: Observation) -> None:
         self._inbox.append(observation)
-        if len(self._inbox) > 1:
+        if self._is_busy:
             return  # the loop below is already under way
+        self._is_busy = True
         while self._inbox:
-            self._carry_out(self.federation.handle(self._inbox[0], self.now_s))
-            self._inbox.popleft()
+            first = self._inbox.popleft()
+            together = [first]
+            while isinstance(first, BidsCame) and self._inbox:
+                if not isinstance(self._inbox[0], BidsCame):
+                    break
+                together.append(self._inbox.popleft())
+            self._carry_out(self.federation.handle_all(together, self.now_s))
+        self._is_busy = False
 
     def _carry_out(self, commands: list[Command]) -> None:
         for command in commands:

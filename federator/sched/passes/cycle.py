@@ -235,7 +235,8 @@ class SchedulingPass:
         holdings = self._ledger.holdings
         row = self._ledger.tenancy.row(entry.workload.tenant)
         refusal: Refusal | None = None
-        possible: list[tuple[bool, bool, Award]] = []
+        best: tuple[bool, bool] | None = None
+        award = offers[0]
         for offer in offers:
             charge = holdings.charge_for(row, offer.bid.jobs)
             kept = ranked.within_quota and holdings.keeps_quota(charge)
@@ -244,13 +245,16 @@ class SchedulingPass:
                 beyond = not_lent(self._ledger.tenancy, entry.workload.tenant, charge.amounts)
             if beyond is None and (offer.bid.victims or offer.bid.shrinks):
                 beyond = self._spares(offer, ranked, now_s, within_quota=kept)
-            if beyond is None:
-                possible.append((kept, self._can_resume(entry, offer.site), offer))
             refusal = refusal or beyond
-        if not possible and refusal is not None:
+            found = (kept, self._can_resume(entry, offer.site))
+            if beyond is None and (best is None or found > best):
+                best, award = found, offer
+                if best == (ranked.within_quota, True):  # none can be better
+                    break
+        if best is None and refusal is not None:
             self._give_back_task(entry)
             return refusal
-        within_quota, _, award = max(possible, key=lambda p: p[:2])  # the first of equals
+        within_quota = best is not None and best[0]
         awarded = Awarded(
             at_s=now_s,
             attempt=AttemptId(workload=award.id, attempt=entry.attempt + 1),

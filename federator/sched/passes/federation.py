@@ -40,7 +40,7 @@ from federator.model.reason import ReasonCode, Refusal
 from federator.model.workload import AttemptId, Job, SiteName, Workload, WorkloadId, first_id_of
 from federator.sched.passes.admission import answer_again, never_runs
 from federator.sched.passes.auction import Award, auction
-from federator.sched.passes.bid_validation import validated
+from federator.sched.passes.bid_validation import Validation
 from federator.sched.passes.continuation import AT_LIMIT, LimitWatch
 from federator.sched.passes.cycle import Round, SchedulingPass, Trial, asked_of, for_site
 from federator.sched.passes.eviction import budget_gpus, clearing
@@ -98,6 +98,8 @@ class Federation:
         self._pending = PendingReconciliation()
         self._holding = Holding(self.sites, rules)
         self._terms = EvictionTerms(self.ledger, rules)
+        self._validation = Validation()
+        self._fleet_gpus = 0
         self._log_epoch = 0  # the last one before this term
 
     @property
@@ -166,7 +168,22 @@ class Federation:
             LogIsOld: a site has served a daemon that this log does not know; nothing may be
                 started, for what waits here may run there.
         """
+        return self.handle_all((observation,), now_s)
+
+    def handle_all(self, observations: Iterable[Observation], now_s: float) -> list[Command]:
+        """As ``handle``, of what has come at once: what follows from all of it is decided once."""
         turn = self._turn(now_s)
+        may_conclude = False
+        for observation in observations:
+            self._take_in(turn, observation)
+            may_conclude = may_conclude or isinstance(observation, BidsCame | SiteDown)
+        if may_conclude:
+            self._conclude(turn)
+        turn.evict_for_accepted()
+        self._holding.release_like(turn)
+        return turn.commands
+
+    def _take_in(self, turn: Transaction, observation: Observation) -> None:
         match observation:
             case SubmitAsked():
                 self._submit(turn, observation)
@@ -186,9 +203,6 @@ class Federation:
                     attempt_shown(turn, observation.site, remembered)
             case Tick():
                 self._tick(turn)
-        turn.evict_for_accepted()
-        self._holding.release_like(turn)
-        return turn.commands
 
     def ranked(self, now_s: float) -> Sequence[Ranked]:
         """All pending workloads in the order in which a pass would try them now, for a report.
@@ -241,7 +255,6 @@ class Federation:
         for round_ in self._open_rounds():
             round_.waiting_for.discard(seen.site)
             round_.answers.pop(seen.site, None)
-        self._conclude(turn)
 
     def _check_log(self, turn: Transaction, seen: SiteUp) -> None:
         lost = lost_log(self._log_epoch, self.ledger.epoch, seen)
@@ -254,6 +267,7 @@ class Federation:
         site = self.sites[report.site]
         if report.capacity is not None:
             site.has(report.capacity)
+            self._fleet_gpus = sum(site.gpus for site in self.sites.values())
         if report.partitions and report.partitions != site.summary:
             site.summary = report.partitions
             self._pass_is_due(turn)  # something came free, perhaps of local users
@@ -354,12 +368,11 @@ class Federation:
             self._open_pass(turn)
 
     def _turn(self, now_s: float) -> Transaction:
-        fleet_gpus = sum(site.gpus for site in self.sites.values())
         return Transaction(
             now_s=now_s,
             ledger=self.ledger,
             rules=self._rules,
-            fleet_gpus=fleet_gpus,
+            fleet_gpus=self._fleet_gpus,
             leave_sent_s=self._leave_sent_s,
             limits=self._limits,
             pass_is_due=self._pass_is_due,
@@ -398,8 +411,12 @@ class Federation:
             turn.commands.append(Wake(at_s=self._pass_due_s))
             return
         pass_.round = round_ = self._new_round(turn, window)
+        entries = [self.ledger.entries[request.id] for request in window]
+        alike = not any(e.avoid_until_s or e.bad_nodes or e.saved_at for e in entries)
         for name in self._ready_sites():
-            requests = for_site(window, name, self.ledger, self._rules, turn.now_s)
+            requests = (
+                window if alike else for_site(window, name, self.ledger, self._rules, turn.now_s)
+            )
             if requests:
                 round_.waiting_for.add(name)
                 turn.commands.append(pass_.question(name, requests, turn.now_s))
@@ -417,10 +434,9 @@ class Federation:
         for round_ in self._open_rounds():
             if round_.pass_id == came.pass_id:
                 asked = partial(self._jobs_asked, turn, round_, came.site)
-                answers = validated(came.answers, asked)
+                answers = self._validation.validated(came.answers, asked)
                 round_.take(came.site, answers)
                 self._holding.answered(turn, came.site, round_.requests, answers)
-        self._conclude(turn)
 
     def _jobs_asked(
         self, turn: Transaction, round_: Round, site: SiteName, id_: WorkloadId
