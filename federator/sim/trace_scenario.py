@@ -21,7 +21,9 @@ _SCRIPT: Final = pack_submission(Submission(components=((),), script=""))
 
 
 def scenario_of(trace: Trace) -> Scenario:
-    """The whole trace; its rows in order of submission. Jobs that ask for the same are one object.
+    """The whole trace; its rows in order of submission.
+
+    Jobs that ask for the same are one object.
     """
     alike: dict[tuple[Job, ...], tuple[Job, ...]] = {}
     sites = tuple(
@@ -62,7 +64,7 @@ def draft_of(
 
     ``alike``: jobs of other rows, which it shares if they are the same.
     """
-    jobs = (job_of(trace, row),)
+    jobs: tuple[Job, ...] = (job_of(trace, row),)
     jobs = jobs if alike is None else alike.setdefault(jobs, jobs)
     return Draft(
         name=trace.job_id[row],

@@ -36,7 +36,6 @@ RETRIED: Final = 16  # bids for which it is found out whether earlier ones stood
 _AS_GOOD: Final = 1 + Score._fields.index("locality_cost")  # terms that a hold may spoil
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Premises:
     """The site as it is when a message comes.

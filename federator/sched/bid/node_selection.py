@@ -87,20 +87,24 @@ def _racks(nodes: Iterable[FreeNode]) -> Racks:
     return racks
 
 
+def _tightest(job: Job, suitable: list[FreeNode]) -> FreeNode | None:
+    """The one node that a job takes; a group remembers it for those that need numbers alone."""
+    need = least_share(job)
+    if job.exclusive or job.gres:
+        suitable = NodeGroup(nodes_fitting(job, need, suitable))
+    group = suitable if isinstance(suitable, NodeGroup) else NodeGroup(suitable)
+    return group.tightest(bounds(need))
+
+
 def _choose_fixed(job: Job, suitable: list[FreeNode], fabric: Fabric) -> list[FreeNode] | Reason:
     """Take ``job.nodes`` nodes: from the tightest rack that has them all, else the cheapest way."""
     count, need = job.nodes or 1, least_share(job)
-    if count == 1 and not _has_totals(job) and not job.exclusive and not job.gres:
-        group = suitable if isinstance(suitable, NodeGroup) else NodeGroup(suitable)
-        tightest = group.tightest(bounds(need))
+    if count == 1 and not _has_totals(job):
+        tightest = _tightest(job, suitable)
         return _too_small(job, need, suitable) if tightest is None else [tightest]
     fitting = nodes_fitting(job, need, suitable)
     if not fitting:
         return _too_small(job, need, suitable)
-    if count == 1 and not _has_totals(job):
-        tightest = NodeGroup(fitting).tightest(bounds(need))
-        assert tightest is not None
-        return [tightest]
     racks = _racks(fitting)
     whole = [rack for rack in racks.values() if _covers(job, rack, count)]
     if whole:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
-from typing import Final
 
 from federator.model.gres import plus, positive
 from federator.model.message import SiteAnswer

@@ -132,11 +132,11 @@ class EvictionTerms:
         copied: set[SiteName] = set()
         for id_, priority in renewed.items():
             entry = self._ledger.entries.get(id_)
-            terms = None if entry is None else self._terms(entry, priority, now_s)
             known = self.by_id.get(id_)
-            if known is not None and entry is not None:
-                if known == terms and self._site_of[id_] == entry.site:
-                    continue
+            terms = None if entry is None else self._terms(entry, priority, now_s)
+            stays = entry is not None and self._site_of.get(id_) == entry.site
+            if known is not None and known == terms and stays:
+                continue
             if known is not None:
                 del self.by_id[id_]
                 del self._of_site(self._site_of.pop(id_), copied)[id_]

@@ -7,7 +7,7 @@ import pytest
 from federator.model.plan import Bid
 from federator.model.site import Node
 from federator.model.workload import Job, WorkloadId
-from federator.sched.bid.fragmentation import rack_key, REMEMBERED, RequestMix, shape_of
+from federator.sched.bid.fragmentation import REMEMBERED, RequestMix, rack_key, shape_of
 from federator.sched.bid.site_scheduler import SiteScheduler
 from tests.fakes.build import bid_request, gang, rack
 

@@ -23,8 +23,8 @@ from federator.sched.passes.bid_validation import (
     MOST_ALTERNATIVES,
     MOST_REASONS,
     MOST_TEXT,
+    Validation,
     contradiction,
-    validated,
 )
 from federator.sched.passes.cycle import SchedulingPass
 from federator.sched.state.rules import Rules
@@ -219,7 +219,9 @@ def refusal_with(*reasons: Reason, starts_in_s: float | None = None) -> Refusal:
 
 
 def believed_of(refusal: Refusal) -> ReasonCode:
-    (answer,) = validated([SiteAnswer(id=workload().id, refusal=refusal)], lambda _: (gang(4),))
+    (answer,) = Validation().validated(
+        [SiteAnswer(id=workload().id, refusal=refusal)], lambda _: (gang(4),)
+    )
     assert answer.refusal is not None
     return answer.refusal.reasons[0].code
 
