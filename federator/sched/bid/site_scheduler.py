@@ -12,7 +12,6 @@ from math import inf
 from typing import Final
 
 from federator.model.gres import plus, positive
-from federator.model.message import SiteAnswer
 from federator.model.partition import PartitionSummary
 from federator.model.plan import BidRequest, JobPlan, Shrink, shared_node
 from federator.model.reason import Reason, ReasonCode, Refusal
@@ -26,6 +25,7 @@ from federator.model.site import (
     Snapshot,
     VictimTerms,
 )
+from federator.model.site_message import SiteAnswer
 from federator.model.workload import AttemptId, Job, SiteName, WorkloadId
 from federator.sched.bid.bids import Bidding, Premises
 from federator.sched.bid.fabric import Fabric

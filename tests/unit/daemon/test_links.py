@@ -16,6 +16,8 @@ from federator.errors import SiteUnavailable
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.message import AttemptsShown, Observation, Remembered, SiteDown, SiteUp
 from federator.model.site import Node, Snapshot
+from federator.model.site_message import Report
+from federator.model.tagged import Message
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
@@ -25,7 +27,6 @@ from federator.wire.agent_protocol import (
     Pong,
     RecoverDone,
     RememberedAttempt,
-    Report,
     SnapshotAsk,
     SnapshotTaken,
     Trouble,
@@ -37,7 +38,6 @@ from federator.wire.client_protocol import (
     BANNER,
     ErrorKind,
     ErrorReply,
-    Message,
     SitesCall,
     SitesReply,
     SnapshotReply,
@@ -134,7 +134,7 @@ def test_a_site_is_up_once_its_agent_has_introduced_itself() -> None:
         channel.say(HELLO, Report(attempts=(), complete=True))
         played = Played(channel)
         await played.running(asyncio.sleep(1.0))
-        assert kinds(played.seen) == ["SiteUp", "SiteReported"]
+        assert kinds(played.seen) == ["SiteUp", "SiteSent"]
         assert channel.written[0] == frame(WELCOME)
         assert frame(Ping()) in channel.written
 
@@ -220,7 +220,7 @@ def test_trouble_is_told_once_and_ends_with_a_report() -> None:
         channel.say(HELLO, trouble, trouble, Report(attempts=(), complete=True))
         played = Played(channel)
         await played.running(asyncio.sleep(1.0))
-        assert kinds(played.seen) == ["SiteUp", "SiteDown", "SiteUp", "SiteReported"]
+        assert kinds(played.seen) == ["SiteUp", "SiteDown", "SiteUp", "SiteSent"]
 
     play(script)
 
