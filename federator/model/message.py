@@ -74,7 +74,9 @@ class SiteSent:
 class Remembered:
     """An attempt as its site remembers it; see ``RememberedAttempt`` and ``Origin``.
 
-    ``workload`` and ``jobs``: None and empty where the site has put its order aside.
+    The daemon joins the site's mark, the order and its origin to one record of the queue, with the
+    submission packed as the ledger keeps it. ``workload`` and ``jobs``: None and empty where the
+    site has put its order aside, or an older release took it.
     """
 
     attempt: AttemptId
