@@ -1,7 +1,9 @@
-"""The messages between daemon and agents; ``client_protocol`` has those of users' commands.
+"""The messages between daemon and agents, in ``ToAgent`` and ``FromAgent``.
 
-They travel in frames, see ``framing``. Unknown fields are ignored, so neighbours of one release
-apart understand each other; a message that changes its meaning raises ``PROTOCOL_VERSION``.
+Those that the core makes or reads as they are, are in ``federator.model.site_message``, those of
+users' commands in ``client_protocol``. They travel in frames, see ``framing``. Unknown fields are
+ignored, so neighbours of one release apart understand each other; a message that changes its
+meaning raises ``PROTOCOL_VERSION``.
 """
 
 from __future__ import annotations

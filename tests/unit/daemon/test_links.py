@@ -14,7 +14,14 @@ from federator.daemon import links
 from federator.daemon.links import SiteLink, check_hello
 from federator.errors import SiteUnavailable
 from federator.faults.clock import VirtualClock, run_virtual
-from federator.model.message import AttemptsShown, Observation, Remembered, SiteDown, SiteUp
+from federator.model.message import (
+    AttemptsShown,
+    Observation,
+    Remembered,
+    SiteDown,
+    SiteSent,
+    SiteUp,
+)
 from federator.model.site import Node, Snapshot
 from federator.model.site_message import Report
 from federator.model.tagged import Message
@@ -31,6 +38,7 @@ from federator.wire.agent_protocol import (
     SnapshotTaken,
     Trouble,
     Welcome,
+    from_agent_decoder,
     packed,
     unpacked,
 )
@@ -46,6 +54,7 @@ from federator.wire.client_protocol import (
 from federator.wire.framing import ByteReader
 from federator.wire.replies import Reply
 from federator.wire.transport import Channel
+from tests.fakes.frames import FROM_AGENT
 
 SITE = SiteName("alpine")
 WELCOME = Welcome(
@@ -137,6 +146,22 @@ def test_a_site_is_up_once_its_agent_has_introduced_itself() -> None:
         assert kinds(played.seen) == ["SiteUp", "SiteSent"]
         assert channel.written[0] == frame(WELCOME)
         assert frame(Ping()) in channel.written
+
+    play(script)
+
+
+@pytest.mark.parametrize("name", ["bids", "launched", "launch_declined", "absent", "report"])
+def test_what_a_site_sends_reaches_the_core_as_it_is(name: str) -> None:
+    sent = from_agent_decoder.decode(FROM_AGENT[name])
+
+    async def script() -> None:
+        channel = FakeChannel()
+        channel.say(HELLO, sent)
+        played = Played(channel)
+        await played.running(asyncio.sleep(1.0))
+        _, seen = played.seen
+        assert isinstance(seen, SiteSent)
+        assert (seen.site, seen.message) == (SITE, sent)
 
     play(script)
 
