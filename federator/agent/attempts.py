@@ -22,15 +22,9 @@ from federator.agent.sweeping import Sweeper
 from federator.agent.vanished import Vanished
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import SiteJobState
+from federator.model.site_message import AttemptAbsent, CancelOrder, LaunchAccepted, LaunchDeclined
 from federator.model.workload import AttemptId
-from federator.wire.agent_protocol import (
-    AttemptAbsent,
-    CancelFailed,
-    CancelOrder,
-    LaunchAccepted,
-    LaunchDeclined,
-    LaunchOrder,
-)
+from federator.wire.agent_protocol import CancelFailed, LaunchOrder
 
 LAUNCHES_AT_ONCE: Final = 8  # sbatch must be over soon after its intent is noted
 

@@ -19,24 +19,27 @@ from federator.model.event import Awarded
 from federator.model.message import (
     AnswerRefused,
     AnswerSubmitted,
-    AskSite,
-    BidsCame,
-    CancelAt,
     Command,
     LaunchAt,
-    LaunchConfirmed,
-    LaunchRefused,
     Observation,
     PreemptAt,
     Record,
-    SiteReported,
+    SendTo,
+    SiteSent,
     SiteUp,
     SubmitAsked,
     Tick,
     Wake,
 )
-from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, SiteJobState
+from federator.model.site_message import (
+    Ask,
+    AttemptAbsent,
+    BidsMade,
+    CancelOrder,
+    LaunchAccepted,
+    Report,
+)
 from federator.model.tenant import Tenancy
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.federation import Federation
@@ -127,7 +130,8 @@ class Fleet:
         for name, site in self.sites.items():
             self.see(SiteUp(site=name))
             capacity = site.scheduler.capacity
-            self.see(SiteReported(site=name, complete=True, capacity=capacity))
+            complete = Report(attempts=(), complete=True, capacity=capacity)
+            self.see(SiteSent(site=name, message=complete))
         self._failures.begin()
         with seldom_collecting():
             self._live_through()
@@ -181,7 +185,8 @@ class Fleet:
             raise FederatorError(f"{order.site}: {taken.detail}, and is launched on again")
         attempt = site.take(order)
         self._waiting_gpus -= self._asked_gpus(order.workload.id)
-        self.see(LaunchConfirmed(site=order.site, attempt=order.attempt, site_job_id=1))
+        accepted = LaunchAccepted(attempt=order.attempt, site_job_id=1)
+        self.see(SiteSent(site=order.site, message=accepted))
         if attempt in site.can_start():
             self._start(attempt)
 
@@ -278,12 +283,11 @@ class Fleet:
         for waited in self.sites[name].can_start():
             self._start(waited)
 
-    def _cancel(self, order: CancelAt) -> None:
+    def _cancel(self, site: SiteName, order: CancelOrder) -> None:
         """Only the federation's own withdrawals: a launched job whose node failed meanwhile."""
-        attempt = self.sites[order.site].attempts.get(order.attempt)
+        attempt = self.sites[site].attempts.get(order.attempt)
         if attempt is None:
-            lost = Reason(code=ReasonCode.LOST)
-            self.see(LaunchRefused(site=order.site, attempt=order.attempt, reason=lost))
+            self.see(SiteSent(site=site, message=AttemptAbsent(attempt=order.attempt)))
         elif attempt.started_at_s < 0:
             self._stop(attempt, 0.0, 0.0, SiteJobState.CANCELLED)
 
@@ -302,7 +306,7 @@ class Fleet:
             started_at_s=max(0.0, attempt.started_at_s),
             ended_at_s=self.now_s if state.ended else 0.0,
         )
-        self.see(SiteReported(site=order.site, attempts=(report,)))
+        self.see(SiteSent(site=order.site, message=Report(attempts=(report,))))
 
     def _asked_gpus(self, id_: WorkloadId) -> int:
         draft = self._scenario.arrivals[self._arrival_of[id_]].draft
@@ -316,11 +320,8 @@ class Fleet:
             return  # the loop below is already under way
         self._is_busy = True
         while self._inbox:
-            first = self._inbox.popleft()
-            together = [first]
-            while isinstance(first, BidsCame) and self._inbox:
-                if not isinstance(self._inbox[0], BidsCame):
-                    break
+            together = [self._inbox.popleft()]
+            while _is_of_a_round(together[0]) and self._inbox and _is_of_a_round(self._inbox[0]):
                 together.append(self._inbox.popleft())
             self._carry_out(self.federation.handle_all(together, self.now_s))
         self._is_busy = False
@@ -330,14 +331,14 @@ class Fleet:
             match command:
                 case Wake():
                     heapq.heappush(self._wakes, command.at_s)
-                case AskSite():
-                    self._bid(command)
+                case SendTo(message=Ask() as ask):
+                    self._bid(command.site, ask)
                 case LaunchAt():
                     self._launch(command)
                 case PreemptAt():
                     self._preempt(command)
-                case CancelAt():
-                    self._cancel(command)
+                case SendTo(message=CancelOrder() as order):
+                    self._cancel(command.site, order)
                 case AnswerSubmitted():
                     self._arrival_of[command.id] = command.client
                     self._waiting_gpus += self._asked_gpus(command.id)
@@ -354,10 +355,15 @@ class Fleet:
             index = self._arrival_of[award.attempt.workload]
             self.lives[index].within_quota = award.within_quota
 
-    def _bid(self, ask: AskSite) -> None:
-        scheduler = self.sites[ask.site].scheduler
+    def _bid(self, site: SiteName, ask: Ask) -> None:
+        scheduler = self.sites[site].scheduler
         scheduler.rank(ask.victims)
         answers = scheduler.bid(
             ask.requests, self.now_s, reserve=ask.reserve, reserving=ask.reserving
         )
-        self._inbox.append(BidsCame(site=ask.site, pass_id=ask.pass_id, answers=answers))
+        made = BidsMade(pass_id=ask.pass_id, answers=answers)
+        self._inbox.append(SiteSent(site=site, message=made))
+
+
+def _is_of_a_round(observation: Observation) -> bool:
+    return isinstance(observation, SiteSent) and isinstance(observation.message, BidsMade)

@@ -24,20 +24,19 @@ from federator.agent.spool import Spool
 from federator.errors import SiteRefused
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.faults.slurm import SimulatedSlurm
+from federator.model.site_message import Ask, CancelOrder, Report
+from federator.model.tagged import Message
 from federator.model.workload import AttemptId, WorkloadId
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
-    Ask,
-    CancelOrder,
     LaunchOrder,
     Ping,
     PreemptOrder,
-    Report,
     Welcome,
     from_agent_decoder,
 )
-from federator.wire.client_protocol import BANNER, Message, frame
+from federator.wire.client_protocol import BANNER, frame
 from tests.fakes.build import attempt, bid_request, gang, plan_on, rack, submission
 from tests.fakes.slurm import SimulatedSite
 

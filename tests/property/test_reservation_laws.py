@@ -9,9 +9,9 @@ from math import inf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federator.model.message import SiteAnswer
 from federator.model.plan import Bid
 from federator.model.site import Node, NodeShare, RunningJob
+from federator.model.site_message import SiteAnswer
 from federator.model.workload import Job, WorkloadId
 from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.site_scheduler import SiteScheduler

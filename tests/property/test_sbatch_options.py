@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from federator.errors import InvalidRequest
 from federator.model.site import AttemptReport, SiteJobState
+from federator.model.site_message import Ask, Report
 from federator.model.submission import Option, Submission
 from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from federator.model.workload import AttemptId, WorkloadId
@@ -27,7 +28,6 @@ from federator.slurm.options.options import (
     words_of,
 )
 from federator.slurm.render import without_directives
-from federator.wire.agent_protocol import Ask, Report
 from federator.wire.client_protocol import QueueReply, QueueRow, SubmitCall, frame
 from tests.fakes.build import bid_request
 

@@ -9,10 +9,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from federator.model.message import SiteAnswer
 from federator.model.plan import Bid, BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.score import Score
+from federator.model.site_message import SiteAnswer
 from federator.model.workload import MAX_AMOUNT, Job
 from federator.sched.bid.alternatives import alternatives
 from federator.sched.bid.answer_memory import (

@@ -11,7 +11,6 @@ from dataclasses import replace
 from math import inf
 
 from federator.model.gres import plus, positive
-from federator.model.message import SiteAnswer
 from federator.model.partition import PartitionSummary
 from federator.model.plan import BidRequest, JobPlan, Shrink, shared_node
 from federator.model.reason import Reason, ReasonCode, Refusal
@@ -25,6 +24,7 @@ from federator.model.site import (
     Snapshot,
     VictimTerms,
 )
+from federator.model.site_message import SiteAnswer
 from federator.model.workload import AttemptId, Job, SiteName, WorkloadId
 from federator.sched.bid.answer_memory import AnswerMemory
 from federator.sched.bid.bids import Bidding, Premises

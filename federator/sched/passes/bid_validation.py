@@ -10,9 +10,9 @@ from math import isfinite
 from typing import Final
 
 from federator.model.gres import covers
-from federator.model.message import SiteAnswer
 from federator.model.plan import Bid, JobPlan, shared_node
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.site_message import SiteAnswer
 from federator.model.workload import MAX_AMOUNT, Job, WorkloadId
 
 MOST_REASONS: Final = 256  # of a refusal; one for each het component is usual

@@ -13,10 +13,10 @@ from msgspec import structs
 
 from federator.model.event import Awarded
 from federator.model.lifecycle import AT_SITE, WorkloadState
-from federator.model.message import AskSite, SiteAnswer
 from federator.model.plan import BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import VictimTerms
+from federator.model.site_message import Ask, SiteAnswer
 from federator.model.tenant import LOWEST_PRIORITY, Amounts
 from federator.model.workload import AttemptId, SiteName, Workload, WorkloadId
 from federator.sched.bid.negative_cache import NOBODY, NegativeCache, Rights, as_for, of_hardware
@@ -92,11 +92,10 @@ class SchedulingPass:
         self.reserved: dict[SiteName, BidRequest] = {}  # for whom each site keeps room
         self._asked_in_vain: set[WorkloadId] = set()
 
-    def question(self, site: SiteName, requests: tuple[BidRequest, ...], now_s: float) -> AskSite:
+    def question(self, site: SiteName, requests: tuple[BidRequest, ...], now_s: float) -> Ask:
         """What a site is asked in the present round: also to keep room as it did before."""
         kept = self.reserved.get(site)
-        return AskSite(
-            site=site,
+        return Ask(
             pass_id=self.round.pass_id,
             requests=requests,
             reserve=kept and asked_of(kept, site, self._ledger.entries.get(kept.id), now_s),

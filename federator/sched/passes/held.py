@@ -16,10 +16,10 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
-from federator.model.message import SiteAnswer
 from federator.model.plan import BidRequest
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, SiteJobState
+from federator.model.site_message import SiteAnswer
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.passes.eviction import checkpoint_in_reach
 from federator.sched.passes.report_events import refusal_of_plan

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from federator.model.message import SiteAnswer
 from federator.model.partition import PartitionSummary
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.site import Capacity
+from federator.model.site_message import SiteAnswer
 from federator.model.workload import Job
 from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.workload_plan import never_fits

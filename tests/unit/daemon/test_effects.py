@@ -7,28 +7,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, cast
 
-import msgspec
 import pytest
 
 from federator.daemon.effects import Effects
 from federator.daemon.links import SiteLink
 from federator.model.message import (
     AskAbout,
-    AskSite,
-    CancelAt,
     Command,
     LaunchAt,
     PreemptAt,
-    ShrinkAt,
+    SendTo,
 )
 from federator.model.plan import BidRequest, JobPlan, Shrink
 from federator.model.site import NodeShare, VictimTerms
+from federator.model.site_message import Ask, CancelOrder, ShrinkOrder
 from federator.model.submission import Option, Submission, pack_submission
+from federator.model.tagged import Message
 from federator.model.workload import ArrayTask, AttemptId, Job, SiteName
 from federator.wire.agent_protocol import RecoverAsk
-from federator.wire.client_protocol import Message
 from tests.fakes.build import attempt, gang, plan_on, workload
-from tests.fakes.frames import TO_AGENT
+from tests.fakes.frames import TO_AGENT, as_then
 
 SITE = SiteName("alpine")
 SHARED: Final = {SITE: Path("/shared"), SiteName("birch"): Path("/other")}
@@ -69,19 +67,23 @@ PLAN: Final = (
     ),
 )
 COMMANDS: Final[dict[str, Command]] = {
-    "ask": AskSite(
+    "ask": SendTo(
         site=SITE,
-        pass_id=7,
-        requests=(BidRequest.of(TASK, 4, 12.5), BidRequest.of(workload(2), 7)),
-        reserve=BidRequest.of(workload(3, gang(4), user="bob", tenant="speech"), 1),
-        reserving=True,
-        victims={
-            workload(9).id: VictimTerms(
-                priority=5, spared_until_s=3.0, save_s=30.0, optional_jobs=(1,)
-            )
-        },
+        message=Ask(
+            pass_id=7,
+            requests=(BidRequest.of(TASK, 4, 12.5), BidRequest.of(workload(2), 7)),
+            reserve=BidRequest.of(workload(3, gang(4), user="bob", tenant="speech"), 1),
+            reserving=True,
+            victims={
+                workload(9).id: VictimTerms(
+                    priority=5, spared_until_s=3.0, save_s=30.0, optional_jobs=(1,)
+                )
+            },
+        ),
     ),
-    "ask_for_a_test": AskSite(site=SITE, pass_id=8, requests=(BidRequest.of(workload(2), 3),)),
+    "ask_for_a_test": SendTo(
+        site=SITE, message=Ask(pass_id=8, requests=(BidRequest.of(workload(2), 3),))
+    ),
     "launch": LaunchAt(
         site=SITE,
         attempt=attempt(1, 2),
@@ -99,11 +101,12 @@ COMMANDS: Final[dict[str, Command]] = {
     "preempt": PreemptAt(
         site=SITE, attempt=attempt(1, 2), workload=TASK, site_job_id=4711, grace_s=60.0
     ),
-    "shrink": ShrinkAt(
-        site=SITE, attempt=attempt(1, 2), user="ada", site_job_id=4711, components=(1, 3)
+    "shrink": SendTo(
+        site=SITE, message=ShrinkOrder(attempt=attempt(1, 2), user="ada", components=(1, 3))
     ),
-    "cancel": CancelAt(
-        site=SITE, attempt=attempt(1, 2), user="ada", site_job_id=4711, pending_only=True
+    "cancel": SendTo(
+        site=SITE,
+        message=CancelOrder(attempt=attempt(1, 2), user="ada", site_job_id=4711, pending_only=True),
     ),
     "recover": AskAbout(site=SITE, attempts=(attempt(1, 2), attempt())),
 }
@@ -122,19 +125,20 @@ class Link:
         self.send(RecoverAsk(ask_id=0, attempts=attempts))
 
 
-def sent_for(command: Command, shared: Mapping[SiteName, Path]) -> bytes:
+def sent_for(command: Command, shared: Mapping[SiteName, Path]) -> Message:
     link = Link()
     links = {SITE: cast(SiteLink, link)}
     Effects("demo", links, lambda *_: None, lambda _: None, shared).carry_out(command)
     (message,) = link.sent
-    return msgspec.msgpack.encode(message)
+    return message
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_is_sent_as_before(name: str) -> None:
-    assert sent_for(COMMANDS[name], SHARED) == TO_AGENT[name]
+    assert as_then(sent_for(COMMANDS[name], SHARED), TO_AGENT[name]) == TO_AGENT[name]
 
 
 def test_a_launch_where_nothing_is_shared_is_sent_as_before() -> None:
     launch = LaunchAt(site=SITE, attempt=attempt(), workload=workload(), jobs=plan_on("a1"))
-    assert sent_for(launch, {}) == TO_AGENT["launch_without_shared_folders"]
+    recorded = TO_AGENT["launch_without_shared_folders"]
+    assert as_then(sent_for(launch, {}), recorded) == recorded

@@ -10,13 +10,8 @@ import pytest
 
 from federator.errors import SiteUnavailable
 from federator.model.plan import BidRequest
-from federator.wire.agent_protocol import (
-    Ask,
-    LaunchOrder,
-    Ping,
-    ToAgent,
-    to_agent_decoder,
-)
+from federator.model.site_message import Ask
+from federator.wire.agent_protocol import LaunchOrder, Ping, ToAgent, to_agent_decoder
 from federator.wire.client_protocol import BANNER, MAX_FRAME_BYTES, frame
 from federator.wire.framing import ByteReader, read_frame, skip_to_banner
 from tests.fakes.build import attempt, plan_on, submission, workload

@@ -9,15 +9,15 @@ import pytest
 from msgspec import structs
 
 from federator.model.lifecycle import WorkloadState
-from federator.model.message import AskSite, SiteAnswer
 from federator.model.plan import BidRequest
 from federator.model.reason import ReasonCode
 from federator.model.site import LocalJob, Node, NodeShare, RunningJob
+from federator.model.site_message import Ask, SiteAnswer
 from federator.model.workload import Job, WorkloadId
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.sched.state.rules import Rules
 from tests.fakes.build import attempt, bid_request, draft, gang, plan_on, rack
-from tests.fakes.loopback import Loopback
+from tests.fakes.loopback import Loopback, sent
 
 NOW_S = 1_000.0
 HOUR_S = 3_600.0
@@ -213,7 +213,7 @@ def test_room_is_kept_only_where_the_gang_can_start_first(first_to_end: str) -> 
     assert f.state(blocked) is WorkloadState.PENDING
     assert f.state(long) in (WorkloadState.RUNNING, WorkloadState.LAUNCHING)
     assert f.entry(long).site == ("baker" if first_to_end == "alpine" else "alpine")
-    kept = {c.site for c in f.commands if isinstance(c, AskSite) and c.reserve is not None}
+    kept = {site for site, ask in sent(f.commands, Ask) if ask.reserve is not None}
     assert kept <= {first_to_end}
     another = f.submit(replace(draft(gang(1)), time_limit_s=24 * HOUR_S))
     f.run_for(1.0)
