@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Any
 
-from federator.agent.attempt import HAS_JOB, AttemptEvent
-from federator.agent.attempts import Attempts
+from federator.agent.attempt_orders import Attempts
+from federator.agent.attempt_table import HAS_JOB, AttemptEvent
 from federator.agent.base import CheckpointStatus
 from federator.agent.bidding import SiteBids
 from federator.agent.effects import (
@@ -41,6 +41,7 @@ from federator.agent.folders import CheckpointTimes, LateCheckpoints, UnopenedFi
 from federator.agent.grace_acts import GraceActs
 from federator.agent.grace_folders import GraceFolders
 from federator.agent.journal import JournalStep, MarkIndex
+from federator.agent.lost_sbatch import LostSbatchSearch
 from federator.agent.memory import AgentMemory, AttemptRecord, event_of_report
 from federator.agent.observations import (
     AgentObservation,
@@ -53,7 +54,6 @@ from federator.agent.observations import (
     Woken,
 )
 from federator.agent.recall import Recall
-from federator.agent.sbatch_search import Searching
 from federator.agent.shrinks import Shrinks
 from federator.agent.steps import Steps
 from federator.agent.sweeping import Completing, Sweeper
@@ -107,7 +107,7 @@ class AgentCore:
         self._attempts = attempts = Attempts(
             memory, steps, sweeper, vanished, evictions, self._settled
         )
-        self._searching = Searching(memory, steps, sweeper)
+        self._search = LostSbatchSearch(memory, steps, sweeper)
         self._recall = Recall(memory, sweeper, vanished, attempts.settle)
         self._shrinks = Shrinks(memory, sweeper)
         self._late, self._saves = LateCheckpoints(memory), CheckpointTimes(memory)
@@ -180,7 +180,7 @@ class AgentCore:
             SettleLeases: self._sweeper.settled,
             OpenLease: self._attempts.leased,
             Sbatch: self._attempts.submitted,
-            FindBoundJob: self._searching.bound,
+            FindBoundJob: self._search.bound,
             Release: self._released,
             AskAccounts: self._accounted,
             Scancel: self._cancelled,
@@ -200,7 +200,7 @@ class AgentCore:
         if effect.gone:
             self._vanished.tell((effect.attempt,))
         else:
-            self._searching.released(effect, done)
+            self._search.released(effect, done)
 
     def _accounted(self, effect: AskAccounts, reports: Iterable[AttemptReport] | Failure) -> None:
         """Take the accounts' answer; silence proves nothing."""
@@ -210,7 +210,7 @@ class AgentCore:
             memory.emit(NoteEndings(reports=ended, at_s=memory.now.unix_s))
         found = {report.attempt: report for report in ended}
         if not self._vanished.accounted(effect.number, found):
-            self._searching.accounted(effect, found)
+            self._search.accounted(effect, found)
 
     def _cancelled(self, effect: Scancel, done: bool | Failure) -> None:
         match effect.lane:
@@ -240,9 +240,9 @@ class AgentCore:
     def _wake(self) -> None:
         """Do what is due, and say when the next thing is."""
         self._evictions.wake()
-        self._searching.wake()
+        self._search.wake()
         self._sweeper.wake()
-        parts = (self._evictions, self._searching, self._sweeper)
+        parts = (self._evictions, self._search, self._sweeper)
         at_s = min(part.next_s() for part in parts)
         if at_s < self._wake_at_s:
             self._wake_at_s = at_s
@@ -279,12 +279,12 @@ class AgentCore:
         elif record.state in HAS_JOB:
             self._steps.step(record, AttemptEvent.MISSED)
         else:
-            self._searching.swept(record, number, saw=True)
+            self._search.swept(record, number, saw=True)
 
     def blind(self, number: int) -> None:
         """Whoever waits for a sweep waits for the next one."""
         for record in list(self.memory.records.values()):
-            self._searching.swept(record, number, saw=False)
+            self._search.swept(record, number, saw=False)
 
     def running(self, jobs: Iterable[RunningJob]) -> list[RunningJob]:
         """The same jobs, with when they were last saved; folders are looked into in passing."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import inf
 
-from federator.agent.attempt import Act, AttemptEvent
+from federator.agent.attempt_table import Act, AttemptEvent
 from federator.agent.effects import AskKillWait, Failure, Kill, Notify, Scancel, Terminate
 from federator.agent.grace import AGAIN_S, Grace, whole
 from federator.agent.memory import AgentMemory, AttemptRecord

@@ -25,9 +25,9 @@ from federator.agent.core import AgentCore
 from federator.agent.effects import AgentEffect, Sbatch, WakeAt, WriteMark
 from federator.agent.handshake import SILENCE_S, term_of
 from federator.agent.journal import Journal
+from federator.agent.lost_sbatch import INTENT_HORIZON_S
 from federator.agent.observations import AgentObservation, HungUp, Now, Ordered, Started, Woken
 from federator.agent.order_archive import OrderArchive
-from federator.agent.sbatch_search import INTENT_HORIZON_S
 from federator.agent.site_check import Verifier
 from federator.agent.spool import Acting, Spool
 from federator.errors import SiteUnavailable, StaleState

@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from federator.agent.attempt import AttemptState
+from federator.agent.attempt_table import AttemptState
 from federator.agent.effects import Kill, MakeSweep, ReadFolders, Sbatch
 from federator.agent.observations import Done, Ordered
 from federator.model.site import SiteJobState

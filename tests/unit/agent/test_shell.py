@@ -15,9 +15,9 @@ from federator.agent.acts import AT_ONCE
 from federator.agent.base import Missing
 from federator.agent.config import AgentConfig
 from federator.agent.journal import Journal, JournalMark, JournalStep
+from federator.agent.lost_sbatch import INTENT_HORIZON_S
 from federator.agent.memory import SEEN_WITHIN_S
 from federator.agent.observations import Now
-from federator.agent.sbatch_search import INTENT_HORIZON_S
 from federator.agent.shell import Agent
 from federator.errors import StaleState
 from federator.model.reason import ReasonCode, RefusalKind

@@ -1,7 +1,7 @@
 """Carries out orders to launch and to cancel attempts: each once, and one at a time for each.
 
 An attempt whose job is known is never submitted again, one that was given up never at all, and one
-whose outcome is not known is looked for first (``sbatch_search``).
+whose outcome is not known is looked for first (``lost_sbatch``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from federator.agent.attempt import HAS_JOB, Act, AttemptEvent, AttemptState
+from federator.agent.attempt_table import HAS_JOB, Act, AttemptEvent, AttemptState
 from federator.agent.base import SubmittedJob
 from federator.agent.effects import Failure, KeepOrder, Leased, OpenLease, Release, Sbatch, Scancel
 from federator.agent.evictions import Evictions
