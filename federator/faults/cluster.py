@@ -151,6 +151,14 @@ class Cluster(SimulatedSlurm):
         """Its live jobs of the federation."""
         return [job for job in self.live() if job.job_id in self._origin]
 
+    def at_work(self) -> list[SimulatedJob]:
+        """Those of them that run."""
+        return [job for job in self.federated() if job.state is SiteJobState.RUNNING]
+
+    def het_jobs_at_work(self) -> list[SimulatedJob]:
+        """Those of them that run, with more than one component."""
+        return [job for job in self.at_work() if len(job.jobs) > 1]
+
     def now_s(self) -> float:
         return self._clock()
 

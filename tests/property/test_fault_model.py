@@ -25,10 +25,16 @@ from federator.faults import history, world
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.faults.cluster import Cluster
 from federator.faults.driver import FaultyDriver
-from federator.faults.fault_injector import FaultInjector
+from federator.faults.fault_injector import DRAWN_FAULTS, FaultInjector
 from federator.faults.file_dates import FileDates
 from federator.faults.history import run_history
-from federator.faults.kinds import FaultKind
+from federator.faults.inject.daemon_faults import DAEMON_FAULTS
+from federator.faults.inject.host_faults import HOST_FAULTS
+from federator.faults.inject.network_faults import NETWORK_FAULTS
+from federator.faults.inject.node_faults import NODE_FAULTS
+from federator.faults.inject.people_faults import PEOPLE_FAULTS
+from federator.faults.inject.slurm_faults import SLURM_FAULTS
+from federator.faults.kinds import AT_POINT, FaultKind
 from federator.faults.model import Model
 from federator.faults.process import ManyProcesses
 from federator.model.event import Changed, encode_event
@@ -242,6 +248,20 @@ def test_files_have_the_dates_at_which_the_sites_clock_saw_them(tmp_path: Path) 
 # ---- what is counted has struck ----
 
 
+def test_a_kind_is_injected_in_one_way_alone() -> None:
+    families = (
+        DAEMON_FAULTS,
+        HOST_FAULTS,
+        NETWORK_FAULTS,
+        SLURM_FAULTS,
+        NODE_FAULTS,
+        PEOPLE_FAULTS,
+        AT_POINT,
+    )
+    kinds = [kind for family in families for kind in family]
+    assert len(kinds) == len(set(kinds)) == len(DRAWN_FAULTS)
+
+
 @pytest.mark.parametrize(
     "kind",
     [
@@ -261,9 +281,9 @@ def test_a_fault_that_meets_nobody_is_not_counted(kind: FaultKind, tmp_path: Pat
     nobody = world.World(Random(1), VirtualClock(world.BEGINS_S), tmp_path)
 
     async def live() -> None:
-        weather = FaultInjector(nobody, 1.0, (kind,))
+        injector = FaultInjector(nobody, 1.0, (kind,))
         for _ in range(3):
-            weather._inject(kind)
+            injector.inject(kind)
         await asyncio.sleep(30.0)
 
     run_virtual(nobody.clock, live(), ManyProcesses)
