@@ -22,6 +22,7 @@ from federator.agent.base import Missing, SubmittedJob
 from federator.agent.order_archive import OrderArchive
 from federator.daemon.effects import Effects
 from federator.faults import history, world
+from federator.faults.checks.model import Model
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.faults.cluster import Cluster
 from federator.faults.driver import FaultyDriver
@@ -35,7 +36,6 @@ from federator.faults.inject.node_faults import NODE_FAULTS
 from federator.faults.inject.people_faults import PEOPLE_FAULTS
 from federator.faults.inject.slurm_faults import SLURM_FAULTS
 from federator.faults.kinds import AT_POINT, FaultKind
-from federator.faults.model import Model
 from federator.faults.process import ManyProcesses
 from federator.model.event import Changed, encode_event
 from federator.model.lifecycle import WorkloadEvent
@@ -197,10 +197,10 @@ def test_what_has_ended_does_not_end_again() -> None:
     model = Model(lambda _: None, lambda: 0.0, {})
     id_ = WorkloadId(4739357696)
     ends = encode_event(Changed(at_s=0.0, workload=id_, happening=WorkloadEvent.CANCEL_ASKED))
-    model.logged([ends])
-    assert model.broken == []
-    model.logged([ends])
-    assert model.broken == [f"{id_} has ended, CANCELLED, and is cancel asked for"]
+    model.log.logged([ends])
+    assert model.evidence.broken == []
+    model.log.logged([ends])
+    assert model.evidence.broken == [f"{id_} has ended, CANCELLED, and is cancel asked for"]
 
 
 def test_nothing_that_was_armed_strikes_in_the_calm() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from federator.faults.inject.scene import FaultScene, Inject
+from federator.faults.inject.scene import FaultScene, Inject, het_jobs_at_work
 from federator.faults.kinds import FaultKind
 from federator.faults.site_host import SiteHost
 from federator.model.site import NodeShare
@@ -26,7 +26,7 @@ def _fails(scene: FaultScene) -> bool:
 
 def _fails_under_a_component(scene: FaultScene) -> bool:
     site, rng = scene.site(), scene.world.rng
-    jobs = site.cluster.het_jobs_at_work()
+    jobs = het_jobs_at_work(site)
     if jobs:
         plans = rng.choice(jobs).jobs[1:]
         name = rng.choice([name for plan in plans for name in plan.nodes])
@@ -38,7 +38,7 @@ def _fails_under_a_component(scene: FaultScene) -> bool:
 def _drained(scene: FaultScene) -> bool:
     site = scene.site()
     name = scene.node_of(site)
-    site.cluster.drain(name)
+    site.cluster.hardware.drain(name, "maintenance")
     _repaired_within_a_minute(scene, site, name)
     return True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from federator.faults.inject.scene import FaultScene, Inject
+from federator.faults.inject.scene import FaultScene, Inject, het_jobs_at_work
 from federator.faults.kinds import FaultKind
 from federator.faults.site_host import SiteHost
 from federator.faults.slurm import SimulatedJob
@@ -25,17 +25,17 @@ def _scancel(scene: FaultScene) -> bool:
     jobs = site.cluster.federated()
     if jobs:
         job = scene.world.rng.choice(jobs)
-        scene.world.model.truth(_attempt_of(site, job).workload).ended_outside = True
+        scene.world.model.evidence.truth(_attempt_of(site, job).workload).ended_outside = True
         site.cluster.end_job(job, SiteJobState.CANCELLED)
     return bool(jobs)
 
 
 def _component_cancelled(scene: FaultScene) -> bool:
     site, rng = scene.site(), scene.world.rng
-    jobs = site.cluster.het_jobs_at_work()
+    jobs = het_jobs_at_work(site)
     if jobs:
         job = rng.choice(jobs)
-        scene.world.model.truth(_attempt_of(site, job).workload).maimed = True
+        scene.world.model.evidence.truth(_attempt_of(site, job).workload).maimed = True
         site.cluster.cancel_components(job.job_id, (rng.randrange(1, len(job.jobs)),))
     return bool(jobs)
 
@@ -60,12 +60,12 @@ def _comment(scene: FaultScene) -> bool:
     if jobs:
         job = scene.world.rng.choice(jobs)
         site.cluster.nameless.add(job.job_id)
-        scene.world.model.renamed(_attempt_of(site, job))
+        scene.world.model.runs.renamed(_attempt_of(site, job))
     return bool(jobs)
 
 
 def _forged_comment(scene: FaultScene) -> bool:
-    submissions = scene.world.model.submissions
+    submissions = scene.world.model.runs.submissions
     if not submissions:
         return False
     site = scene.site()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from federator.faults.process import later
 from federator.faults.site_host import SiteHost
+from federator.faults.slurm import SimulatedJob
 from federator.faults.world import World
 
 
@@ -45,3 +46,8 @@ Returns:
     True if it struck something at once. One that strikes later says so then: it calls
     ``World.strike``, or a part of the world notes it (``world.NOTED``).
 """
+
+
+def het_jobs_at_work(site: SiteHost) -> list[SimulatedJob]:
+    """The site's jobs of the federation that run, with more than one component."""
+    return [job for job in site.cluster.at_work() if len(job.jobs) > 1]

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from federator.faults.driver import SbatchOutcome
 from federator.faults.inject.scene import FaultScene, Inject
 from federator.faults.kinds import FaultKind
+from federator.faults.spell import SbatchOutcome
 from federator.faults.world import USERS
 
 

@@ -539,7 +539,7 @@ def test_trouble_is_told_and_after_it_everything_again(daemon: Daemon) -> None:
 def test_a_node_that_changes_for_good_changes_the_capacity_told(daemon: Daemon) -> None:
     async def script() -> None:
         (extra,) = rack("b", 1)
-        daemon.slurm.add_node(replace(extra, gpus=4))
+        daemon.slurm.hardware.add(replace(extra, gpus=4))
         report = await daemon.wait_for(Report, 2)
         assert report.capacity is not None
         assert len(report.capacity.nodes) == 5
