@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from federator.daemon import links
+from federator.daemon import links, site_questions
 from federator.daemon.links import SiteLink, check_hello
 from federator.errors import SiteUnavailable
 from federator.faults.clock import VirtualClock, run_virtual
@@ -288,8 +288,8 @@ def asked_for_snapshots(*answers: Message, hang_up: bool = False) -> list[Reply]
         async def script() -> None:
             channel.say(HELLO)
             await asyncio.sleep(1.0)
-            played.link.ask_snapshot(replies.append)
-            played.link.ask_snapshot(replies.append)
+            played.link.questions.ask_snapshot(replies.append)
+            played.link.questions.ask_snapshot(replies.append)
             channel.say(*answers)
             await asyncio.sleep(1.0)
             if hang_up:
@@ -325,7 +325,7 @@ def test_who_waits_for_a_snapshot_is_told_that_the_connection_broke() -> None:
 
 def test_a_site_that_is_not_connected_shows_nothing() -> None:
     replies: list[Reply] = []
-    Played().link.ask_snapshot(replies.append)
+    Played().link.questions.ask_snapshot(replies.append)
     (reply,) = replies
     assert isinstance(reply, ErrorReply)
     assert (reply.message, reply.kind) == ("site alpine is not connected", ErrorKind.UNAVAILABLE)
@@ -341,9 +341,9 @@ def test_a_site_that_shows_none_in_time_is_waited_for_no_longer() -> None:
         async def script() -> None:
             channel.say(HELLO)
             await asyncio.sleep(1.0)
-            played.link.ask_snapshot(replies.append)
+            played.link.questions.ask_snapshot(replies.append)
             for _ in range(20):  # it is alive, and silent about this
-                await asyncio.sleep(links.SNAPSHOT_S / 20)
+                await asyncio.sleep(site_questions.SNAPSHOT_S / 20)
                 channel.say(Pong())
 
         await played.running(script())
