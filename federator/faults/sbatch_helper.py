@@ -17,7 +17,7 @@ from federator.errors import SiteRefused, SiteUnavailable
 from federator.faults.cluster import Cluster
 from federator.faults.process import NOBODY, later
 from federator.faults.spell import SbatchOutcome, Spell
-from federator.slurm.client import START_WITHIN_S
+from federator.slurm.helper_client import START_WITHIN_S
 from federator.slurm.refusals import kind_of_refusal
 from federator.wire.agent_protocol import LaunchOrder
 

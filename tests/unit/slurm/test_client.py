@@ -341,7 +341,7 @@ def test_a_moved_job_that_cannot_be_read_is_looked_for_again() -> None:
 def test_a_user_that_sudo_could_misread_is_refused(user: str) -> None:
     client, runner = client_of(lambda _argv: printed(b"{}"))
     with pytest.raises(SiteRefused, match="no name of a user"):
-        asyncio.run(client.cancel(user, 7))
+        asyncio.run(client.helper.cancel(user, 7))
     assert runner.asked == []
 
 
@@ -360,13 +360,13 @@ def test_a_user_that_sudo_could_misread_is_refused(user: str) -> None:
 def test_after_an_unclear_answer_nothing_is_known(done: Completed) -> None:
     client, _ = client_of(lambda _argv: done)
     with pytest.raises(SiteUnavailable):
-        asyncio.run(client.cancel("vision1", 7))
+        asyncio.run(client.helper.cancel("vision1", 7))
 
 
 def test_what_sudo_says_no_to_is_refused() -> None:
     client, _ = client_of(lambda _argv: printed(b"", 1, b"hint\nsudo: a password is required\n"))
     with pytest.raises(SiteRefused, match="act for vision1"):
-        asyncio.run(client.cancel("vision1", 7))
+        asyncio.run(client.helper.cancel("vision1", 7))
 
 
 def test_an_answer_without_a_job_id_is_unclear() -> None:
@@ -389,7 +389,7 @@ def test_an_answer_without_a_job_id_is_unclear() -> None:
 
     client, _ = client_of(lambda _argv: printed(b"{}"))
     with pytest.raises(SiteUnavailable, match="named no job"):
-        asyncio.run(client.submit("vision1", Call()))
+        asyncio.run(client.helper.submit("vision1", Call()))
 
 
 class Partitioned:
@@ -482,7 +482,7 @@ def test_a_launch_that_the_helper_refuses_for_its_files_is_no_matter_of_sbatch(
     )
     call = SbatchCall(argv=(), args=(), script="#!", environment={}, work_dir="/", umask=0)
     with pytest.raises(SbatchRefused) as caught:
-        asyncio.run(client.submit("ada", call))
+        asyncio.run(client.helper.submit("ada", call))
     assert (caught.value.code, str(caught.value).removeprefix("sbatch: error: ")) == (
         code,
         words.removeprefix("sbatch: error: "),
@@ -493,4 +493,4 @@ def test_a_launch_that_the_helper_refuses_for_its_files_is_no_matter_of_sbatch(
 def test_an_inspection_that_does_not_answer_for_each_job_is_not_believed(wrong: object) -> None:
     client, _ = client_of(lambda _: printed(json.dumps({"wrong": wrong})))
     with pytest.raises(SiteUnavailable, match="helper answered"):
-        asyncio.run(client.inspect("ada", [({}, "/"), ({}, "/")]))
+        asyncio.run(client.helper.inspect("ada", [({}, "/"), ({}, "/")]))
