@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Any
 
-from federator.agent.attempt_orders import Attempts
-from federator.agent.attempt_table import HAS_JOB, AttemptEvent
+from federator.agent.attempt_orders import AttemptOrders
 from federator.agent.base import CheckpointStatus
 from federator.agent.bidding import SiteBids
 from federator.agent.effects import (
@@ -40,9 +39,9 @@ from federator.agent.evictions import Evictions
 from federator.agent.folders import CheckpointTimes, LateCheckpoints, UnopenedFiles
 from federator.agent.grace_acts import GraceActs
 from federator.agent.grace_folders import GraceFolders
-from federator.agent.journal import JournalStep, MarkIndex
+from federator.agent.journal import MarkIndex
 from federator.agent.lost_sbatch import LostSbatchSearch
-from federator.agent.memory import AgentMemory, AttemptRecord, event_of_report
+from federator.agent.memory import AgentMemory
 from federator.agent.observations import (
     AgentObservation,
     Done,
@@ -56,9 +55,10 @@ from federator.agent.observations import (
 from federator.agent.recall import Recall
 from federator.agent.shrinks import Shrinks
 from federator.agent.steps import Steps
-from federator.agent.sweeping import Completing, Sweeper
+from federator.agent.sweep_followers import SweepFollowers
+from federator.agent.sweeping import Sweeper
 from federator.agent.vanished import Vanished
-from federator.model.site import AttemptReport, RunningJob
+from federator.model.site import AttemptReport
 from federator.model.workload import AttemptId
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.wire.agent_protocol import (
@@ -97,14 +97,14 @@ class AgentCore:
     ) -> None:
         scheduler = SiteScheduler(welcome.partitions)
         self.memory = memory = AgentMemory(site, index, endings, now, scheduler)
-        self._steps = steps = Steps()
+        steps = Steps()
         self._sweeper = sweeper = Sweeper(memory, welcome.gpus, welcome.poll_interval_s)
         self._vanished = vanished = Vanished(memory)
         self._grace_acts, self._grace_folders = GraceActs(memory, steps), GraceFolders(memory)
         self._evictions = evictions = Evictions(
             memory, steps, sweeper, vanished, self._grace_acts, self._grace_folders
         )
-        self._attempts = attempts = Attempts(
+        self._attempts = attempts = AttemptOrders(
             memory, steps, sweeper, vanished, evictions, self._settled
         )
         self._search = LostSbatchSearch(memory, steps, sweeper)
@@ -115,7 +115,19 @@ class AgentCore:
         self._bidding = SiteBids(memory, sweeper, self._saves)
         self._obeying, self._taking = self._orders(), self._answers()
         self._wake_at_s = inf
-        sweeper.serve(self)
+        # Graces first: only who was not told to leave is looked into otherwise.
+        completing = (self._grace_folders, self._late, self._unopened)
+        sweeper.serve(
+            SweepFollowers(
+                memory=memory,
+                steps=steps,
+                search=self._search,
+                evictions=evictions,
+                gone=vanished,
+                saves=self._saves,
+                completes=completing,
+            )
+        )
 
     def handle(self, observation: AgentObservation, now: Now) -> list[AgentEffect]:
         """Take an observation; return what is to be done, in this order.
@@ -178,8 +190,8 @@ class AgentCore:
         return {
             MakeSweep: self._sweeper.made,
             SettleLeases: self._sweeper.settled,
-            OpenLease: self._attempts.leased,
-            Sbatch: self._attempts.submitted,
+            OpenLease: self._attempts.launches.leased,
+            Sbatch: self._attempts.launches.submitted,
             FindBoundJob: self._search.bound,
             Release: self._released,
             AskAccounts: self._accounted,
@@ -215,7 +227,7 @@ class AgentCore:
     def _cancelled(self, effect: Scancel, done: bool | Failure) -> None:
         match effect.lane:
             case "cancel":
-                self._attempts.cancelled(effect, done)
+                self._attempts.cancels.cancelled(effect, done)
             case "end":
                 self._grace_acts.acted(effect, done)
             case _:
@@ -247,50 +259,3 @@ class AgentCore:
         if at_s < self._wake_at_s:
             self._wake_at_s = at_s
             self.memory.emit(WakeAt(at_s=at_s))
-
-    # ---- sweeps (see ``sweeping.Followers``) ----
-
-    def completing(self) -> Iterable[Completing]:
-        """Graces first: only who was not told to leave is looked into otherwise."""
-        return (self._grace_folders, self._late, self._unopened)
-
-    def swept(self, number: int) -> None:
-        """Every attempt takes the step that the sweep shows."""
-        memory = self.memory
-        for attempt in list(memory.known):
-            mark = memory.index.get(attempt)
-            if (
-                mark is not None
-                and mark.step is JournalStep.INTENT
-                and attempt not in memory.records
-            ):
-                self._step_as_shown(memory.record(attempt), number)
-                memory.forget_idle(attempt)
-        for record in list(memory.records.values()):
-            self._step_as_shown(record, number)
-            memory.forget_idle(record.attempt)
-        self._evictions.swept()
-        self._vanished.swept()
-
-    def _step_as_shown(self, record: AttemptRecord, number: int) -> None:
-        report = self.memory.known.get(record.attempt)
-        if report is not None:
-            self._steps.step(record, event_of_report(report))
-        elif record.state in HAS_JOB:
-            self._steps.step(record, AttemptEvent.MISSED)
-        else:
-            self._search.swept(record, number, saw=True)
-
-    def blind(self, number: int) -> None:
-        """Whoever waits for a sweep waits for the next one."""
-        for record in list(self.memory.records.values()):
-            self._search.swept(record, number, saw=False)
-
-    def running(self, jobs: Iterable[RunningJob]) -> list[RunningJob]:
-        """The same jobs, with when they were last saved; folders are looked into in passing."""
-        self._saves.refresh()
-        return self._saves.complete(jobs)
-
-    def vanished(self, attempts: tuple[AttemptId, ...]) -> None:
-        """Tell how they ended."""
-        self._vanished.tell(attempts)
