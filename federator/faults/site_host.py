@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from federator.agent.config import AgentConfig
-from federator.agent.handshake import TAKEOVER_S, await_welcome, refuse_foreign_daemon
 from federator.agent.journal import Journal, JournalMark, JournalStep, Served, check_epoch
+from federator.agent.services.handshake import TAKEOVER_S, await_welcome, refuse_foreign_daemon
 from federator.agent.shell import Agent
 from federator.errors import FederatorError, SiteUnavailable
 from federator.faults.cluster import Cluster
