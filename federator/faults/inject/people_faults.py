@@ -1,4 +1,4 @@
-"""What users and admins do directly in Slurm, past the federation."""
+"""Acts of users and admins directly in Slurm, past the federation."""
 
 from __future__ import annotations
 
