@@ -264,8 +264,7 @@ class Federation:
             site.since_s = turn.now_s
         site.up = site.ready = False
         for round_ in self._open_rounds():
-            round_.waiting_for.discard(seen.site)
-            round_.answers.pop(seen.site, None)
+            round_.drop(seen.site)
 
     def _check_log(self, turn: Transaction, seen: SiteUp) -> None:
         lost = lost_log(self._log_epoch, self.ledger.epoch, seen)
@@ -475,6 +474,8 @@ class Federation:
 
     def _wake_to_retry(self, turn: Transaction, entry: WorkloadRecord) -> None:
         """Site or node that failed the workload is tried again in a while, not at the next pass."""
+        if not entry.avoid_until_s and not entry.bad_nodes:
+            return
         ends_s = (*entry.avoid_until_s.values(), *entry.bad_nodes.ends_s())
         later = [t for t in ends_s if t > turn.now_s]
         if later:
