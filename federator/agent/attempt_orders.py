@@ -21,8 +21,9 @@ from federator.agent.steps import Steps
 from federator.agent.sweeping import Sweeper
 from federator.agent.vanished import Vanished
 from federator.model.site import SiteJobState
+from federator.model.site_message import CancelOrder
 from federator.model.workload import AttemptId
-from federator.wire.agent_protocol import CancelOrder, LaunchOrder
+from federator.wire.agent_protocol import LaunchOrder
 
 
 class AttemptOrders:

@@ -11,7 +11,8 @@ from federator.agent.memory import AgentMemory, AttemptRecord
 from federator.agent.order_turns import OrderTurns
 from federator.agent.steps import Steps
 from federator.agent.vanished import Vanished
-from federator.wire.agent_protocol import AttemptAbsent, CancelFailed, CancelOrder
+from federator.model.site_message import AttemptAbsent, CancelOrder
+from federator.wire.agent_protocol import CancelFailed
 
 
 class Cancels:

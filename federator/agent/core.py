@@ -59,21 +59,19 @@ from federator.agent.sweep_followers import SweepFollowers
 from federator.agent.sweeping import Sweeper
 from federator.agent.vanished import Vanished
 from federator.model.site import AttemptReport
+from federator.model.site_message import Ask, CancelOrder, ShrinkOrder
+from federator.model.tagged import Message
 from federator.model.workload import AttemptId
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.wire.agent_protocol import (
-    Ask,
-    CancelOrder,
     LaunchOrder,
     Ping,
     Pong,
     PreemptOrder,
     RecoverAsk,
-    ShrinkOrder,
     SnapshotAsk,
     Welcome,
 )
-from federator.wire.client_protocol import Message
 
 
 class AgentCore:

@@ -15,8 +15,9 @@ from federator.agent.steps import Steps
 from federator.agent.sweeping import Sweeper
 from federator.agent.vanished import Vanished
 from federator.model.reason import Reason, ReasonCode
+from federator.model.site_message import LaunchAccepted, LaunchDeclined
 from federator.model.workload import AttemptId
-from federator.wire.agent_protocol import LaunchAccepted, LaunchDeclined, LaunchOrder
+from federator.wire.agent_protocol import LaunchOrder
 
 LAUNCHES_AT_ONCE: Final = 8  # sbatch must be over soon after its intent is noted
 

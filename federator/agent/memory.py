@@ -16,10 +16,11 @@ from federator.agent.journal import JournalMark, JournalStep, MarkIndex
 from federator.agent.observations import Now
 from federator.model.reason import Reason
 from federator.model.site import AttemptReport, Leave, SiteJobState
+from federator.model.site_message import CancelOrder
+from federator.model.tagged import Message
 from federator.model.workload import AttemptId
 from federator.sched.bid.site_scheduler import SiteScheduler
-from federator.wire.agent_protocol import CancelOrder, LaunchOrder, PreemptOrder
-from federator.wire.client_protocol import Message
+from federator.wire.agent_protocol import LaunchOrder, PreemptOrder
 
 SEEN_WITHIN_S: Final = 60.0  # of sbatch's answer a sweep shows a job, or it is forgotten
 WATCH_FOR_S: Final = 8.0  # sweeps come in short order for so long after something was begun

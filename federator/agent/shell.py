@@ -31,10 +31,11 @@ from federator.agent.services.handshake import SILENCE_S, term_of
 from federator.agent.services.site_check import Verifier
 from federator.agent.spool import Acting, Spool
 from federator.errors import SiteUnavailable, StaleState
+from federator.model.site_message import Ask
+from federator.model.tagged import Message
 from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
     Admission,
-    Ask,
     CallAnswer,
     Hello,
     TidyOrder,
@@ -44,7 +45,6 @@ from federator.wire.agent_protocol import (
     Welcome,
     to_agent_decoder,
 )
-from federator.wire.client_protocol import Message
 from federator.wire.client_socket import ClientSocket, Listen
 from federator.wire.framing import ByteReader, read_frame
 

@@ -17,37 +17,29 @@ from federator.daemon.site_questions import SiteQuestions
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
 from federator.model.message import (
     AttemptsShown,
-    BidsCame,
-    LaunchConfirmed,
-    LaunchRefused,
     Observation,
     Remembered,
-    SiteAnswer,
     SiteDown,
-    SiteReported,
+    SiteSent,
     SiteUp,
 )
-from federator.model.reason import Reason, ReasonCode
+from federator.model.site_message import Report, SiteNews
 from federator.model.submission import pack_submission
-from federator.model.workload import AttemptId, SiteName, WorkloadId
+from federator.model.tagged import Message
+from federator.model.workload import AttemptId, SiteName
 from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
     Admission,
-    AttemptAbsent,
-    BidsMade,
     CallAnswer,
     CancelFailed,
     ClientCall,
     FromAgent,
     Hello,
-    LaunchAccepted,
-    LaunchDeclined,
     Ping,
     Pong,
     RecoverAsk,
     RecoverDone,
     RememberedAttempt,
-    Report,
     SnapshotTaken,
     Tidied,
     Trouble,
@@ -57,7 +49,6 @@ from federator.wire.agent_protocol import (
 )
 from federator.wire.client_protocol import (
     ErrorReply,
-    Message,
     frame,
 )
 from federator.wire.framing import read_frame, skip_to_banner
@@ -269,9 +260,7 @@ class SiteLink:
         except InvalidRequest as error:
             self.send(CallAnswer(call_id=call_id, reply=ErrorReply(message=str(error))))
 
-    def _observe_message(
-        self, message: BidsMade | LaunchAccepted | LaunchDeclined | AttemptAbsent | Report
-    ) -> None:
+    def _observe_message(self, message: SiteNews) -> None:
         if isinstance(message, Report):
             self._reported = True
             if self._troubled:
@@ -281,7 +270,7 @@ class SiteLink:
             if message.problems != self._problems:
                 self._problems = message.problems
                 log.warning("site_problems", site=self.site, problems=list(message.problems))
-        self._observe(as_observation(self.site, message))
+        self._observe(SiteSent(site=self.site, message=message))
 
 
 def check_hello(hello: Hello, welcome: Welcome) -> None:
@@ -347,37 +336,3 @@ def remembered(kept: RememberedAttempt) -> Remembered:
         within_quota=origin.within_quota,
         credit=origin.credit,
     )
-
-
-def as_observation(
-    site: SiteName, message: BidsMade | LaunchAccepted | LaunchDeclined | AttemptAbsent | Report
-) -> Observation:
-    """Put an agent's message into the words of the core."""
-    match message:
-        case BidsMade():
-            answers = tuple(
-                SiteAnswer(id=WorkloadId(a.id), bid=a.bid, refusal=a.refusal, held_back=a.held_back)
-                for a in message.answers
-            )
-            return BidsCame(site=site, pass_id=message.pass_id, answers=answers)
-        case LaunchAccepted():
-            return LaunchConfirmed(
-                site=site,
-                attempt=message.attempt,
-                site_job_id=message.site_job_id,
-                work_dir=message.work_dir,
-            )
-        case LaunchDeclined():
-            return LaunchRefused(site=site, attempt=message.attempt, reason=message.reason)
-        case AttemptAbsent():
-            reason = Reason(code=ReasonCode.LOST)
-            return LaunchRefused(site=site, attempt=message.attempt, reason=reason)
-        case Report():
-            return SiteReported(
-                site=site,
-                attempts=message.attempts,
-                gone=message.gone,
-                complete=message.complete,
-                capacity=message.capacity,
-                partitions=message.partitions,
-            )

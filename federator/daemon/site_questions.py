@@ -7,13 +7,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from federator.model.tagged import Message
 from federator.model.workload import SiteName
 from federator.wire.agent_protocol import SnapshotAsk, SnapshotTaken, VerifyAsk, VerifyDone
 from federator.wire.client_protocol import (
     VERIFY_ANSWER_S,
     ErrorKind,
     ErrorReply,
-    Message,
     SnapshotReply,
     VerifyCall,
     VerifyReply,

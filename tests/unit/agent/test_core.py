@@ -11,7 +11,7 @@ from federator.agent.attempt_table import AttemptState
 from federator.agent.effects import Kill, MakeSweep, Notify, ReadFolders, Sbatch
 from federator.agent.observations import Done, Ordered
 from federator.model.site import SiteJobState
-from federator.wire.agent_protocol import LaunchAccepted
+from federator.model.site_message import LaunchAccepted
 from tests.fakes.one_attempt import ATTEMPT, ORDERS, OneAttempt
 
 HELD = ("Kill: done", "Sbatch: done")  # until a test has them answered

@@ -16,8 +16,9 @@ from federator.agent.folders import CheckpointTimes
 from federator.agent.journal import Journal, JournalMark, JournalStep
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.site import AttemptReport, Leave, RunningJob, SiteJobState, VictimTerms
+from federator.model.site_message import Ask, Report
 from federator.model.workload import AttemptId
-from federator.wire.agent_protocol import Ask, Report, SnapshotAsk, SnapshotTaken, unpacked
+from federator.wire.agent_protocol import SnapshotAsk, SnapshotTaken, unpacked
 from tests.fakes.agent import Daemon, LookedSite, PartOfAgent
 from tests.fakes.build import attempt, plan_on
 

@@ -24,20 +24,22 @@ from federator.agent.shell import Agent
 from federator.errors import StaleState
 from federator.model.reason import ReasonCode, RefusalKind
 from federator.model.site import AttemptReport, NodeShare, SiteJobState
+from federator.model.site_message import (
+    Ask,
+    AttemptAbsent,
+    BidsMade,
+    LaunchAccepted,
+    LaunchDeclined,
+    Report,
+)
 from federator.model.workload import AttemptId
 from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
     Admission,
-    Ask,
-    AttemptAbsent,
-    BidsMade,
     CancelFailed,
     Hello,
-    LaunchAccepted,
-    LaunchDeclined,
     LaunchOrder,
     Pong,
-    Report,
     SnapshotAsk,
     SnapshotTaken,
     TenantCap,
@@ -509,7 +511,7 @@ def test_a_user_without_an_account_at_the_site_is_rejected_there(daemon: Daemon)
         stranger = msgspec.structs.replace(known, id=9, user="stranger")
         daemon.tell(Ask(pass_id=1, requests=(stranger, known)))
         bids = await daemon.wait_for(BidsMade)
-        answers = {a.id: a for a in bids.answers}
+        answers = {int(a.id): a for a in bids.answers}
         assert answers[0].bid is not None
         refusal = answers[9].refusal
         assert refusal is not None

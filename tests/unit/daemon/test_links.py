@@ -14,8 +14,17 @@ from federator.daemon import links
 from federator.daemon.links import SiteLink, check_hello
 from federator.errors import SiteUnavailable
 from federator.faults.clock import VirtualClock, run_virtual
-from federator.model.message import AttemptsShown, Observation, Remembered, SiteDown, SiteUp
+from federator.model.message import (
+    AttemptsShown,
+    Observation,
+    Remembered,
+    SiteDown,
+    SiteSent,
+    SiteUp,
+)
 from federator.model.site import Node, Snapshot
+from federator.model.site_message import Report
+from federator.model.tagged import Message
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
@@ -24,18 +33,17 @@ from federator.wire.agent_protocol import (
     Ping,
     RecoverDone,
     RememberedAttempt,
-    Report,
     SnapshotAsk,
     SnapshotTaken,
     Trouble,
     Welcome,
+    from_agent_decoder,
     packed,
     unpacked,
 )
 from federator.wire.client_protocol import (
     BANNER,
     ErrorReply,
-    Message,
     SitesCall,
     SitesReply,
     SnapshotReply,
@@ -44,6 +52,7 @@ from federator.wire.client_protocol import (
 from federator.wire.framing import ByteReader
 from federator.wire.replies import Reply
 from federator.wire.transport import Channel
+from tests.fakes.frames import FROM_AGENT
 
 SITE = SiteName("alpine")
 WELCOME = Welcome(
@@ -132,9 +141,25 @@ def test_a_site_is_up_once_its_agent_has_introduced_itself() -> None:
         channel.say(HELLO, Report(attempts=(), complete=True))
         played = Played(channel)
         await played.running(asyncio.sleep(1.0))
-        assert kinds(played.seen) == ["SiteUp", "SiteReported"]
+        assert kinds(played.seen) == ["SiteUp", "SiteSent"]
         assert channel.written[0] == frame(WELCOME)
         assert frame(Ping()) in channel.written
+
+    play(script)
+
+
+@pytest.mark.parametrize("name", ["bids", "launched", "launch_declined", "absent", "report"])
+def test_what_a_site_sends_reaches_the_core_as_it_is(name: str) -> None:
+    sent = from_agent_decoder.decode(FROM_AGENT[name])
+
+    async def script() -> None:
+        channel = FakeChannel()
+        channel.say(HELLO, sent)
+        played = Played(channel)
+        await played.running(asyncio.sleep(1.0))
+        _, seen = played.seen
+        assert isinstance(seen, SiteSent)
+        assert (seen.site, seen.message) == (SITE, sent)
 
     play(script)
 
@@ -218,7 +243,7 @@ def test_trouble_is_told_once_and_ends_with_a_report() -> None:
         channel.say(HELLO, trouble, trouble, Report(attempts=(), complete=True))
         played = Played(channel)
         await played.running(asyncio.sleep(1.0))
-        assert kinds(played.seen) == ["SiteUp", "SiteDown", "SiteUp", "SiteReported"]
+        assert kinds(played.seen) == ["SiteUp", "SiteDown", "SiteUp", "SiteSent"]
 
     play(script)
 

@@ -7,6 +7,7 @@ import asyncio
 from federator.daemon.site_questions import SNAPSHOT_S, SiteQuestions
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.site import Node, Snapshot
+from federator.model.tagged import Message
 from federator.model.workload import SiteName
 from federator.wire.agent_protocol import (
     SnapshotAsk,
@@ -20,7 +21,6 @@ from federator.wire.client_protocol import (
     VERIFY_ANSWER_S,
     ErrorKind,
     ErrorReply,
-    Message,
     SnapshotReply,
     VerifyCall,
     VerifyReply,
