@@ -47,10 +47,7 @@ from federator.wire.agent_protocol import (
     Welcome,
     from_agent_decoder,
 )
-from federator.wire.client_protocol import (
-    ErrorReply,
-    frame,
-)
+from federator.wire.client_protocol import ErrorReply, frame
 from federator.wire.framing import read_frame, skip_to_banner
 from federator.wire.replies import Reply
 from federator.wire.transport import Channel, Transport
