@@ -6,7 +6,7 @@ why. What is not named there must be.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from federator.sched.state.backlog import Backlog, Lane
 from federator.sched.state.holdings import Holdings
-from federator.sched.state.ledger import Ledger, WorkloadRecord
+from federator.sched.state.ledger import Ledger, Seldom, WorkloadRecord
 from federator.sched.state.save_times import SaveTimes
 
 Attributes = dict[tuple[type, str], str]
@@ -54,11 +54,11 @@ def dump(value: Any) -> Any:  # noqa: PLR0911  # one for each kind of value
             return value
         case np.ndarray():
             return value.tolist()
-        case dict():
+        case Mapping():
             return [(dump(key), dump(each)) for key, each in value.items()]
         case set() | frozenset():
             return sorted(map(dump, value))
-        case msgspec.Struct():
+        case msgspec.Struct() if not isinstance(value, WorkloadRecord | Seldom):
             return msgspec.to_builtins(value, str_keys=True)
         case Holdings() if len(value.tenancy):
             value.own(0)  # sums have a row for each tenant, but not before they are asked for

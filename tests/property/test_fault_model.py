@@ -35,6 +35,7 @@ from federator.model.event import Changed, encode_event
 from federator.model.lifecycle import WorkloadEvent
 from federator.model.message import LaunchAt
 from federator.model.site import AttemptReport, SiteJobState
+from federator.model import event
 from federator.model.workload import ArrayTask, AttemptId, WorkloadId
 from federator.sched.passes import admission
 from federator.sched.passes.held import Holding
@@ -71,12 +72,10 @@ def _nobody_asks_sacct(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _no_throttle_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    init = ArrayTask.__init__
+    def unlimited(**fields: Any) -> ArrayTask:
+        return ArrayTask(**(fields | {"max_running": 0}))
 
-    def unlimited(self: ArrayTask, **fields: Any) -> None:
-        init(self, **(fields | {"max_running": 0}))
-
-    monkeypatch.setattr(ArrayTask, "__init__", unlimited)
+    monkeypatch.setattr(event, "ArrayTask", unlimited)
 
 
 def _sites_are_told_another_index(monkeypatch: pytest.MonkeyPatch) -> None:

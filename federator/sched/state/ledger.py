@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from federator.errors import StoreError
 from federator.model.event import (
@@ -24,6 +25,7 @@ from federator.model.event import (
     Submitted,
 )
 from federator.model.lifecycle import AT_SITE, TERMINAL, Effect, WorkloadEvent, WorkloadState, step
+from federator.model.mappings import NOTHING, without_key
 from federator.model.plan import JobPlan, Shrink
 from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.score import Score
@@ -37,7 +39,7 @@ from federator.model.workload import (
 )
 from federator.sched.state.backlog import Backlog
 from federator.sched.state.backoff import RETRY_AFTER_S, is_for_good
-from federator.sched.state.bad_nodes import BadNodes
+from federator.sched.state.bad_nodes import NO_BAD_NODES, BadNodes
 from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Charge, Holdings
 from federator.sched.state.preemption_cost import PreemptionTax, destroyed_gpu_s
@@ -49,6 +51,7 @@ from federator.sched.state.snapshot import restore
 from federator.sched.state.usage import UsageAverage, UsageMemory
 
 EVICTIONS_KEPT: Final = 100_000
+_T = TypeVar("_T")
 _WAITS_FOR_VICTIMS = (WorkloadState.AWARDED, WorkloadState.LAUNCHING)
 _ON_NODES = frozenset(
     {
@@ -63,17 +66,63 @@ _WITHOUT_NOTICE = frozenset({
 })  # fmt: skip  # of those too that were to leave, but were not told in time
 
 
-@dataclass(slots=True)
-class WorkloadRecord:
-    """One workload and how it stands. Changed only by ``Ledger.apply``, except ``refusals``."""
+class Seldom(msgspec.Struct, frozen=True, gc=False):
+    """The fields of a ``WorkloadRecord`` that most workloads never need, in the same order."""
+
+    avoid_until_s: Mapping[SiteName, float] = NOTHING
+    failures_at: Mapping[SiteName, int] = NOTHING
+    setbacks: Mapping[SiteName, Reason] = NOTHING  # how a site failed it last
+    plans_refused: Mapping[SiteName, int] = NOTHING  # by a site, in a row; or files
+    held_for: str = ""  # the sites' words for which it was held last
+    promised_to: WorkloadId | None = None  # whose award needs its nodes
+    promised_jobs: Mapping[int, WorkloadId] = NOTHING  # the same of optional jobs
+    leaving_jobs: Mapping[int, WorkloadId] = NOTHING  # taken, not known to be gone
+    taken_jobs: frozenset[int] = frozenset()  # optional jobs that the present attempt has lost
+    preemptions: int = 0
+    evicted_at_s: float = 0.0  # when it was last evicted
+    evicted_for: WorkloadId | None = None  # for whom, then
+    fruitless_attempts: int = 0  # in a row that were cut off at their limit without having saved
+    lost_gpu_s: float = 0.0  # destroyed by its evictions
+    evictions: int = 0  # of others, who have left for it
+    destroyed_gpu_s: float = 0.0  # by those
+
+
+_NONE_YET: Final = Seldom()
+_NONE_YET_VALUES: Final = msgspec.structs.astuple(_NONE_YET)
+
+
+class _Seldom(Generic[_T]):
+    """A field that stands in ``WorkloadRecord.seldom``."""
+
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, entry: WorkloadRecord, _owner: type) -> _T:
+        value: _T = getattr(entry.seldom, self._name)
+        return value
+
+    def __set__(self, entry: WorkloadRecord, value: _T) -> None:
+        entry.seldom = msgspec.structs.replace(entry.seldom, **{self._name: value})
+
+
+class WorkloadRecord(msgspec.Struct, gc=False):  # it is in no cycle of references
+    """One workload and how it stands. Changed only by ``Ledger.apply``, except ``refusals``.
+
+    There may be a million, most of them as new, and these share what they have not used yet: so a
+    mapping is replaced, never changed.
+    """
 
     workload: Workload
+    plan: tuple[JobPlan, ...] = ()
+    bad_nodes: BadNodes = NO_BAD_NODES
+    charge: Charge | None = None  # what it holds, from the award until it has left the site
+    refusals: Mapping[SiteName, Refusal] = NOTHING  # of the last pass; volatile
+    seldom: Seldom = _NONE_YET
+    # What follows is in the order of ``SnapshotWorkload``.
     state: WorkloadState = WorkloadState.PENDING
     attempt: int = 0
     site: SiteName = SiteName("")
-    plan: tuple[JobPlan, ...] = ()
     award: Awarded | None = None  # the last one, with the offers and the standing it went at
-    charge: Charge | None = None  # what it holds, from the award until it has left the site
     site_job_id: int = 0
     work_dir: str | None = None  # as of ``AttemptReport``
     lease_from_s: float = 0.0  # since when it should be about to start
@@ -85,28 +134,25 @@ class WorkloadRecord:
     signal: int = 0
     site_state: str = ""
     reason: Reason | None = None
-    avoid_until_s: dict[SiteName, float] = field(default_factory=dict)
-    failures_at: dict[SiteName, int] = field(default_factory=dict)
-    setbacks: dict[SiteName, Reason] = field(default_factory=dict)  # how a site failed it last
-    plans_refused: dict[SiteName, int] = field(
-        default_factory=dict
-    )  # by a site, in a row; or files
-    held_for: str = ""  # the sites' words for which it was held last
-    bad_nodes: BadNodes = field(default_factory=BadNodes)
-    promised_to: WorkloadId | None = None  # whose award needs its nodes
-    promised_jobs: dict[int, WorkloadId] = field(default_factory=dict)  # the same of optional jobs
-    leaving_jobs: dict[int, WorkloadId] = field(default_factory=dict)  # taken, not known to be gone
-    taken_jobs: frozenset[int] = frozenset()  # optional jobs that the present attempt has lost
-    preemptions: int = 0
-    evicted_at_s: float = 0.0  # when it was last evicted
-    evicted_for: WorkloadId | None = None  # for whom, then
-    fruitless_attempts: int = 0  # in a row that were cut off at their limit without having saved
     ran_at: SiteName = SiteName("")  # where it last ran; "": it has not run yet
     saved_at: SiteName = SiteName("")  # where its checkpoint is; "": none is known
-    lost_gpu_s: float = 0.0  # destroyed by its evictions
-    evictions: int = 0  # of others, who have left for it
-    destroyed_gpu_s: float = 0.0  # by those
-    refusals: dict[SiteName, Refusal] = field(default_factory=dict)  # of the last pass; volatile
+
+    avoid_until_s = _Seldom[Mapping[SiteName, float]]()
+    failures_at = _Seldom[Mapping[SiteName, int]]()
+    setbacks = _Seldom[Mapping[SiteName, Reason]]()
+    plans_refused = _Seldom[Mapping[SiteName, int]]()
+    held_for = _Seldom[str]()
+    promised_to = _Seldom[WorkloadId | None]()
+    promised_jobs = _Seldom[Mapping[int, WorkloadId]]()
+    leaving_jobs = _Seldom[Mapping[int, WorkloadId]]()
+    taken_jobs = _Seldom[frozenset[int]]()
+    preemptions = _Seldom[int]()
+    evicted_at_s = _Seldom[float]()
+    evicted_for = _Seldom[WorkloadId | None]()
+    fruitless_attempts = _Seldom[int]()
+    lost_gpu_s = _Seldom[float]()
+    evictions = _Seldom[int]()
+    destroyed_gpu_s = _Seldom[float]()
 
     @property
     def offers(self) -> dict[str, Score]:
@@ -153,6 +199,9 @@ class WorkloadRecord:
     @property
     def attempt_id(self) -> AttemptId:
         return AttemptId(workload=self.workload.id, attempt=self.attempt)
+
+
+_OFTEN: Final = len(msgspec.structs.fields(WorkloadRecord)) - 6  # in the order of a snapshot
 
 
 class Eviction(NamedTuple):
@@ -284,7 +333,8 @@ class Ledger:
         if entry.state is WorkloadState.PREEMPTING:
             self._account(entry, event)
         effects = self._move(entry, event.happening, event.at_s)
-        entry.bad_nodes.blame(entry.site, event.failed_nodes, event.at_s)
+        if event.failed_nodes:
+            entry.bad_nodes = entry.bad_nodes.blamed(entry.site, event.failed_nodes, event.at_s)
         if before in _ON_NODES and entry.state not in _ON_NODES:
             self._left_nodes(entry, event)
         entry.site_job_id = event.site_job_id or entry.site_job_id
@@ -321,7 +371,8 @@ class Ledger:
                 entry.saved_at = entry.site  # what puts itself back has saved
         elif event.happening is WorkloadEvent.CHECKPOINTED:
             entry.saved_at = entry.site
-            entry.avoid_until_s[entry.site] = event.at_s + RETRY_AFTER_S  # it may do nothing else
+            until_s = event.at_s + RETRY_AFTER_S  # it may do nothing else
+            entry.avoid_until_s = {**entry.avoid_until_s, entry.site: until_s}
         elif event.happening is WorkloadEvent.EVICTED:
             entry.evicted_at_s, entry.evicted_for = event.at_s, entry.promised_to
             entry.preemptions += 1
@@ -349,7 +400,10 @@ class Ledger:
         if entry.started_at_s:
             run_s = (event.ended_at_s or event.at_s) - entry.started_at_s
             self.failures.ran(entry.site, len(entry.node_names), run_s, failed=failed)
-            entry.bad_nodes.ran_well(entry.site, entry.node_names, event.at_s)
+            if entry.bad_nodes:
+                entry.bad_nodes = entry.bad_nodes.after_run(
+                    entry.site, entry.node_names, event.at_s
+                )
         entry.started_at_s = 0.0 if entry.state is WorkloadState.LAUNCHING else entry.started_at_s
 
     def _account(self, victim: WorkloadRecord, event: Changed) -> None:
@@ -378,7 +432,8 @@ class Ledger:
         for id_ in award.victims:
             self.entries[id_].promised_to = award.attempt.workload
         for other, component in award.shrinks:
-            self.entries[WorkloadId(other)].promised_jobs[component] = award.attempt.workload
+            entry = self.entries[WorkloadId(other)]
+            entry.promised_jobs = {**entry.promised_jobs, component: award.attempt.workload}
 
     def _made_room(self, victim: WorkloadRecord, at_s: float) -> None:
         """It has left its site: whom it was promised to should start soon."""
@@ -386,7 +441,7 @@ class Ledger:
             self._lease_anew(victim.promised_to, at_s)
         for winner_id in victim.promised_jobs.values():
             self._lease_anew(winner_id, at_s)
-        victim.promised_to, victim.promised_jobs = None, {}
+        victim.promised_to, victim.promised_jobs = None, NOTHING
         self._jobs_gone(victim, tuple(victim.leaving_jobs), at_s)
 
     def _lease_anew(self, winner_id: WorkloadId, at_s: float) -> None:
@@ -398,7 +453,9 @@ class Ledger:
         """It loses optional jobs: they hold nothing any more, as far as quota is concerned."""
         for k in event.components:
             gpus = gpus_of(entry.plan, (k,))
-            winner_id = entry.leaving_jobs[k] = entry.promised_jobs.pop(k)
+            winner_id = entry.promised_jobs[k]
+            entry.promised_jobs = without_key(entry.promised_jobs, k)
+            entry.leaving_jobs = {**entry.leaving_jobs, k: winner_id}
             lost = destroyed_gpu_s(gpus, entry.started_at_s, event.at_s, None)
             entry.lost_gpu_s += lost
             self.evictions.append(Eviction(event.at_s, max(LEAST_GPUS, gpus)))
@@ -416,7 +473,8 @@ class Ledger:
         """Optional jobs that were taken have left: whom they made room for should start soon."""
         for k in components:
             if k in entry.leaving_jobs:
-                self._lease_anew(entry.leaving_jobs.pop(k), at_s)
+                self._lease_anew(entry.leaving_jobs[k], at_s)
+                entry.leaving_jobs = without_key(entry.leaving_jobs, k)
         if not entry.leaving_jobs:
             self.shrinking.pop(entry.workload.id, None)
 
@@ -426,9 +484,9 @@ class Ledger:
             if entry.promised_to == award.attempt.workload:
                 entry.promised_to = None
         for id_, component in award.shrinks:
-            promised = self.entries[WorkloadId(id_)].promised_jobs
-            if promised.get(component) == award.attempt.workload:
-                del promised[component]
+            entry = self.entries[WorkloadId(id_)]
+            if entry.promised_jobs.get(component) == award.attempt.workload:
+                entry.promised_jobs = without_key(entry.promised_jobs, component)
 
     def _charge(
         self, entry: WorkloadRecord, plan: tuple[JobPlan, ...], within_quota: bool, at_s: float
@@ -468,12 +526,27 @@ class Ledger:
         """The workloads in a state, oldest change first."""
         return tuple(self._by_state[state])
 
-    def restore_entry(self, workload: Workload, **fields: Any) -> None:
+    def restore_entry(
+        self,
+        workload: Workload,
+        plan: tuple[JobPlan, ...],
+        bad_nodes: BadNodes,
+        others: tuple[Any, ...],
+    ) -> None:
         """Know a workload as a snapshot has it; ``restore_order`` says since when.
 
         What it holds is counted as the tenants are configured now.
+
+        Args:
+            workload: what is asked for.
+            plan: where its last attempt is, or was.
+            bad_nodes: those it avoids.
+            others: the other fields of its record, in the order of ``SnapshotWorkload``.
         """
-        self.entries[workload.id] = entry = WorkloadRecord(workload=workload, **fields)
+        often, last = others[:_OFTEN], others[_OFTEN:]
+        seldom = _NONE_YET if last == _NONE_YET_VALUES else Seldom(*last)
+        entry = WorkloadRecord(workload, plan, bad_nodes, None, NOTHING, seldom, *often)
+        self.entries[workload.id] = entry
         if workload.array is not None:
             tasks = self.array_tasks.setdefault(workload.array.array_id, {})
             tasks[workload.array.index] = workload.id
