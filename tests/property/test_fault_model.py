@@ -31,11 +31,11 @@ from federator.faults.history import run_history
 from federator.faults.kinds import FaultKind
 from federator.faults.model import Model
 from federator.faults.process import ManyProcesses
+from federator.model import event
 from federator.model.event import Changed, encode_event
 from federator.model.lifecycle import WorkloadEvent
 from federator.model.message import LaunchAt
 from federator.model.site import AttemptReport, SiteJobState
-from federator.model import event
 from federator.model.workload import ArrayTask, AttemptId, WorkloadId
 from federator.sched.passes import admission
 from federator.sched.passes.held import Holding

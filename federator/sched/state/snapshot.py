@@ -30,9 +30,10 @@ from federator.model.event import (
 from federator.model.lifecycle import AT_SITE, WorkloadState
 from federator.model.workload import ArrayTask, Workload, WorkloadId
 from federator.sched.state.bad_nodes import NO_BAD_NODES, BadNodes
+from federator.sched.state.workload_record import WorkloadRecord, restored_record
 
 if TYPE_CHECKING:
-    from federator.sched.state.ledger import Ledger, WorkloadRecord
+    from federator.sched.state.ledger import Ledger
 
 CHUNK_BYTES: Final = 1 << 14  # of a record, about; stores read and write a thousand at once
 _ROWS: Final = 5_000  # numbers, or pairs of them, in a record
@@ -227,12 +228,9 @@ def _restore_submission(ledger: Ledger, submission: SnapshotSubmission) -> None:
         plan = kept.plan
         if plan is None:
             plan = kept.award.jobs if kept.award is not None else ()
-        ledger.restore_entry(
-            _workload(like, shared, kept),
-            plan,
-            BadNodes.restored(kept.bad_nodes) if kept.bad_nodes else NO_BAD_NODES,
-            _values_of(kept),
-        )
+        bad_nodes = BadNodes.restored(kept.bad_nodes) if kept.bad_nodes else NO_BAD_NODES
+        workload = _workload(like, shared, kept)
+        ledger.restore_entry(restored_record(workload, plan, bad_nodes, _values_of(kept)))
 
 
 def _workload(like: Workload, shared: dict[str, Any], kept: SnapshotWorkload) -> Workload:

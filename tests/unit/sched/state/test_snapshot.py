@@ -35,11 +35,12 @@ from federator.sched.state.backlog import Backlog
 from federator.sched.state.bad_nodes import BadNodes
 from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Holdings
-from federator.sched.state.ledger import Ledger, Seldom, WorkloadRecord
+from federator.sched.state.ledger import Ledger
 from federator.sched.state.preemption_cost import PreemptionTax
 from federator.sched.state.save_times import SaveTimes
 from federator.sched.state.snapshot import taken
 from federator.sched.state.usage import DecayedAverage, UsageAverage, WindowAverage
+from federator.sched.state.workload_record import Seldom, WorkloadRecord
 from tests.fakes.build import draft, gang, plan_on
 from tests.fakes.ledger_dump import DERIVED, VOLATILE, attributes, dump
 
