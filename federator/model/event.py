@@ -232,13 +232,13 @@ class SnapshotWorkload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     started_at_s: float = 0.0
     ended_at_s: float = 0.0
     over_at_s: float = 0.0
-    exit_code: int = 0
-    signal: int = 0
     site_state: str = ""
     reason: Reason | None = None
     ran_at: SiteName = SiteName("")
-    saved_at: SiteName = SiteName("")
     bad_nodes: tuple[tuple[SiteName, str, int, float], ...] = ()  # failed so often, avoided until
+    exit_code: int = 0
+    signal: int = 0
+    saved_at: SiteName = SiteName("")
     avoid_until_s: Mapping[SiteName, float] = NOTHING
     failures_at: Mapping[SiteName, int] = NOTHING
     setbacks: Mapping[SiteName, Reason] = NOTHING

@@ -3,8 +3,7 @@
 Run by ``./test bench``; prints medians; asserts nothing. Appends: by records per commit, and of 8
 threads whose records share commits as in the daemon; beside each the ratio to one commit for each
 record, measured in the same run. Submissions: a real ``federator daemon`` without a site, asked by
-8 connections that each wait for the answer before they ask again; beside them, too, the ratio to one
-bare commit for each record.
+8 connections that each wait for the answer before they ask again; beside them the same ratio.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ Key = tuple[float, ...]
 Rooms = list[list[float]]
 """What is left of each quota that bounds a workload, by resource."""
 
+_Candidate = tuple[Key, Lane, Rooms]
 _UNBOUNDED: Final = 2**62
 
 
@@ -112,17 +113,8 @@ class GmsScan:
             for lane in lanes:
                 lane.within = len(lane)
             return
-        heap: list[tuple[Key, Lane, Rooms]] = []
         fits: dict[tuple[int, Amounts], bool] = {}  # many lanes ask for the same
-        for lane in lanes:
-            lane.within = 0
-            row, request = lane.row, lane.shape.request
-            fit = fits.get((row, request))
-            if fit is None:
-                rooms = rooms_of[row]
-                fit = fits[row, request] = bool(rooms) and _fits(request, rooms)
-            if fit:
-                heap.append((self._key(lane, timeless), lane, rooms_of[row]))
+        heap = self._fitting(lanes, rooms_of, fits, timeless)
         heapify(heap)
         while heap:
             _, lane, rooms = heap[0]
@@ -140,6 +132,26 @@ class GmsScan:
             else:
                 fits[lane.row, request] = False  # room only shrinks
             heappop(heap)
+
+    def _fitting(
+        self,
+        lanes: Sequence[Lane],
+        rooms_of: dict[int, Rooms],
+        fits: dict[tuple[int, Amounts], bool],
+        timeless: bool,
+    ) -> list[_Candidate]:
+        """The lanes whose first workload fits; the others are over quota, all of them."""
+        found: list[_Candidate] = []
+        for lane in lanes:
+            lane.within = 0
+            row, request = lane.row, lane.shape.request
+            fit = fits.get((row, request))
+            if fit is None:
+                rooms = rooms_of[row]
+                fit = fits[row, request] = bool(rooms) and _fits(request, rooms)
+            if fit:
+                found.append((self._key(lane, timeless), lane, rooms_of[row]))
+        return found
 
     def _rooms(self, rows: Sequence[int]) -> dict[int, Rooms]:
         """The amounts that each quota above a tenant has left for it, nearest quota first.

@@ -24,6 +24,9 @@ _T = TypeVar("_T")
 class Seldom(msgspec.Struct, frozen=True, gc=False):
     """The fields of a ``WorkloadRecord`` that most workloads never need, in the same order."""
 
+    exit_code: int = 0
+    signal: int = 0
+    saved_at: SiteName = SiteName("")  # where its checkpoint is; "": none is known
     avoid_until_s: Mapping[SiteName, float] = NOTHING
     failures_at: Mapping[SiteName, int] = NOTHING
     setbacks: Mapping[SiteName, Reason] = NOTHING  # how a site failed it last
@@ -57,7 +60,8 @@ class _Seldom(Generic[_T]):
         return value
 
     def __set__(self, entry: WorkloadRecord, value: _T) -> None:
-        entry.seldom = msgspec.structs.replace(entry.seldom, **{self._name: value})
+        if value != getattr(entry.seldom, self._name):
+            entry.seldom = msgspec.structs.replace(entry.seldom, **{self._name: value})
 
 
 class WorkloadRecord(msgspec.Struct, gc=False):  # it is in no cycle of references
@@ -85,13 +89,13 @@ class WorkloadRecord(msgspec.Struct, gc=False):  # it is in no cycle of referenc
     started_at_s: float = 0.0
     ended_at_s: float = 0.0  # as its site tells
     over_at_s: float = 0.0  # since when the federation has known that it is over; 0: it is not
-    exit_code: int = 0
-    signal: int = 0
     site_state: str = ""
     reason: Reason | None = None
     ran_at: SiteName = SiteName("")  # where it last ran; "": it has not run yet
-    saved_at: SiteName = SiteName("")  # where its checkpoint is; "": none is known
 
+    exit_code = _Seldom[int]()
+    signal = _Seldom[int]()
+    saved_at = _Seldom[SiteName]()
     avoid_until_s = _Seldom[Mapping[SiteName, float]]()
     failures_at = _Seldom[Mapping[SiteName, int]]()
     setbacks = _Seldom[Mapping[SiteName, Reason]]()
