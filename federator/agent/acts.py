@@ -55,9 +55,9 @@ from federator.agent.spool import Spool
 from federator.errors import FederatorError, InvalidRequest, SiteRefused
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport
+from federator.model.tagged import Message
 from federator.model.workload import AttemptId
 from federator.wire.agent_protocol import LaunchOrder, RecoverDone, RememberedAttempt, SignalTo
-from federator.wire.client_protocol import Message
 
 LOOK_TAKES_S: Final = 5.0  # at most; a folder that does not answer is left alone for a while
 PART_BYTES: Final = 8 * 2**20  # of an answer; a message has at most MAX_FRAME_BYTES

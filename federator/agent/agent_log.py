@@ -19,21 +19,24 @@ from typing import Any, Final
 
 import msgspec
 
-from federator.wire.agent_protocol import (
+from federator.model.site_message import (
     AttemptAbsent,
-    CancelFailed,
     CancelOrder,
-    Hello,
     LaunchAccepted,
     LaunchDeclined,
-    LaunchOrder,
-    PreemptOrder,
     Report,
     ShrinkOrder,
+)
+from federator.model.tagged import Message
+from federator.wire.agent_protocol import (
+    CancelFailed,
+    Hello,
+    LaunchOrder,
+    PreemptOrder,
     Trouble,
     Welcome,
 )
-from federator.wire.client_protocol import Message, frame
+from federator.wire.client_protocol import frame
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 DEV_LOG: Final = Path("/dev/log")

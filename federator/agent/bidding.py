@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
+from msgspec import structs
 
 from federator.agent.folders import CheckpointTimes
 from federator.agent.memory import AgentMemory
 from federator.agent.sweeping import Sweeper
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
-from federator.model.workload import SiteName, WorkloadId
-from federator.wire.agent_protocol import Answer, Ask, BidsMade, SnapshotAsk, SnapshotTaken, packed
+from federator.model.site_message import Ask, BidsMade, SiteAnswer
+from federator.model.workload import SiteName
+from federator.wire.agent_protocol import SnapshotAsk, SnapshotTaken, packed
 
 FRESH_S: Final = 1.0  # bids are made on a sweep no older than this
 
@@ -42,34 +43,31 @@ class SiteBids:
         memory = self._memory
         if memory.spool_trouble:  # every launch would be declined
             no = _refusal(RefusalKind.WAIT, ReasonCode.LAUNCH_REFUSED, memory.spool_trouble[:500])
-            refused = tuple(Answer(id=r.id, refusal=no) for r in ask.requests)
+            refused = tuple(SiteAnswer(id=r.id, refusal=no) for r in ask.requests)
             memory.send(BidsMade(pass_id=ask.pass_id, answers=refused))
             return
         self._saves.evictable = frozenset(ask.victims)
-        memory.scheduler.rank({WorkloadId(id_): terms for id_, terms in ask.victims.items()})
+        memory.scheduler.rank(ask.victims)
         answers = memory.scheduler.bid(
-            [r.bid_request() for r in ask.requests if r.user not in strangers],
+            [r for r in ask.requests if r.user not in strangers],
             memory.now.unix_s,
-            reserve=ask.reserve.bid_request() if ask.reserve is not None else None,
+            reserve=ask.reserve,
             reserving=ask.reserving,
         )
-        made = [
-            Answer(id=a.id, bid=a.bid, refusal=self._softened(a.refusal), held_back=a.held_back)
-            for a in answers
-        ]
-        made += [
-            Answer(id=r.id, refusal=_refusal(RefusalKind.REJECT, ReasonCode.UNKNOWN_USER, r.user))
-            for r in ask.requests
-            if r.user in strangers
-        ]
+        made = [*map(self._softened, answers)]
+        for r in ask.requests:
+            if r.user in strangers:
+                no = _refusal(RefusalKind.REJECT, ReasonCode.UNKNOWN_USER, r.user)
+                made.append(SiteAnswer(id=r.id, refusal=no))
         none = BidsMade(pass_id=ask.pass_id, answers=())  # better than no agent
         memory.send(BidsMade(pass_id=ask.pass_id, answers=tuple(made)), otherwise=none)
 
-    def _softened(self, refusal: Refusal | None) -> Refusal | None:
+    def _softened(self, answer: SiteAnswer) -> SiteAnswer:
         """With nodes that could not be read, *never* cannot be said."""
-        if refusal is None or self._sweeper.sees_all_nodes:
-            return refusal
-        return msgspec.structs.replace(refusal, kind=RefusalKind.WAIT)
+        if answer.refusal is None or self._sweeper.sees_all_nodes:
+            return answer
+        waits = structs.replace(answer.refusal, kind=RefusalKind.WAIT)
+        return structs.replace(answer, refusal=waits)
 
     def show(self, ask: SnapshotAsk) -> None:
         """Tell what would be bid on now."""

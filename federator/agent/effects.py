@@ -17,9 +17,9 @@ from federator.agent.base import CheckpointStatus, Missing, SubmittedJob, Sweep
 from federator.agent.journal import JournalMark
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport
+from federator.model.tagged import Message
 from federator.model.workload import AttemptId
 from federator.wire.agent_protocol import LaunchOrder, PreemptOrder, RememberedAttempt
-from federator.wire.client_protocol import Message
 
 
 class AgentEffect(msgspec.Struct, frozen=True, kw_only=True, tag_field="effect"):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
-from federator.agent.attempt import AttemptEvent, AttemptState
+from federator.agent.attempt_table import AttemptEvent, AttemptState
 from federator.agent.base import Launched
 from federator.agent.effects import AgentEffect, Leased, Send, WriteMark
 from federator.agent.grace import Grace
@@ -16,10 +16,11 @@ from federator.agent.journal import JournalMark, JournalStep, MarkIndex
 from federator.agent.observations import Now
 from federator.model.reason import Reason
 from federator.model.site import AttemptReport, Leave, SiteJobState
+from federator.model.site_message import CancelOrder
+from federator.model.tagged import Message
 from federator.model.workload import AttemptId
 from federator.sched.bid.site_scheduler import SiteScheduler
-from federator.wire.agent_protocol import CancelOrder, LaunchOrder, PreemptOrder
-from federator.wire.client_protocol import Message
+from federator.wire.agent_protocol import LaunchOrder, PreemptOrder
 
 SEEN_WITHIN_S: Final = 60.0  # of sbatch's answer a sweep shows a job, or it is forgotten
 WATCH_FOR_S: Final = 8.0  # sweeps come in short order for so long after something was begun

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from federator.agent.effects import AgentEffect, Failure
-from federator.wire.client_protocol import Message
+from federator.model.tagged import Message
 
 
 class Now(NamedTuple):

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from federator.agent.base import Sweep
 from federator.model.partition import PartitionSummary
 from federator.model.site import AttemptReport, Capacity, SiteJobState
+from federator.model.site_message import Report
 from federator.model.workload import AttemptId
-from federator.wire.agent_protocol import Report
 
 MOST_PROBLEMS = 20  # of one report, each cut to 300 characters
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from federator.agent.effects import Failure, Scancel
 from federator.agent.memory import AgentMemory, Looks
 from federator.model.site import SiteJobState
-from federator.wire.agent_protocol import CancelFailed, ShrinkOrder
+from federator.model.site_message import ShrinkOrder
+from federator.wire.agent_protocol import CancelFailed
 
 
 class Shrinks:

@@ -13,8 +13,8 @@ from federator.agent.effects import AskAccounts
 from federator.agent.journal import JournalStep
 from federator.agent.memory import AgentMemory
 from federator.model.site import AttemptReport
+from federator.model.site_message import Report
 from federator.model.workload import AttemptId
-from federator.wire.agent_protocol import Report
 
 Endings = Mapping[AttemptId, AttemptReport]
 

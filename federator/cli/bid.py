@@ -10,10 +10,10 @@ import msgspec
 from federator.cli.bid_files import read_request, read_snapshot
 from federator.cli.fsqueue import folded
 from federator.cli.text import alternative_text, printable, reason_text, refusal_text
-from federator.model.message import SiteAnswer
 from federator.model.plan import Bid, BidRequest
 from federator.model.reason import Reason, Refusal
 from federator.model.site import NodeShare, Snapshot
+from federator.model.site_message import SiteAnswer
 from federator.sched.bid.site_scheduler import SiteScheduler
 
 _FILE = click.Path(path_type=Path)

@@ -253,10 +253,12 @@ def read_request(path: Path, *, knows_memory: bool = True) -> BidRequest:
     jobs = (_job(file, k, names[k], job, knows_memory) for k, job in enumerate(fields.jobs))
     return BidRequest(
         id=WorkloadId(fields.id),
-        jobs=tuple(jobs),
+        tenant="",
+        user="",
         priority=fields.priority,
-        preempt_gpus=inf if fields.preempt_gpus is None else fields.preempt_gpus,
+        jobs=tuple(jobs),
         time_limit_s=inf if fields.time_limit_s is None else fields.time_limit_s,
+        preempt_gpus=inf if fields.preempt_gpus is None else fields.preempt_gpus,
     )
 
 

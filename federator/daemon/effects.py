@@ -18,30 +18,20 @@ from federator.model.message import (
     AnswerSubmitted,
     AnswerTested,
     AskAbout,
-    AskSite,
-    CancelAt,
     Command,
     LaunchAt,
     Note,
     PreemptAt,
     Record,
-    Request,
-    ShrinkAt,
+    SendTo,
     Wake,
 )
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.submission import Submission, pack_submission, unpack_submission
+from federator.model.tagged import Message
 from federator.model.workload import SiteName, Workload
 from federator.slurm.options.notice import notice_of
-from federator.wire.agent_protocol import (
-    Ask,
-    CancelOrder,
-    JobRequest,
-    LaunchOrder,
-    Origin,
-    PreemptOrder,
-    ShrinkOrder,
-)
+from federator.wire.agent_protocol import LaunchOrder, Origin, PreemptOrder
 from federator.wire.client_protocol import CancelReply, ErrorReply, SubmitReply
 from federator.wire.replies import Reply, SiteBid, TestOnlyReply
 
@@ -85,7 +75,7 @@ class Effects:
                 log.info(command.event, **command.fields)
             case AskAbout():
                 self._links[command.site].ask_about(command.attempts)
-            case AskSite() | LaunchAt() | CancelAt() | PreemptAt() | ShrinkAt():
+            case SendTo() | LaunchAt() | PreemptAt():
                 try:
                     self._tell_site(command)
                 except InvalidRequest as error:  # too large for a frame: the site stays silent
@@ -93,31 +83,17 @@ class Effects:
             case _:
                 self._answer(command.client, self._reply(command))
 
-    def _tell_site(self, command: AskSite | LaunchAt | CancelAt | PreemptAt | ShrinkAt) -> None:
-        link = self._links[command.site]
-        log.debug("order", type=type(command).__name__, site=command.site)
+    def _tell_site(self, command: SendTo | LaunchAt | PreemptAt) -> None:
+        message: Message
         match command:
-            case AskSite():
-                link.send(_question(command))
+            case SendTo():
+                message = command.message
             case LaunchAt():
-                link.send(self._launch_order(command))
+                message = self._launch_order(command)
             case PreemptAt():
-                link.send(self._preempt_order(command))
-            case ShrinkAt():
-                link.send(
-                    ShrinkOrder(
-                        attempt=command.attempt, user=command.user, components=command.components
-                    )
-                )
-            case CancelAt():
-                link.send(
-                    CancelOrder(
-                        attempt=command.attempt,
-                        user=command.user,
-                        site_job_id=command.site_job_id,
-                        pending_only=command.pending_only,
-                    )
-                )
+                message = self._preempt_order(command)
+        log.debug("order", type=type(message).__name__, site=command.site)
+        self._links[command.site].send(message)
 
     def _launch_order(self, command: LaunchAt) -> LaunchOrder:
         w = command.workload
@@ -205,26 +181,3 @@ def _never_for_the_tenant(refusal: Refusal) -> str:
     if refusal.reasons[0].code is ReasonCode.NOT_LENT:
         return "a job that may not be evicted must fit its tenant's quota"
     return "the job asks for more than its tenant may ever use"
-
-
-def _question(command: AskSite) -> Ask:
-    return Ask(
-        pass_id=command.pass_id,
-        requests=tuple(map(_job_request, command.requests)),
-        reserve=_job_request(command.reserve) if command.reserve is not None else None,
-        reserving=command.reserving,
-        victims={int(id_): terms for id_, terms in command.victims.items()},
-    )
-
-
-def _job_request(request: Request) -> JobRequest:
-    workload = request.workload
-    return JobRequest(
-        id=workload.id,
-        tenant=workload.tenant,
-        user=workload.user,
-        priority=request.priority,
-        jobs=workload.jobs,
-        time_limit_s=workload.time_limit_s,
-        preempt_gpus=request.preempt_gpus,
-    )

@@ -1,19 +1,20 @@
 """Observations, which go into ``Federation.handle``, and commands, which come out of it.
 
 Observations carry no time: ``now_s`` is an argument of ``handle``. Commands are data; the daemon
-carries them out in order, every ``Record`` durably before anything else of the same answer.
+carries them out in order, every ``Record`` durably before anything else of the same answer. What
+sites send and are sent as it is, is in ``federator.model.site_message``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from federator.model.event import Draft, LogRecord
-from federator.model.partition import PartitionSummary
-from federator.model.plan import Bid, BidRequest, JobPlan, Shrink
-from federator.model.reason import Reason, Refusal
-from federator.model.site import AttemptReport, Capacity, VictimTerms
+from federator.model.plan import JobPlan, Shrink
+from federator.model.reason import Refusal
+from federator.model.site import AttemptReport
+from federator.model.site_message import SiteAnswer, SiteNews, SiteOrder
 from federator.model.workload import AttemptId, SiteName, Workload, WorkloadId
 
 # ---- observations ----
@@ -62,63 +63,20 @@ class SiteDown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SiteReported:
-    """A site's agent reports what a sweep shows.
-
-    ``complete``: every attempt that the site knows is in it; otherwise what has changed.
-    """
+class SiteSent:
+    """A site's agent has sent a message, which is in ``federator.model.site_message``."""
 
     site: SiteName
-    attempts: tuple[AttemptReport, ...] = ()
-    gone: tuple[AttemptId, ...] = ()
-    complete: bool = False
-    capacity: Capacity | None = None
-    partitions: tuple[PartitionSummary, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteAnswer:
-    """A site's word on one workload: exactly one of bid and refusal."""
-
-    id: WorkloadId
-    bid: Bid | None = None
-    refusal: Refusal | None = None
-    held_back: bool = False  # the bid is worse because of those before it in the same message
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BidsCame:
-    """A site answers the question of a pass, for each workload with a bid or a refusal."""
-
-    site: SiteName
-    pass_id: int
-    answers: tuple[SiteAnswer, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchConfirmed:
-    """A site has submitted an attempt."""
-
-    site: SiteName
-    attempt: AttemptId
-    site_job_id: int
-    work_dir: str | None = None  # as of ``AttemptReport``
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchRefused:
-    """A site has not submitted an attempt, and never will (also the answer to a cancel)."""
-
-    site: SiteName
-    attempt: AttemptId
-    reason: Reason
+    message: SiteNews
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
     """An attempt as its site remembers it; see ``RememberedAttempt`` and ``Origin``.
 
-    ``workload`` and ``jobs``: None and empty where the site has put its order aside.
+    The daemon joins the site's mark, the order and its origin to one record of the queue, with the
+    submission packed as the ledger keeps it. ``workload`` and ``jobs``: None and empty where the
+    site has put its order aside, or an older release took it.
     """
 
     attempt: AttemptId
@@ -149,18 +107,7 @@ class Tick:
     """A time that was asked for (``Wake``) has come."""
 
 
-Observation = (
-    SubmitAsked
-    | CancelAsked
-    | SiteUp
-    | SiteDown
-    | SiteReported
-    | BidsCame
-    | LaunchConfirmed
-    | LaunchRefused
-    | AttemptsShown
-    | Tick
-)
+Observation = SubmitAsked | CancelAsked | SiteUp | SiteDown | SiteSent | AttemptsShown | Tick
 
 # ---- commands ----
 
@@ -173,43 +120,19 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """A workload to bid for, at the priority that it has now.
-
-    ``preempt_gpus``: that its victims may hold, at most; 0: nobody is evicted for it.
-    """
-
-    workload: Workload
-    priority: int
-    preempt_gpus: float = 0.0
-
-    def bid_request(self) -> BidRequest:
-        """The part of it that a site's scheduler needs."""
-        return BidRequest(
-            id=self.workload.id,
-            jobs=self.workload.jobs,
-            priority=self.priority,
-            preempt_gpus=self.preempt_gpus,
-            time_limit_s=self.workload.time_limit_s,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskSite:
-    """Ask a site for its bids in a pass."""
+class SendTo:
+    """Send a site a message as it is."""
 
     site: SiteName
-    pass_id: int
-    requests: tuple[Request, ...]  # in rank order
-    reserve: Request | None = None  # a blocked workload for which this site keeps room
-    reserving: bool = False  # or else for the first of ``requests`` that is blocked
-    victims: Mapping[WorkloadId, VictimTerms] = field(default_factory=dict)
-    """Who of those running there may be evicted; empty also while the budget is spent."""
+    message: SiteOrder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchAt:
     """Order a site to submit an attempt.
+
+    The daemon makes the ``LaunchOrder`` of it: it unpacks the submission, which a replay never
+    does, and adds the folders that sites share, which the core does not know.
 
     ``victims``, and optional jobs of others (``shrinks``), still hold part of the nodes. They leave
     when the site has accepted.
@@ -236,6 +159,9 @@ class LaunchAt:
 class PreemptAt:
     """Order a site to let an attempt save, and to end it when its grace is over.
 
+    The daemon makes the ``PreemptOrder`` of it: it adds the signal, which is an option of sbatch in
+    the submission, and the checkpoint folder.
+
     The grace begins when the order first arrives: repeated orders change nothing.
     """
 
@@ -247,33 +173,11 @@ class PreemptAt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShrinkAt:
-    """Order a site to end components of a het job; the others run on.
-
-    Repeated orders change nothing.
-    """
-
-    site: SiteName
-    attempt: AttemptId
-    user: str
-    site_job_id: int
-    components: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelAt:
-    """Order a site to cancel an attempt."""
-
-    site: SiteName
-    attempt: AttemptId
-    user: str
-    site_job_id: int
-    pending_only: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AskAbout:
-    """Ask a site what it knows of attempts; the answer is ``AttemptsShown``."""
+    """Ask a site what it knows of attempts; the answer is ``AttemptsShown``.
+
+    The daemon's link keeps who was asked about, for a site may tell of others.
+    """
 
     site: SiteName
     attempts: tuple[AttemptId, ...]
@@ -339,11 +243,9 @@ class Note:
 
 Command = (
     Record
-    | AskSite
+    | SendTo
     | LaunchAt
-    | CancelAt
     | PreemptAt
-    | ShrinkAt
     | AskAbout
     | AnswerSubmitted
     | AnswerTested

@@ -4,24 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import inf
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from federator.model.score import Score
 from federator.model.site import NodeShare
-from federator.model.workload import Job, WorkloadId
+from federator.model.workload import Job, Workload, WorkloadId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BidRequest:
-    """The request that a site is asked to bid for."""
+class BidRequest(Struct, frozen=True, kw_only=True, gc=False):
+    """A workload as a site is asked to bid for it, from the pass to the site's scheduler.
+
+    It travels as it is: its fields are those of the message. ``gc=False``: a pass of a replay makes
+    many, and no cycle can lead through one.
+    """
 
     id: WorkloadId
+    tenant: str
+    user: str
+    priority: int  # as ranked now; only strictly lower ones (larger numbers) may be evicted
     jobs: tuple[Job, ...]
-    priority: int = 7  # as ranked now; only strictly lower ones (larger numbers) may be evicted
+    time_limit_s: float  # it may stand in for a reserved gang only if it ends before
     preempt_gpus: float = 0.0  # that victims may hold, at most; 0: nobody may be evicted.
     # Victims without GPUs are not bounded by it.
-    time_limit_s: float = inf  # it may stand in for a reserved gang only if it ends before
+
+    @classmethod
+    def of(cls, workload: Workload, priority: int, preempt_gpus: float = 0.0) -> BidRequest:
+        """The request for a workload at the priority that it has now."""
+        return cls(
+            id=workload.id,
+            tenant=workload.tenant,
+            user=workload.user,
+            priority=priority,
+            jobs=workload.jobs,
+            time_limit_s=workload.time_limit_s,
+            preempt_gpus=preempt_gpus,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

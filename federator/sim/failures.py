@@ -13,7 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-from federator.model.message import Observation, SiteReported
+from federator.model.message import Observation, SiteSent
+from federator.model.site_message import Report
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sim.physics import Draws, Physics
 from federator.sim.site_state import SimulatedAttempt, SiteState
@@ -144,4 +145,4 @@ class SiteFailures:
     def _tell(self, name: SiteName) -> None:
         """The federation looks at its queue again when a site tells something else than before."""
         summary = self._stage.sites[name].summary()
-        self._stage.see(SiteReported(site=name, partitions=summary))
+        self._stage.see(SiteSent(site=name, message=Report(attempts=(), partitions=summary)))

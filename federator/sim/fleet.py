@@ -7,9 +7,11 @@ local users.
 
 from __future__ import annotations
 
+import gc
 import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import isfinite
 
 from federator.errors import FederatorError
@@ -17,25 +19,27 @@ from federator.model.event import Awarded
 from federator.model.message import (
     AnswerRefused,
     AnswerSubmitted,
-    AskSite,
-    BidsCame,
-    CancelAt,
     Command,
     LaunchAt,
-    LaunchConfirmed,
-    LaunchRefused,
     Observation,
     PreemptAt,
     Record,
-    Request,
-    SiteReported,
+    SendTo,
+    SiteSent,
     SiteUp,
     SubmitAsked,
     Tick,
     Wake,
 )
-from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, SiteJobState
+from federator.model.site_message import (
+    Ask,
+    AttemptAbsent,
+    BidsMade,
+    CancelOrder,
+    LaunchAccepted,
+    Report,
+)
 from federator.model.tenant import Tenancy
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.federation import Federation
@@ -51,6 +55,20 @@ from federator.sim.trace import ReplayOptions
 
 _BEGIN_S = 1_000_000.0  # of virtual time; the scenario's clock begins here
 _PATIENCE_S = 30 * 86_400.0  # if nothing ends in so long a time, nothing will
+
+
+@contextmanager
+def seldom_collecting() -> Iterator[None]:
+    """Look for garbage in circles rarely: there is little, and a replay keeps millions of objects.
+
+    A tenth of its time went into looking through them.
+    """
+    thresholds = gc.get_threshold()
+    gc.set_threshold(200_000, 20, 200)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 class Fleet:
@@ -79,6 +97,7 @@ class Fleet:
         self._options = ReplayOptions() if options is None else options
         self.now_s = _BEGIN_S
         self._inbox: deque[Observation] = deque()
+        self._is_busy = False
         self._wakes: list[float] = []
         self._heap: list[tuple[float, int, int, Callable[[], None]]] = []
         self._seq = 0
@@ -111,8 +130,14 @@ class Fleet:
         for name, site in self.sites.items():
             self.see(SiteUp(site=name))
             capacity = site.scheduler.capacity
-            self.see(SiteReported(site=name, complete=True, capacity=capacity))
+            complete = Report(attempts=(), complete=True, capacity=capacity)
+            self.see(SiteSent(site=name, message=complete))
         self._failures.begin()
+        with seldom_collecting():
+            self._live_through()
+        return self.lives
+
+    def _live_through(self) -> None:
         arrivals = self._scenario.arrivals
         at = 0
         while self._over < len(arrivals):
@@ -124,7 +149,6 @@ class Fleet:
                 at, self._ended_s = at + 1, self.now_s
             self._tick()
             self._note_moment()
-        return self.lives
 
     # ---- time ----
 
@@ -161,7 +185,8 @@ class Fleet:
             raise FederatorError(f"{order.site}: {taken.detail}, and is launched on again")
         attempt = site.take(order)
         self._waiting_gpus -= self._asked_gpus(order.workload.id)
-        self.see(LaunchConfirmed(site=order.site, attempt=order.attempt, site_job_id=1))
+        accepted = LaunchAccepted(attempt=order.attempt, site_job_id=1)
+        self.see(SiteSent(site=order.site, message=accepted))
         if attempt in site.can_start():
             self._start(attempt)
 
@@ -258,12 +283,11 @@ class Fleet:
         for waited in self.sites[name].can_start():
             self._start(waited)
 
-    def _cancel(self, order: CancelAt) -> None:
+    def _cancel(self, site: SiteName, order: CancelOrder) -> None:
         """Only the federation's own withdrawals: a launched job whose node failed meanwhile."""
-        attempt = self.sites[order.site].attempts.get(order.attempt)
+        attempt = self.sites[site].attempts.get(order.attempt)
         if attempt is None:
-            lost = Reason(code=ReasonCode.LOST)
-            self.see(LaunchRefused(site=order.site, attempt=order.attempt, reason=lost))
+            self.see(SiteSent(site=site, message=AttemptAbsent(attempt=order.attempt)))
         elif attempt.started_at_s < 0:
             self._stop(attempt, 0.0, 0.0, SiteJobState.CANCELLED)
 
@@ -282,7 +306,7 @@ class Fleet:
             started_at_s=max(0.0, attempt.started_at_s),
             ended_at_s=self.now_s if state.ended else 0.0,
         )
-        self.see(SiteReported(site=order.site, attempts=(report,)))
+        self.see(SiteSent(site=order.site, message=Report(attempts=(report,))))
 
     def _asked_gpus(self, id_: WorkloadId) -> int:
         draft = self._scenario.arrivals[self._arrival_of[id_]].draft
@@ -292,25 +316,29 @@ class Fleet:
 
     def see(self, observation: Observation) -> None:
         self._inbox.append(observation)
-        if len(self._inbox) > 1:
+        if self._is_busy:
             return  # the loop below is already under way
+        self._is_busy = True
         while self._inbox:
-            self._carry_out(self.federation.handle(self._inbox[0], self.now_s))
-            self._inbox.popleft()
+            together = [self._inbox.popleft()]
+            while _is_of_a_round(together[0]) and self._inbox and _is_of_a_round(self._inbox[0]):
+                together.append(self._inbox.popleft())
+            self._carry_out(self.federation.handle_all(together, self.now_s))
+        self._is_busy = False
 
     def _carry_out(self, commands: list[Command]) -> None:
         for command in commands:
             match command:
                 case Wake():
                     heapq.heappush(self._wakes, command.at_s)
-                case AskSite():
-                    self._bid(command)
+                case SendTo(message=Ask() as ask):
+                    self._bid(command.site, ask)
                 case LaunchAt():
                     self._launch(command)
                 case PreemptAt():
                     self._preempt(command)
-                case CancelAt():
-                    self._cancel(command)
+                case SendTo(message=CancelOrder() as order):
+                    self._cancel(command.site, order)
                 case AnswerSubmitted():
                     self._arrival_of[command.id] = command.client
                     self._waiting_gpus += self._asked_gpus(command.id)
@@ -327,13 +355,15 @@ class Fleet:
             index = self._arrival_of[award.attempt.workload]
             self.lives[index].within_quota = award.within_quota
 
-    def _bid(self, ask: AskSite) -> None:
-        scheduler = self.sites[ask.site].scheduler
+    def _bid(self, site: SiteName, ask: Ask) -> None:
+        scheduler = self.sites[site].scheduler
         scheduler.rank(ask.victims)
         answers = scheduler.bid(
-            map(Request.bid_request, ask.requests),
-            self.now_s,
-            reserve=ask.reserve.bid_request() if ask.reserve is not None else None,
-            reserving=ask.reserving,
+            ask.requests, self.now_s, reserve=ask.reserve, reserving=ask.reserving
         )
-        self._inbox.append(BidsCame(site=ask.site, pass_id=ask.pass_id, answers=answers))
+        made = BidsMade(pass_id=ask.pass_id, answers=answers)
+        self._inbox.append(SiteSent(site=site, message=made))
+
+
+def _is_of_a_round(observation: Observation) -> bool:
+    return isinstance(observation, SiteSent) and isinstance(observation.message, BidsMade)

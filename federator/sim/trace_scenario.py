@@ -21,7 +21,11 @@ _SCRIPT: Final = pack_submission(Submission(components=((),), script=""))
 
 
 def scenario_of(trace: Trace) -> Scenario:
-    """The whole trace; its rows in order of submission."""
+    """The whole trace; its rows in order of submission.
+
+    Jobs that ask for the same are one object.
+    """
+    alike: dict[tuple[Job, ...], tuple[Job, ...]] = {}
     sites = tuple(
         SimulatedSite(name=SiteName(pool.name), nodes=nodes_of(pool)) for pool in trace.pools
     )
@@ -33,7 +37,9 @@ def scenario_of(trace: Trace) -> Scenario:
     )
     arrivals = tuple(
         Arrival(
-            at_s=trace.submit_s[row], draft=draft_of(trace, row), duration_s=trace.duration_s[row]
+            at_s=trace.submit_s[row],
+            draft=draft_of(trace, row, alike),
+            duration_s=trace.duration_s[row],
         )
         for row in trace.in_order()
     )
@@ -51,14 +57,21 @@ def timetable_of(trace: Trace, lives: Sequence[JobTrace]) -> Timetable:
     return timetable
 
 
-def draft_of(trace: Trace, row: int) -> Draft:
-    """A submission as a trace tells of it; it says no time limit."""
+def draft_of(
+    trace: Trace, row: int, alike: dict[tuple[Job, ...], tuple[Job, ...]] | None = None
+) -> Draft:
+    """A submission as a trace tells of it; it says no time limit.
+
+    ``alike``: jobs of other rows, which it shares if they are the same.
+    """
+    jobs: tuple[Job, ...] = (job_of(trace, row),)
+    jobs = jobs if alike is None else alike.setdefault(jobs, jobs)
     return Draft(
         name=trace.job_id[row],
         user=trace.user[row] or "user",
         tenant=TenantName(trace.pools[trace.pool[row]].name),
         priority=TENANT_PRIORITY,
-        jobs=(job_of(trace, row),),
+        jobs=jobs,
         submission=_SCRIPT,
         time_limit_s=inf,
         requeue=True,

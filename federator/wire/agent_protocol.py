@@ -1,7 +1,9 @@
-"""The messages between daemon and agents; ``client_protocol`` has those of users' commands.
+"""The messages between daemon and agents, in ``ToAgent`` and ``FromAgent``.
 
-They travel in frames, see ``framing``. Unknown fields are ignored, so neighbours of one release
-apart understand each other; a message that changes its meaning raises ``PROTOCOL_VERSION``.
+Those that the core makes or reads as they are, are in ``federator.model.site_message``, those of
+users' commands in ``client_protocol``. They travel in frames, see ``framing``. Unknown fields are
+ignored, so neighbours of one release apart understand each other; a message that changes its
+meaning raises ``PROTOCOL_VERSION``.
 """
 
 from __future__ import annotations
@@ -13,41 +15,28 @@ from typing import Final
 import msgspec
 
 from federator.errors import SiteUnavailable
-from federator.model.partition import PartitionSummary
-from federator.model.plan import Bid, BidRequest, JobPlan, Shrink
-from federator.model.reason import Reason, Refusal
-from federator.model.site import AttemptReport, Capacity, GpuModel, Snapshot, VictimTerms
+from federator.model.plan import JobPlan, Shrink
+from federator.model.site import AttemptReport, GpuModel, Snapshot
+from federator.model.site_message import (
+    Ask,
+    AttemptAbsent,
+    BidsMade,
+    CancelOrder,
+    LaunchAccepted,
+    LaunchDeclined,
+    Report,
+    ShrinkOrder,
+)
 from federator.model.submission import Submission
-from federator.model.workload import AttemptId, Job, Workload, WorkloadId
-from federator.wire.client_protocol import Call, Finding, Message
+from federator.model.tagged import Message
+from federator.model.workload import AttemptId, Workload
+from federator.wire.client_protocol import Call, Finding
 from federator.wire.replies import Reply
 
 PROTOCOL_VERSION: Final = 6
 
 
 # ---- daemon → agent ----
-
-
-class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a workload that a site needs to know to bid for it."""
-
-    id: int
-    tenant: str
-    user: str
-    priority: int
-    jobs: tuple[Job, ...]
-    time_limit_s: float
-    preempt_gpus: float = 0.0  # that its victims may hold, at most
-
-    def bid_request(self) -> BidRequest:
-        """The part of it that the site's scheduler needs."""
-        return BidRequest(
-            id=WorkloadId(self.id),
-            jobs=self.jobs,
-            priority=self.priority,
-            preempt_gpus=self.preempt_gpus,
-            time_limit_s=self.time_limit_s,
-        )
 
 
 class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
@@ -67,20 +56,6 @@ class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
     federation: str = ""  # its name; "": of a daemon that does not say
     log_began: int = 0
     displaces: bool = False
-
-
-class Ask(Message, frozen=True, kw_only=True, tag="ask"):
-    """``reserve``: a blocked workload for which the site keeps room, delayed by no bid.
-
-    Without it, and if ``reserving``, that is the first of the requests which finds none.
-    """
-
-    pass_id: int
-    requests: tuple[JobRequest, ...]  # in rank order; each is bid for as if those before had won
-    reserve: JobRequest | None = None
-    reserving: bool = False
-    # By workload: who of those running there may be evicted.
-    victims: dict[int, VictimTerms] = msgspec.field(default_factory=dict)
 
 
 class SnapshotAsk(Message, frozen=True, kw_only=True, tag="snapshot"):
@@ -181,14 +156,6 @@ class PreemptOrder(Message, frozen=True, kw_only=True, tag="preempt"):
     checkpoint_dir: str = ""
 
 
-class ShrinkOrder(Message, frozen=True, kw_only=True, tag="shrink"):
-    """End these components of a het job that runs; the others run on. May come again."""
-
-    attempt: AttemptId
-    user: str
-    components: tuple[int, ...]
-
-
 class TidyOrder(Message, frozen=True, kw_only=True, tag="tidy"):
     """Remove checkpoint folders below ``shared``: those of ``ended`` workloads if nothing is in
     them, those of any others if all in them was last changed before ``before_s`` (0: none).
@@ -205,15 +172,6 @@ class TidyOrder(Message, frozen=True, kw_only=True, tag="tidy"):
     before_s: float = 0.0
     keep_s: float = 0.0
     order_id: int = 0
-
-
-class CancelOrder(Message, frozen=True, kw_only=True, tag="cancel_attempt"):
-    """End an attempt, or make sure that it will never start."""
-
-    attempt: AttemptId
-    user: str
-    site_job_id: int = 0  # 0: not known; the agent looks the attempt up
-    pending_only: bool = False  # withdraw it only if it has not started
 
 
 class RecoverAsk(Message, frozen=True, kw_only=True, tag="recover"):
@@ -275,15 +233,6 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     other_log: bool = False
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """A site's word on one workload: exactly one of bid and refusal."""
-
-    id: int
-    bid: Bid | None = None
-    refusal: Refusal | None = None
-    held_back: bool = False  # worse because of the bids before it in the same message
-
-
 class SnapshotTaken(Message, frozen=True, kw_only=True, tag="snapshot_taken"):
     """Answer to a ``SnapshotAsk``; without a snapshot ``detail`` says why there is none."""
 
@@ -327,33 +276,9 @@ class RecoverDone(Message, frozen=True, kw_only=True, tag="recover_done"):
     detail: str = ""
 
 
-class BidsMade(Message, frozen=True, kw_only=True, tag="bids"):
-    pass_id: int
-    answers: tuple[Answer, ...]
-
-
-class LaunchAccepted(Message, frozen=True, kw_only=True, tag="launched"):
-    attempt: AttemptId
-    site_job_id: int
-    work_dir: str | None = None  # as of ``AttemptReport``
-
-
-class LaunchDeclined(Message, frozen=True, kw_only=True, tag="launch_declined"):
-    """The attempt does not exist at the site and never will."""
-
-    attempt: AttemptId
-    reason: Reason
-
-
 class CancelFailed(Message, frozen=True, kw_only=True, tag="cancel_failed"):
     attempt: AttemptId
     detail: str
-
-
-class AttemptAbsent(Message, frozen=True, kw_only=True, tag="absent"):
-    """The site has no such attempt, which was to end, and will refuse it from now on."""
-
-    attempt: AttemptId
 
 
 class Tidied(Message, frozen=True, kw_only=True, tag="tidied"):
@@ -363,17 +288,6 @@ class Tidied(Message, frozen=True, kw_only=True, tag="tidied"):
     user: str = ""
     removed: tuple[int, ...] = ()  # workloads whose folders are gone
     wrong: str = ""  # why others are not, that should be
-
-
-class Report(Message, frozen=True, kw_only=True, tag="report"):
-    """News of a sweep. ``complete``: every attempt that the site knows is in it."""
-
-    attempts: tuple[AttemptReport, ...]
-    gone: tuple[AttemptId, ...] = ()  # known before; the site's record has expired
-    complete: bool = False
-    capacity: Capacity | None = None  # when it has changed
-    partitions: tuple[PartitionSummary, ...] = ()  # when they have changed
-    problems: tuple[str, ...] = ()  # records of the sweep that could not be read
 
 
 class ClientCall(Message, frozen=True, kw_only=True, tag="client_call"):

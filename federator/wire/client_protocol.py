@@ -16,6 +16,7 @@ from federator.model.partition import PartitionSummary
 from federator.model.reason import Reason, Refusal
 from federator.model.score import Score
 from federator.model.submission import NodeRange, Submission
+from federator.model.tagged import Message
 from federator.wire.queue_rows import PreemptionRow, QueueRank, SetbackRow
 
 BANNER: Final = b"FEDERATOR-1\n"
@@ -24,10 +25,6 @@ MAX_CALL_BYTES: Final = 8 * 2**20  # of a user's command; a script has at most 4
 VERIFY_TAKES_S: Final = 90.0  # at most, for an agent to prove how its site is set up
 VERIFY_ANSWER_S: Final = VERIFY_TAKES_S + 30.0  # that its daemon waits: it tidies up, too
 VERIFY_CALL_S: Final = VERIFY_ANSWER_S + 15.0  # that the command line waits for the daemon
-
-
-class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """Base of all that travels."""
 
 
 # ---- users' commands → daemon (through the agent of a site, or directly on its host) ----
@@ -95,7 +92,8 @@ class ErrorReply(Message, frozen=True, kw_only=True, tag="error"):
 
     message: str  # one line, fit for the user
     kind: ErrorKind = ErrorKind.REQUEST
-    reasons: dict[str, Refusal] = {}  # by site, where sites refused
+    # By site, where sites refused.
+    reasons: dict[str, Refusal] = msgspec.field(default_factory=dict)
 
 
 class SubmitReply(Message, frozen=True, kw_only=True, tag="submitted"):

@@ -8,10 +8,10 @@ import msgspec
 
 from federator.model.plan import Bid
 from federator.model.reason import Refusal
+from federator.model.tagged import Message
 from federator.wire.client_protocol import (
     CancelReply,
     ErrorReply,
-    Message,
     QueueReply,
     SitesReply,
     SnapshotReply,

@@ -24,20 +24,15 @@ from typing import NamedTuple
 
 import msgspec
 
+from federator.model.site_message import Ask, BidsMade, LaunchAccepted, Report
 from federator.model.submission import Option, Submission
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
-    Answer,
-    Ask,
-    BidsMade,
     Hello,
-    JobRequest,
-    LaunchAccepted,
     LaunchOrder,
     Ping,
     Pong,
-    Report,
     to_agent_decoder,
 )
 from federator.wire.client_protocol import BANNER, SubmitCall, SubmitReply, frame
@@ -91,15 +86,7 @@ async def agent(site: str, folder: Path) -> None:
                     if not seen:
                         note.write(b"asked %f\n" % time.time())
                     seen = True
-                    bids = scheduler.bid(
-                        map(JobRequest.bid_request, ask.requests),
-                        time.time(),
-                        reserving=ask.reserving,
-                    )
-                    answers = tuple(
-                        Answer(id=a.id, bid=a.bid, refusal=a.refusal, held_back=a.held_back)
-                        for a in bids
-                    )
+                    answers = scheduler.bid(ask.requests, time.time(), reserving=ask.reserving)
                     send(frame(BidsMade(pass_id=ask.pass_id, answers=answers)))
                 case LaunchOrder() as order:
                     number += 1

@@ -24,6 +24,7 @@ from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.negative_cache import NegativeCache, Rights
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.sched.bid.workload_plan import place_all
+from tests.fakes.build import bid_request
 
 PARTITIONS = tuple(f"p{k}" for k in range(20))
 GPU_NODES, CPU_NODES, CPU_JOBS = 2_500, 64_000, 5_000
@@ -135,7 +136,7 @@ def gang(nodes: int, gpus: int = 8) -> Job:
 
 
 def request(k: int, *jobs: Job, preempt_gpus: float = 0.0) -> BidRequest:
-    return BidRequest(id=WorkloadId(k), jobs=jobs, priority=2, preempt_gpus=preempt_gpus)
+    return bid_request(id=WorkloadId(k), jobs=jobs, priority=2, preempt_gpus=preempt_gpus)
 
 
 def pending() -> list[BidRequest]:

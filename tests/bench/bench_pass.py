@@ -15,18 +15,16 @@ from collections import deque
 from collections.abc import Sequence
 
 from federator.model.message import (
-    AskSite,
-    BidsCame,
     LaunchAt,
-    LaunchConfirmed,
     Observation,
-    Request,
-    SiteReported,
+    SendTo,
+    SiteSent,
     SiteUp,
     SubmitAsked,
     Tick,
 )
 from federator.model.site import Node
+from federator.model.site_message import Ask, BidsMade, LaunchAccepted, Report
 from federator.model.workload import Job, SiteName
 from federator.policies.mast import Mast
 from federator.sched.bid.site_scheduler import SiteScheduler
@@ -55,27 +53,29 @@ class Fleet:
             nodes = tuple(node for r in range(RACKS) for node in _rack(name, r))
             scheduler.update(nodes, ())
             self.see(SiteUp(site=name))
-            self.see(SiteReported(site=name, complete=True, capacity=scheduler.capacity))
+            complete = Report(attempts=(), complete=True, capacity=scheduler.capacity)
+            self.see(SiteSent(site=name, message=complete))
 
     def see(self, observation: Observation) -> None:
         self._inbox.append(observation)
         while self._inbox:
             for command in self.federation.handle(self._inbox.popleft(), self._now_s):
-                if isinstance(command, AskSite):
-                    self._ask(command)
-                elif isinstance(command, LaunchAt):
-                    self._launch(command)
+                match command:
+                    case SendTo(message=Ask() as ask):
+                        self._ask(command.site, ask)
+                    case LaunchAt():
+                        self._launch(command)
 
-    def _ask(self, ask: AskSite) -> None:
-        answers = self.sites[ask.site].bid(
-            map(Request.bid_request, ask.requests), self._now_s, reserving=ask.reserving
-        )
-        self._inbox.append(BidsCame(site=ask.site, pass_id=ask.pass_id, answers=answers))
-        self.rounds += ask.site == "site0"
+    def _ask(self, site: SiteName, ask: Ask) -> None:
+        answers = self.sites[site].bid(ask.requests, self._now_s, reserving=ask.reserving)
+        made = BidsMade(pass_id=ask.pass_id, answers=answers)
+        self._inbox.append(SiteSent(site=site, message=made))
+        self.rounds += site == "site0"
 
     def _launch(self, order: LaunchAt) -> None:
         self.sites[order.site].hold(order.attempt, order.jobs)
-        self._inbox.append(LaunchConfirmed(site=order.site, attempt=order.attempt, site_job_id=1))
+        accepted = LaunchAccepted(attempt=order.attempt, site_job_id=1)
+        self._inbox.append(SiteSent(site=order.site, message=accepted))
         self.awarded += 1
 
     def submit(self, count: int, jobs: Sequence[Job]) -> None:

@@ -30,20 +30,11 @@ from federator.model.event import LogRecord, encode_event
 from federator.model.lifecycle import WorkloadState
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import AttemptReport, SiteJobState
+from federator.model.site_message import Ask, BidsMade, Report, SiteAnswer
 from federator.sched.state.ledger import Ledger
 from federator.sched.state.snapshot import taken
 from federator.store.sqlite import SqliteStore
-from federator.wire.agent_protocol import (
-    PROTOCOL_VERSION,
-    Answer,
-    Ask,
-    BidsMade,
-    Hello,
-    Ping,
-    Pong,
-    Report,
-    to_agent_decoder,
-)
+from federator.wire.agent_protocol import PROTOCOL_VERSION, Hello, Ping, Pong, to_agent_decoder
 from federator.wire.client_protocol import BANNER, frame
 from federator.wire.framing import read_frame
 from tests.fakes.long_log import SITES, long_log
@@ -85,7 +76,7 @@ async def agent(site: str, folder: Path) -> None:
             case Ping():
                 send(frame(Pong()))
             case Ask() as ask:
-                answers = tuple(Answer(id=r.id, refusal=_FULL) for r in ask.requests)
+                answers = tuple(SiteAnswer(id=r.id, refusal=_FULL) for r in ask.requests)
                 send(frame(BidsMade(pass_id=ask.pass_id, answers=answers)))
                 asked = folder / f"{site}.asked"
                 asked.with_suffix(".new").write_text(repr(time.time()))

@@ -46,6 +46,7 @@ from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.slurm.parse_jobs import SQUEUE_FORMAT, parse_jobs, parse_layouts
 from federator.slurm.parse_nodes import parse_nodes, parse_topology
 from federator.testbed.archive import ArchivedFile, pack
+from tests.fakes.build import bid_request
 
 CONTAINER: Final = "federator-bench-slurmctld"
 IMAGE: Final = "federator-site:bookworm"  # Slurm 22.05; what follows in the tag is a digest
@@ -163,7 +164,7 @@ class Asked:
             partitions=(self.partition,),
         )
         budget = inf if self.preempting else 0.0
-        return BidRequest(id=WorkloadId(1), jobs=(job,), priority=2, preempt_gpus=budget)
+        return bid_request(id=WorkloadId(1), jobs=(job,), priority=2, preempt_gpus=budget)
 
 
 REQUESTS: Final = (

@@ -14,32 +14,30 @@ from federator.agent.base import CheckpointStatus, SiteDriver
 from federator.agent.config import AgentConfig
 from federator.agent.core import AgentCore
 from federator.agent.effects import AgentEffect
-from federator.agent.handshake import await_welcome
 from federator.agent.journal import Journal
 from federator.agent.memory import AgentMemory
 from federator.agent.observations import Done, Now
 from federator.agent.order_archive import OrderArchive
+from federator.agent.services.handshake import await_welcome
 from federator.agent.shell import Agent
 from federator.agent.spool import Spool
 from federator.errors import SiteRefused
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.faults.slurm import SimulatedSlurm
-from federator.model.workload import AttemptId
+from federator.model.site_message import Ask, CancelOrder, Report
+from federator.model.tagged import Message
+from federator.model.workload import AttemptId, WorkloadId
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
-    Ask,
-    CancelOrder,
-    JobRequest,
     LaunchOrder,
     Ping,
     PreemptOrder,
-    Report,
     Welcome,
     from_agent_decoder,
 )
-from federator.wire.client_protocol import BANNER, Message, frame
-from tests.fakes.build import attempt, gang, plan_on, rack, submission
+from federator.wire.client_protocol import BANNER, frame
+from tests.fakes.build import attempt, bid_request, gang, plan_on, rack, submission
 from tests.fakes.slurm import SimulatedSite
 
 _M = TypeVar("_M", bound=Message)
@@ -174,9 +172,7 @@ def cancel(number: int = 0, job_id: int = 0, pending_only: bool = False) -> Canc
 
 def ask(pass_id: int, *nodes: int) -> Ask:
     requests = tuple(
-        JobRequest(
-            id=k, tenant="vision", user="ada", priority=3, jobs=(gang(n),), time_limit_s=60.0
-        )
+        bid_request(id=WorkloadId(k), jobs=(gang(n),), priority=3, time_limit_s=60.0)
         for k, n in enumerate(nodes)
     )
     return Ask(pass_id=pass_id, requests=requests)

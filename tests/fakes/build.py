@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import inf
 
 from federator.model.event import Draft
-from federator.model.plan import JobPlan
+from federator.model.plan import BidRequest, JobPlan
 from federator.model.site import Node, NodeShare
 from federator.model.submission import Submission, pack_submission
-from federator.model.tenant import Allowance, Tenant
+from federator.model.tenant import LOWEST_PRIORITY, Allowance, Tenant
 from federator.model.workload import (
     FIRST_WORKLOAD_ID,
     AttemptId,
@@ -114,6 +114,26 @@ def workload(
         asked_priority=asked_priority,
         nice=nice,
         time_limit_s=inf,
+    )
+
+
+def bid_request(
+    *,
+    id: WorkloadId,
+    jobs: tuple[Job, ...],
+    priority: int = LOWEST_PRIORITY,
+    preempt_gpus: float = 0.0,
+    time_limit_s: float = inf,
+) -> BidRequest:
+    """A request of somebody, which may evict nobody."""
+    return BidRequest(
+        id=id,
+        tenant="vision",
+        user="ada",
+        priority=priority,
+        jobs=jobs,
+        time_limit_s=time_limit_s,
+        preempt_gpus=preempt_gpus,
     )
 
 

@@ -30,6 +30,8 @@ DERIVED: Final[Attributes] = {
     (Lane, "within"): "as ``heads``",
     (Lane, "_head"): "the same workloads may begin at another place of the arrays",
     (Lane, "version"): "tells an open pass that positions moved; no pass is open after a restart",
+    (SaveTimes, "version"): "as of ``Holdings``",
+    (Ledger, "_watches"): "of readers in the same process",
     (Holdings, "version"): "tells that something has changed, within one process",
     (Ledger, "_key_of_id"): "``id_of_key`` the other way round, made when it is asked for",
     (Ledger, "tail"): "says how long the log is, not what is in it",

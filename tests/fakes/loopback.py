@@ -8,10 +8,12 @@ checked after every event.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Final
+from typing import Final, TypeVar
+
+from msgspec import structs
 
 from federator.agent.base import federated_and_local
 from federator.agent.requeue_causes import RequeueCauses
@@ -27,31 +29,38 @@ from federator.model.message import (
     AnswerSubmitted,
     AnswerTested,
     AskAbout,
-    AskSite,
-    BidsCame,
     CancelAsked,
-    CancelAt,
     Command,
     LaunchAt,
-    LaunchConfirmed,
-    LaunchRefused,
     Note,
     Observation,
     PreemptAt,
     Record,
-    Request,
-    ShrinkAt,
-    SiteAnswer,
+    SendTo,
     SiteDown,
-    SiteReported,
+    SiteSent,
     SiteUp,
     SubmitAsked,
     Tick,
     Wake,
 )
 from federator.model.partition import PartitionSummary
+from federator.model.plan import BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import AttemptReport, Capacity, Leave, Node, SiteJobState, VictimTerms
+from federator.model.site_message import (
+    Ask,
+    AttemptAbsent,
+    BidsMade,
+    CancelOrder,
+    LaunchAccepted,
+    LaunchDeclined,
+    Report,
+    ShrinkOrder,
+    SiteAnswer,
+    SiteNews,
+)
+from federator.model.tagged import Message
 from federator.model.tenant import LOWEST_PRIORITY, Tenancy, Tenant
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.policies.fifo import Fifo
@@ -62,12 +71,20 @@ from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
 from federator.sched.state.snapshot import taken
 
+_M = TypeVar("_M", bound=Message)
+
 LATENCY_S: Final = 0.01
 POLL_S: Final = 10.0
 LIVELOCK: Final = 5_000  # events at one instant
 
 Answer = AnswerSubmitted | AnswerRefused | AnswerKeyUsed | AnswerTested | AnswerCancelled
-SiteCommand = AskSite | LaunchAt | CancelAt | PreemptAt | ShrinkAt | AskAbout
+SiteCommand = SendTo | LaunchAt | PreemptAt | AskAbout
+
+
+def sent(commands: Iterable[Command], kind: type[_M]) -> list[tuple[SiteName, _M]]:
+    """The messages of a kind that are to be sent, each with its site."""
+    messages = ((c.site, c.message) for c in commands if isinstance(c, SendTo))
+    return [(site, message) for site, message in messages if isinstance(message, kind)]
 
 
 class LoopbackAgent:
@@ -102,7 +119,7 @@ class LoopbackAgent:
         self.confirmed_dir: str | None = ""  # where its jobs work, as told by an answer
         self.reported_dir: str | None = None  # and by reports
 
-    def sweep(self) -> SiteReported:
+    def sweep(self) -> Report:
         """Look at Slurm; the first report is complete."""
         nodes = self._slurm.nodes()
         reports = (replace(r, work_dir=self.reported_dir) for r in self._slurm.reports())
@@ -117,8 +134,7 @@ class LoopbackAgent:
         self._told, self._told_shape = known, shape
         old = told or {}
         gone = (a for a, r in old.items() if a not in known and not r.state.ended)
-        return SiteReported(
-            site=self._site,
+        return Report(
             attempts=tuple(r for a, r in known.items() if old.get(a) != r),
             gone=tuple(gone),
             complete=told is None,
@@ -134,45 +150,39 @@ class LoopbackAgent:
         lowest = VictimTerms(priority=LOWEST_PRIORITY)
         return {report.attempt.workload: lowest for report in self._slurm.reports()}
 
-    def do(self, command: SiteCommand) -> list[Observation]:
+    def do(self, command: SiteCommand) -> list[SiteNews]:
         match command:
-            case AskSite():
+            case SendTo(message=Ask() as ask):
                 swept = self.sweep()  # bids are made on what is true now
-                self._scheduler.rank(self._anybody() if self._lies else command.victims)
-                asked = [r for r in command.requests if r.workload.user not in self.strangers]
+                self._scheduler.rank(self._anybody() if self._lies else ask.victims)
+                asked = [r for r in ask.requests if r.user not in self.strangers]
                 answers = self._scheduler.bid(
-                    map(Request.bid_request, asked),
+                    asked,
                     self._clock(),
-                    reserve=command.reserve.bid_request() if command.reserve else None,
-                    reserving=command.reserving,
+                    reserve=ask.reserve,
+                    reserving=ask.reserving,
                 )
-                answers = (*answers, *self._of_strangers(command.requests))
-                came = BidsCame(site=self._site, pass_id=command.pass_id, answers=answers)
-                return [swept, came]
+                answers = (*answers, *self._of_strangers(ask.requests))
+                return [swept, BidsMade(pass_id=ask.pass_id, answers=answers)]
             case LaunchAt():
                 return [self._launch(command)]
-            case CancelAt():
-                return self._cancel(command)
+            case SendTo(message=CancelOrder() as order):
+                return self._cancel(order)
             case PreemptAt() if self._slurm.jobs.get(command.site_job_id) is None:
-                absent = Reason(code=ReasonCode.LOST)
-                return [LaunchRefused(site=self._site, attempt=command.attempt, reason=absent)]
-            case PreemptAt() | ShrinkAt():
+                return [AttemptAbsent(attempt=command.attempt)]
+            case PreemptAt() | SendTo():
                 return []  # ``Loopback`` ends the job when it has saved
             case AskAbout():  # it knows of no ending that Slurm does not show
                 known = {report.attempt for report in self._slurm.reports()}
                 gone = tuple(a for a in command.attempts if a not in known)
-                return [SiteReported(site=self._site, gone=gone)]
+                return [Report(attempts=(), gone=gone)]
 
-    def _of_strangers(self, requests: Sequence[Request]) -> list[SiteAnswer]:
+    def _of_strangers(self, requests: Sequence[BidRequest]) -> list[SiteAnswer]:
         reason = Reason(code=ReasonCode.UNKNOWN_USER)
         no = Refusal(kind=RefusalKind.REJECT, reasons=(reason,))
-        return [
-            SiteAnswer(id=r.workload.id, refusal=no)
-            for r in requests
-            if r.workload.user in self.strangers
-        ]
+        return [SiteAnswer(id=r.id, refusal=no) for r in requests if r.user in self.strangers]
 
-    def _launch(self, order: LaunchAt) -> Observation:
+    def _launch(self, order: LaunchAt) -> SiteNews:
         attempt = order.attempt
         ends_by_s = self._clock() + order.workload.time_limit_s
         if attempt not in self._marks:
@@ -181,7 +191,7 @@ class LoopbackAgent:
                 obstacle = Reason(code=self.refuses_as, detail="sbatch said no")
             if obstacle is not None:
                 self._marks[attempt] = 0
-                return LaunchRefused(site=self._site, attempt=attempt, reason=obstacle)
+                return LaunchDeclined(attempt=attempt, reason=obstacle)
             self._hold(order, ends_by_s)
             user = order.workload.user
             limit_s = order.workload.time_limit_s
@@ -191,15 +201,13 @@ class LoopbackAgent:
         job_id = self._marks[attempt]
         if not job_id:
             reason = Reason(code=ReasonCode.LAUNCH_REFUSED, detail="given up before")
-            return LaunchRefused(site=self._site, attempt=attempt, reason=reason)
-        return LaunchConfirmed(
-            site=self._site, attempt=attempt, site_job_id=job_id, work_dir=self.confirmed_dir
-        )
+            return LaunchDeclined(attempt=attempt, reason=reason)
+        return LaunchAccepted(attempt=attempt, site_job_id=job_id, work_dir=self.confirmed_dir)
 
     def _hold(self, order: LaunchAt, ends_by_s: float) -> None:
         self._scheduler.hold(order.attempt, order.jobs, ends_by_s, order.victims, order.shrinks)
 
-    def _cancel(self, order: CancelAt) -> list[Observation]:
+    def _cancel(self, order: CancelOrder) -> list[SiteNews]:
         job_id = order.site_job_id or self._marks.get(order.attempt, 0)
         try:
             if job_id and self._slurm.cancel(job_id, pending_only=order.pending_only):
@@ -208,8 +216,7 @@ class LoopbackAgent:
             return []  # the agent says CancelFailed, which the daemon only logs
         self._marks[order.attempt] = 0
         self._scheduler.release(order.attempt)
-        absent = Reason(code=ReasonCode.LOST)
-        return [LaunchRefused(site=self._site, attempt=order.attempt, reason=absent)]
+        return [AttemptAbsent(attempt=order.attempt)]
 
     def _waits(self, attempt: AttemptId) -> bool:
         """The attempt is in Slurm's queue, so its nodes do not show it yet."""
@@ -268,7 +275,7 @@ class Loopback:
         self._seq = 0
         self._wakes: set[float] = set()
         self._clients = 0
-        self._last_report: dict[SiteName, SiteReported] = {}
+        self._last_report: dict[SiteName, Report] = {}
         self.shared_nodes = False  # True once local users or broken nodes may be in the way
         self.federation = self.new_federation()
         self._begin()
@@ -392,7 +399,7 @@ class Loopback:
         found = self.sites[name]
         report, agent = self._last_report.get(name), found.agent
         if report is not None and agent is not None:
-            again = replace(report, complete=False)
+            again = structs.replace(report, complete=False)
             self._later(after_s, lambda: self._from_site(name, agent, again))
 
     # ---- time ----
@@ -459,7 +466,7 @@ class Loopback:
                     self._wake(max(self.clock.now_s, command.at_s))
                 case Note():
                     pass
-                case AskSite() | LaunchAt() | CancelAt() | PreemptAt() | ShrinkAt() | AskAbout():
+                case SendTo() | LaunchAt() | PreemptAt() | AskAbout():
                     self._to_site(command)
                 case _:
                     self.answers[command.client] = command
@@ -478,14 +485,16 @@ class Loopback:
 
     def _arrive(self, command: SiteCommand, agent: LoopbackAgent) -> None:
         if self.sites[command.site].agent is agent:
-            for observation in agent.do(command):
-                self._send(command.site, agent, observation)
-            if isinstance(command, PreemptAt):
-                self._let_go(command)
-            if isinstance(command, ShrinkAt):
-                self._take_jobs(command)
-            if not isinstance(command, AskSite):
-                self._report(command.site, agent)
+            for message in agent.do(command):
+                self._send(command.site, agent, message)
+            match command:
+                case PreemptAt():
+                    self._let_go(command)
+                case SendTo(message=ShrinkOrder() as order):
+                    self._take_jobs(command.site, order)
+                case SendTo(message=Ask()):
+                    return
+            self._report(command.site, agent)
 
     def _let_go(self, order: PreemptAt) -> None:
         """The job saves for a while and goes, at its deadline in any case; orders may repeat."""
@@ -508,15 +517,14 @@ class Loopback:
             self._leaving.add(order.attempt)
             self._later(wait_s, go)
 
-    def _take_jobs(self, order: ShrinkAt) -> None:
+    def _take_jobs(self, name: SiteName, order: ShrinkOrder) -> None:
         """Its optional jobs are gone when Slurm has killed them."""
-        slurm = self.sites[order.site].slurm
+        site = self.sites[name]
 
         def go() -> None:
-            slurm.cancel_components(order.site_job_id, order.components)
-            agent = self.sites[order.site].agent
-            if agent is not None:
-                self._report(order.site, agent)
+            site.slurm.cancel_components(site.marks[order.attempt], order.components)
+            if site.agent is not None:
+                self._report(name, site.agent)
 
         self._later(min(self.save_s, self.kill_wait_s), go)
 
@@ -534,12 +542,12 @@ class Loopback:
 
         return poll
 
-    def _send(self, site: SiteName, agent: LoopbackAgent, observation: Observation) -> None:
-        self._later(LATENCY_S, lambda: self._from_site(site, agent, observation))
+    def _send(self, site: SiteName, agent: LoopbackAgent, message: SiteNews) -> None:
+        self._later(LATENCY_S, lambda: self._from_site(site, agent, message))
 
-    def _from_site(self, site: SiteName, agent: LoopbackAgent, observation: Observation) -> None:
+    def _from_site(self, site: SiteName, agent: LoopbackAgent, message: SiteNews) -> None:
         if self.sites[site].agent is agent:
-            self.observe(observation)
+            self.observe(SiteSent(site=site, message=message))
 
     def _job_started(self, job: SimulatedJob) -> None:
         site = next(
@@ -565,7 +573,7 @@ class Loopback:
         """It goes; what it has done by then needs not be done again, unless it was killed."""
         if killed:
             job.leave = Leave(told_at_s=told_at_s, forced=True)
-            slurm.kill(job.attempt)
+            slurm.end(job.attempt, SiteJobState.FAILED, signal=9)
             return
         job.leave = Leave(told_at_s=told_at_s, saved_at_s=self.clock.now_s)
         slurm.end(job.attempt, SiteJobState.CANCELLED)

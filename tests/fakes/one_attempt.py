@@ -54,19 +54,16 @@ from federator.agent.observations import (
 )
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport, NodeShare, SiteJobState
+from federator.model.site_message import AttemptAbsent, CancelOrder, LaunchAccepted, LaunchDeclined
+from federator.model.tagged import Message
 from federator.model.workload import AttemptId
 from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
-    AttemptAbsent,
-    CancelOrder,
-    LaunchAccepted,
-    LaunchDeclined,
     LaunchOrder,
     PreemptOrder,
     RecoverAsk,
     Welcome,
 )
-from federator.wire.client_protocol import Message
 from tests.fakes.build import attempt, plan_on, rack, submission
 
 ATTEMPT: Final = attempt()

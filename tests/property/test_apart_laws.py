@@ -9,7 +9,7 @@ from itertools import combinations, permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federator.model.plan import Bid, BidRequest, JobPlan
+from federator.model.plan import Bid, JobPlan
 from federator.model.score import Score
 from federator.model.site import Node, RunningJob
 from federator.model.workload import Job, WorkloadId
@@ -22,6 +22,7 @@ from federator.sched.bid.site_scheduler import SiteScheduler, capacity_of
 from federator.sched.bid.workload_plan import never_fits, place_all
 from federator.sched.passes.bid_validation import plan_contradiction
 from federator.sim.site_state import shares_of
+from tests.fakes.build import bid_request
 from tests.property.test_placement_laws import jobs, nodes, usable
 from tests.property.test_preemption_laws import NOW_S, sites
 
@@ -63,7 +64,7 @@ def test_nor_where_others_are_evicted_for_them(
     scheduler = SiteScheduler(("gpu",))
     scheduler.update(site, (), running=running)
     asked = [
-        BidRequest(id=WorkloadId(k), jobs=tuple(w), priority=priority, preempt_gpus=100.0)
+        bid_request(id=WorkloadId(k), jobs=tuple(w), priority=priority, preempt_gpus=100.0)
         for k, w in enumerate(queue)
     ]
     for request, answer in zip(asked, scheduler.bid(asked, NOW_S, reserving=True), strict=True):

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from federator.agent.spool import TIDY_S
 from federator.agent.spool_folder import TICKET_LASTS_S
 from federator.model.site import SiteJobState
+from federator.model.site_message import CancelOrder
 from federator.model.workload import AttemptId
-from federator.wire.agent_protocol import CancelOrder, LaunchOrder
+from federator.wire.agent_protocol import LaunchOrder
 from tests.fakes.agent import Daemon
 from tests.fakes.build import attempt, plan_on, submission
 

@@ -20,7 +20,7 @@ from federator.sched.bid.placement import Placed, place_job
 from federator.sched.bid.score import locality_cost
 from federator.sched.bid.site_scheduler import SiteScheduler, capacity_of
 from federator.sched.bid.workload_plan import never_fits, place_all
-from tests.fakes.build import attempt
+from tests.fakes.build import attempt, bid_request
 
 GRES = ((("nic", 2),), counted([("nic", "mlx5", 2), ("nic", "efa", 1)]))
 """Of nodes."""
@@ -95,7 +95,7 @@ def jobs(draw: st.DrawFn) -> Job:
 
 
 def requests(queue: Sequence[Sequence[Job]]) -> list[BidRequest]:
-    return [BidRequest(id=WorkloadId(k), jobs=tuple(w)) for k, w in enumerate(queue)]
+    return [bid_request(id=WorkloadId(k), jobs=tuple(w)) for k, w in enumerate(queue)]
 
 
 def place(job: Job, site: Sequence[Node]) -> Placed | None:
@@ -307,7 +307,7 @@ def test_the_bids_of_one_list_never_count_anything_twice(
     queue: list[list[Job]], site: tuple[Node, ...]
 ) -> None:
     answers = scheduler(site).bid(
-        BidRequest(id=WorkloadId(k), jobs=tuple(w)) for k, w in enumerate(queue)
+        bid_request(id=WorkloadId(k), jobs=tuple(w)) for k, w in enumerate(queue)
     )
     plans = [plan for a in answers if a.bid is not None for plan in a.bid.jobs]
     free = {n.name: FreeNode.of(n) for n in site}
@@ -320,7 +320,7 @@ def test_a_bid_stays_valid_when_earlier_ones_of_its_list_lose(
     queue: list[list[Job]], site: tuple[Node, ...], lost: set[int]
 ) -> None:
     answers = scheduler(site).bid(
-        BidRequest(id=WorkloadId(k), jobs=tuple(w)) for k, w in enumerate(queue)
+        bid_request(id=WorkloadId(k), jobs=tuple(w)) for k, w in enumerate(queue)
     )
     late = scheduler(site)
     for k, answer in enumerate(answers):
@@ -348,7 +348,7 @@ def test_what_never_fits_is_never_placed_whatever_is_free(
 def test_what_is_placed_now_is_never_rejected_for_ever(
     workload: list[Job], site: tuple[Node, ...]
 ) -> None:
-    (answer,) = scheduler(site).bid([BidRequest(id=WorkloadId(1), jobs=tuple(workload))])
+    (answer,) = scheduler(site).bid([bid_request(id=WorkloadId(1), jobs=tuple(workload))])
     if answer.bid is not None:
         assert never_fits(workload, FreeCapacity(capacity_of(site).nodes), ("gpu",)) is None
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federator.model.plan import Bid, BidRequest
+from federator.model.plan import Bid
 from federator.model.site import Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
 from federator.sched.bid import preemption
 from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.sched.bid.workload_plan import place_all
-from tests.fakes.build import rack
+from tests.fakes.build import bid_request, rack
 from tests.property.test_placement_laws import jobs
 
 PARTITIONS = ("gpu",)
@@ -116,7 +116,7 @@ def fits(wanted: Job, site: Sequence[Node]) -> bool:
 
 def ask(site: SiteScheduler, *wanted: Job, priority: int, budget: float = inf) -> list[Bid | None]:
     requests = [
-        BidRequest(id=WorkloadId(k), jobs=(job,), priority=priority, preempt_gpus=budget)
+        bid_request(id=WorkloadId(k), jobs=(job,), priority=priority, preempt_gpus=budget)
         for k, job in enumerate(wanted)
     ]
     return [answer.bid for answer in site.bid(requests, NOW_S)]

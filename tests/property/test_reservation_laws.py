@@ -9,13 +9,14 @@ from math import inf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federator.model.message import SiteAnswer
-from federator.model.plan import Bid, BidRequest
+from federator.model.plan import Bid
 from federator.model.site import Node, NodeShare, RunningJob
+from federator.model.site_message import SiteAnswer
 from federator.model.workload import Job, WorkloadId
 from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.sched.bid.workload_plan import place_all
+from tests.fakes.build import bid_request
 
 SOME = settings(max_examples=250, deadline=None)
 NOW_S = 1_000.0
@@ -93,7 +94,7 @@ def fits(job: Job, room: FreeCapacity) -> bool:
 def test_what_is_promised_holds_and_nothing_earlier_could_be_promised(
     state: State, job: Job
 ) -> None:
-    (answer,) = scheduler(state).bid([BidRequest(id=WorkloadId(1), jobs=(job,))], NOW_S)
+    (answer,) = scheduler(state).bid([bid_request(id=WorkloadId(1), jobs=(job,))], NOW_S)
     if answer.refusal is None or answer.refusal.kind.value == "reject":
         return
     ends = sorted({j.ends_by_s for j in state[1] if j.ends_by_s < inf})
@@ -121,7 +122,7 @@ def test_no_bid_delays_the_workload_that_room_is_kept_for(
 ) -> None:
     """Whichever of the bids are taken, and however long they run within their time limits."""
     requests = [
-        BidRequest(
+        bid_request(
             id=WorkloadId(101 + k),
             jobs=(job,),
             time_limit_s=limit_s,
@@ -130,7 +131,7 @@ def test_no_bid_delays_the_workload_that_room_is_kept_for(
         )
         for k, (job, limit_s, budget) in enumerate(others)
     ]
-    requests.insert(before, BidRequest(id=WorkloadId(100), jobs=(blocked,), priority=1))
+    requests.insert(before, bid_request(id=WorkloadId(100), jobs=(blocked,), priority=1))
     rest = list(scheduler(state).bid(requests, NOW_S, reserving=True))
     first = next(answer for answer in rest if answer.id == 100)
     if any(a.refusal is not None and a.refusal.kind.value == "wait" for a in rest[:before]):
@@ -152,10 +153,10 @@ def test_who_is_refused_for_a_reservation_would_else_have_a_place(
     state: State, blocked: Job, others: list[tuple[Job, float]]
 ) -> None:
     requests = [
-        BidRequest(id=WorkloadId(101 + k), jobs=(job,), time_limit_s=limit_s)
+        bid_request(id=WorkloadId(101 + k), jobs=(job,), time_limit_s=limit_s)
         for k, (job, limit_s) in enumerate(others)
     ]
-    reserve = BidRequest(id=WorkloadId(100), jobs=(blocked,))
+    reserve = bid_request(id=WorkloadId(100), jobs=(blocked,))
     fenced = scheduler(state).bid(requests, NOW_S, reserve=reserve)
     for k, answer in enumerate(fenced):
         asked_before = others[k][0] in [job for job, _ in others[:k]]  # answered as it was then

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from federator.errors import InvalidRequest
 from federator.model.site import AttemptReport, SiteJobState
+from federator.model.site_message import Ask, Report
 from federator.model.submission import Option, Submission
 from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
-from federator.model.workload import AttemptId
+from federator.model.workload import AttemptId, WorkloadId
 from federator.slurm.options.interpret import interpret
 from federator.slurm.options.option_table import ALIASES, OPTIONS, OWN, Arity, Treatment
 from federator.slurm.options.options import (
@@ -27,8 +28,8 @@ from federator.slurm.options.options import (
     words_of,
 )
 from federator.slurm.render import without_directives
-from federator.wire.agent_protocol import Ask, JobRequest, Report
 from federator.wire.client_protocol import QueueReply, QueueRow, SubmitCall, frame
+from tests.fakes.build import bid_request
 
 NAMES = sorted(OPTIONS)
 VALUES = st.text(max_size=12)
@@ -167,9 +168,7 @@ def test_amounts_that_are_accepted_can_be_encoded(values: dict[str, str]) -> Non
     component = tuple(Option(name=name, value=value) for name, value in values.items())
     with suppress(InvalidRequest):
         found = interpret(Submission(components=(component,), script="#!/bin/sh\n"))
-        request = JobRequest(
-            id=1, tenant="t", user="u", priority=1, jobs=found.jobs, time_limit_s=found.time_limit_s
-        )
+        request = bid_request(id=WorkloadId(1), jobs=found.jobs, time_limit_s=found.time_limit_s)
         row = QueueRow(
             id=1,
             name="n",

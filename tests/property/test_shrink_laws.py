@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from federator.model.event import Awarded, Changed
 from federator.model.lifecycle import AT_SITE, WorkloadEvent, WorkloadState
-from federator.model.plan import Bid, BidRequest
+from federator.model.plan import Bid
 from federator.model.site import Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
 from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.sched.bid.workload_plan import place_all
 from federator.sched.passes.eviction import spared_jobs_yet, spared_yet
-from tests.fakes.build import draft, gang, rack
+from tests.fakes.build import bid_request, draft, gang, rack
 from tests.fakes.loopback import Loopback
 from tests.property.test_federation_laws import CALM, FAULTS, HISTORIES, Act, acts, fresh, play
 from tests.property.test_placement_laws import jobs
@@ -86,7 +86,7 @@ def ask(site: Site, *wanted: Job, priority: int = 1, budget: float = inf) -> lis
     found = SiteScheduler(PARTITIONS)
     found.update(site[0], (), running=site[1])
     requests = [
-        BidRequest(id=WorkloadId(k), jobs=(job,), priority=priority, preempt_gpus=budget)
+        bid_request(id=WorkloadId(k), jobs=(job,), priority=priority, preempt_gpus=budget)
         for k, job in enumerate(wanted)
     ]
     return [answer.bid for answer in found.bid(requests, NOW_S)]
@@ -158,7 +158,7 @@ def test_bidding_changes_nothing(site: Site, wanted: list[Job]) -> None:
     found = SiteScheduler(PARTITIONS)
     found.update(site[0], (), running=site[1])
     requests = [
-        BidRequest(id=WorkloadId(k), jobs=(job,), priority=1, preempt_gpus=inf)
+        bid_request(id=WorkloadId(k), jobs=(job,), priority=1, preempt_gpus=inf)
         for k, job in enumerate(wanted)
     ]
     first = found.bid(requests, NOW_S)

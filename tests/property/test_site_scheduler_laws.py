@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federator.model.plan import Bid, BidRequest
+from federator.model.plan import Bid
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import Node, NodeState
 from federator.model.workload import Job, WorkloadId
@@ -15,7 +15,7 @@ from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.negative_cache import NegativeCache, Rights
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.sched.bid.workload_plan import place_all
-from tests.fakes.build import attempt
+from tests.fakes.build import attempt, bid_request
 from tests.property.test_placement_laws import jobs, nodes
 
 PARTITIONS = ("gpu",)
@@ -28,7 +28,7 @@ def fits(wanted: tuple[Job, ...], site: tuple[Node, ...]) -> bool:
 
 
 def plans(scheduler: SiteScheduler, wanted: list[Job]) -> list[Bid | None]:
-    requests = [BidRequest(id=WorkloadId(k), jobs=(job,)) for k, job in enumerate(wanted)]
+    requests = [bid_request(id=WorkloadId(k), jobs=(job,)) for k, job in enumerate(wanted)]
     return [answer.bid for answer in scheduler.bid(requests)]
 
 

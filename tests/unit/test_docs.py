@@ -12,13 +12,14 @@ import pytest
 from pydantic import BaseModel
 
 from federator import config
-from federator.agent.attempt import ATTEMPT_TRANSITIONS, AttemptState
+from federator.agent.attempt_table import ATTEMPT_TRANSITIONS, AttemptState
 from federator.cli.main import COMMANDS
 from federator.daemon.transition_log import ENDED, event_name
 from federator.model.event import LogRecord
 from federator.model.lifecycle import TERMINAL, TRANSITIONS, WorkloadEvent
 from federator.model.message import Command, Observation
 from federator.model.reason import ReasonCode
+from federator.model.site_message import SiteNews, SiteOrder
 from federator.testbed.layout import REPOSITORY
 from federator.wire.agent_protocol import PROTOCOL_VERSION
 
@@ -134,14 +135,20 @@ def _explained_events(section: str) -> set[str]:
     return {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
 
 
-CORE = {"Observation": Observation, "Command": Command, "LogRecord": LogRecord}
+CORE = {
+    "Observation": ("observation", Observation),
+    "SiteNews": ("message", SiteNews),
+    "Command": ("command", Command),
+    "SiteOrder": ("message", SiteOrder),
+    "LogRecord": ("event", LogRecord),
+}
 
 
 def core_table(union: str) -> str:
     """One row for each member of a union: its name, and the first line of its docstring."""
-    heading = {"Observation": "observation", "Command": "command", "LogRecord": "event"}[union]
+    heading, members = CORE[union]
     rows = [f"| {heading} | |", "|---|---|"]
-    for member in get_args(CORE[union]):
+    for member in get_args(members):
         first, _, _ = (member.__doc__ or "").partition("\n")
         rows.append(f"| `{member.__name__}` | {first.rstrip('.').replace('``', '`')} |")
     return "\n".join(rows) + "\n"

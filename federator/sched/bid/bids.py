@@ -9,12 +9,20 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from federator.model.message import SiteAnswer
 from federator.model.plan import Bid, BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.score import Score
+from federator.model.site_message import SiteAnswer
 from federator.model.workload import MAX_AMOUNT, Job
 from federator.sched.bid.alternatives import alternatives
+from federator.sched.bid.answer_memory import (
+    SITE,
+    AnswerMemory,
+    KnownBid,
+    KnownRefusal,
+    Question,
+    Told,
+)
 from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.negative_cache import NOBODY, NegativeCache, Rights, as_for
 from federator.sched.bid.preemption import Claim, plan_with_victims, redo, undo
@@ -27,21 +35,19 @@ EXPLAINED: Final = 16  # refusals that say what would start instead
 RETRIED: Final = 16  # bids for which it is found out whether earlier ones stood in their way
 _AS_GOOD: Final = 1 + Score._fields.index("locality_cost")  # terms that a hold may spoil
 
-NeverFits = Callable[[tuple[Job, ...]], Refusal | None]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Premises:
     """The site as it is when a message comes.
 
-    ``never_fits`` refuses what not even the empty site could hold; ``endings`` tells what comes
-    free when, and is asked only when it is needed.
+    ``memory`` has what was answered since something changed; ``endings`` tells what comes free
+    when, and is asked only when it is needed.
     """
 
     room: FreeCapacity
     partitions: Sequence[str]  # those the federation may use
     occupants: Occupants
-    never_fits: NeverFits
+    memory: AnswerMemory
     endings: Callable[[], Sequence[Ending]]
 
 
@@ -60,34 +66,89 @@ class Bidding:
         self._room = site.room
         self._partitions = site.partitions
         self._occupants = site.occupants
-        self._never_fits = site.never_fits
+        self._memory = site.memory
         self._endings = site.endings
         self._now_s = now_s
         self._reserving = reserving
         self._reservation: Reservation | None = None
         self._failed: NegativeCache[Refusal] = NegativeCache()
         self._fenced_off: NegativeCache[Refusal] = NegativeCache()
-        self._made: list[Bid] = []
-        self._made_end: list[Ending] = []  # of those with a time limit
+        self._state: int | None = SITE  # None: one that never comes again
+        self._made: list[Bid] = []  # taken from the room
+        self._remembered: list[Bid] = []  # made after those, and not taken yet
+        self._made_end: list[tuple[float, Bid]] = []  # of those with a time limit
         self._least_gpus_held = MAX_AMOUNT  # of the nodes of these bids
         self._starts_computed = self._explained = self._retried = 0
 
     def reserve_for(self, asked: BidRequest) -> None:
         """Keep room for a workload that found none at any site."""
         self._reserving = False
-        if self._never_fits(asked.jobs) is None:
+        if self._memory.never(self._memory.number_of(asked.jobs), asked.jobs) is None:
             self._reservation = self._reserve(asked)
 
     def answer(self, asked: BidRequest) -> SiteAnswer:
-        never = self._never_fits(asked.jobs)
+        memory = self._memory
+        number = memory.number_of(asked.jobs)
+        never = memory.never(number, asked.jobs)
         if never is not None:
             return SiteAnswer(id=asked.id, refusal=never)
-        rights = Rights(asked.priority, asked.preempt_gpus) if asked.preempt_gpus else NOBODY
         late = (
             self._reservation is not None
             and self._reservation.id != asked.id
             and self._reservation.concerns(self._now_s, asked.time_limit_s)
         )
+        question = None
+        if self._state is not None and not late:
+            question = (self._state, number, asked.time_limit_s)
+            known = memory.get(question)
+            if isinstance(known, KnownBid):
+                return self._bid_again(asked, known)
+            if known is not None and not asked.preempt_gpus:
+                said = self._said_again(known)
+                if said is not None:
+                    return SiteAnswer(id=asked.id, refusal=said)
+        self._take_remembered()
+        return self._work_out(asked, question, late=late)
+
+    def _bid_again(self, asked: BidRequest, known: KnownBid) -> SiteAnswer:
+        held_back = False
+        if known.retry and self._retried < RETRIED:
+            if known.held_back is None:
+                self._take_remembered()
+                redo(known.bid, self._room, self._occupants)
+                known.held_back = self._is_held_back(asked, known.bid, late=False)
+                undo(known.bid, self._room, self._occupants)
+            else:
+                self._retried += 1
+            held_back = known.held_back
+        self._remembered.append(known.bid)
+        self._count(asked, known.bid, known.least_gpus)
+        self._state = known.state
+        return SiteAnswer(id=asked.id, bid=known.bid, held_back=held_back)
+
+    def _told(self) -> Told:
+        """The part of what can be said with a refusal that this message has not said too often."""
+        return self._starts_computed < STARTS_COMPUTED, self._explained < EXPLAINED
+
+    def _said_again(self, known: KnownRefusal) -> Refusal | None:
+        told = self._told()
+        refusal, only_at_s = known.said.get(told, (None, None))
+        if refusal is None or only_at_s not in (None, self._now_s):
+            return None
+        self._starts_computed += told[0]
+        self._explained += told[1]
+        return refusal
+
+    def _take_remembered(self) -> None:
+        """Take from the room what was bid without looking at it."""
+        for bid in self._remembered:
+            redo(bid, self._room, self._occupants)
+        self._made += self._remembered
+        self._remembered = []
+
+    def _work_out(self, asked: BidRequest, question: Question | None, *, late: bool) -> SiteAnswer:
+        """The answer to a question that was not asked in this state before."""
+        rights = Rights(asked.priority, asked.preempt_gpus) if asked.preempt_gpus else NOBODY
         known = self._failed.find(asked.jobs, rights)
         if known is not None:
             return SiteAnswer(id=asked.id, refusal=as_for(asked.jobs, known.jobs, known.answer))
@@ -96,17 +157,39 @@ class Bidding:
             return SiteAnswer(id=asked.id, refusal=fenced_off.answer)
         result = () if fenced_off is not None else self._plan(asked, late=late)
         if isinstance(result, Bid):
-            held_back = self._is_held_back(asked, result, late=late)
-            self._made_a_bid(asked, result)
-            return SiteAnswer(id=asked.id, bid=result, held_back=held_back)
+            return self._bid(asked, result, question, late=late)
         unfenced = self._try(asked) if late else result
         if isinstance(unfenced, Bid):
             refusal = self._reserved()
             self._fenced_off.add(asked.jobs, rights, refusal)
         else:
+            told, before = self._told(), self._reservation
             refusal = self._no_room(asked, unfenced, late=late)
             self._failed.add(asked.jobs, rights, refusal)
+            if question is not None and not asked.preempt_gpus and self._reservation is before:
+                only_at_s = self._now_s if _speaks_of_times(refusal) else None
+                self._memory.add_refusal(question, told, refusal, only_at_s)
         return SiteAnswer(id=asked.id, refusal=refusal)
+
+    def _bid(
+        self, asked: BidRequest, bid: Bid, question: Question | None, *, late: bool
+    ) -> SiteAnswer:
+        """Answer with a bid that was taken from the room."""
+        nodes = (self._room.by_name[name].node for plan in bid.jobs for name in plan.nodes)
+        least_gpus = min(node.gpus for node in nodes)
+        held_back, retried = False, self._retried
+        retry = bool(self._made) and self._may_be_spoilt(bid)
+        if retry and self._retried < RETRIED:
+            held_back = self._is_held_back(asked, bid, late=late)
+        self._made.append(bid)
+        self._count(asked, bid, least_gpus)
+        if question is None or bid.victims or bid.shrinks:
+            self._state = None
+        else:
+            known = self._memory.add_bid(question, bid, least_gpus, retry=retry)
+            known.held_back = held_back if self._retried > retried else None
+            self._state = known.state
+        return SiteAnswer(id=asked.id, bid=bid, held_back=held_back)
 
     def close(self) -> None:
         """Take all bids back: the room is as it was."""
@@ -116,15 +199,11 @@ class Bidding:
 
     # ---- plans ----
 
-    def _made_a_bid(self, asked: BidRequest, bid: Bid) -> None:
-        self._made.append(bid)
+    def _count(self, asked: BidRequest, bid: Bid, least_gpus: int) -> None:
+        """Note what later answers depend on."""
         if isfinite(asked.time_limit_s):
-            ends_by_s = self._now_s + asked.time_limit_s
-            self._made_end.append(ending_of(self._room, ends_by_s, bid.jobs))
-        if self._least_gpus_held:
-            nodes = (self._room.by_name[name].node for plan in bid.jobs for name in plan.nodes)
-            least_gpus = min(node.gpus for node in nodes)
-            self._least_gpus_held = min(self._least_gpus_held, least_gpus)
+            self._made_end.append((self._now_s + asked.time_limit_s, bid))
+        self._least_gpus_held = min(self._least_gpus_held, least_gpus)
 
     def _plan(self, asked: BidRequest, *, late: bool) -> Bid | Reasons:
         """A plan, taken from the room; ``late``: it could still run when the reservation begins."""
@@ -155,8 +234,6 @@ class Bidding:
 
     def _is_held_back(self, asked: BidRequest, bid: Bid, *, late: bool) -> bool:
         """Tell whether the bids made before are why this one is not better."""
-        if not self._made or self._retried >= RETRIED or not self._may_be_spoilt(bid):
-            return False
         self._retried += 1
         room, occupants = self._room, self._occupants
         for made in (bid, *self._made):
@@ -187,7 +264,8 @@ class Bidding:
     def _reserve(self, asked: BidRequest) -> Reservation | None:
         endings = self._endings()
         if self._made_end:
-            endings = sorted([*endings, *self._made_end], key=lambda e: e.at_s)
+            made = (ending_of(self._room, at_s, bid.jobs) for at_s, bid in self._made_end)
+            endings = sorted([*endings, *made], key=lambda e: e.at_s)
         return reserve(asked.id, asked.jobs, self._room, self._partitions, endings, self._now_s)
 
     def _reserved(self) -> Refusal:
@@ -239,6 +317,10 @@ class Bidding:
             return reasons
         in_s = max(0.0, at_s - self._now_s)
         return tuple(replace(reason, more=more, more_in_s=in_s) for reason in reasons)
+
+
+def _speaks_of_times(refusal: Refusal) -> bool:
+    return refusal.starts_in_s is not None or any(reason.more for reason in refusal.reasons)
 
 
 def _for_now(reason: Reason) -> Reason:

@@ -14,7 +14,7 @@ Source:
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from federator.model.workload import Job
@@ -25,14 +25,22 @@ WEIGHED_AFTER: Final = 20  # the mix is weighed anew when a twentieth of it is n
 PRICES_KEPT: Final = 4_096
 
 Shape = tuple[int, int]  # nodes, GPUs on each
+RackKey = tuple[int, tuple[int, ...]]
+"""The nodes of a rack, and the GPUs of use on those that have any, ascending."""
+
 UNTIL_KNOWN: Final[tuple[tuple[Shape, int], ...]] = (((1, 1), 1), ((1, 8), 1))
 """Assumed of a site that nobody has asked anything yet."""
 
 
 class RequestMix:
-    """The shapes of the last ``REMEMBERED`` requests, each counted once however often it asks."""
+    """The shapes of the last ``REMEMBERED`` requests, each counted once however often it asks.
+
+    Attributes:
+        epoch: grows when racks may have other prices.
+    """
 
     def __init__(self) -> None:
+        self.epoch = 0
         self._seen: OrderedDict[int, tuple[Shape, ...]] = OrderedDict()
         self._counts: Counter[Shape] = Counter()
         self._unweighed = 0  # requests since
@@ -55,6 +63,7 @@ class RequestMix:
         self._unweighed += bool(shapes)
         if self._unweighed * WEIGHED_AFTER >= len(self._seen):  # a few of many change little
             self._unweighed = 0
+            self.epoch += 1
             self._weights = None
             self._prices.clear()
 
@@ -70,22 +79,22 @@ class RequestMix:
             self._weights = tuple((shape, n / total) for shape, n in top)
         return self._weights
 
-    def stranded(self, free: Sequence[int]) -> float:
-        """Expected GPUs of a rack that are of no use.
-
-        Args:
-            free: GPUs free on each of its nodes.
-        """
-        key = (len(free), tuple(sorted(gpus for gpus in free if gpus > 0)))
-        known = self._prices.get(key)
+    def stranded(self, rack: RackKey) -> float:
+        """Expected GPUs of a rack that are of no use."""
+        known = self._prices.get(rack)
         if known is None:
             if len(self._prices) >= PRICES_KEPT:
                 self._prices.clear()
-            known = self._prices[key] = sum(
-                weight * (sum(key[1]) - _of_use(key[1], shape, key[0]))
-                for shape, weight in self.weights
+            nodes, free = rack
+            known = self._prices[rack] = sum(
+                weight * (sum(free) - _of_use(free, shape, nodes)) for shape, weight in self.weights
             )
         return known
+
+
+def rack_key(free: Collection[int]) -> RackKey:
+    """The GPUs free on each node of a rack, in whatever order, as ``RequestMix`` asks for them."""
+    return len(free), tuple(sorted([gpus for gpus in free if gpus > 0]))
 
 
 def shape_of(job: Job) -> Shape:

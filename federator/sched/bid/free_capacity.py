@@ -12,13 +12,47 @@ from federator.model.reason import ReasonCode
 from federator.model.site import Node, NodeShare
 from federator.model.workload import Job
 from federator.sched.bid.fabric import Fabric
-from federator.sched.bid.fragmentation import RequestMix
+from federator.sched.bid.fragmentation import RackKey, RequestMix, rack_key
 
 KINDS_KEPT: Final = 256  # by a room: users may ask for kinds without end
 # A feature that the site's health gate gives to a node whose network fails: it takes jobs of one
 # node only (prolog_epilog/fednode/orders.py).
 SINGLE_NODE: Final = "fed_single_node"
 NVLINK: Final = "nvlink"  # a node's feature, where the federation's table does not say it
+
+
+class Rack:
+    """The nodes under one leaf switch, and what is known of them until one of them changes.
+
+    Attributes:
+        version: another number whenever something else is free on one of its nodes.
+    """
+
+    __slots__ = ("_as_of", "_key", "_nodes", "_usable", "version")
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._nodes: list[FreeNode] = []  # those with GPUs
+        self._as_of = -1
+        self._usable: dict[int, int] = {}
+        self._key: RackKey = (0, ())
+
+    @property
+    def nodes(self) -> Sequence[FreeNode]:
+        """Those of its nodes that have GPUs."""
+        return self._nodes
+
+    def add(self, f: FreeNode) -> None:
+        self._nodes.append(f)
+        self.version += 1
+
+    def usable(self) -> tuple[dict[int, int], RackKey]:
+        """The GPUs of use on each node, by its ``id``, and the same as the mix of requests asks."""
+        if self._as_of != self.version:
+            self._as_of = self.version
+            self._usable = {id(f): f.usable_gpus for f in self._nodes}
+            self._key = rack_key(self._usable.values())
+        return self._usable, self._key
 
 
 @dataclass(slots=True)
@@ -30,6 +64,7 @@ class FreeNode:
     cpus: int
     mem_mib: int
     gres: dict[str, int]  # beside GPUs, by name; empty where the node has none
+    rack: Rack = field(default_factory=Rack, compare=False, repr=False)
 
     @classmethod
     def of(cls, node: Node) -> FreeNode:
@@ -46,6 +81,12 @@ class FreeNode:
         fresh = FreeNode.of(node)
         self.node, self.gpus, self.cpus, self.mem_mib = node, fresh.gpus, fresh.cpus, fresh.mem_mib
         self.gres = fresh.gres
+        self.rack.version += 1
+
+    @property
+    def usable_gpus(self) -> int:
+        """Free GPUs that have their part of the node's CPUs: without it they are of no use."""
+        return min(self.gpus, self.cpus * self.node.gpus // (self.node.cpus or 1))
 
     @property
     def untouched(self) -> bool:
@@ -71,6 +112,7 @@ class FreeNode:
         return NodeShare(gpus=self.gpus, cpus=self.cpus, mem_mib=self.mem_mib, gres=gres)
 
     def take(self, share: NodeShare) -> None:
+        self.rack.version += 1
         self.gpus -= share.gpus
         self.cpus -= share.cpus
         self.mem_mib -= share.mem_mib
@@ -78,6 +120,7 @@ class FreeNode:
             self.move_gres(share.gres, -1)
 
     def give_back(self, share: NodeShare) -> None:
+        self.rack.version += 1
         self.gpus += share.gpus
         self.cpus += share.cpus
         self.mem_mib += share.mem_mib
@@ -135,6 +178,78 @@ class Kind(NamedTuple):
         )
 
 
+class NodeGroup(list[FreeNode]):
+    """Nodes of one kind; remembers of each rack which of them is the tightest fit."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, nodes: Iterable[FreeNode]) -> None:
+        super().__init__(nodes)
+        self._parts: list[_RackPart] | None = None
+
+    def tightest(self, least: Least) -> FreeNode | None:
+        """The node that one with such a need is placed on; None where it fits none.
+
+        A node with the fewest free GPUs; of several, one in the tightest rack. The other way round,
+        half-used nodes stay in other racks: twice as many GPUs are stranded, and large jobs wait
+        longer (docs/results.md).
+        """
+        if self._parts is None:
+            by_switch: dict[str, list[FreeNode]] = {}
+            for f in self:
+                by_switch.setdefault(f.node.switch, []).append(f)
+            self._parts = [_RackPart(nodes) for nodes in by_switch.values()]
+        found = [t for part in self._parts if (t := part.tightest(least)) is not None]
+        return min(found)[-1] if found else None
+
+
+Least = tuple[int, int, int]
+"""GPUs, CPUs and MiB that a node must have free, at least."""
+
+_Tightest = tuple[int, int, int, str, "FreeNode"]
+"""What decides between the racks, then the name of a node, which no two have, and the node."""
+
+
+class _RackPart:
+    """Those of a group that are in one rack."""
+
+    __slots__ = ("_as_of", "_known", "_nodes", "_rack")
+
+    def __init__(self, nodes: list[FreeNode]) -> None:
+        self._nodes = nodes
+        self._rack = nodes[0].rack
+        self._as_of = -1
+        self._known: dict[Least, _Tightest | None] = {}
+
+    def tightest(self, least: Least) -> _Tightest | None:
+        if self._as_of != self._rack.version:
+            self._as_of = self._rack.version
+            self._known.clear()
+        try:
+            return self._known[least]
+        except KeyError:
+            found = self._known[least] = self._find(least)
+            return found
+
+    def _find(self, least: Least) -> _Tightest | None:
+        gpus, cpus, mem_mib = least
+        fitting = [
+            f for f in self._nodes if f.gpus >= gpus and f.cpus >= cpus and f.mem_mib >= mem_mib
+        ]
+        if not fitting:
+            return None
+        node = min(fitting, key=tightness)
+        if gpus <= 0:
+            return (*tightness(node), node)
+        return (node.gpus, sum([f.gpus for f in fitting]), len(fitting), fitting[0].node.name, node)
+
+
+def tightness(f: FreeNode) -> tuple[int, int, int, str]:
+    """Nodes with few free GPUs first; among equals the smaller node, so CPU nodes before full
+    GPU nodes."""
+    return (f.gpus, f.node.gpus, f.cpus, f.node.name)
+
+
 @dataclass(frozen=True, slots=True)
 class Suitable:
     """The nodes of a kind, whatever is free on them.
@@ -168,10 +283,11 @@ class FreeCapacity:
         self.fabric = Fabric() if fabric is None else fabric
         self.mix = RequestMix() if mix is None else mix
         self._by_partition: dict[str, list[FreeNode]] = {}
-        self._racks: dict[str, list[FreeNode]] = {}
+        racks: dict[str, Rack] = {}
         for f in self.nodes:
+            f.rack = racks.setdefault(f.node.switch, f.rack)
             if f.node.gpus:
-                self._racks.setdefault(f.node.switch, []).append(f)
+                f.rack.add(f)
             for partition in dict.fromkeys(f.node.partitions):
                 self._by_partition.setdefault(partition, []).append(f)
         self._in: dict[tuple[str, ...], list[FreeNode]] = {}
@@ -203,10 +319,6 @@ class FreeCapacity:
     def settle(self) -> None:
         """All jobs of the workload are placed; the next one may have any node."""
         self._claimed.clear()
-
-    def rack(self, switch: str) -> Sequence[FreeNode]:
-        """The nodes with GPUs under a leaf switch."""
-        return self._racks.get(switch, ())
 
     def nodes_in(self, partitions: tuple[str, ...]) -> list[FreeNode]:
         """The nodes that are in any of these partitions."""
@@ -251,7 +363,8 @@ class FreeCapacity:
             found = [f for f in found if SINGLE_NODE not in f.node.features]
         if not found:
             return ReasonCode.NODE_FAILED
-        return Suitable(found, _by_type(found) if kind.with_gpus else _without_gpus(found))
+        alike = _by_type(found) if kind.with_gpus else _without_gpus(found)
+        return Suitable(NodeGroup(found), tuple(map(NodeGroup, alike)))
 
     def _capable(self, kind: Kind) -> list[FreeNode] | ReasonCode:
         """Those whose hardware and features are right."""

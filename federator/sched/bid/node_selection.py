@@ -14,7 +14,7 @@ from federator.model.reason import Reason, ReasonCode
 from federator.model.site import NodeShare
 from federator.model.workload import MAX_AMOUNT, Job
 from federator.sched.bid.fabric import Fabric
-from federator.sched.bid.free_capacity import SINGLE_NODE, FreeNode
+from federator.sched.bid.free_capacity import SINGLE_NODE, FreeNode, NodeGroup, tightness
 from federator.sched.bid.racks import Racks, cheapest, levels
 
 _free_gpus: Final = attrgetter("gpus")
@@ -76,26 +76,8 @@ def nodes_fitting(job: Job, need: NodeShare, suitable: Sequence[FreeNode]) -> li
     return [f for f in found if f.untouched] if job.exclusive else found
 
 
-def _tightness(f: FreeNode) -> tuple[int, int, int, str]:
-    """Nodes with few free GPUs first; among equals the smaller node, so CPU nodes before full
-    GPU nodes."""
-    return (f.gpus, f.node.gpus, f.cpus, f.node.name)
-
-
 def _rack_tightness(rack: list[FreeNode]) -> tuple[int, int, str]:
     return sum(map(_free_gpus, rack)), len(rack), rack[0].node.name
-
-
-def _tightest(fitting: list[FreeNode]) -> FreeNode:
-    """A node with the fewest free GPUs; of several, one in the tightest rack.
-
-    The other way round, half-used nodes stay in other racks: twice as many GPUs are stranded, and
-    large jobs wait longer (docs/results.md).
-    """
-    least = min(map(_free_gpus, fitting))
-    racks = [rack for rack in _racks(fitting).values() if any(f.gpus == least for f in rack)]
-    tightest_rack = min(racks, key=_rack_tightness)
-    return min(tightest_rack, key=_tightness)
 
 
 def _racks(nodes: Iterable[FreeNode]) -> Racks:
@@ -105,14 +87,24 @@ def _racks(nodes: Iterable[FreeNode]) -> Racks:
     return racks
 
 
+def _tightest(job: Job, suitable: list[FreeNode]) -> FreeNode | None:
+    """The one node that a job takes; a group remembers it for those that need numbers alone."""
+    need = least_share(job)
+    if job.exclusive or job.gres:
+        suitable = NodeGroup(nodes_fitting(job, need, suitable))
+    group = suitable if isinstance(suitable, NodeGroup) else NodeGroup(suitable)
+    return group.tightest(bounds(need))
+
+
 def _choose_fixed(job: Job, suitable: list[FreeNode], fabric: Fabric) -> list[FreeNode] | Reason:
     """Take ``job.nodes`` nodes: from the tightest rack that has them all, else the cheapest way."""
     count, need = job.nodes or 1, least_share(job)
+    if count == 1 and not _has_totals(job):
+        tightest = _tightest(job, suitable)
+        return _too_small(job, need, suitable) if tightest is None else [tightest]
     fitting = nodes_fitting(job, need, suitable)
     if not fitting:
         return _too_small(job, need, suitable)
-    if count == 1 and not _has_totals(job):
-        return [_tightest(fitting) if need.gpus else min(fitting, key=_tightness)]
     racks = _racks(fitting)
     whole = [rack for rack in racks.values() if _covers(job, rack, count)]
     if whole:
@@ -134,7 +126,7 @@ def _choose_fixed(job: Job, suitable: list[FreeNode], fabric: Fabric) -> list[Fr
             if covering:
                 return _closer(job, _pick(job, min(covering, key=len), count), fitting, fabric)
     return cheapest(
-        racks, count, fabric, _tightness, together=_nodes_of_replica(job, job.gpus_per_node)
+        racks, count, fabric, tightness, together=_nodes_of_replica(job, job.gpus_per_node)
     )
 
 
@@ -185,7 +177,7 @@ def _pick(job: Job, nodes: list[FreeNode], count: int) -> list[FreeNode]:
     """The tightest ``count`` nodes, or the freest where a total must be covered."""
     if _has_totals(job):
         return _freest(job, nodes, count)
-    return nsmallest(count, nodes, key=_tightness)
+    return nsmallest(count, nodes, key=tightness)
 
 
 def _freest(job: Job, nodes: list[FreeNode], count: int) -> list[FreeNode]:
@@ -203,7 +195,7 @@ def _choose_fewest(job: Job, suitable: list[FreeNode], fabric: Fabric) -> list[F
         return _too_small(job, least, suitable)
     closing = _closing(job, fitting, job.gpus, job.cpus)
     if closing:
-        return [min(closing, key=_tightness)]
+        return [min(closing, key=tightness)]
     several = [f for f in fitting if SINGLE_NODE not in f.node.features]
     if not several:
         return Reason(code=ReasonCode.NODE_FAILED, job=job.name, detail=",".join(job.avoid))
@@ -265,7 +257,7 @@ def _complete(
     most = nsmallest(missing, map(_free_gpus, others))[-1]
     sure = [f for f in others if f.gpus < most]
     equal = [f for f in others if f.gpus == most]
-    return [*first, *sure, *cheapest(_racks(equal), missing - len(sure), fabric, _tightness)]
+    return [*first, *sure, *cheapest(_racks(equal), missing - len(sure), fabric, tightness)]
 
 
 def _complete_totals(job: Job, first: list[FreeNode], others: list[FreeNode]) -> list[FreeNode]:
@@ -301,7 +293,7 @@ def _fewest_with(job: Job, freest_first: list[FreeNode], cpus: int) -> list[Free
 
 
 def _tightest_with(job: Job, nodes: list[FreeNode], cpus: int) -> FreeNode:
-    return min((f for f in nodes if _whole_cpus(job, f) >= cpus), key=_tightness)
+    return min((f for f in nodes if _whole_cpus(job, f) >= cpus), key=tightness)
 
 
 def _closer(
@@ -318,7 +310,7 @@ def _closer(
     together = _nodes_of_replica(job, gpus)
     if len(chosen) % together:
         together = 1
-    other = cheapest(_racks(able), len(chosen), fabric, _tightness, together)
+    other = cheapest(_racks(able), len(chosen), fabric, tightness, together)
     return min(chosen, other, key=lambda nodes: fabric.locality_cost(_units(job, nodes)))
 
 
@@ -344,7 +336,7 @@ def _fewest_of(job: Job, nodes: list[FreeNode]) -> list[FreeNode] | None:
     for k, freest in enumerate(left[:most]):
         closing = _closing(job, left[k:], gpus, cpus) if _may_close(job, freest, gpus, cpus) else []
         if closing:
-            return [*left[:k], min(closing, key=_tightness)]
+            return [*left[:k], min(closing, key=tightness)]
         gpus, cpus = (
             max(0, gpus - _whole_groups(job, freest)),
             max(0, cpus - _whole_cpus(job, freest)),

@@ -301,6 +301,7 @@ class _Gauge:
                 self._nodes -= 1
                 self._gpus -= f.gpus - f.gpus % group
                 self._cpus -= f.cpus
+            f.rack.version += 1
             f.gpus += sign * share.gpus
             f.cpus += sign * share.cpus
             f.mem_mib += sign * share.mem_mib

@@ -21,6 +21,7 @@ from federator.model.score import Score
 from federator.model.site import NodeShare
 from federator.model.workload import Job
 from federator.sched.bid.fabric import Fabric
+from federator.sched.bid.fragmentation import rack_key
 from federator.sched.bid.free_capacity import FreeCapacity, FreeNode
 from federator.sched.bid.running_jobs import Occupant
 
@@ -96,27 +97,25 @@ def _stranded_more(
 
     A free GPU needs its part of the node's CPUs: without it is of no use to anybody.
     """
-    taken = {id(f): share for f, share in zip(chosen, shares, strict=True) if f.node.gpus}
+    taken: dict[int, list[tuple[FreeNode, NodeShare]]] = {}
+    for f, share in zip(chosen, shares, strict=True):
+        if f.node.gpus:  # nodes without a switch are no rack
+            taken.setdefault(id(f.rack if f.node.switch else f), []).append((f, share))
     more = 0.0
-    racks: dict[str, Sequence[FreeNode]] = {
-        f.node.switch or f.node.name: room.rack(f.node.switch) if f.node.switch else (f,)
-        for f in chosen
-        if f.node.gpus
-    }  # nodes without a switch are no rack
-    for rack in racks.values():
-        before, after, starved = [], [], 0
-        for f in rack:
-            gpus, node = f.gpus, f.node
-            cpus = node.cpus or 1
-            usable = min(gpus, f.cpus * node.gpus // cpus)
-            before.append(usable)
-            share = taken.get(id(f))
-            if share is not None:
-                left = min(gpus - share.gpus, (f.cpus - share.cpus) * node.gpus // cpus)
-                starved += usable - share.gpus - left
-                usable = left
-            after.append(usable)
-        more += starved + room.mix.stranded(after) - room.mix.stranded(before)
+    for of_rack in taken.values():
+        first = of_rack[0][0]
+        if first.node.switch:
+            usable, before = first.rack.usable()
+        else:
+            usable = {id(first): first.usable_gpus}
+            before = rack_key(usable.values())
+        after, starved = usable.copy(), 0
+        for f, share in of_rack:
+            node, key = f.node, id(f)
+            left = min(f.gpus - share.gpus, (f.cpus - share.cpus) * node.gpus // (node.cpus or 1))
+            starved += after[key] - share.gpus - left
+            after[key] = left
+        more += starved + room.mix.stranded(rack_key(after.values())) - room.mix.stranded(before)
     return on_grid(more)
 
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
-from typing import Final
 
 from federator.model.gres import plus, positive
-from federator.model.message import SiteAnswer
 from federator.model.partition import PartitionSummary
 from federator.model.plan import BidRequest, JobPlan, Shrink, shared_node
 from federator.model.reason import Reason, ReasonCode, Refusal
@@ -26,17 +24,16 @@ from federator.model.site import (
     Snapshot,
     VictimTerms,
 )
+from federator.model.site_message import SiteAnswer
 from federator.model.workload import AttemptId, Job, SiteName, WorkloadId
+from federator.sched.bid.answer_memory import AnswerMemory
 from federator.sched.bid.bids import Bidding, Premises
 from federator.sched.bid.fabric import Fabric
 from federator.sched.bid.fragmentation import RequestMix
 from federator.sched.bid.free_capacity import SINGLE_NODE, FreeCapacity, FreeNode
-from federator.sched.bid.negative_cache import Known, as_for
 from federator.sched.bid.reservation import Ending, endings_of
 from federator.sched.bid.running_jobs import Occupants
 from federator.sched.bid.workload_plan import anywhere, never_fits
-
-SHAPES_KEPT: Final = 4096  # for which it is known whether they could ever fit
 
 
 def capacity_of(nodes: Iterable[Node]) -> Capacity:
@@ -85,7 +82,8 @@ class SiteScheduler:
         self._fabric = Fabric()
         self._room = FreeCapacity(())  # what is free now, less the holds; kept from sweep to sweep
         self._empty = FreeCapacity(())  # of ``capacity``
-        self._never: dict[tuple[Job, ...], Known[Refusal | None]] = {}  # against ``_empty``
+        self._memory = AnswerMemory(self._never_fits)
+        self._mix_epoch = 0  # for which it holds
         self._holds: dict[AttemptId, tuple[JobPlan, ...]] = {}
         self._holds_end_by_s: dict[AttemptId, float] = {}
         self._clearing: dict[AttemptId, frozenset[Shrink]] = {}  # what must go for these holds
@@ -120,11 +118,20 @@ class SiteScheduler:
         if changed is None or fabric.parents != self._fabric.parents:
             self._fabric = fabric
             self._rebuild()
-        else:
+        elif changed:
+            self._has_changed()
             self._renew(changed)
-        self._local, self._endings = tuple(local), None
+        others = tuple(local)
+        if others != self._local:
+            self._local = others
+            self._has_changed()
         if running is not None:
             self._replace_running(running)
+
+    def _has_changed(self) -> None:
+        """What is free is not what it was, or who will end when."""
+        self._endings = None
+        self._memory.forget()
 
     def _replace_running(self, running: Iterable[RunningJob]) -> None:
         jobs = {job.id: self._on_terms(job) for job in running}
@@ -133,8 +140,11 @@ class SiteScheduler:
                 del jobs[known.id]
             elif known.id not in jobs:
                 self._occupants.remove(known.id)
+                self._has_changed()
         for job in jobs.values():
             self._occupants.add(job)
+        if jobs:
+            self._has_changed()
 
     def hold(
         self,
@@ -156,7 +166,7 @@ class SiteScheduler:
         self.release(attempt)
         self._holds[attempt] = jobs
         self._holds_end_by_s[attempt] = ends_by_s
-        self._endings = None
+        self._has_changed()
         for plan in jobs:
             self._room.take(plan)
         if victims or shrinks:
@@ -165,10 +175,12 @@ class SiteScheduler:
 
     def release(self, attempt: AttemptId) -> None:
         """Forget a hold; harmless when there is none."""
+        if attempt not in self._holds:
+            return
         for plan in self._holds.pop(attempt, ()):
             self._room.release(plan)
         self._holds_end_by_s.pop(attempt, None)
-        self._endings = None
+        self._has_changed()
         if self._clearing.pop(attempt, None):
             self._occupants.leaving = self._leaving
 
@@ -214,21 +226,26 @@ class SiteScheduler:
 
         They hold until the next word, also for those that sweeps show later.
         """
-        self._terms = terms
+        known, self._terms = self._terms, terms
+        if terms is known:
+            return
         for job in self._occupants.jobs:
+            id_ = WorkloadId(job.id)
+            if known is not None and known.get(id_) is terms.get(id_):
+                continue
             ranked = self._on_terms(job)
             if ranked != job:
                 self._occupants.add(ranked)
 
     def started(self, job: RunningJob) -> None:
         """A workload of the federation runs here; its nodes' ``*_alloc`` count it already."""
-        self._occupants.add(job)
-        self._endings = None
+        self._occupants.add(self._on_terms(job))
+        self._has_changed()
 
     def ended(self, id_: int) -> None:
         """It runs no more; harmless when it is not known."""
         self._occupants.remove(id_)
-        self._endings = None
+        self._has_changed()
 
     def bid(
         self,
@@ -254,7 +271,7 @@ class SiteScheduler:
             room=self._room,
             partitions=self.partitions,
             occupants=self._occupants,
-            never_fits=self._never_fits,
+            memory=self._memory,
             endings=self._endings_now,
         )
         bidding = Bidding(premises, now_s, reserving=reserving and reserve is None)
@@ -263,6 +280,9 @@ class SiteScheduler:
         asked = tuple(requests)
         for request in asked:
             self.mix.note(request.id, request.jobs)
+        if self._mix_epoch != self.mix.epoch:
+            self._mix_epoch = self.mix.epoch
+            self._memory.forget()
         answers = tuple(bidding.answer(request) for request in asked)
         bidding.close()
         return answers
@@ -332,22 +352,15 @@ class SiteScheduler:
         return frozenset(each for going in self._clearing.values() for each in going)
 
     def _never_fits(self, jobs: tuple[Job, ...]) -> Refusal | None:
-        """As ``never_fits``; remembered while the site is built as it is."""
-        jobs = anywhere(jobs)
-        known = self._never.get(jobs)
-        if known is None:
-            if len(self._never) >= SHAPES_KEPT:
-                self._never.clear()
-            refusal = never_fits(jobs, self._empty, self.partitions)
-            known = self._never[jobs] = Known(jobs, refusal)
-        return None if known.answer is None else as_for(jobs, known.jobs, known.answer)
+        return never_fits(anywhere(jobs), self._empty, self.partitions)
 
     def _rebuild(self) -> None:
         """The site is built differently, or a node has come or gone."""
+        self._has_changed()
         capacity = capacity_of(self.nodes)
         if capacity != self.capacity:
             self.capacity, self._empty = capacity, FreeCapacity(capacity.nodes)
-            self._never.clear()
+            self._memory.forget_never()
         nodes = (n for n in self.nodes if n.state.takes_jobs)
         self._room = FreeCapacity(nodes, self._fabric, self.mix)
         self._occupants = Occupants(self._room, self._occupants.jobs, self._leaving)

@@ -14,9 +14,10 @@ from typing import Final
 
 from federator.model.event import Awarded, Draft, Submitted
 from federator.model.lifecycle import AT_SITE, WorkloadEvent, WorkloadState
-from federator.model.message import CancelAt, Note, Remembered
+from federator.model.message import Note, Remembered, SendTo
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import SiteJobState
+from federator.model.site_message import CancelOrder
 from federator.model.submission import unpack_submission
 from federator.model.tenant import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from federator.model.workload import (
@@ -238,12 +239,9 @@ def _leave_alone(turn: Transaction, site: SiteName, remembered: Remembered) -> N
 
 def _end(turn: Transaction, site: SiteName, remembered: Remembered) -> None:
     if remembered.report is not None and not remembered.report.state.ended:
-        turn.commands.append(
-            CancelAt(
-                site=site,
-                attempt=remembered.attempt,
-                user=remembered.user,
-                site_job_id=remembered.report.site_job_id,
-                pending_only=False,
-            )
+        cancel = CancelOrder(
+            attempt=remembered.attempt,
+            user=remembered.user,
+            site_job_id=remembered.report.site_job_id,
         )
+        turn.commands.append(SendTo(site=site, message=cancel))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from federator.model.message import SiteAnswer
 from federator.model.plan import Bid
+from federator.model.site_message import SiteAnswer
 from federator.model.workload import SiteName, WorkloadId
 
 Answers = Mapping[SiteName, Mapping[WorkloadId, SiteAnswer]]

@@ -10,34 +10,58 @@ from math import isfinite
 from typing import Final
 
 from federator.model.gres import covers
-from federator.model.message import SiteAnswer
 from federator.model.plan import Bid, JobPlan, shared_node
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.site_message import SiteAnswer
 from federator.model.workload import MAX_AMOUNT, Job, WorkloadId
 
 MOST_REASONS: Final = 256  # of a refusal; one for each het component is usual
 MOST_ALTERNATIVES: Final = 8
+SOUND_KEPT: Final = 4_096  # answers that were looked at
 MOST_TEXT: Final = 200_000  # characters: a request's own names may be long
 
 
-def validated(
-    answers: Iterable[SiteAnswer], jobs_of: Callable[[WorkloadId], Sequence[Job]]
-) -> list[SiteAnswer]:
-    """The answers of a site; those that make no sense turned into refusals that say so."""
-    found = []
-    for answer in answers:
-        wrong = ""
-        if answer.bid is not None:
-            wrong = contradiction(jobs_of(answer.id), answer.bid)
-        elif answer.refusal is not None and not is_valid_refusal(answer.refusal):
-            wrong = "its refusal makes no sense"
-        if wrong:
-            reason = Reason(code=ReasonCode.BAD_BID, detail=wrong)
-            refusal = Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
-            found.append(SiteAnswer(id=answer.id, refusal=refusal))
-        else:
-            found.append(answer)
-    return found
+class Validation:
+    """Validates answers; one that was looked at before is not looked at again.
+
+    A site that is asked in the same process gives the same object while nothing changes there.
+    """
+
+    def __init__(self) -> None:
+        self._sound: dict[int, tuple[Bid | Refusal, Sequence[Job] | None]] = {}  # by its id
+
+    def validated(
+        self, answers: Iterable[SiteAnswer], jobs_of: Callable[[WorkloadId], Sequence[Job]]
+    ) -> list[SiteAnswer]:
+        """The answers of a site; those that make no sense turned into refusals that say so."""
+        found = []
+        for answer in answers:
+            wrong = ""
+            if answer.bid is not None:
+                jobs = jobs_of(answer.id)
+                if not self._is_known(answer.bid, jobs):
+                    wrong = contradiction(jobs, answer.bid)
+                    self._keep(answer.bid, jobs, wrong)
+            elif answer.refusal is not None and not self._is_known(answer.refusal, None):
+                wrong = "" if is_valid_refusal(answer.refusal) else "its refusal makes no sense"
+                self._keep(answer.refusal, None, wrong)
+            if wrong:
+                reason = Reason(code=ReasonCode.BAD_BID, detail=wrong)
+                refusal = Refusal(kind=RefusalKind.WAIT, reasons=(reason,))
+                found.append(SiteAnswer(id=answer.id, refusal=refusal))
+            else:
+                found.append(answer)
+        return found
+
+    def _is_known(self, said: Bid | Refusal, jobs: Sequence[Job] | None) -> bool:
+        known = self._sound.get(id(said))
+        return known is not None and known[1] is jobs
+
+    def _keep(self, said: Bid | Refusal, jobs: Sequence[Job] | None, wrong: str) -> None:
+        if not wrong:
+            if len(self._sound) >= SOUND_KEPT:
+                self._sound.clear()
+            self._sound[id(said)] = (said, jobs)  # kept, so that nothing else has its id
 
 
 def is_valid_refusal(refusal: Refusal) -> bool:

@@ -9,22 +9,20 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from federator.model.event import Awarded
 from federator.model.lifecycle import AT_SITE, WorkloadState
-from federator.model.message import AskSite, Request, SiteAnswer
+from federator.model.plan import BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import VictimTerms
+from federator.model.site_message import Ask, SiteAnswer
 from federator.model.tenant import LOWEST_PRIORITY, Amounts
 from federator.model.workload import AttemptId, SiteName, Workload, WorkloadId
 from federator.sched.bid.negative_cache import NOBODY, NegativeCache, Rights, as_for, of_hardware
 from federator.sched.passes.auction import Award, bids_for, offers_for
-from federator.sched.passes.eviction import (
-    Claims,
-    against,
-    checkpoint_in_reach,
-    evicted_gpus,
-    victim_terms,
-)
+from federator.sched.passes.eviction import Claims, against, checkpoint_in_reach, evicted_gpus
+from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.site_view import SiteView
 from federator.sched.queue.borrowing import FirmWork, not_lent
 from federator.sched.queue.policy import Ranked
@@ -38,7 +36,7 @@ class Round:
     """One question to the sites, and the answers so far."""
 
     pass_id: int
-    requests: Mapping[WorkloadId, Request]  # in rank order
+    requests: Mapping[WorkloadId, BidRequest]  # in rank order
     waiting_for: set[SiteName]
     deadline_s: float
     answers: dict[SiteName, dict[WorkloadId, SiteAnswer]] = field(default_factory=dict)
@@ -64,7 +62,7 @@ class SchedulingPass:
         ledger: read for what has changed meanwhile.
         rules: see ``Rules``.
         budget_gpus: that may be evicted by the awards of this pass.
-        now_s: Unix time.
+        terms: of whoever may be evicted, renewed for this pass; None: nobody may.
         quota_only: who may not be evicted starts only within quota; see ``borrowing``.
     """
 
@@ -75,38 +73,37 @@ class SchedulingPass:
         rules: Rules | None = None,
         budget_gpus: float = 0.0,
         *,
-        now_s: float = 0.0,
+        terms: EvictionTerms | None = None,
         quota_only: bool = False,
     ) -> None:
         self._rules = Rules() if rules is None else rules
         self._firm = FirmWork(ledger) if quota_only else None
         self.unsure: Container[WorkloadId] = ()  # may be at a site though it is pending
         self._budget_gpus = budget_gpus
-        self._terms = victim_terms(ledger, self._rules, now_s) if budget_gpus else {}
+        self._terms = terms if budget_gpus else None
         self.round = Round(pass_id=0, requests={}, waiting_for=set(), deadline_s=0.0)
         self._ranked: dict[WorkloadId, Ranked] = {}  # of those in the present round
         self._rest: Iterator[Ranked] = iter(ranking)
         self._ledger = ledger
-        self._array_tasks = running_tasks(ledger)
+        self._array_tasks: dict[WorkloadId, int] | None = None  # counted when one is asked about
         self._limits: dict[tuple[int, Amounts], Refusal | None] = {}  # as of ``_limits_as_of``
         self._limits_as_of = -1
         self._failed: NegativeCache[Mapping[SiteName, Refusal]] = NegativeCache()
-        self.reserved: dict[SiteName, Request] = {}  # for whom each site keeps room
+        self.reserved: dict[SiteName, BidRequest] = {}  # for whom each site keeps room
         self._asked_in_vain: set[WorkloadId] = set()
 
-    def question(self, site: SiteName, requests: tuple[Request, ...], now_s: float) -> AskSite:
+    def question(self, site: SiteName, requests: tuple[BidRequest, ...], now_s: float) -> Ask:
         """What a site is asked in the present round: also to keep room as it did before."""
         kept = self.reserved.get(site)
-        return AskSite(
-            site=site,
+        return Ask(
             pass_id=self.round.pass_id,
             requests=requests,
-            reserve=kept and asked_of(kept, site, self._ledger, now_s),
+            reserve=kept and asked_of(kept, site, self._ledger.entries.get(kept.id), now_s),
             reserving=True,
             victims=self.victims_at(site),
         )
 
-    def next_window(self, again: Sequence[WorkloadId], size: int) -> tuple[Request, ...]:
+    def next_window(self, again: Sequence[WorkloadId], size: int) -> tuple[BidRequest, ...]:
         """The workloads to ask about next: those of the last round once more, then in rank order.
 
         What may not be tried now, for a limit of its tenant or its array or because it is not
@@ -122,12 +119,9 @@ class SchedulingPass:
                 entry.refusals = {SiteName(""): refusal}
             elif not self._fails(entry, ranked):
                 self._ranked[ranked.id] = ranked
+        entries = self._ledger.entries
         return tuple(
-            Request(
-                workload=self._ledger.entries[id_].workload,
-                priority=ranked.priority,
-                preempt_gpus=self._budget(ranked),
-            )
+            BidRequest.of(entries[id_].workload, ranked.priority, self._budget(ranked))
             for id_, ranked in self._ranked.items()
         )
 
@@ -155,7 +149,7 @@ class SchedulingPass:
             if sites and len(refusals) == len(sites) and not self._ledger.entries[id_].bad_nodes:
                 asked = self.round.requests[id_]
                 rights = self._rights(asked.priority, asked.preempt_gpus)
-                self._failed.add(asked.workload.jobs, rights, refusals)
+                self._failed.add(asked.jobs, rights, refusals)
 
     def keep_room(
         self, refused: Sequence[WorkloadId], sites: Sequence[SiteName]
@@ -182,7 +176,7 @@ class SchedulingPass:
             }
             for id_ in refused
         }
-        kept = {request.workload.id for request in self.reserved.values()}
+        kept = {request.id for request in self.reserved.values()}
         for id_ in refused:
             predicted = (
                 []
@@ -208,8 +202,7 @@ class SchedulingPass:
         """Refused for the sake of another that has no room kept there."""
         kept = self.reserved.get(site)
         return any(
-            reason.code is ReasonCode.RESERVED
-            and (kept is None or reason.detail != str(kept.workload.id))
+            reason.code is ReasonCode.RESERVED and (kept is None or reason.detail != str(kept.id))
             for reason in refusal.reasons
         )
 
@@ -241,7 +234,8 @@ class SchedulingPass:
         holdings = self._ledger.holdings
         row = self._ledger.tenancy.row(entry.workload.tenant)
         refusal: Refusal | None = None
-        possible: list[tuple[bool, bool, Award]] = []
+        best: tuple[bool, bool] | None = None
+        award = offers[0]
         for offer in offers:
             charge = holdings.charge_for(row, offer.bid.jobs)
             kept = ranked.within_quota and holdings.keeps_quota(charge)
@@ -250,13 +244,16 @@ class SchedulingPass:
                 beyond = not_lent(self._ledger.tenancy, entry.workload.tenant, charge.amounts)
             if beyond is None and (offer.bid.victims or offer.bid.shrinks):
                 beyond = self._spares(offer, ranked, now_s, within_quota=kept)
-            if beyond is None:
-                possible.append((kept, self._can_resume(entry, offer.site), offer))
             refusal = refusal or beyond
-        if not possible and refusal is not None:
+            found = (kept, self._can_resume(entry, offer.site))
+            if beyond is None and (best is None or found > best):
+                best, award = found, offer
+                if best == (ranked.within_quota, True):  # none can be better
+                    break
+        if best is None and refusal is not None:
             self._give_back_task(entry)
             return refusal
-        within_quota, _, award = max(possible, key=lambda p: p[:2])  # the first of equals
+        within_quota = best is not None and best[0]
         awarded = Awarded(
             at_s=now_s,
             attempt=AttemptId(workload=award.id, attempt=entry.attempt + 1),
@@ -284,7 +281,7 @@ class SchedulingPass:
         claims = Claims(
             priority=ranked.priority,
             budget_gpus=self._budget_gpus if within_quota else 0.0,
-            terms=self._terms,
+            terms=self._terms.by_id if self._terms is not None else {},
             now_s=now_s,
         )
         return against(offer, self._ledger, claims)
@@ -308,14 +305,13 @@ class SchedulingPass:
                 refusals[site] = answer.refusal
         entry.refusals = refusals
 
-    def victims_at(self, site: SiteName) -> dict[WorkloadId, VictimTerms]:
+    def victims_at(self, site: SiteName) -> Mapping[WorkloadId, VictimTerms]:
         """The workloads that may be evicted at a site."""
-        entries = self._ledger.entries
-        return {id_: terms for id_, terms in self._terms.items() if entries[id_].site == site}
+        return {} if self._terms is None else self._terms.at(site)
 
     def awarded(self, award: Award) -> None:
         """Note an award: no room is kept for it, and its victims leave less to evict."""
-        self.reserved = {s: r for s, r in self.reserved.items() if r.workload.id != award.id}
+        self.reserved = {s: r for s, r in self.reserved.items() if r.id != award.id}
         self._budget_gpus -= evicted_gpus(award.bid, self._ledger)
         workload = self._ledger.entries[award.id].workload
         if self._firm is not None and not workload.preemptible:
@@ -324,7 +320,7 @@ class SchedulingPass:
 
     def _give_back_task(self, entry: WorkloadRecord) -> None:
         array = entry.workload.array
-        if array is not None and array.array_id in self._array_tasks:
+        if array is not None and self._array_tasks and array.array_id in self._array_tasks:
             self._array_tasks[array.array_id] -= 1
 
     def _may_have(self, workload: Workload, row: int, amounts: Amounts) -> bool:
@@ -345,6 +341,8 @@ class SchedulingPass:
         array = workload.array
         if refusal is not None or array is None or not array.max_running:
             return refusal
+        if self._array_tasks is None:
+            self._array_tasks = running_tasks(ledger)
         tasks = self._array_tasks.get(array.array_id, 0)
         if tasks >= array.max_running:
             return wait(ReasonCode.ARRAY_LIMIT, array.max_running)
@@ -448,22 +446,27 @@ def running_tasks(ledger: Ledger) -> dict[WorkloadId, int]:
 
 
 def for_site(
-    window: Iterable[Request], site: SiteName, ledger: Ledger, rules: Rules, now_s: float
-) -> tuple[Request, ...]:
+    window: Iterable[BidRequest], site: SiteName, ledger: Ledger, rules: Rules, now_s: float
+) -> tuple[BidRequest, ...]:
     """Those of the window that this site may bid for now, as it is asked for them."""
-    wanted = ((request, ledger.entries[request.workload.id]) for request in window)
+    wanted = ((request, ledger.entries[request.id]) for request in window)
     return tuple(
-        asked_of(request, site, ledger, now_s)
+        asked_of(request, site, entry, now_s)
         for request, entry in wanted
         if entry.avoid_until_s.get(site, 0.0) <= now_s and checkpoint_in_reach(entry, site, rules)
     )
 
 
-def asked_of(request: Request, site: SiteName, ledger: Ledger, now_s: float) -> Request:
-    """A request as one site gets it: without its nodes that failed the workload lately."""
-    entry = ledger.entries.get(request.workload.id)
-    nodes = entry.bad_nodes.avoided(site, now_s) if entry is not None else ()
+def asked_of(
+    request: BidRequest, site: SiteName, entry: WorkloadRecord | None, now_s: float
+) -> BidRequest:
+    """A request as one site gets it: without its nodes that failed the workload lately.
+
+    ``entry``: of the workload; None: it is tried out only, and is not in the ledger.
+    """
+    if entry is None or not entry.bad_nodes:
+        return request
+    nodes = entry.bad_nodes.avoided(site, now_s)
     if not nodes:
         return request
-    jobs = tuple(replace(job, avoid=nodes) for job in request.workload.jobs)
-    return replace(request, workload=replace(request.workload, jobs=jobs))
+    return structs.replace(request, jobs=tuple(replace(job, avoid=nodes) for job in request.jobs))

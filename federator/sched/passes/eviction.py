@@ -190,27 +190,33 @@ def victim_terms(ledger: Ledger, rules: Rules, now_s: float) -> dict[WorkloadId,
     """On which terms each running workload may be evicted now; who may not be is left out.
 
     So is who is about to be told of its time limit: it leaves without being anybody's victim.
-    Reading a checkpoint is taken to last as long as writing it.
+    Reading a checkpoint is taken to last as long as writing it. ``eviction_terms`` keeps the same
+    from pass to pass.
     """
     found = quota_statuses(ledger)
-    saves = ledger.saves
     return {
-        entry.workload.id: VictimTerms(
-            priority=found[entry.workload.id].priority,
-            spared_until_s=spared_until_s(entry, rules),
-            saves_in_time=saves.in_time(family_of(entry.workload), rules.grace_s),
-            save_s=saves.known_s(family_of(entry.workload)),
-            restart_s=START_UP_S + saves.known_s(family_of(entry.workload)),
-            optional=entry.workload.optional,
-            optional_jobs=tuple(
-                k for k in entry.workload.optional_jobs if k not in entry.taken_jobs
-            ),
-        )
+        entry.workload.id: terms_of(entry, found[entry.workload.id].priority, ledger, rules)
         for entry in ledger.in_state(WorkloadState.RUNNING)
         if entry.workload.preemptible
         and entry.workload.id in found
         and not is_near_its_limit(entry, rules, now_s)
     }
+
+
+def terms_of(entry: WorkloadRecord, priority: int, ledger: Ledger, rules: Rules) -> VictimTerms:
+    """The terms of one that runs at this priority, and may be evicted."""
+    family, saves = family_of(entry.workload), ledger.saves
+    known_s = saves.known_s(family)
+    optional = entry.workload.optional_jobs
+    return VictimTerms(
+        priority=priority,
+        spared_until_s=spared_until_s(entry, rules),
+        saves_in_time=saves.in_time(family, rules.grace_s),
+        save_s=known_s,
+        restart_s=START_UP_S + known_s,
+        optional=entry.workload.optional,
+        optional_jobs=tuple([k for k in optional if k not in entry.taken_jobs]),
+    )
 
 
 def spared_until_s(entry: WorkloadRecord, rules: Rules) -> float:

@@ -19,39 +19,46 @@ from federator.model.message import (
     AnswerSubmitted,
     AnswerTested,
     AskAbout,
-    AskSite,
     AttemptsShown,
-    BidsCame,
     CancelAsked,
     Command,
-    LaunchConfirmed,
-    LaunchRefused,
     Note,
     Observation,
-    Request,
+    SendTo,
     SiteDown,
-    SiteReported,
+    SiteSent,
     SiteUp,
     SubmitAsked,
     Tick,
     Wake,
 )
-from federator.model.reason import ReasonCode, Refusal
+from federator.model.plan import BidRequest
+from federator.model.reason import Refusal
+from federator.model.site_message import (
+    Ask,
+    AttemptAbsent,
+    BidsMade,
+    LaunchAccepted,
+    LaunchDeclined,
+    Report,
+    SiteNews,
+)
 from federator.model.workload import AttemptId, Job, SiteName, Workload, WorkloadId, first_id_of
 from federator.sched.passes.admission import answer_again, never_runs
 from federator.sched.passes.auction import Award, auction
-from federator.sched.passes.bid_validation import validated
+from federator.sched.passes.bid_validation import Validation
 from federator.sched.passes.continuation import AT_LIMIT, LimitWatch
 from federator.sched.passes.cycle import Round, SchedulingPass, Trial, asked_of, for_site
 from federator.sched.passes.eviction import budget_gpus, clearing
+from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.held import Holding
+from federator.sched.passes.launch_answers import launch_accepted, launch_refused
 from federator.sched.passes.orders import launch_order, lease_end_s
 from federator.sched.passes.pending_reconciliation import PendingReconciliation
 from federator.sched.passes.reports import (
     attempt_lost,
     attempt_reported,
     attempt_shown,
-    current,
     lost_log,
 )
 from federator.sched.passes.site_view import SiteView
@@ -96,6 +103,9 @@ class Federation:
         self._limits = LimitWatch()
         self._pending = PendingReconciliation()
         self._holding = Holding(self.sites, rules)
+        self._terms = EvictionTerms(self.ledger, rules)
+        self._validation = Validation()
+        self._fleet_gpus = 0
         self._log_epoch = 0  # the last one before this term
 
     @property
@@ -164,7 +174,20 @@ class Federation:
             LogIsOld: a site has served a daemon that this log does not know; nothing may be
                 started, for what waits here may run there.
         """
+        return self.handle_all((observation,), now_s)
+
+    def handle_all(self, observations: Sequence[Observation], now_s: float) -> list[Command]:
+        """As ``handle``, of what has come at once: what follows from all of it is decided once."""
         turn = self._turn(now_s)
+        for observation in observations:
+            self._take_in(turn, observation)
+        if any(map(_may_end_a_round, observations)):
+            self._conclude(turn)
+        turn.evict_for_accepted()
+        self._holding.release_like(turn)
+        return turn.commands
+
+    def _take_in(self, turn: Transaction, observation: Observation) -> None:
         match observation:
             case SubmitAsked():
                 self._submit(turn, observation)
@@ -172,21 +195,14 @@ class Federation:
                 self._cancel(turn, observation)
             case SiteUp() | SiteDown():
                 self._site_changed(turn, observation)
-            case SiteReported():
-                self._reported(turn, observation)
-            case BidsCame():
-                self._bids_came(turn, observation)
-            case LaunchConfirmed() | LaunchRefused():
-                self._launch_answered(turn, observation)
+            case SiteSent():
+                self._site_sent(turn, observation.site, observation.message)
             case AttemptsShown():
                 for remembered in observation.attempts:
                     self._pending.answered(remembered.attempt)
                     attempt_shown(turn, observation.site, remembered)
             case Tick():
                 self._tick(turn)
-        turn.evict_for_accepted()
-        self._holding.release_like(turn)
-        return turn.commands
 
     def ranked(self, now_s: float) -> Sequence[Ranked]:
         """All pending workloads in the order in which a pass would try them now, for a report.
@@ -226,6 +242,17 @@ class Federation:
 
     # ---- news of sites ----
 
+    def _site_sent(self, turn: Transaction, site: SiteName, message: SiteNews) -> None:
+        match message:
+            case Report():
+                self._reported(turn, site, message)
+            case BidsMade():
+                self._bids_came(turn, site, message)
+            case LaunchAccepted():
+                launch_accepted(turn, site, message)
+            case LaunchDeclined() | AttemptAbsent():
+                launch_refused(turn, self._holding, site, message)
+
     def _site_changed(self, turn: Transaction, seen: SiteUp | SiteDown) -> None:
         site = self.sites[seen.site]
         if isinstance(seen, SiteUp):
@@ -239,7 +266,6 @@ class Federation:
         for round_ in self._open_rounds():
             round_.waiting_for.discard(seen.site)
             round_.answers.pop(seen.site, None)
-        self._conclude(turn)
 
     def _check_log(self, turn: Transaction, seen: SiteUp) -> None:
         lost = lost_log(self._log_epoch, self.ledger.epoch, seen)
@@ -248,84 +274,58 @@ class Federation:
         if lost:  # nothing waits in it that could run there
             turn.commands.append(Note(event="log_is_new", fields={"detail": lost}))
 
-    def _reported(self, turn: Transaction, report: SiteReported) -> None:
-        site = self.sites[report.site]
+    def _reported(self, turn: Transaction, site: SiteName, report: Report) -> None:
+        view = self.sites[site]
         if report.capacity is not None:
-            site.has(report.capacity)
-        if report.partitions and report.partitions != site.summary:
-            site.summary = report.partitions
+            view.has(report.capacity)
+            self._fleet_gpus = sum(each.gpus for each in self.sites.values())
+        if report.partitions and report.partitions != view.summary:
+            view.summary = report.partitions
             self._pass_is_due(turn)  # something came free, perhaps of local users
         unknown = tuple(
             attempt_report.attempt
             for attempt_report in report.attempts
-            if not attempt_reported(turn, report.site, attempt_report)
+            if not attempt_reported(turn, site, attempt_report)
         )
         for attempt_report in report.attempts:
             self._holding.reported(turn, attempt_report)
-        self._pending.ask(report.site, unknown, turn.now_s)
+        self._pending.ask(site, unknown, turn.now_s)
         for attempt in report.gone:
-            attempt_lost(turn, report.site, attempt)
+            attempt_lost(turn, site, attempt)
         if report.complete:
-            unknown += self._reconcile(turn, report)
+            unknown += self._reconcile(turn, site, report)
         if report.complete or report.capacity is not None:
-            self._holding.release_for(turn, report.site)
+            self._holding.release_for(turn, site)
         if unknown:
-            turn.commands.append(AskAbout(site=report.site, attempts=unknown))
+            turn.commands.append(AskAbout(site=site, attempts=unknown))
 
-    def _reconcile(self, turn: Transaction, report: SiteReported) -> tuple[AttemptId, ...]:
+    def _reconcile(
+        self, turn: Transaction, site: SiteName, report: Report
+    ) -> tuple[AttemptId, ...]:
         """First full report since the channel came up: the site's own records win.
 
         Returns:
             Those of the log that it does not show: what became of them the site is to tell.
         """
-        site = self.sites[report.site]
-        site.ready = True
+        self.sites[site].ready = True
         reported = {r.attempt for r in report.attempts}
         live = AT_SITE - {WorkloadState.AWARDED}
         missing = tuple(
             entry.attempt_id
-            for entry in self._entries_at(report.site, *live)
+            for entry in self._entries_at(site, *live)
             if entry.site_job_id and entry.attempt_id not in reported
         )
         # Orders may have been lost with the channel. Repeating them is harmless, and tells the
         # agent which nodes a job that waits in Slurm's queue is pinned to.
-        for entry in self._entries_at(report.site, WorkloadState.AWARDED, WorkloadState.LAUNCHING):
+        for entry in self._entries_at(site, WorkloadState.AWARDED, WorkloadState.LAUNCHING):
             if not entry.withdrawing:
                 turn.commands.append(launch_order(entry, self.ledger))
         turn.commands.append(Wake(at_s=turn.now_s))  # leases may have run out meanwhile
         for entry in turn.to_leave():
-            if entry.site == report.site:
+            if entry.site == site:
                 turn.order_to_leave(entry)
         self._pass_is_due(turn)
         return missing
-
-    # ---- launches ----
-
-    def _launch_answered(self, turn: Transaction, seen: LaunchConfirmed | LaunchRefused) -> None:
-        if isinstance(seen, LaunchRefused):
-            self._launch_refused(turn, seen)
-            return
-        entry = current(self.ledger, seen.attempt, seen.site)
-        waits = (WorkloadState.AWARDED, WorkloadState.CANCELLING)
-        if entry is not None and entry.state in waits and not entry.site_job_id:
-            turn.change(
-                entry, WorkloadEvent.ACCEPTED, site_job_id=seen.site_job_id, work_dir=seen.work_dir
-            )
-
-    def _launch_refused(self, turn: Transaction, seen: LaunchRefused) -> None:
-        entry = current(self.ledger, seen.attempt, seen.site)
-        if entry is None:
-            return
-        if seen.reason.code is ReasonCode.LOST and entry.state is not WorkloadState.AWARDED:
-            attempt_lost(turn, seen.site, seen.attempt)
-            return
-        ends_here = entry.state is WorkloadState.CANCELLING and not entry.site_job_id
-        if entry.state is WorkloadState.AWARDED or ends_here:
-            turn.change(entry, WorkloadEvent.DECLINED, reason=seen.reason)
-            self._holding.hold_if_refused(turn, entry)
-        elif entry.state is WorkloadState.LAUNCHING and not entry.withdrawing:
-            # An sbatch that was given up for good came through all the same. Reports tell the rest.
-            turn.change(entry, WorkloadEvent.LEASE_OVER)
 
     # ---- time ----
 
@@ -352,12 +352,11 @@ class Federation:
             self._open_pass(turn)
 
     def _turn(self, now_s: float) -> Transaction:
-        fleet_gpus = sum(site.gpus for site in self.sites.values())
         return Transaction(
             now_s=now_s,
             ledger=self.ledger,
             rules=self._rules,
-            fleet_gpus=fleet_gpus,
+            fleet_gpus=self._fleet_gpus,
             leave_sent_s=self._leave_sent_s,
             limits=self._limits,
             pass_is_due=self._pass_is_due,
@@ -378,8 +377,10 @@ class Federation:
         ranking = self._policy.rank(self.ledger, turn.now_s)
         budget = budget_gpus(self.ledger, self._rules, turn.fleet_gpus, turn.now_s)
         lent = self._is_lent_to_preemptible_only
+        if budget:
+            self._terms.renew(turn.now_s)
         self._pass = SchedulingPass(
-            ranking, self.ledger, self._rules, budget, now_s=turn.now_s, quota_only=lent
+            ranking, self.ledger, self._rules, budget, terms=self._terms, quota_only=lent
         )
         self._pending.lapse(turn.now_s, self._is_ready)
         self._pass.unsure = self._pending
@@ -394,29 +395,33 @@ class Federation:
             turn.commands.append(Wake(at_s=self._pass_due_s))
             return
         pass_.round = round_ = self._new_round(turn, window)
+        entries = [self.ledger.entries[request.id] for request in window]
+        alike = not any(e.avoid_until_s or e.bad_nodes or e.saved_at for e in entries)
         for name in self._ready_sites():
-            requests = for_site(window, name, self.ledger, self._rules, turn.now_s)
+            requests = (
+                window if alike else for_site(window, name, self.ledger, self._rules, turn.now_s)
+            )
             if requests:
                 round_.waiting_for.add(name)
-                turn.commands.append(pass_.question(name, requests, turn.now_s))
+                question = pass_.question(name, requests, turn.now_s)
+                turn.commands.append(SendTo(site=name, message=question))
 
-    def _new_round(self, turn: Transaction, requests: Sequence[Request]) -> Round:
+    def _new_round(self, turn: Transaction, requests: Sequence[BidRequest]) -> Round:
         deadline_s = turn.now_s + self._rules.bid_timeout_s
-        by_id = {r.workload.id: r for r in requests}
+        by_id = {r.id: r for r in requests}
         number = self._next_pass_id
         round_ = Round(pass_id=number, requests=by_id, waiting_for=set(), deadline_s=deadline_s)
         self._next_pass_id += 1
         turn.commands.append(Wake(at_s=deadline_s))
         return round_
 
-    def _bids_came(self, turn: Transaction, came: BidsCame) -> None:
+    def _bids_came(self, turn: Transaction, site: SiteName, came: BidsMade) -> None:
         for round_ in self._open_rounds():
             if round_.pass_id == came.pass_id:
-                asked = partial(self._jobs_asked, turn, round_, came.site)
-                answers = validated(came.answers, asked)
-                round_.take(came.site, answers)
-                self._holding.answered(turn, came.site, round_.requests, answers)
-        self._conclude(turn)
+                asked = partial(self._jobs_asked, turn, round_, site)
+                answers = self._validation.validated(came.answers, asked)
+                round_.take(site, answers)
+                self._holding.answered(turn, site, round_.requests, answers)
 
     def _jobs_asked(
         self, turn: Transaction, round_: Round, site: SiteName, id_: WorkloadId
@@ -425,7 +430,7 @@ class Federation:
         request = round_.requests.get(id_)
         if request is None:
             return ()
-        return asked_of(request, site, self.ledger, turn.now_s).workload.jobs
+        return asked_of(request, site, self.ledger.entries.get(id_), turn.now_s).jobs
 
     def _conclude(self, turn: Transaction) -> None:
         """Settle every round whose answers are in: auction, awards, next round."""
@@ -476,11 +481,12 @@ class Federation:
             self._pass_due_s = min(self._pass_due_s, *later)
 
     def _try_out(self, turn: Transaction, client: int, workload: Workload) -> None:
-        request = Request(workload=workload, priority=self.ledger.tenancy.level(workload))
+        request = BidRequest.of(workload, self.ledger.tenancy.level(workload))
         round_ = self._new_round(turn, (request,))
         round_.waiting_for.update(self._ready_sites())
         for name in self._ready_sites():
-            turn.commands.append(AskSite(site=name, pass_id=round_.pass_id, requests=(request,)))
+            question = Ask(pass_id=round_.pass_id, requests=(request,))
+            turn.commands.append(SendTo(site=name, message=question))
         self._trials[round_.pass_id] = Trial(client=client, workload=workload, round=round_)
         self._conclude(turn)
 
@@ -513,3 +519,10 @@ class Federation:
     def _open_rounds(self) -> list[Round]:
         passes = [self._pass.round] if self._pass is not None else []
         return [*passes, *(trial.round for trial in self._trials.values())]
+
+
+def _may_end_a_round(observation: Observation) -> bool:
+    """Tell whether a site that was waited for has answered, or never will."""
+    if isinstance(observation, SiteSent):
+        return isinstance(observation.message, BidsMade)
+    return isinstance(observation, SiteDown)

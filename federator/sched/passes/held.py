@@ -16,9 +16,10 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
-from federator.model.message import Request, SiteAnswer
+from federator.model.plan import BidRequest
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport, SiteJobState
+from federator.model.site_message import SiteAnswer
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.passes.eviction import checkpoint_in_reach
 from federator.sched.passes.report_events import refusal_of_plan
@@ -126,15 +127,15 @@ class Holding:
         self,
         turn: Transaction,
         site: SiteName,
-        asked: Mapping[WorkloadId, Request],
+        asked: Mapping[WorkloadId, BidRequest],
         answers: Iterable[SiteAnswer],
     ) -> None:
         """Learn from a site's answers which users it knows, and release what is theirs."""
         view = self._sites[site]
         users = {
-            asked[answer.id].workload.user
+            asked[answer.id].user
             for answer in answers
-            if answer.id in asked and view.answered(asked[answer.id].workload.user, answer)
+            if answer.id in asked and view.answered(asked[answer.id].user, answer)
         }
         if users:
             self.release_for(turn, site, users)

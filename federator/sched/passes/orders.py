@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from federator.model.lifecycle import WorkloadState
-from federator.model.message import CancelAt, LaunchAt, PreemptAt, ShrinkAt
+from federator.model.message import LaunchAt, PreemptAt, SendTo
+from federator.model.site_message import CancelOrder, ShrinkOrder
 from federator.sched.passes.continuation import grace_s, limit_at_s
 from federator.sched.state.failures import checkpoint_interval_s, mtbf_s
 from federator.sched.state.ledger import Ledger, WorkloadRecord
@@ -32,18 +33,15 @@ def launch_order(entry: WorkloadRecord, ledger: Ledger) -> LaunchAt:
     )
 
 
-def order_to_leave(
-    entry: WorkloadRecord, rules: Rules, now_s: float
-) -> CancelAt | PreemptAt | ShrinkAt:
+def order_to_leave(entry: WorkloadRecord, rules: Rules, now_s: float) -> PreemptAt | SendTo:
     """Cancel, withdraw, let it save and leave, or take its optional jobs."""
     if entry.state is WorkloadState.RUNNING and entry.leaving_jobs:
-        return ShrinkAt(
-            site=entry.site,
+        shrink = ShrinkOrder(
             attempt=entry.attempt_id,
             user=entry.workload.user,
-            site_job_id=entry.site_job_id,
             components=tuple(sorted(entry.leaving_jobs)),
         )
+        return SendTo(site=entry.site, message=shrink)
     if entry.state is WorkloadState.PREEMPTING:
         return PreemptAt(
             site=entry.site,
@@ -52,13 +50,13 @@ def order_to_leave(
             site_job_id=entry.site_job_id,
             grace_s=grace_s(entry, rules, now_s),
         )
-    return CancelAt(
-        site=entry.site,
+    cancel = CancelOrder(
         attempt=entry.attempt_id,
         user=entry.workload.user,
         site_job_id=entry.site_job_id,
         pending_only=entry.state is not WorkloadState.CANCELLING,
     )
+    return SendTo(site=entry.site, message=cancel)
 
 
 def lease_end_s(entry: WorkloadRecord, rules: Rules) -> float:

@@ -7,9 +7,10 @@ What the ledger has given up is ended there; what it should know and does not is
 from __future__ import annotations
 
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadEvent, WorkloadState
-from federator.model.message import CancelAt, Note, Remembered, SiteUp
+from federator.model.message import Note, Remembered, SendTo, SiteUp
 from federator.model.reason import Reason, ReasonCode
 from federator.model.site import AttemptReport
+from federator.model.site_message import CancelOrder
 from federator.model.workload import AttemptId, SiteName
 from federator.sched.passes.adoption import adopt
 from federator.sched.passes.report_events import (
@@ -81,15 +82,10 @@ def _orphan(turn: Transaction, site: SiteName, report: AttemptReport) -> bool:
     turn.commands.append(Note(event="stray_attempt", fields=fields))
     if known is None or is_newer:
         return False
-    turn.commands.append(
-        CancelAt(
-            site=site,
-            attempt=report.attempt,
-            user=known.workload.user,
-            site_job_id=report.site_job_id,
-            pending_only=False,
-        )
+    cancel = CancelOrder(
+        attempt=report.attempt, user=known.workload.user, site_job_id=report.site_job_id
     )
+    turn.commands.append(SendTo(site=site, message=cancel))
     return True
 
 

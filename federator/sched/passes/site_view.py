@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from federator.model.message import SiteAnswer
 from federator.model.partition import PartitionSummary
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.site import Capacity
+from federator.model.site_message import SiteAnswer
 from federator.model.workload import Job
 from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.workload_plan import never_fits
 
 MOST_GPUS: Final = 1024  # of a node that is believed
 MOST_KNOWN: Final = 8_192  # requests of which it is known whether they fit
-_SAY_NOTHING: Final = frozenset({ReasonCode.LAUNCH_REFUSED, ReasonCode.BAD_BID})
+_SAY_NOTHING: Final = (ReasonCode.LAUNCH_REFUSED, ReasonCode.BAD_BID)
 
 
 def gpus_of(capacity: Capacity) -> int:
@@ -60,9 +60,11 @@ class SiteView:
 
     def answered(self, user: str, answer: SiteAnswer) -> bool:
         """Learn from its answer for a user; tell whether it is new that it knows them."""
-        codes = {r.code for r in answer.refusal.reasons} if answer.refusal is not None else set()
-        if codes & _SAY_NOTHING:
-            return False
+        knows = True
+        for reason in () if answer.refusal is None else answer.refusal.reasons:
+            if reason.code in _SAY_NOTHING:
+                return False
+            knows = knows and reason.code is not ReasonCode.UNKNOWN_USER
         is_new = not self.knows.get(user, False)
-        self.knows[user] = ReasonCode.UNKNOWN_USER not in codes
-        return is_new and self.knows[user]
+        self.knows[user] = knows
+        return is_new and knows

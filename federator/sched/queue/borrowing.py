@@ -54,21 +54,30 @@ class FirmWork:
 
     def __init__(self, ledger: Ledger) -> None:
         self._tenancy = ledger.tenancy
-        self._held: dict[int, list[int]] = {}
-        for entry in ledger.in_state(*AT_SITE):
-            if not entry.workload.preemptible and entry.charge is not None:
-                self.add(entry.charge.row, entry.charge.amounts)
+        self._ledger = ledger
+        self._held: dict[int, list[int]] | None = None  # counted when first asked for
 
     def add(self, row: int, amounts: Amounts) -> None:
         """A tenant has started some more."""
+        self._add(self._all(), row, amounts)
+
+    def _all(self) -> dict[int, list[int]]:
+        if self._held is None:
+            self._held = {}
+            for entry in self._ledger.in_state(*AT_SITE):
+                if not entry.workload.preemptible and entry.charge is not None:
+                    self._add(self._held, entry.charge.row, entry.charge.amounts)
+        return self._held
+
+    def _add(self, held: dict[int, list[int]], row: int, amounts: Amounts) -> None:
         for at in self._tenancy.quota_rows(row):
-            held = self._held.setdefault(at, [0] * len(amounts))
-            self._held[at] = [h + a for h, a in zip(held, amounts, strict=True)]
+            before = held.get(at, [0] * len(amounts))
+            held[at] = [h + a for h, a in zip(before, amounts, strict=True)]
 
     def has_room(self, row: int, amounts: Amounts) -> bool:
         """Tell whether a tenant may start this much more of it."""
         rows = self._tenancy.quota_rows(row)
-        nothing = [0] * len(amounts)
+        nothing, held = [0] * len(amounts), self._all()
         return bool(rows) and all(
-            fits(self._held.get(at, nothing), amounts, self._tenancy.quotas[at]) for at in rows
+            fits(held.get(at, nothing), amounts, self._tenancy.quotas[at]) for at in rows
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from federator.model.lifecycle import AT_SITE
-from federator.model.tenant import LOWEST_PRIORITY, Amounts
+from federator.model.tenant import LOWEST_PRIORITY, Amounts, Tenancy
 from federator.model.workload import TenantName, Workload, WorkloadId
 from federator.sched.state.backlog import Backlog
 from federator.sched.state.holdings import Holdings, fits
@@ -52,14 +52,23 @@ def quota_statuses(ledger: Ledger) -> dict[WorkloadId, QuotaStatus]:
         MAST sec. 4.2 is silent on workloads that run already; what is chosen here agrees with its
         scan, which counts all that runs against the quota.
     """
-    tenancy = ledger.tenancy
-    used = [[0] * len(tenancy.resources) for _ in range(len(tenancy))]
+    return statuses_of(ledger.in_state(*AT_SITE), ledger.tenancy)
+
+
+def statuses_of(
+    entries: Iterable[WorkloadRecord], tenancy: Tenancy
+) -> dict[WorkloadId, QuotaStatus]:
+    """As ``quota_statuses``, of some: all of every family that one of them is of."""
+    used: dict[int, list[int]] = {}
     found: dict[WorkloadId, QuotaStatus] = {}
-    for entry in sorted(ledger.in_state(*AT_SITE), key=_award_order):
+    for entry in sorted(entries, key=_award_order):
         charge = entry.charge
         if charge is None:
             continue
         bounds = tenancy.quota_rows(charge.row)
+        for row in bounds:
+            if row not in used:
+                used[row] = [0] * len(tenancy.resources)
         within = bool(bounds) and all(
             fits(used[row], charge.amounts, tenancy.quotas[row]) for row in bounds
         )

@@ -98,6 +98,7 @@ class Ledger:
         self.tail = 0  # events since the snapshot, or since the log began; refused ones count too
         self._by_state: dict[WorkloadState, dict[WorkloadId, None]] = {s: {} for s in WorkloadState}
         self._half_restored = False  # a snapshot has begun and is not done
+        self._watches: list[set[WorkloadId]] = []
 
     @property
     def is_new(self) -> bool:
@@ -116,6 +117,19 @@ class Ledger:
         for state in states:
             for id_ in list(self._by_state[state]):
                 yield self.entries[id_]
+
+    def watch(self) -> set[WorkloadId]:
+        """A set to which every workload is added that changes from now on; its reader clears it.
+
+        All that are known now are in it.
+        """
+        watch = set(self.entries)
+        self._watches.append(watch)
+        return watch
+
+    def _tell(self, id_: WorkloadId) -> None:
+        for watch in self._watches:
+            watch.add(id_)
 
     def apply(self, event: LogRecord) -> tuple[Effect, ...]:
         """Take one event in; return the effects of its edge.
@@ -163,6 +177,7 @@ class Ledger:
     def _award(self, event: Awarded) -> tuple[Effect, ...]:
         entry = self.entries[event.attempt.workload]
         effects = self._move(entry, WorkloadEvent.AWARDED, event.at_s)
+        self._tell(entry.workload.id)
         entry.attempt = event.attempt.attempt
         entry.site, entry.plan, entry.award = SiteName(event.site), event.jobs, event
         self._charge(entry, event.jobs, event.within_quota, event.at_s)
@@ -176,6 +191,7 @@ class Ledger:
         """Know no more of workloads that nobody refers to; see ``sched.state.expiry``."""
         gone = set(event.ids)
         for id_ in event.ids:
+            self._tell(id_)
             entry = self.entries.pop(id_)
             del self._by_state[entry.state][id_]
             if entry.workload.array is not None:
@@ -192,6 +208,7 @@ class Ledger:
         if entry.state is WorkloadState.PREEMPTING:
             self._account(entry, event)
         effects = self._move(entry, event.happening, event.at_s)
+        self._tell(entry.workload.id)
         if event.failed_nodes:
             entry.bad_nodes = entry.bad_nodes.blamed(entry.site, event.failed_nodes, event.at_s)
         if before in _ON_NODES and entry.state not in _ON_NODES:
@@ -392,6 +409,7 @@ class Ledger:
         """
         workload = entry.workload
         self.entries[workload.id] = entry
+        self._tell(workload.id)
         if workload.array is not None:
             tasks = self.array_tasks.setdefault(workload.array.array_id, {})
             tasks[workload.array.index] = workload.id

@@ -30,6 +30,7 @@ class SaveTimes:
     def __init__(self) -> None:
         self._seen: OrderedDict[Family, deque[float]] = OrderedDict()  # latest family last
         self._p95_s: dict[Family, float] = {}  # of those asked for since they last saved
+        self.version = 0  # changes with whatever is learned
 
     def saved(self) -> Iterator[tuple[TenantName, str, str, tuple[float, ...]]]:
         """Every family with its save times, the one that saved last at the end."""
@@ -37,6 +38,7 @@ class SaveTimes:
 
     def restore(self, families: Iterable[tuple[TenantName, str, str, tuple[float, ...]]]) -> None:
         """Know these as well, as ``saved`` told them."""
+        self.version += 1
         for tenant, user, name, times in families:
             self._seen[tenant, user, name] = deque(times, maxlen=SAVES_KEPT)
         self._p95_s.clear()
@@ -53,6 +55,7 @@ class SaveTimes:
             took_s = inf
         else:
             return
+        self.version += 1
         seen = self._seen.setdefault(family, deque(maxlen=SAVES_KEPT))
         self._seen.move_to_end(family)
         seen.append(took_s)

@@ -16,9 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from federator.model.message import SiteAnswer
+from msgspec import structs
+
 from federator.model.plan import BidRequest
 from federator.model.site import Node, SiteJobState
+from federator.model.site_message import SiteAnswer
 from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import SiteName
 from federator.sched.bid.site_scheduler import SiteScheduler
@@ -47,7 +49,7 @@ class CountingScheduler(SiteScheduler):
         free = sum(f.gpus for f in self._room.nodes)
         answers = super().bid(requests, now_s, reserve=reserve, reserving=reserving)
         return tuple(
-            replace(a, bid=replace(a.bid, score=a.bid.score._replace(fragmentation=-free)))
+            structs.replace(a, bid=replace(a.bid, score=a.bid.score._replace(fragmentation=-free)))
             if a.bid is not None
             else a
             for a in answers
@@ -111,7 +113,7 @@ class LocalQueueFleet(Fleet):
     def _placed(self, attempt: SimulatedAttempt) -> bool:
         order = attempt.order
         scheduler = self._real[order.site]
-        asked = BidRequest(id=order.workload.id, jobs=order.workload.jobs, priority=LOWEST_PRIORITY)
+        asked = BidRequest.of(order.workload, LOWEST_PRIORITY)
         (answer,) = scheduler.bid((asked,), self.now_s)
         if answer.bid is None:
             return False

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from random import Random
 from typing import Final, Protocol
 
 from federator.model.plan import Bid, BidRequest
 from federator.model.site import Node
+from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import AttemptId, Job, WorkloadId
 from federator.sched.bid.site_scheduler import SiteScheduler
 
@@ -162,7 +164,14 @@ class FederationPlacer:
     def place(self, job: int, gpus: int, free: Sequence[int]) -> list[int] | None:  # noqa: ARG002
         nodes = max(1, gpus // NODE_GPUS)
         wanted = Job(name="job", nodes=nodes, gpus_per_node=gpus // nodes)
-        asked = BidRequest(id=WorkloadId(job), jobs=(wanted,))
+        asked = BidRequest(
+            id=WorkloadId(job),
+            tenant="",
+            user="",
+            priority=LOWEST_PRIORITY,
+            jobs=(wanted,),
+            time_limit_s=inf,
+        )
         bids = [
             (bid.score if self._weighed else bid.score._replace(fragmentation=0.0), at, bid)
             for at, scheduler in enumerate(self._sites)

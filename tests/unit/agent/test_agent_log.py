@@ -14,17 +14,10 @@ import pytest
 from federator.agent import agent_log
 from federator.agent.agent_log import LoggedChannel, log_to_syslog
 from federator.model.reason import Reason, ReasonCode
+from federator.model.site_message import CancelOrder, LaunchAccepted, LaunchDeclined, Report
+from federator.model.tagged import Message
 from federator.model.workload import AttemptId, WorkloadId
-from federator.wire.agent_protocol import (
-    CancelOrder,
-    LaunchAccepted,
-    LaunchDeclined,
-    Ping,
-    Pong,
-    Report,
-    Trouble,
-)
-from federator.wire.client_protocol import Message
+from federator.wire.agent_protocol import Ping, Pong, Trouble
 
 ATTEMPT = AttemptId(workload=WorkloadId(7), attempt=1)
 QUIET = Report(attempts=())

@@ -13,15 +13,14 @@ from federator.agent.base import CheckpointStatus
 from federator.agent.journal import Journal, JournalMark, JournalStep
 from federator.faults.slurm import SimulatedJob
 from federator.model.site import AttemptReport, Leave, SiteJobState
-from federator.wire.agent_protocol import (
+from federator.model.site_message import (
     AttemptAbsent,
     CancelOrder,
     LaunchAccepted,
     LaunchDeclined,
-    PreemptOrder,
     Report,
-    SignalTo,
 )
+from federator.wire.agent_protocol import PreemptOrder, SignalTo
 from tests.fakes.agent import Daemon, order
 from tests.fakes.build import attempt, plan_on
 

@@ -14,7 +14,8 @@ from federator.agent.base import CheckpointStatus
 from federator.errors import SiteRefused
 from federator.faults.slurm import SimulatedJob, SimulatedSlurm
 from federator.model.site import SiteJobState
-from federator.wire.agent_protocol import PreemptOrder, Report, SignalTo
+from federator.model.site_message import Report
+from federator.wire.agent_protocol import PreemptOrder, SignalTo
 from tests.fakes.agent import Daemon
 from tests.fakes.build import attempt, plan_on, rack
 from tests.unit.agent.test_evictions import (

@@ -14,7 +14,8 @@ from federator.agent.folders import LateCheckpoints
 from federator.agent.journal import JournalMark, JournalStep
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.site import AttemptReport, SiteJobState
-from federator.wire.agent_protocol import LaunchAccepted, PreemptOrder, Report
+from federator.model.site_message import LaunchAccepted, Report
+from federator.wire.agent_protocol import PreemptOrder
 from tests.fakes.agent import Daemon, LookedSite, PartOfAgent, order
 from tests.fakes.build import attempt
 

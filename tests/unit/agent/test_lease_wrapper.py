@@ -27,8 +27,8 @@ from federator.agent.lease_wrapper import (
 )
 from federator.agent.spool import TIDY_S
 from federator.errors import InvalidRequest
+from federator.model.site_message import LaunchAccepted, LaunchDeclined
 from federator.model.workload import AttemptId, WorkloadId
-from federator.wire.agent_protocol import LaunchAccepted, LaunchDeclined
 from tests.fakes.agent import Daemon, daemon, order
 from tests.fakes.build import attempt
 

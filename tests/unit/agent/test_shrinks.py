@@ -12,7 +12,8 @@ from federator.agent.shrinks import Shrinks
 from federator.faults.clock import VirtualClock
 from federator.faults.slurm import SimulatedSlurm
 from federator.model.site import SiteJobState
-from federator.wire.agent_protocol import CancelFailed, ShrinkOrder
+from federator.model.site_message import ShrinkOrder
+from federator.wire.agent_protocol import CancelFailed
 from tests.fakes.agent import PartOfAgent
 from tests.fakes.build import attempt, plan_on, rack
 from tests.fakes.slurm import SimulatedSite

@@ -9,7 +9,8 @@ from federator.daemon.api import Api
 from federator.daemon.views import RANKS_KEPT_S, RankView
 from federator.model.event import Draft
 from federator.model.lifecycle import WorkloadState
-from federator.model.message import SiteReported
+from federator.model.message import SiteSent
+from federator.model.site_message import Report
 from federator.model.tenant import Tenant
 from federator.model.workload import SiteName, WorkloadId
 from federator.policies.fifo import Fifo
@@ -230,7 +231,7 @@ def test_a_kept_ranking_explains_itself_with_the_numbers_it_was_made_of() -> Non
     before = c.rank(over)
     c.f.slurm("alpine").end(c.f.entry(running[0]).attempt_id)
     reports = c.f.slurm("alpine").reports()
-    c.f.observe(SiteReported(site=SiteName("alpine"), attempts=reports))
+    c.f.observe(SiteSent(site=SiteName("alpine"), message=Report(attempts=reports)))
     assert c.f.state(over) is WorkloadState.PENDING
     assert c.f.federation.ledger.holdings.used(1)[0] == 24
     assert c.rank(over) == before

@@ -28,7 +28,9 @@ from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.event import Awarded, EpochBegan, decode_event, encode_event
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import LaunchAt, Remembered
+from federator.model.site_message import Report
 from federator.model.submission import pack_submission, unpack_submission
+from federator.model.tagged import Message
 from federator.model.workload import SiteName, WorkloadId
 from federator.store.export import write_export
 from federator.store.replaying import replay_log
@@ -40,9 +42,7 @@ from federator.wire.agent_protocol import (
     Origin,
     RecoverDone,
     RememberedAttempt,
-    Report,
 )
-from federator.wire.client_protocol import Message
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 from tests.unit.daemon.test_links import FakeChannel, FakeTransport

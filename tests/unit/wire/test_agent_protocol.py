@@ -9,17 +9,12 @@ from typing import TypeVar
 import pytest
 
 from federator.errors import SiteUnavailable
-from federator.wire.agent_protocol import (
-    Ask,
-    JobRequest,
-    LaunchOrder,
-    Ping,
-    ToAgent,
-    to_agent_decoder,
-)
+from federator.model.plan import BidRequest
+from federator.model.site_message import Ask
+from federator.wire.agent_protocol import LaunchOrder, Ping, ToAgent, to_agent_decoder
 from federator.wire.client_protocol import BANNER, MAX_FRAME_BYTES, frame
 from federator.wire.framing import ByteReader, read_frame, skip_to_banner
-from tests.fakes.build import attempt, gang, plan_on, submission
+from tests.fakes.build import attempt, plan_on, submission, workload
 
 _T = TypeVar("_T")
 
@@ -34,16 +29,7 @@ ORDER = LaunchOrder(
 )
 ASK = Ask(
     pass_id=7,
-    requests=(
-        JobRequest(
-            id=2**32,
-            tenant="vision",
-            user="ada",
-            priority=3,
-            jobs=(gang(2),),
-            time_limit_s=float("inf"),
-        ),
-    ),
+    requests=(BidRequest.of(workload(), 3),),
 )
 
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec import structs
 
 from federator.cli.text import reason_text, refusal_text
-from federator.model.plan import Bid, BidRequest
+from federator.model.plan import Bid
 from federator.model.reason import ReasonCode, RefusalKind
 from federator.model.site import NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
@@ -18,7 +19,7 @@ from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.placement import Placed, place_in
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.sched.bid.workload_plan import never_fits, place_all
-from tests.fakes.build import gang, rack
+from tests.fakes.build import bid_request, gang, rack
 
 TINY = Job(name="tiny", nodes=1)
 ONE_GPU = gang(1, 1)
@@ -75,7 +76,7 @@ def test_while_one_component_has_the_only_node_of_its_kind_the_other_is_told_to_
     a1, a2 = rack("a", 2)
     scheduler = SiteScheduler(("gpu",))
     scheduler.update((a1, replace(a2, gpus_alloc=8, cpus_alloc=64)), ())
-    (answer,) = scheduler.bid([BidRequest(id=WorkloadId(1), jobs=(ONE_GPU, ONE_GPU))])
+    (answer,) = scheduler.bid([bid_request(id=WorkloadId(1), jobs=(ONE_GPU, ONE_GPU))])
     assert answer.refusal is not None
     told = refusal_text(answer.refusal)
     assert told.startswith("not now: train and train need 2 nodes, none of them shared; free 1;")
@@ -97,11 +98,11 @@ def test_for_the_components_of_a_workload_as_many_are_evicted_as_they_need_nodes
     ]
     scheduler = SiteScheduler(("gpu",))
     scheduler.update(nodes, (), running=running)
-    asked = BidRequest(id=WorkloadId(9), jobs=(ONE_GPU, gang(1, 2)), priority=1, preempt_gpus=16)
+    asked = bid_request(id=WorkloadId(9), jobs=(ONE_GPU, gang(1, 2)), priority=1, preempt_gpus=16)
     (answer,) = scheduler.bid([asked], 100.0)
     assert answer.bid is not None
     assert set(answer.bid.victims) == {1, 2}
-    (answer,) = scheduler.bid([replace(asked, preempt_gpus=8.0)], 100.0)
+    (answer,) = scheduler.bid([structs.replace(asked, preempt_gpus=8.0)], 100.0)
     assert answer.bid is None
 
 
@@ -120,7 +121,7 @@ def test_a_reservation_waits_for_a_node_for_each_component() -> None:
     )
     scheduler = SiteScheduler(("gpu",))
     scheduler.update(nodes, (), running=[job])
-    asked = BidRequest(id=WorkloadId(9), jobs=(ONE_GPU, ONE_GPU))
+    asked = bid_request(id=WorkloadId(9), jobs=(ONE_GPU, ONE_GPU))
     (answer,) = scheduler.bid([asked], 100.0, reserving=True)
     assert answer.refusal is not None
     assert answer.refusal.starts_in_s == 400.0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from federator.model.plan import Bid, BidRequest
+from federator.model.plan import Bid
 from federator.model.site import Node
 from federator.model.workload import Job, WorkloadId
-from federator.sched.bid.fragmentation import REMEMBERED, RequestMix, shape_of
+from federator.sched.bid.fragmentation import REMEMBERED, RequestMix, rack_key, shape_of
 from federator.sched.bid.site_scheduler import SiteScheduler
-from tests.fakes.build import gang, rack
+from tests.fakes.build import bid_request, gang, rack
 
 
 def mix(*jobs: Job) -> RequestMix:
@@ -33,12 +33,12 @@ def mix(*jobs: Job) -> RequestMix:
 def test_stranded_is_what_no_whole_request_can_use(
     asked: Job, free: list[int], stranded: float
 ) -> None:
-    assert mix(asked).stranded(free) == stranded
+    assert mix(asked).stranded(rack_key(free)) == stranded
 
 
 def test_shapes_count_by_how_often_they_are_asked_for() -> None:
     often = mix(gang(1, 8), gang(1, 8), gang(1, 8), gang(1, 2))
-    assert often.stranded([6]) == pytest.approx(0.75 * 6)
+    assert often.stranded(rack_key([6])) == pytest.approx(0.75 * 6)
 
 
 def test_one_workload_counts_once_however_often_it_asks() -> None:
@@ -64,7 +64,7 @@ def test_what_asks_for_no_gpus_says_nothing_about_them() -> None:
 def plan_of(mixed: RequestMix, job: Job, *nodes: Node) -> set[str]:
     scheduler = SiteScheduler(("gpu", "dev"), mixed)
     scheduler.update(nodes, ())
-    (answer,) = scheduler.bid([BidRequest(id=WorkloadId(0), jobs=(job,))])
+    (answer,) = scheduler.bid([bid_request(id=WorkloadId(0), jobs=(job,))])
     assert isinstance(answer.bid, Bid), answer.refusal
     return {name for plan in answer.bid.jobs for name in plan.nodes}
 

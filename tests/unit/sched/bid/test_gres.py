@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from federator.model.gres import Gres, counted, gres_of
-from federator.model.plan import BidRequest, JobPlan
+from federator.model.plan import JobPlan
 from federator.model.reason import Reason, ReasonCode, RefusalKind
 from federator.model.site import Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
@@ -17,7 +17,7 @@ from federator.sched.bid.negative_cache import NegativeCache, Rights
 from federator.sched.bid.placement import Placed, place_in
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.sched.passes.bid_validation import plan_contradiction
-from tests.fakes.build import attempt, gang, rack
+from tests.fakes.build import attempt, bid_request, gang, rack
 
 NIC: Gres = (("nic", 1),)
 NOW_S = 1000.0
@@ -41,13 +41,13 @@ def asked(gres: Gres = NIC, **fields: int | None) -> Job:
 
 def plans(scheduler: SiteScheduler, *jobs: Job) -> list[tuple[str, ...] | None]:
     """The nodes of each of these one-job workloads, asked together; None: no bid."""
-    requests = [BidRequest(id=WorkloadId(k), jobs=(job,)) for k, job in enumerate(jobs)]
+    requests = [bid_request(id=WorkloadId(k), jobs=(job,)) for k, job in enumerate(jobs)]
     answers = scheduler.bid(requests)
     return [tuple(a.bid.jobs[0].nodes) if a.bid is not None else None for a in answers]
 
 
 def refused(scheduler: SiteScheduler, job: Job) -> tuple[RefusalKind, Reason]:
-    (answer,) = scheduler.bid([BidRequest(id=WorkloadId(1), jobs=(job,))])
+    (answer,) = scheduler.bid([bid_request(id=WorkloadId(1), jobs=(job,))])
     assert answer.refusal is not None
     return answer.refusal.kind, answer.refusal.reasons[0]
 
@@ -170,7 +170,7 @@ def test_only_who_holds_it_is_evicted_for_it(wanted: Job) -> None:
     )
     if wanted.total_gpus:
         full = loaded(running(2, "a1", gres=NIC), running(4, "a2", gres=NIC))
-    request = BidRequest(id=WorkloadId(9), jobs=(wanted,), priority=2, preempt_gpus=inf)
+    request = bid_request(id=WorkloadId(9), jobs=(wanted,), priority=2, preempt_gpus=inf)
     (answer,) = full.bid([request], NOW_S)
     assert answer.bid is not None
     assert answer.bid.victims == (2,)
@@ -193,7 +193,7 @@ def test_for_gres_too_the_choice_of_victims_tries_no_placement_for_each(
     scheduler = site(*full)
     for job in held:
         scheduler.started(job)
-    request = BidRequest(id=WorkloadId(99), jobs=(asked(nodes=16),), priority=2, preempt_gpus=inf)
+    request = bid_request(id=WorkloadId(99), jobs=(asked(nodes=16),), priority=2, preempt_gpus=inf)
     (answer,) = scheduler.bid([request], NOW_S)
     assert answer.bid is not None
     assert len(answer.bid.victims) == 16
@@ -202,7 +202,7 @@ def test_for_gres_too_the_choice_of_victims_tries_no_placement_for_each(
 
 def test_a_refusal_says_when_it_comes_free() -> None:
     full = loaded(running(1, "a1", gres=NIC, ends_by_s=5000.0), running(2, "a2", gres=NIC))
-    (answer,) = full.bid([BidRequest(id=WorkloadId(9), jobs=(asked(),))], NOW_S)
+    (answer,) = full.bid([bid_request(id=WorkloadId(9), jobs=(asked(),))], NOW_S)
     assert answer.refusal is not None
     assert answer.refusal.starts_in_s == 4000.0
 

@@ -8,8 +8,8 @@ import pytest
 
 from federator.model.event import Submitted
 from federator.model.lifecycle import WorkloadState
-from federator.model.message import AskSite, SiteAnswer
 from federator.model.reason import Alternative, Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.site_message import Ask, SiteAnswer
 from federator.model.workload import FIRST_WORKLOAD_ID, Job, SiteName, WorkloadId
 from federator.policies.fifo import Fifo
 from federator.sched.bid.negative_cache import NegativeCache, Rights, as_for
@@ -17,7 +17,7 @@ from federator.sched.passes.cycle import Round, SchedulingPass
 from federator.sched.state.ledger import Ledger
 from federator.sched.state.rules import Rules
 from tests.fakes.build import draft, gang, rack
-from tests.fakes.loopback import Loopback
+from tests.fakes.loopback import Loopback, sent
 
 FAILED = replace(gang(4), gpu_types=("a100", "h100"), partitions=("gpu", "dev"))
 
@@ -124,7 +124,7 @@ def test_a_pass_asks_once_about_what_cannot_start_and_tells_everybody_why() -> N
     f.commands.clear()
     f.site_up("alpine")
     f.run_for(1.0)
-    asked = [c for c in f.commands if isinstance(c, AskSite)]
+    asked = [ask for _, ask in sent(f.commands, Ask)]
     passes = {c.pass_id for c in asked}
     assert asked
     assert all(len(c.requests) == 2 for c in asked)
@@ -154,14 +154,12 @@ def test_a_refusal_of_one_user_says_nothing_about_another() -> None:
     pass_ = SchedulingPass(Fifo().rank(ledger, 1.0), ledger)
     (asked,) = pass_.next_window((), 1)
     alpine = SiteName("alpine")
-    pass_.round = Round(
-        pass_id=1, requests={asked.workload.id: asked}, waiting_for={alpine}, deadline_s=9.0
-    )
+    pass_.round = Round(pass_id=1, requests={asked.id: asked}, waiting_for={alpine}, deadline_s=9.0)
     unknown = Refusal(kind=RefusalKind.REJECT, reasons=(Reason(code=ReasonCode.UNKNOWN_USER),))
-    pass_.round.take(alpine, [SiteAnswer(id=asked.workload.id, refusal=unknown)])
-    pass_.learn([asked.workload.id], [alpine])
+    pass_.round.take(alpine, [SiteAnswer(id=asked.id, refusal=unknown)])
+    pass_.learn([asked.id], [alpine])
     (following,) = pass_.next_window((), 1)
-    assert following.workload.user == "ada"
+    assert following.user == "ada"
 
 
 def test_what_was_said_of_components_together_is_told_by_the_names_of_who_asks() -> None:

@@ -6,13 +6,14 @@ from dataclasses import replace
 from math import inf
 
 import pytest
+from msgspec import structs
 
-from federator.model.plan import Bid, BidRequest
+from federator.model.plan import Bid
 from federator.model.site import START_UP_S, Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.sched.state.preemption_cost import SAVE_EVERY_S
-from tests.fakes.build import gang, rack
+from tests.fakes.build import bid_request, gang, rack
 
 NOW_S = 10_000.0
 
@@ -55,7 +56,7 @@ def site(nodes: tuple[Node, ...], *jobs: RunningJob) -> SiteScheduler:
 
 
 def bid(scheduler: SiteScheduler, *jobs: Job, priority: int = 2, budget: float = inf) -> Bid | None:
-    request = BidRequest(id=WorkloadId(1), jobs=jobs, priority=priority, preempt_gpus=budget)
+    request = bid_request(id=WorkloadId(1), jobs=jobs, priority=priority, preempt_gpus=budget)
     (answer,) = scheduler.bid([request], NOW_S)
     return answer.bid
 
@@ -153,7 +154,7 @@ def test_where_nothing_is_known_of_saves_the_longest_running_goes_first() -> Non
 
 def bid_at(full: SiteScheduler, now_s: float) -> tuple[int, ...] | None:
     """Whom a gang of one node would evict then."""
-    request = BidRequest(id=WorkloadId(1), jobs=(gang(1),), priority=2, preempt_gpus=inf)
+    request = bid_request(id=WorkloadId(1), jobs=(gang(1),), priority=2, preempt_gpus=inf)
     (answer,) = full.bid([request], now_s)
     return answer.bid.victims if answer.bid is not None else None
 
@@ -237,10 +238,10 @@ def test_what_a_bid_would_evict_takes_nothing_from_those_beside_it() -> None:
     """After a bid that evicts from a1, two jobs of 4 GPUs fit on a2, and a CPU job anywhere."""
     full = site(rack("a", 2), running(1, 8, "a1"))
     asked = [
-        BidRequest(
+        bid_request(
             id=WorkloadId(1), jobs=(gang(1), gang(1, name="u")), priority=2, preempt_gpus=inf
         ),
-        BidRequest(id=WorkloadId(2), jobs=(Job(name="t", nodes=2, cpus_per_node=8),)),
+        bid_request(id=WorkloadId(2), jobs=(Job(name="t", nodes=2, cpus_per_node=8),)),
     ]
     evicting, cpus = full.bid(asked, NOW_S)
     assert evicting.bid is not None
@@ -248,7 +249,7 @@ def test_what_a_bid_would_evict_takes_nothing_from_those_beside_it() -> None:
     assert cpus.bid is not None
 
     full = site(rack("a", 2), running(1, 8, "a1", started_at_s=5.0))
-    one = BidRequest(id=WorkloadId(1), jobs=(gang(1, 8),), priority=2, preempt_gpus=inf)
-    two = BidRequest(id=WorkloadId(2), jobs=(gang(1, 4), gang(1, 4, name="u")))
-    held, *_ = full.bid([one, replace(one, id=WorkloadId(3)), two], NOW_S)
+    one = bid_request(id=WorkloadId(1), jobs=(gang(1, 8),), priority=2, preempt_gpus=inf)
+    two = bid_request(id=WorkloadId(2), jobs=(gang(1, 4), gang(1, 4, name="u")))
+    held, *_ = full.bid([one, structs.replace(one, id=WorkloadId(3)), two], NOW_S)
     assert held.bid is not None

@@ -6,17 +6,18 @@ from dataclasses import replace
 from math import inf
 
 import pytest
+from msgspec import structs
 
 from federator.model.lifecycle import WorkloadState
-from federator.model.message import AskSite, SiteAnswer
 from federator.model.plan import BidRequest
 from federator.model.reason import ReasonCode
 from federator.model.site import LocalJob, Node, NodeShare, RunningJob
+from federator.model.site_message import Ask, SiteAnswer
 from federator.model.workload import Job, WorkloadId
 from federator.sched.bid.site_scheduler import SiteScheduler
 from federator.sched.state.rules import Rules
-from tests.fakes.build import attempt, draft, gang, plan_on, rack
-from tests.fakes.loopback import Loopback
+from tests.fakes.build import attempt, bid_request, draft, gang, plan_on, rack
+from tests.fakes.loopback import Loopback, sent
 
 NOW_S = 1_000.0
 HOUR_S = 3_600.0
@@ -49,7 +50,7 @@ def two_of_four_busy(ends_in_s: float = HOUR_S) -> SiteScheduler:
 
 
 def asks(id_: int, job: Job, limit_s: float = inf, preempt_gpus: float = 0.0) -> BidRequest:
-    return BidRequest(
+    return bid_request(
         id=WorkloadId(id_), jobs=(job,), time_limit_s=limit_s, priority=1, preempt_gpus=preempt_gpus
     )
 
@@ -119,7 +120,7 @@ def test_what_is_evicted_on_reserved_nodes_is_not_the_evictors_for_long() -> Non
     reserve = asks(7, gang(4))
     evictor = asks(2, gang(2), preempt_gpus=inf)
     late, in_time = told(
-        two_of_four_busy(), evictor, replace(evictor, time_limit_s=60.0), reserve=reserve
+        two_of_four_busy(), evictor, structs.replace(evictor, time_limit_s=60.0), reserve=reserve
     )
     assert why(late) is ReasonCode.RESERVED
     assert in_time.bid is not None
@@ -212,7 +213,7 @@ def test_room_is_kept_only_where_the_gang_can_start_first(first_to_end: str) -> 
     assert f.state(blocked) is WorkloadState.PENDING
     assert f.state(long) in (WorkloadState.RUNNING, WorkloadState.LAUNCHING)
     assert f.entry(long).site == ("baker" if first_to_end == "alpine" else "alpine")
-    kept = {c.site for c in f.commands if isinstance(c, AskSite) and c.reserve is not None}
+    kept = {site for site, ask in sent(f.commands, Ask) if ask.reserve is not None}
     assert kept <= {first_to_end}
     another = f.submit(replace(draft(gang(1)), time_limit_s=24 * HOUR_S))
     f.run_for(1.0)

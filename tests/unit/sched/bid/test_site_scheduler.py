@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from federator.model.plan import Bid, BidRequest
+from federator.model.plan import Bid
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import Node, NodeShare, NodeState
 from federator.model.workload import Job, WorkloadId
@@ -15,7 +15,7 @@ from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.placement import Placed, place_job
 from federator.sched.bid.site_scheduler import SiteScheduler, capacity_of, summarise
 from federator.sched.bid.workload_plan import never_fits, orders_to_try, place_all
-from tests.fakes.build import attempt, gang, plan_on, rack
+from tests.fakes.build import attempt, bid_request, gang, plan_on, rack
 
 
 def site(*nodes: Node) -> SiteScheduler:
@@ -30,7 +30,7 @@ def amounts(room: FreeCapacity) -> list[tuple[int, int, int]]:
 
 def bids(scheduler: SiteScheduler, *jobs: Job) -> list[bool]:
     """Whether each of these one-job workloads, asked together, gets a bid."""
-    requests = [BidRequest(id=WorkloadId(k), jobs=(job,)) for k, job in enumerate(jobs)]
+    requests = [bid_request(id=WorkloadId(k), jobs=(job,)) for k, job in enumerate(jobs)]
     return [answer.bid is not None for answer in scheduler.bid(requests)]
 
 
@@ -39,7 +39,7 @@ def test_nodes_that_failed_a_workload_are_not_offered_to_it_and_do_not_make_neve
     one, both = replace(gang(1), avoid=("a1",)), replace(gang(2), avoid=("a1",))
     none_left = replace(gang(1), avoid=("a1", "a2"))
     requests = [
-        BidRequest(id=WorkloadId(k), jobs=(job,)) for k, job in enumerate((both, none_left, one))
+        bid_request(id=WorkloadId(k), jobs=(job,)) for k, job in enumerate((both, none_left, one))
     ]
     first, second, third = scheduler.bid(requests)
     for answer, named in ((first, "a1"), (second, "a1,a2")):
@@ -55,7 +55,7 @@ def test_nodes_that_failed_a_workload_are_not_offered_to_it_and_do_not_make_neve
 def test_a_node_that_is_for_jobs_of_one_node_for_now_does_not_make_never() -> None:
     marked = tuple(replace(node, features=("fed_single_node", "nvme")) for node in rack("a", 2))
     scheduler = site(*marked)
-    (answer,) = scheduler.bid([BidRequest(id=WorkloadId(0), jobs=(gang(2),))])
+    (answer,) = scheduler.bid([bid_request(id=WorkloadId(0), jobs=(gang(2),))])
     assert answer.refusal is not None
     assert answer.refusal.kind is RefusalKind.WAIT
     assert {node.features for node in scheduler.capacity.nodes} == {("nvme",)}
@@ -92,7 +92,7 @@ def test_who_gets_a_gpu_node_only_because_of_a_bid_before_it_is_held_back() -> N
     """If that bid loses, the node without GPUs is free for it after all."""
     scheduler = site(*rack("a", 2), *rack("x", 1, gpus=0))
     job = Job(name="t", nodes=1, cpus_per_node=64)
-    asked = [BidRequest(id=WorkloadId(k), jobs=(job,)) for k in range(3)]
+    asked = [bid_request(id=WorkloadId(k), jobs=(job,)) for k in range(3)]
     assert [answer.held_back for answer in scheduler.bid(asked)] == [False, True, True]
     assert not any(answer.held_back for answer in site(*rack("a", 3)).bid(asked))
 
@@ -141,7 +141,7 @@ def test_a_plan_of_two_jobs_on_one_node_is_never_launched() -> None:
 
 def test_busy_means_wait_and_impossible_means_reject() -> None:
     (a1,) = rack("a", 1)
-    requests = [BidRequest(id=WorkloadId(n), jobs=(gang(n),)) for n in (1, 2)]
+    requests = [bid_request(id=WorkloadId(n), jobs=(gang(n),)) for n in (1, 2)]
     wait, reject = site(replace(a1, gpus_alloc=1)).bid(requests)
     assert wait.refusal is not None
     assert reject.refusal is not None
@@ -153,7 +153,7 @@ def test_busy_means_wait_and_impossible_means_reject() -> None:
 
 def test_nodes_that_are_down_today_still_count_for_ever() -> None:
     down = tuple(replace(n, state=NodeState.DOWN) for n in rack("a", 2))
-    (answer,) = site(*down).bid([BidRequest(id=WorkloadId(1), jobs=(gang(2),))])
+    (answer,) = site(*down).bid([bid_request(id=WorkloadId(1), jobs=(gang(2),))])
     assert answer.refusal is not None
     assert answer.refusal.kind is RefusalKind.WAIT
 
@@ -255,8 +255,8 @@ def test_what_the_search_may_have_missed_is_not_refused_for_ever() -> None:
 
 def test_jobs_that_ask_for_the_same_are_answered_alike_each_by_its_own_name() -> None:
     scheduler = site(*rack("a", 2))
-    asked = [BidRequest(id=WorkloadId(k), jobs=(gang(3, name=f"run{k}"),)) for k in range(3)]
-    asked += [BidRequest(id=WorkloadId(9), jobs=(gang(1, 99, name="huge"),))] * 2
+    asked = [bid_request(id=WorkloadId(k), jobs=(gang(3, name=f"run{k}"),)) for k in range(3)]
+    asked += [bid_request(id=WorkloadId(9), jobs=(gang(1, 99, name="huge"),))] * 2
     for answer, request in zip(scheduler.bid(asked), asked, strict=True):
         assert answer.refusal is not None
         assert answer.refusal.reasons[0].job == request.jobs[0].name
@@ -275,7 +275,7 @@ def test_cpu_jobs_of_one_node_are_placed_on_tens_of_thousands_without_looking_at
     )
     scheduler = SiteScheduler(("gpu", "late"))
     scheduler.update(nodes, ())
-    (answer,) = scheduler.bid([BidRequest(id=WorkloadId(1), jobs=(Job(name="t", nodes=1),))])
+    (answer,) = scheduler.bid([bid_request(id=WorkloadId(1), jobs=(Job(name="t", nodes=1),))])
     assert answer.bid is not None
     assert answer.bid.jobs[0].partition == "gpu"
 
@@ -306,7 +306,7 @@ def test_a_closed_partition_means_wait_and_shows_as_drained() -> None:
     """Its nodes and the site's capacity are what they were: an admin opens it again."""
     closed = tuple(replace(n, partitions=(), closed_partitions=n.partitions) for n in rack("a", 2))
     assert capacity_of(closed) == capacity_of(rack("a", 2))
-    (answer,) = site(*closed).bid([BidRequest(id=WorkloadId(1), jobs=(gang(1),))])
+    (answer,) = site(*closed).bid([bid_request(id=WorkloadId(1), jobs=(gang(1),))])
     assert answer.refusal is not None
     assert answer.refusal.kind is RefusalKind.WAIT
     (row,) = summarise(closed, ("gpu",))

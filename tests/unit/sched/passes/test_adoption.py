@@ -13,17 +13,16 @@ from federator.model.lifecycle import WorkloadState
 from federator.model.message import (
     AnswerSubmitted,
     AskAbout,
-    AskSite,
     AttemptsShown,
-    CancelAt,
     LaunchAt,
     Note,
     Remembered,
-    SiteReported,
+    SiteSent,
     SiteUp,
 )
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport, Leave, NodeShare, SiteJobState
+from federator.model.site_message import Ask, CancelOrder, Report
 from federator.model.submission import Submission, pack_submission
 from federator.model.tenant import Tenant
 from federator.model.workload import (
@@ -36,7 +35,7 @@ from federator.model.workload import (
 )
 from federator.sched.passes.pending_reconciliation import TELLS_WITHIN_S, PendingReconciliation
 from tests.fakes.build import draft, gang, rack
-from tests.fakes.loopback import Loopback
+from tests.fakes.loopback import Loopback, sent
 
 ALPINE, BAKER = SiteName("alpine"), SiteName("baker")
 TENANTS = (Tenant(name=TenantName("vision")),)
@@ -108,13 +107,14 @@ def test_what_runs_and_is_unknown_is_adopted_with_id_attempt_key_and_plan() -> N
     assert f.federation.ledger.id_of_key["mine"] == entry.workload.id
     assert f.federation.ledger.next_id > entry.workload.id
     assert f.federation.ledger.key_of(entry.workload) == "mine"
-    assert not [c for c in f.commands if isinstance(c, (LaunchAt, CancelAt))]
+    assert not [c for c in f.commands if isinstance(c, LaunchAt)]
+    assert not sent(f.commands, CancelOrder)
 
 
 def test_it_is_asked_about_when_a_report_shows_it() -> None:
     f, told = lost()
     assert told.report is not None
-    seen = SiteReported(site=ALPINE, attempts=(told.report,))
+    seen = SiteSent(site=ALPINE, message=Report(attempts=(told.report,)))
     asked = [c for c in f.federation.handle(seen, f.clock.now_s) if isinstance(c, AskAbout)]
     assert asked == [AskAbout(site=ALPINE, attempts=(told.attempt,))]
 
@@ -199,9 +199,9 @@ def test_a_later_attempt_than_the_logs_is_its_workloads_present_one() -> None:
     assert show(f, later, BAKER) is WorkloadState.RUNNING
     entry = f.entry(told.attempt.workload)
     assert (entry.attempt, entry.site) == (2, BAKER)
-    stray = SiteReported(site=ALPINE, attempts=(report(told.workload),))
-    ended = [c for c in f.federation.handle(stray, f.clock.now_s) if isinstance(c, CancelAt)]
-    assert [(c.site, c.attempt) for c in ended] == [(ALPINE, told.attempt)]
+    stray = SiteSent(site=ALPINE, message=Report(attempts=(report(told.workload),)))
+    ended = sent(f.federation.handle(stray, f.clock.now_s), CancelOrder)
+    assert [(site, order.attempt) for site, order in ended] == [(ALPINE, told.attempt)]
 
 
 def test_a_completed_workload_waits_no_more_though_its_site_has_put_its_order_aside() -> None:
@@ -370,7 +370,7 @@ def test_what_is_over_is_ended_if_a_later_attempt_lives() -> None:
     second = replace(told.attempt, attempt=2)
     later = replace(told, attempt=second, report=report(told.workload, attempt=2))
     assert show(f, later) is WorkloadState.COMPLETED
-    assert [c.attempt for c in f.commands if isinstance(c, CancelAt)] == [second]
+    assert [order.attempt for _, order in sent(f.commands, CancelOrder)] == [second]
 
 
 def test_telling_it_again_changes_nothing() -> None:
@@ -423,7 +423,8 @@ def waiting(fleet: tuple[str, ...] = ("alpine", "baker")) -> tuple[Loopback, Wor
 
 def seen(f: Loopback, told: AttemptReport, site: SiteName = ALPINE) -> list[AskAbout]:
     """What the site is asked about once it has shown this."""
-    commands = f.federation.handle(SiteReported(site=site, attempts=(told,)), f.clock.now_s)
+    shown = SiteSent(site=site, message=Report(attempts=(told,)))
+    commands = f.federation.handle(shown, f.clock.now_s)
     return [c for c in commands if isinstance(c, AskAbout)]
 
 
@@ -456,7 +457,7 @@ def test_what_runs_at_a_site_and_waits_in_the_log_starts_nowhere_until_the_site_
 
 def test_it_is_not_awarded_either_if_it_is_shown_while_bids_are_awaited() -> None:
     f, workload = waiting(("alpine",))
-    while not any(isinstance(c, AskSite) for c in f.commands):
+    while not sent(f.commands, Ask):
         f.run_for(0.01)
     assert seen(f, report(workload))
     f.run_for(300.0)

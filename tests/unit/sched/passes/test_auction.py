@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec import structs
 
-from federator.model.message import SiteAnswer
 from federator.model.plan import Bid
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.score import Score
+from federator.model.site_message import SiteAnswer
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.auction import auction, offers_for
 
@@ -70,7 +70,7 @@ def held_back(
     got: dict[SiteName, dict[WorkloadId, SiteAnswer]], site: SiteName, id_: int
 ) -> dict[SiteName, dict[WorkloadId, SiteAnswer]]:
     """The same, and the site says of one bid that those before it made it worse."""
-    answer = replace(got[site][WorkloadId(id_)], held_back=True)
+    answer = structs.replace(got[site][WorkloadId(id_)], held_back=True)
     return got | {site: got[site] | {WorkloadId(id_): answer}}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from federator.model.event import Awarded, Submitted
-from federator.model.message import Request
+from federator.model.plan import BidRequest
 from federator.model.reason import ReasonCode
 from federator.model.workload import FIRST_WORKLOAD_ID, WorkloadId
 from federator.policies.fifo import Fifo
@@ -23,8 +23,8 @@ def window_of(ledger: Ledger) -> tuple[WorkloadId, ...]:
     return ids(SchedulingPass(Fifo().rank(ledger, 1.0), ledger).next_window((), 100))
 
 
-def ids(window: tuple[Request, ...]) -> tuple[WorkloadId, ...]:
-    return tuple(request.workload.id for request in window)
+def ids(window: tuple[BidRequest, ...]) -> tuple[WorkloadId, ...]:
+    return tuple(request.id for request in window)
 
 
 def test_tasks_beyond_their_arrays_throttle_are_left_out_and_told_why() -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from federator.model.event import Awarded, Changed, Draft
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
-from federator.model.message import AskSite, LaunchAt, PreemptAt
+from federator.model.message import LaunchAt, PreemptAt
 from federator.model.reason import ReasonCode
 from federator.model.site import START_UP_S, Leave, SiteJobState, VictimTerms
+from federator.model.site_message import Ask
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
@@ -19,7 +20,7 @@ from federator.sched.passes.eviction import victim_terms
 from federator.sched.state.rules import Rules
 from federator.sched.state.save_times import family_of
 from tests.fakes.build import draft, gang, rack
-from tests.fakes.loopback import Loopback
+from tests.fakes.loopback import Loopback, sent
 
 RULES = Rules(preempt_gpus=64, preempt_window_s=300.0, grace_s=60.0, cooldown_s=600.0)
 RUNS, WAITS = WorkloadState.RUNNING, WorkloadState.PENDING
@@ -292,7 +293,7 @@ def test_each_question_says_on_which_terms_who_runs_there_may_be_evicted() -> No
     victim, _ = filled_by_guests(f)
     owner = f.submit(of("owner"))
     f.run_for(5.0)
-    asked = [c for c in f.commands if isinstance(c, AskSite) and victim in c.victims]
+    asked = [ask for _, ask in sent(f.commands, Ask) if victim in ask.victims]
     assert asked[-1].victims[victim] == VictimTerms(priority=7)
     orders = {c.workload.id: c for c in f.commands if isinstance(c, LaunchAt)}
     assert (orders[owner].victims, orders[victim].victims) == ((victim,), ())

@@ -8,9 +8,10 @@ import pytest
 
 from federator.model.event import Draft
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
-from federator.model.message import PreemptAt, SiteReported, Tick
+from federator.model.message import PreemptAt, SiteSent, Tick
 from federator.model.reason import ReasonCode
 from federator.model.site import AttemptReport, Capacity, Leave, NodeShare, SiteJobState
+from federator.model.site_message import Report
 from federator.model.tenant import Allowance
 from federator.model.workload import Job, SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
@@ -142,7 +143,7 @@ def test_a_victim_that_has_acknowledged_comes_back_however_it_exits(
         ended_at_s=now_s,
         leave=Leave(told_at_s=now_s - 1.0, saved_at_s=now_s - 0.5),
     )
-    f.federation.handle(SiteReported(site=ALPINE, attempts=(report,)), now_s)
+    f.federation.handle(SiteSent(site=ALPINE, message=Report(attempts=(report,))), now_s)
     assert f.state(victim) is WAITS
     assert f.entry(victim).saved_at == "alpine"
 
@@ -267,7 +268,7 @@ def test_a_site_that_claims_absurd_capacity_hardly_moves_the_budget(
     f = two_sites(rules)
     (node,) = rack("b", 1)
     lies = Capacity(nodes=(replace(node, gpus=claimed_gpus),))
-    f.observe(SiteReported(site=BIRCH, capacity=lies))
+    f.observe(SiteSent(site=BIRCH, message=Report(attempts=(), capacity=lies)))
     fleet_gpus = sum(site.gpus for site in f.federation.sites.values())
     assert fleet_gpus == 8 + believed_gpus
     budget = budget_gpus(f.federation.ledger, rules, fleet_gpus, f.clock.now_s)
@@ -374,5 +375,5 @@ def test_a_victim_that_ends_before_it_is_told_goes_on_where_its_checkpoint_is() 
         ended_at_s=now_s,
         saved_at_s=now_s,
     )
-    f.federation.handle(SiteReported(site=ALPINE, attempts=(report,)), now_s)
+    f.federation.handle(SiteSent(site=ALPINE, message=Report(attempts=(report,))), now_s)
     assert (f.state(victim), f.entry(victim).saved_at) == (WAITS, ALPINE)

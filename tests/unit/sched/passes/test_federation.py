@@ -16,18 +16,17 @@ from federator.model.message import (
     AnswerRefused,
     AnswerSubmitted,
     AnswerTested,
-    AskSite,
-    CancelAt,
     LaunchAt,
-    LaunchRefused,
     Note,
     Record,
-    SiteReported,
+    SendTo,
+    SiteSent,
 )
 from federator.model.plan import Bid
 from federator.model.reason import Reason, ReasonCode, RefusalKind
 from federator.model.score import Score
 from federator.model.site import AttemptReport, NodeShare, SiteJobState
+from federator.model.site_message import Ask, AttemptAbsent, CancelOrder, LaunchDeclined, Report
 from federator.model.submission import Option, pack_submission
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import AttemptId, Job, SiteName, TenantName, WorkloadId
@@ -38,7 +37,7 @@ from federator.sched.passes.federation import FIRST_PASS_S
 from federator.sched.state.bad_nodes import AVOID_NODE_S
 from federator.sched.state.rules import Rules
 from tests.fakes.build import draft, gang, plan_on, rack, submission, tenant
-from tests.fakes.loopback import Loopback
+from tests.fakes.loopback import Loopback, sent
 
 ALPINE, BAKER = SiteName("alpine"), SiteName("baker")
 
@@ -357,7 +356,8 @@ def test_what_a_site_has_given_up_and_shows_all_the_same_is_withdrawn_and_placed
     id_ = f.submit(draft(gang(2)))
     f.run_until(lambda: f.state(id_) is WorkloadState.LAUNCHING)
     reason = Reason(code=ReasonCode.LAUNCH_REFUSED, detail="given up before")
-    f.observe(LaunchRefused(site=ALPINE, attempt=f.entry(id_).attempt_id, reason=reason))
+    declined = LaunchDeclined(attempt=f.entry(id_).attempt_id, reason=reason)
+    f.observe(SiteSent(site=ALPINE, message=declined))
     f.run_for(20.0)
     assert happened(f, id_)[:3] == [
         WorkloadEvent.ACCEPTED,
@@ -374,10 +374,8 @@ def test_a_withdrawal_of_what_its_site_does_not_have_ends() -> None:
     f.slurm("alpine").starts_jobs = False
     id_ = f.submit(draft(gang(2)))
     f.run_until(lambda: f.entry(id_).withdrawing)
-    absent = LaunchRefused(
-        site=ALPINE, attempt=f.entry(id_).attempt_id, reason=Reason(code=ReasonCode.LOST)
-    )
-    f.observe(absent)
+    absent = AttemptAbsent(attempt=f.entry(id_).attempt_id)
+    f.observe(SiteSent(site=ALPINE, message=absent))
     assert f.state(id_) is WorkloadState.FAILED
 
 
@@ -386,7 +384,8 @@ def test_what_runs_is_not_lost_because_its_site_had_given_it_up() -> None:
     id_ = f.submit(draft(gang(2)))
     f.run_for(2.0)
     reason = Reason(code=ReasonCode.LAUNCH_REFUSED, detail="given up before")
-    f.observe(LaunchRefused(site=ALPINE, attempt=f.entry(id_).attempt_id, reason=reason))
+    declined = LaunchDeclined(attempt=f.entry(id_).attempt_id, reason=reason)
+    f.observe(SiteSent(site=ALPINE, message=declined))
     f.run_for(20.0)
     assert (f.entry(id_).attempt, f.state(id_)) == (1, WorkloadState.RUNNING)
 
@@ -640,12 +639,12 @@ def test_a_bid_of_a_site_that_went_down_since_is_not_awarded() -> None:
     f = two_sites()
     id_ = f.submit(draft(gang(2)))
     f.run_for(0.0)
-    asked = [c for c in f.commands if isinstance(c, AskSite)]
+    asked = [c for c in f.commands if isinstance(c, SendTo) and isinstance(c.message, Ask)]
     assert len(asked) == 2
     agent = f.sites[ALPINE].agent
     assert agent is not None
-    for bid in agent.do(asked[0]):
-        f.observe(bid)  # alpine has answered, baker not yet
+    for message in agent.do(asked[0]):
+        f.observe(SiteSent(site=ALPINE, message=message))  # alpine has answered, baker not yet
     f.site_down("alpine")
     f.run_for(1.0)
     assert launches(f, id_) == [BAKER]
@@ -749,18 +748,19 @@ def test_a_local_job_that_overtakes_a_plan_costs_only_time() -> None:
 # ---- attempts that should not be ----
 
 
-def stray(f: Loopback, id_: WorkloadId, nth: int, job_id: int, user: str = "ada") -> SiteReported:
+def stray(f: Loopback, id_: WorkloadId, nth: int, job_id: int, user: str = "ada") -> SiteSent:
     report = AttemptReport(
         attempt=AttemptId(workload=id_, attempt=nth),
         user=user,
         site_job_id=job_id,
         state=SiteJobState.RUNNING,
     )
-    return SiteReported(site=BAKER, attempts=(report,))
+    return SiteSent(site=BAKER, message=Report(attempts=(report,)))
 
 
 def cancels(f: Loopback) -> list[tuple[SiteName, int, bool]]:
-    return [(c.site, c.site_job_id, c.pending_only) for c in f.commands if isinstance(c, CancelAt)]
+    cancels = sent(f.commands, CancelOrder)
+    return [(site, order.site_job_id, order.pending_only) for site, order in cancels]
 
 
 def test_a_stale_attempt_found_running_is_cancelled() -> None:
@@ -795,16 +795,10 @@ def test_an_attempt_of_a_workload_that_is_over_is_cancelled_when_found_running()
     f.site_up("alpine")
     f.run_for(1.0)
     assert f.state(id_) is WorkloadState.FAILED
-    f.observe(
-        SiteReported(
-            site=ALPINE,
-            attempts=(
-                AttemptReport(
-                    attempt=attempt, user="ada", site_job_id=job.job_id, state=SiteJobState.RUNNING
-                ),
-            ),
-        )
+    found = AttemptReport(
+        attempt=attempt, user="ada", site_job_id=job.job_id, state=SiteJobState.RUNNING
     )
+    f.observe(SiteSent(site=ALPINE, message=Report(attempts=(found,))))
     assert cancels(f) == [(ALPINE, job.job_id, False)]
 
 

@@ -10,11 +10,12 @@ import pytest
 from msgspec import structs
 
 from federator.model.lifecycle import WorkloadState
-from federator.model.message import AnswerTested, AskSite, BidsCame, SiteAnswer
+from federator.model.message import AnswerTested, SiteSent
 from federator.model.plan import Bid, BidRequest, JobPlan
 from federator.model.reason import Alternative, Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.score import Score
 from federator.model.site import NodeShare
+from federator.model.site_message import Ask, BidsMade, SiteAnswer
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import Job, SiteName, TenantName
 from federator.policies.mast import Mast
@@ -23,13 +24,13 @@ from federator.sched.passes.bid_validation import (
     MOST_ALTERNATIVES,
     MOST_REASONS,
     MOST_TEXT,
+    Validation,
     contradiction,
-    validated,
 )
 from federator.sched.passes.cycle import SchedulingPass
 from federator.sched.state.rules import Rules
-from tests.fakes.build import draft, gang, plan_on, rack, tenant, workload
-from tests.fakes.loopback import LATENCY_S, Loopback
+from tests.fakes.build import bid_request, draft, gang, plan_on, rack, tenant, workload
+from tests.fakes.loopback import LATENCY_S, Loopback, sent
 
 ALPINE, BAKER = SiteName("alpine"), SiteName("baker")
 ANY = Job(name="train", nodes=1, gpus_per_node=8)
@@ -97,7 +98,7 @@ def test_what_comes_free_in_the_middle_of_a_pass_is_seen_by_its_next_window() ->
     assert charge is not None
     ledger.holdings.release(charge, False, now_s)
     again = SchedulingPass(Mast().rank(ledger, now_s), ledger)
-    assert [r.workload.id for r in again.next_window((), 10)] == [second]
+    assert [r.id for r in again.next_window((), 10)] == [second]
 
 
 # ---- --test-only ----
@@ -128,7 +129,7 @@ def test_a_trial_is_won_by_the_best_bid_that_the_limit_admits() -> None:
 def bid_for(*jobs: Job) -> Bid:
     site = SiteScheduler(("gpu",))
     site.update(rack("a", 4), ())
-    (answer,) = site.bid([BidRequest(id=workload().id, jobs=jobs)])
+    (answer,) = site.bid([bid_request(id=workload().id, jobs=jobs)])
     assert answer.bid is not None
     return answer.bid
 
@@ -195,10 +196,11 @@ def test_a_false_bid_is_a_refusal_and_nothing_is_charged_for_it() -> None:
     f = Loopback({"alpine": rack("a", 2)}, None, None, Mast(), [tenant("vision", 64)])
     id_ = f.submit(draft())
     f.run_for(LATENCY_S / 4)  # the pass has begun, the site's answer is on its way
-    pass_id = max(c.pass_id for c in f.commands if isinstance(c, AskSite))
+    pass_id = max(ask.pass_id for _, ask in sent(f.commands, Ask))
     plan = JobPlan(name="train", partition="gpu", nodes={"a1": NodeShare(gpus=-1000, cpus=1)})
     answer = SiteAnswer(id=id_, bid=Bid(score=Score(), jobs=(plan,)))
-    f.federation.handle(BidsCame(site=ALPINE, pass_id=pass_id, answers=(answer,)), f.clock.now_s)
+    made = BidsMade(pass_id=pass_id, answers=(answer,))
+    f.federation.handle(SiteSent(site=ALPINE, message=made), f.clock.now_s)
     assert list(f.federation.ledger.holdings.used(0)) == [0, 0]
     (refusal,) = f.entry(id_).refusals.values()
     assert refusal.reasons[0].code is ReasonCode.BAD_BID
@@ -219,7 +221,9 @@ def refusal_with(*reasons: Reason, starts_in_s: float | None = None) -> Refusal:
 
 
 def believed_of(refusal: Refusal) -> ReasonCode:
-    (answer,) = validated([SiteAnswer(id=workload().id, refusal=refusal)], lambda _: (gang(4),))
+    (answer,) = Validation().validated(
+        [SiteAnswer(id=workload().id, refusal=refusal)], lambda _: (gang(4),)
+    )
     assert answer.refusal is not None
     return answer.refusal.reasons[0].code
 
@@ -278,5 +282,5 @@ def test_a_site_that_refuses_for_a_reservation_nobody_has_keeps_no_pass_from_end
     f.commands.clear()
     f.run_for(60.0)
     assert f.state(small) is WorkloadState.RUNNING
-    asked = [c for c in f.commands if isinstance(c, AskSite) and c.site == BAKER]
+    asked = [ask for site, ask in sent(f.commands, Ask) if site == BAKER]
     assert len(asked) < 40

@@ -9,11 +9,11 @@ import pytest
 from federator.errors import InvalidRequest
 from federator.model.event import Awarded, Changed, Draft
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
-from federator.model.message import ShrinkAt
 from federator.model.plan import Bid, Shrink
 from federator.model.reason import ReasonCode
 from federator.model.score import Score
 from federator.model.site import SiteJobState
+from federator.model.site_message import ShrinkOrder
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
@@ -21,7 +21,7 @@ from federator.sched.passes.auction import Award
 from federator.sched.passes.eviction import Claims, against, budget_gpus, victim_terms
 from federator.sched.state.rules import Rules
 from tests.fakes.build import draft, gang, plan_on, rack, workload
-from tests.fakes.loopback import Loopback
+from tests.fakes.loopback import Loopback, sent
 
 RULES = Rules(preempt_gpus=64, preempt_window_s=300.0, grace_s=60.0, cooldown_s=600.0)
 RUNS, WAITS = WorkloadState.RUNNING, WorkloadState.PENDING
@@ -213,7 +213,7 @@ def test_a_winner_that_its_site_declines_has_taken_nothing() -> None:
     owner = f.submit(of_owner())
     f.run_for(5.0)
     assert f.state(owner) is WAITS
-    assert not [c for c in f.commands if isinstance(c, ShrinkAt)]
+    assert not sent(f.commands, ShrinkOrder)
     assert (f.entry(guest).held_gpus, f.entry(guest).promised_jobs) == (16, {})
 
 
@@ -236,7 +236,7 @@ def test_the_order_is_repeated_until_the_site_says_that_they_are_gone() -> None:
     f.run_for(5.0)
     f.submit(of_owner())
     f.run_for(120.0)
-    orders = [c for c in f.commands if isinstance(c, ShrinkAt)]
+    orders = sent(f.commands, ShrinkOrder)
     assert 3 <= len(orders) <= 5
     assert len(set(orders)) == 1
 

@@ -43,7 +43,7 @@ def test_prices_are_those_of_every_sites_own_mix(
         if sites[which].unweighed:
             sites[which].weigh_anew()
             weights[which] = shared.weights()
-        assert weights[which].stranded(rack_key(what[:])) == own[which].stranded(what)
+        assert weights[which].stranded(rack_key(what[:])) == own[which].stranded(rack_key(what[:]))
 
 
 def test_what_was_asked_longest_ago_is_forgotten() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from federator.model.message import SiteAnswer
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.site_message import SiteAnswer
 from federator.model.workload import WorkloadId
 
 

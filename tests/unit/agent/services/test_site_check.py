@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from federator.agent.base import Probe
-from federator.agent.probe_jobs import LOOK_EVERY_S, PROBE_S
-from federator.agent.site_check import settings_found
+from federator.agent.services.probe_jobs import LOOK_EVERY_S, PROBE_S
+from federator.agent.services.site_check import settings_found
 from federator.model.site import NodeShare, NodeState, SiteJob, SiteJobState
+from federator.model.site_message import Report
 from federator.model.workload import AttemptId
-from federator.wire.agent_protocol import Report, VerifyAsk, VerifyDone
+from federator.wire.agent_protocol import VerifyAsk, VerifyDone
 from federator.wire.client_protocol import VERIFY_TAKES_S, Finding, Verdict
 from tests.fakes.agent import Daemon, spooled
 

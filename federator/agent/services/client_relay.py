@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Final
 
 from federator.errors import SiteUnavailable
+from federator.model.tagged import Message
 from federator.wire.agent_protocol import CallAnswer, ClientCall
-from federator.wire.client_protocol import Call, Message
+from federator.wire.client_protocol import Call
 from federator.wire.replies import Reply
 
 CALL_S: Final = 25.0  # less than the command itself waits

@@ -6,11 +6,12 @@ import asyncio
 
 import pytest
 
-from federator.agent.client_relay import CALL_S, Relay
+from federator.agent.services.client_relay import CALL_S, Relay
 from federator.errors import SiteUnavailable
 from federator.faults.clock import VirtualClock, run_virtual
+from federator.model.tagged import Message
 from federator.wire.agent_protocol import CallAnswer, ClientCall
-from federator.wire.client_protocol import Message, SitesCall, SitesReply
+from federator.wire.client_protocol import SitesCall, SitesReply
 
 
 def test_the_answer_goes_to_whoever_asked() -> None:
