@@ -23,6 +23,7 @@ from federator.faults.cluster import Cluster
 from federator.faults.driver import FaultyDriver
 from federator.faults.history import run_history
 from federator.faults.kinds import FaultKind
+from federator.model import event
 from federator.model.message import LaunchAt
 from federator.model.site import AttemptReport, SiteJobState
 from federator.model.workload import ArrayTask, AttemptId
@@ -61,12 +62,10 @@ def _nobody_asks_sacct(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _no_throttle_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    init = ArrayTask.__init__
+    def unlimited(**fields: Any) -> ArrayTask:
+        return ArrayTask(**(fields | {"max_running": 0}))
 
-    def unlimited(self: ArrayTask, **fields: Any) -> None:
-        init(self, **(fields | {"max_running": 0}))
-
-    monkeypatch.setattr(ArrayTask, "__init__", unlimited)
+    monkeypatch.setattr(event, "ArrayTask", unlimited)
 
 
 def _sites_are_told_another_index(monkeypatch: pytest.MonkeyPatch) -> None:
