@@ -21,7 +21,7 @@ from federator.model.site import LocalJob, Node, NodeShare
 from federator.model.workload import Job, WorkloadId
 from federator.sched.bid.free_capacity import FreeCapacity, FreeNode
 from federator.sched.bid.placement import suitable_nodes
-from federator.sched.bid.running_jobs import Occupant
+from federator.sched.bid.running_jobs import NOTHING, Occupants
 from federator.sched.bid.workload_plan import place_all
 
 Held = list[tuple[FreeNode, NodeShare]]
@@ -45,7 +45,7 @@ class Ending:
 
 def endings_of(
     room: FreeCapacity,
-    occupants: Iterable[Occupant],
+    occupants: Occupants,
     local: Iterable[LocalJob],
     planned: Iterable[tuple[float, Iterable[JobPlan]]] = (),
 ) -> list[Ending]:
@@ -56,27 +56,34 @@ def endings_of(
     Shares of local jobs are not known one by one: what a node holds beyond the federation's jobs
     counts as free when the last of the others there has ended.
     """
-    endings: list[Ending] = []
-    known: dict[str, NodeShare] = {}  # of each node, held by those whose share is known
-    last_end: dict[str, float] = {}  # of those on each node whose share is not
-    for occupant in occupants:
+    endings = [Ending(each.job.ends_by_s, each.shares) for each in occupants.bounded]
+    last_end = _last_ends(occupants, local)
+    known: dict[str, NodeShare] = {}  # of each of these nodes, held by those whose share is known
+    for occupant in occupants if last_end else ():
         for f, share in occupant.shares:
-            if share == NodeShare():
-                last_end[f.node.name] = max(last_end.get(f.node.name, 0.0), occupant.job.ends_by_s)
-            known[f.node.name] = known.get(f.node.name, NodeShare()) + share
-        if isfinite(occupant.job.ends_by_s):
-            endings.append(Ending(occupant.job.ends_by_s, occupant.shares))
-    for job in local:
-        for name in job.nodes:
-            last_end[name] = max(last_end.get(name, 0.0), job.ends_by_s)
+            if f.node.name in last_end:
+                known[f.node.name] = known.get(f.node.name, NOTHING) + share
     for name, at_s in last_end.items():
         free = room.by_name.get(name)
         if free is not None and isfinite(at_s):
-            rest = _allocated(free.node).less(known.get(name, NodeShare()))
+            rest = _allocated(free.node).less(known.get(name, NOTHING))
             endings.append(Ending(at_s, ((free, rest),)))
     endings += (ending_of(room, at_s, plans) for at_s, plans in planned if isfinite(at_s))
     endings.sort(key=lambda e: e.at_s)
     return endings
+
+
+def _last_ends(occupants: Occupants, local: Iterable[LocalJob]) -> dict[str, float]:
+    """By node, when the last of those has ended whose share of it is not known."""
+    found: dict[str, float] = {}
+    for occupant in occupants.of_unknown_share:
+        for f, share in occupant.shares:
+            if share == NOTHING:
+                found[f.node.name] = max(found.get(f.node.name, 0.0), occupant.job.ends_by_s)
+    for job in local:
+        for name in job.nodes:
+            found[name] = max(found.get(name, 0.0), job.ends_by_s)
+    return found
 
 
 def ending_of(room: FreeCapacity, at_s: float, plans: Iterable[JobPlan]) -> Ending:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 
 from federator.model.plan import Shrink
 from federator.model.site import NodeShare, RunningJob
@@ -16,6 +17,7 @@ from federator.sched.state.rules import LEAST_GPUS
 _LEVELS = 2 * LOWEST_PRIORITY  # of priority: what is optional, and what is not
 _TOO_SLOW = _LEVELS
 MOST_IMPORTANT = 2 * _LEVELS
+NOTHING = NodeShare()  # said of a share that is not known
 _LAST = 2**31  # a workload, behind those of its optional jobs that are its equals
 
 
@@ -107,6 +109,8 @@ class Occupants:
         self.leaving = leaving  # of a whole workload as component 0
         self._room = room
         self._by_id: dict[int, Occupant] = {}
+        self._bounded: dict[int, None] = {}  # those with a time limit
+        self._unknown: dict[int, None] = {}  # those whose share of a node is not known
         self._too_slow: set[int] = set()
         self._in: dict[str, list[Occupant]] = {}
         self._by_loss: dict[tuple[str, int], list[Occupant]] = {}  # as of ``_by_loss_at_s``
@@ -119,6 +123,20 @@ class Occupants:
         for occupant in self._by_id.values():
             yield occupant
             yield from occupant.parts
+
+    @property
+    def bounded(self) -> Iterator[Occupant]:
+        """As all, of the workloads that have a time limit."""
+        for id_ in self._bounded:
+            yield self._by_id[id_]
+            yield from self._by_id[id_].parts
+
+    @property
+    def of_unknown_share(self) -> Iterator[Occupant]:
+        """As all, of the workloads that are known to be on a node, and not with how much of it."""
+        for id_ in self._unknown:
+            yield self._by_id[id_]
+            yield from self._by_id[id_].parts
 
     @property
     def jobs(self) -> list[RunningJob]:
@@ -146,9 +164,13 @@ class Occupants:
         whole.parts = [self._occupant(job, job.components[k], k) for k in optional]
         self._by_id[job.id] = whole
         self._by_loss.clear()
+        if isfinite(job.ends_by_s):
+            self._bounded[job.id] = None
         if not job.saves_in_time:
             self._too_slow.add(job.id)
         for occupant in (whole, *whole.parts):
+            if any(share == NOTHING for _, share in occupant.shares):
+                self._unknown[job.id] = None
             if occupant is not whole:
                 occupant.whole = whole
             for partition in _partitions(occupant):
@@ -173,6 +195,8 @@ class Occupants:
         if whole is None:
             return
         self._too_slow.discard(id_)
+        self._bounded.pop(id_, None)
+        self._unknown.pop(id_, None)
         self._by_loss.clear()
         for occupant in (whole, *whole.parts):
             for partition in _partitions(occupant):
