@@ -224,7 +224,7 @@ class SiteHost:
         self._dates.date(self.folder / "orders", spool / "tickets", spool / "leases")
 
     async def _take_over(self, process: Process, end: AgentEnd, epoch: int) -> None:
-        """As ``greeting.take_over``, of a lock that dies with its process."""
+        """As ``handshake.take_over``, of a lock that dies with its process."""
         for turn in range(int(TAKEOVER_S / 0.1)):
             if self._locked_by is None:
                 self._locked_by = process
