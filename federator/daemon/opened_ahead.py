@@ -30,8 +30,13 @@ class OpenedAhead:
         """As ``Transport.open``."""
         if asyncio.get_running_loop().time() - self._began_s > FRESH_S:
             await self.close()
-        opening, self._opening = self._opening, None
-        return await (self._transport.open() if opening is None else opening)
+        opening = self._opening
+        if opening is None:
+            return await self._transport.open()
+        # Who is cancelled here leaves it to ``close``, which waits until it is undone.
+        await asyncio.wait((opening,))
+        self._opening = None
+        return opening.result()
 
     async def probe(self) -> None:
         """As ``Transport.probe``."""

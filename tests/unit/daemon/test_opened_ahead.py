@@ -105,3 +105,17 @@ def test_a_site_that_cannot_be_reached_is_said_to_be_so_when_it_is_asked_for() -
         await unused.close()
 
     run(story)
+
+
+def test_who_stops_waiting_for_it_leaves_it_to_be_closed() -> None:
+    async def story() -> None:
+        transport = _Transport()
+        ahead = OpenedAhead(transport)
+        waiting = asyncio.create_task(ahead.open())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await _settled()
+        await ahead.close()
+        assert [channel.is_closed for channel in transport.opened] == [True]
+
+    run(story)

@@ -18,7 +18,7 @@ from federator.daemon.supervisor import Supervisor
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.message import Command, Tick
 from federator.store.memory import MemoryStore
-from federator.wire.transport import Channel
+from tests.fakes.nowhere import Nowhere
 
 CONFIG = """
 federation: demo
@@ -67,16 +67,6 @@ def no_sites(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.Event().wait()
 
     monkeypatch.setattr(SiteLink, "run", deaf)
-
-
-class Nowhere:
-    """The way to a site that never answers."""
-
-    async def open(self) -> Channel:
-        await asyncio.Event().wait()
-        raise AssertionError("unreachable")
-
-    async def probe(self) -> None: ...
 
 
 async def at_once(call: Callable[..., object], *arguments: object) -> object:

@@ -33,6 +33,7 @@ from federator.wire.client_protocol import (
     SubmitReply,
 )
 from federator.wire.replies import Reply
+from tests.fakes.nowhere import Nowhere
 
 LEASE_S = 3.0
 CONFIG = """
@@ -74,7 +75,11 @@ class Host:
         self.after: Callable[[str], Awaitable[None]] | None = None
         self.slow_s = 0.0  # this host's clock
         edges = DaemonEdges(
-            wall=lambda: clock() - self.slow_s, monotonic=clock, act=self._act, listen=self._listen
+            wall=lambda: clock() - self.slow_s,
+            monotonic=clock,
+            transport_of=lambda _site: Nowhere(),
+            act=self._act,
+            listen=self._listen,
         )
         self.daemon = Daemon(load_config(path), MemoryStore(log), edges=edges)
         self.run = asyncio.create_task(self.daemon.run())
@@ -333,7 +338,13 @@ def test_the_socket_of_a_leader_on_the_same_host_is_left_to_it(tmp_path: Path) -
         return call(*arguments)
 
     async def script() -> None:
-        edges = DaemonEdges(wall=clock, monotonic=clock, act=act, listen=listen)
+        edges = DaemonEdges(
+            wall=clock,
+            monotonic=clock,
+            transport_of=lambda _site: Nowhere(),
+            act=act,
+            listen=listen,
+        )
         MemoryStore(log).lead(0)
         log.leads_until_s = 1.0
         standby = Daemon(config, MemoryStore(log), edges=edges)

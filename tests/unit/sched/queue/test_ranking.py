@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from federator.model.tenant import Tenancy, Tenant
+from federator.model.tenant import LOWEST_PRIORITY, Tenancy, Tenant
 from federator.model.workload import FIRST_WORKLOAD_ID, Workload
 from federator.sched.queue.policy import Ranked
-from federator.sched.queue.ranking import CreditRanking
+from federator.sched.queue.ranking import CreditRanking, rank_order
 from federator.sched.state.backlog import Backlog
 from federator.sched.state.credit import CreditWeights
 from federator.sched.state.holdings import Charge, Holdings
@@ -190,3 +190,26 @@ def test_quota_that_a_sibling_frees_lifts_the_tenant_at_the_next_ranking() -> No
 def test_usage_that_is_no_number_is_refused() -> None:
     with pytest.raises(ValueError, match="usage must consist of finite non-negative numbers"):
         ranking_of(backlog_of(TWO, asking(0)), (float("nan"), 1.0))
+
+
+@pytest.mark.parametrize("ids_apart", [1, 2**40])
+@pytest.mark.parametrize("in_order", [True, False])
+def test_the_order_of_columns_is_that_of_sorting_by_all_four(
+    in_order: bool, ids_apart: int
+) -> None:
+    rng = np.random.default_rng(5)
+    number = 500
+    ids = rng.permutation(number) * ids_apart + 2**32
+    submitted = (ids if in_order else rng.integers(0, 20, number)).astype(np.float64)
+    credit = rng.integers(0, 8, number).astype(np.float64)  # most are equal to some other
+    priority = rng.integers(1, LOWEST_PRIORITY + 1, number)
+    expected = np.lexsort((ids, submitted, -credit, priority))
+    assert rank_order(priority, credit, submitted, ids).tolist() == expected.tolist()
+    apart = credit + np.arange(number)
+    expected = np.lexsort((ids, submitted, -apart, priority))
+    assert rank_order(priority, apart, submitted, ids).tolist() == expected.tolist()
+
+
+def test_the_order_of_nothing_is_empty() -> None:
+    none, no_times = np.array([], dtype=np.int64), np.array([], dtype=np.float64)
+    assert rank_order(none, no_times, no_times, none).tolist() == []
