@@ -78,8 +78,6 @@ class AnswerMemory:
         known = self._by_object.get(id(jobs))
         if known is not None:  # it is kept, so that nothing else has its id
             return known[1]
-        if len(self._by_object) >= SHAPES_KEPT:
-            self.forget_shapes()
         key = (jobs, tuple([job.name for job in jobs]))
         number = self._numbers.setdefault(key, len(self._numbers))
         self._by_object[id(jobs)] = (jobs, number)
@@ -125,9 +123,12 @@ class AnswerMemory:
         """The site is built differently."""
         self._never.clear()
 
-    def forget_shapes(self) -> None:
-        """There are too many of them."""
-        self._numbers.clear()
-        self._by_object.clear()
-        self._never.clear()
-        self._known.clear()
+    def bound(self) -> None:
+        """Keep to the most that is kept; between messages, as a message goes by the numbers."""
+        if len(self._by_object) >= SHAPES_KEPT:
+            self._by_object.clear()
+        if len(self._numbers) >= SHAPES_KEPT:
+            self._numbers.clear()
+            self._by_object.clear()
+            self._never.clear()
+            self._known.clear()

@@ -103,7 +103,7 @@ class Federation:
         self._limits = LimitWatch()
         self._pending = PendingReconciliation()
         self._holding = Holding(self.sites, rules)
-        self._terms = EvictionTerms(self.ledger, rules)
+        self._terms = EvictionTerms(self.ledger, rules) if rules.evicts else None
         self._validation = Validation()
         self._fleet_gpus = 0
         self._log_epoch = 0  # the last one before this term
@@ -377,7 +377,7 @@ class Federation:
         ranking = self._policy.rank(self.ledger, turn.now_s)
         budget = budget_gpus(self.ledger, self._rules, turn.fleet_gpus, turn.now_s)
         lent = self._is_lent_to_preemptible_only
-        if budget:
+        if budget and self._terms is not None:
             self._terms.renew(turn.now_s)
         self._pass = SchedulingPass(
             ranking, self.ledger, self._rules, budget, terms=self._terms, quota_only=lent
