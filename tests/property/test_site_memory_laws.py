@@ -20,7 +20,7 @@ from federator.sched.bid.site_scheduler import SiteScheduler
 from tests.fakes.build import attempt, bid_request, gang, rack
 from tests.property.test_placement_laws import jobs, nodes
 
-MANY = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 LIMITS_S = (inf, inf, 50.0, 100.0)
 NAMES = ("train", "serve")
 
@@ -112,11 +112,14 @@ racks = st.builds(lambda few, more: rack("a", few) + rack("b", more), *[st.integ
 class World:
     """The same site twice: once with its memory, once without."""
 
-    def __init__(self, site: tuple[Node, ...], shapes: list[tuple[Job, ...]]) -> None:
+    def __init__(
+        self, site: tuple[Node, ...], shapes: list[tuple[Job, ...]], usual: list[Asked]
+    ) -> None:
         self.both = (SiteScheduler(("gpu",)), Forgetful())
         self.remembering = self.both[0]
         self.site = site
         self.shapes = shapes
+        self.usual = usual  # asked after every change
         self.now_s = 1_000.0
         self.running: dict[int, RunningJob] = {}
         self.local: tuple[LocalJob, ...] = ()
@@ -131,6 +134,7 @@ class World:
                 running=list(self.running.values()),
                 local=self.local,
             )
+        self.ask(self.usual, 1, 0)
 
     def ask(self, message: list[Asked], x: int, y: int) -> tuple[SiteAnswer, ...]:
         requests = tuple(self._request(k, a) for k, a in enumerate(message))
@@ -167,13 +171,17 @@ class World:
                 job = self.running.pop(x)
                 self._allocate(job, -1)
                 for scheduler in self.both:
-                    scheduler.ended(x)
+                    if y % 3 == 0:
+                        scheduler.ended(x)
+                if y % 3 == 0:
+                    self.ask(self.usual, 1, 0)
                 self.sweep()
             case "load":
-                self._set(node, gpus_alloc=min(node.gpus, max(node.gpus_alloc, y)))
-                self.local = (
-                    LocalJob(id=y, nodes=(node.name,), ends_by_s=self.now_s + LIMITS_S[y % 4]),
-                )
+                if y % 3:
+                    self._set(node, gpus_alloc=min(node.gpus, max(node.gpus_alloc, y)))
+                if y % 3 < 2:
+                    ends_by_s = self.now_s + LIMITS_S[y % 4]
+                    self.local = (LocalJob(id=y, nodes=(node.name,), ends_by_s=ends_by_s),)
                 self.sweep()
             case "drain":
                 self._set(node, state=NodeState.DRAINED if y % 2 else NodeState.MIXED)
@@ -181,6 +189,7 @@ class World:
             case "release":
                 for scheduler in self.both:
                     scheduler.release(attempt(x))
+                self.ask(self.usual, 1, 0)
             case "rank":
                 terms = {
                     WorkloadId(id_): VictimTerms(priority=4 + (id_ + y) % 4)
@@ -203,6 +212,7 @@ class World:
             scheduler.hold(
                 attempt(x), bid.jobs, self.now_s + LIMITS_S[y % 4], bid.victims, bid.shrinks
             )
+        self.ask(self.usual, 1, 0)
 
     def _start(self, node: Node, x: int, y: int) -> None:
         share = NodeShare(
@@ -224,8 +234,11 @@ class World:
             self.sweep()
             return
         for scheduler in self.both:
-            scheduler.update(self.site, ())
+            scheduler.update(self.site, (), local=self.local)
+        self.ask(self.usual, 1, 0)
+        for scheduler in self.both:
             scheduler.started(job)
+        self.ask(self.usual, 1, 0)
 
     def _allocate(self, job: RunningJob, sign: int) -> None:
         for name, share in job.nodes.items():
@@ -254,7 +267,7 @@ def test_a_site_that_remembers_answers_as_one_that_does_not(
     history: list[Act],
     messages: list[list[Asked]],
 ) -> None:
-    world = World(site, shapes)
+    world = World(site, shapes, messages[0])
     for name, x, y in history:
         if name in ("ask", "hold"):
             answers = world.ask(messages[x % len(messages)], x, y)
