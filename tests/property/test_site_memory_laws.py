@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import inf
 from typing import NamedTuple
@@ -31,10 +31,12 @@ class NoMemory(AnswerMemory):
     """Every answer is worked out anew."""
 
     def get(self, question: Question) -> KnownBid | KnownRefusal | None:
+        self._known.pop(question, None)
         return None
 
     def never(self, number: int, jobs: tuple[Job, ...]) -> Refusal | None:
-        return self._never_fits(jobs)
+        self._never.pop(number, None)
+        return super().never(number, jobs)
 
 
 class Forgetful(SiteScheduler):
@@ -77,27 +79,6 @@ asked = st.builds(
     st.sampled_from([False, False, False, True]),
 )
 questions = st.lists(asked, min_size=1, max_size=8)
-acts = st.tuples(
-    st.sampled_from(
-        (
-            "ask",
-            "ask",
-            "ask",
-            "ask",
-            "start",
-            "start",
-            "start",
-            "start",
-            "end",
-            "load",
-            "drain",
-            "hold",
-        )
-        + ("release", "rank", "later", "rewire", "sweep")
-    ),
-    st.integers(0, 7),
-    st.integers(0, 7),
-)
 gangs = st.builds(gang, st.integers(1, 3), st.sampled_from([0, 1, 4, 8]))
 shapes = st.lists(
     st.one_of(
@@ -163,58 +144,83 @@ class World:
         )
 
     def act(self, name: str, x: int, y: int) -> None:
-        node = self.site[x % len(self.site)]
-        match name:
-            case "start" if x not in self.running:
-                self._start(node, x, y)
-            case "end" if x in self.running:
-                job = self.running.pop(x)
-                self._allocate(job, -1)
-                for scheduler in self.both:
-                    if y % 3 == 0:
-                        scheduler.ended(x)
-                if y % 3 == 0:
-                    self.ask(self.usual, 1, 0)
-                self.sweep()
-            case "load":
-                if y % 3:
-                    self._set(node, gpus_alloc=min(node.gpus, max(node.gpus_alloc, y)))
-                if y % 3 < 2:
-                    ends_by_s = self.now_s + LIMITS_S[y % 4]
-                    self.local = (LocalJob(id=y, nodes=(node.name,), ends_by_s=ends_by_s),)
-                self.sweep()
-            case "drain":
-                self._set(node, state=NodeState.DRAINED if y % 2 else NodeState.MIXED)
-                self.sweep()
-            case "release":
-                for scheduler in self.both:
-                    scheduler.release(attempt(x))
-                self.ask(self.usual, 1, 0)
-            case "rank":
-                terms = {
-                    WorkloadId(id_): VictimTerms(priority=4 + (id_ + y) % 4)
-                    for id_ in self.running
-                    if (id_ + x) % 4
-                }
-                for scheduler in self.both:
-                    scheduler.rank(terms)
-            case "later":
-                self.now_s += 10.0 * y
-            case "rewire":
-                self.sweep(
-                    switches={"a": "s1", "b": f"s{1 + x % 2}", "r1": "s1", "r2": f"s{1 + y % 2}"}
-                )
-            case "sweep":
-                self.sweep(seen=(x,))
+        ACTS[name](self, x, y)
+
+    def end(self, x: int, y: int) -> None:
+        """A job ends; or another, which is not the federation's, has taken its place since."""
+        job = self.running.pop(x, None)
+        if job is None:
+            return
+        if y % 3:
+            self._allocate(job, -1)
+        for scheduler in self.both:
+            if y % 3 == 1:
+                scheduler.ended(x)
+        self.ask(self.usual, 1, 0)
+        self.sweep()
+
+    def extend(self, x: int, y: int) -> None:
+        """An administrator changes the time limit of a job."""
+        if x in self.running:
+            ends_by_s = self.now_s + LIMITS_S[y % 4] / 2
+            self.running[x] = replace(self.running[x], ends_by_s=ends_by_s)
+            self.sweep()
+
+    def load(self, x: int, y: int) -> None:
+        """Local jobs hold more, or end at another time, or both."""
+        node = self._node(x)
+        if y % 3:
+            self._set(node, gpus_alloc=min(node.gpus, max(node.gpus_alloc, y)))
+        if y % 3 < 2:
+            ends_by_s = self.now_s + LIMITS_S[y % 4]
+            self.local = (LocalJob(id=y, nodes=(node.name,), ends_by_s=ends_by_s),)
+        self.sweep()
+
+    def drain(self, x: int, y: int) -> None:
+        self._set(self._node(x), state=NodeState.DRAINED if y % 2 else NodeState.MIXED)
+        self.sweep()
+
+    def grow(self, x: int, y: int) -> None:
+        """A node has come, or was given more GPUs: what never fitted may fit."""
+        if y % 2:
+            self._set(self._node(x), gpus=8, cpus=64, gpu_type="a100")
+        else:
+            self.site += (replace(self._node(x), name=f"new{len(self.site)}"),)
+        self.sweep()
+
+    def release(self, x: int, _: int) -> None:
+        for scheduler in self.both:
+            scheduler.release(attempt(x % 2))
+        self.ask(self.usual, 1, 0)
+
+    def rank(self, x: int, y: int) -> None:
+        terms = {
+            WorkloadId(id_): VictimTerms(priority=4 + (id_ + y) % 4)
+            for id_ in self.running
+            if (id_ + x) % 4
+        }
+        for scheduler in self.both:
+            scheduler.rank(terms)
+
+    def later(self, _: int, y: int) -> None:
+        self.now_s += 10.0 * y
+
+    def rewire(self, x: int, y: int) -> None:
+        up = {"a": "s1", "b": f"s{1 + x % 2}", "r1": "s1", "r2": f"s{1 + y % 2}"}
+        self.sweep(switches=up)
 
     def hold(self, bid: Bid, x: int, y: int) -> None:
         for scheduler in self.both:
             scheduler.hold(
-                attempt(x), bid.jobs, self.now_s + LIMITS_S[y % 4], bid.victims, bid.shrinks
+                attempt(x % 2), bid.jobs, self.now_s + LIMITS_S[y % 4], bid.victims, bid.shrinks
             )
         self.ask(self.usual, 1, 0)
 
-    def _start(self, node: Node, x: int, y: int) -> None:
+    def start(self, x: int, y: int) -> None:
+        """A job starts; a sweep shows it, or what ordered it tells so."""
+        if x in self.running:
+            return
+        node = self._node(x)
         share = NodeShare(
             gpus=min(1 + y, node.gpus - node.gpus_alloc),
             cpus=min(1 + y, node.cpus - node.cpus_alloc),
@@ -240,6 +246,9 @@ class World:
             scheduler.started(job)
         self.ask(self.usual, 1, 0)
 
+    def _node(self, x: int) -> Node:
+        return self.site[x % len(self.site)]
+
     def _allocate(self, job: RunningJob, sign: int) -> None:
         for name, share in job.nodes.items():
             node = next(n for n in self.site if n.name == name)
@@ -252,6 +261,23 @@ class World:
     def _set(self, node: Node, **fields: object) -> None:
         changed = replace(node, **fields)  # type: ignore[arg-type]  # fields of a node
         self.site = tuple(changed if n is node else n for n in self.site)
+
+
+ACTS: dict[str, Callable[[World, int, int], None]] = {
+    "start": World.start,
+    "end": World.end,
+    "extend": World.extend,
+    "load": World.load,
+    "drain": World.drain,
+    "grow": World.grow,
+    "release": World.release,
+    "rank": World.rank,
+    "later": World.later,
+    "rewire": World.rewire,
+    "sweep": lambda world, x, _: world.sweep(seen=(x % 2,)),
+}
+OFTEN = ("ask", "ask", "ask", "hold", "hold", "start", "start", "start")
+acts = st.tuples(st.sampled_from(OFTEN + tuple(ACTS)), st.integers(0, 7), st.integers(0, 7))
 
 
 @MANY
