@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Any
 
-from federator.agent.attempt import HAS_JOB, AttemptEvent
-from federator.agent.attempts import Attempts
+from federator.agent.attempt_orders import AttemptOrders
 from federator.agent.base import CheckpointStatus
 from federator.agent.bidding import SiteBids
 from federator.agent.effects import (
@@ -40,8 +39,9 @@ from federator.agent.evictions import Evictions
 from federator.agent.folders import CheckpointTimes, LateCheckpoints, UnopenedFiles
 from federator.agent.grace_acts import GraceActs
 from federator.agent.grace_folders import GraceFolders
-from federator.agent.journal import JournalStep, MarkIndex
-from federator.agent.memory import AgentMemory, AttemptRecord, event_of_report
+from federator.agent.journal import MarkIndex
+from federator.agent.lost_sbatch import LostSbatchSearch
+from federator.agent.memory import AgentMemory
 from federator.agent.observations import (
     AgentObservation,
     Done,
@@ -53,12 +53,12 @@ from federator.agent.observations import (
     Woken,
 )
 from federator.agent.recall import Recall
-from federator.agent.sbatch_search import Searching
 from federator.agent.shrinks import Shrinks
 from federator.agent.steps import Steps
-from federator.agent.sweeping import Completing, Sweeper
+from federator.agent.sweep_followers import SweepFollowers
+from federator.agent.sweeping import Sweeper
 from federator.agent.vanished import Vanished
-from federator.model.site import AttemptReport, RunningJob
+from federator.model.site import AttemptReport
 from federator.model.site_message import Ask, CancelOrder, ShrinkOrder
 from federator.model.tagged import Message
 from federator.model.workload import AttemptId
@@ -95,17 +95,17 @@ class AgentCore:
     ) -> None:
         scheduler = SiteScheduler(welcome.partitions)
         self.memory = memory = AgentMemory(site, index, endings, now, scheduler)
-        self._steps = steps = Steps()
+        steps = Steps()
         self._sweeper = sweeper = Sweeper(memory, welcome.gpus, welcome.poll_interval_s)
         self._vanished = vanished = Vanished(memory)
         self._grace_acts, self._grace_folders = GraceActs(memory, steps), GraceFolders(memory)
         self._evictions = evictions = Evictions(
             memory, steps, sweeper, vanished, self._grace_acts, self._grace_folders
         )
-        self._attempts = attempts = Attempts(
+        self._attempts = attempts = AttemptOrders(
             memory, steps, sweeper, vanished, evictions, self._settled
         )
-        self._searching = Searching(memory, steps, sweeper)
+        self._search = LostSbatchSearch(memory, steps, sweeper)
         self._recall = Recall(memory, sweeper, vanished, attempts.settle)
         self._shrinks = Shrinks(memory, sweeper)
         self._late, self._saves = LateCheckpoints(memory), CheckpointTimes(memory)
@@ -113,7 +113,19 @@ class AgentCore:
         self._bidding = SiteBids(memory, sweeper, self._saves)
         self._obeying, self._taking = self._orders(), self._answers()
         self._wake_at_s = inf
-        sweeper.serve(self)
+        # Graces first: only who was not told to leave is looked into otherwise.
+        completing = (self._grace_folders, self._late, self._unopened)
+        sweeper.serve(
+            SweepFollowers(
+                memory=memory,
+                steps=steps,
+                search=self._search,
+                evictions=evictions,
+                gone=vanished,
+                saves=self._saves,
+                completes=completing,
+            )
+        )
 
     def handle(self, observation: AgentObservation, now: Now) -> list[AgentEffect]:
         """Take an observation; return what is to be done, in this order.
@@ -176,9 +188,9 @@ class AgentCore:
         return {
             MakeSweep: self._sweeper.made,
             SettleLeases: self._sweeper.settled,
-            OpenLease: self._attempts.leased,
-            Sbatch: self._attempts.submitted,
-            FindBoundJob: self._searching.bound,
+            OpenLease: self._attempts.launches.leased,
+            Sbatch: self._attempts.launches.submitted,
+            FindBoundJob: self._search.bound,
             Release: self._released,
             AskAccounts: self._accounted,
             Scancel: self._cancelled,
@@ -198,7 +210,7 @@ class AgentCore:
         if effect.gone:
             self._vanished.tell((effect.attempt,))
         else:
-            self._searching.released(effect, done)
+            self._search.released(effect, done)
 
     def _accounted(self, effect: AskAccounts, reports: Iterable[AttemptReport] | Failure) -> None:
         """Take the accounts' answer; silence proves nothing."""
@@ -208,12 +220,12 @@ class AgentCore:
             memory.emit(NoteEndings(reports=ended, at_s=memory.now.unix_s))
         found = {report.attempt: report for report in ended}
         if not self._vanished.accounted(effect.number, found):
-            self._searching.accounted(effect, found)
+            self._search.accounted(effect, found)
 
     def _cancelled(self, effect: Scancel, done: bool | Failure) -> None:
         match effect.lane:
             case "cancel":
-                self._attempts.cancelled(effect, done)
+                self._attempts.cancels.cancelled(effect, done)
             case "end":
                 self._grace_acts.acted(effect, done)
             case _:
@@ -238,57 +250,10 @@ class AgentCore:
     def _wake(self) -> None:
         """Do what is due, and say when the next thing is."""
         self._evictions.wake()
-        self._searching.wake()
+        self._search.wake()
         self._sweeper.wake()
-        parts = (self._evictions, self._searching, self._sweeper)
+        parts = (self._evictions, self._search, self._sweeper)
         at_s = min(part.next_s() for part in parts)
         if at_s < self._wake_at_s:
             self._wake_at_s = at_s
             self.memory.emit(WakeAt(at_s=at_s))
-
-    # ---- sweeps (see ``sweeping.Followers``) ----
-
-    def completing(self) -> Iterable[Completing]:
-        """Graces first: only who was not told to leave is looked into otherwise."""
-        return (self._grace_folders, self._late, self._unopened)
-
-    def swept(self, number: int) -> None:
-        """Every attempt takes the step that the sweep shows."""
-        memory = self.memory
-        for attempt in list(memory.known):
-            mark = memory.index.get(attempt)
-            if (
-                mark is not None
-                and mark.step is JournalStep.INTENT
-                and attempt not in memory.records
-            ):
-                self._step_as_shown(memory.record(attempt), number)
-                memory.forget_idle(attempt)
-        for record in list(memory.records.values()):
-            self._step_as_shown(record, number)
-            memory.forget_idle(record.attempt)
-        self._evictions.swept()
-        self._vanished.swept()
-
-    def _step_as_shown(self, record: AttemptRecord, number: int) -> None:
-        report = self.memory.known.get(record.attempt)
-        if report is not None:
-            self._steps.step(record, event_of_report(report))
-        elif record.state in HAS_JOB:
-            self._steps.step(record, AttemptEvent.MISSED)
-        else:
-            self._searching.swept(record, number, saw=True)
-
-    def blind(self, number: int) -> None:
-        """Whoever waits for a sweep waits for the next one."""
-        for record in list(self.memory.records.values()):
-            self._searching.swept(record, number, saw=False)
-
-    def running(self, jobs: Iterable[RunningJob]) -> list[RunningJob]:
-        """The same jobs, with when they were last saved; folders are looked into in passing."""
-        self._saves.refresh()
-        return self._saves.complete(jobs)
-
-    def vanished(self, attempts: tuple[AttemptId, ...]) -> None:
-        """Tell how they ended."""
-        self._vanished.tell(attempts)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from federator.agent.attempt import HAS_JOB, LEAVING, AttemptEvent, AttemptState
+from federator.agent.attempt_table import HAS_JOB, LEAVING, AttemptEvent, AttemptState
 from federator.agent.grace import PAUSE_S, Grace
 from federator.agent.grace_acts import GraceActs
 from federator.agent.grace_folders import GraceFolders

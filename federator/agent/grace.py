@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from federator.agent.attempt import AttemptEvent, AttemptState
+from federator.agent.attempt_table import AttemptEvent, AttemptState
 from federator.wire.agent_protocol import PreemptOrder
 
 TERM_BEFORE_S: Final = 15.0  # the deadline; of a short grace its last quarter

@@ -6,9 +6,11 @@ for the nodes. Telling has a lane of its own, so that a folder that hangs delays
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from math import inf
 
-from federator.agent.attempt import Act, AttemptEvent
+from federator.agent.attempt_table import Act, AttemptEvent
 from federator.agent.effects import AskKillWait, Failure, Kill, Notify, Scancel, Terminate
 from federator.agent.grace import AGAIN_S, Grace, whole
 from federator.agent.memory import AgentMemory, AttemptRecord
@@ -31,9 +33,9 @@ class GraceActs:
         self._ask_at_s = -inf
         steps.add(
             {
-                Act.SIGNAL_TERM: self._terminate,
-                Act.SCANCEL: self._scancel,
-                Act.KILL: self._kill,
+                Act.SIGNAL_TERM: partial(self._act, Terminate),
+                Act.SCANCEL: partial(self._act, partial(Scancel, lane="end")),
+                Act.KILL: partial(self._act, Kill),
                 Act.NOTE_FORCED: lambda record: memory.note(record.attempt, forced=True),
             }
         )
@@ -81,44 +83,21 @@ class GraceActs:
         if not self._memory.mark(record.attempt).told_at_s:
             self._memory.note(record.attempt, told_at_s=whole(tell.at_s))
 
-    def _terminate(self, record: AttemptRecord) -> None:
-        grace = self._acting(record)
+    def _act(
+        self, effect: Callable[..., Scancel | Terminate | Kill], record: AttemptRecord
+    ) -> None:
+        """Have one of them done to the attempt's job; ``acted`` takes its outcome."""
+        grace = record.grace
+        assert grace is not None
+        grace.acting = self._memory.number()
         self._memory.emit(
-            Terminate(
+            effect(
                 number=grace.acting,
                 attempt=record.attempt,
                 user=grace.order.user,
                 job_id=grace.order.site_job_id,
             )
         )
-
-    def _scancel(self, record: AttemptRecord) -> None:
-        grace = self._acting(record)
-        self._memory.emit(
-            Scancel(
-                number=grace.acting,
-                attempt=record.attempt,
-                user=grace.order.user,
-                job_id=grace.order.site_job_id,
-                lane="end",
-            )
-        )
-
-    def _kill(self, record: AttemptRecord) -> None:
-        grace = self._acting(record)
-        self._memory.emit(
-            Kill(
-                number=grace.acting,
-                attempt=record.attempt,
-                user=grace.order.user,
-                job_id=grace.order.site_job_id,
-            )
-        )
-
-    def _acting(self, record: AttemptRecord) -> Grace:
-        assert record.grace is not None
-        record.grace.acting = self._memory.number()
-        return record.grace
 
     def acted(self, effect: Scancel | Terminate | Kill, done: bool | Failure | None) -> None:
         """Take an act's outcome; after a failure the job may be gone, or Slurm may answer later."""

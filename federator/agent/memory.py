@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
-from federator.agent.attempt import AttemptEvent, AttemptState
+from federator.agent.attempt_table import AttemptEvent, AttemptState
 from federator.agent.base import Launched
 from federator.agent.effects import AgentEffect, Leased, Send, WriteMark
 from federator.agent.grace import Grace

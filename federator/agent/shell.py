@@ -18,17 +18,17 @@ from typing import Any
 from federator.agent.acts import SiteActs
 from federator.agent.agent_log import LoggedChannel
 from federator.agent.base import AgentDriver
-from federator.agent.checkpoint_cleanup import Tidier
-from federator.agent.client_relay import Relay
 from federator.agent.config import AgentConfig
 from federator.agent.core import AgentCore
 from federator.agent.effects import AgentEffect, Sbatch, WakeAt, WriteMark
-from federator.agent.handshake import SILENCE_S, term_of
 from federator.agent.journal import Journal
+from federator.agent.lost_sbatch import INTENT_HORIZON_S
 from federator.agent.observations import AgentObservation, HungUp, Now, Ordered, Started, Woken
 from federator.agent.order_archive import OrderArchive
-from federator.agent.sbatch_search import INTENT_HORIZON_S
-from federator.agent.site_check import Verifier
+from federator.agent.services.checkpoint_cleanup import Tidier
+from federator.agent.services.client_relay import Relay
+from federator.agent.services.handshake import SILENCE_S, term_of
+from federator.agent.services.site_check import Verifier
 from federator.agent.spool import Acting, Spool
 from federator.errors import SiteUnavailable, StaleState
 from federator.model.site_message import Ask

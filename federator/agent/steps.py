@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from federator.agent.attempt import ATTEMPT_TRANSITIONS, Act, AttemptEvent
+from federator.agent.attempt_table import ATTEMPT_TRANSITIONS, Act, AttemptEvent
 from federator.agent.memory import AttemptRecord
 
 Doing = Callable[[AttemptRecord], None]

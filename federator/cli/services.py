@@ -145,9 +145,13 @@ def agent(config: Path, log_level: str | None) -> None:
 
 
 async def _serve(settings: AgentConfig) -> None:
-    from federator.agent.accounts import Accounts  # noqa: PLC0415
-    from federator.agent.handshake import await_welcome, refuse_foreign_daemon, take_over  # noqa: PLC0415
     from federator.agent.journal import Journal  # noqa: PLC0415
+    from federator.agent.services.accounts import Accounts  # noqa: PLC0415
+    from federator.agent.services.handshake import (  # noqa: PLC0415
+        await_welcome,
+        refuse_foreign_daemon,
+        take_over,
+    )
     from federator.agent.shell import Agent  # noqa: PLC0415
     from federator.slurm.driver import open_driver  # noqa: PLC0415
 

@@ -182,9 +182,9 @@ class Api:
             raise InvalidRequest(f"unknown site {call.site[:64]!r}; one of {known}")
         if isinstance(call, VerifyCall):
             tenants = self._config.tenants_of(call.user)
-            link.ask_proof(call, tenants[0] if tenants else "", answer)
+            link.questions.ask_proof(call, tenants[0] if tenants else "", answer)
         else:
-            link.ask_snapshot(answer)
+            link.questions.ask_snapshot(answer)
 
     def _tenants(self) -> TenantsReply:
         now_s = self._clock()

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
+from federator.daemon.site_questions import SiteQuestions
 from federator.errors import FederatorError, InvalidRequest, SiteUnavailable
 from federator.model.message import (
     AttemptsShown,
@@ -39,24 +40,14 @@ from federator.wire.agent_protocol import (
     RecoverAsk,
     RecoverDone,
     RememberedAttempt,
-    SnapshotAsk,
     SnapshotTaken,
     Tidied,
     Trouble,
-    VerifyAsk,
     VerifyDone,
     Welcome,
     from_agent_decoder,
 )
-from federator.wire.client_protocol import (
-    VERIFY_ANSWER_S,
-    ErrorKind,
-    ErrorReply,
-    SnapshotReply,
-    VerifyCall,
-    VerifyReply,
-    frame,
-)
+from federator.wire.client_protocol import ErrorReply, frame
 from federator.wire.framing import read_frame, skip_to_banner
 from federator.wire.replies import Reply
 from federator.wire.transport import Channel, Transport
@@ -65,7 +56,6 @@ PING_S: Final = 2.0
 SILENCE_S: Final = 6.0  # a site that says nothing for so long is down
 GREETING_S: Final = 75.0  # an older agent may have to finish its launches first
 _EXPECTED: Final = (FederatorError, OSError, msgspec.MsgspecError, TimeoutError)
-SNAPSHOT_S: Final = 20.0  # a site that shows none for so long shows none
 RETRY_S: Final = (0.5, 1.0, 2.0, 5.0)
 
 log = structlog.get_logger()
@@ -115,8 +105,7 @@ class SiteLink:
         self._problems: tuple[str, ...] = ()
         self._reported = False
         self._stopping = False
-        self._asked: dict[int, Callable[[Reply], None]] = {}  # snapshots and proofs not yet there
-        self._next_ask = 1
+        self.questions = SiteQuestions(site, self.send)
         self._about: set[AttemptId] = set()  # it was asked about these, and has not told
         self.admission: Admission | None = None
         """What its admission rules are told when it comes up."""
@@ -175,6 +164,7 @@ class SiteLink:
             await channel.close()
             raise SiteUnavailable(detail) from error
         self._channel, self._version, self._troubled = channel, hello.slurm_version, False
+        self.questions.connected = True
         log.info("site_up", site=self.site, slurm=hello.slurm_version)
         self._last_epoch = _last_of_ours(hello, self._welcome)
         self._observe(self._up())
@@ -204,9 +194,7 @@ class SiteLink:
 
     async def _hang_up(self) -> None:
         channel, self._channel = self._channel, None
-        waiting, self._asked = self._asked, {}
-        for answer in waiting.values():
-            answer(_unavailable(f"the connection to site {self.site} broke"))
+        self.questions.hung_up()
         if channel is not None:
             with contextlib.suppress(OSError):
                 await channel.close()
@@ -218,10 +206,8 @@ class SiteLink:
             case ClientCall():
                 answer = partial(self._answer, self._channel, message.call_id)
                 self._desk.take(message, self.site, answer)
-            case SnapshotTaken():
-                self._answered(message.ask_id, self._snapshot_reply(message))
-            case VerifyDone():
-                self._answered(message.ask_id, VerifyReply(findings=message.findings))
+            case SnapshotTaken() | VerifyDone():
+                self.questions.take(message)
             case RecoverDone():
                 self._shown(message)
             case Tidied():
@@ -258,45 +244,6 @@ class SiteLink:
         self._about.difference_update(kept.attempt for kept in done.kept)
         if attempts:
             self._observe(AttemptsShown(site=self.site, attempts=attempts))
-
-    def ask_snapshot(self, answer: Callable[[Reply], None]) -> None:
-        """Have the site show what it bids on now."""
-        self._ask(answer, lambda id_: SnapshotAsk(ask_id=id_), "showed no snapshot", SNAPSHOT_S)
-
-    def ask_proof(self, call: VerifyCall, account: str, answer: Callable[[Reply], None]) -> None:
-        """Have the site prove that it is set up as it should be; see ``VerifyCall``."""
-        ask = partial(VerifyAsk, user=call.user, account=account, nodes=call.nodes)
-        self._ask(answer, lambda id_: ask(ask_id=id_), "was not verified", VERIFY_ANSWER_S)
-
-    def _ask(
-        self,
-        answer: Callable[[Reply], None],
-        question: Callable[[int], Message],
-        failing: str,
-        patience_s: float,
-    ) -> None:
-        if self._channel is None:
-            answer(_unavailable(f"site {self.site} is not connected"))
-            return
-        ask_id = self._next_ask
-        self._next_ask += 1
-        self._asked[ask_id] = answer
-        message = f"site {self.site} {failing} within {patience_s:.0f} s"
-        asyncio.get_running_loop().call_later(patience_s, self._no_answer, ask_id, message)
-        self.send(question(ask_id))
-
-    def _no_answer(self, ask_id: int, message: str) -> None:
-        self._answered(ask_id, _unavailable(message))
-
-    def _answered(self, ask_id: int, reply: Reply) -> None:
-        answer = self._asked.pop(ask_id, None)
-        if answer is not None:
-            answer(reply)
-
-    def _snapshot_reply(self, taken: SnapshotTaken) -> Reply:
-        if not taken.snapshot:
-            return _unavailable(f"site {self.site} shows no snapshot: {taken.detail[:300]}")
-        return SnapshotReply(snapshot=taken.snapshot)
 
     def _answer(self, channel: Channel | None, call_id: int, reply: Reply) -> None:
         """Answer a call where it came from: the next agent counts its calls from one again.
@@ -386,7 +333,3 @@ def remembered(kept: RememberedAttempt) -> Remembered:
         within_quota=origin.within_quota,
         credit=origin.credit,
     )
-
-
-def _unavailable(message: str) -> ErrorReply:
-    return ErrorReply(message=message, kind=ErrorKind.UNAVAILABLE)

@@ -1,7 +1,7 @@
 """Tails the log for a standby, so that it knows at once what the leader knew.
 
-Of 100,000 workloads that takes the better part of a minute (docs/reliability.md has figures), and a
-takeover is to take seconds; so a standby has done it before, but for what came last.
+Of 100,000 workloads that takes seconds, from a whole log more (docs/results.md has figures), and so
+a standby has done it before, but for what came last.
 """
 
 from __future__ import annotations

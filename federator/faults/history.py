@@ -62,12 +62,12 @@ def run_history(seed: int, menu: tuple[FaultKind, ...] = DRAWN_FAULTS) -> Histor
         with _compacted_often():
             run_virtual(clock, live(), loop_of)
         loops[0].take_unasked()
-    broken = [*world.model.broken, *(f"unforeseen: {e!r}" for e in loops[0].faults), *said]
+    broken = [*world.model.evidence.broken, *(f"unforeseen: {e!r}" for e in loops[0].faults), *said]
     return HistoryEnd(
         seed=seed,
         broken=tuple(broken),
         struck=world.struck,
-        counts=world.model.counts,
+        counts=world.model.evidence.counts,
         digest=world.digest,
         lasted_s=clock() - BEGINS_S,
         story=tuple(world.story),

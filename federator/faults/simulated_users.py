@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
+from federator.faults.checks.answer_checks import AnswerChecks
 from federator.faults.kinds import FaultKind
-from federator.faults.model import Model
 from federator.model.submission import Option, Submission
 from federator.slurm.options.quantities import array
 from federator.wire.client_protocol import (
@@ -91,13 +91,13 @@ class SimulatedUser:
         self,
         wish: ClientScript,
         doors: Sequence[Door],
-        model: Model,
+        checks: AnswerChecks,
         rng: Random,
         struck: Callable[[FaultKind], None],
     ) -> None:
         self._wish = wish
         self._doors = doors
-        self._model = model
+        self._checks = checks
         self._rng = rng
         self._struck = struck
         self.done = False
@@ -126,7 +126,7 @@ class SimulatedUser:
             reply = await self._ask(call)
             if isinstance(reply, SubmitReply):
                 if not loses:
-                    self._model.acknowledged(f"{self._wish.user}:{self._wish.key}", reply.id)
+                    self._checks.acknowledged(f"{self._wish.user}:{self._wish.key}", reply.id)
                     return reply.id
                 loses = False
                 self._struck(FaultKind.CLIENT_ANSWER_LOST)
@@ -137,7 +137,7 @@ class SimulatedUser:
         while True:
             reply = await self._ask(SubmitCall(submission=other, key=self._wish.key))
             if isinstance(reply, SubmitReply):
-                self._model.key_reused(f"{self._wish.user}:{self._wish.key}", reply.id)
+                self._checks.key_reused(f"{self._wish.user}:{self._wish.key}", reply.id)
                 return
             if isinstance(reply, ErrorReply) and reply.kind is ErrorKind.REQUEST:
                 return
@@ -150,11 +150,11 @@ class SimulatedUser:
             self._struck(FaultKind.CLIENT_CANCELS_TASK)
             name, meant = f"{id_}_{tasks[-1]}", meant[-1:]
         for each in meant:
-            self._model.cancel_asked(each)
+            self._checks.cancel_asked(each)
         while True:
             reply = await self._ask(CancelCall(ids=(name,)))
             if isinstance(reply, CancelReply):
-                self._model.cancelled(reply.ids)
+                self._checks.cancelled(reply.ids)
                 return
             await asyncio.sleep(self._rng.uniform(*AGAIN_S))
 

@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from federator.agent.config import AgentConfig
-from federator.agent.handshake import TAKEOVER_S, await_welcome, refuse_foreign_daemon
 from federator.agent.journal import Journal, JournalMark, JournalStep, Served, check_epoch
+from federator.agent.services.handshake import TAKEOVER_S, await_welcome, refuse_foreign_daemon
 from federator.agent.shell import Agent
 from federator.errors import FederatorError, SiteUnavailable
 from federator.faults.cluster import Cluster
-from federator.faults.driver import FaultyDriver, Spell
+from federator.faults.driver import FaultyDriver
 from federator.faults.file_dates import FileDates
 from federator.faults.network import AgentEnd, Line, Network
 from federator.faults.process import DiskFull, Process
+from federator.faults.spell import Spell
 from federator.model.workload import AttemptId
 from federator.wire.client_protocol import Call
 from federator.wire.client_socket import Answer
@@ -223,7 +224,7 @@ class SiteHost:
         self._dates.date(self.folder / "orders", spool / "tickets", spool / "leases")
 
     async def _take_over(self, process: Process, end: AgentEnd, epoch: int) -> None:
-        """As ``greeting.take_over``, of a lock that dies with its process."""
+        """As ``handshake.take_over``, of a lock that dies with its process."""
         for turn in range(int(TAKEOVER_S / 0.1)):
             if self._locked_by is None:
                 self._locked_by = process

@@ -6,19 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 from federator.agent.base import Holder
 from federator.errors import SiteRefused
-from federator.model.gres import plus
+from federator.faults.simulated_nodes import SimulatedNodes
 from federator.model.plan import JobPlan
 from federator.model.site import (
     AttemptReport,
     Leave,
     Node,
     NodeShare,
-    NodeState,
     SiteComponent,
     SiteJobState,
     combined_state,
@@ -58,6 +57,12 @@ class SimulatedJob:
         """The shares that its components hold while it runs, by number."""
         return {k: plan for k, plan in enumerate(self.jobs) if k not in self.cancelled}
 
+    def requeue(self, *, preempted: bool) -> None:
+        """As ``scontrol requeue``, or the site's own preemption: the same job id waits again."""
+        self.state, self.started_at_s, self.ended_at_s = SiteJobState.PENDING, 0.0, 0.0
+        self.cancelled = frozenset()
+        self.restarts, self.preempted = self.restarts + 1, preempted
+
     @property
     def components(self) -> dict[int, SiteComponent]:
         if len(self.jobs) == 1:
@@ -76,7 +81,8 @@ class SimulatedSlurm:
     Args:
         nodes: as they are when nothing runs.
         clock: returns Unix time.
-        on_start: told of every job that starts.
+        on_start: called with every job that starts.
+        on_end: called with every job before it ends, its state and its exit status.
     """
 
     def __init__(
@@ -84,11 +90,12 @@ class SimulatedSlurm:
         nodes: Iterable[Node],
         clock: Callable[[], float],
         on_start: Callable[[SimulatedJob], None] = lambda _: None,
+        on_end: Callable[[SimulatedJob, SiteJobState, int], None] = lambda *_: None,
     ) -> None:
-        self._empty = {node.name: node for node in nodes}
-        self._clock = clock
+        self.hardware = SimulatedNodes(nodes)
+        self.clock = clock
         self._on_start = on_start
-        self._local: dict[str, NodeShare] = {}
+        self._on_end = on_end
         self._last_id = 100
         self.jobs: dict[int, SimulatedJob] = {}
         self.accounts: dict[AttemptId, AttemptReport] = {}  # of those that were forgotten
@@ -145,27 +152,23 @@ class SimulatedSlurm:
             self.start_what_can()
 
     def end(
-        self, attempt: AttemptId, state: SiteJobState = SiteJobState.COMPLETED, exit_code: int = 0
+        self,
+        attempt: AttemptId,
+        state: SiteJobState = SiteJobState.COMPLETED,
+        exit_code: int = 0,
+        signal: int = 0,
     ) -> None:
         """End an attempt's job as whoever asks wants it; harmless when it has ended."""
         for job in self.jobs.values():
             if job.attempt == attempt and job.live:
+                job.signal = signal or job.signal
                 self._end(job, state, exit_code)
 
-    def kill(self, attempt: AttemptId) -> None:
-        """Its batch script is killed."""
-        for job in self.jobs.values():
-            if job.attempt == attempt and job.live:
-                job.signal = 9
-                self._end(job, SiteJobState.FAILED, 0)
-
     def requeue(self, attempt: AttemptId, *, preempted: bool = False) -> None:
-        """As ``scontrol requeue``, or the site's own preemption: the same job id waits again."""
+        """Put an attempt's job back into the queue."""
         for job in self.jobs.values():
             if job.attempt == attempt:
-                job.state, job.started_at_s, job.ended_at_s = SiteJobState.PENDING, 0.0, 0.0
-                job.cancelled = frozenset()
-                job.restarts, job.preempted = job.restarts + 1, preempted
+                job.requeue(preempted=preempted)
         self.start_what_can()
 
     def forget(self, attempt: AttemptId) -> None:
@@ -175,25 +178,22 @@ class SimulatedSlurm:
 
     def fail_prolog(self, name: str, why: str = "") -> None:
         """A node refuses to begin: it is drained, and whoever was to start there waits again."""
-        self._empty[name] = replace(self._empty[name], state=NodeState.DRAINED, drain_reason=why)
-        for job in [j for j in self.running() if any(name in p.nodes for p in j.jobs)]:
+        self.hardware.drain(name, why)
+        for job in _on_node(self.running(), name):
             self.requeue(job.attempt)
 
     def fail_node(self, name: str) -> None:
-        self._empty[name] = replace(self._empty[name], state=NodeState.DOWN)
-        for job in [j for j in self.running() if any(name in p.nodes for p in j.jobs)]:
+        self.hardware.fail(name)
+        for job in _on_node(self.running(), name):
             self._end(job, SiteJobState.NODE_FAIL, 1)
 
-    def add_node(self, node: Node) -> None:
-        self._empty[node.name] = node
-
     def repair_node(self, name: str) -> None:
-        self._empty[name] = replace(self._empty[name], state=NodeState.IDLE, drain_reason="")
+        self.hardware.repair(name)
         self.start_what_can()
 
     def take_locally(self, name: str, share: NodeShare) -> None:
         """A local user's job takes part of a node; an empty share ends it."""
-        self._local[name] = share
+        self.hardware.take_locally(name, share)
         self.start_what_can()
 
     def start_what_can(self) -> None:
@@ -201,25 +201,17 @@ class SimulatedSlurm:
         if not self.starts_jobs:
             return
         for job in self.jobs.values():
-            if job.state is SiteJobState.PENDING and self._has_room(job):
-                job.state, job.started_at_s = SiteJobState.RUNNING, self._clock()
+            if job.state is SiteJobState.PENDING and self._may_start(job):
+                job.state, job.started_at_s = SiteJobState.RUNNING, self.clock()
                 self._on_start(job)
 
     def _end(self, job: SimulatedJob, state: SiteJobState, exit_code: int) -> None:
-        job.state, job.exit_code, job.ended_at_s = state, exit_code, self._clock()
+        self._on_end(job, state, exit_code)
+        job.state, job.exit_code, job.ended_at_s = state, exit_code, self.clock()
         self.start_what_can()
 
-    def _has_room(self, job: SimulatedJob) -> bool:
-        nodes = {node.name: node for node in self.nodes()}
-        for plan in job.jobs:
-            for name, share in plan.nodes.items():
-                n = nodes[name]
-                if not n.state.takes_jobs or n.gpus - n.gpus_alloc < share.gpus:
-                    return False
-                if n.cpus - n.cpus_alloc < share.cpus:
-                    return False
-                nodes[name] = _with(n, share)
-        return True
+    def _may_start(self, job: SimulatedJob) -> bool:
+        return self.hardware.have_room(job.jobs, _held_by(self.running()))
 
     # ---- what sinfo and squeue show ----
 
@@ -230,54 +222,54 @@ class SimulatedSlurm:
         return [job for job in self.jobs.values() if job.live]
 
     def nodes(self) -> tuple[Node, ...]:
-        nodes = dict(self._empty)
-        plans = (plan for job in self.running() for plan in job.held.values())
-        held = [item for plan in plans for item in plan.nodes.items()]
-        for name, share in [*held, *self._local.items()]:
-            nodes[name] = _with(nodes[name], share)
-        return tuple(nodes.values())
+        return tuple(self.hardware.used_by(_held_by(self.running())).values())
 
     def holders(self) -> tuple[Holder, ...]:
-        return tuple(
-            Holder(
-                job_id=job.job_id,
-                attempt=job.attempt,
-                started_at_s=job.started_at_s,
-                nodes=_held_together(job.held.values()),
-                components={k: plan.nodes for k, plan in job.held.items()}
-                if job.components
-                else {},
-                ends_by_s=job.started_at_s + job.time_limit_s,
-            )
-            for job in self.running()
-        )
+        return tuple(map(_holder, self.running()))
 
     def reports(self) -> tuple[AttemptReport, ...]:
-        return tuple(
-            AttemptReport(
-                attempt=job.attempt,
-                user=job.user,
-                site_job_id=job.job_id,
-                state=_combined(job),
-                reason=self._reason(job),
-                exit_code=job.exit_code,
-                signal=job.signal,
-                started_at_s=job.started_at_s,
-                ended_at_s=job.ended_at_s,
-                nodes=tuple(name for plan in job.jobs for name in plan.nodes),
-                components=job.components,
-                leave=job.leave,
-                restarts=job.restarts,
-                preempted=job.preempted,
-                saved_at_s=job.saved_at_s,
-            )
-            for job in self.jobs.values()
-        )
+        return tuple(_report(job, self.waits_for, self.fails_for) for job in self.jobs.values())
 
-    def _reason(self, job: SimulatedJob) -> str:
-        if job.state is SiteJobState.PENDING:
-            return self.waits_for
-        return "" if job.started_at_s else self.fails_for
+
+def _on_node(jobs: Iterable[SimulatedJob], name: str) -> list[SimulatedJob]:
+    return [job for job in jobs if any(name in plan.nodes for plan in job.jobs)]
+
+
+def _held_by(jobs: Iterable[SimulatedJob]) -> list[JobPlan]:
+    return [plan for job in jobs for plan in job.held.values()]
+
+
+def _holder(job: SimulatedJob) -> Holder:
+    return Holder(
+        job_id=job.job_id,
+        attempt=job.attempt,
+        started_at_s=job.started_at_s,
+        nodes=_held_together(job.held.values()),
+        components={k: plan.nodes for k, plan in job.held.items()} if job.components else {},
+        ends_by_s=job.started_at_s + job.time_limit_s,
+    )
+
+
+def _report(job: SimulatedJob, waits_for: str, fails_for: str) -> AttemptReport:
+    """What squeue says of a job, with Slurm's reason if it waits, or ended before it began."""
+    waits = job.state is SiteJobState.PENDING
+    return AttemptReport(
+        attempt=job.attempt,
+        user=job.user,
+        site_job_id=job.job_id,
+        state=_combined(job),
+        reason=waits_for if waits else "" if job.started_at_s else fails_for,
+        exit_code=job.exit_code,
+        signal=job.signal,
+        started_at_s=job.started_at_s,
+        ended_at_s=job.ended_at_s,
+        nodes=tuple(name for plan in job.jobs for name in plan.nodes),
+        components=job.components,
+        leave=job.leave,
+        restarts=job.restarts,
+        preempted=job.preempted,
+        saved_at_s=job.saved_at_s,
+    )
 
 
 def _combined(job: SimulatedJob) -> SiteJobState:
@@ -289,16 +281,3 @@ def _held_together(plans: Iterable[JobPlan]) -> dict[str, NodeShare]:
     for name, share in (item for plan in plans for item in plan.nodes.items()):
         held[name] = held.get(name, NodeShare()) + share
     return held
-
-
-def _with(node: Node, share: NodeShare) -> Node:
-    used = replace(
-        node,
-        gpus_alloc=node.gpus_alloc + share.gpus,
-        cpus_alloc=node.cpus_alloc + share.cpus,
-        mem_mib_alloc=node.mem_mib_alloc + share.mem_mib,
-        gres_alloc=plus(node.gres_alloc, share.gres),
-    )
-    if not node.state.takes_jobs or share == NodeShare():
-        return used
-    return replace(used, state=NodeState.MIXED)

@@ -14,17 +14,20 @@ from typing import Final
 from federator.config import FederationConfig
 from federator.daemon.loop import new_federation
 from federator.errors import FederatorError
+from federator.faults.checks.end_checks import differences
+from federator.faults.checks.evidence import Size
+from federator.faults.checks.model import Model
 from federator.faults.clock import VirtualClock
-from federator.faults.cluster import Cluster, Script
+from federator.faults.cluster import Cluster
 from federator.faults.daemon_host import DaemonHost, Ways
-from federator.faults.driver import SbatchOutcome
 from federator.faults.kinds import FaultKind
 from federator.faults.log import LogFault, SharedLog
-from federator.faults.model import Model, Size, differences
 from federator.faults.network import Network
 from federator.faults.process import Process, outside
 from federator.faults.simulated_users import ClientScript, Door, SimulatedUser
 from federator.faults.site_host import SiteHost
+from federator.faults.spell import SbatchOutcome
+from federator.faults.user_code import SAVED, Script
 from federator.model.lifecycle import TERMINAL
 from federator.model.site import Node
 from federator.model.workload import AttemptId, SiteName
@@ -104,17 +107,17 @@ class World:
         names = [SiteName(name) for name in SITES[: rng.choice((2, 2, 3))]]
         self.config = config_of(names)
         self.model = Model(self.note, clock, gpu_limits(self.config))
-        self.log = SharedLog(self.model.logged, self.note, clock, lease_s)
+        self.log = SharedLog(self.model.log.logged, self.note, clock, lease_s)
         self.sites: dict[SiteName, SiteHost] = {}
         self.clocks: dict[str, Clock] = {}
         for name in names:
             self.sites[name] = self._site(name, folder)
-            self.model.sizes[name] = Size.of(self.sites[name].cluster.nodes())
+            self.model.log.sizes[name] = Size.of(self.sites[name].cluster.nodes())
         self.daemons = [self._daemon(wall) for wall in self.walls]
         self._led: tuple[DaemonHost, Process] | None = None
         doors: list[Door] = [*(d.ask for d in self.daemons), *(s.ask for s in self.sites.values())]
         self.users = [
-            SimulatedUser(wish, doors, self.model, Random(rng.random()), self.strike)
+            SimulatedUser(wish, doors, self.model.answers, Random(rng.random()), self.strike)
             for wish in client_scripts(rng)
         ]
 
@@ -143,7 +146,7 @@ class World:
             for k in range(1, rng.choice((1, 1, 2)) + 1)
         ]
         cluster = Cluster(
-            name, nodes, clock, self._script, self.model, home / "spool" if has_spool else None
+            name, nodes, clock, self._script, self.model.runs, home / "spool" if has_spool else None
         )
         cluster.keeps_accounts = rng.random() < 0.5
         network = Network(lambda: rng.uniform(0.002, 0.03), self.note)
@@ -158,7 +161,7 @@ class World:
     def _leads(self, host: DaemonHost, process: Process) -> None:
         """A daemon has read the log, and leads."""
         assert host.federation is not None
-        self.model.check_acknowledged(host.federation.ledger)
+        self.model.answers.check_acknowledged(host.federation.ledger)
         if self._led is not None and self._led[0] is not host:
             alive = self._led[1].alive
             self.strike(FaultKind.TWO_LEADERS if alive else FaultKind.STANDBY_TAKES_OVER)
@@ -170,11 +173,11 @@ class World:
         if attempt.workload not in self.scripts:
             self.scripts[attempt.workload] = Script(
                 duration_s=rng.choice((3.0, 8.0, 15.0, 30.0, 60.0)),
-                exit_code=rng.choice((0, 0, 0, 0, 0, 0, 1, 85)),
+                exit_code=rng.choice((0, 0, 0, 0, 0, 0, 1, SAVED)),
                 saves_s=rng.choice((0.5, 2.0, 1e9)),
             )
         script = self.scripts[attempt.workload]
-        if script.exit_code == 85 and attempt.attempt > 1:
+        if script.exit_code == SAVED and attempt.attempt > 1:
             return Script(duration_s=script.duration_s, saves_s=script.saves_s)
         return script
 
@@ -212,8 +215,8 @@ class World:
         await asyncio.sleep(faults_s)
         self.stop_faults()
         until_s = self.clock() + CALM_S
-        while not self.all_is_over() and self.clock() < until_s and not self.model.broken:
-            if self.model.counts["held"]:
+        while not self.all_is_over() and self.clock() < until_s and not self.model.evidence.broken:
+            if self.model.evidence.counts["held"]:
                 until_s = self.began_s + faults_s + CALM_S + HELD_S
             await asyncio.sleep(2.0)
         await asyncio.sleep(SETTLES_S)
@@ -224,7 +227,7 @@ class World:
     def stop_faults(self) -> None:
         """Nothing fails any more."""
         self.tell("calm")
-        self.model.faults_stopped_at_s = self.clock()
+        self.model.evidence.faults_stopped_at_s = self.clock()
         self.armed.clear()
         self.log.full, self.log.silent, self.log.slow_s = False, False, 0.0
         self.log.fault = LogFault.NONE
@@ -263,19 +266,19 @@ class World:
     def check_end(self) -> None:
         ledger = self._ledger()
         if ledger is None:
-            self.model.break_("no daemon runs")
+            self.model.evidence.break_("no daemon runs")
             return
         if not all(r.done for r in self.users):
-            self.model.break_("some client never got its answer")
+            self.model.evidence.break_("some client never got its answer")
         self.model.check_end(ledger)
         rebuilt = new_federation(self.config)
         try:
             replay_log(rebuilt, self.log.memory.records)
         except FederatorError as error:
-            self.model.break_(f"the log cannot be read: {error}")
+            self.model.evidence.break_(f"the log cannot be read: {error}")
             return
         for what, how in differences(ledger, rebuilt.ledger).items():
-            self.model.break_(f"the log says otherwise of {what}: {how}")
+            self.model.evidence.break_(f"the log says otherwise of {what}: {how}")
 
     def end(self) -> None:
         for daemon in self.daemons:

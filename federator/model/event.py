@@ -7,12 +7,14 @@ gets a new field with a default, or a new tag.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
+from federator.model.mappings import NOTHING
 from federator.model.plan import JobPlan, Shrink
 from federator.model.reason import Reason
 from federator.model.score import Score
@@ -230,26 +232,26 @@ class SnapshotWorkload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     started_at_s: float = 0.0
     ended_at_s: float = 0.0
     over_at_s: float = 0.0
-    exit_code: int = 0
-    signal: int = 0
     site_state: str = ""
     reason: Reason | None = None
-    avoid_until_s: dict[SiteName, float] = {}
-    failures_at: dict[SiteName, int] = {}
-    setbacks: dict[SiteName, Reason] = {}
-    plans_refused: dict[SiteName, int] = {}
-    held_for: str = ""
+    ran_at: SiteName = SiteName("")
     bad_nodes: tuple[tuple[SiteName, str, int, float], ...] = ()  # failed so often, avoided until
+    exit_code: int = 0
+    signal: int = 0
+    saved_at: SiteName = SiteName("")
+    avoid_until_s: Mapping[SiteName, float] = NOTHING
+    failures_at: Mapping[SiteName, int] = NOTHING
+    setbacks: Mapping[SiteName, Reason] = NOTHING
+    plans_refused: Mapping[SiteName, int] = NOTHING
+    held_for: str = ""
     promised_to: WorkloadId | None = None
-    promised_jobs: dict[int, WorkloadId] = {}
-    leaving_jobs: dict[int, WorkloadId] = {}
+    promised_jobs: Mapping[int, WorkloadId] = NOTHING
+    leaving_jobs: Mapping[int, WorkloadId] = NOTHING
     taken_jobs: frozenset[int] = frozenset()
     preemptions: int = 0
     evicted_at_s: float = 0.0
     evicted_for: WorkloadId | None = None
     fruitless_attempts: int = 0
-    ran_at: SiteName = SiteName("")
-    saved_at: SiteName = SiteName("")
     lost_gpu_s: float = 0.0
     evictions: int = 0
     destroyed_gpu_s: float = 0.0

@@ -2,6 +2,7 @@
 
 ``TRANSITIONS`` is the truth: a pair that is absent is illegal. An edge names the effects that the
 daemon must carry out; this module performs none. docs/lifecycle.md shows the table as a drawing.
+The states of one attempt at its site are another table: ``federator.agent.attempt_table``.
 """
 
 from __future__ import annotations

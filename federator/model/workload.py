@@ -135,8 +135,7 @@ class Job:
         return self.gpus or self.gpus_per_node * (self.nodes or 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArrayTask:
+class ArrayTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Membership of a job array; the array's id is the id of its first task."""
 
     array_id: WorkloadId

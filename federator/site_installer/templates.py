@@ -13,9 +13,9 @@ from typing import Final
 
 import yaml
 
-from federator.slurm import client
+from federator.slurm import helper_client
 
-HELPER_PATH: Final = client.HELPER_PATH
+HELPER_PATH: Final = helper_client.HELPER_PATH
 ACCOUNT: Final = "federator"  # the unprivileged account the daemon logs in to
 USERS_GROUP: Final = "fedusers"  # whom that account may submit for
 AGENT_CONFIG: Final = "/etc/federator/agent.yaml"

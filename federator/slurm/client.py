@@ -4,7 +4,7 @@ Reading costs two commands per sweep: squeue, then `scontrol show nodes` (in thi
 the nodes already show the jobs). `scontrol show partitions` comes before them when it was last
 asked more than ``PARTITIONS_FRESH_S`` ago. A client of some partitions asks what holds nodes in the
 others, with one more squeue after nodes have changed. With ``layouts``, what jobs of the federation
-hold is looked up once they have started. Writing goes through the site's helper, as the real user.
+hold is looked up once they have started. What is done as a user: ``helper_client``.
 
 Timeouts: with slurmctld down, a command gives up by itself after 9-10 s, with MessageTimeout=10
 (sbatch and scancel too; `scontrol show job ID` asks twice and needs 18-20 s).
@@ -12,33 +12,23 @@ Timeouts: with slurmctld down, a command gives up by itself after 9-10 s, with M
 
 from __future__ import annotations
 
-import json
-import re
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Final, Protocol, TypeVar
-
-import msgspec
+from typing import Final, TypeVar
 
 from federator.agent.base import (
     NOTHING,
-    CheckpointStatus,
     KnownJobs,
     Missing,
     Partition,
-    Removal,
-    SbatchRefused,
-    SubmittedJob,
-    Tidying,
 )
-from federator.errors import SiteRefused, SiteUnavailable
-from federator.model.reason import ReasonCode
+from federator.errors import SiteUnavailable
 from federator.model.site import AttemptReport, LocalJob, Node, SiteJob
 from federator.model.workload import AttemptId
-from federator.slurm.options.file_names import no_files
+from federator.slurm.helper_client import USER_NAME, HelperClient
 from federator.slurm.parse_accounts import SACCT_FIELDS, accounted
 from federator.slurm.parse_base import Reading
 from federator.slurm.parse_jobs import OTHERS_FORMAT, SQUEUE_FORMAT, parse_jobs, parse_others
@@ -50,26 +40,19 @@ from federator.slurm.parse_site import (
     parse_settings,
     parse_version,
 )
-from federator.slurm.refusals import in_one_line, kind_of_refusal
+from federator.slurm.refusals import cannot_be_asked
 from federator.slurm.reports import attempt_reports
 from federator.slurm.runner import Completed, Runner
 from federator.slurm.shares import Shares
-from federator.wire.agent_protocol import PreemptOrder, SignalTo
 
 _T = TypeVar("_T")
 
-HELPER: Final = ("/usr/bin/sudo", "-n", "-u")
-HELPER_PATH: Final = "/opt/federator/libexec/fed-site-exec"
 ENVIRONMENT: Final[Mapping[str, str]] = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "LC_ALL": "C",
     "SLURM_TIME_FORMAT": "%s",
 }
 READ_TIMEOUT_S: Final = 25.0
-WRITE_TIMEOUT_S: Final = 100.0  # the helper ends its commands after 30 s each, itself after 90 s
-# An sbatch that is not called within this time is not called at all; once called it ends within
-# 30 s. The agent counts on both (launching.INTENT_HORIZON_S).
-START_WITHIN_S: Final = 12.0
 OTHERS_FRESH_S: Final = 30.0  # where nodes did not change
 PARTITIONS_FRESH_S: Final = 30.0  # admins close partitions by hand, and seldom
 
@@ -78,38 +61,6 @@ ACCOUNTED_AT_ONCE: Final = 200  # job ids of one sacct
 LOOK_BACK_S: Final = (60.0, 86_400.0)  # in accounts: the clock may have been set since
 
 _SQUEUE: Final = ("squeue", "--local", "-h", "-a", "-t", "all", "-O", SQUEUE_FORMAT)
-_TOO_LATE: Final = "too late"  # as the helper says it
-_USER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?")
-# What Slurm says when it cannot be asked, as opposed to saying no. After most of these it is not
-# known whether the request was carried out.
-_UNREACHABLE: Final = re.compile(
-    r"Unable to contact slurm|controller not responding|Socket timed out|temporarily unable"
-    r"|Zero Bytes were transmitted|[Mm]unge|authentication (?:error|failure)|Connection refused"
-    r"|Connection reset|Insane message length|in standby mode|Unexpected message|Transport endpoint"
-    r"|Message (?:receive|send) failure|timed out|Header lengths|Broken pipe|Unspecified error"
-    r"|Incompatible (?:protocol|versions)|Unable to establish config"
-)
-
-
-class BatchCall(Protocol):
-    """One submission as sbatch takes it; ``render.SbatchCall`` is one."""
-
-    @property
-    def argv(self) -> Sequence[str]: ...
-    @property
-    def args(self) -> Sequence[str]: ...
-    @property
-    def script(self) -> str: ...
-    @property
-    def environment(self) -> Mapping[str, str]: ...
-    @property
-    def work_dir(self) -> str: ...
-    @property
-    def umask(self) -> int: ...
-    @property
-    def checkpoint_dir(self) -> str: ...
-    @property
-    def files(self) -> Mapping[str, object]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +82,7 @@ class SlurmSweep:
 
 
 class SlurmClient:
-    """Asks and tells one Slurm; the same for 22.05, 24.11 and 26.05.
+    """Asks one Slurm, and has its ``helper`` act; the same for 22.05, 24.11 and 26.05.
 
     Every method raises ``SiteUnavailable`` when Slurm cannot be asked or answers nonsense.
     """
@@ -159,6 +110,7 @@ class SlurmClient:
         self._partitions = tuple(partitions)
         self._environment = dict(environment)
         self._clock = clock
+        self.helper = HelperClient(runner, self._environment, clock)
         self._shares = Shares(self._run) if layouts else None
         self._partition_states: Reading[Partition] | None = None
         self._partitions_read_s = 0.0
@@ -169,8 +121,6 @@ class SlurmClient:
         self._switches: dict[str, str] = {}
         self._named: frozenset[str] = frozenset()  # the nodes when the topology was read
         self._over: Set[int] | None = None  # own jobs that have ended, or are forgotten
-
-    # ---- reading ----
 
     async def version(self) -> str:
         """Return the release of the site's client commands, e.g. ``24.11.5``."""
@@ -275,7 +225,7 @@ class SlurmClient:
             found |= await self._sacct(("-j", ids), some)
         for each in missing:
             for back_s in LOOK_BACK_S:
-                if each.job_id or each.attempt in found or not _USER.fullmatch(each.user):
+                if each.job_id or each.attempt in found or not USER_NAME.fullmatch(each.user):
                     break
                 since = f"uts{int(each.submitted_at_s - back_s)}"
                 found |= await self._sacct(("-u", each.user, "-S", since), [each])
@@ -348,169 +298,6 @@ class SlurmClient:
             self._partition_states, self._partitions_read_s = known, now_s
         return known
 
-    # ---- what jobs hold ----
-
-    # ---- writing, through the helper ----
-
-    async def submit(self, user: str, call: BatchCall) -> SubmittedJob:
-        """Submit as ``user``; ``work_dir`` is where the helper called sbatch.
-
-        Raises:
-            SbatchRefused: Slurm, sudo or the helper said no; there is no job.
-            SiteUnavailable: it is not known whether there is one; look the attempt up.
-        """
-        try:
-            answer = await self._help(
-                user,
-                op="sbatch",
-                argv=list(call.argv),
-                args=list(call.args),
-                script=call.script,
-                environment=dict(call.environment),
-                work_dir=call.work_dir,
-                umask=call.umask,
-                checkpoint_dir=call.checkpoint_dir,
-                files=dict(call.files),
-                start_by_s=float(self._clock() + START_WITHIN_S),
-            )
-        except SbatchRefused:
-            raise
-        except SiteRefused as error:
-            words = str(error)
-            raise SbatchRefused(in_one_line(words), kind_of_refusal(words)) from error
-        job_id, work_dir = answer.get("job_id"), answer.get("work_dir", "")
-        if not isinstance(job_id, int):
-            raise SiteUnavailable(f"the site's helper named no job: {answer}")
-        if not isinstance(work_dir, str) or not work_dir.isprintable():  # cannot be told
-            work_dir = None
-        return SubmittedJob(job_id, work_dir)
-
-    async def cancel(self, user: str, job_id: int, *, pending_only: bool = False) -> bool:
-        """End a job (all components, given the leader); False if Slurm has none (any more).
-
-        With ``pending_only`` a job that has started is left alone; only a later sweep can tell.
-
-        Raises:
-            SiteRefused: the job is another's, or not of the federation.
-        """
-        answer = await self._help(user, op="scancel", job_id=job_id, pending_only=pending_only)
-        return not answer.get("absent", False)
-
-    async def signal(self, user: str, job_id: int, name: str, to: SignalTo) -> None:
-        """Send a signal, e.g. ``USR1``.
-
-        Raises:
-            SiteRefused: as ``cancel``; or the job has not started.
-        """
-        await self._help(user, op="signal", job_id=job_id, signal=name, to=to.value)
-
-    async def notify(self, order: PreemptOrder, deadline_s: float) -> None:
-        """Publish a job's deadline in its checkpoint folder, and send its signal.
-
-        Raises:
-            SiteRefused: as ``signal``.
-        """
-        await self._help(
-            order.user,
-            op="tell",
-            job_id=order.site_job_id,
-            signal=order.signal,
-            to=order.signal_to.value,
-            folder=order.checkpoint_dir,
-            attempt=order.attempt.attempt,
-            deadline_s=float(deadline_s),
-        )
-
-    async def read_checkpoint_status(
-        self, user: str, orders: Sequence[PreemptOrder]
-    ) -> list[CheckpointStatus]:
-        """The files that jobs have left in their checkpoint folders since they were notified.
-
-        Raises:
-            SiteRefused: the site does not let us act for ``user``.
-        """
-        folders = [[order.checkpoint_dir, order.attempt.attempt] for order in orders]
-        answer = await self._help(user, op="look", folders=folders)
-        try:
-            return msgspec.convert(answer.get("seen"), list[CheckpointStatus])
-        except msgspec.ValidationError as error:
-            raise SiteUnavailable(f"the site's helper answered {answer}: {error}") from error
-
-    async def inspect(
-        self, user: str, jobs: Sequence[tuple[Mapping[str, object], str]]
-    ) -> list[str]:
-        """Say which files of each job cannot be opened, as seen from here; "": none is known.
-
-        Args:
-            user: whose jobs they are.
-            jobs: files and working directory of each.
-
-        Raises:
-            SiteRefused: the site does not let us act for ``user``.
-        """
-        answer = await self._help(user, op="inspect", jobs=jobs)
-        wrong = answer.get("wrong")
-        if not isinstance(wrong, list) or len(wrong) != len(jobs):
-            raise SiteUnavailable(f"the site's helper answered {answer}")
-        return [str(words) for words in wrong]
-
-    async def tidy(self, user: str, order: Tidying) -> Removal:
-        """Remove checkpoint folders of the user's workloads that have ended.
-
-        Raises:
-            SiteRefused: the site does not let us act for ``user``.
-        """
-        answer = await self._help(user, op="tidy", **asdict(order))
-        try:
-            return msgspec.convert(answer, Removal)
-        except msgspec.ValidationError as error:
-            raise SiteUnavailable(f"the site's helper answered {answer}: {error}") from error
-
-    async def is_loose(self, user: str) -> bool:
-        """Tell whether the helper takes an option that it must refuse, or sudo lets us be root."""
-        loose = {
-            "op": "sbatch",
-            "argv": ["--comment=fed:0:0", "--uid=root"],
-            "args": [],
-            "script": "#!",
-            "environment": {},
-            "work_dir": "/",
-            "umask": 0,
-            "checkpoint_dir": "",
-            "files": no_files(),
-            "start_by_s": 0.0,
-        }
-        for who, request in ((user, loose), ("root", {"op": "look", "folders": []})):
-            try:
-                await self._help(who, **request)
-            except SiteRefused as error:
-                if _TOO_LATE in str(error):  # it was to be refused for its option
-                    return True
-            else:
-                return True
-        return False
-
-    async def _help(self, user: str, **request: object) -> dict[str, object]:
-        """Have the site's helper do one thing as ``user``."""
-        if not _USER.fullmatch(user):
-            raise SiteRefused(f"{user[:60]!r} is no name of a user")
-        done = await self._runner.run(
-            [*HELPER, user, HELPER_PATH],
-            stdin=json.dumps(request).encode(),
-            timeout_s=WRITE_TIMEOUT_S,
-            env=self._environment,
-        )
-        answer = _answer(done, user)
-        if "error" in answer:
-            text = str(answer["error"])
-            if answer.get("exit_status") == _NO_FILES:
-                raise SbatchRefused(text, ReasonCode.FILES)
-            own_failure = answer.get("exit_status") in _HELPER_FAILED
-            raise (SiteUnavailable if own_failure or _UNREACHABLE.search(text) else SiteRefused)(
-                text
-            )
-        return answer
-
     # ---- commands ----
 
     async def _read(self, *argv: str) -> str:
@@ -520,29 +307,9 @@ class SlurmClient:
         done = await self._runner.run(tuple(argv), timeout_s=READ_TIMEOUT_S, env=self._environment)
         if done.exit_status != 0:
             said = done.stderr.decode("utf-8", "replace").strip()
-            if not may_fail or _UNREACHABLE.search(said):
+            if not may_fail or cannot_be_asked(said):
                 raise SiteUnavailable(f"{' '.join(argv)[:80]}: exit {done.exit_status}: {said}")
         return done
-
-
-_NO_FILES: Final = 66  # site_exec: sbatch was not called, since files cannot be opened
-_HELPER_FAILED: Final = (70, 124)  # site_exec: sbatch's answer is unreadable, or it did not end
-
-
-def _answer(done: Completed, user: str) -> dict[str, object]:
-    """Read the helper's answer; without one, sudo said no or the helper died."""
-    said = done.stderr.decode("utf-8", "replace").strip()
-    if done.exit_status != 0 and not done.stdout:
-        if re.search(r"^sudo: ", said, re.MULTILINE):
-            raise SiteRefused(f"the site does not let us act for {user}: {said}")
-        raise SiteUnavailable(f"the site's helper failed: exit {done.exit_status}: {said}")
-    try:
-        answer = json.loads(done.stdout)
-    except ValueError as error:
-        raise SiteUnavailable(f"the site's helper answered {done.stdout[:200]!r}") from error
-    if not isinstance(answer, dict):
-        raise SiteUnavailable(f"the site's helper answered {done.stdout[:200]!r}")
-    return answer
 
 
 def _without_closed(nodes: tuple[Node, ...], partitions: tuple[Partition, ...]) -> tuple[Node, ...]:

@@ -39,6 +39,7 @@ class SlurmDriver:
     def __init__(self, site: str, client: SlurmClient) -> None:
         self._site = site
         self._client = client
+        self._helper = client.helper
 
     async def version(self) -> str:
         return await self._client.version()
@@ -73,7 +74,7 @@ class SlurmDriver:
             call = render(order, self._site, ticket=ticket, start_line=start_line)
         except InvalidRequest as error:
             raise SiteRefused(str(error)) from error
-        done = await self._client.submit(order.user, call)
+        done = await self._helper.submit(order.user, call)
         # sbatch is told a --chdir, wherever it is called.
         return done._replace(work_dir="") if names_its_dir(order.submission) else done
 
@@ -81,10 +82,10 @@ class SlurmDriver:
         return await self._client.accounted(missing)
 
     async def notify(self, order: PreemptOrder, deadline_s: float) -> None:
-        await self._client.notify(order, deadline_s)
+        await self._helper.notify(order, deadline_s)
 
     async def signal(self, user: str, job_id: int, name: str, to: SignalTo) -> None:
-        await self._client.signal(user, job_id, name, to)
+        await self._helper.signal(user, job_id, name, to)
 
     async def kill_wait_s(self) -> float:
         return (await self._client.config()).kill_wait_s
@@ -92,11 +93,11 @@ class SlurmDriver:
     async def read_checkpoint_status(
         self, user: str, orders: Sequence[PreemptOrder]
     ) -> list[CheckpointStatus]:
-        return await self._client.read_checkpoint_status(user, orders)
+        return await self._helper.read_checkpoint_status(user, orders)
 
     async def inspect(self, user: str, orders: Sequence[LaunchOrder]) -> list[str]:
         jobs = [(files_to_open(order), working_dir(order.submission)) for order in orders]
-        seen = await self._client.inspect(user, jobs)
+        seen = await self._helper.inspect(user, jobs)
         return [
             f"at {self._site}: {wrong or 'one of ' + self._names(order)}"
             for order, wrong in zip(orders, seen, strict=True)
@@ -108,10 +109,10 @@ class SlurmDriver:
         return ", ".join(dict.fromkeys((files.stdout, files.stderr, files.stdin)))
 
     async def tidy(self, user: str, order: Tidying) -> Removal:
-        return await self._client.tidy(user, order)
+        return await self._helper.tidy(user, order)
 
     async def cancel(self, user: str, job_id: int, *, pending_only: bool) -> bool:
-        return await self._client.cancel(user, job_id, pending_only=pending_only)
+        return await self._helper.cancel(user, job_id, pending_only=pending_only)
 
     # ---- for whoever verifies the site ----
 
@@ -128,10 +129,10 @@ class SlurmDriver:
         return {job.job_id: job for job in await self._client.some_jobs(job_ids)}
 
     async def probe(self, user: str, probe: Probe) -> int:
-        return (await self._client.submit(user, probe_call(probe))).job_id
+        return (await self._helper.submit(user, probe_call(probe))).job_id
 
     async def is_loose(self, user: str) -> bool:
-        return await self._client.is_loose(user)
+        return await self._helper.is_loose(user)
 
 
 def open_driver(site: str, partitions: Sequence[str]) -> SlurmDriver:

@@ -21,6 +21,16 @@ _SUBMISSION_FAILED: Final = "Batch job submission failed: "
 _PREFIX: Final = re.compile(r"^(?:\S*/)?sbatch: (?:error: |fatal: )?")
 _HINT: Final = 'Try "sbatch --help"'
 
+# What Slurm says when it cannot be asked, as opposed to saying no. After most of these it is not
+# known whether the request was carried out.
+_UNREACHABLE: Final = re.compile(
+    r"Unable to contact slurm|controller not responding|Socket timed out|temporarily unable"
+    r"|Zero Bytes were transmitted|[Mm]unge|authentication (?:error|failure)|Connection refused"
+    r"|Connection reset|Insane message length|in standby mode|Unexpected message|Transport endpoint"
+    r"|Message (?:receive|send) failure|timed out|Header lengths|Broken pipe|Unspecified error"
+    r"|Incompatible (?:protocol|versions)|Unable to establish config"
+)
+
 FOR_GOOD: Final = frozenset(
     {
         "Cannot request more threads per core than the job allocation",
@@ -126,3 +136,8 @@ def in_one_line(words: str) -> str:
     """Return the message of sbatch in one line, without its name before each line."""
     lines = (_PREFIX.sub("", line.strip()) for line in words.splitlines())
     return "; ".join(line for line in lines if line and not line.startswith(_HINT))
+
+
+def cannot_be_asked(words: str) -> bool:
+    """Tell whether Slurm could not be asked, as opposed to saying no."""
+    return _UNREACHABLE.search(words) is not None

@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final
 
 import redis
-from redis.backoff import ConstantBackoff
-from redis.retry import Retry
-from redis.sentinel import Sentinel
 
 from federator.errors import (
     DamagedLog,
@@ -22,29 +19,13 @@ from federator.errors import (
     StoreError,
 )
 from federator.store.chain import EndMark, LogEnd, LogPlace, this_process, what_is_lost
-from federator.store.redis_scripts import APPEND, COMPACT, LEAD, RELEASE, RENEW
+from federator.store.redis_connections import RedisConnections
+from federator.store.redis_scripts import APPEND, COMPACT, LEAD, RENEW
 from federator.store.redis_url import RedisAddress
 
 LEASE_S: Final = 3.0
-_PAGE: Final = 1000  # records read or written at once
-_RENEW_WAIT_MS: Final = 500  # for replicas: a lease must not end while it is renewed
-_ANSWER_S: Final = 1.0  # patience with one call, beside what is waited for replicas
-_ASIDE_S: Final = 3600  # what a crash left of a compaction is forgotten after
+_PAGE: Final = 1000  # records read at once
 _CRC_BYTES: Final = 4
-_SETTINGS: Final = (  # what makes that an answer means: it is on the disk
-    ("appendonly", "yes"),
-    ("appendfsync", "always"),
-    ("no-appendfsync-on-rewrite", "no"),
-    ("maxmemory-policy", "noeviction"),
-)
-_REMEDIES: Final[tuple[tuple[type[redis.RedisError], str], ...]] = (
-    (redis.AuthenticationError, "check user and ?password_file="),
-    (redis.ReadOnlyError, "this is a replica: name its master, or the sentinels"),
-    (redis.OutOfMemoryError, "Redis is full: raise its maxmemory"),
-    (redis.BusyLoadingError, "it reads its log yet: try again"),
-    (redis.ConnectionError, "does it run there, and may this host reach it?"),
-    (redis.TimeoutError, "does it run there, and may this host reach it?"),
-)
 
 
 class RedisStore:
@@ -59,13 +40,7 @@ class RedisStore:
         self._address = address
         self._accept_loss = accept_loss
         self._token = f"{this_process()} {secrets.token_hex(8)}"  # as the lease's value
-        self._keys = tuple(map(address.key, ("log", "head", "lease")))
-        self._reader = _client(address)
-        self._writer = _client(address, redis_connect_func=self._greet)
-        self._once = _client(address, tries=1, redis_connect_func=self._greet)
-        self._keeper = _client(  # of the lease, which ends while it is patient
-            address, tries=1, patient=False, redis_connect_func=self._greet
-        )
+        self._redis = RedisConnections(address)
         self._epoch: int | None = None
         self._end = LogEnd()
         self._seen = 1  # how far the log was acknowledged, as this process knows
@@ -75,7 +50,7 @@ class RedisStore:
     # ---- leading ----
 
     def lead(self, at_least: int) -> int | None:
-        word, *rest = self._call(LEAD, at_least, self._token, int(LEASE_S * 1000))
+        word, *rest = self._redis.call(LEAD, at_least, self._token, int(LEASE_S * 1000))
         if word == b"held":
             self._epoch, self._seen = None, max(self._seen, int(rest[2]))
             return None
@@ -87,7 +62,7 @@ class RedisStore:
         try:
             self._check_whole()
         except StoreError:
-            self._release()
+            self._redis.release(self._token)
             raise
         self._epoch, self._failed, self._seen = epoch, False, next_
         if self._mark is not None:
@@ -114,15 +89,15 @@ class RedisStore:
     def renew(self) -> float:
         epoch, end = self._leading(), self._end
         words = (epoch, end.next, self._token, int(LEASE_S * 1000))
-        self._settle(self._call(RENEW, *words, client=self._keeper), end)
-        self._ask_settings()
+        self._settle(self._redis.call(RENEW, *words, client=self._redis.keeper), end)
+        self._redis.ask_settings()
         if self._mark is not None:
             self._mark.write(end)
         return LEASE_S
 
     def leader(self) -> str:
         try:
-            found = self._keeper.get(self._keys[2])
+            found = self._redis.keeper.get(self._redis.keys[2])
         except (redis.RedisError, StoreError):
             return ""
         return found.decode(errors="replace").rpartition(" ")[0] if isinstance(found, bytes) else ""
@@ -136,7 +111,7 @@ class RedisStore:
         after = LogEnd(rows[-1][0] + 1, rows[-1][1])
         ends = (before.next, before.crc, after.next, after.crc)
         with self._all_or_the_end():
-            self._settle(self._call(APPEND, epoch, *ends, *map(_packed, rows)), before)
+            self._settle(self._redis.call(APPEND, epoch, *ends, *map(_packed, rows)), before)
             self._end = after
 
     def compact(self, records: Sequence[bytes]) -> None:
@@ -144,38 +119,18 @@ class RedisStore:
         rows = LogEnd(before.next).chained(records)
         after = LogEnd(rows[-1][0] + 1, rows[-1][1]) if rows else LogEnd(before.next)
         aside = self._address.key(f"aside:{epoch}")
-        self._put_aside(aside, rows)
+        self._redis.put_aside(aside, list(map(_packed, rows)))
         with self._all_or_the_end():
-            found = self._call(COMPACT, epoch, before.next, after.next, after.crc, more=(aside,))
+            found = self._redis.call(
+                COMPACT, epoch, before.next, after.next, after.crc, more=(aside,)
+            )
             is_whole = found[0] != b"aside"
             if is_whole:
                 self._settle(found, before)
                 self._end = after
         if not is_whole:
-            self._drop(aside)
+            self._redis.drop(aside)
             raise NotCompacted(f"{self._address}: the new log did not arrive whole")
-
-    def _put_aside(self, key: str, rows: Sequence[tuple[int, int, bytes]]) -> None:
-        """Write the new log beside the old one, which stays as it is if that fails."""
-        try:
-            with self._explained():
-                self._writer.unlink(key)
-                for first in range(0, len(rows), _PAGE):
-                    self._push(key, rows[first : first + _PAGE])
-        except StoreError as error:
-            self._drop(key)
-            raise NotCompacted(str(error)) from error
-
-    def _drop(self, key: str) -> None:
-        with suppress(redis.RedisError, StoreError):  # else it goes by itself
-            self._writer.unlink(key)
-
-    def _push(self, key: str, rows: Sequence[tuple[int, int, bytes]]) -> None:
-        """Not twice, whatever is lost on the way: a second try would make the list too long."""
-        with self._once.pipeline(transaction=True) as pipe:
-            pipe.rpush(key, *map(_packed, rows))
-            pipe.expire(key, _ASIDE_S)
-            pipe.execute()
 
     def _leading(self) -> int:
         if self._epoch is None:
@@ -222,9 +177,9 @@ class RedisStore:
         return (record for _, record in self.read_on(None))
 
     def read_on(self, place: LogPlace | None) -> Generator[tuple[LogPlace, bytes]]:
-        log, head, _ = self._keys
-        client = self._reader if self._epoch is None else self._writer
-        with self._explained():
+        log, head, _ = self._redis.keys
+        client = self._redis.reader if self._epoch is None else self._redis.writer
+        with self._redis.explained():
             found = client.hmget(head, "epoch", "base", "next", "crc")
         epoch, base, next_, crc = (int(v or k) for v, k in zip(found, (0, 1, 1, 0), strict=True))
         self._check_led(epoch, LogEnd(next_, crc))
@@ -234,7 +189,7 @@ class RedisStore:
             end = place.end
         while end.next < next_:
             index = end.next - base
-            with self._explained(), client.pipeline(transaction=True) as pipe:
+            with self._redis.explained(), client.pipeline(transaction=True) as pipe:
                 pipe.hget(head, "base")
                 pipe.lrange(log, index, min(index + _PAGE, next_ - base) - 1)
                 now, page = pipe.execute()
@@ -269,8 +224,8 @@ class RedisStore:
             raise StaleState(f"{self._address}: this is not the log that was read before")
         same = place.end.next <= end.next
         if same and base < place.end.next < end.next:
-            with self._explained():
-                last = client.lindex(self._keys[0], place.end.next - 1 - base)
+            with self._redis.explained():
+                last = client.lindex(self._redis.keys[0], place.end.next - 1 - base)
             same = (last or b"")[:_CRC_BYTES] == place.end.crc.to_bytes(_CRC_BYTES, "big")
         elif same and place.end.next == end.next:
             same = place.end.crc == end.crc
@@ -288,98 +243,11 @@ class RedisStore:
     def close(self) -> None:
         if self._epoch is not None:
             self._epoch = None
-            self._release()
+            self._redis.release(self._token)
         if self._mark is not None:
             os.close(self._mark.file)
             self._mark = None
-        for client in (self._reader, self._writer, self._once, self._keeper):
-            client.close()
-
-    def _release(self) -> None:
-        with suppress(redis.RedisError, StoreError):  # else the lease ends by itself
-            self._writer.eval(RELEASE, len(self._keys), *self._keys, self._token)
-
-    # ---- talking to Redis ----
-
-    def _call(
-        self,
-        script: str,
-        *words: object,
-        more: tuple[str, ...] = (),
-        client: redis.Redis | None = None,
-    ) -> list[Any]:
-        """Run a script; enough replicas have what it wrote.
-
-        Repeated by the library after a lost reply: each script does its work once.
-        """
-        keys = (*self._keys, *more)
-        wanted, client = self._address.replicas, client or self._writer
-        wait_ms = self._address.wait_ms
-        if client is self._keeper:
-            wait_ms = min(wait_ms, _RENEW_WAIT_MS)
-        with self._explained(), client.pipeline(transaction=False) as pipe:
-            pipe.eval(script, len(keys), *keys, *words)  # type: ignore[arg-type]
-            if wanted:
-                pipe.wait(wanted, wait_ms)
-            answer, *had = pipe.execute()
-        if answer[0] == b"ok" and had and had[0] < wanted:
-            raise StoreError(
-                f"{self._address}: {had[0]} of {wanted} replicas answered within "
-                f"{wait_ms} ms; nobody leads until {wanted} are connected: start the missing ones, "
-                "or give it others"
-            )
-        return list(answer)
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except redis.RedisError as error:
-            remedy = next((text for kind, text in _REMEDIES if isinstance(error, kind)), "")
-            said = f"{error}; {remedy}" if remedy else str(error)
-            raise StoreError(f"{self._address}: {said}") from error
-        except OSError as error:  # of a password file
-            raise StoreError(f"{self._address}: {error}") from error
-
-    def _greet(self, connection: Any) -> None:
-        """Each new connection may be to another server, as after a failover."""
-        connection.on_connect()
-        try:
-            for name, wanted in () if self._address.assume_durable else _SETTINGS:
-                connection.send_command("CONFIG", "GET", name)
-                self._check_setting(name, wanted, connection.read_response())
-        except redis.ResponseError as error:
-            connection.disconnect()  # else the library would use it the next time
-            raise StoreError(self._settings_unknown(error)) from error
-        except StoreError:
-            connection.disconnect()
-            raise
-
-    def _ask_settings(self) -> None:
-        """They may be changed while it runs."""
-        if self._address.assume_durable:
-            return
-        with self._explained(), self._keeper.pipeline(transaction=False) as pipe:
-            for name, _ in _SETTINGS:
-                pipe.config_get(name)
-            for (name, wanted), found in zip(_SETTINGS, pipe.execute(), strict=True):
-                self._check_setting(name, wanted, found)
-
-    def _check_setting(self, name: str, wanted: str, found: Any) -> None:
-        values = found.values() if isinstance(found, dict) else found[1:]
-        value = next((v.decode() if isinstance(v, bytes) else v for v in values), "unknown")
-        if value != wanted:
-            raise StoreError(
-                f"{self._address}: its setting is '{name} {value}', which can lose acknowledged "
-                f"work; set '{name} {wanted}' in its redis.conf, and restart it"
-            )
-
-    def _settings_unknown(self, error: redis.ResponseError) -> str:
-        wanted = ", ".join(map(" ".join, _SETTINGS))
-        return (
-            f"{self._address} does not say how it is set ({error}); if it surely has {wanted}, "
-            "add ?assume_durable=yes to the URL"
-        )
+        self._redis.close()
 
 
 def _lost(count: int) -> str:
@@ -392,46 +260,3 @@ def _lost(count: int) -> str:
 def _packed(row: tuple[int, int, bytes]) -> bytes:
     _, crc, record = row
     return crc.to_bytes(_CRC_BYTES, "big") + record
-
-
-def _client(
-    address: RedisAddress, *, tries: int = 2, patient: bool = True, **more: Any
-) -> redis.Redis:
-    """Connects when it is used."""
-    answer_s = _ANSWER_S + address.wait_ms / 1000 if patient else _ANSWER_S
-    limits: dict[str, Any] = {
-        "socket_timeout": answer_s,
-        "socket_connect_timeout": _ANSWER_S,
-        "retry": Retry(ConstantBackoff(0.1), tries - 1),
-    }
-    tls: dict[str, Any] = {}
-    if address.tls:
-        tls = {"ssl": True, "ssl_ca_certs": address.ca_file and str(address.ca_file)}
-    login: dict[str, Any] = {
-        "db": address.db,
-        "protocol": 2,
-        "username": address.user or None,
-        "password": _password(address.password_file),
-        **tls,
-    }
-    if address.service:
-        asked = {**limits, "password": _password(address.sentinel_password_file)}
-        sentinels = Sentinel(
-            address.hosts, sentinel_kwargs={**asked, **(tls if address.tls else {})}
-        )
-        master: redis.Redis = sentinels.master_for(address.service, **limits, **login, **more)
-        return master
-    if address.socket:
-        return redis.Redis(unix_socket_path=address.socket, **limits, **login, **more)
-    ((host, port),) = address.hosts
-    return redis.Redis(host=host, port=port, **limits, **login, **more)
-
-
-def _password(file: Any) -> str | None:
-    if file is None:
-        return None
-    try:
-        found: str = file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"password file {file}: cannot be read: {error}") from error
-    return found

@@ -231,8 +231,9 @@ class ClientSocket:
                 writer.write(frame(reply))
             except InvalidRequest as error:  # larger than a frame may be
                 writer.write(frame(ErrorReply(message=f"the answer is too large: {error}")))
-            async with asyncio.timeout(IDLE_S):
-                await writer.drain()
+            if writer.transport.get_write_buffer_size():  # the kernel has not taken all of it
+                async with asyncio.timeout(IDLE_S):
+                    await writer.drain()
 
 
 class _Door:

@@ -1,7 +1,9 @@
-"""Reads the frames that all messages travel in.
+"""Reads, for daemon and agent, the frames that all messages travel in.
 
 Frames are ``4-byte big-endian length + MessagePack`` of one tagged struct. On every channel the
 accepting side first writes ``BANNER``, so that whatever a login shell printed before is skipped.
+``client_protocol.frame`` makes them; users' commands, which go without asyncio, read theirs in
+``federator.cli.client``.
 """
 
 from __future__ import annotations

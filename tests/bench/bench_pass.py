@@ -92,6 +92,10 @@ def _rack(site: str, number: int) -> tuple[Node, ...]:
     return rack(f"{site}-r{number}-", NODES)
 
 
+def mixed() -> list[Job]:
+    return [Job(name="t", nodes=n, gpus_per_node=g, cpus_per_node=g) for n, g in SHAPES]
+
+
 def measure(what: str, count: int, jobs: Sequence[Job]) -> None:
     """Submit while no pass is due, then let one pass award what fits."""
     times, fleet = [], Fleet()
@@ -112,10 +116,9 @@ def main() -> None:
     print(f"yardstick {yardstick():.1f} ms (see bench_bids.py)")
     nodes = SITES * RACKS * NODES
     print(f"{SITES} sites, {nodes:,} nodes, {nodes * 8:,} GPUs; one pass\n")
-    mixed = [Job(name="t", nodes=n, gpus_per_node=g, cpus_per_node=g) for n, g in SHAPES]
-    measure("1,500 workloads of 1 to 32 GPUs, all fit", 1_500, mixed)
-    measure("10,000 workloads of 1 to 32 GPUs, a fifth of them fits", 10_000, mixed)
-    measure("2,000 workloads of 1 GPU", 2_000, mixed[:1])
+    measure("1,500 workloads of 1 to 32 GPUs, all fit", 1_500, mixed())
+    measure("10,000 workloads of 1 to 32 GPUs, a fifth of them fits", 10_000, mixed())
+    measure("2,000 workloads of 1 GPU", 2_000, mixed()[:1])
 
 
 if __name__ == "__main__":

@@ -7,10 +7,13 @@ must come to the same order.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -52,6 +55,8 @@ WINDOW: Final = Rules().window
 FULL_BOUNDS_S: Final = {10_000: 0.020, 100_000: 0.200, 1_000_000: 2.0}
 NEXT_BOUND_S: Final = 0.001
 PEAK_BOUND_MIB: Final = 1024
+MEMORY_BOUND_MIB: Final = 900
+MANY: Final = 1_000_000
 NAIVE_UP_TO: Final = 100_000
 MAST_S: Final = 34.0
 """A GMS-scan pass over 6,000 to 10,000 workloads in production; MAST (OSDI'24) sec. 4.2."""
@@ -340,11 +345,11 @@ def measured(backlog: Backlog, holdings: Holdings) -> Iterator[str]:
     yield ms(median_s(lambda: sum(1 for _ in known)))
 
 
-def drafts(of_array: int) -> list[Draft]:
-    """PENDING workloads as submissions of arrays of so many tasks."""
-    usual = workloads(PENDING // of_array, TYPICAL)
+def drafts(of_array: int, number: int = PENDING) -> Iterator[Draft]:
+    """So many workloads as submissions of arrays of so many tasks."""
+    usual = workloads(number // of_array, TYPICAL)
     indices = tuple(range(of_array)) if of_array > 1 else ()
-    return [
+    return (
         Draft(
             name=w.name,
             user=w.user,
@@ -358,7 +363,7 @@ def drafts(of_array: int) -> list[Draft]:
             array_indices=indices,
         )
         for w in usual
-    ]
+    )
 
 
 def replay(records: list[bytes]) -> Federation:
@@ -392,6 +397,36 @@ def live(of_array: int) -> None:
         f"  arrays of {of_array:3}: submit {PENDING / submit_s:9,.0f} /s;"
         f" pass {ms(pass_s)}; replay {PENDING / replay_s:9,.0f} /s"
     )
+
+
+def memory(of_array: int) -> None:
+    """What a million waiting workloads take, in a process of their own, beside plain dicts."""
+    command = [sys.executable, __file__, "memory", str(of_array)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    ours, base, plain = map(float, said[:3])
+    print(
+        f"  arrays of {of_array:3}: {ours:6,.0f} MiB ({MEMORY_BOUND_MIB}), {base:.0f} MiB of it "
+        f"before the first; a dict of fields for each {plain:6,.0f} MiB, {plain / ours:.1f} x"
+    )
+
+
+def measure_memory(of_array: int) -> None:
+    """Print the resident MiB of a federation, those before it, and those of plain dicts."""
+    base = resident_mib()
+    federation = Federation(SITES, Mast(), Rules(), Ledger(tenancy_for(TYPICAL)))
+    for k, draft in enumerate(drafts(of_array, MANY)):
+        asked = SubmitAsked(client=k, key=f"key-{k:08}", draft=draft)
+        federation.handle(asked, NOW_S + k * 0.01)
+    ours = resident_mib()
+    entries = list(federation.ledger.entries.values())
+    plain = [{name: getattr(e.workload, name) for name in e.workload.__slots__} for e in entries]
+    print(ours, base, base + resident_mib() - ours, len(plain))
+
+
+def resident_mib() -> float:
+    gc.collect()
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
 
 def changes() -> None:
@@ -428,7 +463,13 @@ def main() -> None:
     for of_array in (1, 100):
         live(of_array)
     changes()
+    print(f"\nmemory of a daemon's federation, {MANY:,} workloads pending")
+    for of_array in (1, 100):
+        memory(of_array)
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["memory"]:
+        measure_memory(int(sys.argv[2]))
+    else:
+        main()

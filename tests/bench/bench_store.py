@@ -3,7 +3,7 @@
 Run by ``./test bench``; prints medians; asserts nothing. Appends: by records per commit, and of 8
 threads whose records share commits as in the daemon; beside each the ratio to one commit for each
 record, measured in the same run. Submissions: a real ``federator daemon`` without a site, asked by
-8 connections that each wait for the answer before they ask again.
+8 connections that each wait for the answer before they ask again; beside them the same ratio.
 """
 
 from __future__ import annotations
@@ -170,6 +170,7 @@ async def submitting(path: Path) -> list[float]:
 
 def submissions() -> None:
     rates: dict[str, list[float]] = {}
+    bare: dict[str, list[float]] = {}
     waits_s: dict[str, list[float]] = {}
     for _ in range(REPEATS):
         with stores() as urls:
@@ -177,11 +178,15 @@ def submissions() -> None:
                 with tempfile.TemporaryDirectory() as folder, daemon(Path(folder), url) as path:
                     took_s = asyncio.run(submitting(path))
                 rates.setdefault(name, []).append(len(took_s) / SUBMITTING_S)
+                with closing(open_store(url)) as store:  # the same log, right after
+                    store.lead(0)
+                    bare.setdefault(name, []).append(batches(store, 1))
                 waits_s.setdefault(name, []).append(statistics.quantiles(took_s, n=100)[98])
     for name, found in rates.items():
+        ratio = statistics.median(a / b for a, b in zip(found, bare[name], strict=True))
         print(
             f"{name:8} submissions, {CLIENTS} connections         "
-            f"{statistics.median(found):9.0f} /s   (lowest {min(found):.0f}; "
+            f"{statistics.median(found):9.0f} /s   ratio {ratio:.1f} (lowest {min(found):.0f}; "
             f"99 of 100 within {statistics.median(waits_s[name]) * 1000:.0f} ms)"
         )
 

@@ -185,13 +185,15 @@ async def play(site: str, client: SlurmClient, hands: Hands) -> Scene:
     await hands.drain(f"{site}-g8", DRAIN_REASON)
     await hands.kill_node(f"{site}-g7")
     for name, call in _calls(site).items():
-        done = await client.submit("vision1", call)
+        done = await client.helper.submit("vision1", call)
         scene.ids[name], scene.work_dirs[name] = done
     await hands.wait(lambda sweep: _started(sweep, scene.ids))
     await _act(client, scene)
     await _provoke(client, scene, hands)
     await hands.wait(lambda sweep: _settled(sweep, scene))
-    (scene.left_behind,) = await client.read_checkpoint_status("vision1", [_order_to_leave(scene)])
+    (scene.left_behind,) = await client.helper.read_checkpoint_status(
+        "vision1", [_order_to_leave(scene)]
+    )
     scene.busy = await client.sweep()
     await _outage(client, scene, hands)
     return scene
@@ -220,12 +222,12 @@ def _settled(sweep: SlurmSweep, scene: Scene) -> bool:
 
 
 async def _act(client: SlurmClient, scene: Scene) -> None:
-    await client.cancel("vision1", scene.ids["cancelled"])
-    await client.cancel("vision1", scene.ids["withdrawn"], pending_only=True)
-    await client.cancel("vision1", scene.ids["one_gpu"], pending_only=True)  # it runs: stays
-    await client.signal("vision1", scene.ids["signalled"], "USR1", SignalTo.BATCH)
-    await client.signal("vision1", scene.ids["doomed"], "KILL", SignalTo.ALL)
-    await client.notify(_order_to_leave(scene), DEADLINE_S)
+    await client.helper.cancel("vision1", scene.ids["cancelled"])
+    await client.helper.cancel("vision1", scene.ids["withdrawn"], pending_only=True)
+    await client.helper.cancel("vision1", scene.ids["one_gpu"], pending_only=True)  # it runs: stays
+    await client.helper.signal("vision1", scene.ids["signalled"], "USR1", SignalTo.BATCH)
+    await client.helper.signal("vision1", scene.ids["doomed"], "KILL", SignalTo.ALL)
+    await client.helper.notify(_order_to_leave(scene), DEADLINE_S)
 
 
 def _order_to_leave(scene: Scene) -> PreemptOrder:
@@ -246,18 +248,22 @@ async def _provoke(client: SlurmClient, scene: Scene, hands: Hands) -> None:
     foreign = await hands.submit_foreign("vision1")
     scene.ids["foreign"] = foreign
     attempts = {
-        "no such partition": client.submit("vision1", Call(argv=(comment, "--partition=nope"))),
-        "never fits": client.submit("vision1", Call(argv=(comment, "--gres=gpu:99"))),
-        "no batch script": client.submit("vision1", Call(argv=(comment,), script="echo\n")),
-        "unknown option": client.submit("vision1", Call(argv=(comment, "--bogus"))),
-        "as root": client.submit("root", Call(argv=(comment,))),
-        "as a stranger": client.submit("localuser", Call(argv=(comment,))),
-        "as nobody known": client.submit("nosuchuser", Call(argv=(comment,))),
-        "cancel another's": client.cancel("vision2", scene.ids["gang"]),
-        "cancel a foreign job": client.cancel("vision1", foreign),
-        "signal a pending job": client.signal("vision1", scene.ids["held"], "USR1", SignalTo.BATCH),
-        "cancel one long gone": client.cancel("vision1", 4_000_000),
-        "cancel one that ended": client.cancel("vision1", scene.ids["failed"]),
+        "no such partition": client.helper.submit(
+            "vision1", Call(argv=(comment, "--partition=nope"))
+        ),
+        "never fits": client.helper.submit("vision1", Call(argv=(comment, "--gres=gpu:99"))),
+        "no batch script": client.helper.submit("vision1", Call(argv=(comment,), script="echo\n")),
+        "unknown option": client.helper.submit("vision1", Call(argv=(comment, "--bogus"))),
+        "as root": client.helper.submit("root", Call(argv=(comment,))),
+        "as a stranger": client.helper.submit("localuser", Call(argv=(comment,))),
+        "as nobody known": client.helper.submit("nosuchuser", Call(argv=(comment,))),
+        "cancel another's": client.helper.cancel("vision2", scene.ids["gang"]),
+        "cancel a foreign job": client.helper.cancel("vision1", foreign),
+        "signal a pending job": client.helper.signal(
+            "vision1", scene.ids["held"], "USR1", SignalTo.BATCH
+        ),
+        "cancel one long gone": client.helper.cancel("vision1", 4_000_000),
+        "cancel one that ended": client.helper.cancel("vision1", scene.ids["failed"]),
     }
     for name, attempt in attempts.items():
         try:
@@ -275,8 +281,8 @@ async def _outage(client: SlurmClient, scene: Scene, hands: Hands) -> None:
     attempts = {
         "sweep in an outage": client.sweep(),
         "nodes in an outage": client.nodes(),
-        "submit in an outage": client.submit("vision1", call),
-        "cancel in an outage": client.cancel("vision1", scene.ids["gang"]),
+        "submit in an outage": client.helper.submit("vision1", call),
+        "cancel in an outage": client.helper.cancel("vision1", scene.ids["gang"]),
     }
     results = await asyncio.gather(*attempts.values(), return_exceptions=True)
     await hands.start_controller()

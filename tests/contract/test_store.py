@@ -397,9 +397,10 @@ def test_a_new_log_that_is_not_whole_does_not_take_the_place_of_the_old_one(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(leading(redis_server.url)) as store:
+        assert isinstance(store, RedisStore)
         store.append([b"one", b"two"])
         with monkeypatch.context() as patched:
-            patched.setattr(store, "_put_aside", lambda *_: None)  # as if it went at once
+            patched.setattr(store._redis, "put_aside", lambda *_: None)  # as if it went at once
             with pytest.raises(NotCompacted, match="not arrive whole"):
                 store.compact([b"both"])
         store.append([b"three"])
@@ -473,14 +474,14 @@ def test_who_leads_reads_the_log_that_it_leads_whatever_another_server_holds(
         at_old, store = open_store(old.url), open_store(new.url)
         assert isinstance(store, RedisStore)
         assert isinstance(at_old, RedisStore)
-        at_new, store._reader = store._writer, at_old._reader
+        at_new, store._redis.reader = store._redis.writer, at_old._redis.reader
         ((place, _),) = store.read_on(None)
         assert store.lead(0) is not None
         assert [record for _, record in store.read_on(place)] == [b"two"]
-        store._writer = at_old._writer  # a new connection, say
+        store._redis.writer = at_old._redis.writer  # a new connection, say
         with pytest.raises(StoreError, match=r"to record 1, not \d+ to 2; did another server"):
             list(store.read_on(place))
-        store._writer = at_new
+        store._redis.writer = at_new
         store.close()
     finally:
         old.kill()

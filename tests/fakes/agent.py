@@ -14,11 +14,11 @@ from federator.agent.base import CheckpointStatus, SiteDriver
 from federator.agent.config import AgentConfig
 from federator.agent.core import AgentCore
 from federator.agent.effects import AgentEffect
-from federator.agent.handshake import await_welcome
 from federator.agent.journal import Journal
 from federator.agent.memory import AgentMemory
 from federator.agent.observations import Done, Now
 from federator.agent.order_archive import OrderArchive
+from federator.agent.services.handshake import await_welcome
 from federator.agent.shell import Agent
 from federator.agent.spool import Spool
 from federator.errors import SiteRefused

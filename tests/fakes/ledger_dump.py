@@ -6,7 +6,7 @@ why. What is not named there must be.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any, Final
 
@@ -15,8 +15,9 @@ import numpy as np
 
 from federator.sched.state.backlog import Backlog, Lane
 from federator.sched.state.holdings import Holdings
-from federator.sched.state.ledger import Ledger, WorkloadRecord
+from federator.sched.state.ledger import Ledger
 from federator.sched.state.save_times import SaveTimes
+from federator.sched.state.workload_record import Seldom, WorkloadRecord
 
 Attributes = dict[tuple[type, str], str]
 
@@ -49,18 +50,20 @@ def attributes(value: object) -> Iterator[str]:
     yield from getattr(value, "__dict__", ())
 
 
-def dump(value: Any) -> Any:  # noqa: PLR0911  # one for each kind of value
+def dump(value: Any) -> Any:  # noqa: C901, PLR0911  # one for each kind of value
     """A value as lists and plain values; the order of dicts counts, as it may reach commands."""
     match value:
         case None | bool() | int() | float() | str() | Enum():
             return value
         case np.ndarray():
             return value.tolist()
-        case dict():
+        case Mapping():
             return [(dump(key), dump(each)) for key, each in value.items()]
         case set() | frozenset():
             return sorted(map(dump, value))
         case msgspec.Struct():
+            if isinstance(value, WorkloadRecord | Seldom):
+                return _attributes_of(value)
             return msgspec.to_builtins(value, str_keys=True)
         case Holdings() if len(value.tenancy):
             value.own(0)  # sums have a row for each tenant, but not before they are asked for

@@ -573,7 +573,7 @@ class Loopback:
         """It goes; what it has done by then needs not be done again, unless it was killed."""
         if killed:
             job.leave = Leave(told_at_s=told_at_s, forced=True)
-            slurm.kill(job.attempt)
+            slurm.end(job.attempt, SiteJobState.FAILED, signal=9)
             return
         job.leave = Leave(told_at_s=told_at_s, saved_at_s=self.clock.now_s)
         slurm.end(job.attempt, SiteJobState.CANCELLED)

@@ -121,7 +121,7 @@ class SimulatedSite:
         self.signals.append((job.attempt, name, to))
         self.on_signal(job, name)
         if name == "KILL" and job.live:
-            self.slurm.kill(job.attempt)
+            self.slurm.end(job.attempt, SiteJobState.FAILED, signal=9)
 
     async def kill_wait_s(self) -> float:
         self._answer()

@@ -13,8 +13,8 @@ from typing import Final
 
 import pytest
 
-from federator.agent import attempt, steps
-from federator.agent.attempt import Act, AttemptEdge, AttemptEvent, AttemptState
+from federator.agent import attempt_table, steps
+from federator.agent.attempt_table import Act, AttemptEdge, AttemptEvent, AttemptState
 from federator.agent.effects import AgentEffect, WriteMark
 from federator.agent.journal import JournalStep
 from tests.fakes.one_attempt import OneAttempt
@@ -110,7 +110,7 @@ def _row(
     to: AttemptState,
     act: Act,
 ) -> None:
-    table = {**attempt.ATTEMPT_TRANSITIONS, (state, event): AttemptEdge(to, (act,))}
+    table = {**attempt_table.ATTEMPT_TRANSITIONS, (state, event): AttemptEdge(to, (act,))}
     patch.setattr(steps, "ATTEMPT_TRANSITIONS", table)
 
 

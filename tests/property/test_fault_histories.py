@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import pytest
 
-from federator.agent import sbatch_search
-from federator.agent.attempt import AttemptEvent, AttemptState
+from federator.agent import lost_sbatch
+from federator.agent.attempt_table import AttemptEvent, AttemptState
 from federator.agent.journal import JournalMark
+from federator.agent.lost_sbatch import LostSbatchSearch
 from federator.agent.memory import AttemptRecord
-from federator.agent.sbatch_search import Searching
 from federator.agent.shell import Agent
 from federator.daemon.loop import Term
 from federator.faults import history, world
@@ -90,11 +90,11 @@ def _acts_before_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _gives_up_without_looking(monkeypatch: pytest.MonkeyPatch) -> None:
-    def look(self: Searching, record: AttemptRecord) -> None:
+    def look(self: LostSbatchSearch, record: AttemptRecord) -> None:
         record.state = AttemptState.CONFIRMING  # where a miss is the last word
         self._steps.step(record, AttemptEvent.MISSED)
 
-    monkeypatch.setattr(Searching, "_look", look)
+    monkeypatch.setattr(LostSbatchSearch, "_look", look)
 
 
 def _keeps_its_journal_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ def _forgets_to_free_quota(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _takes_a_lost_order_for_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     """What Slurm does not show at once has not happened."""
-    monkeypatch.setattr(sbatch_search, "INTENT_HORIZON_S", -inf)
+    monkeypatch.setattr(lost_sbatch, "INTENT_HORIZON_S", -inf)
 
 
 class Bug(NamedTuple):

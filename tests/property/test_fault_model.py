@@ -6,13 +6,10 @@ clean.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from random import Random
 from typing import Any
 
 import msgspec
@@ -22,20 +19,14 @@ from federator.agent.base import Missing, SubmittedJob
 from federator.agent.order_archive import OrderArchive
 from federator.daemon.effects import Effects
 from federator.faults import history, world
-from federator.faults.clock import VirtualClock, run_virtual
 from federator.faults.cluster import Cluster
 from federator.faults.driver import FaultyDriver
-from federator.faults.fault_injector import FaultInjector
-from federator.faults.file_dates import FileDates
 from federator.faults.history import run_history
 from federator.faults.kinds import FaultKind
-from federator.faults.model import Model
-from federator.faults.process import ManyProcesses
-from federator.model.event import Changed, encode_event
-from federator.model.lifecycle import WorkloadEvent
+from federator.model import event
 from federator.model.message import LaunchAt
 from federator.model.site import AttemptReport, SiteJobState
-from federator.model.workload import ArrayTask, AttemptId, WorkloadId
+from federator.model.workload import ArrayTask, AttemptId
 from federator.sched.passes import admission
 from federator.sched.passes.held import Holding
 from federator.sched.state.holdings import Holdings
@@ -71,12 +62,10 @@ def _nobody_asks_sacct(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _no_throttle_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    init = ArrayTask.__init__
+    def unlimited(**fields: Any) -> ArrayTask:
+        return ArrayTask(**(fields | {"max_running": 0}))
 
-    def unlimited(self: ArrayTask, **fields: Any) -> None:
-        init(self, **(fields | {"max_running": 0}))
-
-    monkeypatch.setattr(ArrayTask, "__init__", unlimited)
+    monkeypatch.setattr(event, "ArrayTask", unlimited)
 
 
 def _sites_are_told_another_index(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,16 +176,6 @@ def test_the_model_notices_a_planted_bug(name: str, monkeypatch: pytest.MonkeyPa
     assert run_history(seed, bug.menu).broken == ()
 
 
-def test_what_has_ended_does_not_end_again() -> None:
-    model = Model(lambda _: None, lambda: 0.0, {})
-    id_ = WorkloadId(4739357696)
-    ends = encode_event(Changed(at_s=0.0, workload=id_, happening=WorkloadEvent.CANCEL_ASKED))
-    model.logged([ends])
-    assert model.broken == []
-    model.logged([ends])
-    assert model.broken == [f"{id_} has ended, CANCELLED, and is cancel asked for"]
-
-
 def test_nothing_that_was_armed_strikes_in_the_calm() -> None:
     menu = (FaultKind.SBATCH_REFUSED, FaultKind.STORE_ERROR_NOTHING)
     for seed in range(4):
@@ -222,49 +201,3 @@ def test_agents_find_their_orders_whatever_the_date_of_the_host(
         monkeypatch.setattr(module, "BEGINS_S", time.time() + 400 * 86_400)
     assert run_history(0, (FaultKind.AGENT_KILLED,)).struck[FaultKind.AGENT_KILLED]
     assert dropped == []
-
-
-def test_files_have_the_dates_at_which_the_sites_clock_saw_them(tmp_path: Path) -> None:
-    clock = VirtualClock(1_000.0)
-    dates = FileDates(clock)
-    for at_s, name in ((1_000.0, "one"), (2_000.0, "two")):
-        clock.now_s = at_s
-        (tmp_path / name).write_text("")
-        dates.date(tmp_path)
-    assert {p.name: p.stat().st_mtime for p in tmp_path.iterdir()} == {"one": 1e3, "two": 2e3}
-    clock.now_s = 3_000.0
-    (tmp_path / "one").write_text("anew")
-    dates.date(tmp_path, tmp_path / "missing")
-    assert (tmp_path / "one").stat().st_mtime == 3_000.0
-    assert (tmp_path / "two").stat().st_mtime == 2_000.0
-
-
-# ---- what is counted has struck ----
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        FaultKind.SCANCEL_FAILS,
-        FaultKind.PROLOG_FAILS,
-        FaultKind.STORE_SLOW,
-        FaultKind.NETWORK_SLOW,
-        FaultKind.PARTITION,
-        FaultKind.DAEMON_CRASH_LOOP,
-        FaultKind.NODE_FAILS,
-        FaultKind.HET_NODE_FAILS,
-        FaultKind.COMPONENT_CANCELLED,
-        FaultKind.SBATCH_REFUSES_USERS,
-    ],
-)
-def test_a_fault_that_meets_nobody_is_not_counted(kind: FaultKind, tmp_path: Path) -> None:
-    nobody = world.World(Random(1), VirtualClock(world.BEGINS_S), tmp_path)
-
-    async def live() -> None:
-        weather = FaultInjector(nobody, 1.0, (kind,))
-        for _ in range(3):
-            weather._inject(kind)
-        await asyncio.sleep(30.0)
-
-    run_virtual(nobody.clock, live(), ManyProcesses)
-    assert nobody.struck[kind] == 0

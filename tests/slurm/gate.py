@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Final
 
-from federator.slurm.client import START_WITHIN_S
+from federator.slurm.helper_client import START_WITHIN_S
 from federator.testbed.layout import HELPER
 from tests.slurm.federation import at
 

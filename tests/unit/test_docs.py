@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from federator import config
-from federator.agent.attempt import ATTEMPT_TRANSITIONS, AttemptState
+from federator.agent.attempt_table import ATTEMPT_TRANSITIONS, AttemptState
 from federator.cli.main import COMMANDS
 from federator.daemon.transition_log import ENDED, event_name
 from federator.model.event import LogRecord

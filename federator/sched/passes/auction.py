@@ -65,8 +65,11 @@ def auction(
     again: list[WorkloadId] = []
     refused: list[WorkloadId] = []
     lost_a_hold: set[SiteName] = set()
+    bid_for = {
+        id_ for by_id in answers.values() for id_, said in by_id.items() if said.bid is not None
+    }
     for id_ in order:
-        offers = bids_for(id_, answers, site_order)
+        offers = bids_for(id_, answers, site_order) if id_ in bid_for else []
         freed = [answers[site][id_] for site in lost_a_hold if id_ in answers.get(site, {})]
         if offers and not any(answer.held_back for answer in freed):
             chosen = choose(offers)

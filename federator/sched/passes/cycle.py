@@ -40,11 +40,27 @@ class Round:
     waiting_for: set[SiteName]
     deadline_s: float
     answers: dict[SiteName, dict[WorkloadId, SiteAnswer]] = field(default_factory=dict)
+    until_later: dict[SiteName, dict[WorkloadId, Refusal]] = field(default_factory=dict)
+    """Refusals that say when it could start, or that room is kept for another."""
 
     def take(self, site: SiteName, answers: Iterable[SiteAnswer]) -> None:
         if site in self.waiting_for:
             self.waiting_for.discard(site)
-            self.answers[site] = {a.id: a for a in answers}
+            by_id = self.answers[site] = {a.id: a for a in answers}
+            refusals = {id(r): r for a in by_id.values() if (r := a.refusal) is not None}
+            later = {key for key, refusal in refusals.items() if _speaks_of_later(refusal)}
+            if later:
+                self.until_later[site] = {
+                    a.id: a.refusal
+                    for a in by_id.values()
+                    if a.refusal is not None and id(a.refusal) in later
+                }
+
+    def drop(self, site: SiteName) -> None:
+        """It is gone: its word counts no more, nor is it waited for."""
+        self.waiting_for.discard(site)
+        self.answers.pop(site, None)
+        self.until_later.pop(site, None)
 
     def over(self, now_s: float) -> bool:
         return not self.waiting_for or now_s >= self.deadline_s
@@ -137,19 +153,24 @@ class SchedulingPass:
 
         Who avoids nodes proves nothing for others.
         """
-        answers = self.round.answers
-        for id_ in refused:
+        answers = [self.round.answers.get(site) for site in sites]
+        known: set[tuple[int, Rights]] = set()  # of the same objects: most ask for the same
+        for id_ in refused if sites else ():
+            asked = self.round.requests[id_]
+            rights = self._rights(asked.priority, asked.preempt_gpus)
+            if (id(asked.jobs), rights) in known or self._ledger.entries[id_].bad_nodes:
+                continue
             refusals = {
                 site: answer.refusal
-                for site in sites
-                if (answer := answers.get(site, {}).get(id_)) is not None
+                for site, by_id in zip(sites, answers, strict=True)
+                if by_id is not None
+                and (answer := by_id.get(id_)) is not None
                 and answer.refusal is not None
                 and of_hardware(answer.refusal)
             }
-            if sites and len(refusals) == len(sites) and not self._ledger.entries[id_].bad_nodes:
-                asked = self.round.requests[id_]
-                rights = self._rights(asked.priority, asked.preempt_gpus)
+            if len(refusals) == len(sites):
                 self._failed.add(asked.jobs, rights, refusals)
+                known.add((id(asked.jobs), rights))
 
     def keep_room(
         self, refused: Sequence[WorkloadId], sites: Sequence[SiteName]
@@ -167,33 +188,26 @@ class SchedulingPass:
             Those refused for the sake of one that has its room elsewhere: to be asked again. Once
             in a pass is enough, whatever sites say: so the rounds come to an end.
         """
-        answers = self.round.answers
-        refusals = {
-            id_: {
-                s: a.refusal
-                for s in sites
-                if (a := answers.get(s, {}).get(id_)) is not None and a.refusal is not None
-            }
-            for id_ in refused
-        }
+        later = [(s, self.round.until_later[s]) for s in sites if s in self.round.until_later]
+        if not later:
+            return []
         kept = {request.id for request in self.reserved.values()}
         for id_ in refused:
-            predicted = (
-                []
-                if id_ in kept
-                else [
-                    (refusal.starts_in_s, sites.index(site), site)
-                    for site, refusal in refusals[id_].items()
-                    if refusal.starts_in_s is not None and site not in self.reserved
-                ]
-            )
+            predicted = [
+                (by_id[id_].starts_in_s or 0.0, sites.index(site), site)
+                for site, by_id in later
+                if id_ in by_id
+                and id_ not in kept
+                and by_id[id_].starts_in_s is not None
+                and site not in self.reserved
+            ]
             if predicted:
                 self.reserved[min(predicted)[2]] = self.round.requests[id_]
         in_vain = [
             id_
             for id_ in refused
             if id_ not in self._asked_in_vain
-            and any(self._in_vain(site, r) for site, r in refusals[id_].items())
+            and any(id_ in by_id and self._in_vain(site, by_id[id_]) for site, by_id in later)
         ]
         self._asked_in_vain.update(in_vain)
         return in_vain
@@ -295,7 +309,7 @@ class SchedulingPass:
         for site, until_s in entry.avoid_until_s.items():
             if until_s > now_s and site not in refusals:
                 refusals[site] = Refusal(kind=RefusalKind.WAIT, reasons=(entry.setbacks[site],))
-        for site in sites:
+        for site in sites if entry.saved_at else ():
             if site not in refusals and not checkpoint_in_reach(entry, site, self._rules):
                 elsewhere = Reason(code=ReasonCode.CHECKPOINT, detail=entry.saved_at)
                 refusals[site] = Refusal(kind=RefusalKind.WAIT, reasons=(elsewhere,))
@@ -408,6 +422,12 @@ class Trial:
                 never = site.never_fits(self.workload.jobs)
                 found[name] = wait(ReasonCode.SITE_DOWN) if never is None else never
         return found
+
+
+def _speaks_of_later(refusal: Refusal) -> bool:
+    if refusal.starts_in_s is not None:
+        return True
+    return any(reason.code is ReasonCode.RESERVED for reason in refusal.reasons)
 
 
 def wait(code: ReasonCode, needed: int = 0) -> Refusal:

@@ -8,7 +8,6 @@ simulated sites.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 from federator.errors import LogIsOld
 from federator.model.event import EpochBegan, Forgotten, LogRecord, Submitted
@@ -17,14 +16,12 @@ from federator.model.message import (
     AnswerCancelled,
     AnswerRefused,
     AnswerSubmitted,
-    AnswerTested,
     AskAbout,
     AttemptsShown,
     CancelAsked,
     Command,
     Note,
     Observation,
-    SendTo,
     SiteDown,
     SiteSent,
     SiteUp,
@@ -32,10 +29,7 @@ from federator.model.message import (
     Tick,
     Wake,
 )
-from federator.model.plan import BidRequest
-from federator.model.reason import Refusal
 from federator.model.site_message import (
-    Ask,
     AttemptAbsent,
     BidsMade,
     LaunchAccepted,
@@ -43,14 +37,10 @@ from federator.model.site_message import (
     Report,
     SiteNews,
 )
-from federator.model.workload import AttemptId, Job, SiteName, Workload, WorkloadId, first_id_of
+from federator.model.workload import AttemptId, SiteName, WorkloadId, first_id_of
 from federator.sched.passes.admission import answer_again, never_runs
-from federator.sched.passes.auction import Award, auction
-from federator.sched.passes.bid_validation import Validation
 from federator.sched.passes.continuation import AT_LIMIT, LimitWatch
-from federator.sched.passes.cycle import Round, SchedulingPass, Trial, asked_of, for_site
-from federator.sched.passes.eviction import budget_gpus, clearing
-from federator.sched.passes.eviction_terms import EvictionTerms
+from federator.sched.passes.eviction import clearing
 from federator.sched.passes.held import Holding
 from federator.sched.passes.launch_answers import launch_accepted, launch_refused
 from federator.sched.passes.orders import launch_order, lease_end_s
@@ -61,9 +51,9 @@ from federator.sched.passes.reports import (
     attempt_shown,
     lost_log,
 )
+from federator.sched.passes.rounds import Rounds
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import ORDER_AGAIN_S, Transaction
-from federator.sched.queue.borrowing import borrowers_must_be_preemptible
 from federator.sched.queue.policy import Policy, Ranked
 from federator.sched.state.expiry import forgettable
 from federator.sched.state.ledger import Ledger, WorkloadRecord
@@ -94,17 +84,12 @@ class Federation:
         self.sites = {name: SiteView(partitions=p) for name, p in sites.items()}
         self._policy = policy
         self._rules = rules
-        self._pass: SchedulingPass | None = None
-        self._trials: dict[int, Trial] = {}
-        self._next_pass_id = 1
-        self._pass_due_s = 0.0
         self._pass_not_before_s = 0.0  # unless a site is ready
         self._leave_sent_s: dict[WorkloadId, float] = {}
         self._limits = LimitWatch()
         self._pending = PendingReconciliation()
         self._holding = Holding(self.sites, rules)
-        self._terms = EvictionTerms(self.ledger, rules) if rules.evicts else None
-        self._validation = Validation()
+        self._rounds = Rounds(self.sites, policy, rules, self.ledger, self._holding, self._pending)
         self._fleet_gpus = 0
         self._log_epoch = 0  # the last one before this term
 
@@ -182,7 +167,7 @@ class Federation:
         for observation in observations:
             self._take_in(turn, observation)
         if any(map(_may_end_a_round, observations)):
-            self._conclude(turn)
+            self._rounds.conclude(turn)
         turn.evict_for_accepted()
         self._holding.release_like(turn)
         return turn.commands
@@ -218,7 +203,7 @@ class Federation:
         if known is not None and not asked.test_only:
             turn.commands.append(answer_again(self.ledger, asked, known))
             return
-        lent = self._is_lent_to_preemptible_only
+        lent = self._rounds.lends_to_preemptible_only
         refusals = never_runs(asked.draft, self.ledger.tenancy, self.sites, quota_only=lent)
         if refusals is not None:
             turn.commands.append(AnswerRefused(client=asked.client, refusals=refusals))
@@ -227,7 +212,7 @@ class Federation:
             at_s=turn.now_s, draft=asked.draft, first_id=self.ledger.next_id, key=asked.key
         )
         if asked.test_only:
-            self._try_out(turn, asked.client, submitted.workloads()[0])
+            self._rounds.try_out(turn, asked.client, submitted.workloads()[0])
             return
         turn.record(submitted)
         turn.commands.append(AnswerSubmitted(client=asked.client, id=submitted.first_id))
@@ -247,7 +232,7 @@ class Federation:
             case Report():
                 self._reported(turn, site, message)
             case BidsMade():
-                self._bids_came(turn, site, message)
+                self._rounds.bids_came(turn, site, message)
             case LaunchAccepted():
                 launch_accepted(turn, site, message)
             case LaunchDeclined() | AttemptAbsent():
@@ -263,9 +248,7 @@ class Federation:
         if site.up or not site.since_s:
             site.since_s = turn.now_s
         site.up = site.ready = False
-        for round_ in self._open_rounds():
-            round_.waiting_for.discard(seen.site)
-            round_.answers.pop(seen.site, None)
+        self._rounds.drop(seen.site)
 
     def _check_log(self, turn: Transaction, seen: SiteUp) -> None:
         lost = lost_log(self._log_epoch, self.ledger.epoch, seen)
@@ -281,7 +264,7 @@ class Federation:
             self._fleet_gpus = sum(each.gpus for each in self.sites.values())
         if report.partitions and report.partitions != view.summary:
             view.summary = report.partitions
-            self._pass_is_due(turn)  # something came free, perhaps of local users
+            self._rounds.is_due(turn)  # something came free, perhaps of local users
         unknown = tuple(
             attempt_report.attempt
             for attempt_report in report.attempts
@@ -324,7 +307,7 @@ class Federation:
         for entry in turn.to_leave():
             if entry.site == site:
                 turn.order_to_leave(entry)
-        self._pass_is_due(turn)
+        self._rounds.is_due(turn)
         return missing
 
     # ---- time ----
@@ -337,7 +320,7 @@ class Federation:
                 turn.evict(entry)  # in case that a crash came between
             if over and not entry.withdrawing and self.sites[entry.site].up:
                 turn.change(entry, WorkloadEvent.LEASE_OVER, reason=self._holding.why_stuck(entry))
-        for entry in self._limits.due(turn.now_s, self.ledger, self._rules, self._is_ready):
+        for entry in self._limits.due(turn.now_s, self.ledger, self._rules, self._rounds.is_ready):
             turn.change(entry, WorkloadEvent.LIMIT_NEAR, reason=AT_LIMIT)
         wanted = {entry.workload.id: entry for entry in turn.to_leave()}
         for id_ in self._leave_sent_s.keys() - wanted.keys():
@@ -346,10 +329,8 @@ class Federation:
             sent_s = self._leave_sent_s.get(id_, 0.0)
             if turn.now_s >= sent_s + ORDER_AGAIN_S and self.sites[entry.site].up:
                 turn.order_to_leave(entry)
-        self._conclude(turn)
-        somebody_is_there = turn.now_s >= self._pass_not_before_s or self._ready_sites()
-        if turn.now_s >= self._pass_due_s and self._pass is None and somebody_is_there:
-            self._open_pass(turn)
+        self._rounds.conclude(turn)
+        self._rounds.open_if_due(turn, anyway=turn.now_s >= self._pass_not_before_s)
 
     def _turn(self, now_s: float) -> Transaction:
         return Transaction(
@@ -359,166 +340,11 @@ class Federation:
             fleet_gpus=self._fleet_gpus,
             leave_sent_s=self._leave_sent_s,
             limits=self._limits,
-            pass_is_due=self._pass_is_due,
-        )
-
-    def _pass_is_due(self, turn: Transaction) -> None:
-        if self._pass_due_s > turn.now_s or self._pass is not None:
-            self._pass_due_s = min(self._pass_due_s, turn.now_s)
-            turn.commands.append(Wake(at_s=turn.now_s))
-
-    # ---- a scheduling pass ----
-
-    def _open_pass(self, turn: Transaction) -> None:
-        """1. Rank; 2. ask. The rest follows when the answers are in (``_conclude``)."""
-        self._holding.try_again(turn)
-        self._pass_due_s = turn.now_s + self._rules.pass_interval_s
-        turn.commands.append(Wake(at_s=self._pass_due_s))
-        ranking = self._policy.rank(self.ledger, turn.now_s)
-        budget = budget_gpus(self.ledger, self._rules, turn.fleet_gpus, turn.now_s)
-        lent = self._is_lent_to_preemptible_only
-        if budget and self._terms is not None:
-            self._terms.renew(turn.now_s)
-        self._pass = SchedulingPass(
-            ranking, self.ledger, self._rules, budget, terms=self._terms, quota_only=lent
-        )
-        self._pending.lapse(turn.now_s, self._is_ready)
-        self._pass.unsure = self._pending
-        self._ask(turn, self._pass, again=())
-        self._conclude(turn)
-
-    def _ask(self, turn: Transaction, pass_: SchedulingPass, again: Sequence[WorkloadId]) -> None:
-        """One message to every site that is ready; or the pass is over."""
-        window = pass_.next_window(again, self._rules.window)
-        if not window:
-            self._pass = None
-            turn.commands.append(Wake(at_s=self._pass_due_s))
-            return
-        pass_.round = round_ = self._new_round(turn, window)
-        entries = [self.ledger.entries[request.id] for request in window]
-        alike = not any(e.avoid_until_s or e.bad_nodes or e.saved_at for e in entries)
-        for name in self._ready_sites():
-            requests = (
-                window if alike else for_site(window, name, self.ledger, self._rules, turn.now_s)
-            )
-            if requests:
-                round_.waiting_for.add(name)
-                question = pass_.question(name, requests, turn.now_s)
-                turn.commands.append(SendTo(site=name, message=question))
-
-    def _new_round(self, turn: Transaction, requests: Sequence[BidRequest]) -> Round:
-        deadline_s = turn.now_s + self._rules.bid_timeout_s
-        by_id = {r.id: r for r in requests}
-        number = self._next_pass_id
-        round_ = Round(pass_id=number, requests=by_id, waiting_for=set(), deadline_s=deadline_s)
-        self._next_pass_id += 1
-        turn.commands.append(Wake(at_s=deadline_s))
-        return round_
-
-    def _bids_came(self, turn: Transaction, site: SiteName, came: BidsMade) -> None:
-        for round_ in self._open_rounds():
-            if round_.pass_id == came.pass_id:
-                asked = partial(self._jobs_asked, turn, round_, site)
-                answers = self._validation.validated(came.answers, asked)
-                round_.take(site, answers)
-                self._holding.answered(turn, site, round_.requests, answers)
-
-    def _jobs_asked(
-        self, turn: Transaction, round_: Round, site: SiteName, id_: WorkloadId
-    ) -> Sequence[Job]:
-        """The jobs a site was asked for; nothing for a workload that it was not asked about."""
-        request = round_.requests.get(id_)
-        if request is None:
-            return ()
-        return asked_of(request, site, self.ledger.entries.get(id_), turn.now_s).jobs
-
-    def _conclude(self, turn: Transaction) -> None:
-        """Settle every round whose answers are in: auction, awards, next round."""
-        for pass_id, trial in list(self._trials.items()):
-            if trial.round.over(turn.now_s):
-                del self._trials[pass_id]
-                self._answer_trial(turn, trial)
-        while (pass_ := self._pass) is not None and pass_.round.over(turn.now_s):
-            self._settle(turn, pass_)
-
-    def _settle(self, turn: Transaction, pass_: SchedulingPass) -> None:
-        round_ = pass_.round
-        order = [w for w in round_.requests if self._may_start(w)]  # some were cancelled meanwhile
-        outcome = auction(
-            order, round_.answers, list(self.sites), lambda o: self._award(turn, pass_, o)
-        )
-        for id_ in outcome.refused:
-            entry = self.ledger.entries[id_]
-            pass_.remember(entry, self.sites, turn.now_s)
-            self._wake_to_retry(turn, entry)
-            self._holding.hold_if_refused(turn, entry)
-        refused = [w for w in outcome.refused if self._may_start(w)]
-        in_vain = set(pass_.keep_room(refused, list(self.sites)))
-        pass_.learn([w for w in refused if w not in in_vain], self._ready_sites())
-        again = in_vain | set(outcome.again)
-        self._ask(turn, pass_, [w for w in order if w in again])
-
-    def _award(
-        self, turn: Transaction, pass_: SchedulingPass, offers: Sequence[Award]
-    ) -> Award | None:
-        """Record the best award that the tenant's limit admits; None when it admits none."""
-        entry = self.ledger.entries[offers[0].id]
-        pass_.remember(entry, self.sites, turn.now_s)
-        chosen = pass_.choose(offers, turn.now_s)
-        if isinstance(chosen, Refusal):
-            entry.refusals = {SiteName(""): chosen, **entry.refusals}
-            return None
-        award, event = chosen
-        pass_.awarded(award)
-        turn.record(event, entry)
-        return award
-
-    def _wake_to_retry(self, turn: Transaction, entry: WorkloadRecord) -> None:
-        """Site or node that failed the workload is tried again in a while, not at the next pass."""
-        ends_s = (*entry.avoid_until_s.values(), *entry.bad_nodes.ends_s())
-        later = [t for t in ends_s if t > turn.now_s]
-        if later:
-            self._pass_due_s = min(self._pass_due_s, *later)
-
-    def _try_out(self, turn: Transaction, client: int, workload: Workload) -> None:
-        request = BidRequest.of(workload, self.ledger.tenancy.level(workload))
-        round_ = self._new_round(turn, (request,))
-        round_.waiting_for.update(self._ready_sites())
-        for name in self._ready_sites():
-            question = Ask(pass_id=round_.pass_id, requests=(request,))
-            turn.commands.append(SendTo(site=name, message=question))
-        self._trials[round_.pass_id] = Trial(client=client, workload=workload, round=round_)
-        self._conclude(turn)
-
-    def _answer_trial(self, turn: Transaction, trial: Trial) -> None:
-        lent = self._is_lent_to_preemptible_only
-        answers, winner = trial.answers(self.ledger, self.sites, quota_only=lent)
-        turn.commands.append(AnswerTested(client=trial.client, answers=answers, winner=winner))
-
-    # ---- small things ----
-
-    @property
-    def _is_lent_to_preemptible_only(self) -> bool:
-        return borrowers_must_be_preemptible(
-            self.ledger.tenancy, self._rules, by_quota=self._policy.by_quota
+            pass_is_due=self._rounds.is_due,
         )
 
     def _entries_at(self, site: SiteName, *states: WorkloadState) -> list[WorkloadRecord]:
         return [e for e in self.ledger.in_state(*states) if e.site == site]
-
-    def _may_start(self, id_: WorkloadId) -> bool:
-        is_pending = self.ledger.entries[id_].state is WorkloadState.PENDING
-        return is_pending and id_ not in self._pending
-
-    def _is_ready(self, site: SiteName) -> bool:
-        return self.sites[site].ready
-
-    def _ready_sites(self) -> list[SiteName]:
-        return [name for name, site in self.sites.items() if site.ready]
-
-    def _open_rounds(self) -> list[Round]:
-        passes = [self._pass.round] if self._pass is not None else []
-        return [*passes, *(trial.round for trial in self._trials.values())]
 
 
 def _may_end_a_round(observation: Observation) -> bool:

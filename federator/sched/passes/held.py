@@ -77,6 +77,8 @@ class Holding:
 
     def _reason_to_hold(self, entry: WorkloadRecord, now_s: float) -> Reason | None:
         """The reason to hold a workload, in the sites' words; None if it may still start."""
+        if not entry.setbacks:
+            return None
         refusing = [site for site in self._sites if entry.is_refused_by(site)]
         if not refusing or any(self._may_take(entry, site, now_s) for site in self._sites):
             return None
@@ -131,12 +133,15 @@ class Holding:
         answers: Iterable[SiteAnswer],
     ) -> None:
         """Learn from a site's answers which users it knows, and release what is theirs."""
-        view = self._sites[site]
-        users = {
-            asked[answer.id].user
-            for answer in answers
-            if answer.id in asked and view.answered(asked[answer.id].user, answer)
-        }
+        view, users = self._sites[site], set[str]()
+        heard: set[tuple[str, int]] = set()  # most get the same refusal, as the same object
+        for answer in answers:
+            request = asked.get(answer.id)
+            if request is None or (said := (request.user, id(answer.refusal))) in heard:
+                continue
+            heard.add(said)
+            if view.answered(request.user, answer):
+                users.add(request.user)
         if users:
             self.release_for(turn, site, users)
 

@@ -36,6 +36,7 @@ Key = tuple[float, ...]
 Rooms = list[list[float]]
 """What is left of each quota that bounds a workload, by resource."""
 
+_Candidate = tuple[Key, Lane, Rooms]
 _UNBOUNDED: Final = 2**62
 
 
@@ -81,8 +82,8 @@ class GmsScan:
                 backlog.moving.discard(family)
                 continue
             lanes = [lane for row in rows for lane in backlog.lanes(row)]
-            timeless = len(rows) == 1 and len({self._taken_off(lane) for lane in lanes}) == 1
-            self._scan(lanes, timeless)
+            timeless = len(rows) == 1 and self._are_lowered_alike(lanes)
+            self._scan(lanes, rows, timeless)
             if timeless:
                 backlog.heads[rows[0]] = self._head(lanes)
                 backlog.moving.discard(family)
@@ -92,10 +93,13 @@ class GmsScan:
                 backlog.moving.add(family)
         backlog.stale.clear()
 
-    def _taken_off(self, lane: Lane) -> tuple[float, float]:
-        """The amount by which the credits of a lane are lowered."""
-        weights, shape = self._weights, lane.shape
-        return weights.nice_term(shape.nice), weights.non_preemptible_term(shape.preemptible)
+    def _are_lowered_alike(self, lanes: Sequence[Lane]) -> bool:
+        """Whether the same amount is taken off all their credits."""
+        weights = self._weights
+        kinds = {(shape.nice, shape.preemptible) for shape in [lane.shape for lane in lanes]}
+        return len(kinds) == 1 or (
+            len({(weights.nice_term(n), weights.non_preemptible_term(p)) for n, p in kinds}) == 1
+        )
 
     def credit(self, lane: Lane, submitted_at_s: float) -> float:
         weights, shape = self._weights, lane.shape
@@ -103,18 +107,14 @@ class GmsScan:
         modest = gained - weights.nice_term(shape.nice)
         return modest - weights.non_preemptible_term(shape.preemptible)
 
-    def _scan(self, lanes: Sequence[Lane], timeless: bool) -> None:
-        rooms_of = self._rooms(lanes)
-        if timeless and _all_fit(lanes, rooms_of[lanes[0].row]):
+    def _scan(self, lanes: Sequence[Lane], rows: Sequence[int], timeless: bool) -> None:
+        rooms_of = self._rooms(rows)
+        if timeless and _all_fit(lanes, rooms_of[rows[0]]):
             for lane in lanes:
                 lane.within = len(lane)
             return
-        heap: list[tuple[Key, Lane, Rooms]] = []
-        for lane in lanes:
-            lane.within = 0
-            rooms = rooms_of[lane.row]
-            if rooms and _fits(lane.shape.request, rooms):
-                heap.append((self._key(lane, timeless), lane, rooms))
+        fits: dict[tuple[int, Amounts], bool] = {}  # many lanes ask for the same
+        heap = self._fitting(lanes, rooms_of, fits, timeless)
         heapify(heap)
         while heap:
             _, lane, rooms = heap[0]
@@ -122,16 +122,38 @@ class GmsScan:
             if len(heap) == 1:  # nobody else is in the way
                 lane.within = min(lane.within + _most(request, rooms), len(lane))
                 return
-            if _fits(request, rooms):
+            if fits[lane.row, request] and _fits(request, rooms):
                 for left in self._shared(lane.row, rooms):
                     left[:] = map(sub, left, request)
                 lane.within += 1
                 if lane.within < len(lane):
                     heapreplace(heap, (self._key(lane, timeless), lane, rooms))
                     continue
+            else:
+                fits[lane.row, request] = False  # room only shrinks
             heappop(heap)
 
-    def _rooms(self, lanes: Sequence[Lane]) -> dict[int, Rooms]:
+    def _fitting(
+        self,
+        lanes: Sequence[Lane],
+        rooms_of: dict[int, Rooms],
+        fits: dict[tuple[int, Amounts], bool],
+        timeless: bool,
+    ) -> list[_Candidate]:
+        """The lanes whose first workload fits; the others are over quota, all of them."""
+        found: list[_Candidate] = []
+        for lane in lanes:
+            lane.within = 0
+            row, request = lane.row, lane.shape.request
+            fit = fits.get((row, request))
+            if fit is None:
+                rooms = rooms_of[row]
+                fit = fits[row, request] = bool(rooms) and _fits(request, rooms)
+            if fit:
+                found.append((self._key(lane, timeless), lane, rooms_of[row]))
+        return found
+
+    def _rooms(self, rows: Sequence[int]) -> dict[int, Rooms]:
         """The amounts that each quota above a tenant has left for it, nearest quota first.
 
         Of an ancestor's quota that is what relatives have not been given; tenants that share it
@@ -139,7 +161,6 @@ class GmsScan:
         """
         tenancy, holdings = self._backlog.tenancy, self._holdings
         self._own, self._ancestral = {}, {}
-        rows = {lane.row for lane in lanes}
         self._alone = len(rows) == 1
         for row in rows:
             for at in tenancy.quota_rows(row):
@@ -165,16 +186,16 @@ class GmsScan:
     def _key(self, lane: Lane, timeless: bool) -> Key:
         """The key of the first workload of a lane that is not within quota yet."""
         place = lane.place(lane.within)
-        own = self._backlog.tenancy.tenants[lane.row].priority
-        lowered = max(0, lane.shape.asked_priority - own)
+        lowered = lane.shape.asked_priority - self._backlog.tenancy.tenants[lane.row].priority
+        lowered = max(lowered, 0)
         return (lowered, *place) if timeless else (lowered, -self.credit(lane, place[0]), *place)
 
     def _head(self, lanes: Sequence[Lane]) -> Head:
         level = self._backlog.level
-        return min(
-            Head(level(lane) if lane.within else LOWEST_PRIORITY, lane.place(0), lane)
-            for lane in lanes
-        )
+        firsts = [
+            (level(lane) if lane.within else LOWEST_PRIORITY, lane.place(0), lane) for lane in lanes
+        ]
+        return Head(*min(firsts))  # no two places are equal
 
 
 def _left(quota: Sequence[float], used: Sequence[int]) -> list[float]:
@@ -189,7 +210,10 @@ def _fits(request: Amounts, rooms: Rooms) -> bool:
     GPUs or CPUs that are overdrawn fit nobody, whoever asks for none of them: adding the request
     would exceed the quota, as the paper has it.
     """
-    return all(all(map(le, request, left)) for left in rooms)
+    for left in rooms:  # noqa: SIM110  # a generator costs twice as much, for each lane
+        if not all(map(le, request, left)):
+            return False
+    return True
 
 
 def _most(request: Amounts, rooms: Rooms) -> int:
@@ -207,9 +231,14 @@ def _most(request: Amounts, rooms: Rooms) -> int:
 
 def _all_fit(lanes: Sequence[Lane], rooms: Rooms) -> bool:
     """Tell whether everything fits at once, in whatever order; the lanes share these rooms."""
+    if not rooms:
+        return False
+    gpus_left, cpus_left = min(left[0] for left in rooms), min(left[1] for left in rooms)
     totals = [0] * len(lanes[0].shape.request)
     for lane in lanes:
         number = len(lane)
         for k, amount in enumerate(lane.shape.request):
             totals[k] += number * amount
-    return bool(rooms) and _fits(tuple(totals), rooms)
+        if totals[0] > gpus_left or totals[1] > cpus_left:
+            return False
+    return _fits(tuple(totals), rooms)

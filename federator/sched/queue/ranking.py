@@ -2,15 +2,17 @@
 
 A pass takes workloads from the front a few hundred at a time, so it merges lanes as it goes: the
 first is known as soon as each tenant's first is. A report wants them all, so it sorts. Both give
-the same order, to the last tie: larger credit, then earlier submission, then smaller id.
+the same order, to the last tie: larger credit, then earlier submission, then smaller id. The credit
+itself is computed in ``federator.sched.state.credit``.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -69,6 +71,8 @@ class _Cursor:
         return True
 
 
+_INT64 = 2**63
+_T = TypeVar("_T")
 _Item = tuple[int, float, float, int, "_Cursor | int"]  # priority, -credit, place, run or tenant
 
 
@@ -155,20 +159,22 @@ class CreditRanking:
         for lane in lanes:
             lane.append_to(times, numbers)
         submitted, ids = np.array(times), np.array(numbers, dtype=np.int64)
-        of_lane = np.repeat(np.arange(len(lanes)), lengths)
-        position = np.arange(ids.size) - (np.cumsum(lengths) - lengths)[of_lane]
-        within = position < np.array([lane.within for lane in lanes], dtype=np.intp)[of_lane]
-        levels = np.array([self._backlog.level(lane) for lane in lanes], dtype=np.int64)
-        priority = np.where(within, levels[of_lane], LOWEST_PRIORITY)
-        age = age_terms(self._now_s - submitted, self._weights)
+        position = np.arange(ids.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        within = position < np.repeat([lane.within for lane in lanes], lengths)
+        shapes = [lane.shape for lane in lanes]
         rows = np.array([lane.row for lane in lanes], dtype=np.intp)
-        fair_share = self._fair_share_column[rows][of_lane]
-        nices = [self._weights.nice_term(lane.shape.nice) for lane in lanes]
-        nice = np.array(nices, dtype=np.float64)[of_lane]
-        prices = [self._weights.non_preemptible_term(lane.shape.preemptible) for lane in lanes]
-        price = np.array(prices, dtype=np.float64)[of_lane]
+        own = np.array([tenant.priority for tenant in self._backlog.tenancy.tenants])
+        asked = np.array([shape.asked_priority for shape in shapes], dtype=np.int64)
+        levels = np.repeat(np.maximum(own[rows], asked), lengths)
+        priority = np.where(within, levels, LOWEST_PRIORITY)
+        age = age_terms(self._now_s - submitted, self._weights)
+        fair_share = np.repeat(self._fair_share_column[rows], lengths)
+        nice = _spread(self._weights.nice_term, [s.nice for s in shapes], lengths)
+        price = _spread(
+            self._weights.non_preemptible_term, [s.preemptible for s in shapes], lengths
+        )
         credit = age + fair_share - nice - price
-        order = np.lexsort((ids, submitted, -credit, priority))
+        order = rank_order(priority, credit, submitted, ids)
         return RankColumns(
             id=ids[order],
             priority=priority[order],
@@ -194,3 +200,49 @@ class CreditRanking:
         )
         rows = zip(*(column.tolist() for column in columns), strict=True)
         return [Ranked(*row) for row in rows]
+
+
+def _spread(
+    term: Callable[[_T], float], of_lanes: Sequence[_T], lengths: npt.NDArray[np.intp]
+) -> F64:
+    """(W,) the term of each workload, by what its lane has."""
+    terms = {value: term(value) for value in set(of_lanes)}
+    if not any(terms.values()):
+        return np.zeros(int(lengths.sum()))
+    return np.repeat([terms[value] for value in of_lanes], lengths)
+
+
+def rank_order(
+    priority: npt.NDArray[np.int64], credit: F64, submitted: F64, ids: npt.NDArray[np.int64]
+) -> npt.NDArray[np.intp]:
+    """The order by priority, then larger credit, earlier submission, smaller id.
+
+    What ``np.lexsort`` gives, in a third of the time: numbers are sorted once, and only where
+    credits are equal by id, in which submissions are ordered but for those taken over from a site.
+
+    Args:
+        priority: (W,) in 1 to ``LOWEST_PRIORITY``.
+        credit: (W,) finite.
+        submitted: (W,) Unix time.
+        ids: (W,) no two are equal.
+
+    Returns:
+        (W,) positions, the first to try first.
+    """
+    levels = [np.flatnonzero(priority == level) for level in range(1, LOWEST_PRIORITY + 1)]
+    order = np.concatenate([at[np.argsort(-credit[at])] for at in levels])
+    same = np.diff(credit[order]) == 0
+    same &= np.diff(priority[order]) == 0
+    if not same.any():
+        return order
+    tied = np.append(same, False) | np.insert(same, 0, False)
+    group = np.cumsum(np.insert(~same, 0, False))[tied]
+    least = ids.min()
+    span = int(ids.max() - least) + 1
+    if span * (int(group[-1]) + 1) < _INT64:
+        found = order[tied]
+        found = found[np.argsort(group * span + (ids[found] - least))]
+        if not ((np.diff(submitted[found]) < 0) & (np.diff(group) == 0)).any():
+            order[tied] = found
+            return order
+    return np.lexsort((ids, submitted, -credit, priority))

@@ -94,8 +94,9 @@ class Lane:
 
     def append_to(self, submitted: array[float], ids: array[int]) -> None:
         """Write submission times and ids behind those of other lanes."""
-        submitted.extend(self._submitted[self._head :])
-        ids.extend(self._ids[self._head :])
+        head = self._head
+        submitted.extend(self._submitted[head:] if head else self._submitted)
+        ids.extend(self._ids[head:] if head else self._ids)
 
     def _find(self, place: Place, *, behind: bool) -> int:
         at_s, id_ = place

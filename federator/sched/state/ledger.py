@@ -9,8 +9,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from federator.errors import StoreError
 from federator.model.event import (
@@ -24,22 +23,20 @@ from federator.model.event import (
     Submitted,
 )
 from federator.model.lifecycle import AT_SITE, TERMINAL, Effect, WorkloadEvent, WorkloadState, step
-from federator.model.plan import JobPlan, Shrink
-from federator.model.reason import Reason, ReasonCode, Refusal
-from federator.model.score import Score
+from federator.model.mappings import NOTHING, without_key
+from federator.model.plan import JobPlan
+from federator.model.reason import ReasonCode
 from federator.model.tenant import Tenancy
 from federator.model.workload import (
     FIRST_WORKLOAD_ID,
-    AttemptId,
     SiteName,
     Workload,
     WorkloadId,
 )
 from federator.sched.state.backlog import Backlog
-from federator.sched.state.backoff import RETRY_AFTER_S, is_for_good
-from federator.sched.state.bad_nodes import BadNodes
+from federator.sched.state.backoff import RETRY_AFTER_S
 from federator.sched.state.failures import NodeFailures
-from federator.sched.state.holdings import Charge, Holdings
+from federator.sched.state.holdings import Holdings
 from federator.sched.state.preemption_cost import PreemptionTax, destroyed_gpu_s
 from federator.sched.state.requeue import forgive, set_back
 from federator.sched.state.rules import LEAST_GPUS
@@ -47,6 +44,9 @@ from federator.sched.state.save_times import SaveTimes, family_of
 from federator.sched.state.shrink import gpus_of, without
 from federator.sched.state.snapshot import restore
 from federator.sched.state.usage import UsageAverage, UsageMemory
+from federator.sched.state.workload_record import WorkloadRecord
+
+__all__ = ("EVICTIONS_KEPT", "Eviction", "Ledger", "WorkloadRecord")
 
 EVICTIONS_KEPT: Final = 100_000
 _WAITS_FOR_VICTIMS = (WorkloadState.AWARDED, WorkloadState.LAUNCHING)
@@ -61,98 +61,6 @@ _WITHOUT_NOTICE = frozenset({
     WorkloadEvent.NODE_FAILED, WorkloadEvent.SITE_PREEMPTED, WorkloadEvent.LIMIT_STRUCK,
     WorkloadEvent.SITE_REQUEUED, WorkloadEvent.PREEMPTED,
 })  # fmt: skip  # of those too that were to leave, but were not told in time
-
-
-@dataclass(slots=True)
-class WorkloadRecord:
-    """One workload and how it stands. Changed only by ``Ledger.apply``, except ``refusals``."""
-
-    workload: Workload
-    state: WorkloadState = WorkloadState.PENDING
-    attempt: int = 0
-    site: SiteName = SiteName("")
-    plan: tuple[JobPlan, ...] = ()
-    award: Awarded | None = None  # the last one, with the offers and the standing it went at
-    charge: Charge | None = None  # what it holds, from the award until it has left the site
-    site_job_id: int = 0
-    work_dir: str | None = None  # as of ``AttemptReport``
-    lease_from_s: float = 0.0  # since when it should be about to start
-    withdrawing: bool = False
-    started_at_s: float = 0.0
-    ended_at_s: float = 0.0  # as its site tells
-    over_at_s: float = 0.0  # since when the federation has known that it is over; 0: it is not
-    exit_code: int = 0
-    signal: int = 0
-    site_state: str = ""
-    reason: Reason | None = None
-    avoid_until_s: dict[SiteName, float] = field(default_factory=dict)
-    failures_at: dict[SiteName, int] = field(default_factory=dict)
-    setbacks: dict[SiteName, Reason] = field(default_factory=dict)  # how a site failed it last
-    plans_refused: dict[SiteName, int] = field(
-        default_factory=dict
-    )  # by a site, in a row; or files
-    held_for: str = ""  # the sites' words for which it was held last
-    bad_nodes: BadNodes = field(default_factory=BadNodes)
-    promised_to: WorkloadId | None = None  # whose award needs its nodes
-    promised_jobs: dict[int, WorkloadId] = field(default_factory=dict)  # the same of optional jobs
-    leaving_jobs: dict[int, WorkloadId] = field(default_factory=dict)  # taken, not known to be gone
-    taken_jobs: frozenset[int] = frozenset()  # optional jobs that the present attempt has lost
-    preemptions: int = 0
-    evicted_at_s: float = 0.0  # when it was last evicted
-    evicted_for: WorkloadId | None = None  # for whom, then
-    fruitless_attempts: int = 0  # in a row that were cut off at their limit without having saved
-    ran_at: SiteName = SiteName("")  # where it last ran; "": it has not run yet
-    saved_at: SiteName = SiteName("")  # where its checkpoint is; "": none is known
-    lost_gpu_s: float = 0.0  # destroyed by its evictions
-    evictions: int = 0  # of others, who have left for it
-    destroyed_gpu_s: float = 0.0  # by those
-    refusals: dict[SiteName, Refusal] = field(default_factory=dict)  # of the last pass; volatile
-
-    @property
-    def offers(self) -> dict[str, Score]:
-        """Of every site that bid for the last award."""
-        return self.award.scores if self.award is not None else {}
-
-    @property
-    def held_gpus(self) -> int:
-        """The GPUs that it holds at its site, by its plan."""
-        return sum(share.gpus for plan in self.plan for share in plan.nodes.values())
-
-    @property
-    def at_its_limit(self) -> bool:
-        """Whether it has been told to leave because its time limit is near."""
-        leaving = self.state is WorkloadState.PREEMPTING and self.reason is not None
-        return leaving and self.reason is not None and self.reason.code is ReasonCode.TIME_LIMIT
-
-    @property
-    def node_names(self) -> tuple[str, ...]:
-        """The nodes of its plan; one that two of its jobs share is named once."""
-        return tuple(dict.fromkeys(name for plan in self.plan for name in plan.nodes))
-
-    @property
-    def victims(self) -> tuple[WorkloadId, ...]:
-        """The workloads that its last award evicts."""
-        return self.award.victims if self.award is not None else ()
-
-    @property
-    def shrinks(self) -> tuple[Shrink, ...]:
-        """The workloads whose optional jobs its last award takes."""
-        return self.award.shrinks if self.award is not None else ()
-
-    @property
-    def displaces(self) -> bool:
-        """Whether its last award needs nodes that others are on."""
-        return bool(self.victims or self.shrinks)
-
-    def is_refused_by(self, site: SiteName) -> bool:
-        """Whether it was refused for good when the site's sbatch was last asked."""
-        setback = self.setbacks.get(site)
-        refused = self.plans_refused.get(site, 0)
-        return setback is not None and is_for_good(setback.code, refused)
-
-    @property
-    def attempt_id(self) -> AttemptId:
-        return AttemptId(workload=self.workload.id, attempt=self.attempt)
 
 
 class Eviction(NamedTuple):
@@ -301,7 +209,8 @@ class Ledger:
             self._account(entry, event)
         effects = self._move(entry, event.happening, event.at_s)
         self._tell(entry.workload.id)
-        entry.bad_nodes.blame(entry.site, event.failed_nodes, event.at_s)
+        if event.failed_nodes:
+            entry.bad_nodes = entry.bad_nodes.blamed(entry.site, event.failed_nodes, event.at_s)
         if before in _ON_NODES and entry.state not in _ON_NODES:
             self._left_nodes(entry, event)
         entry.site_job_id = event.site_job_id or entry.site_job_id
@@ -338,7 +247,8 @@ class Ledger:
                 entry.saved_at = entry.site  # what puts itself back has saved
         elif event.happening is WorkloadEvent.CHECKPOINTED:
             entry.saved_at = entry.site
-            entry.avoid_until_s[entry.site] = event.at_s + RETRY_AFTER_S  # it may do nothing else
+            until_s = event.at_s + RETRY_AFTER_S  # it may do nothing else
+            entry.avoid_until_s = {**entry.avoid_until_s, entry.site: until_s}
         elif event.happening is WorkloadEvent.EVICTED:
             entry.evicted_at_s, entry.evicted_for = event.at_s, entry.promised_to
             entry.preemptions += 1
@@ -366,7 +276,10 @@ class Ledger:
         if entry.started_at_s:
             run_s = (event.ended_at_s or event.at_s) - entry.started_at_s
             self.failures.ran(entry.site, len(entry.node_names), run_s, failed=failed)
-            entry.bad_nodes.ran_well(entry.site, entry.node_names, event.at_s)
+            if entry.bad_nodes:
+                entry.bad_nodes = entry.bad_nodes.after_run(
+                    entry.site, entry.node_names, event.at_s
+                )
         entry.started_at_s = 0.0 if entry.state is WorkloadState.LAUNCHING else entry.started_at_s
 
     def _account(self, victim: WorkloadRecord, event: Changed) -> None:
@@ -395,7 +308,8 @@ class Ledger:
         for id_ in award.victims:
             self.entries[id_].promised_to = award.attempt.workload
         for other, component in award.shrinks:
-            self.entries[WorkloadId(other)].promised_jobs[component] = award.attempt.workload
+            entry = self.entries[WorkloadId(other)]
+            entry.promised_jobs = {**entry.promised_jobs, component: award.attempt.workload}
 
     def _made_room(self, victim: WorkloadRecord, at_s: float) -> None:
         """It has left its site: whom it was promised to should start soon."""
@@ -403,7 +317,7 @@ class Ledger:
             self._lease_anew(victim.promised_to, at_s)
         for winner_id in victim.promised_jobs.values():
             self._lease_anew(winner_id, at_s)
-        victim.promised_to, victim.promised_jobs = None, {}
+        victim.promised_to, victim.promised_jobs = None, NOTHING
         self._jobs_gone(victim, tuple(victim.leaving_jobs), at_s)
 
     def _lease_anew(self, winner_id: WorkloadId, at_s: float) -> None:
@@ -415,7 +329,9 @@ class Ledger:
         """It loses optional jobs: they hold nothing any more, as far as quota is concerned."""
         for k in event.components:
             gpus = gpus_of(entry.plan, (k,))
-            winner_id = entry.leaving_jobs[k] = entry.promised_jobs.pop(k)
+            winner_id = entry.promised_jobs[k]
+            entry.promised_jobs = without_key(entry.promised_jobs, k)
+            entry.leaving_jobs = {**entry.leaving_jobs, k: winner_id}
             lost = destroyed_gpu_s(gpus, entry.started_at_s, event.at_s, None)
             entry.lost_gpu_s += lost
             self.evictions.append(Eviction(event.at_s, max(LEAST_GPUS, gpus)))
@@ -433,7 +349,8 @@ class Ledger:
         """Optional jobs that were taken have left: whom they made room for should start soon."""
         for k in components:
             if k in entry.leaving_jobs:
-                self._lease_anew(entry.leaving_jobs.pop(k), at_s)
+                self._lease_anew(entry.leaving_jobs[k], at_s)
+                entry.leaving_jobs = without_key(entry.leaving_jobs, k)
         if not entry.leaving_jobs:
             self.shrinking.pop(entry.workload.id, None)
 
@@ -443,9 +360,9 @@ class Ledger:
             if entry.promised_to == award.attempt.workload:
                 entry.promised_to = None
         for id_, component in award.shrinks:
-            promised = self.entries[WorkloadId(id_)].promised_jobs
-            if promised.get(component) == award.attempt.workload:
-                del promised[component]
+            entry = self.entries[WorkloadId(id_)]
+            if entry.promised_jobs.get(component) == award.attempt.workload:
+                entry.promised_jobs = without_key(entry.promised_jobs, component)
 
     def _charge(
         self, entry: WorkloadRecord, plan: tuple[JobPlan, ...], within_quota: bool, at_s: float
@@ -485,12 +402,13 @@ class Ledger:
         """The workloads in a state, oldest change first."""
         return tuple(self._by_state[state])
 
-    def restore_entry(self, workload: Workload, **fields: Any) -> None:
+    def restore_entry(self, entry: WorkloadRecord) -> None:
         """Know a workload as a snapshot has it; ``restore_order`` says since when.
 
         What it holds is counted as the tenants are configured now.
         """
-        self.entries[workload.id] = entry = WorkloadRecord(workload=workload, **fields)
+        workload = entry.workload
+        self.entries[workload.id] = entry
         self._tell(workload.id)
         if workload.array is not None:
             tasks = self.array_tasks.setdefault(workload.array.array_id, {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from federator.model.mappings import without_key
 from federator.model.reason import Reason, ReasonCode
 from federator.sched.state.backoff import OF_THE_PLAN, pause_s
 
@@ -18,25 +19,29 @@ def set_back(entry: WorkloadRecord, at_s: float) -> None:
     user, or an admin, put back into the queue.
     """
     site = entry.site
-    entry.setbacks[site] = reason = entry.reason or Reason(code=ReasonCode.LEASE_OVER)
-    plans_refused = entry.plans_refused.pop(site, 0)
+    reason = entry.reason or Reason(code=ReasonCode.LEASE_OVER)
+    entry.setbacks = {**entry.setbacks, site: reason}
+    plans_refused = entry.plans_refused.get(site, 0)
+    entry.plans_refused = without_key(entry.plans_refused, site)
     if reason.code in OF_THE_PLAN:
-        plans_refused = entry.plans_refused[site] = plans_refused + 1
+        plans_refused += 1
+        entry.plans_refused = {**entry.plans_refused, site: plans_refused}
     nodes_did_it = reason.code is ReasonCode.NODE_FAILED and not set(entry.node_names).isdisjoint(
         entry.bad_nodes.avoided(site, at_s)
     )
     if nodes_did_it or reason.code is ReasonCode.REQUEUED:
         return
     failures = entry.failures_at.get(site, 0) + 1
-    entry.failures_at[site] = failures
-    entry.avoid_until_s[site] = at_s + pause_s(reason.code, failures, plans_refused)
+    entry.failures_at = {**entry.failures_at, site: failures}
+    until_s = at_s + pause_s(reason.code, failures, plans_refused)
+    entry.avoid_until_s = {**entry.avoid_until_s, site: until_s}
 
 
 def forgive(entry: WorkloadRecord, at_s: float) -> None:
     """It started at a site that had failed it; nodes that it avoids there are still told of."""
-    entry.failures_at.pop(entry.site, None)
-    entry.plans_refused.pop(entry.site, None)
+    entry.failures_at = without_key(entry.failures_at, entry.site)
+    entry.plans_refused = without_key(entry.plans_refused, entry.site)
     reason = entry.setbacks.get(entry.site)
     nodes_did_it = reason is not None and reason.code is ReasonCode.NODE_FAILED
     if not (nodes_did_it and entry.bad_nodes.avoided(entry.site, at_s)):
-        entry.setbacks.pop(entry.site, None)
+        entry.setbacks = without_key(entry.setbacks, entry.site)

@@ -29,10 +29,11 @@ from federator.model.event import (
 )
 from federator.model.lifecycle import AT_SITE, WorkloadState
 from federator.model.workload import ArrayTask, Workload, WorkloadId
-from federator.sched.state.bad_nodes import BadNodes
+from federator.sched.state.bad_nodes import NO_BAD_NODES, BadNodes
+from federator.sched.state.workload_record import WorkloadRecord, restored_record
 
 if TYPE_CHECKING:
-    from federator.sched.state.ledger import Ledger, WorkloadRecord
+    from federator.sched.state.ledger import Ledger
 
 CHUNK_BYTES: Final = 1 << 14  # of a record, about; stores read and write a thousand at once
 _ROWS: Final = 5_000  # numbers, or pairs of them, in a record
@@ -149,10 +150,6 @@ def _submission(
 
 def _saved(entry: WorkloadRecord) -> SnapshotWorkload:
     workload, award = entry.workload, entry.award
-    kept = dict(zip(_ALIKE, _values_of(entry), strict=True))
-    for name, value in kept.items():
-        if isinstance(value, dict):
-            kept[name] = dict(value)  # the ledger's own may change before this is written
     as_awarded = entry.plan is award.jobs if award is not None else not entry.plan
     return SnapshotWorkload(
         id=workload.id,
@@ -160,7 +157,7 @@ def _saved(entry: WorkloadRecord) -> SnapshotWorkload:
         optional=workload.optional,
         plan=None if as_awarded else entry.plan,
         bad_nodes=tuple(entry.bad_nodes.saved()),
-        **kept,
+        **dict(zip(_ALIKE, _values_of(entry), strict=True)),
     )
 
 
@@ -231,12 +228,9 @@ def _restore_submission(ledger: Ledger, submission: SnapshotSubmission) -> None:
         plan = kept.plan
         if plan is None:
             plan = kept.award.jobs if kept.award is not None else ()
-        ledger.restore_entry(
-            _workload(like, shared, kept),
-            plan=plan,
-            bad_nodes=BadNodes.restored(kept.bad_nodes),
-            **dict(zip(_ALIKE, _values_of(kept), strict=True)),
-        )
+        bad_nodes = BadNodes.restored(kept.bad_nodes) if kept.bad_nodes else NO_BAD_NODES
+        workload = _workload(like, shared, kept)
+        ledger.restore_entry(restored_record(workload, plan, bad_nodes, _values_of(kept)))
 
 
 def _workload(like: Workload, shared: dict[str, Any], kept: SnapshotWorkload) -> Workload:

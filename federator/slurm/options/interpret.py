@@ -45,6 +45,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf
 from typing import Final
 
@@ -60,6 +61,7 @@ from federator.slurm.options.submission_checks import check_options, check_surro
 
 _BAD_GRES: Final = "Invalid generic resource (gres) specification"
 MAX_NAME_BYTES: Final = 256
+REMEMBERED: Final = 256  # readings of options
 _WRAP_MARK: Final = "# This script was created by sbatch --wrap."
 
 
@@ -134,19 +136,31 @@ def interpret(submission: Submission, extra_long: frozenset[str] = frozenset()) 
     """
     if not submission.components:
         raise InvalidRequest("the submission has no component")
-    check_components(len(submission.components))
-    for component in submission.components:
-        check_options(component, extra_long)
+    _check(submission.components, extra_long)
     check_surroundings(submission)
     script = script_text(submission)
-    given = [_Given(component) for component in submission.components]
-    first = given[0]
-    if "ignore-pbs" not in first and has_foreign_directives(script):
+    ignored = any(option.name == "ignore-pbs" for option in submission.components[0])
+    if not ignored and has_foreign_directives(script):
         raise InvalidRequest(
             "#PBS and #BSUB directives are not read; say it with #SBATCH, or pass --ignore-pbs"
         )
+    return _read(submission.components, "wrap" if _WRAP_MARK in script[:80] else "sbatch")
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _check(components: tuple[Options, ...], extra_long: frozenset[str]) -> None:
+    check_components(len(components))
+    for component in components:
+        check_options(component, extra_long)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _read(components: tuple[Options, ...], default_name: str) -> Interpreted:
+    """What the options ask for; most users repeat theirs, with another script or environment."""
+    given = [_Given(component) for component in components]
+    first = given[0]
     indices, max_running = _array(given)
-    name = _checked_name(first, script)
+    name = _checked_name(first, default_name)
     jobs = tuple(
         _job(each, name if len(given) == 1 else f"{name}+{k}") for k, each in enumerate(given)
     )
@@ -167,7 +181,7 @@ def interpret(submission: Submission, extra_long: frozenset[str] = frozenset()) 
         continues=_continues(given),
         signal_lead_s=max(map(_signal_lead_s, given)),
         project=_project(given),
-        datasets=datasets_of(submission.components),
+        datasets=datasets_of(components),
         elastic=_elastic(given, jobs),
     )
 
@@ -237,10 +251,10 @@ def _optional_tasks(text: str | None, indices: tuple[int, ...]) -> tuple[int, ..
     return chosen
 
 
-def _checked_name(first: _Given, script: str) -> str:
+def _checked_name(first: _Given, default: str) -> str:
     name = first.text("job-name")
     if name is None:
-        name = "wrap" if _WRAP_MARK in script[:80] else "sbatch"
+        name = default
     if len(name.encode()) > MAX_NAME_BYTES:  # it travels with every question to every site
         raise InvalidRequest(f"the job name is longer than {MAX_NAME_BYTES} bytes")
     return name

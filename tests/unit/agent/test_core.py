@@ -7,8 +7,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from federator.agent.attempt import AttemptState
-from federator.agent.effects import Kill, MakeSweep, ReadFolders, Sbatch
+from federator.agent.attempt_table import AttemptState
+from federator.agent.effects import Kill, MakeSweep, Notify, ReadFolders, Sbatch
 from federator.agent.observations import Done, Ordered
 from federator.model.site import SiteJobState
 from federator.model.site_message import LaunchAccepted
@@ -111,3 +111,34 @@ def test_what_was_given_up_and_runs_all_the_same_can_be_evicted() -> None:
     site.settle_down()
     assert site.jobs[0].state.ended
     assert not any(isinstance(effect, ReadFolders) for effect in site.under_way)
+
+
+def test_a_job_that_has_saved_is_not_notified_again_though_its_notice_failed() -> None:
+    site = running()
+    site.record = True
+    site.observe(Ordered(message=ORDERS["preempt"]))
+    site.options()["Notify: fails"]()  # it would be repeated 2 s later
+    until(site, "ReadFolders: saved")
+    for _ in range(20):
+        until(site, "time passes")
+    assert site.core.memory.records[ATTEMPT].grace is not None  # its Kill is not answered yet
+    decided = [effect for _, _, effects in site.story for effect in effects]
+    assert [type(effect) for effect in decided].count(Notify) == 1
+
+
+def test_a_job_that_ended_before_its_order_came_has_its_folder_read_before_it_is_settled() -> None:
+    """The sweep that shows its end looked into no folder: it was not told to leave then."""
+    site = running()
+    folders, memory = site.core._grace_folders, site.core.memory
+    ended = replace(
+        memory.known[ATTEMPT], state=SiteJobState.COMPLETED, ended_at_s=site.now_s + 1.0
+    )
+    assert folders.looks({ATTEMPT: ended}) == []
+    site.observe(Ordered(message=ORDERS["preempt"]))
+    folders.complete({ATTEMPT: ended})
+    grace = memory.records[ATTEMPT].grace
+    assert grace is not None
+    assert not grace.settled
+    assert len(folders.looks({ATTEMPT: ended})) == 1
+    folders.complete({ATTEMPT: ended})
+    assert grace.settled

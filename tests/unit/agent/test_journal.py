@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from federator.agent.base import Launched
-from federator.agent.handshake import take_over
 from federator.agent.journal import KEEP_S, Journal, JournalMark, JournalStep, OtherLog, Served
+from federator.agent.services.handshake import take_over
 from federator.errors import StaleState
 from tests.fakes.build import attempt
 
 HOLDER = """
 import asyncio, signal, sys
 from pathlib import Path
-from federator.agent.handshake import take_over
+from federator.agent.services.handshake import take_over
 async def hold():
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)

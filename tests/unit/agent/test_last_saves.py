@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from federator.agent.journal import Journal, JournalMark, JournalStep
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.site import AttemptReport, Leave, RunningJob, SiteJobState, VictimTerms
 from federator.model.site_message import Ask, Report
+from federator.model.workload import AttemptId
 from federator.wire.agent_protocol import SnapshotAsk, SnapshotTaken, unpacked
 from tests.fakes.agent import Daemon, LookedSite, PartOfAgent
 from tests.fakes.build import attempt, plan_on
@@ -180,3 +182,38 @@ def test_an_agent_bids_with_the_saves_of_those_that_it_may_evict(tmp_path: Path)
         assert (job.saved_at_s, job.save_s, job.restart_s) == (SAVED_AT_S, 20.0, 170.0)
 
     daemon.serve(script)
+
+
+class CountedId(AttemptId):
+    """An attempt's id that counts how often it is looked up."""
+
+    lookups = 0
+
+    def __eq__(self, other: object) -> bool:
+        return str(self) == str(other)
+
+    def __hash__(self) -> int:
+        CountedId.lookups += 1
+        return hash((self.workload, self.attempt))
+
+
+def test_twice_as_many_running_jobs_are_twice_as_much_work_for_a_sweep(rig: Rig) -> None:
+    lookups: list[int] = []
+
+    async def script() -> None:
+        for count in (50, 100):
+            ids = [
+                CountedId(workload=attempt(number).workload, attempt=1) for number in range(count)
+            ]
+            for number in range(count):
+                rig.launched(number)
+            reports = [replace(runs(n), attempt=id_) for n, id_ in enumerate(ids)]
+            rig.sweep(*reports)
+            await asyncio.sleep(1.0)
+            CountedId.lookups = 0
+            rig.sweep(*reports)
+            lookups.append(CountedId.lookups)
+
+    rig.run(script)
+    assert lookups[0] > 0
+    assert lookups[1] <= 2 * lookups[0]

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from federator.agent.journal import KEEP_S, Journal
+from federator.agent.lost_sbatch import INTENT_HORIZON_S
 from federator.agent.order_archive import OrderArchive
-from federator.agent.sbatch_search import INTENT_HORIZON_S
 from federator.model.site import AttemptReport, Leave, SiteJobState
 from federator.model.site_message import CancelOrder, LaunchAccepted, LaunchDeclined, Report
 from federator.model.submission import Submission

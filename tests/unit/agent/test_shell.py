@@ -12,12 +12,14 @@ import msgspec
 import pytest
 
 from federator.agent.acts import AT_ONCE
-from federator.agent.base import Missing
+from federator.agent.base import Missing, SubmittedJob
 from federator.agent.config import AgentConfig
+from federator.agent.core import AgentCore
+from federator.agent.effects import AgentEffect
 from federator.agent.journal import Journal, JournalMark, JournalStep
+from federator.agent.lost_sbatch import INTENT_HORIZON_S
 from federator.agent.memory import SEEN_WITHIN_S
-from federator.agent.observations import Now
-from federator.agent.sbatch_search import INTENT_HORIZON_S
+from federator.agent.observations import AgentObservation, Now
 from federator.agent.shell import Agent
 from federator.errors import StaleState
 from federator.model.reason import ReasonCode, RefusalKind
@@ -36,6 +38,7 @@ from federator.wire.agent_protocol import (
     Admission,
     CancelFailed,
     Hello,
+    LaunchOrder,
     Pong,
     SnapshotAsk,
     SnapshotTaken,
@@ -541,7 +544,7 @@ def test_trouble_is_told_and_after_it_everything_again(daemon: Daemon) -> None:
 def test_a_node_that_changes_for_good_changes_the_capacity_told(daemon: Daemon) -> None:
     async def script() -> None:
         (extra,) = rack("b", 1)
-        daemon.slurm.add_node(replace(extra, gpus=4))
+        daemon.slurm.hardware.add(replace(extra, gpus=4))
         report = await daemon.wait_for(Report, 2)
         assert report.capacity is not None
         assert len(report.capacity.nodes) == 5
@@ -859,3 +862,31 @@ def test_timers_that_fire_early_do_not_stop_an_agent(
 
     daemon.serve(script)
     assert attempts_of(daemon.heard(Report)[-1]) == [attempt()]
+
+
+def test_an_sbatch_under_way_is_let_finish_when_the_agent_fails(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut off, nobody would know whether there is a job; so the next agent finds it, whole."""
+    launch, handle = daemon.site.launch, AgentCore.handle
+
+    async def slow(order_: LaunchOrder, ticket: str = "", start_line: str = "") -> SubmittedJob:
+        await asyncio.sleep(20.0)
+        return await launch(order_, ticket, start_line)
+
+    def failing(self: AgentCore, observation: AgentObservation, now: Now) -> list[AgentEffect]:
+        if daemon.clock() > began_s + 5.0:
+            raise KeyError("planted")
+        return handle(self, observation, now)
+
+    async def script() -> None:
+        daemon.tell(order(0, "a1"))
+        await asyncio.sleep(60.0)
+
+    began_s = daemon.clock()
+    monkeypatch.setattr(daemon.site, "launch", slow)
+    monkeypatch.setattr(AgentCore, "handle", failing)
+    with pytest.raises(KeyError, match="planted"):
+        daemon.serve(script)
+    assert daemon.site.submitted == [attempt()]
+    assert daemon.heard(LaunchAccepted) == []  # nobody was left to say so

@@ -31,7 +31,6 @@ from federator.wire.agent_protocol import (
     ClientCall,
     Hello,
     Ping,
-    Pong,
     RecoverDone,
     RememberedAttempt,
     SnapshotAsk,
@@ -44,7 +43,6 @@ from federator.wire.agent_protocol import (
 )
 from federator.wire.client_protocol import (
     BANNER,
-    ErrorKind,
     ErrorReply,
     SitesCall,
     SitesReply,
@@ -302,8 +300,7 @@ def test_a_greeting_that_cannot_be_read_closes_the_channel() -> None:
 SNAPSHOT = Snapshot(site=SITE, now_s=5.0, nodes=(Node(name="n1", partitions=("gpu",)),))
 
 
-def asked_for_snapshots(*answers: Message, hang_up: bool = False) -> list[Reply]:
-    """What two calls for a snapshot are told, when the agent says this."""
+def test_a_snapshot_comes_over_the_channel_and_who_waits_yet_is_told_that_it_broke() -> None:
     replies: list[Reply] = []
 
     async def whole() -> None:
@@ -313,70 +310,22 @@ def asked_for_snapshots(*answers: Message, hang_up: bool = False) -> list[Reply]
         async def script() -> None:
             channel.say(HELLO)
             await asyncio.sleep(1.0)
-            played.link.ask_snapshot(replies.append)
-            played.link.ask_snapshot(replies.append)
-            channel.say(*answers)
+            played.link.questions.ask_snapshot(replies.append)
+            played.link.questions.ask_snapshot(replies.append)
+            channel.say(SnapshotTaken(ask_id=2, snapshot=packed(SNAPSHOT)))
             await asyncio.sleep(1.0)
-            if hang_up:
-                channel.stream.feed_eof()
-                await asyncio.sleep(1.0)
+            channel.stream.feed_eof()
+            await asyncio.sleep(1.0)
 
         await played.running(script())
         assert [frame(SnapshotAsk(ask_id=k)) in channel.written for k in (1, 2)] == [True, True]
 
     play(whole)
-    return replies
-
-
-def test_a_snapshot_is_handed_to_whom_it_is_for() -> None:
-    taken = SnapshotTaken(ask_id=2, snapshot=packed(SNAPSHOT))
-    stray = SnapshotTaken(ask_id=9, snapshot=packed(SNAPSHOT))
-    replies = [r for r in asked_for_snapshots(taken, stray) if isinstance(r, SnapshotReply)]
-    assert [unpacked(r.snapshot) for r in replies] == [SNAPSHOT]
-
-
-def test_a_site_that_can_show_none_says_why() -> None:
-    (reply,) = asked_for_snapshots(SnapshotTaken(ask_id=1, detail="a message of 99 bytes"))
-    assert isinstance(reply, ErrorReply)
-    assert "a message of 99 bytes" in reply.message
-
-
-def test_who_waits_for_a_snapshot_is_told_that_the_connection_broke() -> None:
-    replies = asked_for_snapshots(hang_up=True)
-    assert [r.message for r in replies if isinstance(r, ErrorReply)] == [
-        "the connection to site alpine broke"
-    ] * 2
-
-
-def test_a_site_that_is_not_connected_shows_nothing() -> None:
-    replies: list[Reply] = []
-    Played().link.ask_snapshot(replies.append)
-    (reply,) = replies
-    assert isinstance(reply, ErrorReply)
-    assert (reply.message, reply.kind) == ("site alpine is not connected", ErrorKind.UNAVAILABLE)
-
-
-def test_a_site_that_shows_none_in_time_is_waited_for_no_longer() -> None:
-    replies: list[Reply] = []
-
-    async def whole() -> None:
-        channel = FakeChannel()
-        played = Played(channel)
-
-        async def script() -> None:
-            channel.say(HELLO)
-            await asyncio.sleep(1.0)
-            played.link.ask_snapshot(replies.append)
-            for _ in range(20):  # it is alive, and silent about this
-                await asyncio.sleep(links.SNAPSHOT_S / 20)
-                channel.say(Pong())
-
-        await played.running(script())
-
-    play(whole)
-    assert [r.message for r in replies if isinstance(r, ErrorReply)] == [
-        "site alpine showed no snapshot within 20 s"
-    ]
+    there, broken = replies
+    assert isinstance(there, SnapshotReply)
+    assert unpacked(there.snapshot) == SNAPSHOT
+    assert isinstance(broken, ErrorReply)
+    assert broken.message == "the connection to site alpine broke"
 
 
 def test_a_site_tells_only_of_attempts_that_it_was_asked_about() -> None:

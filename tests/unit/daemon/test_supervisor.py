@@ -18,6 +18,7 @@ from federator.daemon.supervisor import Supervisor
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.message import Command, Tick
 from federator.store.memory import MemoryStore
+from federator.wire.transport import Channel
 
 CONFIG = """
 federation: demo
@@ -68,6 +69,16 @@ def no_sites(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SiteLink, "run", deaf)
 
 
+class Nowhere:
+    """The way to a site that never answers."""
+
+    async def open(self) -> Channel:
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+    async def probe(self) -> None: ...
+
+
 async def at_once(call: Callable[..., object], *arguments: object) -> object:
     """Without a thread: virtual time would leap over what it has not done yet."""
     return call(*arguments)
@@ -76,7 +87,8 @@ async def at_once(call: Callable[..., object], *arguments: object) -> object:
 def daemon_of(folder: Path, supervisor: Supervisor) -> Daemon:
     path = folder / "federation.yaml"
     path.write_text(CONFIG)
-    return Daemon(load_config(path), MemoryStore(), supervisor, DaemonEdges(act=at_once))
+    edges = DaemonEdges(act=at_once, transport_of=lambda _site: Nowhere())
+    return Daemon(load_config(path), MemoryStore(), supervisor, edges)
 
 
 @pytest.mark.usefixtures("no_sites")

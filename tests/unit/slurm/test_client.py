@@ -3,54 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from math import inf
 
 import pytest
 
-from federator.agent.base import KnownJobs, Launched, SbatchRefused
-from federator.errors import SiteRefused, SiteUnavailable
+from federator.agent.base import KnownJobs, Launched
+from federator.errors import SiteUnavailable
 from federator.faults.clock import VirtualClock
-from federator.model.reason import ReasonCode
 from federator.model.site import LocalJob, NodeShare
 from federator.model.workload import AttemptId, WorkloadId
-from federator.slurm.client import ENVIRONMENT, OTHERS_FRESH_S, PARTITIONS_FRESH_S, SlurmClient
-from federator.slurm.options.file_names import no_files
-from federator.slurm.render import SbatchCall
+from federator.slurm.client import OTHERS_FRESH_S, PARTITIONS_FRESH_S, SlurmClient
 from federator.slurm.runner import Completed
+from tests.fakes.runner import Answer, FakeRunner, printed
 from tests.unit.slurm.texts import job_line, node_line, squeue_record
-
-Answer = Callable[[Sequence[str]], Completed]
-
-
-def printed(stdout: bytes | str, exit_status: int = 0, stderr: bytes = b"") -> Completed:
-    data = stdout if isinstance(stdout, bytes) else stdout.encode()
-    return Completed(exit_status=exit_status, stdout=data, stderr=stderr)
-
-
-@dataclass
-class FakeRunner:
-    """Answers by function, and keeps what it was asked."""
-
-    answer: Answer
-
-    def __post_init__(self) -> None:
-        self.asked: list[tuple[str, ...]] = []
-
-    async def run(
-        self,
-        argv: Sequence[str],
-        *,
-        stdin: bytes = b"",  # noqa: ARG002 - part of the protocol
-        timeout_s: float,
-        env: Mapping[str, str],
-    ) -> Completed:
-        assert timeout_s > 0
-        assert env == ENVIRONMENT
-        self.asked.append(tuple(argv))
-        return self.answer(argv)
 
 
 def client_of(answer: Answer) -> tuple[SlurmClient, FakeRunner]:
@@ -337,61 +303,6 @@ def test_a_moved_job_that_cannot_be_read_is_looked_for_again() -> None:
     assert site.jobs(5) == [5]
 
 
-@pytest.mark.parametrize("user", ["", "-u", "#0", "a b", "root\n", "a/b"])
-def test_a_user_that_sudo_could_misread_is_refused(user: str) -> None:
-    client, runner = client_of(lambda _argv: printed(b"{}"))
-    with pytest.raises(SiteRefused, match="no name of a user"):
-        asyncio.run(client.cancel(user, 7))
-    assert runner.asked == []
-
-
-@pytest.mark.parametrize(
-    "done",
-    [
-        printed(b""),
-        printed(b"Traceback", 0),
-        printed(b"[]"),
-        printed(b"", 1, b"Traceback (most recent call last)"),
-        printed(b'{"error": "sbatch did not end within 30 s", "exit_status": 124}'),
-        printed(b'{"error": "sbatch printed no job id", "exit_status": 70}'),
-        printed(b'{"error": "Socket timed out on send/recv operation", "exit_status": 1}'),
-    ],
-)
-def test_after_an_unclear_answer_nothing_is_known(done: Completed) -> None:
-    client, _ = client_of(lambda _argv: done)
-    with pytest.raises(SiteUnavailable):
-        asyncio.run(client.cancel("vision1", 7))
-
-
-def test_what_sudo_says_no_to_is_refused() -> None:
-    client, _ = client_of(lambda _argv: printed(b"", 1, b"hint\nsudo: a password is required\n"))
-    with pytest.raises(SiteRefused, match="act for vision1"):
-        asyncio.run(client.cancel("vision1", 7))
-
-
-def test_an_answer_without_a_job_id_is_unclear() -> None:
-    @dataclass(frozen=True)
-    class Call:
-        argv: Sequence[str] = ("--comment=fed:7:1",)
-        args: Sequence[str] = ()
-        script: str = "#!/bin/sh\n"
-        work_dir: str = "/"
-        umask: int = 0o022
-        checkpoint_dir: str = ""
-
-        @property
-        def files(self) -> Mapping[str, object]:
-            return no_files()
-
-        @property
-        def environment(self) -> Mapping[str, str]:
-            return {}
-
-    client, _ = client_of(lambda _argv: printed(b"{}"))
-    with pytest.raises(SiteUnavailable, match="named no job"):
-        asyncio.run(client.submit("vision1", Call()))
-
-
 class Partitioned:
     """A client of some partitions, at a site where others hold nodes as well."""
 
@@ -463,34 +374,3 @@ def test_a_line_of_others_that_cannot_be_read_is_told_and_left_out() -> None:
 def test_a_sweep_shows_the_switch_above_each_switch() -> None:
     site = Partitioned(b"", "SwitchName=r1 Level=0 Nodes=n1\nSwitchName=s Level=1 Switches=r1\n")
     assert asyncio.run(site.client.sweep()).switches == {"r1": "s"}
-
-
-@pytest.mark.parametrize(
-    ("words", "exit_status", "code"),
-    [
-        ("--input=/s/Invalid qos specification: it does not exist", 66, ReasonCode.FILES),
-        ("--input=/s/Unable to contact slurm controller: denied", 66, ReasonCode.FILES),
-        ("sbatch: error: Invalid --nice value", 1, ReasonCode.SBATCH_REFUSED),
-        ("argv item 'x' is no long option", 64, ReasonCode.LAUNCH_REFUSED),
-    ],
-)
-def test_a_launch_that_the_helper_refuses_for_its_files_is_no_matter_of_sbatch(
-    words: str, exit_status: int, code: ReasonCode
-) -> None:
-    client, _ = client_of(
-        lambda _: printed(json.dumps({"error": words, "exit_status": exit_status}))
-    )
-    call = SbatchCall(argv=(), args=(), script="#!", environment={}, work_dir="/", umask=0)
-    with pytest.raises(SbatchRefused) as caught:
-        asyncio.run(client.submit("ada", call))
-    assert (caught.value.code, str(caught.value).removeprefix("sbatch: error: ")) == (
-        code,
-        words.removeprefix("sbatch: error: "),
-    )
-
-
-@pytest.mark.parametrize("wrong", [["only one"], "text", None])
-def test_an_inspection_that_does_not_answer_for_each_job_is_not_believed(wrong: object) -> None:
-    client, _ = client_of(lambda _: printed(json.dumps({"wrong": wrong})))
-    with pytest.raises(SiteUnavailable, match="helper answered"):
-        asyncio.run(client.inspect("ada", [({}, "/"), ({}, "/")]))

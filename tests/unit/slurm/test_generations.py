@@ -7,7 +7,7 @@ from typing import Final
 
 from click.testing import CliRunner
 
-from federator.agent.site_check import version
+from federator.agent.services.site_check import version
 from federator.cli.testbed import testbed as command
 from federator.slurm.generations import SUPPORTED_SLURM
 from federator.testbed.layout import REPOSITORY, SITES

@@ -12,8 +12,13 @@ from pathlib import Path
 import pytest
 
 from federator.model.reason import ReasonCode
-from federator.slurm.client import _UNREACHABLE
-from federator.slurm.refusals import FOR_GOOD, OF_THE_PLAN, in_one_line, kind_of_refusal
+from federator.slurm.refusals import (
+    FOR_GOOD,
+    OF_THE_PLAN,
+    cannot_be_asked,
+    in_one_line,
+    kind_of_refusal,
+)
 
 RECORDED = json.loads((Path(__file__).parent / "refusals.json").read_text())
 WORDS: dict[str, list[str]] = RECORDED["strerror"]
@@ -28,7 +33,7 @@ def test_every_word_of_the_tables_is_one_of_slurms() -> None:
 
 
 def test_no_word_of_the_tables_means_that_slurm_could_not_be_asked() -> None:
-    assert [words for words in FOR_GOOD | OF_THE_PLAN if _UNREACHABLE.search(words)] == []
+    assert [words for words in FOR_GOOD | OF_THE_PLAN if cannot_be_asked(words)] == []
 
 
 @pytest.mark.parametrize("said", PRINTED)

@@ -294,7 +294,7 @@ def test_a_site_that_grows_releases_what_now_fits() -> None:
     f.run_for(10.0)
     assert f.state(id_) is HELD
     for node in rack("c", 4):
-        f.slurm("baker").add_node(node)
+        f.slurm("baker").hardware.add(node)
     f.run_for(30.0)
     assert (f.state(id_), f.entry(id_).site) == (RUNNING, BAKER)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from federator.agent.accounts import FRESH_S, Accounts
+from federator.agent.services.accounts import FRESH_S, Accounts
 from federator.faults.clock import VirtualClock
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import inf
 from typing import Final
 
-from federator.agent.attempt import Act, AttemptEvent, AttemptState
+from federator.agent.attempt_table import Act, AttemptEvent, AttemptState
 from federator.agent.base import Launched, Missing
 from federator.agent.effects import AskAccounts, Failure, FindBoundJob, Release
 from federator.agent.journal import JournalMark, JournalStep
@@ -27,7 +27,7 @@ LOOK_EVERY_S: Final = 1.0
 _LOOKED_AT: Final = (AttemptState.LOOKING, AttemptState.LAST_LOOK, AttemptState.CONFIRMING)
 
 
-class Searching:
+class LostSbatchSearch:
     """The way from an intent to its outcome.
 
     Args:

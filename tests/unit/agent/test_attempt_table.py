@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from federator.agent.attempt import (
+from federator.agent.attempt_table import (
     ATTEMPT_TRANSITIONS,
     HAS_JOB,
     OUTCOMES,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from federator.agent.base import Probe
-from federator.agent.probe_jobs import LOOK_EVERY_S, PROBE_S
-from federator.agent.site_check import settings_found
+from federator.agent.services.probe_jobs import LOOK_EVERY_S, PROBE_S
+from federator.agent.services.site_check import settings_found
 from federator.model.site import NodeShare, NodeState, SiteJob, SiteJobState
 from federator.model.site_message import Report
 from federator.model.workload import AttemptId

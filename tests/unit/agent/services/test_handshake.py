@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from federator.agent.handshake import refuse_foreign_daemon, term_of
 from federator.agent.journal import Journal, OtherLog, Served
+from federator.agent.services.handshake import refuse_foreign_daemon, term_of
 from federator.errors import StaleState
 from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,

@@ -14,8 +14,8 @@ from contextlib import aclosing
 from typing import Final
 
 from federator.agent.base import Probe, SiteInspector
-from federator.agent.probe_jobs import Probes, probe_check, words_of
-from federator.agent.probe_jobs import found_of as _found
+from federator.agent.services.probe_jobs import Probes, probe_check, words_of
+from federator.agent.services.probe_jobs import found_of as _found
 from federator.agent.spool import Spool
 from federator.errors import FederatorError, SiteRefused, SiteUnavailable
 from federator.model.site import Node, NodeState

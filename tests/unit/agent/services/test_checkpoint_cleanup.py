@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from federator.agent.base import Removal, Tidying
-from federator.agent.checkpoint_cleanup import Tidier
+from federator.agent.services.checkpoint_cleanup import Tidier
 from federator.errors import SiteRefused
 from federator.model.workload import AttemptId, WorkloadId
 from federator.wire.agent_protocol import Tidied, TidyOrder

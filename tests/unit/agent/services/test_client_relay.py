@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from federator.agent.client_relay import CALL_S, Relay
+from federator.agent.services.client_relay import CALL_S, Relay
 from federator.errors import SiteUnavailable
 from federator.faults.clock import VirtualClock, run_virtual
 from federator.model.tagged import Message

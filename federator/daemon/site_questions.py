@@ -1,0 +1,91 @@
+"""Questions of users that a site's agent answers: each gets one answer, or why there is none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from federator.model.tagged import Message
+from federator.model.workload import SiteName
+from federator.wire.agent_protocol import SnapshotAsk, SnapshotTaken, VerifyAsk, VerifyDone
+from federator.wire.client_protocol import (
+    VERIFY_ANSWER_S,
+    ErrorKind,
+    ErrorReply,
+    SnapshotReply,
+    VerifyCall,
+    VerifyReply,
+)
+from federator.wire.replies import Reply
+
+SNAPSHOT_S: Final = 20.0  # a site that shows none for so long shows none
+
+
+class SiteQuestions:
+    """The questions that wait for one site's agent.
+
+    Args:
+        site: its name.
+        send: sends a message over the channel that is up.
+    """
+
+    def __init__(self, site: SiteName, send: Callable[[Message], None]) -> None:
+        self._site = site
+        self._send = send
+        self._waiting: dict[int, Callable[[Reply], None]] = {}
+        self._next_ask = 1
+        self.connected = False  # a channel is up
+
+    def ask_snapshot(self, answer: Callable[[Reply], None]) -> None:
+        """Have the site show what it bids on now."""
+        self._ask(answer, lambda id_: SnapshotAsk(ask_id=id_), "showed no snapshot", SNAPSHOT_S)
+
+    def ask_proof(self, call: VerifyCall, account: str, answer: Callable[[Reply], None]) -> None:
+        """Have the site prove that it is set up as it should be; see ``VerifyCall``."""
+        ask = partial(VerifyAsk, user=call.user, account=account, nodes=call.nodes)
+        self._ask(answer, lambda id_: ask(ask_id=id_), "was not verified", VERIFY_ANSWER_S)
+
+    def _ask(
+        self,
+        answer: Callable[[Reply], None],
+        question: Callable[[int], Message],
+        failing: str,
+        patience_s: float,
+    ) -> None:
+        if not self.connected:
+            answer(_unavailable(f"site {self._site} is not connected"))
+            return
+        ask_id = self._next_ask
+        self._next_ask += 1
+        self._waiting[ask_id] = answer
+        late = _unavailable(f"site {self._site} {failing} within {patience_s:.0f} s")
+        asyncio.get_running_loop().call_later(patience_s, self._answer, ask_id, late)
+        self._send(question(ask_id))
+
+    def take(self, message: SnapshotTaken | VerifyDone) -> None:
+        """Pass on what the agent answers."""
+        if isinstance(message, VerifyDone):
+            self._answer(message.ask_id, VerifyReply(findings=message.findings))
+        elif message.snapshot:
+            self._answer(message.ask_id, SnapshotReply(snapshot=message.snapshot))
+        else:
+            why = f"site {self._site} shows no snapshot: {message.detail[:300]}"
+            self._answer(message.ask_id, _unavailable(why))
+
+    def hung_up(self) -> None:
+        """The channel broke: nothing that waits is answered any more."""
+        self.connected = False
+        waiting, self._waiting = self._waiting, {}
+        for answer in waiting.values():
+            answer(_unavailable(f"the connection to site {self._site} broke"))
+
+    def _answer(self, ask_id: int, reply: Reply) -> None:
+        answer = self._waiting.pop(ask_id, None)
+        if answer is not None:
+            answer(reply)
+
+
+def _unavailable(message: str) -> ErrorReply:
+    return ErrorReply(message=message, kind=ErrorKind.UNAVAILABLE)

@@ -1,0 +1,1 @@
+"""The model that checks the promises: it sees what Slurm ran and what clients were answered."""

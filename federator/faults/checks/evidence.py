@@ -1,0 +1,102 @@
+"""The evidence of one history: the truth about each workload, and the promises found broken."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from federator.faults.user_code import CodeRun
+from federator.model.lifecycle import WorkloadState
+from federator.model.site import Node, SiteJobState
+from federator.model.workload import AttemptId, Job, WorkloadId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Array:
+    """A job array, as its record in the log says."""
+
+    id: WorkloadId
+    indices: tuple[int, ...]
+    max_running: int  # 0: no throttle
+
+    @property
+    def tasks(self) -> dict[WorkloadId, int]:
+        """Index by workload."""
+        return {WorkloadId(self.id + k): index for k, index in enumerate(self.indices)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """A number of nodes with GPUs, and of all nodes: of a site, or that a workload needs."""
+
+    with_gpus: int
+    nodes: int
+
+    @classmethod
+    def of(cls, nodes: Sequence[Node]) -> Size:
+        return cls(with_gpus=sum(node.gpus > 0 for node in nodes), nodes=len(nodes))
+
+    @classmethod
+    def needed(cls, jobs: Sequence[Job]) -> Size:
+        """Each job has nodes of its own."""
+        asked = [(job.nodes or 1, job.total_gpus > 0) for job in jobs]
+        return cls(with_gpus=sum(n for n, gpus in asked if gpus), nodes=sum(n for n, _ in asked))
+
+    def holds(self, other: Size) -> bool:
+        return self.with_gpus >= other.with_gpus and self.nodes >= other.nodes
+
+
+@dataclass(slots=True, eq=False)
+class Truth:
+    """The true history of one workload."""
+
+    runs: list[CodeRun] = field(default_factory=list)
+    acked: str = ""  # the key under which its client knows it
+    cancel_asked: bool = False
+    cancel_acked: bool = False
+    cancel_acked_at_s: float = inf
+    state: WorkloadState = WorkloadState.PENDING  # by the log
+    last_attempt: int = 0  # by the log
+    attempt_at_cancel: int = 0
+    ended_outside: bool = False  # somebody ended a job of its in Slurm, or a gate did
+    maimed: bool = False  # somebody ended a component of a het job of its in Slurm
+    needs: Size | None = None
+    refused_at: set[str] = field(default_factory=set)  # sites whose sbatch refused it for good
+    unrecorded: set[AttemptId] = field(default_factory=set)  # attempts Slurm knows no more
+    renamed: set[AttemptId] = field(default_factory=set)  # their jobs only their users may end
+
+    @property
+    def completed(self) -> bool:
+        """Its user code ended well, of its own accord."""
+        return any(
+            r.ended is SiteJobState.COMPLETED and not r.exit_code and not r.notified
+            for r in self.runs
+        )
+
+
+class Evidence:
+    """What is certain of one history, by Slurm, clients and the log.
+
+    Args:
+        tell: notes what happened, for the story.
+        clock: true time.
+    """
+
+    def __init__(self, tell: Callable[[str], None], clock: Callable[[], float]) -> None:
+        self.tell = tell
+        self.clock = clock
+        self.faults_stopped_at_s = inf  # from when on nothing fails any more
+        self.truths: dict[WorkloadId, Truth] = {}
+        self.arrays: dict[WorkloadId, Array] = {}  # by their tasks
+        self.counts: Counter[str] = Counter()
+        self.broken: list[str] = []
+
+    def truth(self, id_: WorkloadId) -> Truth:
+        return self.truths.setdefault(id_, Truth())
+
+    def break_(self, what: str) -> None:
+        """Note a broken promise."""
+        self.broken.append(what)
+        self.tell(f"BROKEN: {what}")

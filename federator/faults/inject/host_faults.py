@@ -1,0 +1,63 @@
+"""Faults of a site's login node: its agents, their journal, its clock and its spool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from federator.faults.inject.daemon_faults import JUMP_S
+from federator.faults.inject.scene import FaultScene, Inject
+from federator.faults.kinds import FaultKind
+
+
+def _agent_killed(scene: FaultScene) -> bool:
+    return scene.site().kill_agents()
+
+
+def _agent_paused(scene: FaultScene) -> bool:
+    agents = list(scene.site().agents)
+    for agent in agents:
+        agent.pause()
+        scene.undo_within(4.0, 40.0, agent.resume)
+    return bool(agents)
+
+
+def _journal_full(scene: FaultScene) -> None:
+    disk = scene.site().disk
+    disk.journal_full = True
+    scene.undo_within(5.0, 30.0, lambda: setattr(disk, "journal_full", False))
+
+
+def _clock_jumps(by_s: float, scene: FaultScene) -> bool:
+    scene.world.clocks[scene.site().name].ahead_s += by_s
+    return True
+
+
+def _spool_hangs(scene: FaultScene) -> None:
+    disk = scene.site().disk
+    disk.spool_hangs = True
+    scene.undo_within(3.0, 30.0, lambda: setattr(disk, "spool_hangs", False))
+
+
+def _spool_wiped(scene: FaultScene) -> bool:
+    spool = scene.site().spool
+    if spool is None:
+        return False
+    found = False
+    for name in ("leases", "tickets"):
+        for path in sorted((spool / name).glob("*")):
+            path.unlink(missing_ok=True)
+            found = True
+    return found
+
+
+HOST_FAULTS: Final[Mapping[FaultKind, Inject]] = {
+    FaultKind.AGENT_KILLED: _agent_killed,
+    FaultKind.AGENT_PAUSED: _agent_paused,
+    FaultKind.JOURNAL_FULL: _journal_full,
+    FaultKind.SITE_CLOCK_FORWARD: partial(_clock_jumps, JUMP_S),
+    FaultKind.SITE_CLOCK_BACK: partial(_clock_jumps, -JUMP_S),
+    FaultKind.SPOOL_HANGS: _spool_hangs,
+    FaultKind.SPOOL_WIPED: _spool_wiped,
+}

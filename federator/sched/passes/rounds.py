@@ -1,0 +1,233 @@
+"""Runs the scheduling passes: asks the sites in rounds, and settles each when its answers are in.
+
+What a pass decides is in ``cycle`` and ``auction``; here is what comes when, and what is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from federator.model.lifecycle import WorkloadState
+from federator.model.message import AnswerTested, SendTo, Wake
+from federator.model.plan import BidRequest
+from federator.model.reason import Refusal
+from federator.model.site_message import Ask, BidsMade
+from federator.model.workload import Job, SiteName, Workload, WorkloadId
+from federator.sched.passes.auction import Award, auction
+from federator.sched.passes.bid_validation import Validation
+from federator.sched.passes.cycle import Round, SchedulingPass, Trial, asked_of, for_site
+from federator.sched.passes.eviction import budget_gpus
+from federator.sched.passes.eviction_terms import EvictionTerms
+from federator.sched.passes.held import Holding
+from federator.sched.passes.pending_reconciliation import PendingReconciliation
+from federator.sched.passes.site_view import SiteView
+from federator.sched.passes.transaction import Transaction
+from federator.sched.queue.borrowing import borrowers_must_be_preemptible
+from federator.sched.queue.policy import Policy
+from federator.sched.state.ledger import Ledger, WorkloadRecord
+from federator.sched.state.rules import Rules
+
+
+class Rounds:
+    """The open pass and the trials of clients, each with the round that it waits for.
+
+    Volatile: none is open after a restart, and the first pass comes soon.
+
+    Args:
+        sites: as they last were, in the order that breaks ties.
+        policy: ranks the queue.
+        rules: see ``Rules``.
+        ledger: the queue.
+        holding: hears what sites say of users and of plans.
+        pending: attempts that may be at a site though their workload waits.
+    """
+
+    def __init__(
+        self,
+        sites: Mapping[SiteName, SiteView],
+        policy: Policy,
+        rules: Rules,
+        ledger: Ledger,
+        holding: Holding,
+        pending: PendingReconciliation,
+    ) -> None:
+        self._sites = sites
+        self._policy = policy
+        self._rules = rules
+        self._ledger = ledger
+        self._holding = holding
+        self._pending = pending
+        self._terms = EvictionTerms(ledger, rules) if rules.evicts else None
+        self._validation = Validation()
+        self._pass: SchedulingPass | None = None
+        self._trials: dict[int, Trial] = {}
+        self._next_pass_id = 1
+        self._due_s = 0.0
+
+    @property
+    def lends_to_preemptible_only(self) -> bool:
+        """Whether what may not be evicted starts only within its quota."""
+        return borrowers_must_be_preemptible(
+            self._ledger.tenancy, self._rules, by_quota=self._policy.by_quota
+        )
+
+    def is_ready(self, site: SiteName) -> bool:
+        return self._sites[site].ready
+
+    def is_due(self, turn: Transaction) -> None:
+        """Queue or room has changed: the next pass is due now."""
+        if self._due_s > turn.now_s or self._pass is not None:
+            self._due_s = min(self._due_s, turn.now_s)
+            turn.commands.append(Wake(at_s=turn.now_s))
+
+    def open_if_due(self, turn: Transaction, *, anyway: bool) -> None:
+        """Open a pass if one is due and none is open; ``anyway``: even if no site is ready."""
+        if turn.now_s >= self._due_s and self._pass is None and (anyway or self._ready_sites()):
+            self._open_pass(turn)
+
+    def drop(self, site: SiteName) -> None:
+        """A site is gone: nobody waits for it."""
+        for round_ in self._open_rounds():
+            round_.drop(site)
+
+    def _open_pass(self, turn: Transaction) -> None:
+        """1. Rank; 2. ask. The rest follows when the answers are in (``conclude``)."""
+        self._holding.try_again(turn)
+        self._due_s = turn.now_s + self._rules.pass_interval_s
+        turn.commands.append(Wake(at_s=self._due_s))
+        ranking = self._policy.rank(self._ledger, turn.now_s)
+        budget = budget_gpus(self._ledger, self._rules, turn.fleet_gpus, turn.now_s)
+        lent = self.lends_to_preemptible_only
+        if budget and self._terms is not None:
+            self._terms.renew(turn.now_s)
+        self._pass = SchedulingPass(
+            ranking, self._ledger, self._rules, budget, terms=self._terms, quota_only=lent
+        )
+        self._pending.lapse(turn.now_s, self.is_ready)
+        self._pass.unsure = self._pending
+        self._ask(turn, self._pass, again=())
+        self.conclude(turn)
+
+    def _ask(self, turn: Transaction, pass_: SchedulingPass, again: Sequence[WorkloadId]) -> None:
+        """One message to every site that is ready; or the pass is over."""
+        window = pass_.next_window(again, self._rules.window)
+        if not window:
+            self._pass = None
+            turn.commands.append(Wake(at_s=self._due_s))
+            return
+        pass_.round = round_ = self._new_round(turn, window)
+        entries = [self._ledger.entries[request.id] for request in window]
+        alike = not any(e.avoid_until_s or e.bad_nodes or e.saved_at for e in entries)
+        for name in self._ready_sites():
+            requests = (
+                window if alike else for_site(window, name, self._ledger, self._rules, turn.now_s)
+            )
+            if requests:
+                round_.waiting_for.add(name)
+                question = pass_.question(name, requests, turn.now_s)
+                turn.commands.append(SendTo(site=name, message=question))
+
+    def _new_round(self, turn: Transaction, requests: Sequence[BidRequest]) -> Round:
+        deadline_s = turn.now_s + self._rules.bid_timeout_s
+        by_id = {r.id: r for r in requests}
+        number = self._next_pass_id
+        round_ = Round(pass_id=number, requests=by_id, waiting_for=set(), deadline_s=deadline_s)
+        self._next_pass_id += 1
+        turn.commands.append(Wake(at_s=deadline_s))
+        return round_
+
+    def bids_came(self, turn: Transaction, site: SiteName, came: BidsMade) -> None:
+        """Take the answers of a site to the round that asked for them."""
+        for round_ in self._open_rounds():
+            if round_.pass_id == came.pass_id:
+                asked = partial(self._jobs_asked, turn, round_, site)
+                answers = self._validation.validated(came.answers, asked)
+                round_.take(site, answers)
+                self._holding.answered(turn, site, round_.requests, answers)
+
+    def _jobs_asked(
+        self, turn: Transaction, round_: Round, site: SiteName, id_: WorkloadId
+    ) -> Sequence[Job]:
+        """The jobs a site was asked for; nothing for a workload that it was not asked about."""
+        request = round_.requests.get(id_)
+        if request is None:
+            return ()
+        return asked_of(request, site, self._ledger.entries.get(id_), turn.now_s).jobs
+
+    def conclude(self, turn: Transaction) -> None:
+        """Settle every round whose answers are in: auction, awards, next round."""
+        for pass_id, trial in list(self._trials.items()):
+            if trial.round.over(turn.now_s):
+                del self._trials[pass_id]
+                self._answer_trial(turn, trial)
+        while (pass_ := self._pass) is not None and pass_.round.over(turn.now_s):
+            self._settle(turn, pass_)
+
+    def _settle(self, turn: Transaction, pass_: SchedulingPass) -> None:
+        round_ = pass_.round
+        order = [w for w in round_.requests if self._may_start(w)]  # some were cancelled meanwhile
+        outcome = auction(
+            order, round_.answers, list(self._sites), lambda o: self._award(turn, pass_, o)
+        )
+        for id_ in outcome.refused:
+            entry = self._ledger.entries[id_]
+            pass_.remember(entry, self._sites, turn.now_s)
+            self._wake_to_retry(turn, entry)
+            self._holding.hold_if_refused(turn, entry)
+        refused = [w for w in outcome.refused if self._may_start(w)]
+        in_vain = set(pass_.keep_room(refused, list(self._sites)))
+        pass_.learn([w for w in refused if w not in in_vain], self._ready_sites())
+        again = in_vain | set(outcome.again)
+        self._ask(turn, pass_, [w for w in order if w in again])
+
+    def _award(
+        self, turn: Transaction, pass_: SchedulingPass, offers: Sequence[Award]
+    ) -> Award | None:
+        """Record the best award that the tenant's limit admits; None when it admits none."""
+        entry = self._ledger.entries[offers[0].id]
+        pass_.remember(entry, self._sites, turn.now_s)
+        chosen = pass_.choose(offers, turn.now_s)
+        if isinstance(chosen, Refusal):
+            entry.refusals = {SiteName(""): chosen, **entry.refusals}
+            return None
+        award, event = chosen
+        pass_.awarded(award)
+        turn.record(event, entry)
+        return award
+
+    def _wake_to_retry(self, turn: Transaction, entry: WorkloadRecord) -> None:
+        """Site or node that failed the workload is tried again in a while, not at the next pass."""
+        if not entry.avoid_until_s and not entry.bad_nodes:
+            return
+        ends_s = (*entry.avoid_until_s.values(), *entry.bad_nodes.ends_s())
+        later = [t for t in ends_s if t > turn.now_s]
+        if later:
+            self._due_s = min(self._due_s, *later)
+
+    def try_out(self, turn: Transaction, client: int, workload: Workload) -> None:
+        """Ask all sites about a workload that is not queued, for ``--test-only``."""
+        request = BidRequest.of(workload, self._ledger.tenancy.level(workload))
+        round_ = self._new_round(turn, (request,))
+        round_.waiting_for.update(self._ready_sites())
+        for name in self._ready_sites():
+            question = Ask(pass_id=round_.pass_id, requests=(request,))
+            turn.commands.append(SendTo(site=name, message=question))
+        self._trials[round_.pass_id] = Trial(client=client, workload=workload, round=round_)
+        self.conclude(turn)
+
+    def _answer_trial(self, turn: Transaction, trial: Trial) -> None:
+        lent = self.lends_to_preemptible_only
+        answers, winner = trial.answers(self._ledger, self._sites, quota_only=lent)
+        turn.commands.append(AnswerTested(client=trial.client, answers=answers, winner=winner))
+
+    def _may_start(self, id_: WorkloadId) -> bool:
+        is_pending = self._ledger.entries[id_].state is WorkloadState.PENDING
+        return is_pending and id_ not in self._pending
+
+    def _ready_sites(self) -> list[SiteName]:
+        return [name for name, site in self._sites.items() if site.ready]
+
+    def _open_rounds(self) -> list[Round]:
+        passes = [self._pass.round] if self._pass is not None else []
+        return [*passes, *(trial.round for trial in self._trials.values())]

@@ -1,0 +1,98 @@
+"""User code in simulated jobs: it runs its time, or saves and leaves when it is notified."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from federator.faults.clock import VirtualClock, run_virtual
+from federator.faults.process import ManyProcesses
+from federator.faults.slurm import SimulatedJob
+from federator.faults.user_code import SAVED, CodeRun, Script, UserCode, Witness
+from federator.model.site import SiteJobState
+from tests.fakes.build import attempt, plan_on
+
+Finished = tuple[float, SiteJobState, int]
+
+
+class Runs:
+    """Sees user code begin and end (of a ``Witness``, what it is asked)."""
+
+    def __init__(self) -> None:
+        self.began_runs: list[CodeRun] = []
+        self.ended_runs: list[CodeRun] = []
+
+    def began(self, run: CodeRun) -> None:
+        self.began_runs.append(run)
+
+    def ended(self, run: CodeRun) -> None:
+        self.ended_runs.append(run)
+
+
+def play(script: Script, act: Callable[[UserCode, SimulatedJob], None]) -> tuple[Runs, Finished]:
+    """What one job does, and when it wants to end, in seconds from its start."""
+    clock, runs = VirtualClock(), Runs()
+    began_s = clock()
+    job = SimulatedJob(101, attempt(), "ada", plan_on("a1", "a2"))
+    finished: list[Finished] = []
+
+    def finish(_job: SimulatedJob, _restarts: int, state: SiteJobState, exit_code: int) -> None:
+        finished.append((round(clock() - began_s, 3), state, exit_code))
+
+    code = UserCode("alpine", clock, lambda _: script, cast(Witness, runs), finish)
+
+    async def live() -> None:
+        act(code, job)
+        await asyncio.sleep(100.0)
+
+    run_virtual(clock, live(), ManyProcesses)
+    return runs, finished[0]
+
+
+def begins(code: UserCode, job: SimulatedJob) -> None:
+    code.begin(job, attempt())
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "state"), [(0, SiteJobState.COMPLETED), (1, SiteJobState.FAILED)]
+)
+def test_it_runs_for_its_time_and_ends_as_its_exit_status_says(
+    exit_code: int, state: SiteJobState
+) -> None:
+    runs, finished = play(Script(duration_s=30.0, exit_code=exit_code), begins)
+    assert finished == (30.0, state, exit_code)
+    assert [run.gpus for run in runs.began_runs] == [16]
+
+
+def test_when_it_is_notified_it_saves_and_leaves() -> None:
+    def notified(code: UserCode, job: SimulatedJob) -> None:
+        begins(code, job)
+        code.notify(job)
+        code.notify(job)  # once more changes nothing
+
+    _, finished = play(Script(duration_s=30.0, saves_s=2.0), notified)
+    assert finished == (2.0, SiteJobState.FAILED, SAVED)
+
+
+def test_one_that_was_notified_before_its_start_knows_that_unless_its_id_came_again() -> None:
+    def early(code: UserCode, job: SimulatedJob) -> None:
+        code.notify(job)
+        begins(code, job)
+        code.begin_anew(job.job_id)
+        begins(code, job)
+
+    runs, _ = play(Script(), early)
+    assert [run.notified for run in runs.began_runs] == [True, False]
+
+
+def test_it_ends_with_its_job_and_once() -> None:
+    def ended(code: UserCode, job: SimulatedJob) -> None:
+        begins(code, job)
+        code.end(job, SiteJobState.NODE_FAIL, 1)
+        code.end(job, SiteJobState.CANCELLED, 0)
+
+    runs, _ = play(Script(), ended)
+    assert [(run.ended, run.exit_code) for run in runs.ended_runs] == [(SiteJobState.NODE_FAIL, 1)]
