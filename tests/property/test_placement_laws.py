@@ -15,7 +15,7 @@ from federator.model.site import Node, NodeShare
 from federator.model.workload import Job, WorkloadId
 from federator.sched.bid.fabric import Fabric
 from federator.sched.bid.fragmentation import rack_key
-from federator.sched.bid.free_capacity import FreeCapacity, FreeNode, NodeGroup
+from federator.sched.bid.free_capacity import FreeCapacity, FreeNode, NodesOfKind
 from federator.sched.bid.node_selection import share_per_node
 from federator.sched.bid.placement import Placed, place_job
 from federator.sched.bid.score import locality_cost
@@ -427,7 +427,7 @@ def test_a_rack_never_remembers_what_has_changed(
     site: tuple[Node, ...], history: list[tuple[str, int, int, int]]
 ) -> None:
     room = FreeCapacity(site)
-    groups = [NodeGroup(room.nodes), NodeGroup(room.nodes[::2])]
+    groups = [NodesOfKind(room.nodes), NodesOfKind(room.nodes[::2])]
     for name, x, gpus, cpus in history:
         f = room.nodes[x % len(room.nodes)]
         share = NodeShare(gpus=gpus, cpus=cpus, mem_mib=100 * cpus)

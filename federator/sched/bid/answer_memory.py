@@ -27,7 +27,7 @@ ANSWERS_KEPT: Final = 65_536
 Question = tuple[int, int, float]
 """State, number of the jobs, time limit."""
 
-Told = tuple[bool, bool]
+Extras = tuple[bool, bool]
 """Whether a refusal says when the workload could start, and what would start instead."""
 
 
@@ -54,7 +54,7 @@ class KnownBid:
 class KnownRefusal:
     """That a workload which may evict nobody finds no room, as it was said."""
 
-    said: dict[Told, tuple[Refusal, float | None]] = field(default_factory=dict)
+    said: dict[Extras, tuple[Refusal, float | None]] = field(default_factory=dict)
     """With the only time at which it holds, where it speaks of times."""
 
 
@@ -102,13 +102,13 @@ class AnswerMemory:
         return known
 
     def add_refusal(
-        self, question: Question, told: Told, refusal: Refusal, only_at_s: float | None
+        self, question: Question, extras: Extras, refusal: Refusal, only_at_s: float | None
     ) -> None:
         known = self._known.get(question)
         if not isinstance(known, KnownRefusal):
             known = KnownRefusal()
             self._add(question, known)
-        known.said[told] = (refusal, only_at_s)
+        known.said[extras] = (refusal, only_at_s)
 
     def _add(self, question: Question, known: KnownBid | KnownRefusal) -> None:
         if len(self._known) >= ANSWERS_KEPT:

@@ -18,10 +18,10 @@ from federator.sched.bid.alternatives import alternatives
 from federator.sched.bid.answer_memory import (
     SITE,
     AnswerMemory,
+    Extras,
     KnownBid,
     KnownRefusal,
     Question,
-    Told,
 )
 from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.negative_cache import NOBODY, NegativeCache, Rights, as_for
@@ -154,19 +154,19 @@ class Bidding:
         self._state = known.state
         return SiteAnswer(id=asked.id, bid=known.bid, held_back=held_back)
 
-    def _told(self) -> Told:
+    def _extras(self) -> Extras:
         """The part of what can be said with a refusal that this message has not said too often."""
         return self._starts_computed < STARTS_COMPUTED, self._explained < EXPLAINED
 
     def _said_again(self, known: KnownRefusal) -> Refusal | None:
-        told = self._told()
-        refusal, only_at_s = known.said.get(told, (None, None))
+        extras = self._extras()
+        refusal, only_at_s = known.said.get(extras, (None, None))
         if refusal is None or only_at_s not in (None, self._now_s):
             return None
         if self._reserving and refusal.starts_in_s is not None:
             return None  # room is kept for it, which has to be worked out
-        self._starts_computed += told[0]
-        self._explained += told[1]
+        self._starts_computed += extras[0]
+        self._explained += extras[1]
         return refusal
 
     def _take_remembered(self) -> None:
@@ -197,12 +197,12 @@ class Bidding:
             refusal = self._reserved()
             self._fenced_off.add(asked.jobs, rights, refusal)
         else:
-            told, before = self._told(), self._reservation
+            extras, before = self._extras(), self._reservation
             refusal = self._no_room(asked, unfenced, late=late)
             self._add_failure(asked.jobs, number, rights, refusal)
             if question is not None and not asked.preempt_gpus and self._reservation is before:
                 only_at_s = self._now_s if _speaks_of_times(refusal) else None
-                self._memory.add_refusal(question, told, refusal, only_at_s)
+                self._memory.add_refusal(question, extras, refusal, only_at_s)
         return SiteAnswer(id=asked.id, refusal=refusal)
 
     def _bid(
