@@ -17,9 +17,11 @@ from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadEvent, Workload
 from federator.model.message import Command, Record
 from federator.model.site import NodeShare, SiteJobState
 from federator.model.tenant import Allowance, Tenant
-from federator.model.workload import TenantName, WorkloadId
+from federator.model.workload import SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
 from federator.sched.passes.continuation import FRUITLESS_ATTEMPTS
+from federator.sched.passes.eviction import victim_terms
+from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.queue.quota_status import quota_statuses
 from federator.sched.state.ledger import Ledger
 from federator.sched.state.rules import Rules
@@ -71,14 +73,21 @@ def acts(names: tuple[str, ...]) -> st.SearchStrategy[list[Act]]:
     return st.lists(act, max_size=25)
 
 
-def fresh(evicting: bool) -> Loopback:
+OWNER = Tenant(name=TenantName("vision"), priority=2, quota=Allowance(gpus=20))
+FAMILY = (
+    Tenant(name=TenantName("lab"), quota=Allowance(gpus=28)),
+    replace(OWNER, parent=TenantName("lab")),
+    Tenant(name=TenantName("guest"), priority=4, parent=TenantName("lab")),
+)
+
+
+def fresh(evicting: bool, tenants: tuple[Tenant, ...] = (OWNER,)) -> Loopback:
     """Three small sites; ``evicting``: what is within quota displaces what is not."""
     sites = {"alpine": rack("a", 3), "baker": rack("b", 2) + rack("c", 1), "crest": rack("d", 2)}
     rules = Rules(launch_lease_s=20.0, pass_interval_s=60.0, grace_s=10.0)
     if evicting:
         rules = replace(rules, preempt_gpus=40, preempt_window_s=60.0, cooldown_s=30.0)
-    owner = Tenant(name=TenantName("vision"), priority=2, quota=Allowance(gpus=20))
-    f = Loopback(sites, rules, 25.0, Mast(), (owner,)) if evicting else Loopback(sites, rules, 25.0)
+    f = Loopback(sites, rules, 25.0, Mast(), tenants) if evicting else Loopback(sites, rules, 25.0)
     f.enforces_limits = True
     return f
 
@@ -343,6 +352,50 @@ def test_whoever_is_evicted_ran_at_a_lower_priority_and_made_room_for_one_alone(
             assert attempt not in promised
             promised.add(attempt)
         ledger.apply(record)
+
+
+class RenewedTerms:
+    """The terms of evictions as they are kept, beside what is worked out from the ledger."""
+
+    def __init__(self, f: Loopback, rules: Rules) -> None:
+        self._f, self._rules = f, rules
+        self._ledger = f.federation.ledger
+        self._terms = EvictionTerms(self._ledger, rules)
+
+    def check(self) -> int:
+        """Renew them and compare; the number of workloads that may be evicted."""
+        ledger, now_s = self._f.federation.ledger, self._f.clock.now_s
+        if ledger is not self._ledger:  # the daemon was started anew
+            self._ledger, self._terms = ledger, EvictionTerms(ledger, self._rules)
+        known = {site: self._terms.at(SiteName(site)) for site in SITES}
+        before = {site: dict(terms) for site, terms in known.items()}
+        self._terms.renew(now_s)
+        found = victim_terms(ledger, self._rules, now_s)
+        assert self._terms.by_id == found
+        for site in SITES:
+            there = {id_: terms for id_, terms in found.items() if ledger.entries[id_].site == site}
+            assert self._terms.at(SiteName(site)) == there
+            assert known[site] == before[site]  # a question may be on its way with them
+            assert before[site] != there or self._terms.at(SiteName(site)) is known[site]
+        return len(found)
+
+
+@HISTORIES
+@given(acts(CALM + FAULTS), st.booleans(), st.integers(1, 4), st.sampled_from([0.0, 3.0]))
+def test_terms_that_are_renewed_are_those_that_the_ledger_implies(
+    history: list[Act], together: bool, every: int, min_run_s: float
+) -> None:
+    f = fresh(True, FAMILY if together else (OWNER,))
+    terms, most = RenewedTerms(f, replace(f.federation.rules, min_run_s=min_run_s)), 0
+    for k, (name, x, y) in enumerate(history):
+        ACTS[name](f, x, y)
+        if k % every == 0:
+            most = max(most, terms.check())
+    stop_faults(f)
+    for _ in range(6):
+        f.run_for(5.0)
+        most = max(most, terms.check())
+    event(f"at most {min(most, 3)} that may be evicted")
 
 
 @HISTORIES

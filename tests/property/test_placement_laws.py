@@ -14,7 +14,8 @@ from federator.model.plan import BidRequest, JobPlan
 from federator.model.site import Node, NodeShare
 from federator.model.workload import Job, WorkloadId
 from federator.sched.bid.fabric import Fabric
-from federator.sched.bid.free_capacity import FreeCapacity, FreeNode
+from federator.sched.bid.fragmentation import rack_key
+from federator.sched.bid.free_capacity import FreeCapacity, FreeNode, NodesOfKind
 from federator.sched.bid.node_selection import share_per_node
 from federator.sched.bid.placement import Placed, place_job
 from federator.sched.bid.score import locality_cost
@@ -391,3 +392,57 @@ def test_the_locality_cost_is_the_sum_over_pairs_of_gpus(where: list[tuple[str, 
         if node_1 != node_2:
             cost += 1.0 if rack_1 == rack_2 else 10.0
     assert locality_cost(chosen, shares, Fabric()) == cost
+
+
+# ---- what racks remember ----
+
+changes = st.lists(
+    st.tuples(
+        st.sampled_from(["take", "give back", "renew", "ask"]),
+        st.integers(0, 7),
+        st.integers(0, 4),
+        st.integers(0, 8),
+    ),
+    min_size=4,
+    max_size=20,
+)
+
+
+def tightest_of(group: Sequence[FreeNode], least: tuple[int, int, int]) -> FreeNode | None:
+    """A node with the fewest free GPUs; of several, one in the tightest rack."""
+    gpus, cpus, mem_mib = least
+    fitting = [f for f in group if f.gpus >= gpus and f.cpus >= cpus and f.mem_mib >= mem_mib]
+    if not fitting:
+        return None
+    fewest_gpus = min(f.gpus for f in fitting)
+    if gpus > 0:
+        racks = [r for r in by_rack(fitting) if any(f.gpus == fewest_gpus for f in r)]
+        fitting = min(racks, key=lambda r: (sum(f.gpus for f in r), len(r), r[0].node.name))
+    return min(fitting, key=lambda f: (f.gpus, f.node.gpus, f.cpus, f.node.name))
+
+
+@given(nodes(), changes)
+@settings(max_examples=300, deadline=None)
+def test_a_rack_never_remembers_what_has_changed(
+    site: tuple[Node, ...], history: list[tuple[str, int, int, int]]
+) -> None:
+    room = FreeCapacity(site)
+    groups = [NodesOfKind(room.nodes), NodesOfKind(room.nodes[::2])]
+    for name, x, gpus, cpus in history:
+        f = room.nodes[x % len(room.nodes)]
+        share = NodeShare(gpus=gpus, cpus=cpus, mem_mib=100 * cpus)
+        match name:
+            case "take":
+                f.take(share)
+            case "give back":
+                f.give_back(share)
+            case "renew":
+                f.renew(replace(f.node, gpus_alloc=min(gpus, f.node.gpus), cpus_alloc=cpus))
+        for least in ((1, 1, 0), (gpus, cpus, 500), (-99, 1, -9999)):
+            for group in groups:
+                assert group.tightest(least) is tightest_of(group, least)
+        for rack in {id(f.rack): f.rack for f in room.nodes}.values():
+            with_gpus = [f for f in room.nodes if f.rack is rack and f.node.gpus]
+            usable, key = rack.usable()
+            assert usable == {id(f): f.usable_gpus for f in with_gpus}
+            assert key == rack_key([f.usable_gpus for f in with_gpus])

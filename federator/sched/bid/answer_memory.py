@@ -27,7 +27,7 @@ ANSWERS_KEPT: Final = 65_536
 Question = tuple[int, int, float]
 """State, number of the jobs, time limit."""
 
-Told = tuple[bool, bool]
+Extras = tuple[bool, bool]
 """Whether a refusal says when the workload could start, and what would start instead."""
 
 
@@ -54,7 +54,7 @@ class KnownBid:
 class KnownRefusal:
     """That a workload which may evict nobody finds no room, as it was said."""
 
-    said: dict[Told, tuple[Refusal, float | None]] = field(default_factory=dict)
+    said: dict[Extras, tuple[Refusal, float | None]] = field(default_factory=dict)
     """With the only time at which it holds, where it speaks of times."""
 
 
@@ -78,8 +78,6 @@ class AnswerMemory:
         known = self._by_object.get(id(jobs))
         if known is not None:  # it is kept, so that nothing else has its id
             return known[1]
-        if len(self._by_object) >= SHAPES_KEPT:
-            self.forget_shapes()
         key = (jobs, tuple([job.name for job in jobs]))
         number = self._numbers.setdefault(key, len(self._numbers))
         self._by_object[id(jobs)] = (jobs, number)
@@ -104,13 +102,13 @@ class AnswerMemory:
         return known
 
     def add_refusal(
-        self, question: Question, told: Told, refusal: Refusal, only_at_s: float | None
+        self, question: Question, extras: Extras, refusal: Refusal, only_at_s: float | None
     ) -> None:
         known = self._known.get(question)
         if not isinstance(known, KnownRefusal):
             known = KnownRefusal()
             self._add(question, known)
-        known.said[told] = (refusal, only_at_s)
+        known.said[extras] = (refusal, only_at_s)
 
     def _add(self, question: Question, known: KnownBid | KnownRefusal) -> None:
         if len(self._known) >= ANSWERS_KEPT:
@@ -125,9 +123,12 @@ class AnswerMemory:
         """The site is built differently."""
         self._never.clear()
 
-    def forget_shapes(self) -> None:
-        """There are too many of them."""
-        self._numbers.clear()
-        self._by_object.clear()
-        self._never.clear()
-        self._known.clear()
+    def bound(self) -> None:
+        """Keep to the most that is kept; between messages, as a message goes by the numbers."""
+        if len(self._by_object) >= SHAPES_KEPT:
+            self._by_object.clear()
+        if len(self._numbers) >= SHAPES_KEPT:
+            self._numbers.clear()
+            self._by_object.clear()
+            self._never.clear()
+            self._known.clear()

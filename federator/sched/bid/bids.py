@@ -18,10 +18,10 @@ from federator.sched.bid.alternatives import alternatives
 from federator.sched.bid.answer_memory import (
     SITE,
     AnswerMemory,
+    Extras,
     KnownBid,
     KnownRefusal,
     Question,
-    Told,
 )
 from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.negative_cache import NOBODY, NegativeCache, Rights, as_for
@@ -72,6 +72,9 @@ class Bidding:
         self._reserving = reserving
         self._reservation: Reservation | None = None
         self._failed: NegativeCache[Refusal] = NegativeCache()
+        self._failures = 0  # that were added to it
+        self._refused: dict[tuple[int, Rights], tuple[int, Refusal | None]] = {}
+        # By number of the jobs: of how many failures, and what follows from them.
         self._fenced_off: NegativeCache[Refusal] = NegativeCache()
         self._state: int | None = SITE  # None: one that never comes again
         self._made: list[Bid] = []  # taken from the room
@@ -92,6 +95,10 @@ class Bidding:
         never = memory.never(number, asked.jobs)
         if never is not None:
             return SiteAnswer(id=asked.id, refusal=never)
+        rights = Rights(asked.priority, asked.preempt_gpus) if asked.preempt_gpus else NOBODY
+        failed = self._failed_before(asked.jobs, number, rights) if self._failures else None
+        if failed is not None:
+            return SiteAnswer(id=asked.id, refusal=failed)
         late = (
             self._reservation is not None
             and self._reservation.id != asked.id
@@ -106,9 +113,30 @@ class Bidding:
             if known is not None and not asked.preempt_gpus:
                 said = self._said_again(known)
                 if said is not None:
+                    self._add_failure(asked.jobs, number, rights, said)
                     return SiteAnswer(id=asked.id, refusal=said)
         self._take_remembered()
-        return self._work_out(asked, question, late=late)
+        return self._work_out(asked, number, rights, question, late=late)
+
+    def _failed_before(self, jobs: tuple[Job, ...], number: int, rights: Rights) -> Refusal | None:
+        """The refusal that follows from one given before in this message.
+
+        It comes before all that is remembered: an answer depends on the message and the site, not
+        on what was asked when.
+        """
+        as_of, refusal = self._refused.get((number, rights), (0, None))
+        if refusal is None and as_of < self._failures:
+            known = self._failed.find(jobs, rights)
+            refusal = None if known is None else as_for(jobs, known.jobs, known.answer)
+            self._refused[number, rights] = (self._failures, refusal)
+        return refusal
+
+    def _add_failure(
+        self, jobs: tuple[Job, ...], number: int, rights: Rights, refusal: Refusal
+    ) -> None:
+        self._failed.add(jobs, rights, refusal)
+        self._failures += 1
+        self._refused[number, rights] = (self._failures, refusal)
 
     def _bid_again(self, asked: BidRequest, known: KnownBid) -> SiteAnswer:
         held_back = False
@@ -126,17 +154,19 @@ class Bidding:
         self._state = known.state
         return SiteAnswer(id=asked.id, bid=known.bid, held_back=held_back)
 
-    def _told(self) -> Told:
+    def _extras(self) -> Extras:
         """The part of what can be said with a refusal that this message has not said too often."""
         return self._starts_computed < STARTS_COMPUTED, self._explained < EXPLAINED
 
     def _said_again(self, known: KnownRefusal) -> Refusal | None:
-        told = self._told()
-        refusal, only_at_s = known.said.get(told, (None, None))
+        extras = self._extras()
+        refusal, only_at_s = known.said.get(extras, (None, None))
         if refusal is None or only_at_s not in (None, self._now_s):
             return None
-        self._starts_computed += told[0]
-        self._explained += told[1]
+        if self._reserving and refusal.starts_in_s is not None:
+            return None  # room is kept for it, which has to be worked out
+        self._starts_computed += extras[0]
+        self._explained += extras[1]
         return refusal
 
     def _take_remembered(self) -> None:
@@ -146,12 +176,16 @@ class Bidding:
         self._made += self._remembered
         self._remembered = []
 
-    def _work_out(self, asked: BidRequest, question: Question | None, *, late: bool) -> SiteAnswer:
+    def _work_out(
+        self,
+        asked: BidRequest,
+        number: int,
+        rights: Rights,
+        question: Question | None,
+        *,
+        late: bool,
+    ) -> SiteAnswer:
         """The answer to a question that was not asked in this state before."""
-        rights = Rights(asked.priority, asked.preempt_gpus) if asked.preempt_gpus else NOBODY
-        known = self._failed.find(asked.jobs, rights)
-        if known is not None:
-            return SiteAnswer(id=asked.id, refusal=as_for(asked.jobs, known.jobs, known.answer))
         fenced_off = self._fenced_off.find(asked.jobs, rights) if late else None
         if fenced_off is not None and fenced_off.jobs == asked.jobs:
             return SiteAnswer(id=asked.id, refusal=fenced_off.answer)
@@ -163,12 +197,12 @@ class Bidding:
             refusal = self._reserved()
             self._fenced_off.add(asked.jobs, rights, refusal)
         else:
-            told, before = self._told(), self._reservation
+            extras, before = self._extras(), self._reservation
             refusal = self._no_room(asked, unfenced, late=late)
-            self._failed.add(asked.jobs, rights, refusal)
+            self._add_failure(asked.jobs, number, rights, refusal)
             if question is not None and not asked.preempt_gpus and self._reservation is before:
                 only_at_s = self._now_s if _speaks_of_times(refusal) else None
-                self._memory.add_refusal(question, told, refusal, only_at_s)
+                self._memory.add_refusal(question, extras, refusal, only_at_s)
         return SiteAnswer(id=asked.id, refusal=refusal)
 
     def _bid(

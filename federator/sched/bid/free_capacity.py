@@ -21,7 +21,7 @@ SINGLE_NODE: Final = "fed_single_node"
 NVLINK: Final = "nvlink"  # a node's feature, where the federation's table does not say it
 
 
-class Rack:
+class RackRoom:
     """The nodes under one leaf switch, and what is known of them until one of them changes.
 
     Attributes:
@@ -64,7 +64,7 @@ class FreeNode:
     cpus: int
     mem_mib: int
     gres: dict[str, int]  # beside GPUs, by name; empty where the node has none
-    rack: Rack = field(default_factory=Rack, compare=False, repr=False)
+    rack: RackRoom = field(default_factory=RackRoom, compare=False, repr=False)
 
     @classmethod
     def of(cls, node: Node) -> FreeNode:
@@ -178,7 +178,7 @@ class Kind(NamedTuple):
         )
 
 
-class NodeGroup(list[FreeNode]):
+class NodesOfKind(list[FreeNode]):
     """Nodes of one kind; remembers of each rack which of them is the tightest fit."""
 
     __slots__ = ("_parts",)
@@ -283,7 +283,7 @@ class FreeCapacity:
         self.fabric = Fabric() if fabric is None else fabric
         self.mix = RequestMix() if mix is None else mix
         self._by_partition: dict[str, list[FreeNode]] = {}
-        racks: dict[str, Rack] = {}
+        racks: dict[str, RackRoom] = {}
         for f in self.nodes:
             f.rack = racks.setdefault(f.node.switch, f.rack)
             if f.node.gpus:
@@ -364,7 +364,7 @@ class FreeCapacity:
         if not found:
             return ReasonCode.NODE_FAILED
         alike = _by_type(found) if kind.with_gpus else _without_gpus(found)
-        return Suitable(NodeGroup(found), tuple(map(NodeGroup, alike)))
+        return Suitable(NodesOfKind(found), tuple(map(NodesOfKind, alike)))
 
     def _capable(self, kind: Kind) -> list[FreeNode] | ReasonCode:
         """Those whose hardware and features are right."""

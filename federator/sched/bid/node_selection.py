@@ -14,7 +14,7 @@ from federator.model.reason import Reason, ReasonCode
 from federator.model.site import NodeShare
 from federator.model.workload import MAX_AMOUNT, Job
 from federator.sched.bid.fabric import Fabric
-from federator.sched.bid.free_capacity import SINGLE_NODE, FreeNode, NodeGroup, tightness
+from federator.sched.bid.free_capacity import SINGLE_NODE, FreeNode, NodesOfKind, tightness
 from federator.sched.bid.racks import Racks, cheapest, levels
 
 _free_gpus: Final = attrgetter("gpus")
@@ -91,8 +91,8 @@ def _tightest(job: Job, suitable: list[FreeNode]) -> FreeNode | None:
     """The one node that a job takes; a group remembers it for those that need numbers alone."""
     need = least_share(job)
     if job.exclusive or job.gres:
-        suitable = NodeGroup(nodes_fitting(job, need, suitable))
-    group = suitable if isinstance(suitable, NodeGroup) else NodeGroup(suitable)
+        suitable = NodesOfKind(nodes_fitting(job, need, suitable))
+    group = suitable if isinstance(suitable, NodesOfKind) else NodesOfKind(suitable)
     return group.tightest(bounds(need))
 
 

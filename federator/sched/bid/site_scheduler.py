@@ -267,6 +267,7 @@ class SiteScheduler:
             reserving: without ``reserve``, whether room is kept for the first of the requests that
                 finds none.
         """
+        self._memory.bound()
         premises = Premises(
             room=self._room,
             partitions=self.partitions,

@@ -1,0 +1,109 @@
+"""What a site remembers: no answer depends on what was asked before, and it is not too much."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from federator.model.plan import BidRequest
+from federator.model.reason import ReasonCode
+from federator.model.site import Node, NodeShare, RunningJob
+from federator.model.site_message import SiteAnswer
+from federator.model.workload import Job, WorkloadId
+from federator.sched.bid import answer_memory
+from federator.sched.bid.answer_memory import AnswerMemory
+from federator.sched.bid.bids import STARTS_COMPUTED
+from federator.sched.bid.site_scheduler import SiteScheduler
+from tests.fakes.build import bid_request, gang, rack
+
+NOW_S = 1_000.0
+
+
+def full_site(ends_by_s: float = NOW_S + 100.0) -> SiteScheduler:
+    """Two nodes whose GPUs are all in use until then."""
+    scheduler = SiteScheduler(("gpu",))
+    scheduler.update(nodes_in_use(), (), running=running(ends_by_s))
+    return scheduler
+
+
+def nodes_in_use() -> tuple[Node, ...]:
+    return tuple(replace(node, gpus_alloc=8, cpus_alloc=8) for node in rack("a", 2))
+
+
+def running(ends_by_s: float) -> list[RunningJob]:
+    held = {"a1": NodeShare(gpus=8, cpus=8), "a2": NodeShare(gpus=8, cpus=8)}
+    job = RunningJob(id=1, tenant="t", priority=7, preemptible=True, started_at_s=0.0, nodes=held)
+    return [replace(job, ends_by_s=ends_by_s)]
+
+
+def asked(number: int, job: Job, time_limit_s: float = 50.0) -> BidRequest:
+    return bid_request(id=WorkloadId(number), jobs=(job,), time_limit_s=time_limit_s)
+
+
+def starts_in_s(answer: SiteAnswer) -> float | None:
+    assert answer.refusal is not None
+    return answer.refusal.starts_in_s
+
+
+def test_requests_alike_use_up_one_of_the_starts_that_a_message_computes() -> None:
+    site = full_site()
+    alike = [asked(k, gang(1, 8)) for k in range(STARTS_COMPUTED + 1)]
+    other = asked(90, gang(1, 4))
+    for _ in range(2):
+        answers = site.bid([*alike, other], NOW_S)
+        assert [starts_in_s(a) for a in answers] == [100.0] * (STARTS_COMPUTED + 2)
+
+
+def test_a_remembered_refusal_answers_for_larger_requests_too() -> None:
+    site = full_site()
+    small, large = asked(1, gang(1, 4)), asked(2, gang(2, 4))
+    first = site.bid([small, large], NOW_S)
+    assert site.bid([small, large], NOW_S) == first
+    assert starts_in_s(first[1]) is None  # as the negative cache says it
+
+
+def test_room_is_kept_for_a_workload_that_was_refused_before_without_any() -> None:
+    site = full_site()
+    blocked = asked(1, gang(2, 8, cpus_per_node=60))
+    longer = asked(2, gang(1, 0, cpus_per_node=50), time_limit_s=500.0)
+    site.bid([blocked], NOW_S)
+    _, answer = site.bid([blocked, longer], NOW_S, reserving=True)
+    assert answer.refusal is not None
+    assert [r.code for r in answer.refusal.reasons] == [ReasonCode.RESERVED]
+
+
+def test_a_start_is_told_anew_when_a_time_limit_was_changed() -> None:
+    site = full_site()
+    assert starts_in_s(site.bid([asked(1, gang(1))], NOW_S)[0]) == 100.0
+    site.update(nodes_in_use(), (), running=running(NOW_S + 30.0))
+    assert starts_in_s(site.bid([asked(1, gang(1))], NOW_S)[0]) == 30.0
+
+
+def test_a_start_that_was_told_is_told_from_now_on() -> None:
+    site = full_site()
+    site.bid([asked(1, gang(1))], NOW_S)
+    assert starts_in_s(site.bid([asked(1, gang(1))], NOW_S + 40.0)[0]) == 60.0
+
+
+def test_many_objects_of_one_shape_are_one_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent decodes every request anew."""
+    monkeypatch.setattr(answer_memory, "SHAPES_KEPT", 4)
+    tried: list[tuple[Job, ...]] = []
+    memory = AnswerMemory(tried.append)
+    for _ in range(20):
+        memory.bound()
+        jobs = (gang(1),)
+        memory.never(memory.number_of(jobs), jobs)
+    assert len(tried) == 1
+
+
+def test_no_more_shapes_are_kept_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_memory, "SHAPES_KEPT", 4)
+    tried: list[tuple[Job, ...]] = []
+    memory = AnswerMemory(tried.append)
+    for nodes in (*range(1, 9), 1):
+        memory.bound()
+        jobs = (gang(nodes),)
+        memory.never(memory.number_of(jobs), jobs)
+    assert len(tried) == 9
