@@ -41,7 +41,7 @@ class Kept:
     def runs(self, number: int, tenant: str, gpus: int, site: str = ALPINE, **more: bool) -> None:
         self.now_s += 1.0
         id_ = WorkloadId(FIRST_WORKLOAD_ID + number)
-        wanted = draft(gang(1, gpus), name=f"w{number}", tenant=tenant, continues=False)
+        wanted = draft(gang(1, gpus), name=f"w{number}", tenant=tenant)
         wanted = replace(wanted, **more)  # type: ignore[arg-type]  # fields of a draft
         self.ledger.apply(Submitted(at_s=self.now_s, draft=wanted, first_id=id_, key=f"k{number}"))
         self.starts(number, gpus, site)
@@ -108,6 +108,14 @@ def test_what_is_learned_of_one_run_concerns_its_family_everywhere() -> None:
     kept.priorities()
     (terms,) = kept.terms.at(ALPINE).values()
     assert terms.save_s == 390.0
+
+
+def test_who_comes_near_its_time_limit_has_no_terms_though_nothing_has_changed() -> None:
+    kept = Kept()
+    kept.runs(1, "vision", 8, continues=True)
+    assert kept.priorities() == {1: 3}
+    kept.now_s += 3590.0
+    assert kept.priorities() == {}
 
 
 def test_who_is_forgotten_has_no_terms() -> None:
