@@ -87,13 +87,14 @@ def test_the_offer_that_is_chosen_is_the_best_of_all_that_may_be_taken(
         name=TenantName("vision"), priority=3, quota=Allowance(gpus=8), limit=Allowance(gpus=16)
     )
     ledger = Ledger(Tenancy((vision,)))
-    for k, job in enumerate((gang(1, held or 1), gang(1, 2))):
+    for k, job in enumerate((gang(1, held or 1), gang(1, 2))):  # the second is asked for
         id_ = WorkloadId(FIRST_WORKLOAD_ID + k)
         wanted = draft(job, no_preempt=firm and k == 1)
         ledger.apply(Submitted(at_s=0.0, draft=wanted, first_id=id_, key=f"k{k}"))
     if held:
         plan = plan_on("a1", gpus=held)
-        ledger.apply(Awarded(at_s=1.0, attempt=attempt(0), site="alpine", jobs=plan))
+        first = Awarded(at_s=1.0, attempt=attempt(0), site="alpine", jobs=plan, within_quota=True)
+        ledger.apply(first)
     asked = WorkloadId(FIRST_WORKLOAD_ID + 1)
     ledger.entries[asked].ran_at = SiteName(ran_at)
     regions = {SiteName(site): "west" if site in SITES[:2] else "east" for site in SITES}

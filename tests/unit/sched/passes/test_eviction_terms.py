@@ -18,7 +18,7 @@ from federator.sched.state.rules import Rules
 from federator.sched.state.save_times import family_of
 from tests.fakes.build import attempt, draft, gang, plan_on
 
-RULES = Rules(preempt_gpus=8, cooldown_s=600.0, min_run_s=30.0)
+RULES = Rules(preempt_gpus=8, cooldown_s=600.0)
 ALPINE, BAKER = SiteName("alpine"), SiteName("baker")
 
 
