@@ -129,7 +129,7 @@ class SubmittedJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """A job that does nothing, to see whether one can; see ``agent.site_check``."""
+    """A job that does nothing, to see whether one can; see ``agent.services.site_check``."""
 
     attempt: AttemptId  # of workload 0, which there is none of
     partition: str

@@ -228,8 +228,8 @@ class Daemon:
                     return
             await self._serve_sites(epoch, edges)
         finally:
-            for transport in transports.values():
-                await transport.close()
+            closing = (transport.close() for transport in transports.values())
+            await asyncio.gather(*closing, return_exceptions=True)
 
     async def _serve_sites(self, epoch: int, edges: DaemonEdges) -> None:
         known = self._follower.federation

@@ -11,7 +11,9 @@ from typing import Final
 
 from federator.wire.transport import Channel, Transport
 
-FRESH_S: Final = 10.0  # the agent ends when it has heard nothing for 15 s (agent.handshake)
+FRESH_S: Final = (
+    10.0  # the agent ends when it has heard nothing for 15 s (agent.services.handshake)
+)
 
 
 class OpenedAhead:

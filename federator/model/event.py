@@ -215,7 +215,7 @@ class SnapshotUsage(Event, frozen=True, kw_only=True, omit_defaults=True, tag="s
 
 
 class SnapshotWorkload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One workload's state: as ``sched.state.ledger.WorkloadRecord``, field by field."""
+    """One workload's state, in the order of ``sched.state.workload_record.restored_record``."""
 
     id: WorkloadId
     index: int = 0  # in its array

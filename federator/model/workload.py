@@ -209,7 +209,8 @@ class AttemptId:
         """Read the attempt a Slurm comment starts with; None when it names none.
 
         Anyone may write any comment: numbers that no message can carry name no attempt. No
-        workload has the number 0: so a site's own probes are called (``agent.site_check``).
+        workload has the number 0: so a site's own probes are called; see
+        ``agent.services.site_check``.
         """
         match = _ATTEMPT.fullmatch(comment)
         if match is None:

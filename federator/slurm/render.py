@@ -203,7 +203,7 @@ PROBE_LATER: Final = "now+1minute"
 
 
 def probe_call(probe: Probe) -> SbatchCall:
-    """The call of sbatch for a job that does nothing; see ``agent.site_check``."""
+    """The call of sbatch for a job that does nothing; see ``agent.services.site_check``."""
     options = {
         "comment": str(probe.attempt),
         "job-name": "fed-verify",

@@ -28,7 +28,7 @@ from federator.model.site import (
 )
 from federator.model.workload import AttemptId
 
-MOST_SKEW_S: Final = 30.0  # of the agent's clock and slurmctld's; see agent.site_check
+MOST_SKEW_S: Final = 30.0  # of the agent's clock and slurmctld's; see agent.services.site_check
 # Written by the watch (fednode/watching.py) and by the gate (fednode/lease.py). Users can write it,
 # too: about their own jobs.
 _NOTE: Final = re.compile(r"\S+ (fed-watch:\S{1,40}|fed-gate:\S{1,60})(?: |$)")

@@ -119,7 +119,7 @@ class RedisStore:
         rows = LogEnd(before.next).chained(records)
         after = LogEnd(rows[-1][0] + 1, rows[-1][1]) if rows else LogEnd(before.next)
         aside = self._address.key(f"aside:{epoch}")
-        self._redis.put_aside(aside, list(map(_packed, rows)))
+        self._redis.put_aside(aside, map(_packed, rows))
         with self._all_or_the_end():
             found = self._redis.call(
                 COMPACT, epoch, before.next, after.next, after.crc, more=(aside,)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import Any, Final
 
 import redis
@@ -116,7 +117,7 @@ class RedisConnections:
             for (name, wanted), found in zip(_SETTINGS, pipe.execute(), strict=True):
                 _check_setting(self._address, name, wanted, found)
 
-    def put_aside(self, key: str, entries: Sequence[bytes]) -> None:
+    def put_aside(self, key: str, entries: Iterable[bytes]) -> None:
         """Write a new log beside the old one, which stays as it is if that fails.
 
         Raises:
@@ -125,8 +126,9 @@ class RedisConnections:
         try:
             with self.explained():
                 self.writer.unlink(key)
-                for first in range(0, len(entries), _PAGE):
-                    self._push(key, entries[first : first + _PAGE])
+                rest = iter(entries)
+                while page := list(islice(rest, _PAGE)):
+                    self._push(key, page)
         except StoreError as error:
             self.drop(key)
             raise NotCompacted(str(error)) from error

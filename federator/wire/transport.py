@@ -136,6 +136,9 @@ class SshTransport:
         except (OSError, asyncssh.Error, TimeoutError) as error:
             connection.abort()
             raise SiteUnavailable(f"{self._where}: no session: {error}") from error
+        except asyncio.CancelledError:
+            connection.abort()
+            raise
         return _SshChannel(connection, process)
 
     async def probe(self) -> None:

@@ -17,7 +17,7 @@ from federator.wire.agent_protocol import PROTOCOL_VERSION, Hello, Welcome, to_a
 from federator.wire.client_protocol import BANNER, frame
 from federator.wire.framing import ByteReader, read_frame
 
-TAKEOVER_S: Final = 60.0  # more than an agent takes to end (searching.INTENT_HORIZON_S)
+TAKEOVER_S: Final = 60.0  # more than an agent takes to end (lost_sbatch.INTENT_HORIZON_S)
 SILENCE_S: Final = 15.0  # without a word of the daemon the agent ends
 
 

@@ -190,8 +190,8 @@ def victim_terms(ledger: Ledger, rules: Rules, now_s: float) -> dict[WorkloadId,
     """On which terms each running workload may be evicted now; who may not be is left out.
 
     So is who is about to be told of its time limit: it leaves without being anybody's victim.
-    Reading a checkpoint is taken to last as long as writing it. ``eviction_terms`` keeps the same
-    from pass to pass.
+    Reading a checkpoint is taken to last as long as writing it. This is the definition; passes use
+    ``eviction_terms``, which keeps the same from one to the next.
     """
     found = quota_statuses(ledger)
     return {

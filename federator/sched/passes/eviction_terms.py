@@ -29,7 +29,7 @@ class EvictionTerms:
     family are within quota together, it concerns nobody else.
 
     Args:
-        ledger: read; watched for changes.
+        ledger: read; from the first ``renew`` on watched for changes.
         rules: see ``Rules``.
 
     Attributes:
@@ -39,7 +39,7 @@ class EvictionTerms:
     def __init__(self, ledger: Ledger, rules: Rules) -> None:
         self._ledger = ledger
         self._rules = rules
-        self._changed = ledger.watch()
+        self._changed: set[WorkloadId] | None = None
         self._members: dict[int, dict[WorkloadId, None]] = {}  # at sites, by family
         self._family_of: dict[WorkloadId, int] = {}
         self._all_within: set[int] = set()  # families
@@ -55,6 +55,8 @@ class EvictionTerms:
 
     def renew(self, now_s: float) -> None:
         """Take in what has changed since the last time."""
+        if self._changed is None:
+            self._changed = self._ledger.watch()
         changed = list(self._changed)
         self._changed.clear()
         stale: dict[int, set[WorkloadId]] = {}

@@ -62,6 +62,8 @@ from federator.slurm.options.submission_checks import check_options, check_surro
 _BAD_GRES: Final = "Invalid generic resource (gres) specification"
 MAX_NAME_BYTES: Final = 256
 REMEMBERED: Final = 256  # readings of options
+MOST_REMEMBERED_BYTES: Final = 4_096  # of the options of one; what is longer is read anew
+_OF_AN_OPTION: Final = 64  # bytes, beside its text
 _WRAP_MARK: Final = "# This script was created by sbatch --wrap."
 
 
@@ -136,7 +138,8 @@ def interpret(submission: Submission, extra_long: frozenset[str] = frozenset()) 
     """
     if not submission.components:
         raise InvalidRequest("the submission has no component")
-    _check(submission.components, extra_long)
+    is_short = _is_short(submission.components)
+    (_checked if is_short else _check)(submission.components, extra_long)
     check_surroundings(submission)
     script = script_text(submission)
     ignored = any(option.name == "ignore-pbs" for option in submission.components[0])
@@ -144,19 +147,28 @@ def interpret(submission: Submission, extra_long: frozenset[str] = frozenset()) 
         raise InvalidRequest(
             "#PBS and #BSUB directives are not read; say it with #SBATCH, or pass --ignore-pbs"
         )
-    return _read(submission.components, "wrap" if _WRAP_MARK in script[:80] else "sbatch")
+    default_name = "wrap" if _WRAP_MARK in script[:80] else "sbatch"
+    return (_known if is_short else _read)(submission.components, default_name)
 
 
-@lru_cache(maxsize=REMEMBERED)
+def _is_short(components: tuple[Options, ...]) -> bool:
+    """Whether a reading may be remembered: anybody may send long ones, and none is paid for.
+
+    An array's reading has a number for each task.
+    """
+    options = [option for component in components for option in component]
+    size = sum(len(option.name) + len(option.value or "") + _OF_AN_OPTION for option in options)
+    return size <= MOST_REMEMBERED_BYTES and all(option.name != "array" for option in options)
+
+
 def _check(components: tuple[Options, ...], extra_long: frozenset[str]) -> None:
     check_components(len(components))
     for component in components:
         check_options(component, extra_long)
 
 
-@lru_cache(maxsize=REMEMBERED)
 def _read(components: tuple[Options, ...], default_name: str) -> Interpreted:
-    """What the options ask for; most users repeat theirs, with another script or environment."""
+    """What the options ask for."""
     given = [_Given(component) for component in components]
     first = given[0]
     indices, max_running = _array(given)
@@ -184,6 +196,11 @@ def _read(components: tuple[Options, ...], default_name: str) -> Interpreted:
         datasets=datasets_of(components),
         elastic=_elastic(given, jobs),
     )
+
+
+# Most users repeat their options, with another script or environment.
+_checked = lru_cache(maxsize=REMEMBERED)(_check)
+_known = lru_cache(maxsize=REMEMBERED)(_read)
 
 
 def _time_limit_s(given: _Given) -> float:

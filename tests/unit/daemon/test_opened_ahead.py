@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from federator.daemon import opened_ahead
 from federator.daemon.opened_ahead import OpenedAhead
 from federator.errors import SiteUnavailable
 from federator.wire.framing import ByteReader
-from federator.wire.transport import Channel
+from federator.wire.transport import Channel, SshTransport
 
 
 class _Channel:
@@ -119,3 +120,34 @@ def test_who_stops_waiting_for_it_leaves_it_to_be_closed() -> None:
         assert [channel.is_closed for channel in transport.opened] == [True]
 
     run(story)
+
+
+def test_a_login_whose_session_nobody_waits_for_any_more_is_cut(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else the connection would stay until the site's sshd or the daemon ends."""
+
+    class Login:
+        is_cut = False
+
+        async def create_process(self, **_: object) -> None:
+            await asyncio.Event().wait()
+
+        def abort(self) -> None:
+            self.is_cut = True
+
+    login = Login()
+
+    async def connect(_: SshTransport) -> Login:
+        return login
+
+    async def story() -> None:
+        ahead = OpenedAhead(
+            SshTransport(host="h", port=22, user="u", key=tmp_path, known_hosts=tmp_path)
+        )
+        await _settled()
+        await ahead.close()
+
+    monkeypatch.setattr(SshTransport, "connect", connect)
+    run(story)
+    assert login.is_cut

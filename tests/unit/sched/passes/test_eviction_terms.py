@@ -137,8 +137,11 @@ def test_nothing_new_is_the_same_object() -> None:
     assert kept.terms.at(ALPINE) is before
 
 
-def test_a_federation_that_never_evicts_collects_nothing() -> None:
-    """Nobody would read it, and it would grow for ever."""
-    quiet = Federation({ALPINE: ("gpu",)}, Mast(), Rules())
-    assert not quiet.ledger._watches
-    assert Federation({ALPINE: ("gpu",)}, Mast(), RULES).ledger._watches
+def test_who_may_evict_nobody_collects_nothing() -> None:
+    """A fleet without GPUs has no budget: nobody would read it, and it would grow for ever."""
+    assert not Federation({ALPINE: ("gpu",)}, Mast(), RULES).ledger._watches
+    kept = Kept()
+    kept.runs(1, "vision", 1)
+    assert not kept.ledger._watches
+    kept.terms.renew(kept.now_s)  # all that is known by then is looked at
+    assert len(kept.terms.by_id) == 1

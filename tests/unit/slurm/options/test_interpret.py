@@ -10,7 +10,7 @@ import pytest
 
 from federator.errors import InvalidRequest
 from federator.model.submission import NodeRange, Option, Submission
-from federator.slurm.options.interpret import Interpreted, interpret
+from federator.slurm.options.interpret import Interpreted, _checked, _known, interpret
 from federator.slurm.options.options import (
     MAX_COMPONENTS,
     MAX_SCRIPT_BYTES,
@@ -337,6 +337,17 @@ def test_het_components_become_jobs_with_names_of_their_own() -> None:
         ("t+1", 1, 0),
     ]
     assert found.time_limit_s == 1200
+
+
+def test_readings_are_remembered_if_they_are_short() -> None:
+    """Anybody at a site may send options of any size: what they send is not kept."""
+    assert read("-N3 -t 7") is read("-N3 -t 7")
+    kept = _known.cache_info().currsize, _checked.cache_info().currsize
+    many = (Option(name="requeue"),) * 5_000  # no client of ours sends them
+    interpret(Submission(components=(many,), script="#!/bin/sh\n"))
+    read("-J " + "n" * 200 + " --comment=" + "x" * 4_096)
+    read("--array=0-9999")
+    assert (_known.cache_info().currsize, _checked.cache_info().currsize) == kept
 
 
 def test_name_account_and_requeue_are_read() -> None:
