@@ -114,7 +114,7 @@ class Fleet:
         self.sites = {site.name: SiteState.of(site) for site in scenario.sites}
         ledger = Ledger(Tenancy(scenario.tenants, {}), usage)
         partitions = {site.name: site.partitions for site in scenario.sites}
-        self.federation = Federation(partitions, policy, rules, ledger)
+        self.federation = Federation(partitions, policy, rules, ledger, same_process=True)
         self._evicts = rules.evicts
         self._failures = SiteFailures(self, self._physics, self._options.seed)
 
@@ -319,12 +319,18 @@ class Fleet:
         if self._is_busy:
             return  # the loop below is already under way
         self._is_busy = True
-        while self._inbox:
-            together = [self._inbox.popleft()]
-            while _is_of_a_round(together[0]) and self._inbox and _is_of_a_round(self._inbox[0]):
-                together.append(self._inbox.popleft())
-            self._carry_out(self.federation.handle_all(together, self.now_s))
-        self._is_busy = False
+        try:
+            while self._inbox:
+                self._carry_out(self.federation.handle_all(self._next_news(), self.now_s))
+        finally:
+            self._is_busy = False
+
+    def _next_news(self) -> list[Observation]:
+        """What has come first; the answers of one round together."""
+        together = [self._inbox.popleft()]
+        while _is_of_a_round(together[0]) and self._inbox and _is_of_a_round(self._inbox[0]):
+            together.append(self._inbox.popleft())
+        return together
 
     def _carry_out(self, commands: list[Command]) -> None:
         for command in commands:

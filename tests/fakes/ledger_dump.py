@@ -17,7 +17,7 @@ from federator.sched.state.backlog import Backlog, Lane
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.ledger import Ledger
 from federator.sched.state.save_times import SaveTimes
-from federator.sched.state.workload_record import Seldom, WorkloadRecord
+from federator.sched.state.workload_record import RareFields, WorkloadRecord
 
 Attributes = dict[tuple[type, str], str]
 
@@ -62,7 +62,7 @@ def dump(value: Any) -> Any:  # noqa: C901, PLR0911  # one for each kind of valu
         case set() | frozenset():
             return sorted(map(dump, value))
         case msgspec.Struct():
-            if isinstance(value, WorkloadRecord | Seldom):
+            if isinstance(value, WorkloadRecord | RareFields):
                 return _attributes_of(value)
             return msgspec.to_builtins(value, str_keys=True)
         case Holdings() if len(value.tenancy):

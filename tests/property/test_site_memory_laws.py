@@ -36,9 +36,9 @@ class NoMemory(AnswerMemory):
         self._known.pop(question, None)
         return None
 
-    def never(self, number: int, jobs: tuple[Job, ...]) -> Refusal | None:
+    def never(self, number: int) -> Refusal | None:
         self._never.pop(number, None)
-        return super().never(number, jobs)
+        return super().never(number)
 
 
 class Forgetful(SiteScheduler):

@@ -5,7 +5,8 @@ bids those were is a *state*: the site as it is, and from each state one more fo
 made in it. So a question that was asked in the same state before has the same answer, and most of
 those that wait ask the same in every pass.
 
-Not remembered is what depends on the time: who may be evicted, what ends before a reservation.
+What depends on the time is remembered for its instant (when a workload could start), or not at all
+(who may be evicted, what ends before a reservation).
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Final
 from federator.model.plan import Bid
 from federator.model.reason import Refusal
 from federator.model.workload import Job
+from federator.sched.bid.negative_cache import renamed
+from federator.sched.bid.workload_plan import anywhere
 
 SITE: Final = 0
 """The state in which no bid was made yet."""
@@ -67,29 +70,43 @@ class AnswerMemory:
 
     def __init__(self, never_fits: Callable[[tuple[Job, ...]], Refusal | None]) -> None:
         self._never_fits = never_fits
-        self._numbers: dict[tuple[tuple[Job, ...], tuple[str, ...]], int] = {}
+        self._numbers: dict[tuple[Job, ...], int] = {}
+        self._shared: dict[int, tuple[Job, ...]] = {}  # by number
         self._by_object: dict[int, tuple[tuple[Job, ...], int]] = {}  # by id of the jobs
         self._never: dict[int, Refusal | None] = {}
         self._known: dict[Question, KnownBid | KnownRefusal] = {}
         self._states = SITE
 
     def number_of(self, jobs: tuple[Job, ...]) -> int:
-        """The same number for jobs that ask for the same under the same names."""
+        """The same number for jobs that ask for the same, whatever their names."""
         known = self._by_object.get(id(jobs))
         if known is not None:  # it is kept, so that nothing else has its id
             return known[1]
-        key = (jobs, tuple([job.name for job in jobs]))
-        number = self._numbers.setdefault(key, len(self._numbers))
+        number = self._numbers.setdefault(jobs, len(self._numbers))
+        self._shared.setdefault(number, jobs)
         self._by_object[id(jobs)] = (jobs, number)
         return number
 
-    def never(self, number: int, jobs: tuple[Job, ...]) -> Refusal | None:
-        """The refusal of what would not fit even the empty site."""
+    def shared(self, number: int) -> tuple[Job, ...]:
+        """The jobs in whose names all is remembered that is known of this number."""
+        return self._shared[number]
+
+    def never(self, number: int) -> Refusal | None:
+        """The refusal of what would not fit even the empty site, in the names of ``shared``."""
         try:
             return self._never[number]
         except KeyError:
-            found = self._never[number] = self._never_fits(jobs)
+            found = self._never[number] = self._find_never(self._shared[number])
             return found
+
+    def _find_never(self, jobs: tuple[Job, ...]) -> Refusal | None:
+        """Nodes that it avoids count, so those who avoid others have the same answer."""
+        bare = anywhere(jobs)
+        if bare is jobs:
+            return self._never_fits(jobs)
+        number = self.number_of(bare)
+        refusal = self.never(number)
+        return None if refusal is None else renamed(jobs, self._shared[number], refusal)
 
     def get(self, question: Question) -> KnownBid | KnownRefusal | None:
         return self._known.get(question)
@@ -129,6 +146,7 @@ class AnswerMemory:
             self._by_object.clear()
         if len(self._numbers) >= SHAPES_KEPT:
             self._numbers.clear()
+            self._shared.clear()
             self._by_object.clear()
             self._never.clear()
             self._known.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -24,7 +25,7 @@ from federator.sched.bid.answer_memory import (
     Question,
 )
 from federator.sched.bid.free_capacity import FreeCapacity
-from federator.sched.bid.negative_cache import NOBODY, NegativeCache, Rights, as_for
+from federator.sched.bid.negative_cache import NOBODY, NegativeCache, Rights, as_for, renamed
 from federator.sched.bid.preemption import Claim, plan_with_victims, redo, undo
 from federator.sched.bid.reservation import Ending, Reservation, ending_of, lift, next_gpus, reserve
 from federator.sched.bid.running_jobs import Occupants
@@ -86,13 +87,22 @@ class Bidding:
     def reserve_for(self, asked: BidRequest) -> None:
         """Keep room for a workload that found none at any site."""
         self._reserving = False
-        if self._memory.never(self._memory.number_of(asked.jobs), asked.jobs) is None:
+        if self._memory.never(self._memory.number_of(asked.jobs)) is None:
             self._reservation = self._reserve(asked)
 
     def answer(self, asked: BidRequest) -> SiteAnswer:
+        """A bid, or why there is none. It is worked out for all that ask for the same."""
+        number = self._memory.number_of(asked.jobs)
+        shared = self._memory.shared(number)
+        if shared is asked.jobs or _names(shared) == _names(asked.jobs):
+            return self._answer(asked, number)
+        answer = self._answer(replace(asked, jobs=shared), number)
+        return _in_the_names_of(asked.jobs, shared, answer)
+
+    def _answer(self, asked: BidRequest, number: int) -> SiteAnswer:
+        """As ``answer``, in the names that all share who ask for the same."""
         memory = self._memory
-        number = memory.number_of(asked.jobs)
-        never = memory.never(number, asked.jobs)
+        never = memory.never(number)
         if never is not None:
             return SiteAnswer(id=asked.id, refusal=never)
         rights = Rights(asked.priority, asked.preempt_gpus) if asked.preempt_gpus else NOBODY
@@ -189,9 +199,10 @@ class Bidding:
         fenced_off = self._fenced_off.find(asked.jobs, rights) if late else None
         if fenced_off is not None and fenced_off.jobs == asked.jobs:
             return SiteAnswer(id=asked.id, refusal=fenced_off.answer)
-        result = () if fenced_off is not None else self._plan(asked, late=late)
+        nothing: tuple[Bid | Reasons, bool] = ((), False)
+        result, at_once = nothing if fenced_off is not None else self._plan(asked, late=late)
         if isinstance(result, Bid):
-            return self._bid(asked, result, question, late=late)
+            return self._bid(asked, result, question if at_once else None, late=late)
         unfenced = self._try(asked) if late else result
         if isinstance(unfenced, Bid):
             refusal = self._reserved()
@@ -217,7 +228,7 @@ class Bidding:
             held_back = self._is_held_back(asked, bid, late=late)
         self._made.append(bid)
         self._count(asked, bid, least_gpus)
-        if question is None or bid.victims or bid.shrinks:
+        if question is None:
             self._state = None
         else:
             known = self._memory.add_bid(question, bid, least_gpus, retry=retry)
@@ -239,13 +250,17 @@ class Bidding:
             self._made_end.append((self._now_s + asked.time_limit_s, bid))
         self._least_gpus_held = min(self._least_gpus_held, least_gpus)
 
-    def _plan(self, asked: BidRequest, *, late: bool) -> Bid | Reasons:
-        """A plan, taken from the room; ``late``: it could still run when the reservation begins."""
+    def _plan(self, asked: BidRequest, *, late: bool) -> tuple[Bid | Reasons, bool]:
+        """A plan, taken from the room, and whether it was found without the right to evict.
+
+        ``late``: it could still run when the reservation begins.
+        """
         reservation = self._reservation if late else None
         held = reservation.fence(self._room) if reservation else []
         result = place_all(asked.jobs, self._room, self._partitions)
         lift(held)
-        if not isinstance(result, Bid) and asked.preempt_gpus:
+        at_once = isinstance(result, Bid)
+        if not at_once and asked.preempt_gpus:
             held = reservation.fence_evicted(self._room) if reservation else []
             claim = Claim(
                 priority=asked.priority, budget_gpus=asked.preempt_gpus, now_s=self._now_s
@@ -257,11 +272,11 @@ class Bidding:
             result = result if evicting is None else evicting
         if isinstance(result, Bid) and reservation:
             reservation.use(result.jobs)
-        return result
+        return result, at_once
 
     def _try(self, asked: BidRequest) -> Bid | Reasons:
         """A plan as if nothing were reserved; the room is left as it was."""
-        result = self._plan(asked, late=False)
+        result, _ = self._plan(asked, late=False)
         if isinstance(result, Bid):
             undo(result, self._room, self._occupants)
         return result
@@ -351,6 +366,21 @@ class Bidding:
             return reasons
         in_s = max(0.0, at_s - self._now_s)
         return tuple(replace(reason, more=more, more_in_s=in_s) for reason in reasons)
+
+
+def _names(jobs: Sequence[Job]) -> list[str]:
+    return [job.name for job in jobs]
+
+
+def _in_the_names_of(jobs: Sequence[Job], shared: Sequence[Job], answer: SiteAnswer) -> SiteAnswer:
+    """The answer to jobs that ask for the same under other names, said of these."""
+    if answer.refusal is not None:
+        return replace(answer, refusal=renamed(jobs, shared, answer.refusal))
+    if answer.bid is None:
+        return answer
+    plans = zip(answer.bid.jobs, jobs, strict=True)
+    named = tuple([dataclasses.replace(plan, name=job.name) for plan, job in plans])
+    return replace(answer, bid=dataclasses.replace(answer.bid, jobs=named))
 
 
 def _speaks_of_times(refusal: Refusal) -> bool:

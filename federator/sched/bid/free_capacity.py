@@ -14,6 +14,7 @@ from federator.model.workload import Job
 from federator.sched.bid.fabric import Fabric
 from federator.sched.bid.fragmentation import RackKey, RequestMix, rack_key
 
+NEEDS_KEPT: Final = 64  # by each rack, for which its tightest node is known
 KINDS_KEPT: Final = 256  # by a room: users may ask for kinds without end
 # A feature that the site's health gate gives to a node whose network fails: it takes jobs of one
 # node only (prolog_epilog/fednode/orders.py).
@@ -36,11 +37,6 @@ class RackRoom:
         self._as_of = -1
         self._usable: dict[int, int] = {}
         self._key: RackKey = (0, ())
-
-    @property
-    def nodes(self) -> Sequence[FreeNode]:
-        """Those of its nodes that have GPUs."""
-        return self._nodes
 
     def add(self, f: FreeNode) -> None:
         self._nodes.append(f)
@@ -228,6 +224,8 @@ class _RackPart:
         try:
             return self._known[least]
         except KeyError:
+            if len(self._known) >= NEEDS_KEPT:
+                self._known.clear()
             found = self._known[least] = self._find(least)
             return found
 

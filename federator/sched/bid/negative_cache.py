@@ -188,15 +188,15 @@ def as_for(jobs: Sequence[Job], known_jobs: Sequence[Job], refusal: Refusal) -> 
     they ask for the very same.
     """
     if jobs == known_jobs:
-        return _renamed(jobs, known_jobs, refusal)
+        return renamed(jobs, known_jobs, refusal)
     if len(jobs) != 1:
         other = Refusal(kind=refusal.kind, reasons=refusal.reasons)
-        return _renamed(jobs, known_jobs, other) if len(jobs) == len(known_jobs) else other
+        return renamed(jobs, known_jobs, other) if len(jobs) == len(known_jobs) else other
     reasons = tuple([_reason_for(jobs[0], reason) for reason in refusal.reasons])
     return Refusal(kind=refusal.kind, reasons=reasons)
 
 
-def _renamed(jobs: Sequence[Job], known_jobs: Sequence[Job], refusal: Refusal) -> Refusal:
+def renamed(jobs: Sequence[Job], known_jobs: Sequence[Job], refusal: Refusal) -> Refusal:
     """The same, said of jobs that ask for the same under other names."""
     names = {known.name: job.name for job, known in zip(jobs, known_jobs, strict=True)}
     if all(name == known for known, name in names.items()):

@@ -21,7 +21,7 @@ from federator.model.site import LocalJob, Node, NodeShare
 from federator.model.workload import Job, WorkloadId
 from federator.sched.bid.free_capacity import FreeCapacity, FreeNode
 from federator.sched.bid.placement import suitable_nodes
-from federator.sched.bid.running_jobs import NOTHING, Occupants
+from federator.sched.bid.running_jobs import UNKNOWN_SHARE, Occupants
 from federator.sched.bid.workload_plan import place_all
 
 Held = list[tuple[FreeNode, NodeShare]]
@@ -62,11 +62,11 @@ def endings_of(
     for occupant in occupants if last_end else ():
         for f, share in occupant.shares:
             if f.node.name in last_end:
-                known[f.node.name] = known.get(f.node.name, NOTHING) + share
+                known[f.node.name] = known.get(f.node.name, NodeShare()) + share
     for name, at_s in last_end.items():
         free = room.by_name.get(name)
         if free is not None and isfinite(at_s):
-            rest = _allocated(free.node).less(known.get(name, NOTHING))
+            rest = _allocated(free.node).less(known.get(name, NodeShare()))
             endings.append(Ending(at_s, ((free, rest),)))
     endings += (ending_of(room, at_s, plans) for at_s, plans in planned if isfinite(at_s))
     endings.sort(key=lambda e: e.at_s)
@@ -78,7 +78,7 @@ def _last_ends(occupants: Occupants, local: Iterable[LocalJob]) -> dict[str, flo
     found: dict[str, float] = {}
     for occupant in occupants.of_unknown_share:
         for f, share in occupant.shares:
-            if share == NOTHING:
+            if share == UNKNOWN_SHARE:
                 found[f.node.name] = max(found.get(f.node.name, 0.0), occupant.job.ends_by_s)
     for job in local:
         for name in job.nodes:

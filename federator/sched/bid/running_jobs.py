@@ -17,7 +17,7 @@ from federator.sched.state.rules import LEAST_GPUS
 _LEVELS = 2 * LOWEST_PRIORITY  # of priority: what is optional, and what is not
 _TOO_SLOW = _LEVELS
 MOST_IMPORTANT = 2 * _LEVELS
-NOTHING = NodeShare()  # said of a share that is not known
+UNKNOWN_SHARE = NodeShare()  # of one who is known to be on a node
 _LAST = 2**31  # a workload, behind those of its optional jobs that are its equals
 
 
@@ -126,14 +126,14 @@ class Occupants:
 
     @property
     def bounded(self) -> Iterator[Occupant]:
-        """As all, of the workloads that have a time limit."""
+        """Every workload that has a time limit, and every job that may be taken from one."""
         for id_ in self._bounded:
             yield self._by_id[id_]
             yield from self._by_id[id_].parts
 
     @property
     def of_unknown_share(self) -> Iterator[Occupant]:
-        """As all, of the workloads that are known to be on a node, and not with how much of it."""
+        """The same of those whose share of a node is not known."""
         for id_ in self._unknown:
             yield self._by_id[id_]
             yield from self._by_id[id_].parts
@@ -169,7 +169,7 @@ class Occupants:
         if not job.saves_in_time:
             self._too_slow.add(job.id)
         for occupant in (whole, *whole.parts):
-            if any(share == NOTHING for _, share in occupant.shares):
+            if any(share == UNKNOWN_SHARE for _, share in occupant.shares):
                 self._unknown[job.id] = None
             if occupant is not whole:
                 occupant.whole = whole

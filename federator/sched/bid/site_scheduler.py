@@ -236,6 +236,7 @@ class SiteScheduler:
             ranked = self._on_terms(job)
             if ranked != job:
                 self._occupants.add(ranked)
+                self._endings = None  # optional jobs end one by one
 
     def started(self, job: RunningJob) -> None:
         """A workload of the federation runs here; its nodes' ``*_alloc`` count it already."""

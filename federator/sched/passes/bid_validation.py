@@ -22,12 +22,16 @@ MOST_TEXT: Final = 200_000  # characters: a request's own names may be long
 
 
 class Validation:
-    """Validates answers; one that was looked at before is not looked at again.
+    """Validates answers.
 
-    A site that is asked in the same process gives the same object while nothing changes there.
+    Args:
+        same_process: sites are asked in this process. They give the same object while nothing
+            changes there, so one that was looked at is not looked at again. What comes by a wire
+            is new each time, and is not kept: its size is the site's choice.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, same_process: bool = False) -> None:
+        self._keeps = same_process
         self._sound: dict[int, tuple[Bid | Refusal, Sequence[Job] | None]] = {}  # by its id
 
     def validated(
@@ -58,7 +62,7 @@ class Validation:
         return known is not None and known[1] is jobs
 
     def _keep(self, said: Bid | Refusal, jobs: Sequence[Job] | None, wrong: str) -> None:
-        if not wrong:
+        if self._keeps and not wrong:
             if len(self._sound) >= SOUND_KEPT:
                 self._sound.clear()
             self._sound[id(said)] = (said, jobs)  # kept, so that nothing else has its id

@@ -320,8 +320,12 @@ class SchedulingPass:
         entry.refusals = refusals
 
     def victims_at(self, site: SiteName) -> Mapping[WorkloadId, VictimTerms]:
-        """The workloads that may be evicted at a site."""
-        return {} if self._terms is None else self._terms.at(site)
+        """Who may be evicted at a site, and has not left it since the pass began."""
+        entries = self._ledger.entries
+        terms = {} if self._terms is None else self._terms.at(site)
+        if all(entries[id_].site == site for id_ in terms):
+            return terms
+        return {id_: each for id_, each in terms.items() if entries[id_].site == site}
 
     def awarded(self, award: Award) -> None:
         """Note an award: no room is kept for it, and its victims leave less to evict."""
@@ -456,7 +460,7 @@ def limit_refusal(holdings: Holdings, row: int, amounts: Amounts) -> Refusal | N
 
 
 def running_tasks(ledger: Ledger) -> dict[WorkloadId, int]:
-    """The number of tasks of each array that are at sites."""
+    """The number of tasks of each array that are at sites, when a pass first asks."""
     tasks: dict[WorkloadId, int] = {}
     for entry in ledger.in_state(*AT_SITE):
         array = entry.workload.array

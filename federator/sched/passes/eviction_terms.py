@@ -19,7 +19,7 @@ from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
 
 Terms = Mapping[WorkloadId, VictimTerms]
-_NOBODY: Terms = {}
+_NO_TERMS: Terms = {}
 
 
 class EvictionTerms:
@@ -51,7 +51,7 @@ class EvictionTerms:
 
     def at(self, site: SiteName) -> Terms:
         """The terms of all that may be evicted at a site; the same object while none changes."""
-        return self._by_site.get(site, _NOBODY)
+        return self._by_site.get(site, _NO_TERMS)
 
     def renew(self, now_s: float) -> None:
         """Take in what has changed since the last time."""

@@ -44,7 +44,6 @@ from federator.sched.passes.eviction import clearing
 from federator.sched.passes.held import Holding
 from federator.sched.passes.launch_answers import launch_accepted, launch_refused
 from federator.sched.passes.orders import launch_order, lease_end_s
-from federator.sched.passes.pending_reconciliation import PendingReconciliation
 from federator.sched.passes.reports import (
     attempt_lost,
     attempt_reported,
@@ -71,6 +70,7 @@ class Federation:
         policy: ranks the queue.
         rules: see ``Rules``.
         ledger: an empty one, that knows the tenants; by default none has a quota.
+        same_process: sites are asked in this process, as in a simulation.
     """
 
     def __init__(
@@ -79,6 +79,8 @@ class Federation:
         policy: Policy,
         rules: Rules,
         ledger: Ledger | None = None,
+        *,
+        same_process: bool = False,
     ) -> None:
         self.ledger = Ledger() if ledger is None else ledger
         self.sites = {name: SiteView(partitions=p) for name, p in sites.items()}
@@ -87,9 +89,10 @@ class Federation:
         self._pass_not_before_s = 0.0  # unless a site is ready
         self._leave_sent_s: dict[WorkloadId, float] = {}
         self._limits = LimitWatch()
-        self._pending = PendingReconciliation()
         self._holding = Holding(self.sites, rules)
-        self._rounds = Rounds(self.sites, policy, rules, self.ledger, self._holding, self._pending)
+        self._rounds = Rounds(
+            self.sites, policy, rules, self.ledger, self._holding, same_process=same_process
+        )
         self._fleet_gpus = 0
         self._log_epoch = 0  # the last one before this term
 
@@ -184,7 +187,7 @@ class Federation:
                 self._site_sent(turn, observation.site, observation.message)
             case AttemptsShown():
                 for remembered in observation.attempts:
-                    self._pending.answered(remembered.attempt)
+                    self._rounds.pending.answered(remembered.attempt)
                     attempt_shown(turn, observation.site, remembered)
             case Tick():
                 self._tick(turn)
@@ -261,7 +264,7 @@ class Federation:
         view = self.sites[site]
         if report.capacity is not None:
             view.has(report.capacity)
-            self._fleet_gpus = sum(each.gpus for each in self.sites.values())
+            turn.fleet_gpus = self._fleet_gpus = sum(each.gpus for each in self.sites.values())
         if report.partitions and report.partitions != view.summary:
             view.summary = report.partitions
             self._rounds.is_due(turn)  # something came free, perhaps of local users
@@ -272,7 +275,7 @@ class Federation:
         )
         for attempt_report in report.attempts:
             self._holding.reported(turn, attempt_report)
-        self._pending.ask(site, unknown, turn.now_s)
+        self._rounds.pending.ask(site, unknown, turn.now_s)
         for attempt in report.gone:
             attempt_lost(turn, site, attempt)
         if report.complete:

@@ -40,6 +40,9 @@ class Rounds:
         rules: see ``Rules``.
         ledger: the queue.
         holding: hears what sites say of users and of plans.
+        same_process: sites are asked in this process; see ``Validation``.
+
+    Attributes:
         pending: attempts that may be at a site though their workload waits.
     """
 
@@ -50,16 +53,17 @@ class Rounds:
         rules: Rules,
         ledger: Ledger,
         holding: Holding,
-        pending: PendingReconciliation,
+        *,
+        same_process: bool = False,
     ) -> None:
         self._sites = sites
         self._policy = policy
         self._rules = rules
         self._ledger = ledger
         self._holding = holding
-        self._pending = pending
+        self.pending = PendingReconciliation()
         self._terms = EvictionTerms(ledger, rules) if rules.evicts else None
-        self._validation = Validation()
+        self._validation = Validation(same_process=same_process)
         self._pass: SchedulingPass | None = None
         self._trials: dict[int, Trial] = {}
         self._next_pass_id = 1
@@ -104,8 +108,8 @@ class Rounds:
         self._pass = SchedulingPass(
             ranking, self._ledger, self._rules, budget, terms=self._terms, quota_only=lent
         )
-        self._pending.lapse(turn.now_s, self.is_ready)
-        self._pass.unsure = self._pending
+        self.pending.lapse(turn.now_s, self.is_ready)
+        self._pass.unsure = self.pending
         self._ask(turn, self._pass, again=())
         self.conclude(turn)
 
@@ -223,7 +227,7 @@ class Rounds:
 
     def _may_start(self, id_: WorkloadId) -> bool:
         is_pending = self._ledger.entries[id_].state is WorkloadState.PENDING
-        return is_pending and id_ not in self._pending
+        return is_pending and id_ not in self.pending
 
     def _ready_sites(self) -> list[SiteName]:
         return [name for name, site in self._sites.items() if site.ready]

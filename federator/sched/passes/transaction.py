@@ -1,7 +1,7 @@
 """Collects what one observation leads to: state changes of workloads, and commands.
 
-A ``Transaction`` lasts for one call of ``Federation.handle``. Every step is recorded through it,
-so that its effects are carried out in one place.
+A ``Transaction`` lasts for one call of ``Federation.handle_all``. Every step is recorded through
+it, so that its effects are carried out in one place.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ORDER_AGAIN_S = 10.0
 
 @dataclass(slots=True)
 class Transaction:
-    """The commands of one ``handle`` call, as they come.
+    """The commands of one call of ``handle_all``, as they come.
 
     Attributes:
         now_s: Unix time.

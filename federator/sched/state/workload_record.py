@@ -21,7 +21,7 @@ from federator.sched.state.holdings import Charge
 _T = TypeVar("_T")
 
 
-class Seldom(msgspec.Struct, frozen=True, gc=False):
+class RareFields(msgspec.Struct, frozen=True, gc=False):
     """The fields of a ``WorkloadRecord`` that most workloads never need, in the same order."""
 
     exit_code: int = 0
@@ -45,23 +45,23 @@ class Seldom(msgspec.Struct, frozen=True, gc=False):
     destroyed_gpu_s: float = 0.0  # by those
 
 
-_NONE_YET: Final = Seldom()
+_NONE_YET: Final = RareFields()
 _NONE_YET_VALUES: Final = msgspec.structs.astuple(_NONE_YET)
 
 
-class _Seldom(Generic[_T]):
-    """A field that stands in ``WorkloadRecord.seldom``."""
+class _RareField(Generic[_T]):
+    """A field that stands in ``WorkloadRecord.rare``."""
 
     def __set_name__(self, _owner: type, name: str) -> None:
         self._name = name
 
     def __get__(self, entry: WorkloadRecord, _owner: type) -> _T:
-        value: _T = getattr(entry.seldom, self._name)
+        value: _T = getattr(entry.rare, self._name)
         return value
 
     def __set__(self, entry: WorkloadRecord, value: _T) -> None:
-        if value != getattr(entry.seldom, self._name):
-            entry.seldom = msgspec.structs.replace(entry.seldom, **{self._name: value})
+        if value != getattr(entry.rare, self._name):
+            entry.rare = msgspec.structs.replace(entry.rare, **{self._name: value})
 
 
 class WorkloadRecord(msgspec.Struct, gc=False):  # it is in no cycle of references
@@ -76,7 +76,7 @@ class WorkloadRecord(msgspec.Struct, gc=False):  # it is in no cycle of referenc
     bad_nodes: BadNodes = NO_BAD_NODES
     charge: Charge | None = None  # what it holds, from the award until it has left the site
     refusals: Mapping[SiteName, Refusal] = NOTHING  # of the last pass; volatile
-    seldom: Seldom = _NONE_YET
+    rare: RareFields = _NONE_YET
     # What follows is in the order of ``SnapshotWorkload``.
     state: WorkloadState = WorkloadState.PENDING
     attempt: int = 0
@@ -93,25 +93,25 @@ class WorkloadRecord(msgspec.Struct, gc=False):  # it is in no cycle of referenc
     reason: Reason | None = None
     ran_at: SiteName = SiteName("")  # where it last ran; "": it has not run yet
 
-    exit_code = _Seldom[int]()
-    signal = _Seldom[int]()
-    saved_at = _Seldom[SiteName]()
-    avoid_until_s = _Seldom[Mapping[SiteName, float]]()
-    failures_at = _Seldom[Mapping[SiteName, int]]()
-    setbacks = _Seldom[Mapping[SiteName, Reason]]()
-    plans_refused = _Seldom[Mapping[SiteName, int]]()
-    held_for = _Seldom[str]()
-    promised_to = _Seldom[WorkloadId | None]()
-    promised_jobs = _Seldom[Mapping[int, WorkloadId]]()
-    leaving_jobs = _Seldom[Mapping[int, WorkloadId]]()
-    taken_jobs = _Seldom[frozenset[int]]()
-    preemptions = _Seldom[int]()
-    evicted_at_s = _Seldom[float]()
-    evicted_for = _Seldom[WorkloadId | None]()
-    fruitless_attempts = _Seldom[int]()
-    lost_gpu_s = _Seldom[float]()
-    evictions = _Seldom[int]()
-    destroyed_gpu_s = _Seldom[float]()
+    exit_code = _RareField[int]()
+    signal = _RareField[int]()
+    saved_at = _RareField[SiteName]()
+    avoid_until_s = _RareField[Mapping[SiteName, float]]()
+    failures_at = _RareField[Mapping[SiteName, int]]()
+    setbacks = _RareField[Mapping[SiteName, Reason]]()
+    plans_refused = _RareField[Mapping[SiteName, int]]()
+    held_for = _RareField[str]()
+    promised_to = _RareField[WorkloadId | None]()
+    promised_jobs = _RareField[Mapping[int, WorkloadId]]()
+    leaving_jobs = _RareField[Mapping[int, WorkloadId]]()
+    taken_jobs = _RareField[frozenset[int]]()
+    preemptions = _RareField[int]()
+    evicted_at_s = _RareField[float]()
+    evicted_for = _RareField[WorkloadId | None]()
+    fruitless_attempts = _RareField[int]()
+    lost_gpu_s = _RareField[float]()
+    evictions = _RareField[int]()
+    destroyed_gpu_s = _RareField[float]()
 
     @property
     def offers(self) -> dict[str, Score]:
@@ -160,7 +160,7 @@ class WorkloadRecord(msgspec.Struct, gc=False):  # it is in no cycle of referenc
         return AttemptId(workload=self.workload.id, attempt=self.attempt)
 
 
-_OFTEN: Final = len(msgspec.structs.fields(WorkloadRecord)) - 6  # in the order of a snapshot
+_COMMON: Final = len(msgspec.structs.fields(WorkloadRecord)) - 6  # in the order of a snapshot
 
 
 def restored_record(
@@ -174,6 +174,6 @@ def restored_record(
         bad_nodes: those it avoids.
         others: the other fields of its record, in the order of ``SnapshotWorkload``.
     """
-    often, last = others[:_OFTEN], others[_OFTEN:]
-    seldom = _NONE_YET if last == _NONE_YET_VALUES else Seldom(*last)
-    return WorkloadRecord(workload, plan, bad_nodes, None, NOTHING, seldom, *often)
+    common, last = others[:_COMMON], others[_COMMON:]
+    rare = _NONE_YET if last == _NONE_YET_VALUES else RareFields(*last)
+    return WorkloadRecord(workload, plan, bad_nodes, None, NOTHING, rare, *common)

@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as replace_in
 
-from federator.model.plan import BidRequest
-from federator.model.reason import ReasonCode
+from federator.model.plan import Bid, BidRequest
+from federator.model.reason import ReasonCode, Refusal
 from federator.model.site import Node, NodeShare, RunningJob
 from federator.model.site_message import SiteAnswer
 from federator.model.workload import Job, WorkloadId
-from federator.sched.bid import answer_memory
+from federator.sched.bid import answer_memory, bids
 from federator.sched.bid.answer_memory import AnswerMemory
 from federator.sched.bid.bids import STARTS_COMPUTED
+from federator.sched.bid.free_capacity import NEEDS_KEPT, FreeCapacity, NodesOfKind, Suitable
 from federator.sched.bid.site_scheduler import SiteScheduler
+from federator.sched.bid.workload_plan import never_fits
 from tests.fakes.build import bid_request, gang, rack
 
 NOW_S = 1_000.0
@@ -93,9 +96,55 @@ def test_many_objects_of_one_shape_are_one_shape(monkeypatch: pytest.MonkeyPatch
     memory = AnswerMemory(tried.append)
     for _ in range(20):
         memory.bound()
-        jobs = (gang(1),)
-        memory.never(memory.number_of(jobs), jobs)
+        memory.never(memory.number_of((gang(1),)))
     assert len(tried) == 1
+
+
+def test_names_and_avoided_nodes_make_no_other_shape() -> None:
+    """Most users name their jobs; whether one could ever fit is worked out once for all of them."""
+    tried: list[tuple[Job, ...]] = []
+    site = SiteScheduler(("gpu",))
+    site.update(nodes_in_use(), ())
+    real = site._memory._never_fits
+
+    def counted(jobs: tuple[Job, ...]) -> Refusal | None:
+        tried.append(jobs)
+        return real(jobs)
+
+    site._memory._never_fits = counted
+    names = [f"run-{k}" for k in range(50)]
+    answers = site.bid([asked(k, gang(9, 8, name=name)) for k, name in enumerate(names)], NOW_S)
+    assert [a.refusal.reasons[0].job for a in answers if a.refusal is not None] == names
+    site.bid([asked(k, replace(gang(9, 8), avoid=(f"n{k}",))) for k in range(50)], NOW_S)
+    assert len(tried) == 1
+
+
+def test_a_bid_names_the_jobs_as_their_user_does() -> None:
+    site = SiteScheduler(("gpu",))
+    site.update(rack("r1", 2), ())
+    for name in ("train", "serve", "train"):
+        (answer,) = site.bid([asked(1, gang(1, 2, name=name))], NOW_S)
+        assert answer.bid is not None
+        assert [plan.name for plan in answer.bid.jobs] == [name]
+
+
+def test_a_bid_that_took_the_right_to_evict_is_no_answer_to_who_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of several jobs another order may be found, so that nobody has to leave after all."""
+    site = full_site()
+    other = SiteScheduler(("gpu",))
+    other.update(rack("a", 2), ())
+    (found,) = other.bid([asked(1, gang(1, 1))], NOW_S)
+
+    def lucky(jobs: object, room: FreeCapacity, *_: object) -> Bid | None:
+        for plan in found.bid.jobs if found.bid is not None else ():
+            room.take(plan)
+        return found.bid
+
+    monkeypatch.setattr(bids, "plan_with_victims", lucky)
+    assert site.bid([replace_in(asked(1, gang(1, 1)), preempt_gpus=8.0)], NOW_S)[0].bid is not None
+    assert site.bid([asked(2, gang(1, 1))], NOW_S)[0].bid is None
 
 
 def test_no_more_shapes_are_kept_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,6 +153,21 @@ def test_no_more_shapes_are_kept_than_allowed(monkeypatch: pytest.MonkeyPatch) -
     memory = AnswerMemory(tried.append)
     for nodes in (*range(1, 9), 1):
         memory.bound()
-        jobs = (gang(nodes),)
-        memory.never(memory.number_of(jobs), jobs)
+        memory.never(memory.number_of((gang(nodes),)))
     assert len(tried) == 9
+
+
+def test_a_rack_knows_its_tightest_node_for_few_needs_at_a_time() -> None:
+    """An empty site never changes, and users may ask for any amount of memory."""
+    room = FreeCapacity(rack("a", 4))
+    for mem_mib in range(1, 3 * NEEDS_KEPT):
+        assert never_fits((replace(gang(1), mem_mib_per_node=mem_mib),), room, ("gpu",)) is None
+    kinds = [found for found in room._of_kind.values() if isinstance(found, Suitable)]
+    parts = [
+        part
+        for kind in kinds
+        if isinstance(kind.nodes, NodesOfKind)
+        for part in kind.nodes._parts or ()
+    ]
+    assert parts
+    assert all(len(part._known) <= NEEDS_KEPT for part in parts)

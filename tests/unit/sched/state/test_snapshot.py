@@ -40,7 +40,7 @@ from federator.sched.state.preemption_cost import PreemptionTax
 from federator.sched.state.save_times import SaveTimes
 from federator.sched.state.snapshot import taken
 from federator.sched.state.usage import DecayedAverage, UsageAverage, WindowAverage
-from federator.sched.state.workload_record import Seldom, WorkloadRecord
+from federator.sched.state.workload_record import RareFields, WorkloadRecord
 from tests.fakes.build import draft, gang, plan_on
 from tests.fakes.ledger_dump import DERIVED, VOLATILE, attributes, dump
 
@@ -48,9 +48,9 @@ ALPINE, FIRST = SiteName("alpine"), FIRST_WORKLOAD_ID
 FOLLOWS = {"workload": "kept once for all that share it", "charge": "from the plan"}
 IN_AN_ENTRY = [
     field.name
-    for cls in (WorkloadRecord, Seldom)
+    for cls in (WorkloadRecord, RareFields)
     for field in msgspec.structs.fields(cls)
-    if field.name != "seldom"
+    if field.name != "rare"
 ]
 KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
     Ledger: {

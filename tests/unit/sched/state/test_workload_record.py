@@ -10,7 +10,7 @@ from tests.fakes.build import workload
 def test_records_share_what_they_have_not_used_until_one_of_them_sets_it() -> None:
     one, other = WorkloadRecord(workload()), WorkloadRecord(workload())
     one.exit_code = 0  # as it is
-    assert one.seldom is other.seldom
+    assert one.rare is other.rare
     one.preemptions += 1
     one.promised_to = WorkloadId(7)
     one.avoid_until_s = {**one.avoid_until_s, SiteName("alpine"): 5.0}
