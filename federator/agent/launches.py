@@ -1,4 +1,7 @@
-"""Launches attempts: lease, intent in the journal, sbatch, and its answer; a few at a time."""
+"""Launches attempts: lease, intent in the journal, sbatch, and its answer; a few at a time.
+
+The calls are effects: ``acts`` carries them out, and ``federator.slurm.site_exec`` runs sbatch.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import gc
 import heapq
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -27,7 +27,6 @@ from federator.daemon.effects import Effects
 from federator.daemon.leader import Leadership, Work
 from federator.daemon.links import SiteLink
 from federator.daemon.log_tailer import LogTailer
-from federator.daemon.opened_ahead import OpenedAhead
 from federator.daemon.pass_throttle import PassThrottle
 from federator.daemon.standby import StandbyDesk, is_served
 from federator.daemon.supervisor import ALIVE, READY, STOPPING, Supervisor, status
@@ -217,21 +216,9 @@ class Daemon:
 
     async def _serve(self, epoch: int) -> None:
         """Take the rest of the log in, beside the renewals of the lease, and serve."""
-        transports = {
-            id(site): OpenedAhead(self._edges.transport_of(site))
-            for site in self._config.sites.values()
-        }
-        edges = replace(self._edges, transport_of=lambda site: transports[id(site)])
-        try:
-            while not await self._edges.act(self._follower.tail):
-                if self._stopping.is_set():
-                    return
-            await self._serve_sites(epoch, edges)
-        finally:
-            closing = (transport.close() for transport in transports.values())
-            await asyncio.gather(*closing, return_exceptions=True)
-
-    async def _serve_sites(self, epoch: int, edges: DaemonEdges) -> None:
+        while not await self._edges.act(self._follower.tail):
+            if self._stopping.is_set():
+                return
         known = self._follower.federation
         if len(known.ledger.entries) >= MANY:
             gc.freeze()  # all of it is needed: no need to look through it again and again
@@ -240,7 +227,7 @@ class Daemon:
             self._store,
             known,
             self._leadership,
-            edges,
+            self._edges,
             displaces=self._displaces,
         )
         if not self._stopping.is_set():
