@@ -1,7 +1,8 @@
 """Checks how a site is set up, as far as an agent can prove it, and returns findings.
 
 All of it with the account that the agent has. Settings are read; what can be tried is tried: the
-helper as a user, a submission without a ticket, and a job on each node asked for (``probe_jobs.py``).
+helper as a user, a submission without a ticket, and a job on each node asked for
+(``probe_jobs``).
 """
 
 from __future__ import annotations
