@@ -165,7 +165,7 @@ class ScaleExperiment:
         return [replace(self._base(), **{axis: value}) for value in sorted(getattr(self, axis))]
 
     def _sizes(self) -> list[FleetSize]:
-        """Every point once; the slow ones stand last, so that a guess of the time left is high."""
+        """Every point once, the slow ones first, so that several processes end together."""
         points = dict.fromkeys(size for axis in AXES for size in self._along(axis))
         return sorted(points, key=lambda size: -size.sites * size.pending)
 
