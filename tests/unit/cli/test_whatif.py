@@ -228,7 +228,7 @@ def test_a_report_is_one_page_with_both_tables(words: list[str], tmp_path: Path)
 
 def test_several_federations_are_an_answer_each(words: list[str], tmp_path: Path) -> None:
     other = tmp_path / "fifo.yaml"
-    other.write_text(CONFIG + "policy: {name: global-fifo}\n")
+    other.write_text(CONFIG.replace("policy: {", "policy: {name: global-fifo, "))
     both = [*words, "--config", str(other)]
     alone = [
         json.loads(run(*words, "--json").stdout),
