@@ -1,9 +1,10 @@
-"""Dask workers as jobs of the federation: ``cluster.py WORKERS [OPTION OF DASK-JOBQUEUE=VALUE...]``.
+"""Dask workers as jobs of the federation: ``cluster.py WORKERS [OPTION=VALUE...]``.
 
-It prints the address of a scheduler, for ``--dask ADDRESS`` of ``federator simulate``, ``whatif``
-and ``experiment``, and keeps it up until it is interrupted. Run it on a login node with
-dask-jobqueue and federator[dask] installed where every site sees them. Each worker is a job that
-``fsbatch`` submits: the federation chooses its site, and nodes there must reach this host.
+OPTIONs are those of dask-jobqueue. It prints the address of a scheduler, for ``--dask ADDRESS`` of
+``federator simulate``, ``whatif`` and ``experiment``, and keeps it up until it is interrupted. Run
+it on a login node, with dask-jobqueue and federator[dask] installed where every site sees them.
+Each worker is a job that ``fsbatch`` submits: the federation chooses its site, and nodes there must
+reach this host.
 """
 
 from __future__ import annotations

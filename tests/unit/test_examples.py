@@ -54,5 +54,5 @@ def test_dask_workers_are_submitted_by_the_federations_own_commands(
     job = example.FederationCluster.job_cls
     scripts = tomllib.loads((EXAMPLES.parent / "pyproject.toml").read_text())["project"]["scripts"]
     assert {job.submit_command, job.cancel_command} <= set(scripts)
-    assert issubclass(job, library.SLURMJob)  # type: ignore[attr-defined]
+    assert issubclass(job, library.SLURMJob)
     assert example.cluster(memory="8GB").options["memory"] == "8GB"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import importlib.util
 import json
 import os
+import pty
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -273,6 +276,33 @@ def test_a_setting_without_effect_is_told_on_stderr(words: list[str]) -> None:
     assert "--set: grace_s has no effect: nobody is evicted" in told.stderr
     json.loads(told.stdout)
     assert "no effect" not in run(*words, "--set", "startup_median_s=30", "--json").stderr
+
+
+def on_a_terminal(*words: str) -> bytes:
+    """What a terminal shows on stderr."""
+    here, there = pty.openpty()
+    command = [sys.executable, "-m", "federator.cli.main", "simulate", *words]
+    environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=there, env=environment
+    ) as child:
+        os.close(there)
+        shown = b""
+        with contextlib.suppress(OSError), open(here, "rb", buffering=0) as terminal:
+            while data := terminal.read(4096):  # an error once the other side has closed
+                shown += data
+        assert child.wait() == 0
+    return shown
+
+
+@pytest.mark.slow
+def test_a_terminal_sees_how_much_is_done_and_what_is_left(words: list[str]) -> None:
+    alone, several = on_a_terminal(*words), on_a_terminal(*words, "--seed", "1", "--seed", "2")
+    assert b"replaying" in alone
+    assert b"replaying (2 runs)" in several
+    for shown in (alone, several):
+        assert b"%" in shown
+        assert b"left" in shown.partition(b"replaying")[2]
 
 
 # ---- several runs ----
