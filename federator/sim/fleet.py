@@ -129,8 +129,10 @@ class Fleet:
         self._carry_out(self.federation.begin_epoch(self.now_s))
         for name, site in self.sites.items():
             self.see(SiteUp(site=name))
-            capacity = site.scheduler.capacity
-            complete = Report(attempts=(), complete=True, capacity=capacity)
+            scheduler = site.scheduler
+            complete = Report(
+                attempts=(), complete=True, capacity=scheduler.capacity, freed=scheduler.freed
+            )
             self.see(SiteSent(site=name, message=complete))
         self._failures.begin()
         with seldom_collecting():
@@ -306,7 +308,8 @@ class Fleet:
             started_at_s=max(0.0, attempt.started_at_s),
             ended_at_s=self.now_s if state.ended else 0.0,
         )
-        self.see(SiteSent(site=order.site, message=Report(attempts=(report,))))
+        freed = self.sites[order.site].scheduler.freed
+        self.see(SiteSent(site=order.site, message=Report(attempts=(report,), freed=freed)))
 
     def _asked_gpus(self, id_: WorkloadId) -> int:
         draft = self._scenario.arrivals[self._arrival_of[id_]].draft
@@ -367,7 +370,7 @@ class Fleet:
         answers = scheduler.bid(
             ask.requests, self.now_s, reserve=ask.reserve, reserving=ask.reserving
         )
-        made = BidsMade(pass_id=ask.pass_id, answers=answers)
+        made = BidsMade(pass_id=ask.pass_id, answers=answers, freed=scheduler.freed)
         self._inbox.append(SiteSent(site=site, message=made))
 
 

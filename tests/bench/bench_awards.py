@@ -75,7 +75,7 @@ async def agent(site: str, folder: Path) -> None:
         await asyncio.sleep(0.02)
     send(frame(Hello(protocol=PROTOCOL_VERSION, site=site, slurm_version="24.11.5")))
     capacity = scheduler.capacity
-    send(frame(Report(attempts=(), complete=True, capacity=capacity)))
+    send(frame(Report(attempts=(), complete=True, capacity=capacity, freed=scheduler.freed)))
     number, seen = 0, False
     with times.open("wb", buffering=0) as note:
         while (body := await read_frame(reader)) is not None:
@@ -87,7 +87,8 @@ async def agent(site: str, folder: Path) -> None:
                         note.write(b"asked %f\n" % time.time())
                     seen = True
                     answers = scheduler.bid(ask.requests, time.time(), reserving=ask.reserving)
-                    send(frame(BidsMade(pass_id=ask.pass_id, answers=answers)))
+                    made = BidsMade(pass_id=ask.pass_id, answers=answers, freed=scheduler.freed)
+                    send(frame(made))
                 case LaunchOrder() as order:
                     number += 1
                     scheduler.hold(order.attempt, order.jobs)
