@@ -189,8 +189,7 @@ class SchedulingPass:
             offers: for one workload, best first; at least one.
             now_s: Unix time.
         """
-        entry = self._ledger.entries[offers[0].id]
-        ranked = self.candidates.ranked[offers[0].id]
+        entry, ranked = self._ledger.entries[offers[0].id], self.candidates.ranked[offers[0].id]
         holdings = self._ledger.holdings
         row = self._ledger.tenancy.row(entry.workload.tenant)
         refusal: Refusal | None = None
@@ -215,14 +214,14 @@ class SchedulingPass:
         if best is None and refusal is not None:
             self.candidates.give_back_task(entry)
             return refusal
-        within_quota = best is not None and best[0]
+        kept = best is not None and best[0]
         awarded = Awarded(
             at_s=now_s,
             attempt=AttemptId(workload=award.id, attempt=entry.attempt + 1),
             site=award.site,
             jobs=award.bid.jobs,
-            priority=ranked.priority if within_quota == ranked.within_quota else LOWEST_PRIORITY,
-            within_quota=within_quota,
+            priority=ranked.priority if kept == ranked.within_quota else LOWEST_PRIORITY,
+            within_quota=kept,
             credit=ranked.credit,
             offers=offers_for(award.id, self.round.answers),
             victims=tuple(map(WorkloadId, award.bid.victims)),
