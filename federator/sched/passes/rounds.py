@@ -11,7 +11,7 @@ from functools import partial
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import AnswerTested, SendTo, Wake
 from federator.model.plan import BidRequest
-from federator.model.reason import Refusal
+from federator.model.reason import ReasonCode, Refusal
 from federator.model.site_message import Ask, BidsMade
 from federator.model.workload import Job, SiteName, Workload, WorkloadId
 from federator.sched.passes.auction import Award, auction
@@ -21,6 +21,7 @@ from federator.sched.passes.eviction import budget_gpus
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.held import Holding
 from federator.sched.passes.known_refusals import KnownRefusals
+from federator.sched.passes.limits import wait
 from federator.sched.passes.pending_reconciliation import PendingReconciliation
 from federator.sched.passes.round import Round, asked_of
 from federator.sched.passes.site_view import SiteView
@@ -110,15 +111,15 @@ class Rounds:
             return entry.refusals
         if lane.refusal is not None:
             return {SiteName(""): lane.refusal}
-        known = {
-            site: refusal
-            for site in self._sites
-            if (refusal := self._known.refusal(site, lane.shape.number, entry.workload.jobs, now_s))
-            is not None
+        jobs, number = entry.workload.jobs, lane.shape.number
+        found = {
+            site: self._known.refusal(site, number, jobs, now_s)
+            if view.ready
+            else wait(ReasonCode.SITE_DOWN)
+            for site, view in self._sites.items()
         }
-        if len(known) == len(self._ready_sites()) > 0:
-            return known
-        return {**entry.refusals, **known}
+        said = {site: refusal for site, refusal in found.items() if refusal is not None}
+        return said if said and len(said) == len(found) else {**entry.refusals, **said}
 
     def drop(self, site: SiteName) -> None:
         """A site is gone: nobody waits for it, and another agent counts anew."""

@@ -14,6 +14,7 @@ from federator.model.workload import FIRST_WORKLOAD_ID, Job, SiteName, WorkloadI
 from federator.policies.fifo import Fifo
 from federator.sched.bid.negative_cache import NegativeCache, Rights, as_for
 from federator.sched.passes.cycle import SchedulingPass
+from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.round import Round
 from federator.sched.state.ledger import Ledger
 from federator.sched.state.rules import Rules
@@ -149,14 +150,14 @@ def test_a_refusal_of_one_user_says_nothing_about_another() -> None:
         wanted = draft(gang(1), user=user)
         first = WorkloadId(FIRST_WORKLOAD_ID + k)
         ledger.apply(Submitted(at_s=0.0, draft=wanted, first_id=first, key=user))
-    pass_ = SchedulingPass(Fifo().rank(ledger, 1.0), ledger)
-    (asked,) = pass_.next_window((), 1)
     alpine = SiteName("alpine")
+    pass_ = SchedulingPass(Fifo().rank(ledger, 1.0), ledger, known=KnownRefusals([alpine]))
+    (asked,) = pass_.next_window((), 1, [alpine])
     pass_.round = Round(pass_id=1, requests={asked.id: asked}, waiting_for={alpine}, deadline_s=9.0)
     unknown = Refusal(kind=RefusalKind.REJECT, reasons=(Reason(code=ReasonCode.UNKNOWN_USER),))
     pass_.round.take(alpine, [SiteAnswer(id=asked.id, refusal=unknown)])
     pass_.learn(asked.id)
-    (following,) = pass_.next_window((), 1)
+    (following,) = pass_.next_window((), 1, [alpine])
     assert following.user == "ada"
 
 

@@ -879,9 +879,9 @@ def test_after_a_restart_no_pass_is_made_before_a_site_is_there_for_some_seconds
     f.run_for(FIRST_PASS_S - 1.0)
     later = f.submit(draft())
     f.run_for(0.5)
-    assert (f.refusals(id_), f.refusals(later)) == ({}, {})
+    assert (f.entry(id_).refusals, f.entry(later).refusals) == ({}, {})
     f.run_for(1.0)
-    assert set(f.refusals(id_)) == set(f.refusals(later)) == {"alpine", "baker"}
+    assert set(f.entry(id_).refusals) == set(f.entry(later).refusals) == {"alpine", "baker"}
     f.site_up("baker")
     f.run_for(1.0)
     assert f.state(id_) is WorkloadState.RUNNING
