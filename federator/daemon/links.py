@@ -48,7 +48,7 @@ from federator.wire.agent_protocol import (
     from_agent_decoder,
 )
 from federator.wire.client_protocol import ErrorReply, frame
-from federator.wire.framing import read_frame, skip_to_banner
+from federator.wire.framing import FrameReader, skip_to_banner
 from federator.wire.replies import Reply
 from federator.wire.transport import Channel, Transport
 
@@ -154,7 +154,8 @@ class SiteLink:
         try:
             await asyncio.wait_for(skip_to_banner(channel.reader), SILENCE_S)
             channel.write(frame(self._welcome))
-            hello = await self._next(channel, GREETING_S)
+            frames = FrameReader(channel.reader)
+            hello = await _next(frames, GREETING_S)
             if not isinstance(hello, Hello) or hello.site != self.site:
                 raise SiteUnavailable(f"expected the agent of {self.site}, got {hello}")
             check_hello(hello, self._welcome)
@@ -172,17 +173,13 @@ class SiteLink:
             self.send(self.admission)
         pinging = asyncio.create_task(self._ping())
         try:
-            while (message := await self._next(channel, SILENCE_S)) is not None:
+            while (message := await _next(frames, SILENCE_S)) is not None:
                 self._take(message)
         finally:
             pinging.cancel()
 
     def _up(self) -> SiteUp:
         return SiteUp(site=self.site, slurm_version=self._version, last_epoch=self._last_epoch)
-
-    async def _next(self, channel: Channel, patience_s: float) -> FromAgent | None:
-        body = await read_frame(channel.reader, patience_s=patience_s)
-        return None if body is None else from_agent_decoder.decode(body)
 
     async def _ping(self) -> None:
         while True:
@@ -268,6 +265,11 @@ class SiteLink:
                 self._problems = message.problems
                 log.warning("site_problems", site=self.site, problems=list(message.problems))
         self._observe(SiteSent(site=self.site, message=message))
+
+
+async def _next(frames: FrameReader, patience_s: float) -> FromAgent | None:
+    body = await frames.next(patience_s)
+    return None if body is None else from_agent_decoder.decode(body)
 
 
 def check_hello(hello: Hello, welcome: Welcome) -> None:

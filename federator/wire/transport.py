@@ -77,6 +77,12 @@ class _SshReader:
     def __init__(self, reader: asyncssh.SSHReader[bytes]) -> None:
         self._reader = reader
 
+    async def read(self, n: int, /) -> bytes:
+        try:
+            return await self._reader.read(n)
+        except asyncssh.Error as error:
+            raise SiteUnavailable(f"the SSH connection broke: {error}") from error
+
     async def readexactly(self, n: int, /) -> bytes:
         try:
             return await self._reader.readexactly(n)
