@@ -1,4 +1,4 @@
-"""Reads, for daemon and agent, the frames that all messages travel in.
+"""Reads and writes, for daemon and agent, the frames that all messages travel in.
 
 Frames are ``4-byte big-endian length + MessagePack`` of one tagged struct. On every channel the
 accepting side first writes ``BANNER``, so that whatever a login shell printed before is skipped.
@@ -9,6 +9,7 @@ accepting side first writes ``BANNER``, so that whatever a login shell printed b
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from federator.errors import SiteUnavailable
@@ -77,6 +78,44 @@ class FrameReader:
         body = bytes(came[_HEAD_BYTES:end])
         del came[:end]
         return body
+
+
+class FrameWriter:
+    """Writes frames to one stream; those of one turn of the event loop go together.
+
+    Each write of its own costs this process a system call, or an SSH packet, and has the other side
+    woken.
+
+    Args:
+        write: writes frames, in order, at once.
+    """
+
+    def __init__(self, write: Callable[[Sequence[bytes]], None]) -> None:
+        self._write = write
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+
+    def put(self, data: bytes) -> None:
+        """Write a frame soon, behind those that wait; at once where these are many."""
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._waiting.append(data)
+        self._waiting_bytes += len(data)
+        if self._waiting_bytes >= _CHUNK:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits, now."""
+        if self._waiting:
+            self._write(self._take_all())
+
+    def drop(self) -> None:
+        """Do not write what waits."""
+        self._take_all()
+
+    def _take_all(self) -> list[bytes]:
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        return waiting
 
 
 async def read_frame(reader: ByteReader, limit: int = MAX_FRAME_BYTES) -> bytes | None:
