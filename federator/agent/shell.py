@@ -46,7 +46,7 @@ from federator.wire.agent_protocol import (
     to_agent_decoder,
 )
 from federator.wire.client_socket import ClientSocket, Listen
-from federator.wire.framing import ByteReader, read_frame
+from federator.wire.framing import ByteReader, FrameReader
 
 
 class Agent:
@@ -182,9 +182,10 @@ class Agent:
     # ---- the daemon ----
 
     async def _obey(self, reader: ByteReader) -> None:
+        frames = FrameReader(reader)
         while True:
             try:
-                body = await read_frame(reader, patience_s=SILENCE_S)
+                body = await frames.next(SILENCE_S)
             except TimeoutError as error:
                 raise SiteUnavailable(f"no word of the daemon for {SILENCE_S:.0f} s") from error
             if body is None:
