@@ -33,6 +33,7 @@ class Flag(NamedTuple):
     also: tuple[str, ...] = ()  # other long names
     variable: str = ""  # of the environment; it counts where the option is not given
     unless: tuple[str, ...] = ()  # nor any of these options
+    is_true: bool = False  # the variable says true or false
     instead: str = ""  # the option is refused: what to do
 
 
@@ -104,7 +105,9 @@ def _of_environment(
     return {
         flag.name: environment[flag.variable] if flag.value else ""
         for flag in program.flags
-        if flag.variable in environment and values.keys().isdisjoint({flag.name, *flag.unless})
+        if flag.variable in environment
+        and values.keys().isdisjoint({flag.name, *flag.unless})
+        and (not flag.is_true or environment[flag.variable].lower() in ("true", "t"))
     }
 
 
