@@ -34,6 +34,9 @@ class PartitionRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     up: bool = True
     is_default: bool = False
     max_time_s: float = inf
+    default_time_s: float | None = None  # None: ``max_time_s``
+    min_nodes: int = 1
+    max_nodes: int | None = None  # None: any number
     priority_tier: int = 1
     preempt_mode: str = "OFF"
 

@@ -115,6 +115,9 @@ def _partition_row(partition: Partition) -> PartitionRow:
         up=partition.up,
         is_default=partition.is_default,
         max_time_s=partition.max_time_s,
+        default_time_s=partition.default_time_s,
+        min_nodes=partition.min_nodes,
+        max_nodes=partition.max_nodes,
         priority_tier=partition.priority_tier,
         preempt_mode=partition.preempt_mode,
     )
