@@ -45,9 +45,9 @@ def run(given: Given, ids: tuple[str, ...], users: tuple[str, ...], signal: str)
         rows = [row for row in reply.rows if row.id not in done and _is_meant(row, given, nodes)]
         rows = [row for row in rows if "interactive" not in given or _confirmed(row)]
         if rows:
-            told = _act(given, rows, signal)
+            refused = _act(given, rows, signal)
             done.update(dict.fromkeys(row.id for row in rows))
-            errors.update(dict.fromkeys(told))
+            errors.update(dict.fromkeys(refused))
         if not rows or not reply.left_off:
             break
     if not done and "verbose" in given:

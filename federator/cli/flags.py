@@ -59,7 +59,7 @@ class Program(NamedTuple):
     flags: tuple[Flag, ...]
 
 
-_COMMON: Final = (
+COMMON: Final = (
     Flag("help", about="Show this text."),
     Flag("usage", about="Show how the command is called, in one line."),
     Flag("version", "V", about="Show the version."),
@@ -113,7 +113,7 @@ def _of_environment(
 
 def _parts(program: Program, words: list[str]) -> Iterator[tuple[Flag | None, str]]:
     """The options and, with None, the operands of a command line; ``words`` is used up."""
-    flags = (*program.flags, *_COMMON)
+    flags = (*program.flags, *COMMON)
     longs = {name: flag for flag in flags for name in (flag.name, *flag.also)}
     shorts = {flag.short: flag for flag in flags if flag.short}
     while words:
@@ -174,7 +174,7 @@ def _shorts(
 
 def help_text(program: Program) -> str:
     """The text of ``--help``."""
-    flags = [flag for flag in (*program.flags, *_COMMON) if not flag.instead]
+    flags = [flag for flag in (*program.flags, *COMMON) if not flag.instead]
     heads = [_head(flag) for flag in flags]
     width = max(map(len, heads)) + 2
     lines = [usage_text(program), "", program.about, "", "Options:"]

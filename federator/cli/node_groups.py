@@ -115,9 +115,9 @@ class _Heads:
 
     def __init__(self, wanted: Wanted) -> None:
         names = set(wanted.columns) | ({"Partition", "NodeHost"} if wanted.each_node else set())
-        tells = [value for name, value in _NODE_VALUES.items() if name in names]
+        values = [value for name, value in _NODE_VALUES.items() if name in names]
         amounts = [value for name, value in _AMOUNTS.items() if name in names]
-        self._of_node = tells + amounts * wanted.exact
+        self._of_node = values + amounts * wanted.exact
         self.of_partition = [value for name, value in _PARTITION_VALUES.items() if name in names]
         self._by_site = wanted.each_node or not names.isdisjoint(_SITE_COLUMNS)
 
@@ -149,11 +149,11 @@ def rows_of(sites: Iterable[Site], wanted: Wanted) -> list[Group]:
 def _partitions(
     sites: Iterable[Site], wanted: Wanted
 ) -> Iterator[tuple[SiteOf, PartitionRow, list[NodeRow]]]:
-    for site, told in sites:
-        for partition in told.partitions:
+    for site, listed in sites:
+        for partition in listed.partitions:
             if wanted.partitions and partition.name not in wanted.partitions:
                 continue
-            mine = [n for n in told.nodes if partition.name in n.partitions and wanted.keep(n)]
+            mine = [n for n in listed.nodes if partition.name in n.partitions and wanted.keep(n)]
             yield site, partition, mine
 
 

@@ -39,7 +39,7 @@ _VIEWS: Final = {
     "Node": (_NODE, _NODE_LONG),
     "list-reasons": (_REASONS, _REASONS_LONG),
 }
-_TOLD_APART: Final = frozenset(
+_DISTINCT: Final = frozenset(
     {"Partition", "StateLong", "Gres", "GresUsed", "Features", "Reason", "Cluster"}
 )  # in JSON
 _OUT_OF_USE: Final = "down,fail,drain"
@@ -166,7 +166,7 @@ def show_json(given: Given) -> int:
 
     sites, status = _sites(given)
     wanted = Wanted(
-        columns=_TOLD_APART,
+        columns=_DISTINCT,
         keep=_kept(given),
         partitions=listed(given.get("partition")),
         each_node="Node" in given,

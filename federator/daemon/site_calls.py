@@ -80,12 +80,12 @@ def ask_nodes(
         for name in wanted
     ]
 
-    def told(replies: list[Reply]) -> None:
+    def finish(replies: list[Reply]) -> None:
         answer(NodesReply(sites=tuple(map(_filled, bare, replies))))
 
-    gathered = _Gathered(len(wanted), told)
+    gathered = _Gathered(len(wanted), finish)
     if not wanted:
-        told([])
+        finish([])
     for number, name in enumerate(wanted):
         taken = partial(gathered.take, number)
         link = links.get(name)
@@ -97,8 +97,8 @@ def ask_nodes(
 
 def _filled(row: SiteNodesRow, reply: Reply) -> SiteNodesRow:
     if isinstance(reply, NodesReply) and reply.sites:
-        told = reply.sites[0]
-        return replace(row, nodes=told.nodes, detail=told.detail)
+        listed = reply.sites[0]
+        return replace(row, nodes=listed.nodes, detail=listed.detail)
     return replace(row, detail=reply.message if isinstance(reply, ErrorReply) else "no answer")
 
 
@@ -136,14 +136,14 @@ def send_signals(
     if len(jobs) > MAX_SIGNALS:
         raise InvalidRequest(f"signals to {len(jobs)} jobs at once, at most {MAX_SIGNALS}")
 
-    def told(replies: list[Reply]) -> None:
+    def finish(replies: list[Reply]) -> None:
         wrong = [_said(entry, reply) for entry, reply in zip(jobs, replies, strict=True)]
         sent = tuple(e.workload.id for e, why in zip(jobs, wrong, strict=True) if not why)
         answer(SignalReply(ids=sent, errors=(*errors, *filter(None, wrong))))
 
-    gathered = _Gathered(len(jobs), told)
+    gathered = _Gathered(len(jobs), finish)
     if not jobs:
-        told([])
+        finish([])
     for number, entry in enumerate(jobs):
         taken = partial(gathered.take, number)
         link = links.get(entry.site)
