@@ -35,11 +35,13 @@ from federator.wire.agent_protocol import (
     ClientCall,
     FromAgent,
     Hello,
+    NodesTaken,
     Ping,
     Pong,
     RecoverAsk,
     RecoverDone,
     RememberedAttempt,
+    SignalDone,
     SnapshotTaken,
     Tidied,
     Trouble,
@@ -189,7 +191,7 @@ class SiteLink:
             raise SiteUnavailable(detail) from error
         self._channel, self._version, self._troubled = channel, hello.slurm_version, False
         self._out = FrameWriter(self._write)
-        self.questions.connected = True
+        self.questions.connected, self.questions.answers = True, hello.answers
         log.info("site_up", site=self.site, slurm=hello.slurm_version)
         self._last_epoch = _last_of_ours(hello, self._welcome)
         self._observe(self._up())
@@ -230,7 +232,7 @@ class SiteLink:
             case ClientCall():
                 answer = partial(self._answer, self._channel, message.call_id)
                 self._desk.take(message, self.site, answer)
-            case SnapshotTaken() | VerifyDone():
+            case SnapshotTaken() | VerifyDone() | NodesTaken() | SignalDone():
                 self.questions.take(message)
             case RecoverDone():
                 self._shown(message)

@@ -12,7 +12,9 @@ from federator.model.tagged import Message
 from federator.wire.client_protocol import (
     CancelReply,
     ErrorReply,
+    NodesReply,
     QueueReply,
+    SignalReply,
     SitesReply,
     SnapshotReply,
     SubmitReply,
@@ -40,7 +42,9 @@ Reply = (
     | TestOnlyReply
     | QueueReply
     | CancelReply
+    | SignalReply
     | SitesReply
+    | NodesReply
     | TenantsReply
     | SnapshotReply
     | VerifyReply

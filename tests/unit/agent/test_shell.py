@@ -62,7 +62,12 @@ def test_it_introduces_itself_and_reports_completely_first(daemon: Daemon) -> No
 
     daemon.serve(script)
     hello, report = daemon.said[:2]
-    assert hello == Hello(protocol=PROTOCOL_VERSION, site="alpine", slurm_version="25.05.3")
+    assert hello == Hello(
+        protocol=PROTOCOL_VERSION,
+        site="alpine",
+        slurm_version="25.05.3",
+        answers=("nodes", "signal"),
+    )
     assert isinstance(report, Report)
     assert report.complete
     assert attempts_of(report) == [attempt()]
