@@ -11,67 +11,21 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from federator.errors import HistoryError
+from federator.errors import ConfigError, HistoryError
 
-NONE: Final = "none"
-"""The value of ``history.url`` that keeps no history."""
 ANSWER_S: Final = 20.0  # that a database has for one statement
 _CONNECT_S: Final = 5
 _LOCK_S: Final = 5.0
-_POSTGRES: Final = "postgresql"
-_OPTIONS: Final = frozenset(
-    {"host", "passfile", "service", "sslmode", "sslrootcert", "sslcert", "sslkey", "gssencmode"}
-)
-"""Of libpq, that a URL may give; none of them is a secret."""
-_SQLITE: Final = "sqlite:///"
-
-
-def check_history_url(url: str) -> None:
-    """Whether a URL names a history; nothing is opened.
-
-    Raises:
-        ValueError: it does not; the text says what is expected, and holds no password.
-    """
-    if url == NONE or (url.startswith("sqlite:////") and len(url) > len("sqlite:////")):
-        return
-    scheme = url.partition(":")[0][:32]
-    if scheme != _POSTGRES:
-        raise ValueError(
-            f"expected sqlite:///ABSOLUTE/PATH, postgresql://[USER@]HOST/DATABASE or {NONE}, "
-            f"found {scheme!r}"
-        )
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError) as error:
-        raise ValueError("expected postgresql://[USER@]HOST[:PORT]/DATABASE") from error
-    if parsed.password is not None or "password" in parsed.query:
-        raise ValueError("holds a password: put that in a file, and name it with ?passfile=PATH")
-    unknown = sorted(set(parsed.query) - _OPTIONS)
-    if unknown:
-        raise ValueError(
-            f"unknown option {unknown[0][:32]!r}; options are {', '.join(sorted(_OPTIONS))}"
-        )
-
-
-def beside(store_url: str) -> str:
-    """The URL of the history of a log, where the configuration names none.
-
-    It is a file beside a log in a file. Daemons on two hosts share no file, so none is kept then.
-    """
-    if not store_url.startswith(_SQLITE):
-        return NONE
-    path = Path(store_url.removeprefix("sqlite://"))
-    return f"sqlite://{path.with_name(f'{path.stem}-history.db')}"
 
 
 def open_writer(url: str) -> Engine:
     """The engine of the one who writes; nothing is connected yet.
 
     Raises:
-        HistoryError: its driver is not installed.
+        ConfigError: its driver is not installed.
     """
     if not url.startswith("sqlite:"):
         return _postgres(url)
@@ -88,7 +42,7 @@ def open_reader(url: str) -> Engine:
     """The engine of those who only read; nothing is connected yet.
 
     Raises:
-        HistoryError: its driver is not installed.
+        ConfigError: its driver is not installed.
     """
     if not url.startswith("sqlite:"):
         return _postgres(url)
@@ -131,7 +85,7 @@ def _postgres(url: str) -> Engine:
             hide_parameters=True,
         )
     except ModuleNotFoundError as error:
-        raise HistoryError(
+        raise ConfigError(
             "history.url names PostgreSQL, whose driver is not installed: install "
             "federator[postgresql]"
         ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -33,7 +34,7 @@ class HistoryQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """Which workloads are asked for; an empty tuple asks for any. Times are Unix times."""
 
     start_s: float = 0.0
-    end_s: float = float("inf")
+    end_s: float = inf
     jobs: tuple[JobName, ...] = ()
     users: tuple[str, ...] = ()
     tenants: tuple[str, ...] = ()
@@ -93,6 +94,35 @@ def attempts_of(engine: Engine, ids: Iterable[int]) -> dict[int, tuple[Accountin
     return {id_: tuple(made) for id_, made in found.items()}
 
 
+def is_wanted(row: AccountingRow, question: HistoryQuestion) -> bool:
+    """Whether a row of the ledger answers a question, as a row of the history would.
+
+    Jobs are not looked at: the ledger knows them by id.
+    """
+    end_s = row.over_at_s or inf
+    last = row.last or AccountingAttempt(attempt=0)
+    by_name = (
+        (row.user, question.users),
+        (row.tenant, question.tenants),
+        (row.name, question.names),
+        (last.site, question.sites),
+    )
+    if any(wanted and found not in wanted for found, wanted in by_name):
+        return False
+    if end_s < question.start_s or row.submitted_at_s > question.end_s:
+        return False
+    return not question.states or _was_in_states(row, last.started_at_s, question)
+
+
+def _was_in_states(row: AccountingRow, started_at_s: float, question: HistoryQuestion) -> bool:
+    if row.over_at_s and row.state in question.states and row.over_at_s <= question.end_s:
+        return True
+    if "RUNNING" in question.states and 0 < started_at_s <= question.end_s:
+        return True
+    began = not started_at_s or started_at_s >= question.start_s
+    return "PENDING" in question.states and row.eligible_at_s <= question.end_s and began
+
+
 def _row(found: Mapping[Any, Any]) -> AccountingRow:
     row = AccountingRow(**{name: found[name] for name in _ROW_NAMES})
     if found["attempt"]:
@@ -105,7 +135,7 @@ def _row(found: Mapping[Any, Any]) -> AccountingRow:
 
 def _wanted(question: HistoryQuestion) -> list[ColumnElement[bool]]:
     found: list[ColumnElement[bool]] = [_W.over_at_s >= question.start_s]
-    if question.end_s < float("inf"):
+    if question.end_s < inf:
         found.append(_W.submitted_at_s <= question.end_s)
     if question.jobs:
         found.append(_named(question.jobs))

@@ -15,11 +15,12 @@ from typing import Final
 import structlog
 from sqlalchemy import Engine
 
-from federator.errors import FederatorError
+from federator.errors import FederatorError, NotCompacted
 from federator.history import query
-from federator.history.database import NONE, beside, open_reader, open_writer
+from federator.history.database import open_reader, open_writer
 from federator.history.follower import HistoryFollower
 from federator.history.retention import delete_some
+from federator.history.url import NONE, history_url
 from federator.store.base import Store
 from federator.store.opening import open_store
 from federator.wire.accounting_rows import AccountingAttempt
@@ -29,7 +30,7 @@ FIRST_PAUSE_S: Final = 1.0  # after a failure; twice that after the next
 LONGEST_PAUSE_S: Final = 60.0
 TIDY_EVERY_S: Final = 3600.0
 TIDY_PAUSE_S: Final = 0.5
-TAKE_ALL_S: Final = 20.0  # that a compaction waits for it
+TAKE_ALL_S: Final = 5.0  # that a compaction waits for it, and with it every decision
 _DAY_S: Final = 86_400.0
 _QUESTIONS_AT_ONCE: Final = 2
 
@@ -69,6 +70,8 @@ class JobHistory:
         """End; what is being written is finished by itself, or counts as never written."""
         self._ending.set()
         self._readers.shutdown(wait=False, cancel_futures=True)
+        for engine in (self._writer, self._reader):
+            engine.dispose(close=False)  # who is at work ends by itself
 
     def take_all(self) -> None:
         """Bring the history up to date, before the log is compacted.
@@ -76,6 +79,8 @@ class JobHistory:
         Raises:
             NotCompacted: that cannot be done now.
         """
+        if self._trouble:  # nobody is to wait for a database that hangs
+            raise NotCompacted(f"the history is behind the log: {self._trouble}")
         self._follower.take_all(TAKE_ALL_S, time.monotonic)
 
     async def page(
@@ -143,10 +148,10 @@ def open_history(url: str, store_url: str, keep_days: float) -> JobHistory | Non
         keep_days: ``history.keep_days``.
 
     Raises:
-        HistoryError: the database's driver is not installed.
+        ConfigError: the database's driver is not installed.
         InvalidRequest, StoreError: as ``open_store``.
     """
-    url = url or beside(store_url)
+    url = history_url(url, store_url)
     if url == NONE:
         return None
     return JobHistory(open_writer(url), open_reader(url), open_store(store_url), keep_days * _DAY_S)
