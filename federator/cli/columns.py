@@ -36,7 +36,8 @@ class Column(NamedTuple, Generic[Row]):
     value: Callable[[Row], str]  # need not be fit for a terminal; a table's lines are
     letter: str = ""  # behind ``%``; "": it has none
     width: int = NAMED_WIDTH  # in sacct's tables; below 0: to the left
-    whole: bool = False  # set to the right it is never cut, as Slurm's lists of nodes
+    whole: bool = False  # set to the right its value is never cut, as Slurm's times and nodes
+    whole_heading: bool = False  # nor is its heading
 
 
 class Field(NamedTuple, Generic[Row]):
@@ -124,16 +125,17 @@ def lines(form: Format[Row], rows: Iterable[Row], *, header: bool) -> Iterator[s
     """Write a table as squeue and sinfo do, safe for a terminal but for the user's own texts."""
     cells = [(field.column.value, _cell(field), field.suffix) for field in form.fields]
     if header:
-        heads = [_cell(field)(field.column.heading) + field.suffix for field in form.fields]
+        heads = [_cell(f, heading=True)(f.column.heading) + f.suffix for f in form.fields]
         yield form.prefix + "".join(heads)
     prefix = form.prefix
     for row in rows:
         yield prefix + "".join([cell(value(row)) + suffix for value, cell, suffix in cells])
 
 
-def _cell(field: Field[Row]) -> Callable[[str], str]:
+def _cell(field: Field[Row], *, heading: bool = False) -> Callable[[str], str]:
     """Slurm cuts at the width on the right, whichever side the value is set to."""
-    width, right, whole = field.width, field.right, field.column.whole
+    width, right, column = field.width, field.right, field.column
+    whole = column.whole_heading if heading else column.whole
 
     def cell(text: str) -> str:
         if not text.isprintable():

@@ -61,6 +61,7 @@ from federator.wire.replies import Reply
 
 MAX_FAILED_ROWS: Final = 10  # with an outcome: enough to see why
 MAX_ROWS: Final = 5_000  # of one answer; some 3 MB, twice that with their ranks
+MAX_BRIEF_ROWS: Final = 20_000  # of one answer that is brief; some 4 MB
 MAX_CANCELS: Final = 20_000  # of one request
 MAX_IDS: Final = 1_000
 
@@ -156,14 +157,18 @@ class Api:
                 self._accounting.take(own, answer)
 
     def _queue(self, call: QueueCall) -> QueueReply:
-        call = msgspec.structs.replace(call, ids=self._own_ids(call.ids))
+        call = msgspec.structs.replace(
+            call, ids=self._own_ids(call.ids), clusters=self._sites_of(call.clusters)
+        )
         now_s = self._clock()
         ranks = self._ranks.at(now_s) if call.why else None
         unknown = unknown_ids(self._federation.ledger, call.ids)
         if call.outcome:
             outcome, failed = outcome_of(self._federation, call, MAX_FAILED_ROWS)
             return QueueReply(rows=failed, now_s=now_s, unknown=unknown, outcome=outcome)
-        rows, left_off = queue_rows(self._federation, call, MAX_ROWS, ranks)
+        is_brief = call.brief and not (call.why or call.files or call.details)
+        most = MAX_BRIEF_ROWS if is_brief else MAX_ROWS
+        rows, left_off = queue_rows(self._federation, call, most, ranks)
         return QueueReply(rows=rows, now_s=now_s, left_off=left_off, unknown=unknown)
 
     def _own_ids(self, ids: tuple[str, ...]) -> tuple[str, ...]:
@@ -184,6 +189,21 @@ class Api:
                 )
             bare.append(number)
         return tuple(bare)
+
+    def _sites_of(self, clusters: tuple[str, ...]) -> tuple[str, ...]:
+        """The sites that ``--clusters`` means; none: all of them.
+
+        Raises:
+            InvalidRequest: there is no such site, and the federation is not called so.
+        """
+        known = self._config.sites
+        for name in clusters:
+            if name not in ("all", self._config.federation) and name not in known:
+                raise InvalidRequest(
+                    f"No cluster '{name[:64]}' known by federation {self._config.federation}; "
+                    f"its sites: {', '.join(known)}"
+                )
+        return clusters if all(name in known for name in clusters) else ()
 
     def _ask_site(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -28,6 +28,13 @@ WAITS: Final = 20.0  # for a history that is behind, until the log is so many ti
 log = structlog.get_logger()
 
 
+class LogFollower(Protocol):
+    """Reads the log and keeps something of it."""
+
+    def take_all(self) -> None:
+        """Read on up to the end; raises ``NotCompacted`` where that cannot be done now."""
+
+
 async def _nothing() -> None:
     """Nothing is forgotten."""
 
@@ -40,7 +47,7 @@ class Compaction:
         store: where the log is, led by this process.
         act: calls what blocks, without blocking.
         now_s: Unix time.
-        follow: brings who follows the log up to date, or raises ``NotCompacted``.
+        follower: must have all of the log first; None: there is none.
     """
 
     def __init__(
@@ -49,9 +56,9 @@ class Compaction:
         store: Store,
         act: Callable[..., Awaitable[Any]],
         now_s: float,
-        follow: Callable[[], None] = lambda: None,
+        follower: LogFollower | None = None,
     ) -> None:
-        self._follow = follow
+        self._follower = follower
         self._ledger = ledger
         self._store = store
         self._act = act
@@ -113,8 +120,10 @@ class Compaction:
         Not for ever: a log that grows and grows ends the daemon. What the history lacks then it
         takes from the snapshot.
         """
+        if self._follower is None:
+            return True
         try:
-            self._follow()
+            self._follower.take_all()
         except NotCompacted:
             if self._came < WAITS * self._enough:
                 raise

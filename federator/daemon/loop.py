@@ -279,14 +279,8 @@ class Term:
         self._wakes: list[float] = []
         self._now_s = self._begin_at_s()
         self._monotonic_s = edges.monotonic()
-        self._api = Api(
-            config,
-            self._federation,
-            self._inbox.put_nowait,
-            self.clock,
-            lambda: leadership.holds,
-            edges.history,
-        )
+        taken, leads = self._inbox.put_nowait, lambda: leadership.holds
+        self._api = Api(config, self._federation, taken, self.clock, leads, edges.history)
         self._stopping = False
         self._pace = PassThrottle()
         self._links: dict[SiteName, SiteLink] = self._api.links
@@ -295,9 +289,9 @@ class Term:
         self._admission_wake_s = 0.0
         self._tidying = CheckpointCleanup(config, federation.ledger, self._is_ready, self.clock())
         self._transitions = TransitionLog(federation.ledger)
-        history = edges.history
-        follow = history.take_all if history is not None else lambda: None
-        self._compaction = Compaction(federation.ledger, store, edges.act, self.clock(), follow)
+        self._compaction = Compaction(
+            federation.ledger, store, edges.act, self.clock(), edges.history
+        )
         self._effects = Effects(config.federation, self._links, self._api.reply, self._wake, shared)
 
     @property

@@ -9,7 +9,14 @@ from typing import Final
 import msgspec
 
 from federator.daemon.preemption_views import preemption_row
-from federator.daemon.queue_selection import Group, array_tasks, collapsed, most_telling
+from federator.daemon.queue_details import job_details
+from federator.daemon.queue_selection import (
+    Group,
+    Selection,
+    array_tasks,
+    collapsed,
+    most_telling,
+)
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.reason import Reason, ReasonCode
 from federator.model.submission import Option, Submission
@@ -181,12 +188,10 @@ def _wanted(ledger: Ledger, call: QueueCall) -> list[WorkloadRecord]:
     else:
         live = (state for state in WorkloadState if state not in TERMINAL)
         entries = sorted(ledger.in_state(*live), key=lambda e: e.workload.id)
-    return [
-        entry
-        for entry in entries
-        if (call.ended or entry.state not in TERMINAL)
-        and (not call.users or entry.workload.user in call.users)
-    ]
+    selection = Selection(call)
+    if selection.is_all:
+        return entries
+    return [entry for entry in entries if selection.has(entry)]
 
 
 def outcome_of(
@@ -203,17 +208,19 @@ def outcome_of(
     failed = [entry for entry in wanted if entry.state is not WorkloadState.COMPLETED]
     highest = max((1 if e.signal else exit_code_of(e) or 1 for e in failed), default=0)
     shown = sorted(failed, key=lambda entry: entry.reason is None)[:limit]
-    rows = tuple(_row(entry, federation, None) for entry in shown)
+    rows = tuple(_row(entry, federation, None, brief=False) for entry in shown)
     return QueueOutcome(failed=len(failed), exit_code=highest), rows
 
 
 def _row_of(
     group: Group, call: QueueCall, federation: Federation, ranks: RankSnapshot | None
 ) -> QueueRow:
-    row = _row(group[0], federation, ranks)
+    row = _row(group[0], federation, ranks, brief=call.brief)
     waits = group[0].state not in AT_SITE and group[0].state not in TERMINAL
     if call.files:
         row = msgspec.structs.replace(row, **_files(group[0]))
+    if call.details:
+        row = msgspec.structs.replace(row, details=job_details(group[0]))
     if not call.collapsed or not waits:
         return row
     return msgspec.structs.replace(row, tasks=len(group), array_tasks=array_tasks(group, call.ids))
@@ -243,7 +250,9 @@ def find(ledger: Ledger, name: str) -> Collection[WorkloadId]:
     return () if task is None else (task,)
 
 
-def _row(entry: WorkloadRecord, federation: Federation, ranks: RankSnapshot | None) -> QueueRow:
+def _row(  # one field a line
+    entry: WorkloadRecord, federation: Federation, ranks: RankSnapshot | None, *, brief: bool
+) -> QueueRow:
     w, site = entry.workload, federation.sites.get(entry.site)
     rank = ranks.rank(entry) if ranks is not None else None
     planned = tuple(name for plan in entry.plan for name in plan.nodes)
@@ -272,12 +281,12 @@ def _row(entry: WorkloadRecord, federation: Federation, ranks: RankSnapshot | No
         exit_code=exit_code_of(entry),
         signal=entry.signal,
         reason=_reason(entry),
-        refusals={str(s): r for s, r in entry.refusals.items()},
-        offers=entry.offers,
+        refusals={} if brief else {str(s): r for s, r in entry.refusals.items()},
+        offers={} if brief else entry.offers,
         site_state=entry.site_state,
         rank=rank,
         setbacks=_setbacks(entry) if ranks is not None else {},
-        preemption=preemption_row(entry, federation),
+        preemption=None if brief else preemption_row(entry, federation),
         project=w.project,
         datasets=w.datasets,
         elastic=w.elastic,

@@ -18,7 +18,7 @@ from federator.model.score import Score
 from federator.model.submission import NodeRange, Submission
 from federator.model.tagged import Message
 from federator.wire.accounting_rows import AccountingRow
-from federator.wire.queue_rows import PreemptionRow, QueueRank, SetbackRow
+from federator.wire.queue_rows import JobDetails, PreemptionRow, QueueRank, SetbackRow
 
 BANNER: Final = b"FEDERATOR-1\n"
 MAX_FRAME_BYTES: Final = 64 * 2**20
@@ -47,6 +47,15 @@ class QueueCall(Message, frozen=True, kw_only=True, tag="queue"):
     why: bool = False  # fill ``rank`` and ``setbacks``, which costs the daemon a ranking
     files: bool = False  # fill ``work_dir``, ``stdin``, ``stdout`` and ``stderr``
     outcome: bool = False  # fill ``outcome``, with a few rows: of those that failed, once all ended
+    # Of these only, where any is named. A daemon of before 0.4 knows none of them: the client
+    # compares, too.
+    states: tuple[str, ...] = ()  # a WorkloadState's value
+    names: tuple[str, ...] = ()  # as the next, whatever their case
+    tenants: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()  # planned, or asked for
+    clusters: tuple[str, ...] = ()  # sites; the federation's own name and "all" are every site
+    brief: bool = False  # without ``refusals``, ``offers`` and ``preemption``: rows of a table
+    details: bool = False  # fill ``details``
 
 
 class CancelCall(Message, frozen=True, kw_only=True, tag="cancel"):
@@ -128,7 +137,7 @@ class SubmitReply(Message, frozen=True, kw_only=True, tag="submitted"):
     federation: str
 
 
-class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
+class QueueRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One workload, for fsqueue.
 
     ``priority`` is the one at which it was awarded; of a pending workload the one at which it
@@ -173,6 +182,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     stderr: str = ""
     tasks: int = 1  # waiting tasks of an array that the row stands for; it tells of the first
     array_tasks: str = ""  # of a ``collapsed`` row, e.g. "[5-99%4]"
+    details: JobDetails | None = None  # only with ``details``
 
 
 class QueueOutcome(msgspec.Struct, frozen=True, kw_only=True):
