@@ -33,6 +33,7 @@ class Flag(NamedTuple):
     also: tuple[str, ...] = ()  # other long names
     variable: str = ""  # of the environment; it counts where the option is not given
     unless: tuple[str, ...] = ()  # nor any of these options
+    adds: bool = False  # repeated, its values add up to one list
     instead: str = ""  # the option is refused: what to do
 
 
@@ -85,6 +86,8 @@ def read(
         for flag, value in _parts(program, list(words)):
             if flag is None:
                 operands.append(value)
+            elif flag.adds and flag.name in values:
+                values[flag.name] += f",{value}"
             else:
                 values[flag.name] = value
     except ValueError as error:
