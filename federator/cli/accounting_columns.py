@@ -31,7 +31,7 @@ _UNITS: Final = "KMGTP"
 _NO_ATTEMPT: Final = AccountingAttempt(attempt=0)
 
 
-class Line(NamedTuple):
+class AccountingLine(NamedTuple):
     """One line of the table: a workload, or one of its attempts as a step."""
 
     row: AccountingRow
@@ -57,8 +57,8 @@ class Line(NamedTuple):
 
 
 def table_lines(
-    rows: Iterable[AccountingRow], pattern: Line, *, steps: bool, duplicates: bool
-) -> Iterator[Line]:
+    rows: Iterable[AccountingRow], pattern: AccountingLine, *, steps: bool, duplicates: bool
+) -> Iterator[AccountingLine]:
     """The lines of rows, in the order of their ids.
 
     Args:
@@ -137,7 +137,7 @@ def _group(user: str) -> str:
 # ---- values ----
 
 
-def state_text(line: Line) -> str:
+def state_text(line: AccountingLine) -> str:
     """``CANCELLED by UID`` where it is known who asked, and this host knows the user."""
     state = line.row.state if _is_latest(line) else line.attempt.state
     state = state or line.attempt.state or line.row.state
@@ -147,78 +147,78 @@ def state_text(line: Line) -> str:
     return f"CANCELLED by {_account(by)[0] or by}"
 
 
-def _is_latest(line: Line) -> bool:
+def _is_latest(line: AccountingLine) -> bool:
     last = line.row.last
     return line.attempt.attempt == (last.attempt if last is not None else 0)
 
 
-def job_id(line: Line) -> str:
+def job_id(line: AccountingLine) -> str:
     """``ID``, ``ARRAY_INDEX``, ``ARRAY_[5-99%4]``; of an attempt with ``.N`` behind it."""
     row = line.row
     name = f"{row.array_id}_{row.array_tasks or row.array_index}" if row.array_id else str(row.id)
     return name + _step(line)
 
 
-def _raw_id(line: Line) -> str:
+def _raw_id(line: AccountingLine) -> str:
     row = line.row
     return f"{row.array_id if row.array_tasks else row.id}{_step(line)}"
 
 
-def _step(line: Line) -> str:
+def _step(line: AccountingLine) -> str:
     return f".{line.attempt.attempt}" if line.is_step else ""
 
 
-def _name(line: Line) -> str:
+def _name(line: AccountingLine) -> str:
     return line.attempt.site if line.is_step else line.row.name
 
 
-def _partition(line: Line) -> str:
+def _partition(line: AccountingLine) -> str:
     return "" if line.is_step else line.attempt.partition or line.row.asked_partition
 
 
-def _start(line: Line) -> str:
+def _start(line: AccountingLine) -> str:
     return moment_text(line.attempt.started_at_s, "None" if line.is_over else "Unknown")
 
 
-def _end(line: Line) -> str:
+def _end(line: AccountingLine) -> str:
     latest = _is_latest(line) and not line.is_step
     return moment_text(line.attempt.ended_at_s or (line.row.over_at_s if latest else 0.0))
 
 
-def _nodes(line: Line) -> str:
+def _nodes(line: AccountingLine) -> str:
     return str(line.attempt.nodes or line.row.asked_nodes)
 
 
-def _node_list(line: Line) -> str:
+def _node_list(line: AccountingLine) -> str:
     return line.attempt.node_list or "None assigned"
 
 
-def _reason(line: Line) -> str:
+def _reason(line: AccountingLine) -> str:
     found = line.attempt.reason if line.is_step else line.row.reason
     return found.partition(" ")[0] or "None"
 
 
-def _limit(line: Line) -> str:
+def _limit(line: AccountingLine) -> str:
     limit_s = line.row.time_limit_s
     return "UNLIMITED" if limit_s == inf else clock_text(int(limit_s))
 
 
-def _limit_raw(line: Line) -> str:
+def _limit_raw(line: AccountingLine) -> str:
     limit_s = line.row.time_limit_s
     return "UNLIMITED" if limit_s == inf else str(int(limit_s) // 60)
 
 
-def _planned_s(line: Line) -> int:
+def _planned_s(line: AccountingLine) -> int:
     row = line.row
     until_s = line.attempt.started_at_s or row.over_at_s or line.now_s
     return max(0, int(until_s - row.eligible_at_s))
 
 
-def _memory(line: Line, mib: int) -> str:
+def _memory(line: AccountingLine, mib: int) -> str:
     return memory_text(mib, line.unit, convert=line.convert)
 
 
-def _asked_tres(line: Line) -> str:
+def _asked_tres(line: AccountingLine) -> str:
     row = line.row
     parts = [f"billing={row.asked_cpus}", f"cpu={row.asked_cpus}"]
     parts += [f"gres/gpu={row.asked_gpus}"] * bool(row.asked_gpus)
@@ -226,7 +226,7 @@ def _asked_tres(line: Line) -> str:
     return ",".join([*parts, f"node={row.asked_nodes or 1}"])
 
 
-def _given_tres(line: Line) -> str:
+def _given_tres(line: AccountingLine) -> str:
     made = line.attempt
     if not made.nodes:
         return ""
@@ -238,20 +238,20 @@ def _given_tres(line: Line) -> str:
     return ",".join([*parts, f"node={made.nodes}"])
 
 
-def _job(text: Callable[[AccountingRow], str]) -> Callable[[Line], str]:
+def _job(text: Callable[[AccountingRow], str]) -> Callable[[AccountingLine], str]:
     """A value that a job has, and a step has not."""
     return lambda line: "" if line.is_step else text(line.row)
 
 
-def _empty(_: Line) -> str:
+def _empty(_: AccountingLine) -> str:
     return ""
 
 
-def _column(name: str, width: int, value: Callable[[Line], str] = _empty) -> Column[Line]:
+def _column(name: str, width: int, value: Callable[[AccountingLine], str] = _empty) -> Column[AccountingLine]:
     return Column(name, name, value, width=width)
 
 
-COLUMNS: Final[tuple[Column[Line], ...]] = (
+COLUMNS: Final[tuple[Column[AccountingLine], ...]] = (
     _column("Account", 10, lambda line: line.row.tenant),
     _column("AdminComment", 19),
     _column("AllocCPUS", 10, lambda line: str(line.attempt.cpus)),

@@ -18,7 +18,7 @@ from federator.cli.accounting_columns import (
     COLUMNS,
     DEFAULT,
     LONG,
-    Line,
+    AccountingLine,
     table_lines,
 )
 from federator.cli.client import call
@@ -40,6 +40,7 @@ from federator.wire.client_protocol import (
 _ID: Final = re.compile(
     r"([0-9]{1,19})(?:_([0-9]{1,9}|\[[0-9,-]*\]))?(?:[.+][A-Za-z0-9]+)?((?:;.+)?)", re.ASCII
 )
+_IDS: Final = frozenset({"JobID", "JobIDRaw"})
 _IDS_AT_ONCE: Final = 500  # in one question
 _NAMED: Final = {code: name for name, code in CODES.items()}
 _NOT_HERE: Final = "the accounts of a site have it: sacct there"
@@ -119,15 +120,15 @@ def fsacct(given: Given) -> int:
     unit = _unit(given)
     replies = list(_answers(_question(given, time.time())))
     rows = {row.id: row for reply in replies for row in reply.rows}
-    for text in sorted({note for reply in replies if (note := _note(reply))}):
-        print(printable(f"fsacct: {text}"), file=sys.stderr)
+    for note in sorted({note for reply in replies if (note := _note(reply))}):
+        print(printable(f"fsacct: {note}"), file=sys.stderr)
     if "verbose" in given:
         print(f"fsacct: {len(rows)} jobs", file=sys.stderr)
     if "json" in given:
         print(_json(rows.values(), replies[-1].now_s))
         return 0
     nobody = AccountingAttempt(attempt=0)
-    pattern = Line(
+    pattern = AccountingLine(
         AccountingRow(id=0, name="", user="", tenant="", submitted_at_s=0.0),
         nobody,
         now_s=replies[-1].now_s,
@@ -136,24 +137,32 @@ def fsacct(given: Given) -> int:
         convert="noconvert" not in given,
     )
     only_jobs = "allocations" in given
-    lines = table_lines(
-        rows.values(), pattern, steps=not only_jobs, duplicates="duplicates" in given
+    lines = list(
+        table_lines(rows.values(), pattern, steps=not only_jobs, duplicates="duplicates" in given)
     )
-    for line in _shown(fields, lines, given):
-        print(line)
+    for text in _shown(fields, lines, given):
+        print(text)
     return 0
 
 
-def _shown(fields: tuple[Field[Line], ...], lines: Iterable[Line], given: Given) -> Iterator[str]:
+def _shown(fields: tuple[Field[AccountingLine], ...], lines: list[AccountingLine], given: Given) -> Iterator[str]:
     header = "noheader" not in given
     if "parsable" in given or "parsable2" in given:
         trailing = "parsable" in given
         delimiter = given.get("delimiter") or "|"
         return delimited_lines(fields, lines, header=header, delimiter=delimiter, trailing=trailing)
-    return sacct_lines(fields, lines, header=header)
+    return sacct_lines([_fitted(field, lines) for field in fields], lines, header=header)
 
 
-def _fields(given: Given) -> tuple[Field[Line], ...]:
+def _fitted(field: Field[AccountingLine], lines: list[AccountingLine]) -> Field[AccountingLine]:
+    """Widen a column of ids, unless its width was given: half an id names another job."""
+    column = field.column
+    if column.name not in _IDS or field.width != abs(column.width):
+        return field
+    return field._replace(width=max([field.width, *(len(column.value(line)) for line in lines)]))
+
+
+def _fields(given: Given) -> tuple[Field[AccountingLine], ...]:
     text = given.get("format")
     if text is None:
         text = BRIEF if "brief" in given else LONG if "long" in given else DEFAULT

@@ -280,7 +280,10 @@ class VerifyReply(Message, frozen=True, kw_only=True, tag="verified"):
 
 
 class AccountingReply(Message, frozen=True, kw_only=True, tag="accounting_is"):
-    """One page of rows; the order of all is the caller's to make."""
+    """One page of rows; the order of all is the caller's to make.
+
+    A workload that has just ended may be in two pages: the later one counts.
+    """
 
     rows: tuple[AccountingRow, ...]
     now_s: float
