@@ -247,7 +247,9 @@ def _empty(_: AccountingLine) -> str:
     return ""
 
 
-def _column(name: str, width: int, value: Callable[[AccountingLine], str] = _empty) -> Column[AccountingLine]:
+def _column(
+    name: str, width: int, value: Callable[[AccountingLine], str] = _empty
+) -> Column[AccountingLine]:
     return Column(name, name, value, width=width)
 
 

@@ -145,7 +145,9 @@ def fsacct(given: Given) -> int:
     return 0
 
 
-def _shown(fields: tuple[Field[AccountingLine], ...], lines: list[AccountingLine], given: Given) -> Iterator[str]:
+def _shown(
+    fields: tuple[Field[AccountingLine], ...], lines: list[AccountingLine], given: Given
+) -> Iterator[str]:
     header = "noheader" not in given
     if "parsable" in given or "parsable2" in given:
         trailing = "parsable" in given

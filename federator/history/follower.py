@@ -239,20 +239,21 @@ def _write_live(connection: Connection, batch: HistoryBatch) -> None:
     for ids in _chunks(batch.ended, _IDS_AT_ONCE):
         connection.execute(delete(table).where(table.c.id.in_(ids)))
     rows = ({"id": id_, "row": _encode(row)} for id_, row in batch.changed.items())
-    _put(connection, table, rows, replace=True)
+    put_rows(connection, table, rows, replace=True)
 
 
 def _write_ended(connection: Connection, batch: HistoryBatch) -> None:
     table = schema.workloads
-    _put(connection, table, map(_workload_values, batch.ended.values()), replace=True)
+    put_rows(connection, table, map(workload_values, batch.ended.values()), replace=True)
     known = (row for id_, row in batch.known.items() if id_ not in batch.ended)
-    _put(connection, table, map(_workload_values, known), replace=False)
+    put_rows(connection, table, map(workload_values, known), replace=False)
     for made, replace in ((batch.attempts, True), (batch.known_attempts, False)):
         rows = (_attempt_values(id_, attempt) for (id_, _), attempt in made.items())
-        _put(connection, schema.attempts, rows, replace=replace)
+        put_rows(connection, schema.attempts, rows, replace=replace)
 
 
-def _workload_values(row: AccountingRow) -> dict[str, Any]:
+def workload_values(row: AccountingRow) -> dict[str, Any]:
+    """The columns of a row of ``schema.workloads``."""
     values = msgspec.structs.asdict(row)
     last = values.pop("last") or _NO_ATTEMPT
     del values["earlier"], values["array_tasks"]
@@ -263,10 +264,10 @@ def _attempt_values(id_: int, made: AccountingAttempt) -> dict[str, Any]:
     return fitted({"id": id_, **msgspec.structs.asdict(made)})
 
 
-def _put(
+def put_rows(
     connection: Connection, table: Table, rows: Iterator[dict[str, Any]], *, replace: bool
 ) -> None:
-    """Insert rows; in place of those with the same key, or only where there are none."""
+    """Insert rows, given by column; in place of those with the same key, or where there is none."""
     insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     statement = insert(table)
     keys = [column.name for column in table.primary_key]
