@@ -12,7 +12,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import NullPool, QueuePool
 
 from federator.errors import ConfigError, HistoryError
 
@@ -31,7 +31,13 @@ def open_writer(url: str) -> Engine:
         return _postgres(url)
     path = Path(url.removeprefix("sqlite://"))
     engine = create_engine(
-        "sqlite://", creator=lambda: _sqlite(path), poolclass=NullPool, hide_parameters=True
+        "sqlite://",
+        creator=lambda: _sqlite(path),
+        poolclass=QueuePool,
+        pool_size=1,
+        max_overflow=0,
+        pool_timeout=_LOCK_S,
+        hide_parameters=True,
     )
     # From its first statement on, so that nobody else writes between what is read and written.
     event.listen(engine, "begin", lambda of: of.exec_driver_sql("BEGIN IMMEDIATE"))

@@ -30,6 +30,7 @@ FIRST_PAUSE_S: Final = 1.0  # after a failure; twice that after the next
 LONGEST_PAUSE_S: Final = 60.0
 TIDY_EVERY_S: Final = 3600.0
 TIDY_PAUSE_S: Final = 0.5
+REST: Final = 3.0  # so many times as long as it worked, while there is more to write
 TAKE_ALL_S: Final = 5.0  # that a compaction waits for it, and with it every decision
 _DAY_S: Final = 86_400.0
 _QUESTIONS_AT_ONCE: Final = 2
@@ -113,8 +114,9 @@ class JobHistory:
             else:
                 self._recovered()
                 pause_s = FIRST_PAUSE_S
-                # Half of the time is left to the daemon, whose turns share the interpreter.
-                self._ending.wait(POLL_S if up_to_date else time.monotonic() - began_s)
+                # Most of the time is the daemon's, whose turns share the interpreter.
+                rest_s = REST * (time.monotonic() - began_s)
+                self._ending.wait(max(POLL_S, rest_s) if up_to_date else rest_s)
                 continue
             self._ending.wait(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import isnan
 from typing import Final
 
@@ -12,28 +11,25 @@ MAX_INT: Final = 2**63 - 1
 _KEYS: Final = frozenset({"name", "user", "tenant", "site"})
 
 
-def fitted(values: Mapping[str, object]) -> dict[str, object]:
+def fitted(values: dict[str, object]) -> dict[str, object]:
     """Values by column: texts without NUL and of bounded length, whole numbers below 2**63."""
-    return {name: _fitted(name, value) for name, value in values.items()}
+    for name, value in values.items():  # hardly any needs more than a look
+        if isinstance(value, str):
+            if len(value) > MAX_KEY or "\0" in value:
+                values[name] = key(value) if name in _KEYS else text(value)
+        elif isinstance(value, int):
+            if not -MAX_INT <= value <= MAX_INT:
+                values[name] = MAX_INT if value > 0 else -MAX_INT
+        elif isinstance(value, float) and isnan(value):
+            values[name] = 0.0
+    return values
 
 
-def key(text: str) -> str:
+def key(found: str) -> str:
     """A text as it stands in a column that is looked up."""
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")[:MAX_KEY]
+    return found.replace("\0", "\N{REPLACEMENT CHARACTER}")[:MAX_KEY]
 
 
-def _fitted(name: str, value: object) -> object:
-    match value:
-        case str():
-            return key(value) if name in _KEYS else key_free(value)
-        case int():
-            return max(-MAX_INT, min(MAX_INT, value))
-        case float() if isnan(value):
-            return 0.0
-        case _:
-            return value
-
-
-def key_free(text: str) -> str:
+def text(found: str) -> str:
     """A text as it stands in any other column."""
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")[:MAX_TEXT]
+    return found.replace("\0", "\N{REPLACEMENT CHARACTER}")[:MAX_TEXT]
