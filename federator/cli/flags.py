@@ -34,6 +34,7 @@ class Flag(NamedTuple):
     variable: str = ""  # of the environment; it counts where the option is not given
     unless: tuple[str, ...] = ()  # nor any of these options
     is_true: bool = False  # the variable says true or false
+    adds: bool = False  # repeated, its values add up to one list
     instead: str = ""  # the option is refused: what to do
 
 
@@ -86,6 +87,8 @@ def read(
         for flag, value in _parts(program, list(words)):
             if flag is None:
                 operands.append(value)
+            elif flag.adds and flag.name in values:
+                values[flag.name] += f",{value}"
             else:
                 values[flag.name] = value
     except ValueError as error:

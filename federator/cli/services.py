@@ -56,6 +56,7 @@ def daemon(config: Path, log_level: str, verbose: bool, displace: bool) -> None:
     from federator.daemon.leader import in_a_thread  # noqa: PLC0415
     from federator.daemon.loop import Daemon, DaemonEdges  # noqa: PLC0415
     from federator.daemon.supervisor import Supervisor  # noqa: PLC0415
+    from federator.history.service import open_history  # noqa: PLC0415
     from federator.store.opening import open_store  # noqa: PLC0415
 
     gc.set_threshold(*_COLLECT_SELDOM)
@@ -66,7 +67,10 @@ def daemon(config: Path, log_level: str, verbose: bool, displace: bool) -> None:
         loaded,
         open_store(loaded.store),
         supervisor,
-        DaemonEdges(beside=in_a_thread),
+        DaemonEdges(
+            beside=in_a_thread,
+            history=open_history(loaded.history.url, loaded.store, loaded.history.keep_days),
+        ),
         displaces=displace,
     )
     asyncio.run(_until_signalled(service))

@@ -18,6 +18,7 @@ import msgspec
 import structlog
 
 from federator.config import FederationConfig
+from federator.daemon.accounting import AccountingDesk
 from federator.daemon.links import SiteLink
 from federator.daemon.site_calls import ask_nodes, send_signals
 from federator.daemon.tenant_views import tenant_rows
@@ -30,6 +31,7 @@ from federator.daemon.views import (
     unknown_ids,
 )
 from federator.errors import FederatorError, InvalidRequest
+from federator.history.service import JobHistory
 from federator.model.event import Draft
 from federator.model.lifecycle import TERMINAL
 from federator.model.message import CancelAsked, Observation, SubmitAsked
@@ -39,6 +41,7 @@ from federator.sched.passes.federation import Federation
 from federator.slurm.options.interpret import interpret
 from federator.wire.agent_protocol import ClientCall
 from federator.wire.client_protocol import (
+    AccountingCall,
     Call,
     CancelCall,
     CancelReply,
@@ -83,6 +86,7 @@ class Api:
         clock: returns Unix time.
         leads: whether the daemon still does. If not, it is about to end and answers nothing: what
             it knows may be out of date, and who asks again is told by the one that leads.
+        history: of what has ended; None: none is kept.
     """
 
     def __init__(
@@ -92,6 +96,7 @@ class Api:
         observe: Callable[[Observation], None],
         clock: Callable[[], float],
         leads: Callable[[], bool] = lambda: True,
+        history: JobHistory | None = None,
     ) -> None:
         self._config = config
         self._federation = federation
@@ -102,6 +107,9 @@ class Api:
         policy = config.policy
         weights = policy.credit.weights if policy.order.by_quota else None
         self._ranks = RankView(federation, policy.name, weights)
+        self._accounting = AccountingDesk(
+            config.federation, config.sites, federation.ledger, history, clock
+        )
         self.links: dict[SiteName, SiteLink] = {}  # the daemon's; filled when it runs
         self._waiting: dict[int, Callable[[Reply], None]] = {}
         self._cancel_errors: dict[int, tuple[str, ...]] = {}
@@ -124,12 +132,8 @@ class Api:
                     self._submit(call, self._acting(call.as_user, user, operator), answer)
                 case CancelCall():
                     self._cancel(call, user, operator, answer)
-                case QueueCall():
-                    answer(self._queue(call))
-                case SitesCall():
-                    answer(self._sites())
-                case TenantsCall():
-                    answer(self._tenants())
+                case QueueCall() | SitesCall() | TenantsCall() | AccountingCall():
+                    self._show(call, answer)
                 case _:
                     self._ask_agents(call, user, operator, answer)
         except FederatorError as error:
@@ -137,6 +141,23 @@ class Api:
         except Exception:  # a fault of ours in one call must not end the caller's channel
             log.exception("call_fault", user=user, call=type(call).__name__)
             replied(ErrorReply(message="the daemon failed on this request; its log says how"))
+
+    def _show(
+        self,
+        call: QueueCall | SitesCall | TenantsCall | AccountingCall,
+        answer: Callable[[Reply], None],
+    ) -> None:
+        match call:
+            case QueueCall():
+                answer(self._queue(call))
+            case SitesCall():
+                regions = {name: s.region for name, s in self._config.sites.items()}
+                answer(SitesReply(sites=site_rows(self._federation, regions)))
+            case TenantsCall():
+                answer(self._tenants())
+            case AccountingCall():
+                own = msgspec.structs.replace(call, ids=self._own_ids(call.ids))
+                self._accounting.take(own, answer)
 
     def _queue(self, call: QueueCall) -> QueueReply:
         call = msgspec.structs.replace(

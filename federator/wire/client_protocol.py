@@ -17,6 +17,7 @@ from federator.model.reason import Reason, Refusal
 from federator.model.score import Score
 from federator.model.submission import NodeRange, Submission
 from federator.model.tagged import Message
+from federator.wire.accounting_rows import AccountingRow
 from federator.wire.queue_rows import JobDetails, PreemptionRow, QueueRank, SetbackRow
 
 BANNER: Final = b"FEDERATOR-1\n"
@@ -98,6 +99,23 @@ class VerifyCall(Message, frozen=True, kw_only=True, tag="verify_site"):
     nodes: tuple[str, ...] = ()  # on which one must run
 
 
+class AccountingCall(Message, frozen=True, kw_only=True, tag="accounting"):
+    """Asks for workloads that lived in a time, ended or not; an empty tuple asks for any."""
+
+    start_s: float = 0.0  # Unix time, as the next
+    end_s: float = float("inf")
+    ids: tuple[str, ...] = ()  # as of ``QueueCall``
+    users: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()  # sites, or the federation itself
+    partitions: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()  # Slurm's; then those that were in such a state in that time
+    attempts: bool = False  # fill ``earlier``
+    after: tuple[float, int] | None = None  # the next page: ``AccountingReply.after``
+
+
 Call = (
     SubmitCall
     | QueueCall
@@ -108,6 +126,7 @@ Call = (
     | TenantsCall
     | SnapshotCall
     | VerifyCall
+    | AccountingCall
 )
 
 
@@ -296,6 +315,20 @@ class VerifyReply(Message, frozen=True, kw_only=True, tag="verified"):
     findings: tuple[Finding, ...]
 
 
+class AccountingReply(Message, frozen=True, kw_only=True, tag="accounting_is"):
+    """One page of rows; the order of all is the caller's to make.
+
+    A workload that has just ended may be in two pages: the later one counts.
+    """
+
+    rows: tuple[AccountingRow, ...]
+    now_s: float
+    federation: str
+    after: tuple[float, int] | None = None  # to be asked for next; None: this is all
+    left_off: int = 0  # live workloads that one answer does not hold; ask for fewer
+    note: str = ""  # what the answer lacks, and why
+
+
 ANSWERS: Final[dict[type[Message], type[Message]]] = {
     SubmitCall: SubmitReply,
     QueueCall: QueueReply,
@@ -306,6 +339,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     TenantsCall: TenantsReply,
     SnapshotCall: SnapshotReply,
     VerifyCall: VerifyReply,
+    AccountingCall: AccountingReply,
 }
 """What a call is answered with unless it is refused; ``test_only`` with a ``TestOnlyReply``."""
 

@@ -10,6 +10,7 @@ from federator.model.plan import Bid
 from federator.model.reason import Refusal
 from federator.model.tagged import Message
 from federator.wire.client_protocol import (
+    AccountingReply,
     CancelReply,
     ErrorReply,
     NodesReply,
@@ -48,6 +49,7 @@ Reply = (
     | TenantsReply
     | SnapshotReply
     | VerifyReply
+    | AccountingReply
 )
 
 reply_decoder: Final[msgspec.msgpack.Decoder[Reply]] = msgspec.msgpack.Decoder(Reply)
