@@ -151,8 +151,7 @@ class Api:
             case QueueCall():
                 answer(self._queue(call))
             case SitesCall():
-                regions = {name: s.region for name, s in self._config.sites.items()}
-                answer(SitesReply(sites=site_rows(self._federation, regions)))
+                answer(self._sites())
             case TenantsCall():
                 answer(self._tenants())
             case AccountingCall():
