@@ -51,6 +51,21 @@ need_redis() {
   fi
 }
 
+# need_postgresql — PostgreSQL, for tests that start and end their own. They go without where it
+# cannot be installed, and say so. As above, what Debian starts of it is ended.
+need_postgresql() {
+  compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null && return 0
+  apt_install postgresql || {
+    say "going on without PostgreSQL"
+    return 0
+  }
+  if [ -d /run/systemd/system ]; then
+    as_root systemctl disable --now postgresql >&2
+  elif [ -x /etc/init.d/postgresql ]; then
+    as_root /etc/init.d/postgresql stop >&2
+  fi
+}
+
 # make_venv EXTRAS — the project and its libraries in .venv, at the versions of requirements.lock.
 make_venv() {
   local stamp said

@@ -34,6 +34,7 @@ from federator.config_mistakes import (
     some,
 )
 from federator.errors import ConfigError
+from federator.history.url import check_history_url, history_warnings
 from federator.model.tenant import Allowance, Tenancy, Tenant
 from federator.model.workload import MAX_AMOUNT, SiteName, TenantName
 from federator.policies import ONCE_NAMED, POLICIES
@@ -252,6 +253,22 @@ class LogConfig(_Strict):
     keep_ended_h: Annotated[float, Field(ge=1, le=100 * 365 * 24)] = 720.0  # what has ended
 
 
+class HistoryConfig(_Strict):
+    """The history of what has ended; docs/history.md."""
+
+    url: str = ""  # "": beside the log
+    keep_days: Annotated[float, Field(ge=1, le=100 * 365)] = 1095.0
+
+    @field_validator("url")
+    @classmethod
+    def _known(cls, url: str) -> str:
+        try:
+            check_history_url(url)
+        except ValueError as error:  # as of the store's
+            refuse([((), str(error))])
+        return url
+
+
 class FederationConfig(_Strict):
     """All of federation.yaml."""
 
@@ -259,6 +276,7 @@ class FederationConfig(_Strict):
     store: str  # sqlite:///ABSOLUTE/PATH, or memory: for trials
     socket: Path = Path("/run/federator/daemon.sock")
     log: LogConfig = LogConfig()
+    history: HistoryConfig = HistoryConfig()
     policy: PolicyConfig = PolicyConfig()
     regions: dict[_RegionName, RegionConfig] = {}
     gpus: dict[_GpuName, GpuConfig] = {}
@@ -358,7 +376,11 @@ class FederationConfig(_Strict):
     @property
     def warnings(self) -> tuple[str, ...]:
         """One line for each thing that is allowed, and probably not what the admin means."""
-        lines = [*warnings_of(self.store), *self._broken_promises()]
+        lines = [
+            *warnings_of(self.store),
+            *history_warnings(self.history.url, self.store),
+            *self._broken_promises(),
+        ]
         if not self.tenants:
             lines.append("no tenants: nobody can submit")
         if self.policy.name == "mast":

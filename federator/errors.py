@@ -43,6 +43,10 @@ class LogIsOld(FederatorError):
     """The event log is an older copy of what its sites have seen: rebuild it (``recover``)."""
 
 
+class HistoryError(FederatorError):
+    """The history cannot be read or written; the daemon goes on without it, and tries again."""
+
+
 class LeadershipLost(StoreError):
     """Another daemon leads: this one must stop acting; it may start again as a standby."""
 

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from federator.cli.bid_files import read_request, read_snapshot
-from federator.cli.fsqueue import folded
+from federator.cli.node_lists import folded
 from federator.cli.text import alternative_text, printable, reason_text, refusal_text
 from federator.model.plan import Bid, BidRequest
 from federator.model.reason import Reason, Refusal

@@ -8,8 +8,10 @@ from math import inf
 import click
 
 from federator.cli.client import call
-from federator.cli.fsqueue import ENDED, folded, shown_id
+from federator.cli.job_states import ENDED
+from federator.cli.node_lists import folded
 from federator.cli.preemption_text import Line, preemption_lines
+from federator.cli.queue_columns import Shown, job_id
 from federator.cli.queue_json import iso, json_of
 from federator.cli.rank_text import (
     counted,
@@ -54,7 +56,7 @@ def explain(workload: str, as_json: bool) -> None:
 
 def render(row: QueueRow, now_s: float) -> str:
     """The story of one workload, safe for a terminal."""
-    head = f"Workload {shown_id(row)} {row.name!r} of {row.user}, tenant {row.tenant}"
+    head = f"Workload {job_id(Shown(row))} {row.name!r} of {row.user}, tenant {row.tenant}"
     if row.array_id:
         head += f" (id {row.id})"
     evictions = preemption_lines(row.preemption, now_s)

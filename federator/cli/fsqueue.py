@@ -2,108 +2,243 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 from federator.cli import flags
 from federator.cli.client import call
+from federator.cli.columns import Format
 from federator.cli.flags import Flag, Given, Program, SlurmsOwn
-from federator.cli.preemption_text import preemption_lines
-from federator.cli.rank_text import rank_text
-from federator.cli.text import listed, my_name, printable, reason_text, refusal_text, unexpected
+from federator.cli.job_states import CODES, ENDED, asked_states, is_asked, workload_states
+from federator.cli.node_lists import expanded
+from federator.cli.queue_columns import Shown
+from federator.cli.queue_table import render
+from federator.cli.text import listed, my_name, unexpected
 from federator.errors import InvalidRequest
-from federator.model.lifecycle import TERMINAL, WorkloadState
-from federator.model.reason import ReasonCode
 from federator.wire.client_protocol import ErrorReply, QueueCall, QueueReply, QueueRow
 
-_S = WorkloadState
-SHORT: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        _S.PENDING.value: "PD",
-        _S.HELD.value: "PD",
-        _S.AWARDED.value: "CF",
-        _S.LAUNCHING.value: "CF",
-        _S.RUNNING.value: "R",
-        _S.PREEMPTING.value: "CG",
-        _S.CANCELLING.value: "CG",
-        _S.COMPLETED.value: "CD",
-        _S.FAILED.value: "F",
-        _S.TIMEOUT.value: "TO",
-        _S.CANCELLED.value: "CA",
-    }
+_ID: Final = re.compile(r"([0-9]+(?:_[0-9]+)?)(?:\+[0-9]+)?((?:;.+)?)", re.ASCII)
+_LONG: Final = (
+    "JobArrayId:.18 ,Partition:.9 ,Name:.8 ,UserName:.8 ,State:.8 ,TimeUsed:.10 ,"
+    "TimeLimit:.9 ,NumNodes:.6 ,Cluster:8 ,ReasonList:"
 )
-"""Slurm's two-letter codes; CF: the site has it and it has not started."""
-
-STATES: Final = frozenset(state.value for state in WorkloadState)
-ENDED: Final = frozenset(state.value for state in TERMINAL)
-_WAITS: Final = frozenset({_S.PENDING.value, _S.HELD.value})
-_SAYS_WHY: Final = frozenset({_S.PREEMPTING.value, _S.TIMEOUT.value, _S.CANCELLED.value})
-_ID: Final = re.compile(r"[0-9]+(_[0-9]+)?(;.+)?", re.ASCII)
-_BITSTR_LEN: Final = 64  # characters of a list of tasks; squeue's default
-_PLAIN_NODE: Final = re.compile(r"[A-Za-z0-9._-]+")
-
-_HEADER: Final = (
-    f"{'NAME':<12} {'USER':<8} {'ACCOUNT':<8} {'ST':<2} {'TIME':>10} "
-    f"{'NODES':>5} {'GPUS':>5} {'SITE':<8} {'SITE_JOBID':>10} NODELIST(REASON)"
+_START: Final = (
+    "JobArrayId:.18 ,Partition:.9 ,Name:.8 ,UserName:.8 ,StateCompact:.2 ,StartTime:.19 ,"
+    "NumNodes:.6 ,SchedNodes:20 ,ReasonList:"
 )
-_ID_WIDTH: Final = 14  # at least
-
+_STEPS: Final = "StepId:.20 ,StepName:.8 ,Partition:.9 ,UserName:.8 ,TimeUsed:.9 ,Nodes:"
+_FORMATS: Final = ("SQUEUE_FORMAT", "SQUEUE_FORMAT2")
+_SLURMS_JSON: Final = re.compile(r"slurm|v0\.0\.[0-9]{2}", re.ASCII)
 
 PROGRAM: Final = Program(
     "fsqueue",
     "[JOBID]...",
-    "Show the jobs of the federation.\n\n"
-    "Examples: fsqueue --me · fsqueue --why 4294967297 · fsqueue -t all --json",
+    "Show the jobs of the federation, with squeue's options.\n\n"
+    "Examples: fsqueue --me · fsqueue --why 4294967297 · fsqueue -t all -o '%i %T %R'",
     (
-        Flag("jobs", "j", "IDS", "Only these job ids (comma separated)."),
-        Flag("user", "u", "NAMES", "Only these users (comma separated)."),
-        Flag("me", about="Only my own."),
-        Flag("array", "r", about="One row for each waiting task of an array."),
-        Flag("states", "t", "STATES", "'all' shows jobs that have ended too; or a list of states."),
-        Flag("noheader", "h", about="No header line."),
+        Flag("accounts", "A", "NAMES", "Only these accounts.", variable="SQUEUE_ACCOUNT"),
+        Flag("all", "a", about="As without it: no partition is hidden.", variable="SQUEUE_ALL"),
+        Flag(
+            "array",
+            "r",
+            about="One row for each waiting task of an array.",
+            variable="SQUEUE_ARRAY",
+        ),
+        Flag("array-unique", about="As without it: what waits of an array has one row."),
+        Flag("clusters", "M", "NAMES", "Only jobs at these sites; 'all', or the federation's name.",
+             also=("cluster",), variable="SLURM_CLUSTERS"),
+        Flag("expand-patterns", about="As without it: names of files are expanded."),
+        Flag("federation", about="As without it.", variable="SQUEUE_FEDERATION"),
+        Flag("Format", "O", "FIELDS", "Columns by name: JobID:20,State (--helpFormat)."),
+        Flag("format", "o", "TEXT", "Columns by letter: '%.18i %T' (--helpformat)."),
+        Flag("helpformat", about="The letters of --format."),
+        Flag("helpFormat", about="The names of --Format."),
+        Flag("helpstate", about="The states of --states."),
+        Flag("hide", about="As without it."),
         Flag("iterate", "i", "SECONDS", "Repeat for ever."),
+        Flag("jobs", "j", "IDS", "Only these job ids.", optional=True),
+        Flag("json", "", "slurm", "Print JSON (docs/formats.md), or as squeue's --json.",
+             optional=True),
+        Flag("licenses", "L", "NAMES", "Only jobs with these licences.",
+             variable="SQUEUE_LICENSES"),
+        Flag("local", about="As without it.", variable="SQUEUE_LOCAL"),
+        Flag("long", "l", about="More columns."),
+        Flag("me", about="Only my own."),
+        Flag("name", "n", "NAMES", "Only jobs called so.", variable="SQUEUE_NAMES"),
+        Flag("noconvert", about="Memory in MiB."),
+        Flag("nodelist", "w", "NODES", "Only jobs on these nodes.", also=("node", "nodes")),
+        Flag("noheader", "h", about="No header line."),
+        Flag("notme", about="Only others'."),
+        Flag("only-job-state", about="Only ids and states, unless --format says otherwise."),
+        Flag("partitions", "p", "NAMES", "Only these partitions.", variable="SQUEUE_PARTITION"),
+        Flag("priority", "P", about="As without it: a job has one priority.",
+             variable="SQUEUE_PRIORITY"),
+        Flag("qos", "q", "NAMES", "Only these QOS.", variable="SQUEUE_QOS"),
+        Flag("reservation", "R", "NAMES", "Only jobs in these reservations."),
+        Flag("running-over", "", "TIME", "Only jobs that have run for so long."),
+        Flag("running-under", "", "TIME", "Only jobs that run, and not for so long."),
+        Flag("sibling", also=("sib",), instead="a job is at one site at a time; see --clusters"),
+        Flag("sort", "S", "FIELDS", "Order of the rows: P,t,-p.", variable="SQUEUE_SORT"),
+        Flag("start", about="When waiting jobs could start, and where."),
+        Flag("states", "t", "STATES", "'all' shows jobs that have ended too; or a list of states.",
+             variable="SQUEUE_STATES"),
+        Flag("steps", "s", "STEPS", "Steps of running jobs, as far as they are known.",
+             optional=True),
+        Flag("users", "u", "NAMES", "Only these users.", also=("user",), variable="SQUEUE_USERS",
+             unless=("me",)),
+        Flag("verbose", "v", about="Say how many rows there are."),
         Flag(
             "why",
             about="For every job that waits its rank, and each site's reason; of all what "
             "evictions cost.",
         ),
-        Flag("json", about="Print JSON (docs/formats.md)."),
+        Flag("autocomplete", "", "TEXT", instead="complete the words of squeue"),
+        Flag("yaml", "", "VERSION", optional=True, instead="use --json or --json=slurm"),
     ),
-)
+)  # fmt: skip
+
+
+class _View(NamedTuple):
+    """How the answer is shown."""
+
+    form: Format[Shown] | None  # None: the plain table
+    sort: tuple[tuple[str, bool], ...]
+    states: frozenset[str] | None
+    steps: bool
 
 
 def fsqueue(given: Given) -> int:
     """Show the table, or the same as JSON; with --iterate again and again."""
+    if any(name in given for name in ("helpformat", "helpFormat", "helpstate")):
+        return _help(given)
     pause_s = _pause_s(given.get("iterate"))
-    states = _states(given.get("states"))
-    question = QueueCall(
-        ids=_ids(given),
-        users=(*listed(given.get("user")), *((my_name(),) if "me" in given else ())),
-        ended=not states.isdisjoint(ENDED),
-        why="why" in given,
-        collapsed="array" not in given and "json" not in given,
-        files="json" in given,
-    )
+    view = _view(given, os.environ)
+    question = _question(given, view)
     while True:
-        _show(_ask(question), states, given)
+        _show(_ask(question), view, given)
         if pause_s is None:
             return 0
+        if "noheader" not in given:
+            print()
         sys.stdout.flush()
         time.sleep(pause_s)
 
 
+def _help(given: Given) -> int:
+    from federator.cli.queue_columns import COLUMNS  # noqa: PLC0415
+
+    if "helpstate" in given:
+        print("\n".join(CODES).lower())
+    elif "helpformat" in given:
+        print(" ".join(f"%{column.letter}" for column in COLUMNS if column.letter))
+    else:
+        print("\n".join(column.name for column in COLUMNS))
+    return 0
+
+
+# ---- what is asked ----
+
+
+def _view(given: Given, environment: Mapping[str, str]) -> _View:
+    if "format" in given and "Format" in given:
+        raise InvalidRequest("-O (--Format) is incompatible with -o (--format)")
+    if "format" in given and "long" in given:
+        raise InvalidRequest(
+            "Options -o(--format) and -l(--long) are mutually exclusive. Please remove one and "
+            "retry."
+        )
+    text = given.get("states")
+    if text is None and "start" in given and "steps" not in given:
+        text = "PENDING"
+    sort = given.get("sort") or ("S" if "start" in given and "steps" not in given else "")
+    return _View(_form(given, environment), _sort(sort), asked_states(text), "steps" in given)
+
+
+def _sort(text: str) -> tuple[tuple[str, bool], ...]:
+    if not text:
+        return ()
+    from federator.cli.queue_order import sort_fields  # noqa: PLC0415
+
+    return sort_fields(text)
+
+
+def _form(given: Given, environment: Mapping[str, str]) -> Format[Shown] | None:
+    """The format that counts: of the command line, else of the environment; None: the table."""
+    from federator.cli.columns import by_letters, by_names  # noqa: PLC0415
+    from federator.cli.queue_columns import COLUMNS, STEP_COLUMNS  # noqa: PLC0415
+
+    steps = "steps" in given
+    columns, kind = (STEP_COLUMNS, "job step") if steps else (COLUMNS, "job")
+    letters, names = given.get("format"), given.get("Format")
+    if letters is None and names is None and not {"long", "steps", "start"} & set(given.values):
+        letters, names = (environment.get(name) for name in _FORMATS)
+    if letters is not None:
+        return by_letters(letters, columns, kind)
+    if names is not None:
+        return by_names(names, columns)
+    if steps:
+        return by_names(_STEPS, columns)
+    if "start" in given or "long" in given:
+        return by_names(_START if "start" in given else _LONG, columns)
+    return by_letters("%.18i %.2t", columns) if "only-job-state" in given else None
+
+
+def _question(given: Given, view: _View) -> QueueCall:
+    names = {field.column.name for field in view.form.fields} if view.form else set()
+    as_json = given.get("json")
+    if as_json and not _SLURMS_JSON.fullmatch(as_json):
+        raise InvalidRequest(f"--json={as_json}: give no value, or slurm")
+    states = workload_states(view.states)
+    needs = _needs(names, view, given)
+    return QueueCall(
+        ids=_ids(given),
+        users=(*listed(given.get("users")), *((my_name(),) if "me" in given else ())),
+        ended=view.states is None or not ENDED.isdisjoint(states),
+        why="why" in given,
+        collapsed="array" not in given and as_json is None and not view.steps,
+        files="files" in needs,
+        states=states if "states" in given or "start" in given else (),
+        names=listed(given.get("name")),
+        tenants=listed(given.get("accounts")),
+        partitions=listed(given.get("partitions")),
+        clusters=listed(given.get("clusters")),
+        brief=as_json is None and "why" not in given and "starts" not in needs,
+        details="details" in needs,
+    )
+
+
+def _needs(columns: set[str], view: _View, given: Given) -> set[str]:
+    """The parts of rows that cost the daemon more than the rest."""
+    from federator.cli.queue_columns import FILES, PLAIN, STARTS  # noqa: PLC0415
+
+    letters = {name for name, _ in view.sort}
+    needs = set()
+    if "json" in given or columns & FILES:
+        needs.add("files")
+    if columns & STARTS or "S" in letters:
+        needs.add("starts")
+    filters = {"qos", "partitions"} & set(given.values)
+    slurms = bool(given.get("json"))
+    if columns - FILES - STARTS - PLAIN or letters & set("PcCdmqvz") or filters or slurms:
+        needs.add("details")
+    return needs
+
+
 def _ids(given: Given) -> tuple[str, ...]:
-    """The job ids asked for: ``N``, ``N_INDEX``, and either with ``;FEDERATION`` behind it."""
+    """The job ids asked for: ``N``, ``N_INDEX`` or ``N+COMPONENT``, with ``;FEDERATION`` or not."""
+    steps = (word.partition(".")[0] for word in listed(given.get("steps")))
     words = (*given.operands, *filter(None, [given.get("jobs")]))
-    ids = tuple(id_ for word in words for id_ in listed(word))
-    for id_ in ids:
-        if not _ID.fullmatch(id_):
+    ids = []
+    for id_ in (*(id_ for word in words for id_ in listed(word)), *steps):
+        match = _ID.fullmatch(id_)
+        if match is None:
             raise InvalidRequest(f"Invalid job id: {id_}")
-    return ids
+        ids.append(match[1] + match[2])
+    return tuple(ids)
 
 
 def _pause_s(text: str | None) -> float | None:
@@ -118,19 +253,6 @@ def _pause_s(text: str | None) -> float | None:
     return pause_s
 
 
-def _show(reply: QueueReply, states: frozenset[str], given: Given) -> None:
-    rows = [r for r in reply.rows if r.state in states or r.state not in STATES]
-    if reply.left_off:
-        note = f"{reply.left_off} jobs are left off, of those that run the last; ask for fewer"
-        print(f"fsqueue: {note} (-j, -u)", file=sys.stderr)
-    if "json" in given:
-        from federator.cli.queue_json import json_of  # noqa: PLC0415
-
-        print(json_of(rows, reply.now_s))
-    else:
-        print(render(rows, reply.now_s, header="noheader" not in given, why="why" in given))
-
-
 def _ask(question: QueueCall) -> QueueReply:
     reply = call(question)
     if isinstance(reply, ErrorReply):
@@ -142,111 +264,63 @@ def _ask(question: QueueCall) -> QueueReply:
     return reply
 
 
-def _states(text: str | None) -> frozenset[str]:
-    """The states asked for by name or code; the live ones when none are."""
-    if text is None:
-        return STATES - ENDED
-    asked = {word.upper() for word in listed(text)}
-    wanted = {state for state, code in SHORT.items() if asked & {state, code, "ALL"}}
-    unknown = asked - STATES - set(SHORT.values()) - {"ALL"}
-    if unknown or not asked:
-        raise InvalidRequest(f"Invalid job state specified: {','.join(sorted(unknown)) or text!r}")
-    return frozenset(wanted | _WAITS if _S.PENDING.value in wanted else wanted)
+# ---- what is shown ----
 
 
-def render(rows: list[QueueRow], now_s: float, *, header: bool, why: bool) -> str:
-    """The table as text, safe for a terminal; ``now_s`` is the daemon's clock."""
-    ids = [shown_id(row) for row in rows]
-    width = max(map(len, ids), default=0)
-    width = max(width, _ID_WIDTH)
-    lines = [f"{'JOBID':>{width}} {_HEADER}"] if header else []
-    for id_, row in zip(ids, rows, strict=True):
-        lines.append(f"{id_:>{width}} {_line(row, now_s)}")
-        if why:
-            lines += [f"{'':>{_ID_WIDTH}}   {line}" for line in _why(row, now_s)]
-    return "\n".join(map(printable, lines))
+def _show(reply: QueueReply, view: _View, given: Given) -> None:
+    rows = [row for row in reply.rows if is_asked(row, view.states)]
+    rows = list(_filtered(rows, reply.now_s, given))
+    if reply.left_off:
+        note = f"{reply.left_off} jobs are left off, of those that run the last; ask for fewer"
+        print(f"fsqueue: {note} (-j, -u)", file=sys.stderr)
+    if "json" in given:
+        from federator.cli.queue_json import json_of, slurm_json_of  # noqa: PLC0415
+
+        write = slurm_json_of if given.get("json") else json_of
+        print(write(rows, reply.now_s))
+        return
+    header = "noheader" not in given
+    if header and {"iterate", "long", "verbose"} & set(given.values):
+        print(time.strftime("%a %b %d %H:%M:%S %Y", time.localtime(reply.now_s)))
+    if header and "clusters" in given:
+        print(f"CLUSTER: {given.get('clusters')}")
+    if "verbose" in given:
+        print(f"last_update_time={int(reply.now_s)} records={len(reply.rows)}")
+    for line in _lines(rows, reply.now_s, view, given):
+        print(line)
 
 
-def shown_id(row: QueueRow) -> str:
-    """As squeue writes it: ``ARRAY_INDEX`` for a task of an array, ``ARRAY_[5-99%4]`` for many."""
-    if row.array_tasks:
-        return f"{row.array_id}_{_shortened(row.array_tasks)}"
-    return f"{row.array_id}_{row.array_index}" if row.array_id else str(row.id)
+def _lines(rows: list[QueueRow], now_s: float, view: _View, given: Given) -> Iterable[str]:
+    header = "noheader" not in given
+    if view.form is None and not view.sort:
+        return filter(None, [render(rows, now_s, header=header, why="why" in given)])
+    from federator.cli.columns import fitted, lines  # noqa: PLC0415
+    from federator.cli.queue_order import in_order  # noqa: PLC0415
 
-
-def _shortened(tasks: str) -> str:
-    """A long list of tasks as squeue shows it: its beginning, and three dots."""
-    if len(tasks) <= _BITSTR_LEN:
-        return tasks
-    indices, mark, throttle = tasks.strip("[]").partition("%")
-    kept = indices[:_BITSTR_LEN].rpartition(",")[0]
-    return f"[{kept},...{mark}{throttle}]"
-
-
-def _line(row: QueueRow, now_s: float) -> str:
-    site_job = str(row.site_job_id or "")
-    state = SHORT.get(row.state, "?")
-    return (
-        f"{row.name[:12]:<12} {row.user[:8]:<8} {row.tenant[:8]:<8} "
-        f"{state:<2} {_elapsed(row, now_s):>10} {row.nodes or '-':>5} {row.gpus:>5} "
-        f"{row.site:<8} {site_job:>10} {_where(row, now_s)}"
-    )
-
-
-def _elapsed(row: QueueRow, now_s: float) -> str:
-    if not row.started_at_s:
-        return "0:00"
-    seconds = int(max(0.0, (row.ended_at_s or now_s) - row.started_at_s))
-    days, seconds = divmod(seconds, 86_400)
-    hours, seconds = divmod(seconds, 3600)
-    minutes, seconds = divmod(seconds, 60)
-    if days or hours:
-        return (f"{days}-" if days else "") + f"{hours:02}:{minutes:02}:{seconds:02}"
-    return f"{minutes}:{seconds:02}"
-
-
-def _where(row: QueueRow, now_s: float) -> str:
-    nodes = folded(row.node_names)
-    if row.unknown_since_s:
-        return f"{nodes} (unknown for {int(now_s - row.unknown_since_s)} s: site not heard)"
-    if row.state in _WAITS and row.reason is not None:
-        return f"({row.reason.code.value})"
-    if row.state == _S.FAILED.value:
-        detail = row.reason.code.value if row.reason else row.site_state
-        if row.exit_code is None:
-            return f"{nodes} ({detail})"
-        ending = f"signal {row.signal}" if row.signal else f"exit {row.exit_code}"
-        return f"{nodes} ({detail}: {ending})"
-    if row.state in _SAYS_WHY and row.reason is not None:
-        return f"{nodes} ({row.reason.code.value})"
-    return nodes
-
-
-def folded(names: Sequence[str]) -> str:
-    """Write many names in Slurm's bracket notation; only plain ones, for sites make them up."""
-    if len(names) <= 3 or not all(map(_PLAIN_NODE.fullmatch, names)):
-        return ",".join(names)
-    from ClusterShell.NodeSet import NodeSet  # noqa: PLC0415  # slow to import
-
-    return str(NodeSet.fromlist(list(names)))
-
-
-def _why(row: QueueRow, now_s: float) -> list[str]:
-    lines: list[str] = []
-    if row.state != _S.PENDING.value:
-        lines += [reason_text(row.reason)] if row.reason is not None else []
-    else:
-        lines += [rank_text(row.rank, row.tenant)] if row.rank is not None else []
-        lines += [f"{site or 'federation'}: {refusal_text(r)}" for site, r in row.refusals.items()]
-        if not row.refusals and row.reason is not None:
-            lines.append(reason_text(row.reason))
-    lines += [
-        f"setback at {site}: {reason_text(setback.reason)}"
-        for site, setback in row.setbacks.items()
-        if setback.reason.code is ReasonCode.NODE_FAILED and setback.reason != row.reason
+    step = "batch" if view.steps else ""
+    shown = [
+        Shown(row, now_s, "noconvert" not in given, "array" in given, step)
+        for row in rows
+        if not view.steps or row.state == "RUNNING"
     ]
-    evictions = preemption_lines(row.preemption, now_s)
-    return [*lines, *(f"{label.lower()}: {text}" for label, text in evictions)]
+    shown = in_order(shown, view.sort)
+    if view.form is None:
+        ordered = [each.row for each in shown]
+        return filter(None, [render(ordered, now_s, header=header, why="why" in given)])
+    form = view.form
+    if not {"format", "Format"} & set(given.values):
+        form = fitted(fitted(form, "JobArrayId", shown), "StepId", shown)
+    return lines(form, shown, header=header)
+
+
+def _filtered(rows: list[QueueRow], now_s: float, given: Given) -> Iterable[QueueRow]:
+    """Leave out what the daemon did not: it may be of an older release, or not asked to."""
+    if not set(given.values) - {"states", "noheader", "users", "me", "jobs", "json", "why"}:
+        return rows
+    from federator.cli.queue_filter import filtered  # noqa: PLC0415
+
+    nodes = expanded(given.get("nodelist") or "", "--nodelist") if "nodelist" in given else None
+    return filtered(rows, now_s, given, nodes)
 
 
 def main() -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from federator.cli.fsqueue import render
 from federator.cli.out_file import out_file
 from federator.cli.queue_json import json_of
+from federator.cli.queue_table import render
 from federator.cli.text import counted, printable
 from federator.errors import DamagedLog, InvalidRequest, StoreError
 from federator.sched.passes.federation import Federation

@@ -18,7 +18,9 @@ import msgspec
 import structlog
 
 from federator.config import FederationConfig
+from federator.daemon.accounting import AccountingDesk
 from federator.daemon.links import SiteLink
+from federator.daemon.site_calls import ask_nodes, send_signals
 from federator.daemon.tenant_views import tenant_rows
 from federator.daemon.views import (
     RankView,
@@ -29,6 +31,7 @@ from federator.daemon.views import (
     unknown_ids,
 )
 from federator.errors import FederatorError, InvalidRequest
+from federator.history.service import JobHistory
 from federator.model.event import Draft
 from federator.model.lifecycle import TERMINAL
 from federator.model.message import CancelAsked, Observation, SubmitAsked
@@ -38,13 +41,16 @@ from federator.sched.passes.federation import Federation
 from federator.slurm.options.interpret import interpret
 from federator.wire.agent_protocol import ClientCall
 from federator.wire.client_protocol import (
+    AccountingCall,
     Call,
     CancelCall,
     CancelReply,
     ErrorKind,
     ErrorReply,
+    NodesCall,
     QueueCall,
     QueueReply,
+    SignalCall,
     SitesCall,
     SitesReply,
     SnapshotCall,
@@ -58,6 +64,7 @@ from federator.wire.replies import Reply
 
 MAX_FAILED_ROWS: Final = 10  # with an outcome: enough to see why
 MAX_ROWS: Final = 5_000  # of one answer; some 3 MB, twice that with their ranks
+MAX_BRIEF_ROWS: Final = 20_000  # of one answer that is brief; some 4 MB
 MAX_CANCELS: Final = 20_000  # of one request
 MAX_IDS: Final = 1_000
 
@@ -79,6 +86,7 @@ class Api:
         clock: returns Unix time.
         leads: whether the daemon still does. If not, it is about to end and answers nothing: what
             it knows may be out of date, and who asks again is told by the one that leads.
+        history: of what has ended; None: none is kept.
     """
 
     def __init__(
@@ -88,6 +96,7 @@ class Api:
         observe: Callable[[Observation], None],
         clock: Callable[[], float],
         leads: Callable[[], bool] = lambda: True,
+        history: JobHistory | None = None,
     ) -> None:
         self._config = config
         self._federation = federation
@@ -98,6 +107,9 @@ class Api:
         policy = config.policy
         weights = policy.credit.weights if policy.order.by_quota else None
         self._ranks = RankView(federation, policy.name, weights)
+        self._accounting = AccountingDesk(
+            config.federation, config.sites, federation.ledger, history, clock
+        )
         self.links: dict[SiteName, SiteLink] = {}  # the daemon's; filled when it runs
         self._waiting: dict[int, Callable[[Reply], None]] = {}
         self._cancel_errors: dict[int, tuple[str, ...]] = {}
@@ -120,31 +132,46 @@ class Api:
                     self._submit(call, self._acting(call.as_user, user, operator), answer)
                 case CancelCall():
                     self._cancel(call, user, operator, answer)
-                case QueueCall():
-                    answer(self._queue(call))
-                case SitesCall():
-                    regions = {name: s.region for name, s in self._config.sites.items()}
-                    answer(SitesReply(sites=site_rows(self._federation, regions)))
-                case TenantsCall():
-                    answer(self._tenants())
-                case SnapshotCall() | VerifyCall():
-                    self._ask_site(call, user, operator, answer)
+                case QueueCall() | SitesCall() | TenantsCall() | AccountingCall():
+                    self._show(call, answer)
+                case _:
+                    self._ask_agents(call, user, operator, answer)
         except FederatorError as error:
             answer(ErrorReply(message=str(error)))
         except Exception:  # a fault of ours in one call must not end the caller's channel
             log.exception("call_fault", user=user, call=type(call).__name__)
             replied(ErrorReply(message="the daemon failed on this request; its log says how"))
 
+    def _show(
+        self,
+        call: QueueCall | SitesCall | TenantsCall | AccountingCall,
+        answer: Callable[[Reply], None],
+    ) -> None:
+        match call:
+            case QueueCall():
+                answer(self._queue(call))
+            case SitesCall():
+                answer(self._sites())
+            case TenantsCall():
+                answer(self._tenants())
+            case AccountingCall():
+                own = msgspec.structs.replace(call, ids=self._own_ids(call.ids))
+                self._accounting.take(own, answer)
+
     def _queue(self, call: QueueCall) -> QueueReply:
-        call = msgspec.structs.replace(call, ids=self._own_ids(call.ids))
+        call = msgspec.structs.replace(
+            call, ids=self._own_ids(call.ids), clusters=self._sites_of(call.clusters)
+        )
         now_s = self._clock()
         ranks = self._ranks.at(now_s) if call.why else None
         unknown = unknown_ids(self._federation.ledger, call.ids)
         if call.outcome:
             outcome, failed = outcome_of(self._federation, call, MAX_FAILED_ROWS)
             return QueueReply(rows=failed, now_s=now_s, unknown=unknown, outcome=outcome)
-        rows, left_off = queue_rows(self._federation, call, MAX_ROWS, ranks)
-        return QueueReply(rows=rows, now_s=now_s, left_off=left_off, unknown=unknown)
+        is_brief = call.brief and not (call.why or call.files or call.details)
+        most = MAX_BRIEF_ROWS if is_brief else MAX_ROWS
+        rows, left_off = queue_rows(self._federation, call, most, ranks)
+        return QueueReply(rows=rows, now_s=now_s, left_off=left_off, unknown=unknown, selects=True)
 
     def _own_ids(self, ids: tuple[str, ...]) -> tuple[str, ...]:
         """Take off what ``fsbatch --parsable -M`` writes behind an id: ``;FEDERATION``.
@@ -164,6 +191,38 @@ class Api:
                 )
             bare.append(number)
         return tuple(bare)
+
+    def _sites_of(self, clusters: tuple[str, ...]) -> tuple[str, ...]:
+        """The sites that ``--clusters`` means; none: all of them.
+
+        Raises:
+            InvalidRequest: there is no such site, and the federation is not called so.
+        """
+        known = self._config.sites
+        for name in clusters:
+            if name not in ("all", self._config.federation) and name not in known:
+                raise InvalidRequest(
+                    f"No cluster '{name[:64]}' known by federation {self._config.federation}; "
+                    f"its sites: {', '.join(known)}"
+                )
+        return clusters if all(name in known for name in clusters) else ()
+
+    def _ask_agents(
+        self,
+        call: NodesCall | SignalCall | SnapshotCall | VerifyCall,
+        user: str,
+        operator: bool,
+        answer: Callable[[Reply], None],
+    ) -> None:
+        if isinstance(call, NodesCall):
+            sites = self._sites_of(call.clusters)
+            ask_nodes(self._config, self._federation, self.links, sites, answer)
+        elif isinstance(call, SignalCall):
+            call = msgspec.structs.replace(call, ids=self._own_ids(call.ids))
+            owner = None if operator else user
+            send_signals(self._federation, self.links, call, owner, answer)
+        else:
+            self._ask_site(call, user, operator, answer)
 
     def _ask_site(
         self,
@@ -185,6 +244,10 @@ class Api:
             link.questions.ask_proof(call, tenants[0] if tenants else "", answer)
         else:
             link.questions.ask_snapshot(answer)
+
+    def _sites(self) -> SitesReply:
+        regions = {name: site.region for name, site in self._config.sites.items()}
+        return SitesReply(sites=site_rows(self._federation, regions))
 
     def _tenants(self) -> TenantsReply:
         now_s = self._clock()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -23,8 +23,20 @@ RECORDS_PER_WORKLOAD: Final = 0.25  # since the last snapshot, of those that are
 REST: Final = 20.0  # as many times as long as a compaction took, no other is made
 FIRST_AFTER_S: Final = 60.0  # a daemon that has just started has sites waiting
 AGAIN_AFTER_S: Final = 600.0  # where there was no room, say
+WAITS: Final = 20.0  # for a history that is behind, until the log is so many times as long
 
 log = structlog.get_logger()
+
+
+class LogFollower(Protocol):
+    """Reads the log and keeps something of it."""
+
+    def take_all(self) -> None:
+        """Read on up to the end; raises ``NotCompacted`` where that cannot be done now."""
+
+
+async def _nothing() -> None:
+    """Nothing is forgotten."""
 
 
 class Compaction:
@@ -35,11 +47,18 @@ class Compaction:
         store: where the log is, led by this process.
         act: calls what blocks, without blocking.
         now_s: Unix time.
+        follower: must have all of the log first; None: there is none.
     """
 
     def __init__(
-        self, ledger: Ledger, store: Store, act: Callable[..., Awaitable[Any]], now_s: float
+        self,
+        ledger: Ledger,
+        store: Store,
+        act: Callable[..., Awaitable[Any]],
+        now_s: float,
+        follower: LogFollower | None = None,
     ) -> None:
+        self._follower = follower
         self._ledger = ledger
         self._store = store
         self._act = act
@@ -49,14 +68,25 @@ class Compaction:
 
     def is_due(self, now_s: float) -> bool:
         """Whether the log has grown long enough."""
-        came = self._ledger.tail - self._compacted_at
-        enough = max(LEAST_RECORDS, RECORDS_PER_WORKLOAD * len(self._ledger.entries))
-        return came > enough and now_s >= self._not_before_s
+        return self._came > self._enough and now_s >= self._not_before_s
 
-    async def run(self, now_s: float) -> None:
+    @property
+    def _came(self) -> int:
+        return self._ledger.tail - self._compacted_at
+
+    @property
+    def _enough(self) -> float:
+        return max(LEAST_RECORDS, RECORDS_PER_WORKLOAD * len(self._ledger.entries))
+
+    async def run(self, now_s: float, forget: Callable[[], Awaitable[None]] = _nothing) -> None:
         """Put a snapshot in place of the log; nothing may be appended meanwhile.
 
-        Where that cannot be done the log stays as it is, and it is tried again later.
+        Where that cannot be done the log stays as it is, and it is tried again later. What ended
+        long ago is forgotten only once the history has it.
+
+        Args:
+            now_s: Unix time.
+            forget: appends to the log which workloads are forgotten.
 
         Raises:
             LeadershipLost, StoreError: as ``Store.append``.
@@ -64,6 +94,8 @@ class Compaction:
         began_s = time.monotonic()
         before = self._ledger.tail
         try:
+            if await self._act(self._is_followed):
+                await forget()
             records, size = await self._act(self._replace, now_s)
         except NotCompacted as error:
             self._not_before_s = now_s + AGAIN_AFTER_S
@@ -82,7 +114,24 @@ class Compaction:
             took_s=round(took_s, 1),
         )
 
+    def _is_followed(self) -> bool:
+        """Whether the history has all of the log; raises ``NotCompacted`` while it is waited for.
+
+        Not for ever: a log that grows and grows ends the daemon. What the history lacks then it
+        takes from the snapshot.
+        """
+        if self._follower is None:
+            return True
+        try:
+            self._follower.take_all()
+        except NotCompacted:
+            if self._came < WAITS * self._enough:
+                raise
+            return False
+        return True
+
     def _replace(self, now_s: float) -> tuple[int, int]:
+        self._is_followed()
         records = [encode_event(record) for record in taken(self._ledger, now_s)]
         self._store.compact(records)
         return len(records), sum(map(len, records))

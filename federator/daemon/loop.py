@@ -32,6 +32,7 @@ from federator.daemon.standby import StandbyDesk, is_served
 from federator.daemon.supervisor import ALIVE, READY, STOPPING, Supervisor, status
 from federator.daemon.transition_log import TransitionLog
 from federator.errors import ConfigError, StoreError
+from federator.history.service import JobHistory
 from federator.model.event import encode_event
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.message import Command, Observation, Record, Tick
@@ -107,6 +108,7 @@ class DaemonEdges:
     listen: Callable[[CallDesk, Path], Awaitable[Listening]] = lambda desk, path: desk.serve(path)
     beside: Callable[[Work], Coroutine[Any, Any, None]] = here
     """Runs what keeps the lead; ``in_a_thread`` where turns may be long."""
+    history: JobHistory | None = None  # followed while it leads
 
 
 class Daemon:
@@ -277,9 +279,8 @@ class Term:
         self._wakes: list[float] = []
         self._now_s = self._begin_at_s()
         self._monotonic_s = edges.monotonic()
-        self._api = Api(
-            config, self._federation, self._inbox.put_nowait, self.clock, lambda: leadership.holds
-        )
+        taken, leads = self._inbox.put_nowait, lambda: leadership.holds
+        self._api = Api(config, self._federation, taken, self.clock, leads, edges.history)
         self._stopping = False
         self._pace = PassThrottle()
         self._links: dict[SiteName, SiteLink] = self._api.links
@@ -288,7 +289,9 @@ class Term:
         self._admission_wake_s = 0.0
         self._tidying = CheckpointCleanup(config, federation.ledger, self._is_ready, self.clock())
         self._transitions = TransitionLog(federation.ledger)
-        self._compaction = Compaction(federation.ledger, store, edges.act, self.clock())
+        self._compaction = Compaction(
+            federation.ledger, store, edges.act, self.clock(), edges.history
+        )
         self._effects = Effects(config.federation, self._links, self._api.reply, self._wake, shared)
 
     @property
@@ -354,11 +357,17 @@ class Term:
             socket=str(self._config.socket),
         )
         supervisor.tell(READY, status(f"leads, epoch {self._federation.ledger.epoch}"))
+        if self._edges.history is not None:
+            self._edges.history.start()
         try:
             while not self._stopping:
                 await self._turn()
                 await self._keep_log_short()
+            for link in self._links.values():
+                link.flush()
         finally:
+            if self._edges.history is not None:
+                self._edges.history.stop()
             server.close()
             for link in self._links.values():
                 link.stop()
@@ -433,8 +442,11 @@ class Term:
             return
         self._turn_began_s = asyncio.get_running_loop().time() + COMPACTION_S
         keep_s = self._config.log.keep_ended_h * 3600.0
-        await self._carry_out(self._federation.forget_ended(now_s, keep_s))
-        await self._compaction.run(now_s)
+
+        async def forget() -> None:
+            await self._carry_out(self._federation.forget_ended(now_s, keep_s))
+
+        await self._compaction.run(now_s, forget)
         self._turn_began_s = inf
 
     def _tell_admission(self, now_s: float) -> None:
@@ -477,11 +489,14 @@ class Term:
             # The log first: an order that leaves before its record is durable could be given twice
             # by the next daemon.
             await self._edges.act(self._store.append, [encode_event(e) for e in events])
+        try:
+            for command in commands:
+                self._leadership.check()
+                self._effects.carry_out(command)
+        finally:
+            # Behind the orders, so that sites are at work meanwhile.
             self._transitions.write(events)
             self._tidying.note(events)
-        for command in commands:
-            self._leadership.check()
-            self._effects.carry_out(command)
 
     def _wake(self, at_s: float) -> None:
         heapq.heappush(self._wakes, at_s)

@@ -9,14 +9,22 @@ from typing import Final
 import msgspec
 
 from federator.daemon.preemption_views import preemption_row
-from federator.daemon.queue_selection import Group, array_tasks, collapsed, most_telling
+from federator.daemon.queue_details import job_details
+from federator.daemon.queue_selection import (
+    Group,
+    Selection,
+    array_tasks,
+    collapsed,
+    most_telling,
+)
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
-from federator.model.reason import Reason, ReasonCode
+from federator.model.mappings import NOTHING
+from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.submission import Option, Submission
 from federator.model.workload import Job, SiteName, Workload, WorkloadId
 from federator.sched.passes.federation import Federation
-from federator.sched.queue.policy import Ranked
 from federator.sched.queue.quota_status import QuotaReport, QuotaStatus, quota_statuses
+from federator.sched.queue.ranked import Ranked
 from federator.sched.state.credit import CreditWeights, usage_shares
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.slurm.options.file_names import FederationIds, files_of
@@ -181,12 +189,10 @@ def _wanted(ledger: Ledger, call: QueueCall) -> list[WorkloadRecord]:
     else:
         live = (state for state in WorkloadState if state not in TERMINAL)
         entries = sorted(ledger.in_state(*live), key=lambda e: e.workload.id)
-    return [
-        entry
-        for entry in entries
-        if (call.ended or entry.state not in TERMINAL)
-        and (not call.users or entry.workload.user in call.users)
-    ]
+    selection = Selection(call)
+    if selection.is_all:
+        return entries
+    return [entry for entry in entries if selection.has(entry)]
 
 
 def outcome_of(
@@ -203,17 +209,19 @@ def outcome_of(
     failed = [entry for entry in wanted if entry.state is not WorkloadState.COMPLETED]
     highest = max((1 if e.signal else exit_code_of(e) or 1 for e in failed), default=0)
     shown = sorted(failed, key=lambda entry: entry.reason is None)[:limit]
-    rows = tuple(_row(entry, federation, None) for entry in shown)
+    rows = tuple(_row(entry, federation, None, brief=False) for entry in shown)
     return QueueOutcome(failed=len(failed), exit_code=highest), rows
 
 
 def _row_of(
     group: Group, call: QueueCall, federation: Federation, ranks: RankSnapshot | None
 ) -> QueueRow:
-    row = _row(group[0], federation, ranks)
+    row = _row(group[0], federation, ranks, brief=call.brief)
     waits = group[0].state not in AT_SITE and group[0].state not in TERMINAL
     if call.files:
         row = msgspec.structs.replace(row, **_files(group[0]))
+    if call.details:
+        row = msgspec.structs.replace(row, details=job_details(group[0]))
     if not call.collapsed or not waits:
         return row
     return msgspec.structs.replace(row, tasks=len(group), array_tasks=array_tasks(group, call.ids))
@@ -243,11 +251,14 @@ def find(ledger: Ledger, name: str) -> Collection[WorkloadId]:
     return () if task is None else (task,)
 
 
-def _row(entry: WorkloadRecord, federation: Federation, ranks: RankSnapshot | None) -> QueueRow:
+def _row(  # one field a line
+    entry: WorkloadRecord, federation: Federation, ranks: RankSnapshot | None, *, brief: bool
+) -> QueueRow:
     w, site = entry.workload, federation.sites.get(entry.site)
     rank = ranks.rank(entry) if ranks is not None else None
     planned = tuple(name for plan in entry.plan for name in plan.nodes)
     unknown = site is not None and not site.ready and entry.state in AT_SITE
+    refusals = federation.refusals_of(entry) if entry.state is WorkloadState.PENDING else NOTHING
     return QueueRow(
         id=w.id,
         name=w.name,
@@ -271,13 +282,13 @@ def _row(entry: WorkloadRecord, federation: Federation, ranks: RankSnapshot | No
         unknown_since_s=site.since_s if unknown and site is not None else 0.0,
         exit_code=exit_code_of(entry),
         signal=entry.signal,
-        reason=_reason(entry),
-        refusals={str(s): r for s, r in entry.refusals.items()},
-        offers=entry.offers,
+        reason=_reason(entry, refusals),
+        refusals={} if brief else {str(s): r for s, r in refusals.items()},
+        offers={} if brief else entry.offers,
         site_state=entry.site_state,
         rank=rank,
         setbacks=_setbacks(entry) if ranks is not None else {},
-        preemption=preemption_row(entry, federation),
+        preemption=None if brief else preemption_row(entry, federation),
         project=w.project,
         datasets=w.datasets,
         elastic=w.elastic,
@@ -336,14 +347,14 @@ def exit_code_of(entry: WorkloadRecord) -> int | None:
     return entry.exit_code
 
 
-def _reason(entry: WorkloadRecord) -> Reason | None:
+def _reason(entry: WorkloadRecord, refusals: Mapping[SiteName, Refusal]) -> Reason | None:
     """The main reason for its state; the sites' own are in ``refusals``."""
     if entry.state is not WorkloadState.PENDING:
         return entry.reason
-    for refusal in entry.refusals.values():
+    for refusal in refusals.values():
         if refusal.reasons[0].code in (ReasonCode.RESOURCES, ReasonCode.ARRAY_LIMIT):
             return refusal.reasons[0]
-    for refusal in entry.refusals.values():
+    for refusal in refusals.values():
         return refusal.reasons[0]
     return entry.reason or Reason(code=ReasonCode.NOT_TRIED)
 

@@ -17,7 +17,8 @@ from federator.model.reason import Reason, Refusal
 from federator.model.score import Score
 from federator.model.submission import NodeRange, Submission
 from federator.model.tagged import Message
-from federator.wire.queue_rows import PreemptionRow, QueueRank, SetbackRow
+from federator.wire.accounting_rows import AccountingRow
+from federator.wire.queue_rows import JobDetails, PreemptionRow, QueueRank, SetbackRow
 
 BANNER: Final = b"FEDERATOR-1\n"
 MAX_FRAME_BYTES: Final = 64 * 2**20
@@ -46,6 +47,15 @@ class QueueCall(Message, frozen=True, kw_only=True, tag="queue"):
     why: bool = False  # fill ``rank`` and ``setbacks``, which costs the daemon a ranking
     files: bool = False  # fill ``work_dir``, ``stdin``, ``stdout`` and ``stderr``
     outcome: bool = False  # fill ``outcome``, with a few rows: of those that failed, once all ended
+    # Of these only, where any is named. A daemon of an earlier build knows none: the client
+    # compares, too.
+    states: tuple[str, ...] = ()  # a WorkloadState's value
+    names: tuple[str, ...] = ()  # as the next, whatever their case
+    tenants: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()  # planned, or asked for
+    clusters: tuple[str, ...] = ()  # sites; the federation's own name and "all" are every site
+    brief: bool = False  # without ``refusals``, ``offers`` and ``preemption``: rows of a table
+    details: bool = False  # fill ``details``
 
 
 class CancelCall(Message, frozen=True, kw_only=True, tag="cancel"):
@@ -53,8 +63,22 @@ class CancelCall(Message, frozen=True, kw_only=True, tag="cancel"):
     users: tuple[str, ...] = ()  # only workloads of these users; with no ids: all of theirs
 
 
+class SignalCall(Message, frozen=True, kw_only=True, tag="signal_jobs"):
+    """Sends running jobs a signal, by the site's scancel."""
+
+    ids: tuple[str, ...]
+    signal: str  # without SIG: "USR1"
+    to: str = "steps"  # as scancel: "steps", "batch" (--batch) or "all" (--full)
+
+
 class SitesCall(Message, frozen=True, kw_only=True, tag="sites"):
     """Asks for the state of every site."""
+
+
+class NodesCall(Message, frozen=True, kw_only=True, tag="nodes"):
+    """Asks every site that is up for its nodes and the limits of its partitions."""
+
+    clusters: tuple[str, ...] = ()  # as of ``QueueCall``
 
 
 class TenantsCall(Message, frozen=True, kw_only=True, tag="tenants"):
@@ -75,7 +99,35 @@ class VerifyCall(Message, frozen=True, kw_only=True, tag="verify_site"):
     nodes: tuple[str, ...] = ()  # on which one must run
 
 
-Call = SubmitCall | QueueCall | CancelCall | SitesCall | TenantsCall | SnapshotCall | VerifyCall
+class AccountingCall(Message, frozen=True, kw_only=True, tag="accounting"):
+    """Asks for workloads that lived in a time, ended or not; an empty tuple asks for any."""
+
+    start_s: float = 0.0  # Unix time, as the next
+    end_s: float = float("inf")
+    ids: tuple[str, ...] = ()  # as of ``QueueCall``
+    users: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()  # sites, or the federation itself
+    partitions: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()  # Slurm's; then those that were in such a state in that time
+    attempts: bool = False  # fill ``earlier``
+    after: tuple[float, int] | None = None  # the next page: ``AccountingReply.after``
+
+
+Call = (
+    SubmitCall
+    | QueueCall
+    | CancelCall
+    | SignalCall
+    | SitesCall
+    | NodesCall
+    | TenantsCall
+    | SnapshotCall
+    | VerifyCall
+    | AccountingCall
+)
 
 
 class ErrorKind(Enum):
@@ -101,7 +153,7 @@ class SubmitReply(Message, frozen=True, kw_only=True, tag="submitted"):
     federation: str
 
 
-class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
+class QueueRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One workload, for fsqueue.
 
     ``priority`` is the one at which it was awarded; of a pending workload the one at which it
@@ -146,6 +198,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     stderr: str = ""
     tasks: int = 1  # waiting tasks of an array that the row stands for; it tells of the first
     array_tasks: str = ""  # of a ``collapsed`` row, e.g. "[5-99%4]"
+    details: JobDetails | None = None  # only with ``details``
 
 
 class QueueOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,11 +215,17 @@ class QueueReply(Message, frozen=True, kw_only=True, tag="queue_is"):
     left_off: int = 0  # rows that one answer does not hold; ask for fewer
     unknown: tuple[str, ...] = ()  # ids asked for that no workload ever had
     outcome: QueueOutcome | None = None  # only if it was asked for
+    selects: bool = False  # the daemon has left out what ``clusters`` and the like exclude
 
 
 class CancelReply(Message, frozen=True, kw_only=True, tag="cancelled"):
     ids: tuple[int, ...]
     errors: tuple[str, ...] = ()  # one line for each id that could not be cancelled
+
+
+class SignalReply(Message, frozen=True, kw_only=True, tag="signalled"):
+    ids: tuple[int, ...]
+    errors: tuple[str, ...] = ()  # one line for each id that could not be signalled
 
 
 class SiteRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,6 +239,20 @@ class SiteRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class SitesReply(Message, frozen=True, kw_only=True, tag="sites_are"):
     sites: tuple[SiteRow, ...]
+
+
+class SiteNodesRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What one site says of its nodes; without ``nodes`` ``detail`` says why there are none."""
+
+    site: str
+    region: str = ""
+    slurm_version: str = ""
+    nodes: bytes = b""  # a SiteNodes, packed
+    detail: str = ""
+
+
+class NodesReply(Message, frozen=True, kw_only=True, tag="nodes_are"):
+    sites: tuple[SiteNodesRow, ...]
 
 
 class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -242,14 +315,31 @@ class VerifyReply(Message, frozen=True, kw_only=True, tag="verified"):
     findings: tuple[Finding, ...]
 
 
+class AccountingReply(Message, frozen=True, kw_only=True, tag="accounting_is"):
+    """One page of rows; the order of all is the caller's to make.
+
+    A workload that has just ended may be in two pages: the later one counts.
+    """
+
+    rows: tuple[AccountingRow, ...]
+    now_s: float
+    federation: str
+    after: tuple[float, int] | None = None  # to be asked for next; None: this is all
+    left_off: int = 0  # live workloads that one answer does not hold; ask for fewer
+    note: str = ""  # what the answer lacks, and why
+
+
 ANSWERS: Final[dict[type[Message], type[Message]]] = {
     SubmitCall: SubmitReply,
     QueueCall: QueueReply,
     CancelCall: CancelReply,
+    SignalCall: SignalReply,
     SitesCall: SitesReply,
+    NodesCall: NodesReply,
     TenantsCall: TenantsReply,
     SnapshotCall: SnapshotReply,
     VerifyCall: VerifyReply,
+    AccountingCall: AccountingReply,
 }
 """What a call is answered with unless it is refused; ``test_only`` with a ``TestOnlyReply``."""
 

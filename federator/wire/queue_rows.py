@@ -1,4 +1,4 @@
-"""Parts of ``QueueRow``: a workload's rank, requeue causes and evictions."""
+"""Parts of ``QueueRow``: a workload's rank, requeue causes, evictions and request."""
 
 from __future__ import annotations
 
@@ -73,3 +73,24 @@ class PreemptionRow(msgspec.Struct, frozen=True, kw_only=True):
     victims: tuple[int, ...] = ()  # whom its last award displaces
     evictions: int = 0  # of others, who have left for it
     destroyed_gpu_s: float = 0.0  # by those
+
+
+class JobDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What squeue's formats show of a job beside its row. Of a het job amounts are of all jobs.
+
+    What is planned is told once there is a plan, before that what is asked for.
+    """
+
+    partitions: tuple[str, ...] = ()  # empty: any that the federation may use
+    cpus: int = 0  # in all
+    mem_mib: int = 0  # in all; 0: the site's default
+    min_cpus: int = 1  # of a node, as the next two
+    min_mem_mib: int = 0
+    gpus_per_node: int = 0
+    gpu_types: dict[str, int] = {}  # GPUs by type, as far as it is known
+    features: tuple[str, ...] = ()
+    exclusive: bool = False
+    requeue: bool = True
+    nice: int = 0
+    restarts: int = 0
+    options: dict[str, str] = {}  # of sbatch, as given for the first job; those that squeue shows

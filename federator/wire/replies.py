@@ -10,9 +10,12 @@ from federator.model.plan import Bid
 from federator.model.reason import Refusal
 from federator.model.tagged import Message
 from federator.wire.client_protocol import (
+    AccountingReply,
     CancelReply,
     ErrorReply,
+    NodesReply,
     QueueReply,
+    SignalReply,
     SitesReply,
     SnapshotReply,
     SubmitReply,
@@ -40,10 +43,13 @@ Reply = (
     | TestOnlyReply
     | QueueReply
     | CancelReply
+    | SignalReply
     | SitesReply
+    | NodesReply
     | TenantsReply
     | SnapshotReply
     | VerifyReply
+    | AccountingReply
 )
 
 reply_decoder: Final[msgspec.msgpack.Decoder[Reply]] = msgspec.msgpack.Decoder(Reply)

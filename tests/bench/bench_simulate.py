@@ -40,11 +40,9 @@ import time
 import venv
 from pathlib import Path
 
-from federator.sim.federation_replay import FederationReplay
 from federator.sim.importers.trace_csv import TraceBuilder, read_pools, read_trace
 from federator.sim.registry import BASELINES, trace_policy
 from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePool
-from tests.fakes.traces import prefix
 
 NODES = (32, 32, 32, 32, 16, 8, 8, 4, 4, 4, 4)
 SPAN_S, DAY_S = 9_400_000, 86_400
@@ -192,7 +190,7 @@ def venus_like() -> Trace:
 
 
 def of_the_federation(folder: Path) -> None:
-    """``mast``: two traces as a whole, and beside the federation's own code on their first jobs."""
+    """``mast``: two traces as a whole, by the code of daemon and agent."""
     traces = [("synthetic", venus_like())]
     if VENUS.exists():
         traces.append(("Venus", read_trace(VENUS, read_pools(VENUS_POOLS))))
@@ -201,19 +199,6 @@ def of_the_federation(folder: Path) -> None:
     for name, jobs in traces:
         print(f"  {name}: {jobs.capacity:,} GPUs in {len(jobs.pools)} pools")
         whole_command("mast", write(jobs, folder), "<= 8 s, <= 500 MiB")
-        first, times_s, starts_s = prefix(jobs, FIRST), list[float](), list[list[int]]()
-        for exact in (False, True):
-            gc.collect()
-            began_s = time.process_time()
-            table = FederationReplay(exact=exact).replay(first, ReplayOptions())
-            times_s.append(time.process_time() - began_s)
-            starts_s.append(table.start_s)
-        assert starts_s[0] == starts_s[1], "the engines differ"
-        fast_s, exact_s = times_s
-        print(
-            f"    its first {FIRST:,} jobs: {fast_s:.2f} s CPU, message by message "
-            f"{exact_s:.2f} s; ratio {exact_s / fast_s:.0f}, equal starts"
-        )
 
 
 def memory(folder: Path) -> None:

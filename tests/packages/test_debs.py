@@ -97,7 +97,9 @@ def test_everything_is_below_the_agreed_folders(installed: Host) -> None:
     assert all(re.fullmatch(r"/usr/bin/(federator|fs\w+)", p) or UNITS in p for p in stray), stray
 
 
-@pytest.mark.parametrize("name", ["federator", "fsbatch", "fsqueue", "fscancel", "fsinfo"])
+@pytest.mark.parametrize(
+    "name", ["federator", "fsacct", "fsbatch", "fsqueue", "fscancel", "fsinfo"]
+)
 def test_commands_run_whatever_python_the_user_has_set_up(installed: Host, name: str) -> None:
     installed.sh("mkdir -p /tmp/own && echo 'raise SystemExit(9)' > /tmp/own/click.py")
     said = installed.run("env", "PYTHONPATH=/tmp/own", "PYTHONHOME=/nowhere", name, "--help")

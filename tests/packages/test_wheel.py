@@ -15,7 +15,7 @@ from federator.testbed.layout import REPOSITORY
 
 pytestmark = pytest.mark.packages
 
-PROGRAMS = ("federator", "fsbatch", "fscancel", "fsinfo", "fsqueue")
+PROGRAMS = ("federator", "fsacct", "fsbatch", "fscancel", "fsinfo", "fsqueue")
 
 
 @pytest.fixture(scope="module")

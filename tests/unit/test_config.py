@@ -167,7 +167,7 @@ def test_a_users_first_tenant_is_the_default(tmp_path: Path) -> None:
             "turbo: true\npolicy:",
             3,
             "turbo",
-            "unknown key; one of federation, store, socket, log, policy, regions, ",
+            "unknown key; one of federation, store, socket, log, history, policy, ",
         ),
         (
             "  name: global-fifo",

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from federator.cli import fsqueue
+from federator.cli.job_states import ENDED, asked_states, workload_states
+from federator.cli.queue_table import render
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.wire.client_protocol import Call, QueueCall, QueueReply, QueueRow
 from federator.wire.queue_rows import QueueRank
@@ -48,31 +50,29 @@ def test_ranks_are_asked_for_only_with_why(
     monkeypatch.setattr(sys, "argv", ["fsqueue", *words])
     with pytest.raises(SystemExit):
         fsqueue.main()
-    assert asked == [QueueCall(why=why, collapsed=True)]
+    assert asked == [QueueCall(why=why, collapsed=True, brief=not why)]
 
 
 def test_the_rank_stands_before_the_sites_reasons() -> None:
     rows = [row(rank=RANK, refusals={"alpine": REFUSAL})]
-    _, first, second = fsqueue.render(rows, 0.0, header=False, why=True).splitlines()
+    _, first, second = render(rows, 0.0, header=False, why=True).splitlines()
     assert first.strip() == "2nd of 3; priority 1; fifo orders by priority, then submission"
     assert second.strip() == "alpine: not now: the site is down or not connected"
 
 
 def test_what_is_held_is_pending_with_its_reason() -> None:
     reason = Reason(code=ReasonCode.HELD, detail="alpine: Invalid qos specification")
-    line, why = fsqueue.render(
-        [row(state="HELD", reason=reason)], 0.0, header=False, why=True
-    ).splitlines()
+    line, why = render([row(state="HELD", reason=reason)], 0.0, header=False, why=True).splitlines()
     assert " PD " in line
     assert line.endswith("(JobHeldUser)")
     assert "Invalid qos specification" in why
     for asked in ("pd", "PENDING"):
-        assert fsqueue._states(asked) == {"PENDING", "HELD"}
+        assert set(workload_states(asked_states(asked))) == {"PENDING", "HELD"}
 
 
 def test_a_daemon_of_an_older_release_ranks_nothing() -> None:
     rows = [row(refusals={"alpine": REFUSAL})]
-    lines = fsqueue.render(rows, 0.0, header=False, why=True).splitlines()
+    lines = render(rows, 0.0, header=False, why=True).splitlines()
     assert len(lines) == 2
 
 
@@ -86,13 +86,13 @@ def test_a_daemon_of_an_older_release_ranks_nothing() -> None:
 )
 def test_why_it_leaves_stands_beside_its_nodes(state: str, code: ReasonCode) -> None:
     rows = [row(state=state, node_names=("a1", "a2"), reason=Reason(code=code, needed=3))]
-    (line,) = fsqueue.render(rows, 0.0, header=False, why=False).splitlines()
-    assert line.endswith(f"a1,a2 ({code.value})")
+    (line,) = render(rows, 0.0, header=False, why=False).splitlines()
+    assert line.endswith(f"a[1-2] ({code.value})")
 
 
 def test_what_runs_has_no_place_in_the_queue() -> None:
     rows = [row(state="RUNNING", rank=RANK)]
-    assert len(fsqueue.render(rows, 0.0, header=False, why=True).splitlines()) == 1
+    assert len(render(rows, 0.0, header=False, why=True).splitlines()) == 1
 
 
 # ---- ids and arrays, as squeue has them ----
@@ -146,7 +146,8 @@ def test_arrays_are_asked_for_in_one_row_or_in_many(
     monkeypatch: pytest.MonkeyPatch, words: list[str], collapsed: bool
 ) -> None:
     _, asked = ends(monkeypatch, words, QueueReply(rows=(), now_s=0.0))
-    assert asked == [QueueCall(collapsed=collapsed, files="--json" in words)]
+    as_json = "--json" in words
+    assert asked == [QueueCall(collapsed=collapsed, files=as_json, brief=not as_json)]
 
 
 def test_an_array_has_its_tasks_behind_its_id_and_columns_stay_in_line() -> None:
@@ -156,7 +157,7 @@ def test_an_array_has_its_tasks_behind_its_id_and_columns_stay_in_line() -> None
         row(array_id=2**32, array_tasks=f"[{many}%4]", tasks=45),
         row(array_id=2**32, array_index=3, state="RUNNING"),
     ]
-    header, *lines = fsqueue.render(rows, 0.0, header=True, why=False).splitlines()
+    header, *lines = render(rows, 0.0, header=True, why=False).splitlines()
     assert [line.split()[0] for line in lines] == [
         "4294967296_[5-99%4]",
         "4294967296_[0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40,42,44,...%4]",
@@ -166,4 +167,4 @@ def test_an_array_has_its_tasks_behind_its_id_and_columns_stay_in_line() -> None
 
 
 def test_the_ended_states_are_those_of_the_lifecycle() -> None:
-    assert {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"} == fsqueue.ENDED
+    assert {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"} == ENDED

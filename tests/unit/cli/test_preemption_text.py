@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from federator.cli import explain, fsqueue
+from federator.cli import explain
 from federator.cli.preemption_text import gpu_time, preemption_lines
+from federator.cli.queue_table import render
 from federator.wire.client_protocol import QueueRow
 from federator.wire.queue_rows import PreemptionRow
 
@@ -89,8 +90,8 @@ def test_fsqueue_why_and_explain_say_it_of_whatever_runs() -> None:
         submitted_at_s=0.0,
         preemption=PreemptionRow(preemptions=1, evicted_for=WINNER, leave_by_s=130.0),
     )
-    queue = fsqueue.render([row], 100.0, header=False, why=True).splitlines()
+    queue = render([row], 100.0, header=False, why=True).splitlines()
     leaving = f"for {WINNER}; killed in 30 s unless it has left before"
     assert queue[1].strip() == f"leaving: {leaving}"
     assert leaving in explain.render(row, 100.0)
-    assert len(fsqueue.render([row], 100.0, header=False, why=False).splitlines()) == 1
+    assert len(render([row], 100.0, header=False, why=False).splitlines()) == 1

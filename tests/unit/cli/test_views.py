@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from federator.cli import client, fscancel, fsinfo, fsqueue
+from federator.cli.job_states import CODES, NAMES, asked_states, workload_states
+from federator.cli.queue_table import render
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.partition import PartitionSummary
 from federator.model.reason import Reason, ReasonCode
@@ -75,7 +77,7 @@ def queue(*rows: QueueRow) -> QueueReply:
 
 @pytest.mark.parametrize("state", WorkloadState)
 def test_every_state_has_a_code(state: WorkloadState) -> None:
-    assert fsqueue.SHORT[state.value]
+    assert CODES[NAMES[state.value]]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,9 @@ def test_states_are_chosen_by_name_or_code(
 ) -> None:
     rows = [row(state.value, name=state.value) for state in WorkloadState]
     status, asked = run(fsqueue, ["-h", *words], queue(*rows))
-    assert (status, asked) == (0, [QueueCall(ended=ended, collapsed=True)])
+    states = workload_states(asked_states(words[1])) if words else ()
+    expected = QueueCall(ended=ended, collapsed=True, brief=True, states=states)
+    assert (status, asked) == (0, [expected])
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[1] for line in lines} == shown
 
@@ -102,7 +106,8 @@ def test_a_state_that_does_not_exist_is_refused(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(fsqueue, ["-t", "XX"], queue())[0] == 1
-    assert capsys.readouterr().err == "fsqueue: error: Invalid job state specified: 'XX'\n"
+    said = capsys.readouterr().err
+    assert said.startswith("fsqueue: error: Invalid job state specified: XX; valid are pending,")
 
 
 def test_a_state_of_a_later_release_is_shown(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,7 +138,7 @@ def test_what_a_site_says_reaches_the_terminal_without_control_characters(
 
 def test_many_nodes_are_folded() -> None:
     names = tuple(f"n{k}" for k in range(1, 9))
-    assert "n[1-8]" in fsqueue.render([row(node_names=names)], 0.0, header=False, why=False)
+    assert "n[1-8]" in render([row(node_names=names)], 0.0, header=False, why=False)
 
 
 # ---- fsinfo ----

@@ -11,12 +11,13 @@ from structlog.testing import capture_logs
 
 from federator.config import load_config
 from federator.daemon import compaction
+from federator.daemon.compaction import Compaction
 from federator.daemon.links import SiteLink
 from federator.daemon.log_tailer import LogTailer
 from federator.daemon.loop import new_federation
 from federator.errors import LeadershipLost, NotCompacted, StoreError
 from federator.faults.clock import VirtualClock, run_virtual
-from federator.model.event import SnapshotDone, decode_event
+from federator.model.event import EpochBegan, SnapshotDone, decode_event, encode_event
 from federator.model.lifecycle import WorkloadState
 from federator.model.workload import WorkloadId
 from federator.sched.state.ledger import Ledger
@@ -181,3 +182,67 @@ def test_whoever_does_not_know_what_became_of_the_log_ends(world: World, error: 
             await host.run
 
     run_virtual(world.clock, script())
+
+
+class Follower:
+    """A history that is behind until it is said to be up to date."""
+
+    def __init__(self) -> None:
+        self.is_behind = True
+        self.acts: list[str] = []
+
+    def take_all(self) -> None:
+        self.acts.append("take_all")
+        if self.is_behind:
+            raise NotCompacted("the history is behind the log")
+
+    async def forget(self) -> None:
+        self.acts.append("forget")
+
+
+def grown(events: int, follower: Follower) -> tuple[Compaction, MemoryStore]:
+    """A log of so many records, with whoever must have read them before they go."""
+    store, ledger = MemoryStore(), Ledger()
+    store.lead(0)
+    for epoch in range(1, events + 1):
+        ledger.apply(EpochBegan(at_s=0.0, epoch=epoch))
+        store.append([encode_event(EpochBegan(at_s=0.0, epoch=epoch))])
+    return Compaction(ledger, store, here, 0.0, follower), store
+
+
+async def here(act: Callable[..., object], *arguments: object) -> object:
+    return act(*arguments)
+
+
+def length(store: MemoryStore) -> int:
+    return len(list(store.records()))
+
+
+def test_nothing_is_forgotten_or_compacted_before_the_history_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compaction, "LEAST_RECORDS", 4)
+    follower = Follower()
+    compacts, store = grown(8, follower)
+    with capture_logs() as said:
+        asyncio.run(compacts.run(100.0, follower.forget))
+    assert (follower.acts, length(store)) == (["take_all"], 8)
+    assert [line["event"] for line in said] == ["log_not_compacted"]
+    assert not compacts.is_due(100.0 + compaction.AGAIN_AFTER_S / 2)
+    assert compacts.is_due(100.0 + compaction.AGAIN_AFTER_S)
+    follower.is_behind, follower.acts = False, []
+    asyncio.run(compacts.run(1000.0, follower.forget))
+    assert follower.acts == ["take_all", "forget", "take_all"]
+    assert length(store) < 8
+
+
+def test_a_history_that_stays_behind_does_not_let_the_log_grow_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compaction, "LEAST_RECORDS", 4)
+    monkeypatch.setattr(compaction, "WAITS", 2.0)
+    follower = Follower()
+    compacts, store = grown(8, follower)
+    asyncio.run(compacts.run(100.0, follower.forget))
+    assert "forget" not in follower.acts
+    assert length(store) < 8

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, ValuesView
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from federator.daemon.queue_selection import index_list
@@ -12,7 +14,8 @@ from federator.daemon.views import find, outcome_of, queue_rows, unknown_ids
 from federator.model.lifecycle import WorkloadState
 from federator.model.reason import ReasonCode
 from federator.model.site import SiteJobState
-from federator.model.workload import WorkloadId
+from federator.model.submission import Option, Submission, pack_submission
+from federator.model.workload import Job, WorkloadId
 from federator.wire.client_protocol import QueueCall, QueueOutcome, QueueReply, QueueRow, frame
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
@@ -174,3 +177,93 @@ def test_the_outcome_of_what_no_site_takes_is_one() -> None:
     outcome, rows = outcome_of(f.federation, QueueCall(ids=(str(id_),), outcome=True), 10)
     assert outcome == QueueOutcome(failed=1, exit_code=1)
     assert rows[0].reason is not None
+
+
+# ---- what a call selects ----
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({}, ["runs", "waits"]),
+        ({"names": ("RUNS",)}, ["runs"]),
+        ({"tenants": ("Vision",)}, ["runs", "waits"]),
+        ({"tenants": ("nlp",)}, []),
+        ({"states": ("RUNNING",)}, ["runs"]),
+        ({"states": ("COMPLETED",), "ended": True}, []),
+        ({"partitions": ("gpu",)}, ["runs"]),
+        ({"partitions": ("cpu",)}, []),
+        ({"clusters": ("alpine",)}, ["runs"]),
+        ({"users": ("ada",)}, ["runs", "waits"]),
+        ({"users": ("bob",)}, []),
+    ],
+)
+def test_a_call_selects_by_what_workloads_are(asked: dict[str, Any], found: list[str]) -> None:
+    f = Loopback({"alpine": rack("a", 2)})
+    f.submit(draft(gang(2), name="runs"))
+    f.run_for(1.0)
+    f.submit(draft(gang(2), name="waits"))
+    f.run_for(1.0)
+    rows, _ = queue_rows(f.federation, QueueCall(**asked), 100)
+    assert [row.name for row in rows] == found
+
+
+def test_a_brief_row_has_what_a_table_shows_and_no_more() -> None:
+    f = Loopback({"alpine": rack("a", 2)})
+    f.submit(draft(gang(2)))
+    f.run_for(1.0)
+    f.submit(draft(gang(2)))
+    f.run_for(1.0)
+    (runs, waits), _ = queue_rows(f.federation, QueueCall(brief=True), 100)
+    assert (runs.offers, waits.refusals, waits.preemption) == ({}, {}, None)
+    assert waits.reason is not None
+    assert runs.node_names == ("a1", "a2")
+
+
+# ---- what only squeue's formats show ----
+
+
+def test_details_are_of_the_plan_or_else_of_the_request() -> None:
+    f = Loopback({"alpine": rack("a", 2)})
+    given = (
+        Option(name="gres", value="gpu:8"),
+        Option(name="qos", value="high"),
+        Option(name="export", value="TOKEN=secret"),
+        Option(name="contiguous"),
+    )
+    packed = pack_submission(Submission(components=(given,), script="#!/bin/sh\n"))
+    job = Job(
+        name="t",
+        nodes=2,
+        gpus_per_node=8,
+        cpus_per_node=4,
+        mem_mib_per_node=100,
+        gpu_types=("a100",),
+    )
+    wanted = replace(draft(job, requeue=False, nice=3), submission=packed)
+    f.submit(wanted)
+    f.run_for(1.0)
+    f.submit(wanted)
+    f.run_for(1.0)
+    (runs, waits), _ = queue_rows(f.federation, QueueCall(details=True), 100)
+    for row, partitions in ((runs, ("gpu",)), (waits, ())):
+        assert row.details is not None
+        assert row.details.partitions == partitions
+        assert (row.details.cpus, row.details.mem_mib) == (8, 200)
+        assert (row.details.min_cpus, row.details.min_mem_mib) == (4, 100)
+        assert (row.details.requeue, row.details.nice, row.details.restarts) == (False, 3, 0)
+        assert row.details.gpu_types == {"a100": 16}
+        # Never what may be a secret.
+        assert row.details.options == {"gres": "gpu:8", "qos": "high", "contiguous": ""}
+    assert queue_rows(f.federation, QueueCall(), 100)[0][0].details is None
+
+
+def test_a_row_of_an_older_daemon_is_read() -> None:
+    old = {
+        "id": 1, "name": "n", "user": "u", "tenant": "t", "priority": 1, "state": "PENDING",
+        "attempt": 0, "submitted_at_s": 0.0, "offers": {}, "time_limit_s": 60.0,
+    }  # fmt: skip
+    row = msgspec.msgpack.decode(msgspec.msgpack.encode(old), type=QueueRow)
+    assert (row.details, row.time_limit_s) == (None, 60.0)
+    asked = msgspec.msgpack.decode(msgspec.msgpack.encode({"type": "queue"}), type=QueueCall)
+    assert asked == QueueCall()

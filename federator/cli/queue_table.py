@@ -1,0 +1,84 @@
+"""The plain table of fsqueue, and with ``--why`` the reasons below each row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from federator.cli.job_states import WAITS, state_code
+from federator.cli.node_lists import folded
+from federator.cli.preemption_text import preemption_lines
+from federator.cli.queue_columns import Shown, elapsed_s, job_id, seconds_text
+from federator.cli.rank_text import rank_text
+from federator.cli.text import printable, reason_text, refusal_text
+from federator.model.lifecycle import WorkloadState
+from federator.model.reason import ReasonCode
+from federator.wire.client_protocol import QueueRow
+
+_S = WorkloadState
+_SAYS_WHY: Final = frozenset({_S.PREEMPTING.value, _S.TIMEOUT.value, _S.CANCELLED.value})
+_HEADER: Final = (
+    f"{'NAME':<12} {'USER':<8} {'ACCOUNT':<8} {'ST':<2} {'TIME':>10} "
+    f"{'NODES':>5} {'GPUS':>5} {'SITE':<8} {'SITE_JOBID':>10} NODELIST(REASON)"
+)
+_ID_WIDTH: Final = 14  # at least
+
+
+def render(rows: Sequence[QueueRow], now_s: float, *, header: bool, why: bool) -> str:
+    """The table as text, safe for a terminal; ``now_s`` is the daemon's clock."""
+    shown = [Shown(row, now_s) for row in rows]
+    ids = [job_id(each) for each in shown]
+    width = max(max(map(len, ids), default=0), _ID_WIDTH)
+    lines = [f"{'JOBID':>{width}} {_HEADER}"] if header else []
+    for id_, each in zip(ids, shown, strict=True):
+        lines.append(f"{id_:>{width}} {_line(each)}")
+        if why:
+            lines += [f"{'':>{_ID_WIDTH}}   {line}" for line in _why(each.row, now_s)]
+    return "\n".join(line if line.isprintable() else printable(line) for line in lines)
+
+
+def _line(shown: Shown) -> str:
+    row = shown.row
+    state = state_code(row)
+    time_width = 10 - max(0, len(state) - 2)  # "OOM" takes a column of the next one
+    return (
+        f"{row.name[:12]:<12} {row.user[:8]:<8} {row.tenant[:8]:<8} "
+        f"{state:<2} {seconds_text(elapsed_s(shown)):>{time_width}} "
+        f"{row.nodes or '-':>5} {row.gpus:>5} "
+        f"{row.site:<8} {row.site_job_id or '':>10} {_where(row, shown.now_s)}"
+    )
+
+
+def _where(row: QueueRow, now_s: float) -> str:
+    if row.state in WAITS and row.reason is not None and not row.unknown_since_s:
+        return f"({row.reason.code.value})"
+    nodes = folded(row.node_names)
+    if row.unknown_since_s:
+        return f"{nodes} (unknown for {int(now_s - row.unknown_since_s)} s: site not heard)"
+    if row.state == _S.FAILED.value:
+        detail = row.reason.code.value if row.reason else row.site_state
+        if row.exit_code is None:
+            return f"{nodes} ({detail})"
+        ending = f"signal {row.signal}" if row.signal else f"exit {row.exit_code}"
+        return f"{nodes} ({detail}: {ending})"
+    if row.state in _SAYS_WHY and row.reason is not None:
+        return f"{nodes} ({row.reason.code.value})"
+    return nodes
+
+
+def _why(row: QueueRow, now_s: float) -> list[str]:
+    lines: list[str] = []
+    if row.state != _S.PENDING.value:
+        lines += [reason_text(row.reason)] if row.reason is not None else []
+    else:
+        lines += [rank_text(row.rank, row.tenant)] if row.rank is not None else []
+        lines += [f"{site or 'federation'}: {refusal_text(r)}" for site, r in row.refusals.items()]
+        if not row.refusals and row.reason is not None:
+            lines.append(reason_text(row.reason))
+    lines += [
+        f"setback at {site}: {reason_text(setback.reason)}"
+        for site, setback in row.setbacks.items()
+        if setback.reason.code is ReasonCode.NODE_FAILED and setback.reason != row.reason
+    ]
+    evictions = preemption_lines(row.preemption, now_s)
+    return [*lines, *(f"{label.lower()}: {text}" for label, text in evictions)]

@@ -1,0 +1,231 @@
+"""Answers fsacct: what lives comes from the ledger, what has ended from the history.
+
+The ledger is read at once, in the daemon's turn. The history is read by threads of its own, so that
+nobody waits for its database but who asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import msgspec
+import structlog
+from ClusterShell.NodeSet import NodeSet, NodeSetException
+
+from federator.daemon.queue_selection import Group, array_tasks, collapsed
+from federator.daemon.views import find
+from federator.errors import HistoryError, InvalidRequest
+from federator.history.query import HistoryPage, HistoryQuestion, JobName, is_wanted
+from federator.history.rows import row_of
+from federator.history.service import JobHistory
+from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
+from federator.model.workload import SiteName
+from federator.sched.state.ledger import Ledger, WorkloadRecord
+from federator.wire.accounting_rows import AccountingRow
+from federator.wire.client_protocol import AccountingCall, AccountingReply, ErrorKind, ErrorReply
+from federator.wire.replies import Reply
+
+MAX_ROWS: Final = 2_000  # of the history, in one answer; there are more answers
+MAX_LIVE: Final = 10_000  # of the ledger
+MAX_NAMES: Final = 1_000  # of one kind, in one question
+NO_HISTORY: Final = "no history is kept; what ended long ago is not shown (history.url)"
+_LIVE: Final = tuple(state for state in WorkloadState if state not in TERMINAL)
+_ENDED: Final = tuple(state for state in WorkloadState if state in TERMINAL)
+_WAITS: Final = frozenset({WorkloadState.AWARDED, WorkloadState.LAUNCHING}) | (
+    frozenset(_LIVE) - AT_SITE
+)
+
+log = structlog.get_logger()
+
+
+class AccountingDesk:
+    """Takes the calls of fsacct.
+
+    Args:
+        federation: its name.
+        sites: those that are configured.
+        ledger: read, never changed.
+        history: of what has ended; None: none is kept.
+        clock: Unix time.
+    """
+
+    def __init__(
+        self,
+        federation: str,
+        sites: Iterable[SiteName],
+        ledger: Ledger,
+        history: JobHistory | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self._federation, self._sites = federation, frozenset(sites)
+        self._ledger, self._history, self._clock = ledger, history, clock
+        self._tasks: set[asyncio.Task[None]] = set()  # or they could be lost on their way
+
+    def take(self, call: AccountingCall, answer: Callable[[Reply], None]) -> None:
+        """Take a call; the answer may come later.
+
+        Raises:
+            InvalidRequest: it names what there cannot be.
+        """
+        question = self._question(call)
+        if self._history is None:
+            answer(self._reply(call, self._known(call, question, 0.0), HistoryPage([], None)))
+            return
+        known = self._known(call, question, self._history.at_s)
+        task = asyncio.get_running_loop().create_task(
+            self._with_history(self._history, call, question, known, answer)
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _question(self, call: AccountingCall) -> HistoryQuestion:
+        kinds = (call.ids, call.users, call.tenants, call.names, call.clusters, call.states)
+        if max(map(len, (*kinds, call.partitions, call.nodes))) > MAX_NAMES:
+            raise InvalidRequest(f"more than {MAX_NAMES} names of one kind; ask for fewer")
+        return HistoryQuestion(
+            start_s=call.start_s,
+            end_s=call.end_s,
+            jobs=tuple(map(_job_name, call.ids)),
+            users=call.users,
+            tenants=call.tenants,
+            names=call.names,
+            sites=self._sites_of(call.clusters),
+            states=frozenset(call.states),
+        )
+
+    def _sites_of(self, clusters: tuple[str, ...]) -> tuple[str, ...]:
+        """Those that a user calls clusters; none: the whole federation."""
+        for name in clusters:
+            if name not in (*self._sites, self._federation):
+                known = ", ".join(sorted(self._sites))
+                raise InvalidRequest(
+                    f"'{name[:64]}' is no cluster: give a site ({known}), the federation "
+                    f"({self._federation}), or all"
+                )
+        return () if self._federation in clusters else clusters
+
+    # ---- the ledger ----
+
+    def _known(
+        self, call: AccountingCall, question: HistoryQuestion, since_s: float
+    ) -> list[AccountingRow]:
+        """What lives, and what has ended since the history was written; on the first page only."""
+        if call.after is not None:
+            return []
+        entries = sorted(self._entries(call, since_s), key=lambda entry: entry.workload.id)
+        rows = (
+            _row_of(group, call.ids) for group in collapsed(e for e in entries if _may(e, call))
+        )
+        return [row for row in rows if is_wanted(row, question)]
+
+    def _entries(self, call: AccountingCall, since_s: float) -> Iterator[WorkloadRecord]:
+        ledger = self._ledger
+        if call.ids:
+            for id_ in {id_ for name in call.ids for id_ in find(ledger, name)}:
+                entry = ledger.entries[id_]
+                if entry.state not in TERMINAL or entry.over_at_s >= since_s:
+                    yield entry
+            return
+        yield from ledger.in_state(*_LIVE)
+        for state in _ENDED:
+            for id_ in reversed(ledger.order_of(state)):
+                entry = ledger.entries[id_]
+                if entry.over_at_s < since_s:
+                    break
+                yield entry
+
+    # ---- the history ----
+
+    async def _with_history(
+        self,
+        history: JobHistory,
+        call: AccountingCall,
+        question: HistoryQuestion,
+        known: list[AccountingRow],
+        answer: Callable[[Reply], None],
+    ) -> None:
+        try:
+            page = await history.page(question, call.after, MAX_ROWS)
+            reply = self._reply(call, known, page)
+            if call.attempts:
+                made = await history.attempts_of([row.id for row in reply.rows])
+                for row in reply.rows:
+                    latest = row.last.attempt if row.last is not None else 0
+                    earlier = made.get(row.id, ())
+                    row.earlier = tuple(a for a in earlier if a.attempt != latest)
+            answer(reply)
+        except HistoryError as error:
+            answer(self._without_history(call, question, error))
+        except Exception:  # a fault of ours must not leave the caller without an answer
+            log.exception("call_fault", call=type(call).__name__)
+            answer(ErrorReply(message="the daemon failed on this request; its log says how"))
+
+    def _without_history(
+        self, call: AccountingCall, question: HistoryQuestion, error: HistoryError
+    ) -> Reply:
+        """The ledger's part alone, which says that it is a part; of a later page nothing."""
+        if call.after is not None:
+            return ErrorReply(message=str(error), kind=ErrorKind.UNAVAILABLE)
+        known = self._known(call, question, 0.0)
+        reply = self._reply(call, known, HistoryPage([], None))
+        note = f"{error}; what ended long ago is not shown"
+        return msgspec.structs.replace(reply, note=note)
+
+    def _reply(
+        self, call: AccountingCall, known: list[AccountingRow], page: HistoryPage
+    ) -> AccountingReply:
+        ended = {row.id for row in page.rows}
+        live = [row for row in known if row.id not in ended]
+        rows = [*page.rows, *live[:MAX_LIVE]]
+        return AccountingReply(
+            rows=tuple(row for row in rows if _is_at(row, call)),
+            now_s=self._clock(),
+            federation=self._federation,
+            after=page.after,
+            left_off=max(0, len(live) - MAX_LIVE),
+            note="" if self._history is not None else NO_HISTORY,
+        )
+
+
+def _job_name(text: str) -> JobName:
+    head, mark, index = text.partition("_")
+    numbers = (head, index) if mark else (head,)
+    if not all(n.isascii() and n.isdecimal() and len(n) < 20 for n in numbers):
+        raise InvalidRequest(f"Invalid job id specified: {text[:60]}")
+    return JobName(int(head), int(index) if mark else None)
+
+
+def _may(entry: WorkloadRecord, call: AccountingCall) -> bool:
+    """Whether it may be wanted, at a glance: to make its row takes longer."""
+    workload = entry.workload
+    return (
+        (not call.users or workload.user in call.users)
+        and (not call.tenants or workload.tenant in call.tenants)
+        and (not call.names or workload.name in call.names)
+    )
+
+
+def _row_of(group: Group, ids: tuple[str, ...]) -> AccountingRow:
+    """One row for a workload, or for the waiting tasks of an array."""
+    row = row_of(group[0])
+    if group[0].state not in TERMINAL:
+        row.state = "PENDING" if group[0].state in _WAITS else "RUNNING"
+        row.site_state = ""
+    if len(group) > 1:
+        row.array_tasks = array_tasks(group, ids)
+    return row
+
+
+def _is_at(row: AccountingRow, call: AccountingCall) -> bool:
+    last = row.last
+    partitions = (last.partition if last is not None else row.asked_partition).split(",")
+    if call.partitions and not set(partitions) & set(call.partitions):
+        return False
+    if not call.nodes:
+        return True
+    try:
+        return last is not None and bool(NodeSet(last.node_list) & NodeSet(",".join(call.nodes)))
+    except NodeSetException:
+        return False

@@ -1,0 +1,286 @@
+"""Follows the log, and writes into the history what it tells.
+
+Rows and the place up to which they were read are written in one transaction: after a crash at any
+moment it goes on from there, with nothing lost and nothing twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import structlog
+from sqlalchemy import Connection, Engine, Table, delete, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from federator.errors import HistoryError, NotCompacted, StaleState
+from federator.history import schema
+from federator.history.database import transaction
+from federator.history.rows import HistoryBatch, touched
+from federator.history.values import fitted
+from federator.model.event import LogRecord, SnapshotDone
+from federator.store.base import Store
+from federator.store.chain import LogEnd, LogPlace
+from federator.store.replaying import read_record
+from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
+
+RECORDS_AT_ONCE: Final = 1_000  # in one transaction
+_IDS_AT_ONCE: Final = 500  # in one statement
+_ROWS_AT_ONCE: Final = 5_000
+
+log = structlog.get_logger()
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(AccountingRow).decode
+_NO_ATTEMPT: Final = AccountingAttempt(attempt=0)
+
+
+class _Kind(msgspec.Struct):
+    """The kind of a record; the rest is not decoded."""
+
+    type: str
+
+
+_kind_of: Final = msgspec.msgpack.Decoder(_Kind).decode
+_SNAPSHOT_DONE: Final = SnapshotDone.__struct_config__.tag
+
+
+class _Place(NamedTuple):
+    """Where in the log the rows are."""
+
+    log: LogPlace
+    within_snapshot: bool = False
+    at_s: float = 0.0  # Unix time of the last record
+
+
+class HistoryFollower:
+    """Writes one log's history. Its methods may be called from any thread.
+
+    Args:
+        store: holds the log; read, never written, and not the object that the leader appends by.
+        engine: of the database, see ``history.database``.
+    """
+
+    def __init__(self, store: Store, engine: Engine) -> None:
+        self._store = store
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._place: _Place | None = None
+        self._is_open = False
+        self._like: AccountingRow | None = None
+
+    @property
+    def at_s(self) -> float:
+        """Unix time of the last record in the history; 0: not known, or within a snapshot."""
+        place = self._place
+        return 0.0 if place is None or place.within_snapshot else place.at_s
+
+    def take(self) -> bool:
+        """Write what comes next in the log; True when that was all there is.
+
+        Raises:
+            HistoryError: the database failed; the same call may succeed later.
+            StoreError: the log, or a record, cannot be read.
+        """
+        with self._lock:
+            return self._take()
+
+    def take_all(self, patience_s: float, clock: Callable[[], float]) -> None:
+        """Write all that the log holds, before it is compacted.
+
+        Args:
+            patience_s: no more is begun after so long.
+            clock: seconds.
+
+        Raises:
+            NotCompacted: the history could not be brought up to date.
+        """
+        until_s = clock() + patience_s
+        if not self._lock.acquire(timeout=patience_s):
+            raise NotCompacted("the history is behind the log: its database does not answer")
+        try:
+            while not self._take():
+                if clock() > until_s:
+                    raise NotCompacted("the history is behind the log, and catches up")
+        except HistoryError as error:
+            raise NotCompacted(f"the history is behind the log: {error}") from error
+        finally:
+            self._lock.release()
+
+    # ---- reading ----
+
+    def _take(self) -> bool:
+        if not self._is_open:
+            self._open()
+        try:
+            found = self._read(self._place.log if self._place is not None else None)
+        except StaleState:
+            return self._begin_anew()
+        if found:
+            batch = self._folded(found)
+            place, last = found[-1]
+            if not self._write(batch, _Place(place, batch.within_snapshot, last.at_s)):
+                return False
+        return len(found) < RECORDS_AT_ONCE
+
+    def _open(self) -> None:
+        with transaction(self._engine) as connection:
+            schema.prepare(connection)
+            place = _stored_place(connection)
+        self._place, self._is_open = _to_go_on_from(place), True
+
+    def _read(self, place: LogPlace | None) -> list[tuple[LogPlace, LogRecord]]:
+        with closing(self._store.read_on(place)) as rest:
+            return [
+                (at, read_record(at.end.next - 1, record))
+                for at, record in islice(rest, RECORDS_AT_ONCE)
+            ]
+
+    def _begin_anew(self) -> bool:
+        """The log is not what was read: it was compacted, or another one was put in its place."""
+        with closing(self._store.read_on(None)) as rest:
+            first = next((place.first for place, _ in rest), None)
+        place = self._place
+        if first is not None and place is not None and place.log.end.next == first:
+            # All that the snapshot stands for has been read.
+            behind = self._behind_snapshot()
+            if behind is not None:
+                self._write(HistoryBatch({}, like=self._like), place._replace(log=behind))
+                return False
+        log.warning(
+            "history_resumes_from_snapshot",
+            detail="the log was compacted before the history had all of it, or it is another one: "
+            "attempts that were over by then may be missing, workloads are not",
+        )
+        self._place = None
+        return False
+
+    def _behind_snapshot(self) -> LogPlace | None:
+        """The place behind the snapshot at the log's beginning; None: it begins with none."""
+        with closing(self._store.read_on(None)) as rest:
+            for place, record in rest:
+                kind = _kind_of(record).type
+                if kind == _SNAPSHOT_DONE:
+                    return place
+                if not kind.startswith("snapshot"):
+                    return None
+        return None
+
+    # ---- writing ----
+
+    def _folded(self, found: list[tuple[LogPlace, LogRecord]]) -> HistoryBatch:
+        ids = {touched(event) for _, event in found} - {0}
+        with transaction(self._engine) as connection:
+            batch = HistoryBatch(_live_rows(connection, ids), like=self._like)
+        batch.within_snapshot = self._place is not None and self._place.within_snapshot
+        batch.anew = self._place is None
+        for _, event in found:
+            batch.take(event)
+        return batch
+
+    def _write(self, batch: HistoryBatch, place: _Place) -> bool:
+        """Put a batch and its place into the history; False: another one did so before."""
+        with transaction(self._engine) as connection:
+            stored = _stored_place(connection, locked=True)
+            mine = self._place.log if self._place is not None else None
+            if mine is not None and (stored is None or stored.log != mine):
+                # Another daemon writes it, too, or did while this one was cut off.
+                self._place, self._like = _to_go_on_from(stored), None
+                return False
+            _write_live(connection, batch)
+            _write_ended(connection, batch)
+            _write_place(connection, place)
+        self._place, self._like = place, batch.like
+        return True
+
+
+def _to_go_on_from(stored: _Place | None) -> _Place | None:
+    """None within a snapshot: what is needed for the rest of it was in another process's memory."""
+    return None if stored is None or stored.within_snapshot else stored
+
+
+def _stored_place(connection: Connection, *, locked: bool = False) -> _Place | None:
+    query = select(schema.log_place)
+    row = connection.execute(query.with_for_update() if locked else query).one_or_none()
+    if row is None:
+        return None
+    place = LogPlace(row.first, LogEnd(row.next, row.crc))
+    return _Place(place, bool(row.within_snapshot), row.at_s)
+
+
+def _write_place(connection: Connection, place: _Place) -> None:
+    values = {
+        "first": place.log.first,
+        "next": place.log.end.next,
+        "crc": place.log.end.crc,
+        "within_snapshot": place.within_snapshot,
+        "at_s": place.at_s,
+    }
+    if connection.execute(schema.log_place.update().values(values)).rowcount == 0:
+        connection.execute(schema.log_place.insert().values(one=1, **values))
+
+
+def _live_rows(connection: Connection, ids: Iterable[int]) -> dict[int, AccountingRow]:
+    table, found = schema.live, dict[int, AccountingRow]()
+    for some in _chunks(ids, _IDS_AT_ONCE):
+        query = select(table.c.id, table.c.row).where(table.c.id.in_(some))
+        found.update((id_, _decode(row)) for id_, row in connection.execute(query))
+    return found
+
+
+def _write_live(connection: Connection, batch: HistoryBatch) -> None:
+    table = schema.live
+    if batch.anew:
+        connection.execute(delete(table))
+    for ids in _chunks(batch.ended, _IDS_AT_ONCE):
+        connection.execute(delete(table).where(table.c.id.in_(ids)))
+    rows = ({"id": id_, "row": _encode(row)} for id_, row in batch.changed.items())
+    put_rows(connection, table, rows, replace=True)
+
+
+def _write_ended(connection: Connection, batch: HistoryBatch) -> None:
+    table = schema.workloads
+    put_rows(connection, table, map(workload_values, batch.ended.values()), replace=True)
+    known = (row for id_, row in batch.known.items() if id_ not in batch.ended)
+    put_rows(connection, table, map(workload_values, known), replace=False)
+    for made, replace in ((batch.attempts, True), (batch.known_attempts, False)):
+        rows = (_attempt_values(id_, attempt) for (id_, _), attempt in made.items())
+        put_rows(connection, schema.attempts, rows, replace=replace)
+
+
+def workload_values(row: AccountingRow) -> dict[str, Any]:
+    """The columns of a row of ``schema.workloads``."""
+    values = msgspec.structs.asdict(row)
+    last = values.pop("last") or _NO_ATTEMPT
+    del values["earlier"], values["array_tasks"]
+    return fitted(msgspec.structs.asdict(last) | values)
+
+
+def _attempt_values(id_: int, made: AccountingAttempt) -> dict[str, Any]:
+    return fitted({"id": id_, **msgspec.structs.asdict(made)})
+
+
+def put_rows(
+    connection: Connection, table: Table, rows: Iterator[dict[str, Any]], *, replace: bool
+) -> None:
+    """Insert rows, given by column; in place of those with the same key, or where there is none."""
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    statement = insert(table)
+    keys = [column.name for column in table.primary_key]
+    if replace:
+        others = {c.name: statement.excluded[c.name] for c in table.columns if c.name not in keys}
+        statement = statement.on_conflict_do_update(index_elements=keys, set_=others)
+    else:
+        statement = statement.on_conflict_do_nothing(index_elements=keys)
+    for some in _chunks(rows, _ROWS_AT_ONCE):
+        connection.execute(statement, some)
+
+
+def _chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    rest = iter(items)
+    while some := list(islice(rest, size)):
+        yield some

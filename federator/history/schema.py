@@ -1,0 +1,139 @@
+"""The tables of the history, and their versions.
+
+``workloads`` and ``attempts`` hold what is over: their rows are written once. ``live`` holds the
+rows of what is not, packed; ``log_place`` says up to where the log is in all three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Double,
+    Index,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    inspect,
+    select,
+)
+from sqlalchemy.types import TypeEngine
+
+from federator.errors import HistoryError
+from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
+
+VERSION: Final = 1
+_TYPES: Final[dict[str, TypeEngine[Any]]] = {
+    "int": BigInteger(),
+    "float": Double(),
+    "str": Text(),
+}
+_NOT_STORED: Final = frozenset({"last", "earlier", "array_tasks"})
+_KEYS: Final = frozenset({"id", "attempt"})
+
+METADATA: Final = MetaData()
+
+
+def _columns(kind: type, left_out: frozenset[str]) -> list[Column[Any]]:
+    """A column for each plain field of a struct, so that neither can lack what the other has."""
+    return [
+        Column(name, _TYPES[str(form)], nullable=False)
+        for name, form in kind.__annotations__.items()
+        if name not in left_out
+    ]
+
+
+history_version: Final = Table(
+    "history_version",
+    METADATA,
+    Column("one", BigInteger, primary_key=True, autoincrement=False),
+    Column("version", BigInteger, nullable=False),
+)
+log_place: Final = Table(
+    "log_place",
+    METADATA,
+    Column("one", BigInteger, primary_key=True, autoincrement=False),
+    Column("first", BigInteger, nullable=False),
+    Column("next", BigInteger, nullable=False),
+    Column("crc", BigInteger, nullable=False),
+    Column("within_snapshot", Boolean, nullable=False),
+    Column("at_s", Double, nullable=False),
+)
+live: Final = Table(
+    "live",
+    METADATA,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("row", LargeBinary, nullable=False),
+)
+workloads: Final = Table(
+    "workloads",
+    METADATA,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    *_columns(AccountingRow, _NOT_STORED | _KEYS),
+    *_columns(AccountingAttempt, frozenset({"state", "reason"})),
+)
+attempts: Final = Table(
+    "attempts",
+    METADATA,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+    *_columns(AccountingAttempt, _KEYS),
+)
+_c = workloads.c
+INDEXES: Final = (  # one for each kind of question, in the order in which its rows are read
+    Index("workloads_by_end", _c.over_at_s, _c.id),
+    Index("workloads_by_user", _c.user, _c.over_at_s, _c.id),
+    Index("workloads_by_tenant", _c.tenant, _c.over_at_s, _c.id),
+    Index("workloads_by_site", _c.site, _c.over_at_s, _c.id),
+    Index("workloads_by_name", _c.name, _c.over_at_s, _c.id),
+    Index(
+        "workloads_by_array",
+        _c.array_id,
+        _c.array_index,
+        sqlite_where=_c.array_id > 0,
+        postgresql_where=_c.array_id > 0,
+    ),
+)
+
+MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {}
+"""From the version that is the key to the next; each runs in the transaction that notes it."""
+
+
+def prepare(connection: Connection) -> None:
+    """Make the tables, or bring those of an earlier release up to date; in one transaction.
+
+    Raises:
+        HistoryError: they are of a later release.
+    """
+    if not inspect(connection).has_table(history_version.name):
+        METADATA.create_all(connection)
+        connection.execute(history_version.insert().values(one=1, version=VERSION))
+        return
+    found = found_version(connection)
+    check_version(found)
+    for version in range(found, VERSION):
+        MIGRATIONS[version](connection)
+    if found < VERSION:
+        connection.execute(history_version.update().values(version=VERSION))
+
+
+def found_version(connection: Connection) -> int:
+    """The version of the tables that are there; 0: there are none."""
+    if not inspect(connection).has_table(history_version.name):
+        return 0
+    return int(connection.execute(select(history_version.c.version)).scalar_one())
+
+
+def check_version(found: int) -> None:
+    """Raise ``HistoryError`` for tables that this release does not know."""
+    if found > VERSION:
+        raise HistoryError(
+            f"the history has schema {found}, of a later release; this one reads up to {VERSION}: "
+            "start the later release"
+        )

@@ -1,0 +1,159 @@
+"""Keeps the history in a thread of its own, and answers questions about it in others.
+
+Nothing waits for it but a compaction of the log. While the database is away it tries again and
+again, and goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import structlog
+from sqlalchemy import Engine
+
+from federator.errors import FederatorError, NotCompacted
+from federator.history import query
+from federator.history.database import open_reader, open_writer
+from federator.history.follower import HistoryFollower
+from federator.history.retention import delete_some
+from federator.history.url import NONE, history_url
+from federator.store.base import Store
+from federator.store.opening import open_store
+from federator.wire.accounting_rows import AccountingAttempt
+
+POLL_S: Final = 1.0  # between two looks at the log
+FIRST_PAUSE_S: Final = 1.0  # after a failure; twice that after the next
+LONGEST_PAUSE_S: Final = 60.0
+TIDY_EVERY_S: Final = 3600.0
+TIDY_PAUSE_S: Final = 0.5
+REST: Final = 3.0  # so many times as long as it worked, while there is more to write
+TAKE_ALL_S: Final = 5.0  # that a compaction waits for it, and with it every decision
+_DAY_S: Final = 86_400.0
+_QUESTIONS_AT_ONCE: Final = 2
+
+log = structlog.get_logger()
+
+
+class JobHistory:
+    """The history of one federation, as its leading daemon keeps it.
+
+    Args:
+        writer: the database, for the one who writes.
+        reader: the same, for those who read.
+        store: the log; not the object that the leader appends by.
+        keep_s: how long a workload is kept once it is over, in seconds.
+    """
+
+    def __init__(self, writer: Engine, reader: Engine, store: Store, keep_s: float) -> None:
+        self._writer, self._reader, self._keep_s = writer, reader, keep_s
+        self._follower = HistoryFollower(store, writer)
+        self._readers = ThreadPoolExecutor(_QUESTIONS_AT_ONCE, thread_name_prefix="history-read")
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._trouble = ""
+        self._tidied_at_s = -TIDY_EVERY_S
+
+    @property
+    def at_s(self) -> float:
+        """All that had ended before this Unix time is in the history; 0: nothing may be."""
+        return self._follower.at_s
+
+    def start(self) -> None:
+        """Begin to follow the log."""
+        self._thread = threading.Thread(target=self._run, name="history", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; what is being written is finished by itself, or counts as never written."""
+        self._ending.set()
+        self._readers.shutdown(wait=False, cancel_futures=True)
+        for engine in (self._writer, self._reader):
+            engine.dispose(close=False)  # who is at work ends by itself
+
+    def take_all(self) -> None:
+        """Bring the history up to date, before the log is compacted.
+
+        Raises:
+            NotCompacted: that cannot be done now.
+        """
+        if self._trouble:  # nobody is to wait for a database that hangs
+            raise NotCompacted(f"the history is behind the log: {self._trouble}")
+        self._follower.take_all(TAKE_ALL_S, time.monotonic)
+
+    async def page(
+        self, question: query.HistoryQuestion, after: tuple[float, int] | None, most: int
+    ) -> query.HistoryPage:
+        """As ``query.page``; nobody else waits for it."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._readers, query.page, self._reader, question, after, most
+        )
+
+    async def attempts_of(self, ids: list[int]) -> dict[int, tuple[AccountingAttempt, ...]]:
+        """As ``query.attempts_of``; nobody else waits for it."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, query.attempts_of, self._reader, ids)
+
+    # ---- the thread ----
+
+    def _run(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while not self._ending.is_set():
+            began_s = time.monotonic()
+            try:
+                up_to_date = self._follower.take()
+                self._tidy(began_s)
+            except FederatorError as error:
+                self._failed(error)
+            except Exception:  # a fault of ours must not end the thread
+                log.exception("history_fault")
+            else:
+                self._recovered()
+                pause_s = FIRST_PAUSE_S
+                # Most of the time is the daemon's, whose turns share the interpreter.
+                rest_s = REST * (time.monotonic() - began_s)
+                self._ending.wait(max(POLL_S, rest_s) if up_to_date else rest_s)
+                continue
+            self._ending.wait(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _tidy(self, now_s: float) -> None:
+        if now_s < self._tidied_at_s + TIDY_EVERY_S:
+            return
+        while delete_some(self._writer, time.time() - self._keep_s):
+            if self._ending.wait(TIDY_PAUSE_S):
+                return
+        self._tidied_at_s = now_s
+
+    def _failed(self, error: FederatorError) -> None:
+        """Say so once for each kind of trouble."""
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            log.warning("history_behind", detail=self._trouble)
+
+    def _recovered(self) -> None:
+        if self._trouble:
+            self._trouble = ""
+            log.info("history_again")
+
+
+def open_history(url: str, store_url: str, keep_days: float) -> JobHistory | None:
+    """The history that the configuration names, or that stands beside the log; None: there is none.
+
+    Args:
+        url: ``history.url``; "" where it is not given.
+        store_url: of the log, which is opened once more, to be read.
+        keep_days: ``history.keep_days``.
+
+    Raises:
+        ConfigError: the database's driver is not installed.
+        InvalidRequest, StoreError: as ``open_store``.
+    """
+    url = history_url(url, store_url)
+    if url == NONE:
+        return None
+    return JobHistory(open_writer(url), open_reader(url), open_store(store_url), keep_days * _DAY_S)

@@ -1,0 +1,70 @@
+"""Rows of fsacct: a workload with its latest attempt, and its earlier attempts.
+
+The history keeps what has ended in the same form (``federator.history``).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class AccountingAttempt(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One attempt at a site.
+
+    Amounts count all nodes together; times are Unix times, 0: not yet, or never.
+    """
+
+    attempt: int  # 1, 2, …
+    site: str = ""
+    site_job_id: int = 0  # 0: the site never had it
+    partition: str = ""
+    node_list: str = ""  # in Slurm's notation
+    nodes: int = 0
+    cpus: int = 0
+    gpus: int = 0
+    gpu_types: str = ""  # "a100=8,h100=4"
+    mem_mib: int = 0
+    awarded_at_s: float = 0.0
+    started_at_s: float = 0.0
+    ended_at_s: float = 0.0
+    state: str = ""  # a state of Slurm's, such as PREEMPTED
+    exit_code: int = 0
+    signal: int = 0
+    reason: str = ""  # a ReasonCode's value, its detail behind a blank; "": none
+
+
+class AccountingRow(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One workload, with what its latest attempt has, or had.
+
+    ``state`` is Slurm's; in rows that the history keeps of a live workload, a WorkloadState's
+    value. Times and amounts as of ``AccountingAttempt``.
+    """
+
+    id: int
+    name: str
+    user: str
+    tenant: str
+    submitted_at_s: float
+    array_id: int = 0  # 0: not a task of an array
+    array_index: int = 0
+    eligible_at_s: float = 0.0
+    over_at_s: float = 0.0  # since when the federation has known that it is over; 0: it is not
+    state: str = "PENDING"
+    site_state: str = ""  # Slurm's last word, e.g. "OUT_OF_MEMORY"
+    cancelled_by: str = ""  # the user who asked for it
+    reason: str = ""
+    priority: int = 0  # 1 is the highest
+    time_limit_s: float = float("inf")
+    project: str = ""
+    qos: str = ""
+    comment: str = ""
+    work_dir: str = ""
+    asked_nodes: int = 0  # 0: the site chooses
+    asked_cpus: int = 0
+    asked_gpus: int = 0
+    asked_mem_mib: int = 0  # 0: the partition's default
+    asked_partition: str = ""
+    preemptions: int = 0
+    last: AccountingAttempt | None = None  # None: it waits for one, or ended without
+    earlier: tuple[AccountingAttempt, ...] = ()  # this and the next only in answers
+    array_tasks: str = ""  # of a row for the waiting tasks of an array, e.g. "[5-99%4]"

@@ -1,0 +1,519 @@
+"""What the history promises, on each database that it can be kept in."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from math import inf, nan
+from pathlib import Path
+
+import msgspec
+import pytest
+from sqlalchemy import Engine, event, select, text
+from structlog.testing import capture_logs
+
+from federator.errors import HistoryError, NotCompacted
+from federator.history import follower as following
+from federator.history import query, retention, schema
+from federator.history.database import open_reader, open_writer
+from federator.history.follower import HistoryFollower
+from federator.history.query import HistoryQuestion, JobName
+from federator.history.rows import row_of
+from federator.model.event import (
+    Awarded,
+    Changed,
+    EpochBegan,
+    Forgotten,
+    LogRecord,
+    Submitted,
+    encode_event,
+)
+from federator.model.lifecycle import TERMINAL, WorkloadEvent
+from federator.model.plan import JobPlan
+from federator.model.site import NodeShare
+from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, WorkloadId
+from federator.sched.state.ledger import Ledger
+from federator.sched.state.snapshot import taken
+from federator.store.memory import MemoryLog, MemoryStore
+from federator.wire.accounting_rows import AccountingRow
+from tests.fakes.build import draft
+from tests.fakes.long_log import long_log
+from tests.fakes.postgres_server import PROGRAMS, PostgresServer
+
+_H = WorkloadEvent
+T0_S = 1_760_000_000.0
+_OPEN = list[Engine]()
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while _OPEN:
+        _OPEN.pop().dispose()
+
+
+def writer(url: str) -> Engine:
+    _OPEN.append(open_writer(url))
+    return _OPEN[-1]
+
+
+def reader(url: str) -> Engine:
+    _OPEN.append(open_reader(url))
+    return _OPEN[-1]
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    if PROGRAMS is None:
+        pytest.skip("PostgreSQL is not installed: containers/setup.sh, need_postgresql")
+    server = PostgresServer()
+    yield server
+    server.remove()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of a history that nothing has been written to."""
+    if request.param == "sqlite":
+        return f"sqlite://{tmp_path}/state/history.db"
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.new_database()
+
+
+class Log:
+    """A log that a daemon writes, and the ledger that it keeps by it."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore(MemoryLog())
+        self.store.lead(0)
+        self.ledger = Ledger()
+        self.write(EpochBegan(at_s=T0_S, epoch=1))
+
+    def write(self, *events: LogRecord) -> None:
+        for each in events:
+            self.ledger.apply(each)
+        self.store.append([encode_event(each) for each in events])
+
+    def compact(self) -> None:
+        self.store.compact([encode_event(each) for each in taken(self.ledger, T0_S)])
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def submitted(number: int, at_s: float = T0_S, user: str = "ada", tasks: int = 1) -> Submitted:
+    indices = tuple(range(tasks)) if tasks > 1 else ()
+    return Submitted(
+        at_s=at_s,
+        draft=draft(user=user, array_indices=indices),
+        first_id=WorkloadId(FIRST_WORKLOAD_ID + number),
+        key=f"key-{number}",
+    )
+
+
+def awarded(number: int, attempt: int = 1, at_s: float = T0_S, site: str = "alpine") -> Awarded:
+    share = NodeShare(gpus=8, cpus=16, mem_mib=64_000)
+    nodes = {f"{site}{k}": share for k in range(1, 5)}
+    return Awarded(
+        at_s=at_s,
+        attempt=AttemptId(workload=WorkloadId(FIRST_WORKLOAD_ID + number), attempt=attempt),
+        site=site,
+        jobs=(JobPlan(name="train", partition="gpu", nodes=nodes, gpu_types={"a100": 32}),),
+        priority=3,
+    )
+
+
+def changed(number: int, what: WorkloadEvent, at_s: float = T0_S, **fields: object) -> Changed:
+    return Changed(
+        at_s=at_s,
+        workload=WorkloadId(FIRST_WORKLOAD_ID + number),
+        happening=what,
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def life(
+    number: int, at_s: float = T0_S, end: WorkloadEvent = _H.COMPLETED, user: str = "ada"
+) -> list[LogRecord]:
+    """Submitted at ``at_s``, awarded 10 s later, started after 20 s and over after 80 s."""
+    return [
+        submitted(number, at_s, user),
+        awarded(number, at_s=at_s + 10),
+        changed(number, _H.ACCEPTED, at_s + 11, site_job_id=700 + number),
+        changed(number, _H.STARTED, at_s + 21, started_at_s=at_s + 20),
+        changed(number, end, at_s + 81, ended_at_s=at_s + 80, site_state=end.name),
+    ]
+
+
+def brought_up_to_date(follower: HistoryFollower) -> HistoryFollower:
+    while not follower.take():
+        pass
+    return follower
+
+
+def follow(log: Log, url: str) -> HistoryFollower:
+    return brought_up_to_date(HistoryFollower(log.store, writer(url)))
+
+
+def ask(url: str, **wanted: object) -> list[AccountingRow]:
+    """All pages, with the earlier attempts of each."""
+    engine, rows, after = reader(url), list[AccountingRow](), None
+    while True:
+        page = query.page(engine, HistoryQuestion(**wanted), after, most=7)  # type: ignore[arg-type]
+        rows += page.rows
+        after = page.after
+        if after is None:
+            break
+    made = query.attempts_of(engine, [row.id for row in rows])
+    for row in rows:
+        row.earlier = tuple(a for a in made.get(row.id, ()) if a != row.last)
+    return rows
+
+
+def ids(rows: Iterable[AccountingRow]) -> list[int]:
+    return [row.id - FIRST_WORKLOAD_ID for row in rows]
+
+
+def contents(url: str) -> dict[str, list[tuple[object, ...]]]:
+    """Every row of every table."""
+    with reader(url).connect() as connection:
+        return {
+            table.name: sorted(tuple(row) for row in connection.execute(select(table)))
+            for table in schema.METADATA.sorted_tables
+        }
+
+
+# ---- what is kept ----
+
+
+def test_a_workload_that_ended_is_kept_with_all_that_is_known_of_it(log: Log, url: str) -> None:
+    log.write(*life(1))
+    follow(log, url)
+    (row,) = ask(url)
+    assert row.last is not None
+    assert (row.id, row.name, row.user, row.tenant) == (
+        FIRST_WORKLOAD_ID + 1,
+        "train",
+        "ada",
+        "vision",
+    )
+    assert (row.submitted_at_s, row.over_at_s, row.state) == (T0_S, T0_S + 81, "COMPLETED")
+    assert (row.asked_nodes, row.asked_gpus, row.time_limit_s) == (1, 8, 3600.0)
+    last = row.last
+    assert (last.site, last.site_job_id, last.partition) == ("alpine", 701, "gpu")
+    assert (last.node_list, last.nodes, last.gpu_types) == ("alpine[1-4]", 4, "a100=32")
+    assert (last.cpus, last.gpus, last.mem_mib) == (64, 32, 256_000)
+    assert (last.awarded_at_s, last.started_at_s, last.ended_at_s) == (
+        T0_S + 10,
+        T0_S + 20,
+        T0_S + 80,
+    )
+
+
+def test_every_attempt_is_kept_with_its_end(log: Log, url: str) -> None:
+    log.write(
+        submitted(1),
+        awarded(1),
+        changed(1, _H.ACCEPTED, site_job_id=7),
+        changed(1, _H.STARTED, started_at_s=T0_S + 1),
+        changed(1, _H.NODE_FAILED, ended_at_s=T0_S + 9, site_state="NODE_FAIL"),
+        awarded(1, attempt=2, site="boreal"),
+        changed(1, _H.DECLINED, T0_S + 10),
+        awarded(1, attempt=3, at_s=T0_S + 30),
+        changed(1, _H.ACCEPTED, site_job_id=8),
+    )
+    log.write(changed(1, _H.CANCEL_ASKED, T0_S + 40, by="eve"), changed(1, _H.CANCELLED, T0_S + 41))
+    follow(log, url)
+    (row,) = ask(url)
+    found = [(a.attempt, a.site, a.site_job_id, a.state, a.ended_at_s - T0_S) for a in row.earlier]
+    assert found == [
+        (1, "alpine", 7, "NODE_FAIL", 9.0),
+        (2, "boreal", 0, "CANCELLED", 10.0),
+    ]
+    assert row.last is not None
+    assert (row.last.attempt, row.last.state, row.last.ended_at_s) == (3, "CANCELLED", T0_S + 41)
+    assert (row.state, row.cancelled_by) == ("CANCELLED", "eve")
+
+
+def test_a_site_s_word_for_a_failure_is_kept_as_the_state(log: Log, url: str) -> None:
+    log.write(*life(1)[:-1], changed(1, _H.FAILED, T0_S + 90, site_state="OUT_OF_MEMORY", signal=9))
+    follow(log, url)
+    (row,) = ask(url)
+    assert row.last is not None
+    assert (row.state, row.last.signal) == ("OUT_OF_MEMORY", 9)
+
+
+def test_the_history_of_a_long_log_says_what_its_ledger_says(log: Log, url: str) -> None:
+    log.write(*list(long_log(2_000))[1:])
+    follow(log, url)
+    expected: dict[int, AccountingRow] = {
+        id_: row_of(entry) for id_, entry in log.ledger.entries.items() if entry.state in TERMINAL
+    }
+    found = {row.id: row for row in ask(url)}
+    assert len(found) == len(expected) > 500
+    for id_, row in found.items():
+        assert msgspec.structs.replace(row, earlier=()) == expected[id_]
+
+
+def test_what_lives_is_no_answer_yet(log: Log, url: str) -> None:
+    log.write(*life(1)[:-1], *life(2))
+    follow(log, url)
+    assert ids(ask(url)) == [2]
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [("with\0nul", "with�nul"), ("n" * 5_000, "n" * 400), ("'; DROP TABLE", "'; DROP TABLE")],
+)
+def test_any_name_and_any_number_can_be_kept(log: Log, url: str, name: str, kept: str) -> None:
+    wanted = replace(draft(), name=name, time_limit_s=inf)
+    log.write(Submitted(at_s=T0_S, draft=wanted, first_id=FIRST_WORKLOAD_ID, key="key"))
+    log.write(*life(0)[1:-1])
+    log.write(changed(0, _H.FAILED, T0_S + 1, exit_code=2**63 + 5, ended_at_s=nan))
+    follow(log, url)
+    (row,) = ask(url, names=(name,))
+    assert row.last is not None
+    assert (row.name, row.last.exit_code, row.time_limit_s) == (kept, 2**63 - 1, inf)
+
+
+# ---- nothing lost, nothing twice ----
+
+
+def test_nothing_is_lost_or_doubled_by_a_kill_at_any_statement(
+    log: Log, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "RECORDS_AT_ONCE", 5)
+    log.write(*life(1), *life(2), submitted(5, tasks=3))
+    log.compact()
+    log.write(*life(3), changed(5, _H.CANCEL_ASKED, by="ada"), *life(9, end=_H.FAILED))
+    kills = 0
+    while killed_at_statement(kills + 1, lambda engine: HistoryFollower(log.store, engine), url):
+        kills += 1
+    assert kills > 20
+    found = contents(url)
+    assert ids(ask(url)) == [5, 1, 2, 3, 9]
+    follow(log, url)
+    assert contents(url) == found
+
+
+def killed_at_statement(number: int, make: Callable[[Engine], HistoryFollower], url: str) -> bool:
+    """Follow in a process that SIGKILL ends before its statement of this number; was it ended?"""
+    child = os.fork()
+    if not child:
+        os._exit(_follow_until_killed(number, make, url))
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) or os.waitstatus_to_exitcode(status) == 0
+    return os.WIFSIGNALED(status)
+
+
+def _follow_until_killed(number: int, make: Callable[[Engine], HistoryFollower], url: str) -> int:
+    try:
+        engine, seen = writer(url), 0
+
+        def count(*_: object) -> None:
+            nonlocal seen
+            seen += 1
+            if seen == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        event.listen(engine, "before_cursor_execute", count)
+        event.listen(engine, "commit", count)
+        brought_up_to_date(make(engine))
+    except BaseException:  # whatever it is: this process must not go on as its parent
+        return 1
+    return 0
+
+
+def test_two_daemons_that_follow_at_once_write_everything_once(log: Log, url: str) -> None:
+    one, other = (HistoryFollower(log.store, writer(url)) for _ in range(2))
+    for number in range(1, 9):
+        log.write(*life(number))
+        first, second = (one, other) if number % 2 else (other, one)
+        brought_up_to_date(first)
+        brought_up_to_date(second)
+    assert ids(ask(url)) == list(range(1, 9))
+
+
+def test_a_compaction_that_comes_after_the_history_costs_it_nothing(log: Log, url: str) -> None:
+    log.write(*life(1), *life(2)[:-1])
+    follower = follow(log, url)
+    follower.take_all(1.0, lambda: 0.0)
+    log.write(Forgotten(at_s=T0_S, ids=(WorkloadId(FIRST_WORKLOAD_ID + 1),)))
+    follower.take_all(1.0, lambda: 0.0)
+    log.compact()
+    log.write(life(2)[-1])
+    with capture_logs() as lines:
+        brought_up_to_date(follower)
+    assert (ids(ask(url)), lines) == ([1, 2], [])
+    assert contents(url)["live"] == []
+
+
+def test_what_was_compacted_before_the_history_had_it_comes_from_the_snapshot(
+    log: Log, url: str
+) -> None:
+    log.write(*life(1), *life(2)[:-1])
+    follower = follow(log, url)
+    before = ask(url)
+    log.write(life(2)[-1], *life(3), submitted(4))
+    log.compact()
+    log.write(*life(4)[1:])
+    with capture_logs() as lines:
+        brought_up_to_date(follower)
+    assert [line["event"] for line in lines] == ["history_resumes_from_snapshot"]
+    assert sorted(ids(ask(url))) == [1, 2, 3, 4]
+    assert ask(url)[0] == before[0]  # a snapshot says less than the records did
+
+
+def test_a_history_may_begin_with_a_log_that_was_compacted(log: Log, url: str) -> None:
+    log.write(*life(1), submitted(5, tasks=120), *life(130)[:-1])
+    log.compact()
+    log.write(life(130)[-1], changed(60, _H.CANCEL_ASKED, by="ada"))
+    follow(log, url)
+    found = ask(url)
+    assert sorted(ids(found)) == [1, 60, 130]
+    (task,) = ask(url, jobs=(JobName(FIRST_WORKLOAD_ID + 5, 55),))
+    assert (task.id, task.array_index) == (FIRST_WORKLOAD_ID + 60, 55)
+
+
+def test_a_log_that_cannot_be_caught_up_with_in_time_is_not_to_be_compacted(
+    log: Log, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "RECORDS_AT_ONCE", 5)
+    log.write(*life(1), *life(2), *life(3))
+    ticks = iter(range(0, 1000, 10))
+    with pytest.raises(NotCompacted, match="catches up"):
+        HistoryFollower(log.store, writer(url)).take_all(15.0, lambda: float(next(ticks)))
+
+
+# ---- questions ----
+
+
+@pytest.fixture
+def asked(log: Log, url: str) -> str:
+    """Three users' workloads, one each 100 s; ada's 1, 4 and 7 among them; 5 failed."""
+    for number in range(1, 9):
+        end = _H.FAILED if number == 5 else _H.COMPLETED
+        user = ("eve", "ada", "bob")[number % 3]
+        log.write(*life(number, T0_S + 100 * number, end, user))
+    log.write(submitted(20, T0_S + 900, tasks=3))
+    for number in (20, 21, 22):
+        log.write(changed(number, _H.CANCEL_ASKED, T0_S + 950 + number, by="root"))
+    follow(log, url)
+    return url
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ({"users": ("ada",)}, [1, 4, 7, 20, 21, 22]),
+        ({"users": ("ada", "bob"), "end_s": T0_S + 500}, [1, 2, 4, 5]),
+        ({"start_s": T0_S + 780, "sites": ("alpine",)}, [7, 8]),
+        ({"start_s": T0_S + 781, "end_s": T0_S + 799}, [7]),  # it ended just then
+        ({"tenants": ("vision",), "states": frozenset({"FAILED"})}, [5]),
+        ({"states": frozenset({"CANCELLED", "FAILED"})}, [5, 20, 21, 22]),
+        ({"states": frozenset({"FAILED"}), "end_s": T0_S + 550}, []),  # it failed after that
+        ({"states": frozenset({"RUNNING"}), "start_s": T0_S + 530, "end_s": T0_S + 550}, [5]),
+        ({"states": frozenset({"PENDING"}), "start_s": T0_S + 505, "end_s": T0_S + 510}, [5]),
+        ({"states": frozenset({"RUNNING"}), "start_s": T0_S + 505, "end_s": T0_S + 510}, []),
+        ({"jobs": (JobName(FIRST_WORKLOAD_ID + 20),)}, [20, 21, 22]),
+        ({"jobs": (JobName(FIRST_WORKLOAD_ID + 20, 1),)}, [21]),
+        ({"jobs": (JobName(FIRST_WORKLOAD_ID + 3), JobName(2**70))}, [3]),
+        ({"names": ("train",), "users": ("bob",)}, [2, 5, 8]),
+        ({"names": ("nobody's",)}, []),
+    ],
+)
+def test_a_question_finds_what_it_names(
+    asked: str, wanted: dict[str, object], expected: list[int]
+) -> None:
+    assert ids(ask(asked, **wanted)) == expected
+
+
+def test_pages_hold_every_row_once_also_of_workloads_that_ended_at_once(log: Log, url: str) -> None:
+    for number in range(1, 31):
+        log.write(*life(number))
+    follow(log, url)
+    assert ids(ask(url)) == list(range(1, 31))
+
+
+# ---- retention, versions, trouble ----
+
+
+def test_what_is_old_is_deleted_in_steps_with_its_attempts(
+    log: Log, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "STEP", 3)
+    for number in range(1, 9):
+        log.write(*life(number, T0_S + 100 * number))
+    follow(log, url)
+    steps = 1
+    while retention.delete_some(writer(url), T0_S + 600):
+        steps += 1
+    assert (ids(ask(url)), steps) == ([6, 7, 8], 2)
+    assert len(contents(url)["attempts"]) == 3
+
+
+def test_a_history_of_a_later_release_is_refused_and_left_as_it_is(log: Log, url: str) -> None:
+    log.write(*life(1))
+    follow(log, url)
+    with writer(url).begin() as connection:
+        connection.execute(schema.history_version.update().values(version=99))
+    before = contents(url)
+    for act in (lambda: follow(log, url), lambda: ask(url)):
+        with pytest.raises(HistoryError, match="schema 99, of a later release"):
+            act()
+    assert contents(url) == before
+
+
+def test_a_history_of_an_earlier_release_is_brought_up_to_date(
+    log: Log, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.write(*life(1))
+    follow(log, url)
+    monkeypatch.setattr(schema, "VERSION", 2)
+    monkeypatch.setitem(
+        schema.MIGRATIONS, 1, lambda c: c.execute(text("ALTER TABLE attempts ADD COLUMN x INT"))
+    )
+    follow(log, url)
+    follow(log, url)
+    with reader(url).connect() as connection:
+        assert schema.found_version(connection) == 2
+        assert connection.execute(text("SELECT x FROM attempts")).all() == [(None,)]
+
+
+def test_a_follower_goes_on_once_its_database_is_back(
+    log: Log, url: str, postgres: PostgresServer
+) -> None:
+    if url.startswith("sqlite"):
+        pytest.skip("SQLite has no server; tests/unit/history has its files' troubles")
+    log.write(*life(1))
+    follower = follow(log, url)
+    log.write(*life(2))
+    postgres.stop()
+    try:
+        with pytest.raises(HistoryError, match="the history's database: "):
+            follower.take()
+        with pytest.raises(NotCompacted, match="the history is behind the log"):
+            follower.take_all(1.0, lambda: 0.0)
+    finally:
+        postgres.start()
+    brought_up_to_date(follower)
+    assert ids(ask(url)) == [1, 2]
+
+
+def test_an_error_of_the_database_shows_no_secret(
+    log: Log, url: str, postgres: PostgresServer
+) -> None:
+    if url.startswith("sqlite"):
+        pytest.skip("a file has no password")
+    postgres.passfile.write_text(f"127.0.0.1:*:*:*:wrong-{postgres.password}\n")
+    try:
+        with pytest.raises(HistoryError) as found:
+            follow(log, url)
+    finally:
+        postgres.passfile.write_text(f"127.0.0.1:{postgres.port}:*:*:{postgres.password}\n")
+    assert "password authentication failed" in str(found.value)
+    assert postgres.password not in str(found.value)
