@@ -118,6 +118,9 @@ class Partition:
     grace_s: float = 0.0  # between a victim's warning and its end
     priority_tier: int = 1
     preempt_mode: str = "OFF"
+    default_time_s: float | None = None  # None: ``max_time_s``
+    min_nodes: int = 1
+    max_nodes: int | None = None  # None: any number
 
 
 class SubmittedJob(NamedTuple):

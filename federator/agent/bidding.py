@@ -60,7 +60,8 @@ class SiteBids:
                 no = _refusal(RefusalKind.REJECT, ReasonCode.UNKNOWN_USER, r.user)
                 made.append(SiteAnswer(id=r.id, refusal=no))
         none = BidsMade(pass_id=ask.pass_id, answers=())  # better than no agent
-        memory.send(BidsMade(pass_id=ask.pass_id, answers=tuple(made)), otherwise=none)
+        bids = BidsMade(pass_id=ask.pass_id, answers=tuple(made), freed=memory.scheduler.freed)
+        memory.send(bids, otherwise=none)
 
     def _softened(self, answer: SiteAnswer) -> SiteAnswer:
         """With nodes that could not be read, *never* cannot be said."""

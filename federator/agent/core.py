@@ -40,7 +40,7 @@ from federator.agent.folders import CheckpointTimes, LateCheckpoints, UnopenedFi
 from federator.agent.grace_acts import GraceActs
 from federator.agent.grace_folders import GraceFolders
 from federator.agent.journal import MarkIndex
-from federator.agent.lost_sbatch import LostSbatchSearch
+from federator.agent.lost_sbatch import SEARCHED_BY_SWEEPS, LostSbatchSearch
 from federator.agent.memory import AgentMemory
 from federator.agent.observations import (
     AgentObservation,
@@ -156,10 +156,15 @@ class AgentCore:
 
     @property
     def unfinished(self) -> bool:
-        """Whether an order is being carried out that is to be finished before the agent ends."""
+        """Whether an order is being carried out that is to be finished before the agent ends.
+
+        A search for a lost sbatch is not: the intent is in the journal, and meanwhile the site
+        would be out of reach for as long as an sbatch may take.
+        """
         return any(
             turn.order is not None
             for record in self.memory.records.values()
+            if record.state not in SEARCHED_BY_SWEEPS
             for turn in record.turns
         )
 

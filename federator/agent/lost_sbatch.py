@@ -24,7 +24,11 @@ from federator.model.workload import AttemptId
 INTENT_HORIZON_S: Final = 45.0  # an sbatch older than this has succeeded or never will:
 # the helper calls it within 12 s or not at all, and ends it after 30 s
 LOOK_EVERY_S: Final = 1.0
-_LOOKED_AT: Final = (AttemptState.LOOKING, AttemptState.LAST_LOOK, AttemptState.CONFIRMING)
+SEARCHED_BY_SWEEPS: Final = (
+    AttemptState.LOOKING,
+    AttemptState.LAST_LOOK,
+    AttemptState.CONFIRMING,
+)
 
 
 class LostSbatchSearch:
@@ -69,7 +73,7 @@ class LostSbatchSearch:
         for record in list(self._memory.records.values()):
             if record.look_at_s <= self._memory.now.elapsed_s:
                 record.look_at_s = inf
-                if record.state in _LOOKED_AT:
+                if record.state in SEARCHED_BY_SWEEPS:
                     self._look(record)
 
     def next_s(self) -> float:
@@ -78,7 +82,7 @@ class LostSbatchSearch:
 
     def swept(self, record: AttemptRecord, number: int, *, saw: bool) -> None:
         """A sweep has ended that does not show an attempt that is searched for."""
-        if record.state not in _LOOKED_AT or not 0 < record.look_from <= number:
+        if record.state not in SEARCHED_BY_SWEEPS or not 0 < record.look_from <= number:
             return
         record.look_from = 0
         event = AttemptEvent.MISSED if saw else AttemptEvent.BLIND

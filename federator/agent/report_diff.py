@@ -21,6 +21,7 @@ class ReportDiff:
         self._capacity: Capacity | None = None
         self._partitions: tuple[PartitionSummary, ...] = ()
         self._problems: tuple[str, ...] = ()
+        self._freed = 0
 
     def reset(self) -> None:
         """The next report is complete."""
@@ -32,6 +33,7 @@ class ReportDiff:
         accepted: Mapping[AttemptId, tuple[str, int]],
         capacity: Capacity,
         partitions: tuple[PartitionSummary, ...],
+        freed: int,
         sweep: Sweep,
     ) -> Report | None:
         """The report to send of a sweep; None when nothing is new.
@@ -41,6 +43,7 @@ class ReportDiff:
             accepted: user and job id of those that it has accepted while the sweep was made.
             capacity: of the site.
             partitions: summed up.
+            freed: as of ``Report``.
             sweep: all this is from it.
         """
         reported = self._attempts
@@ -57,11 +60,12 @@ class ReportDiff:
         if sweep.nodes_complete and (capacity != self._capacity or reported is None):
             new_capacity = capacity
         changed = partitions != self._partitions or reported is None
+        has_freed = freed != self._freed
         new_problems = sweep.problems != self._problems
-        self._problems = sweep.problems
+        self._problems, self._freed = sweep.problems, freed
         self._attempts, self._capacity, self._partitions = dict(known), capacity, partitions
         something = fresh or gone or new_capacity is not None or changed or new_problems
-        if reported is not None and not something:
+        if reported is not None and not something and not has_freed:
             return None
         return Report(
             attempts=tuple(fresh),
@@ -70,4 +74,5 @@ class ReportDiff:
             capacity=new_capacity,
             partitions=partitions if changed else (),
             problems=tuple(p[:300] for p in sweep.problems[:MOST_PROBLEMS]),
+            freed=freed,
         )

@@ -29,6 +29,7 @@ from federator.agent.services.checkpoint_cleanup import Tidier
 from federator.agent.services.client_relay import Relay
 from federator.agent.services.handshake import SILENCE_S, term_of
 from federator.agent.services.site_check import Verifier
+from federator.agent.services.user_questions import ANSWERS, UserQuestions
 from federator.agent.spool import Acting, Spool
 from federator.errors import SiteUnavailable, StaleState
 from federator.model.site_message import Ask
@@ -38,6 +39,8 @@ from federator.wire.agent_protocol import (
     Admission,
     CallAnswer,
     Hello,
+    NodesAsk,
+    SignalAsk,
     TidyOrder,
     ToAgent,
     VerifyAsk,
@@ -46,7 +49,7 @@ from federator.wire.agent_protocol import (
     to_agent_decoder,
 )
 from federator.wire.client_socket import ClientSocket, Listen
-from federator.wire.framing import ByteReader, read_frame
+from federator.wire.framing import ByteReader, FrameReader
 
 
 class Agent:
@@ -85,6 +88,7 @@ class Agent:
         spool_dir = Path(config.spool_dir) if config.spool_dir else None
         self._spool = Spool(spool_dir, config.site, clock, acting)
         self._verifier = Verifier(driver, self._spool, clock, knows_user)
+        self._questions = UserQuestions(driver, clock, self._send)
         self._kept = OrderArchive(Path(config.state_dir), clock())
         self._relay = Relay(self._send)
         self._acts = SiteActs(
@@ -169,6 +173,7 @@ class Agent:
                 last_epoch=served.epoch,
                 federation=served.federation,
                 log_began=served.log_began,
+                answers=ANSWERS,
             )
         )
         if welcome.protocol != PROTOCOL_VERSION or welcome.site != self._config.site:
@@ -182,9 +187,10 @@ class Agent:
     # ---- the daemon ----
 
     async def _obey(self, reader: ByteReader) -> None:
+        frames = FrameReader(reader)
         while True:
             try:
-                body = await read_frame(reader, patience_s=SILENCE_S)
+                body = await frames.next(SILENCE_S)
             except TimeoutError as error:
                 raise SiteUnavailable(f"no word of the daemon for {SILENCE_S:.0f} s") from error
             if body is None:
@@ -198,6 +204,10 @@ class Agent:
                 self._relay.pass_on(message)
             case VerifyAsk():
                 self._start(self._verify(message))
+            case NodesAsk():
+                self._start(self._questions.nodes(message))
+            case SignalAsk():
+                self._start(self._questions.signal(message))
             case TidyOrder():
                 assert self._tidier is not None
                 self._start(self._tidier.tidy(message))

@@ -234,7 +234,12 @@ class Sweeper:
         memory, scheduler = self._memory, self._memory.scheduler
         partitions = summarise(sweep.nodes, scheduler.partitions)
         report = self._report_diff.next_report(
-            memory.known, memory.accepted_lately, scheduler.capacity, partitions, sweep
+            memory.known,
+            memory.accepted_lately,
+            scheduler.capacity,
+            partitions,
+            scheduler.freed,
+            sweep,
         )
         if report is None:
             return

@@ -66,7 +66,8 @@ class Vanished:
             self._memory.scheduler.release(attempt)
         ends = self._memory.index.located(found[a] for a in attempts if a in found)
         gone = tuple(a for a in attempts if a not in found)
-        self._memory.send(Report(attempts=ends, gone=gone))
+        freed = self._memory.scheduler.freed
+        self._memory.send(Report(attempts=ends, gone=gone, freed=freed))
 
     def endings_of(self, attempts: Iterable[AttemptId], then: Callable[[Endings], None]) -> None:
         """Find out how attempts ended, as far as anybody here can tell."""

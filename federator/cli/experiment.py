@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Final
@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from federator.cli.out_file import out_file
-from federator.cli.progress import progress_bar
+from federator.cli.run_options import RunOptions, run_options
 from federator.cli.text import printable
 from federator.errors import InvalidRequest
 from federator.sim.experiments.base import DataTable, ExperimentResult, parameters_of
@@ -20,6 +20,7 @@ from federator.sim.experiments.registry import EXPERIMENTS, experiment_entry
 from federator.sim.importers.trace_csv import read_pools
 from federator.sim.importers.trace_file import read_any_trace
 from federator.sim.report.page import cell_text, report_page, write_table
+from federator.sim.runs.base import results
 from federator.sim.trace import Trace
 
 PAGE: Final = "report.html"
@@ -51,6 +52,7 @@ PAGE: Final = "report.html"
     metavar="PARAMETER=VALUE",
     help="May be repeated; values of a list are separated by commas.",
 )
+@run_options
 @click.option("--json", "as_json", is_flag=True, help="Print the tables as JSON.")
 def experiment(  # noqa: PLR0913, PLR0917 - one for each option
     name: str,
@@ -60,6 +62,9 @@ def experiment(  # noqa: PLR0913, PLR0917 - one for each option
     pools: Path | None,
     quick: bool,
     settings: tuple[str, ...],
+    jobs: int,
+    dask: str | None,
+    resume: Path | None,
     as_json: bool,
 ) -> None:
     """Run an experiment and write its report; 'list' lists the names.
@@ -75,8 +80,8 @@ def experiment(  # noqa: PLR0913, PLR0917 - one for each option
     folder = out if out is not None or as_json else Path(f"experiment-{name}")
     if folder is not None:
         _prepare(folder, [path for path in (trace, pools) if path is not None])
-    with progress_bar(name, 1.0) as advance:
-        result = chosen.run(seed, _so_far(advance))
+    options = RunOptions(command="experiment", jobs=jobs, dask=dask, resume=resume)
+    result = chosen.result(results(list(options.outcomes(chosen.runs(seed), name))))
     if folder is not None:
         _write(folder, result, name, seed)
     if as_json:
@@ -182,15 +187,3 @@ def _lines(table: DataTable) -> Iterator[str]:
             f"{text:<{width}}" if k == 0 else f"{text:>{width}}"
             for k, (text, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
-
-
-def _so_far(advance: Callable[[float], None]) -> Callable[[float], None]:
-    """Called with all that is done, where ``advance`` wants what was done since."""
-    before = 0.0
-
-    def tell(frac: float) -> None:
-        nonlocal before
-        advance(frac - before)
-        before = frac
-
-    return tell

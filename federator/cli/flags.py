@@ -33,6 +33,7 @@ class Flag(NamedTuple):
     also: tuple[str, ...] = ()  # other long names
     variable: str = ""  # of the environment; it counts where the option is not given
     unless: tuple[str, ...] = ()  # nor any of these options
+    is_true: bool = False  # the variable says true or false
     adds: bool = False  # repeated, its values add up to one list
     instead: str = ""  # the option is refused: what to do
 
@@ -59,7 +60,7 @@ class Program(NamedTuple):
     flags: tuple[Flag, ...]
 
 
-_COMMON: Final = (
+COMMON: Final = (
     Flag("help", about="Show this text."),
     Flag("usage", about="Show how the command is called, in one line."),
     Flag("version", "V", about="Show the version."),
@@ -107,13 +108,15 @@ def _of_environment(
     return {
         flag.name: environment[flag.variable] if flag.value else ""
         for flag in program.flags
-        if flag.variable in environment and values.keys().isdisjoint({flag.name, *flag.unless})
+        if flag.variable in environment
+        and values.keys().isdisjoint({flag.name, *flag.unless})
+        and (not flag.is_true or environment[flag.variable].lower() in ("true", "t"))
     }
 
 
 def _parts(program: Program, words: list[str]) -> Iterator[tuple[Flag | None, str]]:
     """The options and, with None, the operands of a command line; ``words`` is used up."""
-    flags = (*program.flags, *_COMMON)
+    flags = (*program.flags, *COMMON)
     longs = {name: flag for flag in flags for name in (flag.name, *flag.also)}
     shorts = {flag.short: flag for flag in flags if flag.short}
     while words:
@@ -174,7 +177,7 @@ def _shorts(
 
 def help_text(program: Program) -> str:
     """The text of ``--help``."""
-    flags = [flag for flag in (*program.flags, *_COMMON) if not flag.instead]
+    flags = [flag for flag in (*program.flags, *COMMON) if not flag.instead]
     heads = [_head(flag) for flag in flags]
     width = max(map(len, heads)) + 2
     lines = [usage_text(program), "", program.about, "", "Options:"]

@@ -1,4 +1,4 @@
-"""fscancel: end jobs of the federation, wherever they are."""
+"""fscancel: end jobs of the federation, wherever they are, or send them signals."""
 
 from __future__ import annotations
 
@@ -8,48 +8,117 @@ from typing import Final
 import msgspec
 
 from federator.cli import flags
+from federator.cli.cancel_ids import job_ids
 from federator.cli.client import ask
 from federator.cli.flags import Flag, Given, Program
 from federator.cli.text import listed, my_name, printable, unexpected
 from federator.errors import InvalidRequest
 from federator.wire.client_protocol import CancelCall, CancelReply, ErrorReply
 
+IDS_IN_A_CALL: Final = 1_000  # that a daemon takes
+
 PROGRAM: Final = Program(
     "fscancel",
     "[JOBID[_INDEX]]...",
-    "Cancel jobs by id (an array's id cancels all its tasks), or all of a user's.\n\n"
-    "Examples: fscancel 4294967297 · fscancel 4294967300_3 · fscancel --me",
+    "Cancel jobs by id (an array's id cancels all its tasks), by what they are, or all of a "
+    "user's.\nWithout an id or --user only your own, unless you are root.\n\n"
+    "Examples: fscancel 4294967297 · fscancel 4294967300_[1-3] · fscancel --me -t PENDING",
     (
-        Flag("user", "u", "NAME", "All jobs of this user."),
-        Flag("me", about="All my jobs."),
-        Flag("verbose", "v", about="Say what is cancelled."),
-        Flag("quiet", "Q", about="Say nothing of ids that do not exist."),
+        Flag("account", "A", "NAME", "Only jobs of this account.", variable="SCANCEL_ACCOUNT"),
+        Flag("batch", "b", about="Signal the batch script alone.", variable="SCANCEL_BATCH",
+             is_true=True),
+        Flag("clusters", "M", "NAMES", "Only jobs at these sites; 'all', or the federation's name.",
+             also=("cluster",), variable="SLURM_CLUSTERS"),
+        Flag("cron", "c", about="As without it.", variable="SCANCEL_CRON"),
+        Flag("ctld", about="As without it.", variable="SCANCEL_CTLD"),
+        Flag("full", "f", about="Signal the batch script and all steps.", variable="SCANCEL_FULL",
+             is_true=True),
+        Flag("hurry", "H", about="As without it.", variable="SCANCEL_HURRY"),
+        Flag("interactive", "i", about="Ask before each job.", variable="SCANCEL_INTERACTIVE",
+             is_true=True),
         Flag("json", about="Print what was cancelled as JSON."),
+        Flag("me", about="All my jobs."),
+        Flag("name", "n", "NAME", "Only jobs called so.", also=("jobname",),
+             variable="SCANCEL_NAME"),
+        Flag("nodelist", "w", "NODES", "Only jobs on these nodes; a path: a file of names."),
+        Flag("partition", "p", "NAME", "Only jobs in this partition.",
+             variable="SCANCEL_PARTITION"),
+        Flag("qos", "q", "NAME", "Only jobs with this QOS.", variable="SCANCEL_QOS"),
+        Flag("quiet", "Q", about="Say nothing of ids that do not exist."),
+        Flag("reservation", "R", "NAME", "Only jobs in this reservation."),
+        Flag("signal", "s", "SIGNAL", "Send this to running jobs; KILL cancels."),
+        Flag("state", "t", "STATE", "Only PENDING, RUNNING or SUSPENDED jobs.",
+             variable="SCANCEL_STATE"),
+        Flag("user", "u", "NAME", "All jobs of this user.", variable="SCANCEL_USER",
+             unless=("me",)),
+        Flag("verbose", "v", about="Say what is cancelled.", variable="SCANCEL_VERBOSE",
+             is_true=True),
+        Flag("wckey", "", "KEY", "Only jobs with this workload key.", variable="SCANCEL_WCKEY"),
+        Flag("admin-comment", "", "TEXT",
+             instead="the federation keeps no such comment; leave it out"),
+        Flag("autocomplete", "", "TEXT", instead="complete the words of scancel"),
+        Flag("sibling", "", "SITE", instead="a job is at one site at a time; cancel it by its id"),
     ),
+)  # fmt: skip
+SELECTING: Final = frozenset(
+    {"account", "name", "nodelist", "partition", "qos", "reservation", "state", "wckey"}
 )
+"""Options that choose jobs by what they are."""
 
 
 def fscancel(given: Given) -> int:
     """Cancel what the command line names; 1 if any of it could not be."""
     users = (*listed(given.get("user")), *((my_name(),) if "me" in given else ()))
-    ids = given.operands
-    if not ids and not users:
+    options = set(given.values)
+    if not given.operands and not users and not options & SELECTING:
         raise InvalidRequest("No job identification provided")
-    wanted = tuple(id_ for word in ids for id_ in listed(word))
-    if ids and not wanted:  # an empty variable must not widen --me to everything
-        raise InvalidRequest("Invalid job id specified: it is empty")
-    reply = ask(CancelCall(ids=wanted, users=users), _note)
-    if isinstance(reply, ErrorReply):
-        raise InvalidRequest(reply.message)
-    if not isinstance(reply, CancelReply):
-        raise unexpected(reply)
+    ids = job_ids(given.operands)
+    signal = _signal(given)
+    if signal or options & {*SELECTING, "interactive", "clusters"}:
+        from federator.cli import cancel_selected  # noqa: PLC0415  # most name ids
+
+        return cancel_selected.run(given, ids, users, signal)
+    reply = cancelled(ids, users)
+    return say(given, reply.ids, reply.errors)
+
+
+def _signal(given: Given) -> str:
+    """The signal to send, without SIG; "": the jobs are to end, as with KILL."""
+    text = given.get("signal")
+    if text is None:
+        return ""
+    from federator.cli.signal_names import signal_name  # noqa: PLC0415
+
+    name = signal_name(text)
+    return "" if name == "KILL" else name
+
+
+def cancelled(ids: tuple[str, ...], users: tuple[str, ...]) -> CancelReply:
+    """Have the daemon cancel these; of many ids some at a time."""
+    done: list[int] = []
+    errors: list[str] = []
+    for start in range(0, max(len(ids), 1), IDS_IN_A_CALL):
+        reply = ask(CancelCall(ids=ids[start : start + IDS_IN_A_CALL], users=users), _note)
+        if isinstance(reply, ErrorReply):
+            raise InvalidRequest(reply.message)
+        if not isinstance(reply, CancelReply):
+            raise unexpected(reply)
+        done += reply.ids
+        errors += reply.errors
+    return CancelReply(ids=tuple(done), errors=tuple(errors))
+
+
+def say(
+    given: Given, ids: tuple[int, ...], errors: tuple[str, ...], what: str = "Terminating"
+) -> int:
+    """Say what became of it; return the exit status."""
     if "json" in given:
-        answer = {"schema": 1, "cancelled": reply.ids, "errors": reply.errors}
+        answer = {"schema": 1, "cancelled": ids, "errors": errors}
         print(msgspec.json.encode(answer).decode())
     elif "verbose" in given:
-        for id_ in reply.ids:
-            print(f"fscancel: Terminating job {id_}", file=sys.stderr)
-    errors = () if "quiet" in given else reply.errors
+        for id_ in ids:
+            print(f"fscancel: {what} job {id_}", file=sys.stderr)
+    errors = () if "quiet" in given else errors
     for error in errors:
         print(printable(f"fscancel: error: Kill job error: {error}"), file=sys.stderr)
     return 1 if errors else 0

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 import time
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -10,7 +14,7 @@ import msgspec
 from federator.cli import flags
 from federator.cli.client import call
 from federator.cli.flags import Flag, Given, Program
-from federator.cli.text import printable, unexpected
+from federator.cli.text import listed, printable, unexpected
 from federator.errors import InvalidRequest
 from federator.model.partition import PartitionSummary
 from federator.wire.client_protocol import ErrorReply, SiteRow, SitesCall, SitesReply
@@ -18,41 +22,132 @@ from federator.wire.client_protocol import ErrorReply, SiteRow, SitesCall, Sites
 PROGRAM: Final = Program(
     "fsinfo",
     "",
-    "Show the sites of the federation and what is free there.\n\n"
-    "Nodes are counted as allocated / mixed / idle / other / total.\n\n"
-    "Example: fsinfo --json",
+    "Show the sites of the federation and what is free there; with sinfo's options their nodes.\n\n"
+    "Without them nodes are counted as allocated / mixed / idle / other / total.\n\n"
+    "Examples: fsinfo · fsinfo -N · fsinfo -R · fsinfo -o '%P %G %F' · fsinfo --json",
     (
+        Flag("all", "a", about="As without it: no partition is hidden.", variable="SINFO_ALL"),
+        Flag("clusters", "M", "NAMES", "Only these sites; 'all', or the federation's name.",
+             also=("cluster",), variable="SLURM_CLUSTERS"),
+        Flag("dead", "d", about="Only nodes that are down."),
+        Flag("exact", "e", about="A row for each amount of CPUs and memory."),
+        Flag("federation", about="As without it.", variable="SINFO_FEDERATION"),
+        Flag("Format", "O", "FIELDS", "Columns by name: Partition:12,NodeAIOT (--helpFormat)."),
+        Flag("format", "o", "TEXT", "Columns by letter: '%P %F' (--helpformat)."),
+        Flag("future", "F", about="As without it.", variable="SINFO_FUTURE"),
+        Flag("helpformat", about="The letters of --format."),
+        Flag("helpFormat", about="The names of --Format."),
+        Flag("helpstate", about="The states of --states."),
+        Flag("hide", about="As without it."),
+        Flag("iterate", "i", "SECONDS", "Repeat for ever."),
+        Flag("json", "", "slurm", "Print JSON (docs/formats.md), or as sinfo's --json.",
+             optional=True),
+        Flag("list-reasons", "R", about="Why nodes are down or drained."),
+        Flag("local", about="As without it.", variable="SINFO_LOCAL"),
+        Flag("long", "l", about="More columns."),
+        Flag("Node", "N", about="A row for each node."),
+        Flag("nodes", "n", "NODES", "Only these nodes."),
+        Flag("noconvert", about="As without it."),
         Flag("noheader", "h", about="No header line."),
-        Flag("json", about="Print JSON (docs/formats.md)."),
+        Flag("partition", "p", "NAMES", "Only these partitions.", variable="SINFO_PARTITION",
+             unless=("all",)),
+        Flag("responding", "r", about="Only nodes that are not down."),
+        Flag("sort", "S", "FIELDS", "Order of the rows: #P,-t.", variable="SINFO_SORT"),
+        Flag("states", "t", "STATES", "Only nodes in these states."),
+        Flag("summarize", "s", about="A row for each partition."),
+        Flag("verbose", "v", about="As without it."),
+        Flag("autocomplete", "", "TEXT", instead="complete the words of sinfo"),
+        Flag("reservation", "T", instead="a reservation belongs to one site; there 'sinfo -T'"),
+        Flag("yaml", "", "VERSION", optional=True, instead="use --json or --json=slurm"),
     ),
-)
+)  # fmt: skip
+_OF_NODES: Final = frozenset(
+    {"dead", "exact", "Format", "format", "list-reasons", "long", "Node", "nodes", "responding",
+     "sort", "states", "summarize"}
+)  # fmt: skip
 _HEADER: Final = (
     f"{'SITE':<10} {'REGION':<8} {'STATE':<5} {'SLURM':<9} {'PARTITION':<10} {'GPUTYPE':<8} "
     f"{'NODES(A/M/I/O/T)':<18} {'CPUS(A/T)':<12} GPUS(A/I/T)"
 )
+_SLURMS_JSON: Final = re.compile(r"slurm|v0\.0\.[0-9]{2}", re.ASCII)
 
 
 def fsinfo(given: Given) -> int:
-    """Show the table, or the same as JSON."""
-    show(header="noheader" not in given, as_json="json" in given)
+    """Show the table, or the same as JSON; with --iterate again and again."""
+    pause_s = _pause_s(given.get("iterate"))
+    while True:
+        status = _show_once(given, os.environ)
+        if pause_s is None:
+            return status
+        print(flush=True)
+        time.sleep(pause_s)
+
+
+def _show_once(given: Given, environment: Mapping[str, str]) -> int:
+    as_json = given.get("json")
+    if as_json and not _SLURMS_JSON.fullmatch(as_json):
+        raise InvalidRequest(f"--json={as_json}: give no value, or slurm")
+    helps = {"helpformat", "helpFormat", "helpstate"} & set(given.values)
+    of_nodes = set(given.values) & _OF_NODES or "SINFO_FORMAT" in environment
+    if helps or as_json or (of_nodes and as_json is None):
+        from federator.cli import node_table  # noqa: PLC0415  # the plain table needs none of it
+
+        if helps:
+            return node_table.show_help(helps)
+        return node_table.show_json(given) if as_json else node_table.show(given, environment)
+    if "iterate" in given and "noheader" not in given:
+        print(time.strftime("%a %b %d %H:%M:%S %Y"))
+    show(
+        header="noheader" not in given,
+        as_json=as_json is not None,
+        sites=listed(given.get("clusters")),
+        partitions=listed(given.get("partition")),
+    )
     return 0
 
 
-def show(*, header: bool, as_json: bool) -> None:
-    """Print what every site has, and what is free there."""
+def _pause_s(text: str | None) -> float | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and int(text[:9]) > 0):
+        raise InvalidRequest(f"invalid entry for --iterate={text}")
+    return float(text[:9])
+
+
+def show(
+    *, header: bool, as_json: bool, sites: tuple[str, ...] = (), partitions: tuple[str, ...] = ()
+) -> None:
+    """Print what every site has, and what is free there.
+
+    Args:
+        header: with a header line.
+        as_json: as JSON instead.
+        sites: only these, or the federation's own name.
+        partitions: only these.
+    """
     reply = call(SitesCall())
     if isinstance(reply, ErrorReply):
         raise InvalidRequest(reply.message)
     if not isinstance(reply, SitesReply):
         raise unexpected(reply)
+    known = {site.name for site in reply.sites}
+    every = not sites or not known.issuperset(sites)
+    rows = [_with_partitions(s, partitions) for s in reply.sites if every or s.name in sites]
     if as_json:
-        print(msgspec.json.encode({"schema": 1, "sites": reply.sites}).decode())
+        print(msgspec.json.encode({"schema": 1, "sites": rows}).decode())
         return
     if header:
         print(_HEADER)
-    for site in reply.sites:
-        for line in _lines(site):
-            print(printable(line))
+    for line in (line for row in rows for line in _lines(row)):
+        print(printable(line))
+
+
+def _with_partitions(site: SiteRow, names: Iterable[str]) -> SiteRow:
+    wanted = set(names)
+    if not wanted:
+        return site
+    kept = tuple(p for p in site.partitions if p.partition in wanted)
+    return msgspec.structs.replace(site, partitions=kept)
 
 
 def _lines(site: SiteRow) -> list[str]:
@@ -73,6 +168,11 @@ def _partition(p: PartitionSummary) -> str:
         f"{p.partition:<10} {p.gpu_type or '-':<8} {nodes:<18} "
         f"{f'{p.cpus_alloc}/{p.cpus}':<12} {gpus}"
     )
+
+
+def say(text: str) -> None:
+    """Say something beside the table."""
+    print(printable(f"fsinfo: {text}"), file=sys.stderr)
 
 
 def main() -> None:

@@ -48,6 +48,7 @@ PROGRAM: Final = Program(
             about="One row for each waiting task of an array.",
             variable="SQUEUE_ARRAY",
         ),
+        Flag("array-unique", about="As without it: what waits of an array has one row."),
         Flag("clusters", "M", "NAMES", "Only jobs at these sites; 'all', or the federation's name.",
              also=("cluster",), variable="SLURM_CLUSTERS"),
         Flag("expand-patterns", about="As without it: names of files are expanded."),

@@ -20,7 +20,7 @@ from federator.cli.text import printable, reason_text
 from federator.config import load_config
 from federator.model.reason import Reason
 from federator.model.tenant import Tenancy
-from federator.sched.passes.cycle import limit_refusal
+from federator.sched.passes.limits import limit_refusal
 from federator.sched.queue.quota_status import QuotaReport, Shortfall
 from federator.sched.queue.ranking import CreditRanking
 from federator.sched.state.backlog import Backlog, Lane

@@ -12,6 +12,7 @@ from math import inf
 
 from federator import __version__
 from federator.cli.job_states import state_name
+from federator.cli.node_columns import Group, gres_text, gres_used_text, node_counts, state_of
 from federator.cli.node_lists import folded
 from federator.cli.queue_columns import Shown, end_s, own_id, reason_word
 from federator.wire.client_protocol import QueueRow
@@ -131,4 +132,94 @@ def _exit_code(row: QueueRow) -> dict[str, object]:
         "status": [status],
         "return_code": number(row.exit_code or 0),
         "signal": {"id": number(row.signal or None), "name": ""},
+    }
+
+
+def nodes_of(groups: Sequence[Group]) -> dict[str, object]:
+    """An answer of ``sinfo --json``."""
+    return {
+        "sinfo": [_group(group) for group in groups],
+        "meta": meta("fsinfo"),
+        "errors": [],
+        "warnings": [],
+    }
+
+
+def _group(group: Group) -> dict[str, object]:
+    first = group.nodes[0] if group.nodes else None
+    features = ",".join(first.features) if first is not None else ""
+    return {
+        "cluster": group.site.name,
+        "cpus": _cpus(group),
+        "features": {"total": features, "active": features},
+        "gres": {
+            "total": gres_text(first) if first is not None else "",
+            "used": gres_used_text(first) if first is not None else "",
+        },
+        "memory": {
+            "minimum": min((node.mem_mib for node in group.nodes), default=0),
+            "maximum": max((node.mem_mib for node in group.nodes), default=0),
+            "allocated": sum(node.mem_mib_alloc for node in group.nodes),
+        },
+        "node": {"state": _node_states(group)},
+        "nodes": _nodes(group),
+        "partition": _partition(group),
+        "reason": {
+            "description": first.reason if first is not None else "",
+            "time": number(None),
+            "user": "",
+        },
+        "federation": {"site": group.site.name, "region": group.site.region},
+    }
+
+
+def _node_states(group: Group) -> list[str]:
+    if not group.nodes:
+        return []
+    state = state_of(group.nodes[0])
+    base = {"drained": "IDLE", "draining": "MIXED"}.get(state, state.upper())
+    return [base, *["DRAIN"] * (state in ("drained", "draining"))]
+
+
+def _cpus(group: Group) -> dict[str, object]:
+    cpus = [node.cpus for node in group.nodes]
+    alloc, total = sum(node.cpus_alloc for node in group.nodes), sum(cpus)
+    usable = [node for node in group.nodes if node.state not in ("drained", "down")]
+    idle = sum(node.cpus - node.cpus_alloc for node in usable)
+    return {
+        "minimum": min(cpus, default=0),
+        "maximum": max(cpus, default=0),
+        "allocated": alloc,
+        "idle": idle,
+        "other": total - alloc - idle,
+        "total": total,
+    }
+
+
+def _nodes(group: Group) -> dict[str, object]:
+    allocated, idle, other, total = node_counts(group.nodes)
+    names = [node.name for node in group.nodes]
+    return {
+        "allocated": allocated,
+        "idle": idle,
+        "other": other,
+        "total": total,
+        "hostnames": names,
+        "nodes": names,
+    }
+
+
+def _partition(group: Group) -> dict[str, object]:
+    part = group.partition
+    default_s = part.default_time_s
+    return {
+        "name": part.name,
+        "defaults": {"time": number(None if default_s is None else default_s / 60)},
+        "maximums": {
+            "time": number(part.max_time_s / 60),
+            "nodes": number(inf if part.max_nodes is None else part.max_nodes),
+        },
+        "minimums": {"nodes": part.min_nodes},
+        "partition": {"state": ["UP" if part.up else "DOWN"]},
+        "priority": {"tier": part.priority_tier},
     }

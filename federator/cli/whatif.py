@@ -1,4 +1,4 @@
-"""``federator whatif``: replays an admin's own history under the federation."""
+"""``federator whatif``: replays an admin's own history under one federation, or several."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import msgspec
 
 from federator.cli.out_file import out_file, spare_inputs
 from federator.cli.progress import progress_bar
+from federator.cli.run_options import RunOptions, run_options
 from federator.cli.text import counted, printable, slurm_span
 from federator.config import FederationConfig, load_config
 from federator.errors import InvalidRequest
@@ -24,6 +25,8 @@ from federator.sim.report.jobs_file import PARQUET
 from federator.sim.report.page import report_page
 from federator.sim.report.summary import Spread
 from federator.sim.report.whatif_page import page_of
+from federator.sim.runs.base import RunFailure, SimRun, results
+from federator.sim.runs.whatif import WhatIfTask
 from federator.sim.trace import ReplayOptions
 
 
@@ -38,10 +41,11 @@ from federator.sim.trace import ReplayOptions
 )
 @click.option(
     "--config",
-    "config_path",
+    "config_paths",
     type=click.Path(path_type=Path),
+    multiple=True,
     required=True,
-    help="federation.yaml: sites, tenants, policy.",
+    help="federation.yaml: sites, tenants, policy; may be repeated, for an answer each.",
 )
 @click.option(
     "--pools",
@@ -72,17 +76,21 @@ from federator.sim.trace import ReplayOptions
     metavar="R.html",
     help="Write it as a page, with plots.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@run_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each answer.")
 def whatif(  # noqa: PLR0913 - an option each
     *,
     dumps: Sequence[str],
-    config_path: Path,
+    config_paths: Sequence[Path],
     pools: Path | None,
     any_gpu: bool,
     evict: bool,
     seed: int,
     jobs_out: Path | None,
     report: Path | None,
+    jobs: int,
+    dask: str | None,
+    resume: Path | None,
     as_json: bool,
 ) -> None:
     """Waits, allocation and preemptions of your own history, beside those under the federation.
@@ -91,37 +99,76 @@ def whatif(  # noqa: PLR0913 - an option each
 
     Example: federator whatif --sacct alpine.txt --config federation.yaml --pools pools.csv
     """
-    config = load_config(config_path)
+    configs = [load_config(path) for path in config_paths]
     if pools is None:
         raise InvalidRequest(
             "missing option '--pools': federation.yaml does not say how many GPUs a site has; "
             "expected a CSV with the columns pool,nodes,gpus_per_node and pools named SITE or "
-            f"SITE/PARTITION ({', '.join(list(config.sites)[:10])})"
+            f"SITE/PARTITION ({', '.join(list(configs[0].sites)[:10])})"
         )
-    files = [dump_of(text, config) for text in dumps]
+    options = RunOptions(command="whatif", jobs=jobs, dask=dask, resume=resume)
+    inputs = [*config_paths, pools, *(dump_of(t, c).path for c in configs for t in dumps)]
+    _check_outputs(jobs_out, report, inputs)
+    sizes = read_pools(pools)
+    questions = [sim.ask([dump_of(t, c) for t in dumps], sizes, c, any_gpu) for c in configs]
+    tasks = [
+        WhatIfTask(question=question, config=config, evict=evict, seed=seed)
+        for question, config in zip(questions, configs, strict=True)
+    ]
+    if len(tasks) == 1 and options.default:
+        _print([("", _answer(tasks[0], jobs_out, report))], as_json)
+        return
+    if jobs_out is not None or report is not None:
+        raise InvalidRequest(
+            "--jobs-out and --report: expected one --config, and no --jobs, --dask or --resume"
+        )
+    runs = [
+        SimRun(name=str(path), task=task, returns=BeforeAfter)
+        for path, task in zip(config_paths, tasks, strict=True)
+    ]
+    found = list(options.outcomes(runs, "replaying"))
+    named = [(run.name, one) for run, one in zip(runs, found, strict=True)]
+    _print([(n, one) for n, one in named if not isinstance(one, RunFailure)], as_json)
+    results(found)
+
+
+def _check_outputs(jobs_out: Path | None, report: Path | None, inputs: Sequence[Path]) -> None:
+    """Find out before the work what would stop the files after it."""
     for option, path in (("--jobs-out", jobs_out), ("--report", report)):
-        spare_inputs(option, path, config_path, pools, *(dump.path for dump in files))
+        spare_inputs(option, path, *inputs)
     if report is not None and find_spec("matplotlib") is None:
         raise InvalidRequest(
             "--report: needs matplotlib, which is not installed here; install federator[report]"
         )
     if jobs_out is not None and jobs_out.suffix == PARQUET:
         raise InvalidRequest(f"--jobs-out: {jobs_out}: whatif writes CSV; name a .csv file")
-    question = sim.ask(files, read_pools(pools), config, any_gpu)
+
+
+def _answer(task: WhatIfTask, jobs_out: Path | None, report: Path | None) -> BeforeAfter:
+    """The only answer, made here; its files are written."""
+    question, config = task.question, task.config
     gpus = sum(site.gpus for site in question.scenario.sites)
-    rules = sim.rules_of(config, gpus if evict else 0)
+    rules = sim.rules_of(config, gpus if task.evict else 0)
     with out_file(jobs_out, "--jobs-out") as file, out_file(report, "--report") as page:
         with progress_bar("replaying", len(question.scenario.arrivals)) as progress:
-            options = ReplayOptions(seed=seed, progress=progress)
+            options = ReplayOptions(seed=task.seed, progress=progress)
             lives = sim.live_through(question.scenario, config, rules, options)
         if file is not None:
             write_fates(question, lives, file)
-        result = compare(question, lives, config.policy.name, seed)
+        result = compare(question, lives, config.policy.name, task.seed)
         if page is not None:
-            page.write(report_page(page_of(result), "whatif", seed))
-    if as_json:
-        click.echo(msgspec.json.encode(result))
-    else:
+            page.write(report_page(page_of(result), "whatif", task.seed))
+    return result
+
+
+def _print(answers: Sequence[tuple[str, BeforeAfter]], as_json: bool) -> None:
+    """Each answer; where there are several, below the name of its federation.yaml."""
+    for number, (name, result) in enumerate(answers):
+        if as_json:
+            click.echo(msgspec.json.encode(result))
+            continue
+        if len(answers) > 1:
+            click.echo("\n" * (number > 0) + f"{printable(name)}:")
         click.echo("\n".join(table(result)))
 
 

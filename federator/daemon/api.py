@@ -20,6 +20,7 @@ import structlog
 from federator.config import FederationConfig
 from federator.daemon.accounting import AccountingDesk
 from federator.daemon.links import SiteLink
+from federator.daemon.site_calls import ask_nodes, send_signals
 from federator.daemon.tenant_views import tenant_rows
 from federator.daemon.views import (
     RankView,
@@ -46,8 +47,10 @@ from federator.wire.client_protocol import (
     CancelReply,
     ErrorKind,
     ErrorReply,
+    NodesCall,
     QueueCall,
     QueueReply,
+    SignalCall,
     SitesCall,
     SitesReply,
     SnapshotCall,
@@ -131,8 +134,8 @@ class Api:
                     self._cancel(call, user, operator, answer)
                 case QueueCall() | SitesCall() | TenantsCall() | AccountingCall():
                     self._show(call, answer)
-                case SnapshotCall() | VerifyCall():
-                    self._ask_site(call, user, operator, answer)
+                case _:
+                    self._ask_agents(call, user, operator, answer)
         except FederatorError as error:
             answer(ErrorReply(message=str(error)))
         except Exception:  # a fault of ours in one call must not end the caller's channel
@@ -148,8 +151,7 @@ class Api:
             case QueueCall():
                 answer(self._queue(call))
             case SitesCall():
-                regions = {name: s.region for name, s in self._config.sites.items()}
-                answer(SitesReply(sites=site_rows(self._federation, regions)))
+                answer(self._sites())
             case TenantsCall():
                 answer(self._tenants())
             case AccountingCall():
@@ -169,7 +171,7 @@ class Api:
         is_brief = call.brief and not (call.why or call.files or call.details)
         most = MAX_BRIEF_ROWS if is_brief else MAX_ROWS
         rows, left_off = queue_rows(self._federation, call, most, ranks)
-        return QueueReply(rows=rows, now_s=now_s, left_off=left_off, unknown=unknown)
+        return QueueReply(rows=rows, now_s=now_s, left_off=left_off, unknown=unknown, selects=True)
 
     def _own_ids(self, ids: tuple[str, ...]) -> tuple[str, ...]:
         """Take off what ``fsbatch --parsable -M`` writes behind an id: ``;FEDERATION``.
@@ -205,6 +207,23 @@ class Api:
                 )
         return clusters if all(name in known for name in clusters) else ()
 
+    def _ask_agents(
+        self,
+        call: NodesCall | SignalCall | SnapshotCall | VerifyCall,
+        user: str,
+        operator: bool,
+        answer: Callable[[Reply], None],
+    ) -> None:
+        if isinstance(call, NodesCall):
+            sites = self._sites_of(call.clusters)
+            ask_nodes(self._config, self._federation, self.links, sites, answer)
+        elif isinstance(call, SignalCall):
+            call = msgspec.structs.replace(call, ids=self._own_ids(call.ids))
+            owner = None if operator else user
+            send_signals(self._federation, self.links, call, owner, answer)
+        else:
+            self._ask_site(call, user, operator, answer)
+
     def _ask_site(
         self,
         call: SnapshotCall | VerifyCall,
@@ -225,6 +244,10 @@ class Api:
             link.questions.ask_proof(call, tenants[0] if tenants else "", answer)
         else:
             link.questions.ask_snapshot(answer)
+
+    def _sites(self) -> SitesReply:
+        regions = {name: site.region for name, site in self._config.sites.items()}
+        return SitesReply(sites=site_rows(self._federation, regions))
 
     def _tenants(self) -> TenantsReply:
         now_s = self._clock()

@@ -27,12 +27,13 @@ from federator.model.message import (
     Wake,
 )
 from federator.model.reason import ReasonCode, Refusal
+from federator.model.site_message import Ask
 from federator.model.submission import Submission, pack_submission, unpack_submission
 from federator.model.tagged import Message
 from federator.model.workload import SiteName, Workload
 from federator.slurm.options.notice import notice_of
 from federator.wire.agent_protocol import LaunchOrder, Origin, PreemptOrder
-from federator.wire.client_protocol import CancelReply, ErrorReply, SubmitReply
+from federator.wire.client_protocol import CancelReply, ErrorReply, SubmitReply, frame
 from federator.wire.replies import Reply, SiteBid, TestOnlyReply
 
 log = structlog.get_logger()
@@ -59,11 +60,13 @@ class Effects:
         wake: Callable[[float], None],
         shared: Mapping[SiteName, Path],
     ) -> None:
-        self._shared = shared
+        self._shared = {site: str(folder) for site, folder in shared.items()}
+        self._all_shared = tuple(sorted(set(self._shared.values())))
         self._federation = federation
         self._links = links
         self._answer = answer
         self._wake = wake
+        self._asked: tuple[Ask, bytes] | None = None  # the last question, as a frame
 
     def carry_out(self, command: Command) -> None:
         match command:
@@ -93,7 +96,19 @@ class Effects:
             case PreemptAt():
                 message = self._preempt_order(command)
         log.debug("order", type=type(message).__name__, site=command.site)
-        self._links[command.site].send(message)
+        self._links[command.site].send_frame(self._framed(message))
+
+    def _framed(self, message: Message) -> bytes:
+        """The frame of a message; of a question that is put to many sites it is made once."""
+        if not isinstance(message, Ask):
+            return frame(message)
+        if self._asked is not None:
+            last, framed = self._asked
+            if last.requests is message.requests and last == message:
+                return framed
+        framed = frame(message)
+        self._asked = message, framed
+        return framed
 
     def _launch_order(self, command: LaunchAt) -> LaunchOrder:
         w = command.workload
@@ -112,7 +127,7 @@ class Effects:
             shrinks=command.shrinks,
             checkpoint_dir=self._checkpoint_dir(command.site, w),
             checkpoint_interval_s=command.checkpoint_interval_s,
-            shared=tuple(sorted({str(folder) for folder in self._shared.values()})),
+            shared=self._all_shared,
             origin=Origin(
                 workload=replace(w, submission=_NO_SUBMISSION),
                 key=command.key,
@@ -137,7 +152,7 @@ class Effects:
     def _checkpoint_dir(self, site: SiteName, workload: Workload) -> str:
         """A workload's own folder on what the sites of a region share; "" where nothing is."""
         shared = self._shared.get(site)
-        return str(checkpoint_dir(shared, workload)) if shared else ""
+        return checkpoint_dir(shared, workload) if shared else ""
 
     def _reply(
         self,
@@ -164,9 +179,9 @@ class Effects:
                 return CancelReply(ids=command.ids)
 
 
-def checkpoint_dir(shared: Path, workload: Workload) -> Path:
+def checkpoint_dir(shared: str, workload: Workload) -> str:
     """Its folder below a region's shared one; ids never come again, so no other has it."""
-    return shared / workload.user / "checkpoints" / str(workload.id)
+    return f"{shared.rstrip('/')}/{workload.user}/checkpoints/{workload.id}"
 
 
 def _key_used(command: AnswerKeyUsed) -> str:

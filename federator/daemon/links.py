@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -35,11 +35,13 @@ from federator.wire.agent_protocol import (
     ClientCall,
     FromAgent,
     Hello,
+    NodesTaken,
     Ping,
     Pong,
     RecoverAsk,
     RecoverDone,
     RememberedAttempt,
+    SignalDone,
     SnapshotTaken,
     Tidied,
     Trouble,
@@ -48,7 +50,7 @@ from federator.wire.agent_protocol import (
     from_agent_decoder,
 )
 from federator.wire.client_protocol import ErrorReply, frame
-from federator.wire.framing import read_frame, skip_to_banner
+from federator.wire.framing import FrameReader, FrameWriter, skip_to_banner
 from federator.wire.replies import Reply
 from federator.wire.transport import Channel, Transport
 
@@ -99,6 +101,7 @@ class SiteLink:
         self._desk = desk
         self._tidied = tidied
         self._channel: Channel | None = None
+        self._out: FrameWriter | None = None  # of the channel that is up
         self._version = ""
         self._last_epoch = 0
         self._troubled = False
@@ -134,27 +137,50 @@ class SiteLink:
             await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S)) - 1])
 
     def stop(self) -> None:
-        """Do not connect again; the task that runs ``run`` is to be cancelled as well."""
+        """Do not connect again, and send nothing more that was not flushed.
+
+        The task that runs ``run`` is to be cancelled as well.
+        """
         self._stopping = True
+        if self._out is not None:
+            self._out.drop()
 
     def send(self, message: Message) -> None:
-        """Send if the channel is up; else the message is dropped (a reconnect repeats orders)."""
+        """Send if the channel is up; else the message is dropped (a reconnect repeats orders).
+
+        It leaves with all that is sent in the same turn of the event loop, when that ends.
+
+        Raises:
+            InvalidRequest: no frame holds it.
+        """
+        if self._out is not None:
+            self._out.put(frame(message))
+
+    def send_frame(self, data: bytes) -> None:
+        """As ``send``, of what is a frame already."""
+        if self._out is not None:
+            self._out.put(data)
+
+    def flush(self) -> None:
+        """Have all that was sent leave now."""
+        if self._out is not None:
+            self._out.flush()
+
+    def _write(self, frames: Sequence[bytes]) -> None:
         if self._channel is None:
             return
-        data = frame(message)
         try:
-            self._channel.write(data)
+            self._channel.writelines(frames)
         except OSError as error:  # it broke a moment ago; the reader will see it next
-            log.info(
-                "message_dropped", site=self.site, type=type(message).__name__, detail=str(error)
-            )
+            log.info("messages_dropped", site=self.site, messages=len(frames), detail=str(error))
 
     async def _serve(self) -> None:
         channel = await self._transport.open()
         try:
             await asyncio.wait_for(skip_to_banner(channel.reader), SILENCE_S)
             channel.write(frame(self._welcome))
-            hello = await self._next(channel, GREETING_S)
+            frames = FrameReader(channel.reader)
+            hello = await _next(frames, GREETING_S)
             if not isinstance(hello, Hello) or hello.site != self.site:
                 raise SiteUnavailable(f"expected the agent of {self.site}, got {hello}")
             check_hello(hello, self._welcome)
@@ -164,7 +190,8 @@ class SiteLink:
             await channel.close()
             raise SiteUnavailable(detail) from error
         self._channel, self._version, self._troubled = channel, hello.slurm_version, False
-        self.questions.connected = True
+        self._out = FrameWriter(self._write)
+        self.questions.connected, self.questions.answers = True, hello.answers
         log.info("site_up", site=self.site, slurm=hello.slurm_version)
         self._last_epoch = _last_of_ours(hello, self._welcome)
         self._observe(self._up())
@@ -172,17 +199,13 @@ class SiteLink:
             self.send(self.admission)
         pinging = asyncio.create_task(self._ping())
         try:
-            while (message := await self._next(channel, SILENCE_S)) is not None:
+            while (message := await _next(frames, SILENCE_S)) is not None:
                 self._take(message)
         finally:
             pinging.cancel()
 
     def _up(self) -> SiteUp:
         return SiteUp(site=self.site, slurm_version=self._version, last_epoch=self._last_epoch)
-
-    async def _next(self, channel: Channel, patience_s: float) -> FromAgent | None:
-        body = await read_frame(channel.reader, patience_s=patience_s)
-        return None if body is None else from_agent_decoder.decode(body)
 
     async def _ping(self) -> None:
         while True:
@@ -194,6 +217,9 @@ class SiteLink:
 
     async def _hang_up(self) -> None:
         channel, self._channel = self._channel, None
+        if self._out is not None:
+            self._out.drop()
+        self._out = None
         self.questions.hung_up()
         if channel is not None:
             with contextlib.suppress(OSError):
@@ -206,7 +232,7 @@ class SiteLink:
             case ClientCall():
                 answer = partial(self._answer, self._channel, message.call_id)
                 self._desk.take(message, self.site, answer)
-            case SnapshotTaken() | VerifyDone():
+            case SnapshotTaken() | VerifyDone() | NodesTaken() | SignalDone():
                 self.questions.take(message)
             case RecoverDone():
                 self._shown(message)
@@ -268,6 +294,11 @@ class SiteLink:
                 self._problems = message.problems
                 log.warning("site_problems", site=self.site, problems=list(message.problems))
         self._observe(SiteSent(site=self.site, message=message))
+
+
+async def _next(frames: FrameReader, patience_s: float) -> FromAgent | None:
+    body = await frames.next(patience_s)
+    return None if body is None else from_agent_decoder.decode(body)
 
 
 def check_hello(hello: Hello, welcome: Welcome) -> None:

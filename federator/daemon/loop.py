@@ -363,6 +363,8 @@ class Term:
             while not self._stopping:
                 await self._turn()
                 await self._keep_log_short()
+            for link in self._links.values():
+                link.flush()
         finally:
             if self._edges.history is not None:
                 self._edges.history.stop()
@@ -487,11 +489,14 @@ class Term:
             # The log first: an order that leaves before its record is durable could be given twice
             # by the next daemon.
             await self._edges.act(self._store.append, [encode_event(e) for e in events])
+        try:
+            for command in commands:
+                self._leadership.check()
+                self._effects.carry_out(command)
+        finally:
+            # Behind the orders, so that sites are at work meanwhile.
             self._transitions.write(events)
             self._tidying.note(events)
-        for command in commands:
-            self._leadership.check()
-            self._effects.carry_out(command)
 
     def _wake(self, at_s: float) -> None:
         heapq.heappush(self._wakes, at_s)

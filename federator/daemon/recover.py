@@ -35,7 +35,7 @@ from federator.wire.agent_protocol import (
     from_agent_decoder,
 )
 from federator.wire.client_protocol import frame
-from federator.wire.framing import read_frame, skip_to_banner
+from federator.wire.framing import FrameReader, skip_to_banner
 from federator.wire.transport import Channel, Transport
 
 TELLS_WITHIN_S: Final = 120.0  # an attempt that was just begun is looked for up to 45 s
@@ -120,11 +120,12 @@ async def _ask(
                 displaces=True,
             )
             channel.write(frame(welcome))
-            hello = await _next(channel, GREETING_S)
+            frames = FrameReader(channel.reader)
+            hello = await _next(frames, GREETING_S)
             if not isinstance(hello, Hello) or hello.site != name:
                 raise SiteUnavailable(f"expected the agent of {name}, got {hello}")
             check_hello(hello, welcome)
-            return await _remembered_by(channel)
+            return await _remembered_by(channel, frames)
     except _FAILURES as error:
         detail = str(error) or f"no word for {QUIET_S:.0f} s"
         said = channel.last_words() or "nothing"
@@ -133,14 +134,14 @@ async def _ask(
         await channel.close()
 
 
-async def _remembered_by(channel: Channel) -> Sequence[Remembered]:
+async def _remembered_by(channel: Channel, frames: FrameReader) -> Sequence[Remembered]:
     """All parts of the answer; pings keep the agent at it."""
     pinging = asyncio.create_task(_ping(channel))
     try:
         channel.write(frame(RecoverAsk(ask_id=1)))
         attempts: list[Remembered] = []
         while True:
-            message = await _next(channel, QUIET_S)
+            message = await _next(frames, QUIET_S)
             if not isinstance(message, RecoverDone):
                 continue  # it sweeps and reports meanwhile
             attempts += map(remembered, message.kept)
@@ -152,8 +153,8 @@ async def _remembered_by(channel: Channel) -> Sequence[Remembered]:
         pinging.cancel()
 
 
-async def _next(channel: Channel, patience_s: float) -> object:
-    body = await read_frame(channel.reader, patience_s=patience_s)
+async def _next(frames: FrameReader, patience_s: float) -> object:
+    body = await frames.next(patience_s)
     if body is None:
         raise SiteUnavailable("the agent ended")
     return from_agent_decoder.decode(body)

@@ -9,11 +9,24 @@ from typing import Final
 
 from federator.model.tagged import Message
 from federator.model.workload import SiteName
-from federator.wire.agent_protocol import SnapshotAsk, SnapshotTaken, VerifyAsk, VerifyDone
+from federator.wire.agent_protocol import (
+    NodesAsk,
+    NodesTaken,
+    SignalAsk,
+    SignalDone,
+    SignalTo,
+    SnapshotAsk,
+    SnapshotTaken,
+    VerifyAsk,
+    VerifyDone,
+)
 from federator.wire.client_protocol import (
     VERIFY_ANSWER_S,
     ErrorKind,
     ErrorReply,
+    NodesReply,
+    SignalReply,
+    SiteNodesRow,
     SnapshotReply,
     VerifyCall,
     VerifyReply,
@@ -21,6 +34,9 @@ from federator.wire.client_protocol import (
 from federator.wire.replies import Reply
 
 SNAPSHOT_S: Final = 20.0  # a site that shows none for so long shows none
+NODES_S: Final = 10.0  # the same of nodes, for which a user waits
+SIGNAL_S: Final = 20.0
+Answered = SnapshotTaken | VerifyDone | NodesTaken | SignalDone
 
 
 class SiteQuestions:
@@ -37,6 +53,7 @@ class SiteQuestions:
         self._waiting: dict[int, Callable[[Reply], None]] = {}
         self._next_ask = 1
         self.connected = False  # a channel is up
+        self.answers: tuple[str, ...] = ()  # of the agent that is connected: see ``Hello``
 
     def ask_snapshot(self, answer: Callable[[Reply], None]) -> None:
         """Have the site show what it bids on now."""
@@ -46,6 +63,31 @@ class SiteQuestions:
         """Have the site prove that it is set up as it should be; see ``VerifyCall``."""
         ask = partial(VerifyAsk, user=call.user, account=account, nodes=call.nodes)
         self._ask(answer, lambda id_: ask(ask_id=id_), "was not verified", VERIFY_ANSWER_S)
+
+    def ask_nodes(self, partitions: tuple[str, ...], answer: Callable[[Reply], None]) -> None:
+        """Have the site list its nodes; the answer is a ``NodesReply`` with this site alone."""
+        if self.connected and "nodes" not in self.answers:
+            answer(
+                _unavailable(f"site {self._site} lists no nodes: its agent is of an earlier build")
+            )
+            return
+        ask = partial(NodesAsk, partitions=partitions)
+        self._ask(answer, lambda id_: ask(ask_id=id_), "listed no nodes", NODES_S)
+
+    def ask_signal(
+        self, job: tuple[str, int], signal: str, to: SignalTo, answer: Callable[[Reply], None]
+    ) -> None:
+        """Have the site send a signal to a job: its user and number there."""
+        if self.connected and "signal" not in self.answers:
+            answer(
+                _unavailable(
+                    f"site {self._site} sends no signals: its agent is of an earlier build"
+                )
+            )
+            return
+        user, job_id = job
+        ask = partial(SignalAsk, user=user, site_job_id=job_id, signal=signal, to=to)
+        self._ask(answer, lambda id_: ask(ask_id=id_), "sent no signal", SIGNAL_S)
 
     def _ask(
         self,
@@ -64,15 +106,24 @@ class SiteQuestions:
         asyncio.get_running_loop().call_later(patience_s, self._answer, ask_id, late)
         self._send(question(ask_id))
 
-    def take(self, message: SnapshotTaken | VerifyDone) -> None:
+    def take(self, message: Answered) -> None:
         """Pass on what the agent answers."""
-        if isinstance(message, VerifyDone):
-            self._answer(message.ask_id, VerifyReply(findings=message.findings))
-        elif message.snapshot:
-            self._answer(message.ask_id, SnapshotReply(snapshot=message.snapshot))
-        else:
-            why = f"site {self._site} shows no snapshot: {message.detail[:300]}"
-            self._answer(message.ask_id, _unavailable(why))
+        match message:
+            case VerifyDone():
+                self._answer(message.ask_id, VerifyReply(findings=message.findings))
+            case SnapshotTaken(snapshot=snapshot) if snapshot:
+                self._answer(message.ask_id, SnapshotReply(snapshot=snapshot))
+            case SnapshotTaken():
+                why = f"site {self._site} shows no snapshot: {message.detail[:300]}"
+                self._answer(message.ask_id, _unavailable(why))
+            case NodesTaken():
+                row = SiteNodesRow(
+                    site=self._site, nodes=message.nodes, detail=message.detail[:300]
+                )
+                self._answer(message.ask_id, NodesReply(sites=(row,)))
+            case SignalDone():
+                errors = (message.detail[:300],) if message.detail else ()
+                self._answer(message.ask_id, SignalReply(ids=(), errors=errors))
 
     def hung_up(self) -> None:
         """The channel broke: nothing that waits is answered any more."""

@@ -18,12 +18,13 @@ from federator.daemon.queue_selection import (
     most_telling,
 )
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
-from federator.model.reason import Reason, ReasonCode
+from federator.model.mappings import NOTHING
+from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.submission import Option, Submission
 from federator.model.workload import Job, SiteName, Workload, WorkloadId
 from federator.sched.passes.federation import Federation
-from federator.sched.queue.policy import Ranked
 from federator.sched.queue.quota_status import QuotaReport, QuotaStatus, quota_statuses
+from federator.sched.queue.ranked import Ranked
 from federator.sched.state.credit import CreditWeights, usage_shares
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.slurm.options.file_names import FederationIds, files_of
@@ -257,6 +258,7 @@ def _row(  # one field a line
     rank = ranks.rank(entry) if ranks is not None else None
     planned = tuple(name for plan in entry.plan for name in plan.nodes)
     unknown = site is not None and not site.ready and entry.state in AT_SITE
+    refusals = federation.refusals_of(entry) if entry.state is WorkloadState.PENDING else NOTHING
     return QueueRow(
         id=w.id,
         name=w.name,
@@ -280,8 +282,8 @@ def _row(  # one field a line
         unknown_since_s=site.since_s if unknown and site is not None else 0.0,
         exit_code=exit_code_of(entry),
         signal=entry.signal,
-        reason=_reason(entry),
-        refusals={} if brief else {str(s): r for s, r in entry.refusals.items()},
+        reason=_reason(entry, refusals),
+        refusals={} if brief else {str(s): r for s, r in refusals.items()},
         offers={} if brief else entry.offers,
         site_state=entry.site_state,
         rank=rank,
@@ -345,14 +347,14 @@ def exit_code_of(entry: WorkloadRecord) -> int | None:
     return entry.exit_code
 
 
-def _reason(entry: WorkloadRecord) -> Reason | None:
+def _reason(entry: WorkloadRecord, refusals: Mapping[SiteName, Refusal]) -> Reason | None:
     """The main reason for its state; the sites' own are in ``refusals``."""
     if entry.state is not WorkloadState.PENDING:
         return entry.reason
-    for refusal in entry.refusals.values():
+    for refusal in refusals.values():
         if refusal.reasons[0].code in (ReasonCode.RESOURCES, ReasonCode.ARRAY_LIMIT):
             return refusal.reasons[0]
-    for refusal in entry.refusals.values():
+    for refusal in refusals.values():
         return refusal.reasons[0]
     return entry.reason or Reason(code=ReasonCode.NOT_TRIED)
 

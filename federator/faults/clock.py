@@ -57,6 +57,6 @@ def run_virtual(
     work: Coroutine[Any, Any, _T],
     loop_of: Callable[[VirtualClock], asyncio.AbstractEventLoop] = VirtualLoop,
 ) -> _T:
-    """CodeRun a coroutine to its end in virtual time."""
+    """Run a coroutine to its end in virtual time."""
     with asyncio.Runner(loop_factory=lambda: loop_of(clock)) as runner:
         return runner.run(work)

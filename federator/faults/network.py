@@ -8,7 +8,7 @@ That a frame comes twice cannot happen to a channel; it is tried all the same.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from federator.errors import SiteUnavailable
@@ -165,6 +165,11 @@ class DaemonEnd:
         self._process.point("send before")
         self._line.down.send(data)
         self._process.point("send after")
+
+    def writelines(self, parts: Sequence[bytes]) -> None:
+        """The process may die between any two parts."""
+        for part in parts:
+            self.write(part)
 
     async def drain(self) -> None:
         pass

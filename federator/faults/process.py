@@ -29,6 +29,21 @@ class Killed(BaseException):
     """Raised in a process that is dead; nothing in it may catch it."""
 
 
+class _Callback:
+    """A callback of a process: one that was cancelled is not called, also once it was frozen."""
+
+    __slots__ = ("_act", "_args", "handle")
+
+    def __init__(self, act: Callable[..., object], args: tuple[object, ...]) -> None:
+        self._act = act
+        self._args = args
+        self.handle: asyncio.Handle  # set by the loop that made it
+
+    def __call__(self) -> None:
+        if not self.handle.cancelled():
+            self._act(*self._args)
+
+
 class Process:
     """One life of a program.
 
@@ -43,7 +58,7 @@ class Process:
         self.paused = False
         self._strikes = strikes
         self._tasks: list[asyncio.Task[Any]] = []
-        self._frozen: deque[tuple[Callable[..., object], tuple[object, ...], Context]] = deque()
+        self._frozen: deque[tuple[Callable[[], object], Context]] = deque()
         self._wills: list[Callable[[], None]] = []
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -100,15 +115,15 @@ class Process:
         self.paused = False
         loop = asyncio.get_running_loop()
         while self._frozen:
-            act, args, context = self._frozen.popleft()
-            loop.call_soon(act, *args, context=context)
+            act, context = self._frozen.popleft()
+            loop.call_soon(act, context=context)
 
-    def run(self, act: Callable[..., object], args: tuple[object, ...]) -> None:
+    def run(self, act: Callable[[], object]) -> None:
         """Let a callback of this process run, or wait until the process goes on."""
         if self.paused:
-            self._frozen.append((act, args, copy_context()))
+            self._frozen.append((act, copy_context()))
         else:
-            act(*args)
+            act()
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
         """A task was made in it."""
@@ -153,7 +168,9 @@ class ManyProcesses(VirtualLoop):
         process = _PROCESS.get() if context is None else context.get(_PROCESS)
         if process is None:
             return super().call_soon(callback, *args, context=context)
-        return super().call_soon(process.run, callback, args, context=context)
+        due = _Callback(callback, args)
+        due.handle = super().call_soon(process.run, due, context=context)
+        return due.handle
 
     def call_at(  # type: ignore[override]  # the same, less precisely
         self, when: float, callback: Any, *args: Any, context: Context | None = None
@@ -161,7 +178,9 @@ class ManyProcesses(VirtualLoop):
         process = _PROCESS.get() if context is None else context.get(_PROCESS)
         if process is None:
             return super().call_at(when, callback, *args, context=context)
-        return super().call_at(when, process.run, callback, args, context=context)
+        due = _Callback(callback, args)
+        due.handle = super().call_at(when, process.run, due, context=context)
+        return due.handle
 
     def run_in_executor(  # type: ignore[override]  # the same, less precisely
         self,

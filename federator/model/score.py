@@ -25,7 +25,7 @@ class Score(NamedTuple):
 
     def named(self) -> dict[str, float]:
         """The terms that are not 0, by name: so they keep their meaning in the log."""
-        return {name: term for name, term in self._asdict().items() if term}
+        return {name: term for name, term in zip(self._fields, self, strict=True) if term}
 
     @classmethod
     def of(cls, terms: Mapping[str, float] | Sequence[float]) -> Self:

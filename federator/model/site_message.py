@@ -70,10 +70,14 @@ class SiteAnswer(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class BidsMade(Message, frozen=True, kw_only=True, tag="bids"):
-    """The answer to the question of a pass, for each workload with a bid or a refusal."""
+    """The answer to the question of a pass, for each workload with a bid or a refusal.
+
+    ``freed``: as of ``Report``, when the answers were made.
+    """
 
     pass_id: int
     answers: tuple[SiteAnswer, ...]
+    freed: int = 0
 
 
 class LaunchAccepted(Message, frozen=True, kw_only=True, tag="launched"):
@@ -98,7 +102,12 @@ class AttemptAbsent(Message, frozen=True, kw_only=True, tag="absent"):
 
 
 class Report(Message, frozen=True, kw_only=True, tag="report"):
-    """News of a sweep; a complete one has every attempt that the site knows."""
+    """News of a sweep; a complete one has every attempt that the site knows.
+
+    ``freed``: a number that grows whenever something may have come free at the site, of the agent
+    that is connected; 0: it does not say. What the site refuses for want of hardware it goes on
+    refusing for as long as the number stays the same.
+    """
 
     attempts: tuple[AttemptReport, ...]
     gone: tuple[AttemptId, ...] = ()  # known before; the site's record has expired
@@ -106,6 +115,7 @@ class Report(Message, frozen=True, kw_only=True, tag="report"):
     capacity: Capacity | None = None  # when it has changed
     partitions: tuple[PartitionSummary, ...] = ()  # when they have changed
     problems: tuple[str, ...] = ()  # records of the sweep that could not be read; for the daemon
+    freed: int = 0
 
 
 SiteNews = BidsMade | LaunchAccepted | LaunchDeclined | AttemptAbsent | Report

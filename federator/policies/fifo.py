@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from federator.model.lifecycle import WorkloadState
-from federator.sched.queue.policy import Ranked, RankedList, Ranking
+from federator.sched.queue.policy import RankedList, Ranking
+from federator.sched.queue.ranked import Ranked
 from federator.sched.state.ledger import Ledger
 
 

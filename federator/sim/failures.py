@@ -144,5 +144,6 @@ class SiteFailures:
 
     def _tell(self, name: SiteName) -> None:
         """The federation looks at its queue again when a site tells something else than before."""
-        summary = self._stage.sites[name].summary()
-        self._stage.see(SiteSent(site=name, message=Report(attempts=(), partitions=summary)))
+        site = self._stage.sites[name]
+        report = Report(attempts=(), partitions=site.summary(), freed=site.scheduler.freed)
+        self._stage.see(SiteSent(site=name, message=report))

@@ -11,16 +11,14 @@ from typing import Final
 
 from federator.errors import InvalidRequest
 from federator.policies import POLICIES
-from federator.policies.mast import Mast
 from federator.policies.settings import USAGE_KEYS, WEIGHT_KEYS
-from federator.sim.fast.core import FlatFleet, applies
-from federator.sim.fleet import Fleet
-from federator.sim.physics import Physics
+from federator.sim.fleet import BEGIN_S, Fleet
 from federator.sim.settings import Settings, settings_of, without_effect
 from federator.sim.trace import ReplayOptions, Timetable, Trace
 from federator.sim.trace_scenario import scenario_of, timetable_of
 
 DEFAULT_POLICY: Final = "mast"
+_EXACT_BELOW_S: Final = 2.0**52
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +31,10 @@ class FederationReplay:
     Attributes:
         policy: name of the daemon's policy, as in federation.yaml.
         settings: of the federation and its sites.
-        exact: the code of daemon and agent itself, message by message, instead of
-            ``federator.sim.fast``; the timetable is the same, and takes far longer. With evictions
-            or physics, and for policies other than mast, there is no other way.
     """
 
     policy: str = DEFAULT_POLICY
     settings: Settings = Settings()
-    exact: bool = False
 
     @classmethod
     def adjusted(
@@ -66,16 +60,18 @@ class FederationReplay:
         return lines
 
     def replay(self, trace: Trace, options: ReplayOptions) -> Timetable:
-        if not applies(trace):
+        if not _has_exact_times(trace):
             raise InvalidRequest(
                 f"{self.policy}: the trace's last submission and all its durations come to 2^52 s "
                 "or more, too much for exact times; correct the durations or replay fewer jobs"
             )
         rules, physics = self.settings.rules, self.settings.physics
         policy, usage = POLICIES[self.policy](self.settings.weights), self.settings.usage.average()
-        flat = isinstance(policy, Mast) and not self.exact and not rules.evicts
-        if not flat or physics != Physics():
-            fleet = Fleet(scenario_of(trace), policy, rules, physics, options, usage)
-            return timetable_of(trace, fleet.run())
-        assert isinstance(policy, Mast)
-        return FlatFleet(trace, policy, rules, options, usage).run()
+        fleet = Fleet(scenario_of(trace), policy, rules, physics, options, usage)
+        return timetable_of(trace, fleet.run())
+
+
+def _has_exact_times(trace: Trace) -> bool:
+    """Tell whether all times of a replay are exact numbers as floats."""
+    longest_s = max(trace.submit_s, default=0) + sum(trace.duration_s) + BEGIN_S
+    return min(trace.submit_s, default=0) >= 0 and longest_s < _EXACT_BELOW_S

@@ -1,4 +1,4 @@
-"""The exact engine: the federation's own code with simulated sites, in virtual time.
+"""The federation's own code with simulated sites, in virtual time.
 
 ``Federation.handle`` and ``SiteScheduler`` are those of daemon and agent; between them are
 function calls. What the sites do by themselves is ``Physics``: start-up, saving, failing nodes,
@@ -53,7 +53,7 @@ from federator.sim.scenario import AttemptInterval, FleetSample, JobTrace, Scena
 from federator.sim.site_state import SimulatedAttempt, SiteState
 from federator.sim.trace import ReplayOptions
 
-_BEGIN_S = 1_000_000.0  # of virtual time; the scenario's clock begins here
+BEGIN_S = 1_000_000.0  # of virtual time; the scenario's clock begins here
 _PATIENCE_S = 30 * 86_400.0  # if nothing ends in so long a time, nothing will
 
 
@@ -95,7 +95,7 @@ class Fleet:
         self._scenario = scenario
         self._physics = Physics() if physics is None else physics
         self._options = ReplayOptions() if options is None else options
-        self.now_s = _BEGIN_S
+        self.now_s = BEGIN_S
         self._inbox: deque[Observation] = deque()
         self._is_busy = False
         self._wakes: list[float] = []
@@ -104,7 +104,7 @@ class Fleet:
         self._arrival_of: dict[WorkloadId, int] = {}
         self._left_s = [arrival.duration_s for arrival in scenario.arrivals]  # useful work to do
         self._over = 0
-        self._ended_s = _BEGIN_S  # when something ended or came, the last time
+        self._ended_s = BEGIN_S  # when something ended or came, the last time
         longest_s = max((a.duration_s for a in scenario.arrivals), default=0.0)
         self._patience_s = max(_PATIENCE_S, 50 * longest_s)
         self._waiting_gpus = 0
@@ -129,8 +129,10 @@ class Fleet:
         self._carry_out(self.federation.begin_epoch(self.now_s))
         for name, site in self.sites.items():
             self.see(SiteUp(site=name))
-            capacity = site.scheduler.capacity
-            complete = Report(attempts=(), complete=True, capacity=capacity)
+            scheduler = site.scheduler
+            complete = Report(
+                attempts=(), complete=True, capacity=scheduler.capacity, freed=scheduler.freed
+            )
             self.see(SiteSent(site=name, message=complete))
         self._failures.begin()
         with seldom_collecting():
@@ -144,7 +146,7 @@ class Fleet:
             self.now_s = self._next_s(at)
             while self._heap and self._heap[0][0] <= self.now_s:
                 heapq.heappop(self._heap)[3]()
-            while at < len(arrivals) and _BEGIN_S + arrivals[at].at_s <= self.now_s:
+            while at < len(arrivals) and BEGIN_S + arrivals[at].at_s <= self.now_s:
                 self.see(SubmitAsked(client=at, key=str(at), draft=arrivals[at].draft))
                 at, self._ended_s = at + 1, self.now_s
             self._tick()
@@ -154,7 +156,7 @@ class Fleet:
 
     def _next_s(self, at: int) -> float:
         arrivals = self._scenario.arrivals
-        times = [_BEGIN_S + arrivals[at].at_s] if at < len(arrivals) else []
+        times = [BEGIN_S + arrivals[at].at_s] if at < len(arrivals) else []
         times += [self._heap[0][0]] if self._heap else []
         times += [self._wakes[0]] if self._wakes else []
         if not times or (at == len(arrivals) and self.now_s > self._ended_s + self._patience_s):
@@ -173,7 +175,7 @@ class Fleet:
 
     def _note_moment(self) -> None:
         held = sum(site.held_gpus for site in self.sites.values())
-        self.moments.append(FleetSample(self.now_s - _BEGIN_S, held, self._waiting_gpus))
+        self.moments.append(FleetSample(self.now_s - BEGIN_S, held, self._waiting_gpus))
 
     # ---- attempts ----
 
@@ -201,7 +203,7 @@ class Fleet:
         attempt.works_from_s = self.now_s + startup_s + (physics.restore_s if saved else 0.0)
         if self._options.audit and (node := self.sites[order.site].overused()):
             raise FederatorError(f"{order.site}: more runs on node {node} than it has")
-        life.start_s = self.now_s - _BEGIN_S
+        life.start_s = self.now_s - BEGIN_S
         life.first_start_s = life.start_s if life.first_start_s < 0 else life.first_start_s
         life.site = order.site
         limit_s = self.now_s + order.workload.time_limit_s
@@ -219,7 +221,7 @@ class Fleet:
             self._over_with(attempt, state)
 
     def _over_with(self, attempt: SimulatedAttempt, state: SiteJobState) -> None:
-        self.lives[self._arrival_of[attempt.order.workload.id]].end_s = self.now_s - _BEGIN_S
+        self.lives[self._arrival_of[attempt.order.workload.id]].end_s = self.now_s - BEGIN_S
         self._over += 1
         self._ended_s = self.now_s
         self._options.progress(1)
@@ -272,7 +274,7 @@ class Fleet:
         site.remove(attempt.order.attempt)
         if attempt.started_at_s >= 0:
             life = self.lives[self._arrival_of[attempt.order.workload.id]]
-            since_s, until_s = attempt.started_at_s - _BEGIN_S, self.now_s - _BEGIN_S
+            since_s, until_s = attempt.started_at_s - BEGIN_S, self.now_s - BEGIN_S
             life.stays.append(AttemptInterval(attempt.order.site, since_s, until_s))
         self._report(attempt, state)
         self.start_what_can(attempt.order.site)
@@ -306,7 +308,8 @@ class Fleet:
             started_at_s=max(0.0, attempt.started_at_s),
             ended_at_s=self.now_s if state.ended else 0.0,
         )
-        self.see(SiteSent(site=order.site, message=Report(attempts=(report,))))
+        freed = self.sites[order.site].scheduler.freed
+        self.see(SiteSent(site=order.site, message=Report(attempts=(report,), freed=freed)))
 
     def _asked_gpus(self, id_: WorkloadId) -> int:
         draft = self._scenario.arrivals[self._arrival_of[id_]].draft
@@ -367,7 +370,7 @@ class Fleet:
         answers = scheduler.bid(
             ask.requests, self.now_s, reserve=ask.reserve, reserving=ask.reserving
         )
-        made = BidsMade(pass_id=ask.pass_id, answers=answers)
+        made = BidsMade(pass_id=ask.pass_id, answers=answers, freed=scheduler.freed)
         self._inbox.append(SiteSent(site=site, message=made))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from federator.agent.base import Partition
 from federator.slurm.parse_base import (
@@ -15,6 +16,8 @@ from federator.slurm.parse_base import (
     parse_duration_s,
     problem,
 )
+
+_T = TypeVar("_T")
 
 _VERSION: Final = re.compile(r"slurm\S*\s+(\d+\.\d+\.\d+\S*)")
 _AS_OF: Final = "Configuration data as of "
@@ -121,4 +124,12 @@ def _partition(line: str) -> Partition:
         grace_s=float(parse_count(field.get("GraceTime", "0"))),
         priority_tier=parse_count(field.get("PriorityTier", "1")),
         preempt_mode=field.get("PreemptMode", "OFF"),
+        default_time_s=_known(field.get("DefaultTime", "NONE"), parse_duration_s),
+        min_nodes=_known(field.get("MinNodes", "1"), parse_count) or 0,
+        max_nodes=_known(field.get("MaxNodes", "UNLIMITED"), parse_count),
     )
+
+
+def _known(text: str, parse: Callable[[str], _T]) -> _T | None:
+    """Read a limit; None: there is none."""
+    return None if text in ("NONE", "UNLIMITED") else parse(text)

@@ -73,6 +73,13 @@ class VerifyAsk(Message, frozen=True, kw_only=True, tag="verify"):
     nodes: tuple[str, ...] = ()
 
 
+class NodesAsk(Message, frozen=True, kw_only=True, tag="nodes_of"):
+    """List the nodes of these partitions; only for agents whose ``Hello`` says "nodes"."""
+
+    ask_id: int
+    partitions: tuple[str, ...]
+
+
 class TenantCap(msgspec.Struct, frozen=True, kw_only=True):
     """The amounts that one tenant may have at once, and has.
 
@@ -156,6 +163,16 @@ class PreemptOrder(Message, frozen=True, kw_only=True, tag="preempt"):
     checkpoint_dir: str = ""
 
 
+class SignalAsk(Message, frozen=True, kw_only=True, tag="signal"):
+    """Send a job a signal; only for agents whose ``Hello`` says "signal"."""
+
+    ask_id: int
+    user: str
+    site_job_id: int
+    signal: str  # without SIG
+    to: SignalTo
+
+
 class TidyOrder(Message, frozen=True, kw_only=True, tag="tidy"):
     """Remove checkpoint folders below ``shared``: those of ``ended`` workloads if nothing is in
     them, those of any others if all in them was last changed before ``before_s`` (0: none).
@@ -200,6 +217,8 @@ ToAgent = (
     | Ask
     | SnapshotAsk
     | VerifyAsk
+    | NodesAsk
+    | SignalAsk
     | Admission
     | LaunchOrder
     | PreemptOrder
@@ -221,7 +240,8 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     ``last_epoch``: the newest that the site had served when it was told of this one; 0: none. A
     daemon of an older one is not served: it is told so, and the channel ends. ``federation`` and
     ``log_began``: whose epoch that was, and of which log; "" and 0: not known. ``other_log``: the
-    daemon is not served, for its log is not that one.
+    daemon is not served, for its log is not that one. ``answers``: questions beside those of the
+    first release that the agent knows, "nodes" and "signal".
     """
 
     protocol: int
@@ -231,6 +251,7 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     federation: str = ""
     log_began: int = 0
     other_log: bool = False
+    answers: tuple[str, ...] = ()
 
 
 class SnapshotTaken(Message, frozen=True, kw_only=True, tag="snapshot_taken"):
@@ -246,6 +267,21 @@ class VerifyDone(Message, frozen=True, kw_only=True, tag="verify_done"):
 
     ask_id: int
     findings: tuple[Finding, ...]
+
+
+class NodesTaken(Message, frozen=True, kw_only=True, tag="nodes_taken"):
+    """Answer to a ``NodesAsk``; without nodes ``detail`` says why there are none."""
+
+    ask_id: int
+    nodes: bytes = b""  # a SiteNodes, packed
+    detail: str = ""
+
+
+class SignalDone(Message, frozen=True, kw_only=True, tag="signal_done"):
+    """Answer to a ``SignalAsk``."""
+
+    ask_id: int
+    detail: str = ""  # why it was not sent; "": it was
 
 
 class RememberedAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -313,6 +349,8 @@ FromAgent = (
     | BidsMade
     | SnapshotTaken
     | VerifyDone
+    | NodesTaken
+    | SignalDone
     | RecoverDone
     | LaunchAccepted
     | LaunchDeclined

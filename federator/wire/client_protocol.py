@@ -47,7 +47,7 @@ class QueueCall(Message, frozen=True, kw_only=True, tag="queue"):
     why: bool = False  # fill ``rank`` and ``setbacks``, which costs the daemon a ranking
     files: bool = False  # fill ``work_dir``, ``stdin``, ``stdout`` and ``stderr``
     outcome: bool = False  # fill ``outcome``, with a few rows: of those that failed, once all ended
-    # Of these only, where any is named. A daemon of before 0.4 knows none of them: the client
+    # Of these only, where any is named. A daemon of an earlier build knows none: the client
     # compares, too.
     states: tuple[str, ...] = ()  # a WorkloadState's value
     names: tuple[str, ...] = ()  # as the next, whatever their case
@@ -63,8 +63,22 @@ class CancelCall(Message, frozen=True, kw_only=True, tag="cancel"):
     users: tuple[str, ...] = ()  # only workloads of these users; with no ids: all of theirs
 
 
+class SignalCall(Message, frozen=True, kw_only=True, tag="signal_jobs"):
+    """Sends running jobs a signal, by the site's scancel."""
+
+    ids: tuple[str, ...]
+    signal: str  # without SIG: "USR1"
+    to: str = "steps"  # as scancel: "steps", "batch" (--batch) or "all" (--full)
+
+
 class SitesCall(Message, frozen=True, kw_only=True, tag="sites"):
     """Asks for the state of every site."""
+
+
+class NodesCall(Message, frozen=True, kw_only=True, tag="nodes"):
+    """Asks every site that is up for its nodes and the limits of its partitions."""
+
+    clusters: tuple[str, ...] = ()  # as of ``QueueCall``
 
 
 class TenantsCall(Message, frozen=True, kw_only=True, tag="tenants"):
@@ -106,7 +120,9 @@ Call = (
     SubmitCall
     | QueueCall
     | CancelCall
+    | SignalCall
     | SitesCall
+    | NodesCall
     | TenantsCall
     | SnapshotCall
     | VerifyCall
@@ -199,11 +215,17 @@ class QueueReply(Message, frozen=True, kw_only=True, tag="queue_is"):
     left_off: int = 0  # rows that one answer does not hold; ask for fewer
     unknown: tuple[str, ...] = ()  # ids asked for that no workload ever had
     outcome: QueueOutcome | None = None  # only if it was asked for
+    selects: bool = False  # the daemon has left out what ``clusters`` and the like exclude
 
 
 class CancelReply(Message, frozen=True, kw_only=True, tag="cancelled"):
     ids: tuple[int, ...]
     errors: tuple[str, ...] = ()  # one line for each id that could not be cancelled
+
+
+class SignalReply(Message, frozen=True, kw_only=True, tag="signalled"):
+    ids: tuple[int, ...]
+    errors: tuple[str, ...] = ()  # one line for each id that could not be signalled
 
 
 class SiteRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,6 +239,20 @@ class SiteRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class SitesReply(Message, frozen=True, kw_only=True, tag="sites_are"):
     sites: tuple[SiteRow, ...]
+
+
+class SiteNodesRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What one site says of its nodes; without ``nodes`` ``detail`` says why there are none."""
+
+    site: str
+    region: str = ""
+    slurm_version: str = ""
+    nodes: bytes = b""  # a SiteNodes, packed
+    detail: str = ""
+
+
+class NodesReply(Message, frozen=True, kw_only=True, tag="nodes_are"):
+    sites: tuple[SiteNodesRow, ...]
 
 
 class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -297,7 +333,9 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     SubmitCall: SubmitReply,
     QueueCall: QueueReply,
     CancelCall: CancelReply,
+    SignalCall: SignalReply,
     SitesCall: SitesReply,
+    NodesCall: NodesReply,
     TenantsCall: TenantsReply,
     SnapshotCall: SnapshotReply,
     VerifyCall: VerifyReply,

@@ -31,7 +31,7 @@ from federator.wire.client_protocol import (
     ErrorReply,
     frame,
 )
-from federator.wire.framing import read_frame
+from federator.wire.framing import FrameReader
 from federator.wire.replies import Reply
 
 SERVED_AT_ONCE: Final = 16  # connections of one user
@@ -216,9 +216,10 @@ class ClientSocket:
     async def _converse(
         self, user: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        frames = FrameReader(reader, MAX_CALL_BYTES)
         while True:
             async with asyncio.timeout(IDLE_S):
-                body = await read_frame(reader, MAX_CALL_BYTES)
+                body = await frames.next()
             if body is None:
                 return
             try:

@@ -13,7 +13,9 @@ from federator.wire.client_protocol import (
     AccountingReply,
     CancelReply,
     ErrorReply,
+    NodesReply,
     QueueReply,
+    SignalReply,
     SitesReply,
     SnapshotReply,
     SubmitReply,
@@ -41,7 +43,9 @@ Reply = (
     | TestOnlyReply
     | QueueReply
     | CancelReply
+    | SignalReply
     | SitesReply
+    | NodesReply
     | TenantsReply
     | SnapshotReply
     | VerifyReply

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,10 @@ class Channel(Protocol):
     reader: ByteReader
 
     def write(self, data: bytes) -> None: ...
+
+    def writelines(self, parts: Sequence[bytes]) -> None:
+        """Write several parts at once."""
+        ...
 
     async def drain(self) -> None: ...
 
@@ -77,6 +82,12 @@ class _SshReader:
     def __init__(self, reader: asyncssh.SSHReader[bytes]) -> None:
         self._reader = reader
 
+    async def read(self, n: int, /) -> bytes:
+        try:
+            return await self._reader.read(n)
+        except asyncssh.Error as error:
+            raise SiteUnavailable(f"the SSH connection broke: {error}") from error
+
     async def readexactly(self, n: int, /) -> bytes:
         try:
             return await self._reader.readexactly(n)
@@ -104,6 +115,9 @@ class _SshChannel:
 
     def write(self, data: bytes) -> None:
         self._process.stdin.write(data)
+
+    def writelines(self, parts: Sequence[bytes]) -> None:
+        self._process.stdin.writelines(parts)
 
     async def drain(self) -> None:
         await self._process.stdin.drain()
@@ -192,6 +206,9 @@ class _ProcessChannel:
 
     def write(self, data: bytes) -> None:
         self._stdin.write(data)
+
+    def writelines(self, parts: Sequence[bytes]) -> None:
+        self._stdin.writelines(parts)
 
     def last_words(self) -> str:
         return self._complaints.text()

@@ -50,6 +50,7 @@ PATIENCE_S = 120.0
 class Awards(NamedTuple):
     per_s: float
     daemon_cpu_ms: float  # for each
+    sites_cpu_ms: float  # for each, of all sites together
 
 
 # ---- a site ----
@@ -75,24 +76,27 @@ async def agent(site: str, folder: Path) -> None:
         await asyncio.sleep(0.02)
     send(frame(Hello(protocol=PROTOCOL_VERSION, site=site, slurm_version="24.11.5")))
     capacity = scheduler.capacity
-    send(frame(Report(attempts=(), complete=True, capacity=capacity)))
-    number, seen = 0, False
+    send(frame(Report(attempts=(), complete=True, capacity=capacity, freed=scheduler.freed)))
+    number, began_s = 0, 0.0
     with times.open("wb", buffering=0) as note:
         while (body := await read_frame(reader)) is not None:
             match to_agent_decoder.decode(body):
                 case Ping():
                     send(frame(Pong()))
                 case Ask() as ask:
-                    if not seen:
+                    if not began_s:
                         note.write(b"asked %f\n" % time.time())
-                    seen = True
+                        began_s = time.process_time()
                     answers = scheduler.bid(ask.requests, time.time(), reserving=ask.reserving)
-                    send(frame(BidsMade(pass_id=ask.pass_id, answers=answers)))
+                    made = BidsMade(pass_id=ask.pass_id, answers=answers, freed=scheduler.freed)
+                    send(frame(made))
+                    note.write(b"used %f\n" % (time.process_time() - began_s))
                 case LaunchOrder() as order:
                     number += 1
                     scheduler.hold(order.attempt, order.jobs)
-                    note.write(b"launched %f\n" % time.time())
                     send(frame(LaunchAccepted(attempt=order.attempt, site_job_id=number)))
+                    note.write(b"launched %f\n" % time.time())
+                    note.write(b"used %f\n" % (time.process_time() - began_s))
 
 
 # ---- the daemon ----
@@ -169,11 +173,12 @@ def run(folder: Path) -> Awards:
         daemon.send_signal(signal.SIGTERM)
         daemon.wait(60.0)
     took_s = max(launched) - min(times(folder, "asked"))
-    return Awards(WORKLOADS / took_s, used_s / WORKLOADS * 1e3)
+    sites_s = sum(max(times(folder, "used", site)) for site in SITES)
+    return Awards(WORKLOADS / took_s, used_s / WORKLOADS * 1e3, sites_s / WORKLOADS * 1e3)
 
 
-def times(folder: Path, what: str) -> list[float]:
-    lines = [line for f in folder.glob("*.times") for line in f.read_text().splitlines()]
+def times(folder: Path, what: str, site: str = "*") -> list[float]:
+    lines = [line for f in folder.glob(f"{site}.times") for line in f.read_text().splitlines()]
     return [float(line.split()[1]) for line in lines if line.startswith(f"{what} ")]
 
 
@@ -188,7 +193,8 @@ def main() -> None:
     print(
         f"  through the daemon {statistics.median(r.per_s for r in runs):8,.0f} awarded/s   "
         f"(all: {', '.join(f'{r.per_s:.0f}' for r in runs)}); "
-        f"{statistics.median(r.daemon_cpu_ms for r in runs):.2f} ms of the daemon's CPU for each"
+        f"CPU for each: {statistics.median(r.daemon_cpu_ms for r in runs):.2f} ms of the daemon, "
+        f"{statistics.median(r.sites_cpu_ms for r in runs):.2f} ms of all sites"
     )
     bench_pass.measure("decisions and all sites' bids alone", WORKLOADS, bench_pass.mixed())
 

@@ -53,7 +53,9 @@ class Fleet:
             nodes = tuple(node for r in range(RACKS) for node in _rack(name, r))
             scheduler.update(nodes, ())
             self.see(SiteUp(site=name))
-            complete = Report(attempts=(), complete=True, capacity=scheduler.capacity)
+            complete = Report(
+                attempts=(), complete=True, capacity=scheduler.capacity, freed=scheduler.freed
+            )
             self.see(SiteSent(site=name, message=complete))
 
     def see(self, observation: Observation) -> None:
@@ -67,8 +69,9 @@ class Fleet:
                         self._launch(command)
 
     def _ask(self, site: SiteName, ask: Ask) -> None:
-        answers = self.sites[site].bid(ask.requests, self._now_s, reserving=ask.reserving)
-        made = BidsMade(pass_id=ask.pass_id, answers=answers)
+        scheduler = self.sites[site]
+        answers = scheduler.bid(ask.requests, self._now_s, reserving=ask.reserving)
+        made = BidsMade(pass_id=ask.pass_id, answers=answers, freed=scheduler.freed)
         self._inbox.append(SiteSent(site=site, message=made))
         self.rounds += site == "site0"
 

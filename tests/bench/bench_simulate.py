@@ -18,7 +18,8 @@ the first 10,000 Philly jobs on as many GPUs.
 ``mast`` is measured apart, each time in a process of its own: the September 2020 trace of Helios'
 Venus where it lies in ``../shared/traces`` (or FEDERATOR_TRACES), and a synthetic one of its size,
 24,000 jobs in 27 days on 15 pools with a load of 0.85; with reading, and peak memory. Beside it, on
-their first 1,500 jobs, the federation's own code message by message, with equal results.
+their first 1,500 jobs, the federation's own code message by message, with equal results. Then, once
+each, the peak memory of Venus with evictions, and of 100,000 jobs made as those of Philly.
 
 Run by ``./test bench``, or alone: ``python tests/bench/bench_simulate.py``. AccaSim 1.1.3 is
 installed into a temporary environment with pip; where that fails, the comparison is skipped.
@@ -39,11 +40,9 @@ import time
 import venv
 from pathlib import Path
 
-from federator.sim.federation_replay import FederationReplay
 from federator.sim.importers.trace_csv import TraceBuilder, read_pools, read_trace
 from federator.sim.registry import BASELINES, trace_policy
 from federator.sim.trace import ReplayOptions, Timetable, Trace, TracePool
-from tests.fakes.traces import prefix
 
 NODES = (32, 32, 32, 32, 16, 8, 8, 4, 4, 4, 4)
 SPAN_S, DAY_S = 9_400_000, 86_400
@@ -57,6 +56,7 @@ SLOW_S = 5.0
 VENUS_NODES = (9, 5, 8, 20, 6, 12, 4, 11, 4, 8, 3, 32, 10, 2, 1)
 VENUS_JOBS, VENUS_SPAN_S, VENUS_LOAD = 24_000, 27 * DAY_S, 0.85
 FIRST = 1_500
+MANY_JOBS = 100_000
 BESIDE = Path(__file__).resolve().parents[3] / "shared" / "traces"
 TRACES = Path(os.environ.get("FEDERATOR_TRACES", BESIDE))
 VENUS = TRACES / "helios-venus-sept2020.csv.gz"
@@ -101,9 +101,9 @@ def synthetic(pools: list[TracePool], jobs: int, span_s: int, load: float, seed:
     return builder.trace
 
 
-def philly_like() -> Trace:
+def philly_like(jobs: int = JOBS) -> Trace:
     pools = [TracePool(name=f"vc{k}", nodes=n, gpus_per_node=8) for k, n in enumerate(NODES)]
-    return synthetic(pools, JOBS, SPAN_S, LOAD, seed=1)
+    return synthetic(pools, jobs, SPAN_S, LOAD, seed=1)
 
 
 def one_pool() -> Trace:
@@ -161,11 +161,11 @@ def replays(jobs: Trace) -> None:
         )
 
 
-def whole_command(name: str, words: list[str], goal: str) -> None:
+def whole_command(name: str, words: list[str], goal: str, repeats: int = REPEATS) -> None:
     """Reading, replay and printing, in a process of its own: time and peak memory."""
     command = [sys.executable, "-m", "federator.cli.main", "simulate", "--policy", name, "--json"]
     figures = []
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         began_s = time.perf_counter()
         child = subprocess.Popen([*command, *words], stdout=subprocess.PIPE)
         said = child.stdout.read() if child.stdout is not None else b""
@@ -176,9 +176,10 @@ def whole_command(name: str, words: list[str], goal: str) -> None:
         figures.append((time.perf_counter() - began_s, cpu_s, use.ru_maxrss / 1024))
     wall_s, cpu_s, rss_mib = (statistics.median(column) for column in zip(*figures, strict=True))
     jobs = json.loads(said)["jobs"]
+    settings = "".join(f" {word}" for word in words if "=" in word)
     print(
-        f"  federator simulate --policy {name}, whole command, {jobs:,} jobs: {wall_s:.2f} s "
-        f"({cpu_s:.2f} s CPU, {jobs / cpu_s:,.0f} jobs/s), peak {rss_mib:.0f} MiB "
+        f"  federator simulate --policy {name}{settings}, whole command, {jobs:,} jobs: "
+        f"{wall_s:.2f} s ({cpu_s:.2f} s CPU, {jobs / cpu_s:,.0f} jobs/s), peak {rss_mib:.0f} MiB "
         f"(goal {goal})"
     )
 
@@ -189,7 +190,7 @@ def venus_like() -> Trace:
 
 
 def of_the_federation(folder: Path) -> None:
-    """``mast``: two traces as a whole, and beside the federation's own code on their first jobs."""
+    """``mast``: two traces as a whole, by the code of daemon and agent."""
     traces = [("synthetic", venus_like())]
     if VENUS.exists():
         traces.append(("Venus", read_trace(VENUS, read_pools(VENUS_POOLS))))
@@ -198,19 +199,19 @@ def of_the_federation(folder: Path) -> None:
     for name, jobs in traces:
         print(f"  {name}: {jobs.capacity:,} GPUs in {len(jobs.pools)} pools")
         whole_command("mast", write(jobs, folder), "<= 8 s, <= 500 MiB")
-        first, times_s, starts_s = prefix(jobs, FIRST), list[float](), list[list[int]]()
-        for exact in (False, True):
-            gc.collect()
-            began_s = time.process_time()
-            table = FederationReplay(exact=exact).replay(first, ReplayOptions())
-            times_s.append(time.process_time() - began_s)
-            starts_s.append(table.start_s)
-        assert starts_s[0] == starts_s[1], "the engines differ"
-        fast_s, exact_s = times_s
-        print(
-            f"    its first {FIRST:,} jobs: {fast_s:.2f} s CPU, message by message "
-            f"{exact_s:.2f} s; ratio {exact_s / fast_s:.0f}, equal starts"
-        )
+
+
+def memory(folder: Path) -> None:
+    """Peak memory of long replays, message by message: whoever evicts, or takes time to start."""
+    goal = "<= 500 MiB"
+    if VENUS.exists():
+        files = ["--trace", str(VENUS), "--pools", str(VENUS_POOLS)]
+        evicting = ["--set", "preempt_gpus=64", "--set", "save_s=60"]
+        whole_command("mast", [*files, *evicting], goal, repeats=1)
+    files = write(philly_like(MANY_JOBS), folder)
+    starting = ["--set", "startup_median_s=1", "--set", "startup_p90_s=2"]
+    whole_command("mast", files, goal, repeats=1)
+    whole_command("mast", [*files, *starting], goal, repeats=1)
 
 
 def beside_accasim(folder: Path) -> None:
@@ -262,6 +263,8 @@ def main() -> None:
         whole_command("pool-fifo", write(jobs, Path(folder)), "< 100 MB")
         print("\nmast: every pool bids for every job")
         of_the_federation(Path(folder))
+        print("\nmemory")
+        memory(Path(folder))
         print(f"\nbeside {ACCASIM}: {PEER_JOBS:,} jobs, one pool of {PEER_GPUS} GPUs as a counter")
         beside_accasim(Path(folder))
 

@@ -27,7 +27,11 @@ DERIVED: Final[Attributes] = {
     (Backlog, "_families"): "follows from the lanes; those without any may be missing",
     (Backlog, "heads"): "of the last quota scan; all is scanned before it is asked for",
     (Backlog, "moving"): "as ``heads``",
+    (Backlog, "_asked"): "numbers of what is asked for, one for each that waits",
+    (Backlog, "_asked_most"): "when to forget some of these",
+    (Backlog, "_numbers"): "gives the next of these",
     (Lane, "within"): "as ``heads``",
+    (Lane, "jobs"): "of one of its workloads",
     (Lane, "_head"): "the same workloads may begin at another place of the arrays",
     (Lane, "version"): "tells an open pass that positions moved; no pass is open after a restart",
     (SaveTimes, "version"): "as of ``Holdings``",
@@ -38,6 +42,7 @@ DERIVED: Final[Attributes] = {
 }
 VOLATILE: Final[Attributes] = {
     (WorkloadRecord, "refusals"): "why the last pass did not start it; the next one says so again",
+    (Lane, "refusal"): "as ``WorkloadRecord.refusals``",
 }
 _LEFT_OUT: Final = DERIVED.keys() | VOLATILE.keys()
 
@@ -70,14 +75,13 @@ def dump(value: Any) -> Any:  # noqa: C901, PLR0911  # one for each kind of valu
             return _attributes_of(value)
         case Lane():
             places = [value.place(k) for k in range(len(value))]
-            return [places, *_attributes_of(value, "_ids", "_submitted")]
+            shape = value.shape._replace(number=0)  # it is given anew
+            return [places, shape, *_attributes_of(value, "_ids", "_submitted", "shape")]
         case Backlog():
             lanes = {
-                row: {lane.shape: dump(lane) for lane in value.lanes(row)}
-                for row in sorted(value.rows())
+                row: sorted(dump(lane) for lane in value.lanes(row)) for row in sorted(value.rows())
             }
-            shapes = [sorted(found.items()) for found in lanes.values()]
-            return [shapes, *_attributes_of(value, "_lanes", "tenancy")]
+            return [list(lanes.values()), *_attributes_of(value, "_lanes", "tenancy")]
     try:
         return [dump(each) for each in value]
     except TypeError:

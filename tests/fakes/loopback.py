@@ -140,6 +140,7 @@ class LoopbackAgent:
             complete=told is None,
             capacity=shape[0] if shape[0] != old_shape[0] else None,
             partitions=shape[1] if shape[1] != old_shape[1] else (),
+            freed=self._scheduler.freed,
         )
 
     def believes_all_are_lowest(self) -> None:
@@ -163,7 +164,8 @@ class LoopbackAgent:
                     reserving=ask.reserving,
                 )
                 answers = (*answers, *self._of_strangers(ask.requests))
-                return [swept, BidsMade(pass_id=ask.pass_id, answers=answers)]
+                freed = self._scheduler.freed
+                return [swept, BidsMade(pass_id=ask.pass_id, answers=answers, freed=freed)]
             case LaunchAt():
                 return [self._launch(command)]
             case SendTo(message=CancelOrder() as order):
@@ -175,7 +177,7 @@ class LoopbackAgent:
             case AskAbout():  # it knows of no ending that Slurm does not show
                 known = {report.attempt for report in self._slurm.reports()}
                 gone = tuple(a for a in command.attempts if a not in known)
-                return [Report(attempts=(), gone=gone)]
+                return [Report(attempts=(), gone=gone, freed=self._scheduler.freed)]
 
     def _of_strangers(self, requests: Sequence[BidRequest]) -> list[SiteAnswer]:
         reason = Reason(code=ReasonCode.UNKNOWN_USER)
@@ -586,6 +588,10 @@ class Loopback:
 
     def entry(self, id_: WorkloadId) -> WorkloadRecord:
         return self.federation.ledger.entries[id_]
+
+    def refusals(self, id_: WorkloadId) -> Mapping[SiteName, Refusal]:
+        """Why a workload waits, as users are told."""
+        return self.federation.refusals_of(self.entry(id_))
 
     def state(self, id_: WorkloadId) -> WorkloadState:
         return self.entry(id_).state

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import Job, TenantName, Workload
-from federator.sched.queue.policy import Ranked
+from federator.sched.queue.ranked import Ranked
 from federator.sched.state.credit import CreditWeights
 
 LOWEST = 7

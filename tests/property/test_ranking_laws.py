@@ -20,8 +20,8 @@ from federator.model.message import Command, Record
 from federator.model.tenant import Allowance, Tenancy, Tenant
 from federator.model.workload import Job, TenantName, Workload, WorkloadId
 from federator.policies.mast import Mast
-from federator.sched.queue.policy import Ranked
 from federator.sched.queue.quota_status import quota_statuses
+from federator.sched.queue.ranked import Ranked
 from federator.sched.queue.ranking import CreditRanking
 from federator.sched.state.backlog import Backlog
 from federator.sched.state.credit import CreditWeights, usage_shares

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -39,7 +38,7 @@ class Leader:
     log: list[bytes] = field(default_factory=list)
     copies: list[list[bytes]] = field(default_factory=list)
     given: list[WorkloadId] = field(default_factory=list)
-    folders: list[Path] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
     keys: int = 0
 
     def lead(self, how: str, at: int, arrays: tuple[int, ...], lasts_s: float) -> None:
@@ -76,7 +75,7 @@ class Leader:
         for id_ in federation.ledger.entries.keys() - known:
             self.given.append(id_)
             workload = federation.ledger.entries[id_].workload
-            self.folders.append(checkpoint_dir(Path("/shared"), workload))
+            self.folders.append(checkpoint_dir("/shared", workload))
 
     def _keep(self, commands: Sequence[object]) -> None:
         self.log = [*self.log, *(encode_event(c.event) for c in commands if isinstance(c, Record))]

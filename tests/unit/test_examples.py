@@ -1,8 +1,10 @@
-"""What the quickstart says of the auctions that its jobs went through."""
+"""What the quickstart says of the auctions that its jobs went through; and Dask's workers."""
 
 from __future__ import annotations
 
 import importlib.util
+import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -10,12 +12,11 @@ import pytest
 
 from federator.model.score import Score
 
-PATH = Path(__file__).parents[2] / "examples" / "quickstart.py"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.fixture
-def quickstart() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("quickstart", PATH)
+def loaded(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -23,7 +24,35 @@ def quickstart() -> ModuleType:
     return module
 
 
+@pytest.fixture
+def quickstart() -> ModuleType:
+    return loaded(EXAMPLES / "quickstart.py")
+
+
 def test_the_quickstart_names_each_term_of_a_score(quickstart: ModuleType) -> None:
     scores = {"alpine": list(Score(locality_cost=28.0, gpu_worth=8.0)), "boreal": list(Score())}
     said = quickstart.why_there({"site": "boreal", "offers": scores, "refusals": {}})
     assert said == "boreal won: alpine bid locality cost 28, gpu worth 8; boreal bid a perfect fit"
+
+
+class SlurmCluster:
+    """Stands for that of dask-jobqueue, which is not installed for tests: keeps its options."""
+
+    def __init__(self, **options: object) -> None:
+        self.options = options
+
+
+def test_dask_workers_are_submitted_by_the_federations_own_commands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    library = ModuleType("dask_jobqueue.slurm")
+    library.SLURMJob = type("SLURMJob", (), {"submit_command": "sbatch"})  # type: ignore[attr-defined]
+    library.SLURMCluster = SlurmCluster  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "dask_jobqueue", ModuleType("dask_jobqueue"))
+    monkeypatch.setitem(sys.modules, "dask_jobqueue.slurm", library)
+    example = loaded(EXAMPLES / "dask" / "cluster.py")
+    job = example.FederationCluster.job_cls
+    scripts = tomllib.loads((EXAMPLES.parent / "pyproject.toml").read_text())["project"]["scripts"]
+    assert {job.submit_command, job.cancel_command} <= set(scripts)
+    assert issubclass(job, library.SLURMJob)
+    assert example.cluster(memory="8GB").options["memory"] == "8GB"

@@ -1,7 +1,7 @@
-"""Remembers the failed placements of one pass, and which other requests they rule out.
+"""Remembers failed placements, and which other requests they rule out.
 
 A request that asks for the same or more, of the same or narrower hardware, fails with the one that
-failed before it: room only shrinks while a pass goes on.
+failed before it, for as long as room only shrinks.
 
 Source:
     MAST (OSDI'24) sec. 4.3, "negative cache": same or larger in every resource on the same type of
@@ -124,7 +124,7 @@ class _Failure(NamedTuple, Generic[Answer]):
 
 
 class NegativeCache(Generic[Answer]):
-    """The failures of one pass, each with the answer that was given; throw it away afterwards."""
+    """Failures, each with the answer that was given; of no use once something comes free."""
 
     def __init__(self) -> None:
         self._exact: dict[tuple[tuple[Job, ...], Rights], Known[Answer]] = {}

@@ -72,6 +72,10 @@ class SiteScheduler:
     Args:
         partitions: those the federation may use, in order of preference on equal scores.
         mix: of the requests so far; by default there were none.
+
+    Attributes:
+        freed: a number that grows whenever something may have come free; what is refused for want
+            of hardware would be refused again while it stays the same.
     """
 
     def __init__(self, partitions: Sequence[str], mix: RequestMix | None = None) -> None:
@@ -90,6 +94,7 @@ class SiteScheduler:
         self._occupants = Occupants(self._room)
         self._terms: Mapping[WorkloadId, VictimTerms] | None = None
         self._local: tuple[LocalJob, ...] = ()
+        self.freed = 1
         self._endings: list[Ending] | None = None  # of all of these; None: not counted yet
 
     def update(
@@ -119,31 +124,41 @@ class SiteScheduler:
             self._fabric = fabric
             self._rebuild()
         elif changed:
-            self._has_changed()
+            self._has_freed()
             self._renew(changed)
         others = tuple(local)
         if others != self._local:
             self._local = others
-            self._has_changed()
+            self._has_freed()
         if running is not None:
             self._replace_running(running)
 
     def _has_changed(self) -> None:
-        """What is free is not what it was, or who will end when."""
+        """Less is free than there was, or others will end when."""
         self._endings = None
         self._memory.forget()
 
+    def _has_freed(self) -> None:
+        """More may be free than there was."""
+        self.freed += 1
+        self._has_changed()
+
     def _replace_running(self, running: Iterable[RunningJob]) -> None:
         jobs = {job.id: self._on_terms(job) for job in running}
+        freed = False
         for known in self._occupants.jobs:
-            if jobs.get(known.id) == known:
+            job = jobs.get(known.id)
+            if job == known:
                 del jobs[known.id]
-            elif known.id not in jobs:
+                continue
+            freed = freed or job is None or not _holds_as_much(job, known)
+            if job is None:
                 self._occupants.remove(known.id)
-                self._has_changed()
         for job in jobs.values():
             self._occupants.add(job)
-        if jobs:
+        if freed:
+            self._has_freed()
+        elif jobs:
             self._has_changed()
 
     def hold(
@@ -180,7 +195,7 @@ class SiteScheduler:
         for plan in self._holds.pop(attempt, ()):
             self._room.release(plan)
         self._holds_end_by_s.pop(attempt, None)
-        self._has_changed()
+        self._has_freed()
         if self._clearing.pop(attempt, None):
             self._occupants.leaving = self._leaving
 
@@ -246,7 +261,7 @@ class SiteScheduler:
     def ended(self, id_: int) -> None:
         """It runs no more; harmless when it is not known."""
         self._occupants.remove(id_)
-        self._has_changed()
+        self._has_freed()
 
     def bid(
         self,
@@ -358,7 +373,7 @@ class SiteScheduler:
 
     def _rebuild(self) -> None:
         """The site is built differently, or a node has come or gone."""
-        self._has_changed()
+        self._has_freed()
         capacity = capacity_of(self.nodes)
         if capacity != self.capacity:
             self.capacity, self._empty = capacity, FreeCapacity(capacity.nodes)
@@ -382,6 +397,15 @@ class SiteScheduler:
                 for name in renewed & plan.nodes.keys():
                     if name in self._room.by_name:
                         self._room.by_name[name].take(plan.nodes[name])
+
+
+def _holds_as_much(job: RunningJob, before: RunningJob) -> bool:
+    """Whether a job holds what it held, for as long."""
+    return (job.nodes, job.components, job.ends_by_s) == (
+        before.nodes,
+        before.components,
+        before.ends_by_s,
+    )
 
 
 def _with_holds(node: Node, f: FreeNode) -> Node:

@@ -45,11 +45,21 @@ def _best(offers: Sequence[Award]) -> Award | None:
     return offers[0]
 
 
+def _never(_id: WorkloadId) -> bool:
+    return False
+
+
+def _nothing(_id: WorkloadId) -> None:
+    pass
+
+
 def auction(
     order: Sequence[WorkloadId],
     answers: Answers,
     site_order: Sequence[SiteName],
     choose: Callable[[Sequence[Award]], Award | None] = _best,
+    must_wait: Callable[[WorkloadId], bool] = _never,
+    settled: Callable[[WorkloadId], None] = _nothing,
 ) -> Outcome:
     """Award in rank order. A site's bids stay valid when it loses an earlier one.
 
@@ -60,6 +70,15 @@ def auction(
     then went elsewhere, and for want of that room refused it, with no other site bidding, or bid
     worse: now there is more. The first of ``order`` is therefore always settled, so the rounds of
     a pass come to an end.
+
+    Args:
+        order: those that were asked about and may start.
+        answers: of the sites.
+        site_order: breaks ties.
+        choose: see above.
+        must_wait: whether one has to be asked again, and all behind it, since another goes first;
+            never true of the first.
+        settled: hears of each whose answers hold for whoever asks for the same.
     """
     awards: list[Award] = []
     again: list[WorkloadId] = []
@@ -68,17 +87,23 @@ def auction(
     bid_for = {
         id_ for by_id in answers.values() for id_, said in by_id.items() if said.bid is not None
     }
-    for id_ in order:
+    for k, id_ in enumerate(order):
+        if must_wait(id_):
+            again += order[k:]
+            break
         offers = bids_for(id_, answers, site_order) if id_ in bid_for else []
         freed = [answers[site][id_] for site in lost_a_hold if id_ in answers.get(site, {})]
         if offers and not any(answer.held_back for answer in freed):
             chosen = choose(offers)
             if chosen is not None:
                 awards.append(chosen)
+            if not freed:
+                settled(id_)
             lost_a_hold |= {offer.site for offer in offers if offer is not chosen}
         elif freed:
             again.append(id_)
         else:
+            settled(id_)
             refused.append(id_)
     return Outcome(awards=tuple(awards), again=tuple(again), refused=tuple(refused))
 

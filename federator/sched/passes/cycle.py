@@ -6,68 +6,28 @@ never logged. What it decides is logged as ``Awarded`` before any site is told.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-
-from msgspec import structs
+from collections.abc import Collection, Container, Mapping, Sequence
 
 from federator.model.event import Awarded
-from federator.model.lifecycle import AT_SITE, WorkloadState
 from federator.model.plan import BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.site import VictimTerms
-from federator.model.site_message import Ask, SiteAnswer
-from federator.model.tenant import LOWEST_PRIORITY, Amounts
-from federator.model.workload import AttemptId, SiteName, Workload, WorkloadId
-from federator.sched.bid.negative_cache import NOBODY, NegativeCache, Rights, as_for, of_hardware
-from federator.sched.passes.auction import Award, bids_for, offers_for
+from federator.model.site_message import Ask
+from federator.model.tenant import LOWEST_PRIORITY
+from federator.model.workload import AttemptId, SiteName, WorkloadId
+from federator.sched.passes.auction import Award, offers_for
+from federator.sched.passes.candidates import Candidates
 from federator.sched.passes.eviction import Claims, against, checkpoint_in_reach, evicted_gpus
 from federator.sched.passes.eviction_terms import EvictionTerms
+from federator.sched.passes.known_refusals import KnownRefusals
+from federator.sched.passes.limits import limit_refusal, wait
+from federator.sched.passes.round import Round, asked_of, for_site
 from federator.sched.passes.site_view import SiteView
 from federator.sched.queue.borrowing import FirmWork, not_lent
-from federator.sched.queue.policy import Ranked
-from federator.sched.state.holdings import Holdings
+from federator.sched.queue.policy import Ranking
+from federator.sched.queue.ranked import Ranked
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
-
-
-@dataclass(slots=True)
-class Round:
-    """One question to the sites, and the answers so far."""
-
-    pass_id: int
-    requests: Mapping[WorkloadId, BidRequest]  # in rank order
-    waiting_for: set[SiteName]
-    deadline_s: float
-    answers: dict[SiteName, dict[WorkloadId, SiteAnswer]] = field(default_factory=dict)
-    until_later: dict[SiteName, dict[WorkloadId, Refusal]] = field(default_factory=dict)
-    """Refusals that say when it could start, or that room is kept for another."""
-
-    def take(self, site: SiteName, answers: Iterable[SiteAnswer]) -> None:
-        if site in self.waiting_for:
-            self.waiting_for.discard(site)
-            by_id = self.answers[site] = {a.id: a for a in answers}
-            refusals = {id(r): r for a in by_id.values() if (r := a.refusal) is not None}
-            later = {key for key, refusal in refusals.items() if _speaks_of_later(refusal)}
-            if later:
-                self.until_later[site] = {
-                    a.id: a.refusal
-                    for a in by_id.values()
-                    if a.refusal is not None and id(a.refusal) in later
-                }
-
-    def drop(self, site: SiteName) -> None:
-        """It is gone: its word counts no more, nor is it waited for."""
-        self.waiting_for.discard(site)
-        self.answers.pop(site, None)
-        self.until_later.pop(site, None)
-
-    def over(self, now_s: float) -> bool:
-        return not self.waiting_for or now_s >= self.deadline_s
-
-    def silent(self) -> dict[SiteName, Refusal]:
-        """The sites that did not answer, as refusals."""
-        return {site: wait(ReasonCode.NO_ANSWER) for site in sorted(self.waiting_for)}
 
 
 class SchedulingPass:
@@ -80,33 +40,60 @@ class SchedulingPass:
         budget_gpus: that may be evicted by the awards of this pass.
         terms: of whoever may be evicted, renewed for this pass; None: nobody may.
         quota_only: who may not be evicted starts only within quota; see ``borrowing``.
+        known: refusals that still hold; it learns those of this pass.
+        unsure: workloads that may be at a site though they wait.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is one thing that decides
         self,
-        ranking: Iterable[Ranked],
+        ranking: Ranking,
         ledger: Ledger,
         rules: Rules | None = None,
         budget_gpus: float = 0.0,
         *,
         terms: EvictionTerms | None = None,
         quota_only: bool = False,
+        known: KnownRefusals | None = None,
+        unsure: Container[WorkloadId] = (),
     ) -> None:
         self._rules = Rules() if rules is None else rules
         self._firm = FirmWork(ledger) if quota_only else None
-        self.unsure: Container[WorkloadId] = ()  # may be at a site though it is pending
         self._budget_gpus = budget_gpus
         self._terms = terms if budget_gpus else None
         self.round = Round(pass_id=0, requests={}, waiting_for=set(), deadline_s=0.0)
-        self._ranked: dict[WorkloadId, Ranked] = {}  # of those in the present round
-        self._rest: Iterator[Ranked] = iter(ranking)
         self._ledger = ledger
-        self._array_tasks: dict[WorkloadId, int] | None = None  # counted when one is asked about
-        self._limits: dict[tuple[int, Amounts], Refusal | None] = {}  # as of ``_limits_as_of``
-        self._limits_as_of = -1
-        self._failed: NegativeCache[Mapping[SiteName, Refusal]] = NegativeCache()
+        self._known = KnownRefusals(()) if known is None else known
+        self.candidates = Candidates(ranking.walk(), ledger, self._known, unsure, self._firm)
         self.reserved: dict[SiteName, BidRequest] = {}  # for whom each site keeps room
         self._asked_in_vain: set[WorkloadId] = set()
+        self.silent: set[SiteName] = set()  # they did not answer in this pass
+
+    def next_window(
+        self,
+        again: Collection[WorkloadId],
+        size: int,
+        sites: Sequence[SiteName] = (),
+        now_s: float = 0.0,
+    ) -> tuple[BidRequest, ...]:
+        """The workloads to ask about next, in rank order; those of the last round once more.
+
+        What may not be tried now, for a limit of its tenant or its array or because it is not
+        lent room, is told why and left out; so is what all of these sites are known to refuse.
+        """
+        self.candidates.sites = [site for site in sites if site not in self.silent]
+        self.candidates.kept = self.reserved
+        self.candidates.budget_gpus = self._budget_gpus
+        return self.candidates.next_window(again, size, now_s)
+
+    def requests_for(
+        self, site: SiteName, window: Sequence[BidRequest], now_s: float
+    ) -> tuple[BidRequest, ...]:
+        """Those of a window that a site is to be asked about now."""
+        entries = [self._ledger.entries[request.id] for request in window]
+        requests = self.candidates.requests_for(site, window)
+        if not any(e.avoid_until_s or e.bad_nodes or e.saved_at for e in entries):
+            return requests
+        return for_site(requests, site, self._ledger, self._rules, now_s)
 
     def question(self, site: SiteName, requests: tuple[BidRequest, ...], now_s: float) -> Ask:
         """What a site is asked in the present round: also to keep room as it did before."""
@@ -119,58 +106,16 @@ class SchedulingPass:
             victims=self.victims_at(site),
         )
 
-    def next_window(self, again: Sequence[WorkloadId], size: int) -> tuple[BidRequest, ...]:
-        """The workloads to ask about next: those of the last round once more, then in rank order.
-
-        What may not be tried now, for a limit of its tenant or its array or because it is not
-        lent room, is told why and left out.
-        """
-        self._ranked = {id_: self._ranked[id_] for id_ in again}
-        while len(self._ranked) < size and (ranked := next(self._rest, None)) is not None:
-            entry = self._ledger.entries[ranked.id]
-            if entry.state is not WorkloadState.PENDING:
-                continue
-            refusal = self._held_back(entry)
-            if refusal is not None:
-                entry.refusals = {SiteName(""): refusal}
-            elif not self._fails(entry, ranked):
-                self._ranked[ranked.id] = ranked
-        entries = self._ledger.entries
-        return tuple(
-            BidRequest.of(entries[id_].workload, ranked.priority, self._budget(ranked))
-            for id_, ranked in self._ranked.items()
-        )
-
-    def _budget(self, ranked: Ranked) -> float:
-        """The evictions allowed for a workload: only work within quota displaces others."""
-        return self._budget_gpus if ranked.within_quota else 0.0
-
-    def _rights(self, priority: int, budget_gpus: float) -> Rights:
-        return Rights(priority, budget_gpus) if budget_gpus else NOBODY
-
-    def learn(self, refused: Iterable[WorkloadId], sites: Collection[SiteName]) -> None:
-        """Remember what all of these sites have refused in this round for want of hardware.
-
-        Who avoids nodes proves nothing for others.
-        """
-        answers = [self.round.answers.get(site) for site in sites]
-        known: set[tuple[int, Rights]] = set()  # of the same objects: most ask for the same
-        for id_ in refused if sites else ():
-            asked = self.round.requests[id_]
-            rights = self._rights(asked.priority, asked.preempt_gpus)
-            if (id(asked.jobs), rights) in known or self._ledger.entries[id_].bad_nodes:
-                continue
-            refusals = {
-                site: answer.refusal
-                for site, by_id in zip(sites, answers, strict=True)
-                if by_id is not None
-                and (answer := by_id.get(id_)) is not None
-                and answer.refusal is not None
-                and of_hardware(answer.refusal)
-            }
-            if len(refusals) == len(sites):
-                self._failed.add(asked.jobs, rights, refusals)
-                known.add((id(asked.jobs), rights))
+    def learn(self, id_: WorkloadId) -> None:
+        """Remember what the sites have refused a workload; who avoids nodes proves nothing."""
+        if self._ledger.entries[id_].bad_nodes:
+            return
+        refusals = {
+            site: answer.refusal
+            for site, by_id in self.round.answers.items()
+            if (answer := by_id.get(id_)) is not None and answer.refusal is not None
+        }
+        self.candidates.learn(self.round.requests[id_], refusals)
 
     def keep_room(
         self, refused: Sequence[WorkloadId], sites: Sequence[SiteName]
@@ -188,6 +133,7 @@ class SchedulingPass:
             Those refused for the sake of one that has its room elsewhere: to be asked again. Once
             in a pass is enough, whatever sites say: so the rounds come to an end.
         """
+        self._add_predictions(refused)
         later = [(s, self.round.until_later[s]) for s in sites if s in self.round.until_later]
         if not later:
             return []
@@ -212,6 +158,18 @@ class SchedulingPass:
         self._asked_in_vain.update(in_vain)
         return in_vain
 
+    def _add_predictions(self, refused: Sequence[WorkloadId]) -> None:
+        """What sites that were not asked have said before of when these could start."""
+        sites = self.candidates.sites
+        if not self._known.may_be_predicted(self._known.bits(sites)):
+            return
+        for id_ in refused:
+            for site in sites:
+                answered = id_ in self.round.answers.get(site, {})
+                refusal = None if answered else self.candidates.prediction(site, id_)
+                if refusal is not None:
+                    self.round.until_later.setdefault(site, {})[id_] = refusal
+
     def _in_vain(self, site: SiteName, refusal: Refusal) -> bool:
         """Refused for the sake of another that has no room kept there."""
         kept = self.reserved.get(site)
@@ -219,19 +177,6 @@ class SchedulingPass:
             reason.code is ReasonCode.RESERVED and (kept is None or reason.detail != str(kept.id))
             for reason in refusal.reasons
         )
-
-    def _fails(self, entry: WorkloadRecord, ranked: Ranked) -> bool:
-        """Tell whether it is known already that no site can start this now."""
-        if entry.avoid_until_s:  # it may be asked elsewhere than the one that failed
-            return False
-        rights = self._rights(ranked.priority, self._budget(ranked))
-        known = self._failed.find(entry.workload.jobs, rights)
-        if known is None:
-            return False
-        self._give_back_task(entry)
-        jobs = entry.workload.jobs
-        entry.refusals = {s: as_for(jobs, known.jobs, r) for s, r in known.answer.items()}
-        return True
 
     def choose(self, offers: Sequence[Award], now_s: float) -> tuple[Award, Awarded] | Refusal:
         """The best offer that the tenant may take, or why it may take none.
@@ -244,7 +189,7 @@ class SchedulingPass:
             offers: for one workload, best first; at least one.
             now_s: Unix time.
         """
-        entry, ranked = self._ledger.entries[offers[0].id], self._ranked[offers[0].id]
+        entry, ranked = self._ledger.entries[offers[0].id], self.candidates.ranked[offers[0].id]
         holdings = self._ledger.holdings
         row = self._ledger.tenancy.row(entry.workload.tenant)
         refusal: Refusal | None = None
@@ -254,7 +199,9 @@ class SchedulingPass:
             charge = holdings.charge_for(row, offer.bid.jobs)
             kept = ranked.within_quota and holdings.keeps_quota(charge)
             beyond = limit_refusal(holdings, row, charge.amounts)
-            if beyond is None and not self._may_have(entry.workload, row, charge.amounts):
+            if beyond is None and not self.candidates.may_have(
+                row, charge.amounts, preemptible=entry.workload.preemptible
+            ):
                 beyond = not_lent(self._ledger.tenancy, entry.workload.tenant, charge.amounts)
             if beyond is None and (offer.bid.victims or offer.bid.shrinks):
                 beyond = self._spares(offer, ranked, now_s, within_quota=kept)
@@ -265,16 +212,16 @@ class SchedulingPass:
                 if best == (ranked.within_quota, True):  # none can be better
                     break
         if best is None and refusal is not None:
-            self._give_back_task(entry)
+            self.candidates.give_back_task(entry)
             return refusal
-        within_quota = best is not None and best[0]
+        kept = best is not None and best[0]
         awarded = Awarded(
             at_s=now_s,
             attempt=AttemptId(workload=award.id, attempt=entry.attempt + 1),
             site=award.site,
             jobs=award.bid.jobs,
-            priority=ranked.priority if within_quota == ranked.within_quota else LOWEST_PRIORITY,
-            within_quota=within_quota,
+            priority=ranked.priority if kept == ranked.within_quota else LOWEST_PRIORITY,
+            within_quota=kept,
             credit=ranked.credit,
             offers=offers_for(award.id, self.round.answers),
             victims=tuple(map(WorkloadId, award.bid.victims)),
@@ -329,168 +276,10 @@ class SchedulingPass:
 
     def awarded(self, award: Award) -> None:
         """Note an award: no room is kept for it, and its victims leave less to evict."""
+        self._known.forget_predictions(award.site)
         self.reserved = {s: r for s, r in self.reserved.items() if r.id != award.id}
         self._budget_gpus -= evicted_gpus(award.bid, self._ledger)
         workload = self._ledger.entries[award.id].workload
         if self._firm is not None and not workload.preemptible:
             row = self._ledger.tenancy.row(workload.tenant)
             self._firm.add(row, self._ledger.holdings.charge_for(row, award.bid.jobs).amounts)
-
-    def _give_back_task(self, entry: WorkloadRecord) -> None:
-        array = entry.workload.array
-        if array is not None and self._array_tasks and array.array_id in self._array_tasks:
-            self._array_tasks[array.array_id] -= 1
-
-    def _may_have(self, workload: Workload, row: int, amounts: Amounts) -> bool:
-        """Tell whether a workload may be given this much, as far as lending goes."""
-        return workload.preemptible or self._firm is None or self._firm.has_room(row, amounts)
-
-    def _held_back(self, entry: WorkloadRecord) -> Refusal | None:
-        ledger, workload = self._ledger, entry.workload
-        if workload.id in self.unsure:
-            return wait(ReasonCode.NO_ANSWER)
-        row = ledger.tenancy.row(workload.tenant)
-        request = ledger.tenancy.request(workload.jobs)
-        if not self._may_have(workload, row, request):
-            return not_lent(ledger.tenancy, workload.tenant, request)
-        refusal = None
-        if ledger.tenancy.limit_rows(row):
-            refusal = self._limit(row, request)
-        array = workload.array
-        if refusal is not None or array is None or not array.max_running:
-            return refusal
-        if self._array_tasks is None:
-            self._array_tasks = running_tasks(ledger)
-        tasks = self._array_tasks.get(array.array_id, 0)
-        if tasks >= array.max_running:
-            return wait(ReasonCode.ARRAY_LIMIT, array.max_running)
-        self._array_tasks[array.array_id] = tasks + 1
-        return None
-
-    def _limit(self, row: int, request: Amounts) -> Refusal | None:
-        """As ``limit_refusal``; many of one tenant ask for the same while nothing changes."""
-        holdings = self._ledger.holdings
-        if self._limits_as_of != holdings.version:
-            self._limits.clear()
-            self._limits_as_of = holdings.version
-        if (row, request) not in self._limits:
-            self._limits[row, request] = limit_refusal(holdings, row, request)
-        return self._limits[row, request]
-
-
-@dataclass(slots=True)
-class Trial:
-    """A ``--test-only`` question of one client."""
-
-    client: int
-    workload: Workload
-    round: Round
-
-    def answers(
-        self, ledger: Ledger, sites: Mapping[SiteName, SiteView], *, quota_only: bool = False
-    ) -> tuple[dict[SiteName, SiteAnswer], SiteName | None]:
-        """Each site's answer, and who would win now.
-
-        Of a site that is down nothing but what it last had can say "never". Under the name "" the
-        federation's own, where a limit stands against every bid, or a quota (``quota_only``:
-        against one that may not be evicted).
-        """
-        id_, tenancy = self.workload.id, ledger.tenancy
-        answers = {site: by_id[id_] for site, by_id in self.round.answers.items() if id_ in by_id}
-        for site, refused in (self._of_those_down(sites) | self.round.silent()).items():
-            answers[site] = SiteAnswer(id=id_, refusal=refused)
-        site_order = list(sites)
-        if self.workload.tenant not in tenancy:
-            offers = bids_for(id_, self.round.answers, site_order)
-            return answers, offers[0].site if offers else None
-        beyond = None
-        for offer in bids_for(id_, self.round.answers, site_order):
-            row = tenancy.row(self.workload.tenant)
-            charge = ledger.holdings.charge_for(row, offer.bid.jobs)
-            amounts = charge.amounts
-            refusal = limit_refusal(ledger.holdings, row, amounts)
-            firm = quota_only and not self.workload.preemptible
-            if refusal is None and firm and not FirmWork(ledger).has_room(row, amounts):
-                refusal = not_lent(tenancy, self.workload.tenant, amounts)
-            if refusal is None:
-                return answers, offer.site
-            beyond = beyond or refusal
-        if beyond is not None:
-            answers[SiteName("")] = SiteAnswer(id=id_, refusal=beyond)
-        return answers, None
-
-    def _of_those_down(self, sites: Mapping[SiteName, SiteView]) -> dict[SiteName, Refusal]:
-        found = {}
-        for name, site in sites.items():
-            if not site.ready:
-                never = site.never_fits(self.workload.jobs)
-                found[name] = wait(ReasonCode.SITE_DOWN) if never is None else never
-        return found
-
-
-def _speaks_of_later(refusal: Refusal) -> bool:
-    if refusal.starts_in_s is not None:
-        return True
-    return any(reason.code is ReasonCode.RESERVED for reason in refusal.reasons)
-
-
-def wait(code: ReasonCode, needed: int = 0) -> Refusal:
-    return Refusal(kind=RefusalKind.WAIT, reasons=(Reason(code=code, needed=needed),))
-
-
-def limit_refusal(holdings: Holdings, row: int, amounts: Amounts) -> Refusal | None:
-    """The refusal of a tenant that may not have this much more now; None: no limit is reached."""
-    beyond = holdings.beyond_limit(row, amounts)
-    if beyond is None:
-        return None
-    at, resource = beyond
-    tenancy = holdings.tenancy
-    limit = tenancy.limits[at]
-    assert limit is not None
-    never = amounts[resource] > limit[resource]
-    reason = Reason(
-        code=ReasonCode.LIMIT,
-        needed=amounts[resource],
-        free=max(0, int(limit[resource]) - holdings.used(at)[resource]),
-        unit=tenancy.unit(resource),
-        detail=tenancy.tenants[at].name,
-    )
-    kind = RefusalKind.REJECT if never else RefusalKind.WAIT
-    return Refusal(kind=kind, reasons=(reason,))
-
-
-def running_tasks(ledger: Ledger) -> dict[WorkloadId, int]:
-    """The number of tasks of each array that are at sites, when a pass first asks."""
-    tasks: dict[WorkloadId, int] = {}
-    for entry in ledger.in_state(*AT_SITE):
-        array = entry.workload.array
-        if array is not None:
-            tasks[array.array_id] = tasks.get(array.array_id, 0) + 1
-    return tasks
-
-
-def for_site(
-    window: Iterable[BidRequest], site: SiteName, ledger: Ledger, rules: Rules, now_s: float
-) -> tuple[BidRequest, ...]:
-    """Those of the window that this site may bid for now, as it is asked for them."""
-    wanted = ((request, ledger.entries[request.id]) for request in window)
-    return tuple(
-        asked_of(request, site, entry, now_s)
-        for request, entry in wanted
-        if entry.avoid_until_s.get(site, 0.0) <= now_s and checkpoint_in_reach(entry, site, rules)
-    )
-
-
-def asked_of(
-    request: BidRequest, site: SiteName, entry: WorkloadRecord | None, now_s: float
-) -> BidRequest:
-    """A request as one site gets it: without its nodes that failed the workload lately.
-
-    ``entry``: of the workload; None: it is tried out only, and is not in the ledger.
-    """
-    if entry is None or not entry.bad_nodes:
-        return request
-    nodes = entry.bad_nodes.avoided(site, now_s)
-    if not nodes:
-        return request
-    return structs.replace(request, jobs=tuple(replace(job, avoid=nodes) for job in request.jobs))

@@ -7,7 +7,7 @@ simulated sites.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from federator.errors import LogIsOld
 from federator.model.event import EpochBegan, Forgotten, LogRecord, Submitted
@@ -29,6 +29,7 @@ from federator.model.message import (
     Tick,
     Wake,
 )
+from federator.model.reason import Refusal
 from federator.model.site_message import (
     AttemptAbsent,
     BidsMade,
@@ -53,7 +54,8 @@ from federator.sched.passes.reports import (
 from federator.sched.passes.rounds import Rounds
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import ORDER_AGAIN_S, Transaction
-from federator.sched.queue.policy import Policy, Ranked
+from federator.sched.queue.policy import Policy
+from federator.sched.queue.ranked import Ranked
 from federator.sched.state.expiry import forgettable
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
@@ -95,6 +97,7 @@ class Federation:
         )
         self._fleet_gpus = 0
         self._log_epoch = 0  # the last one before this term
+        self._seen_s = 0.0  # when something was observed the last time
 
     @property
     def rules(self) -> Rules:
@@ -167,6 +170,7 @@ class Federation:
     def handle_all(self, observations: Sequence[Observation], now_s: float) -> list[Command]:
         """As ``handle``, of what has come at once: what follows from all of it is decided once."""
         turn = self._turn(now_s)
+        self._seen_s = now_s
         for observation in observations:
             self._take_in(turn, observation)
         if any(map(_may_end_a_round, observations)):
@@ -198,6 +202,10 @@ class Federation:
         It leaves the backlog's quota scan renewed; see ``Backlog.unchanged``.
         """
         return self._policy.rank(self.ledger, now_s).listed()
+
+    def refusals_of(self, entry: WorkloadRecord) -> Mapping[SiteName, Refusal]:
+        """Why a workload waits: the federation's own reason (under ""), or each site's."""
+        return self._rounds.refusals_of(entry, self._seen_s)
 
     # ---- submissions and cancels ----
 
@@ -239,6 +247,7 @@ class Federation:
             case LaunchAccepted():
                 launch_accepted(turn, site, message)
             case LaunchDeclined() | AttemptAbsent():
+                self._rounds.forget_refusals(site)  # its nodes are free again
                 launch_refused(turn, self._holding, site, message)
 
     def _site_changed(self, turn: Transaction, seen: SiteUp | SiteDown) -> None:
@@ -262,6 +271,7 @@ class Federation:
 
     def _reported(self, turn: Transaction, site: SiteName, report: Report) -> None:
         view = self.sites[site]
+        self._rounds.heard(turn, site, report.freed)
         if report.capacity is not None:
             view.has(report.capacity)
             turn.fleet_gpus = self._fleet_gpus = sum(each.gpus for each in self.sites.values())

@@ -5,24 +5,28 @@ What a pass decides is in ``cycle`` and ``auction``; here is what comes when, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import AnswerTested, SendTo, Wake
 from federator.model.plan import BidRequest
-from federator.model.reason import Refusal
+from federator.model.reason import ReasonCode, Refusal
 from federator.model.site_message import Ask, BidsMade
 from federator.model.workload import Job, SiteName, Workload, WorkloadId
 from federator.sched.passes.auction import Award, auction
 from federator.sched.passes.bid_validation import Validation
-from federator.sched.passes.cycle import Round, SchedulingPass, Trial, asked_of, for_site
+from federator.sched.passes.cycle import SchedulingPass
 from federator.sched.passes.eviction import budget_gpus
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.held import Holding
+from federator.sched.passes.known_refusals import KnownRefusals
+from federator.sched.passes.limits import wait
 from federator.sched.passes.pending_reconciliation import PendingReconciliation
+from federator.sched.passes.round import Round, asked_of
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import Transaction
+from federator.sched.passes.trial import Trial
 from federator.sched.queue.borrowing import borrowers_must_be_preemptible
 from federator.sched.queue.policy import Policy
 from federator.sched.state.ledger import Ledger, WorkloadRecord
@@ -64,6 +68,7 @@ class Rounds:
         self.pending = PendingReconciliation()
         self._terms = EvictionTerms(ledger, rules) if rules.evicts else None
         self._validation = Validation(same_process=same_process)
+        self._known = KnownRefusals(sites)
         self._pass: SchedulingPass | None = None
         self._trials: dict[int, Trial] = {}
         self._next_pass_id = 1
@@ -90,8 +95,35 @@ class Rounds:
         if turn.now_s >= self._due_s and self._pass is None and (anyway or self._ready_sites()):
             self._open_pass(turn)
 
+    def heard(self, turn: Transaction, site: SiteName, freed: int) -> None:
+        """A site says how often something came free there: if that is news, a pass is due."""
+        if self._known.heard(site, freed):
+            self.is_due(turn)
+
+    def forget_refusals(self, site: SiteName) -> None:
+        """Something came free at a site, which will say so only later."""
+        self._known.forget(site)
+
+    def refusals_of(self, entry: WorkloadRecord, now_s: float) -> Mapping[SiteName, Refusal]:
+        """Why a workload waits: the federation's own reason under "", else that of each site."""
+        lane = self._ledger.backlog.lane_of(entry.workload)
+        if lane is None:
+            return entry.refusals
+        if lane.refusal is not None:
+            return {SiteName(""): lane.refusal}
+        jobs, number = entry.workload.jobs, lane.shape.number
+        found = {
+            site: self._known.refusal(site, number, jobs, now_s)
+            if view.ready
+            else wait(ReasonCode.SITE_DOWN)
+            for site, view in self._sites.items()
+        }
+        said = {site: refusal for site, refusal in found.items() if refusal is not None}
+        return said if said and len(said) == len(found) else {**entry.refusals, **said}
+
     def drop(self, site: SiteName) -> None:
-        """A site is gone: nobody waits for it."""
+        """A site is gone: nobody waits for it, and another agent counts anew."""
+        self._known.forget(site)
         for round_ in self._open_rounds():
             round_.drop(site)
 
@@ -105,28 +137,32 @@ class Rounds:
         lent = self.lends_to_preemptible_only
         if budget and self._terms is not None:
             self._terms.renew(turn.now_s)
-        self._pass = SchedulingPass(
-            ranking, self._ledger, self._rules, budget, terms=self._terms, quota_only=lent
-        )
         self.pending.lapse(turn.now_s, self.is_ready)
-        self._pass.unsure = self.pending
+        self._known.begin_pass()
+        self._pass = SchedulingPass(
+            ranking,
+            self._ledger,
+            self._rules,
+            budget,
+            terms=self._terms,
+            quota_only=lent,
+            known=self._known,
+            unsure=self.pending,
+        )
         self._ask(turn, self._pass, again=())
         self.conclude(turn)
 
-    def _ask(self, turn: Transaction, pass_: SchedulingPass, again: Sequence[WorkloadId]) -> None:
-        """One message to every site that is ready; or the pass is over."""
-        window = pass_.next_window(again, self._rules.window)
+    def _ask(self, turn: Transaction, pass_: SchedulingPass, again: Collection[WorkloadId]) -> None:
+        """One message to every site whose answer is not known; or the pass is over."""
+        sites = self._ready_sites()
+        window = pass_.next_window(again, self._rules.window, sites, turn.now_s)
         if not window:
             self._pass = None
             turn.commands.append(Wake(at_s=self._due_s))
             return
         pass_.round = round_ = self._new_round(turn, window)
-        entries = [self._ledger.entries[request.id] for request in window]
-        alike = not any(e.avoid_until_s or e.bad_nodes or e.saved_at for e in entries)
-        for name in self._ready_sites():
-            requests = (
-                window if alike else for_site(window, name, self._ledger, self._rules, turn.now_s)
-            )
+        for name in pass_.candidates.sites:
+            requests = pass_.requests_for(name, window, turn.now_s)
             if requests:
                 round_.waiting_for.add(name)
                 question = pass_.question(name, requests, turn.now_s)
@@ -143,6 +179,7 @@ class Rounds:
 
     def bids_came(self, turn: Transaction, site: SiteName, came: BidsMade) -> None:
         """Take the answers of a site to the round that asked for them."""
+        self._known.heard(site, came.freed)
         for round_ in self._open_rounds():
             if round_.pass_id == came.pass_id:
                 asked = partial(self._jobs_asked, turn, round_, site)
@@ -170,9 +207,15 @@ class Rounds:
 
     def _settle(self, turn: Transaction, pass_: SchedulingPass) -> None:
         round_ = pass_.round
+        pass_.silent |= round_.waiting_for
         order = [w for w in round_.requests if self._may_start(w)]  # some were cancelled meanwhile
         outcome = auction(
-            order, round_.answers, list(self._sites), lambda o: self._award(turn, pass_, o)
+            order,
+            round_.answers,
+            list(self._sites),
+            lambda o: self._award(turn, pass_, o),
+            pass_.candidates.must_wait,
+            pass_.learn,
         )
         for id_ in outcome.refused:
             entry = self._ledger.entries[id_]
@@ -180,10 +223,8 @@ class Rounds:
             self._wake_to_retry(turn, entry)
             self._holding.hold_if_refused(turn, entry)
         refused = [w for w in outcome.refused if self._may_start(w)]
-        in_vain = set(pass_.keep_room(refused, list(self._sites)))
-        pass_.learn([w for w in refused if w not in in_vain], self._ready_sites())
-        again = in_vain | set(outcome.again)
-        self._ask(turn, pass_, [w for w in order if w in again])
+        again = {*pass_.keep_room(refused, list(self._sites)), *outcome.again}
+        self._ask(turn, pass_, again)
 
     def _award(
         self, turn: Transaction, pass_: SchedulingPass, offers: Sequence[Award]

@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from federator.model.workload import WorkloadId
+from federator.sched.queue.rank_walk import RankWalk, walk_of
+from federator.sched.queue.ranked import Ranked
 from federator.sched.state.ledger import Ledger
-
-
-class Ranked(NamedTuple):
-    """One workload's standing: the tuple <priority, credit> of MAST, with the terms of the credit.
-
-    ``credit == age_term + fair_share_term - nice_term - non_preemptible_term``
-    """
-
-    id: WorkloadId
-    priority: int  # 1 goes first
-    within_quota: bool
-    credit: float = 0.0
-    age_term: float = 0.0
-    fair_share_term: float = 0.0
-    nice_term: float = 0.0
-    non_preemptible_term: float = 0.0
 
 
 class Ranking(Protocol):
@@ -33,6 +18,10 @@ class Ranking(Protocol):
 
         What leaves the queue while the iterator is in use may still be given, or not.
         """
+        ...
+
+    def walk(self) -> RankWalk:
+        """A way through the same, on which whole lanes can be left out."""
         ...
 
     def listed(self) -> Sequence[Ranked]:
@@ -59,6 +48,9 @@ class RankedList:
 
     def __iter__(self) -> Iterator[Ranked]:
         return iter(self._ranked)
+
+    def walk(self) -> RankWalk:
+        return walk_of(self._ranked)
 
     def listed(self) -> Sequence[Ranked]:
         return self._ranked

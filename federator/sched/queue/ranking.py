@@ -11,7 +11,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush, heapreplace
 from typing import TypeVar
 
 import numpy as np
@@ -20,7 +19,8 @@ import numpy.typing as npt
 from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import WorkloadId
 from federator.sched.queue.gms_scan import GmsScan
-from federator.sched.queue.policy import Ranked
+from federator.sched.queue.rank_walk import Item, Key, RankWalk
+from federator.sched.queue.ranked import Ranked
 from federator.sched.state.backlog import Backlog, Lane, Place, Run
 from federator.sched.state.credit import F64, CreditWeights, age_terms, fair_share_terms
 from federator.sched.state.holdings import Holdings
@@ -43,37 +43,36 @@ class RankColumns:
 class _Cursor:
     """The place in a run up to which a pass has come; holds when the lane changes under it."""
 
-    __slots__ = ("_lane", "_last", "_position", "_stop", "_version", "place", "run")
+    __slots__ = ("_last", "_position", "_ranking", "_stop", "_version", "lane", "place", "run")
 
-    def __init__(self, lane: Lane, run: Run) -> None:
+    def __init__(self, ranking: CreditRanking, lane: Lane, run: Run) -> None:
         self.run = run
-        self._lane = lane
+        self.lane = lane
+        self._ranking = ranking
         self._version = lane.version
         self._position, self._stop = run.start, run.stop
         self._last = lane.place(run.stop - 1)
         self.place: Place = lane.place(run.start)
 
-    @property
-    def lane(self) -> Lane:
-        return self._lane
+    def ranked(self, key: Key) -> Ranked:
+        return self._ranking.standing(key, self)
 
-    def advance(self) -> bool:
-        """Go to the next workload of the run; False when there is none."""
-        lane = self._lane
+    def advance(self) -> Key | None:
+        """Go to the next workload of the run."""
+        lane = self.lane
         if self._version == lane.version:
             self._position += 1
         else:
             self._version = lane.version
             self._position, self._stop = lane.after(self.place), lane.after(self._last)
         if self._position >= self._stop:
-            return False
+            return None
         self.place = lane.place(self._position)
-        return True
+        return self._ranking.key_of(self)
 
 
 _INT64 = 2**63
 _T = TypeVar("_T")
-_Item = tuple[int, float, float, int, "_Cursor | int"]  # priority, -credit, place, run or tenant
 
 
 class CreditRanking:
@@ -104,52 +103,48 @@ class CreditRanking:
         self._scan = GmsScan(backlog, holdings, weights, self._fair_share, now_s)
         self._scan.run()
 
-    def __iter__(self) -> Iterator[Ranked]:
-        heap: list[_Item] = []
+    def walk(self) -> RankWalk:
+        """A way through it from the front; holds when what waits changes."""
+        items: list[Item] = []
         for row in self._backlog.rows():
-            self._push_tenant(heap, row)
-        heapify(heap)
-        while heap:
-            priority, negative_credit, submitted_at_s, id_, cursor = heap[0]
-            if isinstance(cursor, int):
-                heappop(heap)
-                for item in self._items(cursor):
-                    heappush(heap, item)
-                continue
-            yield Ranked(
-                id=WorkloadId(id_),
-                priority=priority,
-                within_quota=cursor.run.within_quota,
-                credit=-negative_credit,
-                age_term=self._weights.age_term(self._now_s - submitted_at_s),
-                fair_share_term=self._fair_share[cursor.lane.row],
-                nice_term=self._weights.nice_term(cursor.lane.shape.nice),
-                non_preemptible_term=self._weights.non_preemptible_term(
-                    cursor.lane.shape.preemptible
-                ),
-            )
-            if cursor.advance():
-                heapreplace(heap, self._item(cursor))
+            head = self._backlog.heads.get(row)
+            if head is None:
+                items.extend(self._items(row))
             else:
-                heappop(heap)
+                credit = self._scan.credit(head.lane, head.place[0])
+                items.append(((head.priority, -credit, *head.place), row))
+        return RankWalk(items, self._items)
 
-    def _push_tenant(self, heap: list[_Item], row: int) -> None:
-        """One item for a tenant whose first workload is known, else one for each of its runs."""
-        head = self._backlog.heads.get(row)
-        if head is None:
-            heap.extend(self._items(row))
-            return
-        credit = self._scan.credit(head.lane, head.place[0])
-        heap.append((head.priority, -credit, *head.place, row))
+    def __iter__(self) -> Iterator[Ranked]:
+        walk = self.walk()
+        while walk.front(_nobody) is not None:
+            yield walk.take()
 
-    def _items(self, row: int) -> Iterator[_Item]:
+    def _items(self, row: int) -> Iterator[Item]:
         for lane in self._backlog.lanes(row):
             for run in self._backlog.runs(lane):
-                yield self._item(_Cursor(lane, run))
+                cursor = _Cursor(self, lane, run)
+                yield self.key_of(cursor), cursor
 
-    def _item(self, cursor: _Cursor) -> _Item:
+    def key_of(self, cursor: _Cursor) -> Key:
+        """Where the workload that a cursor is at stands."""
         credit = self._scan.credit(cursor.lane, cursor.place[0])
-        return (cursor.run.priority, -credit, *cursor.place, cursor)
+        return (cursor.run.priority, -credit, *cursor.place)
+
+    def standing(self, key: Key, cursor: _Cursor) -> Ranked:
+        """The standing of the workload that a cursor is at."""
+        priority, negative_credit, submitted_at_s, id_ = key
+        shape, weights = cursor.lane.shape, self._weights
+        return Ranked(
+            id=WorkloadId(id_),
+            priority=priority,
+            within_quota=cursor.run.within_quota,
+            credit=-negative_credit,
+            age_term=weights.age_term(self._now_s - submitted_at_s),
+            fair_share_term=self._fair_share[cursor.lane.row],
+            nice_term=weights.nice_term(shape.nice),
+            non_preemptible_term=weights.non_preemptible_term(shape.preemptible),
+        )
 
     def columns(self) -> RankColumns:
         """All at once, as arrays. To be called before the queue changes."""
@@ -200,6 +195,10 @@ class CreditRanking:
         )
         rows = zip(*(column.tolist() for column in columns), strict=True)
         return [Ranked(*row) for row in rows]
+
+
+def _nobody(_lane: Lane, _run: Run) -> bool:
+    return False
 
 
 def _spread(

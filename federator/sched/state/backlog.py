@@ -1,5 +1,8 @@
 """The waiting workloads, by tenant and shape, in lanes that differ only in submission time.
 
+A shape is what a workload asks for, and what its credit depends on; the time limit is not part of
+it, so that a lane stands for many.
+
 The credit order inside a lane is the submission order and never changes: age grows alike, fair
 share and what is taken off are the same. So quota and order are settled lane by lane, and what
 depends on the number of waiting workloads is left to sorted arrays. With a nice or a demotion of
@@ -13,15 +16,18 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import NamedTuple
 
+from federator.model.reason import Refusal
 from federator.model.tenant import LOWEST_PRIORITY, Amounts, Tenancy
-from federator.model.workload import Workload
+from federator.model.workload import Job, Workload
 
 Place = tuple[float, int]
 """(submitted_at_s, id): where a workload stands in its lane."""
 
 _COMPACT_AT = 64  # taken workloads at the head of a lane before its arrays are cut
+ASKED_KEPT = 8_192  # numbers of jobs, at least
 
 
 class Shape(NamedTuple):
@@ -31,20 +37,35 @@ class Shape(NamedTuple):
     asked_priority: int
     nice: int
     preemptible: bool = True
+    number: int = 0  # of the jobs that it asks for; see ``Backlog.number_of``
+    throttled: int = 0  # the array whose tasks may not all run at once; 0: none
 
 
 class Lane:
     """Waiting workloads of one tenant and one shape, in the order of their submission.
 
-    ``within``: so many of the first are within quota; set by the quota scan.
+    ``within``: so many of the first are within quota; set by the quota scan. ``refusal``: why none
+    of them may start at all now, as the last pass found; volatile.
     """
 
-    __slots__ = ("_head", "_ids", "_submitted", "row", "shape", "version", "within")
+    __slots__ = (
+        "_head",
+        "_ids",
+        "_submitted",
+        "jobs",
+        "refusal",
+        "row",
+        "shape",
+        "version",
+        "within",
+    )
 
-    def __init__(self, row: int, shape: Shape) -> None:
+    def __init__(self, row: int, shape: Shape, jobs: tuple[Job, ...] = ()) -> None:
         self.row = row
+        self.jobs = jobs  # of one of them
         self.shape = shape
         self.within = 0
+        self.refusal: Refusal | None = None
         self.version = 0  # changes whenever positions may have moved
         self._submitted = array("d")
         self._ids = array("q")
@@ -137,6 +158,9 @@ class Backlog:
         self._lanes: dict[int, dict[Shape, Lane]] = {}  # by row
         self._families: dict[int, set[int]] = {}  # rows with lanes, by family
         self._count = 0
+        self._asked: dict[tuple[Job, ...], tuple[int, Amounts]] = {}
+        self._asked_most = ASKED_KEPT
+        self._numbers = count(1)
 
     def __len__(self) -> int:
         return self._count
@@ -151,7 +175,7 @@ class Backlog:
         shape = self._shape(workload)
         lane = lanes.get(shape)
         if lane is None:
-            lane = lanes[shape] = Lane(row, shape)
+            lane = lanes[shape] = Lane(row, shape, workload.jobs)
         lane.add((workload.submitted_at_s, workload.id))
         self._count += 1
         self.touch(row)
@@ -216,6 +240,33 @@ class Backlog:
         if lane.within < (stop := len(lane)):
             yield Run(LOWEST_PRIORITY, False, lane.within, stop)
 
+    def number_of(self, workload: Workload) -> int:
+        """The number of what a waiting workload asks for: of jobs that differ in names it is one.
+
+        It means the same for as long as anything waits that asks for it; none is given twice.
+        """
+        return self._shape(workload).number
+
     def _shape(self, workload: Workload) -> Shape:
-        request = self.tenancy.request(workload.jobs)
-        return Shape(request, workload.asked_priority, workload.nice, workload.preemptible)
+        jobs, array_ = workload.jobs, workload.array
+        known = self._asked.get(jobs)
+        if known is None:
+            if len(self._asked) >= self._asked_most:
+                self._forget_asked()
+            known = self._asked[jobs] = next(self._numbers), self.tenancy.request(jobs)
+        number, request = known
+        throttled = array_.array_id if array_ is not None and array_.max_running else 0
+        return Shape(
+            request,
+            workload.asked_priority,
+            workload.nice,
+            workload.preemptible,
+            number,
+            throttled,
+        )
+
+    def _forget_asked(self) -> None:
+        """Keep what is asked for by something that waits."""
+        waits = {shape.number for lanes in self._lanes.values() for shape in lanes}
+        self._asked = {jobs: known for jobs, known in self._asked.items() if known[0] in waits}
+        self._asked_most = max(ASKED_KEPT, 2 * len(self._asked))

@@ -1,21 +1,22 @@
-"""The base of experiments: parameters in; tables, and plots of them, out.
+"""The base of experiments: parameters in; independent runs, then tables and plots of them, out.
 
 A plot is a view of a table: it holds no number of its own, so whatever is drawn can be read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from math import ceil
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
+from federator.sim.runs.base import Progress, SimRun, outcomes, results
+from federator.sim.runs.executors import InProcess
 from federator.sim.trace import Trace
 
 Cell = str | int | float | None  # None: there is nothing to say it of
-Progress = Callable[[float], None]  # told now and then which fraction of the work is done
 TRACE_FIELD: Final = "trace"
 
 T = TypeVar("T")
@@ -96,11 +97,34 @@ class ExperimentResult:
 
 
 class Experiment(Protocol):
-    """A frozen dataclass of parameters, and this one method."""
+    """A frozen dataclass of parameters, and these two methods.
 
-    def run(self, seed: int, progress: Progress) -> ExperimentResult:
-        """Do it; the same seed and parameters give the same result."""
+    The same seed and parameters give the same runs, and with them the same result.
+    """
+
+    def runs(self, seed: int) -> Sequence[SimRun[Any]]:
+        """The work, as runs that wait for no other.
+
+        Raises:
+            InvalidRequest: the parameters make no sense together.
+        """
         ...
+
+    def result(self, found: Sequence[Any]) -> ExperimentResult:
+        """Make tables and plots of the results of the runs, which are in their order."""
+        ...
+
+
+def run_here(
+    experiment: Experiment, seed: int, progress: Progress = lambda _: None
+) -> ExperimentResult:
+    """Do an experiment in this process, one run after the other.
+
+    Raises:
+        RunsFailed: a run has no result.
+    """
+    found = list(outcomes(experiment.runs(seed), InProcess(), progress=progress))
+    return experiment.result(results(found))
 
 
 def bounded(default: T, least: float, most: float) -> T:

@@ -23,7 +23,6 @@ from federator.sim.experiments.base import (
     ExperimentResult,
     Plot,
     PlotKind,
-    Progress,
     at_fraction,
     bounded,
     mean,
@@ -43,6 +42,7 @@ from federator.sim.experiments.placers import (
 )
 from federator.sim.experiments.stranding import Floor, Stranding, Watch
 from federator.sim.experiments.stream import StreamJob, StreamOf
+from federator.sim.runs.base import Progress, SimRun
 
 _OURS: Final = "federation"
 PLACERS: Final[Mapping[str, Callable[[Layout, Random], Placer]]] = MappingProxyType(
@@ -78,6 +78,81 @@ _ABOUT: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlacerResult:
+    """What one rule made of a stream.
+
+    Attributes:
+        figures: in the order of ``_METRICS``; None: there was no such job.
+        samples: as of ``Stranding``; none where they were not asked for.
+    """
+
+    figures: tuple[float | None, ...]
+    samples: list[tuple[float, int, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSetup:
+    """A fleet, and the jobs that come to it; the attributes of ``FragmentationExperiment``."""
+
+    layout: Layout
+    load: float
+    jobs: int
+    sizes: tuple[int, ...]
+    shares: tuple[float, ...]
+    median_min: float
+    sigma: float
+
+    def stream(self, seed: str) -> list[StreamJob]:
+        """The jobs of one draw."""
+        stream = StreamOf(
+            sizes=self.sizes, shares=self.shares, median_s=60 * self.median_min, sigma=self.sigma
+        )
+        drawn = seeded(f"{seed}/{self.load}")
+        return stream.draw(self.jobs, self.load, self.layout.gpus, drawn)
+
+    @property
+    def mix(self) -> list[tuple[int, float]]:
+        """Sizes with their shares, which sum to 1."""
+        total = sum(self.shares)
+        return [(n, share / total) for n, share in zip(self.sizes, self.shares, strict=True)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacerTask:
+    """One draw of a stream, placed by one rule.
+
+    Attributes:
+        jobs: what the stream is drawn from.
+        seed: of the draw.
+        placer: a name of ``PLACERS``.
+        warm_up_frac: of the time of submissions, which is not measured.
+        steps: of the samples.
+        sampled: whether these are wanted.
+    """
+
+    jobs: StreamSetup
+    seed: str
+    placer: str
+    warm_up_frac: float
+    steps: int
+    sampled: bool
+
+    def __call__(self, _: Progress) -> PlacerResult:
+        layout, jobs = self.jobs.layout, self.jobs.stream(self.seed)
+        watch = Watch(
+            layout,
+            Floor(layout, self.jobs.mix),
+            PLACERS[self.placer](layout, seeded(self.seed)),
+            jobs,
+            warm_up_frac=self.warm_up_frac,
+            steps=self.steps,
+        )
+        seen = watch.run()
+        samples = seen.samples if self.sampled else []
+        return PlacerResult(figures=_figures(layout, jobs, seen), samples=samples)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentationExperiment:
     """Parameters.
 
@@ -109,24 +184,38 @@ class FragmentationExperiment:
     warm_up_frac: float = bounded(0.2, 0.0, 0.9)
     steps: int = bounded(100, 1, 10_000)
 
-    def run(self, seed: int, progress: Progress) -> ExperimentResult:
+    def runs(self, seed: int) -> list[SimRun[PlacerResult]]:
         self._check()
-        found: dict[_Key, list[tuple[float | None, ...]]] = {}
+        return [
+            SimRun(
+                name=f"draw {draw}, {_sites(layout)}, load {load:g}, {name}",
+                task=PlacerTask(
+                    jobs=self._jobs(layout, load),
+                    seed=f"{seed}/{draw}",
+                    placer=name,
+                    warm_up_frac=self.warm_up_frac,
+                    steps=self.steps,
+                    sampled=draw == 0,
+                ),
+                returns=PlacerResult,
+            )
+            for draw, layout, load, name in self._keys()
+        ]
+
+    def result(self, found: Sequence[PlacerResult]) -> ExperimentResult:
+        by_key: dict[_Key, list[tuple[float | None, ...]]] = {}
         over_time: list[tuple[Cell, ...]] = []
-        done, total = 0, len(self.sites) * len(self.loads) * self.draws * len(PLACERS)
+        for (_, layout, load, name), one in zip(self._keys(), found, strict=True):
+            setting = f"{_sites(layout)}, load {load:g}"
+            by_key.setdefault((layout.sites, load, name), []).append(one.figures)
+            over_time += [(setting, name, at_s / 3600, *gpus) for at_s, *gpus in one.samples]
+        return self._result(by_key, over_time)
+
+    def _keys(self) -> Iterator[tuple[int, Layout, float, str]]:
         for draw in range(self.draws):
             for layout, load in self._settings():
-                setting = f"{_sites(layout)}, load {load:g}"
-                jobs = self._stream(layout, load, f"{seed}/{draw}/{load}")
-                for name, make in PLACERS.items():
-                    seen = self._watched(layout, make(layout, seeded(f"{seed}/{draw}")), jobs)
-                    figures = _figures(layout, jobs, seen)
-                    found.setdefault((layout.sites, load, name), []).append(figures)
-                    if draw == 0:
-                        over_time += [(setting, name, s / 3600, *g) for s, *g in seen.samples]
-                    done += 1
-                    progress(done / total)
-        return self._result(found, over_time)
+                for name in PLACERS:
+                    yield draw, layout, load, name
 
     def _check(self) -> None:
         if len(self.sizes) != len(self.shares) or not sum(self.shares):
@@ -150,24 +239,16 @@ class FragmentationExperiment:
             for load in self.loads:
                 yield layout, load
 
-    def _stream(self, layout: Layout, load: float, seed: str) -> list[StreamJob]:
-        stream = StreamOf(
-            sizes=self.sizes, shares=self.shares, median_s=60 * self.median_min, sigma=self.sigma
+    def _jobs(self, layout: Layout, load: float) -> StreamSetup:
+        return StreamSetup(
+            layout=layout,
+            load=load,
+            jobs=self.jobs,
+            sizes=self.sizes,
+            shares=self.shares,
+            median_min=self.median_min,
+            sigma=self.sigma,
         )
-        return stream.draw(self.jobs, load, layout.gpus, seeded(seed))
-
-    def _watched(self, layout: Layout, placer: Placer, jobs: Sequence[StreamJob]) -> Stranding:
-        total = sum(self.shares)
-        mix = [(n, share / total) for n, share in zip(self.sizes, self.shares, strict=True)]
-        watch = Watch(
-            layout,
-            Floor(layout, mix),
-            placer,
-            jobs,
-            warm_up_frac=self.warm_up_frac,
-            steps=self.steps,
-        )
-        return watch.run()
 
     def _result(
         self,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
+from functools import lru_cache
 from typing import Final
 
 from federator.errors import InvalidRequest
@@ -21,7 +22,6 @@ from federator.sim.experiments.base import (
     DataTable,
     ExperimentResult,
     Plot,
-    Progress,
     bounded,
     mean,
     parameters_of,
@@ -30,6 +30,7 @@ from federator.sim.experiments.routers import ROUTERS, Premise
 from federator.sim.experiments.slo import SloFigures, figures
 from federator.sim.generate.mast_like import MastLike
 from federator.sim.physics import Physics
+from federator.sim.runs.base import Progress, SimRun
 from federator.sim.scenario import Scenario
 from federator.sim.trace import ReplayOptions
 
@@ -58,29 +59,67 @@ class FleetSetup:
     warm_up_days: float
 
     def scenario(self, load: float, seed: int) -> Scenario:
-        made = MastLike(
-            sites=self.sites,
-            nodes=self.nodes,
-            tenants=self.tenants,
-            load=load,
-            span_s=int(self.days * DAY_S),
-        )
-        return made.generate(seed)
+        """The workloads of one draw; the last one is remembered, for its other runs."""
+        return _scenario(self, load, seed)
 
-    @property
-    def window_s(self) -> tuple[float, float]:
-        """What is measured.
+    def check(self) -> None:
+        """Refuse what leaves nothing to measure.
 
         Raises:
-            InvalidRequest: nothing.
+            InvalidRequest: all of the time is a warm-up.
         """
         if self.warm_up_days >= self.days:
             raise InvalidRequest("--set: warm_up_days: expected less than days")
+
+    @property
+    def window_s(self) -> tuple[float, float]:
+        """The time that is measured, in seconds of the scenario."""
         return self.warm_up_days * DAY_S, self.days * DAY_S
 
     @property
     def gpus(self) -> int:
         return self.sites * self.nodes * 8
+
+
+@lru_cache(maxsize=1)
+def _scenario(setup: FleetSetup, load: float, seed: int) -> Scenario:
+    made = MastLike(
+        sites=setup.sites,
+        nodes=setup.nodes,
+        tenants=setup.tenants,
+        load=load,
+        span_s=int(setup.days * DAY_S),
+    )
+    return made.generate(seed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterTask:
+    """One draw of workloads under one router.
+
+    Attributes:
+        setup: of the fleet.
+        load: GPU time asked for / GPU time that there is.
+        draw: seed of the workloads.
+        seed: of the physics.
+        budget_gpus: that may be evicted in 5 minutes, all sites together.
+        objective_s: a longer wait until the first start is a violation.
+        router: a name of ``ROUTERS``.
+    """
+
+    setup: FleetSetup
+    load: float
+    draw: int
+    seed: int
+    budget_gpus: float
+    objective_s: float
+    router: str
+
+    def __call__(self, _: Progress) -> SloFigures:
+        scenario = self.setup.scenario(self.load, self.draw)
+        given = premise(scenario, self.budget_gpus, self.seed)
+        lived = ROUTERS[self.router](given)
+        return figures(scenario, lived, self.setup.window_s, self.objective_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,26 +150,40 @@ class MastSloExperiment:
     objective_s: float = bounded(600.0, 0.0, 1e7)
     budget_frac: float = bounded(0.25, 0.0, 10.0)
 
-    def run(self, seed: int, progress: Progress) -> ExperimentResult:
+    def runs(self, seed: int) -> list[SimRun[SloFigures]]:
         names, setup = self._router_names(), self._setup()
-        window_s = setup.window_s
-        found: dict[tuple[float, str], list[SloFigures]] = {}
-        done, total = 0, len(names) * len(self.loads) * self.draws
+        setup.check()
+        return [
+            SimRun(
+                name=f"load {load:g}, draw {draw}, {name}",
+                task=RouterTask(
+                    setup=setup,
+                    load=load,
+                    draw=seed * MOST_DRAWS + draw,
+                    seed=seed,
+                    budget_gpus=self.budget_frac * setup.gpus,
+                    objective_s=self.objective_s,
+                    router=name,
+                ),
+                returns=SloFigures,
+            )
+            for load in self.loads
+            for draw in range(self.draws)
+            for name in names
+        ]
+
+    def result(self, found: Sequence[SloFigures]) -> ExperimentResult:
+        each = iter(found)
+        by_key: dict[tuple[float, str], list[SloFigures]] = {}
         for load in self.loads:
-            for draw in range(self.draws):
-                scenario = setup.scenario(load, seed * MOST_DRAWS + draw)
-                given = premise(scenario, self.budget_frac * setup.gpus, seed)
-                for name in names:
-                    lived = ROUTERS[name](given)
-                    one = figures(scenario, lived, window_s, self.objective_s)
-                    found.setdefault((load, name), []).append(one)
-                    done += 1
-                    progress(done / total)
+            for _ in range(self.draws):
+                for name in self._router_names():
+                    by_key.setdefault((load, name), []).append(next(each))
         return ExperimentResult(
             title="starts that quotas promise, and GPUs in use, as load grows",
             parameters=parameters_of(self),
             notes=_NOTES,
-            tables=tables(found, ("load", "router")),
+            tables=tables(by_key, ("load", "router")),
             plots=tuple(_plots()),
         )
 

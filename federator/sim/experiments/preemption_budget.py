@@ -6,20 +6,47 @@ GPUs in 5 minutes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from federator.sim.experiments.base import (
     ExperimentResult,
     Plot,
-    Progress,
     bounded,
     parameters_of,
 )
 from federator.sim.experiments.mast_slo import MOST_DRAWS, FleetSetup, premise, tables
 from federator.sim.experiments.routers import mast
 from federator.sim.experiments.slo import SloFigures, figures
+from federator.sim.runs.base import Progress, SimRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetTask:
+    """One draw of workloads under one budget; see ``RouterTask``.
+
+    Attributes:
+        grace_s: that a victim has.
+        save_s: that it needs.
+    """
+
+    setup: FleetSetup
+    load: float
+    draw: int
+    seed: int
+    budget_gpus: float
+    objective_s: float
+    grace_s: float
+    save_s: float
+
+    def __call__(self, _: Progress) -> SloFigures:
+        scenario = self.setup.scenario(self.load, self.draw)
+        given = premise(scenario, self.budget_gpus, self.seed)
+        rules = replace(given.rules, grace_s=self.grace_s)
+        physics = replace(given.physics, save_s=self.save_s)
+        lived = mast(replace(given, rules=rules, physics=physics))
+        return figures(scenario, lived, self.setup.window_s, self.objective_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,35 +71,51 @@ class PreemptionBudgetExperiment:
     grace_s: float = bounded(120.0, 0.0, 86_400.0)
     save_s: float = bounded(60.0, 0.0, 86_400.0)
 
-    def run(self, seed: int, progress: Progress) -> ExperimentResult:
-        setup = FleetSetup(
+    def runs(self, seed: int) -> list[SimRun[SloFigures]]:
+        setup = self._setup()
+        setup.check()
+        return [
+            SimRun(
+                name=f"load {load:g}, draw {draw}, budget {budget:g}",
+                task=BudgetTask(
+                    setup=setup,
+                    load=load,
+                    draw=seed * MOST_DRAWS + draw,
+                    seed=seed,
+                    budget_gpus=budget * setup.gpus,
+                    objective_s=self.objective_s,
+                    grace_s=self.grace_s,
+                    save_s=self.save_s,
+                ),
+                returns=SloFigures,
+            )
+            for load in self.loads
+            for draw in range(self.draws)
+            for budget in self.budgets
+        ]
+
+    def result(self, found: Sequence[SloFigures]) -> ExperimentResult:
+        each = iter(found)
+        by_key: dict[tuple[float, str], list[SloFigures]] = {}
+        for load in self.loads:
+            for _ in range(self.draws):
+                for budget in self.budgets:
+                    by_key.setdefault((load, f"{budget:g}"), []).append(next(each))
+        return ExperimentResult(
+            title="what evictions buy, and what they cost",
+            parameters=parameters_of(self),
+            notes=_NOTES,
+            tables=tables(by_key, ("load", "budget_frac")),
+            plots=tuple(_plots()),
+        )
+
+    def _setup(self) -> FleetSetup:
+        return FleetSetup(
             sites=self.sites,
             nodes=self.nodes,
             tenants=self.tenants,
             days=self.days,
             warm_up_days=self.warm_up_days,
-        )
-        window_s = setup.window_s
-        found: dict[tuple[float, str], list[SloFigures]] = {}
-        done, total = 0, len(self.budgets) * len(self.loads) * self.draws
-        for load in self.loads:
-            for draw in range(self.draws):
-                scenario = setup.scenario(load, seed * MOST_DRAWS + draw)
-                for budget in self.budgets:
-                    given = premise(scenario, budget * setup.gpus, seed)
-                    rules = replace(given.rules, grace_s=self.grace_s)
-                    physics = replace(given.physics, save_s=self.save_s)
-                    lived = mast(replace(given, rules=rules, physics=physics))
-                    one = figures(scenario, lived, window_s, self.objective_s)
-                    found.setdefault((load, f"{budget:g}"), []).append(one)
-                    done += 1
-                    progress(done / total)
-        return ExperimentResult(
-            title="what evictions buy, and what they cost",
-            parameters=parameters_of(self),
-            notes=_NOTES,
-            tables=tables(found, ("load", "budget_frac")),
-            plots=tuple(_plots()),
         )
 
 

@@ -137,6 +137,20 @@ EXPERIMENTS: Final[Mapping[str, ExperimentEntry]] = MappingProxyType(
             days=1.0,
             warm_up_days=0.5,
         ),
+        "scale": _entry(
+            "CPU time of decisions as sites, GPUs, queue and submissions grow",
+            "scale",
+            "ScaleExperiment",
+            sites=(1, 4, 16),
+            gpus=(256, 1024, 4096),
+            pending=(50, 200, 800),
+            per_s=(1.0, 50.0),
+            base_sites=4,
+            base_gpus=1024,
+            base_pending=200,
+            passes=3,
+            tenants=14,
+        ),
     }
 )
 

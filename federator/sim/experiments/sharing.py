@@ -25,7 +25,6 @@ from federator.sim.experiments.base import (
     ExperimentResult,
     Plot,
     PlotKind,
-    Progress,
     at_fraction,
     bounded,
     parameters_of,
@@ -35,6 +34,7 @@ from federator.sim.experiments.pools import drawn_pools, with_pools, without_don
 from federator.sim.experiments.speedup import Comparison, compared
 from federator.sim.generate.sia import SIA_VARIANTS, sia_workload
 from federator.sim.registry import trace_policy
+from federator.sim.runs.base import Progress, SimRun
 from federator.sim.trace import ReplayOptions, Trace, TracePolicy
 
 BASE_LINE: Final = "pool-fifo-count"  # SIA's FCFS: each pool alone, in order of submission
@@ -65,7 +65,7 @@ _ABOUT: Final = (
     "FCFS."
 )
 
-Compared = Mapping[tuple[str, str], Sequence[Comparison]]  # by setting and policy
+Comparisons = Mapping[tuple[str, str], Sequence[Comparison]]  # by setting and policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +83,49 @@ class Case:
     @property
     def measured(self) -> list[int]:
         return [row for row, at_s in enumerate(self.trace.submit_s) if at_s >= self.measured_from_s]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A case under one policy, beside FCFS.
+
+    Attributes:
+        pools: of the case.
+        jobs: measured, after the warm-up.
+        left_out: wider than their pool.
+    """
+
+    setting: str
+    draw: int
+    policy: str
+    pools: int
+    jobs: int
+    left_out: int
+    comparison: Comparison
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingTask:
+    """A case under one policy, and under FCFS."""
+
+    case: Case
+    policy: str
+    seed: int
+
+    def __call__(self, _: Progress) -> Compared:
+        case, options = self.case, ReplayOptions(seed=self.seed)
+        rows = case.measured
+        base = trace_policy(BASE_LINE).replay(case.trace, options)
+        table = compared_policy(self.policy).replay(case.trace, options)
+        return Compared(
+            setting=case.setting,
+            draw=case.draw,
+            policy=self.policy,
+            pools=len(case.trace.pools),
+            jobs=len(rows),
+            left_out=len(case.trace.left_out),
+            comparison=compared(case.trace, base, table, rows),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,24 +155,27 @@ class SharingExperiment:
     donors: int = bounded(2, 0, 1000)
     quantiles: int = bounded(100, 1, 10_000)
 
-    def run(self, seed: int, progress: Progress) -> ExperimentResult:
+    def runs(self, seed: int) -> list[SimRun[Compared]]:
         names = self._policy_names()
-        found: dict[tuple[str, str], list[Comparison]] = {}
-        runs: list[tuple[Cell, ...]] = []
-        done, total = 0, self._cases_to_come() * len(names)
-        for case in self._cases(seed):
-            rows = case.measured
-            options = ReplayOptions(seed=seed)
-            base = trace_policy(BASE_LINE).replay(case.trace, options)
-            for name in names:
-                table = compared_policy(name).replay(case.trace, options)
-                figures = compared(case.trace, base, table, rows)
-                found.setdefault((case.setting, name), []).append(figures)
-                about = (case.setting, case.draw, name, len(case.trace.pools), len(rows))
-                runs.append((*about, len(case.trace.left_out), *_figures(figures)))
-                done += 1
-                progress(done / total)
-        return self._result(found, runs)
+        return [
+            SimRun(
+                name=f"{case.setting}, draw {case.draw}, {name}",
+                task=SharingTask(case=case, policy=name, seed=seed),
+                returns=Compared,
+            )
+            for case in self._cases(seed)
+            for name in names
+        ]
+
+    def result(self, found: Sequence[Compared]) -> ExperimentResult:
+        by_key: dict[tuple[str, str], list[Comparison]] = {}
+        for one in found:
+            by_key.setdefault((one.setting, one.policy), []).append(one.comparison)
+        rows: list[tuple[Cell, ...]] = [
+            (o.setting, o.draw, o.policy, o.pools, o.jobs, o.left_out, *_figures(o.comparison))
+            for o in found
+        ]
+        return self._result(by_key, rows)
 
     def _policy_names(self) -> tuple[str, ...]:
         names = WANTED if self.policies == ("default",) else self.policies
@@ -145,9 +191,6 @@ class SharingExperiment:
 
     def _variant_names(self) -> tuple[str, ...]:
         return tuple(SIA_VARIANTS) if self.variants == ("all",) else self.variants
-
-    def _cases_to_come(self) -> int:
-        return self.draws * len(self._variant_names()) if self.trace is None else self.draws + 2
 
     def _cases(self, seed: int) -> Iterator[Case]:
         if self.trace is None:
@@ -169,7 +212,7 @@ class SharingExperiment:
 
     def _result(
         self,
-        found: Compared,
+        found: Comparisons,
         runs: Sequence[tuple[Cell, ...]],
     ) -> ExperimentResult:
         settings = list(dict.fromkeys(setting for setting, _ in found))
@@ -246,7 +289,7 @@ def _runs(rows: Sequence[tuple[Cell, ...]]) -> DataTable:
     )
 
 
-def _summary(found: Compared) -> DataTable:
+def _summary(found: Comparisons) -> DataTable:
     rows: list[tuple[Cell, ...]] = []
     for (setting, policy), comparisons in found.items():
         columns = zip(*map(_figures, comparisons), strict=True)
@@ -260,7 +303,7 @@ def _summary(found: Compared) -> DataTable:
     )
 
 
-def _spread(found: Compared) -> DataTable:
+def _spread(found: Comparisons) -> DataTable:
     rows: list[tuple[Cell, ...]] = []
     for (setting, policy), comparisons in found.items():
         columns = zip(*map(_figures, comparisons), strict=True)
@@ -280,7 +323,7 @@ def _named(setting: str) -> str:
     return "speedup-" + setting.replace(" ", "-")
 
 
-def _distribution(setting: str, found: Compared, steps: int) -> DataTable:
+def _distribution(setting: str, found: Comparisons, steps: int) -> DataTable:
     """Of all draws together."""
     rows: list[tuple[Cell, ...]] = []
     for (where, policy), comparisons in found.items():

@@ -7,7 +7,7 @@ Source:
     MAST sec. 4.2 (shares of the levels) and sec. 5 (sizes, run times, recurring share), as in
     shared/spec/mast.md. What the paper does not say, and what is done here:
 
-    - GPUs of a workload are powers of two with ``_GPU_SHARES``, the median 16, 90 % at most 64,
+    - GPUs of a workload are powers of two with ``GPU_SHARES``, the median 16, 90 % at most 64,
       99 % at most 128; larger than a site: as large as a site. From 8 on they are whole nodes.
     - Run times are between the percentiles log-uniform, from 1 minute to 7 days. They do not depend
       on GPUs or tenant. The paper's are "until preemption"; here they are of undisturbed runs.
@@ -51,7 +51,7 @@ from federator.sim.scenario import Arrival, Scenario, SimulatedSite
 LEVEL_SHARES: Final = (0.03, 0.20, 0.16, 0.54, 0.002, 0.005, 0.0602)
 """Of workloads, highest priority first; the last one with those that name none, about 6 %."""
 
-_GPU_SHARES: Final[Mapping[int, float]] = MappingProxyType(
+GPU_SHARES: Final[Mapping[int, float]] = MappingProxyType(
     {1: 0.08, 2: 0.05, 4: 0.07, 8: 0.22, 16: 0.22, 32: 0.2, 64: 0.1, 128: 0.055, 256: 0.005}
 )
 _RUN_TIMES_S: Final = (
@@ -196,12 +196,12 @@ class MastLike:
     def _amounts(self, draw: np.random.Generator) -> tuple[Counts, Times]:
         """GPUs and run time of each workload."""
         most = self.nodes * self.gpus_per_node
-        mean_gpus = sum(min(gpus, most) * share for gpus, share in _GPU_SHARES.items())
+        mean_gpus = sum(min(gpus, most) * share for gpus, share in GPU_SHARES.items())
         wanted_gpu_s = self.load * self.gpus * self.span_s
         count = max(1, round(wanted_gpu_s / (mean_gpus * mean_run_time_s())))
-        bounds = np.cumsum(list(_GPU_SHARES.values()))
+        bounds = np.cumsum(list(GPU_SHARES.values()))
         at = np.searchsorted(bounds / bounds[-1], _slices(draw, count), side="right")
-        sizes = draw.permutation(np.minimum(np.array(list(_GPU_SHARES))[at], most))
+        sizes = draw.permutation(np.minimum(np.array(list(GPU_SHARES))[at], most))
         run_times_s = np.array([run_time_s(float(u)) for u in _slices(draw, count)])
         pairings = [draw.permutation(run_times_s) for _ in range(_PAIRINGS)]
         return sizes, min(pairings, key=lambda some: abs(float(sizes @ some) - wanted_gpu_s))

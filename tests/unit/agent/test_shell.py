@@ -62,7 +62,12 @@ def test_it_introduces_itself_and_reports_completely_first(daemon: Daemon) -> No
 
     daemon.serve(script)
     hello, report = daemon.said[:2]
-    assert hello == Hello(protocol=PROTOCOL_VERSION, site="alpine", slurm_version="25.05.3")
+    assert hello == Hello(
+        protocol=PROTOCOL_VERSION,
+        site="alpine",
+        slurm_version="25.05.3",
+        answers=("nodes", "signal"),
+    )
     assert isinstance(report, Report)
     assert report.complete
     assert attempts_of(report) == [attempt()]
@@ -243,6 +248,24 @@ def test_an_order_that_never_reached_slurm_is_given_up_only_when_that_is_certain
 
     daemon.serve(script)
     assert daemon.site.submitted == []
+
+
+def test_an_agent_whose_daemon_is_gone_does_not_stay_to_search_for_a_lost_sbatch(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    """The next agent waits for it to end, and a cancel of another job with it."""
+    daemon.site.order_is_lost = True
+
+    async def script() -> None:
+        daemon.tell(order())
+        await asyncio.sleep(5.0)
+
+    began_s = daemon.clock()
+    daemon.serve(script)
+    assert daemon.clock() - began_s < INTENT_HORIZON_S / 2
+    mark = Journal(tmp_path, daemon.clock()).index.get(attempt())
+    assert mark is not None
+    assert mark.step is JournalStep.INTENT  # so the next one searches
 
 
 @pytest.mark.parametrize(

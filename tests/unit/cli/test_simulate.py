@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import importlib.util
 import json
 import os
+import pty
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,8 @@ from click.testing import CliRunner, Result
 
 from federator.cli import main as admin
 from federator.cli.simulate import simulate
-from federator.errors import InvalidRequest
+from federator.errors import FederatorError, InvalidRequest
+from federator.sim.runs.replay import ReplayTask
 
 TRACE = """\
 submit_s,duration_s,gpus,num_nodes,pool,user,status,cpus,job_id
@@ -272,3 +276,178 @@ def test_a_setting_without_effect_is_told_on_stderr(words: list[str]) -> None:
     assert "--set: grace_s has no effect: nobody is evicted" in told.stderr
     json.loads(told.stdout)
     assert "no effect" not in run(*words, "--set", "startup_median_s=30", "--json").stderr
+
+
+def on_a_terminal(*words: str) -> bytes:
+    """What a terminal shows on stderr."""
+    here, there = pty.openpty()
+    command = [sys.executable, "-m", "federator.cli.main", "simulate", *words]
+    environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=there, env=environment
+    ) as child:
+        os.close(there)
+        shown = b""
+        with contextlib.suppress(OSError), open(here, "rb", buffering=0) as terminal:
+            while data := terminal.read(4096):  # an error once the other side has closed
+                shown += data
+        assert child.wait() == 0
+    return shown
+
+
+@pytest.mark.slow
+def test_a_terminal_sees_how_much_is_done_and_what_is_left(words: list[str]) -> None:
+    alone, several = on_a_terminal(*words), on_a_terminal(*words, "--seed", "1", "--seed", "2")
+    assert b"replaying" in alone
+    assert b"replaying (2 runs)" in several
+    for shown in (alone, several):
+        assert b"%" in shown
+        assert b"left" in shown.partition(b"replaying")[2]
+
+
+# ---- several runs ----
+
+
+def lines(*words: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run(*words, "--json").stdout.splitlines()]
+
+
+def test_several_policies_seeds_and_values_are_a_run_each_in_this_order(words: list[str]) -> None:
+    more = ["--policy", "mast", "--policy", "global-fifo", "--seed", "3", "--seed", "1"]
+    found = lines(*words, *more, "--set", "startup_median_s=30,20", "--set", "startup_p90_s=60")
+    told = [(one["policy"], one["settings"]["startup_median_s"], one["seed"]) for one in found]
+    assert told == [
+        (policy, median_s, seed)
+        for policy in ("mast", "global-fifo")
+        for median_s in (30, 20)
+        for seed in (3, 1)
+    ]
+    assert {one["settings"]["startup_p90_s"] for one in found} == {60}
+
+
+def test_a_line_of_several_is_that_of_the_run_alone_with_its_settings(words: list[str]) -> None:
+    first, second = lines(*words, "--policy", "pool-fifo", "--policy", "maxmin")
+    assert first == {**parsed(*words, "--policy", "pool-fifo"), "settings": {}}
+    assert second == {**parsed(*words, "--policy", "maxmin"), "settings": {}}
+
+
+def test_several_runs_are_a_line_each_of_one_table(words: list[str]) -> None:
+    said = run(*words, "--policy", "pool-fifo", "--policy", "maxmin", "--seed", "1", "--seed", "2")
+    head, *rows = said.stdout.splitlines()
+    assert head.split() == [
+        "RUN",
+        "JOBS",
+        "LEFTOUT",
+        "PREEMPT",
+        "MAKESPAN",
+        "USE",
+        "WAITMEAN",
+        "WAITP50",
+        "WAITP95",
+        "WAITMAX",
+        "JCTMEAN",
+    ]
+    assert [row[:16].strip() for row in rows] == [
+        "pool-fifo seed=1",
+        "pool-fifo seed=2",
+        "maxmin seed=1",
+        "maxmin seed=2",
+    ]
+    assert rows[0].split()[2:] == [
+        "3",
+        "1",
+        "0",
+        "03:00:00",
+        "57.4%",
+        "00:39:40",
+        "00:00:00",
+        "01:59:00",
+        "01:59:00",
+        "01:43:00",
+    ]
+    assert len({len(line) for line in (head, *rows)}) == 1
+
+
+def test_one_run_says_the_same_bytes_with_any_option(words: list[str], tmp_path: Path) -> None:
+    for shape in ([], ["--json"]):
+        alone = run(*words, *shape).stdout_bytes
+        for more in (["--jobs", "2"], ["--resume", str(tmp_path / "kept")]):
+            assert run(*words, *shape, *more).stdout_bytes == alone
+
+
+def test_a_run_that_was_kept_is_not_done_again(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = ["--policy", "pool-fifo", "--policy", "maxmin", "--resume", str(tmp_path / "kept")]
+    before = run(*words, *more).stdout_bytes
+    monkeypatch.setattr(ReplayTask, "__call__", None)
+    assert run(*words, *more).stdout_bytes == before
+
+
+def test_a_file_that_is_no_result_is_named_and_the_run_done_again(
+    words: list[str], tmp_path: Path
+) -> None:
+    more = ["--resume", str(tmp_path / "kept")]
+    before = run(*words, *more).stdout_bytes
+    (path,) = (tmp_path / "kept").iterdir()
+    path.write_bytes(b"damaged")
+    said = run(*words, *more)
+    assert said.stdout_bytes == before
+    assert f"federator simulate: {path}: not the whole result of this run; done again" in (
+        said.stderr
+    )
+
+
+def test_a_run_that_fails_is_named_and_the_others_are_printed(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = ReplayTask.__call__
+
+    def broken(task: ReplayTask, progress: Any) -> Any:
+        if task.policy == "maxmin":
+            raise FederatorError("no room")
+        return real(task, progress)
+
+    monkeypatch.setattr(ReplayTask, "__call__", broken)
+    policies = ["--policy", "maxmin", "--policy", "pool-fifo", "--json"]
+    assert status(monkeypatch, *words, *policies) == os.EX_SOFTWARE
+    said = capsys.readouterr()
+    assert [json.loads(line)["policy"] for line in said.out.splitlines()] == ["pool-fifo"]
+    assert said.err.splitlines()[-1] == (
+        "federator: error: 1 of 2 runs failed: maxmin seed=0: no room"
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--policy", "mast", "--policy", "mast"], "--policy: expected each value once"),
+        (["--seed", "1", "--seed", "1"], "--seed: expected each value once"),
+        (["--set", "save_s=1,1"], "--set: save_s: expected each value once"),
+        (["--set", "save_s=1,"], "--set: 'save_s=1,': expected NAME=NUMBER"),
+        (["--policy", "list", "--policy", "mast"], "--policy: 'list' is unknown"),
+        (
+            ["--jobs-out", "J.csv", "--seed", "1", "--seed", "2"],
+            "--jobs-out: expected one run, and 2 are asked for",
+        ),
+        (["--jobs-out", "J.csv", "--jobs", "2"], "--jobs-out: not together with --jobs, --dask"),
+        (["--jobs", "0"], "Invalid value for '--jobs'"),
+        (["--jobs", "2", "--dask", "x"], "--jobs and --dask exclude each other"),
+        (["--resume", "/proc/none"], "--resume: /proc/none: cannot be written: "),
+        (
+            ["--set", f"save_s={','.join(map(str, range(10_001)))}"],
+            "10001 runs are asked for; expected at most 10000",
+        ),
+    ],
+)
+def test_a_mistake_about_several_runs_is_one_line(
+    words: list[str],
+    more: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert status(monkeypatch, *words, *more) == os.EX_USAGE
+    errors = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
+    assert len(errors) == 1
+    assert errors[0].startswith(f"federator: error: {message}")

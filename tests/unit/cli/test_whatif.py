@@ -221,3 +221,36 @@ def test_a_report_is_one_page_with_both_tables(words: list[str], tmp_path: Path)
     assert "By site" in text
     assert text.count("<svg") == 2
     assert "http://" not in text.replace("http://www.w3.org", "")
+
+
+# ---- several federations ----
+
+
+def test_several_federations_are_an_answer_each(words: list[str], tmp_path: Path) -> None:
+    other = tmp_path / "fifo.yaml"
+    other.write_text(CONFIG.replace("policy: {", "policy: {name: global-fifo, "))
+    both = [*words, "--config", str(other)]
+    alone = [
+        json.loads(run(*words, "--json").stdout),
+        json.loads(run(*words[:2], *words[4:], "--config", str(other), "--json").stdout),
+    ]
+    for more in ([], ["--jobs", "2"], ["--resume", str(tmp_path / "kept")]):
+        said = run(*both, "--json", *more).stdout.splitlines()
+        assert [json.loads(line) for line in said] == alone
+    assert [one["policy"] for one in alone] == ["mast", "global-fifo"]
+    told = run(*both).stdout.splitlines()
+    assert [line for line in told if line.endswith(".yaml:")] == [f"{words[3]}:", f"{other}:"]
+
+
+def test_files_of_several_answers_are_refused(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for more in (["--config", words[3]], ["--jobs", "2"]):
+        out = ["--jobs-out", str(tmp_path / "J.csv")]
+        assert "expected one --config, and no --jobs, --dask" in refusal(
+            monkeypatch, capsys, *words, *more, *out
+        )
+    assert not (tmp_path / "J.csv").exists()

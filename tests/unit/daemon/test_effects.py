@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, cast
 
 import pytest
+from msgspec import structs
 
 from federator.daemon.effects import Effects
 from federator.daemon.links import SiteLink
@@ -24,7 +25,7 @@ from federator.model.site_message import Ask, CancelOrder, ShrinkOrder
 from federator.model.submission import Option, Submission, pack_submission
 from federator.model.tagged import Message
 from federator.model.workload import ArrayTask, AttemptId, Job, SiteName
-from federator.wire.agent_protocol import RecoverAsk
+from federator.wire.agent_protocol import RecoverAsk, to_agent_decoder
 from tests.fakes.build import attempt, gang, plan_on, workload
 from tests.fakes.frames import TO_AGENT, as_then
 
@@ -121,6 +122,9 @@ class Link:
     def send(self, message: Message) -> None:
         self.sent.append(message)
 
+    def send_frame(self, data: bytes) -> None:
+        self.sent.append(to_agent_decoder.decode(data[4:]))
+
     def ask_about(self, attempts: tuple[AttemptId, ...]) -> None:
         self.send(RecoverAsk(ask_id=0, attempts=attempts))
 
@@ -142,3 +146,22 @@ def test_a_launch_where_nothing_is_shared_is_sent_as_before() -> None:
     launch = LaunchAt(site=SITE, attempt=attempt(), workload=workload(), jobs=plan_on("a1"))
     recorded = TO_AGENT["launch_without_shared_folders"]
     assert as_then(sent_for(launch, {}), recorded) == recorded
+
+
+def test_sites_that_are_asked_the_same_get_the_same_and_others_their_own_question() -> None:
+    links = {SiteName(name): Link() for name in ("alpine", "birch", "cedar")}
+    effects = Effects(
+        "demo", cast(Mapping[SiteName, SiteLink], links), lambda *_: None, lambda _: None, SHARED
+    )
+    asked = Ask(pass_id=7, requests=(BidRequest.of(TASK, 4), BidRequest.of(workload(2), 7)))
+    other = structs.replace(asked, victims={workload(9).id: VictimTerms(priority=5)})
+    later = structs.replace(asked, pass_id=8)
+    rounds = (
+        (("alpine", asked), ("birch", asked), ("cedar", other)),
+        (("alpine", later), ("birch", later), ("cedar", later)),
+    )
+    for questions in rounds:
+        for site, ask in questions:
+            effects.carry_out(SendTo(site=SiteName(site), message=ask))
+    for site, link in links.items():
+        assert link.sent == [ask for questions in rounds for name, ask in questions if name == site]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,7 +24,7 @@ from federator.model.message import (
     SiteUp,
 )
 from federator.model.site import Node, Snapshot
-from federator.model.site_message import Report
+from federator.model.site_message import CancelOrder, Report
 from federator.model.tagged import Message
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.wire.agent_protocol import (
@@ -52,6 +53,7 @@ from federator.wire.client_protocol import (
 from federator.wire.framing import ByteReader
 from federator.wire.replies import Reply
 from federator.wire.transport import Channel
+from tests.fakes.build import attempt
 from tests.fakes.frames import FROM_AGENT
 
 SITE = SiteName("alpine")
@@ -74,6 +76,7 @@ class FakeChannel:
         self.stream.feed_data(greeting)
         self.reader: ByteReader = self.stream
         self.written: list[bytes] = []
+        self.writes = 0  # of any number of frames
         self.broken = False
         self.closed = False
 
@@ -85,6 +88,11 @@ class FakeChannel:
         if self.broken:
             raise BrokenPipeError("Channel not open for sending")
         self.written.append(data)
+
+    def writelines(self, parts: Sequence[bytes]) -> None:
+        self.writes += 1
+        for part in parts:
+            self.write(part)
 
     async def drain(self) -> None: ...
 
@@ -221,6 +229,72 @@ def test_a_write_to_a_channel_that_has_just_broken_is_dropped() -> None:
         await played.running(break_it())
 
     play(script)
+
+
+def cancels(count: int) -> list[CancelOrder]:
+    return [CancelOrder(attempt=attempt(k + 1), user="ada") for k in range(count)]
+
+
+def test_messages_of_one_turn_leave_together_and_in_order() -> None:
+    async def script() -> None:
+        channel = FakeChannel()
+        channel.say(HELLO)
+        played = Played(channel)
+
+        async def send_three() -> None:
+            await asyncio.sleep(0.5)
+            del channel.written[:]
+            before = channel.writes
+            for order in cancels(3):
+                played.link.send(order)
+            assert channel.written == []
+            await asyncio.sleep(0.1)
+            assert channel.written == list(map(frame, cancels(3)))
+            assert channel.writes == before + 1
+
+        await played.running(send_three())
+
+    play(script)
+
+
+def test_messages_of_one_turn_do_not_wait_for_each_other_where_they_are_many() -> None:
+    async def script() -> None:
+        channel = FakeChannel()
+        channel.say(HELLO)
+        played = Played(channel)
+
+        async def send_many() -> None:
+            await asyncio.sleep(0.5)
+            for order in cancels(2_000):
+                played.link.send(order)
+            left_at_once = len(channel.written)
+            await asyncio.sleep(0.1)
+            assert 0 < left_at_once < len(channel.written)
+            assert channel.written[-2_000:] == list(map(frame, cancels(2_000)))
+
+        await played.running(send_many())
+
+    play(script)
+
+
+def test_what_was_sent_leaves_before_the_link_stops_only_if_it_is_flushed() -> None:
+    async def script(*, flushed: bool) -> None:
+        channel = FakeChannel()
+        channel.say(HELLO)
+        played = Played(channel)
+
+        async def send_and_stop() -> None:
+            await asyncio.sleep(0.5)
+            played.link.send(cancels(1)[0])
+            if flushed:
+                played.link.flush()
+            played.link.stop()
+
+        await played.running(send_and_stop())
+        assert (frame(cancels(1)[0]) in channel.written) is flushed
+
+    play(partial(script, flushed=True))
+    play(partial(script, flushed=False))
 
 
 def test_the_last_words_of_an_agent_that_cannot_start_are_told() -> None:

@@ -13,7 +13,9 @@ from federator.model.site_message import Ask, SiteAnswer
 from federator.model.workload import FIRST_WORKLOAD_ID, Job, SiteName, WorkloadId
 from federator.policies.fifo import Fifo
 from federator.sched.bid.negative_cache import NegativeCache, Rights, as_for
-from federator.sched.passes.cycle import Round, SchedulingPass
+from federator.sched.passes.cycle import SchedulingPass
+from federator.sched.passes.known_refusals import KnownRefusals
+from federator.sched.passes.round import Round
 from federator.sched.state.ledger import Ledger
 from federator.sched.state.rules import Rules
 from tests.fakes.build import draft, gang, rack
@@ -124,13 +126,10 @@ def test_a_pass_asks_once_about_what_cannot_start_and_tells_everybody_why() -> N
     f.commands.clear()
     f.site_up("alpine")
     f.run_for(1.0)
-    asked = [ask for _, ask in sent(f.commands, Ask)]
-    passes = {c.pass_id for c in asked}
-    assert asked
-    assert all(len(c.requests) == 2 for c in asked)
-    assert len(asked) == 2 * len(passes)  # one round for each site and pass, not four
+    (asked,) = sent(f.commands, Ask)  # of one round; baker's answers hold
+    assert (asked[0], len(asked[1].requests)) == ("alpine", 2)
     for id_ in waiting:
-        codes = {s: r.reasons[0].code for s, r in f.entry(id_).refusals.items()}
+        codes = {s: r.reasons[0].code for s, r in f.refusals(id_).items()}
         assert codes == dict.fromkeys(("alpine", "baker"), ReasonCode.RESOURCES)
 
 
@@ -151,14 +150,14 @@ def test_a_refusal_of_one_user_says_nothing_about_another() -> None:
         wanted = draft(gang(1), user=user)
         first = WorkloadId(FIRST_WORKLOAD_ID + k)
         ledger.apply(Submitted(at_s=0.0, draft=wanted, first_id=first, key=user))
-    pass_ = SchedulingPass(Fifo().rank(ledger, 1.0), ledger)
-    (asked,) = pass_.next_window((), 1)
     alpine = SiteName("alpine")
+    pass_ = SchedulingPass(Fifo().rank(ledger, 1.0), ledger, known=KnownRefusals([alpine]))
+    (asked,) = pass_.next_window((), 1, [alpine])
     pass_.round = Round(pass_id=1, requests={asked.id: asked}, waiting_for={alpine}, deadline_s=9.0)
     unknown = Refusal(kind=RefusalKind.REJECT, reasons=(Reason(code=ReasonCode.UNKNOWN_USER),))
     pass_.round.take(alpine, [SiteAnswer(id=asked.id, refusal=unknown)])
-    pass_.learn([asked.id], [alpine])
-    (following,) = pass_.next_window((), 1)
+    pass_.learn(asked.id)
+    (following,) = pass_.next_window((), 1, [alpine])
     assert following.user == "ada"
 
 

@@ -218,5 +218,5 @@ def test_room_is_kept_only_where_the_gang_can_start_first(first_to_end: str) -> 
     another = f.submit(replace(draft(gang(1)), time_limit_s=24 * HOUR_S))
     f.run_for(1.0)
     assert f.state(another) is WorkloadState.PENDING
-    reasons = f.entry(another).refusals[first_to_end].reasons  # type: ignore[index]
+    reasons = f.refusals(another)[first_to_end].reasons  # type: ignore[index]
     assert [r.code for r in reasons] == [ReasonCode.RESERVED]

@@ -449,7 +449,7 @@ def test_what_runs_at_a_site_and_waits_in_the_log_starts_nowhere_until_the_site_
     assert seen(f, shown)
     f.run_for(300.0)
     assert not launched(f)
-    (why,) = f.entry(workload.id).refusals.values()
+    (why,) = f.refusals(workload.id).values()
     assert why.reasons[0].code is ReasonCode.NO_ANSWER
     told = Remembered(attempt=shown.attempt, user=workload.user, site_job_id=101, report=shown)
     assert show(f, told) is WorkloadState.RUNNING

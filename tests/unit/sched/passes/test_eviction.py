@@ -284,7 +284,7 @@ def test_a_site_that_names_victims_it_may_not_have_is_not_believed() -> None:
     greedy = f.submit(of("owner", gpus=1))
     f.run_for(30.0)
     assert [f.state(id_) for id_ in (owner, other, greedy)] == [RUNS, RUNS, WAITS]
-    (refusal,) = [r for r in f.entry(greedy).refusals.values() if r.reasons[0].detail]
+    (refusal,) = [r for r in f.refusals(greedy).values() if r.reasons[0].detail]
     assert refusal.reasons[0].code is ReasonCode.BAD_BID
 
 

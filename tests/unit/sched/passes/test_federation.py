@@ -32,8 +32,8 @@ from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import AttemptId, Job, SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
 from federator.sched.passes.bid_validation import contradiction
-from federator.sched.passes.cycle import wait
 from federator.sched.passes.federation import FIRST_PASS_S
+from federator.sched.passes.limits import wait
 from federator.sched.state.bad_nodes import AVOID_NODE_S
 from federator.sched.state.rules import Rules
 from tests.fakes.build import draft, gang, plan_on, rack, submission, tenant
@@ -174,8 +174,8 @@ def test_a_job_that_fits_one_site_only_is_queued_while_that_site_is_down() -> No
     id_ = f.submit(draft(gang(4)))
     f.run_for(30.0)
     assert f.state(id_) is WorkloadState.PENDING
-    assert f.entry(id_).refusals[ALPINE].reasons[0].code is ReasonCode.SITE_DOWN
-    assert f.entry(id_).refusals[BAKER].kind is RefusalKind.REJECT
+    assert f.refusals(id_)[ALPINE].reasons[0].code is ReasonCode.SITE_DOWN
+    assert f.refusals(id_)[BAKER].kind is RefusalKind.REJECT
     f.site_up("alpine")
     f.run_for(1.0)
     assert f.state(id_) is WorkloadState.RUNNING
@@ -263,7 +263,7 @@ def test_what_only_a_site_that_is_down_could_run_is_queued_also_by_a_daemon_that
     assert _codes(answer) == {ALPINE: ReasonCode.TOO_FEW_NODES, BAKER: ReasonCode.SITE_DOWN}
     id_ = f.submit(draft(gang(2)))
     f.run_for(2.0)
-    assert f.entry(id_).refusals[BAKER] == wait(ReasonCode.SITE_DOWN)
+    assert f.refusals(id_)[BAKER] == wait(ReasonCode.SITE_DOWN)
     f.site_up("baker")
     f.run_for(2.0)
     assert f.entry(id_).state is WorkloadState.RUNNING
@@ -275,7 +275,7 @@ def test_why_a_workload_waits_is_kept_for_each_site() -> None:
         f.submit(draft(gang(2)))
     id_ = f.submit(draft(gang(2)))
     f.run_for(2.0)
-    codes = {s: r.reasons[0].code for s, r in f.entry(id_).refusals.items()}
+    codes = {s: r.reasons[0].code for s, r in f.refusals(id_).items()}
     assert codes == {ALPINE: ReasonCode.RESOURCES, BAKER: ReasonCode.RESOURCES}
 
 
@@ -685,7 +685,7 @@ def test_a_node_that_is_back_is_avoided_for_a_while_by_whom_it_failed_alone() ->
     f.run_for(10.0)
     f.slurm("alpine").repair_node("a2")
     f.run_for(60.0)
-    (refusal,) = f.entry(id_).refusals.values()
+    (refusal,) = f.refusals(id_).values()
     assert refusal.kind is RefusalKind.WAIT
     assert Reason(code=ReasonCode.NODE_FAILED, detail="a2") in refusal.reasons
     other = f.submit(draft(gang(2)))
@@ -960,7 +960,7 @@ def shared_by(*tenants: Tenant, nodes: int = 4, rules: Rules | None = None) -> L
 
 
 def why(f: Loopback, id_: WorkloadId) -> tuple[ReasonCode, int, int, str, str]:
-    (refusal,) = f.entry(id_).refusals.values()
+    (refusal,) = f.refusals(id_).values()
     (reason,) = refusal.reasons
     return (reason.code, reason.needed, reason.free, reason.unit, reason.detail)
 

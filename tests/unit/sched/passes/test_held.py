@@ -99,7 +99,7 @@ def test_it_waits_for_a_site_that_is_down_and_starts_there() -> None:
     f.site_down("baker")
     id_ = f.submit(draft(gang(2)))
     f.run_for(60.0)
-    refusals = f.entry(id_).refusals
+    refusals = f.refusals(id_)
     assert f.state(id_) is PENDING
     assert refusals[BAKER].reasons[0].code is ReasonCode.SITE_DOWN
     assert refusals[ALPINE].reasons[0].code is FOR_GOOD

@@ -81,7 +81,7 @@ def test_a_plan_beyond_the_whole_limit_is_refused_for_good_and_the_sites_are_sti
     f = Loopback({"alpine": rack("a", 2)}, None, None, Mast(), [tenant("vision", limit=4)])
     id_ = f.submit(draft(Job(name="train", nodes=1, gpus_per_node=1, exclusive=True)))
     f.run_for(1.0)
-    refusal = f.entry(id_).refusals[SiteName("")]
+    refusal = f.refusals(id_)[SiteName("")]
     assert refusal.kind is RefusalKind.REJECT
     assert (refusal.reasons[0].needed, refusal.reasons[0].free) == (8, 4)
 
@@ -202,7 +202,7 @@ def test_a_false_bid_is_a_refusal_and_nothing_is_charged_for_it() -> None:
     made = BidsMade(pass_id=pass_id, answers=(answer,))
     f.federation.handle(SiteSent(site=ALPINE, message=made), f.clock.now_s)
     assert list(f.federation.ledger.holdings.used(0)) == [0, 0]
-    (refusal,) = f.entry(id_).refusals.values()
+    (refusal,) = f.refusals(id_).values()
     assert refusal.reasons[0].code is ReasonCode.BAD_BID
 
 

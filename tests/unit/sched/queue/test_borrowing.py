@@ -41,7 +41,7 @@ def test_who_may_not_be_evicted_starts_within_quota_and_waits_beyond_it(firm: Dr
     ids = [f.submit(firm) for _ in range(3)]
     f.run_for(5.0)
     assert [f.state(id_) for id_ in ids] == [RUNS, RUNS, WAITS]
-    (reason,) = f.entry(ids[2]).refusals[SiteName("")].reasons
+    (reason,) = f.refusals(ids[2])[SiteName("")].reasons
     assert (reason.code, reason.detail) == (ReasonCode.NOT_LENT, "vision")
     f.slurm("alpine").end(f.entry(ids[0]).attempt_id)
     f.run_for(20.0)
@@ -89,7 +89,7 @@ def test_a_plan_that_takes_more_than_the_quota_is_not_taken(firm: Draft) -> None
     id_ = f.submit(replace(firm, jobs=(whole,)))
     f.run_for(5.0)
     assert f.state(id_) is WAITS
-    refusal = f.entry(id_).refusals[SiteName("")]
+    refusal = f.refusals(id_)[SiteName("")]
     assert (refusal.kind, refusal.reasons[0].code) == (RefusalKind.REJECT, ReasonCode.NOT_LENT)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from federator.model.tenant import LOWEST_PRIORITY, Tenancy, Tenant
 from federator.model.workload import FIRST_WORKLOAD_ID, Workload
-from federator.sched.queue.policy import Ranked
+from federator.sched.queue.ranked import Ranked
 from federator.sched.queue.ranking import CreditRanking, rank_order
 from federator.sched.state.backlog import Backlog
 from federator.sched.state.credit import CreditWeights

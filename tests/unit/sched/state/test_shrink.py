@@ -245,7 +245,7 @@ def test_the_log_alone_tells_what_was_taken() -> None:
     f = fleet()
     guest, _ = shrunk(f)
     entry = f.replayed().entries[guest]
-    entry.refusals = f.entry(guest).refusals
+    entry.refusals = f.refusals(guest)
     assert entry == f.entry(guest)
 
 

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from federator.errors import InvalidRequest
-from federator.sim.experiments.base import ExperimentResult, seeded
+from federator.sim.experiments.base import ExperimentResult, run_here, seeded
 from federator.sim.experiments.fragmentation import PLACERS, FragmentationExperiment
 from federator.sim.experiments.placers import (
     Layout,
@@ -157,7 +157,7 @@ def small(**parameters: object) -> ExperimentResult:
         "steps": 5,
     }
     made = FragmentationExperiment(**{**settings, **parameters})  # type: ignore[arg-type]
-    return made.run(3, lambda _: None)
+    return run_here(made, 3)
 
 
 def test_every_rule_is_watched_in_every_setting() -> None:

@@ -11,7 +11,7 @@ from federator.errors import InvalidRequest
 from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import Job, SiteName, TenantName
 from federator.sched.state.rules import Rules
-from federator.sim.experiments.base import ExperimentResult
+from federator.sim.experiments.base import ExperimentResult, run_here
 from federator.sim.experiments.mast_slo import MastSloExperiment
 from federator.sim.experiments.preemption_budget import PreemptionBudgetExperiment
 from federator.sim.experiments.routers import ROUTERS, Premise, bindings
@@ -221,7 +221,7 @@ def small(**parameters: object) -> ExperimentResult:
         "draws": 2,
     }
     made = MastSloExperiment(**{**settings, **parameters})  # type: ignore[arg-type]
-    return made.run(1, lambda _: None)
+    return run_here(made, 1)
 
 
 def test_every_router_is_measured_on_the_same_entitled_workloads() -> None:
@@ -249,7 +249,7 @@ def test_a_budget_of_nothing_evicts_nobody() -> None:
         days=0.3,
         warm_up_days=0.0,
     )
-    found = made.run(1, lambda _: None).table("summary")
+    found = run_here(made, 1).table("summary")
     assert found.column("budget_frac") == ["0", "1"]
     none, some = found.column("preemptions")
     assert none == 0

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from federator.errors import InvalidRequest
-from federator.sim.experiments.base import ExperimentResult, seeded
+from federator.sim.experiments.base import ExperimentResult, run_here, seeded
 from federator.sim.experiments.pools import drawn_pools, without_donors
 from federator.sim.experiments.sharing import SharingExperiment, compared_policy
 from federator.sim.experiments.speedup import compared
@@ -22,13 +22,9 @@ TWO = trace("a 0 60 1 ant\nb 0 60 1 ant\nc 600 60 1 bee", pool("ant", 1), pool("
 HARM = trace("a 0 100 1 ant\nb 0 100 1 ant\nc 60 60 1 bee", pool("ant", 1), pool("bee", 1))
 
 
-def quiet(_: float) -> None:
-    """Nobody watches."""
-
-
 def shared(jobs: Trace | None, **parameters: object) -> ExperimentResult:
     made = SharingExperiment(trace=jobs, **{"warm_up_days": 0.0, "quantiles": 4, **parameters})  # type: ignore[arg-type]
-    return made.run(5, quiet)
+    return run_here(made, 5)
 
 
 def figures(result: ExperimentResult, setting: str, policy: str) -> dict[str, object]:

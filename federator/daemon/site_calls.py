@@ -1,0 +1,172 @@
+"""Calls that sites' agents answer: the nodes of all sites, and signals to jobs.
+
+One answer for the user is put together from one for each site, or for each job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from msgspec.structs import replace
+
+from federator.config import FederationConfig
+from federator.daemon.links import SiteLink
+from federator.daemon.views import find
+from federator.errors import InvalidRequest
+from federator.model.lifecycle import WorkloadState
+from federator.model.workload import SiteName
+from federator.sched.passes.federation import Federation
+from federator.sched.state.ledger import WorkloadRecord
+from federator.wire.agent_protocol import SignalTo
+from federator.wire.client_protocol import (
+    ErrorReply,
+    NodesReply,
+    SignalCall,
+    SignalReply,
+    SiteNodesRow,
+)
+from federator.wire.replies import Reply
+
+MAX_SIGNALS: Final = 200  # of one request: each is a command at a site
+SIGNALS: Final = frozenset(
+    {"HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM", "CONT", "STOP", "TSTP"}
+)
+"""Those that the site's helper sends; KILL is a cancel."""
+_TO: Final = {to.value: to for to in (SignalTo.STEPS, SignalTo.BATCH, SignalTo.ALL)}
+_RUNS: Final = frozenset({WorkloadState.RUNNING, WorkloadState.PREEMPTING})
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Answers that are still awaited, and what is done once all are in."""
+
+    expected: int
+    done: Callable[[list[Reply]], None]
+    replies: dict[int, Reply] = field(default_factory=dict)
+
+    def take(self, number: int, reply: Reply) -> None:
+        self.replies[number] = reply
+        if len(self.replies) == self.expected:
+            self.done([self.replies[k] for k in range(self.expected)])
+
+
+def ask_nodes(
+    config: FederationConfig,
+    federation: Federation,
+    links: Mapping[SiteName, SiteLink],
+    sites: tuple[str, ...],
+    answer: Callable[[NodesReply], None],
+) -> None:
+    """Ask every site for its nodes; one that does not list them says why.
+
+    Args:
+        config: names the sites, their regions and their partitions.
+        federation: knows the sites' Slurm.
+        links: to the sites' agents.
+        sites: only these; empty: all.
+        answer: called once.
+    """
+    wanted = [name for name in config.sites if not sites or name in sites]
+    bare = [
+        SiteNodesRow(
+            site=name,
+            region=config.sites[name].region,
+            slurm_version=federation.sites[name].slurm_version,
+            detail="not connected",
+        )
+        for name in wanted
+    ]
+
+    def finish(replies: list[Reply]) -> None:
+        answer(NodesReply(sites=tuple(map(_filled, bare, replies))))
+
+    gathered = _Gathered(len(wanted), finish)
+    if not wanted:
+        finish([])
+    for number, name in enumerate(wanted):
+        taken = partial(gathered.take, number)
+        link = links.get(name)
+        if link is None:
+            taken(ErrorReply(message="not connected"))
+        else:
+            link.questions.ask_nodes(tuple(config.sites[name].partitions), taken)
+
+
+def _filled(row: SiteNodesRow, reply: Reply) -> SiteNodesRow:
+    if isinstance(reply, NodesReply) and reply.sites:
+        listed = reply.sites[0]
+        return replace(row, nodes=listed.nodes, detail=listed.detail)
+    return replace(row, detail=reply.message if isinstance(reply, ErrorReply) else "no answer")
+
+
+def send_signals(
+    federation: Federation,
+    links: Mapping[SiteName, SiteLink],
+    call: SignalCall,
+    user: str | None,
+    answer: Callable[[SignalReply], None],
+) -> None:
+    """Have the sites send a signal to jobs.
+
+    Args:
+        federation: knows the jobs.
+        links: to the sites' agents.
+        call: ids are without the federation's name.
+        user: who may only signal jobs of their own; None: an operator.
+        answer: called once, with an error for each job that was not signalled.
+
+    Raises:
+        InvalidRequest: the signal is none that is sent, or there are too many jobs.
+    """
+    to = _TO.get(call.to)
+    if call.signal not in SIGNALS or to is None:
+        raise InvalidRequest(
+            f"--signal={call.signal[:20]} cannot be sent; one of {', '.join(sorted(SIGNALS))}"
+        )
+    errors: list[str] = []
+    jobs: list[WorkloadRecord] = []
+    for id_ in dict.fromkeys(call.ids):
+        found = [federation.ledger.entries[each] for each in find(federation.ledger, id_)]
+        refusal = _why_not(id_, found, user)
+        errors += [refusal] if refusal else []
+        jobs += [] if refusal else [entry for entry in found if entry.state in _RUNS]
+    if len(jobs) > MAX_SIGNALS:
+        raise InvalidRequest(f"signals to {len(jobs)} jobs at once, at most {MAX_SIGNALS}")
+
+    def finish(replies: list[Reply]) -> None:
+        wrong = [_said(entry, reply) for entry, reply in zip(jobs, replies, strict=True)]
+        sent = tuple(e.workload.id for e, why in zip(jobs, wrong, strict=True) if not why)
+        answer(SignalReply(ids=sent, errors=(*errors, *filter(None, wrong))))
+
+    gathered = _Gathered(len(jobs), finish)
+    if not jobs:
+        finish([])
+    for number, entry in enumerate(jobs):
+        taken = partial(gathered.take, number)
+        link = links.get(entry.site)
+        if link is None:
+            taken(ErrorReply(message=f"site {entry.site} is not connected"))
+        else:
+            job = (entry.workload.user, entry.site_job_id)
+            link.questions.ask_signal(job, call.signal, to, taken)
+
+
+def _why_not(id_: str, found: list[WorkloadRecord], user: str | None) -> str:
+    if not found:
+        return f"Invalid job id specified: {id_}"
+    if user is not None and any(entry.workload.user != user for entry in found):
+        return f"Access/permission denied: {id_} belongs to another user"
+    if not any(entry.state in _RUNS for entry in found):
+        return f"Job is pending execution, or has ended: {id_}"
+    return ""
+
+
+def _said(entry: WorkloadRecord, reply: Reply) -> str:
+    """Why a job was not signalled; "": it was."""
+    if isinstance(reply, SignalReply):
+        return f"{entry.workload.id}: {reply.errors[0]}" if reply.errors else ""
+    why = reply.message if isinstance(reply, ErrorReply) else "no answer"
+    return f"{entry.workload.id}: {why}"

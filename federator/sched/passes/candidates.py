@@ -1,0 +1,292 @@
+"""Chooses whom to ask about next in a pass: in rank order, and nobody who is known to be refused.
+
+Workloads of one lane ask for the same. So what holds for one that asks holds for its lane: beyond a
+limit, not lent, or refused by every site for want of hardware, and the lane is left out as a whole.
+Of a shape that a site may still take, only a few are asked about at a time: once one of them is
+refused everywhere, those behind need not be asked. Whoever ranks behind one that was not asked is
+not settled before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Sequence
+from typing import Final
+
+from federator.model.lifecycle import WorkloadState
+from federator.model.plan import BidRequest
+from federator.model.reason import ReasonCode, Refusal
+from federator.model.tenant import Amounts
+from federator.model.workload import Job, SiteName, WorkloadId
+from federator.sched.bid.bids import STARTS_COMPUTED
+from federator.sched.bid.negative_cache import NOBODY, NegativeCache, Rights, of_hardware
+from federator.sched.passes.known_refusals import KnownRefusals
+from federator.sched.passes.limits import limit_refusal, running_tasks, wait
+from federator.sched.queue.borrowing import FirmWork, not_lent
+from federator.sched.queue.rank_walk import Front, RankWalk
+from federator.sched.queue.ranked import Ranked
+from federator.sched.state.backlog import Lane, Run
+from federator.sched.state.ledger import Ledger, WorkloadRecord
+
+ASKED_AT_FIRST: Final = 4  # of one shape, in one round
+GROWTH: Final = 4  # as many times more are asked in the round after one in which that was too few
+MOST_RESERVED: Final = 16  # refused workloads of a pass that are taken along for a reservation
+
+Asked = tuple[int, Rights]
+"""The number of a shape, and whom it may evict."""
+
+
+class Candidates:
+    """The workloads of a pass that are still to be tried.
+
+    Args:
+        walk: through the ranking.
+        ledger: read for what has changed meanwhile.
+        known: refusals that still hold.
+        unsure: workloads that may be at a site though they wait.
+        firm: work that may not be evicted, where such work starts only within quota; else None.
+
+    Attributes:
+        sites: those that may be asked now; to be set before each round.
+        budget_gpus: that may be evicted for workloads within quota; likewise.
+        ranked: the workloads of the present round, in rank order.
+        kept: sites that keep room for somebody.
+    """
+
+    def __init__(
+        self,
+        walk: RankWalk,
+        ledger: Ledger,
+        known: KnownRefusals,
+        unsure: Container[WorkloadId],
+        firm: FirmWork | None,
+    ) -> None:
+        self._walk = walk
+        self._ledger = ledger
+        self._known = known
+        self._unsure = unsure
+        self._firm = firm
+        self.sites: Sequence[SiteName] = ()
+        self.budget_gpus = 0.0
+        self.ranked: dict[WorkloadId, Ranked] = {}
+        self.kept: Collection[SiteName] = ()
+        self._asked: dict[WorkloadId, Asked] = {}  # of the present round
+        self._jobs: dict[Asked, tuple[Job, ...]] = {}
+        self._bits = 0  # of ``sites``
+        self._now_s = 0.0
+        self._array_tasks: dict[WorkloadId, int] | None = None  # counted when one is asked about
+        self._limits: dict[tuple[int, Amounts], Refusal | None] = {}  # as of ``_limits_as_of``
+        self._limits_as_of = -1
+        self._failed: NegativeCache[None] = NegativeCache()  # of those that may evict
+        self._failures = 0
+        self._tried: dict[Asked, int] = {}  # of how many of these a shape does not follow
+        self._at_most: dict[Asked, int] = {}
+        self._deferred: list[tuple[int, Asked]] = []  # with how many were asked before
+        self._passed = 0  # of ``_deferred``
+        self._waited_for: list[Asked] = []  # of those, whoever ranks before the one being settled
+        self._position: dict[WorkloadId, int] = {}
+        self._taken_along = 0
+
+    def next_window(
+        self, again: Collection[WorkloadId], size: int, now_s: float
+    ) -> tuple[BidRequest, ...]:
+        """The workloads to ask about next, in rank order.
+
+        Args:
+            again: those of the last round that are not settled.
+            size: how many at most.
+            now_s: Unix time.
+        """
+        self._walk.put_back({id_: self.ranked[id_] for id_ in self.ranked if id_ in again})
+        self._now_s, self._bits = now_s, self._known.bits(self.sites)
+        self.ranked, self._asked, self._jobs = {}, {}, {}
+        self._deferred, self._passed, self._waited_for = [], 0, []
+        number_in: dict[Asked, int] = {}
+        while len(self.ranked) < size and (front := self._walk.front(self._skips)) is not None:
+            self._consider(front, number_in, again)
+        self._position = {id_: k for k, id_ in enumerate(self.ranked)}
+        entries = self._ledger.entries
+        return tuple(
+            [
+                BidRequest.of(entries[id_].workload, ranked.priority, self._budget(ranked))
+                for id_, ranked in self.ranked.items()
+            ]
+        )
+
+    def _consider(
+        self, front: Front, number_in: dict[Asked, int], again: Collection[WorkloadId]
+    ) -> None:
+        entry = self._ledger.entries[front.id]
+        if entry.state is not WorkloadState.PENDING:
+            self._walk.take()
+            return
+        lane = front.lane or self._ledger.backlog.lane_of(entry.workload)
+        assert lane is not None
+        asked = (lane.shape.number, self._rights(front.priority, within=front.within_quota))
+        jobs = entry.workload.jobs
+        most = self._at_most.get(asked, ASKED_AT_FIRST)
+        if front.lane is None and self._is_settled(asked, jobs):
+            self._walk.take()
+        elif number_in.get(asked, 0) >= most:
+            self._at_most[asked] = GROWTH * most
+            self._deferred.append((len(self.ranked), asked))
+            self._walk.set_aside()
+        elif (refusal := self._held_back(entry, is_again=front.id in again)) is not None:
+            entry.refusals = {SiteName(""): refusal}
+            if front.lane is not None and front.lane.shape.throttled:
+                lane.refusal = refusal
+                self._walk.set_aside()
+            else:
+                self._walk.take()
+        else:
+            number_in[asked] = number_in.get(asked, 0) + 1
+            self._taken_along += self._is_refused(asked, jobs)
+            self.ranked[front.id] = self._walk.take()
+            self._asked[front.id], self._jobs[asked] = asked, jobs
+
+    # ---- what is known ----
+
+    def _skips(self, lane: Lane, run: Run) -> bool:
+        """Tell whether nobody of a run can start in this pass; the lane learns why."""
+        lane.refusal = self._withheld(lane)
+        if lane.refusal is not None:
+            return True
+        asked = (lane.shape.number, self._rights(run.priority, within=run.within_quota))
+        return self._is_settled(asked, lane.jobs)
+
+    def _withheld(self, lane: Lane) -> Refusal | None:
+        """The refusal that the federation itself has for a whole lane."""
+        row, request, ledger = lane.row, lane.shape.request, self._ledger
+        if self._firm is not None and not self.may_have(
+            row, request, preemptible=lane.shape.preemptible
+        ):
+            return not_lent(ledger.tenancy, ledger.tenancy.tenants[row].name, request)
+        return self._limit(row, request) if ledger.tenancy.limit_rows(row) else None
+
+    def may_have(self, row: int, amounts: Amounts, *, preemptible: bool) -> bool:
+        """Tell whether a tenant may be given this much more, as far as lending goes."""
+        return preemptible or self._firm is None or self._firm.has_room(row, amounts)
+
+    def _is_settled(self, asked: Asked, jobs: tuple[Job, ...]) -> bool:
+        """Tell whether a shape is refused by every site, and no room is to be kept for it."""
+        return self._is_refused(asked, jobs) and not self._may_be_reserved(asked[0])
+
+    def _is_refused(self, asked: Asked, jobs: tuple[Job, ...]) -> bool:
+        if not self._bits:
+            return False
+        number, rights = asked
+        if rights is NOBODY:
+            return self._known.is_refused(number, jobs, self._bits)
+        if self._tried.get(asked, -1) == self._failures:
+            return False
+        if self._failures and self._failed.find(jobs, rights) is not None:
+            return True
+        self._tried[asked] = self._failures
+        return False
+
+    def _may_be_reserved(self, number: int) -> bool:
+        """Tell whether room may be kept for one of a refused shape at a site that keeps none."""
+        known, now_s = self._known, self._now_s
+        if self._taken_along >= MOST_RESERVED or not known.may_be_predicted(self._bits):
+            return False
+        lacks = self._taken_along < STARTS_COMPUTED
+        return any(
+            known.prediction(site, number, now_s) is not None
+            or (lacks and known.lacks_prediction(site, number, now_s))
+            for site in self.sites
+            if site not in self.kept
+        )
+
+    def requests_for(self, site: SiteName, window: Sequence[BidRequest]) -> tuple[BidRequest, ...]:
+        """Those of the window whose answer by a site is not known.
+
+        One that it has refused comes along where room may be kept for it, and somebody is asked
+        about who ranks behind it: the site finds out again when it could start.
+        """
+        known, bit = self._known, self._known.bits((site,))
+        found: list[BidRequest] = []
+        last = 0  # of those whose answer is not known
+        predicted = site in self.kept  # somebody has, or may get, that room
+        for request in window:
+            number = self._asked[request.id][0]
+            if (
+                request.preempt_gpus
+                or not known.is_refused(number, request.jobs, bit)
+                or (not predicted and known.lacks_prediction(site, number, self._now_s))
+            ):
+                found.append(request)
+                last = len(found)
+            elif not predicted and known.prediction(site, number, self._now_s) is not None:
+                found.append(request)
+                predicted = True
+        return tuple(found[:last])
+
+    def prediction(self, site: SiteName, id_: WorkloadId) -> Refusal | None:
+        """The refusal of one of this round that says when it could start, if a site has said so."""
+        number = self._asked[id_][0]
+        if self._known.prediction(site, number, self._now_s) is None:
+            return None
+        jobs = self._ledger.entries[id_].workload.jobs
+        return self._known.refusal(site, number, jobs, self._now_s)
+
+    # ---- what is learned ----
+
+    def learn(self, asked: BidRequest, refusals: dict[SiteName, Refusal]) -> None:
+        """Remember refusals that were given in this round, and hold whoever had bid before."""
+        number, rights = self._asked[asked.id]
+        for site, refusal in refusals.items():
+            self._known.learn(site, number, asked.jobs, refusal, self._now_s)
+        if rights is NOBODY or not self.sites:
+            return
+        if all(site in refusals and of_hardware(refusals[site]) for site in self.sites):
+            self._failed.add(asked.jobs, rights, None)
+            self._failures += 1
+
+    def must_wait(self, id_: WorkloadId) -> bool:
+        """Tell whether somebody who ranks before a workload was not asked, and may still start."""
+        position = self._position[id_]
+        while self._passed < len(self._deferred) and self._deferred[self._passed][0] <= position:
+            self._waited_for.append(self._deferred[self._passed][1])
+            self._passed += 1
+        self._waited_for = [a for a in self._waited_for if not self._is_refused(a, self._jobs[a])]
+        return bool(self._waited_for)
+
+    # ---- limits ----
+
+    def _budget(self, ranked: Ranked) -> float:
+        """The evictions allowed for a workload: only work within quota displaces others."""
+        return self.budget_gpus if ranked.within_quota else 0.0
+
+    def _rights(self, priority: int, *, within: bool) -> Rights:
+        return Rights(priority, self.budget_gpus) if within and self.budget_gpus else NOBODY
+
+    def _held_back(self, entry: WorkloadRecord, *, is_again: bool) -> Refusal | None:
+        """The refusal of one that is not tried now; a task that is tried has its place."""
+        workload = entry.workload
+        if workload.id in self._unsure:
+            return wait(ReasonCode.NO_ANSWER)
+        array = workload.array
+        if is_again or array is None or not array.max_running:
+            return None
+        if self._array_tasks is None:
+            self._array_tasks = running_tasks(self._ledger)
+        tasks = self._array_tasks.get(array.array_id, 0)
+        if tasks >= array.max_running:
+            return wait(ReasonCode.ARRAY_LIMIT, array.max_running)
+        self._array_tasks[array.array_id] = tasks + 1
+        return None
+
+    def give_back_task(self, entry: WorkloadRecord) -> None:
+        """A task that was tried does not start."""
+        array = entry.workload.array
+        if array is not None and self._array_tasks and array.array_id in self._array_tasks:
+            self._array_tasks[array.array_id] -= 1
+
+    def _limit(self, row: int, request: Amounts) -> Refusal | None:
+        """As ``limit_refusal``; many of one tenant ask for the same while nothing changes."""
+        holdings = self._ledger.holdings
+        if self._limits_as_of != holdings.version:
+            self._limits.clear()
+            self._limits_as_of = holdings.version
+        if (row, request) not in self._limits:
+            self._limits[row, request] = limit_refusal(holdings, row, request)
+        return self._limits[row, request]

@@ -1,0 +1,45 @@
+"""Says why a workload is not tried: a limit of its tenant or its array, or a silent site."""
+
+from __future__ import annotations
+
+from federator.model.lifecycle import AT_SITE
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.tenant import Amounts
+from federator.model.workload import WorkloadId
+from federator.sched.state.holdings import Holdings
+from federator.sched.state.ledger import Ledger
+
+
+def wait(code: ReasonCode, needed: int = 0) -> Refusal:
+    return Refusal(kind=RefusalKind.WAIT, reasons=(Reason(code=code, needed=needed),))
+
+
+def limit_refusal(holdings: Holdings, row: int, amounts: Amounts) -> Refusal | None:
+    """The refusal of a tenant that may not have this much more now; None: no limit is reached."""
+    beyond = holdings.beyond_limit(row, amounts)
+    if beyond is None:
+        return None
+    at, resource = beyond
+    tenancy = holdings.tenancy
+    limit = tenancy.limits[at]
+    assert limit is not None
+    never = amounts[resource] > limit[resource]
+    reason = Reason(
+        code=ReasonCode.LIMIT,
+        needed=amounts[resource],
+        free=max(0, int(limit[resource]) - holdings.used(at)[resource]),
+        unit=tenancy.unit(resource),
+        detail=tenancy.tenants[at].name,
+    )
+    kind = RefusalKind.REJECT if never else RefusalKind.WAIT
+    return Refusal(kind=kind, reasons=(reason,))
+
+
+def running_tasks(ledger: Ledger) -> dict[WorkloadId, int]:
+    """The number of tasks of each array that are at sites, when a pass first asks."""
+    tasks: dict[WorkloadId, int] = {}
+    for entry in ledger.in_state(*AT_SITE):
+        array = entry.workload.array
+        if array is not None:
+            tasks[array.array_id] = tasks.get(array.array_id, 0) + 1
+    return tasks

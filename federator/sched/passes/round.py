@@ -1,0 +1,89 @@
+"""One round of a pass: what the sites are asked, and the answers so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from msgspec import structs
+
+from federator.model.plan import BidRequest
+from federator.model.reason import ReasonCode, Refusal
+from federator.model.site_message import SiteAnswer
+from federator.model.workload import SiteName, WorkloadId
+from federator.sched.passes.eviction import checkpoint_in_reach
+from federator.sched.passes.limits import wait
+from federator.sched.state.ledger import Ledger, WorkloadRecord
+from federator.sched.state.rules import Rules
+
+
+@dataclass(slots=True)
+class Round:
+    """One question to the sites, and the answers so far."""
+
+    pass_id: int
+    requests: Mapping[WorkloadId, BidRequest]  # in rank order
+    waiting_for: set[SiteName]
+    deadline_s: float
+    answers: dict[SiteName, dict[WorkloadId, SiteAnswer]] = field(default_factory=dict)
+    until_later: dict[SiteName, dict[WorkloadId, Refusal]] = field(default_factory=dict)
+    """Refusals that say when it could start, or that room is kept for another."""
+
+    def take(self, site: SiteName, answers: Iterable[SiteAnswer]) -> None:
+        if site in self.waiting_for:
+            self.waiting_for.discard(site)
+            by_id = self.answers[site] = {a.id: a for a in answers}
+            refusals = {id(r): r for a in by_id.values() if (r := a.refusal) is not None}
+            later = {key for key, refusal in refusals.items() if _speaks_of_later(refusal)}
+            if later:
+                self.until_later[site] = {
+                    a.id: a.refusal
+                    for a in by_id.values()
+                    if a.refusal is not None and id(a.refusal) in later
+                }
+
+    def drop(self, site: SiteName) -> None:
+        """It is gone: its word counts no more, nor is it waited for."""
+        self.waiting_for.discard(site)
+        self.answers.pop(site, None)
+        self.until_later.pop(site, None)
+
+    def over(self, now_s: float) -> bool:
+        return not self.waiting_for or now_s >= self.deadline_s
+
+    def silent(self) -> dict[SiteName, Refusal]:
+        """The sites that did not answer, as refusals."""
+        return {site: wait(ReasonCode.NO_ANSWER) for site in sorted(self.waiting_for)}
+
+
+def _speaks_of_later(refusal: Refusal) -> bool:
+    if refusal.starts_in_s is not None:
+        return True
+    return any(reason.code is ReasonCode.RESERVED for reason in refusal.reasons)
+
+
+def for_site(
+    window: Iterable[BidRequest], site: SiteName, ledger: Ledger, rules: Rules, now_s: float
+) -> tuple[BidRequest, ...]:
+    """Those of the window that this site may bid for now, as it is asked for them."""
+    wanted = ((request, ledger.entries[request.id]) for request in window)
+    return tuple(
+        asked_of(request, site, entry, now_s)
+        for request, entry in wanted
+        if entry.avoid_until_s.get(site, 0.0) <= now_s and checkpoint_in_reach(entry, site, rules)
+    )
+
+
+def asked_of(
+    request: BidRequest, site: SiteName, entry: WorkloadRecord | None, now_s: float
+) -> BidRequest:
+    """A request as one site gets it: without its nodes that failed the workload lately.
+
+    ``entry``: of the workload; None: it is tried out only, and is not in the ledger.
+    """
+    if entry is None or not entry.bad_nodes:
+        return request
+    nodes = entry.bad_nodes.avoided(site, now_s)
+    if not nodes:
+        return request
+    return structs.replace(request, jobs=tuple(replace(job, avoid=nodes) for job in request.jobs))

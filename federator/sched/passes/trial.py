@@ -1,0 +1,66 @@
+"""Answers ``--test-only``: what every site would do with a workload that is not queued."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from federator.model.reason import ReasonCode, Refusal
+from federator.model.site_message import SiteAnswer
+from federator.model.workload import SiteName, Workload
+from federator.sched.passes.auction import bids_for
+from federator.sched.passes.limits import limit_refusal, wait
+from federator.sched.passes.round import Round
+from federator.sched.passes.site_view import SiteView
+from federator.sched.queue.borrowing import FirmWork, not_lent
+from federator.sched.state.ledger import Ledger
+
+
+@dataclass(slots=True)
+class Trial:
+    """A ``--test-only`` question of one client."""
+
+    client: int
+    workload: Workload
+    round: Round
+
+    def answers(
+        self, ledger: Ledger, sites: Mapping[SiteName, SiteView], *, quota_only: bool = False
+    ) -> tuple[dict[SiteName, SiteAnswer], SiteName | None]:
+        """Each site's answer, and who would win now.
+
+        Of a site that is down nothing but what it last had can say "never". Under the name "" the
+        federation's own, where a limit stands against every bid, or a quota (``quota_only``:
+        against one that may not be evicted).
+        """
+        id_, tenancy = self.workload.id, ledger.tenancy
+        answers = {site: by_id[id_] for site, by_id in self.round.answers.items() if id_ in by_id}
+        for site, refused in (self._of_those_down(sites) | self.round.silent()).items():
+            answers[site] = SiteAnswer(id=id_, refusal=refused)
+        site_order = list(sites)
+        if self.workload.tenant not in tenancy:
+            offers = bids_for(id_, self.round.answers, site_order)
+            return answers, offers[0].site if offers else None
+        beyond = None
+        for offer in bids_for(id_, self.round.answers, site_order):
+            row = tenancy.row(self.workload.tenant)
+            charge = ledger.holdings.charge_for(row, offer.bid.jobs)
+            amounts = charge.amounts
+            refusal = limit_refusal(ledger.holdings, row, amounts)
+            firm = quota_only and not self.workload.preemptible
+            if refusal is None and firm and not FirmWork(ledger).has_room(row, amounts):
+                refusal = not_lent(tenancy, self.workload.tenant, amounts)
+            if refusal is None:
+                return answers, offer.site
+            beyond = beyond or refusal
+        if beyond is not None:
+            answers[SiteName("")] = SiteAnswer(id=id_, refusal=beyond)
+        return answers, None
+
+    def _of_those_down(self, sites: Mapping[SiteName, SiteView]) -> dict[SiteName, Refusal]:
+        found = {}
+        for name, site in sites.items():
+            if not site.ready:
+                never = site.never_fits(self.workload.jobs)
+                found[name] = wait(ReasonCode.SITE_DOWN) if never is None else never
+        return found

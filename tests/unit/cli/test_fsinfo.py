@@ -1,0 +1,386 @@
+"""fsinfo with sinfo's options: nodes in sinfo's rows, limits of partitions, reasons."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from federator.cli import fsinfo, node_table
+from federator.cli.node_columns import COLUMNS
+from federator.model.partition import PartitionSummary
+from federator.wire.client_protocol import (
+    Call,
+    ErrorReply,
+    NodesCall,
+    NodesReply,
+    SiteNodesRow,
+    SiteRow,
+    SitesCall,
+    SitesReply,
+)
+from federator.wire.node_rows import NodeRow, PartitionRow, SiteNodes, packed_nodes
+from federator.wire.replies import Reply
+
+
+def node(name: str, state: str = "idle", **changes: Any) -> NodeRow:
+    base: dict[str, Any] = {
+        "name": name,
+        "state": state,
+        "partitions": ("gpu",),
+        "cpus": 64,
+        "mem_mib": 512_000,
+        "gpu_type": "a100",
+        "gpus": 8,
+        "features": ("nvlink",),
+    }
+    return NodeRow(**{**base, **changes})
+
+
+ALPINE = SiteNodes(
+    at_s=0.0,
+    nodes=(
+        node("a1"),
+        node("a2"),
+        node("a3", "mixed", cpus_alloc=16, gpus_alloc=2),
+        node("a4", "allocated", cpus_alloc=64, gpus_alloc=8),
+        node("a5", "drained", reason="fan broken"),
+        node("a6", "drained", reason="fan broken", cpus_alloc=8),
+        node("a7", "down", reason="gone"),
+        node("c1", gpus=0, gpu_type="", features=(), cpus=128, partitions=("cpu",)),
+    ),
+    partitions=(
+        PartitionRow(name="gpu", is_default=True, max_time_s=86_400.0, preempt_mode="REQUEUE"),
+        PartitionRow(name="cpu", up=False, max_nodes=4, default_time_s=3600.0),
+        PartitionRow(name="bare"),
+    ),
+)
+CEDAR = SiteNodes(
+    at_s=0.0,
+    nodes=(node("a1", partitions=("gpu",), gpu_type="h100", gres={"nic": 2}),),
+    partitions=(PartitionRow(name="gpu", is_default=True, max_time_s=86_400.0),),
+)
+LISTED = NodesReply(
+    sites=(
+        SiteNodesRow(
+            site="alpine", region="west", slurm_version="22.05.8", nodes=packed_nodes(ALPINE)
+        ),
+        SiteNodesRow(
+            site="cedar", region="east", slurm_version="26.05.5", nodes=packed_nodes(CEDAR)
+        ),
+    )
+)
+SUMMED = SitesReply(
+    sites=(
+        SiteRow(
+            name="alpine",
+            region="west",
+            up=True,
+            slurm_version="22.05.8",
+            partitions=(
+                PartitionSummary(partition="gpu", gpu_type="a100", nodes_idle=2, cpus=128),
+                PartitionSummary(partition="cpu", gpu_type="", nodes_idle=1, cpus=128),
+            ),
+        ),
+        SiteRow(name="cedar", region="east", up=False),
+    )
+)
+
+
+class Done(NamedTuple):
+    """How a command ended, what it printed, and what it asked for."""
+
+    status: int
+    lines: list[str]
+    err: str
+    asked: list[Call]
+
+    @property
+    def words(self) -> list[list[str]]:
+        """The words of each line."""
+        return [line.split() for line in self.lines]
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run fsinfo against a daemon."""
+
+    def command(words: list[str], listed: Reply = LISTED) -> Done:
+        asked: list[Call] = []
+
+        def call(message: Call) -> Reply:
+            asked.append(message)
+            return SUMMED if isinstance(message, SitesCall) else listed
+
+        monkeypatch.setattr(fsinfo, "call", call)
+        monkeypatch.setattr(node_table, "call", call)
+        monkeypatch.setattr(sys, "argv", ["fsinfo", *words])
+        with pytest.raises(SystemExit) as ended:
+            fsinfo.main()
+        told = capsys.readouterr()
+        return Done(int(ended.value.code or 0), told.out.splitlines(), told.err, asked)
+
+    return command
+
+
+# ---- the plain table ----
+
+
+def test_the_plain_table_asks_no_site(run: Run) -> None:
+    done = run([])
+    assert done.asked == [SitesCall()]
+    assert [line[0] for line in done.words] == ["SITE", "alpine", "alpine", "cedar"]
+    assert run(["-a", "--local", "--hide", "--noconvert", "-v", "-F"]).lines == done.lines
+
+
+def test_the_plain_table_can_be_of_some_sites_and_partitions(run: Run) -> None:
+    assert [line[4] for line in run(["-h", "-p", "cpu", "-M", "alpine"]).words] == ["cpu"]
+    assert len(run(["-h", "-M", "federation"]).lines) == 3
+    (site,) = json.loads(run(["--json", "-M", "alpine", "-p", "gpu"]).lines[0])["sites"]
+    assert [p["partition"] for p in site["partitions"]] == ["gpu"]
+
+
+# ---- rows ----
+
+
+def test_partitions_and_states_have_rows_as_with_sinfo(run: Run) -> None:
+    done = run(["-l"])
+    assert done.words[1] == [
+        "PARTITION", "CLUSTER", "AVAIL", "TIMELIMIT", "JOB_SIZE", "ROOT", "OVERSUBS", "GROUPS",
+        "NODES", "STATE", "RESERVATION", "NODELIST",
+    ]  # fmt: skip
+    rows = [(w[0], w[1], w[2], w[3], w[8], w[9], *w[10:]) for w in done.words[2:]]
+    assert rows == [
+        ("gpu*", "alpine", "up", "1-00:00:00", "1", "draining", "a6"),
+        ("gpu*", "alpine", "up", "1-00:00:00", "1", "drained", "a5"),
+        ("gpu*", "alpine", "up", "1-00:00:00", "1", "mixed", "a3"),
+        ("gpu*", "alpine", "up", "1-00:00:00", "1", "allocated", "a4"),
+        ("gpu*", "alpine", "up", "1-00:00:00", "2", "idle", "a[1-2]"),
+        ("gpu*", "alpine", "up", "1-00:00:00", "1", "down", "a7"),
+        ("cpu", "alpine", "down", "infinite", "1", "idle", "c1"),
+        ("bare", "alpine", "up", "infinite", "0", "n/a"),
+        ("gpu*", "cedar", "up", "1-00:00:00", "1", "idle", "a1"),
+    ]
+
+
+def test_a_summary_has_a_row_for_each_partition(run: Run) -> None:
+    done = run(["-s", "-h"])
+    assert done.words == [
+        ["gpu*", "alpine", "up", "1-00:00:00", "3/2/2/7", "a[1-7]"],
+        ["cpu", "alpine", "down", "infinite", "0/1/0/1", "c1"],
+        ["bare", "alpine", "up", "infinite", "0/0/0/0"],
+        ["gpu*", "cedar", "up", "1-00:00:00", "0/1/0/1", "a1"],
+    ]
+
+
+def test_each_node_can_have_its_row(run: Run) -> None:
+    done = run(["-N"])
+    assert done.words[0] == ["NODELIST", "NODES", "PARTITION", "CLUSTER", "STATE"]
+    assert [(w[0], w[3], w[4]) for w in done.words[1:4]] == [
+        ("a1", "alpine", "idle"),
+        ("a1", "cedar", "idle"),
+        ("a2", "alpine", "idle"),
+    ]
+    assert len(done.lines) == 10
+    long = run(["-N", "-l", "-h"]).words
+    assert long[0][:7] == ["a1", "1", "gpu*", "alpine", "idle", "64", "512000"]
+    assert long[5][-2:] == ["fan", "broken"]
+
+
+def test_reasons_are_those_of_nodes_out_of_use(run: Run) -> None:
+    done = run(["-R"])
+    assert done.words == [
+        ["REASON", "USER", "TIMESTAMP", "CLUSTER", "NODELIST"],
+        ["fan", "broken", "Unknown", "Unknown", "alpine", "a[5-6]"],
+        ["gone", "Unknown", "Unknown", "alpine", "a7"],
+    ]
+
+
+def test_a_node_in_two_partitions_counts_once_where_none_is_shown(run: Run) -> None:
+    twice = SiteNodes(
+        at_s=0.0,
+        nodes=(node("a1", partitions=("gpu", "all")),),
+        partitions=(PartitionRow(name="gpu"), PartitionRow(name="all")),
+    )
+    reply = NodesReply(sites=(SiteNodesRow(site="alpine", nodes=packed_nodes(twice)),))
+    assert run(["-h", "-o", "%F"], reply).lines == ["0/1/0/1"]
+    assert run(["-h", "-o", "%R %F"], reply).lines == ["gpu 0/1/0/1", "all 0/1/0/1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("%F/%C", ["3/4/2/9/88/368/184/640"]),  # as Open OnDemand asks: the fleet in a row
+        ("%P", ["gpu*", "cpu", "bare"]),
+        ("%R|%l|%L|%s", ["gpu|1-00:00:00|n/a|1-infinite", "cpu|infinite|1:00:00|1-4",
+                         "bare|infinite|n/a|1-infinite"]),
+        ("%G %D", ["gpu:a100:8 7", "(null) 1", "gpu:h100:8,nic:2 1"]),
+        ("%f %A", ["nvlink 3/3", "(null) 0/1"]),
+        ("%c %m", ["64+ 512000"]),
+        ("%V %v", ["alpine 22.05.8", "cedar 26.05.5"]),
+        ("%t %D", ["drng 1", "drain 1", "mix 1", "alloc 1", "idle 4", "down 1"]),
+        ("%E|%D", ["none|6", "fan broken|2", "gone|1"]),
+        ("%5P|%.8R", ["gpu* |     gpu", "cpu  |     cpu", "bare |    bare"]),
+    ],
+)  # fmt: skip
+def test_columns_by_letter_show_what_sinfo_would(run: Run, text: str, lines: list[str]) -> None:
+    assert sorted(run(["-h", "-o", text]).lines) == sorted(lines)
+
+
+def test_columns_by_name_show_what_sinfo_would(run: Run) -> None:
+    asked = "NodeHost:10,Gres:14,GresUsed:14,StateLong:"
+    assert run(["-h", "-N", "-n", "a3", "-O", asked]).lines == [
+        "a3        gpu:a100:8    gpu:a100:2    mixed"
+    ]
+    assert run(["-h", "-O", "Region:|,GPUsState:"]).lines == ["west|10/22/24/56", "east|0/8/0/8"]
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
+def test_every_column_has_a_value_for_every_group(run: Run, column: Any) -> None:
+    done = run(["-h", "-O", f"Partition:|,{column.name}:|"])
+    assert done.status == 0
+    assert all(line.count("|") == 2 for line in done.lines)
+
+
+def test_amounts_tell_nodes_apart_only_when_asked(run: Run) -> None:
+    assert run(["-h", "-o", "%c"]).lines == ["64+"]
+    assert sorted(run(["-h", "-e", "-o", "%c"]).lines) == ["128", "64"]
+
+
+# ---- filters and order ----
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["-t", "idle"], ["a1", "a1", "a2", "a5", "c1"]),
+        (["-t", "mix"], ["a3", "a6"]),
+        (["-t", "alloc"], ["a3", "a4", "a6"]),
+        (["-t", "DRAIN"], ["a5", "a6"]),
+        (["-t", "drained"], ["a5"]),
+        (["-t", "drng"], ["a6"]),
+        (["-t", "down"], ["a7"]),
+        (["-t", "~down"], ["a1", "a1", "a2", "a3", "a4", "a5", "a6", "c1"]),
+        (["-t", "drain&mixed"], ["a6"]),
+        (["-t", "maint,resv,powered_down"], []),
+        (["-t", "all", "-p", "cpu"], ["c1"]),
+        (["-d"], ["a7"]),
+        (["-r", "-p", "gpu", "-n", "a[6-7]"], ["a6"]),
+        (["-n", "a[1-2],c1"], ["a1", "a1", "a2", "c1"]),
+        (["-p", "cpu,none"], ["c1"]),
+    ],
+)
+def test_nodes_are_left_out_as_asked(run: Run, words: list[str], names: list[str]) -> None:
+    assert run(["-h", "-N", "-o", "%n", *words]).lines == names
+
+
+@pytest.mark.parametrize(
+    ("sort", "lines"),
+    [
+        ("n", ["a1", "a2", "a3", "a4", "a5", "a6", "a7"]),
+        ("-n", ["a7", "a6", "a5", "a4", "a3", "a2", "a1"]),
+        ("t,-n", ["a7", "a2", "a1", "a4", "a3", "a5", "a6"]),
+    ],
+)
+def test_rows_come_in_the_order_that_is_asked_for(run: Run, sort: str, lines: list[str]) -> None:
+    words = ["-h", "-N", "-p", "gpu", "-M", "alpine", "-o", "%n %t", "-S", sort]
+    reply = NodesReply(sites=LISTED.sites[:1])
+    assert [line.split()[0] for line in run(words, reply).lines] == lines
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-o", "%!"], "Invalid node format specification: !"),
+        (["-O", "Colour"], "Invalid job format specification: Colour"),  # so says sinfo
+        (["-S", "!"], "Invalid sort specification: !"),
+        (["-S", "q"], "Invalid sort specification: q"),
+        (["-t", "foo"], 'Bad state string: "foo"; valid states: unknown,down,idle,'),
+        (["-n", "n[2-1]"], "'n[2-1]' invalid entry for --nodes"),
+        (["-o", "%P", "-l"], "Options -o(--format) and -l(--long) are mutually exclusive"),
+        (["-T"], "--reservation cannot be honoured: a reservation belongs to one site"),
+        (["--yaml"], "--yaml cannot be honoured: use --json"),
+        (["-i", "0"], "invalid entry for --iterate=0"),
+        (["--json=xml"], "--json=xml: give no value, or slurm"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_in_one_line(
+    run: Run, words: list[str], said: str
+) -> None:
+    done = run(words)
+    assert done.status == 1
+    assert done.err.startswith(f"fsinfo: error: {said}")
+    assert done.err.count("\n") == 1
+
+
+# ---- sites that do not answer ----
+
+
+def test_a_site_that_lists_nothing_is_said_and_the_others_are_shown(run: Run) -> None:
+    away = SiteNodesRow(site="boreal", detail="not con\x1bnected")
+    done = run(["-h", "-s"], NodesReply(sites=(*LISTED.sites[1:], away)))
+    assert (done.status, len(done.lines)) == (0, 1)
+    assert done.err == "fsinfo: the nodes of site boreal are not known: not con?nected\n"
+    assert run(["-s"], NodesReply(sites=(away,))).status == 1
+
+
+def test_what_is_no_list_of_nodes_is_one_line(run: Run) -> None:
+    bad = NodesReply(sites=(SiteNodesRow(site="boreal", nodes=b"\xc1"),))
+    done = run(["-N"], bad)
+    assert (done.status, done.lines) == (1, [])
+    assert done.err.startswith("fsinfo: error: the nodes of site boreal cannot be read")
+    assert run(["-N"], ErrorReply(message="No cluster 'x'")).err == (
+        "fsinfo: error: No cluster 'x'\n"
+    )
+
+
+def test_the_daemon_is_asked_for_the_sites_that_are_meant(run: Run) -> None:
+    assert run(["-N", "-M", "alpine,cedar"]).asked == [NodesCall(clusters=("alpine", "cedar"))]
+
+
+# ---- the environment, JSON, help ----
+
+
+def test_variables_count_unless_an_option_says_otherwise(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SINFO_FORMAT", "%R")
+    assert run(["-h"]).lines == ["gpu", "cpu", "bare"]
+    assert run(["-h", "-o", "%a"]).lines == ["up", "down"]
+    monkeypatch.setenv("SINFO_PARTITION", "cpu")
+    monkeypatch.setenv("SINFO_SORT", "-R")
+    assert run(["-h"]).lines == ["cpu"]
+    assert run(["-h", "-a"]).lines == ["gpu", "cpu", "bare"]
+    assert run(["-h", "-p", "gpu,bare"]).lines == ["gpu", "bare"]
+    monkeypatch.setenv("SLURM_CLUSTERS", "cedar")
+    assert run(["-h"]).asked == [NodesCall(clusters=("cedar",))]
+
+
+def test_json_of_slurm_has_data_parsers_shape(run: Run) -> None:
+    answer = json.loads(run(["--json=slurm"]).lines[0])
+    assert set(answer) == {"sinfo", "meta", "errors", "warnings"}
+    rows = {(row["partition"]["name"], *row["node"]["state"]): row for row in answer["sinfo"]}
+    idle = rows["gpu", "IDLE"]
+    assert idle["cluster"] in ("alpine", "cedar")
+    assert rows["gpu", "MIXED", "DRAIN"]["reason"]["description"] == "fan broken"
+    assert rows["gpu", "MIXED"]["gres"] == {"total": "gpu:a100:8", "used": "gpu:a100:2"}
+    assert rows["gpu", "ALLOCATED"]["nodes"]["total"] == 1
+    assert rows["gpu", "ALLOCATED"]["cpus"]["allocated"] == 64
+    assert rows["cpu", "IDLE"]["partition"]["partition"]["state"] == ["DOWN"]
+    assert rows["cpu", "IDLE"]["partition"]["maximums"]["time"]["infinite"] is True
+    assert rows["gpu", "MIXED"]["partition"]["maximums"]["time"]["number"] == 1440
+
+
+@pytest.mark.parametrize(
+    ("word", "line"), [("--helpformat", "%F"), ("--helpFormat", "NodeAIOT"), ("--helpstate", "mix")]
+)
+def test_what_can_be_asked_for_is_listed(run: Run, word: str, line: str) -> None:
+    done = run([word])
+    assert (done.status, done.asked) == (0, [])
+    assert any(line in each for each in done.lines)

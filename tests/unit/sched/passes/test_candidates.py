@@ -1,0 +1,125 @@
+"""Whom a pass asks about, where many that wait ask for the same."""
+
+from __future__ import annotations
+
+from federator.model.event import Submitted
+from federator.model.lifecycle import WorkloadState
+from federator.model.message import Command, SendTo
+from federator.model.plan import BidRequest
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.site_message import Ask, SiteAnswer
+from federator.model.workload import FIRST_WORKLOAD_ID, Job, SiteName, WorkloadId
+from federator.policies.mast import Mast
+from federator.sched.passes.candidates import ASKED_AT_FIRST, GROWTH
+from federator.sched.passes.cycle import SchedulingPass
+from federator.sched.passes.known_refusals import KnownRefusals
+from federator.sched.passes.round import Round
+from federator.sched.state.ledger import Ledger
+from tests.fakes.build import draft, gang, rack
+from tests.fakes.loopback import Loopback
+
+ALPINE = SiteName("alpine")
+FULL = Refusal(kind=RefusalKind.WAIT, reasons=(Reason(code=ReasonCode.RESOURCES, needed=8),))
+
+
+class OnePass:
+    """A pass over so many single nodes, and two nodes behind them, at one site."""
+
+    def __init__(self, singles: int) -> None:
+        self.ledger, self.known = Ledger(), KnownRefusals([ALPINE])
+        self.known.heard(ALPINE, 1)
+        for k in range(singles + 1):
+            wanted = draft(gang(1) if k < singles else gang(2))
+            first = WorkloadId(FIRST_WORKLOAD_ID + k)
+            self.ledger.apply(Submitted(at_s=float(k), draft=wanted, first_id=first, key=str(k)))
+        ranking = Mast().rank(self.ledger, 100.0)
+        self.pass_ = SchedulingPass(ranking, self.ledger, known=self.known)
+
+    def window(self, *again: int) -> list[int]:
+        """The numbers of those who are asked about."""
+        ids = {WorkloadId(FIRST_WORKLOAD_ID + k) for k in again}
+        window = self.pass_.next_window(ids, 500, [ALPINE], 100.0)
+        by_id = {request.id: request for request in window}
+        self.pass_.round = Round(pass_id=1, requests=by_id, waiting_for={ALPINE}, deadline_s=200.0)
+        return [self.number(request) for request in window]
+
+    @staticmethod
+    def number(request: BidRequest) -> int:
+        return request.id - FIRST_WORKLOAD_ID
+
+    def refused(self, number: int) -> None:
+        id_ = WorkloadId(FIRST_WORKLOAD_ID + number)
+        self.pass_.round.answers[ALPINE] = {id_: SiteAnswer(id=id_, refusal=FULL)}
+        self.pass_.learn(id_)
+
+    def must_wait(self, number: int) -> bool:
+        return self.pass_.candidates.must_wait(WorkloadId(FIRST_WORKLOAD_ID + number))
+
+
+def test_of_those_alike_a_few_are_asked_about_at_first_and_then_more() -> None:
+    one = OnePass(100)
+    few = ASKED_AT_FIRST
+    assert one.window() == [*range(few), 100]
+    more = few * GROWTH
+    assert one.window() == list(range(few, few + more))  # all before were settled
+
+
+def test_who_ranks_behind_one_that_was_not_asked_waits_for_it() -> None:
+    one = OnePass(10)
+    assert one.window() == [0, 1, 2, 3, 10]
+    assert not any(map(one.must_wait, range(4)))
+    assert one.must_wait(10)
+    assert one.window(10) == [*range(4, 10), 10]  # in rank order
+    assert not one.must_wait(10)
+
+
+def test_nobody_waits_for_those_whose_like_is_refused_everywhere() -> None:
+    one = OnePass(10)
+    one.window()
+    one.refused(3)
+    assert not one.must_wait(10)
+    assert one.window(10) == []  # it asks for more than what was refused
+
+
+def asks(commands: list[Command]) -> list[Ask]:
+    return [c.message for c in commands if isinstance(c, SendTo) and isinstance(c.message, Ask)]
+
+
+def test_a_burst_of_one_kind_starts_at_once_and_in_order() -> None:
+    f = Loopback({"alpine": rack("a", 8), "baker": rack("b", 8)})
+    f.site_down("alpine")
+    f.site_down("baker")
+    ids = [f.submit(draft(gang(1, 2))) for _ in range(100)]
+    f.site_up("alpine")
+    f.site_up("baker")
+    f.run_for(1.0)
+    running = [f.state(id_) is WorkloadState.RUNNING for id_ in ids]
+    assert running == [True] * 64 + [False] * 36
+
+
+def test_a_site_is_asked_only_about_what_is_not_known_of_it() -> None:
+    f = Loopback({"alpine": rack("a", 2), "baker": rack("b", 2)})
+    running = [f.submit(draft(gang(2))) for _ in range(2)]
+    f.run_for(1.0)
+    waiting = [f.submit(draft(gang(2))) for _ in range(30)]
+    f.run_for(1.0)
+    f.commands.clear()
+    late = f.submit(draft(gang(2)))
+    f.run_for(1.0)
+    assert asks(f.commands) == []
+    assert f.refusals(late).keys() == {"alpine", "baker"}
+    f.slurm("alpine").end(f.entry(running[0]).attempt_id)
+    f.run_for(20.0)
+    assert f.state(waiting[0]) is WorkloadState.RUNNING
+    sites = {c.site for c in f.commands if isinstance(c, SendTo) and isinstance(c.message, Ask)}
+    assert sites == {f.entry(running[0]).site}
+
+
+def test_another_kind_of_job_is_asked_about_though_the_first_is_refused() -> None:
+    f = Loopback({"alpine": rack("a", 3)})
+    f.submit(draft(gang(2)))
+    f.run_for(1.0)
+    large = f.submit(draft(gang(2)))
+    small = f.submit(draft(Job(name="train", nodes=1, gpus_per_node=1)))
+    f.run_for(1.0)
+    assert (f.state(large), f.state(small)) == (WorkloadState.PENDING, WorkloadState.RUNNING)

@@ -1,0 +1,63 @@
+"""Every option that Slurm's own commands know is honoured, or refused with what to do instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from federator.cli.flags import COMMON, help_text
+from tests.options_page import PAGE, PROGRAMS, flag_of, known_options, page, recorded, spec_of
+
+RELEASES = ("22.05", "24.11", "26.05")
+OURS = {"json", "why"}  # that squeue and scancel of no release have, or mean otherwise
+
+
+def test_three_releases_are_recorded() -> None:
+    assert tuple(recorded()) == RELEASES
+    for told in recorded().values():
+        assert {command: len(names) > 20 for command, names in told.items()} == dict.fromkeys(
+            ("sbatch", *PROGRAMS), True
+        )
+
+
+@pytest.mark.parametrize("command", PROGRAMS)
+def test_every_option_is_honoured_or_refused_with_what_to_do(command: str) -> None:
+    for known in known_options(command):
+        flag = flag_of(command, known.name)
+        assert flag is not None, f"{command} --{known.name}"
+        assert flag.about or flag.instead, f"{command} --{known.name}"
+
+
+def test_every_option_of_sbatch_is_honoured_or_refused_with_what_to_do() -> None:
+    for known in known_options("sbatch"):
+        spec = spec_of(known.name)
+        assert spec is not None, f"sbatch --{known.name}"
+        assert (spec.treatment.value == "refused") is bool(spec.instead), spec.name
+        assert known.letter in ("", spec.short), spec.name
+
+
+@pytest.mark.parametrize("command", PROGRAMS)
+def test_letters_are_slurms(command: str) -> None:
+    for known in known_options(command):
+        flag = flag_of(command, known.name)
+        assert flag is not None
+        assert known.letter in ("", flag.short), f"{command} -{known.letter} --{known.name}"
+
+
+@pytest.mark.parametrize("command", PROGRAMS)
+def test_what_is_no_option_of_slurms_is_ours_on_purpose(command: str) -> None:
+    known = {flag_of(command, option.name) for option in known_options(command)}
+    ours = {flag.name for flag in PROGRAMS[command].flags if flag not in known}
+    assert ours <= OURS
+
+
+@pytest.mark.parametrize("command", PROGRAMS)
+def test_help_shows_what_is_honoured(command: str) -> None:
+    program = PROGRAMS[command]
+    text = help_text(program)
+    for flag in (*program.flags, *COMMON):
+        assert (f"--{flag.name}" in text) or flag.instead
+        assert not flag.instead or f"  --{flag.name}" not in text
+
+
+def test_the_page_is_as_it_should_be() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: python tests/options_page.py"
