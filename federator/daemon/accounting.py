@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
 from ClusterShell.NodeSet import NodeSet, NodeSetException
 
-from federator.daemon.queue_selection import Group, array_tasks, collapsed
+from federator.daemon.queue_selection import Group, array_tasks, collapsed, most_telling
 from federator.daemon.views import find
 from federator.errors import HistoryError, InvalidRequest
 from federator.history.query import HistoryPage, HistoryQuestion, JobName, is_wanted
@@ -28,7 +28,7 @@ from federator.wire.client_protocol import AccountingCall, AccountingReply, Erro
 from federator.wire.replies import Reply
 
 MAX_ROWS: Final = 2_000  # of the history, in one answer; there are more answers
-MAX_LIVE: Final = 10_000  # of the ledger
+MAX_LIVE: Final = 5_000  # of the ledger
 MAX_NAMES: Final = 1_000  # of one kind, in one question
 NO_HISTORY: Final = "no history is kept; what ended long ago is not shown (history.url)"
 _LIVE: Final = tuple(state for state in WorkloadState if state not in TERMINAL)
@@ -38,6 +38,13 @@ _WAITS: Final = frozenset({WorkloadState.AWARDED, WorkloadState.LAUNCHING}) | (
 )
 
 log = structlog.get_logger()
+
+
+class _Known(NamedTuple):
+    """The ledger's part of an answer."""
+
+    rows: list[AccountingRow]
+    left_off: int  # rows that one answer does not hold
 
 
 class AccountingDesk:
@@ -108,17 +115,15 @@ class AccountingDesk:
 
     # ---- the ledger ----
 
-    def _known(
-        self, call: AccountingCall, question: HistoryQuestion, since_s: float
-    ) -> list[AccountingRow]:
+    def _known(self, call: AccountingCall, question: HistoryQuestion, since_s: float) -> _Known:
         """What lives, and what has ended since the history was written; on the first page only."""
         if call.after is not None:
-            return []
-        entries = sorted(self._entries(call, since_s), key=lambda entry: entry.workload.id)
-        rows = (
-            _row_of(group, call.ids) for group in collapsed(e for e in entries if _may(e, call))
-        )
-        return [row for row in rows if is_wanted(row, question)]
+            return _Known([], 0)
+        entries = [entry for entry in self._entries(call, since_s) if _may(entry, call)]
+        groups = collapsed(sorted(entries, key=lambda entry: entry.workload.id))
+        kept = most_telling(groups, MAX_LIVE)
+        rows = (_row_of(group, call.ids) for group in kept)
+        return _Known([row for row in rows if is_wanted(row, question)], len(groups) - len(kept))
 
     def _entries(self, call: AccountingCall, since_s: float) -> Iterator[WorkloadRecord]:
         ledger = self._ledger
@@ -143,7 +148,7 @@ class AccountingDesk:
         history: JobHistory,
         call: AccountingCall,
         question: HistoryQuestion,
-        known: list[AccountingRow],
+        known: _Known,
         answer: Callable[[Reply], None],
     ) -> None:
         try:
@@ -173,18 +178,15 @@ class AccountingDesk:
         note = f"{error}; what ended long ago is not shown"
         return msgspec.structs.replace(reply, note=note)
 
-    def _reply(
-        self, call: AccountingCall, known: list[AccountingRow], page: HistoryPage
-    ) -> AccountingReply:
+    def _reply(self, call: AccountingCall, known: _Known, page: HistoryPage) -> AccountingReply:
         ended = {row.id for row in page.rows}
-        live = [row for row in known if row.id not in ended]
-        rows = [*page.rows, *live[:MAX_LIVE]]
+        rows = [*page.rows, *(row for row in known.rows if row.id not in ended)]
         return AccountingReply(
             rows=tuple(row for row in rows if _is_at(row, call)),
             now_s=self._clock(),
             federation=self._federation,
             after=page.after,
-            left_off=max(0, len(live) - MAX_LIVE),
+            left_off=known.left_off,
             note="" if self._history is not None else NO_HISTORY,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from federator.errors import ConfigError, HistoryError
 
 ANSWER_S: Final = 20.0  # that a database has for one statement
 _CONNECT_S: Final = 5
+_LOOK_EVERY: Final = 10_000  # steps of a statement, whether it has taken too long
 _LOCK_S: Final = 5.0
 
 
@@ -55,9 +57,12 @@ def open_reader(url: str) -> Engine:
     path = Path(url.removeprefix("sqlite://"))
 
     def connect() -> sqlite3.Connection:
-        return sqlite3.connect(
+        db = sqlite3.connect(
             f"{path.as_uri()}?mode=ro", uri=True, timeout=_LOCK_S, check_same_thread=False
         )
+        until_s = time.monotonic() + ANSWER_S
+        db.set_progress_handler(lambda: time.monotonic() > until_s, _LOOK_EVERY)
+        return db
 
     return create_engine("sqlite://", creator=connect, poolclass=NullPool, hide_parameters=True)
 

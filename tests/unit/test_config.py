@@ -83,6 +83,15 @@ def test_a_users_first_tenant_is_the_default(tmp_path: Path) -> None:
         ("federation: demo\n", "", 1, "federation", "this key is missing; expected text"),
         ("store: sqlite:///var/lib/federator/queue.db", "store: mysql://db", 2, "store", "mysql"),
         ("  name: global-fifo", "  name: lifo", 4, "policy.name", "lifo"),
+        ("policy:", "history: {url: mysql://db}\npolicy:", 3, "history.url", "expected sqlite:///"),
+        (
+            "policy:",
+            "history: {url: 'postgresql://ada:hunter2@db/h'}\npolicy:",
+            3,
+            "history.url",
+            "holds a password: put that in a file, and name it with ?passfile=PATH",
+        ),
+        ("policy:", "history: {keep_days: 0}\npolicy:", 3, "history.keep_days", "from 1 to 36500"),
         ("launch_lease_s: 30", "launch_lease_s: soon", 5, "policy.launch_lease_s", "soon"),
         (
             "launch_lease_s: 30",

@@ -29,6 +29,7 @@ DAEMON_LIBRARIES: Final = (
     *("asyncssh", "cryptography", "cffi", "pycparser", "typing_extensions", "numpy"),
     *("pydantic", "pydantic_core", "annotated-types", "typing-inspection"),
     *("redis", "hiredis", "rich", "markdown-it-py", "mdurl", "Pygments", "structlog"),
+    *("SQLAlchemy", "psycopg", "psycopg-binary"),
 )
 _RELEASES: Final[Mapping[str, int]] = MappingProxyType({"bookworm": 12, "trixie": 13, "forky": 14})
 _OPT: Final = "opt/federator"

@@ -14,6 +14,7 @@ import pytest
 
 from federator.wire.client_protocol import (
     BANNER,
+    AccountingReply,
     CancelReply,
     QueueReply,
     SitesReply,
@@ -94,6 +95,7 @@ def answering_once(path: Path, reply: Reply) -> threading.Thread:
         ("fsqueue", ["--me"], QueueReply(rows=(), now_s=0.0)),
         ("fscancel", ["4294967296"], CancelReply(ids=(2**32,))),
         ("fsinfo", [], SitesReply(sites=())),
+        ("fsacct", ["-X"], AccountingReply(rows=(), now_s=0.0, federation="demo")),
     ],
 )
 def test_a_short_command_imports_little(

@@ -9,7 +9,10 @@ import pytest
 
 from federator.cli.main import AT_SITES, COMMANDS
 
-EXTRAS = ("numpy", "structlog", "pydantic", "rich", "redis", "asyncssh", "docker", "starlette")
+EXTRAS = (
+    *("numpy", "structlog", "pydantic", "rich", "redis", "asyncssh", "docker", "starlette"),
+    *("sqlalchemy", "psycopg"),
+)
 AS_AT_A_SITE = f"""
 import sys
 for name in {EXTRAS!r}:

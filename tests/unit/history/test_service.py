@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from federator.errors import HistoryError, NotCompacted
-from federator.history import service
+from federator.history import database, service
 from federator.history.database import open_reader, open_writer
 from federator.history.query import HistoryQuestion
 from federator.history.service import JobHistory, open_history
@@ -125,6 +125,21 @@ def test_a_history_that_is_no_database_is_an_error_of_one_line(keeper: Keeper) -
     keeper.path.write_text("no database " * 100)
     with pytest.raises(HistoryError, match=r"^the history's database: file is not a database$"):
         keeper.history._follower.take()
+
+
+def test_a_question_that_takes_too_long_is_given_up(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper.history.take_all()
+    monkeypatch.setattr(database, "ANSWER_S", -1.0)
+    endless = "WITH RECURSIVE n(k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM n) SELECT max(k) FROM n"
+    reader = open_reader(f"sqlite://{keeper.path}")
+    with (
+        pytest.raises(HistoryError, match="interrupted"),
+        database.explained(),
+        reader.connect() as connection,
+    ):
+        connection.exec_driver_sql(endless)
 
 
 def test_a_new_history_is_readable_by_its_owner_alone(keeper: Keeper) -> None:
