@@ -233,18 +233,25 @@ def _limits(*axes: Sequence[Measured]) -> DataTable:
             (MAST_PASS_S, "as long as MAST's pass"),
             (PASS_EVERY_S, "as long as the time between passes"),
         ):
-            found = reached_at(curve, limit) if len(curve) > 1 else None
-            value, inside = found if found is not None else (None, None)
-            where = None if inside is None else "measured" if inside else "extrapolated"
-            rows.append((axis, limit, value, where, meaning))
+            rows.append((axis, limit, *_read(curve, limit), meaning))
     return DataTable(
         name="limits",
         title="Where a pass takes how long",
         columns=("axis", "pass_s", "value", "by", "meaning"),
         rows=tuple(rows),
-        about="The other three are at their base. No value: a pass takes longer from the first "
-        "point on, or not so long at ten times the last.",
+        about="The other three are at their base. at most: a pass takes longer from this point on; "
+        "at least: not so long up to this one, nor, as its growth goes on, at ten times as much.",
     )
+
+
+def _read(curve: Sequence[tuple[float, float]], limit: float) -> tuple[float, str]:
+    """Where a curve reaches a limit, and how that is known."""
+    if curve[0][1] >= limit:
+        return curve[0][0], "at most"
+    found = reached_at(curve, limit)
+    if found is None:
+        return curve[-1][0], "at least"
+    return found[0], "measured" if found[1] else "extrapolated"
 
 
 # ---- MAST ----
@@ -254,9 +261,10 @@ def _beside_mast(points: Sequence[Measured]) -> DataTable:
     return DataTable(
         name="beside-mast",
         title="Beside MAST's published load",
-        columns=("what", "mast", "here", "mast_headroom", "headroom"),
+        columns=("what", "mast", "here", "mast_headroom", "headroom", "by"),
         rows=tuple(_mast_rows(points)),
-        about="headroom: times as many workloads as MAST has. Global: until a pass takes 300 s. "
+        about="headroom: times as many workloads as MAST has. Global: until a pass takes 300 s; "
+        "at least: up to there that is not reached. "
         "Regional: 100,000 attempts a day, of cost that grows with the workloads, as the paper "
         "reckons. Here nobody is evicted, so 1.3 ms is the paper's figure to compare with.",
     )
@@ -266,13 +274,12 @@ def _mast_rows(points: Sequence[Measured]) -> Iterator[tuple[Cell, ...]]:
     at = next((one for one in points if one.size.pending == MAST_PENDING), None)
     if at is None:
         return
-    curve = [(float(one.size.pending), one.pass_s) for one in points]
-    limit = reached_at(curve, PASS_EVERY_S) if len(curve) > 1 else None
-    more = None if limit is None else limit[0] / MAST_PENDING
-    pass_s = f"{MAST_PENDING} pending"
-    yield f"global: pass, {pass_s}, s", MAST_PASS_S, at.pass_s, PASS_EVERY_S / MAST_PASS_S, more
-    ranking_s = mean(one.cpu_s[DecisionPart.RANKING] for one in at.passes)
-    yield f"global: ranking alone, {pass_s}, s", MAST_PASS_S, ranking_s, None, None
+    pending, by = _read([(float(one.size.pending), one.pass_s) for one in points], PASS_EVERY_S)
+    rooms = PASS_EVERY_S / MAST_PASS_S, pending / MAST_PENDING, by
+    first_s, ranking_s = at.first_pass_s, mean(one.cpu_s[DecisionPart.RANKING] for one in at.passes)
+    yield f"global: pass, {MAST_PENDING} pending, s", MAST_PASS_S, at.pass_s, *rooms
+    yield "global: first pass, of which nothing is known, s", MAST_PASS_S, first_s, None, None, None
+    yield "global: ranking alone, s", MAST_PASS_S, ranking_s, None, None, None
     without_s, with_s = MAST_BIDS_S
     yield (
         "regional: a bid at the slowest site, ms",
@@ -280,6 +287,7 @@ def _mast_rows(points: Sequence[Measured]) -> Iterator[tuple[Cell, ...]]:
         at.first_bid_s * 1e3,
         _regional_headroom(with_s),
         _regional_headroom(at.first_bid_s),
+        "reckoned",
     )
 
 

@@ -159,8 +159,9 @@ def test_mast_is_compared_at_its_own_load() -> None:
     assert small().table("beside-mast").rows == ()
     found = small(pending=(100, 10_000), gpus=(64,), sites=(2,))
     rows = {str(row[0]): row[1:] for row in found.table("beside-mast").rows}
-    assert len(rows) == 3
-    paper, here, paper_room, _ = rows["global: pass, 10000 pending, s"]
+    assert len(rows) == 4
+    paper, here, paper_room, room, by = rows["global: pass, 10000 pending, s"]
+    assert (room, by) == (1.0, "at least")
     assert paper == 34.0
     assert paper_room == pytest.approx(8.82, abs=0.01)
     assert isinstance(here, float)
