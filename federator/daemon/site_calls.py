@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+import structlog
 from msgspec.structs import replace
 
 from federator.config import FederationConfig
@@ -37,6 +38,8 @@ SIGNALS: Final = frozenset(
 """Those that the site's helper sends; KILL is a cancel."""
 _TO: Final = {to.value: to for to in (SignalTo.STEPS, SignalTo.BATCH, SignalTo.ALL)}
 _RUNS: Final = frozenset({WorkloadState.RUNNING, WorkloadState.PREEMPTING})
+
+log = structlog.get_logger()
 
 
 @dataclass(slots=True)
@@ -135,6 +138,8 @@ def send_signals(
         jobs += [] if refusal else [entry for entry in found if entry.state in _RUNS]
     if len(jobs) > MAX_SIGNALS:
         raise InvalidRequest(f"signals to {len(jobs)} jobs at once, at most {MAX_SIGNALS}")
+
+    log.info("signal_asked", user=user, signal=call.signal, workloads=[e.workload.id for e in jobs])
 
     def finish(replies: list[Reply]) -> None:
         wrong = [_said(entry, reply) for entry, reply in zip(jobs, replies, strict=True)]

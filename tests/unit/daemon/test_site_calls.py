@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from federator.config import FederationConfig
 from federator.daemon.api import Api
@@ -171,7 +172,11 @@ def test_a_signal_goes_to_the_site_of_each_job() -> None:
     link = Link("alpine", sends)
     desk = Desk(alpine=link)
     one, two = desk.job(), desk.job()
-    reply = desk.ask(SignalCall(ids=(str(one), f"{two};demo", str(one)), signal="USR1", to="batch"))
+    asked = SignalCall(ids=(str(one), f"{two};demo", str(one)), signal="USR1", to="batch")
+    with capture_logs() as said:
+        reply = desk.ask(asked)
+    (line,) = [line for line in said if line["event"] == "signal_asked"]
+    assert (line["user"], line["workloads"]) == ("ada", [one, two])
     assert reply == SignalReply(ids=(one, two))
     assert [
         (m.user, m.site_job_id, m.signal, m.to) for m in link.asked if isinstance(m, SignalAsk)
