@@ -11,7 +11,7 @@ from federator.cli import flags
 from federator.cli.cancel_ids import job_ids
 from federator.cli.client import ask
 from federator.cli.flags import Flag, Given, Program
-from federator.cli.text import listed, my_name, printable, unexpected
+from federator.cli.text import my_name, printable, unexpected, users_named
 from federator.errors import InvalidRequest
 from federator.wire.client_protocol import CancelCall, CancelReply, ErrorReply
 
@@ -68,7 +68,7 @@ SELECTING: Final = frozenset(
 
 def fscancel(given: Given) -> int:
     """Cancel what the command line names; 1 if any of it could not be."""
-    users = (*listed(given.get("user")), *((my_name(),) if "me" in given else ()))
+    users = (*users_named(given.get("user")), *((my_name(),) if "me" in given else ()))
     options = set(given.values)
     if not given.operands and not users and not options & SELECTING:
         raise InvalidRequest("No job identification provided")

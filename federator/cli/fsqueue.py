@@ -17,7 +17,7 @@ from federator.cli.job_states import CODES, ENDED, asked_states, is_asked, workl
 from federator.cli.node_lists import expanded
 from federator.cli.queue_columns import Shown
 from federator.cli.queue_table import render
-from federator.cli.text import listed, my_name, unexpected
+from federator.cli.text import listed, my_name, unexpected, users_named
 from federator.errors import InvalidRequest, SiteUnavailable
 from federator.wire.client_protocol import (
     ErrorKind,
@@ -203,7 +203,7 @@ def _question(given: Given, view: _View) -> QueueCall:
     needs = _needs(names, view, given)
     return QueueCall(
         ids=_ids(given),
-        users=(*listed(given.get("users")), *((my_name(),) if "me" in given else ())),
+        users=(*users_named(given.get("users")), *((my_name(),) if "me" in given else ())),
         ended=view.states is None or not ENDED.isdisjoint(states),
         why="why" in given,
         collapsed="array" not in given and as_json is None and not view.steps,
@@ -320,7 +320,8 @@ def _lines(rows: list[QueueRow], now_s: float, view: _View, given: Given) -> Ite
         return filter(None, [render(ordered, now_s, header=header, why="why" in given)])
     form = view.form
     if not {"format", "Format"} & set(given.values):
-        form = fitted(fitted(form, "JobArrayId", shown), "StepId", shown)
+        for name in ("JobArrayId", "StepId", "Cluster"):
+            form = fitted(form, name, shown)
     return lines(form, shown, header=header)
 
 
