@@ -143,6 +143,18 @@ def test_a_site_may_say_why_it_lists_none() -> None:
     assert [row.detail for row in reply.sites] == ["slurmctld is away"]
 
 
+def test_lists_that_one_answer_does_not_hold_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("federator.daemon.site_calls.MAX_LISTED_BYTES", 15)
+    reply = Desk(alpine=Link("alpine", lists), baker=Link("baker", lists)).ask(NodesCall())
+    assert isinstance(reply, NodesReply)
+    assert [(row.nodes, row.detail) for row in reply.sites] == [
+        (b"list of gpu", ""),
+        (b"", "too many nodes for one answer; see --clusters"),
+    ]
+
+
 @pytest.mark.parametrize("names", [(), ("all",), ("demo",), ("demo", "alpine")])
 def test_the_federation_is_every_cluster(names: tuple[str, ...]) -> None:
     reply = Desk().ask(NodesCall(clusters=names))
