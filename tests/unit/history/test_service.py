@@ -44,7 +44,7 @@ class Keeper:
         self.store.lead(0)
         url = f"sqlite://{self.path}"
         self.history = JobHistory(open_writer(url), open_reader(url), self.store, 1000 * 86_400.0)
-        self.steps = threading.Semaphore(0)
+        self._steps, self._stepped = 0, threading.Condition()
         follower = self.history._follower
         take = follower.take
 
@@ -52,15 +52,19 @@ class Keeper:
             try:
                 return take()
             finally:
-                self.steps.release()
+                with self._stepped:
+                    self._steps += 1
+                    self._stepped.notify_all()
 
         monkeypatch.setattr(follower, "take", stepwise)
         for name in ("POLL_S", "FIRST_PAUSE_S", "LONGEST_PAUSE_S"):
             monkeypatch.setattr(service, name, 0.001)
 
     def after_steps(self, count: int) -> None:
-        for _ in range(count):
-            assert self.steps.acquire(timeout=PATIENCE_S)
+        """Wait until the thread has taken so many more; all but the last are wholly done then."""
+        with self._stepped:
+            ends = self._steps + count
+            assert self._stepped.wait_for(lambda: self._steps >= ends, PATIENCE_S)
 
     def write(self, *events: LogRecord) -> None:
         self.store.append([encode_event(event) for event in events])
