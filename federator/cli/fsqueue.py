@@ -18,8 +18,14 @@ from federator.cli.node_lists import expanded
 from federator.cli.queue_columns import Shown
 from federator.cli.queue_table import render
 from federator.cli.text import listed, my_name, unexpected
-from federator.errors import InvalidRequest
-from federator.wire.client_protocol import ErrorReply, QueueCall, QueueReply, QueueRow
+from federator.errors import InvalidRequest, SiteUnavailable
+from federator.wire.client_protocol import (
+    ErrorKind,
+    ErrorReply,
+    QueueCall,
+    QueueReply,
+    QueueRow,
+)
 
 _ID: Final = re.compile(r"([0-9]+(?:_[0-9]+)?)(?:\+[0-9]+)?((?:;.+)?)", re.ASCII)
 _LONG: Final = (
@@ -31,6 +37,7 @@ _START: Final = (
     "NumNodes:.6 ,SchedNodes:20 ,ReasonList:"
 )
 _STEPS: Final = "StepId:.20 ,StepName:.8 ,Partition:.9 ,UserName:.8 ,TimeUsed:.9 ,Nodes:"
+_AWAY: Final = "slurm_load_jobs error: Unable to contact slurm controller"
 _FORMATS: Final = ("SQUEUE_FORMAT", "SQUEUE_FORMAT2")
 _SLURMS_JSON: Final = re.compile(r"slurm|v0\.0\.[0-9]{2}", re.ASCII)
 
@@ -254,9 +261,13 @@ def _pause_s(text: str | None) -> float | None:
 
 
 def _ask(question: QueueCall) -> QueueReply:
-    reply = call(question)
+    try:
+        reply = call(question)
+    except SiteUnavailable as error:
+        raise SlurmsOwn(f"{_AWAY}: {error}") from error
     if isinstance(reply, ErrorReply):
-        raise InvalidRequest(reply.message)
+        is_away = reply.kind is ErrorKind.UNAVAILABLE
+        raise SlurmsOwn(f"{_AWAY}: {reply.message}") if is_away else InvalidRequest(reply.message)
     if not isinstance(reply, QueueReply):
         raise unexpected(reply)
     if len(question.ids) == 1 and reply.unknown:

@@ -95,3 +95,61 @@ def test_a_closed_pipe_ends_a_command_as_it_ends_squeue(federation: Running, sit
         # The reader is gone before the command starts.
         done = shell(site, f"({{ sleep 0.3; {command}; echo ended $? >&2; }} | true); true")
         assert done.stderr == "ended 141\n", command
+
+
+# ---- formats, signals and nodes, beside Slurm's own ----
+
+SAME_OF_JOBS = "%j|%u|%t|%T|%D|%C|%N|%R|%B|%l|%P|%r|%h|%z|%y"
+SAME_OF_NODES = "%R|%t|%D|%N|%G|%f|%c|%m|%a|%l|%s|%F|%C|%T|%p"
+
+
+def test_columns_of_a_running_job_are_squeues_own(federation: Running) -> None:
+    script = "#!/bin/sh\nsleep 120\n"
+    id_ = federation.submit(
+        script, "-N2", "--gres=gpu:2", "-c4", "-t90", "--mem=2G", "-Jcolumns", "--nice=3"
+    )
+    row = federation.await_state(id_, "RUNNING")
+    site, job = row["site"], str(row["site_job_id"])
+    ours = shell(site, f"fsqueue -h -j {id_} -o '{SAME_OF_JOBS}'").stdout
+    theirs = shell(site, f"squeue -h -a -j {job} -o '{SAME_OF_JOBS}'").stdout
+    # The federation ranks with --nice, and does not pass it on.
+    assert ours.rsplit("|", 1) == [theirs.rsplit("|", 1)[0], "3\n"]
+    names = "UserName:9,StateCompact:.4,NodeList:40,TimeLimit:|,Name:,"
+    for command in (f"squeue -h -a -j {job}", f"fsqueue -h -j {id_}"):
+        shown = shell(site, f"{command} -O '{names}'").stdout
+        assert shown == shell(site, f"squeue -h -a -j {job} -O '{names}'").stdout
+    steps = shell(site, f"fsqueue -h -s -j {id_}").stdout.split()
+    assert steps[:2] == [f"{id_}.batch", "batch"]
+    assert shell(site, "fscancel -n columns -t RUNNING --me").exit_status == 0
+    assert federation.await_state(id_, "CANCELLED", "CANCELLING")
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_rows_of_nodes_are_sinfos_own(federation: Running, site: str) -> None:
+    for words in (f"-o '{SAME_OF_NODES}'", f"-N -n {site}-g3 -o '{SAME_OF_NODES}'", "-o '%F/%C'"):
+        theirs = shell(site, f"sinfo -h -p fed {words}").stdout.splitlines()
+        ours = shell(site, f"fsinfo -h -M {site} -p fed {words}").stdout.splitlines()
+        assert sorted(ours) == sorted(theirs), words
+    assert shell(site, f"fsinfo -h -M {site} -R").stdout == ""
+
+
+@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("command", ["squeue", "sinfo"])
+def test_a_format_that_does_not_exist_has_slurms_words(
+    federation: Running, site: str, command: str
+) -> None:
+    for words in ("-o '%!'", "-O NoSuchField"):
+        theirs, ours = shell(site, f"{command} {words}"), shell(site, f"f{command} {words}")
+        said = theirs.stderr.splitlines()[0].removeprefix(f"{command}: error: ")
+        assert ours.stderr == f"f{command}: error: {said}\n"
+        assert (ours.exit_status, ours.stdout) == (1, "")
+
+
+def test_a_signal_reaches_the_batch_script(federation: Running) -> None:
+    script = "#!/bin/sh\ntrap 'exit 7' USR1\nwhile :; do sleep 0.2; done\n"
+    id_ = federation.submit(script, "--gres=gpu:1", "-t10")
+    row = federation.await_state(id_, "RUNNING")
+    done = shell(row["site"], f"fscancel -v -b -s USR1 {id_}")
+    assert (done.exit_status, done.stderr) == (0, f"fscancel: Signal USR1 to job {id_}\n")
+    ended = federation.await_state(id_, "FAILED", "COMPLETED")
+    assert ended["exit_code"] == 7

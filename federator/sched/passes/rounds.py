@@ -107,7 +107,7 @@ class Rounds:
     def refusals_of(self, entry: WorkloadRecord, now_s: float) -> Mapping[SiteName, Refusal]:
         """Why a workload waits: the federation's own reason under "", else that of each site."""
         lane = self._ledger.backlog.lane_of(entry.workload)
-        if lane is None:
+        if lane is None or self._next_pass_id == 1:  # no pass was made yet
             return entry.refusals
         if lane.refusal is not None:
             return {SiteName(""): lane.refusal}

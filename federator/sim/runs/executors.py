@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -48,9 +49,10 @@ class ProcessPool:
         waiting = iter(enumerate(runs))
         workers: list[_Worker] = []
         try:
-            for _ in range(min(self.processes, len(runs))):
+            for _ in range(min(self.processes, len(runs))):  # all of them start side by side
                 workers.append(_Worker())
-                workers[-1].give(next(waiting, None))
+            for worker in workers:
+                worker.give(next(waiting, None))
             while busy := {worker.pipe: worker for worker in workers if worker.run is not None}:
                 for pipe in wait(list(busy)):
                     worker = busy[pipe]  # type: ignore[index]  # wait returns what it was given
@@ -81,7 +83,8 @@ class _Worker:
     def give(self, run: tuple[int, SimRun[Any]] | None) -> None:
         self.run = run
         if run is not None:
-            self.pipe.send(run[1])
+            with suppress(OSError):  # it is dead, as will be heard
+                self.pipe.send(run[1])
 
     def heard(self, progress: Callable[[int, float], None]) -> Finished | None:
         """Read a message; None: its run goes on."""

@@ -16,6 +16,8 @@ from click.testing import CliRunner, Result
 
 from federator.cli import main as admin
 from federator.cli.experiment import experiment
+from federator.errors import FederatorError
+from federator.sim.experiments.fragmentation import PlacerTask
 from federator.sim.experiments.registry import EXPERIMENTS
 
 pytestmark = pytest.mark.slow
@@ -229,3 +231,29 @@ def test_a_link_to_the_trace_is_replaced_and_the_trace_is_spared(
     run("sharing", *inputs, *SMALL, "--out", str(out))
     assert Path(inputs[1]).read_text() == TRACE
     assert not table.is_symlink()
+
+
+def test_a_run_that_fails_is_named_and_no_report_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = PlacerTask.__call__
+
+    def broken(task: PlacerTask, progress: Any) -> Any:
+        if task.placer == "first fit":
+            raise FederatorError("no floor")
+        return real(task, progress)
+
+    small = ["--set", "jobs=20", "--set", "draws=1", "--set", "sites=1", "--set", "loads=0.9"]
+    out, kept = tmp_path / "out", tmp_path / "kept"
+    words = ["fragmentation", *small, "--out", str(out), "--resume", str(kept)]
+    with monkeypatch.context() as patch:
+        patch.setattr(PlacerTask, "__call__", broken)
+        assert refused(patch, *words) == os.EX_SOFTWARE
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "federator: error: 1 of 6 runs failed: draw 0, 1 site, load 0.9, first fit: no floor"
+    )
+    assert list(out.iterdir()) == []
+    assert len(list(kept.iterdir())) == 5
+    run(*words)
+    assert (out / "report.html").exists()
+    assert len(list(kept.iterdir())) == 6
