@@ -6,11 +6,12 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from structlog.testing import capture_logs
 
-from federator.errors import HistoryError, NotCompacted
+from federator.errors import HistoryError, NotCompacted, StoreError
 from federator.history import database, service
 from federator.history.database import open_reader, open_writer
 from federator.history.query import HistoryQuestion
@@ -114,6 +115,25 @@ def test_a_compaction_does_not_wait_for_a_database_in_trouble(keeper: Keeper) ->
     keeper.after_steps(3)
     keeper.history.take_all()
     assert keeper.rows() == [FIRST_WORKLOAD_ID]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (StoreError("log.db: cannot read"), "the history is behind the log: log.db: cannot read"),
+        (KeyError("id"), "the history failed; the daemon's log says how"),
+    ],
+)
+def test_no_failure_of_the_history_ends_the_daemon_that_would_compact_its_log(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    def fail(_place: object) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(keeper.store, "read_on", fail)
+    with pytest.raises(NotCompacted) as found:
+        keeper.history.take_all()
+    assert str(found.value) == said
 
 
 def test_what_is_old_is_deleted_by_itself(keeper: Keeper) -> None:
