@@ -17,7 +17,7 @@ import structlog
 from sqlalchemy import Connection, Engine, Table, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from federator.errors import HistoryError, NotCompacted, StaleState
+from federator.errors import HistoryError, NotCompacted, StaleState, StoreError
 from federator.history import schema
 from federator.history.database import transaction
 from federator.history.rows import HistoryBatch, touched
@@ -103,13 +103,15 @@ class HistoryFollower:
         if not self._lock.acquire(timeout=patience_s):
             raise NotCompacted("the history is behind the log: its database does not answer")
         try:
-            while not self._take():
-                if clock() > until_s:
-                    raise NotCompacted("the history is behind the log, and catches up")
-        except HistoryError as error:
+            up_to_date = self._take()
+            while not up_to_date and clock() <= until_s:
+                up_to_date = self._take()
+        except (HistoryError, StoreError) as error:  # who writes the log must not end by it
             raise NotCompacted(f"the history is behind the log: {error}") from error
         finally:
             self._lock.release()
+        if not up_to_date:
+            raise NotCompacted("the history is behind the log, and catches up")
 
     # ---- reading ----
 

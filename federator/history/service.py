@@ -82,7 +82,13 @@ class JobHistory:
         """
         if self._trouble:  # nobody is to wait for a database that hangs
             raise NotCompacted(f"the history is behind the log: {self._trouble}")
-        self._follower.take_all(TAKE_ALL_S, time.monotonic)
+        try:
+            self._follower.take_all(TAKE_ALL_S, time.monotonic)
+        except NotCompacted:
+            raise
+        except Exception as error:  # a fault of ours must not end the daemon
+            log.exception("history_fault")
+            raise NotCompacted("the history failed; the daemon's log says how") from error
 
     async def page(
         self, question: query.HistoryQuestion, after: tuple[float, int] | None, most: int

@@ -484,11 +484,9 @@ def test_a_history_of_an_earlier_release_is_brought_up_to_date(
         assert connection.execute(text("SELECT x FROM attempts")).all() == [(None,)]
 
 
-def test_a_follower_goes_on_once_its_database_is_back(
-    log: Log, url: str, postgres: PostgresServer
-) -> None:
-    if url.startswith("sqlite"):
-        pytest.skip("SQLite has no server; tests/unit/history has its files' troubles")
+def test_a_follower_goes_on_once_its_database_is_back(log: Log, postgres: PostgresServer) -> None:
+    """A server's; tests/unit/history/test_service.py has the troubles of a file."""
+    url = postgres.new_database()
     log.write(*life(1))
     follower = follow(log, url)
     log.write(*life(2))
@@ -504,11 +502,8 @@ def test_a_follower_goes_on_once_its_database_is_back(
     assert ids(ask(url)) == [1, 2]
 
 
-def test_an_error_of_the_database_shows_no_secret(
-    log: Log, url: str, postgres: PostgresServer
-) -> None:
-    if url.startswith("sqlite"):
-        pytest.skip("a file has no password")
+def test_an_error_of_the_database_shows_no_secret(log: Log, postgres: PostgresServer) -> None:
+    url = postgres.new_database()
     postgres.passfile.write_text(f"127.0.0.1:*:*:*:wrong-{postgres.password}\n")
     try:
         with pytest.raises(HistoryError) as found:

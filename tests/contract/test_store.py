@@ -126,6 +126,18 @@ def test_a_place_in_a_log_that_was_compacted_is_none_any_more(opener: Opener, st
     assert [record for _, record in opener().read_on(None)] == [b"both", b"three"]
 
 
+def test_a_compacted_log_begins_at_the_place_where_it_ended_before(
+    opener: Opener, store: Store
+) -> None:
+    """So who had read all of it knows that nothing was missed."""
+    for _ in range(2):
+        store.append([b"one", b"two"])
+        *_, (last, _) = opener().read_on(None)
+        store.compact([b"both"])
+        (first, _), *_ = opener().read_on(None)
+        assert first.first == last.end.next
+
+
 def test_a_place_in_a_log_that_was_put_back_in_time_is_none_any_more(
     url: str, tmp_path: Path
 ) -> None:

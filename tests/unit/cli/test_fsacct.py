@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
 from federator.wire.client_protocol import AccountingCall, AccountingReply, ErrorKind, ErrorReply
 from federator.wire.replies import Reply
 
+RECORDED = Path(__file__).parents[2] / "data" / "sacct"
 ID = 7_410_340_069_376
 NOW_S = 1_795_000_000.0
 MADE = AccountingAttempt(
@@ -245,6 +247,15 @@ def test_json_has_every_attempt(run: Run) -> None:
     (job,) = found["jobs"]
     assert [made["site"] for made in job["attempts"]] == ["boreal", "alpine"]
     assert "last" not in job
+
+
+@pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
+@pytest.mark.parametrize("kind", ["default", "jobs"])
+def test_headers_are_those_of_the_real_sacct(run: Run, release: str, kind: str) -> None:
+    with (RECORDED / release / f"{kind}.txt").open() as file:
+        header = file.readline().strip()
+    words = "" if kind == "default" else f"-o {header.replace('|', ',').lower()}"
+    assert run(f"-X --parsable2 {words}", row()).splitlines()[0] == header
 
 
 # ---- as programs read it ----

@@ -6,11 +6,12 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from structlog.testing import capture_logs
 
-from federator.errors import HistoryError, NotCompacted
+from federator.errors import HistoryError, NotCompacted, StoreError
 from federator.history import database, service
 from federator.history.database import open_reader, open_writer
 from federator.history.query import HistoryQuestion
@@ -44,7 +45,7 @@ class Keeper:
         self.store.lead(0)
         url = f"sqlite://{self.path}"
         self.history = JobHistory(open_writer(url), open_reader(url), self.store, 1000 * 86_400.0)
-        self.steps = threading.Semaphore(0)
+        self._steps, self._stepped = 0, threading.Condition()
         follower = self.history._follower
         take = follower.take
 
@@ -52,15 +53,19 @@ class Keeper:
             try:
                 return take()
             finally:
-                self.steps.release()
+                with self._stepped:
+                    self._steps += 1
+                    self._stepped.notify_all()
 
         monkeypatch.setattr(follower, "take", stepwise)
         for name in ("POLL_S", "FIRST_PAUSE_S", "LONGEST_PAUSE_S"):
             monkeypatch.setattr(service, name, 0.001)
 
     def after_steps(self, count: int) -> None:
-        for _ in range(count):
-            assert self.steps.acquire(timeout=PATIENCE_S)
+        """Wait until the thread has taken so many more; all but the last are wholly done then."""
+        with self._stepped:
+            ends = self._steps + count
+            assert self._stepped.wait_for(lambda: self._steps >= ends, PATIENCE_S)
 
     def write(self, *events: LogRecord) -> None:
         self.store.append([encode_event(event) for event in events])
@@ -110,6 +115,25 @@ def test_a_compaction_does_not_wait_for_a_database_in_trouble(keeper: Keeper) ->
     keeper.after_steps(3)
     keeper.history.take_all()
     assert keeper.rows() == [FIRST_WORKLOAD_ID]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (StoreError("log.db: cannot read"), "the history is behind the log: log.db: cannot read"),
+        (KeyError("id"), "the history failed; the daemon's log says how"),
+    ],
+)
+def test_no_failure_of_the_history_ends_the_daemon_that_would_compact_its_log(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    def fail(_place: object) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(keeper.store, "read_on", fail)
+    with pytest.raises(NotCompacted) as found:
+        keeper.history.take_all()
+    assert str(found.value) == said
 
 
 def test_what_is_old_is_deleted_by_itself(keeper: Keeper) -> None:
