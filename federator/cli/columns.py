@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from federator.cli.text import printable
+from federator.cli.text import is_utf8, printable
 from federator.errors import InvalidRequest
 
 Row = TypeVar("Row")
@@ -68,7 +68,7 @@ def by_letters(text: str, columns: Sequence[Column[Row]], kind: str = "job") -> 
         kind: in Slurm's error text: ``job`` of squeue, ``node`` of sinfo.
 
     Raises:
-        InvalidRequest: a letter that no column has, or a width above ``MAX_WIDTH``.
+        InvalidRequest: a letter that no column has, a width above ``MAX_WIDTH``, or no UTF-8.
     """
     known: dict[str, Column[Row]] = {}
     for column in columns:
@@ -76,7 +76,7 @@ def by_letters(text: str, columns: Sequence[Column[Row]], kind: str = "job") -> 
     known.pop("", None)
     if text.lower() == "%all":
         text = "|".join(f"%{letter}" for letter in _LETTERS if letter in known)
-    prefix, *words = text.split("%")
+    prefix, *words = _checked(text).split("%")
     fields = []
     for word in filter(None, words):  # "%%" is "%", as in Slurm
         dot, width, letter, suffix = _groups(_LETTER_FIELD, word)
@@ -94,11 +94,11 @@ def by_names(text: str, columns: Sequence[Column[Row]]) -> Format[Row]:
         columns: to choose from.
 
     Raises:
-        InvalidRequest: a name that no column has, or a width above ``MAX_WIDTH``.
+        InvalidRequest: a name that no column has, a width above ``MAX_WIDTH``, or no UTF-8.
     """
     known = _by_name(columns)
     fields = []
-    for word in filter(None, text.split(",")):
+    for word in filter(None, _checked(text).split(",")):
         name, colon, rest = word.partition(":")
         column = known.get(name.lower())
         if column is None:
@@ -163,10 +163,10 @@ def by_sacct_names(text: str, columns: Sequence[Column[Row]]) -> tuple[Field[Row
         The fields, to the right unless their width is below 0.
 
     Raises:
-        InvalidRequest: a name that no column has, or a width that is none.
+        InvalidRequest: a name that no column has, a width that is none, or no UTF-8.
     """
     fields: list[Field[Row]] = []
-    for word in filter(None, map(str.strip, text.split(","))):
+    for word in filter(None, map(str.strip, _checked(text).split(","))):
         name, percent, size = word.partition("%")
         if percent and not _SACCT_WIDTH.fullmatch(size):
             raise InvalidRequest(f"Invalid field size: {printable(word)!r}; expected NAME%20")
@@ -223,6 +223,12 @@ def _called(name: str, columns: Sequence[Column[Row]]) -> list[Column[Row]]:
 
 
 # ---- all ----
+
+
+def _checked(text: str) -> str:
+    if not is_utf8(text):
+        raise InvalidRequest(f"the format {printable(text)[:80]!r} holds bytes that are not UTF-8")
+    return text
 
 
 def _by_name(columns: Sequence[Column[Row]]) -> dict[str, Column[Row]]:

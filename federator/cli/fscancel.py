@@ -11,7 +11,7 @@ from federator.cli import flags
 from federator.cli.cancel_ids import job_ids
 from federator.cli.client import ask
 from federator.cli.flags import Flag, Given, Program
-from federator.cli.text import listed, my_name, printable, unexpected
+from federator.cli.text import my_name, printable, unexpected, users_named
 from federator.errors import InvalidRequest
 from federator.wire.client_protocol import CancelCall, CancelReply, ErrorReply
 
@@ -29,11 +29,11 @@ PROGRAM: Final = Program(
              is_true=True),
         Flag("clusters", "M", "NAMES", "Only jobs at these sites; 'all', or the federation's name.",
              also=("cluster",), variable="SLURM_CLUSTERS"),
-        Flag("cron", "c", about="As without it.", variable="SCANCEL_CRON"),
-        Flag("ctld", about="As without it.", variable="SCANCEL_CTLD"),
+        Flag("cron", "c", about="No effect.", variable="SCANCEL_CRON"),
+        Flag("ctld", about="No effect.", variable="SCANCEL_CTLD"),
         Flag("full", "f", about="Signal the batch script and all steps.", variable="SCANCEL_FULL",
              is_true=True),
-        Flag("hurry", "H", about="As without it.", variable="SCANCEL_HURRY"),
+        Flag("hurry", "H", about="No effect.", variable="SCANCEL_HURRY"),
         Flag("interactive", "i", about="Ask before each job.", variable="SCANCEL_INTERACTIVE",
              is_true=True),
         Flag("json", about="Print what was cancelled as JSON."),
@@ -68,7 +68,7 @@ SELECTING: Final = frozenset(
 
 def fscancel(given: Given) -> int:
     """Cancel what the command line names; 1 if any of it could not be."""
-    users = (*listed(given.get("user")), *((my_name(),) if "me" in given else ()))
+    users = (*users_named(given.get("user")), *((my_name(),) if "me" in given else ()))
     options = set(given.values)
     if not given.operands and not users and not options & SELECTING:
         raise InvalidRequest("No job identification provided")

@@ -17,7 +17,7 @@ from federator.cli.job_states import CODES, ENDED, asked_states, is_asked, workl
 from federator.cli.node_lists import expanded
 from federator.cli.queue_columns import Shown
 from federator.cli.queue_table import render
-from federator.cli.text import listed, my_name, unexpected
+from federator.cli.text import listed, my_name, unexpected, users_named
 from federator.errors import InvalidRequest, SiteUnavailable
 from federator.wire.client_protocol import (
     ErrorKind,
@@ -48,31 +48,31 @@ PROGRAM: Final = Program(
     "Examples: fsqueue --me · fsqueue --why 4294967297 · fsqueue -t all -o '%i %T %R'",
     (
         Flag("accounts", "A", "NAMES", "Only these accounts.", variable="SQUEUE_ACCOUNT"),
-        Flag("all", "a", about="As without it: no partition is hidden.", variable="SQUEUE_ALL"),
+        Flag("all", "a", about="No effect: no partition is hidden.", variable="SQUEUE_ALL"),
         Flag(
             "array",
             "r",
             about="One row for each waiting task of an array.",
             variable="SQUEUE_ARRAY",
         ),
-        Flag("array-unique", about="As without it: what waits of an array has one row."),
+        Flag("array-unique", about="No effect: what waits of an array has one row."),
         Flag("clusters", "M", "NAMES", "Only jobs at these sites; 'all', or the federation's name.",
              also=("cluster",), variable="SLURM_CLUSTERS"),
-        Flag("expand-patterns", about="As without it: names of files are expanded."),
-        Flag("federation", about="As without it.", variable="SQUEUE_FEDERATION"),
+        Flag("expand-patterns", about="No effect: names of files are expanded."),
+        Flag("federation", about="No effect.", variable="SQUEUE_FEDERATION"),
         Flag("Format", "O", "FIELDS", "Columns by name: JobID:20,State (--helpFormat)."),
         Flag("format", "o", "TEXT", "Columns by letter: '%.18i %T' (--helpformat)."),
         Flag("helpformat", about="The letters of --format."),
         Flag("helpFormat", about="The names of --Format."),
         Flag("helpstate", about="The states of --states."),
-        Flag("hide", about="As without it."),
+        Flag("hide", about="No effect."),
         Flag("iterate", "i", "SECONDS", "Repeat for ever."),
         Flag("jobs", "j", "IDS", "Only these job ids.", optional=True),
         Flag("json", "", "slurm", "Print JSON (docs/formats.md), or as squeue's --json.",
              optional=True),
         Flag("licenses", "L", "NAMES", "Only jobs with these licences.",
              variable="SQUEUE_LICENSES"),
-        Flag("local", about="As without it.", variable="SQUEUE_LOCAL"),
+        Flag("local", about="No effect.", variable="SQUEUE_LOCAL"),
         Flag("long", "l", about="More columns."),
         Flag("me", about="Only my own."),
         Flag("name", "n", "NAMES", "Only jobs called so.", variable="SQUEUE_NAMES"),
@@ -82,7 +82,7 @@ PROGRAM: Final = Program(
         Flag("notme", about="Only others'."),
         Flag("only-job-state", about="Only ids and states, unless --format says otherwise."),
         Flag("partitions", "p", "NAMES", "Only these partitions.", variable="SQUEUE_PARTITION"),
-        Flag("priority", "P", about="As without it: a job has one priority.",
+        Flag("priority", "P", about="No effect: a job has one priority.",
              variable="SQUEUE_PRIORITY"),
         Flag("qos", "q", "NAMES", "Only these QOS.", variable="SQUEUE_QOS"),
         Flag("reservation", "R", "NAMES", "Only jobs in these reservations."),
@@ -203,7 +203,7 @@ def _question(given: Given, view: _View) -> QueueCall:
     needs = _needs(names, view, given)
     return QueueCall(
         ids=_ids(given),
-        users=(*listed(given.get("users")), *((my_name(),) if "me" in given else ())),
+        users=(*users_named(given.get("users")), *((my_name(),) if "me" in given else ())),
         ended=view.states is None or not ENDED.isdisjoint(states),
         why="why" in given,
         collapsed="array" not in given and as_json is None and not view.steps,
@@ -320,7 +320,8 @@ def _lines(rows: list[QueueRow], now_s: float, view: _View, given: Given) -> Ite
         return filter(None, [render(ordered, now_s, header=header, why="why" in given)])
     form = view.form
     if not {"format", "Format"} & set(given.values):
-        form = fitted(fitted(form, "JobArrayId", shown), "StepId", shown)
+        for name in ("JobArrayId", "StepId", "Cluster"):
+            form = fitted(form, name, shown)
     return lines(form, shown, header=header)
 
 

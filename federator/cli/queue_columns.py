@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from federator.cli.columns import Column
 from federator.cli.job_states import ENDED, WAITS, state_code, state_name
 from federator.cli.node_lists import folded
+from federator.cli.text import is_utf8
 from federator.wire.client_protocol import QueueRow
 from federator.wire.queue_rows import JobDetails
 
@@ -83,7 +84,7 @@ def time_text(at_s: float) -> str:
     if not 0 < at_s < inf:
         return ABSENT
     form = os.environ.get("SLURM_TIME_FORMAT", "standard")
-    if form in ("standard", "relative", ""):
+    if form in ("standard", "relative", "") or not is_utf8(form):
         form = "%Y-%m-%dT%H:%M:%S"
     return time.strftime(form, time.localtime(at_s))
 

@@ -214,6 +214,24 @@ def listed(text: str | None) -> tuple[str, ...]:
     return tuple(part for part in (text or "").split(",") if part)
 
 
+def users_named(text: str | None) -> tuple[str, ...]:
+    """Read users, separated by commas; a number is the uid of one on this host.
+
+    Raises:
+        InvalidRequest: it holds bytes that are not UTF-8.
+    """
+    return tuple(_user(name) for name in listed(text))
+
+
+def _user(name: str) -> str:
+    if not (name.isascii() and name.isdecimal() and len(name) <= 10):
+        return name
+    try:
+        return pwd.getpwuid(int(name)).pw_name
+    except (KeyError, OverflowError):
+        return name
+
+
 def my_name() -> str:
     """The name of the user who runs the command; "#UID" when there is none."""
     try:

@@ -363,8 +363,6 @@ class Term:
             while not self._stopping:
                 await self._turn()
                 await self._keep_log_short()
-            for link in self._links.values():
-                link.flush()
         finally:
             if self._edges.history is not None:
                 self._edges.history.stop()
@@ -421,7 +419,7 @@ class Term:
         )
 
     async def _turn(self) -> None:
-        """Take what has come in, decide on all of it, commit once, carry out."""
+        """Take what has come in, decide on all of it, commit once, carry out, send at once."""
         observations = await self._gather()
         self._turn_began_s = asyncio.get_running_loop().time()
         now_s = self.clock()
@@ -434,6 +432,8 @@ class Term:
         self._tell_admission(now_s)
         for site_name, order in self._tidying.due(now_s):
             self._links[site_name].send(order)
+        for link in self._links.values():
+            link.flush()
         self._turn_began_s = inf
 
     async def _keep_log_short(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from federator.daemon.queue_details import partitions_of
 from federator.model.lifecycle import AT_SITE, TERMINAL
@@ -15,37 +15,33 @@ Group = Sequence[
 ]  # what one row stands for: a workload, or waiting tasks of one array
 
 
-class Selection:
-    """The workloads that a call asks for, by what they are.
+def selected(entries: Iterable[WorkloadRecord], call: QueueCall) -> list[WorkloadRecord]:
+    """Keep the workloads that a call asks for, by what they are; its ids are not looked at."""
+    for test in _tests(call):
+        entries = filter(test, entries)
+    return list(entries)
 
-    Args:
-        call: what its ids name was looked up before; without any, only what may be ended.
-    """
 
-    def __init__(self, call: QueueCall) -> None:
-        self._ended = call.ended
-        self._users = frozenset(call.users)
-        self._states = frozenset(call.states)
-        self._names = frozenset(name.lower() for name in call.names)
-        self._tenants = frozenset(name.lower() for name in call.tenants)
-        self._partitions = frozenset(call.partitions)
-        self._sites = frozenset(call.clusters)
-        narrowed = (call.users, call.states, call.names, call.tenants, call.partitions)
-        all_live = not call.ended and not call.ids
-        self.is_all = (call.ended or all_live) and not (any(narrowed) or call.clusters)
-
-    def has(self, entry: WorkloadRecord) -> bool:
-        """Whether it is among them."""
-        w, state = entry.workload, entry.state
-        return (
-            (self._ended or state not in TERMINAL)
-            and (not self._users or w.user in self._users)
-            and (not self._states or state.value in self._states)
-            and (not self._tenants or w.tenant.lower() in self._tenants)
-            and (not self._names or w.name.lower() in self._names)
-            and (not self._sites or entry.site in self._sites)
-            and (not self._partitions or not self._partitions.isdisjoint(partitions_of(entry)))
-        )
+def _tests(call: QueueCall) -> Iterator[Callable[[WorkloadRecord], bool]]:
+    """Only those that are needed: there may be a million workloads."""
+    users, states, sites = frozenset(call.users), frozenset(call.states), frozenset(call.clusters)
+    names = frozenset(name.lower() for name in call.names)
+    tenants = frozenset(name.lower() for name in call.tenants)
+    partitions = frozenset(call.partitions)
+    if not call.ended:
+        yield lambda entry: entry.state not in TERMINAL
+    if states:
+        yield lambda entry: entry.state.value in states
+    if users:
+        yield lambda entry: entry.workload.user in users
+    if names:
+        yield lambda entry: entry.workload.name.lower() in names
+    if tenants:
+        yield lambda entry: entry.workload.tenant.lower() in tenants
+    if sites:
+        yield lambda entry: entry.site in sites
+    if partitions:
+        yield lambda entry: not partitions.isdisjoint(partitions_of(entry))
 
 
 def collapsed(entries: Iterable[WorkloadRecord]) -> list[Group]:

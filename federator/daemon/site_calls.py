@@ -5,11 +5,12 @@ One answer for the user is put together from one for each site, or for each job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+import structlog
 from msgspec.structs import replace
 
 from federator.config import FederationConfig
@@ -30,6 +31,7 @@ from federator.wire.client_protocol import (
 )
 from federator.wire.replies import Reply
 
+MAX_LISTED_BYTES: Final = 32 * 2**20  # of one answer: half a frame
 MAX_SIGNALS: Final = 200  # of one request: each is a command at a site
 SIGNALS: Final = frozenset(
     {"HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM", "CONT", "STOP", "TSTP"}
@@ -37,6 +39,8 @@ SIGNALS: Final = frozenset(
 """Those that the site's helper sends; KILL is a cancel."""
 _TO: Final = {to.value: to for to in (SignalTo.STEPS, SignalTo.BATCH, SignalTo.ALL)}
 _RUNS: Final = frozenset({WorkloadState.RUNNING, WorkloadState.PREEMPTING})
+
+log = structlog.get_logger()
 
 
 @dataclass(slots=True)
@@ -81,7 +85,7 @@ def ask_nodes(
     ]
 
     def finish(replies: list[Reply]) -> None:
-        answer(NodesReply(sites=tuple(map(_filled, bare, replies))))
+        answer(NodesReply(sites=tuple(_bounded(map(_filled, bare, replies)))))
 
     gathered = _Gathered(len(wanted), finish)
     if not wanted:
@@ -93,6 +97,17 @@ def ask_nodes(
             taken(ErrorReply(message="not connected"))
         else:
             link.questions.ask_nodes(tuple(config.sites[name].partitions), taken)
+
+
+def _bounded(rows: Iterable[SiteNodesRow]) -> Iterator[SiteNodesRow]:
+    """Leave out the lists that one answer does not hold."""
+    total = 0
+    for row in rows:
+        total += len(row.nodes)
+        if total <= MAX_LISTED_BYTES:
+            yield row
+        else:
+            yield replace(row, nodes=b"", detail="too many nodes for one answer; see --clusters")
 
 
 def _filled(row: SiteNodesRow, reply: Reply) -> SiteNodesRow:
@@ -135,6 +150,8 @@ def send_signals(
         jobs += [] if refusal else [entry for entry in found if entry.state in _RUNS]
     if len(jobs) > MAX_SIGNALS:
         raise InvalidRequest(f"signals to {len(jobs)} jobs at once, at most {MAX_SIGNALS}")
+
+    log.info("signal_asked", user=user, signal=call.signal, workloads=[e.workload.id for e in jobs])
 
     def finish(replies: list[Reply]) -> None:
         wrong = [_said(entry, reply) for entry, reply in zip(jobs, replies, strict=True)]

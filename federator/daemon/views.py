@@ -12,10 +12,10 @@ from federator.daemon.preemption_views import preemption_row
 from federator.daemon.queue_details import job_details
 from federator.daemon.queue_selection import (
     Group,
-    Selection,
     array_tasks,
     collapsed,
     most_telling,
+    selected,
 )
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.mappings import NOTHING
@@ -32,6 +32,7 @@ from federator.wire.client_protocol import QueueCall, QueueOutcome, QueueRow, Si
 from federator.wire.queue_rows import QueueRank, SetbackRow, ShortfallRow
 
 RANKS_KEPT_S: Final = 5.0
+_LIVE: Final = tuple(state for state in WorkloadState if state not in TERMINAL)
 _SETTLED: Final = TERMINAL | {WorkloadState.HELD}  # nothing more happens soon
 
 
@@ -183,16 +184,14 @@ def queue_rows(
 def _wanted(ledger: Ledger, call: QueueCall) -> list[WorkloadRecord]:
     if call.ids:
         ids = sorted({id_ for name in set(call.ids) for id_ in find(ledger, name)})
-        entries = [ledger.entries[id_] for id_ in ids]
-    elif call.ended:
-        entries = list(ledger.entries.values())
-    else:
-        live = (state for state in WorkloadState if state not in TERMINAL)
-        entries = sorted(ledger.in_state(*live), key=lambda e: e.workload.id)
-    selection = Selection(call)
-    if selection.is_all:
-        return entries
-    return [entry for entry in entries if selection.has(entry)]
+        return selected((ledger.entries[id_] for id_ in ids), call)
+    if call.ended and not call.states:
+        return selected(ledger.entries.values(), call)
+    among = WorkloadState if call.ended else _LIVE
+    states = [s for s in among if not call.states or s.value in call.states]
+    looked_at = msgspec.structs.replace(call, states=(), ended=True)  # by the states they are in
+    found = selected(ledger.in_state(*states), looked_at)
+    return sorted(found, key=lambda entry: entry.workload.id)
 
 
 def outcome_of(

@@ -50,7 +50,7 @@ class SiteState:
 
     @classmethod
     def of(cls, site: SimulatedSite) -> SiteState:
-        scheduler = SiteScheduler(site.partitions)
+        scheduler = SiteScheduler(site.partitions, explains=False)
         scheduler.update(site.nodes, (), switches=site.switches)
         return cls(site, scheduler)
 

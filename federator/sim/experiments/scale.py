@@ -18,7 +18,7 @@ import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
+from statistics import mean
 from typing import Final
 
 from federator.sim.experiments.base import (
@@ -103,10 +103,11 @@ class ScaleExperiment:
         base_gpus: the same.
         base_pending: the same.
         base_per_s: the same.
-        passes: whose median is taken.
+        passes: whose mean is taken.
         period_s: virtual time from pass to pass. While things change without pause the daemon makes
             a pass every 2 s, if it can.
         tenants: of the fleet.
+        together: 1: also one point with all four at their largest; 0: not.
     """
 
     sites: tuple[int, ...] = bounded((1, 5, 20, 50, 100, 200), 1, 1000)
@@ -117,9 +118,10 @@ class ScaleExperiment:
     base_gpus: int = bounded(100_000, 8, 10**7)
     base_pending: int = bounded(10_000, 1, 10**7)
     base_per_s: float = bounded(10.0, 0.01, 1e5)
-    passes: int = bounded(5, 1, 1000)
+    passes: int = bounded(10, 1, 1000)
     period_s: float = bounded(2.0, 0.1, 3600.0)
     tenants: int = bounded(200, 7, 10_000)
+    together: int = bounded(1, 0, 1)
 
     def runs(self, seed: int) -> list[SimRun[ScalePoint]]:
         here = f"{platform.node()}, {processor()}"
@@ -167,6 +169,9 @@ class ScaleExperiment:
     def _sizes(self) -> list[FleetSize]:
         """Every point once, the slow ones first, so that several processes end together."""
         points = dict.fromkeys(size for axis in AXES for size in self._along(axis))
+        if self.together:
+            largest = {axis: max(getattr(self, axis)) for axis in AXES}
+            points[FleetSize(**largest)] = None
         return sorted(points, key=lambda size: -size.sites * size.pending)
 
 
@@ -202,8 +207,8 @@ def _measured(point: ScalePoint, period_s: float) -> Measured:
         first_pass_s=point.first.pass_s,
         first_bid_s=point.first.bid_s / max(1, point.first.asked),
         passes=tuple(passes),
-        pass_s=median(one.pass_s for one in passes),
-        busy_frac=median(one.daemon_s for one in passes) / period_s,
+        pass_s=mean(one.pass_s for one in passes),
+        busy_frac=mean(one.daemon_s for one in passes) / period_s,
     )
 
 

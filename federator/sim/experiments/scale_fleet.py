@@ -164,7 +164,8 @@ class LoadedFleet:
         self._costs = dict.fromkeys(DecisionPart, 0.0)
         self._site_costs = dict.fromkeys(names, 0.0)
         self._site_asked = dict.fromkeys(names, 0)
-        self._awards = self._rounds = self._submitted = 0
+        self._rounds: set[int] = set()
+        self._awards = self._submitted = 0
         ledger = Ledger(Tenancy(self._tenants, {}))
         self.federation = Federation(dict.fromkeys(names, (_PARTITION,)), Mast(), Rules(), ledger)
         self._sites = {name: SiteScheduler((_PARTITION,)) for name in names}
@@ -221,8 +222,12 @@ class LoadedFleet:
             by_site[name].append(_report(attempt, SiteJobState.RUNNING))
         for name, reports in by_site.items():
             self._see(SiteUp(site=name))
+            scheduler = self._sites[name]
             complete = Report(
-                attempts=tuple(reports), complete=True, capacity=self._sites[name].capacity
+                attempts=tuple(reports),
+                complete=True,
+                capacity=scheduler.capacity,
+                freed=scheduler.freed,
             )
             self._see(SiteSent(site=name, message=complete))
 
@@ -255,7 +260,7 @@ class LoadedFleet:
             submissions=self._submitted,
             ends=ends,
             awards=self._awards,
-            rounds=self._rounds,
+            rounds=len(self._rounds),
             asked=max(self._site_asked.values()),
         )
         self._reset()
@@ -265,7 +270,8 @@ class LoadedFleet:
         self._costs = dict.fromkeys(DecisionPart, 0.0)
         self._site_costs = dict.fromkeys(self._sites, 0.0)
         self._site_asked = dict.fromkeys(self._sites, 0)
-        self._awards = self._rounds = self._submitted = 0
+        self._rounds.clear()
+        self._awards = self._submitted = 0
 
     def _end(self, count: int) -> int:
         """Some of what runs is over; each site tells of its own together."""
@@ -277,8 +283,11 @@ class LoadedFleet:
             self._sites[name].release(attempt)
             over.setdefault(name, []).append(_report(attempt, SiteJobState.COMPLETED, self._now_s))
         for name, reports in over.items():
-            self._see(SiteSent(site=name, message=Report(attempts=tuple(reports))))
+            self._see(SiteSent(site=name, message=self._report_of(name, reports)))
         return count
+
+    def _report_of(self, site: SiteName, reports: Sequence[AttemptReport]) -> Report:
+        return Report(attempts=tuple(reports), freed=self._sites[site].freed)
 
     def _submit(self, count: int) -> None:
         for k in range(count):
@@ -334,8 +343,8 @@ class LoadedFleet:
         )
         self._site_costs[site] += process_time() - began_s
         self._site_asked[site] += len(ask.requests)
-        self._rounds += site == "site0"
-        made = BidsMade(pass_id=ask.pass_id, answers=answers)
+        self._rounds.add(ask.pass_id)
+        made = BidsMade(pass_id=ask.pass_id, answers=answers, freed=scheduler.freed)
         self._inbox.append(SiteSent(site=site, message=made))
 
     def _launch(self, order: LaunchAt) -> None:
@@ -347,7 +356,8 @@ class LoadedFleet:
         accepted = LaunchAccepted(attempt=order.attempt, site_job_id=1)
         self._inbox.append(SiteSent(site=order.site, message=accepted))
         started = _report(order.attempt, SiteJobState.RUNNING, user=order.workload.user)
-        self._inbox.append(SiteSent(site=order.site, message=Report(attempts=(started,))))
+        report = self._report_of(order.site, (started,))
+        self._inbox.append(SiteSent(site=order.site, message=report))
 
     # ---- draws ----
 

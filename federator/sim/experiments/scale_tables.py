@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, log, sqrt
-from statistics import mean, median
+from statistics import mean
 from types import MappingProxyType
 from typing import Final
 
@@ -40,7 +40,7 @@ class Measured:
         first_pass_s: the daemon's, of the pass about a queue of which nothing is known.
         first_bid_s: of a request, at the site that needed most in that pass.
         passes: those that followed.
-        pass_s: the daemon's, of one of them; the median.
+        pass_s: the daemon's, of one of them; the mean, for some have news and some have none.
         busy_frac: of one core of the daemon, with all that came between passes.
     """
 
@@ -101,7 +101,7 @@ def _points(points: Sequence[Measured]) -> DataTable:
             one.size.per_s,
             one.pass_s,
             one.first_pass_s,
-            *(median(cost(each) for each in one.passes) for cost in list(_COSTS.values())[1:]),
+            *(mean(map(cost, one.passes)) for cost in list(_COSTS.values())[1:]),
             one.submit_s * 1e6,
             mean(each.awards for each in one.passes),
             one.busy_frac,
@@ -111,7 +111,7 @@ def _points(points: Sequence[Measured]) -> DataTable:
     ]
     return DataTable(
         name="points",
-        title="CPU time of a pass, medians",
+        title="CPU time of a pass, means",
         columns=(
             "sites",
             "gpus",
@@ -139,7 +139,7 @@ def _costs(by_axis: Mapping[str, Sequence[Measured]]) -> DataTable:
         for part, cost in _COSTS.items():
             for one in points:
                 found = [cost(each) for each in one.passes]
-                spread = (median(found), min(found), max(found))
+                spread = (mean(found), min(found), max(found))
                 rows.append((axis, getattr(one.size, axis), part, *spread))
         rows += [
             (axis, getattr(one.size, axis), _SUBMISSION, *(one.submit_s,) * 3) for one in points
@@ -149,7 +149,7 @@ def _costs(by_axis: Mapping[str, Sequence[Measured]]) -> DataTable:
         title="CPU time along each axis",
         columns=("axis", "value", "part", "cpu_s", "least", "largest"),
         rows=tuple(rows),
-        about=f"Median, least and largest of the passes. {_PARTS}",
+        about=f"Mean, least and largest of the passes. {_PARTS}",
     )
 
 
@@ -181,7 +181,7 @@ def _growth(by_axis: Mapping[str, Sequence[Measured]]) -> DataTable:
             curve = [
                 (
                     float(getattr(one.size, axis)),
-                    one.submit_s if cost is None else median(map(cost, one.passes)),
+                    one.submit_s if cost is None else mean(map(cost, one.passes)),
                 )
                 for one in points
             ]
@@ -271,7 +271,7 @@ def _mast_rows(points: Sequence[Measured]) -> Iterator[tuple[Cell, ...]]:
     more = None if limit is None else limit[0] / MAST_PENDING
     pass_s = f"{MAST_PENDING} pending"
     yield f"global: pass, {pass_s}, s", MAST_PASS_S, at.pass_s, PASS_EVERY_S / MAST_PASS_S, more
-    ranking_s = median(one.cpu_s[DecisionPart.RANKING] for one in at.passes)
+    ranking_s = mean(one.cpu_s[DecisionPart.RANKING] for one in at.passes)
     yield f"global: ranking alone, {pass_s}, s", MAST_PASS_S, ranking_s, None, None
     without_s, with_s = MAST_BIDS_S
     yield (

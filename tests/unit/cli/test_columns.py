@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -177,3 +177,9 @@ def test_a_field_that_does_not_exist_is_refused_in_saccts_words(text: str) -> No
 def test_a_size_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match="Invalid field size"):
         by_sacct_names(text, COLUMNS)
+
+
+@pytest.mark.parametrize("read", [by_letters, by_names, by_sacct_names])
+def test_a_format_that_cannot_be_printed_is_refused(read: Any) -> None:
+    with pytest.raises(InvalidRequest, match="not UTF-8"):
+        read("\udcff%i", COLUMNS)

@@ -426,6 +426,11 @@ def test_variables_say_whose_jobs_and_in_which_order(
     assert "bob" not in ask(["--me"])[2].users
 
 
+def test_a_uid_is_a_user_of_this_host(ask: Ask) -> None:
+    assert ask(["-u", "0,ada"])[2].users == ("root", "ada")
+    assert ask(["-u", "4294967294"])[2].users == ("4294967294",)
+
+
 # ---- JSON ----
 
 

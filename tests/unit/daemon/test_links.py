@@ -31,9 +31,12 @@ from federator.wire.agent_protocol import (
     PROTOCOL_VERSION,
     ClientCall,
     Hello,
+    NodesAsk,
+    NodesTaken,
     Ping,
     RecoverDone,
     RememberedAttempt,
+    SignalTo,
     SnapshotAsk,
     SnapshotTaken,
     Trouble,
@@ -45,6 +48,7 @@ from federator.wire.agent_protocol import (
 from federator.wire.client_protocol import (
     BANNER,
     ErrorReply,
+    NodesReply,
     SitesCall,
     SitesReply,
     SnapshotReply,
@@ -152,6 +156,29 @@ def test_a_site_is_up_once_its_agent_has_introduced_itself() -> None:
         assert kinds(played.seen) == ["SiteUp", "SiteSent"]
         assert channel.written[0] == frame(WELCOME)
         assert frame(Ping()) in channel.written
+
+    play(script)
+
+
+def test_an_agent_is_asked_what_it_says_that_it_answers() -> None:
+    async def script() -> None:
+        told: list[Reply] = []
+        channel = FakeChannel()
+        channel.say(msgspec.structs.replace(HELLO, answers=("nodes",)))
+        played = Played(channel)
+        running = asyncio.create_task(played.running(asyncio.sleep(2.0)))
+        await asyncio.sleep(1.0)
+        played.link.questions.ask_nodes(("gpu",), told.append)
+        await asyncio.sleep(0.1)  # it leaves at the end of the turn
+        assert frame(NodesAsk(ask_id=1, partitions=("gpu",))) in channel.written
+        channel.say(NodesTaken(ask_id=1, nodes=b"listed"))
+        played.link.questions.ask_signal(("ada", 7), "USR1", SignalTo.ALL, told.append)
+        await running
+        refused, listed = told
+        assert isinstance(refused, ErrorReply)
+        assert "earlier build" in refused.message
+        assert isinstance(listed, NodesReply)
+        assert listed.sites[0].nodes == b"listed"
 
     play(script)
 

@@ -190,7 +190,11 @@ def test_the_outcome_of_what_no_site_takes_is_one() -> None:
         ({"tenants": ("Vision",)}, ["runs", "waits"]),
         ({"tenants": ("nlp",)}, []),
         ({"states": ("RUNNING",)}, ["runs"]),
-        ({"states": ("COMPLETED",), "ended": True}, []),
+        ({"states": ("COMPLETED",), "ended": True}, ["ended"]),
+        ({"states": ("COMPLETED", "RUNNING")}, ["runs"]),  # without ``ended`` none that have
+        ({"states": ("none",)}, []),
+        ({"ended": True}, ["ended", "runs", "waits"]),
+        ({"ended": True, "names": ("ended",), "users": ("ada",)}, ["ended"]),
         ({"partitions": ("gpu",)}, ["runs"]),
         ({"partitions": ("cpu",)}, []),
         ({"clusters": ("alpine",)}, ["runs"]),
@@ -200,6 +204,10 @@ def test_the_outcome_of_what_no_site_takes_is_one() -> None:
 )
 def test_a_call_selects_by_what_workloads_are(asked: dict[str, Any], found: list[str]) -> None:
     f = Loopback({"alpine": rack("a", 2)})
+    ended = f.submit(draft(gang(2), name="ended"))
+    f.run_for(1.0)
+    f.slurm("alpine").end(f.entry(ended).attempt_id)
+    f.run_for(1.0)
     f.submit(draft(gang(2), name="runs"))
     f.run_for(1.0)
     f.submit(draft(gang(2), name="waits"))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from federator.config import FederationConfig
 from federator.daemon.api import Api
@@ -142,6 +143,18 @@ def test_a_site_may_say_why_it_lists_none() -> None:
     assert [row.detail for row in reply.sites] == ["slurmctld is away"]
 
 
+def test_lists_that_one_answer_does_not_hold_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("federator.daemon.site_calls.MAX_LISTED_BYTES", 15)
+    reply = Desk(alpine=Link("alpine", lists), baker=Link("baker", lists)).ask(NodesCall())
+    assert isinstance(reply, NodesReply)
+    assert [(row.nodes, row.detail) for row in reply.sites] == [
+        (b"list of gpu", ""),
+        (b"", "too many nodes for one answer; see --clusters"),
+    ]
+
+
 @pytest.mark.parametrize("names", [(), ("all",), ("demo",), ("demo", "alpine")])
 def test_the_federation_is_every_cluster(names: tuple[str, ...]) -> None:
     reply = Desk().ask(NodesCall(clusters=names))
@@ -171,7 +184,11 @@ def test_a_signal_goes_to_the_site_of_each_job() -> None:
     link = Link("alpine", sends)
     desk = Desk(alpine=link)
     one, two = desk.job(), desk.job()
-    reply = desk.ask(SignalCall(ids=(str(one), f"{two};demo", str(one)), signal="USR1", to="batch"))
+    asked = SignalCall(ids=(str(one), f"{two};demo", str(one)), signal="USR1", to="batch")
+    with capture_logs() as said:
+        reply = desk.ask(asked)
+    (line,) = [line for line in said if line["event"] == "signal_asked"]
+    assert (line["user"], line["workloads"]) == ("ada", [one, two])
     assert reply == SignalReply(ids=(one, two))
     assert [
         (m.user, m.site_job_id, m.signal, m.to) for m in link.asked if isinstance(m, SignalAsk)

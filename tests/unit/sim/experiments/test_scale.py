@@ -47,7 +47,7 @@ def test_time_goes_on_with_ends_awards_and_a_queue_as_long_as_before() -> None:
     lived = [fleet.live(600.0) for _ in range(5)]
     assert all(one.submissions == 3000 for one in lived)
     assert sum(one.ends for one in lived) > 3
-    assert sum(one.awards for one in lived) > 3
+    assert sum(one.awards for one in lived) > 3  # what comes free is awarded again
     assert in_state(fleet, WorkloadState.PENDING) == 60
     assert max(used(fleet).values()) <= 8
 
@@ -69,7 +69,8 @@ def test_the_parts_of_a_pass_are_measured_apart() -> None:
     assert one.bid_s > 0
     assert one.pass_s == one.cpu_s[DecisionPart.RANKING] + one.cpu_s[DecisionPart.AWARDS] > 0
     assert one.daemon_s >= one.pass_s
-    assert (one.rounds, one.asked) == (1, 60)
+    assert one.rounds >= 1
+    assert 1 <= one.asked <= 60
     assert fleet.submit_s > 0
 
 
@@ -121,6 +122,7 @@ def small(**parameters: Any) -> ExperimentResult:
         "base_per_s": 1.0,
         "passes": 2,
         "tenants": 7,
+        "together": 0,
     }
     return run_here(ScaleExperiment(**{**settings, **parameters}), 1)
 
@@ -130,6 +132,13 @@ def test_each_axis_is_varied_alone_and_each_point_measured_once() -> None:
     keys = [row[:4] for row in points.rows]
     assert keys == [(1, 64, 10, 1.0), (2, 64, 10, 1.0), (2, 128, 10, 1.0), (2, 64, 20, 1.0)]
     assert min(map(float, points.column("pass_s"))) > 0  # type: ignore[arg-type]
+
+
+def test_all_together_at_their_largest_are_a_point_of_no_axis() -> None:
+    found = small(together=1)
+    assert (2, 128, 20, 1.0) in [row[:4] for row in found.table("points").rows]
+    assert found.table("growth").columns == small().table("growth").columns
+    assert len(found.table("costs").rows) == len(small().table("costs").rows)
 
 
 def test_every_part_of_every_axis_has_an_exponent_and_a_curve() -> None:
