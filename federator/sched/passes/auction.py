@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from federator.model.plan import Bid
+from federator.model.reason import ReasonCode
 from federator.model.site_message import SiteAnswer
 from federator.model.workload import SiteName, WorkloadId
 
@@ -49,15 +50,21 @@ def _never(_id: WorkloadId) -> bool:
     return False
 
 
+def _always(_id: WorkloadId) -> bool:
+    return True
+
+
 def _nothing(_id: WorkloadId) -> None:
     pass
 
 
-def auction(
+def auction(  # noqa: PLR0913 - each is one thing that decides
     order: Sequence[WorkloadId],
     answers: Answers,
     site_order: Sequence[SiteName],
     choose: Callable[[Sequence[Award]], Award | None] = _best,
+    *,
+    may_start: Callable[[WorkloadId], bool] = _always,
     must_wait: Callable[[WorkloadId], bool] = _never,
     settled: Callable[[WorkloadId], None] = _nothing,
 ) -> Outcome:
@@ -72,10 +79,11 @@ def auction(
     a pass come to an end.
 
     Args:
-        order: those that were asked about and may start.
+        order: those that were asked about.
         answers: of the sites.
         site_order: breaks ties.
         choose: see above.
+        may_start: whether one still waits; the room that sites held for one that does not is free.
         must_wait: whether one has to be asked again, and all behind it, since another goes first;
             never true of the first.
         settled: hears of each whose answers hold for whoever asks for the same.
@@ -88,6 +96,9 @@ def auction(
         id_ for by_id in answers.values() for id_, said in by_id.items() if said.bid is not None
     }
     for k, id_ in enumerate(order):
+        if not may_start(id_):
+            lost_a_hold |= {site for site, by_id in answers.items() if _held(by_id.get(id_))}
+            continue
         if must_wait(id_):
             again += order[k:]
             break
@@ -105,7 +116,19 @@ def auction(
         else:
             settled(id_)
             refused.append(id_)
+        lost_a_hold |= {site for site, by_id in answers.items() if _is_unsound(by_id.get(id_))}
     return Outcome(awards=tuple(awards), again=tuple(again), refused=tuple(refused))
+
+
+def _held(answer: SiteAnswer | None) -> bool:
+    """Whether a site held room for a workload while it answered for those behind."""
+    return answer is not None and (answer.bid is not None or _is_unsound(answer))
+
+
+def _is_unsound(answer: SiteAnswer | None) -> bool:
+    """Whether a site bid what makes no sense: it was not taken, and the site held room for it."""
+    refusal = None if answer is None else answer.refusal
+    return refusal is not None and refusal.reasons[0].code is ReasonCode.BAD_BID
 
 
 def offers_for(

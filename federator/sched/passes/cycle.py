@@ -93,6 +93,7 @@ class SchedulingPass:
         requests = self.candidates.requests_for(site, window)
         if not any(e.avoid_until_s or e.bad_nodes or e.saved_at for e in entries):
             return requests
+        self.round.avoiding.update(e.workload.id for e in entries if e.bad_nodes)
         return for_site(requests, site, self._ledger, self._rules, now_s)
 
     def question(self, site: SiteName, requests: tuple[BidRequest, ...], now_s: float) -> Ask:
@@ -107,13 +108,19 @@ class SchedulingPass:
         )
 
     def learn(self, id_: WorkloadId) -> None:
-        """Remember what the sites have refused a workload; who avoids nodes proves nothing."""
-        if self._ledger.entries[id_].bad_nodes:
+        """Remember what the sites have refused a workload; who avoids nodes proves nothing.
+
+        Nor does an answer from before something came free.
+        """
+        if id_ in self.round.avoiding or self._ledger.entries[id_].bad_nodes:
             return
+        generations = self.round.generations
         refusals = {
             site: answer.refusal
             for site, by_id in self.round.answers.items()
-            if (answer := by_id.get(id_)) is not None and answer.refusal is not None
+            if (answer := by_id.get(id_)) is not None
+            and answer.refusal is not None
+            and generations.get(site) == self._known.generation(site)
         }
         self.candidates.learn(self.round.requests[id_], refusals)
 

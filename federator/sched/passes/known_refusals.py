@@ -25,7 +25,7 @@ from federator.model.reason import Refusal
 from federator.model.workload import Job, SiteName
 from federator.sched.bid.negative_cache import NOBODY, NegativeCache, as_for, of_hardware
 
-SHAPES_KEPT: Final = 65_536
+SHAPES_KEPT: Final = 65_536  # of all sites, and of one
 
 
 @dataclass(slots=True)
@@ -51,6 +51,7 @@ class _Site:
     tried: dict[int, int] = field(default_factory=dict)  # of how many a shape does not follow
     said: dict[int, _Said] = field(default_factory=dict)  # by number of the shape
     predicts: bool = False  # whether it has told of any refused one when it could start
+    generation: int = 0  # how often all this was forgotten
 
 
 class KnownRefusals:
@@ -82,18 +83,28 @@ class KnownRefusals:
         self._sites[site].freed = freed
         return True
 
+    def generation(self, site: SiteName) -> int:
+        """A number that changes when what a site has said before holds no more."""
+        return self._sites[site].generation
+
     def begin_pass(self) -> None:
         """Forget what holds for one pass only: what sites said that do not tell what came free."""
         for site, known in self._sites.items():
-            if known.count and not known.freed:
+            if (known.count and not known.freed) or len(known.tried) >= SHAPES_KEPT:
                 self.forget(site)
+        if len(self._refusing) >= SHAPES_KEPT:
+            for site in self._sites:
+                self.forget(site)
+            self._refusing.clear()
 
     def forget(self, site: SiteName) -> None:
         """A site has come, gone or changed."""
-        self._sites[site] = _Site()
-        others = ~self._bits[site]
-        self._predicting &= others
-        self._refusing = {number: left & others for number, left in self._refusing.items()}
+        known = self._sites[site]
+        self._sites[site] = _Site(generation=known.generation + 1)
+        if known.count:
+            others = ~self._bits[site]
+            self._predicting &= others
+            self._refusing = {number: left & others for number, left in self._refusing.items()}
 
     def forget_predictions(self, site: SiteName) -> None:
         """Something starts at a site."""
@@ -118,8 +129,6 @@ class KnownRefusals:
         if not self.is_refused(number, jobs, self._bits[site]):
             known.failures.add(jobs, NOBODY, refusal)
             known.count += 1
-        if len(self._refusing) >= SHAPES_KEPT:
-            self._refusing.clear()
         known.said[number] = _Said(jobs, refusal, now_s, starts_at_s)
         self._refusing[number] = self._refusing.get(number, 0) | self._bits[site]
 

@@ -26,12 +26,17 @@ class Round:
     waiting_for: set[SiteName]
     deadline_s: float
     answers: dict[SiteName, dict[WorkloadId, SiteAnswer]] = field(default_factory=dict)
+    generations: dict[SiteName, int] = field(default_factory=dict)
+    """As of which answers were made; see ``KnownRefusals.generation``."""
+    avoiding: set[WorkloadId] = field(default_factory=set)
+    """Those that a site was asked about without some of its nodes."""
     until_later: dict[SiteName, dict[WorkloadId, Refusal]] = field(default_factory=dict)
     """Refusals that say when it could start, or that room is kept for another."""
 
-    def take(self, site: SiteName, answers: Iterable[SiteAnswer]) -> None:
+    def take(self, site: SiteName, answers: Iterable[SiteAnswer], generation: int = 0) -> None:
         if site in self.waiting_for:
             self.waiting_for.discard(site)
+            self.generations[site] = generation
             by_id = self.answers[site] = {a.id: a for a in answers}
             refusals = {id(r): r for a in by_id.values() if (r := a.refusal) is not None}
             later = {key for key, refusal in refusals.items() if _speaks_of_later(refusal)}

@@ -119,7 +119,8 @@ class Rounds:
             for site, view in self._sites.items()
         }
         said = {site: refusal for site, refusal in found.items() if refusal is not None}
-        return said if said and len(said) == len(found) else {**entry.refusals, **said}
+        before = {} if said and len(said) == len(found) else entry.refusals
+        return {**before, **said, **_own_reasons(entry)}
 
     def drop(self, site: SiteName) -> None:
         """A site is gone: nobody waits for it, and another agent counts anew."""
@@ -184,7 +185,7 @@ class Rounds:
             if round_.pass_id == came.pass_id:
                 asked = partial(self._jobs_asked, turn, round_, site)
                 answers = self._validation.validated(came.answers, asked)
-                round_.take(site, answers)
+                round_.take(site, answers, self._known.generation(site))
                 self._holding.answered(turn, site, round_.requests, answers)
 
     def _jobs_asked(
@@ -208,14 +209,14 @@ class Rounds:
     def _settle(self, turn: Transaction, pass_: SchedulingPass) -> None:
         round_ = pass_.round
         pass_.silent |= round_.waiting_for
-        order = [w for w in round_.requests if self._may_start(w)]  # some were cancelled meanwhile
         outcome = auction(
-            order,
+            list(round_.requests),
             round_.answers,
             list(self._sites),
             lambda o: self._award(turn, pass_, o),
-            pass_.candidates.must_wait,
-            pass_.learn,
+            may_start=self._may_start,  # some were cancelled meanwhile
+            must_wait=pass_.candidates.must_wait,
+            settled=pass_.learn,
         )
         for id_ in outcome.refused:
             entry = self._ledger.entries[id_]
@@ -276,3 +277,12 @@ class Rounds:
     def _open_rounds(self) -> list[Round]:
         passes = [self._pass.round] if self._pass is not None else []
         return [*passes, *(trial.round for trial in self._trials.values())]
+
+
+def _own_reasons(entry: WorkloadRecord) -> dict[SiteName, Refusal]:
+    """The refusals of this workload alone: a site failed it, or its checkpoint is elsewhere."""
+    return {
+        site: refusal
+        for site, refusal in entry.refusals.items()
+        if site in entry.avoid_until_s or refusal.reasons[0].code is ReasonCode.CHECKPOINT
+    }

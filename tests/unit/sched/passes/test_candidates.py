@@ -4,21 +4,32 @@ from __future__ import annotations
 
 from federator.model.event import Submitted
 from federator.model.lifecycle import WorkloadState
-from federator.model.message import Command, SendTo
+from federator.model.message import (
+    Command,
+    Observation,
+    SendTo,
+    SiteSent,
+    SiteUp,
+    SubmitAsked,
+    Tick,
+)
 from federator.model.plan import BidRequest
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
-from federator.model.site_message import Ask, SiteAnswer
+from federator.model.site_message import Ask, BidsMade, Report, SiteAnswer
 from federator.model.workload import FIRST_WORKLOAD_ID, Job, SiteName, WorkloadId
 from federator.policies.mast import Mast
+from federator.sched.bid.site_scheduler import capacity_of
 from federator.sched.passes.candidates import ASKED_AT_FIRST, GROWTH
 from federator.sched.passes.cycle import SchedulingPass
+from federator.sched.passes.federation import Federation
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.round import Round
 from federator.sched.state.ledger import Ledger
+from federator.sched.state.rules import Rules
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 
-ALPINE = SiteName("alpine")
+ALPINE, BAKER = SiteName("alpine"), SiteName("baker")
 FULL = Refusal(kind=RefusalKind.WAIT, reasons=(Reason(code=ReasonCode.RESOURCES, needed=8),))
 
 
@@ -123,3 +134,69 @@ def test_another_kind_of_job_is_asked_about_though_the_first_is_refused() -> Non
     small = f.submit(draft(Job(name="train", nodes=1, gpus_per_node=1)))
     f.run_for(1.0)
     assert (f.state(large), f.state(small)) == (WorkloadState.PENDING, WorkloadState.RUNNING)
+
+
+# ---- what happens between question and answer ----
+
+
+def idle_site() -> Loopback:
+    f = Loopback({"alpine": rack("a", 2)})
+    f.run_for(400.0)
+    return f
+
+
+def test_room_held_for_one_that_was_cancelled_meanwhile_is_no_reason_to_refuse_the_next() -> None:
+    for passed_s in (0.0, 0.002, 0.01, 0.019):
+        f = idle_site()
+        first, second = f.submit(draft(gang(2))), f.submit(draft(gang(2)))
+        f.run_for(passed_s)
+        f.cancel(first)
+        f.run_for(10.0)
+        assert f.state(second) is WorkloadState.RUNNING
+
+
+class TwoSites:
+    """A federation whose sites answer when a test says so."""
+
+    def __init__(self) -> None:
+        partitions = {ALPINE: ("gpu",), BAKER: ("gpu",)}
+        self.federation = Federation(partitions, Mast(), Rules())
+        self.asked: dict[SiteName, Ask] = {}
+        self.now_s = 1_000.0
+        self.federation.begin_epoch(self.now_s)
+        for site in partitions:
+            self.see(SiteUp(site=site))
+            capacity = capacity_of(rack(site, 2))
+            self.see(
+                SiteSent(
+                    site=site,
+                    message=Report(attempts=(), complete=True, capacity=capacity, freed=5),
+                )
+            )
+        self.see(SubmitAsked(client=1, key="k", draft=draft(gang(2))))
+        self.see(Tick())
+
+    def see(self, observation: Observation) -> None:
+        self.now_s += 0.1
+        for command in self.federation.handle(observation, self.now_s):
+            if isinstance(command, SendTo) and isinstance(command.message, Ask):
+                self.asked[command.site] = command.message
+
+    def refuses(self, site: SiteName, freed: int) -> None:
+        ask = self.asked.pop(site)
+        answers = tuple(SiteAnswer(id=r.id, refusal=FULL) for r in ask.requests)
+        self.see(
+            SiteSent(site=site, message=BidsMade(pass_id=ask.pass_id, answers=answers, freed=freed))
+        )
+
+
+def test_an_answer_from_before_something_came_free_is_not_believed_afterwards() -> None:
+    two = TwoSites()
+    two.refuses(ALPINE, freed=5)
+    two.see(SiteSent(site=ALPINE, message=Report(attempts=(), freed=6)))
+    two.refuses(BAKER, freed=5)
+    two.see(Tick())
+    assert two.asked.keys() == {ALPINE}
+    two.refuses(ALPINE, freed=6)
+    two.see(Tick())
+    assert not two.asked
