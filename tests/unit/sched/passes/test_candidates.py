@@ -60,7 +60,8 @@ class OnePass:
 
     def refused(self, number: int) -> None:
         id_ = WorkloadId(FIRST_WORKLOAD_ID + number)
-        self.pass_.round.answers[ALPINE] = {id_: SiteAnswer(id=id_, refusal=FULL)}
+        answers = [SiteAnswer(id=id_, refusal=FULL)]
+        self.pass_.round.take(ALPINE, answers, self.known.generation(ALPINE))
         self.pass_.learn(id_)
 
     def must_wait(self, number: int) -> bool:
@@ -159,7 +160,7 @@ class TwoSites:
     """A federation whose sites answer when a test says so."""
 
     def __init__(self) -> None:
-        partitions = {ALPINE: ("gpu",), BAKER: ("gpu",)}
+        partitions: dict[SiteName, tuple[str, ...]] = {ALPINE: ("gpu",), BAKER: ("gpu",)}
         self.federation = Federation(partitions, Mast(), Rules())
         self.asked: dict[SiteName, Ask] = {}
         self.now_s = 1_000.0

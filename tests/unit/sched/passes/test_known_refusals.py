@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec import structs
 
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.workload import Job, SiteName
+from federator.sched.passes import known_refusals
 from federator.sched.passes.known_refusals import KnownRefusals, later
 from tests.fakes.build import gang
 
@@ -114,3 +116,12 @@ def test_times_of_a_refusal_do_not_go_below_now() -> None:
     read = later(said, 30.0)
     assert (read.starts_in_s, read.reasons[0].more_in_s) == (30.0, 0.0)
     assert later(said, 0.0) is said
+
+
+def test_no_more_than_so_many_shapes_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_refusals, "SHAPES_KEPT", 3)
+    known = knowing()
+    for number in (3, 4, 5):
+        known.learn(ALPINE, number, (gang(number),), FULL, 100.0)
+    known.begin_pass()
+    assert not refuses(known, 2, TWO)
