@@ -54,6 +54,7 @@ from federator.sim.site_state import SimulatedAttempt, SiteState
 from federator.sim.trace import ReplayOptions
 
 BEGIN_S = 1_000_000.0  # of virtual time; the scenario's clock begins here
+_FORGET_AFTER = 1_000  # workloads
 _PATIENCE_S = 30 * 86_400.0  # if nothing ends in so long a time, nothing will
 
 
@@ -104,13 +105,14 @@ class Fleet:
         self._arrival_of: dict[WorkloadId, int] = {}
         self._left_s = [arrival.duration_s for arrival in scenario.arrivals]  # useful work to do
         self._over = 0
+        self._forget_at = _FORGET_AFTER
         self._ended_s = BEGIN_S  # when something ended or came, the last time
         longest_s = max((a.duration_s for a in scenario.arrivals), default=0.0)
         self._patience_s = max(_PATIENCE_S, 50 * longest_s)
         self._waiting_gpus = 0
         self.lives = [JobTrace() for _ in scenario.arrivals]
         self.moments: list[FleetSample] = []
-        self.awards: list[Awarded] = []  # in order
+        self.awards: list[Awarded] = []  # in order, if ``options.keep_awards``
         self.sites = {site.name: SiteState.of(site) for site in scenario.sites}
         ledger = Ledger(Tenancy(scenario.tenants, {}), usage)
         partitions = {site.name: site.partitions for site in scenario.sites}
@@ -151,6 +153,7 @@ class Fleet:
                 at, self._ended_s = at + 1, self.now_s
             self._tick()
             self._note_moment()
+            self._forget_ended()
 
     # ---- time ----
 
@@ -176,6 +179,17 @@ class Fleet:
     def _note_moment(self) -> None:
         held = sum(site.held_gpus for site in self.sites.values())
         self.moments.append(FleetSample(self.now_s - BEGIN_S, held, self._waiting_gpus))
+
+    def _forget_ended(self) -> None:
+        """Now and then let the federation forget what is over, as a daemon does.
+
+        Else a replay would keep the story of every workload to its end. Once as many have ended as
+        are known, or ``_FORGET_AFTER``: so that it costs little.
+        """
+        if self._over >= self._forget_at:
+            self._carry_out(self.federation.forget_ended(self.now_s, 0.0))
+            known = len(self.federation.ledger.entries)
+            self._forget_at = self._over + max(_FORGET_AFTER, known)
 
     # ---- attempts ----
 
@@ -359,7 +373,8 @@ class Fleet:
                     self._awarded(award)
 
     def _awarded(self, award: Awarded) -> None:
-        self.awards.append(award)
+        if self._options.keep_awards:
+            self.awards.append(award)
         if award.attempt.attempt == 1:
             index = self._arrival_of[award.attempt.workload]
             self.lives[index].within_quota = award.within_quota

@@ -140,11 +140,13 @@ class ReplayOptions:
         seed: of whatever a policy draws; the same seed gives the same timetable.
         progress: told now and then how many more jobs have started, or ended.
         audit: check at each start and each end that no GPU is used twice (slower).
+        keep_awards: of a ``Fleet``, keep every award (a few KiB each).
     """
 
     seed: int = 0
     progress: Callable[[int], None] = _quiet
     audit: bool = False
+    keep_awards: bool = False
 
 
 class TracePolicy(Protocol):

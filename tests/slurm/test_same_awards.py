@@ -19,6 +19,7 @@ from federator.sched.state.rules import Rules
 from federator.sim.fleet import Fleet
 from federator.sim.importers.log_scenario import Placement, scenario_of_log
 from federator.sim.scenario import SimulatedSite
+from federator.sim.trace import ReplayOptions
 from federator.store.sqlite import SqliteStore
 from federator.testbed.layout import StateDir
 from tests.slurm.conftest import lasting
@@ -66,7 +67,7 @@ def test_the_simulator_gives_the_same_awards_for_the_daemons_log(fleet: Running)
     with closing(SqliteStore(fleet.folder / "queue.db")) as store:
         events = [decode_event(record) for record in store.records()]
     lived = scenario_of_log(events, sites, tuple(config.tenancy().tenants))
-    again = Fleet(lived.scenario, Mast(), Rules())
+    again = Fleet(lived.scenario, Mast(), Rules(), options=ReplayOptions(keep_awards=True))
     again.run()
     awards = sorted(again.awards, key=lambda award: award.attempt.workload)
     assert tuple(map(Placement.of, awards)) == lived.placements

@@ -1,7 +1,7 @@
 """The experiments by name; an experiment's code is imported when it is asked for.
 
-To add one: a frozen dataclass of parameters with ``run`` (see ``Experiment``) in a module of its
-own, and a row here.
+To add one: a frozen dataclass of parameters with ``runs`` and ``result`` (see ``Experiment``) in a
+module of its own, and a row here.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import SiteName, TenantName
 from federator.policies.mast import Mast
 from federator.sched.state.rules import Rules
+from federator.sim import fleet as module
 from federator.sim.fleet import Fleet
 from federator.sim.physics import Physics
 from federator.sim.scenario import Arrival, JobTrace, Scenario, SimulatedSite
@@ -276,6 +277,30 @@ def test_the_same_seed_gives_the_same_lives(
 ) -> None:
     given_ = scenario(SITES, arrivals)
     assert lived(given_, EVICTING, physics, 3) == lived(given_, EVICTING, physics, 3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ARRIVALS, PHYSICS)
+def test_what_the_federation_forgets_changes_nothing(
+    arrivals: list[tuple[float, Draft, float]], physics: Physics
+) -> None:
+    given_ = scenario(SITES, arrivals)
+    found = []
+    for after in (1, 10**9):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "_FORGET_AFTER", after)
+            options = ReplayOptions(seed=3, audit=True, keep_awards=True)
+            fleet = Fleet(given_, Mast(), EVICTING, physics, options)
+            found.append((fleet.run(), fleet.awards, fleet.moments))
+    assert found[0] == found[1]
+
+
+def test_a_long_replay_does_not_remember_all_of_its_workloads() -> None:
+    given_ = one_site(*((60.0 * k, of("guest"), 30.0) for k in range(1500)))
+    fleet = Fleet(given_, Mast(), Rules())
+    fleet.run()
+    assert len(fleet.federation.ledger.entries) < 600
+    assert fleet.awards == []
 
 
 # ---- what the weather may do at a bad time ----

@@ -15,6 +15,7 @@ from federator.sched.state.rules import Rules
 from federator.sim.fleet import Fleet
 from federator.sim.importers.log_scenario import Placement, scenario_of_log
 from federator.sim.scenario import SimulatedSite
+from federator.sim.trace import ReplayOptions
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 
@@ -50,7 +51,7 @@ def test_the_simulator_awards_as_the_daemon_did_while_nothing_waits(
     f = lived_by_a_daemon(picks, run_s)
     lived = scenario_of_log(f.log, SITES, (VISION,))
     assume(lived.prompt)
-    fleet = Fleet(lived.scenario, Mast(), Rules())
+    fleet = Fleet(lived.scenario, Mast(), Rules(), options=ReplayOptions(keep_awards=True))
     fleet.run()
     awards = sorted(fleet.awards, key=lambda award: award.attempt.workload)
     assert tuple(map(Placement.of, awards)) == lived.placements
