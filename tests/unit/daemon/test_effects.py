@@ -26,6 +26,7 @@ from federator.model.submission import Option, Submission, pack_submission
 from federator.model.tagged import Message
 from federator.model.workload import ArrayTask, AttemptId, Job, SiteName
 from federator.wire.agent_protocol import RecoverAsk, to_agent_decoder
+from federator.wire.client_protocol import frame
 from tests.fakes.build import attempt, gang, plan_on, workload
 from tests.fakes.frames import TO_AGENT, as_then
 
@@ -55,6 +56,7 @@ TASK: Final = replace(
     array=ArrayTask(array_id=workload().id, index=3),
     time_limit_s=3600.0,
 )
+TASK_ASKED: Final = BidRequest.of(TASK, 4)
 PLAN: Final = (
     JobPlan(
         name="train",
@@ -153,15 +155,20 @@ def test_sites_that_are_asked_the_same_get_the_same_and_others_their_own_questio
     effects = Effects(
         "demo", cast(Mapping[SiteName, SiteLink], links), lambda *_: None, lambda _: None, SHARED
     )
-    asked = Ask(pass_id=7, requests=(BidRequest.of(TASK, 4), BidRequest.of(workload(2), 7)))
+    asked = Ask(pass_id=7, requests=(TASK_ASKED, BidRequest.of(workload(2), 7)))
+    again = structs.replace(asked, requests=(*asked.requests,))
+    renamed = structs.replace(TASK_ASKED, jobs=(replace(JOB, name="other"),))
+    named = structs.replace(asked, requests=(renamed, asked.requests[1]))
     other = structs.replace(asked, victims={workload(9).id: VictimTerms(priority=5)})
     later = structs.replace(asked, pass_id=8)
     rounds = (
-        (("alpine", asked), ("birch", asked), ("cedar", other)),
+        (("alpine", asked), ("birch", again), ("cedar", other)),
+        (("alpine", named), ("birch", asked), ("cedar", asked)),
         (("alpine", later), ("birch", later), ("cedar", later)),
     )
     for questions in rounds:
         for site, ask in questions:
             effects.carry_out(SendTo(site=SiteName(site), message=ask))
     for site, link in links.items():
-        assert link.sent == [ask for questions in rounds for name, ask in questions if name == site]
+        due = [ask for questions in rounds for name, ask in questions if name == site]
+        assert [frame(sent) for sent in link.sent] == [frame(ask) for ask in due]
