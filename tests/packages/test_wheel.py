@@ -76,7 +76,16 @@ def test_all_extras_can_be_asked_for(built: Path) -> None:
     name = f"federator-{__version__}.dist-info/METADATA"
     lines = wheel.contents(built)[name].decode().splitlines()
     extras = {line.partition(": ")[2] for line in lines if line.startswith("Provides-Extra: ")}
-    assert extras == {"daemon", "dev", "forecast", "parquet", "report", "testbed"}
+    assert extras == {
+        "daemon",
+        "dask",
+        "dev",
+        "forecast",
+        "parquet",
+        "postgresql",
+        "report",
+        "testbed",
+    }
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
