@@ -89,22 +89,28 @@ class KnownRefusals:
 
     def begin_pass(self) -> None:
         """Forget what holds for one pass only: what sites said that do not tell what came free."""
-        for site, known in self._sites.items():
-            if (known.count and not known.freed) or len(known.tried) >= SHAPES_KEPT:
-                self.forget(site)
-        if len(self._refusing) >= SHAPES_KEPT:
-            for site in self._sites:
-                self.forget(site)
+        too_much = len(self._refusing) >= SHAPES_KEPT
+        self.forget(
+            *(
+                site
+                for site, known in self._sites.items()
+                if too_much or (known.count and not known.freed) or len(known.tried) >= SHAPES_KEPT
+            )
+        )
+        if too_much:
             self._refusing.clear()
 
-    def forget(self, site: SiteName) -> None:
-        """A site has come, gone or changed."""
-        known = self._sites[site]
-        self._sites[site] = _Site(generation=known.generation + 1)
-        if known.count:
-            others = ~self._bits[site]
-            self._predicting &= others
-            self._refusing = {number: left & others for number, left in self._refusing.items()}
+    def forget(self, *sites: SiteName) -> None:
+        """Sites have come, gone or changed."""
+        gone = 0
+        for site in sites:
+            known = self._sites[site]
+            self._sites[site] = _Site(generation=known.generation + 1)
+            if known.count:
+                gone |= self._bits[site]
+        if gone:
+            self._predicting &= ~gone
+            self._refusing = {number: left & ~gone for number, left in self._refusing.items()}
 
     def forget_predictions(self, site: SiteName) -> None:
         """Something starts at a site."""
