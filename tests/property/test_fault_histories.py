@@ -166,7 +166,7 @@ class Bug(NamedTuple):
 
 _LATE = (FaultKind.SBATCH_SLOW, FaultKind.AGENT_BEFORE_SBATCH)  # the next agent finds no job yet
 _KILLED = (FaultKind.DAEMON_KILLED,)
-MOST_SEEDS = 40
+MOST_SEEDS = 100
 PLANTED: dict[str, Bug] = {
     "the daemon acts before the log holds it": Bug(
         _acts_before_the_log,
