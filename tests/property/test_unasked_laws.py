@@ -67,7 +67,12 @@ NAMES = ("bee", "ant", "cat9", "cat10")  # not in the order of the alphabet
 
 @st.composite
 def traces(
-    draw: st.DrawFn, most_nodes: int, most_jobs: int, most_gpus: int, most_pools: int = 4
+    draw: st.DrawFn,
+    most_nodes: int,
+    most_jobs: int,
+    most_gpus: int,
+    most_pools: int = 4,
+    most_instants: int = 6,
 ) -> Trace:
     """Bursts of jobs of all sizes, on pools that have long too little for them."""
     pools = [
@@ -78,7 +83,7 @@ def traces(
         )
         for name in NAMES[: draw(st.integers(1, most_pools))]
     ]
-    instants = draw(st.lists(st.integers(0, 1000), min_size=1, max_size=6))
+    instants = draw(st.lists(st.integers(0, 1000), min_size=1, max_size=most_instants))
     longest_s = draw(st.sampled_from((5, 50, 900)))
     sizes = st.one_of(
         st.sampled_from((0, 1, 2, 3, 4, 8)), st.integers(0, 20), st.integers(0, most_gpus)
@@ -272,21 +277,24 @@ def with_limits(trace: Trace, factors: Sequence[float]) -> Scenario:
     return replace(scenario, arrivals=tuple(arrivals))
 
 
-@quick(80)
+@quick(150)
 @given(
     trace=st.one_of(
-        traces(most_nodes=6, most_jobs=40, most_gpus=48),
-        traces(most_nodes=6, most_jobs=60, most_gpus=48, most_pools=1),
+        traces(most_nodes=6, most_jobs=40, most_gpus=48, most_instants=40),
+        traces(most_nodes=6, most_jobs=60, most_gpus=48, most_pools=1, most_instants=60),
     ),
     factors=st.lists(st.sampled_from((0.5, 1.0, 1.5, 4.0, inf)), min_size=1, max_size=5),
     window=st.sampled_from((3, 500)),
+    policy=st.sampled_from(("mast", "global-fifo")),
 )
-def test_room_is_kept_for_the_same(trace: Trace, factors: list[float], window: int) -> None:
+def test_room_is_kept_for_the_same(
+    trace: Trace, factors: list[float], window: int, policy: str
+) -> None:
     scenario, rules = with_limits(trace, factors), Rules(window=window)
     with alike(len(trace.pools)):
-        found = lived(scenario, rules, Physics(), "mast")
+        found = lived(scenario, rules, Physics(), policy)
         with everybody_is_asked():
-            expected = lived(scenario, rules, Physics(), "mast")
+            expected = lived(scenario, rules, Physics(), policy)
     assert found == expected
 
 
@@ -310,3 +318,13 @@ def test_evictions_strike_the_same(trace: Trace, evicted: float, window: int, po
         with everybody_is_asked():
             expected = lived(scenario, rules, physics, policy)
     assert found == expected
+
+
+def test_a_prediction_that_an_award_outdated_is_made_again() -> None:
+    """The gang waits for the first job's end; behind it one would delay it, and others do not."""
+    pools = [TracePool(name="bee", nodes=8, gpus_per_node=8)]
+    gang, delaying, short = (1, 60, 64, 0), (2, 1800, 8, 0), (3, 50, 1, 0)
+    later = [(4 + n, 40, 1, 0) for n in range(5)]
+    scenario = with_limits(made(pools, [(0, 600, 8, 0), gang, delaying, short, *later]), (1.0,))
+    lives = lived(scenario, Rules(), Physics(), "global-fifo")
+    assert [life.start_s for life in lives[:4]] == [0.0, 600.0, 660.0, 3.0]

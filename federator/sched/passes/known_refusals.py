@@ -32,13 +32,15 @@ SHAPES_KEPT: Final = 65_536  # of all sites, and of one
 class _Said:
     """A site's own words about a shape.
 
-    ``starts_at_s``: Unix time at which it could start; None: the site did not say.
+    ``starts_at_s``: Unix time at which it could start; None: the site did not say. It holds as of
+    so many ``awards``.
     """
 
     jobs: tuple[Job, ...]
     refusal: Refusal
     at_s: float
     starts_at_s: float | None
+    awards: int
 
 
 @dataclass(slots=True)
@@ -52,6 +54,7 @@ class _Site:
     said: dict[int, _Said] = field(default_factory=dict)  # by number of the shape
     predicts: bool = False  # whether it has told of any refused one when it could start
     generation: int = 0  # how often all this was forgotten
+    awards: int = 0  # since then: each may change when others could start
 
 
 class KnownRefusals:
@@ -113,12 +116,8 @@ class KnownRefusals:
             self._refusing = {number: left & ~gone for number, left in self._refusing.items()}
 
     def forget_predictions(self, site: SiteName) -> None:
-        """Something starts at a site."""
-        known = self._sites[site]
-        if known.predicts:
-            known.predicts = False
-            known.said = {n: said for n, said in known.said.items() if said.starts_at_s is None}
-            self._predicting &= ~self._bits[site]
+        """Something starts at a site: when others could start is to be asked again."""
+        self._sites[site].awards += 1
 
     def learn(
         self, site: SiteName, number: int, jobs: tuple[Job, ...], refusal: Refusal, now_s: float
@@ -135,7 +134,7 @@ class KnownRefusals:
         if not self.is_refused(number, jobs, self._bits[site]):
             known.failures.add(jobs, NOBODY, refusal)
             known.count += 1
-        known.said[number] = _Said(jobs, refusal, now_s, starts_at_s)
+        known.said[number] = _Said(jobs, refusal, now_s, starts_at_s, known.awards)
         self._refusing[number] = self._refusing.get(number, 0) | self._bits[site]
 
     def is_refused(self, number: int, jobs: tuple[Job, ...], sites: int) -> bool:
@@ -180,10 +179,12 @@ class KnownRefusals:
 
     def prediction(self, site: SiteName, number: int, now_s: float) -> float | None:
         """Seconds until a refused shape could start at a site; None: it is not known."""
-        said = self._sites[site].said.get(number)
-        if said is None or said.starts_at_s is None or said.starts_at_s <= now_s:
+        known = self._sites[site]
+        said = known.said.get(number)
+        if said is None or said.awards != known.awards:
             return None
-        return said.starts_at_s - now_s
+        starts_at_s = said.starts_at_s
+        return None if starts_at_s is None or starts_at_s <= now_s else starts_at_s - now_s
 
     def lacks_prediction(self, site: SiteName, number: int, now_s: float) -> bool:
         """Whether a site that predicts has not told when a refused shape could start."""
@@ -191,9 +192,11 @@ class KnownRefusals:
         if not known.predicts:
             return False
         said = known.said.get(number)
-        if said is None or said.refusal.no_end_in_sight:
-            return said is None
-        return said.starts_at_s is None or said.starts_at_s <= now_s
+        if said is None or said.awards != known.awards:
+            return True
+        if said.starts_at_s is None:
+            return not said.refusal.no_end_in_sight
+        return said.starts_at_s <= now_s
 
     def may_be_predicted(self, sites: int) -> bool:
         """Tell whether any of these sites predicts starts at all."""

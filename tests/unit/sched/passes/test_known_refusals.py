@@ -89,6 +89,7 @@ def test_a_prediction_ends_with_the_next_award_and_the_refusal_does_not() -> Non
     assert known.prediction(ALPINE, 2, 110.0) == 50.0
     known.forget_predictions(ALPINE)
     assert known.prediction(ALPINE, 2, 110.0) is None
+    assert known.lacks_prediction(ALPINE, 2, 110.0)
     assert refuses(known, 2, TWO)
 
 
