@@ -37,34 +37,46 @@ def run(given: Given, ids: tuple[str, ...], users: tuple[str, ...], signal: str)
     """Cancel, or signal, the jobs that the options choose; 1 if one could not be."""
     question = _question(given, ids, users)
     nodes = _nodes(given.get("nodelist"))
+    seen: set[int] = set()
     done: dict[int, None] = {}
     errors: dict[str, None] = {}
     while True:
         reply = _rows(question)
         errors.update(dict.fromkeys(f"Invalid job id specified: {id_}" for id_ in reply.unknown))
-        rows = [row for row in reply.rows if row.id not in done and _is_meant(row, given, nodes)]
+        rows = [row for row in reply.rows if row.id not in seen and _is_meant(row, given, nodes)]
+        seen.update(row.id for row in rows)
         rows = [row for row in rows if "interactive" not in given or _confirmed(row)]
         if rows:
-            refused = _act(given, rows, signal)
-            done.update(dict.fromkeys(row.id for row in rows))
+            reached, refused = _act(given, rows, signal)
+            done.update(dict.fromkeys(reached))
             errors.update(dict.fromkeys(refused))
         if not rows or not reply.left_off:
             break
-    if not done and "verbose" in given:
+    if reply.left_off:
+        errors[f"{reply.left_off} jobs could not be looked at; choose fewer, as by --user"] = None
+    if not done and not errors and "verbose" in given:
         _say_none(given, users)
     return say(
         given, tuple(done), tuple(errors), f"Signal {signal} to" if signal else "Terminating"
     )
 
 
-def _act(given: Given, rows: list[QueueRow], signal: str) -> tuple[str, ...]:
-    """Do it; return the errors."""
-    ids = tuple(str(row.id) for row in rows)
+def _act(
+    given: Given, rows: list[QueueRow], signal: str
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Do it; return the ids of those to which it was done, and the errors."""
+    ids = tuple(map(_name, rows))
     if not signal:
-        return cancelled(ids, ()).errors
+        reply = cancelled(ids, ())
+        return reply.ids, reply.errors
     from federator.cli.send_signal import signalled  # noqa: PLC0415
 
     return signalled(given, ids, signal)
+
+
+def _name(row: QueueRow) -> str:
+    """The name of this job alone: the bare id of an array's first task means the whole array."""
+    return f"{row.array_id}_{row.array_index}" if row.array_id else str(row.id)
 
 
 def _question(given: Given, ids: tuple[str, ...], users: tuple[str, ...]) -> QueueCall:

@@ -11,8 +11,10 @@ from federator.wire.client_protocol import ErrorReply, SignalCall, SignalReply
 JOBS_IN_A_CALL = 200
 
 
-def signalled(given: Given, ids: tuple[str, ...], signal: str) -> tuple[str, ...]:
-    """Send it; return an error for each job that did not get it.
+def signalled(
+    given: Given, ids: tuple[str, ...], signal: str
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Send it; return the ids of the jobs that got it, and an error for each other.
 
     Args:
         given: ``--full`` and ``--batch`` say to which part of a job; by default its steps.
@@ -20,6 +22,7 @@ def signalled(given: Given, ids: tuple[str, ...], signal: str) -> tuple[str, ...
         signal: its name, without SIG.
     """
     to = "all" if "full" in given else "batch" if "batch" in given else "steps"
+    done: list[int] = []
     errors: list[str] = []
     for start in range(0, len(ids), JOBS_IN_A_CALL):
         part = ids[start : start + JOBS_IN_A_CALL]
@@ -28,5 +31,6 @@ def signalled(given: Given, ids: tuple[str, ...], signal: str) -> tuple[str, ...
             raise InvalidRequest(reply.message)
         if not isinstance(reply, SignalReply):
             raise unexpected(reply)
+        done += reply.ids
         errors += reply.errors
-    return tuple(errors)
+    return tuple(done), tuple(errors)

@@ -91,6 +91,7 @@ class AccountingDesk:
         kinds = (call.ids, call.users, call.tenants, call.names, call.clusters, call.states)
         if max(map(len, (*kinds, call.partitions, call.nodes))) > MAX_NAMES:
             raise InvalidRequest(f"more than {MAX_NAMES} names of one kind; ask for fewer")
+        _node_set(call.nodes)  # refuses what is no list of nodes
         return HistoryQuestion(
             start_s=call.start_s,
             end_s=call.end_s,
@@ -181,8 +182,9 @@ class AccountingDesk:
     def _reply(self, call: AccountingCall, known: _Known, page: HistoryPage) -> AccountingReply:
         ended = {row.id for row in page.rows}
         rows = [*page.rows, *(row for row in known.rows if row.id not in ended)]
+        nodes = _node_set(call.nodes)
         return AccountingReply(
-            rows=tuple(row for row in rows if _is_at(row, call)),
+            rows=tuple(row for row in rows if _is_at(row, call, nodes)),
             now_s=self._clock(),
             federation=self._federation,
             after=page.after,
@@ -220,14 +222,26 @@ def _row_of(group: Group, ids: tuple[str, ...]) -> AccountingRow:
     return row
 
 
-def _is_at(row: AccountingRow, call: AccountingCall) -> bool:
+def _node_set(names: tuple[str, ...]) -> NodeSet | None:
+    """The nodes asked for; None: any.
+
+    Raises:
+        InvalidRequest: these are no names of nodes.
+    """
+    try:
+        return NodeSet(",".join(names)) if names else None
+    except NodeSetException as error:
+        raise InvalidRequest(f"--nodelist: {error}") from error
+
+
+def _is_at(row: AccountingRow, call: AccountingCall, nodes: NodeSet | None) -> bool:
     last = row.last
     partitions = (last.partition if last is not None else row.asked_partition).split(",")
     if call.partitions and not set(partitions) & set(call.partitions):
         return False
-    if not call.nodes:
+    if nodes is None:
         return True
     try:
-        return last is not None and bool(NodeSet(last.node_list) & NodeSet(",".join(call.nodes)))
+        return last is not None and bool(NodeSet(last.node_list) & nodes)
     except NodeSetException:
         return False

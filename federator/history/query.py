@@ -158,7 +158,7 @@ def _named(jobs: Iterable[JobName]) -> ColumnElement[bool]:
     tasks = [
         and_(_W.array_id == job.id, _W.array_index == job.task, _W.array_id > 0)
         for job in wanted
-        if job.task is not None and job.id <= _LAST_ID
+        if job.task is not None and max(job.id, job.task) <= _LAST_ID
     ]
     return or_(_W.id.in_(whole), and_(_W.array_id.in_(whole), _W.array_id > 0), *tasks)
 

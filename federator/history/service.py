@@ -29,7 +29,6 @@ POLL_S: Final = 1.0  # between two looks at the log
 FIRST_PAUSE_S: Final = 1.0  # after a failure; twice that after the next
 LONGEST_PAUSE_S: Final = 60.0
 TIDY_EVERY_S: Final = 3600.0
-TIDY_PAUSE_S: Final = 0.5
 REST: Final = 3.0  # so many times as long as it worked, while there is more to write
 TAKE_ALL_S: Final = 5.0  # that a compaction waits for it, and with it every decision
 _DAY_S: Final = 86_400.0
@@ -130,10 +129,8 @@ class JobHistory:
     def _tidy(self, now_s: float) -> None:
         if now_s < self._tidied_at_s + TIDY_EVERY_S:
             return
-        while delete_some(self._writer, time.time() - self._keep_s):
-            if self._ending.wait(TIDY_PAUSE_S):
-                return
-        self._tidied_at_s = now_s
+        if not delete_some(self._writer, time.time() - self._keep_s):
+            self._tidied_at_s = now_s
 
     def _failed(self, error: FederatorError) -> None:
         """Say so once for each kind of trouble."""

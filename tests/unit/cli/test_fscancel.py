@@ -70,13 +70,19 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     """Run fscancel against a daemon that has these rows; ``typed`` is on stdin."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
-    def command(words: list[str], *rows: QueueRow, typed: str = "", selects: bool = True) -> Done:
+    def command(
+        words: list[str],
+        *rows: QueueRow,
+        typed: str = "",
+        selects: bool = True,
+        left_off: int = 0,
+    ) -> Done:
         asked: list[Call] = []
 
         def call(message: Call) -> Reply:
             asked.append(message)
             if isinstance(message, QueueCall):
-                return QueueReply(rows=rows, now_s=0.0, selects=selects)
+                return QueueReply(rows=rows, now_s=0.0, selects=selects, left_off=left_off)
             if isinstance(message, SignalCall):
                 return SignalReply(ids=tuple(map(int, message.ids)))
             assert isinstance(message, CancelCall)
@@ -270,6 +276,24 @@ def test_options_without_a_meaning_here_change_nothing(run: Run, word: str) -> N
 
 
 # ---- questions ----
+
+
+@pytest.mark.parametrize("words", [["-t", "PENDING"], ["-n", "train", "7_3"], ["-i", "7_3"]])
+def test_the_first_task_of_an_array_is_not_the_whole_array(run: Run, words: list[str]) -> None:
+    """Its id is the array's: named by it, all tasks would go."""
+    first = row(7, array_id=7, array_index=3)
+    assert run(words, first, typed="y\n").cancelled == ("7_3",)
+
+
+def test_what_was_refused_is_not_said_to_be_cancelled(run: Run) -> None:
+    done = run(["-n", "train", "--json"], row(7, array_id=7, array_index=3), row(8))
+    assert '"cancelled":[8]' in done.out  # this daemon cancels none that is named by a task
+
+
+def test_jobs_that_could_not_be_looked_at_are_an_error(run: Run) -> None:
+    done = run(["-q", "low"], row(8), left_off=9000)
+    assert (done.status, done.cancelled) == (1, ())
+    assert "9000 jobs could not be looked at" in done.err
 
 
 def test_each_job_is_asked_about(run: Run) -> None:
