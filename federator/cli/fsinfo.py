@@ -15,7 +15,7 @@ from federator.cli import flags
 from federator.cli.client import call
 from federator.cli.flags import Flag, Given, Program
 from federator.cli.text import listed, printable, unexpected
-from federator.errors import InvalidRequest
+from federator.errors import InvalidRequest, SiteUnavailable
 from federator.model.partition import PartitionSummary
 from federator.wire.client_protocol import ErrorReply, SiteRow, SitesCall, SitesReply
 
@@ -76,7 +76,13 @@ def fsinfo(given: Given) -> int:
     """Show the table, or the same as JSON; with --iterate again and again."""
     pause_s = _pause_s(given.get("iterate"))
     while True:
-        status = _show_once(given, os.environ)
+        status = 0
+        try:
+            status = _show_once(given, os.environ)
+        except SiteUnavailable as error:  # the next daemon will be there soon
+            if pause_s is None:
+                raise
+            print(printable(f"fsinfo: error: {error}"), file=sys.stderr)
         if pause_s is None:
             return status
         print(flush=True)

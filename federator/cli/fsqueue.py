@@ -17,7 +17,7 @@ from federator.cli.job_states import CODES, ENDED, asked_states, is_asked, workl
 from federator.cli.node_lists import expanded
 from federator.cli.queue_columns import Shown
 from federator.cli.queue_table import render
-from federator.cli.text import listed, my_name, unexpected, users_named
+from federator.cli.text import listed, my_name, printable, unexpected, users_named
 from federator.errors import InvalidRequest, SiteUnavailable
 from federator.wire.client_protocol import (
     ErrorKind,
@@ -126,7 +126,12 @@ def fsqueue(given: Given) -> int:
     view = _view(given, os.environ)
     question = _question(given, view)
     while True:
-        _show(_ask(question), view, given)
+        try:
+            _show(_ask(question), view, given)
+        except SiteUnavailable as error:  # the next daemon will be there soon
+            if pause_s is None:
+                raise
+            print(printable(f"fsqueue: error: {error}"), file=sys.stderr)
         if pause_s is None:
             return 0
         if "noheader" not in given:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from federator.cli import fsqueue
 from federator.cli.job_states import ENDED, asked_states, workload_states
 from federator.cli.queue_table import render
+from federator.errors import SiteUnavailable
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.wire.client_protocol import Call, QueueCall, QueueReply, QueueRow
 from federator.wire.queue_rows import QueueRank
@@ -168,3 +170,29 @@ def test_an_array_has_its_tasks_behind_its_id_and_columns_stay_in_line() -> None
 
 def test_the_ended_states_are_those_of_the_lifecycle() -> None:
     assert {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"} == ENDED
+
+
+def test_with_iterate_a_daemon_that_is_away_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rounds: list[float] = []
+
+    def call(_: Call) -> Reply:
+        if not rounds:
+            raise SiteUnavailable("no daemon answers")
+        return QueueReply(rows=(), now_s=0.0)
+
+    def pause(seconds: float) -> None:
+        rounds.append(seconds)
+        if len(rounds) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(fsqueue, "call", call)
+    monkeypatch.setattr(time, "sleep", pause)
+    monkeypatch.setattr(sys, "argv", ["fsqueue", "-i", "5"])
+    with pytest.raises(SystemExit) as ended:
+        fsqueue.main()
+    said = capsys.readouterr()
+    assert (ended.value.code, rounds) == (130, [5.0, 5.0])
+    assert said.err == "fsqueue: error: no daemon answers\n"
+    assert "JOBID" in said.out
