@@ -118,6 +118,10 @@ class _View(NamedTuple):
     steps: bool
 
 
+class _Away(SlurmsOwn):
+    """No daemon answers."""
+
+
 def fsqueue(given: Given) -> int:
     """Show the table, or the same as JSON; with --iterate again and again."""
     if any(name in given for name in ("helpformat", "helpFormat", "helpstate")):
@@ -128,10 +132,10 @@ def fsqueue(given: Given) -> int:
     while True:
         try:
             _show(_ask(question), view, given)
-        except SiteUnavailable as error:  # the next daemon will be there soon
+        except _Away as error:  # the next daemon will be there soon
             if pause_s is None:
                 raise
-            print(printable(f"fsqueue: error: {error}"), file=sys.stderr)
+            print(printable(str(error)), file=sys.stderr)
         if pause_s is None:
             return 0
         if "noheader" not in given:
@@ -269,10 +273,10 @@ def _ask(question: QueueCall) -> QueueReply:
     try:
         reply = call(question)
     except SiteUnavailable as error:
-        raise SlurmsOwn(f"{_AWAY}: {error}") from error
+        raise _Away(f"{_AWAY}: {error}") from error
     if isinstance(reply, ErrorReply):
         is_away = reply.kind is ErrorKind.UNAVAILABLE
-        raise SlurmsOwn(f"{_AWAY}: {reply.message}") if is_away else InvalidRequest(reply.message)
+        raise _Away(f"{_AWAY}: {reply.message}") if is_away else InvalidRequest(reply.message)
     if not isinstance(reply, QueueReply):
         raise unexpected(reply)
     if len(question.ids) == 1 and reply.unknown:
