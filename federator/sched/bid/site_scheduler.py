@@ -120,22 +120,37 @@ class SiteScheduler:
             local: everything else that runs here.
         """
         before, self.nodes = self.nodes, tuple(nodes)
-        for attempt in [a for a in self._holds if a in visible]:
-            self.release(attempt)
+        shown = [a for a in self._holds if a in visible]
         changed = changed_nodes(before, self.nodes)
+        names = {node.name for node in changed or ()}
+        names.update(name for attempt in shown for name in self.held_nodes(attempt))
+        was_free, freed = self._free_on(names), self.freed
+        for attempt in shown:
+            self.release(attempt)
         fabric = self._fabric if switches is None else Fabric(switches)
         if changed is None or fabric.parents != self._fabric.parents:
             self._fabric = fabric
             self._rebuild()
-        elif changed:
-            self._has_freed()
+        elif names:
+            self._has_changed()
             self._renew(changed)
+            # A hold that ends because its job is seen to run frees nothing.
+            self.freed = freed + _is_more(self._free_on(names), was_free)
         others = tuple(local)
         if others != self._local:
             self._local = others
             self._has_freed()
         if running is not None:
             self._replace_running(running)
+
+    def _free_on(self, names: Iterable[str]) -> dict[str, dict[str, int]]:
+        """The amounts that are free on some nodes, by node and resource."""
+        nodes = self._room.by_name
+        return {
+            name: {"gpus": f.gpus, "cpus": f.cpus, "mem_mib": f.mem_mib, **f.gres}
+            for name in names
+            if (f := nodes.get(name)) is not None
+        }
 
     def _has_changed(self) -> None:
         """Less is free than there was, or others will end when."""
@@ -402,6 +417,15 @@ class SiteScheduler:
                 for name in renewed & plan.nodes.keys():
                     if name in self._room.by_name:
                         self._room.by_name[name].take(plan.nodes[name])
+
+
+def _is_more(now: Mapping[str, Mapping[str, int]], before: Mapping[str, Mapping[str, int]]) -> bool:
+    """Whether anything is free on a node that was not."""
+    return any(
+        amount > before.get(name, {}).get(resource, 0)
+        for name, free in now.items()
+        for resource, amount in free.items()
+    )
 
 
 def _holds_as_much(job: RunningJob, before: RunningJob) -> bool:
