@@ -50,7 +50,7 @@ class SiteState:
 
     @classmethod
     def of(cls, site: SimulatedSite) -> SiteState:
-        scheduler = SiteScheduler(site.partitions, explains=False)
+        scheduler = SiteScheduler(site.partitions)
         scheduler.update(site.nodes, (), switches=site.switches)
         return cls(site, scheduler)
 

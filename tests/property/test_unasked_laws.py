@@ -148,6 +148,7 @@ def small(weighed_after: int, tried: int) -> Iterator[None]:
         for module, name, number in (
             (fragmentation, "WEIGHED_AFTER", weighed_after),
             (bids, "RETRIED", tried),
+            (bids, "EXPLAINED", tried),
         ):
             stack.enter_context(mock.patch.object(module, name, number))
         yield

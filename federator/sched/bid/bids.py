@@ -42,8 +42,7 @@ class Premises:
     """The site as it is when a message comes.
 
     ``memory`` has what was answered since something changed; ``endings`` tells what comes free
-    when, and is asked only when it is needed; ``explained`` refusals of a message say what would
-    start instead, and what comes free next.
+    when, and is asked only when it is needed.
     """
 
     room: FreeCapacity
@@ -51,7 +50,6 @@ class Premises:
     occupants: Occupants
     memory: AnswerMemory
     endings: Callable[[], Sequence[Ending]]
-    explained: int = EXPLAINED
 
 
 class Bidding:
@@ -71,7 +69,6 @@ class Bidding:
         self._occupants = site.occupants
         self._memory = site.memory
         self._endings = site.endings
-        self._most_explained = site.explained
         self._now_s = now_s
         self._reserving = reserving
         self._reservation: Reservation | None = None
@@ -169,7 +166,7 @@ class Bidding:
 
     def _extras(self) -> Extras:
         """The part of what can be said with a refusal that this message has not said too often."""
-        return self._starts_computed < STARTS_COMPUTED, self._explained < self._most_explained
+        return self._starts_computed < STARTS_COMPUTED, self._explained < EXPLAINED
 
     def _said_again(self, known: KnownRefusal) -> Refusal | None:
         extras = self._extras()
@@ -335,7 +332,7 @@ class Bidding:
         if self._starts_computed < STARTS_COMPUTED:
             self._starts_computed += 1
             refusal = self._with_start(asked, refusal)
-        if self._explained >= self._most_explained:
+        if self._explained >= EXPLAINED:
             return refusal
         self._explained += 1
         held = self._reservation.fence(self._room) if late and self._reservation else []

@@ -27,7 +27,7 @@ from federator.model.site import (
 from federator.model.site_message import SiteAnswer
 from federator.model.workload import AttemptId, Job, SiteName, WorkloadId
 from federator.sched.bid.answer_memory import AnswerMemory
-from federator.sched.bid.bids import EXPLAINED, Bidding, Premises
+from federator.sched.bid.bids import Bidding, Premises
 from federator.sched.bid.fabric import Fabric
 from federator.sched.bid.fragmentation import RequestMix
 from federator.sched.bid.free_capacity import SINGLE_NODE, FreeCapacity, FreeNode
@@ -72,18 +72,14 @@ class SiteScheduler:
     Args:
         partitions: those the federation may use, in order of preference on equal scores.
         mix: of the requests so far; by default there were none.
-        explains: whether refusals say what would start instead; nobody reads it in a simulation.
 
     Attributes:
         freed: a number that grows whenever something may have come free; what is refused for want
             of hardware would be refused again while it stays the same.
     """
 
-    def __init__(
-        self, partitions: Sequence[str], mix: RequestMix | None = None, *, explains: bool = True
-    ) -> None:
+    def __init__(self, partitions: Sequence[str], mix: RequestMix | None = None) -> None:
         self.partitions = tuple(partitions)
-        self._explained = EXPLAINED if explains else 0
         self.nodes: tuple[Node, ...] = ()
         self.capacity = Capacity(nodes=())
         self.mix = RequestMix() if mix is None else mix
@@ -309,7 +305,6 @@ class SiteScheduler:
             occupants=self._occupants,
             memory=self._memory,
             endings=self._endings_now,
-            explained=self._explained,
         )
         bidding = Bidding(premises, now_s, reserving=reserving and reserve is None)
         if reserve is not None:
