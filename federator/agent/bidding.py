@@ -53,6 +53,7 @@ class SiteBids:
             memory.now.unix_s,
             reserve=ask.reserve,
             reserving=ask.reserving,
+            claims=ask.claims,
         )
         made = [*map(self._softened, answers)]
         for r in ask.requests:

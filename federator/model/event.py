@@ -147,6 +147,31 @@ class Awarded(Event, frozen=True, kw_only=True, tag="awarded"):
         return {site: Score.of(terms) for site, terms in self.offers.items()}
 
 
+class Claimed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="claimed"):
+    """Nodes of a site are to come free for a workload that waits; in place of its claim before.
+
+    It ends when the workload waits no more, or by ``ClaimEnded``. Its victims are told to leave
+    one after another, as the budget allows.
+    """
+
+    workload: WorkloadId
+    site: SiteName
+    jobs: tuple[JobPlan, ...]  # that it would start with
+    priority: int
+    since_s: float  # Unix time of the first claim of this row
+    starts_by_s: float  # Unix time: as predicted when it was made
+    promised_by_s: float  # Unix time: as first predicted
+    victims: tuple[WorkloadId, ...] = ()  # in the order in which they leave
+    shrinks: tuple[Shrink, ...] = ()  # likewise, after those
+
+
+class ClaimEnded(Event, frozen=True, kw_only=True, tag="claim_ended"):
+    """A workload has no claim any more, and waits as others do."""
+
+    workload: WorkloadId
+    reason: Reason
+
+
 class Changed(Event, frozen=True, kw_only=True, tag="changed"):
     """A workload took any other step of ``lifecycle.TRANSITIONS``.
 
@@ -169,6 +194,7 @@ class Changed(Event, frozen=True, kw_only=True, tag="changed"):
     failed_nodes: tuple[str, ...] = ()  # of its site: they ended the attempt
     saved_at_s: float = 0.0  # its last checkpoint, if it was not told to leave; 0: none is known
     work_dir: str | None = None  # as of ``AttemptReport``; None: nothing new is said of it
+    winner: WorkloadId | None = None  # of one that leaves, or shrinks, for a claim: whose
 
 
 class Forgotten(Event, frozen=True, kw_only=True, tag="forgotten"):
@@ -299,6 +325,7 @@ class SnapshotDone(Event, frozen=True, kw_only=True, tag="snapshot_done"):
 
     workloads: int  # so many were in it
     shrinking: tuple[WorkloadId, ...] = ()  # those with optional jobs that must leave, in order
+    claims: tuple[Claimed, ...] = ()  # of those that wait, in order
 
 
 SnapshotRecord = (
@@ -310,7 +337,9 @@ SnapshotRecord = (
     | SnapshotOrder
     | SnapshotDone
 )
-LogRecord = EpochBegan | Submitted | Awarded | Changed | Forgotten | SnapshotRecord
+LogRecord = (
+    EpochBegan | Submitted | Awarded | Claimed | ClaimEnded | Changed | Forgotten | SnapshotRecord
+)
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final[msgspec.msgpack.Decoder[LogRecord]] = msgspec.msgpack.Decoder(LogRecord)

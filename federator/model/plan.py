@@ -28,9 +28,16 @@ class BidRequest(Struct, frozen=True, kw_only=True, gc=False):
     time_limit_s: float  # it may stand in for a reserved gang only if it ends before
     preempt_gpus: float = 0.0  # that victims may hold, at most; 0: nobody may be evicted.
     # Victims without GPUs are not bounded by it.
+    largest_victim_gpus: float = 0.0  # that one victim may hold, at most; 0: no bound of its own
 
     @classmethod
-    def of(cls, workload: Workload, priority: int, preempt_gpus: float = 0.0) -> BidRequest:
+    def of(
+        cls,
+        workload: Workload,
+        priority: int,
+        preempt_gpus: float = 0.0,
+        largest_victim_gpus: float = 0.0,
+    ) -> BidRequest:
         """The request for a workload at the priority that it has now."""
         return cls(
             id=workload.id,
@@ -40,6 +47,7 @@ class BidRequest(Struct, frozen=True, kw_only=True, gc=False):
             jobs=workload.jobs,
             time_limit_s=workload.time_limit_s,
             preempt_gpus=preempt_gpus,
+            largest_victim_gpus=largest_victim_gpus,
         )
 
 

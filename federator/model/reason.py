@@ -40,6 +40,7 @@ class ReasonCode(Enum):
     REQUEUED = "FedRequeued"  # it asked for it (exit 85), or was put back at its site
     SHRUNK = "FedShrunk"  # runs on without optional jobs, taken for another (``detail``)
     CHECKPOINT = "FedCheckpoint"  # its checkpoint is at another site, out of reach from here
+    CLAIM = "FedClaim"  # nodes come free for it at a site (``detail``); ``free`` GPUs are to go
     PREEMPT_BUDGET = "FedPreemptBudget"  # would have to evict more than may be evicted now
     TIME_LIMIT = "FedTimeLimit"  # leaves at its time limit, to go on in another attempt
     NO_PROGRESS = "FedNoProgress"  # ``needed`` attempts in a row saved nothing before their limit

@@ -13,11 +13,24 @@ from msgspec import Struct, field
 from federator.model.partition import PartitionSummary
 from federator.model.plan import Bid, BidRequest
 from federator.model.reason import Reason, Refusal
-from federator.model.site import AttemptReport, Capacity, VictimTerms
+from federator.model.site import AttemptReport, Capacity, NodeShare, VictimTerms
 from federator.model.tagged import Message
 from federator.model.workload import AttemptId, WorkloadId
 
 # ---- to a site ----
+
+
+class SiteClaim(Struct, frozen=True, kw_only=True, gc=False):
+    """Nodes of a site that are to come free for one waiting workload; see ``model.event.Claimed``.
+
+    What is free on them, up to these shares, is bid to nobody else, and nobody else evicts its
+    victims, but for a workload that may evict, of a higher priority (a smaller number).
+    """
+
+    id: WorkloadId
+    priority: int
+    nodes: Mapping[str, NodeShare]
+    victims: tuple[int, ...] = ()
 
 
 class Ask(Message, frozen=True, kw_only=True, tag="ask"):
@@ -33,6 +46,7 @@ class Ask(Message, frozen=True, kw_only=True, tag="ask"):
     reserving: bool = False
     # Who of those running there may be evicted; empty also while the budget is spent.
     victims: Mapping[WorkloadId, VictimTerms] = field(default_factory=dict)
+    claims: tuple[SiteClaim, ...] = ()  # at this site, first to be served first
 
 
 class ShrinkOrder(Message, frozen=True, kw_only=True, tag="shrink"):

@@ -383,7 +383,11 @@ class Fleet:
         scheduler = self.sites[site].scheduler
         scheduler.rank(ask.victims)
         answers = scheduler.bid(
-            ask.requests, self.now_s, reserve=ask.reserve, reserving=ask.reserving
+            ask.requests,
+            self.now_s,
+            reserve=ask.reserve,
+            reserving=ask.reserving,
+            claims=ask.claims,
         )
         made = BidsMade(pass_id=ask.pass_id, answers=answers, freed=scheduler.freed)
         self._inbox.append(SiteSent(site=site, message=made))

@@ -360,7 +360,7 @@ def fits_in_order(workload: Sequence[Job], site: tuple[Node, ...]) -> bool:
         found = place_job(job, room, ("gpu",))
         if not isinstance(found, Placed):
             return False
-        room.claim(found.plan)
+        room.assign(found.plan)
     return True
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 from typing import Final
 
 from msgspec.structs import replace
@@ -24,9 +24,10 @@ from federator.sched.bid.answer_memory import (
     KnownRefusal,
     Question,
 )
+from federator.sched.bid.claimed_nodes import ClaimedNodes
 from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.negative_cache import NOBODY, NegativeCache, Rights, as_for, renamed
-from federator.sched.bid.preemption import Claim, plan_with_victims, redo, undo
+from federator.sched.bid.preemption import EvictionRight, plan_with_victims, redo, undo
 from federator.sched.bid.reservation import Ending, Reservation, ending_of, lift, next_gpus, reserve
 from federator.sched.bid.running_jobs import Occupants
 from federator.sched.bid.workload_plan import Reasons, place_all
@@ -50,6 +51,7 @@ class Premises:
     occupants: Occupants
     memory: AnswerMemory
     endings: Callable[[], Sequence[Ending]]
+    claims: ClaimedNodes
 
 
 class Bidding:
@@ -69,6 +71,7 @@ class Bidding:
         self._occupants = site.occupants
         self._memory = site.memory
         self._endings = site.endings
+        self._claims = site.claims
         self._now_s = now_s
         self._reserving = reserving
         self._reservation: Reservation | None = None
@@ -105,15 +108,13 @@ class Bidding:
         never = memory.never(number)
         if never is not None:
             return SiteAnswer(id=asked.id, refusal=never)
+        if not self._claims.binds(asked):
+            return self._answer_claimant(asked, number)
         rights = Rights(asked.priority, asked.preempt_gpus) if asked.preempt_gpus else NOBODY
         failed = self._failed_before(asked.jobs, number, rights) if self._failures else None
         if failed is not None:
             return SiteAnswer(id=asked.id, refusal=failed)
-        late = (
-            self._reservation is not None
-            and self._reservation.id != asked.id
-            and self._reservation.concerns(self._now_s, asked.time_limit_s)
-        )
+        late = self._is_late(asked)
         question = None
         if self._state is not None and not late:
             question = (self._state, number, asked.time_limit_s)
@@ -127,6 +128,24 @@ class Bidding:
                     return SiteAnswer(id=asked.id, refusal=said)
         self._take_remembered()
         return self._work_out(asked, number, rights, question, late=late)
+
+    def _answer_claimant(self, asked: BidRequest, number: int) -> SiteAnswer:
+        """As ``_answer``, for one that some claim does not bind: nothing is remembered of it."""
+        self._take_remembered()
+        self._claims.open_for(asked)
+        rights = Rights(asked.priority, asked.preempt_gpus) if asked.preempt_gpus else NOBODY
+        late = self._is_late(asked)
+        answer = self._work_out(asked, number, rights, None, late=late)
+        self._claims.shut(asked, has_bid=answer.bid is not None)
+        return answer
+
+    def _is_late(self, asked: BidRequest) -> bool:
+        """Tell whether a workload that starts now could still run when the reservation begins."""
+        return (
+            self._reservation is not None
+            and self._reservation.id != asked.id
+            and self._reservation.concerns(self._now_s, asked.time_limit_s)
+        )
 
     def _failed_before(self, jobs: tuple[Job, ...], number: int, rights: Rights) -> Refusal | None:
         """The refusal that follows from one given before in this message.
@@ -241,6 +260,7 @@ class Bidding:
         for bid in self._made:
             undo(bid, self._room, self._occupants)
         self._made = []
+        self._claims.close()
 
     # ---- plans ----
 
@@ -262,11 +282,14 @@ class Bidding:
         at_once = isinstance(result, Bid)
         if not at_once and asked.preempt_gpus:
             held = reservation.fence_evicted(self._room) if reservation else []
-            claim = Claim(
-                priority=asked.priority, budget_gpus=asked.preempt_gpus, now_s=self._now_s
+            right = EvictionRight(
+                priority=asked.priority,
+                budget_gpus=asked.preempt_gpus,
+                now_s=self._now_s,
+                largest_gpus=asked.largest_victim_gpus or inf,
             )
             evicting = plan_with_victims(
-                asked.jobs, self._room, self._partitions, self._occupants, claim
+                asked.jobs, self._room, self._partitions, self._occupants, right
             )
             lift(held)
             result = result if evicting is None else evicting

@@ -264,7 +264,7 @@ class FreeCapacity:
     """The free capacity of one site while jobs are placed on it.
 
     Which nodes are of the right kind for a job does not change as they fill up: they are looked
-    up once for each kind. While the jobs of one workload are placed, each node is ``claim``ed by
+    up once for each kind. While the jobs of one workload are placed, each node is ``assign``ed by
     one of them at most, and is none for the others.
 
     Args:
@@ -290,7 +290,7 @@ class FreeCapacity:
                 self._by_partition.setdefault(partition, []).append(f)
         self._in: dict[tuple[str, ...], list[FreeNode]] = {}
         self._of_kind: dict[Kind, Suitable | ReasonCode] = {}
-        self._claimed: set[str] = set()
+        self._assigned: set[str] = set()
 
     def take(self, plan: JobPlan) -> None:
         """Count what a plan holds as gone; nodes that are not here are passed over."""
@@ -304,19 +304,19 @@ class FreeCapacity:
             if name in self.by_name:
                 self.by_name[name].give_back(share)
 
-    def claim(self, plan: JobPlan) -> None:
+    def assign(self, plan: JobPlan) -> None:
         """``take`` it, and keep its nodes from the other jobs of the workload."""
         self.take(plan)
-        self._claimed.update(plan.nodes)
+        self._assigned.update(plan.nodes)
 
-    def unclaim(self, plan: JobPlan) -> None:
-        """Undo ``claim``."""
+    def unassign(self, plan: JobPlan) -> None:
+        """Undo ``assign``."""
         self.release(plan)
-        self._claimed.difference_update(plan.nodes)
+        self._assigned.difference_update(plan.nodes)
 
     def settle(self) -> None:
         """All jobs of the workload are placed; the next one may have any node."""
-        self._claimed.clear()
+        self._assigned.clear()
 
     def nodes_in(self, partitions: tuple[str, ...]) -> list[FreeNode]:
         """The nodes that are in any of these partitions."""
@@ -332,17 +332,17 @@ class FreeCapacity:
     def of_kind(self, kind: Kind) -> Suitable | ReasonCode:
         """The nodes of a kind, whatever is free on them; or of what there is none.
 
-        Those that are claimed are left out, of ``alike`` with all that this leaves nothing of.
+        Those that are assigned are left out, of ``alike`` with all that this leaves nothing of.
         """
         found = self._all_of_kind(kind)
-        if not self._claimed or isinstance(found, ReasonCode):
+        if not self._assigned or isinstance(found, ReasonCode):
             return found
-        nodes = self._unclaimed(found.nodes)
-        alike = [left for group in found.alike if (left := self._unclaimed(group))]
+        nodes = self._unassigned(found.nodes)
+        alike = [left for group in found.alike if (left := self._unassigned(group))]
         return Suitable(nodes, tuple(alike))
 
-    def _unclaimed(self, nodes: Iterable[FreeNode]) -> list[FreeNode]:
-        return [f for f in nodes if f.node.name not in self._claimed]
+    def _unassigned(self, nodes: Iterable[FreeNode]) -> list[FreeNode]:
+        return [f for f in nodes if f.node.name not in self._assigned]
 
     def _all_of_kind(self, kind: Kind) -> Suitable | ReasonCode:
         if kind not in self._of_kind:

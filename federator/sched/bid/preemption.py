@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from federator.model.gres import covers
 from federator.model.plan import Bid, Shrink
@@ -23,12 +24,13 @@ from federator.sched.bid.workload_plan import first_order, orders_to_try
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class EvictionRight:
     """The right of a workload to evict others."""
 
     priority: int  # only strictly lower ones (larger numbers) may go
     budget_gpus: float  # held by all victims together, at most
     now_s: float
+    largest_gpus: float = inf  # held by one of them, at most
     own: tuple[Occupant, ...] = ()  # evicted for other jobs of the workload already
 
 
@@ -37,7 +39,7 @@ def plan_with_victims(
     room: FreeCapacity,
     partitions: Sequence[str],
     occupants: Occupants,
-    claim: Claim,
+    right: EvictionRight,
 ) -> Bid | None:
     """Place all jobs of a workload, evicting where it must be; None when even that is no use.
 
@@ -53,7 +55,7 @@ def plan_with_victims(
     """
     order, tried = first_order(jobs), set[tuple[Job, ...]]()
     for _ in range(orders_to_try(len(jobs))):
-        result = _plan_in_order(jobs, order, room, partitions, occupants, claim)
+        result = _plan_in_order(jobs, order, room, partitions, occupants, right)
         if isinstance(result, Bid):
             return result
         tried.add(tuple(jobs[k] for k in order))
@@ -69,7 +71,7 @@ def _plan_in_order(
     room: FreeCapacity,
     partitions: Sequence[str],
     occupants: Occupants,
-    claim: Claim,
+    right: EvictionRight,
 ) -> Bid | int:
     """As ``plan_with_victims``; else which job found no place."""
     placed: dict[int, Placed] = {}
@@ -77,7 +79,7 @@ def _plan_in_order(
     unplaced = -1
     for k in order:
         spent_gpus = sum(v.cost_gpus for v in victims)
-        left = replace(claim, budget_gpus=claim.budget_gpus - spent_gpus, own=tuple(victims))
+        left = replace(right, budget_gpus=right.budget_gpus - spent_gpus, own=tuple(victims))
         found = place_job(jobs[k], room, partitions)
         if not isinstance(found, Placed):
             evicting = _best_of(jobs[k], room, partitions, occupants, left)
@@ -89,7 +91,7 @@ def _plan_in_order(
                 victim.release()
                 victim.evicted = True
             victims += new
-        room.claim(found.plan)
+        room.assign(found.plan)
         placed[k] = found
     room.settle()
     for victim in victims:
@@ -134,19 +136,23 @@ Evicting = tuple[Placed, list[Occupant]]
 
 
 def _best_of(
-    job: Job, room: FreeCapacity, partitions: Sequence[str], occupants: Occupants, claim: Claim
+    job: Job,
+    room: FreeCapacity,
+    partitions: Sequence[str],
+    occupants: Occupants,
+    right: EvictionRight,
 ) -> Evicting | None:
     """The best of all partitions, ties to the first; the room is left as it was."""
     best: Evicting | None = None
     best_at = 0
     allowed = [p for p in partitions if not job.partitions or p in job.partitions]
-    for least, at in sorted(_bounds_of(job, room, allowed, occupants, claim)):
+    for least, at in sorted(_bounds_of(job, room, allowed, occupants, right)):
         if best is not None and least > harm_of(best[0].score)[1:3]:
             break
         gauge = _Gauge(job, room, allowed[at])
         most = int(best[0].score.victims_priority) if best is not None else MOST_IMPORTANT
-        chosen = _choose_victims(gauge, occupants, claim, most)
-        harm = harm_of_victims(chosen, claim.now_s)
+        chosen = _choose_victims(gauge, occupants, right, most)
+        harm = harm_of_victims(chosen, right.now_s)
         if chosen and (best is None or harm <= harm_of(best[0].score)):
             found = _place_without(gauge, chosen)
             score = with_harm(found.score, harm)
@@ -156,7 +162,11 @@ def _best_of(
 
 
 def _bounds_of(
-    job: Job, room: FreeCapacity, partitions: Sequence[str], occupants: Occupants, claim: Claim
+    job: Job,
+    room: FreeCapacity,
+    partitions: Sequence[str],
+    occupants: Occupants,
+    right: EvictionRight,
 ) -> Iterator[tuple[tuple[int, int], int]]:
     """From below, the importance and number of victims in each partition, with its position.
 
@@ -169,12 +179,12 @@ def _bounds_of(
         if not can_be_bounded(job):
             yield (0, 0), at
             continue
-        candidates = occupants.below(claim.priority, partition, claim.now_s, claim.own)
+        candidates = occupants.below(right.priority, partition, right.now_s, right.own)
         found = least_victims(job, nodes, candidates)
         if found is not None:
             (importance, victims), looked_at_gpus = found
             # With a budget that may not do for them, others are chosen.
-            known = looked_at_gpus <= claim.budget_gpus
+            known = looked_at_gpus <= right.budget_gpus
             yield (importance, victims) if known else (0, 0), at
 
 
@@ -333,24 +343,24 @@ class _Gauge:
 
 
 def _choose_victims(
-    gauge: _Gauge, occupants: Occupants, claim: Claim, most_important: int
+    gauge: _Gauge, occupants: Occupants, right: EvictionRight, most_important: int
 ) -> list[Occupant]:
     """Victims in one partition, by the paper's rules; none when no use. The room stays as it is.
 
     1. Release in the order of eviction until the job fits. 2. Spare whoever is not needed, the
     smallest first: the largest that suffice are left, and of those none too many.
     """
-    candidates = _candidates(gauge, occupants, claim, most_important)
-    kept = _with_parts(_spare(gauge, _release_until_enough(gauge, candidates)), claim)
-    if sum(victim.cost_gpus for victim in kept) > claim.budget_gpus:
-        candidates = _candidates(gauge, occupants, claim, most_important)
-        released = _release_until_enough(gauge, _affordable(candidates, claim))
-        kept = _with_parts(_spare(gauge, released), claim)
+    candidates = _candidates(gauge, occupants, right, most_important)
+    kept = _with_parts(_spare(gauge, _release_until_enough(gauge, candidates)), right)
+    if sum(victim.cost_gpus for victim in kept) > right.budget_gpus:
+        candidates = _candidates(gauge, occupants, right, most_important)
+        released = _release_until_enough(gauge, _affordable(candidates, right))
+        kept = _with_parts(_spare(gauge, released), right)
     return kept
 
 
 def _candidates(
-    gauge: _Gauge, occupants: Occupants, claim: Claim, most_important: int
+    gauge: _Gauge, occupants: Occupants, right: EvictionRight, most_important: int
 ) -> Iterator[Occupant]:
     """The candidates that hold something of use, in the order of eviction.
 
@@ -359,22 +369,29 @@ def _candidates(
     """
     if gauge.hopeless:
         return
-    for victim in occupants.below(claim.priority, gauge.partition, claim.now_s, claim.own):
+    for victim in occupants.below(right.priority, gauge.partition, right.now_s, right.own):
         if victim.importance > most_important:
             return
-        if gauge.touches(victim):
+        if gauge.touches(victim) and _is_small_enough(victim, right):
             yield victim
 
 
-def _affordable(candidates: Iterable[Occupant], claim: Claim) -> list[Occupant]:
+def _is_small_enough(victim: Occupant, right: EvictionRight) -> bool:
+    """Tell whether the budget of a whole window would do for one who goes, with all of it."""
+    if right.largest_gpus == inf:
+        return True
+    return sum(each.cost_gpus for each in (victim, *victim.parts)) <= right.largest_gpus
+
+
+def _affordable(candidates: Iterable[Occupant], right: EvictionRight) -> list[Occupant]:
     """Those whom the budget allows together, from the first on; whoever is too large is left."""
     chosen: list[Occupant] = []
-    paid_for = set(claim.own)
+    paid_for = set(right.own)
     gpus = 0
     for victim in candidates:
         new = {victim, *victim.parts} - paid_for
         more_gpus = sum(each.cost_gpus for each in new)
-        if gpus + more_gpus <= claim.budget_gpus:
+        if gpus + more_gpus <= right.budget_gpus:
             chosen.append(victim)
             paid_for |= new
             gpus += more_gpus
@@ -406,10 +423,10 @@ def _parts_behind_their_wholes(by_size: Sequence[Occupant]) -> Iterator[Occupant
         yield from among.get(victim, ())
 
 
-def _with_parts(kept: Sequence[Occupant], claim: Claim) -> list[Occupant]:
+def _with_parts(kept: Sequence[Occupant], right: EvictionRight) -> list[Occupant]:
     """These, and what goes with them."""
     going = dict.fromkeys(each for victim in kept for each in (victim, *victim.parts))
-    return [each for each in going if each not in claim.own]
+    return [each for each in going if each not in right.own]
 
 
 def _touched_by_plan(gauge: _Gauge, released: Sequence[Occupant]) -> list[Occupant]:

@@ -24,10 +24,11 @@ from federator.model.site import (
     Snapshot,
     VictimTerms,
 )
-from federator.model.site_message import SiteAnswer
+from federator.model.site_message import SiteAnswer, SiteClaim
 from federator.model.workload import AttemptId, Job, SiteName, WorkloadId
 from federator.sched.bid.answer_memory import AnswerMemory
 from federator.sched.bid.bids import Bidding, Premises
+from federator.sched.bid.claimed_nodes import ClaimedNodes
 from federator.sched.bid.fabric import Fabric
 from federator.sched.bid.fragmentation import RequestMix
 from federator.sched.bid.free_capacity import SINGLE_NODE, FreeCapacity, FreeNode
@@ -96,6 +97,7 @@ class SiteScheduler:
         self._local: tuple[LocalJob, ...] = ()
         self.freed = 1
         self._endings: list[Ending] | None = None  # of all of these; None: not counted yet
+        self._claims: tuple[SiteClaim, ...] = ()  # of the last message
 
     def update(
         self,
@@ -285,6 +287,7 @@ class SiteScheduler:
         *,
         reserve: BidRequest | None = None,
         reserving: bool = False,
+        claims: tuple[SiteClaim, ...] = (),
     ) -> tuple[SiteAnswer, ...]:
         """Answer each request in order, as if all bids made before it had won.
 
@@ -297,14 +300,19 @@ class SiteScheduler:
                 not delay it.
             reserving: without ``reserve``, whether room is kept for the first of the requests that
                 finds none.
+            claims: nodes that are to come free for workloads that wait.
         """
         self._memory.bound()
+        if claims != self._claims:  # with others, other answers
+            self._claims = claims
+            self._memory.forget()
         premises = Premises(
             room=self._room,
             partitions=self.partitions,
             occupants=self._occupants,
             memory=self._memory,
             endings=self._endings_now,
+            claims=ClaimedNodes(claims, self._room, self._occupants),
         )
         bidding = Bidding(premises, now_s, reserving=reserving and reserve is None)
         if reserve is not None:

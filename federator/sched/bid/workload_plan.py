@@ -74,11 +74,11 @@ def _in_any_partitions(
                 options.append(place_in(job, room, partition))
         placed = [option for option in options if isinstance(option, Placed)]
         for option in sorted(placed, key=lambda option: option.score):
-            room.claim(option.plan)
+            room.assign(option.plan)
             found[order[position]] = option
             if rest(position + 1):
                 return True
-            room.unclaim(option.plan)
+            room.unassign(option.plan)
         return False
 
     return _bid(jobs, found, room) if rest(0) else None
@@ -120,9 +120,9 @@ def _place_in_order(
         result = place_job(jobs[k], room, partitions)
         if not isinstance(result, Placed):
             for placed in found.values():
-                room.unclaim(placed.plan)
+                room.unassign(placed.plan)
             return k, result
-        room.claim(result.plan)
+        room.assign(result.plan)
         found[k] = result
     return _bid(jobs, found, room)
 

@@ -19,10 +19,11 @@ from federator.model.tenant import Amounts
 from federator.model.workload import Job, SiteName, WorkloadId
 from federator.sched.bid.bids import STARTS_COMPUTED
 from federator.sched.bid.negative_cache import NOBODY, NegativeCache, Rights, of_hardware
+from federator.sched.passes.claims import MOST_CLAIMS, Claims
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.limits import limit_refusal, running_tasks, wait
 from federator.sched.queue.borrowing import FirmWork, not_lent
-from federator.sched.queue.rank_walk import Front, RankWalk
+from federator.sched.queue.rank_walk import Front, Key, RankWalk
 from federator.sched.queue.ranked import Ranked
 from federator.sched.state.backlog import Lane, Run
 from federator.sched.state.ledger import Ledger, WorkloadRecord
@@ -44,6 +45,7 @@ class Candidates:
         known: refusals that still hold.
         unsure: workloads that may be at a site though they wait.
         firm: work that may not be evicted, where such work starts only within quota; else None.
+        claims: nodes that come free for some; None: nobody is evicted.
 
     Attributes:
         sites: those that may be asked now; to be set before each round.
@@ -59,8 +61,12 @@ class Candidates:
         known: KnownRefusals,
         unsure: Container[WorkloadId],
         firm: FirmWork | None,
+        claims: Claims | None = None,
     ) -> None:
         self._walk = walk
+        self._claims = claims
+        self._blocked: dict[WorkloadId, tuple[Key, int]] = {}  # within quota, with their shape
+        self._escrow_gpus: dict[int, float] = {}  # by priority
         self._ledger = ledger
         self._known = known
         self._unsure = unsure
@@ -85,6 +91,9 @@ class Candidates:
         self._waited_for: list[Asked] = []  # of those, whoever ranks before the one being settled
         self._position: dict[WorkloadId, int] = {}
         self._taken_along = 0
+        self._asked_at_claim: set[WorkloadId] = set()
+        for key, ranked in claims.claimants() if claims is not None else ():
+            walk.put(key, ranked)
 
     def next_window(
         self, again: Collection[WorkloadId], size: int, now_s: float
@@ -100,6 +109,7 @@ class Candidates:
         self._now_s, self._bits = now_s, self._known.bits(self.sites)
         self.ranked, self._asked, self._jobs = {}, {}, {}
         self._deferred, self._passed, self._waited_for = [], 0, []
+        self._escrow_gpus = {}
         number_in: dict[Asked, int] = {}
         while len(self.ranked) < size and (front := self._walk.front(self._skips)) is not None:
             self._consider(front, number_in, again)
@@ -107,7 +117,7 @@ class Candidates:
         entries = self._ledger.entries
         return tuple(
             [
-                BidRequest.of(entries[id_].workload, ranked.priority, self._budget(ranked))
+                BidRequest.of(entries[id_].workload, ranked.priority, self._budget(id_))
                 for id_, ranked in self.ranked.items()
             ]
         )
@@ -116,16 +126,21 @@ class Candidates:
         self, front: Front, number_in: dict[Asked, int], again: Collection[WorkloadId]
     ) -> None:
         entry = self._ledger.entries[front.id]
-        if entry.state is not WorkloadState.PENDING:
-            self._walk.take()
+        is_claimant = front.id in self._ledger.claims
+        if entry.state is not WorkloadState.PENDING or (is_claimant and front.lane is not None):
+            self._walk.pass_over()
             return
         lane = front.lane or self._ledger.backlog.lane_of(entry.workload)
         assert lane is not None
-        asked = (lane.shape.number, self._rights(front.priority, within=front.within_quota))
+        number = lane.shape.number
+        if is_claimant:
+            self._consider_claimant(entry, number, is_again=front.id in again)
+            return
+        asked = (number, self._rights(number, front.priority, within=front.within_quota))
         jobs = entry.workload.jobs
         most = self._at_most.get(asked, ASKED_AT_FIRST)
         if front.lane is None and self._is_settled(asked, jobs):
-            self._walk.take()
+            self._note_blocked(self._walk.take(), number)
         elif number_in.get(asked, 0) >= most:
             self._at_most[asked] = GROWTH * most
             self._deferred.append((len(self.ranked), asked))
@@ -143,15 +158,81 @@ class Candidates:
             self.ranked[front.id] = self._walk.take()
             self._asked[front.id], self._jobs[asked] = asked, jobs
 
+    def _consider_claimant(self, entry: WorkloadRecord, number: int, *, is_again: bool) -> None:
+        """Ask about one that has a claim, without the right to evict: that has its own turn."""
+        assert self._claims is not None
+        id_ = entry.workload.id
+        claim = self._ledger.claims[id_]
+        others = self._known.bits([site for site in self.sites if site != claim.site])
+        settled = not others or self._known.is_refused(number, entry.workload.jobs, others)
+        here = claim.site in self.sites and (is_again or self._claims.is_worth_asking(claim))
+        if (settled and not here) or self._held_back(entry, is_again=is_again) is not None:
+            self._walk.pass_over()
+            return
+        self.ranked[id_] = self._walk.take()
+        self._asked[id_], self._jobs[number, NOBODY] = (number, NOBODY), entry.workload.jobs
+        self._asked_at_claim.discard(id_)
+        if here:
+            self._asked_at_claim.add(id_)
+            self._claims.was_asked(claim)
+
+    # ---- those who may claim ----
+
+    def _note_blocked(self, ranked: Ranked, number: int) -> None:
+        """One within quota starts nowhere."""
+        if self._claims is not None and ranked.within_quota:
+            key = (ranked.priority, -ranked.credit, 0.0, int(ranked.id))
+            self._blocked[ranked.id] = (key, number)
+
+    def blocked(self, id_: WorkloadId) -> None:
+        """One of the present round is refused everywhere."""
+        self._note_blocked(self.ranked[id_], self._asked[id_][0])
+
+    def _note_blocked_lane(self, lane: Lane, run: Run, key: Key) -> None:
+        """The first of a run that has no claim starts nowhere."""
+        for position in range(run.start, min(run.stop, run.start + MOST_CLAIMS + 1)):
+            at_s, id_ = lane.place(position)
+            if id_ not in self._ledger.claims:
+                place = (key[0], key[1], at_s, id_)
+                self._blocked.setdefault(WorkloadId(id_), (place, lane.shape.number))
+                return
+
+    def next_claimant(self) -> tuple[Ranked, int] | None:
+        """The first in rank that is within quota, starts nowhere and has no claim; its shape."""
+        claims = self._claims
+        if claims is None or len(self._ledger.claims) >= MOST_CLAIMS:
+            return None
+        while self._blocked:
+            id_ = min(self._blocked, key=self._blocked.__getitem__)
+            key, number = self._blocked.pop(id_)
+            entry = self._ledger.entries[id_]
+            waits = entry.state is WorkloadState.PENDING and id_ not in self._ledger.claims
+            if waits and id_ not in self._unsure and not claims.is_in_vain(number, key[0]):
+                return Ranked(id_, key[0], within_quota=True, credit=-key[1]), number
+        return None
+
+    def ask_for_claim(self, ranked: Ranked, number: int, request: BidRequest) -> None:
+        """Have one workload in a round of its own, with the right to evict as many as it takes."""
+        self.ranked = {ranked.id: ranked}
+        rights = Rights(request.priority, request.preempt_gpus)
+        self._asked = {ranked.id: (number, rights)}
+        self._jobs = {(number, rights): request.jobs}
+        self._position, self._deferred, self._passed, self._waited_for = {ranked.id: 0}, [], 0, []
+
     # ---- what is known ----
 
-    def _skips(self, lane: Lane, run: Run) -> bool:
+    def _skips(self, lane: Lane, run: Run, key: Key) -> bool:
         """Tell whether nobody of a run can start in this pass; the lane learns why."""
         lane.refusal = self._withheld(lane)
         if lane.refusal is not None:
             return True
-        asked = (lane.shape.number, self._rights(run.priority, within=run.within_quota))
-        return self._is_settled(asked, lane.jobs)
+        number = lane.shape.number
+        asked = (number, self._rights(number, run.priority, within=run.within_quota))
+        if not self._is_settled(asked, lane.jobs):
+            return False
+        if run.within_quota and self._claims is not None:
+            self._note_blocked_lane(lane, run, key)
+        return True
 
     def _withheld(self, lane: Lane) -> Refusal | None:
         """The refusal that the federation itself has for a whole lane."""
@@ -210,6 +291,7 @@ class Candidates:
             number = self._asked[request.id][0]
             if (
                 request.preempt_gpus
+                or self._is_claimed_at(site, request.id)
                 or not known.is_refused(number, request.jobs, bit)
                 or (not predicted and known.lacks_prediction(site, number, self._now_s))
             ):
@@ -252,12 +334,32 @@ class Candidates:
 
     # ---- limits ----
 
-    def _budget(self, ranked: Ranked) -> float:
-        """The evictions allowed for a workload: only work within quota displaces others."""
-        return self.budget_gpus if ranked.within_quota else 0.0
+    def _budget(self, id_: WorkloadId) -> float:
+        """The evictions that one of the round is allowed."""
+        rights = self._asked[id_][1]
+        return 0.0 if rights is NOBODY else rights.preempt_gpus
 
-    def _rights(self, priority: int, *, within: bool) -> Rights:
-        return Rights(priority, self.budget_gpus) if within and self.budget_gpus else NOBODY
+    def _rights(self, number: int, priority: int, *, within: bool) -> Rights:
+        """Whom one may evict: only work within quota displaces others, and claims come first."""
+        if not within or not self.budget_gpus:
+            return NOBODY
+        left = self.budget_for(priority)
+        if not left or (self._claims is not None and self._claims.is_in_vain(number, priority)):
+            return NOBODY
+        return Rights(priority, left)
+
+    def budget_for(self, priority: int) -> float:
+        """The GPUs that may be evicted for one who has no claim: what is not kept for claims."""
+        if self._claims is None:
+            return self.budget_gpus
+        if priority not in self._escrow_gpus:
+            self._escrow_gpus[priority] = float(self._claims.escrow_gpus(priority))
+        return max(0.0, self.budget_gpus - self._escrow_gpus[priority])
+
+    def _is_claimed_at(self, site: SiteName, id_: WorkloadId) -> bool:
+        """Tell whether a site is asked about one whose claim is there."""
+        claim = self._ledger.claims.get(id_)
+        return claim is not None and claim.site == site and id_ in self._asked_at_claim
 
     def _held_back(self, entry: WorkloadRecord, *, is_again: bool) -> Refusal | None:
         """The refusal of one that is not tried now; a task that is tried has its place."""

@@ -7,6 +7,7 @@ never logged. What it decides is logged as ``Awarded`` before any site is told.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping, Sequence
+from math import inf
 
 from federator.model.event import Awarded
 from federator.model.plan import BidRequest
@@ -17,12 +18,19 @@ from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.passes.auction import Award, offers_for
 from federator.sched.passes.candidates import Candidates
-from federator.sched.passes.eviction import Claims, against, checkpoint_in_reach, evicted_gpus
+from federator.sched.passes.claims import Claims
+from federator.sched.passes.eviction import (
+    EvictionLimits,
+    against,
+    checkpoint_in_reach,
+    evicted_gpus,
+)
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.limits import limit_refusal, wait
 from federator.sched.passes.round import Round, asked_of, for_site
 from federator.sched.passes.site_view import SiteView
+from federator.sched.passes.transaction import Transaction
 from federator.sched.queue.borrowing import FirmWork, not_lent
 from federator.sched.queue.policy import Ranking
 from federator.sched.queue.ranked import Ranked
@@ -42,6 +50,7 @@ class SchedulingPass:
         quota_only: who may not be evicted starts only within quota; see ``borrowing``.
         known: refusals that still hold; it learns those of this pass.
         unsure: workloads that may be at a site though they wait.
+        claims: nodes that come free for some; None: nobody is evicted.
     """
 
     def __init__(  # noqa: PLR0913 - each is one thing that decides
@@ -55,15 +64,22 @@ class SchedulingPass:
         quota_only: bool = False,
         known: KnownRefusals | None = None,
         unsure: Container[WorkloadId] = (),
+        claims: Claims | None = None,
     ) -> None:
         self._rules = Rules() if rules is None else rules
         self._firm = FirmWork(ledger) if quota_only else None
         self._budget_gpus = budget_gpus
-        self._terms = terms if budget_gpus else None
+        self.claims = claims
+        self.claimant: Ranked | None = None  # of the present round, if that is for a claim
+        self.claim_budget_gpus = 0.0  # that may be evicted at once for it
+        self._served: set[WorkloadId] = set()  # claimants that had their turn in this pass
+        self._terms = terms if budget_gpus or claims is not None else None
         self.round = Round(pass_id=0, requests={}, waiting_for=set(), deadline_s=0.0)
         self._ledger = ledger
         self._known = KnownRefusals(()) if known is None else known
-        self.candidates = Candidates(ranking.walk(), ledger, self._known, unsure, self._firm)
+        self.candidates = Candidates(
+            ranking.walk(), ledger, self._known, unsure, self._firm, claims
+        )
         self.reserved: dict[SiteName, BidRequest] = {}  # for whom each site keeps room
         self._asked_in_vain: set[WorkloadId] = set()
         self.silent: set[SiteName] = set()  # they did not answer in this pass
@@ -80,10 +96,44 @@ class SchedulingPass:
         What may not be tried now, for a limit of its tenant or its array or because it is not
         lent room, is told why and left out; so is what all of these sites are known to refuse.
         """
+        self.claimant = None
         self.candidates.sites = [site for site in sites if site not in self.silent]
         self.candidates.kept = self.reserved
         self.candidates.budget_gpus = self._budget_gpus
         return self.candidates.next_window(again, size, now_s)
+
+    def renew_budget(self, turn: Transaction) -> None:
+        """Count again how much may be evicted, when claims have had their share."""
+        if self.claims is not None and self._served:
+            self._budget_gpus = self.claims.tokens_gpus(turn)
+
+    def next_claim(self, turn: Transaction, sites: Sequence[SiteName]) -> BidRequest | None:
+        """The claimant whose next stage is due, in a round of its own; None when none is."""
+        if self.claims is None:
+            return None
+        claim = self.claims.due(turn)
+        if claim is None or claim.workload in self._served:
+            return None
+        ranked = Ranked(claim.workload, claim.priority, within_quota=True)
+        workload = self._ledger.entries[claim.workload].workload
+        self.claims.was_asked(claim)
+        return self._ask_for_claim(ranked, self._ledger.backlog.number_of(workload), turn, sites)
+
+    def new_claim(self, turn: Transaction, sites: Sequence[SiteName]) -> BidRequest | None:
+        """The first in rank that may claim, in a round of its own; None when there is none."""
+        found = self.candidates.next_claimant()
+        return None if found is None else self._ask_for_claim(*found, turn, sites)
+
+    def _ask_for_claim(
+        self, ranked: Ranked, number: int, turn: Transaction, sites: Sequence[SiteName]
+    ) -> BidRequest:
+        assert self.claims is not None
+        self.claimant = ranked
+        self._served.add(ranked.id)
+        self.candidates.sites = [site for site in sites if site not in self.silent]
+        request = self.claims.request(ranked.id, ranked.priority, turn.fleet_gpus)
+        self.candidates.ask_for_claim(ranked, number, request)
+        return request
 
     def requests_for(
         self, site: SiteName, window: Sequence[BidRequest], now_s: float
@@ -105,6 +155,7 @@ class SchedulingPass:
             reserve=kept and asked_of(kept, site, self._ledger.entries.get(kept.id), now_s),
             reserving=True,
             victims=self.victims_at(site),
+            claims=self.claims.at(site) if self.claims is not None else (),
         )
 
     def learn(self, id_: WorkloadId) -> None:
@@ -140,6 +191,7 @@ class SchedulingPass:
             Those refused for the sake of one that has its room elsewhere: to be asked again. Once
             in a pass is enough, whatever sites say: so the rounds come to an end.
         """
+        refused = [id_ for id_ in refused if id_ not in self._ledger.claims]
         self._add_predictions(refused)
         later = [(s, self.round.until_later[s]) for s in sites if s in self.round.until_later]
         if not later:
@@ -246,13 +298,42 @@ class SchedulingPass:
 
         ``within_quota``: with what the plan really takes; what is beyond it displaces nobody.
         """
-        claims = Claims(
+        limits = EvictionLimits(
             priority=ranked.priority,
-            budget_gpus=self._budget_gpus if within_quota else 0.0,
+            budget_gpus=self._budget_for(ranked) if within_quota else 0.0,
             terms=self._terms.by_id if self._terms is not None else {},
             now_s=now_s,
         )
-        return against(offer, self._ledger, claims)
+        return against(offer, self._ledger, limits)
+
+    def _budget_for(self, ranked: Ranked) -> float:
+        """The GPUs that may be evicted for a workload of the present round."""
+        if self.claimant is None:
+            return self.candidates.budget_for(ranked.priority)
+        return self.claim_budget_gpus
+
+    def claimable(self, offers: Sequence[Award], now_s: float) -> list[Award]:
+        """Those of a claimant's offers that stay within quota, and whose victims may go."""
+        ranked = self.claimant
+        assert ranked is not None
+        holdings, workload = self._ledger.holdings, self._ledger.entries[ranked.id].workload
+        row = self._ledger.tenancy.row(workload.tenant)
+        found = []
+        for offer in offers:
+            charge = holdings.charge_for(row, offer.bid.jobs)
+            limits = EvictionLimits(
+                priority=ranked.priority,
+                budget_gpus=inf,
+                terms=self._terms.by_id if self._terms is not None else {},
+                now_s=now_s,
+            )
+            if (
+                holdings.keeps_quota(charge)
+                and limit_refusal(holdings, row, charge.amounts) is None
+                and against(offer, self._ledger, limits) is None
+            ):
+                found.append(offer)
+        return found
 
     def remember(
         self, entry: WorkloadRecord, sites: Mapping[SiteName, SiteView], now_s: float

@@ -103,7 +103,7 @@ def clearing(winner: WorkloadRecord, ledger: Ledger) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claims:
+class EvictionLimits:
     """The evictions that a workload may ask for: strictly lower priority, so much in all.
 
     ``terms``: of whoever may be evicted at all, see ``victim_terms``.
@@ -115,7 +115,7 @@ class Claims:
     now_s: float
 
 
-def against(offer: Award, ledger: Ledger, claims: Claims) -> Refusal | None:
+def against(offer: Award, ledger: Ledger, limits: EvictionLimits) -> Refusal | None:
     """The reason why the victims of an offer may not be evicted; None when they may.
 
     A site names them, so nothing about them is believed: they run at that site on nodes of the
@@ -126,7 +126,7 @@ def against(offer: Award, ledger: Ledger, claims: Claims) -> Refusal | None:
     wrong = _named_twice(bid)
     going: list[tuple[int, int | None]] = [*bid.shrinks, *((id_, None) for id_ in bid.victims)]
     for each in going:
-        wrong = wrong or _wrong_about(each, offer, ledger, claims)
+        wrong = wrong or _wrong_about(each, offer, ledger, limits)
     if wrong:
         return _wait(Reason(code=ReasonCode.BAD_BID, detail=wrong))
     for id_ in bid.victims:
@@ -138,9 +138,9 @@ def against(offer: Award, ledger: Ledger, claims: Claims) -> Refusal | None:
         if _is_leaving(entry) or k in entry.promised_jobs or k in entry.taken_jobs:
             return _on_its_way(id_)
     gpus = evicted_gpus(bid, ledger)
-    if gpus <= claims.budget_gpus and claims.budget_gpus:
+    if gpus <= limits.budget_gpus and limits.budget_gpus:
         return None
-    free = int(claims.budget_gpus)
+    free = int(limits.budget_gpus)
     return _wait(Reason(code=ReasonCode.PREEMPT_BUDGET, needed=gpus, free=free, unit="GPUs"))
 
 
@@ -161,19 +161,19 @@ def _on_its_way(id_: int) -> Refusal:
 
 
 def _wrong_about(
-    going: tuple[int, int | None], offer: Award, ledger: Ledger, claims: Claims
+    going: tuple[int, int | None], offer: Award, ledger: Ledger, limits: EvictionLimits
 ) -> str:
     """The reason against taking one job of a workload, or against evicting all of it (None)."""
     id_, component = WorkloadId(going[0]), going[1]
     entry = ledger.entries.get(id_)
-    terms = claims.terms.get(id_)
+    terms = limits.terms.get(id_)
     if entry is None or entry.site != offer.site or terms is None:
         return f"{id_} may not be evicted"
     if component is not None and component not in terms.optional_jobs:
         return f"job {component} of {id_} is not optional"
-    if terms.priority <= claims.priority:
+    if terms.priority <= limits.priority:
         return f"{id_} is not of lower priority"
-    if terms.spared_until_s > claims.now_s:
+    if terms.spared_until_s > limits.now_s:
         return f"{id_} began, or was evicted, not long ago"
     nodes = {name for plan in offer.bid.jobs for name in plan.nodes}
     jobs = range(len(entry.plan)) if component is None else (component,)

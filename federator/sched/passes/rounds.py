@@ -14,10 +14,11 @@ from federator.model.plan import BidRequest
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.site_message import Ask, BidsMade
 from federator.model.workload import Job, SiteName, Workload, WorkloadId
-from federator.sched.passes.auction import Award, auction
+from federator.sched.passes.auction import Award, auction, bids_for
 from federator.sched.passes.bid_validation import Validation
+from federator.sched.passes.claims import Claims
 from federator.sched.passes.cycle import SchedulingPass
-from federator.sched.passes.eviction import budget_gpus
+from federator.sched.passes.eviction import budget_gpus, evicted_gpus
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.held import Holding
 from federator.sched.passes.known_refusals import KnownRefusals
@@ -29,6 +30,7 @@ from federator.sched.passes.transaction import Transaction
 from federator.sched.passes.trial import Trial
 from federator.sched.queue.borrowing import borrowers_must_be_preemptible
 from federator.sched.queue.policy import Policy
+from federator.sched.queue.ranked import Ranked
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
 
@@ -69,6 +71,7 @@ class Rounds:
         self._terms = EvictionTerms(ledger, rules) if rules.evicts else None
         self._validation = Validation(same_process=same_process)
         self._known = KnownRefusals(sites)
+        self._claims = Claims(ledger, rules, self._known) if rules.evicts else None
         self._pass: SchedulingPass | None = None
         self._trials: dict[int, Trial] = {}
         self._next_pass_id = 1
@@ -106,6 +109,9 @@ class Rounds:
 
     def refusals_of(self, entry: WorkloadRecord, now_s: float) -> Mapping[SiteName, Refusal]:
         """Why a workload waits: the federation's own reason under "", else that of each site."""
+        claimed = self._claims is not None and entry.workload.id in self._ledger.claims
+        if self._claims is not None and claimed:
+            return self._claims.refusals(entry, now_s)
         lane = self._ledger.backlog.lane_of(entry.workload)
         if lane is None or self._next_pass_id == 1:  # no pass was made yet
             return entry.refusals
@@ -136,7 +142,12 @@ class Rounds:
         ranking = self._policy.rank(self._ledger, turn.now_s)
         budget = budget_gpus(self._ledger, self._rules, turn.fleet_gpus, turn.now_s)
         lent = self.lends_to_preemptible_only
-        if budget and self._terms is not None:
+        claims = self._claims
+        if claims is not None:
+            claims.begin_pass(turn)
+            if not budget and not self._ledger.claims:
+                claims = None
+        if (budget or claims is not None) and self._terms is not None:
             self._terms.renew(turn.now_s)
         self.pending.lapse(turn.now_s, self.is_ready)
         self._known.begin_pass()
@@ -149,6 +160,7 @@ class Rounds:
             quota_only=lent,
             known=self._known,
             unsure=self.pending,
+            claims=claims,
         )
         self._ask(turn, self._pass, again=())
         self.conclude(turn)
@@ -156,9 +168,16 @@ class Rounds:
     def _ask(self, turn: Transaction, pass_: SchedulingPass, again: Collection[WorkloadId]) -> None:
         """One message to every site whose answer is not known; or the pass is over."""
         sites = self._ready_sites()
-        window = pass_.next_window(again, self._rules.window, sites, turn.now_s)
+        request = pass_.next_claim(turn, sites)
+        window: tuple[BidRequest, ...] = () if request is None else (request,)
+        if not window:
+            pass_.renew_budget(turn)
+            window = pass_.next_window(again, self._rules.window, sites, turn.now_s)
+        if not window and (request := pass_.new_claim(turn, sites)) is not None:
+            window = (request,)
         if not window:
             self._pass = None
+            self._wake_for_claims(turn)
             turn.commands.append(Wake(at_s=self._due_s))
             return
         pass_.round = round_ = self._new_round(turn, window)
@@ -209,6 +228,9 @@ class Rounds:
     def _settle(self, turn: Transaction, pass_: SchedulingPass) -> None:
         round_ = pass_.round
         pass_.silent |= round_.waiting_for
+        if pass_.claimant is not None:
+            self._settle_claim(turn, pass_, pass_.claimant)
+            return
         outcome = auction(
             list(round_.requests),
             round_.answers,
@@ -221,11 +243,41 @@ class Rounds:
         for id_ in outcome.refused:
             entry = self._ledger.entries[id_]
             pass_.remember(entry, self._sites, turn.now_s)
+            pass_.candidates.blocked(id_)
             self._wake_to_retry(turn, entry)
             self._holding.hold_if_refused(turn, entry)
         refused = [w for w in outcome.refused if self._may_start(w)]
         again = {*pass_.keep_room(refused, list(self._sites)), *outcome.again}
         self._ask(turn, pass_, again)
+
+    def _settle_claim(self, turn: Transaction, pass_: SchedulingPass, ranked: Ranked) -> None:
+        """Award a claimant, or let it have a claim, or keep or end the one that it has."""
+        assert self._claims is not None
+        claims, id_ = self._claims, ranked.id
+        if self._may_start(id_):
+            entry = self._ledger.entries[id_]
+            pass_.remember(entry, self._sites, turn.now_s)
+            offers = bids_for(id_, pass_.round.answers, list(self._sites))
+            offers = pass_.claimable(offers, turn.now_s)
+            tokens_gpus = claims.tokens_for(turn, id_, ranked.priority)
+            at_once = [o for o in offers if evicted_gpus(o.bid, self._ledger) <= tokens_gpus]
+            claim = self._ledger.claims.get(id_)
+            if at_once:
+                pass_.claim_budget_gpus = tokens_gpus
+                self._award(turn, pass_, at_once)
+            elif offers:
+                claims.set(turn, ranked, offers, answered=pass_.round.answers)
+            elif claim is None:
+                claims.in_vain(self._ledger.backlog.number_of(entry.workload), ranked.priority)
+            elif claim.site in pass_.round.answers:
+                claims.end(turn, claim, ReasonCode.RESOURCES)
+        self._ask(turn, pass_, ())
+
+    def _wake_for_claims(self, turn: Transaction) -> None:
+        """The next pass comes when the budget has more for a claim."""
+        at_s = None if self._claims is None else self._claims.next_stage_s(turn.now_s)
+        if at_s is not None:
+            self._due_s = min(self._due_s, at_s)
 
     def _award(
         self, turn: Transaction, pass_: SchedulingPass, offers: Sequence[Award]

@@ -166,7 +166,7 @@ class GmsScan:
             for at in tenancy.quota_rows(row):
                 quota = tenancy.quotas[at]
                 if quota is not None and at not in self._ancestral:
-                    self._own[at] = _left(quota, holdings.claimed(at))
+                    self._own[at] = _left(quota, holdings.counted(at))
                     self._ancestral[at] = _left(quota, holdings.within(at))
         return {
             row: [

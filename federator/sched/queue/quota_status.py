@@ -25,7 +25,7 @@ class QuotaStatus:
 class Shortfall:
     """The reason why a waiting workload is over quota: ``held + promised + asked > quota``.
 
-    ``held`` is what counts against that quota at sites (``Holdings.claimed``, or what relatives
+    ``held`` is what counts against that quota at sites (``Holdings.counted``, or what relatives
     hold within quota); ``held`` and ``promised`` are 0 where the rest says it all.
 
     ``tenant`` owns the quota, which may be an ancestor's; it is "" when there is none at all.
@@ -124,7 +124,7 @@ class QuotaReport:
         for at in tenancy.quota_rows(row):
             quota = tenancy.quotas[at] or ()
             holdings, promised = self._holdings, self.promised(at)
-            held = holdings.claimed(at) if at == row else holdings.within(at)
+            held = holdings.counted(at) if at == row else holdings.within(at)
             for k, bound in enumerate(quota):
                 if held[k] + promised[k] + asked[k] > bound and (asked[k] or k < 2):
                     yield Shortfall(

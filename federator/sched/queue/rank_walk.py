@@ -48,7 +48,7 @@ Source = Cursor | Ranked | int
 """
 
 Item = tuple[Key, Source]
-Skips = Callable[[Lane, Run], bool]
+Skips = Callable[[Lane, Run, Key], bool]
 
 
 class RankWalk:
@@ -72,7 +72,7 @@ class RankWalk:
         """The workload that is next; None when there is none.
 
         Args:
-            skips: whether a run is to be left out, for good.
+            skips: whether a run is to be left out, for good; with the key of its next.
         """
         heap = self._heap
         while heap:
@@ -84,35 +84,37 @@ class RankWalk:
                 for item in self._runs_of(source):
                     run = item[1]
                     assert not isinstance(run, int | Ranked)
-                    if not skips(run.lane, run.run):
+                    if not skips(run.lane, run.run, item[0]):
                         heappush(heap, item)
-            elif skips(source.lane, source.run):
+            elif skips(source.lane, source.run, key):
                 heappop(heap)
             else:
                 run_ = source.run
                 return Front(WorkloadId(key[3]), source.lane, run_.priority, run_.within_quota)
         return None
 
+    def put(self, key: Key, ranked: Ranked) -> None:
+        """Have one at another place; whoever walks is to ``pass_over`` it at its own."""
+        heappush(self._heap, (key, ranked))
+
     def take(self) -> Ranked:
         """Take the one that is next."""
         key, source = self._heap[0]
         assert not isinstance(source, int)
-        if isinstance(source, Ranked):
-            heappop(self._heap)
-            ranked = source
-        else:
-            ranked = source.ranked(key)
-            following = source.advance()
-            if following is None:
-                heappop(self._heap)
-            else:
-                heapreplace(self._heap, (following, source))
+        ranked = source if isinstance(source, Ranked) else source.ranked(key)
+        self.pass_over()
         self._taken[ranked.id] = key
         return ranked
 
-    def skip(self) -> None:
-        """Leave out the one that is next, and all behind it in its lane."""
-        heappop(self._heap)
+    def pass_over(self) -> None:
+        """Leave out the one that is next."""
+        _, source = self._heap[0]
+        assert not isinstance(source, int)
+        following = None if isinstance(source, Ranked) else source.advance()
+        if following is None or isinstance(source, Ranked):
+            heappop(self._heap)
+        else:
+            heapreplace(self._heap, (following, source))
 
     def set_aside(self) -> None:
         """Leave out the one that is next, and its lane, until ``put_back``."""

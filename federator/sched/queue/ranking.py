@@ -197,7 +197,7 @@ class CreditRanking:
         return [Ranked(*row) for row in rows]
 
 
-def _nobody(_lane: Lane, _run: Run) -> bool:
+def _nobody(_lane: Lane, _run: Run, _key: Key) -> bool:
     return False
 
 

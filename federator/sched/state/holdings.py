@@ -35,7 +35,7 @@ class Holdings:
         self._own: list[list[int]] = []
         self._used: list[list[int]] = []
         self._within: list[list[int]] = []
-        self._claimed: list[list[int]] = []
+        self._counted: list[list[int]] = []
         self.version = 0  # changes with every charge
 
     def own(self, row: int) -> Sequence[int]:
@@ -53,14 +53,14 @@ class Holdings:
         self._grow()
         return self._within[row]
 
-    def claimed(self, row: int) -> Sequence[int]:
+    def counted(self, row: int) -> Sequence[int]:
         """The amounts that count against the tenant's quota before its own waiting workloads do.
 
         All that it holds itself, borrowed or not (MAST), and of its descendants what was awarded
         within quota: what one of them borrowed is nobody else's loss.
         """
         self._grow()
-        return self._claimed[row]
+        return self._counted[row]
 
     def averages(self, now_s: float) -> F64:
         """(T,) mean weighted GPUs in use of each tenant itself, without descendants."""
@@ -73,7 +73,7 @@ class Holdings:
             (copy._own, self._own),
             (copy._used, self._used),
             (copy._within, self._within),
-            (copy._claimed, self._claimed),
+            (copy._counted, self._counted),
         ):
             theirs.extend([*row] for row in ours)
         return copy
@@ -149,7 +149,7 @@ class Holdings:
             if within_quota:
                 self._sum(self._within[row], charge.amounts, sign)
             if within_quota or row == charge.row:
-                self._sum(self._claimed[row], charge.amounts, sign)
+                self._sum(self._counted[row], charge.amounts, sign)
 
     @staticmethod
     def _sum(total: list[int], amounts: Amounts, sign: int) -> None:
@@ -157,7 +157,7 @@ class Holdings:
             total[k] += sign * amount
 
     def _grow(self) -> None:
-        for sums in (self._own, self._used, self._within, self._claimed):
+        for sums in (self._own, self._used, self._within, self._counted):
             while len(sums) < len(self.tenancy):
                 sums.append([0] * len(self.tenancy.resources))
 

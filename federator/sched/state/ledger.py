@@ -15,6 +15,8 @@ from federator.errors import StoreError
 from federator.model.event import (
     Awarded,
     Changed,
+    Claimed,
+    ClaimEnded,
     EpochBegan,
     Forgotten,
     LogRecord,
@@ -93,6 +95,7 @@ class Ledger:
         self.failures = NodeFailures()
         self.saves = SaveTimes()
         self.tax = PreemptionTax()
+        self.claims: dict[WorkloadId, Claimed] = {}  # of those that wait, oldest first
         self.shrinking: dict[WorkloadId, None] = {}  # those with optional jobs that must leave
         self.latest_s = 0.0  # the time of the latest event
         self.tail = 0  # events since the snapshot, or since the log began; refused ones count too
@@ -158,7 +161,10 @@ class Ledger:
             return (Effect.RANK_AGAIN,)
         if isinstance(event, Awarded):
             return self._award(event)
-        self._forget(event)
+        if isinstance(event, Claimed | ClaimEnded):
+            self._claim(event)
+        else:
+            self._forget(event)
         return ()
 
     def _submit(self, event: Submitted) -> None:
@@ -187,6 +193,13 @@ class Ledger:
         entry.started_at_s = entry.ended_at_s = 0.0
         return effects
 
+    def _claim(self, event: Claimed | ClaimEnded) -> None:
+        """Only who waits has a claim; one that moves keeps its place."""
+        if isinstance(event, ClaimEnded):
+            self.claims.pop(event.workload, None)
+        elif self.entries[event.workload].state is WorkloadState.PENDING:
+            self.claims[event.workload] = event
+
     def _forget(self, event: Forgotten) -> None:
         """Know no more of workloads that nobody refers to; see ``sched.state.expiry``."""
         gone = set(event.ids)
@@ -204,6 +217,8 @@ class Ledger:
         entry = self.entries[event.workload]
         was_at_its_limit = entry.at_its_limit
         before = entry.state
+        if event.winner is not None and event.happening is WorkloadEvent.EVICTED:
+            entry.promised_to = event.winner
         step(entry.state, event.happening)  # nothing is changed by what cannot follow
         if entry.state is WorkloadState.PREEMPTING:
             self._account(entry, event)
@@ -329,8 +344,9 @@ class Ledger:
         """It loses optional jobs: they hold nothing any more, as far as quota is concerned."""
         for k in event.components:
             gpus = gpus_of(entry.plan, (k,))
-            winner_id = entry.promised_jobs[k]
-            entry.promised_jobs = without_key(entry.promised_jobs, k)
+            winner_id = event.winner or entry.promised_jobs[k]
+            if k in entry.promised_jobs:
+                entry.promised_jobs = without_key(entry.promised_jobs, k)
             entry.leaving_jobs = {**entry.leaving_jobs, k: winner_id}
             lost = destroyed_gpu_s(gpus, entry.started_at_s, event.at_s, None)
             entry.lost_gpu_s += lost
@@ -384,6 +400,7 @@ class Ledger:
         self._by_state[edge.to][entry.workload.id] = None
         if entry.state is WorkloadState.PENDING:
             self.backlog.remove(entry.workload)
+            self.claims.pop(entry.workload.id, None)
         if edge.to is WorkloadState.PENDING:
             self.backlog.add(entry.workload)
         if edge.to not in AT_SITE:

@@ -85,7 +85,12 @@ def taken(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
     for state in WorkloadState:
         for ids in _chunked(ledger.order_of(state), _ROWS):
             yield SnapshotOrder(at_s=at_s, state=state, ids=ids)
-    yield SnapshotDone(at_s=at_s, workloads=len(ledger.entries), shrinking=tuple(ledger.shrinking))
+    yield SnapshotDone(
+        at_s=at_s,
+        workloads=len(ledger.entries),
+        shrinking=tuple(ledger.shrinking),
+        claims=tuple(ledger.claims.values()),
+    )
 
 
 def _chunked(
@@ -254,5 +259,6 @@ def _finish(ledger: Ledger, done: SnapshotDone) -> None:
     if not agree or len(numbers) > 1:
         raise StoreError("the snapshot does not agree with itself: it is damaged")
     ledger.shrinking = dict.fromkeys(done.shrinking)
+    ledger.claims = {claim.workload: claim for claim in done.claims}
     at_sites = ledger.in_state(*sorted(AT_SITE, key=lambda state: state.value))
     ledger.holdings.correct_usage(e.charge for e in at_sites if e.charge is not None)

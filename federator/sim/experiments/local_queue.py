@@ -20,7 +20,7 @@ from msgspec import structs
 
 from federator.model.plan import BidRequest
 from federator.model.site import Node, SiteJobState
-from federator.model.site_message import SiteAnswer
+from federator.model.site_message import SiteAnswer, SiteClaim
 from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import SiteName
 from federator.sched.bid.site_scheduler import SiteScheduler
@@ -45,9 +45,10 @@ class CountingScheduler(SiteScheduler):
         *,
         reserve: BidRequest | None = None,
         reserving: bool = False,
+        claims: tuple[SiteClaim, ...] = (),
     ) -> tuple[SiteAnswer, ...]:
         free = sum(f.gpus for f in self._room.nodes)
-        answers = super().bid(requests, now_s, reserve=reserve, reserving=reserving)
+        answers = super().bid(requests, now_s, reserve=reserve, reserving=reserving, claims=claims)
         return tuple(
             structs.replace(a, bid=replace(a.bid, score=a.bid.score._replace(fragmentation=-free)))
             if a.bid is not None

@@ -339,7 +339,11 @@ class LoadedFleet:
         began_s = process_time()
         scheduler.rank(ask.victims)
         answers = scheduler.bid(
-            ask.requests, self._now_s, reserve=ask.reserve, reserving=ask.reserving
+            ask.requests,
+            self._now_s,
+            reserve=ask.reserve,
+            reserving=ask.reserving,
+            claims=ask.claims,
         )
         self._site_costs[site] += process_time() - began_s
         self._site_asked[site] += len(ask.requests)

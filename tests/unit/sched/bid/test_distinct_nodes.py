@@ -131,7 +131,7 @@ def test_a_component_whose_only_node_another_has_is_told_so() -> None:
     room = FreeCapacity((*rack("a", 1), *rack("c", 1, gpus=0)))
     first = place_in(ONE_GPU, room, "gpu")
     assert isinstance(first, Placed)
-    room.claim(first.plan)
+    room.assign(first.plan)
     found = place_in(gang(1, 2, "t+1"), room, "gpu")
     assert isinstance(found, tuple)
     (reason,) = found

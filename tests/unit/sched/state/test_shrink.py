@@ -18,7 +18,7 @@ from federator.model.tenant import Allowance, Tenant
 from federator.model.workload import SiteName, TenantName, WorkloadId
 from federator.policies.mast import Mast
 from federator.sched.passes.auction import Award
-from federator.sched.passes.eviction import Claims, against, budget_gpus, victim_terms
+from federator.sched.passes.eviction import EvictionLimits, against, budget_gpus, victim_terms
 from federator.sched.state.rules import Rules
 from tests.fakes.build import draft, gang, plan_on, rack, workload
 from tests.fakes.loopback import Loopback, sent
@@ -307,14 +307,14 @@ def test_only_what_was_declared_optional_may_be_taken(
         victims=tuple(guest + k for k in victims),
         shrinks=tuple(Shrink(guest + k, number) for k, number in taken),
     )
-    claims = Claims(
+    limits = EvictionLimits(
         priority=2,
         budget_gpus=64,
         terms=victim_terms(ledger, RULES, f.clock.now_s),
         now_s=f.clock.now_s,
     )
     offer = Award(id=WorkloadId(guest + 99), site=SiteName("alpine"), bid=bid)
-    refusal = against(offer, ledger, claims)
+    refusal = against(offer, ledger, limits)
     if wrong is None:
         assert refusal is None
         return

@@ -72,7 +72,7 @@ KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
         "_by_state",
         "_half_restored",
     },
-    Holdings: {"tenancy", "_usage", "_own", "_used", "_within", "_claimed"},
+    Holdings: {"tenancy", "_usage", "_own", "_used", "_within", "_counted"},
     WindowAverage: {"_window_s", "_width_s", "_gpus", "_since_s", "_ring", "_bucket"},
     DecayedAverage: {"_half_life_s", "_gpus", "_since_s", "_average"},
     Backlog: {"tenancy", "_lanes", "_count"},

@@ -1,0 +1,391 @@
+"""Claims: nodes of one site that come free, bit by bit, for a gang that is within its quota.
+
+A workload within quota that starts nowhere, and whose victims are more than the budget allows at
+once, gets a claim at the site where that is fewest. What comes free on the claimed nodes stays free
+for it. Its victims are told to leave in stages, as the budget of each window allows: the oldest
+claim of the highest priority first, and nobody of its priority or below evicts for himself as long
+as it needs the budget (escrow). When what is left to evict fits the budget, or nothing is, the
+claimant is awarded like any other.
+
+A claim holds nothing in Slurm: it is in the log, and comes to its site with each question.
+
+Source:
+    Design, "Claims". MAST (OSDI'24) evicts at once and has no budget. Stages and a share per round
+    are those of YARN's capacity scheduler; that the budget is kept for the oldest is added here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Final
+
+from msgspec.structs import replace
+
+from federator.model.event import Claimed, ClaimEnded
+from federator.model.lifecycle import WorkloadEvent, WorkloadState
+from federator.model.plan import BidRequest, JobPlan
+from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
+from federator.model.site import NodeShare
+from federator.model.site_message import SiteClaim
+from federator.model.workload import SiteName, WorkloadId
+from federator.sched.passes.auction import Award
+from federator.sched.passes.eviction import budget_gpus
+from federator.sched.passes.known_refusals import KnownRefusals
+from federator.sched.passes.transaction import Transaction
+from federator.sched.queue.ranked import Ranked
+from federator.sched.state.holdings import fits
+from federator.sched.state.ledger import Ledger, WorkloadRecord
+from federator.sched.state.rules import LEAST_GPUS, Rules
+from federator.sched.state.shrink import gpus_of
+
+MOST_CLAIMS: Final = 16  # at once; who comes later waits in the queue until one has ended
+AGAIN_S: Final = 60.0  # a shape that nobody's eviction would help is tried again after this time
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """A workload, or optional jobs of one, that is still to be evicted for a claim."""
+
+    entry: WorkloadRecord
+    component: int | None
+    gpus: int  # as the budget counts them
+
+
+class Claims:
+    """All claims, across passes.
+
+    Args:
+        ledger: which keeps them.
+        rules: see ``Rules``.
+        known: forgets what a site has refused when its claims change.
+    """
+
+    def __init__(self, ledger: Ledger, rules: Rules, known: KnownRefusals) -> None:
+        self._ledger = ledger
+        self._rules = rules
+        self._known = known
+        self._at: dict[SiteName, tuple[SiteClaim, ...]] = {}  # as of ``_as_of``
+        self._as_of: tuple[Claimed, ...] = ()
+        self._asked: dict[WorkloadId, int] = {}  # at which generation of its site
+        self._in_vain: dict[tuple[int, int], float] = {}  # shapes by priority: until when
+        self._whole_gpus = 0.0
+        self._now_s = 0.0
+
+    # ---- what there is ----
+
+    def in_order(self) -> list[Claimed]:
+        """The claims, first to be served first."""
+        return sorted(
+            self._ledger.claims.values(), key=lambda c: (c.priority, c.since_s, c.workload)
+        )
+
+    def at(self, site: SiteName) -> tuple[SiteClaim, ...]:
+        """The claims of a site, as it is told of them; the same object while none changes."""
+        claims = tuple(self._ledger.claims.values())
+        if claims != self._as_of:
+            self._as_of = claims
+            found: dict[SiteName, list[SiteClaim]] = {}
+            for claim in self.in_order():
+                found.setdefault(claim.site, []).append(_for_site(claim))
+            for name in self._at.keys() | found.keys():
+                told = tuple(found.get(name, ()))
+                if told != self._at.get(name, ()):
+                    self._known.forget(name)
+                    self._at[name] = told
+        return self._at.get(site, ())
+
+    def going(self, claim: Claimed) -> list[Going]:
+        """Who is still to be told to leave for a claim, in order."""
+        found = []
+        for id_ in claim.victims:
+            entry = self._ledger.entries.get(id_)
+            if entry is not None and _may_go(entry, claim):
+                found.append(Going(entry, None, max(LEAST_GPUS, entry.held_gpus)))
+        for other, k in claim.shrinks:
+            entry = self._ledger.entries.get(WorkloadId(other))
+            if entry is not None and _may_go(entry, claim) and k not in entry.taken_jobs:
+                found.append(Going(entry, k, max(LEAST_GPUS, gpus_of(entry.plan, (k,)))))
+        return found
+
+    def is_clearing(self, claim: Claimed) -> bool:
+        """Tell whether somebody has been told to leave for a claim and is not gone yet."""
+        entries = self._ledger.entries
+        victims = (entries.get(id_) for id_ in claim.victims)
+        shrunk = ((entries.get(WorkloadId(id_)), k) for id_, k in claim.shrinks)
+        return any(
+            v is not None
+            and v.state is WorkloadState.PREEMPTING
+            and v.promised_to == claim.workload
+            for v in victims
+        ) or any(e is not None and e.leaving_jobs.get(k) == claim.workload for e, k in shrunk)
+
+    def needed_gpus(self, claim: Claimed) -> int:
+        """The budget that a claim still needs."""
+        return sum(each.gpus for each in self.going(claim))
+
+    def escrow_gpus(self, priority: int) -> int:
+        """The budget that is kept for claims of this priority or a higher one."""
+        return sum(
+            self.needed_gpus(claim)
+            for claim in self._ledger.claims.values()
+            if claim.priority <= priority
+        )
+
+    # ---- a pass ----
+
+    def begin_pass(self, turn: Transaction) -> None:
+        """End the claims that nobody is entitled to any more, and drop what has lapsed."""
+        self._now_s = turn.now_s
+        self._whole_gpus = self._rules.preempt_gpus + self._rules.preempt_frac * turn.fleet_gpus
+        for claim in list(self._ledger.claims.values()):
+            if not self._is_within_quota(claim):
+                self.end(turn, claim, ReasonCode.LIMIT)
+        self._in_vain = {key: at_s for key, at_s in self._in_vain.items() if at_s > turn.now_s}
+        self._asked = {id_: g for id_, g in self._asked.items() if id_ in self._ledger.claims}
+
+    def claimants(self) -> Iterator[tuple[tuple[int, float, float, int], Ranked]]:
+        """Those who have a claim, before all others of their priority, with their rank's key."""
+        for claim in self._ledger.claims.values():
+            key = (claim.priority, float("-inf"), claim.since_s, int(claim.workload))
+            yield key, Ranked(claim.workload, claim.priority, within_quota=True)
+
+    def is_worth_asking(self, claim: Claimed) -> bool:
+        """Tell whether something came free at its site since the claimant was last asked about."""
+        return self._asked.get(claim.workload) != self._known.generation(claim.site)
+
+    def was_asked(self, claim: Claimed) -> None:
+        self._asked[claim.workload] = self._known.generation(claim.site)
+
+    def due(self, turn: Transaction) -> Claimed | None:
+        """The claim whose next stage is due, and whose plan is to be looked at again before.
+
+        Where its victims are leaving, others of its plan are told to go without a new look: the
+        site would take those who leave for somebody else's.
+        """
+        tokens = self.tokens_gpus(turn)
+        for claim in self.in_order():
+            going = self.going(claim)
+            if not going:
+                if not self.is_clearing(claim) and self.is_worth_asking(claim):
+                    return claim
+                continue
+            if tokens < min(each.gpus for each in going):
+                return None
+            if not self.is_clearing(claim):
+                return claim
+            tokens -= self.evict(turn, claim, tokens)
+            if self.going(claim):
+                return None
+        return None
+
+    def tokens_gpus(self, turn: Transaction) -> float:
+        """The GPUs that may be evicted now."""
+        return budget_gpus(self._ledger, self._rules, turn.fleet_gpus, turn.now_s)
+
+    def tokens_for(self, turn: Transaction, id_: WorkloadId, priority: int) -> float:
+        """The GPUs that may be evicted now for one claimant: what those before it leave."""
+        before = 0
+        for claim in self.in_order():
+            if claim.workload == id_ or claim.priority > priority:
+                break
+            before += self.needed_gpus(claim)
+        return max(0.0, self.tokens_gpus(turn) - before)
+
+    def request(self, id_: WorkloadId, priority: int, fleet_gpus: int) -> BidRequest:
+        """A claimant as sites are asked about it: with as many victims as it takes."""
+        return BidRequest.of(
+            self._ledger.entries[id_].workload,
+            priority,
+            preempt_gpus=float(fleet_gpus),
+            largest_victim_gpus=self._whole_gpus,
+        )
+
+    # ---- what sites have answered ----
+
+    def is_in_vain(self, number: int, priority: int) -> bool:
+        """Tell whether nobody's eviction helped a shape when it was last tried."""
+        return self._in_vain.get((number, priority), 0.0) > self._now_s
+
+    def in_vain(self, number: int, priority: int) -> None:
+        self._in_vain[number, priority] = self._now_s + AGAIN_S
+
+    def set(
+        self,
+        turn: Transaction,
+        ranked: Ranked,
+        offers: Sequence[Award],
+        answered: Container[SiteName],
+    ) -> None:
+        """Claim what the best of these offers needs, or keep the claim that there is.
+
+        Args:
+            turn: see ``Transaction``.
+            ranked: the claimant.
+            offers: whose victims are more than the budget allows now; at least one.
+            answered: the sites that have answered; a claim at another one moves.
+        """
+        before = self._ledger.claims.get(ranked.id)
+        found = [self._claim_of(turn, ranked, offer, before) for offer in offers]
+        best = min(found, key=lambda claim: (claim.starts_by_s, self.needed_gpus(claim)))
+        if before is None or before.site not in answered or self._is_better(best, before, turn):
+            turn.record(best)
+            self.at(best.site)
+        claim = self._ledger.claims[ranked.id]
+        self.evict(turn, claim, self.tokens_for(turn, claim.workload, claim.priority))
+
+    def end(self, turn: Transaction, claim: Claimed, code: ReasonCode) -> None:
+        """Give a claim up: its nodes are free for all."""
+        turn.record(ClaimEnded(at_s=turn.now_s, workload=claim.workload, reason=Reason(code=code)))
+        self.at(claim.site)
+
+    def evict(self, turn: Transaction, claim: Claimed, tokens_gpus: float) -> float:
+        """Tell as many of a claim's victims to leave as the budget allows; what they cost."""
+        spent = 0
+        for each in self.going(claim):
+            if spent + each.gpus > tokens_gpus:
+                continue
+            if each.component is None:
+                reason = Reason(code=ReasonCode.PREEMPTED, detail=str(claim.workload))
+                turn.change(each.entry, WorkloadEvent.EVICTED, reason=reason, winner=claim.workload)
+            else:
+                reason = Reason(code=ReasonCode.SHRUNK, detail=str(claim.workload))
+                turn.change(
+                    each.entry,
+                    WorkloadEvent.SHRUNK,
+                    components=(each.component,),
+                    reason=reason,
+                    winner=claim.workload,
+                )
+            spent += each.gpus
+        return spent
+
+    def next_stage_s(self, now_s: float) -> float | None:
+        """Unix time at which the budget has more for a claim; None: none waits for that."""
+        if not any(self.going(claim) for claim in self._ledger.claims.values()):
+            return None
+        window_s = self._rules.preempt_window_s
+        since_s = now_s - window_s
+        evictions = reversed(self._ledger.evictions)
+        spent = list(takewhile(lambda e: e.at_s > since_s, evictions))
+        return spent[-1].at_s + window_s if spent else now_s + window_s
+
+    def refusals(self, entry: WorkloadRecord, now_s: float) -> dict[SiteName, Refusal]:
+        """How a claim stands, for those who ask why its workload waits; and the sites' words."""
+        claim = self._ledger.claims[entry.workload.id]
+        reason = Reason(
+            code=ReasonCode.CLAIM,
+            needed=sum(s.gpus for plan in claim.jobs for s in plan.nodes.values()),
+            free=self.needed_gpus(claim),
+            unit="GPUs",
+            detail=claim.site,
+        )
+        starts_in_s = max(0.0, claim.starts_by_s - now_s)
+        waits = Refusal(kind=RefusalKind.WAIT, reasons=(reason,), starts_in_s=starts_in_s)
+        return {SiteName(""): waits, **entry.refusals}
+
+    # ---- when it will start ----
+
+    def _claim_of(
+        self, turn: Transaction, ranked: Ranked, offer: Award, before: Claimed | None
+    ) -> Claimed:
+        claim = Claimed(
+            at_s=turn.now_s,
+            workload=offer.id,
+            site=offer.site,
+            jobs=offer.bid.jobs,
+            priority=ranked.priority,
+            since_s=turn.now_s if before is None else before.since_s,
+            promised_by_s=0.0 if before is None else before.promised_by_s,
+            starts_by_s=0.0,
+            victims=tuple(map(WorkloadId, offer.bid.victims)),
+            shrinks=offer.bid.shrinks,
+        )
+        starts_by_s = self.starts_by_s(turn, claim)
+        promised_by_s = claim.promised_by_s or starts_by_s
+        return replace(claim, starts_by_s=starts_by_s, promised_by_s=promised_by_s)
+
+    def starts_by_s(self, turn: Transaction, claim: Claimed) -> float:
+        """Unix time by which a claimant starts, if nobody of a higher priority comes before it.
+
+        That is ``windows * preempt_window_s + grace_s`` from now, where in each window as many of
+        those who must go, of its own claim and of those before it, are told as the budget has room
+        for. Whoever ends by himself before makes it sooner.
+        """
+        order = [c for c in self.in_order() if c.workload != claim.workload]
+        place = (claim.priority, claim.since_s, claim.workload)
+        ahead = [c for c in order if (c.priority, c.since_s, c.workload) < place]
+        sizes = [each.gpus for c in (*ahead, claim) for each in self.going(c)]
+        windows = _windows(sizes, self.tokens_gpus(turn), self._whole_gpus)
+        return turn.now_s + windows * self._rules.preempt_window_s + self._rules.grace_s
+
+    def _is_better(self, offered: Claimed, claim: Claimed, turn: Transaction) -> bool:
+        """Tell whether a claim is to be changed for another plan: also to another site.
+
+        At its site, if fewer must go. To another only if it starts there sooner by more than the
+        windows in which room was made here. Where nothing is left to evict, and the claimant does
+        not fit, the plan has become impossible, and any is better.
+        """
+        needed = self.needed_gpus(claim)
+        if not needed:
+            return True
+        if offered.site == claim.site:
+            return self.needed_gpus(offered) < needed
+        gone = sum(s.gpus for plan in claim.jobs for s in plan.nodes.values()) - needed
+        window_s = self._rules.preempt_window_s
+        cost_s = gone / self._whole_gpus * window_s if self._whole_gpus else 0.0
+        return offered.starts_by_s + max(0.0, cost_s) < self.starts_by_s(turn, claim)
+
+    def _is_within_quota(self, claim: Claimed) -> bool:
+        """Tell whether the quotas above a claimant have room for it, beside what was given."""
+        ledger = self._ledger
+        tenancy = ledger.tenancy
+        workload = ledger.entries[claim.workload].workload
+        row = tenancy.row(workload.tenant)
+        request, rows = tenancy.request(workload.jobs), tenancy.quota_rows(row)
+        return bool(rows) and all(
+            fits(ledger.holdings.within(at), request, tenancy.quotas[at]) for at in rows
+        )
+
+
+def _may_go(entry: WorkloadRecord, claim: Claimed) -> bool:
+    """Tell whether one that a claim names is there still, and nobody else's."""
+    runs = entry.state is WorkloadState.RUNNING and entry.site == claim.site
+    return runs and entry.promised_to is None and not entry.promised_jobs
+
+
+def _for_site(claim: Claimed) -> SiteClaim:
+    victims = (*claim.victims, *(id_ for id_, _ in claim.shrinks))
+    return SiteClaim(
+        id=claim.workload,
+        priority=claim.priority,
+        nodes=_shares(claim.jobs),
+        victims=tuple(dict.fromkeys(int(v) for v in victims)),
+    )
+
+
+def _shares(jobs: Sequence[JobPlan]) -> Mapping[str, NodeShare]:
+    found: dict[str, NodeShare] = {}
+    for plan in jobs:
+        for name, share in plan.nodes.items():
+            found[name] = found[name] + share if name in found else share
+    return found
+
+
+def _windows(sizes: Sequence[int], tokens_gpus: float, whole_gpus: float) -> int:
+    """The windows until the last of these may be told to leave; 0: all of them now."""
+    left, windows, rest = tokens_gpus, 0, list(sizes)
+    while rest:
+        kept = []
+        for gpus in rest:
+            if gpus <= left:
+                left -= gpus
+            else:
+                kept.append(gpus)
+        if len(kept) == len(rest) and left >= whole_gpus:
+            return windows + len(rest)  # each alone is more than the budget
+        rest = kept
+        if rest:
+            windows, left = windows + 1, whole_gpus
+    return windows
