@@ -367,6 +367,7 @@ class SchedulingPass:
         self._known.forget_predictions(award.site)
         self.reserved = {s: r for s, r in self.reserved.items() if r.id != award.id}
         self._budget_gpus -= evicted_gpus(award.bid, self._ledger)
+        self.candidates.budget_gpus = self._budget_gpus
         workload = self._ledger.entries[award.id].workload
         if self._firm is not None and not workload.preemptible:
             row = self._ledger.tenancy.row(workload.tenant)
