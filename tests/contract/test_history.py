@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from federator.errors import HistoryError, NotCompacted
 from federator.history import follower as following
-from federator.history import query, retention, schema
+from federator.history import query, retention, schema, service
 from federator.history.database import open_reader, open_writer
 from federator.history.follower import HistoryFollower
 from federator.history.query import HistoryQuestion, JobName
@@ -499,6 +499,46 @@ def test_a_follower_goes_on_once_its_database_is_back(log: Log, postgres: Postgr
     finally:
         postgres.start()
     brought_up_to_date(follower)
+    assert ids(ask(url)) == [1, 2]
+
+
+def test_tables_that_are_gone_are_made_anew_and_what_the_log_has_is_told_again(
+    log: Log, url: str
+) -> None:
+    log.write(*life(1))
+    follower = follow(log, url)
+    with writer(url).begin() as connection:
+        schema.METADATA.drop_all(connection)
+    log.write(*life(2))
+    with pytest.raises(HistoryError):
+        follower.take()
+    with capture_logs() as said:
+        brought_up_to_date(follower)
+    assert ids(ask(url)) == [1, 2]
+    assert [line["event"] for line in said] == ["history_begins_anew"]
+
+
+def test_a_frozen_database_holds_up_no_compaction_and_loses_nothing(
+    log: Log, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGSTOP: no timeout of the server's runs, and its host still acknowledges what is sent."""
+    monkeypatch.setattr(service, "TAKE_ALL_S", 1.0)
+    url = postgres.new_database()
+    history = service.JobHistory(writer(url), reader(url), log.store, 1e12)
+    log.write(*life(1))
+    history.take_all()
+    log.write(*life(2))
+    postgres.freeze()
+    try:
+        with pytest.raises(NotCompacted, match="did not catch up within 1 s"):
+            history.take_all()
+        with pytest.raises(NotCompacted, match="does not answer"):
+            history.take_all()
+    finally:
+        postgres.thaw()
+    assert history._catch_up is not None
+    history._catch_up.exception(30.0)
+    history.take_all()
     assert ids(ask(url)) == [1, 2]
 
 
