@@ -1,4 +1,4 @@
-"""Which workloads somebody may see: the setting ``privacy`` of federation.yaml, for one user."""
+"""The workloads that somebody may see: ``privacy`` of federation.yaml, for one user."""
 
 from __future__ import annotations
 
