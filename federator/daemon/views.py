@@ -241,8 +241,10 @@ def unknown_ids(
     """
 
     def is_known(name: str) -> bool:
-        first = next(iter(find(ledger, name)), None)
-        return first is not None and is_seen(ledger.entries[first], viewer)
+        found = find(ledger, name)
+        if viewer is None or not found:
+            return bool(found)
+        return is_seen(ledger.entries[next(iter(found))], viewer)
 
     return tuple(id_ for id_ in ids if not is_known(id_.partition("_")[0]))
 

@@ -90,7 +90,8 @@ class JobHistory:
             raise NotCompacted(f"the history is behind the log: {self._trouble}")
         if self._catch_up is not None and not self._catch_up.done():
             raise NotCompacted("the history is behind the log: its database does not answer")
-        self._catch_up = done = Future()
+        done: Future[None] = Future()
+        self._catch_up = done
         threading.Thread(
             target=self._take_all, args=(done,), name="history-catch-up", daemon=True
         ).start()

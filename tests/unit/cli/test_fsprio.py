@@ -18,7 +18,7 @@ HEAD = "JOBID PARTITION ACCOUNT PRIORITY QUOTA AGE FAIRSHARE NICE CREDIT RANK"
 
 
 def row(number: int, position: int, **changes: Any) -> QueueRow:
-    rank = {
+    rank: dict[str, Any] = {
         "policy": "mast", "ranked_at_s": 0.0, "priority": 2, "tenant_priority": 2,
         "within_quota": True, "credit": 30.5, "position": position, "of": 3, "waited_s": 7200.0,
         "age_term": 2.0, "fair_share_term": 30.0, "nice_term": 0.5, "non_preemptible_term": 1.0,

@@ -245,7 +245,7 @@ def test_what_is_not_asked_for_takes_no_place_of_what_is(
         {"partitions": ("gpu",)},
         {"nodes": ("alpine1", "boreal1")},
     ):
-        reply = office.ask(AccountingCall(**wanted))  # type: ignore[arg-type]
+        reply = office.ask(AccountingCall(**wanted))
         assert isinstance(reply, AccountingReply)
         assert (len(reply.rows), reply.left_off) == (2, 0), wanted
 

@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from federator.errors import HistoryError, NotCompacted, StoreError
-from federator.history import database, service
+from federator.history import database, query, service
 from federator.history.database import open_reader, open_writer
 from federator.history.query import HistoryQuestion
 from federator.history.service import JobHistory, open_history
@@ -165,7 +165,7 @@ def test_a_question_to_a_database_that_hangs_is_given_up(
     keeper.history.take_all()
     monkeypatch.setattr(service, "ANSWER_S", 0.01)
     goes_on = threading.Event()
-    monkeypatch.setattr(service.query, "page", lambda *_: goes_on.wait(PATIENCE_S))
+    monkeypatch.setattr(query, "page", lambda *_: goes_on.wait(PATIENCE_S))
 
     async def asked() -> None:
         try:
