@@ -36,6 +36,7 @@ from federator.config_mistakes import (
 from federator.errors import ConfigError
 from federator.history.url import check_history_url, history_warnings
 from federator.model.tenant import Allowance, Tenancy, Tenant
+from federator.model.viewer import Privacy, Viewer
 from federator.model.workload import MAX_AMOUNT, SiteName, TenantName
 from federator.policies import ONCE_NAMED, POLICIES
 from federator.policies.settings import RULE_KEYS, USAGE_KEYS, WEIGHT_KEYS, at_keys
@@ -278,10 +279,19 @@ class FederationConfig(_Strict):
     log: LogConfig = LogConfig()
     history: HistoryConfig = HistoryConfig()
     policy: PolicyConfig = PolicyConfig()
+    privacy: Privacy = Privacy.OPEN
     regions: dict[_RegionName, RegionConfig] = {}
     gpus: dict[_GpuName, GpuConfig] = {}
     sites: Annotated[dict[_SiteName, SiteConfig], Field(min_length=1)]
     tenants: dict[_TenantName, TenantConfig] = {}
+
+    @field_validator("privacy", mode="before")
+    @classmethod
+    def _known_privacy(cls, value: object) -> object:
+        known = [each.value for each in Privacy]
+        if value not in (*known, *Privacy):
+            raise ValueError(f"expected {', '.join(known[:-1])} or {known[-1]}")
+        return value
 
     @field_validator("store")
     @classmethod
@@ -352,6 +362,13 @@ class FederationConfig(_Strict):
     def tenants_of(self, user: str) -> list[TenantName]:
         """The tenants a user belongs to, in the file's order; the first is the default."""
         return [name for name, tenant in self.tenants.items() if user in tenant.users]
+
+    def viewer(self, user: str, *, operator: bool) -> Viewer | None:
+        """What of the queue and the history a user sees; None: all of it."""
+        if operator or self.privacy is Privacy.OPEN:
+            return None
+        own = self.tenants_of(user) if self.privacy is Privacy.TENANT else ()
+        return Viewer(user=user, tenants=frozenset(own))
 
     def tenancy(self) -> Tenancy:
         """The tenants as the core knows them."""

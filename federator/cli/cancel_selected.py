@@ -30,7 +30,7 @@ _STATES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """What has not started is pending, also what its site is about to start."""
-_MAX_FILE_BYTES: Final = 2**20
+_MAX_FILE_CHARS: Final = 2**20
 
 
 def run(given: Given, ids: tuple[str, ...], users: tuple[str, ...], signal: str) -> int:
@@ -133,9 +133,11 @@ def _nodes(text: str | None) -> frozenset[str] | None:
         return expanded(text, "--nodelist")
     try:
         with Path(text).open(encoding="utf-8") as file:
-            content = file.read(_MAX_FILE_BYTES)
+            content = file.read(_MAX_FILE_CHARS + 1)
     except (OSError, ValueError) as error:
         raise InvalidRequest(f"--nodelist={text}: {error}") from error
+    if len(content) > _MAX_FILE_CHARS:
+        raise InvalidRequest(f"--nodelist={text}: more than {_MAX_FILE_CHARS} characters")
     return expanded(",".join(content.split()), "--nodelist")
 
 

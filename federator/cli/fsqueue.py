@@ -116,6 +116,7 @@ class _View(NamedTuple):
     sort: tuple[tuple[str, bool], ...]
     states: frozenset[str] | None
     steps: bool
+    nodes: frozenset[str] | None  # None: any
 
 
 class _Away(SlurmsOwn):
@@ -171,7 +172,14 @@ def _view(given: Given, environment: Mapping[str, str]) -> _View:
     if text is None and "start" in given and "steps" not in given:
         text = "PENDING"
     sort = given.get("sort") or ("S" if "start" in given and "steps" not in given else "")
-    return _View(_form(given, environment), _sort(sort), asked_states(text), "steps" in given)
+    if {"running-over", "running-under"} & set(given.values):
+        from federator.cli.queue_filter import check  # noqa: PLC0415
+
+        check(given)
+    nodes = expanded(given.get("nodelist") or "", "--nodelist") if "nodelist" in given else None
+    return _View(
+        _form(given, environment), _sort(sort), asked_states(text), "steps" in given, nodes
+    )
 
 
 def _sort(text: str) -> tuple[tuple[str, bool], ...]:
@@ -289,7 +297,7 @@ def _ask(question: QueueCall) -> QueueReply:
 
 def _show(reply: QueueReply, view: _View, given: Given) -> None:
     rows = [row for row in reply.rows if is_asked(row, view.states)]
-    rows = list(_filtered(rows, reply.now_s, given))
+    rows = list(_filtered(rows, reply.now_s, given, view.nodes))
     if reply.left_off:
         note = f"{reply.left_off} jobs are left off, of those that run the last; ask for fewer"
         print(f"fsqueue: {note} (-j, -u)", file=sys.stderr)
@@ -334,13 +342,14 @@ def _lines(rows: list[QueueRow], now_s: float, view: _View, given: Given) -> Ite
     return lines(form, shown, header=header)
 
 
-def _filtered(rows: list[QueueRow], now_s: float, given: Given) -> Iterable[QueueRow]:
+def _filtered(
+    rows: list[QueueRow], now_s: float, given: Given, nodes: frozenset[str] | None
+) -> Iterable[QueueRow]:
     """Leave out what the daemon did not: it may be of an older release, or not asked to."""
     if not set(given.values) - {"states", "noheader", "users", "me", "jobs", "json", "why"}:
         return rows
     from federator.cli.queue_filter import filtered  # noqa: PLC0415
 
-    nodes = expanded(given.get("nodelist") or "", "--nodelist") if "nodelist" in given else None
     return filtered(rows, now_s, given, nodes)
 
 

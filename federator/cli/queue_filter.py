@@ -36,6 +36,13 @@ def filtered(
     return (row for row in rows if all(test(row) for test in tests))
 
 
+def check(given: Given) -> None:
+    """Raise ``InvalidRequest`` where a time is none, before anything is asked."""
+    for name in ("running-over", "running-under"):
+        if (text := given.get(name)) is not None:
+            _seconds(text)
+
+
 def _tests(given: Given, nodes: Collection[str] | None, now_s: float) -> Iterator[_Test]:
     names = {name.lower() for name in listed(given.get("name"))}
     accounts = {name.lower() for name in listed(given.get("accounts"))}

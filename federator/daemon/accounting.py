@@ -14,13 +14,21 @@ import msgspec
 import structlog
 from ClusterShell.NodeSet import NodeSet, NodeSetException
 
+from federator.daemon.queue_details import partitions_of
 from federator.daemon.queue_selection import Group, array_tasks, collapsed, most_telling
 from federator.daemon.views import find
 from federator.errors import HistoryError, InvalidRequest
-from federator.history.query import HistoryPage, HistoryQuestion, JobName, is_wanted
-from federator.history.rows import row_of
+from federator.history.query import (
+    HistoryPage,
+    HistoryQuestion,
+    JobName,
+    is_called,
+    is_wanted,
+)
+from federator.history.rows import glance_of, row_of
 from federator.history.service import JobHistory
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
+from federator.model.viewer import Viewer
 from federator.model.workload import SiteName
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.wire.accounting_rows import AccountingRow
@@ -70,13 +78,23 @@ class AccountingDesk:
         self._ledger, self._history, self._clock = ledger, history, clock
         self._tasks: set[asyncio.Task[None]] = set()  # or they could be lost on their way
 
-    def take(self, call: AccountingCall, answer: Callable[[Reply], None]) -> None:
+    def take(
+        self,
+        call: AccountingCall,
+        answer: Callable[[Reply], None],
+        viewer: Viewer | None = None,
+    ) -> None:
         """Take a call; the answer may come later.
+
+        Args:
+            call: what is asked.
+            answer: takes the answer.
+            viewer: who asks; None: one who sees all.
 
         Raises:
             InvalidRequest: it names what there cannot be.
         """
-        question = self._question(call)
+        question = self._question(call, viewer)
         if self._history is None:
             answer(self._reply(call, self._known(call, question, 0.0), HistoryPage([], None)))
             return
@@ -87,7 +105,7 @@ class AccountingDesk:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _question(self, call: AccountingCall) -> HistoryQuestion:
+    def _question(self, call: AccountingCall, viewer: Viewer | None) -> HistoryQuestion:
         kinds = (call.ids, call.users, call.tenants, call.names, call.clusters, call.states)
         if max(map(len, (*kinds, call.partitions, call.nodes))) > MAX_NAMES:
             raise InvalidRequest(f"more than {MAX_NAMES} names of one kind; ask for fewer")
@@ -101,6 +119,7 @@ class AccountingDesk:
             names=call.names,
             sites=self._sites_of(call.clusters),
             states=frozenset(call.states),
+            viewer=viewer,
         )
 
     def _sites_of(self, clusters: tuple[str, ...]) -> tuple[str, ...]:
@@ -120,11 +139,17 @@ class AccountingDesk:
         """What lives, and what has ended since the history was written; on the first page only."""
         if call.after is not None:
             return _Known([], 0)
-        entries = [entry for entry in self._entries(call, since_s) if _may(entry, call)]
+        nodes = _node_set(call.nodes)
+        entries = [
+            entry
+            for entry in self._entries(call, since_s)
+            if is_called(entry.workload.user, entry.workload.tenant, entry.workload.name, question)
+            and is_wanted(glance_of(entry), question)
+            and _is_there(entry, call, nodes)
+        ]
         groups = collapsed(sorted(entries, key=lambda entry: entry.workload.id))
         kept = most_telling(groups, MAX_LIVE)
-        rows = (_row_of(group, call.ids) for group in kept)
-        return _Known([row for row in rows if is_wanted(row, question)], len(groups) - len(kept))
+        return _Known([_row_of(group, call.ids) for group in kept], len(groups) - len(kept))
 
     def _entries(self, call: AccountingCall, since_s: float) -> Iterator[WorkloadRecord]:
         ledger = self._ledger
@@ -201,14 +226,12 @@ def _job_name(text: str) -> JobName:
     return JobName(int(head), int(index) if mark else None)
 
 
-def _may(entry: WorkloadRecord, call: AccountingCall) -> bool:
-    """Whether it may be wanted, at a glance: to make its row takes longer."""
-    workload = entry.workload
-    return (
-        (not call.users or workload.user in call.users)
-        and (not call.tenants or workload.tenant in call.tenants)
-        and (not call.names or workload.name in call.names)
-    )
+def _is_there(entry: WorkloadRecord, call: AccountingCall, nodes: NodeSet | None) -> bool:
+    """As ``_is_at``, of what its row would say."""
+    if call.partitions and not set(partitions_of(entry)) & set(call.partitions):
+        return False
+    planned = [name for plan in entry.plan for name in plan.nodes]
+    return nodes is None or any(name in nodes for name in planned)
 
 
 def _row_of(group: Group, ids: tuple[str, ...]) -> AccountingRow:

@@ -36,6 +36,7 @@ from federator.model.event import Draft
 from federator.model.lifecycle import TERMINAL
 from federator.model.message import CancelAsked, Observation, SubmitAsked
 from federator.model.submission import pack_submission
+from federator.model.viewer import Viewer
 from federator.model.workload import SiteName, TenantName, WorkloadId
 from federator.sched.passes.federation import Federation
 from federator.slurm.options.interpret import interpret
@@ -133,7 +134,7 @@ class Api:
                 case CancelCall():
                     self._cancel(call, user, operator, answer)
                 case QueueCall() | SitesCall() | TenantsCall() | AccountingCall():
-                    self._show(call, answer)
+                    self._show(call, self._config.viewer(user, operator=operator), answer)
                 case _:
                     self._ask_agents(call, user, operator, answer)
         except FederatorError as error:
@@ -145,32 +146,33 @@ class Api:
     def _show(
         self,
         call: QueueCall | SitesCall | TenantsCall | AccountingCall,
+        viewer: Viewer | None,
         answer: Callable[[Reply], None],
     ) -> None:
         match call:
             case QueueCall():
-                answer(self._queue(call))
+                answer(self._queue(call, viewer))
             case SitesCall():
                 answer(self._sites())
             case TenantsCall():
                 answer(self._tenants())
             case AccountingCall():
                 own = msgspec.structs.replace(call, ids=self._own_ids(call.ids))
-                self._accounting.take(own, answer)
+                self._accounting.take(own, answer, viewer)
 
-    def _queue(self, call: QueueCall) -> QueueReply:
+    def _queue(self, call: QueueCall, viewer: Viewer | None) -> QueueReply:
         call = msgspec.structs.replace(
             call, ids=self._own_ids(call.ids), clusters=self._sites_of(call.clusters)
         )
         now_s = self._clock()
         ranks = self._ranks.at(now_s) if call.why else None
-        unknown = unknown_ids(self._federation.ledger, call.ids)
+        unknown = unknown_ids(self._federation.ledger, call.ids, viewer)
         if call.outcome:
-            outcome, failed = outcome_of(self._federation, call, MAX_FAILED_ROWS)
+            outcome, failed = outcome_of(self._federation, call, MAX_FAILED_ROWS, viewer)
             return QueueReply(rows=failed, now_s=now_s, unknown=unknown, outcome=outcome)
         is_brief = call.brief and not (call.why or call.files or call.details)
         most = MAX_BRIEF_ROWS if is_brief else MAX_ROWS
-        rows, left_off = queue_rows(self._federation, call, most, ranks)
+        rows, left_off = queue_rows(self._federation, call, most, ranks, viewer)
         return QueueReply(rows=rows, now_s=now_s, left_off=left_off, unknown=unknown, selects=True)
 
     def _own_ids(self, ids: tuple[str, ...]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from federator.daemon.queue_details import partitions_of
 from federator.model.lifecycle import AT_SITE, TERMINAL
+from federator.model.viewer import Viewer
 from federator.sched.state.ledger import WorkloadRecord
 from federator.wire.client_protocol import QueueCall
 
@@ -15,11 +16,23 @@ Group = Sequence[
 ]  # what one row stands for: a workload, or waiting tasks of one array
 
 
-def selected(entries: Iterable[WorkloadRecord], call: QueueCall) -> list[WorkloadRecord]:
-    """Keep the workloads that a call asks for, by what they are; its ids are not looked at."""
+def selected(
+    entries: Iterable[WorkloadRecord], call: QueueCall, viewer: Viewer | None = None
+) -> list[WorkloadRecord]:
+    """Keep the workloads that a call asks for, by what they are; its ids are not looked at.
+
+    Of those that ``viewer`` does not see none is kept, whatever is asked for.
+    """
+    if viewer is not None:
+        entries = (entry for entry in entries if is_seen(entry, viewer))
     for test in _tests(call):
         entries = filter(test, entries)
     return list(entries)
+
+
+def is_seen(entry: WorkloadRecord, viewer: Viewer | None) -> bool:
+    """Whether a workload is shown to ``viewer``; None: who sees all."""
+    return viewer is None or viewer.sees(entry.workload.user, entry.workload.tenant)
 
 
 def _tests(call: QueueCall) -> Iterator[Callable[[WorkloadRecord], bool]]:

@@ -14,6 +14,7 @@ from federator.daemon.queue_selection import (
     Group,
     array_tasks,
     collapsed,
+    is_seen,
     most_telling,
     selected,
 )
@@ -21,6 +22,7 @@ from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadState
 from federator.model.mappings import NOTHING
 from federator.model.reason import Reason, ReasonCode, Refusal
 from federator.model.submission import Option, Submission
+from federator.model.viewer import Viewer
 from federator.model.workload import Job, SiteName, Workload, WorkloadId
 from federator.sched.passes.federation import Federation
 from federator.sched.queue.quota_status import QuotaReport, QuotaStatus, quota_statuses
@@ -168,40 +170,44 @@ class RankView:
 
 
 def queue_rows(
-    federation: Federation, call: QueueCall, limit: int, ranks: RankSnapshot | None = None
+    federation: Federation,
+    call: QueueCall,
+    limit: int,
+    ranks: RankSnapshot | None = None,
+    viewer: Viewer | None = None,
 ) -> tuple[tuple[QueueRow, ...], int]:
     """The workloads a call asks for, by id; at most ``limit`` rows, and how many are left off.
 
-    With ``ranks`` each says why it ranks as it does.
+    With ``ranks`` each says why it ranks as it does. What ``viewer`` does not see is no part of it.
     """
-    wanted = _wanted(federation.ledger, call)
+    wanted = _wanted(federation.ledger, call, viewer)
     groups = collapsed(wanted) if call.collapsed else [(entry,) for entry in wanted]
     kept = most_telling(groups, limit)
     rows = tuple(_row_of(group, call, federation, ranks) for group in kept)
     return rows, len(wanted) - sum(map(len, kept))
 
 
-def _wanted(ledger: Ledger, call: QueueCall) -> list[WorkloadRecord]:
+def _wanted(ledger: Ledger, call: QueueCall, viewer: Viewer | None) -> list[WorkloadRecord]:
     if call.ids:
         ids = sorted({id_ for name in set(call.ids) for id_ in find(ledger, name)})
-        return selected((ledger.entries[id_] for id_ in ids), call)
+        return selected((ledger.entries[id_] for id_ in ids), call, viewer)
     if call.ended and not call.states:
-        return selected(ledger.entries.values(), call)
+        return selected(ledger.entries.values(), call, viewer)
     among = WorkloadState if call.ended else _LIVE
     states = [s for s in among if not call.states or s.value in call.states]
     looked_at = msgspec.structs.replace(call, states=(), ended=True)  # by the states they are in
-    found = selected(ledger.in_state(*states), looked_at)
+    found = selected(ledger.in_state(*states), looked_at, viewer)
     return sorted(found, key=lambda entry: entry.workload.id)
 
 
 def outcome_of(
-    federation: Federation, call: QueueCall, limit: int
+    federation: Federation, call: QueueCall, limit: int, viewer: Viewer | None = None
 ) -> tuple[QueueOutcome, tuple[QueueRow, ...]]:
     """The outcome of the workloads a call asks for, and rows of at most ``limit`` that failed.
 
     Those with a reason come first. While anything may still happen there are no rows.
     """
-    wanted = _wanted(federation.ledger, call)
+    wanted = _wanted(federation.ledger, call, viewer)
     unsettled = sum(entry.state not in _SETTLED for entry in wanted)
     if unsettled:
         return QueueOutcome(unsettled=unsettled), ()
@@ -226,9 +232,21 @@ def _row_of(
     return msgspec.structs.replace(row, tasks=len(group), array_tasks=array_tasks(group, call.ids))
 
 
-def unknown_ids(ledger: Ledger, ids: Iterable[str]) -> tuple[str, ...]:
-    """Those of ``ids`` whose workload or array there is not; it may have ended long ago."""
-    return tuple(id_ for id_ in ids if not find(ledger, id_.partition("_")[0]))
+def unknown_ids(
+    ledger: Ledger, ids: Iterable[str], viewer: Viewer | None = None
+) -> tuple[str, ...]:
+    """Those of ``ids`` whose workload or array there is not; it may have ended long ago.
+
+    What ``viewer`` does not see is unknown, too. The tasks of an array are one user's.
+    """
+
+    def is_known(name: str) -> bool:
+        found = find(ledger, name)
+        if viewer is None or not found:
+            return bool(found)
+        return is_seen(ledger.entries[next(iter(found))], viewer)
+
+    return tuple(id_ for id_ in ids if not is_known(id_.partition("_")[0]))
 
 
 def find(ledger: Ledger, name: str) -> Collection[WorkloadId]:

@@ -87,7 +87,11 @@ class HistoryFollower:
             StoreError: the log, or a record, cannot be read.
         """
         with self._lock:
-            return self._take()
+            try:
+                return self._take()
+            except HistoryError:
+                self._is_open = False  # its tables may be gone, too
+                raise
 
     def take_all(self, patience_s: float, clock: Callable[[], float]) -> None:
         """Write all that the log holds, before it is compacted.
@@ -107,6 +111,7 @@ class HistoryFollower:
             while not up_to_date and clock() <= until_s:
                 up_to_date = self._take()
         except (HistoryError, StoreError) as error:  # who writes the log must not end by it
+            self._is_open = False
             raise NotCompacted(f"the history is behind the log: {error}") from error
         finally:
             self._lock.release()
@@ -133,7 +138,13 @@ class HistoryFollower:
         with transaction(self._engine) as connection:
             schema.prepare(connection)
             place = _stored_place(connection)
-        self._place, self._is_open = _to_go_on_from(place), True
+        if place is None and self._place is not None:
+            log.warning(
+                "history_begins_anew",
+                detail="its database is empty, and had rows before: it takes what the log still "
+                "has; workloads that the log has forgotten are missing",
+            )
+        self._place, self._is_open, self._like = _to_go_on_from(place), True, None
 
     def _read(self, place: LogPlace | None) -> list[tuple[LogPlace, LogRecord]]:
         with closing(self._store.read_on(place)) as rest:

@@ -7,11 +7,12 @@ from math import inf
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, Engine, and_, literal, or_, select, tuple_
+from sqlalchemy import ColumnElement, Engine, and_, func, literal, or_, select, tuple_
 
 from federator.history import schema
 from federator.history.database import explained
 from federator.history.values import key
+from federator.model.viewer import Viewer
 from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
 
 _IDS_AT_ONCE: Final = 500  # in one statement
@@ -37,10 +38,11 @@ class HistoryQuestion(msgspec.Struct, frozen=True, kw_only=True):
     end_s: float = inf
     jobs: tuple[JobName, ...] = ()
     users: tuple[str, ...] = ()
-    tenants: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()  # this and the next whatever their case, as sacct's
     names: tuple[str, ...] = ()
     sites: tuple[str, ...] = ()
     states: frozenset[str] = frozenset()  # Slurm's; then those in such a state in that time
+    viewer: Viewer | None = None  # who asks; None: one who sees all
 
 
 class HistoryPage(NamedTuple):
@@ -101,17 +103,25 @@ def is_wanted(row: AccountingRow, question: HistoryQuestion) -> bool:
     """
     end_s = row.over_at_s or inf
     last = row.last or AccountingAttempt(attempt=0)
-    by_name = (
-        (row.user, question.users),
-        (row.tenant, question.tenants),
-        (row.name, question.names),
-        (last.site, question.sites),
-    )
-    if any(wanted and found not in wanted for found, wanted in by_name):
+    viewer = question.viewer
+    if viewer is not None and not viewer.sees(row.user, row.tenant):
+        return False
+    if not is_called(row.user, row.tenant, row.name, question):
+        return False
+    if question.sites and last.site not in question.sites:
         return False
     if end_s < question.start_s or row.submitted_at_s > question.end_s:
         return False
     return not question.states or _was_in_states(row, last.started_at_s, question)
+
+
+def is_called(user: str, tenant: str, name: str, question: HistoryQuestion) -> bool:
+    """Whether a workload of this user, tenant and name is among those that are named."""
+    if question.users and user not in question.users:
+        return False
+    if question.tenants and tenant.lower() not in {word.lower() for word in question.tenants}:
+        return False
+    return not question.names or name.lower() in {word.lower() for word in question.names}
 
 
 def _was_in_states(row: AccountingRow, started_at_s: float, question: HistoryQuestion) -> bool:
@@ -139,17 +149,22 @@ def _wanted(question: HistoryQuestion) -> list[ColumnElement[bool]]:
         found.append(_W.submitted_at_s <= question.end_s)
     if question.jobs:
         found.append(_named(question.jobs))
-    for column, values in (
-        (_W.user, question.users),
-        (_W.tenant, question.tenants),
-        (_W.name, question.names),
-        (_W.site, question.sites),
-    ):
+    for column, values in ((_W.user, question.users), (_W.site, question.sites)):
         if values:
             found.append(column.in_(sorted(map(key, values))))
+    for column, values in ((_W.tenant, question.tenants), (_W.name, question.names)):
+        if values:  # the database makes both sides small, or they might differ
+            small = [func.lower(literal(value)) for value in sorted(map(key, values))]
+            found.append(func.lower(column).in_(small))
+    if question.viewer is not None:
+        found.append(_seen(question.viewer))
     if question.states:
         found.append(_in_states(question))
     return found
+
+
+def _seen(viewer: Viewer) -> ColumnElement[bool]:
+    return or_(_W.user == key(viewer.user), _W.tenant.in_(sorted(map(key, viewer.tenants))))
 
 
 def _named(jobs: Iterable[JobName]) -> ColumnElement[bool]:

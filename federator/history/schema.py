@@ -20,15 +20,17 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    func,
     inspect,
     select,
+    text,
 )
 from sqlalchemy.types import TypeEngine
 
 from federator.errors import HistoryError
 from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
 
-VERSION: Final = 1
+VERSION: Final = 2
 _TYPES: Final[dict[str, TypeEngine[Any]]] = {
     "int": BigInteger(),
     "float": Double(),
@@ -89,9 +91,9 @@ _c = workloads.c
 INDEXES: Final = (  # one for each kind of question, in the order in which its rows are read
     Index("workloads_by_end", _c.over_at_s, _c.id),
     Index("workloads_by_user", _c.user, _c.over_at_s, _c.id),
-    Index("workloads_by_tenant", _c.tenant, _c.over_at_s, _c.id),
+    Index("workloads_by_tenant", func.lower(_c.tenant), _c.over_at_s, _c.id),
     Index("workloads_by_site", _c.site, _c.over_at_s, _c.id),
-    Index("workloads_by_name", _c.name, _c.over_at_s, _c.id),
+    Index("workloads_by_name", func.lower(_c.name), _c.over_at_s, _c.id),
     Index(
         "workloads_by_array",
         _c.array_id,
@@ -101,7 +103,18 @@ INDEXES: Final = (  # one for each kind of question, in the order in which its r
     ),
 )
 
-MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {}
+
+def _whatever_case(connection: Connection) -> None:
+    """Accounts and names are found whatever their case."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SET LOCAL statement_timeout = 0"))  # millions of rows take longer
+    for index in INDEXES:
+        if index.name in ("workloads_by_tenant", "workloads_by_name"):
+            index.drop(connection)
+            index.create(connection)
+
+
+MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {1: _whatever_case}
 """From the version that is the key to the next; each runs in the transaction that notes it."""
 
 

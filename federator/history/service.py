@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from collections.abc import Awaitable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, TypeVar
 
 import structlog
 from sqlalchemy import Engine
 
-from federator.errors import FederatorError, NotCompacted
+from federator.errors import FederatorError, HistoryError, NotCompacted
 from federator.history import query
-from federator.history.database import open_reader, open_writer
+from federator.history.database import ANSWER_S, open_reader, open_writer
 from federator.history.follower import HistoryFollower
 from federator.history.retention import delete_some
 from federator.history.url import NONE, history_url
@@ -33,6 +34,8 @@ REST: Final = 3.0  # so many times as long as it worked, while there is more to 
 TAKE_ALL_S: Final = 5.0  # that a compaction waits for it, and with it every decision
 _DAY_S: Final = 86_400.0
 _QUESTIONS_AT_ONCE: Final = 2
+
+Answer = TypeVar("Answer")
 
 log = structlog.get_logger()
 
@@ -53,6 +56,7 @@ class JobHistory:
         self._readers = ThreadPoolExecutor(_QUESTIONS_AT_ONCE, thread_name_prefix="history-read")
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
+        self._catch_up: Future[None] | None = None
         self._trouble = ""
         self._tidied_at_s = -TIDY_EVERY_S
 
@@ -76,32 +80,56 @@ class JobHistory:
     def take_all(self) -> None:
         """Bring the history up to date, before the log is compacted.
 
+        A thread of the history's own does it: a database that is frozen answers nothing for as long
+        as it likes, and no timeout of its driver ends that. What it holds up is this thread alone.
+
         Raises:
             NotCompacted: that cannot be done now.
         """
         if self._trouble:  # nobody is to wait for a database that hangs
             raise NotCompacted(f"the history is behind the log: {self._trouble}")
+        if self._catch_up is not None and not self._catch_up.done():
+            raise NotCompacted("the history is behind the log: its database does not answer")
+        done: Future[None] = Future()
+        self._catch_up = done
+        threading.Thread(
+            target=self._take_all, args=(done,), name="history-catch-up", daemon=True
+        ).start()
         try:
-            self._follower.take_all(TAKE_ALL_S, time.monotonic)
+            done.result(TAKE_ALL_S)
         except NotCompacted:
             raise
-        except Exception as error:  # a fault of ours must not end the daemon
+        except TimeoutError as error:
+            raise NotCompacted(
+                f"the history is behind the log: it did not catch up within {TAKE_ALL_S:g} s"
+            ) from error
+
+    def _take_all(self, done: Future[None]) -> None:
+        try:
+            self._follower.take_all(TAKE_ALL_S, time.monotonic)
+        except NotCompacted as error:
+            done.set_exception(error)
+        except Exception:  # a fault of ours must not end the daemon
             log.exception("history_fault")
-            raise NotCompacted("the history failed; the daemon's log says how") from error
+            done.set_exception(NotCompacted("the history failed; the daemon's log says how"))
+        else:
+            done.set_result(None)
 
     async def page(
         self, question: query.HistoryQuestion, after: tuple[float, int] | None, most: int
     ) -> query.HistoryPage:
         """As ``query.page``; nobody else waits for it."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._readers, query.page, self._reader, question, after, most
+        return await _in_time(
+            loop.run_in_executor(self._readers, query.page, self._reader, question, after, most)
         )
 
     async def attempts_of(self, ids: list[int]) -> dict[int, tuple[AccountingAttempt, ...]]:
         """As ``query.attempts_of``; nobody else waits for it."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._readers, query.attempts_of, self._reader, ids)
+        return await _in_time(
+            loop.run_in_executor(self._readers, query.attempts_of, self._reader, ids)
+        )
 
     # ---- the thread ----
 
@@ -142,6 +170,18 @@ class JobHistory:
         if self._trouble:
             self._trouble = ""
             log.info("history_again")
+
+
+async def _in_time(answer: Awaitable[Answer]) -> Answer:
+    """Await what a database says; a frozen one says nothing, whatever its own timeouts.
+
+    Raises:
+        HistoryError: it took twice as long as the database has for one statement.
+    """
+    try:
+        return await asyncio.wait_for(answer, 2 * ANSWER_S)
+    except TimeoutError as error:
+        raise HistoryError("the history's database does not answer") from error
 
 
 def open_history(url: str, store_url: str, keep_days: float) -> JobHistory | None:

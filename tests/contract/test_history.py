@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from federator.errors import HistoryError, NotCompacted
 from federator.history import follower as following
-from federator.history import query, retention, schema
+from federator.history import query, retention, schema, service
 from federator.history.database import open_reader, open_writer
 from federator.history.follower import HistoryFollower
 from federator.history.query import HistoryQuestion, JobName
@@ -33,6 +33,7 @@ from federator.model.event import (
 from federator.model.lifecycle import TERMINAL, WorkloadEvent
 from federator.model.plan import JobPlan
 from federator.model.site import NodeShare
+from federator.model.viewer import Viewer
 from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, WorkloadId
 from federator.sched.state.ledger import Ledger
 from federator.sched.state.snapshot import taken
@@ -424,6 +425,8 @@ def asked(log: Log, url: str) -> str:
         ({"jobs": (JobName(FIRST_WORKLOAD_ID + 3), JobName(2**70))}, [3]),
         ({"names": ("train",), "users": ("bob",)}, [2, 5, 8]),
         ({"names": ("nobody's",)}, []),
+        ({"names": ("TRAIN",), "tenants": ("Vision",), "users": ("bob",)}, [2, 5, 8]),
+        ({"users": ("Bob",)}, []),
     ],
 )
 def test_a_question_finds_what_it_names(
@@ -473,15 +476,55 @@ def test_a_history_of_an_earlier_release_is_brought_up_to_date(
 ) -> None:
     log.write(*life(1))
     follow(log, url)
-    monkeypatch.setattr(schema, "VERSION", 2)
+    now = schema.VERSION
+    monkeypatch.setattr(schema, "VERSION", now + 1)
     monkeypatch.setitem(
-        schema.MIGRATIONS, 1, lambda c: c.execute(text("ALTER TABLE attempts ADD COLUMN x INT"))
+        schema.MIGRATIONS, now, lambda c: c.execute(text("ALTER TABLE attempts ADD COLUMN x INT"))
     )
     follow(log, url)
     follow(log, url)
     with reader(url).connect() as connection:
-        assert schema.found_version(connection) == 2
+        assert schema.found_version(connection) == now + 1
         assert connection.execute(text("SELECT x FROM attempts")).all() == [(None,)]
+
+
+def test_a_history_of_the_first_release_is_asked_whatever_the_case(log: Log, url: str) -> None:
+    log.write(*life(1))
+    follow(log, url)
+    with writer(url).begin() as connection:
+        for name in ("tenant", "name"):
+            connection.execute(text(f"DROP INDEX workloads_by_{name}"))
+            made = f'CREATE INDEX workloads_by_{name} ON workloads ("{name}", over_at_s, id)'
+            connection.execute(text(made))
+        connection.execute(schema.history_version.update().values(version=1))
+    follow(log, url)
+    assert ids(ask(url, tenants=("VISION",), names=("Train",))) == [1]
+    with reader(url).connect() as connection:
+        assert schema.found_version(connection) == schema.VERSION
+        plan = "EXPLAIN " if connection.dialect.name == "postgresql" else "EXPLAIN QUERY PLAN "
+        if plan == "EXPLAIN ":
+            connection.execute(text("SET enable_seqscan = off"))
+        asks = "SELECT id FROM workloads WHERE lower(name) = lower('x') ORDER BY over_at_s"
+        said = connection.execute(text(plan + asks))
+        assert "workloads_by_name" in str(said.all())
+
+
+@pytest.mark.parametrize(
+    ("viewer", "expected"),
+    [
+        (Viewer(user="ada"), [1, 4, 7, 20, 21, 22]),
+        (Viewer(user="cat", tenants=frozenset({"vision"})), [1, 2, 3, 4, 5, 6, 7, 8, 20, 21, 22]),
+        (Viewer(user="cat", tenants=frozenset({"nlp"})), []),
+        (Viewer(user=""), []),
+    ],
+)
+def test_nobody_is_shown_what_is_not_theirs_to_see(
+    asked: str, viewer: Viewer, expected: list[int]
+) -> None:
+    assert ids(ask(asked, viewer=viewer)) == expected
+    assert ids(ask(asked, viewer=viewer, users=("eve",), names=("train",))) == [
+        id_ for id_ in expected if id_ in (3, 6)
+    ]
 
 
 def test_a_follower_goes_on_once_its_database_is_back(log: Log, postgres: PostgresServer) -> None:
@@ -499,6 +542,46 @@ def test_a_follower_goes_on_once_its_database_is_back(log: Log, postgres: Postgr
     finally:
         postgres.start()
     brought_up_to_date(follower)
+    assert ids(ask(url)) == [1, 2]
+
+
+def test_tables_that_are_gone_are_made_anew_and_what_the_log_has_is_told_again(
+    log: Log, url: str
+) -> None:
+    log.write(*life(1))
+    follower = follow(log, url)
+    with writer(url).begin() as connection:
+        schema.METADATA.drop_all(connection)
+    log.write(*life(2))
+    with pytest.raises(HistoryError):
+        follower.take()
+    with capture_logs() as said:
+        brought_up_to_date(follower)
+    assert ids(ask(url)) == [1, 2]
+    assert [line["event"] for line in said] == ["history_begins_anew"]
+
+
+def test_a_frozen_database_holds_up_no_compaction_and_loses_nothing(
+    log: Log, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGSTOP: no timeout of the server's runs, and its host still acknowledges what is sent."""
+    monkeypatch.setattr(service, "TAKE_ALL_S", 1.0)
+    url = postgres.new_database()
+    history = service.JobHistory(writer(url), reader(url), log.store, 1e12)
+    log.write(*life(1))
+    history.take_all()
+    log.write(*life(2))
+    postgres.freeze()
+    try:
+        with pytest.raises(NotCompacted, match="did not catch up within 1 s"):
+            history.take_all()
+        with pytest.raises(NotCompacted, match="does not answer"):
+            history.take_all()
+    finally:
+        postgres.thaw()
+    assert history._catch_up is not None
+    history._catch_up.exception(30.0)
+    history.take_all()
     assert ids(ask(url)) == [1, 2]
 
 

@@ -6,6 +6,7 @@ import os
 import pwd
 import secrets
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -69,6 +70,24 @@ class PostgresServer:
     def stop(self) -> None:
         """End at once, with whoever is connected."""
         self._run("pg_ctl", "stop", "-w", "-m", "immediate", "-D", str(self._data))
+
+    def freeze(self) -> None:
+        """Stop all its processes; who is connected hears nothing, and is not told so."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let them go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        leader = int((self._data / "postmaster.pid").read_text().split()[0])
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if leader in (parent, int(folder.name)):
+                os.kill(int(folder.name), number)
 
     def new_database(self) -> str:
         """The URL of an empty one."""

@@ -98,7 +98,8 @@ def test_everything_is_below_the_agreed_folders(installed: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["federator", "fsacct", "fsbatch", "fsqueue", "fscancel", "fsinfo"]
+    "name",
+    ["federator", "fsacct", "fsbatch", "fsqueue", "fscancel", "fsinfo", "fsprio", "fsshare"],
 )
 def test_commands_run_whatever_python_the_user_has_set_up(installed: Host, name: str) -> None:
     installed.sh("mkdir -p /tmp/own && echo 'raise SystemExit(9)' > /tmp/own/click.py")

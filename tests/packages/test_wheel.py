@@ -15,7 +15,7 @@ from federator.testbed.layout import REPOSITORY
 
 pytestmark = pytest.mark.packages
 
-PROGRAMS = ("federator", "fsacct", "fsbatch", "fscancel", "fsinfo", "fsqueue")
+PROGRAMS = ("federator", "fsacct", "fsbatch", "fscancel", "fsinfo", "fsprio", "fsqueue", "fsshare")
 
 
 @pytest.fixture(scope="module")

@@ -192,6 +192,11 @@ def test_array_tasks_are_called_by_array_and_index(run: Run) -> None:
     assert text.splitlines() == [f"{ID}_[0,2-4%2]|{ID}", f"{ID}_1|{ID + 1}"]
 
 
+def test_a_limit_above_a_year_has_days_as_sacct_s(run: Run) -> None:
+    limit_s = 400 * 86_400.0
+    assert run("-X -n -P -o timelimit", row(time_limit_s=limit_s)).strip() == "400-00:00:00"
+
+
 def test_memory_is_shown_in_the_unit_that_is_asked_for(run: Run) -> None:
     for words, shown in (("", "128G"), ("--noconvert", "131072M"), ("--units=T", "0.12T")):
         text = run(f"{words} -X -n -P -o alloctres", row())
@@ -391,6 +396,7 @@ def test_pages_are_asked_for_until_the_last_and_put_in_order(
         ("-s LAZY", "fsacct: error: Invalid job state specified: LAZY\n"),
         ("--units=Q", "fsacct: error: Invalid units type: Q; one of K, M, G, T, P\n"),
         ("-u 4294967294", "fsacct: error: Invalid user id: 4294967294\n"),
+        ("-N n[1", "fsacct: error: 'n[1' invalid entry for --nodelist\n"),
         ("--yaml", "fsacct: error: --yaml cannot be honoured: use --json\n"),
     ],
 )

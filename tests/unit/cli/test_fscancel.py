@@ -211,6 +211,9 @@ def test_nodes_choose_the_jobs_on_them(run: Run, tmp_path: Path) -> None:
     assert run(["-w", "n[2-4]"], *rows).cancelled == ("1",)
     (tmp_path / "nodes").write_text("n7\nn8\n")
     assert run(["-w", str(tmp_path / "nodes")], *rows).cancelled == ("2",)
+    (tmp_path / "nodes").write_text("n7\n" * 400_000)
+    cut = run(["-w", str(tmp_path / "nodes")], *rows)
+    assert (cut.status, cut.cancelled) == (1, ())
     missing = run(["-w", str(tmp_path / "none")], *rows)
     assert (missing.status, missing.asked) == (1, [])
 

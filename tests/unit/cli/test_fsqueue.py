@@ -142,6 +142,25 @@ def test_what_is_no_id_is_not_asked_for(
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-w", "n[1"], "'n[1' invalid entry for --nodelist"),
+        (["-w", ""], "'' invalid entry for --nodelist"),
+        (["--running-over", "soon"], "Invalid time limit specification: 'soon'"),
+        (["--running-under=1:x"], "Invalid time limit specification: '1:x'"),
+    ],
+)
+def test_a_filter_that_is_none_is_refused_before_anything_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    said: str,
+) -> None:
+    assert ends(monkeypatch, words, QueueReply(rows=(), now_s=0.0)) == (1, [])
+    assert capsys.readouterr().err == f"fsqueue: error: {said}\n"
+
+
+@pytest.mark.parametrize(
     ("words", "collapsed"), [([], True), (["-r"], False), (["--array"], False), (["--json"], False)]
 )
 def test_arrays_are_asked_for_in_one_row_or_in_many(

@@ -19,6 +19,7 @@ from federator.wire.client_protocol import (
     QueueReply,
     SitesReply,
     SubmitReply,
+    TenantsReply,
     frame,
 )
 from federator.wire.replies import Reply
@@ -95,6 +96,8 @@ def answering_once(path: Path, reply: Reply) -> threading.Thread:
         ("fsqueue", ["--me"], QueueReply(rows=(), now_s=0.0)),
         ("fscancel", ["4294967296"], CancelReply(ids=(2**32,))),
         ("fsinfo", [], SitesReply(sites=())),
+        ("fsprio", ["-h"], QueueReply(rows=(), now_s=0.0)),
+        ("fsshare", ["-h"], TenantsReply(rows=(), now_s=0.0)),
         ("fsacct", ["-X"], AccountingReply(rows=(), now_s=0.0, federation="demo")),
     ],
 )

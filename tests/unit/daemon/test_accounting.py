@@ -19,6 +19,7 @@ from federator.model.event import Awarded, Changed, LogRecord, Submitted, encode
 from federator.model.lifecycle import TERMINAL, WorkloadEvent
 from federator.model.plan import JobPlan
 from federator.model.site import NodeShare
+from federator.model.viewer import Viewer
 from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, SiteName, WorkloadId
 from federator.sched.state.ledger import Ledger
 from federator.store.memory import MemoryStore
@@ -166,6 +167,8 @@ def test_waiting_tasks_of_an_array_share_a_row(office: Office) -> None:
         ({"partitions": ("gpu",)}, [1]),
         ({"nodes": ("alpine3", "other")}, [1]),
         ({"nodes": ("alpine9",)}, []),
+        ({"names": ("TRAIN",), "tenants": ("Vision",)}, [1, 2, 3]),
+        ({"users": ("BOB",)}, []),
         ({"names": ("train",), "tenants": ("vision",), "start_s": 1500.0}, [1, 3]),
         ({"states": ("PENDING",)}, [1, 2, 3]),  # each was that for a while
         ({"states": ("RUNNING",)}, [1]),
@@ -227,6 +230,50 @@ def test_live_workloads_that_an_answer_does_not_hold_are_counted(
     reply = office.ask(AccountingCall())
     assert isinstance(reply, AccountingReply)
     assert (len(reply.rows), reply.left_off) == (2, 3)
+
+
+def test_what_is_not_asked_for_takes_no_place_of_what_is(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accounting, "MAX_LIVE", 2)
+    office.write(*map(submitted, range(1, 6)))
+    office.write(*started(1, 1010), *started(2, 1020, site="boreal"))
+    office.write(*map(submitted, range(6, 12)))
+    for wanted in (
+        {"states": ("RUNNING",)},
+        {"clusters": ("alpine", "boreal")},
+        {"partitions": ("gpu",)},
+        {"nodes": ("alpine1", "boreal1")},
+    ):
+        reply = office.ask(AccountingCall(**wanted))
+        assert isinstance(reply, AccountingReply)
+        assert (len(reply.rows), reply.left_off) == (2, 0), wanted
+
+
+@pytest.mark.parametrize("is_followed", [True, False])
+def test_what_somebody_does_not_see_is_left_out_of_ledger_and_history(
+    office: Office, is_followed: bool
+) -> None:
+    office.write(submitted(1, user="ada"), submitted(2, user="bob"))
+    office.write(submitted(3, user="bob"), changed(3, _H.CANCEL_ASKED, 1400, by="bob"))
+    if is_followed:
+        office.history.take_all()
+
+    def seen(viewer: Viewer, **wanted: object) -> list[int]:
+        async def asked() -> Reply:
+            answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+            call = AccountingCall(**wanted)  # type: ignore[arg-type]
+            office.desk.take(call, answer.set_result, viewer)
+            return await answer
+
+        reply = asyncio.run(asked())
+        assert isinstance(reply, AccountingReply)
+        return sorted(row.id - FIRST_WORKLOAD_ID for row in reply.rows)
+
+    assert seen(Viewer(user="bob")) == [2, 3]
+    assert seen(Viewer(user="eve", tenants=frozenset({"vision"}))) == [1, 2, 3]
+    assert seen(Viewer(user="eve")) == []
+    assert seen(Viewer(user="ada"), ids=(str(FIRST_WORKLOAD_ID + 3),)) == []
 
 
 def test_without_a_history_the_ledger_answers_and_says_what_is_missing(office: Office) -> None:

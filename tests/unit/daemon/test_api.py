@@ -64,10 +64,12 @@ CONFIG = FederationConfig.model_validate(
 class Desk:
     """An ``Api`` over a simulated federation; ``ask`` is a user's command at alpine."""
 
-    def __init__(self, federation: Loopback | None = None) -> None:
+    def __init__(
+        self, federation: Loopback | None = None, config: FederationConfig = CONFIG
+    ) -> None:
         sites = {"alpine": rack("a", 2), "baker": rack("b", 2)}
         self.federation = Loopback(sites) if federation is None else federation
-        self.api = Api(CONFIG, self.federation.federation, self.observe, self.federation.clock)
+        self.api = Api(config, self.federation.federation, self.observe, self.federation.clock)
         self._effects = Effects("demo", {}, self.api.reply, lambda _: None, {})
 
     def observe(self, observation: Observation) -> None:
@@ -442,3 +444,50 @@ def test_a_submission_may_name_this_federation_and_no_other(desk: Desk) -> None:
     assert isinstance(desk.ask(named), SubmitReply)
     other = structs.replace(call, federation="elsewhere")
     assert desk.refusal(other).startswith("--clusters=elsewhere: this federation is called ")
+
+
+@pytest.mark.parametrize(
+    ("privacy", "user", "seen"),
+    [
+        ("open", "cat", {"ada's", "bob's", "nlp's"}),
+        ("tenant", "bob", {"ada's", "bob's"}),
+        ("tenant", "ada", {"ada's", "bob's", "nlp's"}),
+        ("own", "ada", {"ada's", "nlp's"}),
+        ("own", "bob", {"bob's"}),
+        ("tenant", "cat", set()),
+    ],
+)
+def test_strangers_jobs_are_shown_as_far_as_privacy_lets(
+    privacy: str, user: str, seen: set[str]
+) -> None:
+    desk = Desk(config=private(privacy))
+    made = {desk.submit("ada"): "ada's", desk.submit("bob"): "bob's"}
+    reply = desk.ask(submit_call(key="key-00002", options={"account": "nlp"}))
+    assert isinstance(reply, SubmitReply)
+    made[WorkloadId(reply.id)] = "nlp's"
+    by_id = QueueCall(ids=tuple(map(str, made)))
+    for call in (QueueCall(), by_id, QueueCall(why=True, ended=True)):
+        reply = desk.ask(call, user)
+        assert isinstance(reply, QueueReply)
+        assert {made[WorkloadId(row.id)] for row in reply.rows} == seen
+        unknown = {made[WorkloadId(int(id_))] for id_ in reply.unknown}
+        assert unknown == (set(made.values()) - seen if call.ids else set())
+    reply = desk.ask(QueueCall(outcome=True), user)
+    assert isinstance(reply, QueueReply)
+    assert reply.outcome is not None
+    assert reply.outcome.unsettled == len(seen)
+
+
+@pytest.mark.asyncio
+async def test_an_operator_sees_everybody_s_jobs_whatever_privacy_says() -> None:
+    desk = Desk(config=private("own"))
+    desk.submit("ada")
+    desk.api._operators = frozenset({"eve"})
+    reply = await desk.api._answered("eve", QueueCall())
+    assert isinstance(reply, QueueReply)
+    assert len(reply.rows) == 1
+
+
+def private(privacy: str) -> FederationConfig:
+    values = CONFIG.model_dump(mode="json", exclude_unset=True)
+    return FederationConfig.model_validate(values | {"privacy": privacy})

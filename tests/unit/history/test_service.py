@@ -12,13 +12,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from federator.errors import HistoryError, NotCompacted, StoreError
-from federator.history import database, service
+from federator.history import database, query, service
 from federator.history.database import open_reader, open_writer
 from federator.history.query import HistoryQuestion
 from federator.history.service import JobHistory, open_history
 from federator.model.event import Changed, EpochBegan, LogRecord, Submitted, encode_event
 from federator.model.lifecycle import WorkloadEvent
 from federator.model.workload import FIRST_WORKLOAD_ID
+from federator.store.chain import LogPlace
 from federator.store.memory import MemoryStore
 from tests.fakes.build import draft
 
@@ -134,6 +135,46 @@ def test_no_failure_of_the_history_ends_the_daemon_that_would_compact_its_log(
     with pytest.raises(NotCompacted) as found:
         keeper.history.take_all()
     assert str(found.value) == said
+
+
+def test_a_compaction_waits_a_bounded_time_for_a_database_that_hangs(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "TAKE_ALL_S", 0.01)
+    goes_on, read_on = threading.Event(), keeper.store.read_on
+
+    def hang(place: LogPlace | None) -> Iterator[tuple[LogPlace, bytes]]:
+        assert goes_on.wait(PATIENCE_S)
+        return read_on(place)
+
+    monkeypatch.setattr(keeper.store, "read_on", hang)
+    keeper.write(*ended())
+    with pytest.raises(NotCompacted, match="did not catch up within"):
+        keeper.history.take_all()
+    with pytest.raises(NotCompacted, match="does not answer"):  # at once, while the first hangs
+        keeper.history.take_all()
+    goes_on.set()
+    assert keeper.history._catch_up is not None
+    keeper.history._catch_up.result(PATIENCE_S)
+    assert keeper.rows() == [FIRST_WORKLOAD_ID]
+
+
+def test_a_question_to_a_database_that_hangs_is_given_up(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper.history.take_all()
+    monkeypatch.setattr(service, "ANSWER_S", 0.01)
+    goes_on = threading.Event()
+    monkeypatch.setattr(query, "page", lambda *_: goes_on.wait(PATIENCE_S))
+
+    async def asked() -> None:
+        try:
+            await keeper.history.page(HistoryQuestion(), None, 10)
+        finally:
+            goes_on.set()
+
+    with pytest.raises(HistoryError, match="does not answer"):
+        asyncio.run(asked())
 
 
 def test_what_is_old_is_deleted_by_itself(keeper: Keeper) -> None:
