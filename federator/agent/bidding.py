@@ -61,7 +61,12 @@ class SiteBids:
                 no = _refusal(RefusalKind.REJECT, ReasonCode.UNKNOWN_USER, r.user)
                 made.append(SiteAnswer(id=r.id, refusal=no))
         none = BidsMade(pass_id=ask.pass_id, answers=())  # better than no agent
-        bids = BidsMade(pass_id=ask.pass_id, answers=tuple(made), freed=memory.scheduler.freed)
+        bids = BidsMade(
+            pass_id=ask.pass_id,
+            answers=tuple(made),
+            freed=memory.scheduler.freed,
+            keeps_claims=True,
+        )
         memory.send(bids, otherwise=none)
 
     def _softened(self, answer: SiteAnswer) -> SiteAnswer:

@@ -138,6 +138,12 @@ def _budget(reason: Reason) -> str:
     )
 
 
+def _claim(reason: Reason) -> str:
+    left = _amount(reason.free, reason.unit)
+    of_all = _amount(reason.needed, reason.unit)
+    return f"{of_all} come free for it at {reason.detail}; jobs on {left} are still to be evicted"
+
+
 def _no_progress(reason: Reason) -> str:
     return f"{reason.needed} attempts in a row saved nothing before their time limit"
 
@@ -170,6 +176,8 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.SHRUNK: _named("its optional jobs were taken for another"),
     ReasonCode.REQUEUED: _named("was put back into the queue at its site"),
     ReasonCode.PREEMPT_BUDGET: _budget,
+    ReasonCode.CLAIM: _claim,
+    ReasonCode.UNKNOWN: _named("for a reason that this release does not know"),
     ReasonCode.TIME_LIMIT: _named("leaves at its time limit, to go on in another attempt"),
     ReasonCode.NO_PROGRESS: _no_progress,
     ReasonCode.NOT_LENT: _not_lent,

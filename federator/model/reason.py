@@ -52,6 +52,12 @@ class ReasonCode(Enum):
     ARRAY_LIMIT = "FedArrayLimit"  # --array=…%N
     LIMIT = "FedLimit"  # the tenant, or an ancestor, may use no more at once
     NOT_TRIED = "FedNotTried"  # no pass has reached it yet
+    UNKNOWN = "FedUnknown"  # of a later release, which this one cannot read
+
+    @classmethod
+    def _missing_(cls, _value: object) -> ReasonCode:
+        """A code of a later release: the rest of its message is still of use."""
+        return cls.UNKNOWN
 
 
 class Reason(Struct, frozen=True, kw_only=True):

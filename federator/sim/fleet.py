@@ -389,7 +389,9 @@ class Fleet:
             reserving=ask.reserving,
             claims=ask.claims,
         )
-        made = BidsMade(pass_id=ask.pass_id, answers=answers, freed=scheduler.freed)
+        made = BidsMade(
+            pass_id=ask.pass_id, answers=answers, freed=scheduler.freed, keeps_claims=True
+        )
         self._inbox.append(SiteSent(site=site, message=made))
 
 

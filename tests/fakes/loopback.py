@@ -116,6 +116,7 @@ class LoopbackAgent:
         self.refuses_as = ReasonCode.LAUNCH_REFUSED
         self.strangers: Collection[str] = ()  # users without an account
         self._lies = False
+        self.keeps_claims = True  # an older agent does not
         self.confirmed_dir: str | None = ""  # where its jobs work, as told by an answer
         self.reported_dir: str | None = None  # and by reports
 
@@ -162,10 +163,17 @@ class LoopbackAgent:
                     self._clock(),
                     reserve=ask.reserve,
                     reserving=ask.reserving,
+                    claims=ask.claims,
                 )
                 answers = (*answers, *self._of_strangers(ask.requests))
                 freed = self._scheduler.freed
-                return [swept, BidsMade(pass_id=ask.pass_id, answers=answers, freed=freed)]
+                bids = BidsMade(
+                    pass_id=ask.pass_id,
+                    answers=answers,
+                    freed=freed,
+                    keeps_claims=self.keeps_claims,
+                )
+                return [swept, bids]
             case LaunchAt():
                 return [self._launch(command)]
             case SendTo(message=CancelOrder() as order):

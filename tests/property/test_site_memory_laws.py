@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from federator.model.plan import Bid, BidRequest
 from federator.model.reason import Refusal
 from federator.model.site import LocalJob, Node, NodeShare, NodeState, RunningJob, VictimTerms
-from federator.model.site_message import SiteAnswer
+from federator.model.site_message import SiteAnswer, SiteClaim
 from federator.model.workload import Job, WorkloadId
 from federator.sched.bid.answer_memory import AnswerMemory, KnownBid, KnownRefusal, Question
 from federator.sched.bid.site_scheduler import SiteScheduler
@@ -55,11 +55,12 @@ class Forgetful(SiteScheduler):
         *,
         reserve: BidRequest | None = None,
         reserving: bool = False,
+        claims: tuple[SiteClaim, ...] = (),
     ) -> tuple[SiteAnswer, ...]:
         self._endings = None
         for f in self._room.nodes:
             f.rack.version += 1
-        return super().bid(requests, now_s, reserve=reserve, reserving=reserving)
+        return super().bid(requests, now_s, reserve=reserve, reserving=reserving, claims=claims)
 
 
 class Asked(NamedTuple):

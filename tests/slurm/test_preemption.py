@@ -299,6 +299,40 @@ def test_a_storm_of_submissions_evicts_no_more_than_the_budget(thrifty: Running)
     assert (running(storm), running(guests)) == (2, 6)
 
 
+WINDOW_S = 40.0
+
+
+@pytest.fixture
+def staged(testbed: StateDir, tmp_path: Path) -> Iterator[Running]:
+    """Two of cedar's nodes may be evicted in each window of 40 s."""
+    settings = preemption(budget_frac=0.09, budget_window_s=WINDOW_S)
+    yield from lasting(
+        Running(tmp_path, tenants=TENANTS, pass_interval_s=10.0, preemption=settings)
+    )
+
+
+def test_a_large_gang_gets_its_nodes_back_from_many_guests_over_several_windows(
+    staged: Running,
+) -> None:
+    guests = fill(staged, saver())
+    began_s = time.monotonic()
+    gang = staged.submit("#!/bin/sh\nsleep 20\n", "-N6", "--gres=gpu:h100:8", user="nlp1")
+    within(30, lambda: "FedClaim" in staged.run("fsqueue", "--why", str(gang)).stdout)
+    time.sleep(WINDOW_S / 4)
+    states = [row["state"] for row in staged.rows(*guests)]
+    assert states.count("RUNNING") == 6  # two have left, and nobody is on their nodes
+    staged.kill()  # the claim is in the log
+    staged.start()
+    row, _ = start_of(staged, gang, 2 * WINDOW_S + 90.0)
+    assert time.monotonic() - began_s <= 2 * WINDOW_S + GRACE_S + 30.0
+    assert len(row["node_names"]) == 6
+    within(90, lambda: all(r["state"] == "RUNNING" for r in staged.rows(*guests)))
+    evicted = [id_ for id_ in guests if staged.row(id_)["attempt"] > 1]
+    assert len(evicted) == 6
+    for id_ in evicted:
+        resumed(id_)
+
+
 def test_a_daemon_killed_in_the_middle_of_a_preemption_finishes_it(evicting: Running) -> None:
     away_s = GRACE_S - 5
     guests = fill(evicting, DEAF)

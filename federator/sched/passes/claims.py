@@ -31,7 +31,7 @@ from federator.model.site import NodeShare
 from federator.model.site_message import SiteClaim
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.auction import Award
-from federator.sched.passes.eviction import budget_gpus
+from federator.sched.passes.eviction import budget_gpus, spared_until_s
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.transaction import Transaction
 from federator.sched.queue.ranked import Ranked
@@ -83,31 +83,42 @@ class Claims:
 
     def at(self, site: SiteName) -> tuple[SiteClaim, ...]:
         """The claims of a site, as it is told of them; the same object while none changes."""
-        claims = tuple(self._ledger.claims.values())
-        if claims != self._as_of:
-            self._as_of = claims
-            found: dict[SiteName, list[SiteClaim]] = {}
-            for claim in self.in_order():
-                found.setdefault(claim.site, []).append(_for_site(claim))
-            for name in self._at.keys() | found.keys():
-                told = tuple(found.get(name, ()))
-                if told != self._at.get(name, ()):
-                    self._known.forget(name)
-                    self._at[name] = told
+        self._renew()
         return self._at.get(site, ())
+
+    def _renew(self) -> None:
+        """Take in what has changed; a site whose claims are others may refuse no more."""
+        claims = tuple(self._ledger.claims.values())
+        if claims == self._as_of:
+            return
+        self._as_of = claims
+        found: dict[SiteName, list[SiteClaim]] = {}
+        for claim in self.in_order():
+            found.setdefault(claim.site, []).append(_for_site(claim))
+        for name in sorted(self._at.keys() | found.keys()):
+            claimed = tuple(found.get(name, ()))
+            if claimed != self._at.get(name, ()):
+                self._known.forget(name)
+                self._at[name] = claimed
 
     def going(self, claim: Claimed) -> list[Going]:
         """Who is still to be told to leave for a claim, in order."""
         found = []
         for id_ in claim.victims:
             entry = self._ledger.entries.get(id_)
-            if entry is not None and _may_go(entry, claim):
+            if entry is not None and self._may_go(entry, claim):
                 found.append(Going(entry, None, max(LEAST_GPUS, entry.held_gpus)))
         for other, k in claim.shrinks:
             entry = self._ledger.entries.get(WorkloadId(other))
-            if entry is not None and _may_go(entry, claim) and k not in entry.taken_jobs:
+            if entry is not None and self._may_go(entry, claim) and k not in entry.taken_jobs:
                 found.append(Going(entry, k, max(LEAST_GPUS, gpus_of(entry.plan, (k,)))))
         return found
+
+    def _may_go(self, entry: WorkloadRecord, claim: Claimed) -> bool:
+        """Tell whether one that a claim names is there still, and nobody else's."""
+        runs = entry.state is WorkloadState.RUNNING and entry.site == claim.site
+        free = runs and entry.promised_to is None and not entry.promised_jobs
+        return free and spared_until_s(entry, self._rules) <= self._now_s
 
     def is_clearing(self, claim: Claimed) -> bool:
         """Tell whether somebody has been told to leave for a claim and is not gone yet."""
@@ -142,6 +153,7 @@ class Claims:
         for claim in list(self._ledger.claims.values()):
             if not self._is_within_quota(claim):
                 self.end(turn, claim, ReasonCode.LIMIT)
+        self._renew()
         self._in_vain = {key: at_s for key, at_s in self._in_vain.items() if at_s > turn.now_s}
         self._asked = {id_: g for id_, g in self._asked.items() if id_ in self._ledger.claims}
 
@@ -231,14 +243,14 @@ class Claims:
         best = min(found, key=lambda claim: (claim.starts_by_s, self.needed_gpus(claim)))
         if before is None or before.site not in answered or self._is_better(best, before, turn):
             turn.record(best)
-            self.at(best.site)
+            self._renew()
         claim = self._ledger.claims[ranked.id]
         self.evict(turn, claim, self.tokens_for(turn, claim.workload, claim.priority))
 
     def end(self, turn: Transaction, claim: Claimed, code: ReasonCode) -> None:
         """Give a claim up: its nodes are free for all."""
         turn.record(ClaimEnded(at_s=turn.now_s, workload=claim.workload, reason=Reason(code=code)))
-        self.at(claim.site)
+        self._renew()
 
     def evict(self, turn: Transaction, claim: Claimed, tokens_gpus: float) -> float:
         """Tell as many of a claim's victims to leave as the budget allows; what they cost."""
@@ -347,12 +359,6 @@ class Claims:
         return bool(rows) and all(
             fits(ledger.holdings.within(at), request, tenancy.quotas[at]) for at in rows
         )
-
-
-def _may_go(entry: WorkloadRecord, claim: Claimed) -> bool:
-    """Tell whether one that a claim names is there still, and nobody else's."""
-    runs = entry.state is WorkloadState.RUNNING and entry.site == claim.site
-    return runs and entry.promised_to is None and not entry.promised_jobs
 
 
 def _for_site(claim: Claimed) -> SiteClaim:

@@ -28,6 +28,8 @@ class Round:
     answers: dict[SiteName, dict[WorkloadId, SiteAnswer]] = field(default_factory=dict)
     generations: dict[SiteName, int] = field(default_factory=dict)
     """As of which answers were made; see ``KnownRefusals.generation``."""
+    keeping_claims: set[SiteName] = field(default_factory=set)
+    """Sites whose agents know what claims are."""
     avoiding: set[WorkloadId] = field(default_factory=set)
     """Those that a site was asked about without some of its nodes."""
     until_later: dict[SiteName, dict[WorkloadId, Refusal]] = field(default_factory=dict)

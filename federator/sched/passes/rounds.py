@@ -205,6 +205,8 @@ class Rounds:
                 asked = partial(self._jobs_asked, turn, round_, site)
                 answers = self._validation.validated(came.answers, asked)
                 round_.take(site, answers, self._known.generation(site))
+                if came.keeps_claims:
+                    round_.keeping_claims.add(site)
                 self._holding.answered(turn, site, round_.requests, answers)
 
     def _jobs_asked(
@@ -265,7 +267,7 @@ class Rounds:
             if at_once:
                 pass_.claim_budget_gpus = tokens_gpus
                 self._award(turn, pass_, at_once)
-            elif offers:
+            elif offers := [o for o in offers if o.site in pass_.round.keeping_claims]:
                 claims.set(turn, ranked, offers, answered=pass_.round.answers)
             elif claim is None:
                 claims.in_vain(self._ledger.backlog.number_of(entry.workload), ranked.priority)

@@ -69,6 +69,7 @@ KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
         "saves",
         "tax",
         "shrinking",
+        "claims",
         "_by_state",
         "_half_restored",
     },

@@ -1,0 +1,227 @@
+"""Gangs within quota get their nodes back in stages: the whole federation in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from federator.model.event import Awarded, Changed, Claimed, ClaimEnded, Draft
+from federator.model.lifecycle import WorkloadEvent, WorkloadState
+from federator.model.reason import ReasonCode
+from federator.model.tenant import Allowance, Tenant
+from federator.model.workload import SiteName, TenantName, WorkloadId
+from federator.policies.mast import Mast
+from federator.sched.state.rules import Rules
+from tests.fakes.build import draft, gang, rack
+from tests.fakes.loopback import Loopback
+
+RUNS, WAITS = WorkloadState.RUNNING, WorkloadState.PENDING
+WINDOW_S = 300.0
+RULES = Rules(preempt_gpus=16, preempt_window_s=WINDOW_S, grace_s=60.0, cooldown_s=600.0)
+OWNER = Tenant(name=TenantName("owner"), priority=3, quota=Allowance(gpus=64))
+URGENT = Tenant(name=TenantName("urgent"), priority=2, quota=Allowance(gpus=64))
+FIRM = Tenant(name=TenantName("firm"), priority=3, quota=Allowance(gpus=32))
+GUEST = Tenant(name=TenantName("guest"))
+
+
+def fleet(rules: Rules = RULES, sites: Sequence[str] = ("alpine",), nodes: int = 8) -> Loopback:
+    """Sites of 8-GPU nodes; a window of 300 s has a budget of two nodes."""
+    racks = {name: rack(name[0], nodes) for name in sites}
+    return Loopback(racks, rules, None, Mast(), (OWNER, URGENT, FIRM, GUEST))
+
+
+def of(tenant: str, nodes: int = 1, gpus: int = 8, **more: object) -> Draft:
+    wanted = draft(gang(nodes, gpus))
+    return replace(wanted, tenant=TenantName(tenant), **more)  # type: ignore[arg-type]
+
+
+def guests_on(f: Loopback, number: int = 8) -> list[WorkloadId]:
+    ids = [f.submit(of("guest")) for _ in range(number)]
+    f.run_for(10.0)
+    assert [f.state(id_) for id_ in ids] == [RUNS] * number
+    return ids
+
+
+def evictions(f: Loopback) -> list[Changed]:
+    return [e for e in f.log if isinstance(e, Changed) and e.happening is WorkloadEvent.EVICTED]
+
+
+def keeps_budget(f: Loopback, gpus: float, each: int = 8) -> bool:
+    times = [e.at_s for e in evictions(f)]
+    return all(sum(each for t in times if first <= t < first + WINDOW_S) <= gpus for first in times)
+
+
+def test_a_gang_beyond_the_budget_starts_after_as_many_windows_as_its_victims_need() -> None:
+    f = fleet()
+    guests = guests_on(f)
+    began_s = f.clock.now_s
+    owner = f.submit(of("owner", nodes=6))
+    f.run_until(lambda: f.state(owner) is RUNS, limit_s=4 * WINDOW_S)
+    assert f.clock.now_s - began_s <= 2 * WINDOW_S + 60.0  # 16 GPUs at once, and in each window
+    assert keeps_budget(f, 16)
+    assert len(evictions(f)) == 6
+    assert sum(f.state(id_) is RUNS for id_ in guests) == 2
+
+
+def test_it_starts_by_the_time_that_was_told_at_first() -> None:
+    f = fleet()
+    guests_on(f)
+    owner = f.submit(of("owner", nodes=6))
+    f.run_for(10.0)
+    claim = f.federation.ledger.claims[owner]
+    (refusal,) = [r for site, r in f.refusals(owner).items() if not site]
+    assert refusal.reasons[0].code is ReasonCode.CLAIM
+    assert refusal.starts_in_s == pytest.approx(claim.promised_by_s - f.clock.now_s, abs=10)
+    f.run_until(lambda: f.state(owner) is RUNS, limit_s=4 * WINDOW_S)
+    assert f.clock.now_s <= claim.promised_by_s
+
+
+def test_nobody_takes_what_has_come_free_for_a_claim() -> None:
+    f = fleet()
+    guests = guests_on(f)
+    owner = f.submit(of("owner", nodes=6))
+    late = [f.submit(of("guest", gpus=1)) for _ in range(4)]
+    f.run_for(WINDOW_S + 100.0)
+    assert [f.state(id_) for id_ in late] == [WAITS] * 4
+    assert f.state(owner) is WAITS
+    claimed = {n for plan in f.federation.ledger.claims[owner].jobs for n in plan.nodes}
+    for id_ in guests:
+        if f.state(id_) is RUNS:
+            f.slurm("alpine").end(f.entry(id_).attempt_id)  # a natural ending shortens the wait
+            break
+    f.run_for(20.0)
+    busy = {n for id_ in late if f.state(id_) is RUNS for n in f.entry(id_).node_names}
+    assert not busy & claimed
+
+
+def test_a_claimant_that_is_cancelled_gives_its_nodes_back_at_once() -> None:
+    f = fleet()
+    guests = guests_on(f)
+    owner = f.submit(of("owner", nodes=6))
+    f.run_for(30.0)
+    assert owner in f.federation.ledger.claims
+    f.cancel(owner)
+    f.run_for(20.0)
+    assert not f.federation.ledger.claims
+    assert [f.state(id_) for id_ in guests] == [RUNS] * 8
+
+
+def test_a_claim_outlives_its_daemon_and_a_compaction() -> None:
+    f = fleet()
+    guests_on(f)
+    began_s = f.clock.now_s
+    owner = f.submit(of("owner", nodes=6))
+    f.run_for(100.0)
+    before = f.federation.ledger.claims[owner]
+    f.compact()
+    f.restart()
+    assert f.federation.ledger.claims[owner] == before
+    f.run_until(lambda: f.state(owner) is RUNS, limit_s=4 * WINDOW_S)
+    assert f.clock.now_s - began_s <= 2 * WINDOW_S + 60.0
+    assert keeps_budget(f, 16)
+
+
+def test_the_budget_is_kept_for_the_oldest_claim() -> None:
+    f = fleet()
+    guests_on(f)
+    gang_ = f.submit(of("owner", nodes=5))
+    f.run_for(10.0)
+    small = [f.submit(of("owner", gpus=8)) for _ in range(3)]
+    f.run_until(lambda: f.state(gang_) is RUNS, limit_s=4 * WINDOW_S)
+    first = [e.winner for e in evictions(f)][:4]
+    assert set(first) == {gang_}
+    assert keeps_budget(f, 16)
+    f.run_for(4 * WINDOW_S)
+    assert [f.state(id_) for id_ in small] == [RUNS] * 3
+
+
+def test_a_claim_never_delays_a_workload_of_a_higher_priority() -> None:
+    f = fleet()
+    guests_on(f)
+    owner = f.submit(of("owner", nodes=6))
+    f.run_for(100.0)  # two nodes have come free for it
+    urgent = f.submit(of("urgent", nodes=2))
+    f.run_for(10.0)
+    assert f.state(urgent) is RUNS
+    f.run_until(lambda: f.state(owner) is RUNS, limit_s=6 * WINDOW_S)
+    assert keeps_budget(f, 16)
+
+
+def test_two_claims_are_served_one_after_the_other() -> None:
+    f = fleet(sites=("alpine", "cedar"))
+    guests_on(f, 16)
+    owners = [f.submit(of("owner", nodes=4)) for _ in range(2)]
+    f.run_for(10.0)
+    assert set(f.federation.ledger.claims) == set(owners)
+    f.run_until(lambda: all(f.state(id_) is RUNS for id_ in owners), limit_s=6 * WINDOW_S)
+    assert len(evictions(f)) == 8
+    assert keeps_budget(f, 16)
+
+
+def test_a_claim_moves_when_its_site_is_gone() -> None:
+    f = fleet(sites=("alpine", "cedar"))
+    guests_on(f, 16)
+    owner = f.submit(of("owner", nodes=6))
+    f.run_for(10.0)
+    first = f.federation.ledger.claims[owner].site
+    f.site_down(first)
+    f.run_until(lambda: f.state(owner) is RUNS, limit_s=8 * WINDOW_S)
+    assert f.entry(owner).site != first
+
+
+def test_a_gang_for_which_nobody_may_go_has_no_claim() -> None:
+    f = fleet()
+    firm = [f.submit(of("firm", no_preempt=True)) for _ in range(4)]
+    f.run_for(10.0)
+    guests = guests_on(f, 4)
+    owner = f.submit(of("owner", nodes=6))
+    f.run_for(2 * WINDOW_S)
+    assert f.state(owner) is WAITS
+    assert not evictions(f)
+    assert owner not in f.federation.ledger.claims
+    assert [f.state(id_) for id_ in (*firm, *guests)] == [RUNS] * 8
+
+
+def test_a_victim_larger_than_the_budget_of_a_window_is_left() -> None:
+    f = fleet()
+    large = f.submit(of("guest", nodes=4))
+    f.run_for(10.0)
+    guests_on(f, 4)
+    owner = f.submit(of("owner", nodes=4))
+    f.run_until(lambda: f.state(owner) is RUNS, limit_s=4 * WINDOW_S)
+    assert f.state(large) is RUNS
+
+
+def test_who_is_over_quota_has_no_claim() -> None:
+    f = fleet(nodes=10)
+    guests_on(f, 10)
+    owner = f.submit(of("owner", nodes=9))
+    f.run_for(2 * WINDOW_S)
+    assert f.state(owner) is WAITS
+    assert not [e for e in f.log if isinstance(e, Claimed)]
+
+
+def test_an_award_ends_the_claim_without_a_word() -> None:
+    f = fleet()
+    guests_on(f)
+    owner = f.submit(of("owner", nodes=6))
+    f.run_until(lambda: f.state(owner) is RUNS, limit_s=4 * WINDOW_S)
+    assert not f.federation.ledger.claims
+    assert not [e for e in f.log if isinstance(e, ClaimEnded)]
+    award = [e for e in f.log if isinstance(e, Awarded)][-1]
+    assert award.site == SiteName("alpine")
+    assert f.replayed().claims == {}
+
+
+def test_no_claim_is_made_where_an_older_agent_would_give_its_nodes_away() -> None:
+    f = fleet()
+    guests = guests_on(f)
+    agent = f.sites[SiteName("alpine")].agent
+    assert agent is not None
+    agent.keeps_claims = False
+    owner = f.submit(of("owner", nodes=6))
+    f.run_for(2 * WINDOW_S)
+    assert (f.state(owner), evictions(f)) == (WAITS, [])
+    assert [f.state(id_) for id_ in guests] == [RUNS] * 8
