@@ -31,7 +31,8 @@ from federator.model.site import NodeShare
 from federator.model.site_message import SiteClaim
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.passes.auction import Award
-from federator.sched.passes.eviction import budget_gpus, spared_until_s
+from federator.sched.passes.eviction import budget_gpus
+from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.transaction import Transaction
 from federator.sched.queue.ranked import Ranked
@@ -60,15 +61,19 @@ class Claims:
         ledger: which keeps them.
         rules: see ``Rules``.
         known: forgets what a site has refused when its claims change.
+        terms: of whoever may be evicted, as of the last pass.
     """
 
-    def __init__(self, ledger: Ledger, rules: Rules, known: KnownRefusals) -> None:
+    def __init__(
+        self, ledger: Ledger, rules: Rules, known: KnownRefusals, terms: EvictionTerms
+    ) -> None:
         self._ledger = ledger
         self._rules = rules
         self._known = known
+        self._terms = terms
         self._at: dict[SiteName, tuple[SiteClaim, ...]] = {}  # as of ``_as_of``
         self._as_of: tuple[Claimed, ...] = ()
-        self._asked: dict[WorkloadId, int] = {}  # at which generation of its site
+        self._asked: dict[WorkloadId, tuple[int, float]] = {}  # as of which news, and when
         self._in_vain: dict[tuple[int, int], float] = {}  # shapes by priority: until when
         self._whole_gpus = 0.0
         self._now_s = 0.0
@@ -83,10 +88,10 @@ class Claims:
 
     def at(self, site: SiteName) -> tuple[SiteClaim, ...]:
         """The claims of a site, as it is told of them; the same object while none changes."""
-        self._renew()
+        self.take_in_changes()
         return self._at.get(site, ())
 
-    def _renew(self) -> None:
+    def take_in_changes(self) -> None:
         """Take in what has changed; a site whose claims are others may refuse no more."""
         claims = tuple(self._ledger.claims.values())
         if claims == self._as_of:
@@ -110,15 +115,23 @@ class Claims:
                 found.append(Going(entry, None, max(LEAST_GPUS, entry.held_gpus)))
         for other, k in claim.shrinks:
             entry = self._ledger.entries.get(WorkloadId(other))
-            if entry is not None and self._may_go(entry, claim) and k not in entry.taken_jobs:
+            if entry is not None and self._may_go(entry, claim, k):
                 found.append(Going(entry, k, max(LEAST_GPUS, gpus_of(entry.plan, (k,)))))
         return found
 
-    def _may_go(self, entry: WorkloadRecord, claim: Claimed) -> bool:
-        """Tell whether one that a claim names is there still, and nobody else's."""
+    def _may_go(self, entry: WorkloadRecord, claim: Claimed, component: int = 0) -> bool:
+        """Tell whether one that a claim names may be evicted now, as if it were named now.
+
+        It is there still, and nobody else's; and its terms still allow it: since the claim was
+        made it may have come within its quota.
+        """
         runs = entry.state is WorkloadState.RUNNING and entry.site == claim.site
-        free = runs and entry.promised_to is None and not entry.promised_jobs
-        return free and spared_until_s(entry, self._rules) <= self._now_s
+        terms = self._terms.by_id.get(entry.workload.id)
+        if not runs or terms is None or entry.promised_to is not None or entry.promised_jobs:
+            return False
+        if component and component not in terms.optional_jobs:
+            return False
+        return terms.priority > claim.priority and terms.spared_until_s <= self._now_s
 
     def is_clearing(self, claim: Claimed) -> bool:
         """Tell whether somebody has been told to leave for a claim and is not gone yet."""
@@ -153,7 +166,7 @@ class Claims:
         for claim in list(self._ledger.claims.values()):
             if not self._is_within_quota(claim):
                 self.end(turn, claim, ReasonCode.LIMIT)
-        self._renew()
+        self.take_in_changes()
         self._in_vain = {key: at_s for key, at_s in self._in_vain.items() if at_s > turn.now_s}
         self._asked = {id_: g for id_, g in self._asked.items() if id_ in self._ledger.claims}
 
@@ -164,11 +177,17 @@ class Claims:
             yield key, Ranked(claim.workload, claim.priority, within_quota=True)
 
     def is_worth_asking(self, claim: Claimed) -> bool:
-        """Tell whether something came free at its site since the claimant was last asked about."""
-        return self._asked.get(claim.workload) != self._known.generation(claim.site)
+        """Tell whether its site may answer otherwise than when the claimant was last asked about.
+
+        That is when something came free there; and after a while, since others may have come to
+        be evictable, or not to be.
+        """
+        generation, asked_at_s = self._asked.get(claim.workload, (-1, 0.0))
+        changed = generation != self._known.generation(claim.site)
+        return changed or self._now_s >= asked_at_s + AGAIN_S
 
     def was_asked(self, claim: Claimed) -> None:
-        self._asked[claim.workload] = self._known.generation(claim.site)
+        self._asked[claim.workload] = self._known.generation(claim.site), self._now_s
 
     def due(self, turn: Transaction) -> Claimed | None:
         """The claim whose next stage is due, and whose plan is to be looked at again before.
@@ -243,14 +262,14 @@ class Claims:
         best = min(found, key=lambda claim: (claim.starts_by_s, self.needed_gpus(claim)))
         if before is None or before.site not in answered or self._is_better(best, before, turn):
             turn.record(best)
-            self._renew()
+            self.take_in_changes()
         claim = self._ledger.claims[ranked.id]
         self.evict(turn, claim, self.tokens_for(turn, claim.workload, claim.priority))
 
     def end(self, turn: Transaction, claim: Claimed, code: ReasonCode) -> None:
         """Give a claim up: its nodes are free for all."""
         turn.record(ClaimEnded(at_s=turn.now_s, workload=claim.workload, reason=Reason(code=code)))
-        self._renew()
+        self.take_in_changes()
 
     def evict(self, turn: Transaction, claim: Claimed, tokens_gpus: float) -> float:
         """Tell as many of a claim's victims to leave as the budget allows; what they cost."""

@@ -71,7 +71,9 @@ class Rounds:
         self._terms = EvictionTerms(ledger, rules) if rules.evicts else None
         self._validation = Validation(same_process=same_process)
         self._known = KnownRefusals(sites)
-        self._claims = Claims(ledger, rules, self._known) if rules.evicts else None
+        self._claims: Claims | None = None
+        if self._terms is not None:
+            self._claims = Claims(ledger, rules, self._known, self._terms)
         self._pass: SchedulingPass | None = None
         self._trials: dict[int, Trial] = {}
         self._next_pass_id = 1
@@ -142,13 +144,12 @@ class Rounds:
         ranking = self._policy.rank(self._ledger, turn.now_s)
         budget = budget_gpus(self._ledger, self._rules, turn.fleet_gpus, turn.now_s)
         lent = self.lends_to_preemptible_only
-        claims = self._claims
-        if claims is not None:
-            claims.begin_pass(turn)
-            if not budget and not self._ledger.claims:
-                claims = None
-        if (budget or claims is not None) and self._terms is not None:
+        if self._claims is not None:
+            self._claims.take_in_changes()
+        claims = self._claims if budget or self._ledger.claims else None
+        if claims is not None and self._terms is not None:
             self._terms.renew(turn.now_s)
+            claims.begin_pass(turn)
         self.pending.lapse(turn.now_s, self.is_ready)
         self._known.begin_pass()
         self._pass = SchedulingPass(

@@ -225,3 +225,34 @@ def test_no_claim_is_made_where_an_older_agent_would_give_its_nodes_away() -> No
     f.run_for(2 * WINDOW_S)
     assert (f.state(owner), evictions(f)) == (WAITS, [])
     assert [f.state(id_) for id_ in guests] == [RUNS] * 8
+
+
+def test_a_victim_that_has_come_within_its_quota_is_not_evicted_any_more() -> None:
+    f = fleet()
+    firm = [f.submit(of("firm")) for _ in range(8)]  # four within quota, four beyond it
+    f.run_for(10.0)
+    owner = f.submit(of("owner", nodes=4))
+    f.run_for(20.0)
+    assert len(evictions(f)) == 2  # of the four victims
+    remaining = [id_ for id_ in f.federation.ledger.claims[owner].victims if f.state(id_) is RUNS]
+    assert len(remaining) == 2
+    ended = [id_ for id_ in firm if f.state(id_) is RUNS and id_ not in remaining][:2]
+    for id_ in ended:  # so the other two are within quota now, and there is room as well
+        f.slurm("alpine").end(f.entry(id_).attempt_id)
+    f.run_for(2 * WINDOW_S)
+    assert f.state(owner) is RUNS
+    assert len(evictions(f)) == 2
+
+
+def test_a_claim_whose_victims_may_not_go_any_more_ends_and_frees_its_nodes() -> None:
+    f = fleet()
+    guests = guests_on(f)
+    owner = f.submit(of("owner", nodes=6))
+    f.run_for(20.0)
+    assert owner in f.federation.ledger.claims
+    urgent = [f.submit(of("urgent", nodes=4)) for _ in range(2)]  # all that is evictable goes there
+    f.run_for(8 * WINDOW_S)
+    assert [f.state(id_) for id_ in urgent] == [RUNS, RUNS]
+    assert (f.state(owner), f.federation.ledger.claims) == (WAITS, {})
+    assert not any(f.state(id_) is RUNS for id_ in guests)
+    assert keeps_budget(f, 16)
