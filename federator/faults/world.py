@@ -41,6 +41,7 @@ LEASE_S: Final = 3.0
 CALM_S: Final = 3000.0  # within which everything ends once nothing fails any more
 HELD_S: Final = 5000.0  # more, if something was held: it is tried again after an hour
 SETTLES_S: Final = 5.0  # the last append of a slow log
+THRIFTY_FRAC: Final = 0.2  # of all GPUs, that half of the histories may evict in a window
 NOTED: Final[dict[str, FaultKind]] = {
     "slurmctld down": FaultKind.SLURMCTLD_DOWN,
     "sweep unreadable": FaultKind.SWEEP_UNREADABLE,
@@ -105,7 +106,7 @@ class World:
         lease_s = rng.choice((inf, LEASE_S))  # a file lock, and one daemon; or two with a lease
         self.walls = [Clock(clock) for _ in range(1 if lease_s == inf else 2)]
         names = [SiteName(name) for name in SITES[: rng.choice((2, 2, 3))]]
-        self.config = config_of(names)
+        self.config = config_of(names, 1.0 if self.rng.random() < 0.5 else THRIFTY_FRAC)
         self.model = Model(self.note, clock, gpu_limits(self.config))
         self.log = SharedLog(self.model.log.logged, self.note, clock, lease_s)
         self.sites: dict[SiteName, SiteHost] = {}
@@ -297,8 +298,8 @@ class World:
         return found.hexdigest()
 
 
-def config_of(sites: Sequence[SiteName]) -> FederationConfig:
-    """federation.yaml of a simulated federation."""
+def config_of(sites: Sequence[SiteName], budget_frac: float = 1.0) -> FederationConfig:
+    """federation.yaml of a simulated federation; ``budget_frac`` of its GPUs may be evicted."""
     return FederationConfig.model_validate(
         {
             "federation": "faults",
@@ -310,7 +311,7 @@ def config_of(sites: Sequence[SiteName]) -> FederationConfig:
                 "preemption": {
                     "grace_s": 8.0,
                     "cooldown_s": 10.0,
-                    "budget_frac": 1.0,
+                    "budget_frac": budget_frac,
                     "budget_window_s": 30.0,
                 },
             },
