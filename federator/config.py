@@ -238,6 +238,7 @@ class TenantConfig(_Strict):
     priority: Annotated[int, Field(ge=1, le=7)] = 7
     parent: _TenantName | None = None
     quota: QuotaConfig | None = None
+    home: tuple[_SiteName, ...] = ()  # where the quota is guaranteed; none: at every site
     limit: LimitConfig = LimitConfig()
     users: tuple[str, ...] = ()
     require_project: Annotated[bool, Field(strict=True)] = False  # no job without --fed-project
@@ -331,6 +332,12 @@ class FederationConfig(_Strict):
             at = ("tenants", name)
             if "root" in tenant.users:
                 yield (*at, "users"), "lists root; any site's root could then use the tenant"
+            for k, site in enumerate(tenant.home):
+                if site not in self.sites:
+                    yield (
+                        (*at, "home", str(k)),
+                        f"unknown site '{brief(site)}'; {one_of(site, self.sites)}",
+                    )
             for key, amounts in tenant.amounts.items():
                 for keys, message in self._type_mistakes(amounts):
                     yield (*at, key, *keys), message
@@ -379,6 +386,7 @@ class FederationConfig(_Strict):
                 quota=tenant.quota.allowance if tenant.quota else None,
                 limit=tenant.limit.allowance,
                 parent=tenant.parent,
+                home=tenant.home,
             )
             for name, tenant in self.tenants.items()
         ]

@@ -9,11 +9,14 @@ from types import MappingProxyType
 from typing import Final
 
 from federator.errors import InvalidRequest
-from federator.model.workload import Job, TenantName, Workload
+from federator.model.workload import Job, SiteName, TenantName, Workload
 
 HIGHEST_PRIORITY: Final = 1
 LOWEST_PRIORITY: Final = 7
 """Over-quota workloads rank here, whatever their tenant (MAST sec. 4.2 has seven levels)."""
+
+EVERYWHERE: Final[frozenset[SiteName]] = frozenset()
+"""The home of a tenant whose quota is guaranteed at every site alike."""
 
 Amounts = tuple[int, ...]
 """One number for each of ``Tenancy.resources``."""
@@ -46,6 +49,9 @@ class Tenant:
     ``quota`` is guaranteed; None guarantees nothing of its own. What a tenant and all below it use
     within quota also fits into the quota of every ancestor that has one. ``limit`` (burst) is
     never exceeded, by borrowing neither; an ancestor's holds for the sum as well.
+
+    ``home``: the sites at which the quotas of a tenant and of those below it are guaranteed; at
+    others it is a guest, whatever its quota. Empty: where its parent's are, or at every site.
     """
 
     name: TenantName
@@ -53,6 +59,7 @@ class Tenant:
     quota: Allowance | None = None
     limit: Allowance = UNLIMITED
     parent: TenantName | None = None
+    home: tuple[SiteName, ...] = ()
 
     def __post_init__(self) -> None:
         if not HIGHEST_PRIORITY <= self.priority <= LOWEST_PRIORITY:
@@ -103,6 +110,7 @@ class Tenancy:
         self._n_configured = len(self.tenants)
         for row in range(len(self.tenants)):
             self._chains.append(self._climb(row))
+        self._homes = [self._nearest_home(row) for row in range(len(self.tenants))]
         for row in range(len(self.tenants)):
             self._family.append(self._root(row))
         self.quotas = [None if t.quota is None else self._vector(t.quota) for t in self.tenants]
@@ -129,6 +137,7 @@ class Tenancy:
             self.tenants.append(Tenant(name=name))
             self._chains.append((row,))
             self._family.append(row)
+            self._homes.append(EVERYWHERE)
             self.quotas.append(None)
             self.limits.append(None)
             self._quota_rows.append(())
@@ -142,6 +151,15 @@ class Tenancy:
     def quota_rows(self, row: int) -> tuple[int, ...]:
         """Those of the chain whose quota bounds the tenant; empty: nothing is guaranteed."""
         return self._quota_rows[row]
+
+    def home(self, row: int) -> frozenset[SiteName]:
+        """The sites at which the quotas above a tenant are guaranteed; empty: all."""
+        return self._homes[row]
+
+    def is_home(self, row: int, site: SiteName) -> bool:
+        """Tell whether the quotas above a tenant are guaranteed at a site."""
+        home = self._homes[row]
+        return not home or site in home
 
     def limit_rows(self, row: int) -> tuple[int, ...]:
         """Those of the chain whose limit bounds the tenant."""
@@ -210,6 +228,10 @@ class Tenancy:
                 raise InvalidRequest(f"tenant {parent[:64]!r} is its own ancestor")
             chain.append(at)
         return tuple(chain)
+
+    def _nearest_home(self, row: int) -> frozenset[SiteName]:
+        homes = (frozenset(self.tenants[at].home) for at in self._chains[row])
+        return next((home for home in homes if home), EVERYWHERE)
 
     def _root(self, row: int) -> int:
         """The highest of the chain with a quota, which all below it share; else itself."""

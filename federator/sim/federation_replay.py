@@ -67,7 +67,9 @@ class FederationReplay:
             )
         rules, physics = self.settings.rules, self.settings.physics
         policy, usage = POLICIES[self.policy](self.settings.weights), self.settings.usage.average()
-        fleet = Fleet(scenario_of(trace), policy, rules, physics, options, usage)
+        fleet = Fleet(
+            scenario_of(trace, home=self.settings.home), policy, rules, physics, options, usage
+        )
         return timetable_of(trace, fleet.run())
 
 

@@ -12,8 +12,9 @@ from federator.policies.settings import POLICY_KEYS
 from federator.sim.physics import Physics
 
 OF_PHYSICS: Final = frozenset(f.name for f in fields(Physics))
-OF_REPLAYS: Final = frozenset({"preempt_gpus"})
-"""Of a replay alone: the budget for evictions in GPUs, which federation.yaml has as a part."""
+OF_REPLAYS: Final = frozenset({"home", "preempt_gpus"})
+"""Of a replay alone: whether quotas are guaranteed in the pool itself, and the eviction budget in
+GPUs; federation.yaml has the one by tenant, the other as a part."""
 _OF_NO_EFFECT: Final = {
     "bid_timeout_s": "simulated sites answer at once",
     "per_nice": "no job of a trace has a --nice",

@@ -31,6 +31,7 @@ class Settings:
     physics: Physics = Physics()
     weights: CreditWeights = CreditWeights()
     usage: UsageMemory = UsageMemory()
+    home: bool = False  # the quota of a pool is guaranteed in the pool itself, see ``Tenant.home``
 
 
 def settings_of(changes: Mapping[str, float], policy: str) -> Settings:
@@ -57,6 +58,7 @@ def settings_of(changes: Mapping[str, float], policy: str) -> Settings:
         physics=Physics(**of_sites),
         weights=CreditWeights(**{name: v for name, v in checked.items() if name in WEIGHT_KEYS}),
         usage=UsageMemory(**{name: v for name, v in checked.items() if name in USAGE_KEYS}),
+        home=_flag("home", changes.get("home", 0.0)),
     )
 
 
@@ -102,6 +104,12 @@ def _checked(changes: Mapping[str, float]) -> dict[str, Any]:
             f"--set: {name}: expected {problem}, found {first['input']}"
         ) from error
     return at_keys(policy, {name: POLICY_KEYS[name] for name in changes})
+
+
+def _flag(name: str, value: float) -> bool:
+    if value not in (0.0, 1.0):
+        raise InvalidRequest(f"--set: {name}: expected 0 or 1, found {value:g}")
+    return bool(value)
 
 
 def _budget(gpus: float) -> float:

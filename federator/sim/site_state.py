@@ -75,6 +75,7 @@ class SiteState:
         order = attempt.order
         attempt.started_at_s = now_s
         self.held_gpus += attempt.gpus
+        self.scheduler.cleared(order.attempt)  # its hold stays for as long as it runs
         if not tracked:
             return
         self.scheduler.started(

@@ -20,10 +20,14 @@ TENANT_PRIORITY: Final = 4  # where most workloads are (MAST sec. 4.2)
 _SCRIPT: Final = pack_submission(Submission(components=((),), script=""))
 
 
-def scenario_of(trace: Trace) -> Scenario:
+def scenario_of(trace: Trace, *, home: bool = False) -> Scenario:
     """The whole trace; its rows in order of submission.
 
     Jobs that ask for the same are one object.
+
+    Args:
+        trace: its pools are sites, and tenants.
+        home: whether a tenant's quota is guaranteed in its own pool only, see ``Tenant.home``.
     """
     alike: dict[tuple[Job, ...], tuple[Job, ...]] = {}
     sites = tuple(
@@ -31,7 +35,10 @@ def scenario_of(trace: Trace) -> Scenario:
     )
     tenants = tuple(
         Tenant(
-            name=TenantName(pool.name), priority=TENANT_PRIORITY, quota=Allowance(gpus=pool.gpus)
+            name=TenantName(pool.name),
+            priority=TENANT_PRIORITY,
+            quota=Allowance(gpus=pool.gpus),
+            home=(SiteName(pool.name),) if home else (),
         )
         for pool in trace.pools
     )

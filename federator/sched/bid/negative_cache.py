@@ -19,7 +19,8 @@ from msgspec.structs import replace
 
 from federator.model.gres import Gres, covers
 from federator.model.reason import Reason, ReasonCode, Refusal
-from federator.model.workload import Job
+from federator.model.tenant import EVERYWHERE
+from federator.model.workload import Job, SiteName
 
 Answer = TypeVar("Answer")
 OF_HARDWARE: Final = frozenset(
@@ -108,9 +109,14 @@ class Rights(NamedTuple):
 
     priority: int = 7  # 1 may evict most
     preempt_gpus: float = 0.0
+    home: frozenset[SiteName] = EVERYWHERE  # where it may
 
     def at_most(self, other: Rights) -> bool:
-        return self.priority >= other.priority and self.preempt_gpus <= other.preempt_gpus
+        return (
+            self.home == other.home
+            and self.priority >= other.priority
+            and self.preempt_gpus <= other.preempt_gpus
+        )
 
 
 NOBODY: Final = Rights()

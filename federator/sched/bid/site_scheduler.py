@@ -213,6 +213,10 @@ class SiteScheduler:
             self._room.release(plan)
         self._holds_end_by_s.pop(attempt, None)
         self._has_freed()
+        self.cleared(attempt)
+
+    def cleared(self, attempt: AttemptId) -> None:
+        """Those who had to leave for a hold have left; if they come back they may be evicted."""
         if self._clearing.pop(attempt, None):
             self._occupants.leaving = self._leaving
 

@@ -10,13 +10,15 @@ not settled before it.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Sequence
-from typing import Final
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from federator.model.lifecycle import WorkloadState
 from federator.model.plan import BidRequest
 from federator.model.reason import ReasonCode, Refusal
 from federator.model.tenant import Amounts
-from federator.model.workload import Job, SiteName, WorkloadId
+from federator.model.workload import Job, SiteName, Workload, WorkloadId
 from federator.sched.bid.bids import STARTS_COMPUTED
 from federator.sched.bid.negative_cache import NOBODY, NegativeCache, Rights, of_hardware
 from federator.sched.passes.claims import MOST_CLAIMS, Claims
@@ -32,8 +34,13 @@ ASKED_AT_FIRST: Final = 4  # of one shape, in one round
 GROWTH: Final = 4  # as many times more are asked in the round after one in which that was too few
 MOST_RESERVED: Final = 16  # refused workloads of a pass that are taken along for a reservation
 
-Asked = tuple[int, Rights]
-"""The number of a shape, and whom it may evict."""
+
+class Asked(NamedTuple):
+    """Those about whom every site would say the same."""
+
+    number: int  # of the shape
+    rights: Rights  # whom they may evict
+    bits: int  # of the sites that may be asked; see ``KnownRefusals.bits``
 
 
 class Candidates:
@@ -77,6 +84,7 @@ class Candidates:
         self.kept: Collection[SiteName] = ()
         self._asked: dict[WorkloadId, Asked] = {}  # of the present round
         self._jobs: dict[Asked, tuple[Job, ...]] = {}
+        self._rightless: dict[WorkloadId, BidRequest] = {}  # of the present round
         self._bits = 0  # of ``sites``
         self._now_s = 0.0
         self._array_tasks: dict[WorkloadId, int] | None = None  # counted when one is asked about
@@ -107,7 +115,7 @@ class Candidates:
         """
         self._walk.put_back({id_: self.ranked[id_] for id_ in self.ranked if id_ in again})
         self._now_s, self._bits = now_s, self._known.bits(self.sites)
-        self.ranked, self._asked, self._jobs = {}, {}, {}
+        self.ranked, self._asked, self._jobs, self._rightless = {}, {}, {}, {}
         self._deferred, self._passed, self._waited_for = [], 0, []
         self._escrow_gpus = {}
         number_in: dict[Asked, int] = {}
@@ -134,9 +142,9 @@ class Candidates:
         assert lane is not None
         number = lane.shape.number
         if is_claimant:
-            self._consider_claimant(entry, number, is_again=front.id in again)
+            self._consider_claimant(entry, lane, is_again=front.id in again)
             return
-        asked = (number, self._rights(number, front.priority, within=front.within_quota))
+        asked = self._as_asked(lane, front.priority, within=front.within_quota)
         jobs = entry.workload.jobs
         most = self._at_most.get(asked, ASKED_AT_FIRST)
         if front.lane is None and self._is_settled(asked, jobs):
@@ -158,11 +166,11 @@ class Candidates:
             self.ranked[front.id] = self._walk.take()
             self._asked[front.id], self._jobs[asked] = asked, jobs
 
-    def _consider_claimant(self, entry: WorkloadRecord, number: int, *, is_again: bool) -> None:
+    def _consider_claimant(self, entry: WorkloadRecord, lane: Lane, *, is_again: bool) -> None:
         """Ask about one that has a claim, without the right to evict: that has its own turn."""
         assert self._claims is not None
         id_ = entry.workload.id
-        claim = self._ledger.claims[id_]
+        claim, number = self._ledger.claims[id_], lane.shape.number
         others = self._known.bits([site for site in self.sites if site != claim.site])
         settled = not others or self._known.is_refused(number, entry.workload.jobs, others)
         here = claim.site in self.sites and (is_again or self._claims.is_worth_asking(claim))
@@ -170,7 +178,8 @@ class Candidates:
             self._walk.pass_over()
             return
         self.ranked[id_] = self._walk.take()
-        self._asked[id_], self._jobs[number, NOBODY] = (number, NOBODY), entry.workload.jobs
+        asked = Asked(number, NOBODY, self._bits_for(lane))
+        self._asked[id_], self._jobs[asked] = asked, entry.workload.jobs
         self._asked_at_claim.discard(id_)
         if here:
             self._asked_at_claim.add(id_)
@@ -207,16 +216,19 @@ class Candidates:
             key, number = self._blocked.pop(id_)
             entry = self._ledger.entries[id_]
             waits = entry.state is WorkloadState.PENDING and id_ not in self._ledger.claims
-            if waits and id_ not in self._unsure and not claims.is_in_vain(number, key[0]):
+            home = self._home(entry.workload)
+            if waits and id_ not in self._unsure and not claims.is_in_vain(number, key[0], home):
                 return Ranked(id_, key[0], within_quota=True, credit=-key[1]), number
         return None
 
     def ask_for_claim(self, ranked: Ranked, number: int, request: BidRequest) -> None:
         """Have one workload in a round of its own, with the right to evict as many as it takes."""
         self.ranked = {ranked.id: ranked}
-        rights = Rights(request.priority, request.preempt_gpus)
-        self._asked = {ranked.id: (number, rights)}
-        self._jobs = {(number, rights): request.jobs}
+        home = self._home(self._ledger.entries[ranked.id].workload)
+        self.sites = [site for site in self.sites if not home or site in home]
+        rights = Rights(request.priority, request.preempt_gpus, home)
+        asked = Asked(number, rights, self._known.bits(self.sites))
+        self._asked, self._jobs = {ranked.id: asked}, {asked: request.jobs}
         self._position, self._deferred, self._passed, self._waited_for = {ranked.id: 0}, [], 0, []
 
     # ---- what is known ----
@@ -226,8 +238,7 @@ class Candidates:
         lane.refusal = self._withheld(lane)
         if lane.refusal is not None:
             return True
-        number = lane.shape.number
-        asked = (number, self._rights(number, run.priority, within=run.within_quota))
+        asked = self._as_asked(lane, run.priority, within=run.within_quota)
         if not self._is_settled(asked, lane.jobs):
             return False
         if run.within_quota and self._claims is not None:
@@ -249,14 +260,14 @@ class Candidates:
 
     def _is_settled(self, asked: Asked, jobs: tuple[Job, ...]) -> bool:
         """Tell whether a shape is refused by every site, and no room is to be kept for it."""
-        return self._is_refused(asked, jobs) and not self._may_be_reserved(asked[0])
+        return self._is_refused(asked, jobs) and not self._may_be_reserved(asked)
 
     def _is_refused(self, asked: Asked, jobs: tuple[Job, ...]) -> bool:
-        if not self._bits:
-            return False
-        number, rights = asked
+        if not asked.bits:
+            return bool(self._bits)  # nowhere at home is a site ready
+        number, rights = asked.number, asked.rights
         if rights is NOBODY:
-            return self._known.is_refused(number, jobs, self._bits)
+            return self._known.is_refused(number, jobs, asked.bits)
         if self._tried.get(asked, -1) == self._failures:
             return False
         if self._failures and self._failed.find(jobs, rights) is not None:
@@ -264,17 +275,17 @@ class Candidates:
         self._tried[asked] = self._failures
         return False
 
-    def _may_be_reserved(self, number: int) -> bool:
+    def _may_be_reserved(self, asked: Asked) -> bool:
         """Tell whether room may be kept for one of a refused shape at a site that keeps none."""
-        known, now_s = self._known, self._now_s
-        if self._taken_along >= MOST_RESERVED or not known.may_be_predicted(self._bits):
+        known, now_s, number = self._known, self._now_s, asked.number
+        if self._taken_along >= MOST_RESERVED or not known.may_be_predicted(asked.bits):
             return False
         lacks = self._taken_along < STARTS_COMPUTED
         return any(
             known.prediction(site, number, now_s) is not None
             or (lacks and known.lacks_prediction(site, number, now_s))
             for site in self.sites
-            if site not in self.kept
+            if site not in self.kept and asked.bits & known.bits((site,))
         )
 
     def requests_for(self, site: SiteName, window: Sequence[BidRequest]) -> tuple[BidRequest, ...]:
@@ -287,8 +298,12 @@ class Candidates:
         found: list[BidRequest] = []
         last = 0  # of those whose answer is not known
         predicted = site in self.kept  # somebody has, or may get, that room
-        for request in window:
-            number = self._asked[request.id][0]
+        for each in window:
+            asked = self._asked[each.id]
+            number, home = asked.number, asked.rights.home
+            if not asked.bits & bit:
+                continue
+            request = each if not home or site in home else self._without_rights(each)
             if (
                 request.preempt_gpus
                 or self._is_claimed_at(site, request.id)
@@ -304,7 +319,7 @@ class Candidates:
 
     def prediction(self, site: SiteName, id_: WorkloadId) -> Refusal | None:
         """The refusal of one of this round that says when it could start, if a site has said so."""
-        number = self._asked[id_][0]
+        number = self._asked[id_].number
         if self._known.prediction(site, number, self._now_s) is None:
             return None
         jobs = self._ledger.entries[id_].workload.jobs
@@ -314,12 +329,16 @@ class Candidates:
 
     def learn(self, asked: BidRequest, refusals: dict[SiteName, Refusal]) -> None:
         """Remember refusals that were given in this round, and hold whoever had bid before."""
-        number, rights = self._asked[asked.id]
+        number, rights, bits = self._asked[asked.id]
         for site, refusal in refusals.items():
             self._known.learn(site, number, asked.jobs, refusal, self._now_s)
-        if rights is NOBODY or not self.sites:
+        if rights is NOBODY or not bits:
             return
-        if all(site in refusals and of_hardware(refusals[site]) for site in self.sites):
+        home = [site for site in self.sites if not rights.home or site in rights.home]
+        others = self._known.bits(self.sites) & ~self._known.bits(home)
+        if all(site in refusals and of_hardware(refusals[site]) for site in home) and (
+            not others or self._known.is_refused(number, asked.jobs, others)
+        ):
             self._failed.add(asked.jobs, rights, None)
             self._failures += 1
 
@@ -336,17 +355,42 @@ class Candidates:
 
     def _budget(self, id_: WorkloadId) -> float:
         """The evictions that one of the round is allowed."""
-        rights = self._asked[id_][1]
+        rights = self._asked[id_].rights
         return 0.0 if rights is NOBODY else rights.preempt_gpus
 
-    def _rights(self, number: int, priority: int, *, within: bool) -> Rights:
+    def _as_asked(self, lane: Lane, priority: int, *, within: bool) -> Asked:
+        """How sites are asked about one of a lane."""
+        number = lane.shape.number
+        rights = self._rights(number, lane.row, priority, within=within)
+        return Asked(number, rights, self._bits_for(lane))
+
+    def _bits_for(self, lane: Lane) -> int:
+        """The sites that may be asked: those at home, for one that no owner could have evicted."""
+        home = self._ledger.tenancy.home(lane.row)
+        if not home or lane.shape.preemptible or self._firm is None:
+            return self._bits
+        return self._known.bits([site for site in self.sites if site in home])
+
+    def _home(self, workload: Workload) -> frozenset[SiteName]:
+        tenancy = self._ledger.tenancy
+        return tenancy.home(tenancy.row(workload.tenant))
+
+    def _without_rights(self, request: BidRequest) -> BidRequest:
+        """As a site is asked that is not the home of its tenant."""
+        if not request.preempt_gpus:
+            return request
+        if request.id not in self._rightless:
+            self._rightless[request.id] = replace(request, preempt_gpus=0.0)
+        return self._rightless[request.id]
+
+    def _rights(self, number: int, row: int, priority: int, *, within: bool) -> Rights:
         """Whom one may evict: only work within quota displaces others, and claims come first."""
         if not within or not self.budget_gpus:
             return NOBODY
-        left = self.budget_for(priority)
-        if not left or (self._claims is not None and self._claims.is_in_vain(number, priority)):
+        left, home = self.budget_for(priority), self._ledger.tenancy.home(row)
+        if not left or (self._claims and self._claims.is_in_vain(number, priority, home)):
             return NOBODY
-        return Rights(priority, left)
+        return Rights(priority, left, home)
 
     def budget_for(self, priority: int) -> float:
         """The GPUs that may be evicted for one who has no claim: what is not kept for claims."""

@@ -45,6 +45,10 @@ MOST_CLAIMS: Final = 16  # at once; who comes later waits in the queue until one
 AGAIN_S: Final = 60.0  # a shape that nobody's eviction would help is tried again after this time
 
 
+_Shape = tuple[int, int, frozenset[SiteName]]
+"""The number of what is asked for, its priority, and the home of its tenant."""
+
+
 @dataclass(frozen=True, slots=True)
 class Going:
     """A workload, or optional jobs of one, that is still to be evicted for a claim."""
@@ -74,7 +78,7 @@ class Claims:
         self._at: dict[SiteName, tuple[SiteClaim, ...]] = {}  # as of ``_as_of``
         self._as_of: tuple[Claimed, ...] = ()
         self._asked: dict[WorkloadId, tuple[int, float]] = {}  # as of which news, and when
-        self._in_vain: dict[tuple[int, int], float] = {}  # shapes by priority: until when
+        self._in_vain: dict[_Shape, float] = {}  # until when
         self._whole_gpus = 0.0
         self._now_s = 0.0
 
@@ -235,12 +239,14 @@ class Claims:
 
     # ---- what sites have answered ----
 
-    def is_in_vain(self, number: int, priority: int) -> bool:
+    def is_in_vain(self, number: int, priority: int, home: frozenset[SiteName]) -> bool:
         """Tell whether nobody's eviction helped a shape when it was last tried."""
-        return self._in_vain.get((number, priority), 0.0) > self._now_s
+        return self._in_vain.get((number, priority, home), 0.0) > self._now_s
 
-    def in_vain(self, number: int, priority: int) -> None:
-        self._in_vain[number, priority] = self._now_s + AGAIN_S
+    def in_vain(self, number: int, ranked: Ranked) -> None:
+        tenancy = self._ledger.tenancy
+        home = tenancy.home(tenancy.row(self._ledger.entries[ranked.id].workload.tenant))
+        self._in_vain[number, ranked.priority, home] = self._now_s + AGAIN_S
 
     def set(
         self,

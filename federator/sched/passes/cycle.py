@@ -7,6 +7,7 @@ never logged. What it decides is logged as ``Awarded`` before any site is told.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping, Sequence
+from enum import IntEnum
 from math import inf
 
 from federator.model.event import Awarded
@@ -36,6 +37,23 @@ from federator.sched.queue.policy import Ranking
 from federator.sched.queue.ranked import Ranked
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
+
+
+class _Preference(IntEnum):
+    """For whom a workload within quota would be where it is offered a place."""
+
+    OVER = 0  # it would exceed the quota, or is over it
+    GUEST = 1  # away from home; or at home, and others are evicted for it
+    WITHIN = 2
+
+
+def _preference(offer: Award, home: frozenset[SiteName], *, fits: bool) -> _Preference:
+    if not fits:
+        return _Preference.OVER
+    evicts = bool(offer.bid.victims or offer.bid.shrinks)
+    if home and (evicts or offer.site not in home):
+        return _Preference.GUEST
+    return _Preference.WITHIN
 
 
 class SchedulingPass:
@@ -242,6 +260,7 @@ class SchedulingPass:
 
         One that keeps the workload within quota comes before a better one that does not: a plan
         may take more than was asked for (whole nodes), or GPUs of a type with a quota of its own.
+        Where a tenant's quota has a home, a guest's place elsewhere comes before an eviction there.
         Of those, one where checkpoints of its last run could be read comes first.
 
         Args:
@@ -249,31 +268,33 @@ class SchedulingPass:
             now_s: Unix time.
         """
         entry, ranked = self._ledger.entries[offers[0].id], self.candidates.ranked[offers[0].id]
-        holdings = self._ledger.holdings
-        row = self._ledger.tenancy.row(entry.workload.tenant)
+        holdings, tenancy = self._ledger.holdings, self._ledger.tenancy
+        row = tenancy.row(entry.workload.tenant)
         refusal: Refusal | None = None
-        best: tuple[bool, bool] | None = None
+        best: tuple[_Preference, bool] | None = None
         award = offers[0]
         for offer in offers:
             charge = holdings.charge_for(row, offer.bid.jobs)
-            kept = ranked.within_quota and holdings.keeps_quota(charge)
+            fits = ranked.within_quota and holdings.keeps_quota(charge)
+            kept = fits and tenancy.is_home(row, offer.site)
             beyond = limit_refusal(holdings, row, charge.amounts)
             if beyond is None and not self.candidates.may_have(
                 row, charge.amounts, preemptible=entry.workload.preemptible
             ):
-                beyond = not_lent(self._ledger.tenancy, entry.workload.tenant, charge.amounts)
+                beyond = not_lent(tenancy, entry.workload.tenant, charge.amounts)
             if beyond is None and (offer.bid.victims or offer.bid.shrinks):
                 beyond = self._spares(offer, ranked, now_s, within_quota=kept)
             refusal = refusal or beyond
-            found = (kept, self._can_resume(entry, offer.site))
+            preference = _preference(offer, tenancy.home(row), fits=fits)
+            found = (preference, self._can_resume(entry, offer.site))
             if beyond is None and (best is None or found > best):
                 best, award = found, offer
-                if best == (ranked.within_quota, True):  # none can be better
-                    break
+                if best == (_Preference.WITHIN if ranked.within_quota else 0, True):
+                    break  # none can be better
         if best is None and refusal is not None:
             self.candidates.give_back_task(entry)
             return refusal
-        kept = best is not None and best[0]
+        kept = bool(best and best[0]) and tenancy.is_home(row, award.site)
         awarded = Awarded(
             at_s=now_s,
             attempt=AttemptId(workload=award.id, attempt=entry.attempt + 1),
@@ -329,6 +350,7 @@ class SchedulingPass:
             )
             if (
                 holdings.keeps_quota(charge)
+                and self._ledger.tenancy.is_home(row, offer.site)
                 and limit_refusal(holdings, row, charge.amounts) is None
                 and against(offer, self._ledger, limits) is None
             ):

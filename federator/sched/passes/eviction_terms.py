@@ -154,10 +154,14 @@ class EvictionTerms:
         return self._by_site[site]
 
     def _terms(self, entry: WorkloadRecord, priority: int, now_s: float) -> VictimTerms | None:
+        charge = entry.charge
         may_go = (
             entry.state is WorkloadState.RUNNING
             and entry.workload.preemptible
-            and entry.charge is not None
             and not is_near_its_limit(entry, self._rules, now_s)
         )
-        return terms_of(entry, priority, self._ledger, self._rules) if may_go else None
+        if charge is None or not may_go:
+            return None
+        if not self._ledger.tenancy.is_home(charge.row, entry.site):
+            priority = LOWEST_PRIORITY
+        return terms_of(entry, priority, self._ledger, self._rules)

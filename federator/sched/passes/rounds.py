@@ -271,7 +271,7 @@ class Rounds:
             elif offers := [o for o in offers if o.site in pass_.round.keeping_claims]:
                 claims.set(turn, ranked, offers, answered=pass_.round.answers)
             elif claim is None:
-                claims.in_vain(self._ledger.backlog.number_of(entry.workload), ranked.priority)
+                claims.in_vain(self._ledger.backlog.number_of(entry.workload), ranked)
             elif claim.site in pass_.round.answers:
                 claims.end(turn, claim, ReasonCode.RESOURCES)
         self._ask(turn, pass_, ())

@@ -46,7 +46,8 @@ def quota_statuses(ledger: Ledger) -> dict[WorkloadId, QuotaStatus]:
     first, then those awarded within quota; one that no longer exceeds any quota is within quota.
     So what was borrowed becomes the tenant's own as its quota comes free, and nothing is taken
     from what was awarded within quota unless an admin lowers the quota, or the tenant itself
-    starts work that may not be evicted.
+    starts work that may not be evicted. Away from its tenant's home a workload is never within
+    quota, and counts nevertheless: it is what the tenant borrowed for work of its own.
 
     Source:
         MAST sec. 4.2 is silent on workloads that run already; what is chosen here agrees with its
@@ -69,8 +70,10 @@ def statuses_of(
         for row in bounds:
             if row not in used:
                 used[row] = [0] * len(tenancy.resources)
-        within = bool(bounds) and all(
-            fits(used[row], charge.amounts, tenancy.quotas[row]) for row in bounds
+        within = (
+            bool(bounds)
+            and all(fits(used[row], charge.amounts, tenancy.quotas[row]) for row in bounds)
+            and tenancy.is_home(charge.row, entry.site)
         )
         for row in bounds:
             used[row] = [u + a for u, a in zip(used[row], charge.amounts, strict=True)]
