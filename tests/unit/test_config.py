@@ -536,6 +536,7 @@ def test_the_tenancy_has_parents_priorities_and_the_weights_of_gpus(tmp_path: Pa
         ),
         ("a: {limit: {gpus: 8, gpu_types: {h100: 9}}}", "4: tenants.a.limit.gpu_types.h100: 9 of"),
         ("a: {}\nb: {parent: c}", "5: tenants.b.parent: unknown tenant 'c'; one of a, b"),
+        ("a: {home: [cedar]}", "4: tenants.a.home.0: unknown site 'cedar'; one of"),
         ("a: {parent: a}", "4: tenants.a.parent: a tenant cannot be its own parent"),
         (
             "z: {parent: a}\na: {parent: b}\nb:\n  parent: c\nc: {parent: a}",

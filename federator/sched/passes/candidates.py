@@ -9,7 +9,7 @@ not settled before it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ from federator.sched.bid.bids import STARTS_COMPUTED
 from federator.sched.bid.negative_cache import NOBODY, NegativeCache, Rights, of_hardware
 from federator.sched.passes.claims import MOST_CLAIMS, Claims
 from federator.sched.passes.known_refusals import KnownRefusals
-from federator.sched.passes.limits import limit_refusal, running_tasks, wait
+from federator.sched.passes.limits import LimitRefusals, running_tasks, wait
 from federator.sched.queue.borrowing import FirmWork, not_lent
 from federator.sched.queue.rank_walk import Front, Key, RankWalk
 from federator.sched.queue.ranked import Ranked
@@ -88,8 +88,7 @@ class Candidates:
         self._bits = 0  # of ``sites``
         self._now_s = 0.0
         self._array_tasks: dict[WorkloadId, int] | None = None  # counted when one is asked about
-        self._limits: dict[tuple[int, Amounts], Refusal | None] = {}  # as of ``_limits_as_of``
-        self._limits_as_of = -1
+        self._limits = LimitRefusals(ledger.holdings)
         self._failed: NegativeCache[None] = NegativeCache()  # of those that may evict
         self._failures = 0
         self._tried: dict[Asked, int] = {}  # of how many of these a shape does not follow
@@ -252,7 +251,7 @@ class Candidates:
             row, request, preemptible=lane.shape.preemptible
         ):
             return not_lent(ledger.tenancy, ledger.tenancy.tenants[row].name, request)
-        return self._limit(row, request) if ledger.tenancy.limit_rows(row) else None
+        return self._limits.refusal(row, request) if ledger.tenancy.limit_rows(row) else None
 
     def may_have(self, row: int, amounts: Amounts, *, preemptible: bool) -> bool:
         """Tell whether a tenant may be given this much more, as far as lending goes."""
@@ -298,12 +297,8 @@ class Candidates:
         found: list[BidRequest] = []
         last = 0  # of those whose answer is not known
         predicted = site in self.kept  # somebody has, or may get, that room
-        for each in window:
-            asked = self._asked[each.id]
-            number, home = asked.number, asked.rights.home
-            if not asked.bits & bit:
-                continue
-            request = each if not home or site in home else self._without_rights(each)
+        for request in self._with_rights_at(site, window):
+            number = self._asked[request.id].number
             if (
                 request.preempt_gpus
                 or self._is_claimed_at(site, request.id)
@@ -375,13 +370,20 @@ class Candidates:
         tenancy = self._ledger.tenancy
         return tenancy.home(tenancy.row(workload.tenant))
 
-    def _without_rights(self, request: BidRequest) -> BidRequest:
-        """As a site is asked that is not the home of its tenant."""
-        if not request.preempt_gpus:
-            return request
-        if request.id not in self._rightless:
-            self._rightless[request.id] = replace(request, preempt_gpus=0.0)
-        return self._rightless[request.id]
+    def _with_rights_at(self, site: SiteName, window: Sequence[BidRequest]) -> Iterator[BidRequest]:
+        """Those that a site may be asked about; only at home with the right to evict."""
+        bit = self._known.bits((site,))
+        for request in window:
+            asked = self._asked[request.id]
+            home = asked.rights.home
+            if not asked.bits & bit:
+                continue
+            if not home or site in home:
+                yield request
+                continue
+            if request.id not in self._rightless:
+                self._rightless[request.id] = replace(request, preempt_gpus=0.0)
+            yield self._rightless[request.id]
 
     def _rights(self, number: int, row: int, priority: int, *, within: bool) -> Rights:
         """Whom one may evict: only work within quota displaces others, and claims come first."""
@@ -426,13 +428,3 @@ class Candidates:
         array = entry.workload.array
         if array is not None and self._array_tasks and array.array_id in self._array_tasks:
             self._array_tasks[array.array_id] -= 1
-
-    def _limit(self, row: int, request: Amounts) -> Refusal | None:
-        """As ``limit_refusal``; many of one tenant ask for the same while nothing changes."""
-        holdings = self._ledger.holdings
-        if self._limits_as_of != holdings.version:
-            self._limits.clear()
-            self._limits_as_of = holdings.version
-        if (row, request) not in self._limits:
-            self._limits[row, request] = limit_refusal(holdings, row, request)
-        return self._limits[row, request]

@@ -35,6 +35,7 @@ from federator.sched.passes.transaction import Transaction
 from federator.sched.queue.borrowing import FirmWork, not_lent
 from federator.sched.queue.policy import Ranking
 from federator.sched.queue.ranked import Ranked
+from federator.sched.state.holdings import Charge
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.sched.state.rules import Rules
 
@@ -268,22 +269,15 @@ class SchedulingPass:
             now_s: Unix time.
         """
         entry, ranked = self._ledger.entries[offers[0].id], self.candidates.ranked[offers[0].id]
-        holdings, tenancy = self._ledger.holdings, self._ledger.tenancy
+        tenancy = self._ledger.tenancy
         row = tenancy.row(entry.workload.tenant)
         refusal: Refusal | None = None
         best: tuple[_Preference, bool] | None = None
         award = offers[0]
         for offer in offers:
-            charge = holdings.charge_for(row, offer.bid.jobs)
-            fits = ranked.within_quota and holdings.keeps_quota(charge)
-            kept = fits and tenancy.is_home(row, offer.site)
-            beyond = limit_refusal(holdings, row, charge.amounts)
-            if beyond is None and not self.candidates.may_have(
-                row, charge.amounts, preemptible=entry.workload.preemptible
-            ):
-                beyond = not_lent(tenancy, entry.workload.tenant, charge.amounts)
-            if beyond is None and (offer.bid.victims or offer.bid.shrinks):
-                beyond = self._spares(offer, ranked, now_s, within_quota=kept)
+            charge = self._ledger.holdings.charge_for(row, offer.bid.jobs)
+            fits = ranked.within_quota and self._ledger.holdings.keeps_quota(charge)
+            beyond = self._beyond(offer, charge, ranked, now_s, fits=fits)
             refusal = refusal or beyond
             preference = _preference(offer, tenancy.home(row), fits=fits)
             found = (preference, self._can_resume(entry, offer.site))
@@ -308,6 +302,22 @@ class SchedulingPass:
             shrinks=award.bid.shrinks,
         )
         return award, awarded
+
+    def _beyond(
+        self, offer: Award, charge: Charge, ranked: Ranked, now_s: float, *, fits: bool
+    ) -> Refusal | None:
+        """The reason why an offer may not be taken; ``fits``: it stays within quota."""
+        holdings, tenancy, row = self._ledger.holdings, self._ledger.tenancy, charge.row
+        workload = self._ledger.entries[offer.id].workload
+        beyond = limit_refusal(holdings, row, charge.amounts)
+        if beyond is not None:
+            return beyond
+        if not self.candidates.may_have(row, charge.amounts, preemptible=workload.preemptible):
+            return not_lent(tenancy, workload.tenant, charge.amounts)
+        if offer.bid.victims or offer.bid.shrinks:
+            kept = fits and tenancy.is_home(row, offer.site)
+            return self._spares(offer, ranked, now_s, within_quota=kept)
+        return None
 
     def _can_resume(self, entry: WorkloadRecord, site: SiteName) -> bool:
         return not entry.ran_at or self._rules.reaches(site, entry.ran_at)

@@ -35,6 +35,28 @@ def limit_refusal(holdings: Holdings, row: int, amounts: Amounts) -> Refusal | N
     return Refusal(kind=kind, reasons=(reason,))
 
 
+class LimitRefusals:
+    """Answers ``limit_refusal`` from memory: many of one tenant ask for the same in a pass.
+
+    Args:
+        holdings: what tenants hold; everything is forgotten when that changes.
+    """
+
+    def __init__(self, holdings: Holdings) -> None:
+        self._holdings = holdings
+        self._known: dict[tuple[int, Amounts], Refusal | None] = {}
+        self._as_of = -1
+
+    def refusal(self, row: int, amounts: Amounts) -> Refusal | None:
+        """As ``limit_refusal``."""
+        if self._as_of != self._holdings.version:
+            self._known.clear()
+            self._as_of = self._holdings.version
+        if (row, amounts) not in self._known:
+            self._known[row, amounts] = limit_refusal(self._holdings, row, amounts)
+        return self._known[row, amounts]
+
+
 def running_tasks(ledger: Ledger) -> dict[WorkloadId, int]:
     """The number of tasks of each array that are at sites, when a pass first asks."""
     tasks: dict[WorkloadId, int] = {}

@@ -60,6 +60,12 @@ def test_settings_reach_rules_and_physics() -> None:
     assert (policy.settings.physics.save_s, policy.settings.physics.local_gpus) == (60.0, 4)
 
 
+@pytest.mark.parametrize(("home", "site"), [(0.0, "ant"), (1.0, "bee")])
+def test_with_a_home_a_pools_own_work_is_in_the_pool(home: float, site: str) -> None:
+    policy = FederationReplay.adjusted({"home": home})
+    assert policy.replay(trace("a 0 10 4 bee", ANT, BEE), ReplayOptions()).site == [site]
+
+
 @pytest.mark.parametrize(
     "settings", [{"colour": 1.0}, {"save_s": -1.0}, {"grace_s": float("nan")}, {"window": 3.0}]
 )
@@ -117,6 +123,7 @@ def test_every_key_of_the_files_policy_has_a_flat_name() -> None:
         ({"preempt_frac": 1.5}, ["preempt_frac: expected less than or equal to 1, found 1.5"]),
         ({"grace_s": float("nan")}, ["grace_s: expected"]),
         ({"preempt_gpus": -1.0}, ["preempt_gpus: expected a number from 0 on"]),
+        ({"home": 0.5}, ["home: expected 0 or 1, found 0.5"]),
         ({"usage_window_h": 1.0, "usage_half_life_h": 1.0}, ["usage_half_life_h", "not both"]),
     ],
 )

@@ -113,6 +113,18 @@ def test_a_victim_saves_leaves_and_goes_on_where_it_stopped() -> None:
     assert (guest.preemptions, guest.lost_gpu_s) == (1, 0.0)
 
 
+def test_a_victim_that_came_back_is_evicted_again_while_its_evictor_runs() -> None:
+    arrivals = (
+        (0.0, of("owner"), 500.0),
+        (1.0, of("guest"), 5000.0),
+        (100.0, of("owner"), DAY_S),
+        (2000.0, of("owner"), 50.0),  # while that runs for which the guest left the first time
+    )
+    _, guest, _, last = lived(one_site(*arrivals, nodes=2), EVICTING)
+    assert guest.preemptions == 2
+    assert last.start_s == 2000.0
+
+
 def test_a_victim_that_cannot_save_in_time_is_gone_at_its_deadline_and_begins_anew() -> None:
     physics = Physics(save_s=500.0, restore_s=20.0)
     guest, owner = lived(
