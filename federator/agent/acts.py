@@ -230,6 +230,9 @@ class SiteActs:
         token, start_line = effect.leased.token, effect.leased.start_line
         try:
             return await self._driver.launch(effect.order, token, start_line)
+        except asyncio.CancelledError:  # the agent ends; sbatch may still need its ticket
+            token = ""
+            raise
         finally:
             await self._spool.shut(token)
 

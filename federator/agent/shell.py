@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Coroutine
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from federator.agent.acts import SiteActs
 from federator.agent.agent_log import LoggedChannel
@@ -22,7 +22,6 @@ from federator.agent.config import AgentConfig
 from federator.agent.core import AgentCore
 from federator.agent.effects import AgentEffect, Sbatch, WakeAt, WriteMark
 from federator.agent.journal import Journal
-from federator.agent.lost_sbatch import INTENT_HORIZON_S
 from federator.agent.observations import AgentObservation, HungUp, Now, Ordered, Started, Woken
 from federator.agent.order_archive import OrderArchive
 from federator.agent.services.checkpoint_cleanup import Tidier
@@ -50,6 +49,8 @@ from federator.wire.agent_protocol import (
 )
 from federator.wire.client_socket import ClientSocket, Listen
 from federator.wire.framing import ByteReader, FrameReader
+
+FINISHES_WITHIN_S: Final = 3.0  # meanwhile nobody else can reach the site
 
 
 class Agent:
@@ -114,7 +115,7 @@ class Agent:
     # ---- life ----
 
     async def run(self, reader: ByteReader, welcome: Welcome) -> None:
-        """Serve one daemon until its channel ends; launches under way are finished first.
+        """Serve one daemon until its channel ends; what is under way has 3 s to be finished.
 
         Raises:
             StaleState: the daemon's epoch is over, or it takes this site for another.
@@ -149,10 +150,16 @@ class Agent:
                 ended.result()  # raises what ended it
 
     async def _finish(self, core: AgentCore) -> None:
-        """Let what was begun come to its end; the rest is the next agent's."""
+        """Let what was begun come to its end, for a moment; the rest is the next agent's.
+
+        That one cannot begin before, and with it every other order for this site waits. An sbatch
+        that hangs goes on in its helper, whose limits hold without an agent. Its intent is in the
+        journal, so the next agent looks for its job as after a crash: by the horizon, counted from
+        its own start.
+        """
         self._observe(HungUp())
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(INTENT_HORIZON_S):
+            async with asyncio.timeout(FINISHES_WITHIN_S):
                 while not self._failed and core.unfinished:
                     self._settled.clear()
                     await self._settled.wait()

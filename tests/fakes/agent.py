@@ -60,6 +60,7 @@ class Daemon:
         self.spool_hangs = False
         self.clock_is_ahead_s = 0.0  # of true time, at the site
         self._reader: asyncio.StreamReader | None = None
+        self._reports = 0  # of earlier agents
 
     def tell(self, message: Message) -> None:
         assert self._reader is not None
@@ -80,12 +81,18 @@ class Daemon:
             await asyncio.sleep(0.1)
         raise AssertionError(f"the agent never said {kind.__name__}: {self.said}")
 
-    def serve(self, script: Callable[[], Awaitable[None]]) -> None:
-        """Run an agent on this channel until the script is over."""
-        run_virtual(self.clock, self._serve(script))
+    def serve(self, *scripts: Callable[[], Awaitable[None]]) -> None:
+        """Run an agent on this channel until the script is over; then one for the next script."""
+
+        async def one_by_one() -> None:
+            for script in scripts:
+                await self._serve(script)
+
+        run_virtual(self.clock, one_by_one())
 
     async def _serve(self, script: Callable[[], Awaitable[None]]) -> None:
         self._reader = asyncio.StreamReader()
+        self._reports = len(self.heard(Report))
         config = AgentConfig(
             site="alpine",
             socket=str(self.folder / "sock"),
@@ -135,7 +142,7 @@ class Daemon:
         return act()
 
     async def _act(self, script: Callable[[], Awaitable[None]]) -> None:
-        await self.wait_for(Report)
+        await self.wait_for(Report, self._reports + 1)
         await script()
 
     async def _ping(self) -> None:

@@ -7,17 +7,31 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
+from unittest import mock
 
 import yaml
 
+from federator.cli import client
+from federator.cli.queue_json import json_of
+from federator.errors import SiteUnavailable
 from federator.testbed import inside, layout
 from federator.testbed.layout import StateDir
+from federator.wire.client_protocol import (
+    Call,
+    QueueCall,
+    QueueReply,
+    SiteRow,
+    SitesCall,
+    SitesReply,
+)
+from federator.wire.replies import Reply
 
 Row = dict[str, Any]
 RULES = "/etc/federator/admission.lua"
@@ -28,6 +42,7 @@ BIN = Path(sys.executable).parent
 # An agent's command line in its container, for pgrep.
 AGENT = "[^ ]*python3 -I /opt/federator/bin/federator agent .*"
 STARTS = "starts-of-tests"  # in each home; every start of a traced job is a line of it
+_ENVIRONMENT = threading.Lock()
 GO = "/tmp/tests-go"  # at each site; words are told to jobs as files in it, see ``until``
 
 
@@ -36,7 +51,7 @@ def within(timeout_s: float, attempt: Callable[[], T]) -> T:
     deadline = time.monotonic() + timeout_s
     answer = attempt()
     while not answer and time.monotonic() < deadline:
-        time.sleep(0.1)
+        time.sleep(0.05)
         answer = attempt()
     if not answer:
         said = "; ".join(f"{site.name}: {out_of_service(site.name)}" for site in layout.SITES)
@@ -95,6 +110,7 @@ class Running:
     def start(self) -> None:
         """Start the daemon and wait until every site has reported."""
         self.spawn()
+        within(90, self._has_met_all)  # asked from the start, it would be slower to start
         within(90, self.all_up)
 
     def spawn(self) -> None:
@@ -153,9 +169,29 @@ class Running:
             cwd=cwd or self.folder,
         )
 
+    def _has_met_all(self) -> bool:
+        assert self.process is not None
+        return self.process.poll() is not None or self.log().count('"site_up"') >= len(layout.SITES)
+
+    def ask(self, call: Call) -> Reply:
+        """Ask as a command does, without a process for each question of who waits for something.
+
+        Raises:
+            SiteUnavailable: no daemon answers.
+        """
+        socket = {"FEDERATOR_SOCKET": str(self.folder / "daemon.sock")}
+        with _ENVIRONMENT, mock.patch.dict(os.environ, socket):
+            return client.call(call)
+
+    def sites(self) -> tuple[SiteRow, ...]:
+        reply = self.ask(SitesCall())
+        assert isinstance(reply, SitesReply), reply
+        return reply.sites
+
     def all_up(self) -> bool:
-        told = self.run("fsinfo", "--json")
-        return told.returncode == 0 and all(s["up"] for s in json.loads(told.stdout)["sites"])
+        with suppress(SiteUnavailable):
+            return all(site.up for site in self.sites())
+        return False
 
     def submit(self, script: str, *options: str, user: str = "vision1") -> int:
         """Submit a script from standard input; the id."""
@@ -164,10 +200,11 @@ class Running:
         return int(done.stdout)
 
     def rows(self, *ids: int) -> list[Row]:
-        chosen = ("-j", ",".join(map(str, ids))) if ids else ()
-        told = self.run("fsqueue", "-t", "all", "--json", *chosen)
-        assert told.returncode == 0, told.stderr
-        rows: list[Row] = json.loads(told.stdout)["jobs"]
+        """As ``fsqueue -t all --json``, of these jobs or of all."""
+        reply = self.ask(QueueCall(ids=tuple(map(str, ids)), ended=True, files=True))
+        assert isinstance(reply, QueueReply), reply
+        assert len(ids) != 1 or not reply.unknown, reply.unknown
+        rows: list[Row] = json.loads(json_of(reply.rows, reply.now_s))["jobs"]
         return rows
 
     def row(self, id_: int) -> Row:
@@ -200,10 +237,8 @@ class Running:
             fill(site)
 
         def seen() -> bool:
-            told = self.run("fsinfo", "--json")
-            assert told.returncode == 0, told.stderr
-            rooms = {s["name"]: s["partitions"] for s in json.loads(told.stdout)["sites"]}
-            gpus = [(p["gpus"], p["gpus_alloc"]) for site in sites for p in rooms[site]]
+            rooms = {site.name: site.partitions for site in self.sites()}
+            gpus = [(p.gpus, p.gpus_alloc) for site in sites for p in rooms[site]]
             full = sum(there > 0 for there, _ in gpus) >= len(sites)
             return full and all(there == taken for there, taken in gpus)
 
@@ -232,8 +267,9 @@ class Running:
 
     def tidy(self) -> None:
         """Remove what jobs wrote in their homes, as far as the daemon can tell which these are."""
-        told = self.run("fsqueue", "-t", "all", "--json")
-        rows = json.loads(told.stdout)["jobs"] if told.returncode == 0 else []
+        rows = []
+        with suppress(SiteUnavailable):
+            rows = self.rows()
         for site in layout.SITES:
             names = [f"/home/*/{STARTS}"]
             names += [

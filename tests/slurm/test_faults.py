@@ -128,6 +128,29 @@ def test_agent_killed_inside_sbatch_doubles_nothing(alone: Running, gate: Gate) 
     assert starts(outlives, dies) == sorted(told)
 
 
+def test_agent_cut_off_inside_sbatch_leaves_its_site_within_reach(
+    alone: Running, gate: Gate
+) -> None:
+    """The next agent cancels another job while the sbatch hangs; then it finds that one's job."""
+    other = alone.submit(traced() + until(), "--gres=gpu:a100:1")
+    assert alone.await_state(other, "RUNNING")["site"] == "alpine"
+    gate.close("alpine")
+    id_ = alone.submit(traced(1), "--gres=gpu:a100:1")
+    held = within(30, lambda: gate.held("alpine"))
+    (agent,) = agents("alpine")
+    at("alpine", "kill", "-TERM", str(agent))
+    alone.run("fscancel", str(other))
+    (cancelled,) = alone.await_end(other, timeout_s=30)  # the gate holds for 40 s
+    assert cancelled["state"] == "CANCELLED"
+    assert agent not in agents("alpine")
+    assert gate.held("alpine") == held  # nobody has ended it
+    assert alone.row(id_)["state"] == "AWARDED"
+    gate.open("alpine")
+    (row,) = alone.await_end(id_)
+    assert (row["state"], row["attempt"]) == ("COMPLETED", 1)
+    assert starts(id_) == [(id_, 1, "alpine", row["site_job_id"])]
+
+
 @pytest.mark.parametrize("cut", ["pause", "network"])
 def test_unreachable_site_does_not_stop_the_others(alone: Running, cut: str) -> None:
     id_ = alone.submit("#!/bin/sh\nsleep 12\n", "--gres=gpu:h100:2")

@@ -17,7 +17,7 @@ from federator.wire.agent_protocol import PROTOCOL_VERSION, Hello, Welcome, to_a
 from federator.wire.client_protocol import BANNER, frame
 from federator.wire.framing import ByteReader, read_frame
 
-TAKEOVER_S: Final = 60.0  # more than an agent takes to end (lost_sbatch.INTENT_HORIZON_S)
+TAKEOVER_S: Final = 60.0  # an agent ends within seconds; one of an earlier build took up to 45
 SILENCE_S: Final = 15.0  # without a word of the daemon the agent ends
 
 
@@ -74,7 +74,7 @@ def refuse_foreign_daemon(
 async def take_over(folder: Path, epoch: int) -> int:
     """Become the one agent of this site; return the lock's file descriptor, to be kept open.
 
-    A running agent is asked to end (SIGTERM); it finishes the sbatch calls it is in first.
+    A running agent is asked to end (SIGTERM); what it has begun has 3 s to be finished first.
 
     Args:
         folder: the agent's state folder.

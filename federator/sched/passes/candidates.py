@@ -88,6 +88,7 @@ class Candidates:
         self._bits = 0  # of ``sites``
         self._now_s = 0.0
         self._array_tasks: dict[WorkloadId, int] | None = None  # counted when one is asked about
+        self._placed_tasks: set[WorkloadId] = set()  # of them, and not at a site
         self._limits = LimitRefusals(ledger.holdings)
         self._failed: NegativeCache[None] = NegativeCache()  # of those that may evict
         self._failures = 0
@@ -215,8 +216,9 @@ class Candidates:
             key, number = self._blocked.pop(id_)
             entry = self._ledger.entries[id_]
             waits = entry.state is WorkloadState.PENDING and id_ not in self._ledger.claims
-            home = self._home(entry.workload)
-            if waits and id_ not in self._unsure and not claims.is_in_vain(number, key[0], home):
+            if not waits or claims.is_in_vain(number, key[0], self._home(entry.workload)):
+                continue
+            if self._held_back(entry, is_again=False) is None:
                 return Ranked(id_, key[0], within_quota=True, credit=-key[1]), number
         return None
 
@@ -417,14 +419,22 @@ class Candidates:
             return None
         if self._array_tasks is None:
             self._array_tasks = running_tasks(self._ledger)
+            self._placed_tasks = set(self._ledger.claims)
+        if workload.id in self._placed_tasks:
+            return None
         tasks = self._array_tasks.get(array.array_id, 0)
         if tasks >= array.max_running:
             return wait(ReasonCode.ARRAY_LIMIT, array.max_running)
         self._array_tasks[array.array_id] = tasks + 1
+        self._placed_tasks.add(workload.id)
         return None
 
     def give_back_task(self, entry: WorkloadRecord) -> None:
         """A task that was tried does not start."""
         array = entry.workload.array
-        if array is not None and self._array_tasks and array.array_id in self._array_tasks:
+        if array is None or not self._array_tasks or array.array_id not in self._array_tasks:
+            return
+        id_ = entry.workload.id
+        if id_ in self._placed_tasks and id_ not in self._ledger.claims:
+            self._placed_tasks.discard(id_)
             self._array_tasks[array.array_id] -= 1

@@ -58,9 +58,13 @@ class LimitRefusals:
 
 
 def running_tasks(ledger: Ledger) -> dict[WorkloadId, int]:
-    """The number of tasks of each array that are at sites, when a pass first asks."""
+    """The number of tasks of each array that are at sites or have a claim, as a pass first asks.
+
+    A claim has its place: its victims leave for it, and it is awarded when they have.
+    """
     tasks: dict[WorkloadId, int] = {}
-    for entry in ledger.in_state(*AT_SITE):
+    waiting = [ledger.entries[id_] for id_ in ledger.claims]
+    for entry in (*ledger.in_state(*AT_SITE), *waiting):
         array = entry.workload.array
         if array is not None:
             tasks[array.array_id] = tasks.get(array.array_id, 0) + 1

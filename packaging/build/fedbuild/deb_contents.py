@@ -25,11 +25,13 @@ from federator.testbed.package import helper_text
 DEBIAN: Final = REPOSITORY / "packaging" / "deb"
 MAINTAINER: Final = "Federator maintainers <maintainers@federator.invalid>"
 RELEASED_AT_S: Final = 1_795_305_600  # 2026-11-22; time of all files, so that equal is equal
+# One list for all releases of Debian: a library that one of them alone needs (async-timeout,
+# of redis, before Python 3.11.3: bookworm) is small, and the others never import it.
 DAEMON_LIBRARIES: Final = (
     *("asyncssh", "cryptography", "cffi", "pycparser", "typing_extensions", "numpy"),
     *("pydantic", "pydantic_core", "annotated-types", "typing-inspection"),
-    *("redis", "hiredis", "rich", "markdown-it-py", "mdurl", "Pygments", "structlog"),
-    *("SQLAlchemy", "psycopg", "psycopg-binary"),
+    *("redis", "async-timeout", "hiredis", "rich", "markdown-it-py", "mdurl", "Pygments"),
+    *("structlog", "SQLAlchemy", "psycopg", "psycopg-binary"),
 )
 _RELEASES: Final[Mapping[str, int]] = MappingProxyType({"bookworm": 12, "trixie": 13, "forky": 14})
 _OPT: Final = "opt/federator"

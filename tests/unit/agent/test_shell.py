@@ -894,7 +894,7 @@ def test_an_sbatch_under_way_is_let_finish_when_the_agent_fails(
     launch, handle = daemon.site.launch, AgentCore.handle
 
     async def slow(order_: LaunchOrder, ticket: str = "", start_line: str = "") -> SubmittedJob:
-        await asyncio.sleep(20.0)
+        await asyncio.sleep(6.0)
         return await launch(order_, ticket, start_line)
 
     def failing(self: AgentCore, observation: AgentObservation, now: Now) -> list[AgentEffect]:

@@ -11,33 +11,46 @@ from pathlib import Path
 import pytest
 from fedbuild import deb_contents
 from fedbuild.deb_contents import DebContents, Sources
+from packaging.requirements import Requirement
 
 from federator import __version__
 from federator.testbed import images
 from federator.testbed.layout import SITES, SiteLayout
-
-_NEEDED = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(\[(?P<extras>[^]]*)\])?[^;]*(; *(?P<marker>.*))?")
 
 
 def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def needed_by(name: str, extra: str = "") -> set[str]:
-    """All that a distribution needs, installed here, with one extra of it or none."""
+INSTALLED = {normal(found.name) for found in metadata.distributions()}
+
+
+def needed_by(name: str, extra: str, python: str) -> set[str]:
+    """All that a distribution needs under ``python``, with one extra of it or none.
+
+    The first release of that Python: what any release of it may need is needed.
+    """
+    marked = {
+        "extra": extra,
+        "platform_machine": "x86_64",
+        "python_full_version": f"{python}.0",
+        "python_version": python,
+        "sys_platform": "linux",
+    }
     found: set[str] = set()
-    for line in metadata.requires(name) or ():
-        match = _NEEDED.fullmatch(line)
-        assert match is not None, line
-        marker = match["marker"] or ""
-        wanted = f'extra == "{extra}"' in marker if "extra" in marker else "win32" not in marker
-        # Of other markers: what is not installed here is not needed here.
-        if wanted and normal(match["name"]) in INSTALLED:
-            found |= {normal(match["name"])} | needed_by(match["name"], match["extras"] or "")
+    for wanted in map(Requirement, metadata.requires(name) or ()):
+        if wanted.marker is None or wanted.marker.evaluate(marked):
+            found.add(normal(wanted.name))
+            # What another Python needs is not installed here, and cannot be looked into.
+            if normal(wanted.name) in INSTALLED:
+                for inner in wanted.extras or {""}:
+                    found |= needed_by(wanted.name, inner, python)
     return found
 
 
-INSTALLED = {normal(found.metadata["Name"]) for found in metadata.distributions()}
+def needed_anywhere(extra: str = "") -> set[str]:
+    """What the project needs under the Python of one release of Debian at least."""
+    return set().union(*(needed_by("federator", extra, site.python) for site in SITES))
 
 
 def names(libraries: Iterable[str]) -> set[str]:
@@ -70,12 +83,19 @@ def package(name: str, site: SiteLayout, sources: Sources) -> DebContents:
 
 
 def test_a_site_brings_all_that_the_project_needs_without_extras() -> None:
-    assert names(images.LIBRARIES) == needed_by("federator")
+    assert names(images.LIBRARIES) == needed_anywhere()
 
 
 def test_the_daemons_host_brings_what_the_extra_needs_beside_it() -> None:
-    wanted = needed_by("federator", "daemon") | needed_by("federator", "postgresql")
-    assert names(deb_contents.DAEMON_LIBRARIES) == wanted - needed_by("federator")
+    wanted = needed_anywhere("daemon") | needed_anywhere("postgresql")
+    assert names(deb_contents.DAEMON_LIBRARIES) == wanted - needed_anywhere()
+
+
+def test_the_daemon_reaches_redis_under_the_python_of_every_release() -> None:
+    """redis 8 imports async_timeout before Python 3.11.3; bookworm has 3.11.2."""
+    (bookworm,) = [site for site in SITES if site.suite == "bookworm"]
+    assert "async-timeout" in needed_by("redis", "", bookworm.python)
+    assert "async-timeout" in deb_contents.DAEMON_LIBRARIES
 
 
 @pytest.mark.parametrize("site", SITES, ids=lambda site: site.suite)

@@ -256,3 +256,23 @@ def test_a_claim_whose_victims_may_not_go_any_more_ends_and_frees_its_nodes() ->
     assert (f.state(owner), f.federation.ledger.claims) == (WAITS, {})
     assert not any(f.state(id_) is RUNS for id_ in guests)
     assert keeps_budget(f, 16)
+
+
+@pytest.mark.parametrize("throttle", [1, 2])
+def test_tasks_that_run_or_have_a_claim_are_no_more_than_the_throttle(throttle: int) -> None:
+    """Seed 300301: a task whose like were refused everywhere got a claim, and ran as the third."""
+    f = fleet()
+    guests_on(f)
+    wanted = of("owner", nodes=3, array_indices=(0, 1, 2, 3), array_max_running=throttle)
+    first = f.submit(wanted)
+    ids = [WorkloadId(first + k) for k in range(4)]
+    most = 0
+    for _ in range(80):
+        f.run_for(20.0)
+        running = [id_ for id_ in ids if f.state(id_) is RUNS]
+        assert len(running) + len(f.federation.ledger.claims) <= throttle
+        most = max(most, len(running))
+        if len(running) == throttle:  # the next one may
+            f.slurm("alpine").end(f.entry(running[0]).attempt_id)
+    assert most == throttle
+    assert WAITS not in {f.state(id_) for id_ in ids}
