@@ -239,7 +239,8 @@ class Bidding:
             extras, before = self._extras(), self._reservation
             refusal = self._no_room(asked, unfenced, late=late)
             self._add_failure(asked.jobs, number, rights, refusal)
-            if question is not None and not asked.preempt_gpus and self._reservation is before:
+            keeps = self._reservation is before and not (extras[0] and self._endings.predicts)
+            if question is not None and not asked.preempt_gpus and keeps:
                 only_at_s = self._now_s if _speaks_of_times(refusal) else None
                 self._memory.add_refusal(question, extras, refusal, only_at_s)
         return SiteAnswer(id=asked.id, refusal=refusal)

@@ -107,6 +107,11 @@ class KnownEndings:
         self._ends, self._predicted = ends, None
         return True
 
+    @property
+    def predicts(self) -> bool:
+        """Whether any end is predicted: then a start depends on how long each request is to run."""
+        return bool(self._ends)
+
     def by_limits(self) -> list[Ending]:
         if self._by_limits is None:
             self._by_limits = self._count(NOTHING)

@@ -161,6 +161,18 @@ def test_without_a_prediction_for_all_in_the_way_no_room_is_kept() -> None:
     assert second.bid is not None
 
 
+def test_a_start_is_not_remembered_for_others_that_are_predicted_to_run_longer() -> None:
+    """What is bid for first is in the way of the gang, for as long as that is to run."""
+    scheduler = expecting(HOUR_S)
+    starts = []
+    for run_s in (2 * HOUR_S, 3 * HOUR_S, inf):
+        first, second = scheduler.bid([brief(1, run_s), asks(2, gang(4))], NOW_S)
+        assert first.bid is not None
+        assert second.refusal is not None
+        starts.append(second.refusal.starts_in_s)
+    assert starts == [2 * HOUR_S, 3 * HOUR_S, None]
+
+
 def test_another_prediction_gives_another_start() -> None:
     scheduler = expecting(HOUR_S)
     told(scheduler, asks(1, gang(4)))
