@@ -127,6 +127,7 @@ class PolicyConfig(_Strict):
     pass_interval_s: _Seconds = 300.0
     launch_lease_s: _Seconds = 60.0
     bid_timeout_s: _Seconds = 5.0
+    forecast_ends: bool = False
 
     @field_validator("name")
     @classmethod

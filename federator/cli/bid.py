@@ -83,6 +83,7 @@ def refusal_as_json(refusal: Refusal) -> dict[str, object]:
         "kind": refusal.kind.value,
         "reasons": [_reason(reason) for reason in refusal.reasons],
         "starts_in_s": refusal.starts_in_s,
+        "predicted": refusal.predicted,
         "no_end_in_sight": refusal.no_end_in_sight,
         "alternatives": refusal.alternatives,
     }

@@ -266,7 +266,11 @@ def refusal_text(refusal: Refusal) -> str:
     reasons = "; ".join(reason_text(reason) for reason in refusal.reasons)
     text = f"{kind}: {reasons}" if reasons else kind
     if refusal.starts_in_s is not None:
-        text += f"; could start in {span(refusal.starts_in_s)} at the latest"
+        when = span(refusal.starts_in_s)
+        if refusal.predicted:
+            text += f"; predicted to start in {when}, by how long such jobs have run"
+        else:
+            text += f"; could start in {when} at the latest"
     elif refusal.no_end_in_sight:
         text += "; start time unknown: not everything in its way ends by a time limit"
     return text

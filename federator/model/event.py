@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -307,6 +307,46 @@ class SnapshotSaves(Event, frozen=True, kw_only=True, tag="snapshot_saves"):
     families: tuple[tuple[TenantName, str, str, tuple[float, ...]], ...]
 
 
+SavedKind = tuple[int, str, str, str, int, bytes]
+"""A kind of ``sched.state.durations``, and the buckets of its durations in the order of ends."""
+
+
+class DurationCorrections(NamedTuple):
+    """What corrects predictions: parts (part, age, logarithm) and a few numbers."""
+
+    parts: tuple[tuple[int, int, float], ...] = ()
+    seen: tuple[int, ...] = ()  # by age
+    cut_offs: int = 0
+    longest_s: float = 0.0
+
+
+class SnapshotRun(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, array_like=True, gc=False
+):
+    """A run that is followed, as of ``sched.state.durations.OpenRun``."""
+
+    id: WorkloadId
+    tenant: str
+    user: str
+    pattern: str  # of its name
+    size: int
+    began_s: float
+    next_age: int
+    promises: dict[int, tuple[float, int]] = {}
+    broken: dict[int, float] = {}
+
+
+class SnapshotDurations(
+    Event, frozen=True, kw_only=True, omit_defaults=True, tag="snapshot_durations"
+):
+    """How long workloads run, and the runs that go on; these follow those of records before it."""
+
+    kinds: tuple[SavedKind, ...] = ()
+    runs: tuple[SnapshotRun, ...] = ()
+    kept_s: tuple[tuple[WorkloadId, float], ...] = ()  # run by those that wait to go on
+    corrections: DurationCorrections | None = None
+
+
 class SnapshotEvictions(Event, frozen=True, kw_only=True, tag="snapshot_evictions"):
     """The times of evictions with their GPUs, in that order."""
 
@@ -333,6 +373,7 @@ SnapshotRecord = (
     | SnapshotUsage
     | SnapshotWorkloads
     | SnapshotSaves
+    | SnapshotDurations
     | SnapshotEvictions
     | SnapshotOrder
     | SnapshotDone

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -29,6 +30,7 @@ class BidRequest(Struct, frozen=True, kw_only=True, gc=False):
     preempt_gpus: float = 0.0  # that victims may hold, at most; 0: nobody may be evicted.
     # Victims without GPUs are not bounded by it.
     largest_victim_gpus: float = 0.0  # that one victim may hold, at most; 0: no bound of its own
+    predicted_run_s: float = inf  # nine of ten of its like are over by then; inf: not known
 
     @classmethod
     def of(
@@ -37,6 +39,7 @@ class BidRequest(Struct, frozen=True, kw_only=True, gc=False):
         priority: int,
         preempt_gpus: float = 0.0,
         largest_victim_gpus: float = 0.0,
+        predicted_run_s: float = inf,
     ) -> BidRequest:
         """The request for a workload at the priority that it has now."""
         return cls(
@@ -48,6 +51,7 @@ class BidRequest(Struct, frozen=True, kw_only=True, gc=False):
             time_limit_s=workload.time_limit_s,
             preempt_gpus=preempt_gpus,
             largest_victim_gpus=largest_victim_gpus,
+            predicted_run_s=predicted_run_s,
         )
 
 

@@ -92,7 +92,8 @@ class Alternative(Struct, frozen=True, kw_only=True):
 class Refusal(Struct, frozen=True, kw_only=True):
     """``starts_in_s``: when it could start at the latest, by the time limits of what runs.
 
-    ``no_end_in_sight``: it was looked for, and there is no such time.
+    ``predicted``: these promise no start, and ``starts_in_s`` is by predictions of how long others
+    run. ``no_end_in_sight``: it was looked for, and there is no such time.
     """
 
     kind: RefusalKind
@@ -100,6 +101,7 @@ class Refusal(Struct, frozen=True, kw_only=True):
     starts_in_s: float | None = None  # None: not known
     alternatives: tuple[Alternative, ...] = ()
     no_end_in_sight: bool = False
+    predicted: bool = False
 
     def __post_init__(self) -> None:
         if not self.reasons:

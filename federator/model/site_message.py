@@ -47,6 +47,9 @@ class Ask(Message, frozen=True, kw_only=True, tag="ask"):
     # Who of those running there may be evicted; empty also while the budget is spent.
     victims: Mapping[WorkloadId, VictimTerms] = field(default_factory=dict)
     claims: tuple[SiteClaim, ...] = ()  # at this site, first to be served first
+    # When those running there are predicted to be over, Unix time; who ends by its limit before,
+    # or is not known well enough, is left out. Used where time limits promise no start.
+    predicted_ends: Mapping[WorkloadId, float] = field(default_factory=dict)
 
 
 class ShrinkOrder(Message, frozen=True, kw_only=True, tag="shrink"):

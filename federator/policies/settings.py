@@ -20,6 +20,7 @@ RULE_KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "grace_s": "preemption.grace_s",
         "cooldown_s": "preemption.cooldown_s",
         "min_run_s": "preemption.min_run_s",
+        "forecast_ends": "forecast_ends",
     }
 )
 """Attributes of ``sched.state.rules.Rules``."""

@@ -118,6 +118,7 @@ class Fleet:
         partitions = {site.name: site.partitions for site in scenario.sites}
         self.federation = Federation(partitions, policy, rules, ledger, same_process=True)
         self._evicts = rules.evicts
+        self._predicts = rules.forecast_ends
         self._failures = SiteFailures(self, self._physics, self._options.seed)
 
     def run(self) -> list[JobTrace]:
@@ -211,7 +212,8 @@ class Fleet:
         index = self._arrival_of[order.workload.id]
         life = self.lives[index]
         bounded = isfinite(order.workload.time_limit_s)
-        self.sites[order.site].start(attempt, self.now_s, tracked=self._evicts or bounded)
+        tracked = self._evicts or self._predicts or bounded
+        self.sites[order.site].start(attempt, self.now_s, tracked=tracked)
         saved = self._left_s[index] < self._scenario.arrivals[index].duration_s
         startup_s = physics.startup_s(self._options.seed, index, order.attempt.attempt)
         attempt.works_from_s = self.now_s + startup_s + (physics.restore_s if saved else 0.0)
@@ -382,6 +384,7 @@ class Fleet:
     def _bid(self, site: SiteName, ask: Ask) -> None:
         scheduler = self.sites[site].scheduler
         scheduler.rank(ask.victims)
+        scheduler.expect(ask.predicted_ends)
         answers = scheduler.bid(
             ask.requests,
             self.now_s,

@@ -124,6 +124,7 @@ def bid_request(
     priority: int = LOWEST_PRIORITY,
     preempt_gpus: float = 0.0,
     time_limit_s: float = inf,
+    predicted_run_s: float = inf,
 ) -> BidRequest:
     """A request of somebody, which may evict nobody."""
     return BidRequest(
@@ -134,6 +135,7 @@ def bid_request(
         jobs=jobs,
         time_limit_s=time_limit_s,
         preempt_gpus=preempt_gpus,
+        predicted_run_s=predicted_run_s,
     )
 
 

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from federator.sched.state.backlog import Backlog, Lane
+from federator.sched.state.durations import DurationModel
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.ledger import Ledger
 from federator.sched.state.save_times import SaveTimes
@@ -23,6 +24,7 @@ Attributes = dict[tuple[type, str], str]
 
 DERIVED: Final[Attributes] = {
     (SaveTimes, "_p95_s"): "follows from the save times, as soon as it is asked for",
+    (DurationModel, "_due"): "follows from the runs; what is due of ended ones may be missing",
     (Backlog, "stale"): "families to scan; those without waiting workloads may be missing",
     (Backlog, "_families"): "follows from the lanes; those without any may be missing",
     (Backlog, "heads"): "of the last quota scan; all is scanned before it is asked for",

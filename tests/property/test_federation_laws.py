@@ -84,7 +84,9 @@ FAMILY = (
 def fresh(evicting: bool, tenants: tuple[Tenant, ...] = (OWNER,)) -> Loopback:
     """Three small sites; ``evicting``: what is within quota displaces what is not."""
     sites = {"alpine": rack("a", 3), "baker": rack("b", 2) + rack("c", 1), "crest": rack("d", 2)}
-    rules = Rules(launch_lease_s=20.0, pass_interval_s=60.0, grace_s=10.0)
+    rules = Rules(
+        launch_lease_s=20.0, pass_interval_s=60.0, grace_s=10.0, forecast_ends=not evicting
+    )
     if evicting:
         rules = replace(rules, preempt_gpus=40, preempt_window_s=60.0, cooldown_s=30.0)
     f = Loopback(sites, rules, 25.0, Mast(), tenants) if evicting else Loopback(sites, rules, 25.0)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -145,6 +146,66 @@ def test_no_bid_delays_the_workload_that_room_is_kept_for(
         if answer.bid is not None and k not in lost
     ]
     assert fits(blocked, at(state, taken, NOW_S + first.refusal.starts_in_s))
+
+
+@SOME
+@given(
+    states(),
+    jobs,
+    st.lists(st.tuples(jobs, limits, limits), min_size=1, max_size=5),
+    st.dictionaries(st.integers(0, 5), limits.map(lambda in_s: NOW_S + in_s)),
+)
+def test_predictions_change_nothing_where_time_limits_promise_a_start(
+    state: State, blocked: Job, others: list[tuple[Job, float, float]], ends: dict[int, float]
+) -> None:
+    """They neither let anybody delay who has a promise, nor refuse anybody for another reason."""
+    requests = [bid_request(id=WorkloadId(100), jobs=(blocked,), priority=1)]
+    for k, (job, limit_s, _) in enumerate(others):
+        requests.append(bid_request(id=WorkloadId(101 + k), jobs=(job,), time_limit_s=limit_s))
+    plain = scheduler(state).bid(requests, NOW_S, reserving=True)
+    if plain[0].refusal is None or plain[0].refusal.starts_in_s is None:
+        return
+    expecting = scheduler(state)
+    expecting.expect({WorkloadId(id_): at_s for id_, at_s in ends.items()})
+    requests[1:] = [
+        msgspec.structs.replace(request, predicted_run_s=run_s)
+        for request, (_, _, run_s) in zip(requests[1:], others, strict=True)
+    ]
+    found = expecting.bid(requests, NOW_S, reserving=True)
+    assert found[0] == plain[0]
+    assert [a.bid for a in found] == [a.bid for a in plain]
+    assert not any(a.refusal.predicted for a in found[:1] if a.refusal is not None)
+
+
+@SOME
+@given(
+    states(),
+    jobs,
+    st.lists(st.tuples(jobs, limits, limits), min_size=1, max_size=5),
+    st.dictionaries(st.integers(0, 5), limits.map(lambda in_s: NOW_S + in_s)),
+)
+def test_no_bid_delays_a_predicted_start_if_predictions_come_true(
+    state: State, blocked: Job, others: list[tuple[Job, float, float]], ends: dict[int, float]
+) -> None:
+    requests = [bid_request(id=WorkloadId(100), jobs=(blocked,), priority=1)]
+    for k, (job, limit_s, run_s) in enumerate(others):
+        asked = bid_request(id=WorkloadId(101 + k), jobs=(job,), time_limit_s=limit_s)
+        requests.append(msgspec.structs.replace(asked, predicted_run_s=run_s))
+    expecting = scheduler(state)
+    expecting.expect({WorkloadId(id_): at_s for id_, at_s in ends.items()})
+    first, *rest = expecting.bid(requests, NOW_S, reserving=True)
+    if first.refusal is None or not first.refusal.predicted:
+        return
+    taken = [
+        (NOW_S + min(limit_s, run_s), answer.bid)
+        for (_, limit_s, run_s), answer in zip(others, rest, strict=True)
+        if answer.bid is not None
+    ]
+    running = tuple(
+        replace(job, ends_by_s=min(job.ends_by_s, ends.get(job.id, inf))) for job in state[1]
+    )
+    assert first.refusal.starts_in_s is not None
+    assert fits(blocked, at((state[0], running), taken, NOW_S + first.refusal.starts_in_s))
 
 
 @SOME

@@ -57,7 +57,7 @@ class Forgetful(SiteScheduler):
         reserving: bool = False,
         claims: tuple[SiteClaim, ...] = (),
     ) -> tuple[SiteAnswer, ...]:
-        self._endings = None
+        self._endings.forget()
         for f in self._room.nodes:
             f.rack.version += 1
         return super().bid(requests, now_s, reserve=reserve, reserving=reserving, claims=claims)
@@ -71,6 +71,7 @@ class Asked(NamedTuple):
     budget: float
     renamed: bool
     avoids: bool
+    run: int = 0  # predicted
 
 
 asked = st.builds(
@@ -80,6 +81,7 @@ asked = st.builds(
     st.sampled_from([0.0, 0.0, 0.0, 8.0, inf]),
     st.booleans(),
     st.sampled_from([False, False, False, True]),
+    st.integers(0, 3),
 )
 questions = st.lists(asked, min_size=1, max_size=8)
 gangs = st.builds(gang, st.integers(1, 3), st.sampled_from([0, 1, 4, 8]))
@@ -144,6 +146,7 @@ class World:
             time_limit_s=LIMITS_S[a.limit],
             priority=3,
             preempt_gpus=a.budget,
+            predicted_run_s=LIMITS_S[a.run],
         )
 
     def act(self, name: str, x: int, y: int) -> None:
@@ -206,6 +209,17 @@ class World:
         }
         for scheduler in self.both:
             scheduler.rank(terms)
+
+    def expect(self, x: int, y: int) -> None:
+        """When some of what runs is predicted to be over is known, or is not any more."""
+        ends = {
+            WorkloadId(id_): self.now_s + 50.0 * (1 + (id_ + y) % 3)
+            for id_ in range(JOBS)
+            if (id_ + x) % 3
+        }
+        for scheduler in self.both:
+            scheduler.expect(ends if y else {})
+        self.ask(self.usual, 1, 0)
 
     def later(self, _: int, y: int) -> None:
         self.now_s += 10.0 * y
@@ -278,6 +292,7 @@ ACTS: dict[str, Callable[[World, int, int], None]] = {
     "grow": World.grow,
     "release": World.release,
     "rank": World.rank,
+    "expect": World.expect,
     "later": World.later,
     "rewire": World.rewire,
     "sweep": lambda world, x, _: world.sweep(seen=(x % 2,)),

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from federator.policies import POLICIES
 from federator.sched.bid import bids, fragmentation
 from federator.sched.passes import candidates
+from federator.sched.state import learned_durations
 from federator.sched.state.credit import CreditWeights
 from federator.sched.state.rules import Rules
 from federator.sim.federation_replay import FederationReplay
@@ -287,12 +288,14 @@ def with_limits(trace: Trace, factors: Sequence[float]) -> Scenario:
     factors=st.lists(st.sampled_from((0.5, 1.0, 1.5, 4.0, inf)), min_size=1, max_size=5),
     window=st.sampled_from((3, 500)),
     policy=st.sampled_from(("mast", "global-fifo")),
+    forecast=st.booleans(),
 )
 def test_room_is_kept_for_the_same(
-    trace: Trace, factors: list[float], window: int, policy: str
+    trace: Trace, factors: list[float], window: int, policy: str, forecast: bool
 ) -> None:
-    scenario, rules = with_limits(trace, factors), Rules(window=window)
-    with alike(len(trace.pools)):
+    scenario = with_limits(trace, factors)
+    rules = Rules(window=window, forecast_ends=forecast)
+    with alike(len(trace.pools)), mock.patch.object(learned_durations, "LEAST_KNOWN", 1):
         found = lived(scenario, rules, Physics(), policy)
         with everybody_is_asked():
             expected = lived(scenario, rules, Physics(), policy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Final
@@ -28,7 +28,15 @@ from federator.sched.bid.claimed_nodes import ClaimedNodes
 from federator.sched.bid.free_capacity import FreeCapacity
 from federator.sched.bid.negative_cache import NOBODY, NegativeCache, Rights, as_for, renamed
 from federator.sched.bid.preemption import EvictionRight, plan_with_victims, redo, undo
-from federator.sched.bid.reservation import Ending, Reservation, ending_of, lift, next_gpus, reserve
+from federator.sched.bid.reservation import (
+    Ending,
+    KnownEndings,
+    Reservation,
+    ending_of,
+    lift,
+    next_gpus,
+    reserve,
+)
 from federator.sched.bid.running_jobs import Occupants
 from federator.sched.bid.workload_plan import Reasons, place_all
 
@@ -50,7 +58,7 @@ class Premises:
     partitions: Sequence[str]  # those the federation may use
     occupants: Occupants
     memory: AnswerMemory
-    endings: Callable[[], Sequence[Ending]]
+    endings: KnownEndings
     claims: ClaimedNodes
 
 
@@ -84,6 +92,7 @@ class Bidding:
         self._made: list[Bid] = []  # taken from the room
         self._remembered: list[Bid] = []  # made after those, and not taken yet
         self._made_end: list[tuple[float, Bid]] = []  # of those with a time limit
+        self._made_over: list[tuple[float, Bid]] = []  # of those of which it is predicted
         self._least_gpus_held = MAX_AMOUNT  # of the nodes of these bids
         self._starts_computed = self._explained = self._retried = 0
 
@@ -144,7 +153,7 @@ class Bidding:
         return (
             self._reservation is not None
             and self._reservation.id != asked.id
-            and self._reservation.concerns(self._now_s, asked.time_limit_s)
+            and self._reservation.concerns(self._now_s, asked)
         )
 
     def _failed_before(self, jobs: tuple[Job, ...], number: int, rights: Rights) -> Refusal | None:
@@ -230,7 +239,8 @@ class Bidding:
             extras, before = self._extras(), self._reservation
             refusal = self._no_room(asked, unfenced, late=late)
             self._add_failure(asked.jobs, number, rights, refusal)
-            if question is not None and not asked.preempt_gpus and self._reservation is before:
+            keeps = self._reservation is before and not (extras[0] and self._endings.predicts)
+            if question is not None and not asked.preempt_gpus and keeps:
                 only_at_s = self._now_s if _speaks_of_times(refusal) else None
                 self._memory.add_refusal(question, extras, refusal, only_at_s)
         return SiteAnswer(id=asked.id, refusal=refusal)
@@ -268,6 +278,9 @@ class Bidding:
         """Note what later answers depend on."""
         if isfinite(asked.time_limit_s):
             self._made_end.append((self._now_s + asked.time_limit_s, bid))
+        runs_s = min(asked.time_limit_s, asked.predicted_run_s)
+        if isfinite(runs_s):
+            self._made_over.append((self._now_s + runs_s, bid))
         self._least_gpus_held = min(self._least_gpus_held, least_gpus)
 
     def _plan(self, asked: BidRequest, *, late: bool) -> tuple[Bid | Reasons, bool]:
@@ -334,11 +347,25 @@ class Bidding:
     # ---- refusals ----
 
     def _reserve(self, asked: BidRequest) -> Reservation | None:
-        endings = self._endings()
-        if self._made_end:
-            made = (ending_of(self._room, at_s, bid.jobs) for at_s, bid in self._made_end)
-            endings = sorted([*endings, *made], key=lambda e: e.at_s)
-        return reserve(asked.id, asked.jobs, self._room, self._partitions, endings, self._now_s)
+        """Room by the time limits of others; where these promise none, by predictions."""
+        endings = self._and_made(self._endings.by_limits(), self._made_end)
+        found = reserve(asked.id, asked.jobs, self._room, self._partitions, endings, self._now_s)
+        if found is not None or not (predicted := self._endings.by_prediction()):
+            return found
+        endings = self._and_made(predicted, self._made_over)
+        found = reserve(asked.id, asked.jobs, self._room, self._partitions, endings, self._now_s)
+        if found is not None:
+            found.predicted = True
+        return found
+
+    def _and_made(
+        self, endings: Sequence[Ending], made: Sequence[tuple[float, Bid]]
+    ) -> Sequence[Ending]:
+        """Endings, and those of bids that were made."""
+        if not made:
+            return endings
+        more = (ending_of(self._room, at_s, bid.jobs) for at_s, bid in made)
+        return sorted([*endings, *more], key=lambda e: e.at_s)
 
     def _reserved(self) -> Refusal:
         assert self._reservation is not None
@@ -370,7 +397,11 @@ class Bidding:
             return replace(refusal, no_end_in_sight=True)
         if self._reserving:
             self._reservation, self._reserving = reservation, False
-        return replace(refusal, starts_in_s=reservation.starts_at_s - self._now_s)
+        return replace(
+            refusal,
+            starts_in_s=reservation.starts_at_s - self._now_s,
+            predicted=reservation.predicted,
+        )
 
     def _avoided(self, jobs: Sequence[Job], reasons: Reasons) -> Reasons:
         """Nodes that would take the jobs, but failed them before; nothing if that is said."""
@@ -384,7 +415,7 @@ class Bidding:
         """Add to what is said of a lone job how many GPUs come free next."""
         if len(jobs) != 1 or not jobs[0].total_gpus:
             return reasons
-        more, at_s = next_gpus(jobs[0], self._room, self._partitions, self._endings())
+        more, at_s = next_gpus(jobs[0], self._room, self._partitions, self._endings.by_limits())
         if not more:
             return reasons
         in_s = max(0.0, at_s - self._now_s)

@@ -12,12 +12,13 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 
-from federator.model.plan import Bid, JobPlan
-from federator.model.site import LocalJob, Node, NodeShare
+from federator.model.mappings import NOTHING
+from federator.model.plan import Bid, BidRequest, JobPlan
+from federator.model.site import LocalJob, Node, NodeShare, RunningJob
 from federator.model.workload import Job, WorkloadId
 from federator.sched.bid.free_capacity import FreeCapacity, FreeNode
 from federator.sched.bid.placement import suitable_nodes
@@ -48,16 +49,25 @@ def endings_of(
     occupants: Occupants,
     local: Iterable[LocalJob],
     planned: Iterable[tuple[float, Iterable[JobPlan]]] = (),
+    predicted: Mapping[WorkloadId, float] = NOTHING,
 ) -> list[Ending]:
     """The endings that free capacity, in order of time; jobs without a time limit have none.
 
     ``planned`` is taken from the room and not yet in the nodes: until when, and the plans.
+    ``predicted``: when some of the occupants are over by prediction, if their limits are later.
 
     Shares of local jobs are not known one by one: what a node holds beyond the federation's jobs
     counts as free when the last of the others there has ended.
     """
-    endings = [Ending(each.job.ends_by_s, each.shares) for each in occupants.bounded]
-    last_end = _last_ends(occupants, local)
+    if predicted:
+        endings = [
+            Ending(at_s, each.shares)
+            for each in occupants
+            if isfinite(at_s := _end_of(each.job, predicted))
+        ]
+    else:
+        endings = [Ending(each.job.ends_by_s, each.shares) for each in occupants.bounded]
+    last_end = _last_ends(occupants, local, predicted)
     known: dict[str, NodeShare] = {}  # of each of these nodes, held by those whose share is known
     for occupant in occupants if last_end else ():
         for f, share in occupant.shares:
@@ -73,13 +83,63 @@ def endings_of(
     return endings
 
 
-def _last_ends(occupants: Occupants, local: Iterable[LocalJob]) -> dict[str, float]:
+class KnownEndings:
+    """When what is in use at a site comes free: by time limits, and by predictions.
+
+    Args:
+        count: makes the list, given predicted ends of some; it is asked only when it is needed.
+    """
+
+    def __init__(self, count: Callable[[Mapping[WorkloadId, float]], list[Ending]]) -> None:
+        self._count = count
+        self._by_limits: list[Ending] | None = None  # None: not counted yet
+        self._predicted: list[Ending] | None = None
+        self._ends: Mapping[WorkloadId, float] = NOTHING
+
+    def forget(self) -> None:
+        """Something has started or ended."""
+        self._by_limits = self._predicted = None
+
+    def expect(self, ends: Mapping[WorkloadId, float]) -> bool:
+        """Take predicted ends, Unix times, until the next call; whether they are others."""
+        if ends is self._ends or ends == self._ends:
+            return False
+        self._ends, self._predicted = ends, None
+        return True
+
+    @property
+    def predicts(self) -> bool:
+        """Whether any end is predicted: then a start depends on how long each request is to run."""
+        return bool(self._ends)
+
+    def by_limits(self) -> list[Ending]:
+        if self._by_limits is None:
+            self._by_limits = self._count(NOTHING)
+        return self._by_limits
+
+    def by_prediction(self) -> list[Ending]:
+        """Whichever comes first for each; none where nothing is predicted."""
+        if not self._ends:
+            return []
+        if self._predicted is None:
+            self._predicted = self._count(self._ends)
+        return self._predicted
+
+
+def _end_of(job: RunningJob, predicted: Mapping[WorkloadId, float]) -> float:
+    return min(job.ends_by_s, predicted.get(WorkloadId(job.id), inf))
+
+
+def _last_ends(
+    occupants: Occupants, local: Iterable[LocalJob], predicted: Mapping[WorkloadId, float]
+) -> dict[str, float]:
     """By node, when the last of those has ended whose share of it is not known."""
     found: dict[str, float] = {}
     for occupant in occupants.of_unknown_share:
         for f, share in occupant.shares:
             if share == UNKNOWN_SHARE:
-                found[f.node.name] = max(found.get(f.node.name, 0.0), occupant.job.ends_by_s)
+                end_s = _end_of(occupant.job, predicted)
+                found[f.node.name] = max(found.get(f.node.name, 0.0), end_s)
     for job in local:
         for name in job.nodes:
             found[name] = max(found.get(name, 0.0), job.ends_by_s)
@@ -112,16 +172,31 @@ class Reservation:
         id_: whose it is.
         starts_at_s: when it can start at the latest, by time limits.
         spare: what is left over then on each node that it will use.
+
+    Attributes:
+        predicted: time limits promise no start; it is by predictions of how long others run.
     """
 
-    def __init__(self, id_: WorkloadId, starts_at_s: float, spare: Mapping[str, NodeShare]) -> None:
+    def __init__(
+        self,
+        id_: WorkloadId,
+        starts_at_s: float,
+        spare: Mapping[str, NodeShare],
+    ) -> None:
         self.id = id_
         self.starts_at_s = starts_at_s
+        self.predicted = False
         self._spare = dict(spare)
 
-    def concerns(self, now_s: float, time_limit_s: float) -> bool:
-        """Tell whether a job that starts now could still run then."""
-        return now_s + time_limit_s > self.starts_at_s
+    def concerns(self, now_s: float, asked: BidRequest) -> bool:
+        """Tell whether a workload that starts now could still run then.
+
+        Where time limits promise the start, only a limit tells that it could not.
+        """
+        runs_s = asked.time_limit_s
+        if self.predicted:
+            runs_s = min(runs_s, asked.predicted_run_s)
+        return now_s + runs_s > self.starts_at_s
 
     def fence(self, room: FreeCapacity) -> Held:
         """Take away what must be free in time; undo it with ``lift``."""

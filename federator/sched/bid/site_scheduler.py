@@ -32,7 +32,7 @@ from federator.sched.bid.claimed_nodes import ClaimedNodes
 from federator.sched.bid.fabric import Fabric
 from federator.sched.bid.fragmentation import RequestMix
 from federator.sched.bid.free_capacity import SINGLE_NODE, FreeCapacity, FreeNode
-from federator.sched.bid.reservation import Ending, endings_of
+from federator.sched.bid.reservation import Ending, KnownEndings, endings_of
 from federator.sched.bid.running_jobs import Occupants
 from federator.sched.bid.workload_plan import anywhere, never_fits
 
@@ -96,7 +96,7 @@ class SiteScheduler:
         self._terms: Mapping[WorkloadId, VictimTerms] | None = None
         self._local: tuple[LocalJob, ...] = ()
         self.freed = 1
-        self._endings: list[Ending] | None = None  # of all of these; None: not counted yet
+        self._endings = KnownEndings(self._endings_by)  # of all of these
         self._claims: tuple[SiteClaim, ...] = ()  # of the last message
 
     def update(
@@ -152,7 +152,7 @@ class SiteScheduler:
 
     def _has_changed(self) -> None:
         """Less is free than there was, or others will end when."""
-        self._endings = None
+        self._endings.forget()
         self._memory.forget()
 
     def _has_freed(self) -> None:
@@ -272,7 +272,12 @@ class SiteScheduler:
             ranked = self._on_terms(job)
             if ranked != job:
                 self._occupants.add(ranked)
-                self._endings = None  # optional jobs end one by one
+                self._endings.forget()  # optional jobs end one by one
+
+    def expect(self, ends: Mapping[WorkloadId, float]) -> None:
+        """Take over when those who run here are predicted to be over, until the next word."""
+        if self._endings.expect(ends):
+            self._memory.forget()
 
     def started(self, job: RunningJob) -> None:
         """A workload of the federation runs here; its nodes' ``*_alloc`` count it already."""
@@ -315,7 +320,7 @@ class SiteScheduler:
             partitions=self.partitions,
             occupants=self._occupants,
             memory=self._memory,
-            endings=self._endings_now,
+            endings=self._endings,
             claims=ClaimedNodes(claims, self._room, self._occupants),
         )
         bidding = Bidding(premises, now_s, reserving=reserving and reserve is None)
@@ -383,13 +388,9 @@ class SiteScheduler:
             optional_jobs=terms.optional_jobs,
         )
 
-    def _endings_now(self) -> list[Ending]:
-        if self._endings is None:
-            held = (
-                (self._holds_end_by_s[attempt], plans) for attempt, plans in self._holds.items()
-            )
-            self._endings = endings_of(self._room, self._occupants, self._local, held)
-        return self._endings
+    def _endings_by(self, predicted: Mapping[WorkloadId, float]) -> list[Ending]:
+        held = ((self._holds_end_by_s[attempt], plans) for attempt, plans in self._holds.items())
+        return endings_of(self._room, self._occupants, self._local, held, predicted)
 
     @property
     def _leaving(self) -> frozenset[Shrink]:

@@ -10,6 +10,7 @@ not settled before it.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterator, Sequence
+from math import inf
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -79,7 +80,7 @@ class Candidates:
         self._unsure = unsure
         self._firm = firm
         self.sites: Sequence[SiteName] = ()
-        self.budget_gpus = 0.0
+        self.budget_gpus, self.predicts = 0.0, False
         self.ranked: dict[WorkloadId, Ranked] = {}
         self.kept: Collection[SiteName] = ()
         self._asked: dict[WorkloadId, Asked] = {}  # of the present round
@@ -122,12 +123,16 @@ class Candidates:
         while len(self.ranked) < size and (front := self._walk.front(self._skips)) is not None:
             self._consider(front, number_in, again)
         self._position = {id_: k for k, id_ in enumerate(self.ranked)}
-        entries = self._ledger.entries
-        return tuple(
-            [
-                BidRequest.of(entries[id_].workload, ranked.priority, self._budget(id_))
-                for id_, ranked in self.ranked.items()
-            ]
+        return tuple([self._request(ranked) for ranked in self.ranked.values()])
+
+    def _request(self, ranked: Ranked) -> BidRequest:
+        workload = self._ledger.entries[ranked.id].workload
+        found = self._ledger.durations.expected(workload) if self.predicts else None
+        return BidRequest.of(
+            workload,
+            ranked.priority,
+            self._budget(ranked.id),
+            predicted_run_s=inf if found is None else found.q90_s,
         )
 
     def _consider(

@@ -29,6 +29,7 @@ from federator.sched.passes.eviction import (
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.limits import limit_refusal, wait
+from federator.sched.passes.predicted_ends import PredictedEnds
 from federator.sched.passes.round import Round, asked_of, for_site
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import Transaction
@@ -84,7 +85,9 @@ class SchedulingPass:
         known: KnownRefusals | None = None,
         unsure: Container[WorkloadId] = (),
         claims: Claims | None = None,
+        ends: PredictedEnds | None = None,
     ) -> None:
+        self._ends = ends
         self._rules = Rules() if rules is None else rules
         self._firm = FirmWork(ledger) if quota_only else None
         self._budget_gpus = budget_gpus
@@ -119,6 +122,7 @@ class SchedulingPass:
         self.candidates.sites = [site for site in sites if site not in self.silent]
         self.candidates.kept = self.reserved
         self.candidates.budget_gpus = self._budget_gpus
+        self.candidates.predicts = self._ends is not None
         return self.candidates.next_window(again, size, now_s)
 
     def renew_budget(self, turn: Transaction) -> None:
@@ -175,6 +179,7 @@ class SchedulingPass:
             reserving=True,
             victims=self.victims_at(site),
             claims=self.claims.at(site) if self.claims is not None else (),
+            predicted_ends=self._ends.at(site) if self._ends is not None else {},
         )
 
     def learn(self, id_: WorkloadId) -> None:

@@ -24,6 +24,7 @@ from federator.sched.passes.held import Holding
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.limits import wait
 from federator.sched.passes.pending_reconciliation import PendingReconciliation
+from federator.sched.passes.predicted_ends import PredictedEnds
 from federator.sched.passes.round import Round, asked_of
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import Transaction
@@ -74,6 +75,7 @@ class Rounds:
         self._claims: Claims | None = None
         if self._terms is not None:
             self._claims = Claims(ledger, rules, self._known, self._terms)
+        self._ends = PredictedEnds(ledger) if rules.forecast_ends else None
         self._pass: SchedulingPass | None = None
         self._trials: dict[int, Trial] = {}
         self._next_pass_id = 1
@@ -150,6 +152,8 @@ class Rounds:
         if claims is not None and self._terms is not None:
             self._terms.renew(turn.now_s)
             claims.begin_pass(turn)
+        if self._ends is not None:
+            self._ends.renew(turn.now_s)
         self.pending.lapse(turn.now_s, self.is_ready)
         self._known.begin_pass()
         self._pass = SchedulingPass(
@@ -162,6 +166,7 @@ class Rounds:
             known=self._known,
             unsure=self.pending,
             claims=claims,
+            ends=self._ends,
         )
         self._ask(turn, self._pass, again=())
         self.conclude(turn)

@@ -25,12 +25,14 @@ from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from math import ceil, exp, inf, sqrt
 from typing import Final, NamedTuple
 
 import msgspec
 
+from federator.model.event import DurationCorrections, SavedKind
 from federator.sched.state.save_times import Family
 
 QUANTILE: Final = 0.9
@@ -42,6 +44,7 @@ RUNS_KEPT: Final = (32, 32, 64, 256)  # of a kind, the latest; by level, the mos
 _ENOUGH: Final = (8, 8, 8, 1)  # that ran longer; by level
 _MEANT: Final = 32  # at most so many are averaged, evenly spread over all
 _NAME_CHARS: Final = 64
+_KINDS_SHARED: Final = 10_000  # by the runs that are followed: the latest that were asked for
 
 _LEAST_STEP: Final = 0.02  # of each part of a correction, as a logarithm
 _FIRST_STEP: Final = 0.1
@@ -101,19 +104,6 @@ class OpenRun(msgspec.Struct, gc=False):
     broken: dict[int, float] = {}  # the ages of those that seem to be; by which step they counted
 
 
-SavedKind = tuple[int, str, str, str, int, bytes]
-"""A kind, and the buckets of its durations in the order in which they ended."""
-
-
-class DurationCorrections(NamedTuple):
-    """What corrects predictions: parts (part, age, logarithm) and a few numbers."""
-
-    parts: tuple[tuple[int, int, float], ...] = ()
-    seen: tuple[int, ...] = ()  # by age
-    cut_offs: int = 0
-    longest_s: float = 0.0
-
-
 class _RecentRuns(msgspec.Struct, gc=False):
     """Durations of the latest runs of a kind, one byte for each: the number of its bucket.
 
@@ -163,10 +153,14 @@ def size_class(gpus: int) -> int:
 
 def kinds_of(family: Family, gpus: int) -> tuple[Kind, ...]:
     """The kinds that a workload is of, the most specific first."""
-    tenant, user, name = family
-    size = size_class(gpus)
+    return kinds_of_pattern(family[0], family[1], name_pattern(family[2]), size_class(gpus))
+
+
+@lru_cache(maxsize=_KINDS_SHARED)
+def kinds_of_pattern(tenant: str, user: str, pattern: str, size: int) -> tuple[Kind, ...]:
+    """As ``kinds_of``, by the pattern of the name and the class of the size."""
     return (
-        (0, tenant, user, name_pattern(name), size),
+        (0, tenant, user, pattern, size),
         (1, "", user, "", size),
         (2, tenant, "", "", size),
         (3, "", "", "", size),
@@ -202,6 +196,11 @@ class DurationModel:
         self._longest_s = 0.0
 
     # ---- predictions ----
+
+    def known_runs(self, gpus: int) -> int:
+        """The number of runs of a size class that predictions are made from, at most 256."""
+        recent = self._recent.get((3, "", "", "", size_class(gpus)))
+        return len(recent.latest) if recent is not None else 0
 
     def remaining(
         self, family: Family, gpus: int, ran_s: float = 0.0, limit_s: float = inf
@@ -440,10 +439,10 @@ class DurationModel:
     def restore_runs(self, runs: Iterable[tuple[int, OpenRun]]) -> None:
         """Follow these as well; they started later than those that are followed."""
         self._runs.update(runs)
-        self._make_heap()
 
     def restore_corrections(self, saved: DurationCorrections) -> None:
-        """Correct as it did that ``saved_corrections`` was asked of."""
+        """Correct as it did that ``saved_corrections`` was asked of; the last to be restored."""
         self._parts = {(part, age): offset for part, age, offset in saved.parts}
         self._seen = [*saved.seen, *self._seen[len(saved.seen) :]]
         self._cut_offs, self._longest_s = saved.cut_offs, saved.longest_s
+        self._make_heap()

@@ -39,6 +39,7 @@ from federator.sched.state.backlog import Backlog
 from federator.sched.state.backoff import RETRY_AFTER_S
 from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Holdings
+from federator.sched.state.learned_durations import LearnedDurations
 from federator.sched.state.preemption_cost import PreemptionTax, destroyed_gpu_s
 from federator.sched.state.requeue import forgive, set_back
 from federator.sched.state.rules import LEAST_GPUS
@@ -94,6 +95,7 @@ class Ledger:
         self.evictions: deque[Eviction] = deque(maxlen=EVICTIONS_KEPT)
         self.failures = NodeFailures()
         self.saves = SaveTimes()
+        self.durations = LearnedDurations()
         self.tax = PreemptionTax()
         self.claims: dict[WorkloadId, Claimed] = {}  # of those that wait, oldest first
         self.shrinking: dict[WorkloadId, None] = {}  # those with optional jobs that must leave
@@ -271,6 +273,7 @@ class Ledger:
         elif event.happening is WorkloadEvent.STARTED:
             entry.ran_at = entry.site
             forgive(entry, event.at_s)
+            self.durations.started(entry, event.at_s)
         elif event.happening is WorkloadEvent.HELD and event.reason is not None:
             entry.held_for = event.reason.detail
 
@@ -287,6 +290,7 @@ class Ledger:
 
     def _left_nodes(self, entry: WorkloadRecord, event: Changed) -> None:
         """An attempt that ran is over, or waits in its site's queue: what of its nodes?"""
+        self.durations.left(entry, event)
         failed = event.happening is WorkloadEvent.NODE_FAILED or bool(event.failed_nodes)
         if entry.started_at_s:
             run_s = (event.ended_at_s or event.at_s) - entry.started_at_s
@@ -410,6 +414,7 @@ class Ledger:
             self._spare(entry.award)
         if edge.to in TERMINAL:
             entry.over_at_s = at_s
+            self.durations.over(entry.workload.id)
         entry.state = edge.to
         return edge.effects
 

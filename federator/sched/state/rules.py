@@ -26,6 +26,8 @@ class Rules:
         grace_s: that a victim has to save and to leave.
         cooldown_s: after an eviction, in which a workload is not evicted again.
         min_run_s: after its start, in which a workload is not evicted.
+        forecast_ends: whether sites keep room for a blocked workload by predictions of how long
+            others run, where time limits promise it no start.
         regions: of each site; those of one region share their storage, and with it checkpoints.
             A site that is not named is of the region "".
     """
@@ -40,6 +42,7 @@ class Rules:
     grace_s: float = 120.0
     cooldown_s: float = 1800.0
     min_run_s: float = 0.0
+    forecast_ends: bool = False
     regions: Mapping[SiteName, str] = field(default_factory=dict)
 
     @property

@@ -18,6 +18,7 @@ from federator.errors import StoreError
 from federator.model.event import (
     SnapshotBegan,
     SnapshotDone,
+    SnapshotDurations,
     SnapshotEvictions,
     SnapshotOrder,
     SnapshotRecord,
@@ -80,6 +81,7 @@ def taken(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
         yield SnapshotWorkloads(at_s=at_s, submissions=submissions)
     for families in _chunked(ledger.saves.saved(), _FAMILIES):
         yield SnapshotSaves(at_s=at_s, families=families)
+    yield from ledger.durations.saved(at_s)
     for evictions in _chunked(ledger.evictions, _ROWS):
         yield SnapshotEvictions(at_s=at_s, evictions=evictions)
     for state in WorkloadState:
@@ -193,14 +195,24 @@ def restore(ledger: Ledger, record: SnapshotRecord) -> None:
         case SnapshotWorkloads():
             for submission in record.submissions:
                 _restore_submission(ledger, submission)
-        case SnapshotSaves():
-            ledger.saves.restore(record.families)
-        case SnapshotEvictions():
-            ledger.restore_evictions(record.evictions)
+        case SnapshotSaves() | SnapshotDurations() | SnapshotEvictions():
+            _restore_learned(ledger, record)
         case SnapshotOrder():
             ledger.restore_order(record.state, record.ids)
         case SnapshotDone():
             _finish(ledger, record)
+
+
+def _restore_learned(
+    ledger: Ledger, record: SnapshotSaves | SnapshotDurations | SnapshotEvictions
+) -> None:
+    match record:
+        case SnapshotSaves():
+            ledger.saves.restore(record.families)
+        case SnapshotDurations():
+            ledger.durations.restore(record)
+        case SnapshotEvictions():
+            ledger.restore_evictions(record.evictions)
 
 
 def _restore_head(ledger: Ledger, began: SnapshotBegan) -> None:
@@ -260,5 +272,7 @@ def _finish(ledger: Ledger, done: SnapshotDone) -> None:
         raise StoreError("the snapshot does not agree with itself: it is damaged")
     ledger.shrinking = dict.fromkeys(done.shrinking)
     ledger.claims = {claim.workload: claim for claim in done.claims}
+    running = ledger.in_state(WorkloadState.RUNNING, WorkloadState.PREEMPTING)
+    ledger.durations.follow_others(running, ledger.latest_s)
     at_sites = ledger.in_state(*sorted(AT_SITE, key=lambda state: state.value))
     ledger.holdings.correct_usage(e.charge for e in at_sites if e.charge is not None)

@@ -137,6 +137,12 @@ EXPERIMENTS: Final[Mapping[str, ExperimentEntry]] = MappingProxyType(
             days=1.0,
             warm_up_days=0.5,
         ),
+        "durations": _entry(
+            "how well run times are predicted from runs before",
+            "durations",
+            "DurationsExperiment",
+            most_jobs=2000,
+        ),
         "scale": _entry(
             "CPU time of decisions as sites, GPUs, queue and submissions grow",
             "scale",

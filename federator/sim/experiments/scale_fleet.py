@@ -338,6 +338,7 @@ class LoadedFleet:
         scheduler = self._sites[site]
         began_s = process_time()
         scheduler.rank(ask.victims)
+        scheduler.expect(ask.predicted_ends)
         answers = scheduler.bid(
             ask.requests,
             self._now_s,

@@ -49,6 +49,15 @@ def test_when_it_could_start_is_told_with_the_refusal() -> None:
     )
 
 
+def test_a_start_that_is_predicted_is_not_told_as_a_promise() -> None:
+    reason = Reason(code=ReasonCode.RESOURCES, needed=2, free=1, unit="nodes")
+    refusal = Refusal(kind=RefusalKind.WAIT, reasons=(reason,), starts_in_s=7_200.0, predicted=True)
+    assert refusal_text(refusal) == (
+        "not now: needs 2 nodes; free 1; "
+        "predicted to start in 2.0 h, by how long such jobs have run"
+    )
+
+
 def test_a_start_that_nobody_can_foretell_is_called_unknown() -> None:
     reason = Reason(code=ReasonCode.RESOURCES, needed=2, free=1, unit="nodes")
     refusal = Refusal(kind=RefusalKind.WAIT, reasons=(reason,), no_end_in_sight=True)

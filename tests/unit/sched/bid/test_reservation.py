@@ -107,6 +107,81 @@ def test_only_the_first_that_is_blocked_gets_a_reservation() -> None:
     assert answers[2].refusal.reasons[0].detail == "1"
 
 
+# ---- by predictions ----
+
+
+def expecting(ends_in_s: float, limit_s: float = inf) -> SiteScheduler:
+    """As ``two_of_four_busy``, of a job that is predicted to be over then."""
+    scheduler = two_of_four_busy(limit_s)
+    scheduler.expect({WorkloadId(99): NOW_S + ends_in_s})
+    return scheduler
+
+
+def brief(id_: int, run_s: float, limit_s: float = inf) -> BidRequest:
+    """A job of one node that is predicted to run for so long."""
+    return structs.replace(asks(id_, gang(1), limit_s), predicted_run_s=run_s)
+
+
+def test_where_nothing_has_a_limit_a_start_is_predicted() -> None:
+    (answer,) = told(expecting(HOUR_S), asks(1, gang(4)))
+    assert answer.refusal is not None
+    assert answer.refusal.predicted
+    assert answer.refusal.starts_in_s == HOUR_S
+
+
+def test_who_is_predicted_to_be_over_may_use_the_room_until_a_predicted_start() -> None:
+    _, over, long = told(
+        expecting(HOUR_S), asks(1, gang(4)), brief(2, HOUR_S), brief(3, HOUR_S + 1)
+    )
+    assert over.bid is not None
+    assert why(long) is ReasonCode.RESERVED
+
+
+def test_a_time_limit_counts_where_it_comes_before_the_prediction() -> None:
+    _, over = told(expecting(HOUR_S), asks(1, gang(4)), brief(2, 9 * HOUR_S, limit_s=HOUR_S))
+    assert over.bid is not None
+
+
+def test_a_start_that_time_limits_promise_is_not_put_at_risk_by_a_prediction() -> None:
+    scheduler = expecting(60.0, limit_s=HOUR_S)
+    first, brief_one = told(scheduler, asks(1, gang(4)), brief(2, 60.0))
+    assert first.refusal is not None
+    assert not first.refusal.predicted
+    assert first.refusal.starts_in_s == HOUR_S
+    assert why(brief_one) is ReasonCode.RESERVED  # it has no limit, so it may run for ever
+
+
+def test_without_a_prediction_for_all_in_the_way_no_room_is_kept() -> None:
+    scheduler = two_of_four_busy(inf)
+    scheduler.expect({WorkloadId(98): NOW_S + 60.0})
+    first, second = told(scheduler, asks(1, gang(4)), asks(2, gang(1)))
+    assert first.refusal is not None
+    assert first.refusal.starts_in_s is None
+    assert first.refusal.no_end_in_sight
+    assert second.bid is not None
+
+
+def test_a_start_is_not_remembered_for_others_that_are_predicted_to_run_longer() -> None:
+    """What is bid for first is in the way of the gang, for as long as that is to run."""
+    scheduler = expecting(HOUR_S)
+    starts = []
+    for run_s in (2 * HOUR_S, 3 * HOUR_S, inf):
+        first, second = scheduler.bid([brief(1, run_s), asks(2, gang(4))], NOW_S)
+        assert first.bid is not None
+        assert second.refusal is not None
+        starts.append(second.refusal.starts_in_s)
+    assert starts == [2 * HOUR_S, 3 * HOUR_S, None]
+
+
+def test_another_prediction_gives_another_start() -> None:
+    scheduler = expecting(HOUR_S)
+    told(scheduler, asks(1, gang(4)))
+    scheduler.expect({WorkloadId(99): NOW_S + 2 * HOUR_S})
+    (answer,) = told(scheduler, asks(1, gang(4)))
+    assert answer.refusal is not None
+    assert answer.refusal.starts_in_s == 2 * HOUR_S
+
+
 def test_room_is_kept_for_whom_the_daemon_names_and_then_for_nobody_else() -> None:
     reserve = asks(7, gang(4))
     long, blocked = told(two_of_four_busy(), asks(2, gang(1)), asks(3, gang(3)), reserve=reserve)

@@ -33,8 +33,10 @@ from federator.model.tenant import Tenancy
 from federator.model.workload import FIRST_WORKLOAD_ID, AttemptId, SiteName, WorkloadId
 from federator.sched.state.backlog import Backlog
 from federator.sched.state.bad_nodes import BadNodes
+from federator.sched.state.durations import DurationModel
 from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Holdings
+from federator.sched.state.learned_durations import LearnedDurations
 from federator.sched.state.ledger import Ledger
 from federator.sched.state.preemption_cost import PreemptionTax
 from federator.sched.state.save_times import SaveTimes
@@ -67,6 +69,7 @@ KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
         "evictions",
         "failures",
         "saves",
+        "durations",
         "tax",
         "shrinking",
         "claims",
@@ -79,6 +82,8 @@ KEPT: dict[type, set[str]] = {  # by taken(), or made anew from what is
     Backlog: {"tenancy", "_lanes", "_count"},
     NodeFailures: {"_seen"},
     SaveTimes: {"_seen"},
+    LearnedDurations: {"_model", "_kept_s"},
+    DurationModel: {"_recent", "_parts", "_seen", "_runs", "_cut_offs", "_longest_s"},
     PreemptionTax: {"by_preemptor", "by_victim", "victims", "gpu_s"},
     BadNodes: {"_failed"},
 }
@@ -94,6 +99,8 @@ def instances() -> list[object]:
         ledger.backlog,
         ledger.failures,
         ledger.saves,
+        ledger.durations,
+        DurationModel(),
         ledger.tax,
         BadNodes(),
     ]
