@@ -291,7 +291,7 @@ class SchedulingPass:
                 if best == (_Preference.WITHIN if ranked.within_quota else 0, True):
                     break  # none can be better
         if best is None and refusal is not None:
-            self.candidates.give_back_task(entry)
+            self.candidates.throttles.give_back(entry.workload)
             return refusal
         kept = bool(best and best[0]) and tenancy.is_home(row, award.site)
         awarded = Awarded(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from federator.model.lifecycle import AT_SITE
 from federator.model.reason import Reason, ReasonCode, Refusal, RefusalKind
 from federator.model.tenant import Amounts
-from federator.model.workload import WorkloadId
+from federator.model.workload import Workload, WorkloadId
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.ledger import Ledger
 
@@ -57,15 +57,51 @@ class LimitRefusals:
         return self._known[row, amounts]
 
 
-def running_tasks(ledger: Ledger) -> dict[WorkloadId, int]:
-    """The number of tasks of each array that are at sites or have a claim, as a pass first asks.
+class Throttles:
+    """The places that arrays with a throttle have left in one pass.
 
     A claim has its place: its victims leave for it, and it is awarded when they have.
+
+    Args:
+        ledger: counted when the first task is asked about.
     """
-    tasks: dict[WorkloadId, int] = {}
-    waiting = [ledger.entries[id_] for id_ in ledger.claims]
-    for entry in (*ledger.in_state(*AT_SITE), *waiting):
-        array = entry.workload.array
-        if array is not None:
-            tasks[array.array_id] = tasks.get(array.array_id, 0) + 1
-    return tasks
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._tasks: dict[WorkloadId, int] | None = None  # by array
+        self._placed: set[WorkloadId] = set()  # of them, and not at a site
+
+    def take(self, workload: Workload) -> Refusal | None:
+        """Give a task a place, as often as it is asked about; or the refusal when none is left."""
+        array = workload.array
+        if array is None or not array.max_running:
+            return None
+        tasks = self._counted()
+        if workload.id in self._placed:
+            return None
+        if tasks.get(array.array_id, 0) >= array.max_running:
+            return wait(ReasonCode.ARRAY_LIMIT, array.max_running)
+        tasks[array.array_id] = tasks.get(array.array_id, 0) + 1
+        self._placed.add(workload.id)
+        return None
+
+    def give_back(self, workload: Workload) -> None:
+        """A task that has a place does not start in this pass; harmless for others."""
+        if workload.id in self._placed and workload.id not in self._ledger.claims:
+            assert workload.array is not None
+            self._placed.discard(workload.id)
+            self._counted()[workload.array.array_id] -= 1
+
+    def _counted(self) -> dict[WorkloadId, int]:
+        if self._tasks is None:
+            entries = self._ledger.entries
+            self._placed = set(self._ledger.claims)
+            self._tasks = {}
+            for entry in (
+                *self._ledger.in_state(*AT_SITE),
+                *map(entries.__getitem__, self._placed),
+            ):
+                array = entry.workload.array
+                if array is not None:
+                    self._tasks[array.array_id] = self._tasks.get(array.array_id, 0) + 1
+        return self._tasks

@@ -85,7 +85,8 @@ def test_a_budget_to_evict_evicts_whichever_way_it_is_given(budget: dict[str, fl
 
 def test_each_setting_of_the_policy_reaches_what_the_daemon_reads_of_its_file() -> None:
     """One value for all that federation.yaml has, by both ways."""
-    flat = {name: 0.5 for name in POLICY_KEYS if name != "usage_window_h"}
+    flat: dict[str, float] = {name: 0.5 for name in POLICY_KEYS if name != "usage_window_h"}
+    flat["forecast_ends"] = True
     tree: dict[str, Any] = {}
     for name, value in flat.items():
         *above, leaf = POLICY_KEYS[name].split(".")
