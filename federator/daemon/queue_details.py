@@ -62,6 +62,8 @@ def job_details(entry: WorkloadRecord) -> JobDetails:
         requeue=w.requeue,
         nice=w.nice,
         restarts=max(0, entry.attempt - 1),
+        begin_at_s=entry.begin_at_s,
+        eligible_at_s=entry.eligible_at_s,
         options=options,
     )
 

@@ -30,6 +30,7 @@ from federator.model.reason import Reason
 from federator.model.site import SiteJobState
 from federator.model.submission import Option
 from federator.model.workload import Workload
+from federator.sched.state.eligibility import may_not_start
 from federator.sched.state.workload_record import WorkloadRecord
 from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
 
@@ -103,7 +104,10 @@ class HistoryBatch:
         workloads = event.workloads()
         asked = _asked(workloads[0]) if workloads else {}
         for workload in workloads:
-            self._lives(_row(workload, asked))
+            row = _row(workload, asked)
+            if may_not_start(event):
+                row.state, row.eligible_at_s = WorkloadState.INELIGIBLE.value, 0.0
+            self._lives(row)
 
     def _awarded(self, event: Awarded) -> None:
         row = self.live.get(event.attempt.workload)
@@ -125,6 +129,10 @@ class HistoryBatch:
         row.cancelled_by = event.by or row.cancelled_by
         row.work_dir = event.work_dir or row.work_dir
         row.preemptions += event.happening is WorkloadEvent.EVICTED
+        if event.happening is WorkloadEvent.ELIGIBLE:
+            row.eligible_at_s = event.at_s
+        elif state is WorkloadState.INELIGIBLE:
+            row.eligible_at_s = 0.0
         if row.last is not None and before in AT_SITE:
             _take_news(row.last, event)
             if state not in AT_SITE:
@@ -282,6 +290,7 @@ def set_standing(row: AccountingRow, kept: SnapshotWorkload | WorkloadRecord) ->
     row.state, row.site_state = kept.state.value, kept.site_state
     row.reason, row.over_at_s = _reason(kept.reason), kept.over_at_s
     row.preemptions = kept.preemptions
+    row.eligible_at_s = _eligible_at_s(kept, row.submitted_at_s)
     row.work_dir = kept.work_dir or row.work_dir
     if kept.award is None or not kept.site:
         return
@@ -294,6 +303,12 @@ def set_standing(row: AccountingRow, kept: SnapshotWorkload | WorkloadRecord) ->
         last.ended_at_s = last.ended_at_s or kept.over_at_s
         row.state = last.state = ended_state(row)
         last.reason = row.reason
+
+
+def _eligible_at_s(kept: SnapshotWorkload | WorkloadRecord, submitted_at_s: float) -> float:
+    if kept.state is WorkloadState.INELIGIBLE:
+        return 0.0
+    return kept.eligible_at_s or submitted_at_s
 
 
 def row_of(entry: WorkloadRecord) -> AccountingRow:
@@ -312,7 +327,7 @@ def glance_of(entry: WorkloadRecord) -> AccountingRow:
         user=w.user,
         tenant=w.tenant,
         submitted_at_s=w.submitted_at_s,
-        eligible_at_s=w.submitted_at_s,
+        eligible_at_s=_eligible_at_s(entry, w.submitted_at_s),
         over_at_s=entry.over_at_s,
         state=entry.state.value,
         site_state=entry.site_state,

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from federator.model.eligibility import Hold
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.mappings import NOTHING
 from federator.model.plan import JobPlan, Shrink
@@ -55,6 +56,8 @@ class Draft:
     project: str = ""
     datasets: tuple[str, ...] = ()
     elastic: NodeRange | None = None
+    hold: Hold = Hold.NONE
+    begin_at_s: float = 0.0  # Unix time before which it does not start (--begin)
 
     @property
     def preemptible(self) -> bool:
@@ -197,6 +200,18 @@ class Changed(Event, frozen=True, kw_only=True, tag="changed"):
     winner: WorkloadId | None = None  # of one that leaves, or shrinks, for a claim: whose
 
 
+class Amended(Event, frozen=True, kw_only=True, omit_defaults=True, tag="amended"):
+    """Workloads that live were changed in what they ask for, or in what they wait for.
+
+    None: nothing is changed of it. Their states change by ``Changed`` alone.
+    """
+
+    workloads: tuple[WorkloadId, ...]
+    by: str = ""  # the user who asked for it; "": nobody did
+    hold: Hold | None = None
+    begin_at_s: float | None = None
+
+
 class Forgotten(Event, frozen=True, kw_only=True, tag="forgotten"):
     """Workloads that ended long ago left the log, with their submit keys."""
 
@@ -281,6 +296,9 @@ class SnapshotWorkload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     lost_gpu_s: float = 0.0
     evictions: int = 0
     destroyed_gpu_s: float = 0.0
+    hold: Hold = Hold.NONE
+    begin_at_s: float = 0.0
+    eligible_at_s: float = 0.0
 
 
 class SnapshotSubmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -338,7 +356,15 @@ SnapshotRecord = (
     | SnapshotDone
 )
 LogRecord = (
-    EpochBegan | Submitted | Awarded | Claimed | ClaimEnded | Changed | Forgotten | SnapshotRecord
+    EpochBegan
+    | Submitted
+    | Awarded
+    | Claimed
+    | ClaimEnded
+    | Changed
+    | Amended
+    | Forgotten
+    | SnapshotRecord
 )
 
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -17,6 +17,7 @@ from federator.errors import FederatorError
 
 class WorkloadState(Enum):
     PENDING = "PENDING"
+    INELIGIBLE = "INELIGIBLE"  # not in the queue: it is held, or its time has not come
     HELD = "HELD"  # in the queue, tried again now and then: every site has refused it
     AWARDED = "AWARDED"  # intent is in the log; the site has not confirmed the sbatch
     LAUNCHING = "LAUNCHING"  # the site has the job, it has not started
@@ -54,6 +55,8 @@ class WorkloadEvent(Enum):
     SHRINK_DONE = "optional jobs are gone"
     HELD = "held, since every site has refused it"
     RELEASED = "released, since a site may take it now"
+    SET_ASIDE = "out of the queue, since it may not start yet"
+    ELIGIBLE = "eligible to start"
     CANCEL_ASKED = "cancel asked for"
     CANCELLED = "cancelled"
 
@@ -83,6 +86,10 @@ TRANSITIONS: Final[Mapping[tuple[WorkloadState, WorkloadEvent], Edge]] = Mapping
         (_S.PENDING, _H.AWARDED): Edge(_S.AWARDED, (_E.LAUNCH,)),
         (_S.PENDING, _H.CANCEL_ASKED): Edge(_S.CANCELLED, _FREED),  # of quota it was promised
         (_S.PENDING, _H.HELD): Edge(_S.HELD, _FREED),
+        (_S.PENDING, _H.SET_ASIDE): Edge(_S.INELIGIBLE, _FREED),
+        (_S.INELIGIBLE, _H.ELIGIBLE): Edge(_S.PENDING, _FREED),
+        (_S.INELIGIBLE, _H.CANCEL_ASKED): Edge(_S.CANCELLED),
+        (_S.HELD, _H.SET_ASIDE): Edge(_S.INELIGIBLE),
         (_S.HELD, _H.RELEASED): Edge(_S.PENDING, _FREED),
         (_S.HELD, _H.CANCEL_ASKED): Edge(_S.CANCELLED),
         (_S.AWARDED, _H.ACCEPTED): Edge(_S.LAUNCHING, (_E.EVICT,)),

@@ -78,10 +78,13 @@ def submission_differences(one: Submission, other: Submission) -> tuple[str, ...
     """In what two submissions of one user differ, for people; empty: they ask for the same.
 
     The environment and the umask do not count: who repeats a command from another terminal, or by a
-    service manager, has another.
+    service manager, has another. Nor does the time to begin: ``now+1hour`` has become another one.
     """
     sorted_options = [
-        [sorted((o.name, o.value or "") for o in options) for options in asked.components]
+        [
+            sorted((o.name, o.value or "") for o in options if o.name != "begin")
+            for options in asked.components
+        ]
         for asked in (one, other)
     ]
     differ = {

@@ -6,8 +6,9 @@ The submission and its plan become argv, script and environment; nothing passes 
   equal lengths (with a longer list 22.05 refuses and later ones choose), its partition, the
   tenant's account, and the attempt as the first word of the comment. The site's own SBATCH_*
   variables have no say, because none is passed on.
-* ``--nice`` and ``--fed-*`` say how the federation ranks and places the workload; when it is
-  launched they have done their work, and the site's sbatch is not told, plug-in or not.
+* ``--nice``, ``--hold``, ``--begin`` and ``--fed-*`` say how the federation ranks and places the
+  workload, and when; when it is launched they have done their work, and the site's sbatch is not
+  told, plug-in or not.
 * ``#SBATCH`` lines of the script's header become ``##SBATCH``, and ``--ignore-pbs`` is set, so
   that argv alone decides. The body is not touched.
 * Where no prolog consumes leases the script's interpreter line does; see ``agent.lease_wrapper``.
@@ -82,8 +83,10 @@ _REPLACED: Final = frozenset(
         "comment",
         "job-name",
         "array",
+        "begin",
         "chdir",
         "export",
+        "hold",
         "ignore-pbs",
         "nice",
     }

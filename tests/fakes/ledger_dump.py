@@ -38,6 +38,7 @@ DERIVED: Final[Attributes] = {
     (Ledger, "_watches"): "of readers in the same process",
     (Holdings, "version"): "tells that something has changed, within one process",
     (Ledger, "_key_of_id"): "``id_of_key`` the other way round, made when it is asked for",
+    (Ledger, "unsettled"): "all that may not start is looked at when a term begins",
     (Ledger, "tail"): "says how long the log is, not what is in it",
 }
 VOLATILE: Final[Attributes] = {

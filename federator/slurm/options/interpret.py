@@ -31,6 +31,9 @@ G = GPUs in total. Later rules only apply where earlier ones left a value open:
 het job each component that has it, of an array the tasks that it names. The batch script runs on
 the first component, so that is never optional; nor is anything of what may not be evicted.
 
+``--hold`` of any component, and the latest ``--begin`` (which fsbatch writes as ``utsSECONDS`` of
+Unix time, since its clock is that of the user's time zone) hold for the whole workload.
+
 One for the whole workload: the longest ``--time`` of its components, the largest ``--nice`` and
 the lowest ``--fed-priority``. ``--fed-continue`` and ``--fed-no-preempt`` of any component hold for
 all of it. What goes on in another attempt must be allowed to start again: ``--fed-continue`` and
@@ -50,6 +53,7 @@ from math import inf
 from typing import Final
 
 from federator.errors import InvalidRequest
+from federator.model.eligibility import Hold
 from federator.model.submission import NodeRange, Submission
 from federator.model.tenant import HIGHEST_PRIORITY
 from federator.model.workload import Job
@@ -88,6 +92,8 @@ class Interpreted:
     project: str = ""
     datasets: tuple[str, ...] = ()
     elastic: NodeRange | None = None
+    hold: Hold = Hold.NONE
+    begin_at_s: float = 0.0  # Unix time
 
 
 class _Given:
@@ -195,6 +201,8 @@ def _read(components: tuple[Options, ...], default_name: str) -> Interpreted:
         project=_project(given),
         datasets=datasets_of(components),
         elastic=_elastic(given, jobs),
+        hold=Hold.USER if any("hold" in each for each in given) else Hold.NONE,
+        begin_at_s=max(quantities.unix_time_s(each.text("begin") or "uts0") for each in given),
     )
 
 

@@ -91,7 +91,7 @@ class Desk:
         (reply,) = replies
         return reply
 
-    def submit(self, user: str = "ada", **options: str) -> WorkloadId:
+    def submit(self, user: str = "ada", **options: str | None) -> WorkloadId:
         reply = self.ask(submit_call(options=options), user)
         assert isinstance(reply, SubmitReply), reply
         return WorkloadId(reply.id)

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from federator.model.eligibility import Hold
 from federator.model.event import (
     Awarded,
     Changed,
@@ -228,6 +229,7 @@ def _other(value: Any, name: str) -> Any:
         "leaving_jobs": {3: FIRST, 1: FIRST},
         "taken_jobs": frozenset({1, 2}),
         "work_dir": "",
+        "hold": Hold.ADMIN,
     }
     match value:
         case _ if name in samples:

@@ -1,0 +1,53 @@
+"""Carries out what users and operators change of workloads that live: hold, release.
+
+A hold of a workload that runs counts from when it is next back in the queue, as in Slurm. One that
+its site has, and that has not started, is withdrawn.
+"""
+
+from __future__ import annotations
+
+from federator.model.eligibility import Hold
+from federator.model.event import Amended
+from federator.model.lifecycle import TERMINAL, WorkloadEvent, WorkloadState
+from federator.model.message import AnswerControlled, ControlAsked, ControlRefusal, ControlVerb
+from federator.model.workload import WorkloadId
+from federator.sched.passes.transaction import Transaction
+from federator.sched.state.ledger import WorkloadRecord
+
+
+def control(turn: Transaction, asked: ControlAsked) -> None:
+    """Change what is asked for and may be, in one record, and answer which that was."""
+    done: list[WorkloadId] = []
+    refused: list[tuple[WorkloadId, ControlRefusal]] = []
+    for id_ in asked.ids:
+        refusal = _refusal(turn.ledger.entries[id_], asked)
+        if refusal is None:
+            done.append(id_)
+        else:
+            refused.append((id_, refusal))
+    if done:
+        _carry_out(turn, asked, tuple(done))
+    answer = AnswerControlled(client=asked.client, ids=tuple(done), refused=tuple(refused))
+    turn.commands.append(answer)
+
+
+def _refusal(entry: WorkloadRecord, asked: ControlAsked) -> ControlRefusal | None:
+    if entry.state in TERMINAL or entry.state is WorkloadState.CANCELLING:
+        return ControlRefusal.ENDED
+    if entry.hold is Hold.ADMIN and not asked.is_operator:
+        return ControlRefusal.DENIED
+    return None
+
+
+def _carry_out(turn: Transaction, asked: ControlAsked, ids: tuple[WorkloadId, ...]) -> None:
+    hold = Hold.NONE
+    if asked.verb is not ControlVerb.RELEASE:
+        by_admin = asked.is_operator and asked.verb is ControlVerb.HOLD
+        hold = Hold.ADMIN if by_admin else Hold.USER
+    changed = tuple(id_ for id_ in ids if turn.ledger.entries[id_].hold is not hold)
+    if changed:
+        turn.record(Amended(at_s=turn.now_s, workloads=changed, by=asked.by, hold=hold))
+    if asked.verb is ControlVerb.RELEASE:
+        for entry in map(turn.ledger.entries.__getitem__, ids):
+            if entry.state is WorkloadState.HELD:  # no site took it: its user has it tried again
+                turn.change(entry, WorkloadEvent.RELEASED)
