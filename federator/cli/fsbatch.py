@@ -102,9 +102,13 @@ These say when it may start:
 
   -b, --begin=TIME       not before this time, e.g. 16:00, now+1hour or 2027-01-31T08:00
   -H, --hold             not before fscontrol release JOBID
+  -d, --dependency=LIST  not before other jobs of the federation have started or ended, wherever
+                         they run: after afterok afterany afternotok aftercorr singleton
+      --kill-on-invalid-dep=yes
+                         cancel it when that can never be
 
-Not honoured, because the federation chooses site and nodes: -w -x -F --reservation -d --deadline
--L --switches --priority --gid; each is refused with what to do instead.
+Not honoured, because the federation chooses site and nodes: -w -x -F --reservation --deadline -L
+--switches --priority --gid; each is refused with what to do instead.
 
 Environment:
   FEDERATOR_SOCKET       where the federation listens, if not at the usual place
@@ -118,6 +122,7 @@ Examples:
   fsbatch train.sh
   fsbatch -N4 --gres=gpu:a100:8 -t 12:00:00 -J train train.sh --epochs 3
   fsbatch -N2 --gres=gpu:8 : -N1 -c16 hetero.sh
+  fsbatch --dependency=afterok:4294967297 report.sh
   fsbatch --array=0-31%4 --wrap='python sweep.py $SLURM_ARRAY_TASK_ID'
   fsbatch --test-only -N2 --gres=gpu:8 train.sh"""
 

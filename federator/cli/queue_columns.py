@@ -362,7 +362,7 @@ COLUMNS: Final[tuple[Column[Shown], ...]] = (
     _C("CronJob", "CRON_JOB", _number("No")),
     _C("Deadline", "DEADLINE", _absent),
     _C("DelayBoot", "DELAY_BOOT", _number("0:00")),
-    _C("Dependency", "DEPENDENCY", _unset, "E"),
+    _C("Dependency", "DEPENDENCY", lambda s: s.details.dependency or NONE, "E"),
     _C("DerivedEC", "DERIVED_EC", _number("0:0")),
     _C("EligibleTime", "ELIGIBLE_TIME", lambda s: time_text(eligible_s(s))),
     _C("EndTime", "END_TIME", _end_text, "e"),

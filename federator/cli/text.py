@@ -170,6 +170,8 @@ _WORDS: Final[dict[ReasonCode, Callable[[Reason], str]]] = {
     ReasonCode.HELD: _named("held, since no site takes it (tried hourly; or cancel, submit anew)"),
     ReasonCode.USER_HOLD: _named("held by its user; fscontrol release lets it start"),
     ReasonCode.ADMIN_HOLD: _named("held by an operator"),
+    ReasonCode.DEPENDENCY: _named("waits for other jobs"),
+    ReasonCode.NEVER_SATISFIED: _named("its dependency can never be satisfied"),
     ReasonCode.BEGIN_TIME: _named("its begin time has not come"),
     ReasonCode.RESERVED: _reserved,
     ReasonCode.LEASE_OVER: _named("did not start within the launch lease"),

@@ -20,6 +20,7 @@ import structlog
 from federator.config import FederationConfig
 from federator.daemon.accounting import AccountingDesk
 from federator.daemon.control import jobs_meant, verb_of
+from federator.daemon.dependency import known_dependency
 from federator.daemon.links import SiteLink
 from federator.daemon.site_calls import ask_nodes, send_signals
 from federator.daemon.tenant_views import tenant_rows
@@ -326,6 +327,7 @@ class Api:
             elastic=asked.elastic,
             hold=asked.hold,
             begin_at_s=asked.begin_at_s,
+            waits_for=known_dependency(self._federation.ledger, asked.waits_for),
         )
         client = self._client(answer)
         key = f"{user}:{call.key}"  # one user's key cannot meet another's

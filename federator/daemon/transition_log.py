@@ -82,7 +82,7 @@ class TransitionLog:
                         found.append(_changed(record, entry, ends=ends))
                     if ends:
                         self._declined.pop(record.workload, None)
-                case Amended():
+                case Amended() if record.by:  # else its change follows
                     found.append(_amended(record))
                 case Forgotten():
                     found.append(LogLine("forgotten", {"workloads": len(record.ids)}))

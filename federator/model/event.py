@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from federator.model.eligibility import Hold
+from federator.model.eligibility import NO_DEPENDENCY, Dependency, Hold
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.mappings import NOTHING
 from federator.model.plan import JobPlan, Shrink
@@ -58,6 +58,7 @@ class Draft:
     elastic: NodeRange | None = None
     hold: Hold = Hold.NONE
     begin_at_s: float = 0.0  # Unix time before which it does not start (--begin)
+    waits_for: Dependency = NO_DEPENDENCY  # --dependency
 
     @property
     def preemptible(self) -> bool:
@@ -210,6 +211,7 @@ class Amended(Event, frozen=True, kw_only=True, omit_defaults=True, tag="amended
     by: str = ""  # the user who asked for it; "": nobody did
     hold: Hold | None = None
     begin_at_s: float | None = None
+    waits_for: Dependency | None = None  # with nobody in ``by``: what is left of it
 
 
 class Forgotten(Event, frozen=True, kw_only=True, tag="forgotten"):
@@ -299,6 +301,7 @@ class SnapshotWorkload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     hold: Hold = Hold.NONE
     begin_at_s: float = 0.0
     eligible_at_s: float = 0.0
+    waits_for: Dependency = NO_DEPENDENCY
 
 
 class SnapshotSubmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import inf, isfinite
 from typing import Final
 
-from federator.model.eligibility import Hold
+from federator.model.eligibility import NO_DEPENDENCY, Hold
 from federator.model.event import Amended, Awarded, Draft, Submitted
 from federator.model.lifecycle import AT_SITE, WorkloadEvent, WorkloadState
 from federator.model.message import Note, Remembered, SendTo
@@ -110,7 +110,15 @@ def _let_into_queue(turn: Transaction, entry: WorkloadRecord) -> None:
         turn.change(entry, WorkloadEvent.RELEASED)
     if entry.state is WorkloadState.INELIGIBLE:
         ids = (entry.workload.id,)
-        turn.record(Amended(at_s=turn.now_s, workloads=ids, hold=Hold.NONE, begin_at_s=0.0))
+        turn.record(
+            Amended(
+                at_s=turn.now_s,
+                workloads=ids,
+                hold=Hold.NONE,
+                begin_at_s=0.0,
+                waits_for=NO_DEPENDENCY,
+            )
+        )
         turn.change(entry, WorkloadEvent.ELIGIBLE)
 
 

@@ -39,6 +39,7 @@ from federator.model.workload import (
 )
 from federator.sched.state.backlog import Backlog
 from federator.sched.state.backoff import RETRY_AFTER_S
+from federator.sched.state.dependents import Dependents
 from federator.sched.state.eligibility import amend, record_of
 from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Holdings
@@ -103,6 +104,7 @@ class Ledger:
         self.unsettled: dict[
             WorkloadId, None
         ] = {}  # those that may have to leave, or join, the queue
+        self.dependents = Dependents(self.entries, self.array_tasks, self.unsettled)
         self.latest_s = 0.0  # the time of the latest event
         self.tail = 0  # events since the snapshot, or since the log began; refused ones count too
         self._by_state: dict[WorkloadState, dict[WorkloadId, None]] = {s: {} for s in WorkloadState}
@@ -187,6 +189,9 @@ class Ledger:
             if workload.array is not None:
                 tasks = self.array_tasks.setdefault(workload.array.array_id, {})
                 tasks[workload.array.index] = workload.id
+            self.dependents.came(entry)
+            if entry.state is WorkloadState.INELIGIBLE:
+                self.dependents.watch(entry)
         id_ = event.array_id or event.first_id
         self.id_of_key[event.key] = id_
         self._key_of_id[id_] = event.key
@@ -213,7 +218,7 @@ class Ledger:
 
     def _amend(self, event: Amended) -> None:
         for id_ in event.workloads:
-            amend(self.entries[id_], event)
+            amend(self.entries[id_], event, self.dependents)
             self._tell(id_)
             self.unsettled[id_] = None
 
@@ -431,7 +436,8 @@ class Ledger:
             self._spare(entry.award)
         if edge.to in TERMINAL:
             entry.over_at_s = at_s
-        entry.state = edge.to
+        before, entry.state = entry.state, edge.to
+        self.dependents.moved(entry, before)
         return edge.effects
 
     # ---- snapshots ----

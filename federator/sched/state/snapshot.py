@@ -260,5 +260,7 @@ def _finish(ledger: Ledger, done: SnapshotDone) -> None:
         raise StoreError("the snapshot does not agree with itself: it is damaged")
     ledger.shrinking = dict.fromkeys(done.shrinking)
     ledger.claims = {claim.workload: claim for claim in done.claims}
+    for entry in ledger.in_state(WorkloadState.INELIGIBLE):
+        ledger.dependents.watch(entry)  # all that it can wait for is known now
     at_sites = ledger.in_state(*sorted(AT_SITE, key=lambda state: state.value))
     ledger.holdings.correct_usage(e.charge for e in at_sites if e.charge is not None)

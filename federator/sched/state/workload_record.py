@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from federator.model.eligibility import Hold
+from federator.model.eligibility import NO_DEPENDENCY, Dependency, Hold
 from federator.model.event import Awarded
 from federator.model.lifecycle import WorkloadState
 from federator.model.mappings import NOTHING
@@ -47,6 +47,7 @@ class RareFields(msgspec.Struct, frozen=True, gc=False):
     hold: Hold = Hold.NONE
     begin_at_s: float = 0.0  # Unix time before which it does not start; 0: none was given
     eligible_at_s: float = 0.0  # Unix time since when it could start; 0: since its submission
+    waits_for: Dependency = NO_DEPENDENCY  # what is left of it
 
 
 _NONE_YET: Final = RareFields()
@@ -119,6 +120,7 @@ class WorkloadRecord(msgspec.Struct, gc=False):  # it is in no cycle of referenc
     hold = _RareField[Hold]()
     begin_at_s = _RareField[float]()
     eligible_at_s = _RareField[float]()
+    waits_for = _RareField[Dependency]()
 
     @property
     def queued_since_s(self) -> float:

@@ -6,8 +6,15 @@ import pytest
 
 from federator.model.lifecycle import WorkloadState
 from federator.model.workload import WorkloadId
-from federator.wire.client_protocol import ControlCall, ControlReply, QueueCall, QueueReply
-from tests.unit.daemon.test_api import Desk
+from federator.wire.client_protocol import (
+    CancelCall,
+    ControlCall,
+    ControlReply,
+    QueueCall,
+    QueueReply,
+    QueueRow,
+)
+from tests.unit.daemon.test_api import Desk, submit_call
 
 
 @pytest.fixture
@@ -59,3 +66,45 @@ def test_jobs_are_named_by_their_name(desk: Desk) -> None:
 def test_an_unknown_change_is_refused(desk: Desk) -> None:
     said = desk.refusal(ControlCall(verb="explode", ids=("1",)))
     assert said.startswith("this daemon does not know the change 'explode'")
+
+
+# ---- dependencies ----
+
+
+def test_a_dependency_names_jobs_that_are_known(desk: Desk) -> None:
+    id_ = desk.submit(array="0-1", hold=None)
+    late = desk.submit(key="key-00002", dependency=f"afterok:{id_}_1")
+    (row,) = _rows(desk, QueueCall(ids=(str(late),), details=True))
+    assert row.details is not None
+    assert row.details.dependency == f"afterok:{id_}_1(unfulfilled)"
+    assert row.reason is not None
+    assert row.reason.code.value == "Dependency"
+
+
+@pytest.mark.parametrize("kind", ["afterok", "afternotok", "aftercorr", "after", "afterany"])
+def test_a_job_that_never_was_is_no_dependency(desk: Desk, kind: str) -> None:
+    said = desk.refusal(submit_call(options={"dependency": f"{kind}:{2**40}"}))
+    assert said == (
+        f"Batch job submission failed: Job dependency problem: job {2**40} is not known (any more)"
+    )
+    said = desk.refusal(submit_call(options={"dependency": f"{kind}:77"}))
+    assert "job 77 is of one site, not of the federation" in said
+
+
+def test_a_job_that_is_forgotten_has_ended_for_those_that_ask_no_more(desk: Desk) -> None:
+    gone = desk.submit()
+    desk.ask(CancelCall(ids=(str(gone),)))
+    desk.federation.run_for(60.0)
+    desk.federation.forget_ended(0.0)
+    first = desk.submit(key="key-00002", dependency=f"afterany:{gone}")
+    assert desk.federation.state(first) is WorkloadState.RUNNING
+    either = desk.submit(key="key-00003", dependency=f"after:{gone}?afterok:{first}")
+    assert desk.federation.state(either) is WorkloadState.RUNNING
+    said = desk.refusal(submit_call("key-00004", {"dependency": f"afterok:{gone}"}))
+    assert said.endswith(f"job {gone} is not known (any more)")
+
+
+def _rows(desk: Desk, call: QueueCall) -> tuple[QueueRow, ...]:
+    reply = desk.ask(call)
+    assert isinstance(reply, QueueReply)
+    return reply.rows

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from federator.model.eligibility import Hold
+from federator.model.eligibility import Condition, Dependency, DependencyKind, Hold
 from federator.model.event import (
     Awarded,
     Changed,
@@ -230,6 +230,9 @@ def _other(value: Any, name: str) -> Any:
         "taken_jobs": frozenset({1, 2}),
         "work_dir": "",
         "hold": Hold.ADMIN,
+        "waits_for": Dependency(
+            conditions=(Condition(kind=DependencyKind.AFTER, job=FIRST, delay_s=60.0),), any_of=True
+        ),
     }
     match value:
         case _ if name in samples:

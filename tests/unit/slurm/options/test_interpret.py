@@ -238,7 +238,7 @@ def test_the_lowest_level_asked_for_by_a_component_holds_for_the_whole_workload(
         ("-C a|b", "--constraint=a|b cannot be planned"),
         ("-w n1", "--nodelist is not supported: the federation chooses the nodes"),
         ("-x n1", "--exclude is not supported"),
-        ("-d afterok:1", "--dependency is not supported"),
+        ("-d before:1", "Batch job submission failed: Job dependency problem: --dependency=before"),
         ("--begin=now+1", 'Invalid --begin specification "now+1"'),
         ("--begin=uts99999999999", "Invalid --begin specification"),
         ("--reservation=r", "--reservation is not supported"),
