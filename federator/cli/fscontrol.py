@@ -1,8 +1,9 @@
-"""fscontrol: hold and release jobs of the federation, as scontrol does those of a cluster."""
+"""fscontrol: hold, release and change jobs of the federation, as scontrol does at a site."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
@@ -25,9 +26,12 @@ PROGRAM: Final = Program(
     "Change jobs of the federation: your own, or anybody's as an operator on the daemon's host.\n\n"
     "  hold JOBS      keep these out of the queue; one that runs, once it is requeued\n"
     "  uhold JOBS     as hold; what an operator holds so, its user may release\n"
-    "  release JOBS   let them into the queue again; also tries again what no site took\n\n"
+    "  release JOBS   let them into the queue again; also tries again what no site took\n"
+    "  update JobId=JOBS FIELD=VALUE...   change jobs that wait: TimeLimit[+|-], Nice, Name,\n"
+    "                 Comment, Dependency, StartTime, Partition, Features, Gres, NumNodes ...\n\n"
     "JOBS are ids (ID, ID_INDEX, ID_[1-3]; an array's id is all of its tasks), or jobname=NAME.\n\n"
-    "Examples: fscontrol hold 4294967297 · fscontrol release jobname=train",
+    "Examples: fscontrol hold 4294967297 · fscontrol release jobname=train ·\n"
+    "fscontrol update JobId=4294967297 TimeLimit=2:00:00",
     (
         Flag("all", "a", about="No effect."),
         Flag("clusters", "M", "NAMES",
@@ -80,11 +84,21 @@ def _verb(word: str) -> str:
 
 def _change(given: Given, verb: str, words: Sequence[str]) -> int:
     names, ids = _jobs(verb, words)
+    return _send(given, verb, ids, names, {})
+
+
+def _send(
+    given: Given,
+    verb: str,
+    ids: tuple[str, ...],
+    names: tuple[str, ...],
+    fields: dict[str, str],
+) -> int:
     done: list[int] = []
     errors: list[str] = []
     for start in range(0, max(len(ids), 1), IDS_IN_A_CALL):
         part = ids[start : start + IDS_IN_A_CALL]
-        call = ControlCall(verb=verb, ids=part, names=() if start else names)
+        call = ControlCall(verb=verb, ids=part, names=() if start else names, fields=fields)
         reply = ask(call, lambda text: print(printable(f"fscontrol: {text}"), file=sys.stderr))
         if isinstance(reply, ErrorReply):
             raise InvalidRequest(reply.message)
@@ -93,6 +107,41 @@ def _change(given: Given, verb: str, words: Sequence[str]) -> int:
         done += reply.ids
         errors += reply.errors
     return _say(given, verb, done, errors)
+
+
+def _update(given: Given, verb: str, words: Sequence[str]) -> int:
+    """``update JobId=… FIELD=VALUE …``; without an id JobName chooses the jobs."""
+    fields, ids, names = _fields(words)
+    if ids is None and names is None:
+        raise InvalidRequest("update needs JobId=ID; nodes and partitions are each site's own")
+    if not fields:
+        raise InvalidRequest("nothing to change; see fscontrol --help")
+    for name in ("starttime", "eligibletime"):
+        if name in fields:
+            from federator.cli.slurm_time import parsed_time  # noqa: PLC0415  # seldom needed
+
+            begin_s = parsed_time(fields[name], time.time(), to_come=True)
+            fields[name] = f"uts{begin_s:.0f}"
+    return _send(given, verb, ids or (), names or (), fields)
+
+
+def _fields(
+    words: Sequence[str],
+) -> tuple[dict[str, str], tuple[str, ...] | None, tuple[str, ...] | None]:
+    """The fields to change, and the ids, or the name, of the jobs."""
+    fields: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise InvalidRequest(f"Invalid input: {printable(word)}; expected FIELD=VALUE")
+        fields[name.lower()] = value
+    ids = names = None
+    for name in ("jobid", "job"):
+        if name in fields:
+            ids = job_ids((fields.pop(name),))
+    if ids is None and "jobname" in fields:
+        names = (fields.pop("jobname"),)
+    return fields, ids, names
 
 
 def _jobs(verb: str, words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -125,7 +174,7 @@ def _say(given: Given, verb: str, done: Sequence[int], errors: Sequence[str]) ->
 
 
 COMMANDS: Final[Mapping[str, Callable[[Given, str, Sequence[str]], int]]] = MappingProxyType(
-    {"hold": _change, "uhold": _change, "release": _change}
+    {"hold": _change, "uhold": _change, "release": _change, "update": _update}
 )
 
 

@@ -21,6 +21,7 @@ from federator.config import FederationConfig
 from federator.daemon.accounting import AccountingDesk
 from federator.daemon.control import jobs_meant, verb_of
 from federator.daemon.dependency import known_dependency
+from federator.daemon.job_update import updates_of
 from federator.daemon.links import SiteLink
 from federator.daemon.site_calls import ask_nodes, send_signals
 from federator.daemon.tenant_views import tenant_rows
@@ -36,7 +37,7 @@ from federator.errors import FederatorError, InvalidRequest
 from federator.history.service import JobHistory
 from federator.model.event import Draft
 from federator.model.lifecycle import TERMINAL
-from federator.model.message import CancelAsked, ControlAsked, Observation, SubmitAsked
+from federator.model.message import CancelAsked, ControlAsked, ControlVerb, Observation, SubmitAsked
 from federator.model.submission import pack_submission
 from federator.model.viewer import Viewer
 from federator.model.workload import SiteName, TenantName, WorkloadId
@@ -395,10 +396,20 @@ class Api:
         ids, errors = jobs_meant(self._federation.ledger, call, None if operator else user)
         if len(ids) > MAX_CANCELS:
             raise InvalidRequest(f"more than {MAX_CANCELS} jobs at once; name fewer")
+        amended = (
+            updates_of(self._federation, ids, call.fields) if verb is ControlVerb.UPDATE else ()
+        )
         client = self._client(answer)
         self._errors[client] = errors
         self._observe(
-            ControlAsked(client=client, verb=verb, ids=ids, by=user, is_operator=operator)
+            ControlAsked(
+                client=client,
+                verb=verb,
+                ids=ids,
+                by=user,
+                is_operator=operator,
+                amended=amended,
+            )
         )
 
     def _all_of(self, call: CancelCall, user: str, operator: bool) -> list[WorkloadId]:

@@ -141,6 +141,7 @@ def _amended(record: Amended) -> LogLine:
     fields: dict[str, Any] = {"workloads": list(record.workloads), "user": record.by}
     if record.hold is not None:
         fields["hold"] = record.hold.value or "none"
+    fields["options"] = [*(option.name for option in record.options), *record.without]
     return LogLine("amended", {key: value for key, value in fields.items() if value})
 
 

@@ -6,7 +6,7 @@ kinds: the rows of those that live, which only the next records need, and those 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,6 +14,7 @@ import msgspec
 
 from federator.history.node_list import node_list
 from federator.model.event import (
+    Amended,
     Awarded,
     Changed,
     LogRecord,
@@ -29,7 +30,7 @@ from federator.model.plan import JobPlan
 from federator.model.reason import Reason
 from federator.model.site import SiteJobState
 from federator.model.submission import Option
-from federator.model.workload import Workload
+from federator.model.workload import Job, Workload
 from federator.sched.state.eligibility import may_not_start
 from federator.sched.state.workload_record import WorkloadRecord
 from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
@@ -87,6 +88,8 @@ class HistoryBatch:
                 self._awarded(event)
             case Changed():
                 self._changed(event)
+            case Amended():
+                self._amended(event)
             case SnapshotBegan():
                 self.live, self.changed = {}, {}
                 self.anew = self.within_snapshot = True
@@ -145,6 +148,18 @@ class HistoryBatch:
                 row.last, row.site_state = None, ""
             self._lives(row)
 
+    def _amended(self, event: Amended) -> None:
+        options = {option.name: option.value or "" for option in event.options}
+        for row in (self.live[id_] for id_ in event.workloads if id_ in self.live):
+            row.name = row.name if event.name is None else event.name
+            if event.time_limit_s is not None:
+                row.time_limit_s = event.time_limit_s
+            row.qos = options.get("qos", row.qos)
+            row.comment = options.get("comment", row.comment)
+            for field_name, value in _sizes(event.jobs or ()).items():
+                setattr(row, field_name, value)
+            self._lives(row)
+
     def _attempt_over(self, row: AccountingRow, attempt: AccountingAttempt, event: Changed) -> None:
         attempt.ended_at_s = attempt.ended_at_s or event.at_s
         attempt.reason = _reason(event.reason)
@@ -183,15 +198,17 @@ class HistoryBatch:
             self.known_attempts[row.id, row.last.attempt] = row.last
 
 
-def touched(event: LogRecord) -> int:
-    """The workload whose row a record changes; 0: it needs none that is there."""
+def touched(event: LogRecord) -> tuple[int, ...]:
+    """The workloads whose rows a record changes; none: it needs none that are there."""
     match event:
         case Awarded():
-            return event.attempt.workload
+            return (event.attempt.workload,)
         case Changed():
-            return event.workload
+            return (event.workload,)
+        case Amended():
+            return event.workloads
         case _:
-            return 0
+            return ()
 
 
 # ---- rows ----
@@ -229,11 +246,18 @@ def _asked(workload: Workload) -> dict[str, object]:
     except (msgspec.MsgspecError, UnicodeDecodeError):  # of a release that packs it otherwise
         placed = _Placed()
     options = {option.name: option.value or "" for option in next(iter(placed.components), ())}
-    jobs = workload.jobs
     return {
         "qos": options.get("qos", ""),
         "comment": options.get("comment", ""),
         "work_dir": placed.work_dir,
+        **_sizes(workload.jobs),
+    }
+
+
+def _sizes(jobs: Sequence[Job]) -> dict[str, object]:
+    if not jobs:
+        return {}
+    return {
         "asked_nodes": sum(job.nodes or 0 for job in jobs),
         "asked_cpus": sum(job.cpus or job.cpus_per_node * (job.nodes or 1) for job in jobs),
         "asked_gpus": sum(job.total_gpus for job in jobs),

@@ -20,7 +20,7 @@ from federator.model.plan import JobPlan, Shrink
 from federator.model.reason import Reason
 from federator.model.score import Score
 from federator.model.site import Leave
-from federator.model.submission import NodeRange
+from federator.model.submission import NodeRange, Option
 from federator.model.workload import (
     FIRST_WORKLOAD_ID,
     ArrayTask,
@@ -212,6 +212,13 @@ class Amended(Event, frozen=True, kw_only=True, omit_defaults=True, tag="amended
     hold: Hold | None = None
     begin_at_s: float | None = None
     waits_for: Dependency | None = None  # with nobody in ``by``: what is left of it
+    options: tuple[Option, ...] = ()  # of sbatch, set anew in every component
+    without: tuple[str, ...] = ()  # options that are not given any more
+    name: str | None = None  # this and the next four as the options say now
+    time_limit_s: float | None = None
+    nice: int | None = None
+    requeue: bool | None = None
+    jobs: tuple[Job, ...] | None = None
 
 
 class Forgotten(Event, frozen=True, kw_only=True, tag="forgotten"):

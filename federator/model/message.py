@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from federator.model.event import Draft, LogRecord
+from federator.model.event import Amended, Draft, LogRecord
 from federator.model.plan import JobPlan, Shrink
 from federator.model.reason import Refusal
 from federator.model.site import AttemptReport
@@ -49,6 +49,7 @@ class ControlVerb(Enum):
     HOLD = "hold"  # an operator's hold is only an operator's to release
     USER_HOLD = "uhold"  # also an operator's is the user's to release
     RELEASE = "release"
+    UPDATE = "update"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,7 @@ class ControlAsked:
     ids: tuple[WorkloadId, ...]
     by: str
     is_operator: bool = False
+    amended: tuple[Amended, ...] = ()  # of ``UPDATE``: for all of ``ids``; the time is not theirs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +258,7 @@ class ControlRefusal(Enum):
 
     ENDED = "Job/step already completing or completed"
     DENIED = "Access/permission denied"
+    STARTED = "Job is no longer pending execution"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Final, Literal
 
-from msgspec import MsgspecError, Raw, Struct, msgpack
+from msgspec import MsgspecError, Raw, Struct, msgpack, structs
 
 from federator.errors import StoreError
 
@@ -72,6 +73,27 @@ def unpack_submission(submission: Raw) -> Submission:
             f"a submission in the log cannot be read by this release ({error}): start the release "
             "that wrote it, or a later one"
         ) from error
+
+
+def with_options(submission: Raw, options: Iterable[Option], without: Collection[str] = ()) -> Raw:
+    """A packed submission with options set anew in every component.
+
+    Args:
+        submission: as ``pack_submission`` made it.
+        options: in place of those of the same names.
+        without: names of options that are left out.
+
+    Raises:
+        StoreError: as ``unpack_submission``.
+    """
+    known = unpack_submission(submission)
+    given = tuple(options)
+    gone = {option.name for option in given} | set(without)
+    components = tuple(
+        (*(option for option in component if option.name not in gone), *given)
+        for component in known.components
+    )
+    return pack_submission(structs.replace(known, components=components))
 
 
 def submission_differences(one: Submission, other: Submission) -> tuple[str, ...]:

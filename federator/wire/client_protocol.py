@@ -69,6 +69,8 @@ class ControlCall(Message, frozen=True, kw_only=True, tag="control"):
     verb: str  # a ControlVerb's value
     ids: tuple[str, ...] = ()
     names: tuple[str, ...] = ()  # the caller's live jobs that are called so
+    # Of ``update``: scontrol's names in lower case.
+    fields: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class SignalCall(Message, frozen=True, kw_only=True, tag="signal_jobs"):

@@ -1,4 +1,4 @@
-"""Carries out what users and operators change of workloads that live: hold, release.
+"""Carries out what users and operators change of workloads that live: hold, release, update.
 
 A hold of a workload that runs counts from when it is next back in the queue, as in Slurm. One that
 its site has, and that has not started, is withdrawn.
@@ -6,13 +6,21 @@ its site has, and that has not started, is withdrawn.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Final
+
+from msgspec import structs
+
 from federator.model.eligibility import Hold
 from federator.model.event import Amended
 from federator.model.lifecycle import TERMINAL, WorkloadEvent, WorkloadState
 from federator.model.message import AnswerControlled, ControlAsked, ControlRefusal, ControlVerb
 from federator.model.workload import WorkloadId
 from federator.sched.passes.transaction import Transaction
+from federator.sched.state.amendment import asks_for_other
 from federator.sched.state.ledger import WorkloadRecord
+
+_WAITS: Final = frozenset({WorkloadState.PENDING, WorkloadState.INELIGIBLE, WorkloadState.HELD})
 
 
 def control(turn: Transaction, asked: ControlAsked) -> None:
@@ -34,12 +42,29 @@ def control(turn: Transaction, asked: ControlAsked) -> None:
 def _refusal(entry: WorkloadRecord, asked: ControlAsked) -> ControlRefusal | None:
     if entry.state in TERMINAL or entry.state is WorkloadState.CANCELLING:
         return ControlRefusal.ENDED
+    if asked.verb is ControlVerb.UPDATE:
+        return None if entry.state in _WAITS else ControlRefusal.STARTED
     if entry.hold is Hold.ADMIN and not asked.is_operator:
         return ControlRefusal.DENIED
     return None
 
 
+def _update(turn: Transaction, asked: ControlAsked, ids: Collection[WorkloadId]) -> None:
+    """Record the changes; a workload that no site took may be taken now."""
+    for change in asked.amended:
+        found = tuple(id_ for id_ in change.workloads if id_ in ids)
+        if found:
+            turn.record(structs.replace(change, at_s=turn.now_s, workloads=found, by=asked.by))
+        for entry in map(turn.ledger.entries.__getitem__, found):
+            if entry.state is WorkloadState.HELD and asks_for_other(change):
+                turn.change(entry, WorkloadEvent.RELEASED)
+    turn.pass_is_due(turn)
+
+
 def _carry_out(turn: Transaction, asked: ControlAsked, ids: tuple[WorkloadId, ...]) -> None:
+    if asked.verb is ControlVerb.UPDATE:
+        _update(turn, asked, frozenset(ids))
+        return
     hold = Hold.NONE
     if asked.verb is not ControlVerb.RELEASE:
         by_admin = asked.is_operator and asked.verb is ControlVerb.HOLD

@@ -96,6 +96,7 @@ class Federation:
         self._limits = LimitWatch()
         self._holding = Holding(self.sites, rules)
         self._eligibility = Eligibility()
+        self._updates: list[ControlAsked] = []  # that wait for the end of the pass
         self._rounds = Rounds(
             self.sites, policy, rules, self.ledger, self._holding, same_process=same_process
         )
@@ -182,6 +183,7 @@ class Federation:
         if any(map(_may_end_a_round, observations)):
             self._rounds.conclude(turn)
         turn.evict_for_accepted()
+        self._carry_out_updates(turn)
         self._eligibility.settle(turn)
         self._holding.release_like(turn)
         return turn.commands
@@ -192,6 +194,8 @@ class Federation:
                 self._submit(turn, observation)
             case CancelAsked():
                 self._cancel(turn, observation)
+            case ControlAsked() if observation.amended and self._rounds.is_open:
+                self._updates.append(observation)  # an open pass has asked for what it was
             case ControlAsked():
                 control(turn, observation)
             case SiteUp() | SiteDown():
@@ -353,7 +357,16 @@ class Federation:
             if turn.now_s >= sent_s + ORDER_AGAIN_S and self.sites[entry.site].up:
                 turn.order_to_leave(entry)
         self._rounds.conclude(turn)
+        self._carry_out_updates(turn)
         self._rounds.open_if_due(turn, anyway=turn.now_s >= self._pass_not_before_s)
+
+    def _carry_out_updates(self, turn: Transaction) -> None:
+        if self._rounds.is_open:
+            return
+        waiting, self._updates = self._updates, []
+        for asked in waiting:
+            control(turn, asked)
+            self._eligibility.settle(turn)
 
     def _turn(self, now_s: float) -> Transaction:
         return Transaction(

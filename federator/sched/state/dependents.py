@@ -7,7 +7,7 @@ a singleton waits, the live workloads are kept in order, so only the next one is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from federator.model.eligibility import Condition, DependencyKind
@@ -186,6 +186,18 @@ class Dependents:
                 self._unsettled.update(self._at_start.get(key, {}))
             if over:
                 self._unsettled.update(self._at_end.get(key, {}))
+
+    def renamed(self, entry: WorkloadRecord, change: Callable[[], None]) -> None:
+        """Change a workload that lives; singletons may count it under another name then."""
+        before = _name_of(entry)
+        self.unwatch(entry)
+        change()
+        for name in {before, _name_of(entry)} & self._names.keys():
+            waiting = self._names.pop(name).singletons
+            self._unsettled.update(dict.fromkeys(sorted(waiting)))
+            for id_ in waiting:
+                self._namesakes(self._entries[id_]).singletons.add(id_)
+        self.watch(entry)
 
     def _keys_of(self, entry: WorkloadRecord, *, starts: bool, over: bool) -> Iterator[Key]:
         """Whom those wait for that its step may concern."""

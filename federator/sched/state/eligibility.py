@@ -18,8 +18,8 @@ from federator.model.eligibility import (
     DependencyKind,
     Hold,
 )
-from federator.model.event import Amended, Submitted
-from federator.model.lifecycle import TERMINAL, WorkloadState
+from federator.model.event import Submitted
+from federator.model.lifecycle import WorkloadState
 from federator.model.reason import Reason, ReasonCode
 from federator.model.workload import Workload
 from federator.sched.state.dependents import Dependents, Key
@@ -43,18 +43,6 @@ def record_of(workload: Workload, event: Submitted) -> WorkloadRecord:
     draft = event.draft
     rare = RareFields(hold=draft.hold, begin_at_s=draft.begin_at_s, waits_for=draft.waits_for)
     return WorkloadRecord(workload=workload, rare=rare, state=WorkloadState.INELIGIBLE)
-
-
-def amend(entry: WorkloadRecord, event: Amended, dependents: Dependents) -> None:
-    """Change what a workload waits for."""
-    if event.hold is not None:
-        entry.hold = event.hold
-    if event.begin_at_s is not None:
-        entry.begin_at_s = event.begin_at_s
-    if event.waits_for is not None and entry.state not in TERMINAL:
-        dependents.unwatch(entry)
-        entry.waits_for = event.waits_for
-        dependents.watch(entry)
 
 
 def is_eligible(entry: WorkloadRecord, now_s: float) -> bool:

@@ -37,10 +37,11 @@ from federator.model.workload import (
     Workload,
     WorkloadId,
 )
+from federator.sched.state.amendment import amend
 from federator.sched.state.backlog import Backlog
 from federator.sched.state.backoff import RETRY_AFTER_S
 from federator.sched.state.dependents import Dependents
-from federator.sched.state.eligibility import amend, record_of
+from federator.sched.state.eligibility import record_of
 from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.preemption_cost import PreemptionTax, destroyed_gpu_s
@@ -217,8 +218,8 @@ class Ledger:
             self.claims[event.workload] = event
 
     def _amend(self, event: Amended) -> None:
+        amend(self, event)
         for id_ in event.workloads:
-            amend(self.entries[id_], event, self.dependents)
             self._tell(id_)
             self.unsettled[id_] = None
 

@@ -58,6 +58,16 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         (("uhold", "7"), ControlCall(verb="uhold", ids=("7",))),
         (("rel", "7"), ControlCall(verb="release", ids=("7",))),
         (("release", "jobname=a b"), ControlCall(verb="release", names=("a b",))),
+        (
+            ("update", "JobId=7_[1-2]", "TimeLimit+=30", "JobName=n"),
+            ControlCall(
+                verb="update", ids=("7_1", "7_2"), fields={"timelimit+": "30", "jobname": "n"}
+            ),
+        ),
+        (
+            ("update", "jobname=n", "StartTime=uts5000000000"),
+            ControlCall(verb="update", names=("n",), fields={"starttime": "uts5000000000"}),
+        ),
         (("release", "Name=x", "3"), ControlCall(verb="release", names=("x",), ids=("3",))),
     ],
 )
@@ -74,7 +84,11 @@ def test_commands_are_read_as_scontrol_reads_them(
         ((), "no command was given; see fscontrol --help"),
         (("hold",), "too few arguments for keyword:hold"),
         (("hold", "x"), "Invalid job id specified: x"),
-        (("fly", "7"), "invalid keyword: fly; commands are hold, uhold, release"),
+        (("update", "Nice=5"), "update needs JobId=ID"),
+        (("update", "JobId=7"), "nothing to change"),
+        (("update", "JobId=7", "nice"), "Invalid input: nice; expected FIELD=VALUE"),
+        (("update", "NodeName=n1", "State=drain"), "update needs JobId=ID; nodes and partitions"),
+        (("fly", "7"), "invalid keyword: fly; commands are hold, uhold, release, update"),
         (("suspend", "7"), "suspend is for one cluster; use scontrol at the job's site"),
         (("hold", "7", "-M", "alpine"), "--clusters cannot be honoured: a job is held for all"),
     ],
