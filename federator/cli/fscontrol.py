@@ -27,6 +27,8 @@ PROGRAM: Final = Program(
     "  hold JOBS      keep these out of the queue; one that runs, once it is requeued\n"
     "  uhold JOBS     as hold; what an operator holds so, its user may release\n"
     "  release JOBS   let them into the queue again; also tries again what no site took\n"
+    "  requeue JOBS   have these leave their sites, after their grace to save, and start again\n"
+    "  requeuehold JOBS   as requeue, and hold them then\n"
     "  update JobId=JOBS FIELD=VALUE...   change jobs that wait: TimeLimit[+|-], Nice, Name,\n"
     "                 Comment, Dependency, StartTime, Partition, Features, Gres, NumNodes ...\n\n"
     "JOBS are ids (ID, ID_INDEX, ID_[1-3]; an array's id is all of its tasks), or jobname=NAME.\n\n"
@@ -83,7 +85,8 @@ def _verb(word: str) -> str:
 
 
 def _change(given: Given, verb: str, words: Sequence[str]) -> int:
-    names, ids = _jobs(verb, words)
+    incomplete = [word for word in words if word.lower() != "incomplete"]
+    names, ids = _jobs(verb, incomplete if verb.startswith("requeue") else words)
     return _send(given, verb, ids, names, {})
 
 
@@ -174,7 +177,14 @@ def _say(given: Given, verb: str, done: Sequence[int], errors: Sequence[str]) ->
 
 
 COMMANDS: Final[Mapping[str, Callable[[Given, str, Sequence[str]], int]]] = MappingProxyType(
-    {"hold": _change, "uhold": _change, "release": _change, "update": _update}
+    {
+        "hold": _change,
+        "uhold": _change,
+        "release": _change,
+        "requeue": _change,
+        "requeuehold": _change,
+        "update": _update,
+    }
 )
 
 

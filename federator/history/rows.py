@@ -27,7 +27,7 @@ from federator.model.event import (
 )
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadEvent, WorkloadState, step
 from federator.model.plan import JobPlan
-from federator.model.reason import Reason
+from federator.model.reason import Reason, ReasonCode
 from federator.model.site import SiteJobState
 from federator.model.submission import Option
 from federator.model.workload import Job, Workload
@@ -165,6 +165,8 @@ class HistoryBatch:
         attempt.reason = _reason(event.reason)
         waits = row.state == WorkloadState.PENDING.value
         attempt.state = _ENDED_AS.get(event.happening, "") if waits else ended_state(row)
+        if waits and event.reason is not None and event.reason.code is ReasonCode.REQUEUED:
+            attempt.state = "REQUEUED"
         self.attempts[row.id, attempt.attempt] = attempt
 
     def _lives(self, row: AccountingRow) -> None:

@@ -48,6 +48,7 @@ class WorkloadEvent(Enum):
     TIMED_OUT = "reached its time limit"
     LOST = "unknown to the site"
     EVICTED = "evicted for another"
+    REQUEUE_ASKED = "requeue asked for"
     LIMIT_NEAR = "near its time limit, to go on"
     PREEMPTED = "gone after eviction"  # or when it was told of its time limit
     LIMIT_STRUCK = "cut off at its time limit, to go on"
@@ -116,6 +117,7 @@ TRANSITIONS: Final[Mapping[tuple[WorkloadState, WorkloadEvent], Edge]] = Mapping
         (_S.RUNNING, _H.LOST): Edge(_S.FAILED, _FREED),
         (_S.RUNNING, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
         (_S.RUNNING, _H.EVICTED): Edge(_S.PREEMPTING, (_E.PREEMPT,)),
+        (_S.RUNNING, _H.REQUEUE_ASKED): Edge(_S.PREEMPTING, (_E.PREEMPT,)),
         (_S.RUNNING, _H.SHRUNK): Edge(_S.RUNNING, (_E.SHRINK,)),
         (_S.RUNNING, _H.SHRINK_DONE): Edge(_S.RUNNING, _FREED),
         (_S.RUNNING, _H.LIMIT_NEAR): Edge(_S.PREEMPTING, (_E.PREEMPT,)),

@@ -49,6 +49,8 @@ class ControlVerb(Enum):
     HOLD = "hold"  # an operator's hold is only an operator's to release
     USER_HOLD = "uhold"  # also an operator's is the user's to release
     RELEASE = "release"
+    REQUEUE = "requeue"
+    REQUEUE_HOLD = "requeuehold"
     UPDATE = "update"
 
 
@@ -259,6 +261,8 @@ class ControlRefusal(Enum):
     ENDED = "Job/step already completing or completed"
     DENIED = "Access/permission denied"
     STARTED = "Job is no longer pending execution"
+    PENDING = "Job is pending execution"
+    NO_REQUEUE = "Requested operation is presently disabled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ failed: it looks at every job after every step.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -89,7 +90,7 @@ class Naive:
     def never(self, id_: WorkloadId) -> bool:
         waits_for, _, failed = self.left[id_]
         needed = set(waits_for.conditions)
-        return needed <= failed if waits_for.any_of else bool(needed & failed)
+        return bool(needed) and (needed <= failed if waits_for.any_of else bool(needed & failed))
 
     def _verdict(self, condition: Condition, entry: WorkloadRecord) -> bool | None:
         """Whether it is met (True), never will be (False), or neither yet."""
@@ -99,7 +100,9 @@ class Naive:
             alike = [e for e in known if e.workload.name == entry.workload.name]
             earlier = [e for e in alike if e.workload.id < entry.workload.id]
             blocked = any(e.state not in TERMINAL for e in earlier)
-            return None if blocked or any(e.state in AT_SITE for e in alike) else True
+            left_s = entry.eligible_at_s or inf  # those that came later did not stand in its way
+            there = (e for e in alike if e.state in AT_SITE and e.award is not None)
+            return None if blocked or any(e.award.at_s < left_s for e in there) else True
         tasks = ledger.array_tasks.get(condition.job)
         jobs = [ledger.entries[condition.job]] if tasks is None else None
         if tasks is not None and condition.task is not None:

@@ -291,6 +291,8 @@ class Ledger:
             entry.evicted_at_s, entry.evicted_for = event.at_s, entry.promised_to
             entry.preemptions += 1
             self.evictions.append(Eviction(event.at_s, max(LEAST_GPUS, entry.held_gpus)))
+        elif event.happening is WorkloadEvent.REQUEUE_ASKED:
+            entry.evicted_at_s, entry.evicted_for = event.at_s, None  # no eviction, but a grace
         elif event.happening is WorkloadEvent.STARTED:
             entry.ran_at = entry.site
             forgive(entry, event.at_s)

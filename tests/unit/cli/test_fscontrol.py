@@ -56,6 +56,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         (("HOLD", "7,8", "9"), ControlCall(verb="hold", ids=("7", "8", "9"))),
         (("hold", "job=7"), ControlCall(verb="hold", ids=("7",))),
         (("uhold", "7"), ControlCall(verb="uhold", ids=("7",))),
+        (("requeue", "7"), ControlCall(verb="requeue", ids=("7",))),
+        (("requeuehold", "Incomplete", "7"), ControlCall(verb="requeuehold", ids=("7",))),
         (("rel", "7"), ControlCall(verb="release", ids=("7",))),
         (("release", "jobname=a b"), ControlCall(verb="release", names=("a b",))),
         (
@@ -88,7 +90,7 @@ def test_commands_are_read_as_scontrol_reads_them(
         (("update", "JobId=7"), "nothing to change"),
         (("update", "JobId=7", "nice"), "Invalid input: nice; expected FIELD=VALUE"),
         (("update", "NodeName=n1", "State=drain"), "update needs JobId=ID; nodes and partitions"),
-        (("fly", "7"), "invalid keyword: fly; commands are hold, uhold, release, update"),
+        (("fly", "7"), "invalid keyword: fly; commands are hold, uhold, release, requeue"),
         (("suspend", "7"), "suspend is for one cluster; use scontrol at the job's site"),
         (("hold", "7", "-M", "alpine"), "--clusters cannot be honoured: a job is held for all"),
     ],

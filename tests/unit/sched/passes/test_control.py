@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from federator.model.eligibility import Hold
 from federator.model.event import Amended
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import AnswerControlled, ControlAsked, ControlRefusal, ControlVerb
 from federator.model.workload import WorkloadId
+from federator.sched.state.rules import Rules
 from tests.fakes.build import draft, gang, rack
 from tests.fakes.loopback import Loopback
 
@@ -45,3 +47,51 @@ def test_a_change_that_came_too_late_is_refused() -> None:
     assert isinstance(answer, AnswerControlled)
     assert answer.refused == ((id_, ControlRefusal.STARTED),)
     assert (f.state(id_), len(f.entry(id_).node_names)) == (WorkloadState.RUNNING, 2)
+
+
+# ---- requeue ----
+
+
+def test_a_requeued_workload_saves_leaves_and_starts_again_and_it_is_no_eviction() -> None:
+    f = Loopback({"alpine": rack("a", 2)}, Rules(grace_s=30.0))
+    f.save_s = 5.0
+    id_ = f.submit(draft())
+    f.run_for(100.0)
+    assert f.control(ControlVerb.REQUEUE, id_).ids == (id_,)
+    assert f.state(id_) is WorkloadState.PREEMPTING
+    f.run_for(4.0)
+    assert f.control(ControlVerb.REQUEUE, id_).ids == (id_,)  # asked again: it leaves already
+    f.run_for(30.0)
+    entry = f.entry(id_)
+    assert (entry.state, entry.attempt) == (WorkloadState.RUNNING, 2)
+    assert (entry.preemptions, len(f.federation.ledger.evictions)) == (0, 0)
+    assert entry.lost_gpu_s == 0.0
+
+
+def test_a_requeued_workload_that_is_to_be_held_waits_then() -> None:
+    f = Loopback({"alpine": rack("a", 2)}, Rules(grace_s=30.0))
+    id_ = f.submit(draft())
+    f.run_for(10.0)
+    f.control(ControlVerb.REQUEUE_HOLD, id_, by="root", is_operator=True)
+    f.restart()
+    f.run_for(60.0)
+    assert (f.state(id_), f.entry(id_).hold) == (WorkloadState.INELIGIBLE, Hold.ADMIN)
+
+
+def test_what_its_site_has_not_started_is_withdrawn_by_a_requeue() -> None:
+    f = Loopback({"alpine": rack("a", 2)})
+    f.slurm("alpine").starts_jobs = False
+    id_ = f.submit(draft())
+    f.run_until(lambda: f.state(id_) is WorkloadState.LAUNCHING)
+    f.control(ControlVerb.REQUEUE, id_)
+    f.run_until(lambda: f.state(id_) is WorkloadState.PENDING)
+
+
+def test_what_waits_or_may_not_start_again_is_not_requeued() -> None:
+    f = Loopback({"alpine": rack("a", 2)})
+    held = f.submit(draft(hold=Hold.USER))
+    once = f.submit(draft(requeue=False))
+    f.run_for(5.0)
+    refused = f.control(ControlVerb.REQUEUE, held, once).refused
+    assert refused == ((held, ControlRefusal.PENDING), (once, ControlRefusal.NO_REQUEUE))
+    assert f.state(once) is WorkloadState.RUNNING
