@@ -211,7 +211,7 @@ def _limit_raw(line: AccountingLine) -> str:
 def _planned_s(line: AccountingLine) -> int:
     row = line.row
     until_s = line.attempt.started_at_s or row.over_at_s or line.now_s
-    return max(0, int(until_s - row.eligible_at_s))
+    return max(0, int(until_s - row.eligible_at_s)) if row.eligible_at_s else 0
 
 
 def _memory(line: AccountingLine, mib: int) -> str:

@@ -24,7 +24,13 @@ from federator.wire.client_protocol import ErrorReply, QueueCall, QueueReply, Qu
 _S = WorkloadState
 _STATES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "PENDING": (_S.PENDING.value, _S.HELD.value, _S.AWARDED.value, _S.LAUNCHING.value),
+        "PENDING": (
+            _S.PENDING.value,
+            _S.INELIGIBLE.value,
+            _S.HELD.value,
+            _S.AWARDED.value,
+            _S.LAUNCHING.value,
+        ),
         "RUNNING": (_S.RUNNING.value, _S.PREEMPTING.value),
         "SUSPENDED": (_S.RUNNING.value,),
     }

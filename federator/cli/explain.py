@@ -29,6 +29,8 @@ from federator.model.score import Score
 from federator.wire.client_protocol import ErrorReply, QueueCall, QueueReply, QueueRow
 from federator.wire.queue_rows import SetbackRow
 
+_WAITS_APART = frozenset({WorkloadState.HELD.value, WorkloadState.INELIGIBLE.value})
+
 
 @click.command()
 @click.argument("workload", metavar="WORKLOAD")
@@ -159,7 +161,7 @@ def _score(score: Score) -> str:
 
 
 def _sites(row: QueueRow) -> Iterator[Line]:
-    if row.state == WorkloadState.HELD.value and row.reason is not None:
+    if row.state in _WAITS_APART and row.reason is not None:
         yield "Reason", reason_text(row.reason)
     if row.state != WorkloadState.PENDING.value:
         return

@@ -98,8 +98,17 @@ nothing acts on them yet, but for a tenant that takes no job without a project:
       --fed-dataset=NAME[,…]   data sets that it reads, e.g. imagenet/v2,wiki.en
       --fed-elastic=MIN-MAX    on how many nodes it could run; --nodes lies within
 
-Not honoured, because the federation chooses site, nodes and time: -w -x -F --reservation -d -b
---deadline -H -L --switches --priority --gid; each is refused with what to do instead.
+These say when it may start:
+
+  -b, --begin=TIME       not before this time, e.g. 16:00, now+1hour or 2027-01-31T08:00
+  -H, --hold             not before fscontrol release JOBID
+  -d, --dependency=LIST  not before other jobs of the federation have started or ended, wherever
+                         they run: after afterok afterany afternotok aftercorr singleton
+      --kill-on-invalid-dep=yes
+                         cancel it when that can never be
+
+Not honoured, because the federation chooses site and nodes: -w -x -F --reservation --deadline -L
+--switches --priority --gid; each is refused with what to do instead.
 
 Environment:
   FEDERATOR_SOCKET       where the federation listens, if not at the usual place
@@ -113,6 +122,7 @@ Examples:
   fsbatch train.sh
   fsbatch -N4 --gres=gpu:a100:8 -t 12:00:00 -J train train.sh --epochs 3
   fsbatch -N2 --gres=gpu:8 : -N1 -c16 hetero.sh
+  fsbatch --dependency=afterok:4294967297 report.sh
   fsbatch --array=0-31%4 --wrap='python sweep.py $SLURM_ARRAY_TASK_ID'
   fsbatch --test-only -N2 --gres=gpu:8 train.sh"""
 
@@ -193,6 +203,7 @@ def read_order(argv: Sequence[str], environment: Mapping[str, str]) -> Order:
         command_line.groups, parse_environment(environment), parse_script(script, name)
     )
     client, components = split_client(components)
+    components = tuple(_timed(component) for component in components)
     encoding: ScriptEncoding = "utf-8" if is_utf8(script) else "latin-1"
     submission = Submission(
         components=tuple(_named(component, name) for component in components),
@@ -204,6 +215,22 @@ def read_order(argv: Sequence[str], environment: Mapping[str, str]) -> Order:
         umask=_umask(),
     )
     return Order(submission=submission, client={o.name: o.value or "" for o in client})
+
+
+def _timed(component: Options) -> Options:
+    """Write ``--begin`` as Unix time: its clock is that of this host's time zone."""
+    if all(option.name != "begin" for option in component):
+        return component
+    from federator.cli.slurm_time import parsed_time  # noqa: PLC0415  # seldom needed
+
+    return tuple(
+        Option(
+            name="begin", value=f"uts{parsed_time(o.value or '', time.time(), to_come=True):.0f}"
+        )
+        if o.name == "begin"
+        else o
+        for o in component
+    )
 
 
 def _travelling(environment: Mapping[str, str]) -> dict[str, str]:

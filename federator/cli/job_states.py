@@ -27,6 +27,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
 NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {
         _S.PENDING.value: "PENDING",
+        _S.INELIGIBLE.value: "PENDING",
         _S.HELD.value: "PENDING",
         _S.AWARDED.value: "CONFIGURING",
         _S.LAUNCHING.value: "CONFIGURING",
@@ -41,8 +42,9 @@ NAMES: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Slurm's word for each state of a workload; CONFIGURING: its site has it, it has not started."""
 
+INELIGIBLE: Final = _S.INELIGIBLE.value
 ENDED: Final = frozenset(state.value for state in TERMINAL)
-WAITS: Final = frozenset({_S.PENDING.value, _S.HELD.value})
+WAITS: Final = frozenset({_S.PENDING.value, _S.INELIGIBLE.value, _S.HELD.value})
 _NAMED: Final = {code: name for name, code in CODES.items()}
 # Of what its site told: these say more than that it failed, or that it is there.
 _SITE_ENDS: Final = frozenset({"NODE_FAIL", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"})

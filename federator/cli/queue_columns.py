@@ -17,9 +17,10 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from federator.cli.columns import Column
-from federator.cli.job_states import ENDED, WAITS, state_code, state_name
+from federator.cli.job_states import ENDED, INELIGIBLE, WAITS, state_code, state_name
 from federator.cli.node_lists import folded
 from federator.cli.text import is_utf8
+from federator.model.reason import ReasonCode
 from federator.wire.client_protocol import QueueRow
 from federator.wire.queue_rows import JobDetails
 
@@ -40,6 +41,7 @@ _ENDS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Slurm's reasons of ends for which the federation has none of its own."""
+_SLURMS_WORD: Final = {ReasonCode.USER_HOLD: "JobHeldUser"}
 _SHOWS_WHY: Final = frozenset({"PENDING", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE", "FAILED"})
 
 
@@ -172,6 +174,8 @@ def starts(shown: Shown) -> tuple[float, str]:
     row = shown.row
     if row.started_at_s and row.state not in WAITS:
         return row.started_at_s, row.site
+    if row.state == INELIGIBLE:
+        return shown.details.begin_at_s, ""
     found = [
         (refusal.starts_in_s, site)
         for site, refusal in row.refusals.items()
@@ -181,6 +185,13 @@ def starts(shown: Shown) -> tuple[float, str]:
         return 0.0, ""
     seconds, site = min(found)
     return shown.now_s + seconds, site
+
+
+def eligible_s(shown: Shown) -> float:
+    """Since when it could start, or from when it may; 0: that is not known."""
+    if shown.row.state == INELIGIBLE:
+        return shown.details.begin_at_s
+    return shown.details.eligible_at_s or shown.row.submitted_at_s
 
 
 def limit_text(shown: Shown) -> str:
@@ -203,7 +214,7 @@ def reason_word(shown: Shown) -> str:
     """The reason of its state in one word: ``None`` where there is none."""
     reason = shown.row.reason
     if reason is not None:
-        return reason.code.value
+        return _SLURMS_WORD.get(reason.code, reason.code.value)
     return _ENDS.get(state_name(shown.row), "None")
 
 
@@ -324,7 +335,7 @@ _C = Column[Shown]
 
 COLUMNS: Final[tuple[Column[Shown], ...]] = (
     _C("Account", "ACCOUNT", lambda s: s.row.tenant, "a"),
-    _C("AccrueTime", "ACCRUE_TIME", lambda s: time_text(s.row.submitted_at_s)),
+    _C("AccrueTime", "ACCRUE_TIME", lambda s: time_text(eligible_s(s))),
     _C("admin_comment", "ADMIN_COMMENT", _unset),
     _C("AllocNodes", "ALLOC_NODES", _absent),
     _C("AllocSID", "ALLOC_SID", _zero),
@@ -351,9 +362,9 @@ COLUMNS: Final[tuple[Column[Shown], ...]] = (
     _C("CronJob", "CRON_JOB", _number("No")),
     _C("Deadline", "DEADLINE", _absent),
     _C("DelayBoot", "DELAY_BOOT", _number("0:00")),
-    _C("Dependency", "DEPENDENCY", _unset, "E"),
+    _C("Dependency", "DEPENDENCY", lambda s: s.details.dependency or NONE, "E"),
     _C("DerivedEC", "DERIVED_EC", _number("0:0")),
-    _C("EligibleTime", "ELIGIBLE_TIME", lambda s: time_text(s.row.submitted_at_s)),
+    _C("EligibleTime", "ELIGIBLE_TIME", lambda s: time_text(eligible_s(s))),
     _C("EndTime", "END_TIME", _end_text, "e"),
     _C("ExcNodes", "EXC_NODES", _number(""), "x", whole=True),
     _C("Exclusive", "EXCLUSIVE", lambda s: "NODE" if s.details.exclusive else "NO"),

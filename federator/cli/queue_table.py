@@ -8,7 +8,7 @@ from typing import Final
 from federator.cli.job_states import WAITS, state_code
 from federator.cli.node_lists import folded
 from federator.cli.preemption_text import preemption_lines
-from federator.cli.queue_columns import Shown, elapsed_s, job_id, seconds_text
+from federator.cli.queue_columns import Shown, elapsed_s, job_id, reason_word, seconds_text
 from federator.cli.rank_text import rank_text
 from federator.cli.text import printable, reason_text, refusal_text
 from federator.model.lifecycle import WorkloadState
@@ -45,13 +45,14 @@ def _line(shown: Shown) -> str:
         f"{row.name[:12]:<12} {row.user[:8]:<8} {row.tenant[:8]:<8} "
         f"{state:<2} {seconds_text(elapsed_s(shown)):>{time_width}} "
         f"{row.nodes or '-':>5} {row.gpus:>5} "
-        f"{row.site:<8} {row.site_job_id or '':>10} {_where(row, shown.now_s)}"
+        f"{row.site:<8} {row.site_job_id or '':>10} {_where(shown)}"
     )
 
 
-def _where(row: QueueRow, now_s: float) -> str:
+def _where(shown: Shown) -> str:
+    row, now_s = shown.row, shown.now_s
     if row.state in WAITS and row.reason is not None and not row.unknown_since_s:
-        return f"({row.reason.code.value})"
+        return f"({reason_word(shown)})"
     nodes = folded(row.node_names)
     if row.unknown_since_s:
         return f"{nodes} (unknown for {int(now_s - row.unknown_since_s)} s: site not heard)"

@@ -14,7 +14,7 @@ from federator import __version__
 from federator.cli.job_states import state_name
 from federator.cli.node_columns import Group, gres_text, gres_used_text, node_counts, state_of
 from federator.cli.node_lists import folded
-from federator.cli.queue_columns import Shown, end_s, own_id, reason_word
+from federator.cli.queue_columns import Shown, eligible_s, end_s, own_id, reason_word
 from federator.wire.client_protocol import QueueRow
 
 DATA_PARSER = "data_parser/v0.0.42"
@@ -108,7 +108,7 @@ def _placement(shown: Shown) -> dict[str, object]:
 def _times(shown: Shown) -> dict[str, object]:
     row, end = shown.row, end_s(shown)
     return {
-        "eligible_time": number(row.submitted_at_s),
+        "eligible_time": number(eligible_s(shown)),
         "end_time": number(0 if end == inf else end),
         "start_time": number(row.started_at_s),
         "submit_time": number(row.submitted_at_s),

@@ -36,7 +36,7 @@ _DATES: Final = tuple(
 )
 
 
-def parsed_time(text: str, now_s: float) -> float:
+def parsed_time(text: str, now_s: float, *, to_come: bool = False) -> float:
     """Read a time, in the local time zone.
 
     Args:
@@ -44,6 +44,8 @@ def parsed_time(text: str, now_s: float) -> float:
             ``MMDD[YY]``, ``MM/DD[/YY]``, ``MM.DD[.YY]`` or ``YYYY-MM-DD``, each date with a clock
             behind ``T`` or ``-`` if need be, or ``uts`` and Unix time.
         now_s: Unix time.
+        to_come: a clock without its day, or a day without its year, that has passed means the next
+            one, as for ``--begin``.
 
     Returns:
         Unix time.
@@ -52,9 +54,9 @@ def parsed_time(text: str, now_s: float) -> float:
         InvalidRequest: it is none of these.
     """
     words = text.strip().lower()
-    found = _of_words(words, now_s)
+    found = _of_words(words, now_s, to_come=to_come)
     if found is None:
-        found = _of_digits(words, now_s)
+        found = _of_digits(words, now_s, to_come=to_come)
     if found is None:
         raise InvalidRequest(f"Invalid time specification (pos=0): {printable(text[:60])}")
     return found
@@ -65,11 +67,12 @@ def midnight(now_s: float) -> float:
     return _at(now_s)
 
 
-def _of_words(words: str, now_s: float) -> float | None:
+def _of_words(words: str, now_s: float, *, to_come: bool) -> float | None:
     if (match := _UNIX.fullmatch(words)) is not None:
         return float(match[1])
     if words in _CLOCKS:
-        return _at(now_s, hour=_CLOCKS[words])
+        at_s = _at(now_s, hour=_CLOCKS[words])
+        return _at(now_s, days=1, hour=_CLOCKS[words]) if to_come and at_s < now_s else at_s
     if words in _DAYS:
         return _at(now_s, days=_DAYS[words])
     match = _NOW.fullmatch(words)
@@ -82,7 +85,7 @@ def _of_words(words: str, now_s: float) -> float | None:
     return None if length_s is None else now_s + int(f"{sign}{count}") * length_s
 
 
-def _of_digits(words: str, now_s: float) -> float | None:
+def _of_digits(words: str, now_s: float, *, to_come: bool) -> float | None:
     match = _CLOCK_ALONE.fullmatch(words)
     if match is None:
         match = next((m for date in _DATES if (m := date.fullmatch(words)) is not None), None)
@@ -101,7 +104,12 @@ def _of_digits(words: str, now_s: float) -> float | None:
         if not 1 <= clock[0] <= 12:
             return None
         clock[0] = clock[0] % 12 + 12 * (given["half"] == "pm")
-    return _checked(date, (clock[0], clock[1], clock[2]))
+    at_s = _checked(date, (clock[0], clock[1], clock[2]))
+    if not to_come or at_s is None or at_s >= now_s or given.get("year"):
+        return at_s
+    next_year = (date[0] + 1, date[1], date[2])
+    tomorrow = time.localtime(_at(now_s, days=1))[:3]
+    return _checked(next_year if "day" in given else tomorrow, (clock[0], clock[1], clock[2]))
 
 
 def _checked(date: tuple[int, int, int], clock: tuple[int, int, int]) -> float | None:

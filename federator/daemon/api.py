@@ -19,6 +19,9 @@ import structlog
 
 from federator.config import FederationConfig
 from federator.daemon.accounting import AccountingDesk
+from federator.daemon.control import jobs_meant, verb_of
+from federator.daemon.dependency import known_dependency
+from federator.daemon.job_update import updates_of
 from federator.daemon.links import SiteLink
 from federator.daemon.site_calls import ask_nodes, send_signals
 from federator.daemon.tenant_views import tenant_rows
@@ -34,7 +37,7 @@ from federator.errors import FederatorError, InvalidRequest
 from federator.history.service import JobHistory
 from federator.model.event import Draft
 from federator.model.lifecycle import TERMINAL
-from federator.model.message import CancelAsked, Observation, SubmitAsked
+from federator.model.message import CancelAsked, ControlAsked, ControlVerb, Observation, SubmitAsked
 from federator.model.submission import pack_submission
 from federator.model.viewer import Viewer
 from federator.model.workload import SiteName, TenantName, WorkloadId
@@ -46,6 +49,8 @@ from federator.wire.client_protocol import (
     Call,
     CancelCall,
     CancelReply,
+    ControlCall,
+    ControlReply,
     ErrorKind,
     ErrorReply,
     NodesCall,
@@ -113,7 +118,7 @@ class Api:
         )
         self.links: dict[SiteName, SiteLink] = {}  # the daemon's; filled when it runs
         self._waiting: dict[int, Callable[[Reply], None]] = {}
-        self._cancel_errors: dict[int, tuple[str, ...]] = {}
+        self._errors: dict[int, tuple[str, ...]] = {}  # found before the core was asked
         self._next_client = 1
 
     # ---- calls ----
@@ -133,6 +138,8 @@ class Api:
                     self._submit(call, self._acting(call.as_user, user, operator), answer)
                 case CancelCall():
                     self._cancel(call, user, operator, answer)
+                case ControlCall():
+                    self._control(call, user, operator, answer)
                 case QueueCall() | SitesCall() | TenantsCall() | AccountingCall():
                     self._show(call, self._config.viewer(user, operator=operator), answer)
                 case _:
@@ -261,9 +268,9 @@ class Api:
     def reply(self, client: int, reply: Reply) -> None:
         """Hand the core's answer to whom it is for."""
         answer = self._waiting.pop(client, None)
-        errors = self._cancel_errors.pop(client, ())
-        if isinstance(reply, CancelReply):
-            reply = msgspec.structs.replace(reply, errors=errors)
+        errors = self._errors.pop(client, ())
+        if isinstance(reply, CancelReply | ControlReply):
+            reply = msgspec.structs.replace(reply, errors=errors + reply.errors)
         if answer is not None:
             answer(reply)
 
@@ -282,7 +289,9 @@ class Api:
 
     # ---- submissions ----
 
-    def _submit(self, call: SubmitCall, user: str, answer: Callable[[Reply], None]) -> None:
+    def _submit(  # one field a line
+        self, call: SubmitCall, user: str, answer: Callable[[Reply], None]
+    ) -> None:
         self._check_call(call)
         asked = interpret(call.submission)
         tenant = self._tenant(user, asked.account)
@@ -317,6 +326,9 @@ class Api:
             project=asked.project,
             datasets=asked.datasets,
             elastic=asked.elastic,
+            hold=asked.hold,
+            begin_at_s=asked.begin_at_s,
+            waits_for=known_dependency(self._federation.ledger, asked.waits_for),
         )
         client = self._client(answer)
         key = f"{user}:{call.key}"  # one user's key cannot meet another's
@@ -373,8 +385,32 @@ class Api:
             ids = self._all_of(call, user, operator)
         ids = list(dict.fromkeys(ids))
         client = self._client(answer)
-        self._cancel_errors[client] = tuple(errors)
+        self._errors[client] = tuple(errors)
         self._observe(CancelAsked(client=client, ids=tuple(ids), by=user))
+
+    def _control(
+        self, call: ControlCall, user: str, operator: bool, answer: Callable[[Reply], None]
+    ) -> None:
+        verb = verb_of(call.verb)
+        call = msgspec.structs.replace(call, ids=self._own_ids(call.ids))
+        ids, errors = jobs_meant(self._federation.ledger, call, None if operator else user)
+        if len(ids) > MAX_CANCELS:
+            raise InvalidRequest(f"more than {MAX_CANCELS} jobs at once; name fewer")
+        amended = (
+            updates_of(self._federation, ids, call.fields) if verb is ControlVerb.UPDATE else ()
+        )
+        client = self._client(answer)
+        self._errors[client] = errors
+        self._observe(
+            ControlAsked(
+                client=client,
+                verb=verb,
+                ids=ids,
+                by=user,
+                is_operator=operator,
+                amended=amended,
+            )
+        )
 
     def _all_of(self, call: CancelCall, user: str, operator: bool) -> list[WorkloadId]:
         """Every live workload of the users named; others' only for an operator."""

@@ -14,6 +14,7 @@ from federator.daemon.links import SiteLink
 from federator.errors import InvalidRequest
 from federator.model.message import (
     AnswerCancelled,
+    AnswerControlled,
     AnswerKeyUsed,
     AnswerRefused,
     AnswerSubmitted,
@@ -34,7 +35,13 @@ from federator.model.tagged import Message
 from federator.model.workload import SiteName, Workload
 from federator.slurm.options.notice import notice_of
 from federator.wire.agent_protocol import LaunchOrder, Origin, PreemptOrder
-from federator.wire.client_protocol import CancelReply, ErrorReply, SubmitReply, frame
+from federator.wire.client_protocol import (
+    CancelReply,
+    ControlReply,
+    ErrorReply,
+    SubmitReply,
+    frame,
+)
 from federator.wire.replies import Reply, SiteBid, TestOnlyReply
 
 log = structlog.get_logger()
@@ -157,7 +164,12 @@ class Effects:
 
     def _reply(
         self,
-        command: AnswerSubmitted | AnswerRefused | AnswerKeyUsed | AnswerTested | AnswerCancelled,
+        command: AnswerSubmitted
+        | AnswerRefused
+        | AnswerKeyUsed
+        | AnswerTested
+        | AnswerCancelled
+        | AnswerControlled,
     ) -> Reply:
         match command:
             case AnswerSubmitted():
@@ -178,6 +190,9 @@ class Effects:
                 return TestOnlyReply(bids=bids, winner=command.winner or "")
             case AnswerCancelled():
                 return CancelReply(ids=command.ids)
+            case AnswerControlled():
+                lines = tuple(f"{why.value} for job {id_}" for id_, why in command.refused)
+                return ControlReply(ids=command.ids, errors=lines)
 
 
 def _is_the_same(one: Ask, other: Ask) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 from federator.model.site import NodeShare
 from federator.model.submission import Option
 from federator.model.workload import Job
+from federator.sched.state.eligibility import dependency_text
 from federator.sched.state.ledger import WorkloadRecord
 from federator.wire.queue_rows import JobDetails
 
@@ -62,6 +63,9 @@ def job_details(entry: WorkloadRecord) -> JobDetails:
         requeue=w.requeue,
         nice=w.nice,
         restarts=max(0, entry.attempt - 1),
+        begin_at_s=entry.begin_at_s,
+        eligible_at_s=entry.eligible_at_s,
+        dependency=dependency_text(entry.waits_for),
         options=options,
     )
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from federator.daemon.views import exit_code_of
-from federator.model.event import Awarded, Changed, Forgotten, LogRecord, Submitted
+from federator.model.event import Amended, Awarded, Changed, Forgotten, LogRecord, Submitted
 from federator.model.lifecycle import TERMINAL, WorkloadEvent
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.state.ledger import Ledger, WorkloadRecord
@@ -82,6 +82,8 @@ class TransitionLog:
                         found.append(_changed(record, entry, ends=ends))
                     if ends:
                         self._declined.pop(record.workload, None)
+                case Amended() if record.by:  # else its change follows
+                    found.append(_amended(record))
                 case Forgotten():
                     found.append(LogLine("forgotten", {"workloads": len(record.ids)}))
                 case _:
@@ -133,6 +135,14 @@ def _awarded(record: Awarded) -> LogLine:
     if record.victims:
         fields["victims"] = list(record.victims)
     return LogLine("awarded", fields)
+
+
+def _amended(record: Amended) -> LogLine:
+    fields: dict[str, Any] = {"workloads": list(record.workloads), "user": record.by}
+    if record.hold is not None:
+        fields["hold"] = record.hold.value or "none"
+    fields["options"] = [*(option.name for option in record.options), *record.without]
+    return LogLine("amended", {key: value for key, value in fields.items() if value})
 
 
 def _changed(record: Changed, entry: WorkloadRecord | None, *, ends: bool) -> LogLine:

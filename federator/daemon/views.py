@@ -28,6 +28,7 @@ from federator.sched.passes.federation import Federation
 from federator.sched.queue.quota_status import QuotaReport, QuotaStatus, quota_statuses
 from federator.sched.queue.ranked import Ranked
 from federator.sched.state.credit import CreditWeights, usage_shares
+from federator.sched.state.eligibility import ineligible_reason
 from federator.sched.state.ledger import Ledger, WorkloadRecord
 from federator.slurm.options.file_names import FederationIds, files_of
 from federator.wire.client_protocol import QueueCall, QueueOutcome, QueueRow, SiteRow
@@ -93,9 +94,10 @@ class RankSnapshot:
         k = self._position.get(entry.workload.id)
         if k is None or entry.state is not WorkloadState.PENDING:
             return None
-        return self._waiting(entry.workload, self._ranked[k], k + 1)
+        return self._waiting(entry, self._ranked[k], k + 1)
 
-    def _waiting(self, w: Workload, ranked: Ranked, position: int) -> QueueRank:
+    def _waiting(self, entry: WorkloadRecord, ranked: Ranked, position: int) -> QueueRank:
+        w = entry.workload
         row = self._tenancy.row(w.tenant)
         over = self.by_quota and not ranked.within_quota
         return QueueRank(
@@ -109,7 +111,7 @@ class RankSnapshot:
             credit=ranked.credit,
             position=position,
             of=len(self._ranked),
-            waited_s=max(0.0, self.at_s - w.submitted_at_s),
+            waited_s=max(0.0, self.at_s - entry.queued_since_s),
             shortfall=self._shortfall(w, row) if over else None,
             age_term=ranked.age_term,
             fair_share_term=ranked.fair_share_term,
@@ -366,6 +368,8 @@ def exit_code_of(entry: WorkloadRecord) -> int | None:
 
 def _reason(entry: WorkloadRecord, refusals: Mapping[SiteName, Refusal]) -> Reason | None:
     """The main reason for its state; the sites' own are in ``refusals``."""
+    if entry.state is WorkloadState.INELIGIBLE:
+        return ineligible_reason(entry)
     if entry.state is not WorkloadState.PENDING:
         return entry.reason
     for refusal in refusals.values():

@@ -186,7 +186,7 @@ class HistoryFollower:
     # ---- writing ----
 
     def _folded(self, found: list[tuple[LogPlace, LogRecord]]) -> HistoryBatch:
-        ids = {touched(event) for _, event in found} - {0}
+        ids = {id_ for _, event in found for id_ in touched(event)}
         with transaction(self._engine) as connection:
             batch = HistoryBatch(_live_rows(connection, ids), like=self._like)
         batch.within_snapshot = self._place is not None and self._place.within_snapshot

@@ -6,7 +6,7 @@ kinds: the rows of those that live, which only the next records need, and those 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,6 +14,7 @@ import msgspec
 
 from federator.history.node_list import node_list
 from federator.model.event import (
+    Amended,
     Awarded,
     Changed,
     LogRecord,
@@ -26,10 +27,11 @@ from federator.model.event import (
 )
 from federator.model.lifecycle import AT_SITE, TERMINAL, WorkloadEvent, WorkloadState, step
 from federator.model.plan import JobPlan
-from federator.model.reason import Reason
+from federator.model.reason import Reason, ReasonCode
 from federator.model.site import SiteJobState
 from federator.model.submission import Option
-from federator.model.workload import Workload
+from federator.model.workload import Job, Workload
+from federator.sched.state.eligibility import may_not_start
 from federator.sched.state.workload_record import WorkloadRecord
 from federator.wire.accounting_rows import AccountingAttempt, AccountingRow
 
@@ -86,6 +88,8 @@ class HistoryBatch:
                 self._awarded(event)
             case Changed():
                 self._changed(event)
+            case Amended():
+                self._amended(event)
             case SnapshotBegan():
                 self.live, self.changed = {}, {}
                 self.anew = self.within_snapshot = True
@@ -103,7 +107,10 @@ class HistoryBatch:
         workloads = event.workloads()
         asked = _asked(workloads[0]) if workloads else {}
         for workload in workloads:
-            self._lives(_row(workload, asked))
+            row = _row(workload, asked)
+            if may_not_start(event):
+                row.state, row.eligible_at_s = WorkloadState.INELIGIBLE.value, 0.0
+            self._lives(row)
 
     def _awarded(self, event: Awarded) -> None:
         row = self.live.get(event.attempt.workload)
@@ -125,6 +132,10 @@ class HistoryBatch:
         row.cancelled_by = event.by or row.cancelled_by
         row.work_dir = event.work_dir or row.work_dir
         row.preemptions += event.happening is WorkloadEvent.EVICTED
+        if event.happening is WorkloadEvent.ELIGIBLE:
+            row.eligible_at_s = event.at_s
+        elif state is WorkloadState.INELIGIBLE:
+            row.eligible_at_s = 0.0
         if row.last is not None and before in AT_SITE:
             _take_news(row.last, event)
             if state not in AT_SITE:
@@ -137,11 +148,25 @@ class HistoryBatch:
                 row.last, row.site_state = None, ""
             self._lives(row)
 
+    def _amended(self, event: Amended) -> None:
+        options = {option.name: option.value or "" for option in event.options}
+        for row in (self.live[id_] for id_ in event.workloads if id_ in self.live):
+            row.name = row.name if event.name is None else event.name
+            if event.time_limit_s is not None:
+                row.time_limit_s = event.time_limit_s
+            row.qos = options.get("qos", row.qos)
+            row.comment = options.get("comment", row.comment)
+            for field_name, value in _sizes(event.jobs or ()).items():
+                setattr(row, field_name, value)
+            self._lives(row)
+
     def _attempt_over(self, row: AccountingRow, attempt: AccountingAttempt, event: Changed) -> None:
         attempt.ended_at_s = attempt.ended_at_s or event.at_s
         attempt.reason = _reason(event.reason)
         waits = row.state == WorkloadState.PENDING.value
         attempt.state = _ENDED_AS.get(event.happening, "") if waits else ended_state(row)
+        if waits and event.reason is not None and event.reason.code is ReasonCode.REQUEUED:
+            attempt.state = "REQUEUED"
         self.attempts[row.id, attempt.attempt] = attempt
 
     def _lives(self, row: AccountingRow) -> None:
@@ -175,15 +200,17 @@ class HistoryBatch:
             self.known_attempts[row.id, row.last.attempt] = row.last
 
 
-def touched(event: LogRecord) -> int:
-    """The workload whose row a record changes; 0: it needs none that is there."""
+def touched(event: LogRecord) -> tuple[int, ...]:
+    """The workloads whose rows a record changes; none: it needs none that are there."""
     match event:
         case Awarded():
-            return event.attempt.workload
+            return (event.attempt.workload,)
         case Changed():
-            return event.workload
+            return (event.workload,)
+        case Amended():
+            return event.workloads
         case _:
-            return 0
+            return ()
 
 
 # ---- rows ----
@@ -221,11 +248,18 @@ def _asked(workload: Workload) -> dict[str, object]:
     except (msgspec.MsgspecError, UnicodeDecodeError):  # of a release that packs it otherwise
         placed = _Placed()
     options = {option.name: option.value or "" for option in next(iter(placed.components), ())}
-    jobs = workload.jobs
     return {
         "qos": options.get("qos", ""),
         "comment": options.get("comment", ""),
         "work_dir": placed.work_dir,
+        **_sizes(workload.jobs),
+    }
+
+
+def _sizes(jobs: Sequence[Job]) -> dict[str, object]:
+    if not jobs:
+        return {}
+    return {
         "asked_nodes": sum(job.nodes or 0 for job in jobs),
         "asked_cpus": sum(job.cpus or job.cpus_per_node * (job.nodes or 1) for job in jobs),
         "asked_gpus": sum(job.total_gpus for job in jobs),
@@ -282,6 +316,7 @@ def set_standing(row: AccountingRow, kept: SnapshotWorkload | WorkloadRecord) ->
     row.state, row.site_state = kept.state.value, kept.site_state
     row.reason, row.over_at_s = _reason(kept.reason), kept.over_at_s
     row.preemptions = kept.preemptions
+    row.eligible_at_s = _eligible_at_s(kept, row.submitted_at_s)
     row.work_dir = kept.work_dir or row.work_dir
     if kept.award is None or not kept.site:
         return
@@ -294,6 +329,12 @@ def set_standing(row: AccountingRow, kept: SnapshotWorkload | WorkloadRecord) ->
         last.ended_at_s = last.ended_at_s or kept.over_at_s
         row.state = last.state = ended_state(row)
         last.reason = row.reason
+
+
+def _eligible_at_s(kept: SnapshotWorkload | WorkloadRecord, submitted_at_s: float) -> float:
+    if kept.state is WorkloadState.INELIGIBLE:
+        return 0.0
+    return kept.eligible_at_s or submitted_at_s
 
 
 def row_of(entry: WorkloadRecord) -> AccountingRow:
@@ -312,7 +353,7 @@ def glance_of(entry: WorkloadRecord) -> AccountingRow:
         user=w.user,
         tenant=w.tenant,
         submitted_at_s=w.submitted_at_s,
-        eligible_at_s=w.submitted_at_s,
+        eligible_at_s=_eligible_at_s(entry, w.submitted_at_s),
         over_at_s=entry.over_at_s,
         state=entry.state.value,
         site_state=entry.site_state,

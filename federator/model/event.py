@@ -13,13 +13,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from federator.model.eligibility import NO_DEPENDENCY, Dependency, Hold
 from federator.model.lifecycle import WorkloadEvent, WorkloadState
 from federator.model.mappings import NOTHING
 from federator.model.plan import JobPlan, Shrink
 from federator.model.reason import Reason
 from federator.model.score import Score
 from federator.model.site import Leave
-from federator.model.submission import NodeRange
+from federator.model.submission import NodeRange, Option
 from federator.model.workload import (
     FIRST_WORKLOAD_ID,
     ArrayTask,
@@ -55,6 +56,9 @@ class Draft:
     project: str = ""
     datasets: tuple[str, ...] = ()
     elastic: NodeRange | None = None
+    hold: Hold = Hold.NONE
+    begin_at_s: float = 0.0  # Unix time before which it does not start (--begin)
+    waits_for: Dependency = NO_DEPENDENCY  # --dependency
 
     @property
     def preemptible(self) -> bool:
@@ -197,6 +201,26 @@ class Changed(Event, frozen=True, kw_only=True, tag="changed"):
     winner: WorkloadId | None = None  # of one that leaves, or shrinks, for a claim: whose
 
 
+class Amended(Event, frozen=True, kw_only=True, omit_defaults=True, tag="amended"):
+    """Workloads that live were changed in what they ask for, or in what they wait for.
+
+    None: nothing is changed of it. Their states change by ``Changed`` alone.
+    """
+
+    workloads: tuple[WorkloadId, ...]
+    by: str = ""  # the user who asked for it; "": nobody did
+    hold: Hold | None = None
+    begin_at_s: float | None = None
+    waits_for: Dependency | None = None  # with nobody in ``by``: what is left of it
+    options: tuple[Option, ...] = ()  # of sbatch, set anew in every component
+    without: tuple[str, ...] = ()  # options that are not given any more
+    name: str | None = None  # this and the next four as the options say now
+    time_limit_s: float | None = None
+    nice: int | None = None
+    requeue: bool | None = None
+    jobs: tuple[Job, ...] | None = None
+
+
 class Forgotten(Event, frozen=True, kw_only=True, tag="forgotten"):
     """Workloads that ended long ago left the log, with their submit keys."""
 
@@ -281,6 +305,10 @@ class SnapshotWorkload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     lost_gpu_s: float = 0.0
     evictions: int = 0
     destroyed_gpu_s: float = 0.0
+    hold: Hold = Hold.NONE
+    begin_at_s: float = 0.0
+    eligible_at_s: float = 0.0
+    waits_for: Dependency = NO_DEPENDENCY
 
 
 class SnapshotSubmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -379,7 +407,15 @@ SnapshotRecord = (
     | SnapshotDone
 )
 LogRecord = (
-    EpochBegan | Submitted | Awarded | Claimed | ClaimEnded | Changed | Forgotten | SnapshotRecord
+    EpochBegan
+    | Submitted
+    | Awarded
+    | Claimed
+    | ClaimEnded
+    | Changed
+    | Amended
+    | Forgotten
+    | SnapshotRecord
 )
 
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -17,6 +17,7 @@ from federator.errors import FederatorError
 
 class WorkloadState(Enum):
     PENDING = "PENDING"
+    INELIGIBLE = "INELIGIBLE"  # not in the queue: it is held, or its time has not come
     HELD = "HELD"  # in the queue, tried again now and then: every site has refused it
     AWARDED = "AWARDED"  # intent is in the log; the site has not confirmed the sbatch
     LAUNCHING = "LAUNCHING"  # the site has the job, it has not started
@@ -47,6 +48,7 @@ class WorkloadEvent(Enum):
     TIMED_OUT = "reached its time limit"
     LOST = "unknown to the site"
     EVICTED = "evicted for another"
+    REQUEUE_ASKED = "requeue asked for"
     LIMIT_NEAR = "near its time limit, to go on"
     PREEMPTED = "gone after eviction"  # or when it was told of its time limit
     LIMIT_STRUCK = "cut off at its time limit, to go on"
@@ -54,6 +56,8 @@ class WorkloadEvent(Enum):
     SHRINK_DONE = "optional jobs are gone"
     HELD = "held, since every site has refused it"
     RELEASED = "released, since a site may take it now"
+    SET_ASIDE = "out of the queue, since it may not start yet"
+    ELIGIBLE = "eligible to start"
     CANCEL_ASKED = "cancel asked for"
     CANCELLED = "cancelled"
 
@@ -83,6 +87,10 @@ TRANSITIONS: Final[Mapping[tuple[WorkloadState, WorkloadEvent], Edge]] = Mapping
         (_S.PENDING, _H.AWARDED): Edge(_S.AWARDED, (_E.LAUNCH,)),
         (_S.PENDING, _H.CANCEL_ASKED): Edge(_S.CANCELLED, _FREED),  # of quota it was promised
         (_S.PENDING, _H.HELD): Edge(_S.HELD, _FREED),
+        (_S.PENDING, _H.SET_ASIDE): Edge(_S.INELIGIBLE, _FREED),
+        (_S.INELIGIBLE, _H.ELIGIBLE): Edge(_S.PENDING, _FREED),
+        (_S.INELIGIBLE, _H.CANCEL_ASKED): Edge(_S.CANCELLED),
+        (_S.HELD, _H.SET_ASIDE): Edge(_S.INELIGIBLE),
         (_S.HELD, _H.RELEASED): Edge(_S.PENDING, _FREED),
         (_S.HELD, _H.CANCEL_ASKED): Edge(_S.CANCELLED),
         (_S.AWARDED, _H.ACCEPTED): Edge(_S.LAUNCHING, (_E.EVICT,)),
@@ -109,6 +117,7 @@ TRANSITIONS: Final[Mapping[tuple[WorkloadState, WorkloadEvent], Edge]] = Mapping
         (_S.RUNNING, _H.LOST): Edge(_S.FAILED, _FREED),
         (_S.RUNNING, _H.CANCEL_ASKED): Edge(_S.CANCELLING, (_E.CANCEL,)),
         (_S.RUNNING, _H.EVICTED): Edge(_S.PREEMPTING, (_E.PREEMPT,)),
+        (_S.RUNNING, _H.REQUEUE_ASKED): Edge(_S.PREEMPTING, (_E.PREEMPT,)),
         (_S.RUNNING, _H.SHRUNK): Edge(_S.RUNNING, (_E.SHRINK,)),
         (_S.RUNNING, _H.SHRINK_DONE): Edge(_S.RUNNING, _FREED),
         (_S.RUNNING, _H.LIMIT_NEAR): Edge(_S.PREEMPTING, (_E.PREEMPT,)),

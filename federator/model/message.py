@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 
-from federator.model.event import Draft, LogRecord
+from federator.model.event import Amended, Draft, LogRecord
 from federator.model.plan import JobPlan, Shrink
 from federator.model.reason import Refusal
 from federator.model.site import AttemptReport
@@ -40,6 +41,32 @@ class CancelAsked:
     client: int
     ids: tuple[WorkloadId, ...]
     by: str
+
+
+class ControlVerb(Enum):
+    """The changes of ``fscontrol``."""
+
+    HOLD = "hold"  # an operator's hold is only an operator's to release
+    USER_HOLD = "uhold"  # also an operator's is the user's to release
+    RELEASE = "release"
+    REQUEUE = "requeue"
+    REQUEUE_HOLD = "requeuehold"
+    UPDATE = "update"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlAsked:
+    """A user or an operator holds, releases or changes workloads.
+
+    ``ids`` are workloads that exist; the edge has checked that ``by`` may change them.
+    """
+
+    client: int
+    verb: ControlVerb
+    ids: tuple[WorkloadId, ...]
+    by: str
+    is_operator: bool = False
+    amended: tuple[Amended, ...] = ()  # of ``UPDATE``: for all of ``ids``; the time is not theirs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +134,9 @@ class Tick:
     """A time that was asked for (``Wake``) has come."""
 
 
-Observation = SubmitAsked | CancelAsked | SiteUp | SiteDown | SiteSent | AttemptsShown | Tick
+Observation = (
+    SubmitAsked | CancelAsked | ControlAsked | SiteUp | SiteDown | SiteSent | AttemptsShown | Tick
+)
 
 # ---- commands ----
 
@@ -226,6 +255,25 @@ class AnswerCancelled:
     ids: tuple[WorkloadId, ...]
 
 
+class ControlRefusal(Enum):
+    """The reason why a workload was not changed, in Slurm's words."""
+
+    ENDED = "Job/step already completing or completed"
+    DENIED = "Access/permission denied"
+    STARTED = "Job is no longer pending execution"
+    PENDING = "Job is pending execution"
+    NO_REQUEUE = "Requested operation is presently disabled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerControlled:
+    """Tell a client which workloads were held, released or changed."""
+
+    client: int
+    ids: tuple[WorkloadId, ...]
+    refused: tuple[tuple[WorkloadId, ControlRefusal], ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wake:
     """Send a ``Tick`` at a time, at once when it has passed."""
@@ -252,6 +300,7 @@ Command = (
     | AnswerRefused
     | AnswerKeyUsed
     | AnswerCancelled
+    | AnswerControlled
     | Wake
     | Note
 )

@@ -33,6 +33,11 @@ class ReasonCode(Enum):
     PLAN_REFUSED = "FedPlan"  # sbatch at the site refused the nodes, or the amounts, of the plan
     SBATCH_REFUSED = "FedSbatch"  # sbatch at the site refused the submission, and would again
     HELD = "JobHeldUser"  # no site takes it: each has refused it; their words in ``detail``
+    USER_HOLD = "FedUserHold"  # its user holds it; shown as JobHeldUser, whose place is taken
+    ADMIN_HOLD = "JobHeldAdmin"  # an operator holds it
+    DEPENDENCY = "Dependency"  # on jobs in ``detail`` that have not started, or ended, yet
+    NEVER_SATISFIED = "DependencyNeverSatisfied"  # as the last, and it never can be
+    BEGIN_TIME = "BeginTime"  # its begin time has not come
     RESERVED = "FedReserved"  # would delay a gang that waits for this room; its id in ``detail``
     LEASE_OVER = "FedLease"  # did not start within the launch lease
     NODE_FAILED = "FedNodeFail"

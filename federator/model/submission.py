@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Final, Literal
 
-from msgspec import MsgspecError, Raw, Struct, msgpack
+from msgspec import MsgspecError, Raw, Struct, msgpack, structs
 
 from federator.errors import StoreError
 
@@ -74,14 +75,38 @@ def unpack_submission(submission: Raw) -> Submission:
         ) from error
 
 
+def with_options(submission: Raw, options: Iterable[Option], without: Collection[str] = ()) -> Raw:
+    """A packed submission with options set anew in every component.
+
+    Args:
+        submission: as ``pack_submission`` made it.
+        options: in place of those of the same names.
+        without: names of options that are left out.
+
+    Raises:
+        StoreError: as ``unpack_submission``.
+    """
+    known = unpack_submission(submission)
+    given = tuple(options)
+    gone = {option.name for option in given} | set(without)
+    components = tuple(
+        (*(option for option in component if option.name not in gone), *given)
+        for component in known.components
+    )
+    return pack_submission(structs.replace(known, components=components))
+
+
 def submission_differences(one: Submission, other: Submission) -> tuple[str, ...]:
     """In what two submissions of one user differ, for people; empty: they ask for the same.
 
     The environment and the umask do not count: who repeats a command from another terminal, or by a
-    service manager, has another.
+    service manager, has another. Nor does the time to begin: ``now+1hour`` has become another one.
     """
     sorted_options = [
-        [sorted((o.name, o.value or "") for o in options) for options in asked.components]
+        [
+            sorted((o.name, o.value or "") for o in options if o.name != "begin")
+            for options in asked.components
+        ]
         for asked in (one, other)
     ]
     differ = {

@@ -6,8 +6,9 @@ The submission and its plan become argv, script and environment; nothing passes 
   equal lengths (with a longer list 22.05 refuses and later ones choose), its partition, the
   tenant's account, and the attempt as the first word of the comment. The site's own SBATCH_*
   variables have no say, because none is passed on.
-* ``--nice`` and ``--fed-*`` say how the federation ranks and places the workload; when it is
-  launched they have done their work, and the site's sbatch is not told, plug-in or not.
+* ``--nice``, ``--hold``, ``--begin``, ``--dependency`` and ``--fed-*`` say how the federation ranks
+  and places the workload, and when; when it is launched they have done their work, and the site's
+  sbatch is not told, plug-in or not.
 * ``#SBATCH`` lines of the script's header become ``##SBATCH``, and ``--ignore-pbs`` is set, so
   that argv alone decides. The body is not touched.
 * Where no prolog consumes leases the script's interpreter line does; see ``agent.lease_wrapper``.
@@ -16,10 +17,10 @@ The submission and its plan become argv, script and environment; nothing passes 
   Where the folder cannot be made, both are unset and FED_CHECKPOINT_ERROR says why.
   FED_CHECKPOINT_INTERVAL_S suggests how often to save, where it is known how long a save takes.
 * The environment is the user's, less what belongs to the submitting machine (``_HOST_ONLY``), plus
-  FED_JOB_ID, FED_ATTEMPT, FED_SITE; as asked for, FED_PROJECT, FED_DATASET and FED_CONTINUE=1; for
-  a job of one component also FED_TP, FED_PP and FED_ELASTIC as asked for, and FED_RAILS, the GPUs
-  of each node, if it has all of them on every node: then GPU r of every node is on rail r of a
-  rail-optimised fabric. PATH keeps the user's order with the site's
+  FED_JOB_ID, FED_ATTEMPT, FED_SITE; as asked for, SLURM_JOB_DEPENDENCY, FED_PROJECT, FED_DATASET
+  and FED_CONTINUE=1; for a job of one component also FED_TP, FED_PP and FED_ELASTIC as asked for,
+  and FED_RAILS, the GPUs of each node, if it has all of them on every node: then GPU r of every
+  node is on rail r of a rail-optimised fabric. PATH keeps the user's order with the site's
   default behind. A variable longer than the kernel takes (``MAX_VARIABLE_BYTES``) would make every
   exec of the job fail; it is left out and named in FED_DROPPED_ENV, behind those that fsbatch left
   out.
@@ -82,9 +83,13 @@ _REPLACED: Final = frozenset(
         "comment",
         "job-name",
         "array",
+        "begin",
         "chdir",
+        "dependency",
         "export",
+        "hold",
         "ignore-pbs",
+        "kill-on-invalid-dep",
         "nice",
     }
 )
@@ -327,6 +332,13 @@ def _own(order: LaunchOrder) -> dict[str, str]:
     return array | _from_federation(order) | _shape(order) | _checkpoint(order) | _interval(order)
 
 
+def _dependency(order: LaunchOrder) -> dict[str, str]:
+    """The variable that sbatch sets for a job with a dependency."""
+    given = {option.name: option.value or "" for option in order.submission.components[0]}
+    asked = given.get("dependency", "")
+    return {"SLURM_JOB_DEPENDENCY": asked} if asked else {}
+
+
 def _array(order: LaunchOrder) -> dict[str, str]:
     """Return the array variables that sbatch sets in each task, by the ends of their names."""
     ids = ids_of(order)
@@ -421,6 +433,7 @@ def job_environment(
     kept["FED_JOB_ID"] = str(order.attempt.workload)
     kept["FED_ATTEMPT"] = str(order.attempt.attempt)
     kept["FED_SITE"] = site
+    kept |= _dependency(order)
     kept |= _own(order)
     kept |= {f"SLURM_ARRAY_{name}": value for name, value in _array(order).items()}
     if dropped:

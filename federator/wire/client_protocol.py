@@ -63,6 +63,16 @@ class CancelCall(Message, frozen=True, kw_only=True, tag="cancel"):
     users: tuple[str, ...] = ()  # only workloads of these users; with no ids: all of theirs
 
 
+class ControlCall(Message, frozen=True, kw_only=True, tag="control"):
+    """Changes jobs that live, as scontrol does."""
+
+    verb: str  # a ControlVerb's value
+    ids: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # the caller's live jobs that are called so
+    # Of ``update``: scontrol's names in lower case.
+    fields: dict[str, str] = msgspec.field(default_factory=dict)
+
+
 class SignalCall(Message, frozen=True, kw_only=True, tag="signal_jobs"):
     """Sends running jobs a signal, by the site's scancel."""
 
@@ -120,6 +130,7 @@ Call = (
     SubmitCall
     | QueueCall
     | CancelCall
+    | ControlCall
     | SignalCall
     | SitesCall
     | NodesCall
@@ -221,6 +232,11 @@ class QueueReply(Message, frozen=True, kw_only=True, tag="queue_is"):
 class CancelReply(Message, frozen=True, kw_only=True, tag="cancelled"):
     ids: tuple[int, ...]
     errors: tuple[str, ...] = ()  # one line for each id that could not be cancelled
+
+
+class ControlReply(Message, frozen=True, kw_only=True, tag="controlled"):
+    ids: tuple[int, ...]
+    errors: tuple[str, ...] = ()  # one line, of Slurm's words, for each job that was not changed
 
 
 class SignalReply(Message, frozen=True, kw_only=True, tag="signalled"):
@@ -333,6 +349,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     SubmitCall: SubmitReply,
     QueueCall: QueueReply,
     CancelCall: CancelReply,
+    ControlCall: ControlReply,
     SignalCall: SignalReply,
     SitesCall: SitesReply,
     NodesCall: NodesReply,

@@ -93,4 +93,7 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     requeue: bool = True
     nice: int = 0
     restarts: int = 0
+    begin_at_s: float = 0.0  # before which it does not start; 0: none was given
+    eligible_at_s: float = 0.0  # since when it could start; 0: since its submission
+    dependency: str = ""  # what is left of it, as squeue writes it
     options: dict[str, str] = {}  # of sbatch, as given for the first job; those that squeue shows

@@ -12,6 +12,7 @@ from federator.model.tagged import Message
 from federator.wire.client_protocol import (
     AccountingReply,
     CancelReply,
+    ControlReply,
     ErrorReply,
     NodesReply,
     QueueReply,
@@ -43,6 +44,7 @@ Reply = (
     | TestOnlyReply
     | QueueReply
     | CancelReply
+    | ControlReply
     | SignalReply
     | SitesReply
     | NodesReply

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+from federator.model.eligibility import NO_DEPENDENCY, Dependency, Hold
 from federator.model.event import Draft
 from federator.model.plan import BidRequest, JobPlan
 from federator.model.site import Node, NodeShare
@@ -69,6 +70,9 @@ def draft(
     no_preempt: bool = False,
     continues: bool = False,
     time_limit_s: float = 3600.0,
+    hold: Hold = Hold.NONE,
+    begin_at_s: float = 0.0,
+    waits_for: Dependency = NO_DEPENDENCY,
 ) -> Draft:
     """A sound submission; one gang of one node with 8 GPUs when no job is given."""
     jobs = jobs or (gang(1),)
@@ -88,6 +92,9 @@ def draft(
         optional=optional,
         no_preempt=no_preempt,
         continues=continues,
+        hold=hold,
+        begin_at_s=begin_at_s,
+        waits_for=waits_for,
     )
 
 

@@ -40,6 +40,8 @@ DERIVED: Final[Attributes] = {
     (Ledger, "_watches"): "of readers in the same process",
     (Holdings, "version"): "tells that something has changed, within one process",
     (Ledger, "_key_of_id"): "``id_of_key`` the other way round, made when it is asked for",
+    (Ledger, "unsettled"): "all that may not start is looked at when a term begins",
+    (Ledger, "dependents"): "follows from what entries wait for, as soon as that is known",
     (Ledger, "tail"): "says how long the log is, not what is in it",
 }
 VOLATILE: Final[Attributes] = {

@@ -24,6 +24,7 @@ from federator.model.event import Draft, LogRecord, decode_event, encode_event
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.message import (
     AnswerCancelled,
+    AnswerControlled,
     AnswerKeyUsed,
     AnswerRefused,
     AnswerSubmitted,
@@ -31,6 +32,8 @@ from federator.model.message import (
     AskAbout,
     CancelAsked,
     Command,
+    ControlAsked,
+    ControlVerb,
     LaunchAt,
     Note,
     Observation,
@@ -77,7 +80,14 @@ LATENCY_S: Final = 0.01
 POLL_S: Final = 10.0
 LIVELOCK: Final = 5_000  # events at one instant
 
-Answer = AnswerSubmitted | AnswerRefused | AnswerKeyUsed | AnswerTested | AnswerCancelled
+Answer = (
+    AnswerSubmitted
+    | AnswerRefused
+    | AnswerKeyUsed
+    | AnswerTested
+    | AnswerCancelled
+    | AnswerControlled
+)
 SiteCommand = SendTo | LaunchAt | PreemptAt | AskAbout
 
 
@@ -329,6 +339,19 @@ class Loopback:
     def cancel(self, *ids: WorkloadId) -> None:
         self._clients += 1
         self.observe(CancelAsked(client=self._clients, ids=ids, by="ada"))
+
+    def control(
+        self, verb: ControlVerb, *ids: WorkloadId, by: str = "ada", is_operator: bool = False
+    ) -> AnswerControlled:
+        """Hold, release or change these."""
+        self._clients += 1
+        client = self._clients
+        self.observe(
+            ControlAsked(client=client, verb=verb, ids=ids, by=by, is_operator=is_operator)
+        )
+        answer = self.answers[client]
+        assert isinstance(answer, AnswerControlled)
+        return answer
 
     # ---- what befalls sites and daemon ----
 

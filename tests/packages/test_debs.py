@@ -99,7 +99,17 @@ def test_everything_is_below_the_agreed_folders(installed: Host) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["federator", "fsacct", "fsbatch", "fsqueue", "fscancel", "fsinfo", "fsprio", "fsshare"],
+    [
+        "federator",
+        "fsacct",
+        "fsbatch",
+        "fsqueue",
+        "fscancel",
+        "fscontrol",
+        "fsinfo",
+        "fsprio",
+        "fsshare",
+    ],
 )
 def test_commands_run_whatever_python_the_user_has_set_up(installed: Host, name: str) -> None:
     installed.sh("mkdir -p /tmp/own && echo 'raise SystemExit(9)' > /tmp/own/click.py")

@@ -15,7 +15,17 @@ from federator.testbed.layout import REPOSITORY
 
 pytestmark = pytest.mark.packages
 
-PROGRAMS = ("federator", "fsacct", "fsbatch", "fscancel", "fsinfo", "fsprio", "fsqueue", "fsshare")
+PROGRAMS = (
+    "federator",
+    "fsacct",
+    "fsbatch",
+    "fscancel",
+    "fscontrol",
+    "fsinfo",
+    "fsprio",
+    "fsqueue",
+    "fsshare",
+)
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,16 @@ from federator.wire.replies import Reply
 Row = dict[str, Any]
 RULES = "/etc/federator/admission.lua"
 RULES_SEEN_S = 1.5  # by slurmctld
-LIVE = {"PENDING", "HELD", "AWARDED", "LAUNCHING", "RUNNING", "PREEMPTING", "CANCELLING"}
+LIVE = {
+    "PENDING",
+    "INELIGIBLE",
+    "HELD",
+    "AWARDED",
+    "LAUNCHING",
+    "RUNNING",
+    "PREEMPTING",
+    "CANCELLING",
+}
 T = TypeVar("T")
 BIN = Path(sys.executable).parent
 # An agent's command line in its container, for pgrep.

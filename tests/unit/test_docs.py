@@ -94,9 +94,11 @@ def test_the_state_diagram_draws_every_transition_and_no_other() -> None:
     assert len(found) == len(table), "an arrow is drawn twice"
 
 
-def test_the_state_diagram_starts_pending_and_ends_in_the_terminal_states() -> None:
+def test_the_state_diagram_starts_where_a_submission_does_and_ends_in_the_terminal_states() -> None:
     bare = {(start, end) for start, end, happening in drawn() if not happening}
-    assert bare == {("[*]", "PENDING")} | {(state.value, "[*]") for state in TERMINAL}
+    assert bare == {("[*]", "PENDING"), ("[*]", "INELIGIBLE")} | {
+        (state.value, "[*]") for state in TERMINAL
+    }
 
 
 def test_every_reason_is_explained_once_and_no_other() -> None:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from federator.faults.checks.evidence import Array, Evidence, Size
 from federator.model.event import Awarded, Changed, Submitted, decode_event
-from federator.model.lifecycle import TERMINAL, TRANSITIONS, WorkloadEvent
+from federator.model.lifecycle import TERMINAL, TRANSITIONS, WorkloadEvent, WorkloadState
 from federator.model.workload import WorkloadId
+from federator.sched.state.eligibility import may_not_start
 
 
 class LogChecks:
@@ -41,7 +42,10 @@ class LogChecks:
         self._evidence.tell(f"log: submitted {event.first_id}")
         self._evidence.counts["het jobs"] += len(event.draft.jobs) > 1
         for workload in event.workloads():
-            self._evidence.truth(workload.id).needs = Size.needed(workload.jobs)
+            truth = self._evidence.truth(workload.id)
+            truth.needs = Size.needed(workload.jobs)
+            if may_not_start(event):
+                truth.state = WorkloadState.INELIGIBLE
         if event.draft.array_indices:
             self._evidence.counts["arrays"] += 1
             array = Array(

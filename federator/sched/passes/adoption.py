@@ -12,7 +12,8 @@ from dataclasses import replace
 from math import inf, isfinite
 from typing import Final
 
-from federator.model.event import Awarded, Draft, Submitted
+from federator.model.eligibility import NO_DEPENDENCY, Hold
+from federator.model.event import Amended, Awarded, Draft, Submitted
 from federator.model.lifecycle import AT_SITE, WorkloadEvent, WorkloadState
 from federator.model.message import Note, Remembered, SendTo
 from federator.model.reason import Reason, ReasonCode
@@ -85,8 +86,7 @@ def _taken_in(
         entry = turn.ledger.entries[workload.id]
     if entry.state in AT_SITE:
         turn.change(entry, _OVER[entry.state], reason=_LOST)
-    if entry.state is WorkloadState.HELD:
-        turn.change(entry, WorkloadEvent.RELEASED)
+    _let_into_queue(turn, entry)
     if entry.state is not WorkloadState.PENDING:
         _end(turn, site, remembered)  # it is over, whatever still runs
         return None
@@ -102,6 +102,24 @@ def _taken_in(
         )
     )
     return entry
+
+
+def _let_into_queue(turn: Transaction, entry: WorkloadRecord) -> None:
+    """The log lost that it was let go."""
+    if entry.state is WorkloadState.HELD:
+        turn.change(entry, WorkloadEvent.RELEASED)
+    if entry.state is WorkloadState.INELIGIBLE:
+        ids = (entry.workload.id,)
+        turn.record(
+            Amended(
+                at_s=turn.now_s,
+                workloads=ids,
+                hold=Hold.NONE,
+                begin_at_s=0.0,
+                waits_for=NO_DEPENDENCY,
+            )
+        )
+        turn.change(entry, WorkloadEvent.ELIGIBLE)
 
 
 def _accepted(

@@ -20,6 +20,7 @@ from federator.model.message import (
     AttemptsShown,
     CancelAsked,
     Command,
+    ControlAsked,
     Note,
     Observation,
     SiteDown,
@@ -41,6 +42,8 @@ from federator.model.site_message import (
 from federator.model.workload import AttemptId, SiteName, WorkloadId, first_id_of
 from federator.sched.passes.admission import answer_again, never_runs
 from federator.sched.passes.continuation import AT_LIMIT, LimitWatch
+from federator.sched.passes.control import control
+from federator.sched.passes.eligibility import Eligibility
 from federator.sched.passes.eviction import clearing
 from federator.sched.passes.held import Holding
 from federator.sched.passes.launch_answers import launch_accepted, launch_refused
@@ -92,6 +95,8 @@ class Federation:
         self._leave_sent_s: dict[WorkloadId, float] = {}
         self._limits = LimitWatch()
         self._holding = Holding(self.sites, rules)
+        self._eligibility = Eligibility()
+        self._updates: list[ControlAsked] = []  # that wait for the end of the pass
         self._rounds = Rounds(
             self.sites, policy, rules, self.ledger, self._holding, same_process=same_process
         )
@@ -135,6 +140,7 @@ class Federation:
             turn.wake_at_lease_end(entry)
         for entry in self.ledger.in_state(WorkloadState.RUNNING):
             turn.watch_limit(entry)
+        self._eligibility.begin_epoch(turn)
         return turn.commands
 
     def forget_ended(self, now_s: float, keep_s: float) -> list[Command]:
@@ -173,9 +179,12 @@ class Federation:
         self._seen_s = now_s
         for observation in observations:
             self._take_in(turn, observation)
+            self._eligibility.settle(turn)
         if any(map(_may_end_a_round, observations)):
             self._rounds.conclude(turn)
         turn.evict_for_accepted()
+        self._carry_out_updates(turn)
+        self._eligibility.settle(turn)
         self._holding.release_like(turn)
         return turn.commands
 
@@ -185,6 +194,10 @@ class Federation:
                 self._submit(turn, observation)
             case CancelAsked():
                 self._cancel(turn, observation)
+            case ControlAsked() if observation.amended and self._rounds.is_open:
+                self._updates.append(observation)  # an open pass has asked for what it was
+            case ControlAsked():
+                control(turn, observation)
             case SiteUp() | SiteDown():
                 self._site_changed(turn, observation)
             case SiteSent():
@@ -326,6 +339,7 @@ class Federation:
     # ---- time ----
 
     def _tick(self, turn: Transaction) -> None:
+        self._eligibility.time_passed(turn)
         for entry in self.ledger.in_state(WorkloadState.LAUNCHING):
             ends_s = lease_end_s(entry, self._rules)
             over = turn.now_s >= ends_s and not clearing(entry, self.ledger)
@@ -343,7 +357,16 @@ class Federation:
             if turn.now_s >= sent_s + ORDER_AGAIN_S and self.sites[entry.site].up:
                 turn.order_to_leave(entry)
         self._rounds.conclude(turn)
+        self._carry_out_updates(turn)
         self._rounds.open_if_due(turn, anyway=turn.now_s >= self._pass_not_before_s)
+
+    def _carry_out_updates(self, turn: Transaction) -> None:
+        if self._rounds.is_open:
+            return
+        waiting, self._updates = self._updates, []
+        for asked in waiting:
+            control(turn, asked)
+            self._eligibility.settle(turn)
 
     def _turn(self, now_s: float) -> Transaction:
         return Transaction(

@@ -29,6 +29,7 @@ _HOLDS_NODES = (
     WorkloadEvent.STARTED,
     WorkloadEvent.SITE_REQUEUED,
     WorkloadEvent.EVICTED,
+    WorkloadEvent.REQUEUE_ASKED,
     _SHRINK_DONE,
 )
 

@@ -88,6 +88,11 @@ class Rounds:
             self._ledger.tenancy, self._rules, by_quota=self._policy.by_quota
         )
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a pass is under way."""
+        return self._pass is not None
+
     def is_ready(self, site: SiteName) -> bool:
         return self._sites[site].ready
 

@@ -24,7 +24,7 @@ from federator.model.tenant import LOWEST_PRIORITY, Amounts, Tenancy
 from federator.model.workload import Job, Workload
 
 Place = tuple[float, int]
-"""(submitted_at_s, id): where a workload stands in its lane."""
+"""(submitted_at_s, or since when it could start, id): where a workload stands in its lane."""
 
 _COMPACT_AT = 64  # taken workloads at the head of a lane before its arrays are cut
 ASKED_KEPT = 8_192  # numbers of jobs, at least
@@ -165,8 +165,13 @@ class Backlog:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, workload: Workload) -> None:
-        """A workload waits from now on; one that comes back keeps its place."""
+    def add(self, workload: Workload, since_s: float | None = None) -> None:
+        """A workload waits from now on; one that comes back keeps its place.
+
+        Args:
+            workload: the workload.
+            since_s: Unix time from which it gains age; None: since its submission.
+        """
         row = self.tenancy.row(workload.tenant)
         lanes = self._lanes.get(row)
         if lanes is None:
@@ -176,16 +181,17 @@ class Backlog:
         lane = lanes.get(shape)
         if lane is None:
             lane = lanes[shape] = Lane(row, shape, workload.jobs)
-        lane.add((workload.submitted_at_s, workload.id))
+        lane.add((workload.submitted_at_s if since_s is None else since_s, workload.id))
         self._count += 1
         self.touch(row)
 
-    def remove(self, workload: Workload) -> None:
-        """A workload waits no more."""
+    def remove(self, workload: Workload, since_s: float | None = None) -> None:
+        """A workload waits no more; ``since_s`` as it was added with."""
         row = self.tenancy.row(workload.tenant)
         shape = self._shape(workload)
         lanes = self._lanes[row]
-        lanes[shape].remove((workload.submitted_at_s, workload.id))
+        place_s = workload.submitted_at_s if since_s is None else since_s
+        lanes[shape].remove((place_s, workload.id))
         if not len(lanes[shape]):
             del lanes[shape]
             if not lanes:

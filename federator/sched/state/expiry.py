@@ -14,10 +14,12 @@ LIVE = tuple(state for state in WorkloadState if state not in TERMINAL)
 def forgettable(ledger: Ledger, before_s: float) -> tuple[WorkloadId, ...]:
     """Those that were over by ``before_s``, by id; an array goes when all of its tasks may.
 
-    Who lives may still have to say what its winner has cost, or let its victims run on: none of
-    these is forgotten before.
+    Who lives may still have to say what its winner has cost, or let its victims run on, or depends
+    on others: none of these is forgotten before.
     """
     needed = {id_ for entry in ledger.in_state(*LIVE) for id_ in _named_by(entry)}
+    waiting = ledger.in_state(WorkloadState.INELIGIBLE)
+    needed |= {id_ for entry in waiting for id_ in ledger.dependents.waited_for(entry)}
     ended = (e for e in ledger.entries.values() if e.state in TERMINAL)
     old = {e.workload.id for e in ended if e.over_at_s <= before_s} - needed
     for tasks in ledger.array_tasks.values():

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from federator.errors import StoreError
+from federator.model.eligibility import Hold
 from federator.model.event import (
+    Amended,
     Awarded,
     Changed,
     Claimed,
@@ -35,8 +37,11 @@ from federator.model.workload import (
     Workload,
     WorkloadId,
 )
+from federator.sched.state.amendment import amend
 from federator.sched.state.backlog import Backlog
 from federator.sched.state.backoff import RETRY_AFTER_S
+from federator.sched.state.dependents import Dependents
+from federator.sched.state.eligibility import record_of
 from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.learned_durations import LearnedDurations
@@ -99,6 +104,10 @@ class Ledger:
         self.tax = PreemptionTax()
         self.claims: dict[WorkloadId, Claimed] = {}  # of those that wait, oldest first
         self.shrinking: dict[WorkloadId, None] = {}  # those with optional jobs that must leave
+        self.unsettled: dict[
+            WorkloadId, None
+        ] = {}  # those that may have to leave, or join, the queue
+        self.dependents = Dependents(self.entries, self.array_tasks, self.unsettled)
         self.latest_s = 0.0  # the time of the latest event
         self.tail = 0  # events since the snapshot, or since the log began; refused ones count too
         self._by_state: dict[WorkloadState, dict[WorkloadId, None]] = {s: {} for s in WorkloadState}
@@ -165,19 +174,27 @@ class Ledger:
             return self._award(event)
         if isinstance(event, Claimed | ClaimEnded):
             self._claim(event)
+        elif isinstance(event, Amended):
+            self._amend(event)
         else:
             self._forget(event)
         return ()
 
     def _submit(self, event: Submitted) -> None:
         for workload in event.workloads():
-            self.entries[workload.id] = WorkloadRecord(workload=workload)
-            self.backlog.add(workload)
-            self._by_state[WorkloadState.PENDING][workload.id] = None
+            self.entries[workload.id] = entry = record_of(workload, event)
+            if entry.state is WorkloadState.PENDING:
+                self.backlog.add(workload)
+            else:
+                self.unsettled[workload.id] = None
+            self._by_state[entry.state][workload.id] = None
             self.next_id = max(self.next_id, WorkloadId(workload.id + 1))
             if workload.array is not None:
                 tasks = self.array_tasks.setdefault(workload.array.array_id, {})
                 tasks[workload.array.index] = workload.id
+            self.dependents.came(entry)
+            if entry.state is WorkloadState.INELIGIBLE:
+                self.dependents.watch(entry)
         id_ = event.array_id or event.first_id
         self.id_of_key[event.key] = id_
         self._key_of_id[id_] = event.key
@@ -201,6 +218,12 @@ class Ledger:
             self.claims.pop(event.workload, None)
         elif self.entries[event.workload].state is WorkloadState.PENDING:
             self.claims[event.workload] = event
+
+    def _amend(self, event: Amended) -> None:
+        amend(self, event)
+        for id_ in event.workloads:
+            self._tell(id_)
+            self.unsettled[id_] = None
 
     def _forget(self, event: Forgotten) -> None:
         """Know no more of workloads that nobody refers to; see ``sched.state.expiry``."""
@@ -270,6 +293,8 @@ class Ledger:
             entry.evicted_at_s, entry.evicted_for = event.at_s, entry.promised_to
             entry.preemptions += 1
             self.evictions.append(Eviction(event.at_s, max(LEAST_GPUS, entry.held_gpus)))
+        elif event.happening is WorkloadEvent.REQUEUE_ASKED:
+            entry.evicted_at_s, entry.evicted_for = event.at_s, None  # no eviction, but a grace
         elif event.happening is WorkloadEvent.STARTED:
             entry.ran_at = entry.site
             forgive(entry, event.at_s)
@@ -403,10 +428,14 @@ class Ledger:
         del self._by_state[entry.state][entry.workload.id]
         self._by_state[edge.to][entry.workload.id] = None
         if entry.state is WorkloadState.PENDING:
-            self.backlog.remove(entry.workload)
+            self.backlog.remove(entry.workload, entry.queued_since_s)
             self.claims.pop(entry.workload.id, None)
+        if event is WorkloadEvent.ELIGIBLE:
+            entry.eligible_at_s = at_s
         if edge.to is WorkloadState.PENDING:
-            self.backlog.add(entry.workload)
+            self.backlog.add(entry.workload, entry.queued_since_s)
+        if entry.hold is not Hold.NONE:
+            self.unsettled[entry.workload.id] = None
         if edge.to not in AT_SITE:
             self._release(entry, at_s)
             self._made_room(entry, at_s)
@@ -415,7 +444,8 @@ class Ledger:
         if edge.to in TERMINAL:
             entry.over_at_s = at_s
             self.durations.over(entry.workload.id)
-        entry.state = edge.to
+        before, entry.state = entry.state, edge.to
+        self.dependents.moved(entry, before)
         return edge.effects
 
     # ---- snapshots ----
@@ -436,7 +466,7 @@ class Ledger:
             tasks = self.array_tasks.setdefault(workload.array.array_id, {})
             tasks[workload.array.index] = workload.id
         if entry.state is WorkloadState.PENDING:
-            self.backlog.add(workload)
+            self.backlog.add(workload, entry.queued_since_s)
         elif entry.state in AT_SITE and entry.award is not None:
             row = self.tenancy.row(workload.tenant)
             entry.charge = self.holdings.charge_for(row, entry.plan)

@@ -274,5 +274,7 @@ def _finish(ledger: Ledger, done: SnapshotDone) -> None:
     ledger.claims = {claim.workload: claim for claim in done.claims}
     running = ledger.in_state(WorkloadState.RUNNING, WorkloadState.PREEMPTING)
     ledger.durations.follow_others(running, ledger.latest_s)
+    for entry in ledger.in_state(WorkloadState.INELIGIBLE):
+        ledger.dependents.watch(entry)  # all that it can wait for is known now
     at_sites = ledger.in_state(*sorted(AT_SITE, key=lambda state: state.value))
     ledger.holdings.correct_usage(e.charge for e in at_sites if e.charge is not None)

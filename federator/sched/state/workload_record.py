@@ -7,6 +7,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from federator.model.eligibility import NO_DEPENDENCY, Dependency, Hold
 from federator.model.event import Awarded
 from federator.model.lifecycle import WorkloadState
 from federator.model.mappings import NOTHING
@@ -43,6 +44,10 @@ class RareFields(msgspec.Struct, frozen=True, gc=False):
     lost_gpu_s: float = 0.0  # destroyed by its evictions
     evictions: int = 0  # of others, who have left for it
     destroyed_gpu_s: float = 0.0  # by those
+    hold: Hold = Hold.NONE
+    begin_at_s: float = 0.0  # Unix time before which it does not start; 0: none was given
+    eligible_at_s: float = 0.0  # Unix time since when it could start; 0: since its submission
+    waits_for: Dependency = NO_DEPENDENCY  # what is left of it
 
 
 _NONE_YET: Final = RareFields()
@@ -112,6 +117,15 @@ class WorkloadRecord(msgspec.Struct, gc=False):  # it is in no cycle of referenc
     lost_gpu_s = _RareField[float]()
     evictions = _RareField[int]()
     destroyed_gpu_s = _RareField[float]()
+    hold = _RareField[Hold]()
+    begin_at_s = _RareField[float]()
+    eligible_at_s = _RareField[float]()
+    waits_for = _RareField[Dependency]()
+
+    @property
+    def queued_since_s(self) -> float:
+        """Unix time from which it gains age in the queue: while it may not start it gains none."""
+        return max(self.workload.submitted_at_s, self.eligible_at_s)
 
     @property
     def offers(self) -> dict[str, Score]:

@@ -31,6 +31,10 @@ G = GPUs in total. Later rules only apply where earlier ones left a value open:
 het job each component that has it, of an array the tasks that it names. The batch script runs on
 the first component, so that is never optional; nor is anything of what may not be evicted.
 
+``--dependency`` is one for the whole workload (``dependency_option``). ``--hold`` of any component,
+and the latest ``--begin`` (which fsbatch writes as ``utsSECONDS`` of Unix time, since its clock is
+that of the user's time zone) hold for the whole workload.
+
 One for the whole workload: the longest ``--time`` of its components, the largest ``--nice`` and
 the lowest ``--fed-priority``. ``--fed-continue`` and ``--fed-no-preempt`` of any component hold for
 all of it. What goes on in another attempt must be allowed to start again: ``--fed-continue`` and
@@ -50,10 +54,12 @@ from math import inf
 from typing import Final
 
 from federator.errors import InvalidRequest
+from federator.model.eligibility import NO_DEPENDENCY, Dependency, Hold
 from federator.model.submission import NodeRange, Submission
 from federator.model.tenant import HIGHEST_PRIORITY
 from federator.model.workload import Job
 from federator.slurm.options import own_values, passed_values, quantities
+from federator.slurm.options.dependency_option import read_dependency
 from federator.slurm.options.options import Options, check_components, has_foreign_directives
 from federator.slurm.options.quantities import Gpus
 from federator.slurm.options.signal_option import read_signal
@@ -88,6 +94,9 @@ class Interpreted:
     project: str = ""
     datasets: tuple[str, ...] = ()
     elastic: NodeRange | None = None
+    hold: Hold = Hold.NONE
+    begin_at_s: float = 0.0  # Unix time
+    waits_for: Dependency = NO_DEPENDENCY
 
 
 class _Given:
@@ -195,6 +204,12 @@ def _read(components: tuple[Options, ...], default_name: str) -> Interpreted:
         project=_project(given),
         datasets=datasets_of(components),
         elastic=_elastic(given, jobs),
+        hold=Hold.USER if any("hold" in each for each in given) else Hold.NONE,
+        begin_at_s=max(quantities.unix_time_s(each.text("begin") or "uts0") for each in given),
+        waits_for=read_dependency(
+            [each.text("dependency") for each in given],
+            [each.text("kill-on-invalid-dep") for each in given],
+        ),
     )
 
 

@@ -39,7 +39,6 @@ _N, _R, _O = Arity.NONE, Arity.REQUIRED, Arity.OPTIONAL
 _READ, _PASS, _CLIENT = Treatment.READ, Treatment.PASSED, Treatment.CLIENT
 
 _NODES = "the federation chooses the nodes; ask for what they must have (--constraint, --gres)"
-_LATER = "a federated job starts as soon as a site can run it; submit it when it may start"
 _FILE = "the file may not exist at the chosen site"
 
 _ACCEPTED: Final = (
@@ -47,6 +46,7 @@ _ACCEPTED: Final = (
     ("acctg-freq", "", _R, _PASS),
     ("array", "a", _R, _READ),
     ("batch", "", _R, _PASS),
+    ("begin", "b", _R, _READ),
     ("chdir", "D", _R, _READ),
     ("clusters", "M", _R, _CLIENT),
     ("comment", "", _R, _READ),
@@ -63,6 +63,7 @@ _ACCEPTED: Final = (
     ("cpus-per-gpu", "", _R, _READ),
     ("cpus-per-task", "c", _R, _READ),
     ("delay-boot", "", _R, _PASS),
+    ("dependency", "d", _R, _READ),
     ("distribution", "m", _R, _PASS),
     ("error", "e", _R, _PASS),
     ("exclusive", "", _O, _READ),
@@ -92,10 +93,12 @@ _ACCEPTED: Final = (
     ("gres-flags", "", _R, _PASS),
     ("help", "h", _N, _CLIENT),
     ("hint", "", _R, _PASS),
+    ("hold", "H", _N, _READ),
     ("json", "", _N, _CLIENT),  # fsbatch's own
     ("ignore-pbs", "", _N, _READ),
     ("input", "i", _R, _PASS),
     ("job-name", "J", _R, _READ),
+    ("kill-on-invalid-dep", "", _R, _READ),
     ("mail-type", "", _R, _PASS),
     ("mail-user", "", _R, _PASS),
     ("mcs-label", "", _R, _PASS),
@@ -160,17 +163,13 @@ _REFUSED: Final = (
     ("autocomplete", "", _R, "ask the site's own sbatch"),
     ("bb", "", _R, "no site's burst buffer can be planned; stage the data in the script"),
     ("bbf", "", _R, "no site's burst buffer can be planned; stage the data in the script"),
-    ("begin", "b", _R, _LATER),
     ("cluster-constraint", "", _R, "use --constraint: the federation looks at every site"),
     ("deadline", "", _R, "set --time; a deadline is not planned with yet"),
-    ("dependency", "d", _R, "submit it from the job it depends on, or after fsbatch --wait"),
     ("exclude", "x", _R, _NODES),
     ("export-file", "", _R, f"{_FILE}; set the variables before fsbatch, or in the script"),
     ("external", "", _N, "external jobs belong to one cluster; use that site's sbatch"),
     ("gid", "", _R, "the job runs with the user's own groups at the site"),
     ("gpus-per-socket", "", _R, "sockets are not planned with; use --gpus-per-node"),
-    ("hold", "H", _N, _LATER),
-    ("kill-on-invalid-dep", "", _R, "there are no dependencies yet; leave it out"),
     ("licenses", "L", _R, "licences are not planned with; use that site's sbatch"),
     ("nodefile", "F", _R, _NODES),
     ("nodelist", "w", _R, _NODES),

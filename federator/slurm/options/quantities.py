@@ -15,6 +15,7 @@ from federator.model.workload import MAX_AMOUNT
 
 MAX_COUNT: Final = 2**31 - 1
 MAX_MINUTES: Final = 2**31 - 1
+MAX_UNIX_S: Final = 2**32 - 1  # of any time that Slurm can hold
 MAX_NICE: Final = 2**31 - 3  # Slurm's NICE_OFFSET - 3
 DEFAULT_NICE: Final = 100
 MAX_ARRAY_TASKS: Final = 10_000  # each is a workload of its own
@@ -252,3 +253,18 @@ def nice(text: str | None) -> int:
     if number is None or number > MAX_NICE:
         raise InvalidRequest(f'Invalid --nice value "{text}", must be between 0 and {MAX_NICE}')
     return number
+
+
+def unix_time_s(text: str) -> float:
+    """Read ``--begin`` as fsbatch sends it, ``uts`` and Unix time.
+
+    Raises:
+        InvalidRequest: it is anything else; the time zone of other forms is not known here.
+    """
+    seconds = _number(text.removeprefix("uts")) if text.startswith("uts") else None
+    if seconds is None or seconds > MAX_UNIX_S:
+        raise InvalidRequest(
+            f'Invalid --begin specification "{text[:60]}"; a program that is not fsbatch writes '
+            "uts and Unix time, as in uts1798704000"
+        )
+    return float(seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -629,3 +630,14 @@ def test_json_gives_the_id_and_the_bids_to_programs(
     told = json.loads(capsys.readouterr().out)
     assert told["winner"] is None
     assert told["bids"][0]["refusal"]["kind"] == "reject"
+
+
+def test_a_begin_time_travels_as_unix_time_of_this_host(
+    daemon: Daemon, script: Callable[[bytes], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_000_000.0)
+    name = script(b"#!/bin/sh\n#SBATCH --begin=now+2minutes\n")
+    daemon.answers = [SubmitReply(id=ID, federation="demo")]
+    assert fsbatch.run(["-H", name], {}) == 0
+    options = {o.name: o.value for o in daemon.submitted.submission.components[0]}
+    assert (options["begin"], "hold" in options) == ("uts1000120", True)

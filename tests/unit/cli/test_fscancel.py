@@ -202,7 +202,7 @@ def test_only_jobs_that_all_options_choose_are_cancelled(
 def test_what_has_not_started_is_pending_and_what_ends_is_left(run: Run, state: str) -> None:
     pending = bool(run(["-t", "PENDING"], row(state=state)).cancelled)
     running = bool(run(["-t", "RUNNING"], row(state=state)).cancelled)
-    assert pending is (state in ("PENDING", "HELD", "AWARDED", "LAUNCHING"))
+    assert pending is (state in ("PENDING", "INELIGIBLE", "HELD", "AWARDED", "LAUNCHING"))
     assert running is (state in ("RUNNING", "PREEMPTING"))
 
 
@@ -234,7 +234,7 @@ def test_the_daemon_is_asked_for_no_more_than_may_be_meant(run: Run) -> None:
         ids=("7_1", "7_2"),
         names=("train",),
         tenants=("vision",),
-        states=("PENDING", "HELD", "AWARDED", "LAUNCHING"),
+        states=("PENDING", "INELIGIBLE", "HELD", "AWARDED", "LAUNCHING"),
         brief=True,
     )
 

@@ -69,7 +69,7 @@ def test_what_is_held_is_pending_with_its_reason() -> None:
     assert line.endswith("(JobHeldUser)")
     assert "Invalid qos specification" in why
     for asked in ("pd", "PENDING"):
-        assert set(workload_states(asked_states(asked))) == {"PENDING", "HELD"}
+        assert set(workload_states(asked_states(asked))) == {"PENDING", "INELIGIBLE", "HELD"}
 
 
 def test_a_daemon_of_an_older_release_ranks_nothing() -> None:

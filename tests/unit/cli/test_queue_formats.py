@@ -263,7 +263,7 @@ def test_start_shows_when_and_where_waiting_jobs_could_start(ask: Ask) -> None:
         ["N/A", "2", "(null)", "(Resources)"],
         ["1970-01-12T13:47:40", "2", "cedar", "(Resources)"],
     ]
-    assert (question.states, question.brief) == (("PENDING", "HELD"), False)
+    assert (question.states, question.brief) == (("PENDING", "INELIGIBLE", "HELD"), False)
 
 
 def test_steps_are_those_that_the_federation_knows(ask: Ask) -> None:

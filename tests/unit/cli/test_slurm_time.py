@@ -61,6 +61,23 @@ def test_a_time_is_read_as_slurm_reads_it(text: str, meant: str) -> None:
     assert parsed_time(text, at(NOON)) == at(meant)
 
 
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("11:00", "2026-10-25 11:00:00"),
+        ("13:00", "2026-10-24 13:00:00"),
+        ("midnight", "2026-10-25 00:00:00"),
+        ("teatime", "2026-10-24 16:00:00"),
+        ("10/23", "2027-10-23 00:00:00"),
+        ("10/25-08:00", "2026-10-25 08:00:00"),
+        ("2026-10-23", "2026-10-23 00:00:00"),
+        ("now+1hour", "2026-10-24 13:00:00"),
+    ],
+)
+def test_a_time_to_come_is_the_next_one(text: str, meant: str) -> None:
+    assert parsed_time(text, at("2026-10-24 12:00:00"), to_come=True) == at(meant)
+
+
 def test_unix_time_may_be_given() -> None:
     assert parsed_time("uts1760000000", 0.0) == 1_760_000_000.0
 

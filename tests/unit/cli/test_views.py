@@ -85,9 +85,9 @@ def test_every_state_has_a_code(state: WorkloadState) -> None:
     [
         ([], LIVE, False),
         (["-t", "all"], {state.value for state in WorkloadState}, True),
-        (["-t", "PD"], {"PENDING", "HELD"}, False),
+        (["-t", "PD"], {"PENDING", "INELIGIBLE", "HELD"}, False),
         (["-t", "cf"], {"AWARDED", "LAUNCHING"}, False),
-        (["-t", "pending,F"], {"PENDING", "HELD", "FAILED"}, True),
+        (["-t", "pending,F"], {"PENDING", "INELIGIBLE", "HELD", "FAILED"}, True),
     ],
 )
 def test_states_are_chosen_by_name_or_code(

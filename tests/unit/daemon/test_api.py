@@ -91,8 +91,10 @@ class Desk:
         (reply,) = replies
         return reply
 
-    def submit(self, user: str = "ada", **options: str) -> WorkloadId:
-        reply = self.ask(submit_call(options=options), user)
+    def submit(
+        self, user: str = "ada", key: str = "key-00001", **options: str | None
+    ) -> WorkloadId:
+        reply = self.ask(submit_call(key, options), user)
         assert isinstance(reply, SubmitReply), reply
         return WorkloadId(reply.id)
 

@@ -314,3 +314,11 @@ def test_an_output_in_the_way_is_put_aside_only_if_an_attempt_can_have_written_i
     has_run: bool, aside: str
 ) -> None:
     assert render(order([], has_run=has_run), "s").files["aside"] == aside
+
+
+def test_a_dependency_is_in_the_environment_as_sbatch_has_it_and_not_on_the_command_line() -> None:
+    words = ["-H", "-b", "uts1798704000", "-d", "afterok:4294967296", "--kill-on-invalid-dep=yes"]
+    call = render(order(words), "alpine")
+    said = " ".join(call.argv)
+    assert not any(word in said for word in ("dependency", "invalid-dep", "begin", "hold"))
+    assert call.environment["SLURM_JOB_DEPENDENCY"] == "afterok:4294967296"

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from federator.model.eligibility import Condition, Dependency, DependencyKind, Hold
 from federator.model.event import (
     Awarded,
     Changed,
@@ -235,6 +236,10 @@ def _other(value: Any, name: str) -> Any:
         "leaving_jobs": {3: FIRST, 1: FIRST},
         "taken_jobs": frozenset({1, 2}),
         "work_dir": "",
+        "hold": Hold.ADMIN,
+        "waits_for": Dependency(
+            conditions=(Condition(kind=DependencyKind.AFTER, job=FIRST, delay_s=60.0),), any_of=True
+        ),
     }
     match value:
         case _ if name in samples:

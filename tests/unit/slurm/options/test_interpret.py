@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from federator.errors import InvalidRequest
+from federator.model.eligibility import Hold
 from federator.model.submission import NodeRange, Option, Submission
 from federator.slurm.options.interpret import Interpreted, _checked, _known, interpret
 from federator.slurm.options.options import (
@@ -237,9 +238,9 @@ def test_the_lowest_level_asked_for_by_a_component_holds_for_the_whole_workload(
         ("-C a|b", "--constraint=a|b cannot be planned"),
         ("-w n1", "--nodelist is not supported: the federation chooses the nodes"),
         ("-x n1", "--exclude is not supported"),
-        ("-d afterok:1", "--dependency is not supported"),
-        ("--begin=now+1", "--begin is not supported"),
-        ("-H", "--hold is not supported"),
+        ("-d before:1", "Batch job submission failed: Job dependency problem: --dependency=before"),
+        ("--begin=now+1", 'Invalid --begin specification "now+1"'),
+        ("--begin=uts99999999999", "Invalid --begin specification"),
         ("--reservation=r", "--reservation is not supported"),
         ("--gid=0", "--gid is not supported"),
     ],
@@ -520,3 +521,9 @@ def test_parts_of_gpus_are_refused_by_name(text: str) -> None:
 def test_a_gres_that_sbatch_would_not_read_is_refused_in_its_words(text: str) -> None:
     with pytest.raises(InvalidRequest, match="Invalid generic resource"):
         read(f"--gres={text}")
+
+
+def test_a_hold_and_the_latest_begin_time_hold_for_the_whole_workload() -> None:
+    asked = read("-b uts1798704000 : --hold --begin=uts1798790400")
+    assert (asked.hold, asked.begin_at_s) == (Hold.USER, 1_798_790_400.0)
+    assert (read("").hold, read("").begin_at_s) == (Hold.NONE, 0.0)

@@ -1,0 +1,101 @@
+"""Carries out changes of workloads that live: hold, release, requeue, update.
+
+A hold of a workload that runs counts from when it is next back in the queue, as in Slurm. One that
+its site has, and that has not started, is withdrawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from msgspec import structs
+
+from federator.model.eligibility import Hold
+from federator.model.event import Amended
+from federator.model.lifecycle import TERMINAL, WorkloadEvent, WorkloadState
+from federator.model.message import AnswerControlled, ControlAsked, ControlRefusal, ControlVerb
+from federator.model.reason import Reason, ReasonCode
+from federator.model.workload import WorkloadId
+from federator.sched.passes.transaction import Transaction
+from federator.sched.state.amendment import asks_for_other
+from federator.sched.state.ledger import WorkloadRecord
+
+_REQUEUES: Final = frozenset({ControlVerb.REQUEUE, ControlVerb.REQUEUE_HOLD})
+_REQUEUED: Final = Reason(code=ReasonCode.REQUEUED)
+_WAITS: Final = frozenset({WorkloadState.PENDING, WorkloadState.INELIGIBLE, WorkloadState.HELD})
+
+
+def control(turn: Transaction, asked: ControlAsked) -> None:
+    """Change what is asked for and may be, in one record, and answer which that was."""
+    done: list[WorkloadId] = []
+    refused: list[tuple[WorkloadId, ControlRefusal]] = []
+    for id_ in asked.ids:
+        refusal = _refusal(turn.ledger.entries[id_], asked)
+        if refusal is None:
+            done.append(id_)
+        else:
+            refused.append((id_, refusal))
+    if done:
+        _carry_out(turn, asked, tuple(done))
+    answer = AnswerControlled(client=asked.client, ids=tuple(done), refused=tuple(refused))
+    turn.commands.append(answer)
+
+
+def _refusal(entry: WorkloadRecord, asked: ControlAsked) -> ControlRefusal | None:
+    if entry.state in TERMINAL or entry.state is WorkloadState.CANCELLING:
+        return ControlRefusal.ENDED
+    if asked.verb is ControlVerb.UPDATE:
+        return None if entry.state in _WAITS else ControlRefusal.STARTED
+    if asked.verb in _REQUEUES and entry.state in _WAITS:
+        return ControlRefusal.PENDING
+    if asked.verb in _REQUEUES and not entry.workload.requeue:
+        return ControlRefusal.NO_REQUEUE
+    if entry.hold is Hold.ADMIN and not asked.is_operator:
+        return ControlRefusal.DENIED
+    return None
+
+
+def _update(turn: Transaction, asked: ControlAsked, ids: Collection[WorkloadId]) -> None:
+    """Record the changes; a workload that no site took may be taken now."""
+    for change in asked.amended:
+        found = tuple(id_ for id_ in change.workloads if id_ in ids)
+        if found:
+            turn.record(structs.replace(change, at_s=turn.now_s, workloads=found, by=asked.by))
+        for entry in map(turn.ledger.entries.__getitem__, found):
+            if entry.state is WorkloadState.HELD and asks_for_other(change):
+                turn.change(entry, WorkloadEvent.RELEASED)
+    turn.pass_is_due(turn)
+
+
+def _carry_out(turn: Transaction, asked: ControlAsked, ids: tuple[WorkloadId, ...]) -> None:
+    if asked.verb is ControlVerb.UPDATE:
+        _update(turn, asked, frozenset(ids))
+        return
+    if asked.verb is not ControlVerb.REQUEUE:
+        _set_hold(turn, asked, ids)
+    if asked.verb in _REQUEUES:
+        for entry in map(turn.ledger.entries.__getitem__, ids):
+            _requeue(turn, entry)
+
+
+def _requeue(turn: Transaction, entry: WorkloadRecord) -> None:
+    """Have it leave its site, and wait again; one that leaves already does."""
+    if entry.state is WorkloadState.RUNNING:
+        turn.change(entry, WorkloadEvent.REQUEUE_ASKED, reason=_REQUEUED)
+    elif entry.state is WorkloadState.LAUNCHING and not entry.withdrawing:
+        turn.change(entry, WorkloadEvent.LEASE_OVER)
+
+
+def _set_hold(turn: Transaction, asked: ControlAsked, ids: tuple[WorkloadId, ...]) -> None:
+    hold = Hold.NONE
+    if asked.verb is not ControlVerb.RELEASE:
+        by_admin = asked.is_operator and asked.verb is not ControlVerb.USER_HOLD
+        hold = Hold.ADMIN if by_admin else Hold.USER
+    changed = tuple(id_ for id_ in ids if turn.ledger.entries[id_].hold is not hold)
+    if changed:
+        turn.record(Amended(at_s=turn.now_s, workloads=changed, by=asked.by, hold=hold))
+    if asked.verb is ControlVerb.RELEASE:
+        for entry in map(turn.ledger.entries.__getitem__, ids):
+            if entry.state is WorkloadState.HELD:  # no site took it: its user has it tried again
+                turn.change(entry, WorkloadEvent.RELEASED)

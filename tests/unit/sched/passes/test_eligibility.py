@@ -1,0 +1,188 @@
+"""What is held, or whose begin time has not come, is in no queue, and comes back to it."""
+
+from __future__ import annotations
+
+from federator.model.eligibility import Hold
+from federator.model.event import Changed
+from federator.model.lifecycle import WorkloadEvent, WorkloadState
+from federator.model.message import ControlRefusal, ControlVerb, LaunchAt
+from federator.model.reason import ReasonCode
+from federator.model.site import SiteJobState
+from federator.model.workload import WorkloadId
+from federator.sched.state.eligibility import ineligible_reason
+from tests.fakes.build import draft, gang, rack
+from tests.fakes.loopback import Loopback
+
+INELIGIBLE, PENDING = WorkloadState.INELIGIBLE, WorkloadState.PENDING
+RUNNING, LAUNCHING = WorkloadState.RUNNING, WorkloadState.LAUNCHING
+HOLD, USER_HOLD, RELEASE = ControlVerb.HOLD, ControlVerb.USER_HOLD, ControlVerb.RELEASE
+
+
+def federation(nodes: int = 2) -> Loopback:
+    return Loopback({"alpine": rack("a", nodes)})
+
+
+def why(f: Loopback, id_: WorkloadId) -> ReasonCode:
+    return ineligible_reason(f.entry(id_)).code
+
+
+def steps(f: Loopback, id_: WorkloadId) -> list[WorkloadEvent]:
+    return [e.happening for e in f.log if isinstance(e, Changed) and e.workload == id_]
+
+
+# ---- holds ----
+
+
+def test_what_is_submitted_held_waits_outside_of_the_queue_until_it_is_released() -> None:
+    f = federation()
+    id_ = f.submit(draft(hold=Hold.USER))
+    f.run_for(400.0)
+    assert (f.state(id_), why(f, id_)) == (INELIGIBLE, ReasonCode.USER_HOLD)
+    assert len(f.federation.ledger.backlog) == 0
+    assert f.control(RELEASE, id_).ids == (id_,)
+    f.run_for(1.0)
+    assert f.state(id_) is RUNNING
+
+
+def test_no_pass_is_made_for_what_is_held() -> None:
+    f = federation()
+    before = len(f.commands)
+    f.submit(draft(hold=Hold.USER, array_indices=tuple(range(50))))
+    f.run_for(1.0)
+    assert not [c for c in f.commands[before:] if isinstance(c, LaunchAt)]
+
+
+def test_what_waits_in_the_queue_leaves_it_when_it_is_held() -> None:
+    f = federation()
+    first, second = f.submit(draft(gang(2))), f.submit(draft(gang(2)))
+    f.run_for(1.0)
+    assert (f.state(first), f.state(second)) == (RUNNING, PENDING)
+    f.control(HOLD, second)
+    f.slurm("alpine").end(f.entry(first).attempt_id, SiteJobState.COMPLETED)
+    f.run_for(30.0)
+    assert (f.state(second), why(f, second)) == (INELIGIBLE, ReasonCode.USER_HOLD)
+    assert steps(f, second) == [WorkloadEvent.SET_ASIDE]
+
+
+def test_an_operators_hold_is_not_the_users_to_release() -> None:
+    f = federation()
+    id_ = f.submit(draft(hold=Hold.USER))
+    f.control(HOLD, id_, by="root", is_operator=True)
+    assert why(f, id_) is ReasonCode.ADMIN_HOLD
+    assert f.control(RELEASE, id_).refused == ((id_, ControlRefusal.DENIED),)
+    assert f.control(HOLD, id_).refused == ((id_, ControlRefusal.DENIED),)
+    assert f.state(id_) is INELIGIBLE
+    f.control(RELEASE, id_, by="root", is_operator=True)
+    f.run_for(1.0)
+    assert f.state(id_) is RUNNING
+
+
+def test_an_operators_uhold_is_the_users_to_release() -> None:
+    f = federation()
+    id_ = f.submit(draft(hold=Hold.USER))
+    f.control(USER_HOLD, id_, by="root", is_operator=True)
+    assert why(f, id_) is ReasonCode.USER_HOLD
+    assert f.control(RELEASE, id_).ids == (id_,)
+
+
+def test_a_hold_of_what_runs_counts_when_it_is_back_in_the_queue() -> None:
+    f = federation()
+    id_ = f.submit(draft())
+    f.run_for(1.0)
+    f.control(HOLD, id_)
+    f.run_for(60.0)
+    assert f.state(id_) is RUNNING
+    f.slurm("alpine").end(f.entry(id_).attempt_id, SiteJobState.NODE_FAIL)
+    f.run_for(60.0)
+    assert (f.state(id_), f.entry(id_).attempt) == (INELIGIBLE, 1)
+    f.control(RELEASE, id_)
+    f.run_for(60.0)
+    assert (f.state(id_), f.entry(id_).attempt) == (RUNNING, 2)
+
+
+def test_what_its_site_has_and_has_not_started_comes_back_when_it_is_held() -> None:
+    f = federation()
+    f.slurm("alpine").starts_jobs = False
+    id_ = f.submit(draft())
+    f.run_until(lambda: f.state(id_) is LAUNCHING)
+    f.control(HOLD, id_)
+    f.run_for(20.0)
+    assert (f.state(id_), f.live_jobs(id_)) == (INELIGIBLE, [])
+    assert not f.entry(id_).avoid_until_s  # its site has done nothing wrong
+
+
+def test_what_has_ended_cannot_be_held() -> None:
+    f = federation()
+    id_ = f.submit(draft(hold=Hold.USER))
+    f.cancel(id_)
+    assert f.state(id_) is WorkloadState.CANCELLED
+    assert f.control(HOLD, id_).refused == ((id_, ControlRefusal.ENDED),)
+
+
+def test_a_hold_outlives_restarts_and_snapshots() -> None:
+    f = federation()
+    held = f.submit(draft(hold=Hold.USER))
+    f.control(HOLD, held, by="root", is_operator=True)
+    later = f.submit(draft(begin_at_s=f.clock.now_s + 5_000.0))
+    f.restart()
+    f.run_for(10.0)
+    f.compact()
+    f.restart()
+    f.run_for(400.0)
+    assert (why(f, held), why(f, later)) == (ReasonCode.ADMIN_HOLD, ReasonCode.BEGIN_TIME)
+    f.run_for(5_000.0)
+    assert (f.state(held), f.state(later)) == (INELIGIBLE, RUNNING)
+
+
+# ---- begin times ----
+
+
+def test_what_may_begin_later_starts_then_and_not_before() -> None:
+    f = federation()
+    begin_s = f.clock.now_s + 1_000.0
+    id_ = f.submit(draft(begin_at_s=begin_s))
+    f.run_for(999.0)
+    assert (f.state(id_), why(f, id_)) == (INELIGIBLE, ReasonCode.BEGIN_TIME)
+    f.run_for(2.0)
+    assert f.state(id_) is RUNNING
+    assert f.entry(id_).eligible_at_s == begin_s
+
+
+def test_a_begin_time_that_has_passed_says_nothing() -> None:
+    f = federation()
+    id_ = f.submit(draft(begin_at_s=f.clock.now_s))
+    f.run_for(1.0)
+    assert (f.state(id_), f.entry(id_).eligible_at_s) == (RUNNING, 0.0)
+
+
+def test_a_released_workload_still_waits_for_its_begin_time() -> None:
+    f = federation()
+    id_ = f.submit(draft(hold=Hold.USER, begin_at_s=f.clock.now_s + 100.0))
+    f.control(RELEASE, id_)
+    assert (f.state(id_), why(f, id_)) == (INELIGIBLE, ReasonCode.BEGIN_TIME)
+    f.run_for(101.0)
+    assert f.state(id_) is RUNNING
+
+
+# ---- age ----
+
+
+def test_what_may_not_start_gains_no_age() -> None:
+    f = federation()
+    blocker = f.submit(draft(gang(2)))
+    f.run_for(1.0)
+    held = f.submit(draft(gang(2), hold=Hold.USER))
+    f.run_for(100.0)
+    waits = f.submit(draft(gang(2)))
+    f.run_for(100.0)
+    f.control(RELEASE, held)
+    order = [
+        id_
+        for row in f.federation.ledger.backlog.rows()
+        for lane in f.federation.ledger.backlog.lanes(row)
+        for id_ in (lane.place(k)[1] for k in range(len(lane)))
+    ]
+    assert f.state(blocker) is RUNNING
+    assert order == [waits, held]
+    f.restart()
+    assert f.entry(held).queued_since_s > f.entry(waits).queued_since_s
