@@ -2,7 +2,8 @@
 
 A call comes from the agent of a site, which vouches for the user by the peer of its socket, or
 from a process on the daemon's host. There root and the daemon's own user are operators: they may
-act for others (``--uid``), cancel anything, see what a site bids on, and have a site verified.
+act for others (``--uid``), cancel anything, see what a site bids on, have a site verified, and
+drain sites.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import structlog
 
 from federator.config import FederationConfig
 from federator.daemon.accounting import AccountingDesk
+from federator.daemon.drain_calls import drain_asked
 from federator.daemon.links import SiteLink
 from federator.daemon.site_calls import ask_nodes, send_signals
 from federator.daemon.tenant_views import tenant_rows
@@ -46,11 +48,13 @@ from federator.wire.client_protocol import (
     Call,
     CancelCall,
     CancelReply,
+    DrainCall,
     ErrorKind,
     ErrorReply,
     NodesCall,
     QueueCall,
     QueueReply,
+    ResumeCall,
     SignalCall,
     SitesCall,
     SitesReply,
@@ -135,6 +139,8 @@ class Api:
                     self._cancel(call, user, operator, answer)
                 case QueueCall() | SitesCall() | TenantsCall() | AccountingCall():
                     self._show(call, self._config.viewer(user, operator=operator), answer)
+                case DrainCall() | ResumeCall():
+                    self._drain(call, user, operator, answer)
                 case _:
                     self._ask_agents(call, user, operator, answer)
         except FederatorError as error:
@@ -234,8 +240,7 @@ class Api:
         answer: Callable[[Reply], None],
     ) -> None:
         if not operator:
-            message = f"{user} is no operator, or not on the daemon's host"
-            answer(ErrorReply(message=message, kind=ErrorKind.DENIED))
+            answer(_not_an_operator(user))
             return
         link = self.links.get(SiteName(call.site))
         if link is None:
@@ -246,6 +251,21 @@ class Api:
             link.questions.ask_proof(call, tenants[0] if tenants else "", answer)
         else:
             link.questions.ask_snapshot(answer)
+
+    def _drain(
+        self,
+        call: DrainCall | ResumeCall,
+        user: str,
+        operator: bool,
+        answer: Callable[[Reply], None],
+    ) -> None:
+        if not operator:
+            answer(_not_an_operator(user))
+            return
+        client = self._next_client
+        asked = drain_asked(call, user, client, self._config.sites, self._clock())
+        self._client(answer)
+        self._observe(asked)
 
     def _sites(self) -> SitesReply:
         regions = {name: site.region for name, site in self._config.sites.items()}
@@ -405,6 +425,11 @@ class Api:
 
         self._take(call, user, user in self._operators, answer)
         return await future
+
+
+def _not_an_operator(user: str) -> ErrorReply:
+    message = f"{user} is no operator, or not on the daemon's host"
+    return ErrorReply(message=message, kind=ErrorKind.DENIED)
 
 
 def _note_refusal(user: str, call: Call, answer: Callable[[Reply], None], reply: Reply) -> None:

@@ -10,10 +10,13 @@ from typing import Final
 
 import structlog
 
+from federator.daemon.drain_calls import drain_reply
 from federator.daemon.links import SiteLink
 from federator.errors import InvalidRequest
 from federator.model.message import (
     AnswerCancelled,
+    AnswerDrained,
+    AnswerDrainRefused,
     AnswerKeyUsed,
     AnswerRefused,
     AnswerSubmitted,
@@ -39,6 +42,15 @@ from federator.wire.replies import Reply, SiteBid, TestOnlyReply
 
 log = structlog.get_logger()
 
+Answer = (
+    AnswerSubmitted
+    | AnswerRefused
+    | AnswerKeyUsed
+    | AnswerTested
+    | AnswerCancelled
+    | AnswerDrained
+    | AnswerDrainRefused
+)
 _NO_SUBMISSION: Final = pack_submission(Submission(components=(), script=""))
 
 
@@ -157,7 +169,7 @@ class Effects:
 
     def _reply(
         self,
-        command: AnswerSubmitted | AnswerRefused | AnswerKeyUsed | AnswerTested | AnswerCancelled,
+        command: Answer,
     ) -> Reply:
         match command:
             case AnswerSubmitted():
@@ -178,6 +190,8 @@ class Effects:
                 return TestOnlyReply(bids=bids, winner=command.winner or "")
             case AnswerCancelled():
                 return CancelReply(ids=command.ids)
+            case AnswerDrained() | AnswerDrainRefused():
+                return drain_reply(command)
 
 
 def _is_the_same(one: Ask, other: Ask) -> bool:

@@ -12,7 +12,15 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from federator.daemon.views import exit_code_of
-from federator.model.event import Awarded, Changed, Forgotten, LogRecord, Submitted
+from federator.model.event import (
+    Awarded,
+    Changed,
+    Forgotten,
+    LogRecord,
+    SiteDrained,
+    SiteResumed,
+    Submitted,
+)
 from federator.model.lifecycle import TERMINAL, WorkloadEvent
 from federator.model.workload import SiteName, WorkloadId
 from federator.sched.state.ledger import Ledger, WorkloadRecord
@@ -82,6 +90,11 @@ class TransitionLog:
                         found.append(_changed(record, entry, ends=ends))
                     if ends:
                         self._declined.pop(record.workload, None)
+                case SiteDrained():
+                    found.append(_drained(record))
+                case SiteResumed():
+                    fields = {"site": record.site, "nodes": list(record.nodes), "by": record.by}
+                    found.append(LogLine("site_resumed", fields))
                 case Forgotten():
                     found.append(LogLine("forgotten", {"workloads": len(record.ids)}))
                 case _:
@@ -103,6 +116,20 @@ class TransitionLog:
 
 def _is_over(entry: WorkloadRecord | None) -> bool:
     return entry is not None and entry.state in TERMINAL
+
+
+def _drained(record: SiteDrained) -> LogLine:
+    fields = {
+        "site": record.site,
+        "nodes": list(record.nodes),
+        "by": record.by,
+        "reason": record.reason,
+        "migrate": record.migrate,
+        "deadline_s": record.deadline_s or None,
+    }
+    if record.cordon:
+        return LogLine("site_cordoned", fields)
+    return LogLine("site_drained", fields)
 
 
 def _submitted(record: Submitted) -> LogLine:

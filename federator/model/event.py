@@ -172,6 +172,30 @@ class ClaimEnded(Event, frozen=True, kw_only=True, tag="claim_ended"):
     reason: Reason
 
 
+class SiteDrained(Event, frozen=True, kw_only=True, omit_defaults=True, tag="site_drained"):
+    """A site, or nodes of it, get no new work until ``SiteResumed``; in place of a cordon before.
+
+    A ``cordon`` lets run what runs. Else it is a drain: with ``migrate`` running workloads save and
+    go on elsewhere, and with a deadline they have left by then.
+    """
+
+    site: SiteName
+    nodes: tuple[str, ...] = ()  # only these of the site; none: all of it
+    reason: str = ""
+    by: str = ""  # the operator
+    cordon: bool = False
+    migrate: bool = False
+    deadline_s: float = 0.0  # Unix time; 0: none
+
+
+class SiteResumed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="site_resumed"):
+    """A site, or nodes of it, get new work again."""
+
+    site: SiteName
+    nodes: tuple[str, ...] = ()  # as of ``SiteDrained``
+    by: str = ""
+
+
 class Changed(Event, frozen=True, kw_only=True, tag="changed"):
     """A workload took any other step of ``lifecycle.TRANSITIONS``.
 
@@ -326,6 +350,7 @@ class SnapshotDone(Event, frozen=True, kw_only=True, tag="snapshot_done"):
     workloads: int  # so many were in it
     shrinking: tuple[WorkloadId, ...] = ()  # those with optional jobs that must leave, in order
     claims: tuple[Claimed, ...] = ()  # of those that wait, in order
+    drains: tuple[SiteDrained, ...] = ()  # that have not ended
 
 
 SnapshotRecord = (
@@ -337,8 +362,17 @@ SnapshotRecord = (
     | SnapshotOrder
     | SnapshotDone
 )
+DrainRecord = SiteDrained | SiteResumed
 LogRecord = (
-    EpochBegan | Submitted | Awarded | Claimed | ClaimEnded | Changed | Forgotten | SnapshotRecord
+    EpochBegan
+    | Submitted
+    | Awarded
+    | Claimed
+    | ClaimEnded
+    | DrainRecord
+    | Changed
+    | Forgotten
+    | SnapshotRecord
 )
 
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from federator.model.drain import DrainRefusal
 from federator.model.event import Draft, LogRecord
 from federator.model.plan import JobPlan, Shrink
 from federator.model.reason import Refusal
@@ -40,6 +41,30 @@ class CancelAsked:
     client: int
     ids: tuple[WorkloadId, ...]
     by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainAsked:
+    """An operator drains or cordons a site, or nodes of it; fields as of ``SiteDrained``."""
+
+    client: int
+    site: SiteName
+    nodes: tuple[str, ...] = ()
+    reason: str = ""
+    by: str = ""
+    cordon: bool = False
+    migrate: bool = False
+    deadline_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeAsked:
+    """An operator ends a drain or a cordon."""
+
+    client: int
+    site: SiteName
+    nodes: tuple[str, ...] = ()
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +132,17 @@ class Tick:
     """A time that was asked for (``Wake``) has come."""
 
 
-Observation = SubmitAsked | CancelAsked | SiteUp | SiteDown | SiteSent | AttemptsShown | Tick
+Observation = (
+    SubmitAsked
+    | CancelAsked
+    | DrainAsked
+    | ResumeAsked
+    | SiteUp
+    | SiteDown
+    | SiteSent
+    | AttemptsShown
+    | Tick
+)
 
 # ---- commands ----
 
@@ -227,6 +262,26 @@ class AnswerCancelled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerDrained:
+    """Tell an operator what a drain, a cordon or their end concerns."""
+
+    client: int
+    site: SiteName
+    running: int = 0  # workloads there
+    withdrawn: int = 0  # submitted there, and not running yet
+    not_requeued: int = 0  # of the running ones: they may not start again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerDrainRefused:
+    """Tell an operator why a drain, a cordon or their end was refused; nothing was changed."""
+
+    client: int
+    site: SiteName
+    refusal: DrainRefusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wake:
     """Send a ``Tick`` at a time, at once when it has passed."""
 
@@ -252,6 +307,8 @@ Command = (
     | AnswerRefused
     | AnswerKeyUsed
     | AnswerCancelled
+    | AnswerDrained
+    | AnswerDrainRefused
     | Wake
     | Note
 )

@@ -99,6 +99,24 @@ class VerifyCall(Message, frozen=True, kw_only=True, tag="verify_site"):
     nodes: tuple[str, ...] = ()  # on which one must run
 
 
+class DrainCall(Message, frozen=True, kw_only=True, tag="drain_site"):
+    """Drains or cordons a site, or nodes of it; for operators."""
+
+    site: str
+    nodes: tuple[str, ...] = ()  # only these; none: all of the site
+    reason: str = ""
+    cordon: bool = False  # running workloads run on
+    migrate: bool = False  # they save and go on elsewhere, as fast as the eviction budget allows
+    deadline_s: float = 0.0  # Unix time by which they have left; 0: none
+
+
+class ResumeCall(Message, frozen=True, kw_only=True, tag="resume_site"):
+    """Ends a drain or a cordon; for operators."""
+
+    site: str
+    nodes: tuple[str, ...] = ()  # as they were drained; none: the site
+
+
 class AccountingCall(Message, frozen=True, kw_only=True, tag="accounting"):
     """Asks for workloads that lived in a time, ended or not; an empty tuple asks for any."""
 
@@ -127,6 +145,8 @@ Call = (
     | SnapshotCall
     | VerifyCall
     | AccountingCall
+    | DrainCall
+    | ResumeCall
 )
 
 
@@ -228,6 +248,28 @@ class SignalReply(Message, frozen=True, kw_only=True, tag="signalled"):
     errors: tuple[str, ...] = ()  # one line for each id that could not be signalled
 
 
+class DrainRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A drain or a cordon that has not ended; ``left`` workloads are still there."""
+
+    nodes: tuple[str, ...] = ()  # only these of the site; none: all of it
+    cordon: bool = False
+    reason: str = ""
+    by: str = ""
+    since_s: float = 0.0  # Unix time, as the next
+    deadline_s: float = 0.0  # 0: none
+    migrate: bool = False
+    left: int = 0
+
+
+class DrainReply(Message, frozen=True, kw_only=True, tag="drain_taken"):
+    """A drain, a cordon or the end of one is in the log; numbers of workloads."""
+
+    site: str
+    running: int = 0
+    withdrawn: int = 0  # submitted there, and not running yet: they go elsewhere
+    not_requeued: int = 0  # of the running ones: they may not start again
+
+
 class SiteRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     region: str
@@ -235,6 +277,7 @@ class SiteRow(msgspec.Struct, frozen=True, kw_only=True):
     slurm_version: str = ""
     down_since_s: float = 0.0
     partitions: tuple[PartitionSummary, ...] = ()
+    drains: tuple[DrainRow, ...] = ()
 
 
 class SitesReply(Message, frozen=True, kw_only=True, tag="sites_are"):
@@ -340,6 +383,8 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     SnapshotCall: SnapshotReply,
     VerifyCall: VerifyReply,
     AccountingCall: AccountingReply,
+    DrainCall: DrainReply,
+    ResumeCall: DrainReply,
 }
 """What a call is answered with unless it is refused; ``test_only`` with a ``TestOnlyReply``."""
 

@@ -12,6 +12,7 @@ from federator.model.tagged import Message
 from federator.wire.client_protocol import (
     AccountingReply,
     CancelReply,
+    DrainReply,
     ErrorReply,
     NodesReply,
     QueueReply,
@@ -50,6 +51,7 @@ Reply = (
     | SnapshotReply
     | VerifyReply
     | AccountingReply
+    | DrainReply
 )
 
 reply_decoder: Final[msgspec.msgpack.Decoder[Reply]] = msgspec.msgpack.Decoder(Reply)

@@ -17,6 +17,7 @@ from federator.model.site_message import Ask
 from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.passes.auction import Award, offers_for
+from federator.sched.passes.availability import unavailable
 from federator.sched.passes.candidates import Candidates
 from federator.sched.passes.claims import Claims
 from federator.sched.passes.eviction import (
@@ -27,7 +28,7 @@ from federator.sched.passes.eviction import (
 )
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.known_refusals import KnownRefusals
-from federator.sched.passes.limits import limit_refusal, wait
+from federator.sched.passes.limits import limit_refusal
 from federator.sched.passes.round import Round, asked_of, for_site
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import Transaction
@@ -339,7 +340,7 @@ class SchedulingPass:
         self, entry: WorkloadRecord, sites: Mapping[SiteName, SiteView], now_s: float
     ) -> None:
         """Keep each site's reason with the workload, for ``fsqueue --why``."""
-        refusals = {s: wait(ReasonCode.SITE_DOWN) for s, view in sites.items() if not view.ready}
+        refusals = unavailable(sites, self._ledger)
         refusals |= self.round.silent()
         for site, until_s in entry.avoid_until_s.items():
             if until_s > now_s and site not in refusals:

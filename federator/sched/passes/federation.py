@@ -20,8 +20,10 @@ from federator.model.message import (
     AttemptsShown,
     CancelAsked,
     Command,
+    DrainAsked,
     Note,
     Observation,
+    ResumeAsked,
     SiteDown,
     SiteSent,
     SiteUp,
@@ -41,6 +43,7 @@ from federator.model.site_message import (
 from federator.model.workload import AttemptId, SiteName, WorkloadId, first_id_of
 from federator.sched.passes.admission import answer_again, never_runs
 from federator.sched.passes.continuation import AT_LIMIT, LimitWatch
+from federator.sched.passes.drains import Drains
 from federator.sched.passes.eviction import clearing
 from federator.sched.passes.held import Holding
 from federator.sched.passes.launch_answers import launch_accepted, launch_refused
@@ -95,6 +98,7 @@ class Federation:
         self._rounds = Rounds(
             self.sites, policy, rules, self.ledger, self._holding, same_process=same_process
         )
+        self._drains = Drains(self.sites, rules, self.ledger, self._rounds)
         self._fleet_gpus = 0
         self._log_epoch = 0  # the last one before this term
         self._seen_s = 0.0  # when something was observed the last time
@@ -175,6 +179,7 @@ class Federation:
             self._take_in(turn, observation)
         if any(map(_may_end_a_round, observations)):
             self._rounds.conclude(turn)
+        self._drains.settle(turn)
         turn.evict_for_accepted()
         self._holding.release_like(turn)
         return turn.commands
@@ -185,6 +190,10 @@ class Federation:
                 self._submit(turn, observation)
             case CancelAsked():
                 self._cancel(turn, observation)
+            case DrainAsked():
+                self._drains.drain(turn, observation)
+            case ResumeAsked():
+                self._drains.resume(turn, observation)
             case SiteUp() | SiteDown():
                 self._site_changed(turn, observation)
             case SiteSent():
@@ -314,7 +323,7 @@ class Federation:
         # Orders may have been lost with the channel. Repeating them is harmless, and tells the
         # agent which nodes a job that waits in Slurm's queue is pinned to.
         for entry in self._entries_at(site, WorkloadState.AWARDED, WorkloadState.LAUNCHING):
-            if not entry.withdrawing:
+            if not entry.withdrawing and not turn.is_drained(entry):
                 turn.commands.append(launch_order(entry, self.ledger))
         turn.commands.append(Wake(at_s=turn.now_s))  # leases may have run out meanwhile
         for entry in turn.to_leave():
@@ -364,4 +373,4 @@ def _may_end_a_round(observation: Observation) -> bool:
     """Tell whether a site that was waited for has answered, or never will."""
     if isinstance(observation, SiteSent):
         return isinstance(observation.message, BidsMade)
-    return isinstance(observation, SiteDown)
+    return isinstance(observation, SiteDown | DrainAsked)

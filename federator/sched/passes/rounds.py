@@ -15,6 +15,7 @@ from federator.model.reason import ReasonCode, Refusal
 from federator.model.site_message import Ask, BidsMade
 from federator.model.workload import Job, SiteName, Workload, WorkloadId
 from federator.sched.passes.auction import Award, auction, bids_for
+from federator.sched.passes.availability import takes_work, unavailable
 from federator.sched.passes.bid_validation import Validation
 from federator.sched.passes.claims import Claims
 from federator.sched.passes.cycle import SchedulingPass
@@ -22,7 +23,6 @@ from federator.sched.passes.eviction import budget_gpus, evicted_gpus
 from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.held import Holding
 from federator.sched.passes.known_refusals import KnownRefusals
-from federator.sched.passes.limits import wait
 from federator.sched.passes.pending_reconciliation import PendingReconciliation
 from federator.sched.passes.round import Round, asked_of
 from federator.sched.passes.site_view import SiteView
@@ -96,8 +96,8 @@ class Rounds:
             turn.commands.append(Wake(at_s=turn.now_s))
 
     def open_if_due(self, turn: Transaction, *, anyway: bool) -> None:
-        """Open a pass if one is due and none is open; ``anyway``: even if no site is ready."""
-        if turn.now_s >= self._due_s and self._pass is None and (anyway or self._ready_sites()):
+        """Open a pass if one is due and none is open; ``anyway``: even if no site takes work."""
+        if turn.now_s >= self._due_s and self._pass is None and (anyway or self._sites_to_ask()):
             self._open_pass(turn)
 
     def heard(self, turn: Transaction, site: SiteName, freed: int) -> None:
@@ -120,11 +120,10 @@ class Rounds:
         if lane.refusal is not None:
             return {SiteName(""): lane.refusal}
         jobs, number = entry.workload.jobs, lane.shape.number
+        away = unavailable(self._sites, self._ledger)
         found = {
-            site: self._known.refusal(site, number, jobs, now_s)
-            if view.ready
-            else wait(ReasonCode.SITE_DOWN)
-            for site, view in self._sites.items()
+            site: away.get(site) or self._known.refusal(site, number, jobs, now_s)
+            for site in self._sites
         }
         said = {site: refusal for site, refusal in found.items() if refusal is not None}
         before = {} if said and len(said) == len(found) else entry.refusals
@@ -135,6 +134,14 @@ class Rounds:
         self._known.forget(site)
         for round_ in self._open_rounds():
             round_.drop(site)
+
+    def site_drained(self, turn: Transaction, site: SiteName) -> None:
+        """A site takes no new work, or none on some nodes: its offers and claims hold no more."""
+        self.drop(site)
+        for claim in list(self._ledger.claims.values()) if self._claims is not None else ():
+            nodes = [name for plan in claim.jobs for name in plan.nodes]
+            if self._claims is not None and self._ledger.drains.of(claim.site, nodes) is not None:
+                self._claims.end(turn, claim, ReasonCode.DRAINED)
 
     def _open_pass(self, turn: Transaction) -> None:
         """1. Rank; 2. ask. The rest follows when the answers are in (``conclude``)."""
@@ -168,7 +175,7 @@ class Rounds:
 
     def _ask(self, turn: Transaction, pass_: SchedulingPass, again: Collection[WorkloadId]) -> None:
         """One message to every site whose answer is not known; or the pass is over."""
-        sites = self._ready_sites()
+        sites = self._sites_to_ask()
         request = pass_.next_claim(turn, sites)
         window: tuple[BidRequest, ...] = () if request is None else (request,)
         if not window:
@@ -310,8 +317,8 @@ class Rounds:
         """Ask all sites about a workload that is not queued, for ``--test-only``."""
         request = BidRequest.of(workload, self._ledger.tenancy.level(workload))
         round_ = self._new_round(turn, (request,))
-        round_.waiting_for.update(self._ready_sites())
-        for name in self._ready_sites():
+        round_.waiting_for.update(self._sites_to_ask())
+        for name in self._sites_to_ask():
             question = Ask(pass_id=round_.pass_id, requests=(request,))
             turn.commands.append(SendTo(site=name, message=question))
         self._trials[round_.pass_id] = Trial(client=client, workload=workload, round=round_)
@@ -326,8 +333,9 @@ class Rounds:
         is_pending = self._ledger.entries[id_].state is WorkloadState.PENDING
         return is_pending and id_ not in self.pending
 
-    def _ready_sites(self) -> list[SiteName]:
-        return [name for name, site in self._sites.items() if site.ready]
+    def _sites_to_ask(self) -> list[SiteName]:
+        """The sites that may be asked."""
+        return [n for n, view in self._sites.items() if takes_work(n, view, self._ledger)]
 
     def _open_rounds(self) -> list[Round]:
         passes = [self._pass.round] if self._pass is not None else []

@@ -17,6 +17,7 @@ from federator.model.event import (
     Changed,
     Claimed,
     ClaimEnded,
+    DrainRecord,
     EpochBegan,
     Forgotten,
     LogRecord,
@@ -37,6 +38,7 @@ from federator.model.workload import (
 )
 from federator.sched.state.backlog import Backlog
 from federator.sched.state.backoff import RETRY_AFTER_S
+from federator.sched.state.drains import DrainedSites
 from federator.sched.state.failures import NodeFailures
 from federator.sched.state.holdings import Holdings
 from federator.sched.state.preemption_cost import PreemptionTax, destroyed_gpu_s
@@ -96,6 +98,7 @@ class Ledger:
         self.saves = SaveTimes()
         self.tax = PreemptionTax()
         self.claims: dict[WorkloadId, Claimed] = {}  # of those that wait, oldest first
+        self.drains = DrainedSites()
         self.shrinking: dict[WorkloadId, None] = {}  # those with optional jobs that must leave
         self.latest_s = 0.0  # the time of the latest event
         self.tail = 0  # events since the snapshot, or since the log began; refused ones count too
@@ -163,6 +166,8 @@ class Ledger:
             return self._award(event)
         if isinstance(event, Claimed | ClaimEnded):
             self._claim(event)
+        elif isinstance(event, DrainRecord):
+            self.drains.apply(event)
         else:
             self._forget(event)
         return ()

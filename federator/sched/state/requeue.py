@@ -16,7 +16,7 @@ def set_back(entry: WorkloadRecord, at_s: float) -> None:
     """Leave the site that failed it alone for a while, longer each time.
 
     Not for nodes that are known to have failed: these alone are avoided. Nor for a job that its
-    user, or an admin, put back into the queue.
+    user, or an admin, put back into the queue, nor for a site that was drained.
     """
     site = entry.site
     reason = entry.reason or Reason(code=ReasonCode.LEASE_OVER)
@@ -29,7 +29,7 @@ def set_back(entry: WorkloadRecord, at_s: float) -> None:
     nodes_did_it = reason.code is ReasonCode.NODE_FAILED and not set(entry.node_names).isdisjoint(
         entry.bad_nodes.avoided(site, at_s)
     )
-    if nodes_did_it or reason.code is ReasonCode.REQUEUED:
+    if nodes_did_it or reason.code in (ReasonCode.REQUEUED, ReasonCode.DRAINED):
         return
     failures = entry.failures_at.get(site, 0) + 1
     entry.failures_at = {**entry.failures_at, site: failures}

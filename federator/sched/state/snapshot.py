@@ -90,6 +90,7 @@ def taken(ledger: Ledger, at_s: float) -> Iterator[SnapshotRecord]:
         workloads=len(ledger.entries),
         shrinking=tuple(ledger.shrinking),
         claims=tuple(ledger.claims.values()),
+        drains=ledger.drains.saved(),
     )
 
 
@@ -260,5 +261,6 @@ def _finish(ledger: Ledger, done: SnapshotDone) -> None:
         raise StoreError("the snapshot does not agree with itself: it is damaged")
     ledger.shrinking = dict.fromkeys(done.shrinking)
     ledger.claims = {claim.workload: claim for claim in done.claims}
+    ledger.drains.restore(done.drains)
     at_sites = ledger.in_state(*sorted(AT_SITE, key=lambda state: state.value))
     ledger.holdings.correct_usage(e.charge for e in at_sites if e.charge is not None)
