@@ -24,6 +24,8 @@ from federator.model.event import Draft, LogRecord, decode_event, encode_event
 from federator.model.lifecycle import TERMINAL, WorkloadState
 from federator.model.message import (
     AnswerCancelled,
+    AnswerDrained,
+    AnswerDrainRefused,
     AnswerKeyUsed,
     AnswerRefused,
     AnswerSubmitted,
@@ -77,7 +79,15 @@ LATENCY_S: Final = 0.01
 POLL_S: Final = 10.0
 LIVELOCK: Final = 5_000  # events at one instant
 
-Answer = AnswerSubmitted | AnswerRefused | AnswerKeyUsed | AnswerTested | AnswerCancelled
+Answer = (
+    AnswerSubmitted
+    | AnswerRefused
+    | AnswerKeyUsed
+    | AnswerTested
+    | AnswerCancelled
+    | AnswerDrained
+    | AnswerDrainRefused
+)
 SiteCommand = SendTo | LaunchAt | PreemptAt | AskAbout
 
 
@@ -117,6 +127,7 @@ class LoopbackAgent:
         self.strangers: Collection[str] = ()  # users without an account
         self._lies = False
         self.keeps_claims = True  # an older agent does not
+        self.knows_claims = True  # of an even older one nothing is kept
         self.confirmed_dir: str | None = ""  # where its jobs work, as told by an answer
         self.reported_dir: str | None = None  # and by reports
 
@@ -163,7 +174,7 @@ class LoopbackAgent:
                     self._clock(),
                     reserve=ask.reserve,
                     reserving=ask.reserving,
-                    claims=ask.claims,
+                    claims=ask.claims if self.knows_claims else (),
                 )
                 answers = (*answers, *self._of_strangers(ask.requests))
                 freed = self._scheduler.freed

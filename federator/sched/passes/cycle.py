@@ -17,7 +17,7 @@ from federator.model.site_message import Ask
 from federator.model.tenant import LOWEST_PRIORITY
 from federator.model.workload import AttemptId, SiteName, WorkloadId
 from federator.sched.passes.auction import Award, offers_for
-from federator.sched.passes.availability import unavailable
+from federator.sched.passes.availability import drained_nodes, unavailable
 from federator.sched.passes.candidates import Candidates
 from federator.sched.passes.claims import Claims
 from federator.sched.passes.eviction import (
@@ -156,7 +156,10 @@ class SchedulingPass:
             reserve=kept and asked_of(kept, site, self._ledger.entries.get(kept.id), now_s),
             reserving=True,
             victims=self.victims_at(site),
-            claims=self.claims.at(site) if self.claims is not None else (),
+            claims=(
+                *drained_nodes(self._ledger, site),
+                *(self.claims.at(site) if self.claims is not None else ()),
+            ),
         )
 
     def learn(self, id_: WorkloadId) -> None:

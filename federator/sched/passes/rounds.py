@@ -15,7 +15,12 @@ from federator.model.reason import ReasonCode, Refusal
 from federator.model.site_message import Ask, BidsMade
 from federator.model.workload import Job, SiteName, Workload, WorkloadId
 from federator.sched.passes.auction import Award, auction, bids_for
-from federator.sched.passes.availability import takes_work, unavailable
+from federator.sched.passes.availability import (
+    drained_nodes,
+    takes_work,
+    unavailable,
+    without_drained,
+)
 from federator.sched.passes.bid_validation import Validation
 from federator.sched.passes.claims import Claims
 from federator.sched.passes.cycle import SchedulingPass
@@ -211,7 +216,8 @@ class Rounds:
         for round_ in self._open_rounds():
             if round_.pass_id == came.pass_id:
                 asked = partial(self._jobs_asked, turn, round_, site)
-                answers = self._validation.validated(came.answers, asked)
+                validated = self._validation.validated(came.answers, asked)
+                answers = without_drained(validated, self._ledger, site)
                 round_.take(site, answers, self._known.generation(site))
                 if came.keeps_claims:
                     round_.keeping_claims.add(site)
@@ -319,7 +325,8 @@ class Rounds:
         round_ = self._new_round(turn, (request,))
         round_.waiting_for.update(self._sites_to_ask())
         for name in self._sites_to_ask():
-            question = Ask(pass_id=round_.pass_id, requests=(request,))
+            drained = drained_nodes(self._ledger, name)
+            question = Ask(pass_id=round_.pass_id, requests=(request,), claims=drained)
             turn.commands.append(SendTo(site=name, message=question))
         self._trials[round_.pass_id] = Trial(client=client, workload=workload, round=round_)
         self.conclude(turn)
