@@ -68,7 +68,15 @@ def check_holdings(ledger: Ledger, break_: Callable[[str], None]) -> None:
 def differences(one: Ledger, other: Ledger) -> Mapping[str, str]:
     """In what two ledgers differ; empty if in nothing that matters."""
     found: dict[str, str] = {}
-    for name in ("epoch", "log_began", "next_id", "id_of_key", "array_tasks", "shrinking"):
+    for name in (
+        "epoch",
+        "log_began",
+        "next_id",
+        "id_of_key",
+        "array_tasks",
+        "shrinking",
+        "drains",
+    ):
         if getattr(one, name) != getattr(other, name):
             found[name] = f"{getattr(one, name)} against {getattr(other, name)}"
     if list(one.entries) != list(other.entries):
