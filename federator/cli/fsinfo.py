@@ -157,17 +157,17 @@ def _with_partitions(site: SiteRow, names: Iterable[str]) -> SiteRow:
 
 
 def _lines(site: SiteRow) -> list[str]:
-    drained = [_drain_line(drain) for drain in site.drains]
+    drained = [f"  {drain_line(drain)}" for drain in site.drains]
     if not site.up:
         state = f"{site.name:<10} {site.region:<8} down  {site.slurm_version or '-':<9}"
         since = int(time.time() - site.down_since_s) if site.down_since_s else 0
         said = f"{state} not heard for {since} s" if since else f"{state} not heard yet"
         return [said, *drained]
-    head = f"{site.name:<10} {site.region:<8} {_state(site):<5} {site.slurm_version:<9}"
+    head = f"{site.name:<10} {site.region:<8} {site_state(site):<5} {site.slurm_version:<9}"
     return [*(f"{head} {_partition(p)}" for p in site.partitions), *drained]
 
 
-def _state(site: SiteRow) -> str:
+def site_state(site: SiteRow) -> str:
     """The state of a site that is up, as sinfo abbreviates that of nodes."""
     whole = next((drain for drain in site.drains if not drain.nodes), None)
     if whole is None:
@@ -177,8 +177,8 @@ def _state(site: SiteRow) -> str:
     return "drng" if whole.left else "drain"
 
 
-def _drain_line(drain: DrainRow) -> str:
-    """One drain or cordon in words, below the rows of its site."""
+def drain_line(drain: DrainRow) -> str:
+    """One drain or cordon in words."""
     from federator.cli.node_lists import folded  # noqa: PLC0415  # only few tables need it
 
     what = "cordoned" if drain.cordon else "drained"
@@ -187,7 +187,7 @@ def _drain_line(drain: DrainRow) -> str:
     moves = ", workloads move" if drain.migrate else ""
     left = f"{drain.left} workload{'' if drain.left == 1 else 's'} left"
     why = f"{left}: {drain.reason or 'no reason given'}"
-    return f"  {nodes}{what} since {_clock(drain.since_s)} by {drain.by}{until}{moves}; {why}"
+    return f"{nodes}{what} since {_clock(drain.since_s)} by {drain.by}{until}{moves}; {why}"
 
 
 def _clock(at_s: float) -> str:

@@ -48,12 +48,20 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         "site": ("federator.cli.site", "site", "Set a site up, and prove that it is."),
         "sites": ("federator.cli.sites", "sites", "The state of every site."),
         "snapshot": ("federator.cli.snapshot", "snapshot", "What a site bids on now."),
+        "status": ("federator.cli.status", "status", "The federation on one screen."),
         "tenants": ("federator.cli.tenants", "tenants", "Quota, limit and use of every tenant."),
         "testbed": ("federator.cli.testbed", "testbed", "Three real Slurm clusters in containers."),
         "whatif": ("federator.cli.whatif", "whatif", "Your own history under the federation."),
     }
 )
-AT_SITES: Final = ("agent", "explain", "sites", "snapshot", "tenants")  # with no extra installed
+AT_SITES: Final = (
+    "agent",
+    "explain",
+    "sites",
+    "snapshot",
+    "status",
+    "tenants",
+)  # with no extra installed
 
 
 class _Lazy(click.Group):

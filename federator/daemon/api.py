@@ -23,6 +23,7 @@ from federator.daemon.accounting import AccountingDesk
 from federator.daemon.drain_calls import drain_asked
 from federator.daemon.links import SiteLink
 from federator.daemon.site_calls import ask_nodes, send_signals
+from federator.daemon.status_view import status_reply
 from federator.daemon.tenant_views import tenant_rows
 from federator.daemon.views import (
     RankView,
@@ -59,6 +60,8 @@ from federator.wire.client_protocol import (
     SitesCall,
     SitesReply,
     SnapshotCall,
+    StatusCall,
+    StatusReply,
     SubmitCall,
     TenantsCall,
     TenantsReply,
@@ -143,6 +146,8 @@ class Api:
                     self._cancel(call, user, operator, answer)
                 case QueueCall() | SitesCall() | TenantsCall() | AccountingCall():
                     self._show(call, self._config.viewer(user, operator=operator), answer)
+                case StatusCall():
+                    answer(self._status())
                 case DrainCall() | ResumeCall():
                     self._drain(call, user, operator, answer)
                 case _:
@@ -274,6 +279,16 @@ class Api:
     def _sites(self) -> SitesReply:
         regions = {name: site.region for name, site in self._config.sites.items()}
         return SitesReply(sites=site_rows(self._federation, regions))
+
+    def _status(self) -> StatusReply:
+        config = self._config
+        return status_reply(
+            config.federation,
+            config.policy.name,
+            self._federation,
+            self._sites().sites,
+            self._clock(),
+        )
 
     def _tenants(self) -> TenantsReply:
         now_s = self._clock()

@@ -99,6 +99,10 @@ class VerifyCall(Message, frozen=True, kw_only=True, tag="verify_site"):
     nodes: tuple[str, ...] = ()  # on which one must run
 
 
+class StatusCall(Message, frozen=True, kw_only=True, tag="status"):
+    """Asks how the federation as a whole stands."""
+
+
 class DrainCall(Message, frozen=True, kw_only=True, tag="drain_site"):
     """Drains or cordons a site, or nodes of it; for operators."""
 
@@ -145,6 +149,7 @@ Call = (
     | SnapshotCall
     | VerifyCall
     | AccountingCall
+    | StatusCall
     | DrainCall
     | ResumeCall
 )
@@ -284,6 +289,50 @@ class SitesReply(Message, frozen=True, kw_only=True, tag="sites_are"):
     sites: tuple[SiteRow, ...]
 
 
+class PassRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The pass that is under way, or the last one."""
+
+    began_s: float  # Unix time, as the next
+    ended_s: float = 0.0  # 0: it is under way
+    rounds: int = 0
+    awarded: int = 0
+
+
+class BudgetRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The eviction budget; amounts are GPUs."""
+
+    window_s: float
+    gpus: float = 0.0  # that may be evicted in any window; 0: nobody is evicted
+    left_gpus: float = 0.0  # of those, now
+    evicted_gpus: int = 0  # in the last window
+    evictions: int = 0  # likewise
+
+
+class ClaimRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim: nodes that come free for a workload."""
+
+    id: int
+    site: str
+    gpus: int  # that it will have
+    to_evict_gpus: int
+    starts_by_s: float  # Unix time
+
+
+class StatusReply(Message, frozen=True, kw_only=True, tag="status_is"):
+    """How the federation as a whole stands; ``queue`` counts workloads by state."""
+
+    federation: str
+    now_s: float
+    policy: str
+    epoch: int
+    sites: tuple[SiteRow, ...]
+    queue: dict[str, int]
+    gpus_held: int = 0  # by workloads of the federation
+    last_pass: PassRow | None = None  # None: there was none since the daemon's start
+    budget: BudgetRow
+    claims: tuple[ClaimRow, ...] = ()
+
+
 class SiteNodesRow(msgspec.Struct, frozen=True, kw_only=True):
     """What one site says of its nodes; without ``nodes`` ``detail`` says why there are none."""
 
@@ -383,6 +432,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     SnapshotCall: SnapshotReply,
     VerifyCall: VerifyReply,
     AccountingCall: AccountingReply,
+    StatusCall: StatusReply,
     DrainCall: DrainReply,
     ResumeCall: DrainReply,
 }

@@ -19,6 +19,7 @@ from federator.wire.client_protocol import (
     SignalReply,
     SitesReply,
     SnapshotReply,
+    StatusReply,
     SubmitReply,
     TenantsReply,
     VerifyReply,
@@ -52,6 +53,7 @@ Reply = (
     | VerifyReply
     | AccountingReply
     | DrainReply
+    | StatusReply
 )
 
 reply_decoder: Final[msgspec.msgpack.Decoder[Reply]] = msgspec.msgpack.Decoder(Reply)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from federator.errors import LogIsOld
-from federator.model.event import EpochBegan, Forgotten, LogRecord, Submitted
+from federator.model.event import Claimed, EpochBegan, Forgotten, LogRecord, Submitted
 from federator.model.lifecycle import AT_SITE, WorkloadEvent, WorkloadState
 from federator.model.message import (
     AnswerCancelled,
@@ -44,7 +44,7 @@ from federator.model.workload import AttemptId, SiteName, WorkloadId, first_id_o
 from federator.sched.passes.admission import answer_again, never_runs
 from federator.sched.passes.continuation import AT_LIMIT, LimitWatch
 from federator.sched.passes.drains import Drains
-from federator.sched.passes.eviction import clearing
+from federator.sched.passes.eviction import budget_gpus, clearing
 from federator.sched.passes.held import Holding
 from federator.sched.passes.launch_answers import launch_accepted, launch_refused
 from federator.sched.passes.orders import launch_order, lease_end_s
@@ -54,6 +54,7 @@ from federator.sched.passes.reports import (
     attempt_shown,
     lost_log,
 )
+from federator.sched.passes.round import PassSummary
 from federator.sched.passes.rounds import Rounds
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import ORDER_AGAIN_S, Transaction
@@ -215,6 +216,21 @@ class Federation:
     def refusals_of(self, entry: WorkloadRecord) -> Mapping[SiteName, Refusal]:
         """Why a workload waits: the federation's own reason (under ""), or each site's."""
         return self._rounds.refusals_of(entry, self._seen_s)
+
+    @property
+    def last_pass(self) -> PassSummary | None:
+        """The present pass, or the last one; None: none was made since the start."""
+        return self._rounds.last_pass
+
+    def eviction_budget(self, now_s: float) -> tuple[float, float]:
+        """The GPUs that may be evicted in any window, and those that may be now."""
+        rules = self._rules
+        whole = rules.preempt_gpus + rules.preempt_frac * self._fleet_gpus
+        return whole, budget_gpus(self.ledger, rules, self._fleet_gpus, now_s)
+
+    def claims(self) -> list[tuple[Claimed, int]]:
+        """The claims, first to be served first, each with the GPUs that are still to be evicted."""
+        return self._rounds.claims()
 
     # ---- submissions and cancels ----
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
+from federator.model.event import Claimed
 from federator.model.lifecycle import WorkloadState
 from federator.model.message import AnswerTested, SendTo, Wake
 from federator.model.plan import BidRequest
@@ -29,7 +30,7 @@ from federator.sched.passes.eviction_terms import EvictionTerms
 from federator.sched.passes.held import Holding
 from federator.sched.passes.known_refusals import KnownRefusals
 from federator.sched.passes.pending_reconciliation import PendingReconciliation
-from federator.sched.passes.round import Round, asked_of
+from federator.sched.passes.round import PassSummary, Round, asked_of
 from federator.sched.passes.site_view import SiteView
 from federator.sched.passes.transaction import Transaction
 from federator.sched.passes.trial import Trial
@@ -54,6 +55,7 @@ class Rounds:
         same_process: sites are asked in this process; see ``Validation``.
 
     Attributes:
+        last_pass: the present one, or the last; None: none was made since the start.
         pending: attempts that may be at a site though their workload waits.
     """
 
@@ -80,6 +82,7 @@ class Rounds:
         if self._terms is not None:
             self._claims = Claims(ledger, rules, self._known, self._terms)
         self._pass: SchedulingPass | None = None
+        self.last_pass: PassSummary | None = None
         self._trials: dict[int, Trial] = {}
         self._next_pass_id = 1
         self._due_s = 0.0
@@ -134,6 +137,11 @@ class Rounds:
         before = {} if said and len(said) == len(found) else entry.refusals
         return {**before, **said, **_own_reasons(entry)}
 
+    def claims(self) -> list[tuple[Claimed, int]]:
+        """The claims in their order, each with the GPUs that are still to be evicted for it."""
+        known = self._claims
+        return [] if known is None else [(c, known.needed_gpus(c)) for c in known.in_order()]
+
     def drop(self, site: SiteName) -> None:
         """A site is gone: nobody waits for it, and another agent counts anew."""
         self._known.forget(site)
@@ -164,6 +172,7 @@ class Rounds:
             claims.begin_pass(turn)
         self.pending.lapse(turn.now_s, self.is_ready)
         self._known.begin_pass()
+        self.last_pass = PassSummary(began_s=turn.now_s)
         self._pass = SchedulingPass(
             ranking,
             self._ledger,
@@ -188,11 +197,13 @@ class Rounds:
             window = pass_.next_window(again, self._rules.window, sites, turn.now_s)
         if not window and (request := pass_.new_claim(turn, sites)) is not None:
             window = (request,)
+        assert self.last_pass is not None
         if not window:
-            self._pass = None
+            self._pass, self.last_pass.ended_s = None, turn.now_s
             self._wake_for_claims(turn)
             turn.commands.append(Wake(at_s=self._due_s))
             return
+        self.last_pass.rounds += 1
         pass_.round = round_ = self._new_round(turn, window)
         for name in pass_.candidates.sites:
             requests = pass_.requests_for(name, window, turn.now_s)
@@ -308,6 +319,8 @@ class Rounds:
         award, event = chosen
         pass_.awarded(award)
         turn.record(event, entry)
+        if self.last_pass is not None:
+            self.last_pass.awarded += 1
         return award
 
     def _wake_to_retry(self, turn: Transaction, entry: WorkloadRecord) -> None:

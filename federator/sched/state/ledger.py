@@ -124,6 +124,10 @@ class Ledger:
             for id_ in list(self._by_state[state]):
                 yield self.entries[id_]
 
+    def count_in(self, state: WorkloadState) -> int:
+        """The number of workloads in a state."""
+        return len(self._by_state[state])
+
     def watch(self) -> set[WorkloadId]:
         """A set to which every workload is added that changes from now on; its reader clears it.
 
